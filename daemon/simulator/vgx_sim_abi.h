@@ -1,0 +1,59 @@
+/* The contract between compiled kernels (vgpud/sim emits them) and the pool that runs them.
+ *
+ * A kernel is compiled for one block shape. Its entry takes CTAs from `next_cta` until none is left, running each CTA to
+ * completion, so a CTA may wait for lower-numbered ones. The Python side asserts the same offsets (vgpud/sim/abi.py). */
+#ifndef VGX_SIM_ABI_H
+#define VGX_SIM_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define VGX_SIM_ABI_VERSION 1 /* part of the disk cache's key */
+
+struct vgx_sim_services;
+
+/* One launch, shared by every pool thread that works on it; read-only to the kernel. */
+struct vgx_sim_launch {
+  const uint8_t *params;             /*  0: parameter block, readable 16 bytes past its end */
+  uint64_t *next_cta;                /*  8: next CTA to claim, by atomic add of cta_chunk */
+  uint64_t cta_count;                /* 16: grid.x * grid.y * grid.z */
+  uint64_t cta_chunk;                /* 24: CTAs claimed at a time */
+  uint32_t grid[3];                  /* 32 */
+  uint32_t block[3];                 /* 44 */
+  uint32_t shared_static_nbytes;     /* 56 */
+  uint32_t shared_dynamic_nbytes;    /* 60 */
+  const uint64_t *symbols;           /* 64: device address of each module variable, in the compiler's order */
+  const uint32_t *stop;              /* 72: nonzero: leave at the next CTA (volatile read) */
+  struct vgx_sim_services *services; /* 80 */
+  uint64_t launch_id;                /* 88: %gridid */
+};
+
+/* One pool thread. */
+struct vgx_sim_thread {
+  uint8_t *shared; /* 0: base of the thread's shared window: a 4 GiB reservation, so a 32-bit offset cannot leave it */
+  uint8_t *frames; /* 8: scratch of CompiledKernel.frame_nbytes bytes, 64-byte aligned: warp state, local memory, stacks */
+  uint32_t sm;     /* 16: %smid */
+  uint32_t warp_base; /* 20: reserved, 0 */
+};
+
+/* What a kernel may ask of the driver. Called on the pool thread, inside the kernel. */
+struct vgx_sim_services {
+  /* Device printf: `format` and `args` as the vprintf ABI passes them (args: packed, naturally aligned). Returns its count. */
+  int32_t (*vprintf)(struct vgx_sim_services *, const char *format, const uint8_t *args);
+  /* Device assert: does not return; the launch ends with CUDA_ERROR_ASSERT (710). */
+  void (*assertfail)(struct vgx_sim_services *, const char *message, const char *file, uint32_t line, const char *function);
+  /* trap and failed checks: does not return; the launch ends with `result` (a CUresult; trap is 719). */
+  void (*fail)(struct vgx_sim_services *, int32_t result, const char *message);
+  /* Device heap, limited by CU_LIMIT_MALLOC_HEAP_SIZE; NULL when it is full. */
+  void *(*malloc)(struct vgx_sim_services *, uint64_t nbytes);
+  void (*free)(struct vgx_sim_services *, void *);
+};
+
+typedef void vgx_sim_run_fn(const struct vgx_sim_launch *, struct vgx_sim_thread *);
+
+_Static_assert(offsetof(struct vgx_sim_launch, grid) == 32, "abi");
+_Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
+_Static_assert(sizeof(struct vgx_sim_launch) == 96, "abi");
+_Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
+
+#endif
