@@ -1,0 +1,70 @@
+# Everything a developer or the CI does. `make help` lists the targets; each does only what has changed.
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PYTEST := $(PY) -m pytest
+PYTEST_ARGS ?=
+FUZZ_S ?= 60
+C_FILES = $(wildcard shim/*/*.[ch] daemon/executor/*.[ch] daemon/simulator/*.[ch] protocol/c/*.[ch] tests/c/*.[ch])
+GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
+EXECUTOR_INPUTS = $(wildcard daemon/executor/* daemon/simulator/* protocol/c/*) build/gen/.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help setup gen shim executor build test test-fast test-gpu check fix demo bench asan fuzz api clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+setup: $(VENV)/.stamp ## make .venv with everything that building and testing need
+
+$(VENV)/.stamp: pyproject.toml setup.py deploy/make-venv
+	@deploy/make-venv $(VENV)
+	@touch $@
+
+gen: build/gen/.stamp ## run the generator: protocol/spec to build/gen and daemon/vgpud/_gen
+
+build/gen/.stamp: $(GEN_INPUTS) | $(VENV)/.stamp
+	@$(PY) -m protocol.gen
+	@touch $@
+
+shim: build/gen/.stamp ## compile the guest library, libcuda.so.1
+	@$(PY) shim/build.py
+
+executor: build/executor.stamp ## compile the executor and the simulator's C half
+
+build/executor.stamp: $(EXECUTOR_INPUTS)
+	@$(PY) daemon/executor/build_ffi.py
+	@touch $@
+
+build: shim executor ## all of the above
+
+test: build ## everything the CI runs: all tests but those that need a GPU
+	$(PYTEST) $(PYTEST_ARGS)
+
+test-fast: build ## the tests that need no program from PyPI
+	$(PYTEST) -m 'not gpu and not client' $(PYTEST_ARGS)
+
+test-gpu: build ## the tests that need a real GPU
+	$(PYTEST) -m gpu $(PYTEST_ARGS)
+
+check: build ## linters, types, formats, layout, the built library's symbols
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(PY) -m mypy
+	$(if $(C_FILES),$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES))
+	$(PY) tests/house/tidy.py
+	$(PYTEST) -q tests/house
+
+fix: $(VENV)/.stamp ## format, and mend what the linters can
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+	$(if $(C_FILES),$(VENV)/bin/clang-format -i $(C_FILES))
+
+demo: build ## an unmodified CUDA program from PyPI on a simulated GPU
+	@$(PY) tests/clients/demo.py
+
+bench: build ## ratios measured in one run (not a test)
+	@$(PY) tests/bench/bench.py
+
+clean: ## remove what was built, but not .venv
+	rm -rf build daemon/vgpud/_gen daemon/vgpud/_lib daemon/vgpud/_executor*.so

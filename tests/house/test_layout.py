@@ -1,0 +1,24 @@
+"""A file holds one idea: 600 lines are the ceiling."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CEILING = 600
+
+
+def tracked_sources() -> list[Path]:
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "*.py", "*.c", "*.h", "*.cu"], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    return [ROOT / name for name in listing.stdout.split("\0") if name and (ROOT / name).exists()]
+
+
+def test_no_file_is_longer_than_the_ceiling() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.fail("the layout check needs a git checkout")
+    lengths = {path.relative_to(ROOT): path.read_text().count("\n") for path in tracked_sources()}
+    assert len(lengths) > 0
+    assert {str(path): count for path, count in lengths.items() if count > CEILING} == {}

@@ -1,0 +1,54 @@
+"""Run clang-tidy over every C file that has changed since it was last found clean.
+
+`python tests/house/tidy.py` prints what clang-tidy prints and exits 1 when it found something. Which files are clean is
+remembered in build/tidy, by a hash of everything that can change the answer.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("shim/common", "shim/cuda", "daemon/executor", "daemon/simulator")
+INCLUDES = ["build/gen", "protocol/c", *PARTS]
+FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in INCLUDES), f"-I{sysconfig.get_path('include')}"]
+
+
+def fingerprint(source: Path, shared: bytes) -> str:
+    return hashlib.sha256(shared + source.read_bytes()).hexdigest()
+
+
+def main() -> int:
+    headers = sorted(path for folder in INCLUDES for path in (ROOT / folder).glob("*.h"))
+    shared = b"".join(path.read_bytes() for path in [ROOT / ".clang-tidy", Path(__file__), *headers])
+    clean = ROOT / "build/tidy"
+    clean.mkdir(parents=True, exist_ok=True)
+    tidy = Path(sys.executable).parent / "clang-tidy"
+
+    def check(source: Path) -> bool:
+        mark = clean / fingerprint(source, shared)
+        if mark.exists():
+            return True
+        command = [str(tidy), "--quiet", str(source), "--", *FLAGS]
+        result = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=300
+        )
+        if result.returncode:
+            print(result.stdout, end="")
+            return False
+        mark.touch()
+        return True
+
+    sources = sorted(path for folder in PARTS for path in (ROOT / folder).glob("*.c"))
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        results = list(pool.map(check, sources))
+    print(f"clang-tidy: {sum(results)} of {len(results)} files clean")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
