@@ -1,0 +1,61 @@
+/* The command stream's framing, and the bounded cursor that decodes it (wire.md). Both sides include this. */
+#ifndef VGW_WIRE_H
+#define VGW_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VGW_PROTOCOL_VERSION 1
+#define VGW_RECORD_NBYTES (4u << 20) /* longest record, header included */
+#define VGW_PIECE_NBYTES (1u << 20)  /* longest variable part of the bulk functions; longer data goes in pieces */
+
+enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2 };  /* request flags */
+enum { VGW_OUTPUT_PENDING = 1 };              /* reply flags */
+
+struct vgw_header {
+  uint32_t length; /* whole record in bytes, a multiple of 8 */
+  uint16_t opcode;
+  uint16_t flags;
+  uint32_t sequence;
+  uint32_t context; /* request: id of the calling thread's context; reply: CUresult as int32_t */
+};
+
+_Static_assert(sizeof(struct vgw_header) == 16, "header");
+
+/* vgpuKernelDescribe's answer: this, then `param_count` times struct vgw_param. */
+struct vgw_kernel_description {
+  int32_t attributes[16]; /* by CUfunction_attribute; INT32_MIN: the driver does not know it */
+  uint32_t param_count;
+  uint32_t param_nbytes; /* of the whole parameter block */
+};
+
+struct vgw_param {
+  uint32_t offset;
+  uint32_t nbytes;
+};
+
+static inline uint64_t vgw_pad8(uint64_t nbytes) { return (nbytes + 7) & ~(uint64_t)7; }
+
+/* Reads a record that was copied out of the channel. The first failed read makes every later one fail: callers check `fatal`
+ * once, at the end. Nothing is compared by adding to a number the peer sent. */
+struct vgw_cursor {
+  const uint8_t *cur;
+  const uint8_t *end;
+  bool fatal;
+};
+
+static inline const void *vgw_take(struct vgw_cursor *c, uint64_t nbytes) {
+  if (c->fatal || nbytes > (uint64_t)(c->end - c->cur)) {
+    c->fatal = true;
+    return NULL;
+  }
+  const void *p = c->cur;
+  uint64_t left = (uint64_t)(c->end - c->cur);
+  uint64_t padded = vgw_pad8(nbytes);
+  c->cur += padded < left ? padded : left;
+  return p;
+}
+
+#endif

@@ -1,0 +1,52 @@
+"""`python -m protocol.gen [--out DIR] [--python DIR] [--write-lock]`: write everything that derives from the specification."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from protocol.gen import emit_guest, emit_host, emit_python, emit_records
+from protocol.gen.load import ROOT, load
+from protocol.gen.model import SpecError
+
+
+def write(path: Path, text: str) -> None:
+    """Write only what changed, so that make rebuilds only what must be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m protocol.gen", description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT.parent / "build/gen")
+    parser.add_argument("--python", type=Path, default=ROOT.parent / "daemon/vgpud/_gen")
+    parser.add_argument("--write-lock", action="store_true", help="give new functions an opcode in ids.lock")
+    options = parser.parse_args()
+    try:
+        api = load(options.write_lock)
+        files = {
+            "vgw_records.h": emit_records.emit(api),
+            "vgs_api.h": emit_guest.emit_api(api),
+            "vgs_marshal.c": emit_guest.emit_marshal(api),
+            "vgs_exports.c": emit_guest.emit_exports(api),
+            "vgs_proc_table.h": emit_guest.PROC_HEADER,
+            "vgs_proc_table.c": emit_guest.emit_procs(api),
+            "libcuda.map": emit_guest.emit_map(api),
+            "vgx_backend.h": emit_host.emit_backend(api),
+            "vgx_custom.h": emit_host.emit_custom(api),
+            "vgx_dispatch.c": emit_host.emit_dispatch(api),
+        }
+    except SpecError as error:
+        print(f"protocol: {error}", file=sys.stderr)
+        return 1
+    for name, text in files.items():
+        write(options.out / name, text)
+    write(options.python / "__init__.py", '"""Generated Python: built, not committed."""\n')
+    write(options.python / "api.py", emit_python.emit(api))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

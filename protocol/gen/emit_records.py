@@ -1,0 +1,74 @@
+"""vgw_records.h: opcodes, handle kinds, and the fixed part of every record as a C struct."""
+
+from __future__ import annotations
+
+from protocol.gen.load import Api
+from protocol.gen.model import Function, Param, Role
+
+BANNER = "/* Generated from protocol/spec by protocol/gen; do not edit. */\n"
+
+
+def request_fields(f: Function) -> list[tuple[str, str]]:
+    """(C type, name) of the request's fixed fields: 8-byte ones first, then structs, then 4-byte ones (wire.md)."""
+    wide: list[tuple[str, str]] = []
+    structs: list[tuple[str, str]] = []
+    narrow: list[tuple[str, str]] = []
+    for p in f.sent:
+        if p.role is Role.VALUE:
+            assert p.scalar
+            (wide if p.scalar.wire == "uint64_t" else narrow).append((p.scalar.wire, p.name))
+        elif p.role in (Role.HANDLE, Role.OUT_HANDLE):
+            narrow.append(("uint32_t", p.name))
+        elif p.role is Role.STRUCT_IN:
+            structs.append((p.c.removeprefix("const ").removesuffix(" *"), p.name))
+        elif p.role is Role.TEXT_IN:
+            narrow.append(("uint32_t", f"{p.name}_nbytes"))
+    return wide + structs + narrow
+
+
+def reply_fields(f: Function) -> list[tuple[str, str]]:
+    wide: list[tuple[str, str]] = []
+    narrow: list[tuple[str, str]] = []
+    for p in f.sent:
+        if p.role is Role.OUT:
+            assert p.scalar
+            (wide if p.scalar.wire == "uint64_t" else narrow).append((p.scalar.wire, p.name))
+        elif p.role is Role.STRUCT_OUT:
+            wide.append((p.c.removesuffix(" *"), p.name))
+    return wide + narrow
+
+
+def part_in(f: Function) -> list[Param]:
+    return [p for p in f.sent if p.role in (Role.BYTES_IN, Role.TEXT_IN)]
+
+
+def part_out(f: Function) -> Param | None:
+    parts = [p for p in f.sent if p.role is Role.BYTES_OUT]
+    assert len(parts) <= 1, f"{f.name}: one variable result at most"
+    return parts[0] if parts else None
+
+
+def _struct(name: str, fields: list[tuple[str, str]]) -> str:
+    if not fields:
+        return ""
+    lines = [f"  {c} {field};" for c, field in fields]
+    return f"struct {name} {{\n" + "\n".join(lines) + "\n} __attribute__((aligned(8)));\n"
+
+
+def emit(api: Api) -> str:
+    out = [
+        BANNER,
+        '#ifndef VGW_RECORDS_H\n#define VGW_RECORDS_H\n\n#include <stdint.h>\n\n#include "vgw_cuda.h"\n\n',
+        "enum vgw_kind {\n",
+        *(f"  VGW_KIND_{k.name} = {k.code},\n" for k in api.kinds),
+        f"  VGW_KIND_COUNT = {max(k.code for k in api.kinds) + 1},\n}};\n\n",
+        "enum vgw_opcode {\n",
+        *(f"  VGW_OP_{f.name} = {f.opcode},\n" for f in api.travelling()),
+        f"  VGW_OP_COUNT = {max(f.opcode for f in api.travelling()) + 1},\n}};\n\n",
+    ]
+    for f in api.travelling():
+        for text in (_struct(f"vgw_req_{f.name}", request_fields(f)), _struct(f"vgw_rep_{f.name}", reply_fields(f))):
+            if text:
+                out.append(text + "\n")
+    out.append("#endif\n")
+    return "".join(out)

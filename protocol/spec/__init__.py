@@ -1,0 +1,15 @@
+"""One entry per driver function. `load()` in protocol.gen.load reads these modules in this order."""
+
+MODULES = (
+    "device",
+    "context",
+    "memory",
+    "pool",
+    "module",
+    "launch",
+    "stream",
+    "event",
+    "occupancy",
+    "session",
+    "hints",
+)

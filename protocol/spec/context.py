@@ -1,0 +1,171 @@
+"""Contexts. Which one is current is state of a client thread; the worker learns it from each record's header."""
+
+from protocol.gen.dsl import (
+    CONTEXT,
+    DEVICE,
+    I32,
+    INIT,
+    SIZE,
+    U32,
+    ULL,
+    WAITING,
+    fn,
+    handle,
+    out,
+    out_handle,
+    ptr,
+    val,
+)
+
+fn(
+    "cuDevicePrimaryCtxRetain",
+    [out_handle("pctx", CONTEXT), val("dev", DEVICE)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    doc="Take the device's primary context; the first retain attaches a worker.",
+)
+fn(
+    "cuDevicePrimaryCtxRelease_v2",
+    [val("dev", DEVICE)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    aliases=["cuDevicePrimaryCtxRelease"],
+    doc="Give the primary context back; the last release destroys it.",
+)
+fn(
+    "cuDevicePrimaryCtxReset_v2",
+    [val("dev", DEVICE)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    aliases=["cuDevicePrimaryCtxReset"],
+    doc="Destroy the primary context's resources.",
+)
+fn(
+    "cuDevicePrimaryCtxSetFlags_v2",
+    [val("dev", DEVICE), val("flags", U32)],
+    need=INIT,
+    aliases=["cuDevicePrimaryCtxSetFlags"],
+    doc="Scheduling flags; kept in the client, where the waiting happens.",
+)
+fn(
+    "cuDevicePrimaryCtxGetState",
+    [val("dev", DEVICE), out("flags", U32), out("active", I32)],
+    need=INIT,
+    doc="Flags, and whether the primary context is retained.",
+)
+fn(
+    "cuCtxCreate_v2",
+    [out_handle("pctx", CONTEXT), val("flags", U32), val("dev", DEVICE)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    aliases=["cuCtxCreate"],
+    doc="Make a context and push it.",
+)
+fn(
+    "cuCtxCreate_v3",
+    [
+        ptr("pctx", "CUcontext *"),
+        ptr("paramsArray", "void *"),
+        val("numParams", I32),
+        val("flags", U32),
+        val("dev", DEVICE),
+    ],
+    need=INIT,
+    doc="With execution affinity: only without parameters.",
+)
+fn(
+    "cuCtxCreate_v4",
+    [ptr("pctx", "CUcontext *"), ptr("ctxCreateParams", "void *"), val("flags", U32), val("dev", DEVICE)],
+    need=INIT,
+    doc="With creation parameters: only NULL.",
+)
+fn(
+    "cuCtxDestroy_v2",
+    [handle("ctx", CONTEXT)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    aliases=["cuCtxDestroy"],
+    doc="Destroy a context and everything in it.",
+)
+fn(
+    "cuCtxAttach",
+    [ptr("pctx", "CUcontext *"), val("flags", U32)],
+    need=INIT,
+    doc="Old usage count; as cuCtxGetCurrent.",
+)
+fn("cuCtxDetach", [ptr("ctx", "CUcontext")], need=INIT, doc="Old usage count: the last detach destroys.")
+fn(
+    "cuCtxPushCurrent_v2",
+    [ptr("ctx", "CUcontext")],
+    need=INIT,
+    aliases=["cuCtxPushCurrent"],
+    doc="Push onto the thread's stack.",
+)
+fn(
+    "cuCtxPopCurrent_v2",
+    [ptr("pctx", "CUcontext *")],
+    need=INIT,
+    aliases=["cuCtxPopCurrent"],
+    doc="Pop the thread's stack.",
+)
+fn("cuCtxSetCurrent", [ptr("ctx", "CUcontext")], need=INIT, doc="Replace the top of the thread's stack.")
+fn("cuCtxGetCurrent", [ptr("pctx", "CUcontext *")], need=INIT, doc="Top of the thread's stack, or NULL.")
+fn("cuCtxGetDevice", [out("device", DEVICE)], doc="Device of the current context.")
+fn("cuCtxGetDevice_v2", [out("device", DEVICE), ptr("ctx", "CUcontext")], need=INIT, doc="Device of a context.")
+fn("cuCtxGetFlags", [out("flags", U32)], doc="Flags of the current context.")
+fn("cuCtxSetFlags", [val("flags", U32)], doc="Change the current context's flags.")
+fn(
+    "cuCtxGetId",
+    [ptr("ctx", "CUcontext"), out("ctxId", ULL)],
+    need=INIT,
+    doc="Number of a context, unique in the process.",
+)
+fn(
+    "cuCtxGetApiVersion",
+    [ptr("ctx", "CUcontext"), out("version", U32)],
+    need=INIT,
+    doc="API version of a context, 3020.",
+)
+fn(
+    "cuCtxSynchronize",
+    [],
+    WAITING,
+    blocks=True,
+    guest="custom",
+    doc="Wait for all work of the current context.",
+)
+fn("cuCtxSynchronize_v2", [ptr("ctx", "CUcontext")], need=INIT, doc="Wait for all work of a context.")
+fn("cuCtxGetLimit", [out("pvalue", SIZE), val("limit", I32)], WAITING, guest="custom", doc="A resource limit.")
+fn("cuCtxSetLimit", [val("limit", I32), val("value", SIZE)], WAITING, guest="custom", doc="Change a resource limit.")
+fn("cuCtxGetCacheConfig", [out("pconfig", I32)], doc="Preferred cache split; a hint that is kept.")
+fn("cuCtxSetCacheConfig", [val("config", I32)], doc="Preferred cache split; a hint that is kept.")
+fn("cuCtxGetSharedMemConfig", [out("pConfig", I32)], doc="Shared memory bank size.")
+fn("cuCtxSetSharedMemConfig", [val("config", I32)], doc="Shared memory bank size; a hint that is kept.")
+fn(
+    "cuCtxGetStreamPriorityRange",
+    [out("leastPriority", I32), out("greatestPriority", I32)],
+    doc="Range of stream priorities, from the inventory.",
+)
+fn("cuCtxResetPersistingL2Cache", [], doc="No persisting lines exist to reset.")
+fn(
+    "cuCtxEnablePeerAccess",
+    [ptr("peerContext", "CUcontext"), val("Flags", U32)],
+    doc="Address another device's memory.",
+)
+fn("cuCtxDisablePeerAccess", [ptr("peerContext", "CUcontext")], doc="Undo cuCtxEnablePeerAccess.")
+fn(
+    "cuFlushGPUDirectRDMAWrites",
+    [val("target", I32), val("scope", I32)],
+    doc="GPUDirect RDMA is not offered, so nothing is in flight: NOT_SUPPORTED.",
+)

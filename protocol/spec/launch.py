@@ -1,0 +1,92 @@
+"""Launches. Parameters are packed in the client by the kernel's layout; the worker checks their total size."""
+
+from protocol.gen.dsl import I32, INIT, QUEUED, STREAM, U32, WAITING, bytes_in, fn, handle, out, ptr, val
+
+GRID = [
+    val(n, U32) for n in ("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes")
+]
+PARAMS_CAP = 32768  # CUDA's own limit is 32,764 bytes
+
+fn(
+    "cuLaunchKernel",
+    [
+        ptr("f", "CUfunction"),
+        *GRID,
+        ptr("hStream", "CUstream"),
+        ptr("kernelParams", "void **"),
+        ptr("extra", "void **"),
+    ],
+    QUEUED,
+    wire=[
+        val("kind", U32),
+        val("object", U32),
+        *GRID,
+        handle("hStream", STREAM),
+        val("params_nbytes", U32),
+        bytes_in("params", "params_nbytes", cap=PARAMS_CAP),
+    ],
+    doc="Launch a kernel; kind says whether the object is a function or a kernel.",
+)
+fn(
+    "cuLaunchKernelEx",
+    [
+        ptr("config", "const CUlaunchConfig *"),
+        ptr("f", "CUfunction"),
+        ptr("kernelParams", "void **"),
+        ptr("extra", "void **"),
+    ],
+    QUEUED,
+    wire=[
+        val("kind", U32),
+        val("object", U32),
+        *GRID,
+        handle("hStream", STREAM),
+        val("attrs_nbytes", U32),
+        val("params_nbytes", U32),
+        bytes_in("attrs", "attrs_nbytes", cap=72 * 64),
+        bytes_in("params", "params_nbytes", cap=PARAMS_CAP),
+    ],
+    doc="With launch attributes (CUlaunchAttribute array; events inside are handle ids).",
+)
+fn(
+    "cuLaunchCooperativeKernel",
+    [ptr("f", "CUfunction"), *GRID, ptr("hStream", "CUstream"), ptr("kernelParams", "void **")],
+    doc="cuLaunchKernelEx with the cooperative attribute.",
+)
+fn(
+    "cuLaunchHostFunc",
+    [ptr("hStream", "CUstream"), ptr("fn", "CUhostFn"), ptr("userData", "void *")],
+    doc="Call the program's function in stream order.",
+)
+fn(
+    "cuStreamAddCallback",
+    [ptr("hStream", "CUstream"), ptr("callback", "CUstreamCallback"), ptr("userData", "void *"), val("flags", U32)],
+    doc="The older form of cuLaunchHostFunc.",
+)
+fn(
+    "vgpuHostCallback",
+    [val("callback", U32), handle("hStream", STREAM)],
+    QUEUED,
+    guest="custom",
+    host="custom",
+    doc="Stop the stream here until the client has run this callback.",
+)
+fn(
+    "vgpuNextCallback",
+    [out("callback", U32), out("status", I32)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="The next callback that is due; answered when there is one, and with NOT_READY after 10 s without.",
+)
+fn(
+    "vgpuCallbackDone",
+    [val("callback", U32)],
+    QUEUED,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="The client has run a callback: its stream goes on.",
+)

@@ -1,0 +1,280 @@
+"""Device memory, pinned memory, copies. The client knows every allocation, so it classifies pointers and checks ranges itself."""
+
+from protocol.gen.dsl import (
+    ADDRESS,
+    DEVICEPTR,
+    I32,
+    INIT,
+    QUEUED,
+    SIZE,
+    STREAM,
+    U8,
+    U16,
+    U32,
+    WAITING,
+    bytes_in,
+    bytes_out,
+    fn,
+    handle,
+    out,
+    ptr,
+    val,
+)
+
+STREAM_ARG = handle("hStream", STREAM)
+
+fn("cuMemGetInfo_v2", [out("free", SIZE), out("total", SIZE)], WAITING, doc="Free and total device memory in bytes.")
+fn("cuMemGetInfo", [out("free", U32), out("total", U32)], doc="The 32-bit form: at most 4 GiB - 1.")
+fn(
+    "cuMemAlloc_v2",
+    [out("dptr", DEVICEPTR), val("bytesize", SIZE)],
+    WAITING,
+    guest="custom",
+    doc="Allocate device memory. Waits: the address is the worker's to give.",
+)
+fn(
+    "cuMemAllocPitch_v2",
+    [
+        out("dptr", DEVICEPTR),
+        out("pPitch", SIZE),
+        val("WidthInBytes", SIZE),
+        val("Height", SIZE),
+        val("ElementSizeBytes", U32),
+    ],
+    WAITING,
+    guest="custom",
+    doc="Allocate rows padded for coalesced access.",
+)
+fn("cuMemFree_v2", [val("dptr", DEVICEPTR)], WAITING, guest="custom", blocks=True, doc="Free device memory.")
+fn(
+    "cuMemGetAddressRange_v2",
+    [out("pbase", DEVICEPTR), out("psize", SIZE), val("dptr", DEVICEPTR)],
+    doc="Allocation around an address.",
+)
+fn(
+    "cuMemHostAlloc",
+    [ptr("pp", "void **"), val("bytesize", SIZE), val("Flags", U32)],
+    doc="Pinned host memory: shared with the worker where the channel can.",
+)
+fn(
+    "cuMemAllocHost_v2",
+    [ptr("pp", "void **"), val("bytesize", SIZE)],
+    aliases=["cuMemAllocHost"],
+    doc="cuMemHostAlloc without flags.",
+)
+fn("cuMemFreeHost", [ptr("p", "void *")], doc="Free pinned host memory.")
+fn(
+    "cuMemHostGetDevicePointer_v2",
+    [out("pdptr", DEVICEPTR), ptr("p", "void *"), val("Flags", U32)],
+    doc="Device address of pinned memory: the same.",
+)
+fn("cuMemHostGetFlags", [out("pFlags", U32), ptr("p", "void *")], doc="Flags of a pinned allocation.")
+fn(
+    "cuMemHostRegister_v2",
+    [ptr("p", "void *"), val("bytesize", SIZE), val("Flags", U32)],
+    aliases=["cuMemHostRegister"],
+    doc="Note the program's own memory as pinned.",
+)
+fn("cuMemHostUnregister", [ptr("p", "void *")], doc="Undo cuMemHostRegister.")
+fn(
+    "cuPointerGetAttribute",
+    [ptr("data", "void *"), val("attribute", I32), val("ptr", DEVICEPTR)],
+    need=INIT,
+    doc="What is known of an address.",
+)
+fn(
+    "cuPointerGetAttributes",
+    [val("numAttributes", U32), ptr("attributes", "int *"), ptr("data", "void **"), val("ptr", DEVICEPTR)],
+    need=INIT,
+    doc="Several attributes of an address at once.",
+)
+
+# Copies. What the program calls is decided in the client; these are the ones that travel.
+fn(
+    "cuMemcpyHtoDAsync_v2",
+    [val("dstDevice", DEVICEPTR), bytes_in("srcHost", "ByteCount"), val("ByteCount", SIZE), STREAM_ARG],
+    QUEUED,
+    guest="custom",
+    doc="Copy from pageable memory; the bytes travel with the record.",
+)
+fn(
+    "cuMemcpyHtoD_v2",
+    [val("dstDevice", DEVICEPTR), bytes_in("srcHost", "ByteCount"), val("ByteCount", SIZE)],
+    QUEUED,
+    guest="custom",
+    doc="Copy to the device, in the legacy stream's order.",
+)
+fn(
+    "cuMemcpyDtoH_v2",
+    [bytes_out("dstHost", "ByteCount"), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE)],
+    WAITING,
+    guest="custom",
+    blocks=True,
+    doc="Copy to the host, in the legacy stream's order.",
+)
+fn(
+    "cuMemcpyDtoHAsync_v2",
+    [ptr("dstHost", "void *"), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE), STREAM_ARG],
+    WAITING,
+    wire=[bytes_out("dstHost", "ByteCount"), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE), STREAM_ARG],
+    blocks=True,
+    doc="Copy to pageable memory: waits for the stream, as the driver does.",
+)
+fn(
+    "cuMemcpyDtoDAsync_v2",
+    [val("dstDevice", DEVICEPTR), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE), STREAM_ARG],
+    QUEUED,
+    guest="custom",
+    doc="Copy within device memory.",
+)
+fn(
+    "cuMemcpyDtoD_v2",
+    [val("dstDevice", DEVICEPTR), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE)],
+    QUEUED,
+    guest="custom",
+    doc="Copy within device memory, in the legacy stream's order.",
+)
+fn(
+    "vgpuMemcpyPinned",
+    [val("dst", ADDRESS), val("src", ADDRESS), val("nbytes", SIZE), val("direction", U32), STREAM_ARG],
+    QUEUED,
+    guest="custom",
+    host="custom",
+    doc="Copy between shared pinned memory and the device; direction 1 = to the device, 2 = to the host.",
+)
+fn(
+    "vgpuMemcpy2DToDevice",
+    [
+        val("dst", DEVICEPTR),
+        val("dstPitch", SIZE),
+        val("width", SIZE),
+        val("height", SIZE),
+        val("nbytes", SIZE),
+        STREAM_ARG,
+        bytes_in("rows", "nbytes"),
+    ],
+    QUEUED,
+    guest="custom",
+    host="custom",
+    doc="Rows, packed, to a pitched rectangle.",
+)
+fn(
+    "vgpuMemcpy2DToHost",
+    [
+        bytes_out("rows", "nbytes"),
+        val("src", DEVICEPTR),
+        val("srcPitch", SIZE),
+        val("width", SIZE),
+        val("height", SIZE),
+        val("nbytes", SIZE),
+        STREAM_ARG,
+    ],
+    WAITING,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="A pitched rectangle to packed rows; waits for the stream.",
+)
+fn(
+    "vgpuMemcpy2DOnDevice",
+    [
+        val("dst", DEVICEPTR),
+        val("dstPitch", SIZE),
+        val("src", DEVICEPTR),
+        val("srcPitch", SIZE),
+        val("width", SIZE),
+        val("height", SIZE),
+        STREAM_ARG,
+    ],
+    QUEUED,
+    guest="custom",
+    host="custom",
+    doc="Copy a rectangle within device memory (or shared pinned memory).",
+)
+fn(
+    "cuMemcpy",
+    [val("dst", DEVICEPTR), val("src", DEVICEPTR), val("ByteCount", SIZE)],
+    doc="Copy between addresses of any kind.",
+)
+fn(
+    "cuMemcpyAsync",
+    [val("dst", DEVICEPTR), val("src", DEVICEPTR), val("ByteCount", SIZE), ptr("hStream", "CUstream")],
+    doc="Copy between addresses of any kind.",
+)
+fn(
+    "cuMemcpyPeer",
+    [
+        val("dstDevice", DEVICEPTR),
+        ptr("dstContext", "CUcontext"),
+        val("srcDevice", DEVICEPTR),
+        ptr("srcContext", "CUcontext"),
+        val("ByteCount", SIZE),
+    ],
+    doc="Copy between devices: one address space, so a device copy.",
+)
+fn(
+    "cuMemcpyPeerAsync",
+    [
+        val("dstDevice", DEVICEPTR),
+        ptr("dstContext", "CUcontext"),
+        val("srcDevice", DEVICEPTR),
+        ptr("srcContext", "CUcontext"),
+        val("ByteCount", SIZE),
+        ptr("hStream", "CUstream"),
+    ],
+    doc="Copy between devices.",
+)
+for name, extra in (
+    ("cuMemcpy2D_v2", []),
+    ("cuMemcpy2DUnaligned_v2", []),
+    ("cuMemcpy2DAsync_v2", [ptr("hStream", "CUstream")]),
+):
+    fn(name, [ptr("pCopy", "const CUDA_MEMCPY2D *"), *extra], doc="Copy a rectangle.")
+fn("cuMemcpy3D_v2", [ptr("pCopy", "const CUDA_MEMCPY3D *")], doc="Copy a box.")
+fn("cuMemcpy3DAsync_v2", [ptr("pCopy", "const CUDA_MEMCPY3D *"), ptr("hStream", "CUstream")], doc="Copy a box.")
+
+# Memsets.
+for bits, scalar in ((8, U8), (16, U16), (32, U32)):
+    value = val({8: "uc", 16: "us", 32: "ui"}[bits], scalar)
+    fn(
+        f"cuMemsetD{bits}Async",
+        [val("dstDevice", DEVICEPTR), value, val("N", SIZE), STREAM_ARG],
+        QUEUED,
+        guest="custom",
+        doc=f"Fill with a {bits}-bit value.",
+    )
+    fn(
+        f"cuMemsetD{bits}_v2",
+        [val("dstDevice", DEVICEPTR), value, val("N", SIZE)],
+        QUEUED,
+        guest="custom",
+        doc=f"Fill with a {bits}-bit value.",
+    )
+    rectangle = [val("dstDevice", DEVICEPTR), val("dstPitch", SIZE), value, val("Width", SIZE), val("Height", SIZE)]
+    fn(
+        f"cuMemsetD2D{bits}Async",
+        [*rectangle, STREAM_ARG],
+        QUEUED,
+        guest="custom",
+        doc=f"Fill a rectangle with a {bits}-bit value.",
+    )
+    fn(f"cuMemsetD2D{bits}_v2", rectangle, QUEUED, guest="custom", doc=f"Fill a rectangle with a {bits}-bit value.")
+
+# Pinned memory that both processes map.
+fn(
+    "vgpuHostMap",
+    [val("address", ADDRESS), val("nbytes", SIZE)],
+    WAITING,
+    guest="custom",
+    host="custom",
+    doc="Map the attached memfd at the client's own address and make it device-accessible.",
+)
+fn(
+    "vgpuHostUnmap",
+    [val("address", ADDRESS)],
+    WAITING,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="Undo vgpuHostMap.",
+)

@@ -1,0 +1,307 @@
+"""Images: uploaded once in pieces, then loaded as module or library. Kernels are described once and cached in the client."""
+
+from protocol.gen.dsl import (
+    DEVICE,
+    DEVICEPTR,
+    FUNCTION,
+    I32,
+    INIT,
+    KERNEL,
+    LIBRARY,
+    MODULE,
+    QUEUED,
+    SIZE,
+    U32,
+    U64,
+    WAITING,
+    bytes_in,
+    bytes_out,
+    fn,
+    handle,
+    out,
+    out_handle,
+    ptr,
+    text_in,
+    val,
+)
+
+IMAGE = val("image", U32)
+
+fn(
+    "vgpuImageWrite",
+    [IMAGE, val("total", U64), val("offset", U64), val("nbytes", U64), bytes_in("data", "nbytes")],
+    QUEUED,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="A piece of an image the client uploads under an id of its choice; pieces come in order.",
+)
+fn("vgpuImageDrop", [IMAGE], QUEUED, need=INIT, guest="custom", host="custom", doc="Forget an uploaded image.")
+
+fn(
+    "cuModuleLoadData",
+    [ptr("module", "CUmodule *"), ptr("image", "const void *")],
+    WAITING,
+    wire=[out_handle("module", MODULE), IMAGE],
+    backend=False,
+    blocks=True,
+    doc="Load an image into the current context.",
+)
+fn(
+    "cuModuleLoadDataEx",
+    [
+        ptr("module", "CUmodule *"),
+        ptr("image", "const void *"),
+        val("numOptions", U32),
+        ptr("options", "int *"),
+        ptr("optionValues", "void **"),
+    ],
+    doc="With JIT options: log buffers are filled, the rest are hints.",
+)
+fn("cuModuleLoadFatBinary", [ptr("module", "CUmodule *"), ptr("fatCubin", "const void *")], doc="As cuModuleLoadData.")
+fn("cuModuleLoad", [ptr("module", "CUmodule *"), ptr("fname", "const char *")], doc="Load a file of the client's.")
+fn(
+    "cuModuleUnload",
+    [handle("hmod", MODULE)],
+    WAITING,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="Unload a module.",
+)
+fn("cuModuleGetLoadingMode", [out("mode", I32)], need=INIT, doc="Eager or lazy, by the client's CUDA_MODULE_LOADING.")
+fn(
+    "cuModuleGetFunction",
+    [out_handle("hfunc", FUNCTION), handle("hmod", MODULE), text_in("name")],
+    WAITING,
+    guest="custom",
+    doc="A kernel of a module.",
+)
+fn(
+    "cuModuleGetGlobal_v2",
+    [out("dptr", DEVICEPTR), out("bytes", SIZE), handle("hmod", MODULE), text_in("name")],
+    WAITING,
+    guest="custom",
+    doc="Address and size of a module's variable.",
+)
+fn(
+    "cuModuleGetFunctionCount",
+    [out("count", U32), handle("mod", MODULE)],
+    WAITING,
+    doc="How many kernels a module has.",
+)
+
+fn(
+    "cuLibraryLoadData",
+    [
+        ptr("library", "CUlibrary *"),
+        ptr("code", "const void *"),
+        ptr("jitOptions", "int *"),
+        ptr("jitOptionsValues", "void **"),
+        val("numJitOptions", U32),
+        ptr("libraryOptions", "int *"),
+        ptr("libraryOptionValues", "void **"),
+        val("numLibraryOptions", U32),
+    ],
+    WAITING,
+    need=INIT,
+    wire=[out_handle("library", LIBRARY), IMAGE],
+    backend=False,
+    blocks=True,
+    doc="Load an image for all contexts, lazily.",
+)
+fn(
+    "cuLibraryLoadFromFile",
+    [
+        ptr("library", "CUlibrary *"),
+        ptr("fileName", "const char *"),
+        ptr("jitOptions", "int *"),
+        ptr("jitOptionsValues", "void **"),
+        val("numJitOptions", U32),
+        ptr("libraryOptions", "int *"),
+        ptr("libraryOptionValues", "void **"),
+        val("numLibraryOptions", U32),
+    ],
+    need=INIT,
+    doc="Load a file of the client's for all contexts.",
+)
+fn(
+    "cuLibraryUnload",
+    [handle("library", LIBRARY)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="Unload a library.",
+)
+fn(
+    "cuLibraryGetKernel",
+    [out_handle("pKernel", KERNEL), handle("library", LIBRARY), text_in("name")],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    doc="A kernel of a library.",
+)
+fn(
+    "cuLibraryGetModule",
+    [out_handle("pMod", MODULE), handle("library", LIBRARY)],
+    WAITING,
+    guest="custom",
+    doc="The library's module in the current context.",
+)
+fn(
+    "cuLibraryGetGlobal",
+    [out("dptr", DEVICEPTR), out("bytes", SIZE), handle("library", LIBRARY), text_in("name")],
+    WAITING,
+    guest="custom",
+    doc="A library's variable in the current context.",
+)
+fn(
+    "cuLibraryGetKernelCount",
+    [out("count", U32), handle("lib", LIBRARY)],
+    WAITING,
+    need=INIT,
+    doc="How many kernels a library has.",
+)
+fn(
+    "vgpuKernelName",
+    [
+        val("kind", U32),
+        val("object", U32),
+        val("index", U32),
+        val("capacity", SIZE),
+        bytes_out("name", "capacity", cap=65536),
+    ],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="Name of the index-th kernel of a module (kind 4) or library (kind 5), for the enumerating calls.",
+)
+fn(
+    "cuLibraryEnumerateKernels",
+    [ptr("kernels", "CUkernel *"), val("numKernels", U32), handle("lib", LIBRARY)],
+    need=INIT,
+    doc="The kernels of a library.",
+)
+fn(
+    "cuModuleEnumerateFunctions",
+    [ptr("functions", "CUfunction *"), val("numFunctions", U32), handle("mod", MODULE)],
+    doc="The kernels of a module.",
+)
+
+fn(
+    "vgpuKernelDescribe",
+    [val("kind", U32), val("object", U32), val("capacity", SIZE), bytes_out("description", "capacity", cap=1 << 18)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="Attributes and parameter layout of a function (kind 6) or kernel (kind 7): struct vgw_kernel_description, then its parameters.",
+)
+fn(
+    "cuFuncGetAttribute",
+    [out("pi", I32), val("attrib", I32), ptr("hfunc", "CUfunction")],
+    doc="From the kernel's description.",
+)
+fn(
+    "cuFuncSetAttribute",
+    [ptr("hfunc", "CUfunction"), val("attrib", I32), val("value", I32)],
+    WAITING,
+    wire=[val("kind", U32), val("object", U32), val("attrib", I32), val("value", I32)],
+    doc="Change an attribute; kind says whether the object is a function or a kernel.",
+)
+fn("cuFuncGetName", [ptr("name", "const char **"), ptr("hfunc", "CUfunction")], doc="Name of a kernel.")
+fn("cuFuncGetModule", [ptr("hmod", "CUmodule *"), ptr("hfunc", "CUfunction")], doc="Module of a kernel.")
+fn(
+    "cuFuncGetParamInfo",
+    [ptr("func", "CUfunction"), val("paramIndex", SIZE), out("paramOffset", SIZE), out("paramSize", SIZE)],
+    doc="Layout of a parameter.",
+)
+fn("cuFuncSetCacheConfig", [ptr("hfunc", "CUfunction"), val("config", I32)], doc="A hint that changes nothing.")
+fn("cuFuncSetSharedMemConfig", [ptr("hfunc", "CUfunction"), val("config", I32)], doc="A hint that changes nothing.")
+fn(
+    "cuFuncIsLoaded",
+    [out("state", I32), ptr("function", "CUfunction")],
+    doc="Whether a lazily loaded kernel was loaded.",
+)
+fn("cuFuncLoad", [ptr("function", "CUfunction")], doc="Load a kernel now.")
+fn(
+    "cuKernelGetFunction",
+    [ptr("pFunc", "CUfunction *"), handle("kernel", KERNEL)],
+    doc="The kernel in the current context.",
+)
+fn(
+    "cuKernelGetAttribute",
+    [out("pi", I32), val("attrib", I32), handle("kernel", KERNEL), val("dev", DEVICE)],
+    need=INIT,
+    doc="From the kernel's description.",
+)
+fn(
+    "cuKernelSetAttribute",
+    [val("attrib", I32), val("value", I32), handle("kernel", KERNEL), val("dev", DEVICE)],
+    need=INIT,
+    doc="Change an attribute of a kernel.",
+)
+fn(
+    "cuKernelSetCacheConfig",
+    [handle("kernel", KERNEL), val("config", I32), val("dev", DEVICE)],
+    need=INIT,
+    doc="A hint that changes nothing.",
+)
+fn("cuKernelGetName", [ptr("name", "const char **"), handle("kernel", KERNEL)], need=INIT, doc="Name of a kernel.")
+fn("cuKernelGetLibrary", [ptr("pLib", "CUlibrary *"), handle("kernel", KERNEL)], need=INIT, doc="Library of a kernel.")
+fn(
+    "cuKernelGetParamInfo",
+    [handle("kernel", KERNEL), val("paramIndex", SIZE), out("paramOffset", SIZE), out("paramSize", SIZE)],
+    need=INIT,
+    doc="Layout of a parameter.",
+)
+
+# cuLink: inputs are kept in the client and sent at cuLinkComplete.
+LINK_OPTIONS = [val("numOptions", U32), ptr("options", "int *"), ptr("optionValues", "void **")]
+fn("cuLinkCreate_v2", [*LINK_OPTIONS, ptr("stateOut", "CUlinkState *")], aliases=["cuLinkCreate"], doc="Begin a link.")
+fn(
+    "cuLinkAddData_v2",
+    [
+        ptr("state", "CUlinkState"),
+        val("type", I32),
+        ptr("data", "void *"),
+        val("size", SIZE),
+        ptr("name", "const char *"),
+        *LINK_OPTIONS,
+    ],
+    aliases=["cuLinkAddData"],
+    doc="Add an input, checked at once.",
+)
+fn(
+    "cuLinkAddFile_v2",
+    [ptr("state", "CUlinkState"), val("type", I32), ptr("path", "const char *"), *LINK_OPTIONS],
+    aliases=["cuLinkAddFile"],
+    doc="Add a file of the client's.",
+)
+fn(
+    "cuLinkComplete",
+    [ptr("state", "CUlinkState"), ptr("cubinOut", "void **"), ptr("sizeOut", "size_t *")],
+    doc="Link, and hand out the image.",
+)
+fn("cuLinkDestroy", [ptr("state", "CUlinkState")], doc="End a link and free its image.")
+fn(
+    "vgpuLink",
+    [val("first", U32), val("count", U32), val("result", U32), out("nbytes", U64)],
+    WAITING,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="Link uploaded images first..first+count-1 into image `result`.",
+)
+fn(
+    "vgpuImageRead",
+    [IMAGE, val("offset", U64), val("nbytes", U64), bytes_out("data", "nbytes")],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="A piece of an image, for the link's output.",
+)

@@ -1,0 +1,66 @@
+"""What the channel itself needs besides CUDA's functions, and what the executor asks of a backend without any message."""
+
+from protocol.gen.dsl import DEVICE, DEVICEPTR, I32, INIT, SIZE, U32, WAITING, bytes_out, fn, host_only, out, ptr, val
+
+fn(
+    "vgpuTakeOutput",
+    [val("capacity", SIZE), bytes_out("text", "capacity", cap=1 << 20)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="What kernels have printed since the last time.",
+)
+
+host_only("cuCtxSetCurrent", [ptr("ctx", "CUcontext")], doc="Before each call whose header names another context.")
+host_only(
+    "cuFuncGetAttribute",
+    [out("pi", I32), val("attrib", I32), ptr("hfunc", "CUfunction")],
+    doc="For vgpuKernelDescribe.",
+)
+host_only(
+    "cuFuncGetParamInfo",
+    [ptr("func", "CUfunction"), val("paramIndex", SIZE), out("paramOffset", SIZE), out("paramSize", SIZE)],
+    doc="For vgpuKernelDescribe.",
+)
+host_only(
+    "cuKernelGetFunction",
+    [ptr("pFunc", "CUfunction *"), ptr("kernel", "CUkernel")],
+    doc="A library's kernel in the current context.",
+)
+host_only("cuFuncGetName", [ptr("name", "const char **"), ptr("hfunc", "CUfunction")], doc="For vgpuKernelName.")
+host_only("cuKernelGetName", [ptr("name", "const char **"), ptr("kernel", "CUkernel")], doc="For vgpuKernelName.")
+host_only(
+    "cuLibraryEnumerateKernels",
+    [ptr("kernels", "CUkernel *"), val("numKernels", U32), ptr("lib", "CUlibrary")],
+    doc="For vgpuKernelName.",
+)
+host_only(
+    "cuModuleEnumerateFunctions",
+    [ptr("functions", "CUfunction *"), val("numFunctions", U32), ptr("mod", "CUmodule")],
+    doc="For vgpuKernelName.",
+)
+host_only(
+    "cuMemcpy2DAsync_v2",
+    [ptr("pCopy", "const CUDA_MEMCPY2D *"), ptr("hStream", "CUstream")],
+    doc="For the rectangle copies.",
+)
+host_only(
+    "cuMemHostRegister_v2", [ptr("p", "void *"), val("bytesize", SIZE), val("Flags", U32)], doc="For vgpuHostMap."
+)
+host_only("cuMemHostUnregister", [ptr("p", "void *")], doc="For vgpuHostUnmap.")
+host_only(
+    "cuPointerGetAttribute",
+    [ptr("data", "void *"), val("attribute", I32), val("ptr", DEVICEPTR)],
+    doc="To tell device addresses from host ones.",
+)
+host_only(
+    "cuLaunchHostFunc",
+    [ptr("hStream", "CUstream"), ptr("fn", "CUhostFn"), ptr("userData", "void *")],
+    doc="For vgpuHostCallback.",
+)
+host_only(
+    "cuKernelSetAttribute",
+    [val("attrib", I32), val("value", I32), ptr("kernel", "CUkernel"), val("dev", DEVICE)],
+    doc="For cuFuncSetAttribute on a kernel.",
+)

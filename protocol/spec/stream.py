@@ -1,0 +1,85 @@
+"""Streams. Flags and priorities are kept in the client; handles 1 and 2 are the legacy and per-thread default streams."""
+
+from protocol.gen.dsl import (
+    EVENT,
+    I32,
+    INIT,
+    QUEUED,
+    STREAM,
+    U32,
+    U64,
+    ULL,
+    WAITING,
+    fn,
+    handle,
+    out,
+    out_handle,
+    ptr,
+    val,
+)
+
+STREAM_ARG = handle("hStream", STREAM)
+
+fn("cuStreamCreate", [ptr("phStream", "CUstream *"), val("Flags", U32)], doc="A stream of default priority.")
+fn(
+    "cuStreamCreateWithPriority",
+    [out_handle("phStream", STREAM), val("flags", U32), val("priority", I32)],
+    QUEUED,
+    guest="custom",
+    doc="A stream; priorities out of range are clamped.",
+)
+fn(
+    "cuStreamDestroy_v2",
+    [STREAM_ARG],
+    QUEUED,
+    guest="custom",
+    host="custom",
+    aliases=["cuStreamDestroy"],
+    doc="Destroy a stream once its work is done.",
+)
+fn("cuStreamSynchronize", [STREAM_ARG], WAITING, guest="custom", blocks=True, doc="Wait for a stream.")
+fn("cuStreamQuery", [STREAM_ARG], WAITING, guest="custom", doc="Whether a stream is idle.")
+fn(
+    "cuStreamWaitEvent",
+    [STREAM_ARG, handle("hEvent", EVENT), val("Flags", U32)],
+    QUEUED,
+    guest="custom",
+    doc="Make a stream wait for an event.",
+)
+fn("cuStreamGetFlags", [STREAM_ARG, out("flags", U32)], doc="Flags of a stream.")
+fn("cuStreamGetPriority", [STREAM_ARG, out("priority", I32)], doc="Priority of a stream.")
+fn("cuStreamGetId", [STREAM_ARG, out("streamId", ULL)], doc="Number of a stream, unique in the process.")
+fn("cuStreamGetCtx", [STREAM_ARG, ptr("pctx", "CUcontext *")], doc="Context of a stream.")
+fn("cuStreamGetDevice", [STREAM_ARG, out("device", I32)], doc="Device of a stream.")
+fn("cuStreamIsCapturing", [STREAM_ARG, out("captureStatus", I32)], doc="Capture is not offered yet, so: none.")
+for version, extra in (
+    ("cuStreamGetCaptureInfo", []),
+    (
+        "cuStreamGetCaptureInfo_v2",
+        [
+            ptr("graph_out", "CUgraph *"),
+            ptr("dependencies_out", "const CUgraphNode **"),
+            ptr("numDependencies_out", "size_t *"),
+        ],
+    ),
+    (
+        "cuStreamGetCaptureInfo_v3",
+        [
+            ptr("graph_out", "CUgraph *"),
+            ptr("dependencies_out", "const CUgraphNode **"),
+            ptr("edgeData_out", "const void **"),
+            ptr("numDependencies_out", "size_t *"),
+        ],
+    ),
+):
+    fn(
+        version,
+        [STREAM_ARG, out("captureStatus_out", I32), out("id_out", U64), *extra],
+        doc="Capture is not offered yet, so: none.",
+    )
+fn(
+    "cuThreadExchangeStreamCaptureMode",
+    [ptr("mode", "int *")],
+    need=INIT,
+    doc="Capture mode of the thread, kept in the client.",
+)
