@@ -1,0 +1,47 @@
+// Errors: those that a call reports at once and that leave the context usable, and an illegal address, which does not.
+#include "vgt_check.h"
+
+__global__ void increment(int *data) { data[threadIdx.x]++; }
+
+__global__ void wild(int *data, size_t far) { data[far] = 1; }
+
+int main(int argc, char **argv) {
+  vgt_args args = vgt_parse(argc, argv, 32);
+  int *data = nullptr, *none = nullptr;
+  CUDA(cudaMalloc(&data, 1024 * sizeof(int)));
+  CUDA(cudaMemset(data, 0, 1024 * sizeof(int)));
+
+  // At once, and not sticky.
+  increment<<<1, 2048>>>(data);
+  EXPECT_ERROR(cudaPeekAtLastError(), cudaErrorInvalidConfiguration);
+  EXPECT_ERROR(cudaGetLastError(), cudaErrorInvalidConfiguration);
+  EXPECT_ERROR(cudaGetLastError(), cudaSuccess);
+  increment<<<0, 32>>>(data);
+  EXPECT_ERROR(cudaGetLastError(), cudaErrorInvalidConfiguration);
+  increment<<<1, 32, 1 << 20>>>(data);
+  EXPECT_ERROR(cudaGetLastError(), cudaErrorInvalidValue);
+  EXPECT_ERROR(cudaMalloc(&none, (size_t)1 << 50), cudaErrorMemoryAllocation);
+  EXPECT(none == nullptr, "errors: a failed allocation wrote its result");
+  EXPECT_ERROR(cudaGetLastError(), cudaErrorMemoryAllocation);
+  EXPECT_ERROR(cudaSetDevice(64), cudaErrorInvalidDevice);
+  EXPECT_ERROR(cudaMemcpy(data, &none, (size_t)1 << 40, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+  EXPECT_ERROR(cudaFree((char *)data + 4), cudaErrorInvalidValue);
+  cudaGetLastError();
+
+  // The context is as it was.
+  increment<<<1, args.size>>>(data);
+  CUDA(cudaDeviceSynchronize());
+  int value = 0;
+  CUDA(cudaMemcpy(&value, data + args.size - 1, sizeof value, cudaMemcpyDeviceToHost));
+  EXPECT(value == 1, "errors: %d after one good launch", value);
+
+  // Asynchronous and sticky: every later call says the same, and nothing comes back.
+  wild<<<1, 1>>>(data, (size_t)1 << 44);
+  EXPECT_ERROR(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+  EXPECT_ERROR(cudaMemcpy(&value, data, sizeof value, cudaMemcpyDeviceToHost), cudaErrorIllegalAddress);
+  EXPECT_ERROR(cudaMalloc(&none, 16), cudaErrorIllegalAddress);
+  EXPECT_ERROR(cudaGetLastError(), cudaErrorIllegalAddress);
+  EXPECT_ERROR(cudaGetLastError(), cudaErrorIllegalAddress);
+  printf("ok errors\n");
+  return 0;
+}

@@ -1,0 +1,105 @@
+"""CUDA programs as users write and compile them. Each checks its own result against the CPU and says `ok` or `FAIL`."""
+
+import re
+import secrets
+from collections.abc import Callable
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.programs.toolchain import DEBUG, DEFAULT, MACHINE_CODE, PER_THREAD, PTX, SHARED, Flavour, Toolchain, cuda13
+
+Run = Callable[..., CompletedProcess[str]]
+
+# Each program with sizes that stay quick on two cores; odd, and none a multiple of a warp.
+SIZES = {
+    "arithmetic": (1, 1531),
+    "cooperative": (33, 1777),
+    "copies": (35, 97),
+    "graphs": (1, 4111),
+    "histogram": (1, 20011),
+    "host_function": (1, 5003),
+    "matmul": (1, 71),
+    "pinned": (1, 10007),
+    "pools": (1, 3001),
+    "reduction": (1, 30011),
+    "saxpy": (1, 50021),
+    "streams": (1, 5003),
+    "symbols": (33, 3001),
+    "threads": (1, 1009),
+}
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    return cuda13()
+
+
+def assert_ok(result: CompletedProcess[str], name: str) -> None:
+    assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout}\n{result.stderr}"
+    assert re.search(rf"^ok {name}\b", result.stdout, re.MULTILINE), result.stdout
+
+
+@pytest.mark.timeout(700)
+def test_the_compiler_installs(toolchain: Toolchain) -> None:
+    """Apart, so that no other test's time holds the download."""
+    assert (toolchain.root / "bin/nvcc").exists()
+
+
+@pytest.mark.parametrize("name", [*SIZES, "errors", "properties"])
+def test_program_with_its_own_size(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
+    assert_ok(vgpu_run([toolchain.build(name)]), name)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_program_with_random_input(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
+    program = toolchain.build(name)
+    smallest, largest = SIZES[name]
+    for size in (smallest, smallest + secrets.randbelow(largest - smallest)):
+        assert_ok(vgpu_run([program, secrets.randbelow(2**31), size]), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "flavour"),
+    [
+        ("saxpy", DEFAULT),
+        ("reduction", DEFAULT),
+        ("symbols", SHARED),
+        ("properties", SHARED),
+        ("streams", PER_THREAD),
+        ("threads", PER_THREAD),
+        ("matmul", DEBUG),
+        ("arithmetic", DEBUG),
+    ],
+    ids=lambda value: value.name if isinstance(value, Flavour) else value,
+)
+def test_program_compiled_otherwise(toolchain: Toolchain, vgpu_run: Run, name: str, flavour: Flavour) -> None:
+    library = {"LD_LIBRARY_PATH": str(toolchain.library_folder())} if flavour is SHARED else {}
+    assert_ok(vgpu_run([toolchain.build(name, flavour), 7], env=library), name)
+
+
+def test_kernel_printf_reaches_stdout_at_each_synchronisation(toolchain: Toolchain, vgpu_run: Run) -> None:
+    result = vgpu_run([toolchain.build("kernel_printf"), 9, 3])
+    assert_ok(result, "kernel_printf")
+    before, after = result.stdout.split("synchronised\n")
+
+    def line(i: int, seed: int) -> str:
+        kind = "odd" if i % 2 else "even"
+        return f"thread {i} of {seed}: {kind} {0.25 * i:5.2f} {chr(ord('a') + i % 26)} {i << 33:#x} %"
+
+    assert sorted(before.splitlines()) == sorted(line(i, 9) for i in range(96))
+    assert after.splitlines()[0] == line(0, 10)
+
+
+def test_machine_code_alone_is_refused_by_a_simulated_device(toolchain: Toolchain, vgpu_run: Run) -> None:
+    """Machine code needs the silicon: the program must hear the error that CUDA has for it, not a wrong result."""
+    result = vgpu_run([toolchain.build("saxpy", MACHINE_CODE)])
+    assert result.returncode == 1
+    assert "cudaErrorNoKernelImageForDevice" in result.stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*SIZES, "errors", "properties", "kernel_printf"])
+def test_program_on_the_real_driver(toolchain: Toolchain, native_run: Run, name: str) -> None:
+    """The programs themselves are right: NVIDIA's own driver passes them."""
+    assert_ok(native_run([toolchain.build(name, PTX)]), name)

@@ -1,0 +1,80 @@
+"""NVIDIA's compiler from PyPI, and programs built with it."""
+
+import hashlib
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.pypi import install
+
+HERE = Path(__file__).resolve().parent
+BUILT = HERE.parents[1] / "build/programs"
+PACKAGES = ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl"]
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """One way in which users compile: the options that matter to a driver."""
+
+    name: str
+    options: tuple[str, ...]
+
+
+PTX = Flavour("ptx", ("-gencode", "arch=compute_75,code=compute_75"))
+DEFAULT = Flavour("default", ())  # machine code and PTX, both for the oldest architecture the compiler knows
+SHARED = Flavour("shared-runtime", (*PTX.options, "-cudart", "shared"))
+PER_THREAD = Flavour("per-thread-stream", (*PTX.options, "--default-stream", "per-thread"))
+DEBUG = Flavour("debug", (*PTX.options, "-G", "-g"))
+MACHINE_CODE = Flavour("machine-code", ("-gencode", "arch=compute_90,code=sm_90"))
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """An installed compiler; `root` holds bin, include and lib."""
+
+    root: Path
+
+    def build(self, source: str, flavour: Flavour = PTX) -> Path:
+        """Compile `tests/programs/<source>.cu` unless it, its header, the compiler and the options are as they were.
+
+        Returns:
+            The executable.
+        Raises:
+            RuntimeError: the compiler refused; the message holds what it said.
+        """
+        path = HERE / f"{source}.cu"
+        inputs = [
+            path.read_bytes(),
+            (HERE / "vgt_check.h").read_bytes(),
+            repr(flavour).encode(),
+            str(self.root).encode(),
+        ]
+        built = BUILT / f"{source}-{flavour.name}-{hashlib.sha256(b'|'.join(inputs)).hexdigest()[:12]}"
+        if built.exists():
+            return built
+        BUILT.mkdir(parents=True, exist_ok=True)
+        partial = built.with_suffix(f".{os.getpid()}")
+        command = [str(self.root / "bin/nvcc"), "-std=c++17", "-O2", *flavour.options]
+        command += [f"-I{self.root / 'include'}", f"-L{self.library_folder()}", "-Wno-deprecated-gpu-targets"]
+        command += ["-Xcompiler", "-Wall,-Wextra,-Wno-unused-function", "-o", str(partial), str(path)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        if result.returncode:
+            raise RuntimeError(f"nvcc {path.name} ({flavour.name}) failed:\n{result.stderr[-4000:]}")
+        partial.rename(built)
+        return built
+
+    def library_folder(self) -> Path:
+        """Where libcudart lies, with the unversioned name that a linker looks for."""
+        folder = self.root / "lib"
+        unversioned = folder / "libcudart.so"
+        if not unversioned.exists():
+            versioned = sorted(folder.glob("libcudart.so.*"))
+            unversioned.symlink_to(versioned[0].name)
+        return folder
+
+
+def cuda13() -> Toolchain:
+    """nvcc 13.0: the newest whose PTX the driver we answer as (580) accepts."""
+    packages = install(*(f"{package}==13.0.*" for package in PACKAGES), with_dependencies=False)
+    return Toolchain(packages / "nvidia/cu13")

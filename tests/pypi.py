@@ -1,0 +1,44 @@
+"""Packages from PyPI that tests run but vgpu does not depend on: each set in a folder of its own, kept between runs.
+
+The folder is `$VGPU_TEST_CACHE`, else `~/.cache/vgpu-tests`. A set is installed once, under a lock, and appears
+complete or not at all.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+CACHE = Path(os.environ.get("VGPU_TEST_CACHE") or Path.home() / ".cache/vgpu-tests")
+INSTALL_TIMEOUT_S = 600
+
+
+def install(*requirements: str, with_dependencies: bool = True) -> Path:
+    """Install `requirements` with pip, for the running Python, unless that was done before.
+
+    Returns:
+        The folder to put on `PYTHONPATH`.
+    Raises:
+        RuntimeError: pip failed; the message ends with what it said.
+    """
+    key = "\n".join([*sorted(requirements), str(with_dependencies), sys.implementation.cache_tag or ""])
+    name = requirements[0].split("=")[0].split("[")[0].strip("<>~!")
+    target = CACHE / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.exists():
+            return target
+        partial = target.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        command += ["--only-binary", ":all:", "--target", str(partial)]
+        command += [] if with_dependencies else ["--no-deps"]
+        result = subprocess.run([*command, *requirements], capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
+        if result.returncode:
+            raise RuntimeError(f"pip install {' '.join(requirements)} failed:\n{result.stderr[-2000:]}")
+        partial.rename(target)
+    return target
