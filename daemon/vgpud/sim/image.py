@@ -1,0 +1,143 @@
+"""Images as clients load them: PTX text, fat binaries, cuLink's output. What comes out is PTX that the device can run.
+
+`python -m vgpud.sim.image FILE` lists what a program, library or image carries.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+
+from . import elf, fatbin
+from .compress import MAX_OUTPUT_NBYTES
+from .fatbin import Entry, Target
+from .image_error import INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, ImageError
+
+LINKED_SECTION = ".vgpu.ptx"
+"""Where link.link() puts its texts, each ended by a NUL."""
+
+REMEDY = "rebuild with -gencode arch=compute_75,code=compute_75, or CUPY_COMPILE_WITH_PTX=1"
+
+# Blanks and comments; possessive, so that hostile text costs one pass.
+_BLANK = rb"(?:\s++|//[^\n]*+|/\*.*?\*/)*+"
+_VERSION = re.compile(_BLANK + rb"\.version\s++[0-9]{1,4}\.[0-9]{1,4}" + _BLANK, re.DOTALL)
+_TARGET = re.compile(rb"\.target\s++(\w++)")
+
+# What PTX ISA 9.0 knows above 9.0; a greater number that is not here is a mistake, not a newer card.
+_NEWER_ARCHITECTURES = frozenset({100, 101, 103, 110, 120, 121})
+
+
+@dataclass(frozen=True)
+class PtxImage:
+    """PTX of one module. With several texts (linked, or one a translation unit) a symbol may be defined in any of them:
+    whoever makes the module resolves .extern declarations across them."""
+
+    texts: tuple[str, ...]
+    origin: str  # what was found and picked, one line for the log
+
+
+def load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
+    """Find PTX for a device in an image.
+
+    The `.version` of the PTX is not judged: the compiler knows what it can read (UNSUPPORTED_PTX_VERSION).
+
+    Args:
+        data: PTX text (ended by a NUL or not), fatbin containers back to back, or an ELF image made by link.link().
+        compute_capability: Of the device, as (9, 0).
+    Raises:
+        ImageError: INVALID_IMAGE (neither of these, truncated, or sizes that lie), INVALID_PTX (no .target, or one that
+            does not exist), NO_BINARY_FOR_GPU (no PTX that this device can run; the message names what there is).
+    """
+    view = memoryview(data)
+    if elf.is_elf(view):
+        return _load_elf(view, compute_capability)
+    if fatbin.is_fatbin(view):
+        return _load_fatbin(view, compute_capability)
+    if len(data) > MAX_OUTPUT_NBYTES:
+        raise ImageError(INVALID_IMAGE, f"an image of {len(data)} bytes exceeds {MAX_OUTPUT_NBYTES}")
+    text, target = _read_ptx(data)
+    if not target.runs_on(compute_capability):
+        raise _no_binary(f"PTX {target}", compute_capability)
+    return PtxImage((text,), f"PTX text for {target}")
+
+
+def _load_elf(data: memoryview, compute_capability: tuple[int, int]) -> PtxImage:
+    file = elf.read(data)
+    section = file.section(LINKED_SECTION)
+    if file.machine != elf.EM_CUDA:
+        raise ImageError(INVALID_IMAGE, f"ELF file for machine {file.machine}, not a GPU")
+    if section is None:
+        raise _no_binary(f"ELF sm_{file.sm}", compute_capability)
+    if len(section.data) > MAX_OUTPUT_NBYTES:
+        raise ImageError(INVALID_IMAGE, f"linked image of {len(section.data)} bytes exceeds {MAX_OUTPUT_NBYTES}")
+    pieces = bytes(section.data).split(b"\0")
+    if len(pieces) < 2 or pieces.pop() != b"":
+        raise ImageError(INVALID_IMAGE, f"linked image: {LINKED_SECTION} is damaged")
+    read = [_read_ptx(piece) for piece in pieces]
+    for _, target in read:
+        if not target.runs_on(compute_capability):
+            raise _no_binary(f"linked PTX {target}", compute_capability)
+    return PtxImage(tuple(text for text, _ in read), f"linked image of {len(read)} PTX texts")
+
+
+def _load_fatbin(data: memoryview, compute_capability: tuple[int, int]) -> PtxImage:
+    """One text of each container that has one: containers back to back are the translation units of one module."""
+    texts: list[str] = []
+    picked: list[str] = []
+    found: list[Entry] = []
+    left_nbytes = MAX_OUTPUT_NBYTES
+    for container in fatbin.read_containers(data):
+        found += container.entries
+        choice = _pick(container.entries, compute_capability, left_nbytes)
+        if choice is not None:
+            text, target, payload_nbytes = choice
+            left_nbytes -= payload_nbytes
+            texts.append(text)
+            picked.append(str(target))
+    summary = fatbin.describe(found)
+    if not texts:
+        raise _no_binary(summary, compute_capability)
+    return PtxImage(tuple(texts), f"fatbin ({summary}): PTX for {', '.join(dict.fromkeys(picked))}")
+
+
+def usable(entries: tuple[Entry, ...], compute_capability: tuple[int, int]) -> list[Entry]:
+    """The PTX entries that a device can run, the best match first."""
+    running = [e for e in entries if e.kind == fatbin.KIND_PTX and e.target.runs_on(compute_capability)]
+    return sorted(running, key=lambda entry: entry.target.preference, reverse=True)
+
+
+def _pick(
+    entries: tuple[Entry, ...], compute_capability: tuple[int, int], cap_nbytes: int
+) -> tuple[str, Target, int] | None:
+    for entry in usable(entries, compute_capability):
+        payload = entry.payload(cap_nbytes)
+        text, target = _read_ptx(payload)
+        if target.runs_on(compute_capability):  # the text's word counts, should the entry say something else
+            return text, target, len(payload)
+    return None
+
+
+def _read_ptx(data: bytes) -> tuple[str, Target]:
+    """The text up to its NUL, and its first target."""
+    data = data.partition(b"\0")[0]
+    version = _VERSION.match(data)
+    if version is None:
+        raise ImageError(INVALID_IMAGE, "neither PTX (no .version at the start), nor a fatbin, nor an ELF image")
+    named = _TARGET.match(data, version.end())
+    if named is None:
+        raise ImageError(INVALID_PTX, "PTX without .target after .version")
+    name = named[1][:32].decode("latin-1")
+    target = Target.parse(name)
+    if target is None or (target.number > 90 and target.number not in _NEWER_ARCHITECTURES):
+        raise ImageError(INVALID_PTX, f"PTX for an unknown target {name}")
+    return data.decode("utf-8", errors="replace"), target
+
+
+def _no_binary(found: str, compute_capability: tuple[int, int]) -> ImageError:
+    major, minor = compute_capability
+    return ImageError(NO_BINARY_FOR_GPU, f"{found}; no PTX that runs on sm_{major}{minor}: {REMEDY}")
+
+
+if __name__ == "__main__":
+    from .image_report import main
+
+    sys.exit(main())
