@@ -1,5 +1,6 @@
-/* CUDA driver types as both sides use them: the public ABI of driver 580 (CUDA 13.0), declared afresh so that nothing here needs
- * NVIDIA's headers. Layouts are pinned by tests/protocol/test_layouts.py against the real header where it is installed. */
+/* CUDA driver types as both sides use them: the public ABI of driver 580 (CUDA 13.0), declared afresh so that nothing
+ * here needs NVIDIA's headers. Layouts are pinned by tests/protocol/test_layouts.py against the real header where it is
+ * installed. */
 #ifndef VGW_CUDA_H
 #define VGW_CUDA_H
 

@@ -11,8 +11,8 @@
 #define VGW_RECORD_NBYTES (4u << 20) /* longest record, header included */
 #define VGW_PIECE_NBYTES (1u << 20)  /* longest variable part of the bulk functions; longer data goes in pieces */
 
-enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2 };  /* request flags */
-enum { VGW_OUTPUT_PENDING = 1 };              /* reply flags */
+enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2 }; /* request flags */
+enum { VGW_OUTPUT_PENDING = 1 };             /* reply flags */
 
 struct vgw_header {
   uint32_t length; /* whole record in bytes, a multiple of 8 */
@@ -38,8 +38,8 @@ struct vgw_param {
 
 static inline uint64_t vgw_pad8(uint64_t nbytes) { return (nbytes + 7) & ~(uint64_t)7; }
 
-/* Reads a record that was copied out of the channel. The first failed read makes every later one fail: callers check `fatal`
- * once, at the end. Nothing is compared by adding to a number the peer sent. */
+/* Reads a record that was copied out of the channel. The first failed read makes every later one fail: callers check
+ * `fatal` once, at the end. Nothing is compared by adding to a number the peer sent. */
 struct vgw_cursor {
   const uint8_t *cur;
   const uint8_t *end;

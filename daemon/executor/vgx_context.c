@@ -1,0 +1,88 @@
+/* Contexts, streams, events, pools: destroying also forgets the id. */
+#include "vgx_custom.h"
+#include "vgx_session.h"
+
+/* Call a destroyer on an id and forget it; an id that is gone answers as the driver does for a stale handle. */
+#define DESTROY(function, kind, type, id)                                                                              \
+  do {                                                                                                                 \
+    if (!s->backend->function)                                                                                         \
+      return vgx_not_offered(s, #function);                                                                            \
+    if ((id) == 0)                                                                                                     \
+      return CUDA_ERROR_INVALID_HANDLE;                                                                                \
+    void *object;                                                                                                      \
+    CUresult result = vgx_handle(s, kind, id, &object);                                                                \
+    if (result != CUDA_SUCCESS)                                                                                        \
+      return result;                                                                                                   \
+    result = s->backend->function((type)object);                                                                       \
+    if (result == CUDA_SUCCESS)                                                                                        \
+      vgx_handle_set(s, kind, id, NULL);                                                                               \
+    return result;                                                                                                     \
+  } while (0)
+
+CUresult vgx_cuCtxDestroy_v2(struct vgx_session *s, const struct vgw_req_cuCtxDestroy_v2 *req) {
+  DESTROY(cuCtxDestroy_v2, VGW_KIND_CONTEXT, CUcontext, req->ctx);
+}
+
+CUresult vgx_cuStreamDestroy_v2(struct vgx_session *s, const struct vgw_req_cuStreamDestroy_v2 *req) {
+  DESTROY(cuStreamDestroy_v2, VGW_KIND_STREAM, CUstream, req->hStream);
+}
+
+CUresult vgx_cuEventDestroy_v2(struct vgx_session *s, const struct vgw_req_cuEventDestroy_v2 *req) {
+  DESTROY(cuEventDestroy_v2, VGW_KIND_EVENT, CUevent, req->hEvent);
+}
+
+CUresult vgx_cuModuleUnload(struct vgx_session *s, const struct vgw_req_cuModuleUnload *req) {
+  DESTROY(cuModuleUnload, VGW_KIND_MODULE, CUmodule, req->hmod);
+}
+
+CUresult vgx_cuLibraryUnload(struct vgx_session *s, const struct vgw_req_cuLibraryUnload *req) {
+  DESTROY(cuLibraryUnload, VGW_KIND_LIBRARY, CUlibrary, req->library);
+}
+
+CUresult vgx_cuMemPoolDestroy(struct vgx_session *s, const struct vgw_req_cuMemPoolDestroy *req) {
+  DESTROY(cuMemPoolDestroy, VGW_KIND_MEMPOOL, CUmemoryPool, req->pool);
+}
+
+CUresult vgx_cuMemPoolCreate(struct vgx_session *s, const struct vgw_req_cuMemPoolCreate *req) {
+  if (!s->backend->cuMemPoolCreate)
+    return vgx_not_offered(s, "cuMemPoolCreate");
+  CUmemPoolProps props = req->poolProps;
+  props.win32SecurityAttributes = NULL; /* a pointer of the client's */
+  CUmemoryPool pool = NULL;
+  if (!vgx_handle_reserve(s, VGW_KIND_MEMPOOL, req->pool))
+    return vgx_violation(s, "pool taken");
+  CUresult result = s->backend->cuMemPoolCreate(&pool, &props);
+  vgx_handle_set(s, VGW_KIND_MEMPOOL, req->pool, result == CUDA_SUCCESS ? pool : NULL);
+  return result;
+}
+
+CUresult vgx_cuMemPoolSetAttribute(struct vgx_session *s, const struct vgw_req_cuMemPoolSetAttribute *req) {
+  if (!s->backend->cuMemPoolSetAttribute)
+    return vgx_not_offered(s, "cuMemPoolSetAttribute");
+  void *pool;
+  CUresult result = vgx_handle(s, VGW_KIND_MEMPOOL, req->pool, &pool);
+  if (result != CUDA_SUCCESS)
+    return result;
+  uint64_t value = req->value; /* an int or a u64; little-endian, so one buffer serves both */
+  return s->backend->cuMemPoolSetAttribute(pool, req->attr, &value);
+}
+
+CUresult vgx_cuMemPoolGetAttribute(struct vgx_session *s, const struct vgw_req_cuMemPoolGetAttribute *req,
+                                   struct vgw_rep_cuMemPoolGetAttribute *rep) {
+  if (!s->backend->cuMemPoolGetAttribute)
+    return vgx_not_offered(s, "cuMemPoolGetAttribute");
+  void *pool;
+  CUresult result = vgx_handle(s, VGW_KIND_MEMPOOL, req->pool, &pool);
+  if (result != CUDA_SUCCESS)
+    return result;
+  return s->backend->cuMemPoolGetAttribute(pool, req->attr, &rep->value);
+}
+
+CUresult vgx_cuDevicePrimaryCtxRelease_v2(struct vgx_session *s,
+                                          const struct vgw_req_cuDevicePrimaryCtxRelease_v2 *req) {
+  return s->backend->cuDevicePrimaryCtxRelease_v2(req->dev);
+}
+
+CUresult vgx_cuDevicePrimaryCtxReset_v2(struct vgx_session *s, const struct vgw_req_cuDevicePrimaryCtxReset_v2 *req) {
+  return s->backend->cuDevicePrimaryCtxReset_v2(req->dev);
+}

@@ -1,0 +1,137 @@
+/* The backend that is the real driver. Images are measured before the driver sees them: it takes no size, and must not
+ * read past what the client sent. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_backend.h"
+#include "vgx_serve.h"
+
+static struct vgx_backend backend;
+static CUresult (*load_data)(CUmodule *, const void *);
+static CUresult (*library_load_data)(CUlibrary *, const void *, int *, void **, uint32_t, int *, void **, uint32_t);
+static CUresult (*link_create)(uint32_t, int *, void **, CUlinkState *);
+static CUresult (*link_add)(CUlinkState, int, void *, size_t, const char *, uint32_t, int *, void **);
+static CUresult (*link_complete)(CUlinkState, void **, size_t *);
+static CUresult (*link_destroy)(CUlinkState);
+
+static uint64_t read_u64(const uint8_t *p) {
+  uint64_t v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+static uint16_t read_u16(const uint8_t *p) {
+  uint16_t v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+/* Whether a table of `count` entries of `entry` bytes at `offset` lies within the image. */
+static bool table_fits(uint64_t nbytes, uint64_t offset, uint64_t entry, uint64_t count) {
+  return offset <= nbytes && (count == 0 || entry <= (nbytes - offset) / count);
+}
+
+/* Whether everything the image's own headers point at lies within it. PTX ends at its NUL: the executor pads images
+ * with zeros. */
+static bool image_fits(const uint8_t *image, uint64_t nbytes) {
+  static const uint8_t fatbin[4] = {0x50, 0xed, 0x55, 0xba};
+  if (nbytes >= 16 && memcmp(image, fatbin, 4) == 0)
+    return read_u16(image + 6) <= nbytes && read_u64(image + 8) <= nbytes - read_u16(image + 6);
+  if (nbytes >= 4 && memcmp(image, "\177ELF", 4) == 0) {
+    if (nbytes < 64)
+      return false;
+    uint64_t phoff = read_u64(image + 32), shoff = read_u64(image + 40);
+    uint16_t phentsize = read_u16(image + 54), phnum = read_u16(image + 56);
+    uint16_t shentsize = read_u16(image + 58), shnum = read_u16(image + 60);
+    if (!table_fits(nbytes, phoff, phentsize, phnum) || !table_fits(nbytes, shoff, shentsize, shnum) ||
+        (shnum && shentsize < 64))
+      return false;
+    for (uint16_t i = 0; i < shnum; i++) {
+      const uint8_t *section = image + shoff + (uint64_t)i * shentsize;
+      uint32_t type;
+      memcpy(&type, section + 4, sizeof type);
+      if (type != 8 && !table_fits(nbytes, read_u64(section + 24), read_u64(section + 32), 1))
+        return false; /* 8: NOBITS */
+    }
+  }
+  return true;
+}
+
+static CUresult load_module(CUmodule *module, const void *image, uint64_t nbytes) {
+  return image_fits(image, nbytes) ? load_data(module, image) : CUDA_ERROR_INVALID_IMAGE;
+}
+
+static CUresult load_library(CUlibrary *library, const void *image, uint64_t nbytes) {
+  if (!library_load_data)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  return image_fits(image, nbytes) ? library_load_data(library, image, NULL, NULL, 0, NULL, NULL, 0)
+                                   : CUDA_ERROR_INVALID_IMAGE;
+}
+
+static CUresult link_images(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count,
+                            void **out, uint64_t *out_nbytes) {
+  enum { INPUT_CUBIN = 0, INPUT_PTX = 1, INPUT_FATBIN = 2 };
+  (void)device;
+  CUlinkState state;
+  CUresult result = link_create(0, NULL, NULL, &state);
+  if (result != CUDA_SUCCESS)
+    return result;
+  for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+    const uint8_t *image = data[i];
+    bool elf = nbytes[i] >= 4 && memcmp(image, "\177ELF", 4) == 0,
+         fat = nbytes[i] >= 4 && image[0] == 0x50 && image[1] == 0xed;
+    int type = elf ? INPUT_CUBIN : fat ? INPUT_FATBIN : INPUT_PTX;
+    uint64_t size = type == INPUT_PTX ? nbytes[i] + 1 : nbytes[i]; /* PTX: with its NUL, from the padding */
+    result = image_fits(image, nbytes[i]) ? link_add(state, type, (void *)image, size, "input", 0, NULL, NULL)
+                                          : CUDA_ERROR_INVALID_IMAGE;
+  }
+  void *cubin;
+  size_t cubin_nbytes;
+  if (result == CUDA_SUCCESS)
+    result = link_complete(state, &cubin, &cubin_nbytes);
+  if (result == CUDA_SUCCESS) {
+    *out = malloc(cubin_nbytes);
+    if (*out) {
+      memcpy(*out, cubin, cubin_nbytes);
+      *out_nbytes = cubin_nbytes;
+    } else {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+  }
+  link_destroy(state);
+  return result;
+}
+
+const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
+  static char text[256];
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    snprintf(text, sizeof text, "%s", dlerror());
+    *why = text;
+    return NULL;
+  }
+#define RESOLVE(name) backend.name = (__typeof__(backend.name))dlsym(library, #name);
+  VGX_BACKEND_FUNCTIONS(RESOLVE)
+  if (!backend.cuEventElapsedTime_v2) /* drivers before 12.8 */
+    backend.cuEventElapsedTime_v2 = (__typeof__(backend.cuEventElapsedTime_v2))dlsym(library, "cuEventElapsedTime");
+  load_data = (__typeof__(load_data))dlsym(library, "cuModuleLoadData");
+  library_load_data = (__typeof__(library_load_data))dlsym(library, "cuLibraryLoadData");
+  link_create = (__typeof__(link_create))dlsym(library, "cuLinkCreate_v2");
+  link_add = (__typeof__(link_add))dlsym(library, "cuLinkAddData_v2");
+  link_complete = (__typeof__(link_complete))dlsym(library, "cuLinkComplete");
+  link_destroy = (__typeof__(link_destroy))dlsym(library, "cuLinkDestroy");
+  CUresult (*init)(uint32_t) = (CUresult (*)(uint32_t))dlsym(library, "cuInit");
+  CUresult result = init ? init(0) : CUDA_ERROR_UNKNOWN;
+  if (result != CUDA_SUCCESS || !load_data) {
+    snprintf(text, sizeof text, "%s: cuInit answered %d", path, result);
+    *why = text;
+    return NULL;
+  }
+  backend.name = "cuda";
+  backend.load_module = load_module;
+  backend.load_library = load_library;
+  backend.link = link_create && link_add && link_complete && link_destroy ? link_images : NULL;
+  return &backend;
+}

@@ -1,0 +1,171 @@
+/* Launches, host callbacks, device output. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "vgx_custom.h"
+#include "vgx_session.h"
+
+#define MAX_ATTRIBUTES 64
+#define MAX_CALLBACKS 65536 /* outstanding in a session */
+#define NEXT_TIMEOUT_S 10
+
+/* Kernel and stream of a launch. */
+static CUresult resolve(struct vgx_session *s, uint32_t kind, uint32_t object, uint32_t stream_id, CUfunction *function,
+                        CUstream *stream) {
+  void *found;
+  CUresult result = vgx_function(s, kind, object, function);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_handle(s, VGW_KIND_STREAM, stream_id, &found);
+  *stream = found;
+  return result;
+}
+
+/* The parameter block as the driver takes it ready-packed; without parameters both lists are NULL. */
+#define EXTRA(params, nbytes)                                                                                          \
+  {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(params), CU_LAUNCH_PARAM_BUFFER_SIZE, &(size_t){nbytes},                   \
+   CU_LAUNCH_PARAM_END}
+
+CUresult vgx_cuLaunchKernel(struct vgx_session *s, const struct vgw_req_cuLaunchKernel *req, const void *params) {
+  CUfunction function;
+  CUstream stream;
+  CUresult result = resolve(s, req->kind, req->object, req->hStream, &function, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  void *extra[] = EXTRA(params, req->params_nbytes);
+  return s->backend->cuLaunchKernel(function, req->gridDimX, req->gridDimY, req->gridDimZ, req->blockDimX,
+                                    req->blockDimY, req->blockDimZ, req->sharedMemBytes, stream, NULL,
+                                    req->params_nbytes ? extra : NULL);
+}
+
+CUresult vgx_cuLaunchKernelEx(struct vgx_session *s, const struct vgw_req_cuLaunchKernelEx *req, const void *attrs,
+                              const void *params) {
+  CUfunction function;
+  CUstream stream;
+  CUresult result = resolve(s, req->kind, req->object, req->hStream, &function, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!s->backend->cuLaunchKernelEx)
+    return vgx_not_offered(s, "cuLaunchKernelEx");
+  CUlaunchAttribute attributes[MAX_ATTRIBUTES];
+  uint32_t count = req->attrs_nbytes / sizeof attributes[0];
+  if (req->attrs_nbytes % sizeof attributes[0] || count > MAX_ATTRIBUTES)
+    return vgx_violation(s, "launch attributes");
+  if (count)
+    memcpy(attributes, attrs, req->attrs_nbytes);
+  for (uint32_t i = 0; i < count; i++) {
+    CUlaunchAttribute *a = &attributes[i];
+    if (a->id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
+      return CUDA_ERROR_NOT_SUPPORTED;
+    if (a->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT || a->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+      void *event;
+      uint64_t id = (uint64_t)(uintptr_t)a->value.programmaticEvent.event;
+      if (id == 0 || id > UINT32_MAX)
+        return vgx_violation(s, "launch attribute's event");
+      result = vgx_handle(s, VGW_KIND_EVENT, (uint32_t)id, &event);
+      if (result != CUDA_SUCCESS)
+        return result;
+      a->value.programmaticEvent.event = event;
+    }
+  }
+  CUlaunchConfig config = {req->gridDimX,  req->gridDimY,       req->gridDimZ, req->blockDimX, req->blockDimY,
+                           req->blockDimZ, req->sharedMemBytes, stream,        attributes,     count};
+  void *extra[] = EXTRA(params, req->params_nbytes);
+  return s->backend->cuLaunchKernelEx(&config, function, NULL, req->params_nbytes ? extra : NULL);
+}
+
+/* Runs on the backend's thread, in stream order: the stream stands still until the client has run its function. */
+static void callback_due(void *argument) {
+  struct vgx_callback *c = argument;
+  struct vgx_session *s = c->session;
+  pthread_mutex_lock(&s->callback_lock);
+  struct vgx_callback **end = &s->callbacks;
+  uint32_t waiting = 0;
+  for (; *end; end = &(*end)->next)
+    waiting++;
+  if (waiting < MAX_CALLBACKS) {
+    *end = c;
+    pthread_cond_signal(&s->callback_due);
+    while (!c->done && !atomic_load(&s->ended))
+      pthread_cond_wait(&s->callback_done, &s->callback_lock);
+    for (end = &s->callbacks; *end && *end != c; end = &(*end)->next)
+      continue;
+    if (*end)
+      *end = c->next;
+  }
+  pthread_mutex_unlock(&s->callback_lock);
+  free(c);
+}
+
+void vgx_callbacks_wake(struct vgx_session *s) {
+  /* Also called with callback_lock held by nobody: vgx_end never runs under it. */
+  pthread_mutex_lock(&s->callback_lock);
+  pthread_cond_broadcast(&s->callback_due);
+  pthread_cond_broadcast(&s->callback_done);
+  pthread_mutex_unlock(&s->callback_lock);
+  pthread_mutex_lock(&s->exit_lock);
+  pthread_cond_broadcast(&s->exit_signal);
+  pthread_mutex_unlock(&s->exit_lock);
+}
+
+CUresult vgx_vgpuHostCallback(struct vgx_session *s, const struct vgw_req_vgpuHostCallback *req) {
+  void *stream;
+  CUresult result = vgx_handle(s, VGW_KIND_STREAM, req->hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!s->backend->cuLaunchHostFunc)
+    return vgx_not_offered(s, "cuLaunchHostFunc");
+  struct vgx_callback *c = calloc(1, sizeof *c);
+  if (!c)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  c->id = req->callback;
+  c->session = s;
+  result = s->backend->cuLaunchHostFunc(stream, callback_due, c);
+  if (result != CUDA_SUCCESS)
+    free(c);
+  return result;
+}
+
+CUresult vgx_vgpuNextCallback(struct vgx_session *s, struct vgw_rep_vgpuNextCallback *rep) {
+  struct timespec deadline;
+  clock_gettime(CLOCK_REALTIME, &deadline);
+  deadline.tv_sec += NEXT_TIMEOUT_S;
+  CUresult result = CUDA_ERROR_NOT_READY;
+  pthread_mutex_lock(&s->callback_lock);
+  for (int late = 0; result != CUDA_SUCCESS && !late && !atomic_load(&s->ended);) {
+    struct vgx_callback *c = s->callbacks;
+    while (c && c->delivered)
+      c = c->next;
+    if (c) {
+      c->delivered = true;
+      rep->callback = c->id;
+      rep->status = CUDA_SUCCESS;
+      result = CUDA_SUCCESS;
+    } else {
+      late = pthread_cond_timedwait(&s->callback_due, &s->callback_lock, &deadline);
+    }
+  }
+  pthread_mutex_unlock(&s->callback_lock);
+  return result;
+}
+
+CUresult vgx_vgpuCallbackDone(struct vgx_session *s, const struct vgw_req_vgpuCallbackDone *req) {
+  CUresult result = CUDA_ERROR_INVALID_HANDLE;
+  pthread_mutex_lock(&s->callback_lock);
+  for (struct vgx_callback *c = s->callbacks; c; c = c->next)
+    if (c->id == req->callback && c->delivered && !c->done) {
+      c->done = true;
+      result = CUDA_SUCCESS;
+      break;
+    }
+  pthread_cond_broadcast(&s->callback_done);
+  pthread_mutex_unlock(&s->callback_lock);
+  return result;
+}
+
+CUresult vgx_vgpuTakeOutput(struct vgx_session *s, const struct vgw_req_vgpuTakeOutput *req, void *text,
+                            uint64_t *text_nbytes) {
+  (void)req;
+  *text_nbytes = s->backend->take_output ? s->backend->take_output(text, *text_nbytes) : 0;
+  return CUDA_SUCCESS;
+}

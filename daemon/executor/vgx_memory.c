@@ -1,0 +1,214 @@
+/* Copies that are not one driver call, and pinned memory that both processes map.
+ *
+ * An address the client names is either a device address, which the backend checks, or lies in a region this session
+ * mapped. Nothing else of this process may be read or written for a client. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "vgx_custom.h"
+#include "vgx_session.h"
+
+#ifndef F_GET_SEALS
+#define F_GET_SEALS 1034
+#define F_SEAL_SHRINK 2
+#endif
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+/* The window in which clients place pinned memory (vgs_memory): no process maps anything there by itself. */
+#define WINDOW_BEGIN 0x300000000000ull
+#define WINDOW_NBYTES 0x080000000000ull
+#define PAGE 4096ull
+#define POINTER_ATTRIBUTE_MEMORY_TYPE 2
+
+bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+  bool found = false;
+  pthread_mutex_lock(&s->table_lock);
+  for (uint32_t i = 0; i < s->mapping_count && !found; i++) {
+    const struct vgx_mapping *m = &s->mappings[i];
+    found = address >= m->address && address - m->address <= m->nbytes && nbytes <= m->nbytes - (address - m->address);
+  }
+  pthread_mutex_unlock(&s->table_lock);
+  return found;
+}
+
+/* Whether the backend may use this address for the client. */
+static bool allowed(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+  int32_t type = 0;
+  if (vgx_is_pinned(s, address, nbytes))
+    return true;
+  return s->backend->cuPointerGetAttribute &&
+         s->backend->cuPointerGetAttribute(&type, POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
+         type == CU_MEMORYTYPE_DEVICE;
+}
+
+CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap *req) {
+  int fd = vgx_take_fd(s);
+  if (fd < 0)
+    return vgx_violation(s, "vgpuHostMap without a descriptor");
+  uint64_t offset = req->address - WINDOW_BEGIN;
+  struct stat st;
+  int seals = fcntl(fd, F_GET_SEALS);
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  if (req->address < WINDOW_BEGIN || req->address % PAGE || req->nbytes % PAGE || req->nbytes == 0 ||
+      offset >= WINDOW_NBYTES || req->nbytes > WINDOW_NBYTES - offset)
+    result = vgx_violation(s, "pinned region outside its window");
+  /* A file that could shrink would let the client fault this process at will. */
+  else if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < req->nbytes || seals < 0 || !(seals & F_SEAL_SHRINK))
+    result = vgx_violation(s, "pinned region without a sealed file of its size");
+  else {
+    void *at = mmap((void *)req->address, req->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+    if (at == MAP_FAILED) {
+      result = errno == EEXIST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+      result = s->backend->cuMemHostRegister_v2(at, req->nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+      pthread_mutex_lock(&s->table_lock);
+      if (result == CUDA_SUCCESS && s->mapping_count == VGX_MAX_MAPPINGS)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+      if (result == CUDA_SUCCESS) {
+        struct vgx_mapping *grown = realloc(s->mappings, (s->mapping_count + 1) * sizeof *grown);
+        if (grown) {
+          s->mappings = grown;
+          s->mappings[s->mapping_count++] = (struct vgx_mapping){req->address, req->nbytes};
+        } else {
+          result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+      }
+      pthread_mutex_unlock(&s->table_lock);
+      if (result != CUDA_SUCCESS)
+        munmap(at, req->nbytes);
+    }
+  }
+  close(fd);
+  return result;
+}
+
+CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostUnmap *req) {
+  uint64_t nbytes = 0;
+  pthread_mutex_lock(&s->table_lock);
+  for (uint32_t i = 0; i < s->mapping_count && !nbytes; i++)
+    if (s->mappings[i].address == req->address) {
+      nbytes = s->mappings[i].nbytes;
+      s->mappings[i] = s->mappings[--s->mapping_count];
+    }
+  pthread_mutex_unlock(&s->table_lock);
+  if (!nbytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  /* cudaFreeHost waits for the device: work in flight may still use the memory. */
+  CUresult result = s->backend->cuCtxSynchronize();
+  s->backend->cuMemHostUnregister((void *)req->address);
+  munmap((void *)req->address, nbytes);
+  return result;
+}
+
+static CUresult stream_of(struct vgx_session *s, uint32_t id, CUstream *stream) {
+  void *object;
+  CUresult result = vgx_handle(s, VGW_KIND_STREAM, id, &object);
+  *stream = object;
+  return result;
+}
+
+CUresult vgx_cuMemcpyDtoHAsync_v2(struct vgx_session *s, const struct vgw_req_cuMemcpyDtoHAsync_v2 *req, void *dstHost,
+                                  uint64_t *dstHost_nbytes) {
+  CUstream stream;
+  CUresult result = stream_of(s, req->hStream, &stream);
+  if (result == CUDA_SUCCESS)
+    result = s->backend->cuMemcpyDtoHAsync_v2(dstHost, req->srcDevice, *dstHost_nbytes, stream);
+  if (result == CUDA_SUCCESS)
+    result = s->backend->cuStreamSynchronize(stream);
+  return result;
+}
+
+CUresult vgx_vgpuMemcpyPinned(struct vgx_session *s, const struct vgw_req_vgpuMemcpyPinned *req) {
+  CUstream stream;
+  CUresult result = stream_of(s, req->hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  bool to_device = req->direction == 1;
+  if (!to_device && req->direction != 2)
+    return vgx_violation(s, "copy direction");
+  if (!vgx_is_pinned(s, to_device ? req->src : req->dst, req->nbytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  return to_device ? s->backend->cuMemcpyHtoDAsync_v2(req->dst, (const void *)req->src, req->nbytes, stream)
+                   : s->backend->cuMemcpyDtoHAsync_v2((void *)req->dst, req->src, req->nbytes, stream);
+}
+
+/* Rows that travel packed: exactly width * height bytes, without wrapping. */
+static bool packed(uint64_t width, uint64_t height, uint64_t nbytes) {
+  return width && height && height <= VGW_PIECE_NBYTES && width <= VGW_PIECE_NBYTES && width * height == nbytes;
+}
+
+CUresult vgx_vgpuMemcpy2DToDevice(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DToDevice *req,
+                                  const void *rows) {
+  CUstream stream;
+  CUresult result = stream_of(s, req->hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!packed(req->width, req->height, req->nbytes))
+    return vgx_violation(s, "rows do not fill the rectangle");
+  CUDA_MEMCPY2D copy = {
+      .srcMemoryType = CU_MEMORYTYPE_HOST,
+      .srcHost = rows,
+      .srcPitch = req->width,
+      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+      .dstDevice = req->dst,
+      .dstPitch = req->dstPitch,
+      .WidthInBytes = req->width,
+      .Height = req->height,
+  };
+  return s->backend->cuMemcpy2DAsync_v2(&copy, stream);
+}
+
+CUresult vgx_vgpuMemcpy2DToHost(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DToHost *req, void *rows,
+                                uint64_t *rows_nbytes) {
+  CUstream stream;
+  CUresult result = stream_of(s, req->hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!packed(req->width, req->height, *rows_nbytes))
+    return vgx_violation(s, "rows do not fill the rectangle");
+  CUDA_MEMCPY2D copy = {
+      .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+      .srcDevice = req->src,
+      .srcPitch = req->srcPitch,
+      .dstMemoryType = CU_MEMORYTYPE_HOST,
+      .dstHost = rows,
+      .dstPitch = req->width,
+      .WidthInBytes = req->width,
+      .Height = req->height,
+  };
+  result = s->backend->cuMemcpy2DAsync_v2(&copy, stream);
+  return result == CUDA_SUCCESS ? s->backend->cuStreamSynchronize(stream) : result;
+}
+
+CUresult vgx_vgpuMemcpy2DOnDevice(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DOnDevice *req) {
+  CUstream stream;
+  CUresult result = stream_of(s, req->hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!req->width || !req->height)
+    return CUDA_SUCCESS;
+  uint64_t src_span, dst_span;
+  if (__builtin_mul_overflow(req->srcPitch, req->height - 1, &src_span) ||
+      __builtin_add_overflow(src_span, req->width, &src_span) ||
+      __builtin_mul_overflow(req->dstPitch, req->height - 1, &dst_span) ||
+      __builtin_add_overflow(dst_span, req->width, &dst_span) || !allowed(s, req->src, src_span) ||
+      !allowed(s, req->dst, dst_span))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUDA_MEMCPY2D copy = {
+      .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+      .srcDevice = req->src,
+      .srcPitch = req->srcPitch,
+      .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+      .dstDevice = req->dst,
+      .dstPitch = req->dstPitch,
+      .WidthInBytes = req->width,
+      .Height = req->height,
+  };
+  return s->backend->cuMemcpy2DAsync_v2(&copy, stream);
+}

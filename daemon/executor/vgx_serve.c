@@ -1,0 +1,348 @@
+/* The command stream of one session: read, check, execute, reply. See vgx_session.h for who may do what when. */
+#include "vgx_serve.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "vgx_session.h"
+
+#define INPUT_NBYTES (VGW_RECORD_NBYTES + (64u << 10))
+#define READ_NBYTES (64u << 10)
+#define SEND_TIMEOUT_S 30
+#define EXIT_TIMEOUT_S 1
+#define MAX_LOGGED 50 /* lines a session may write to the log */
+
+static struct vgx_session session;
+static atomic_uint logged;
+
+struct executor_thread {
+  struct vgx_session *s;
+  uint8_t *record; /* a copy of the record that blocks */
+  uint8_t *output;
+  uint32_t context; /* id of the context this thread has made current */
+};
+
+void vgx_log(struct vgx_session *s, int level, const char *format, ...) {
+  if (!s->options->log || atomic_fetch_add(&logged, 1) >= MAX_LOGGED)
+    return;
+  char line[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(line, sizeof line, format, args);
+  va_end(args);
+  s->options->log(level, line);
+}
+
+void vgx_end(struct vgx_session *s, enum vgx_reason reason, const char *text) {
+  if (atomic_exchange(&s->ended, true))
+    return;
+  atomic_store(&s->reason, reason);
+  snprintf(s->reason_text, sizeof s->reason_text, "%s", text);
+  shutdown(s->fd, SHUT_RDWR);
+  vgx_callbacks_wake(s);
+}
+
+CUresult vgx_violation(struct vgx_session *s, const char *what) {
+  char text[200];
+  snprintf(text, sizeof text, "protocol violation: %s", what);
+  vgx_end(s, VGX_ENDED_BY_VIOLATION, text);
+  return CUDA_ERROR_UNKNOWN;
+}
+
+CUresult vgx_not_offered(struct vgx_session *s, const char *name) {
+  vgx_log(s, 4, "%s is not offered by the %s backend", name, s->backend->name);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+bool vgx_text(char *to, const char *from, uint64_t nbytes) {
+  if (nbytes >= VGX_TEXT_NBYTES || memchr(from, 0, nbytes))
+    return false;
+  memcpy(to, from, nbytes);
+  to[nbytes] = 0;
+  return true;
+}
+
+void *vgx_reply_part(struct vgx_reply *out, uint64_t nbytes, uint64_t fixed_nbytes) {
+  (void)nbytes; /* every cap in the specification is far below VGW_RECORD_NBYTES */
+  return out->record + sizeof(struct vgw_header) + vgw_pad8(fixed_nbytes);
+}
+
+void vgx_reply_finish(struct vgx_reply *out, const void *fixed, uint64_t fixed_nbytes, uint64_t part_nbytes) {
+  uint8_t *at = out->record + sizeof(struct vgw_header);
+  memset(at + fixed_nbytes, 0, vgw_pad8(fixed_nbytes) - fixed_nbytes);
+  if (fixed_nbytes)
+    memcpy(at, fixed, fixed_nbytes);
+  at += vgw_pad8(fixed_nbytes);
+  memset(at + part_nbytes, 0, vgw_pad8(part_nbytes) - part_nbytes);
+  out->length = (uint32_t)(sizeof(struct vgw_header) + vgw_pad8(fixed_nbytes) + vgw_pad8(part_nbytes));
+}
+
+int vgx_take_fd(struct vgx_session *s) {
+  if (!s->fd_count)
+    return -1;
+  int fd = s->fds[0];
+  s->fd_count--;
+  memmove(s->fds, s->fds + 1, s->fd_count * sizeof s->fds[0]);
+  return fd;
+}
+
+/* Receive at least one byte more; false ends the session. */
+static bool receive(struct vgx_session *s, size_t want) {
+  size_t room = INPUT_NBYTES - s->end;
+  if (room < want) {
+    memmove(s->input, s->input + s->begin, s->end - s->begin);
+    s->end -= s->begin;
+    s->begin = 0;
+    room = INPUT_NBYTES - s->end;
+  }
+  union {
+    struct cmsghdr header;
+    char space[CMSG_SPACE(sizeof(int) * VGX_MAX_FDS)];
+  } control;
+  struct iovec iov = {s->input + s->end, want > READ_NBYTES ? want : room < READ_NBYTES ? room : READ_NBYTES};
+  struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  ssize_t n;
+  do
+    n = recvmsg(s->fd, &message, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  for (struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&message) : NULL; c; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+      continue;
+    size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; i++) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+      if (s->fd_count < VGX_MAX_FDS && (s->options->features & VGX_FEATURE_PINNED_FD)) {
+        s->fds[s->fd_count++] = fd;
+      } else {
+        close(fd);
+        vgx_violation(s, "unexpected file descriptors");
+      }
+    }
+  }
+  if (n == 0)
+    vgx_end(s, VGX_ENDED_BY_CLIENT, s->end == s->begin ? "client closed" : "client closed within a record");
+  if (n < 0)
+    vgx_end(s, VGX_ENDED_BY_CHANNEL, strerror(errno));
+  if (n <= 0 || atomic_load(&s->ended))
+    return false;
+  s->end += (size_t)n;
+  return true;
+}
+
+/* The next whole record, in the input buffer; NULL when the session has ended. */
+static const struct vgw_header *next_record(struct vgx_session *s) {
+  for (;;) {
+    size_t have = s->end - s->begin;
+    size_t need = sizeof(struct vgw_header);
+    if (have >= need) {
+      const struct vgw_header *h = (const struct vgw_header *)(s->input + s->begin);
+      if (h->length < sizeof *h || h->length > VGW_RECORD_NBYTES || h->length % 8) {
+        vgx_violation(s, "record length out of range");
+        return NULL;
+      }
+      need = h->length;
+      if (have >= need) {
+        s->begin += need;
+        return h;
+      }
+    } else if (have == 0) {
+      s->begin = s->end = 0;
+    }
+    if (!receive(s, need - have))
+      return NULL;
+  }
+}
+
+static void send_all(struct vgx_session *s, const uint8_t *data, size_t nbytes) {
+  pthread_mutex_lock(&s->sending);
+  while (nbytes && !atomic_load(&s->ended)) {
+    ssize_t n = send(s->fd, data, nbytes, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0) {
+      vgx_end(s, VGX_ENDED_BY_CHANNEL, errno == EAGAIN ? "the client does not take its replies" : strerror(errno));
+      break;
+    }
+    data += n;
+    nbytes -= (size_t)n;
+  }
+  pthread_mutex_unlock(&s->sending);
+}
+
+static CUresult enter_context(struct executor_thread *t, uint32_t id, bool needed) {
+  if (id == 0)
+    return needed ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  void *context;
+  CUresult result = vgx_handle(t->s, VGW_KIND_CONTEXT, id, &context);
+  if (result != CUDA_SUCCESS)
+    return needed ? result : CUDA_SUCCESS;
+  if (t->context == id)
+    return CUDA_SUCCESS;
+  result = t->s->backend->cuCtxSetCurrent(context);
+  t->context = result == CUDA_SUCCESS ? id : 0;
+  return result;
+}
+
+static void execute(struct executor_thread *t, const struct vgw_header *h, const struct vgx_operation *op) {
+  struct vgx_session *s = t->s;
+  struct vgw_cursor in = {(const uint8_t *)(h + 1), (const uint8_t *)h + h->length, false};
+  struct vgx_reply out = {.record = t->output};
+  CUresult result = enter_context(t, h->context, op->flags & VGX_NEEDS_CONTEXT);
+  if (result == CUDA_SUCCESS)
+    result = op->dispatch(s, &in, &out);
+  if (atomic_load(&s->ended))
+    return;
+  if (!(h->flags & VGW_WANT_REPLY)) {
+    int none = CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS && atomic_compare_exchange_strong(&s->deferred, &none, result))
+      vgx_log(s, 6, "queued %s failed with %d; told at the next blocking call", op->name, result);
+    return;
+  }
+  if (result == CUDA_SUCCESS && (op->flags & VGX_BLOCKS)) {
+    result = atomic_exchange(&s->deferred, CUDA_SUCCESS);
+    if (result != CUDA_SUCCESS)
+      out.length = 0;
+  }
+  struct vgw_header *reply = (struct vgw_header *)out.record;
+  *reply = (struct vgw_header){
+      .length = result == CUDA_SUCCESS && out.length ? out.length : sizeof *reply,
+      .opcode = h->opcode,
+      .flags = s->backend->output_pending && s->backend->output_pending() ? VGW_OUTPUT_PENDING : 0,
+      .sequence = h->sequence,
+      .context = (uint32_t)result,
+  };
+  send_all(s, out.record, reply->length);
+}
+
+static bool start_thread(struct vgx_session *s);
+
+/* Take turns at reading until the session ends. */
+static void *run(void *argument) {
+  struct executor_thread *t = argument;
+  struct vgx_session *s = t->s;
+  bool leading = false;
+  while (!atomic_load(&s->ended)) {
+    if (!leading) {
+      atomic_fetch_add(&s->idle_count, 1);
+      pthread_mutex_lock(&s->reading);
+      atomic_fetch_sub(&s->idle_count, 1);
+      leading = true;
+    }
+    const struct vgw_header *h = atomic_load(&s->ended) ? NULL : next_record(s);
+    if (!h)
+      break;
+    const struct vgx_operation *op = h->opcode < VGW_OP_COUNT ? &vgx_operations[h->opcode] : NULL;
+    if (!op || !op->dispatch) {
+      vgx_violation(s, "unknown opcode");
+      break;
+    }
+    /* Whoever waits for `reading` goes on with the next record; without such a thread this one executes in its turn. */
+    bool pass_on =
+        (op->flags & VGX_BLOCKS) && (h->flags & VGW_WANT_REPLY) && (atomic_load(&s->idle_count) > 0 || start_thread(s));
+    if (pass_on) {
+      memcpy(t->record, h, h->length);
+      h = (const struct vgw_header *)t->record;
+      pthread_mutex_unlock(&s->reading);
+      leading = false;
+    }
+    execute(t, h, op);
+  }
+  if (leading)
+    pthread_mutex_unlock(&s->reading);
+  munmap(t->record, VGW_RECORD_NBYTES);
+  munmap(t->output, VGW_RECORD_NBYTES);
+  free(t);
+  pthread_mutex_lock(&s->exit_lock);
+  atomic_fetch_sub(&s->thread_count, 1);
+  pthread_cond_signal(&s->exit_signal);
+  pthread_mutex_unlock(&s->exit_lock);
+  return NULL;
+}
+
+static void *map_buffer(size_t nbytes) {
+  void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? NULL : p;
+}
+
+static bool start_thread(struct vgx_session *s) {
+  uint32_t limit = s->options->max_threads ? s->options->max_threads : 128;
+  if (atomic_load(&s->thread_count) >= limit)
+    return false;
+  struct executor_thread *t = calloc(1, sizeof *t);
+  if (!t)
+    return false;
+  *t = (struct executor_thread){
+      .s = s, .record = map_buffer(VGW_RECORD_NBYTES), .output = map_buffer(VGW_RECORD_NBYTES)};
+  pthread_t thread;
+  atomic_fetch_add(&s->thread_count, 1);
+  if (t->record && t->output && pthread_create(&thread, NULL, run, t) == 0) {
+    pthread_detach(thread);
+    return true;
+  }
+  atomic_fetch_sub(&s->thread_count, 1);
+  if (t->record)
+    munmap(t->record, VGW_RECORD_NBYTES);
+  if (t->output)
+    munmap(t->output, VGW_RECORD_NBYTES);
+  free(t);
+  return false;
+}
+
+int vgx_serve(int fd, const struct vgx_serve_options *options) {
+  struct vgx_session *s = &session;
+  memset(s, 0, sizeof *s);
+  atomic_store(&logged, 0);
+  s->backend = options->backend;
+  s->options = options;
+  s->fd = fd;
+  pthread_mutex_init(&s->reading, NULL);
+  pthread_mutex_init(&s->sending, NULL);
+  pthread_mutex_init(&s->table_lock, NULL);
+  pthread_mutex_init(&s->callback_lock, NULL);
+  pthread_mutex_init(&s->exit_lock, NULL);
+  pthread_cond_init(&s->callback_due, NULL);
+  pthread_cond_init(&s->callback_done, NULL);
+  pthread_cond_init(&s->exit_signal, NULL);
+  struct timeval timeout = {SEND_TIMEOUT_S, 0};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+  s->input = map_buffer(INPUT_NBYTES);
+  if (!s->input || !start_thread(s)) {
+    vgx_end(s, VGX_ENDED_BY_RESOURCES, "no memory or threads");
+    return VGX_ENDED_BY_RESOURCES;
+  }
+  pthread_mutex_lock(&s->exit_lock);
+  while (!atomic_load(&s->ended))
+    pthread_cond_wait(&s->exit_signal, &s->exit_lock);
+  /* Threads inside the backend may take their time; the worker's exit ends them. Only a clean end frees the session. */
+  struct timespec deadline;
+  clock_gettime(CLOCK_REALTIME, &deadline);
+  deadline.tv_sec += EXIT_TIMEOUT_S;
+  int late = 0;
+  while (atomic_load(&s->thread_count) && !late)
+    late = pthread_cond_timedwait(&s->exit_signal, &s->exit_lock, &deadline);
+  pthread_mutex_unlock(&s->exit_lock);
+  if (!late) {
+    while (s->fd_count)
+      close(vgx_take_fd(s));
+    munmap(s->input, INPUT_NBYTES);
+    vgx_handles_free(s);
+    vgx_images_free(s);
+    free(s->mappings);
+  }
+  return atomic_load(&s->reason);
+}
+
+const char *vgx_reason_text(void) { return session.reason_text; }
+
+void vgx_stop(void) {
+  if (session.options)
+    vgx_end(&session, VGX_ENDED_BY_STOP, "stopped");
+}

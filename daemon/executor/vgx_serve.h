@@ -1,0 +1,39 @@
+/* The executor's outside: what the worker's Python calls. */
+#ifndef VGX_SERVE_H
+#define VGX_SERVE_H
+
+#include <stdint.h>
+
+struct vgx_backend;
+
+enum { VGX_FEATURE_PINNED_FD = 1 }; /* the channel can carry file descriptors */
+
+struct vgx_serve_options {
+  const struct vgx_backend *backend;
+  uint32_t features;                        /* VGX_FEATURE_* agreed in the hello */
+  uint32_t max_threads;                     /* calls that may block at once; 0: 128 */
+  void (*log)(int level, const char *line); /* level as syslog's: 3 error, 4 warning, 6 info; any thread */
+};
+
+enum vgx_reason {
+  VGX_ENDED_BY_CLIENT = 0, /* end of file */
+  VGX_ENDED_BY_VIOLATION = 1,
+  VGX_ENDED_BY_CHANNEL = 2, /* read or write error, or a client that does not take its replies */
+  VGX_ENDED_BY_RESOURCES = 3,
+  VGX_ENDED_BY_STOP = 4, /* vgx_stop */
+};
+
+/* Serve one session on a connected stream socket until it ends; returns enum vgx_reason. The caller owns `fd`. One at a
+ * time. */
+int vgx_serve(int fd, const struct vgx_serve_options *options);
+
+/* One line for the log, of the last session served. */
+const char *vgx_reason_text(void);
+
+/* End the session from another thread or a signal handler. */
+void vgx_stop(void);
+
+/* The backend that is the real driver: dlopens `path`, calls cuInit; NULL with `*why` set when it cannot. */
+const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
+
+#endif

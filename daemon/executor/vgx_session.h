@@ -1,0 +1,138 @@
+/* One session: a connection, its handle tables, its backend. Shared by the executor's files; nothing outside includes
+ * this.
+ *
+ * Threads. One thread reads the channel at a time (it holds `reading`). It executes what cannot block itself, in order;
+ * before executing what may block it passes `reading` on, so that later records go on meanwhile. Locks are taken in the
+ * order reading > table > sending and never while a backend function runs, except `reading`. */
+#ifndef VGX_SESSION_H
+#define VGX_SESSION_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "vgw_cuda.h"
+#include "vgw_records.h"
+#include "vgw_wire.h"
+#include "vgx_backend.h"
+#include "vgx_serve.h"
+
+#define VGX_TEXT_NBYTES 4096          /* longest kernel or variable name, NUL included */
+#define VGX_MAX_FDS 16                /* descriptors received and not yet used */
+#define VGX_MAX_MAPPINGS 65536        /* pinned regions */
+#define VGX_MAX_IMAGES 4096           /* uploaded and not yet dropped */
+#define VGX_IMAGE_NBYTES (1ull << 31) /* all uploaded images of a session together */
+
+struct vgx_slot {
+  void *object;
+  uint8_t state; /* 0 never used, 1 reserved, 2 live, 3 gone */
+};
+
+struct vgx_table {
+  struct vgx_slot *slots; /* by id; slot 0 is unused */
+  uint32_t count;
+  uint32_t used;
+};
+
+struct vgx_mapping {
+  uint64_t address;
+  uint64_t nbytes;
+};
+
+struct vgx_image {
+  uint32_t id; /* 0: free place */
+  uint8_t *data;
+  uint64_t total;
+  uint64_t filled;
+};
+
+struct vgx_callback {
+  uint32_t id;
+  bool delivered;
+  bool done;
+  struct vgx_session *session;
+  struct vgx_callback *next;
+};
+
+struct vgx_session {
+  const struct vgx_backend *backend;
+  const struct vgx_serve_options *options;
+  int fd;
+
+  pthread_mutex_t reading;
+  uint8_t *input; /* bytes received and not yet executed: input[begin..end) */
+  size_t begin, end;
+  int fds[VGX_MAX_FDS];
+  uint32_t fd_count;
+
+  pthread_mutex_t sending;
+  pthread_mutex_t table_lock; /* tables, mappings, images */
+  struct vgx_table tables[VGW_KIND_COUNT];
+  struct vgx_mapping *mappings;
+  uint32_t mapping_count;
+  struct vgx_image images[VGX_MAX_IMAGES];
+  uint64_t image_nbytes;
+
+  pthread_mutex_t callback_lock;
+  pthread_cond_t callback_due, callback_done;
+  struct vgx_callback *callbacks;
+
+  atomic_uint thread_count, idle_count;
+  atomic_int deferred; /* CUresult of the first queued call that failed since the last blocking reply */
+  atomic_bool ended;
+  atomic_int reason;
+  char reason_text[256];
+  pthread_mutex_t exit_lock;
+  pthread_cond_t exit_signal;
+};
+
+/* A reply under construction in a thread's output buffer. */
+struct vgx_reply {
+  uint8_t *record; /* VGW_RECORD_NBYTES bytes */
+  uint32_t length; /* 0 until finished: header only */
+};
+
+enum { VGX_NEEDS_CONTEXT = 1, VGX_BLOCKS = 2 };
+
+struct vgx_operation {
+  const char *name;
+  CUresult (*dispatch)(struct vgx_session *, struct vgw_cursor *, struct vgx_reply *);
+  uint32_t flags;
+};
+
+extern const struct vgx_operation vgx_operations[VGW_OP_COUNT];
+
+/* End the session for what the peer sent; the return value is only for `return`. */
+CUresult vgx_violation(struct vgx_session *s, const char *what);
+void vgx_end(struct vgx_session *s, enum vgx_reason reason, const char *text);
+CUresult vgx_not_offered(struct vgx_session *s, const char *name);
+void vgx_log(struct vgx_session *s, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* The object of an id. Id 0 is NULL. Gone: INVALID_HANDLE (INVALID_CONTEXT for contexts); never made: a violation. */
+CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object);
+bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
+void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object); /* NULL: gone */
+void vgx_handles_free(struct vgx_session *s);
+
+/* Where a variable result goes; `fixed_nbytes` is the size of the fixed results before it. */
+void *vgx_reply_part(struct vgx_reply *out, uint64_t nbytes, uint64_t fixed_nbytes);
+void vgx_reply_finish(struct vgx_reply *out, const void *fixed, uint64_t fixed_nbytes, uint64_t part_nbytes);
+
+/* Copy a text and end it; false when it is too long or holds a NUL. */
+bool vgx_text(char *to, const char *from, uint64_t nbytes);
+
+/* A descriptor received with this record, or -1. Called on the reading thread. */
+int vgx_take_fd(struct vgx_session *s);
+
+/* Whether [address, address + nbytes) lies in one pinned region of this session. */
+bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes);
+
+/* Kernel or function by (kind, id), as something cuLaunchKernel takes. */
+CUresult vgx_function(struct vgx_session *s, uint32_t kind, uint32_t object, CUfunction *function);
+
+void vgx_images_free(struct vgx_session *s);
+void vgx_callbacks_wake(struct vgx_session *s);
+
+#endif
