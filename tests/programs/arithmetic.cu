@@ -21,7 +21,7 @@ __host__ __device__ static void integers(uint64_t x, uint64_t y, uint64_t *out) 
   out[6] = (uint64_t)((int8_t)x * (int16_t)y) ^ (uint8_t)(x >> 8);
   out[7] = (x << (y & 63)) ^ (uint64_t)(sx >> (x & 63));
   out[8] = (uint64_t)(sx < sy ? sx : sy) + (x > y ? x : y);
-  out[9] = (uint64_t)(double)sx ^ (uint64_t)(int64_t)(float)(int32_t)ly;
+  out[9] = (uint64_t)(int64_t)(double)(sx >> 1) ^ (uint64_t)(int64_t)(float)(int32_t)ly ^ (uint64_t)(double)(x >> 1);
   out[10] = sx < sy ? x - y : x + y;
   out[11] = (x >> 32) * (uint64_t)ly + (lx ^ ~ly);
 }

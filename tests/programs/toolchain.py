@@ -3,6 +3,7 @@
 import hashlib
 import os
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +69,8 @@ class Toolchain:
         """Where libcudart lies, with the unversioned name that a linker looks for."""
         folder = self.root / "lib"
         unversioned = folder / "libcudart.so"
-        if not unversioned.exists():
-            versioned = sorted(folder.glob("libcudart.so.*"))
+        versioned = sorted(folder.glob("libcudart.so.*"))
+        with suppress(FileExistsError):
             unversioned.symlink_to(versioned[0].name)
         return folder
 
