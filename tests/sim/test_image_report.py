@@ -35,7 +35,7 @@ def test_compute_capability_option(capsys):
 
 
 def test_object(capsys):
-    status, lines = run(capsys, DATA / "relocatable.o")
+    status, lines = run(capsys, DATA / "relocatable.obj")
     assert status == 0
     assert lines[-1] == "1 of 1 containers have PTX for compute capability 9.0"
 
@@ -48,7 +48,7 @@ def test_object(capsys):
         (b"", 1, None),
         (b"garbage", 1, "error 200: neither PTX"),
         (read("sm_90.cubin"), 1, "error 209: ELF sm_90; no PTX that runs on sm_90"),
-        (read("relocatable.o").replace(b"\x50\xed\x55\xba", b"\x51\xed\x55\xba"), 1, "no device code"),
+        (read("relocatable.obj").replace(b"\x50\xed\x55\xba", b"\x51\xed\x55\xba"), 1, "no device code"),
         (b"junk" + container(entry(PTX)) + b"junk", 0, "0x4: PTX sm_75 (80 bytes) -> sm_75"),
     ],
 )
@@ -62,7 +62,7 @@ def test_other_files(data, status, line, capsys, tmp_path):
 
 def test_damaged_container_in_a_section(capsys, tmp_path):
     path = tmp_path / "damaged.o"
-    data = read("relocatable.o")
+    data = read("relocatable.obj")
     start = data.index(b"\x50\xed\x55\xba")
     path.write_bytes(data[: start + 8] + b"\xff" * 8 + data[start + 16 :])
     status, lines = run(capsys, path)

@@ -31,7 +31,7 @@ def test_linked_images_and_fatbins_can_be_inputs():
 
 
 def test_object_with_relocatable_device_code():
-    (text,) = image.load(link.link([read("relocatable.o")], (9, 0)), (9, 0)).texts
+    (text,) = image.load(link.link([read("relocatable.obj")], (9, 0)), (9, 0)).texts
     assert ".extern .func" in text
     assert ".entry use(" in text
 
@@ -63,7 +63,7 @@ def test_readelf_agrees(tmp_path):
     ("data", "result"),
     [
         (b"junk\0", 200),
-        (ptx_for("sm_120"), 209),
+        (ptx_for("sm_120"), 218),
         (read("sm_90.cubin"), 209),
         (read("nothing.fatbin"), 209),
         (read("lto.fatbin"), 801),
@@ -81,7 +81,7 @@ def test_nothing_to_link():
 
 
 def test_host_object_without_device_code():
-    plain = bytearray(read("relocatable.o"))
+    plain = bytearray(read("relocatable.obj"))
     plain = plain.replace(b"__nv_relfatbin\0", b"__nv_notfatbin\0")
     assert refused([bytes(plain)]).result == 200
 

@@ -44,8 +44,9 @@ def load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
         data: PTX text (ended by a NUL or not), fatbin containers back to back, or an ELF image made by link.link().
         compute_capability: Of the device, as (9, 0).
     Raises:
-        ImageError: INVALID_IMAGE (neither of these, truncated, or sizes that lie), INVALID_PTX (no .target, or one that
-            does not exist), NO_BINARY_FOR_GPU (no PTX that this device can run; the message names what there is).
+        ImageError: INVALID_IMAGE (neither of these, truncated, or sizes that lie), INVALID_PTX (text without a .target
+            that this device can run), NO_BINARY_FOR_GPU (a fatbin or ELF file without PTX that this device can run; the
+            message names what there is). These are the codes of the 580 driver on an H100.
     """
     view = memoryview(data)
     if elf.is_elf(view):
@@ -56,7 +57,9 @@ def load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
         raise ImageError(INVALID_IMAGE, f"an image of {len(data)} bytes exceeds {MAX_OUTPUT_NBYTES}")
     text, target = _read_ptx(data)
     if not target.runs_on(compute_capability):
-        raise _no_binary(f"PTX {target}", compute_capability)
+        # Not NO_BINARY_FOR_GPU: the 580 driver answers so for text, as for any text that it cannot assemble.
+        major, minor = compute_capability
+        raise ImageError(INVALID_PTX, f"PTX text for {target} does not run on sm_{major}{minor}: {REMEDY}")
     return PtxImage((text,), f"PTX text for {target}")
 
 

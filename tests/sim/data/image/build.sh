@@ -9,4 +9,4 @@ nvcc --fatbin $specific kernel.cu -o specific.fatbin
 nvcc --fatbin -gencode arch=compute_86,code=sm_86 -gencode arch=compute_120,code=[sm_120,compute_120] kernel.cu -o nothing.fatbin
 nvcc --fatbin -gencode arch=compute_90,code=lto_90 kernel.cu -o lto.fatbin
 nvcc --cubin -arch=sm_90 kernel.cu -o sm_90.cubin
-nvcc -dc -gencode arch=compute_75,code=compute_75 relocatable.cu -o relocatable.o
+nvcc -dc -gencode arch=compute_75,code=compute_75 relocatable.cu -o relocatable.obj
