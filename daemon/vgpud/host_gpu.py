@@ -1,0 +1,158 @@
+"""The inventory of the host's real GPUs, asked of the real libcuda in a process of its own.
+
+vgpud itself never loads the driver: `python -m vgpud.host_gpu [LIBCUDA]` prints the INVENTORY map of
+protocol/wire.md as msgpack on stdout, or one line on stderr and exit code 1. Limits and memory cost need a context, so
+each device gets one for the time of the question.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import subprocess
+import sys
+from typing import Any
+
+import msgpack
+
+ATTRIBUTE_COUNT = 161
+LIMIT_COUNT = 10
+INVALID_ATTRIBUTE = -(1 << 31)
+INVALID_LIMIT = (1 << 64) - 1
+PROBE_TIMEOUT_S = 60.0
+
+
+class HostGpuError(Exception):
+    """The real driver is missing or does not answer; one line."""
+
+
+def probe(libcuda: str = "libcuda.so.1") -> dict[str, Any]:
+    """Ask the real driver, in a child process.
+
+    Args:
+        libcuda: path or soname of the real driver.
+    Returns:
+        The INVENTORY map of protocol/wire.md.
+    Raises:
+        HostGpuError: no driver, no device, or no answer within 60 s.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "vgpud.host_gpu", libcuda], capture_output=True, timeout=PROBE_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HostGpuError(f"{libcuda} did not answer within {PROBE_TIMEOUT_S:.0f} s") from error
+    if done.returncode != 0:
+        raise HostGpuError(done.stderr.decode(errors="replace").strip() or f"{libcuda}: probe exited {done.returncode}")
+    inventory: dict[str, Any] = msgpack.unpackb(done.stdout)
+    return inventory
+
+
+class _Driver:
+    """The few driver calls the probe makes, with their results checked."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self.library = ctypes.CDLL(path)
+        except OSError as error:
+            raise HostGpuError(str(error)) from error
+
+    def result(self, name: str, *arguments: Any) -> int:
+        return int(getattr(self.library, name)(*arguments))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        code = self.result(name, *arguments)
+        if code != 0:
+            raise HostGpuError(f"{name} answered {code}")
+
+    def integer(self, name: str, *arguments: Any) -> int:
+        value = ctypes.c_int()
+        self.call(name, ctypes.byref(value), *arguments)
+        return value.value
+
+
+def _release() -> str:
+    """The driver's release, as its kernel module says it; its CUDA version is asked of the driver itself."""
+    try:
+        with open("/sys/module/nvidia/version", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def _device(driver: _Driver, ordinal: int) -> dict[str, Any]:
+    device = driver.integer("cuDeviceGet", ordinal)
+    name = ctypes.create_string_buffer(256)
+    driver.call("cuDeviceGetName", name, 256, device)
+    uuid = ctypes.create_string_buffer(16)
+    driver.call("cuDeviceGetUuid", uuid, device)
+    pci = ctypes.create_string_buffer(32)
+    driver.call("cuDeviceGetPCIBusId", pci, 32, device)
+    total = ctypes.c_size_t()
+    driver.call("cuDeviceTotalMem_v2", ctypes.byref(total), device)
+    attributes = []
+    for attribute in range(ATTRIBUTE_COUNT):
+        value = ctypes.c_int()
+        code = driver.result("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+        attributes.append(value.value if code == 0 else INVALID_ATTRIBUTE)
+    context = ctypes.c_void_p()
+    driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    try:
+        driver.call("cuCtxSetCurrent", context)
+        details = _context_details(driver, device)
+    finally:
+        driver.result("cuDevicePrimaryCtxRelease_v2", device)
+    return {
+        "name": name.value.decode(),
+        "uuid": uuid.raw,
+        "pci": pci.value.decode().lower(),
+        "memory_nbytes": total.value,
+        "attributes": struct.pack(f"<{ATTRIBUTE_COUNT}i", *attributes),
+        **details,
+    }
+
+
+def _context_details(driver: _Driver, device: int) -> dict[str, Any]:
+    limits = []
+    for limit in range(LIMIT_COUNT):
+        value = ctypes.c_size_t()
+        code = driver.result("cuCtxGetLimit", ctypes.byref(value), limit)
+        limits.append(value.value if code == 0 else INVALID_LIMIT)
+    least, greatest = ctypes.c_int(), ctypes.c_int()
+    driver.call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest))
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    # CUmemAllocationProp: device memory of this device, no handle types (32 bytes; protocol/c/vgw_cuda.h).
+    prop = struct.pack("<iiii16x", 1, 0, 1, device)
+    granularity = []
+    for option in (0, 1):
+        nbytes = ctypes.c_size_t()
+        driver.call("cuMemGetAllocationGranularity", ctypes.byref(nbytes), prop, option)
+        granularity.append(nbytes.value)
+    return {
+        "limits": struct.pack(f"<{LIMIT_COUNT}Q", *limits),
+        "priorities": [least.value, greatest.value],
+        "granularity": granularity,
+        "context_nbytes": total.value - free.value,
+    }
+
+
+def main() -> int:
+    try:
+        driver = _Driver(sys.argv[1] if len(sys.argv) > 1 else "libcuda.so.1")
+        driver.call("cuInit", 0)
+        inventory = {
+            "driver_version": driver.integer("cuDriverGetVersion"),
+            "driver_release": _release(),
+            "backend": "cuda",
+            "devices": [_device(driver, ordinal) for ordinal in range(driver.integer("cuDeviceGetCount"))],
+        }
+    except HostGpuError as error:
+        print(error, file=sys.stderr)
+        return 1
+    sys.stdout.buffer.write(msgpack.packb(inventory))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The specification loads, covers what a 580 driver exports, and wrong entries are refused by name."""
+
+from pathlib import Path
+
+import pytest
+
+from protocol.gen import dsl, emit_guest, emit_host, emit_records
+from protocol.gen.load import IDS_LOCK, load
+from protocol.gen.model import Function, Need, SpecError, Travel
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def api():
+    return load()
+
+
+def test_every_name_of_the_driver_is_exported(api) -> None:
+    names = set((ROOT / "protocol/data/libcuda-580-exports.txt").read_text().split())
+    assert names <= set(api.exports)
+    exports = emit_guest.emit_exports(api)
+    assert all(f"CUresult {name}(" in exports for name in names)
+
+
+def test_proc_table_names_only_exports(api) -> None:
+    assert {s for e in api.procs for _, s in e.steps if s} <= set(api.exports)
+
+
+def test_opcodes_are_those_of_the_lock_and_unique(api) -> None:
+    lock = {name: int(code) for code, name in (line.split() for line in IDS_LOCK.read_text().splitlines())}
+    assert len(set(lock.values())) == len(lock)
+    assert all(f.opcode == lock[f.name] for f in api.travelling())
+
+
+def test_records_fit_a_record(api) -> None:
+    """Every cap leaves room for header and fixed part, or the reply buffer would overflow."""
+    for f in api.travelling():
+        assert sum(p.cap for p in f.sent) < (4 << 20) - 65536, f.name
+
+
+def test_fixed_fields_are_widest_first(api) -> None:
+    for f in api.travelling():
+        widths = [8 if c == "uint64_t" else 4 for c, _ in emit_records.request_fields(f) if not c.startswith("CU")]
+        assert widths == sorted(widths, reverse=True), f.name
+
+
+@pytest.mark.parametrize(
+    ("args", "travel", "complaint"),
+    [
+        ([dsl.val("a", dsl.U32), dsl.val("a", dsl.U32)], Travel.WAITING, "two parameters of one name"),
+        ([dsl.ptr("p")], Travel.WAITING, "cannot travel"),
+        ([dsl.out("p", dsl.U32)], Travel.QUEUED, "no results"),
+        ([dsl.bytes_in("p", "n")], Travel.WAITING, "needs size="),
+    ],
+)
+def test_wrong_entries_are_refused(args, travel, complaint) -> None:
+    with pytest.raises(SpecError, match=f"cuWrong: .*{complaint}"):
+        Function("cuWrong", args, travel, Need.INIT, "A doc.").check()
+
+
+def test_dispatcher_checks_before_it_calls(api) -> None:
+    """In each generated decoder, nothing is called before the record and its parts were measured."""
+    for f in api.travelling():
+        body = emit_host._dispatch(f)
+        call = min(i for i in (body.find("s->backend->" + f.name + "("), body.find(f"vgx_{f.name}(s")) if i >= 0)
+        assert all(body.find(check) < call for check in ("vgw_take", "too long"))
