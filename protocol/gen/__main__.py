@@ -1,4 +1,4 @@
-"""`python -m protocol.gen [--out DIR] [--python DIR] [--write-lock]`: write everything that derives from the specification."""
+"""`python -m protocol.gen [--out DIR] [--python DIR] [--write-lock]`: write all that derives from the specification."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.gen.emit_records import BANNER, part_in, part_out, reply_fields, request_fields
+from protocol.gen.emit_records import BANNER, includes, part_in, part_out, reply_fields, request_fields
 from protocol.gen.load import Api
 from protocol.gen.model import Function, Param, Role, Travel
 
@@ -14,7 +14,7 @@ def declarations(params: list[Param]) -> str:
 
 
 def send_params(f: Function) -> list[str]:
-    """Parameters of `vgs_send_NAME`: handles are ids, bytes come with their size (which stands where the size parameter does)."""
+    """Parameters of `vgs_send_NAME`: as the driver's, but handles are ids."""
     out = []
     for p in f.sent:
         if p.role in (Role.HANDLE, Role.OUT_HANDLE):
@@ -39,8 +39,8 @@ def emit_api(api: Api) -> str:
         if f.exported:
             out.append(f"CUresult vgs_{f.name}({declarations(f.args)});\n")
     out.append(
-        "\n/* Marshalling: one record each. `wait` turns a queued call into a waiting one. Handles are ids; the ids of new objects"
-        "\n * are the caller's choice. Results are written only on success. */\n"
+        "\n/* Marshalling: one record each. `wait` turns a queued call into a waiting one. Handles are ids; the"
+        "\n * ids of new objects are the caller's choice. Results are written only on success. */\n"
     )
     for f in api.travelling():
         out.append(f"CUresult vgs_send_{f.name}({', '.join(send_params(f)) or 'void'});\n")
@@ -195,7 +195,7 @@ def _export(name: str, f: Function, suffix: str = "") -> str:
 def emit_exports(api: Api) -> str:
     out = [
         BANNER,
-        '#include <errno.h>\n#include <stdbool.h>\n#include <stdint.h>\n\n#include "vgs_api.h"\n#include "vgs_enter.h"\n#include "vgs_log.h"\n\n',
+        includes("<errno.h>", "<stdbool.h>", "<stdint.h>", "vgs_api.h", "vgs_enter.h", "vgs_log.h"),
         '#define VGS_EXPORT __attribute__((visibility("default")))\n\n',
     ]
     bodies = api.implementation()
@@ -217,7 +217,7 @@ def emit_exports(api: Api) -> str:
 def emit_map(api: Api) -> str:
     """NVIDIA's libcuda has no version tags: one anonymous node."""
     names = "".join(f"    {name};\n" for name in api.exports)
-    return f"/* Generated from protocol/data and protocol/spec; do not edit. */\n{{\n  global:\n{names}  local:\n    *;\n}};\n"
+    return f"{BANNER}{{\n  global:\n{names}  local:\n    *;\n}};\n"
 
 
 def emit_procs(api: Api) -> str:
@@ -242,8 +242,8 @@ PROC_HEADER = (
 
 #include <stddef.h>
 
-/* What cuGetProcAddress answers: sorted by base name, then flag (0, or 2 for per-thread default streams). From each version on,
- * a function; NULL: nothing of that name yet. */
+/* What cuGetProcAddress answers: sorted by base name, then flag (0, or 2 for per-thread default streams). From each
+ * version on, a function; NULL: nothing of that name yet. */
 struct vgs_proc_step {
   int version;
   void (*function)(void);

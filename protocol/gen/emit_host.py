@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from protocol.gen.emit_guest import declarations
-from protocol.gen.emit_records import BANNER, part_in, part_out, reply_fields, request_fields
+from protocol.gen.emit_records import BANNER, includes, part_in, part_out, reply_fields, request_fields
 from protocol.gen.load import Api
 from protocol.gen.model import Function, Need, Param, Role
 
-PRELUDE = """/* A driver, as the executor sees it: functions named and typed like libcuda's. NULL: not offered. Filled by the simulator
- * (daemon/simulator) or from the real libcuda (vgx_cuda.c). */
+PRELUDE = """/* A driver, as the executor sees it: functions named and typed like libcuda's. NULL: not offered. Filled
+ * by the simulator (daemon/simulator) or from the real libcuda (vgx_cuda.c). */
 struct vgx_backend {
   const char *name;
   /* Load an image of known size: what cuModuleLoadData and cuLibraryLoadData do, but bounded. */
@@ -26,7 +26,8 @@ struct vgx_backend {
 def emit_backend(api: Api) -> str:
     out = [
         BANNER,
-        '#ifndef VGX_BACKEND_H\n#define VGX_BACKEND_H\n\n#include <stdbool.h>\n#include <stdint.h>\n\n#include "vgw_cuda.h"\n\n',
+        "#ifndef VGX_BACKEND_H\n#define VGX_BACKEND_H\n\n",
+        includes("<stdbool.h>", "<stdint.h>", "vgw_cuda.h"),
         PRELUDE,
     ]
     out += [f"  CUresult (*{f.name})({declarations(f.args)});\n" for f in api.backend_members()]
@@ -91,7 +92,8 @@ def _dispatch(f: Function) -> str:
             if p.role is Role.HANDLE and p.kind:
                 lines.append(f"  {p.kind.c} {p.name} = NULL;")
                 lines.append(
-                    f"  CUresult {p.name}_result = vgx_handle(s, VGW_KIND_{p.kind.name}, req->{p.name}, (void **)&{p.name});"
+                    f"  CUresult {p.name}_result = "
+                    f"vgx_handle(s, VGW_KIND_{p.kind.name}, req->{p.name}, (void **)&{p.name});"
                 )
                 lines.append(f"  if ({p.name}_result != CUDA_SUCCESS) return {p.name}_result;")
             elif p.role is Role.OUT and p.scalar:
@@ -107,7 +109,8 @@ def _dispatch(f: Function) -> str:
                 )
             elif p.role is Role.BYTES_OUT:
                 lines.append(
-                    f"  void *{p.name} = vgx_reply_part(out, req->{p.size}, {'sizeof(struct vgw_rep_' + f.name + ')' if fields else '0'});"
+                    f"  void *{p.name} = vgx_reply_part(out, req->{p.size}, "
+                    f"{f'sizeof(struct vgw_rep_{f.name})' if fields else '0'});"
                 )
         for p in f.sent:  # last, so that no early return leaves an id reserved
             if p.role is Role.OUT_HANDLE and p.kind:
@@ -120,7 +123,8 @@ def _dispatch(f: Function) -> str:
         for p in f.sent:
             if p.role is Role.OUT_HANDLE and p.kind:
                 lines.append(
-                    f"  vgx_handle_set(s, VGW_KIND_{p.kind.name}, req->{p.name}, result == CUDA_SUCCESS ? {p.name} : NULL);"
+                    f"  vgx_handle_set(s, VGW_KIND_{p.kind.name}, req->{p.name}, "
+                    f"result == CUDA_SUCCESS ? {p.name} : NULL);"
                 )
         if fields:
             lines.append(f"  struct vgw_rep_{f.name} rep;\n  memset(&rep, 0, sizeof rep);")
@@ -150,8 +154,8 @@ def custom_prototype(f: Function) -> str:
 def emit_custom(api: Api) -> str:
     out = [BANNER, '#ifndef VGX_CUSTOM_H\n#define VGX_CUSTOM_H\n\n#include "vgw_records.h"\n\nstruct vgx_session;\n\n']
     out.append(
-        "/* Hand-written halves. Lengths are checked; ids in `req` are not yet looked up. A variable result's capacity comes in\n"
-        " * through *_nbytes, its size goes out the same way. */\n"
+        "/* Hand-written halves. Lengths are checked; ids in `req` are not yet looked up. A variable result's\n"
+        " * capacity comes in through *_nbytes, its size goes out the same way. */\n"
     )
     out += [custom_prototype(f) for f in api.travelling() if f.host_custom]
     out.append("\n#endif\n")
@@ -170,7 +174,7 @@ def _entry_flags(f: Function) -> str:
 def emit_dispatch(api: Api) -> str:
     out = [
         BANNER,
-        '#include <string.h>\n\n#include "vgw_records.h"\n#include "vgw_wire.h"\n#include "vgx_custom.h"\n#include "vgx_session.h"\n\n',
+        includes("<string.h>", "vgw_records.h", "vgw_wire.h", "vgx_custom.h", "vgx_session.h"),
     ]
     out += [_dispatch(f) + "\n" for f in api.travelling()]
     out.append("const struct vgx_operation vgx_operations[VGW_OP_COUNT] = {\n")

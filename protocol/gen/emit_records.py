@@ -5,6 +5,12 @@ from __future__ import annotations
 from protocol.gen.load import Api
 from protocol.gen.model import Function, Param, Role
 
+
+def includes(*names: str) -> str:
+    """Include lines: <x.h> for the system's names (given with their brackets), "x.h" for ours."""
+    return "".join(f"#include {name if name[0] == '<' else chr(34) + name + chr(34)}\n" for name in names) + "\n"
+
+
 BANNER = "/* Generated from protocol/spec by protocol/gen; do not edit. */\n"
 
 

@@ -103,7 +103,7 @@ def _assign_opcodes(functions: list[Function], write_lock: bool) -> None:
 
 
 def _procs() -> list[ProcEntry]:
-    """The map a 580 driver answers (protocol/data/proc-address-580.tsv), without its probes of wrong names and versions."""
+    """The map a 580 driver answers (protocol/data), without the data's probes of wrong names and versions."""
     entries = []
     for line in (ROOT / "data/proc-address-580.tsv").read_text().splitlines():
         base, flag, *cells = (line + "\t").rstrip("\n").split("\t")

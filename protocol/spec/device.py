@@ -1,4 +1,4 @@
-"""Initialisation, devices, errors, and how functions are found: all answered from the inventory that came with the hello."""
+"""Initialisation, devices, errors, finding functions: all answered from the inventory that came with the hello."""
 
 from protocol.gen.dsl import DEVICE, I32, INIT, NOTHING, SIZE, U32, U64, fn, out, ptr, val
 

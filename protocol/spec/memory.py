@@ -1,4 +1,4 @@
-"""Device memory, pinned memory, copies. The client knows every allocation, so it classifies pointers and checks ranges itself."""
+"""Device memory, pinned memory, copies. The client knows every allocation, so it classifies and checks pointers."""
 
 from protocol.gen.dsl import (
     ADDRESS,

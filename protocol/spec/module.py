@@ -1,4 +1,4 @@
-"""Images: uploaded once in pieces, then loaded as module or library. Kernels are described once and cached in the client."""
+"""Images: uploaded in pieces, then loaded as module or library. Kernels are described once and cached in the client."""
 
 from protocol.gen.dsl import (
     DEVICE,
@@ -198,7 +198,7 @@ fn(
     need=INIT,
     guest="custom",
     host="custom",
-    doc="Attributes and parameter layout of a function (kind 6) or kernel (kind 7): struct vgw_kernel_description, then its parameters.",
+    doc="Attributes and parameter layout of a function (kind 6) or kernel (kind 7): vgw_kernel_description, vgw_params.",
 )
 fn(
     "cuFuncGetAttribute",

@@ -1,4 +1,4 @@
-"""What the channel itself needs besides CUDA's functions, and what the executor asks of a backend without any message."""
+"""What the channel needs besides CUDA's functions, and what the executor asks of a backend without a message."""
 
 from protocol.gen.dsl import DEVICE, DEVICEPTR, I32, INIT, SIZE, U32, WAITING, bytes_out, fn, host_only, out, ptr, val
 

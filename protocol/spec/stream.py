@@ -1,4 +1,4 @@
-"""Streams. Flags and priorities are kept in the client; handles 1 and 2 are the legacy and per-thread default streams."""
+"""Streams. Flags and priorities are kept in the client; handles 1 and 2 are the legacy and per-thread streams."""
 
 from protocol.gen.dsl import (
     EVENT,
