@@ -1,0 +1,5 @@
+"""`python -m vgpud`."""
+
+from .cli.main import vgpud
+
+vgpud(prog_name="vgpud")

@@ -1,0 +1,1 @@
+"""The `vgpud` and `vgpu` commands: one file a command."""

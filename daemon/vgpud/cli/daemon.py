@@ -1,0 +1,101 @@
+"""`vgpud`: the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import __version__
+from ..config import Config, ConfigError, load_config
+from ..endpoint import EndpointError
+from ..inventory import InventoryError, load_inventory
+from ..listener import AlreadyRunningError, ListenError
+from ..log import configure_log
+from ..service import Service
+from .fail import fail
+from .status import ExitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--config", "config_path", type=click.Path(path_type=Path, dir_okay=False), help="TOML file (see vgpud.toml)."
+)
+@click.option("--listen", multiple=True, metavar="URL", help="Listen here instead of where the file says; repeatable.")
+@click.option("--gpus", metavar="PROFILES", help='Simulated devices, as in "h100:2,t4".')
+@click.option("--check", is_flag=True, help="Read the configuration, say whether it is good, and exit.")
+@click.option("--private", type=click.Path(path_type=Path, file_okay=False), hidden=True)
+@click.version_option(__version__, prog_name="vgpud")
+def daemon(
+    config_path: Path | None, listen: tuple[str, ...], gpus: str | None, check: bool, private: Path | None
+) -> None:
+    """Serve GPUs to clients: identify them, tell them what there is, and give each a worker."""
+    try:
+        config = _configure(config_path, listen, gpus, private)
+        inventory = load_inventory(config.backend, config.gpus)
+    except (ConfigError, InventoryError) as error:
+        fail(str(error), ExitStatus.CONFIG)
+    if check:
+        click.echo(f"good: {inventory.device_count} devices, listening on {', '.join(config.listen)}")
+        return
+    configure_log(config.log.level, config.log.format)
+    service = Service(config, inventory, config_path=config_path)
+    gc.freeze()  # what is loaded now stays: later collections look at sessions only
+    try:
+        _run(service, _stdin_closed if private is not None else None)
+    except AlreadyRunningError as error:
+        fail(str(error), ExitStatus.ALREADY_RUNNING)
+    except (ListenError, EndpointError) as error:
+        fail(str(error), ExitStatus.SOFTWARE)
+    finally:
+        if private is not None:
+            shutil.rmtree(private, ignore_errors=True)
+
+
+def _configure(config_path: Path | None, listen: tuple[str, ...], gpus: str | None, private: Path | None) -> Config:
+    """The file's configuration with the command line over it, checked as a whole."""
+    config = load_config(config_path)
+    changes: dict[str, Any] = {}
+    if listen:
+        changes["listen"] = list(listen)
+    if gpus is not None:
+        changes["gpus"] = gpus
+    if private is not None:
+        # `vgpu run`'s own daemon: it lives in a directory of mode 0700 and as long as its standard input is open.
+        changes |= {"listen": [f"unix:{private}/vgpud.sock"], "admin": None}
+    return config.with_changes(changes)
+
+
+async def _stdin_closed() -> None:
+    """Return at end of file: the kernel tells us when `vgpu run` is gone, however it died."""
+    loop = asyncio.get_running_loop()
+    closed = asyncio.Event()
+
+    def read() -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            loop.remove_reader(sys.stdin.fileno())
+            closed.set()
+
+    loop.add_reader(sys.stdin.fileno(), read)
+    await closed.wait()
+
+
+def _run(service: Service, until: Callable[[], Any] | None) -> None:
+    """On uvloop where it is installed, else on asyncio's own loop."""
+    try:
+        import uvloop
+    except ImportError:
+        factory = None
+    else:
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(service.run(until))

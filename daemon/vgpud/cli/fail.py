@@ -1,0 +1,39 @@
+"""How a command ends when it cannot do its work: one line on standard error and a code."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from ..client import RefusedError
+from ..endpoint import Endpoint, EndpointError
+from ..proto import RemoteProtocolError
+from .status import ExitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def fail(message: str, status: ExitStatus) -> NoReturn:
+    """Say why and exit."""
+    click.echo(f"{click.get_current_context().command_path}: {message}", err=True)
+    raise SystemExit(int(status))
+
+
+@contextmanager
+def reported(endpoint: Endpoint) -> Iterator[None]:
+    """Turn what can go wrong with a connection into fail()."""
+    try:
+        yield
+    except RefusedError as error:
+        fail(f"{endpoint}: refused: {error}", ExitStatus.UNAVAILABLE)
+    except RemoteProtocolError as error:
+        fail(f"{endpoint}: not a vgpud: {error}", ExitStatus.UNAVAILABLE)
+    except EndpointError as error:
+        fail(str(error), ExitStatus.USAGE)
+    except TimeoutError:
+        fail(f"{endpoint}: no answer", ExitStatus.UNAVAILABLE)
+    except OSError as error:
+        fail(f"{endpoint}: {error.strerror or error}", ExitStatus.UNAVAILABLE)

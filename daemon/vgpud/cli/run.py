@@ -1,0 +1,146 @@
+"""`vgpu run`: run a program with GPUs, from a vgpud that is there or from one of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from ..preload import resolve_program, winning_rpath
+from ..private_daemon import PrivateDaemon, PrivateDaemonError
+from .fail import fail
+from .option import EndpointType
+from .status import ExitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..endpoint import Endpoint
+
+_KILL_AFTER_S = 5.0
+_FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+)
+_LIBRARY_DIRECTORY = Path(__file__).resolve().parent.parent / "_lib"
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--gpu", "gpus", metavar="PROFILES", help='Simulated devices for a private vgpud, as in "h100:2,t4".')
+@click.option(
+    "--endpoint", type=EndpointType(), envvar="VGPU_ENDPOINT", help="Use this vgpud instead of a private one."
+)
+@click.option("--config", type=click.Path(exists=True, path_type=Path), help="Configuration of the private vgpud.")
+@click.option("--trace", is_flag=True, help="Log every driver call.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    help="End the program after this many seconds.",
+)
+@click.option("--preload/--no-preload", default=None, help="Preload libcuda.so.1 (default: when an RPATH would win).")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(
+    gpus: str | None,
+    endpoint: Endpoint | None,
+    config: Path | None,
+    trace: bool,
+    timeout_s: float | None,
+    preload: bool | None,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND with GPUs; its exit code is ours.
+
+    Without --endpoint (or VGPU_ENDPOINT) a private vgpud simulates the devices, for this program only.
+    """
+    if gpus is not None and endpoint is not None:
+        fail("--gpu is for a private vgpud: leave --endpoint and VGPU_ENDPOINT out", ExitStatus.USAGE)
+    library = _LIBRARY_DIRECTORY / "libcuda.so.1"
+    if not library.exists():
+        fail(f"{library} is missing: this build has no guest library (run `make shim`)", ExitStatus.SOFTWARE)
+    with ExitStack() as stack:
+        if endpoint is None:
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                signal.signal(number, _interrupted)  # so that the private vgpud is stopped on the way out
+            try:
+                endpoint = stack.enter_context(PrivateDaemon(gpus, config=config)).endpoint
+            except PrivateDaemonError as error:
+                fail(str(error), ExitStatus.UNAVAILABLE)
+        environment = _environment(command[0], endpoint, library, trace, preload)
+        code = _supervise(command, environment, timeout_s)
+    raise SystemExit(code)
+
+
+def _interrupted(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(ExitStatus.SIGNAL_BASE + number)
+
+
+def _environment(program: str, endpoint: Endpoint, library: Path, trace: bool, preload: bool | None) -> dict[str, str]:
+    environment = dict(os.environ)
+
+    def put_first(key: str, value: Path) -> None:
+        rest = environment.get(key)
+        environment[key] = f"{value}:{rest}" if rest else str(value)
+
+    environment["VGPU_ENDPOINT"] = str(endpoint)
+    put_first("LD_LIBRARY_PATH", library.parent)
+    if trace:
+        environment["VGPU_LOG"] = "trace"
+    if preload is None:
+        binary = resolve_program(program, os.environ.get("PATH", os.defpath))
+        other = winning_rpath(binary) if binary is not None else None
+        if other is not None:
+            click.echo(f"vgpu run: preloading libcuda.so.1, for an RPATH leads to {other}", err=True)
+        preload = other is not None
+    if preload:
+        put_first("LD_PRELOAD", library)
+    return environment
+
+
+def _supervise(command: Sequence[str], environment: dict[str, str], timeout_s: float | None) -> int:
+    """Start the program, pass signals on to it, and return its exit code (128 + signal if it died of one)."""
+    awaited = {*_FORWARDED, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    try:
+        try:
+            # preexec_fn is unsafe with threads; there is one thread here.
+            process = subprocess.Popen(
+                command, env=environment, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            )
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            fail(f"{command[0]}: {error.strerror}", ExitStatus.NOT_FOUND if missing else ExitStatus.NOT_EXECUTABLE)
+        return _wait(process, awaited, timeout_s)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _wait(process: subprocess.Popen[bytes], awaited: set[signal.Signals], timeout_s: float | None) -> int:
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    timed_out = False
+    while process.poll() is None:
+        left_s = 3600.0 if deadline is None else max(0.0, deadline - time.monotonic())
+        caught = signal.sigtimedwait(awaited, left_s)
+        if caught is None:
+            if deadline is None or time.monotonic() < deadline:
+                continue
+            process.send_signal(signal.SIGKILL if timed_out else signal.SIGTERM)
+            timed_out, deadline = True, time.monotonic() + _KILL_AFTER_S
+        elif caught.si_signo != signal.SIGCHLD and caught.si_code <= 0:
+            # Sent by a process (SI_USER is 0): for us alone. The terminal's (SI_KERNEL) reached the program, too.
+            process.send_signal(caught.si_signo)
+    if timed_out:
+        return int(ExitStatus.TIMEOUT)
+    code = int(process.returncode)
+    return code if code >= 0 else int(ExitStatus.SIGNAL_BASE) - code

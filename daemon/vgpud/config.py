@@ -1,0 +1,206 @@
+"""The configuration: one TOML file, every key optional, unknown keys refused, errors naming file, line and key."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+
+from .config_location import locate
+from .endpoint import (
+    Endpoint,
+    EndpointError,
+    TcpEndpoint,
+    default_endpoint,
+    parse_endpoint,
+    runtime_directory,
+)
+
+_CONFIG_NBYTES = 1024 * 1024
+_TOKEN_MIN_LENGTH = 16
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the text names file, line and key."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SocketConfig(_Model):
+    """Who may open the unix sockets vgpud listens on."""
+
+    mode: str = Field(default="0600", pattern=r"^0[0-7]{3}$")
+    group: str | None = None
+
+    @property
+    def mode_bits(self) -> int:
+        """`mode` as a number."""
+        return int(self.mode, 8)
+
+
+class TokenConfig(_Model):
+    """A secret that lets TCP clients in; `name` is what the log says."""
+
+    name: str = Field(min_length=1, max_length=64)
+    value: SecretStr
+
+    @field_validator("value")
+    @classmethod
+    def _long_enough(cls, value: SecretStr) -> SecretStr:
+        if len(value.get_secret_value()) < _TOKEN_MIN_LENGTH:
+            raise ValueError(f"a token has at least {_TOKEN_MIN_LENGTH} characters")
+        return value
+
+
+class LimitsConfig(_Model):
+    """What clients may use up. All of it can be changed by SIGHUP."""
+
+    max_sessions: int = Field(default=1024, ge=1, le=65535)
+    sessions_per_client: int = Field(default=256, ge=1, le=65535)  # per uid, vsock CID or TCP address
+    pending_connections: int = Field(default=256, ge=1, le=65535)  # connections that have not been welcomed yet
+    spare_workers: int = Field(default=1, ge=0, le=16)
+    hello_timeout_s: float = Field(default=5.0, gt=0, le=60)
+    frame_timeout_s: float = Field(default=5.0, gt=0, le=60)  # a begun frame, or an answer the client does not read
+    worker_start_timeout_s: float = Field(default=20.0, gt=0, le=300)
+    worker_exit_timeout_s: float = Field(default=2.0, gt=0, le=60)  # how long a worker may outlive its client
+    drain_timeout_s: float = Field(default=5.0, gt=0, le=300)  # from SIGTERM to SIGKILL
+
+
+class LogConfig(_Model):
+    """What is logged and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "human", "journal", "json"] = "auto"
+    lines_per_session_s: float = Field(default=5.0, gt=0, le=1000)
+
+
+class Config(_Model):
+    """The whole file."""
+
+    listen: Annotated[list[str], Field(min_length=1, max_length=64)] = Field(
+        default_factory=lambda: [str(default_endpoint())]
+    )
+    admin: str | None = Field(default_factory=lambda: str(runtime_directory() / "admin.sock"))
+    backend: Literal["simulator", "cuda"] = "simulator"
+    gpus: str = Field(default="h100", min_length=1, max_length=1024)
+    libcuda: str = "libcuda.so.1"
+    cache_dir: str | None = None
+    worker_command: list[str] | None = (
+        None  # instead of `python -m vgpud.worker`: a sandbox around it, or a test's stand-in
+    )
+    socket: SocketConfig = SocketConfig()
+    tokens: list[TokenConfig] = []
+    limits: LimitsConfig = LimitsConfig()
+    log: LogConfig = LogConfig()
+
+    @field_validator("listen")
+    @classmethod
+    def _endpoints(cls, value: list[str]) -> list[str]:
+        for text in value:
+            parse_endpoint(text)
+        return value
+
+    @field_validator("admin")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        if value == "":
+            return None
+        if value is not None:
+            parse_endpoint(f"unix:{value}")
+        return value
+
+    @model_validator(mode="after")
+    def _tcp_needs_token(self) -> Config:
+        for endpoint in self.endpoints:
+            if isinstance(endpoint, TcpEndpoint) and not endpoint.is_loopback and not self.tokens:
+                raise ValueError(f"listen: {endpoint} is reachable from other machines: configure [[tokens]] first")
+        return self
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """`listen`, parsed."""
+        return [parse_endpoint(text) for text in self.listen]
+
+    @property
+    def cache_path(self) -> Path:
+        """Where compiled kernels are kept: CACHE_DIRECTORY is systemd's."""
+        if self.cache_dir is not None:
+            return Path(self.cache_dir)
+        given = os.environ.get("CACHE_DIRECTORY", "").split(":")[0]
+        if given:
+            return Path(given)
+        base = os.environ.get("XDG_CACHE_HOME")
+        return (Path(base) if base else Path.home() / ".cache") / "vgpu"
+
+    def with_changes(self, changes: dict[str, Any]) -> Config:
+        """This configuration with the command line's settings over it, checked as a whole. Raises ConfigError."""
+        try:
+            return Config.model_validate(self.model_dump() | changes)
+        except ValidationError as error:
+            raise ConfigError(
+                "\n".join(_describe("", "command line", dict(item)) for item in error.errors())
+            ) from error
+
+    def token_name(self, offered: str | None) -> str | None:
+        """The name of the configured token that equals `offered`; None if none does.
+
+        Every token is compared, each in constant time over digests, so timing tells nothing of it.
+        """
+        digest = hashlib.sha256((offered or "").encode()).digest()
+        found = None
+        for token in self.tokens:
+            expected = hashlib.sha256(token.value.get_secret_value().encode()).digest()
+            if hmac.compare_digest(digest, expected) and offered is not None:
+                found = token.name
+        return found
+
+
+def parse_config(text: str, *, source: str) -> Config:
+    """Read configuration text. `source` names it in errors. Raises ConfigError."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    try:
+        return Config.model_validate(tables)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_describe(text, source, dict(item)) for item in error.errors())) from error
+    except EndpointError as error:
+        raise ConfigError(f"{source}: {error}") from error
+
+
+def _describe(text: str, source: str, item: dict[str, object]) -> str:
+    where = item["loc"]
+    assert isinstance(where, tuple)
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        message = "unknown key"
+    if not where and message.startswith("listen:"):
+        where, message = ("listen",), message.removeprefix("listen: ")
+    key = ".".join(str(part) for part in where)
+    line = locate(text, where)
+    return f"{source}:{line}: {key}: {message}" if line else f"{source}: {key}: {message}"
+
+
+def load_config(path: Path | None) -> Config:
+    """The file's configuration, or the defaults without one. Raises ConfigError."""
+    if path is None:
+        return Config()
+    try:
+        with path.open("rb") as file:
+            data = file.read(_CONFIG_NBYTES + 1)
+        if len(data) > _CONFIG_NBYTES:
+            raise ConfigError(f"{path}: larger than {_CONFIG_NBYTES} bytes")
+        text = data.decode()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 (byte {error.start})") from error
+    return parse_config(text, source=str(path))

@@ -1,0 +1,122 @@
+"""Sockets vgpud listens on: right owner and mode, a dead predecessor's replaced, a living one's respected."""
+
+from __future__ import annotations
+
+import fcntl
+import grp
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from .endpoint import Endpoint, TcpEndpoint, UnixEndpoint, create_socket, socket_address
+
+_BACKLOG = 512
+
+
+class ListenError(Exception):
+    """An endpoint cannot be listened on; the text is one line for the operator."""
+
+
+class AlreadyRunningError(ListenError):
+    """Another vgpud serves the endpoint."""
+
+
+@dataclass(slots=True)
+class Listener:
+    """A listening, non-blocking socket; `endpoint` tells the port the kernel chose when 0 was asked for."""
+
+    sock: socket.socket
+    endpoint: Endpoint
+    lock_fd: int | None = None
+
+    def close(self) -> None:
+        """Stop listening and remove the socket file. The lock file stays: removing it would race with a successor."""
+        if isinstance(self.endpoint, UnixEndpoint):
+            Path(self.endpoint.path).unlink(missing_ok=True)
+        self.sock.close()
+        if self.lock_fd is not None:
+            os.close(self.lock_fd)
+            self.lock_fd = None
+
+
+def open_listener(endpoint: Endpoint, *, mode: int = 0o600, group: str | None = None) -> Listener:
+    """Listen. Raises ListenError or EndpointError."""
+    try:
+        if isinstance(endpoint, UnixEndpoint):
+            return _open_unix(endpoint, mode, group)
+        return _open_port(endpoint)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {endpoint}: {error.strerror or error}") from error
+
+
+def _open_port(endpoint: Endpoint) -> Listener:
+    sock = create_socket(endpoint)
+    try:
+        if isinstance(endpoint, TcpEndpoint):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(socket_address(endpoint))
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+        if isinstance(endpoint, TcpEndpoint):
+            endpoint = TcpEndpoint(endpoint.host, sock.getsockname()[1])
+    except BaseException:
+        sock.close()
+        raise
+    return Listener(sock, endpoint)
+
+
+def _open_unix(endpoint: UnixEndpoint, mode: int, group: str | None) -> Listener:
+    path = Path(endpoint.path)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    sock = create_socket(endpoint)
+    try:
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunningError(f"another vgpud is serving {endpoint}") from None
+        _remove_stale(endpoint)
+        mask = os.umask(0o177)  # nobody gets in between bind and chmod
+        try:
+            sock.bind(endpoint.path)
+        finally:
+            os.umask(mask)
+        if group is not None:
+            os.chown(path, -1, _group_id(group))
+        os.chmod(path, mode)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        os.close(lock_fd)
+        raise
+    return Listener(sock, endpoint, lock_fd)
+
+
+def _group_id(name: str) -> int:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise ListenError(f"socket.group: there is no group {name!r}") from None
+
+
+def _remove_stale(endpoint: UnixEndpoint) -> None:
+    """Unlink a socket nobody listens on. Something else in its place, or a listener, is left alone and reported."""
+    try:
+        status = os.lstat(endpoint.path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(status.st_mode):
+        raise ListenError(f"cannot listen on {endpoint}: something that is not a socket is there")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(endpoint.path)
+        except ConnectionRefusedError:
+            os.unlink(endpoint.path)
+            return
+        except OSError:
+            pass  # a full backlog or a slow server: somebody is there
+    raise AlreadyRunningError(f"another server answers on {endpoint}")

@@ -1,0 +1,40 @@
+"""Counters of the running daemon, shown by `vgpu status`. Their names are fixed: no label is taken from a client."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .cudaerror import CudaError
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Plain integers, all counted on the event loop."""
+
+    started_at: float = field(default_factory=time.time)
+    connections_accepted: int = 0
+    connections_pending: int = 0
+    connections_dropped: int = 0  # closed without an answer: wrong magic, too late, gone
+    sessions_open: int = 0
+    sessions_opened: int = 0
+    sessions_attached: int = 0
+    nbytes_before_admission: int = 0
+    pings: int = 0
+    workers_started: int = 0
+    workers_ended: int = 0
+    workers_failed: int = 0  # ended by a signal or a nonzero code
+    workers_killed: int = 0  # by us, because they outlived their client
+    refusals: Counter[str] = field(default_factory=Counter)
+
+    def count_refusal(self, code: CudaError) -> None:
+        """One client was turned down."""
+        self.refusals[code.name] += 1
+
+    def snapshot(self) -> dict[str, Any]:
+        """All counters as plain data."""
+        numbers = {name: getattr(self, name) for name in self.__slots__ if name not in ("refusals", "started_at")}
+        return {"uptime_s": round(time.time() - self.started_at, 3)} | numbers | {"refusals": dict(self.refusals)}

@@ -1,0 +1,45 @@
+"""sd_notify: tell systemd how the service does. A datagram to NOTIFY_SOCKET; nothing happens without one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Notifier:
+    """Sends state lines to the service manager. Failures are ignored: the manager may be gone, the service goes on."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        path = environment.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + path[1:] if path.startswith("@") else path
+        self.watchdog_s: float | None = None
+        usec, pid = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+        if usec.isdigit() and int(usec) > 0 and pid in ("", str(os.getpid())):
+            self.watchdog_s = int(usec) / 1e6
+
+    def send(self, *lines: str) -> None:
+        """One datagram of state lines."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.settimeout(1.0)
+                sock.sendto("\n".join(lines).encode(), self._address)
+        except OSError:
+            pass
+
+    def ready(self, status: str) -> None:
+        """Clients can connect."""
+        self.send("READY=1", f"STATUS={status}")
+
+    def stopping(self) -> None:
+        """The drain has begun."""
+        self.send("STOPPING=1")
+
+    def watchdog(self) -> None:
+        """Still alive."""
+        self.send("WATCHDOG=1")

@@ -1,0 +1,106 @@
+"""A vgpud for one program: started on a socket in a fresh directory, gone without a trace afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .endpoint import UnixEndpoint
+from .supervisor import worker_environment
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_STOP_TIMEOUT_S = 8.0  # a drain, and a little
+
+
+class PrivateDaemonError(Exception):
+    """The private vgpud did not come up; the text is for the user."""
+
+
+class PrivateDaemon:
+    """Context manager: while it is open, a vgpud answers at `endpoint`.
+
+    At exit its process group is killed and its directory removed. If this process is killed outright, the daemon sees
+    its standard input close and does the same itself.
+    """
+
+    def __init__(self, gpus: str | None, *, config: Path | None = None, timeout_s: float = 30.0) -> None:
+        self._gpus = gpus
+        self._config = config
+        self._timeout_s = timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory: Path | None = None
+
+    @property
+    def endpoint(self) -> UnixEndpoint:
+        """Where it answers."""
+        return UnixEndpoint(f"{self._directory}/vgpud.sock")
+
+    def __enter__(self) -> PrivateDaemon:
+        try:
+            self._directory = Path(tempfile.mkdtemp(prefix="vgpu-"))  # mode 0700
+            self._start(self._directory)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _start(self, directory: Path) -> None:
+        command = [sys.executable, "-P", "-m", "vgpud", "--private", str(directory)]
+        if self._config is not None:
+            command += ["--config", str(self._config)]
+        if self._gpus is not None:
+            command += ["--gpus", self._gpus]
+        notify_path = str(directory / "notify")
+        environment = worker_environment() | {"NOTIFY_SOCKET": notify_path, "PYTHONUNBUFFERED": "1"}
+        log_path = directory / "log"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, log_path.open("wb") as log:
+            ready.bind(notify_path)
+            self._process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=None if os.environ.get("VGPU_LOG") else log,
+                start_new_session=True,  # a group of its own: ^C is for the program, and it can be killed whole
+            )
+            pidfd = os.pidfd_open(self._process.pid)
+            try:
+                readable, _, _ = select.select([ready.fileno(), pidfd], [], [], self._timeout_s)
+            finally:
+                os.close(pidfd)
+            if ready.fileno() not in readable:
+                said = log_path.read_text(errors="replace").strip().splitlines()
+                why = said[-1] if said else "it said nothing"
+                what = "ended at once" if readable else f"was not ready within {self._timeout_s:.0f} s"
+                raise PrivateDaemonError(f"the private vgpud {what}: {why}")
+
+    def _stop(self) -> None:
+        process = self._process
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()  # the order to drain
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_TIMEOUT_S)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            self._process = None
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None

@@ -1,0 +1,111 @@
+"""The two ends of a control connection, without I/O.
+
+The shell reads at most `nbytes_wanted` bytes, gives them to `receive`, writes what `send` returns, and stops reading
+when `nbytes_wanted` is 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .error import LocalProtocolError, RemoteProtocolError
+from .frame import CLIENT_FRAME_NBYTES, HOST_FRAME_NBYTES, MAGIC, FrameReader, encode_frame
+from .message import CLIENT_MESSAGES, HOST_MESSAGES, ClientMessage, HostMessage
+from .state import CLIENT_SENDS, HOST_SENDS, State
+
+
+def _step(table: dict[tuple[State, str], State], state: State, kind: str, error: type[Exception]) -> State:
+    following = table.get((state, kind))
+    if following is None:
+        raise error(f"{kind} is not allowed in state {state.name}")
+    return following
+
+
+def _message_type(messages: dict[str, Any], kind: object) -> Any:
+    if not isinstance(kind, str):
+        raise RemoteProtocolError("message without a type")
+    found = messages.get(kind)
+    if found is None:
+        raise RemoteProtocolError(f"unknown message type {kind[:32]!a}")
+    return found
+
+
+class HostConnection:
+    """vgpud's end."""
+
+    def __init__(self) -> None:
+        self.state = State.OPEN
+        self._reader = FrameReader(cap_nbytes=CLIENT_FRAME_NBYTES, expect_magic=True)
+
+    @property
+    def nbytes_wanted(self) -> int:
+        """Bytes that may be read now: 0 once the connection is the worker's, closed, or an answer of ours is due."""
+        return self._reader.nbytes_wanted if self.state in (State.OPEN, State.WELCOMED) else 0
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether the client has begun a frame: it must finish it within a deadline."""
+        return self._reader.in_frame
+
+    def receive(self, data: bytes) -> ClientMessage | None:
+        """Take bytes from the client; return the message they complete.
+
+        Raises:
+            RemoteProtocolError: the client broke the protocol; nothing more may be read.
+            LocalProtocolError: more bytes than wanted.
+        """
+        if len(data) > self.nbytes_wanted:
+            raise LocalProtocolError(f"{len(data)} bytes read where {self.nbytes_wanted} were wanted")
+        try:
+            fields = self._reader.receive(data)
+            if fields is None:
+                return None
+            message: ClientMessage = _message_type(CLIENT_MESSAGES, fields.get("type")).parse(fields)
+            self.state = _step(CLIENT_SENDS, self.state, message.type, RemoteProtocolError)
+        except RemoteProtocolError:
+            self.state = State.BROKEN
+            raise
+        return message
+
+    def send(self, message: HostMessage) -> bytes:
+        """The bytes of an answer, header included. Raises LocalProtocolError when it is not due."""
+        following = _step(HOST_SENDS, self.state, message.type, LocalProtocolError)
+        data = encode_frame({"type": message.type} | message.fields(), cap_nbytes=HOST_FRAME_NBYTES)
+        self.state = following
+        return data
+
+
+class ClientConnection:
+    """A client's end, in Python: for `vgpu devices`, `vgpu ping` and the tests."""
+
+    def __init__(self) -> None:
+        self.state = State.OPEN
+        self._reader = FrameReader(cap_nbytes=HOST_FRAME_NBYTES, expect_magic=False)
+
+    @property
+    def nbytes_wanted(self) -> int:
+        """Bytes that may be read now: 0 when nothing is awaited."""
+        return 0 if self.state in (State.STREAMING, State.CLOSED, State.OPEN) else self._reader.nbytes_wanted
+
+    def receive(self, data: bytes) -> HostMessage | None:
+        """Take bytes from the host; return the message they complete. Raises as HostConnection.receive."""
+        if len(data) > self.nbytes_wanted:
+            raise LocalProtocolError(f"{len(data)} bytes read where {self.nbytes_wanted} were wanted")
+        try:
+            fields = self._reader.receive(data)
+            if fields is None:
+                return None
+            message: HostMessage = _message_type(HOST_MESSAGES, fields.get("type")).parse(fields)
+            self.state = _step(HOST_SENDS, self.state, message.type, RemoteProtocolError)
+        except RemoteProtocolError:
+            self.state = State.CLOSED
+            raise
+        return message
+
+    def send(self, message: ClientMessage) -> bytes:
+        """The bytes of a request, the magic before the first. Raises LocalProtocolError when it is not allowed."""
+        first = self.state is State.OPEN
+        following = _step(CLIENT_SENDS, self.state, message.type, LocalProtocolError)
+        data = encode_frame({"type": message.type} | message.fields(), cap_nbytes=CLIENT_FRAME_NBYTES)
+        self.state = following
+        return MAGIC + data if first else data

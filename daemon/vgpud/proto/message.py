@@ -1,0 +1,222 @@
+"""The control protocol's messages: typed, checked when they come from the peer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .error import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from .packing import Map
+
+VERSION_LOWEST = 1
+VERSION_HIGHEST = 1
+FEATURES = ("pinned-fd",)
+RECORD_NBYTES = 4 * 1024 * 1024
+
+_FEATURE_COUNT_CAP = 64
+_TEXT_CAP = 64
+_TOKEN_CAP = 4096
+
+
+def _integer(fields: Map, key: str, lowest: int, highest: int) -> int:
+    value = fields.get(key)
+    if type(value) is not int or not lowest <= value <= highest:
+        raise RemoteProtocolError(f"{key} is not an integer in {lowest}..{highest}")
+    return value
+
+
+def _text(fields: Map, key: str, cap: int) -> str:
+    value = fields.get(key)
+    if not isinstance(value, str) or len(value) > cap:
+        raise RemoteProtocolError(f"{key} is not a string of at most {cap} characters")
+    return value
+
+
+def _features(fields: Map) -> tuple[str, ...]:
+    value = fields.get("features", [])
+    if not isinstance(value, list) or len(value) > _FEATURE_COUNT_CAP:
+        raise RemoteProtocolError(f"features is not a list of at most {_FEATURE_COUNT_CAP}")
+    if not all(isinstance(item, str) and len(item) <= _TEXT_CAP for item in value):
+        raise RemoteProtocolError(f"features holds something that is not a string of at most {_TEXT_CAP} characters")
+    return tuple(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInfo:
+    """What a client says about itself: for the log, never believed."""
+
+    pid: int = 0
+    comm: str = ""
+    library: str = ""
+
+    @classmethod
+    def parse(cls, value: Any) -> ClientInfo:
+        """Keep what has the right type, cut to a log line's size; nothing here is worth refusing a client for."""
+        if not isinstance(value, dict):
+            return cls()
+        pid, comm, library = value.get("pid"), value.get("comm"), value.get("library")
+        return cls(
+            pid=pid if type(pid) is int and 0 <= pid < 2**32 else 0,
+            comm=comm[:_TEXT_CAP] if isinstance(comm, str) else "",
+            library=library[:_TEXT_CAP] if isinstance(library, str) else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A client's first frame."""
+
+    type: ClassVar[str] = "hello"
+    lowest: int = VERSION_LOWEST
+    highest: int = VERSION_HIGHEST
+    features: tuple[str, ...] = FEATURES
+    client: ClientInfo = field(default_factory=ClientInfo)
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def parse(cls, fields: Map) -> Hello:
+        """Check a peer\'s map. Raises RemoteProtocolError."""
+        versions = fields.get("versions")
+        if not (isinstance(versions, list) and len(versions) == 2 and all(type(v) is int for v in versions)):
+            raise RemoteProtocolError("versions is not [lowest, highest]")
+        lowest, highest = versions
+        if not 0 < lowest <= highest < 2**16:
+            raise RemoteProtocolError("versions is not [lowest, highest] within 1..65535")
+        token = None if fields.get("token") is None else _text(fields, "token", _TOKEN_CAP)
+        return cls(lowest, highest, _features(fields), ClientInfo.parse(fields.get("client")), token)
+
+    def fields(self) -> Map:
+        """The map, without its type."""
+        client = {"pid": self.client.pid, "comm": self.client.comm, "library": self.client.library}
+        fields: Map = {"versions": [self.lowest, self.highest], "features": list(self.features), "client": client}
+        return fields if self.token is None else fields | {"token": self.token}
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The host's answer to hello: everything a client needs to finish cuInit."""
+
+    type: ClassVar[str] = "welcome"
+    version: int
+    features: tuple[str, ...]
+    epoch: int
+    inventory: Map
+    record_nbytes: int = RECORD_NBYTES
+
+    @classmethod
+    def parse(cls, fields: Map) -> Welcome:
+        """Check a peer\'s map. Raises RemoteProtocolError."""
+        caps, inventory = fields.get("caps"), fields.get("inventory")
+        if not isinstance(caps, dict) or not isinstance(inventory, dict):
+            raise RemoteProtocolError("caps or inventory is not a map")
+        return cls(
+            _integer(fields, "version", VERSION_LOWEST, VERSION_HIGHEST),
+            _features(fields),
+            _integer(fields, "epoch", 1, 65535),
+            inventory,
+            _integer(caps, "record_nbytes", 4096, 2**31),
+        )
+
+    def fields(self) -> Map:
+        """The map, without its type."""
+        return {
+            "version": self.version,
+            "features": list(self.features),
+            "epoch": self.epoch,
+            "caps": {"record_nbytes": self.record_nbytes},
+            "inventory": self.inventory,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The host will not serve this client; `code` is a CUresult. The host closes after it."""
+
+    type: ClassVar[str] = "refused"
+    code: int
+    reason: str
+
+    @classmethod
+    def parse(cls, fields: Map) -> Refused:
+        """Check a peer\'s map. Raises RemoteProtocolError."""
+        return cls(_integer(fields, "code", 1, 999), _text(fields, "reason", 4096))
+
+    def fields(self) -> Map:
+        """The map, without its type."""
+        return {"code": self.code, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """The client wants a worker on this connection; the last control frame a client sends."""
+
+    type: ClassVar[str] = "attach"
+
+    @classmethod
+    def parse(cls, _fields: Map) -> Attach:
+        """Check a peer\'s map. Raises RemoteProtocolError."""
+        return cls()
+
+    def fields(self) -> Map:
+        """The map, without its type."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """Sent by the worker; the command stream starts with the next byte. `worker` is the session's number in the log."""
+
+    type: ClassVar[str] = "attached"
+    worker: int
+
+    @classmethod
+    def parse(cls, fields: Map) -> Attached:
+        """Check a peer\'s map. Raises RemoteProtocolError."""
+        return cls(_integer(fields, "worker", 0, 2**63 - 1))
+
+    def fields(self) -> Map:
+        """The map, without its type."""
+        return {"worker": self.worker}
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Round-trip measurement; answered by pong."""
+
+    type: ClassVar[str] = "ping"
+
+    @classmethod
+    def parse(cls, _fields: Map) -> Ping:
+        """Check a peer\'s map. Raises RemoteProtocolError."""
+        return cls()
+
+    def fields(self) -> Map:
+        """The map, without its type."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The answer to ping."""
+
+    type: ClassVar[str] = "pong"
+
+    @classmethod
+    def parse(cls, _fields: Map) -> Pong:
+        """Check a peer\'s map. Raises RemoteProtocolError."""
+        return cls()
+
+    def fields(self) -> Map:
+        """The map, without its type."""
+        return {}
+
+
+ClientMessage = Hello | Attach | Ping
+HostMessage = Welcome | Refused | Attached | Pong
+
+CLIENT_MESSAGES: dict[str, type[Hello] | type[Attach] | type[Ping]] = {m.type: m for m in (Hello, Attach, Ping)}
+HOST_MESSAGES: dict[str, type[Welcome] | type[Refused] | type[Attached] | type[Pong]] = {
+    m.type: m for m in (Welcome, Refused, Attached, Pong)
+}

@@ -1,0 +1,293 @@
+"""The front door: accept, identify, admit, answer discovery, and give an attaching client's socket to a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .cudaerror import CudaError
+from .log import RateLimit, get_logger
+from .peer import Peer, identify, open_peer_pidfd
+from .proto import (
+    Attach,
+    Hello,
+    HostConnection,
+    LocalProtocolError,
+    Ping,
+    Pong,
+    Refused,
+    RemoteProtocolError,
+    Welcome,
+)
+from .proto.message import RECORD_NBYTES, VERSION_HIGHEST, VERSION_LOWEST, ClientMessage, HostMessage
+from .session import Session, SessionLimitError, SessionTable
+from .supervisor import Supervisor, WorkerStartError
+
+if TYPE_CHECKING:
+    from .config import Config
+    from .inventory import Inventory
+    from .listener import Listener
+    from .metrics import Metrics
+    from .worker_process import Worker
+
+_LINGER_NBYTES = 64 * 1024
+_LINGER_S = 1.0
+
+
+class _Gone(Exception):
+    """The client closed, or vanished."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal(Exception):
+    code: CudaError
+    reason: str
+
+
+class Server:
+    """Serves listeners until close(). `config` may be replaced while it runs; sessions keep what they were given."""
+
+    def __init__(self, config: Config, inventory: Inventory, supervisor: Supervisor, metrics: Metrics) -> None:
+        self.config = config
+        self.sessions = SessionTable()
+        self._inventory = inventory
+        self._supervisor = supervisor
+        self._metrics = metrics
+        self._log = get_logger()
+        self._log_limit = RateLimit(10.0, burst=50.0)  # for peers that have no session: they share one budget
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting: list[asyncio.Task[None]] = []
+
+    def start(self, listeners: list[Listener]) -> None:
+        """Begin to accept."""
+        self._accepting = [asyncio.create_task(self._accept(listener)) for listener in listeners]
+
+    async def stop_accepting(self) -> None:
+        """Leave new clients in the listeners' queues."""
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Stop accepting and drop every connection that no worker has."""
+        await self.stop_accepting()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Accepting
+
+    async def _accept(self, listener: Listener) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, address = await loop.sock_accept(listener.sock)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._warn("cannot accept", endpoint=str(listener.endpoint), error=str(error))
+                    await asyncio.sleep(0.1)  # the queue stays readable: without a pause this would spin
+                continue
+            self._metrics.connections_accepted += 1
+            try:
+                sock.setblocking(False)
+                if listener.sock.family in (socket.AF_INET, socket.AF_INET6):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peer = identify(sock, address)
+            except OSError:
+                sock.close()
+                continue
+            if self._metrics.connections_pending >= self.config.limits.pending_connections:
+                self._turn_away(sock, peer)
+                continue
+            self._metrics.connections_pending += 1
+            task = asyncio.create_task(self._serve(sock, peer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _turn_away(self, sock: socket.socket, peer: Peer) -> None:
+        """Refuse without waiting: the point of the cap is to spend nothing more on a flood."""
+        reason = "too many connections are waiting for admission"
+        self._metrics.count_refusal(CudaError.SYSTEM_NOT_READY)
+        self._warn("refused", peer=peer.key, code=CudaError.SYSTEM_NOT_READY.name, reason=reason)
+        with contextlib.suppress(OSError):
+            sock.send(HostConnection().send(Refused(CudaError.SYSTEM_NOT_READY, reason)))
+        sock.close()
+
+    # One connection, until it is closed or the worker's
+
+    async def _serve(self, sock: socket.socket, peer: Peer) -> None:
+        connection = HostConnection()
+        session: Session | None = None
+        pending = True
+        try:
+            async with asyncio.timeout(self.config.limits.hello_timeout_s):
+                hello = await self._receive(sock, connection)
+            assert isinstance(hello, Hello)  # the only message the state machine lets through here
+            session = self._admit(hello, peer)
+            features = self._features(hello, peer)
+            welcome = Welcome(self._version(hello), features, session.epoch, self._inventory.fields)
+            await self._send(sock, connection, welcome)
+            self._metrics.connections_pending -= 1
+            pending = False
+            if await self._converse(sock, connection):
+                self._attach(sock, session, features)
+                session = None  # the worker's now; closed when it has been reaped
+        except _Refusal as refusal:
+            await self._refuse(sock, connection, peer, refusal.code, refusal.reason)
+        except RemoteProtocolError as error:
+            if error.speaks_vgpu:
+                await self._refuse(sock, connection, peer, CudaError.INVALID_VALUE, f"protocol error: {error}")
+            else:
+                self._drop(peer, str(error))
+        except TimeoutError:
+            self._drop(peer, "too late")
+        except (_Gone, OSError):
+            if session is None:
+                self._metrics.connections_dropped += 1
+        except LocalProtocolError:
+            self._log.exception("internal error", peer=peer.key)
+        finally:
+            if pending:
+                self._metrics.connections_pending -= 1
+            if session is not None:
+                self._close_session(session)
+            sock.close()
+
+    async def _receive(self, sock: socket.socket, connection: HostConnection) -> ClientMessage:
+        """The next message. Never reads past its last byte: what follows an attach is the worker's."""
+        loop = asyncio.get_running_loop()
+        while True:
+            data = await loop.sock_recv(sock, min(connection.nbytes_wanted, 64 * 1024))
+            if not data:
+                raise _Gone
+            if connection.state.name == "OPEN":
+                self._metrics.nbytes_before_admission += len(data)
+            message = connection.receive(data)
+            if message is not None:
+                return message
+
+    async def _send(self, sock: socket.socket, connection: HostConnection, message: HostMessage) -> None:
+        async with asyncio.timeout(self.config.limits.frame_timeout_s):
+            await asyncio.get_running_loop().sock_sendall(sock, connection.send(message))
+
+    async def _converse(self, sock: socket.socket, connection: HostConnection) -> bool:
+        """Answer pings until the client attaches (True). A client may idle between frames, not within one."""
+        loop = asyncio.get_running_loop()
+        while True:
+            first = await loop.sock_recv(sock, connection.nbytes_wanted)
+            if not first:
+                raise _Gone
+            message = connection.receive(first)
+            if message is None:
+                async with asyncio.timeout(self.config.limits.frame_timeout_s):
+                    message = await self._receive(sock, connection)
+            if isinstance(message, Attach):
+                return True
+            assert isinstance(message, Ping)
+            self._metrics.pings += 1
+            await self._send(sock, connection, Pong())
+
+    # Policy
+
+    def _admit(self, hello: Hello, peer: Peer) -> Session:
+        self._version(hello)
+        token_name = self.config.token_name(hello.token)
+        if peer.kind == "tcp" and self.config.tokens and token_name is None:
+            raise _Refusal(CudaError.NOT_PERMITTED, "a valid token is needed")
+        log = self._log.bind(peer=peer.key, pid=peer.pid)
+        try:
+            session = self.sessions.open(
+                peer, hello.client, token_name, self.config.limits, log, self.config.log.lines_per_session_s
+            )
+        except SessionLimitError as error:
+            raise _Refusal(CudaError.SYSTEM_NOT_READY, str(error)) from error
+        self._metrics.sessions_opened += 1
+        self._metrics.sessions_open += 1
+        session.log.info("session opened", comm=hello.client.comm, token=token_name, epoch=session.epoch)
+        return session
+
+    @staticmethod
+    def _version(hello: Hello) -> int:
+        version = min(hello.highest, VERSION_HIGHEST)
+        if version < max(hello.lowest, VERSION_LOWEST):
+            offered, ours = f"{hello.lowest}..{hello.highest}", f"{VERSION_LOWEST}..{VERSION_HIGHEST}"
+            raise _Refusal(CudaError.SYSTEM_DRIVER_MISMATCH, f"no protocol version in common: you {offered}, we {ours}")
+        return version
+
+    @staticmethod
+    def _features(hello: Hello, peer: Peer) -> tuple[str, ...]:
+        """What both sides can do. File descriptors travel only over unix sockets."""
+        offered = ("pinned-fd",) if peer.kind == "unix" else ()
+        return tuple(feature for feature in offered if feature in hello.features)
+
+    def _attach(self, sock: socket.socket, session: Session, features: tuple[str, ...]) -> None:
+        inventory = self._inventory
+        assignment = {
+            "session": session.number,
+            "epoch": session.epoch,
+            "backend": inventory.fields["backend"],
+            "gpus": inventory.gpus,
+            "host_seed": inventory.host_seed,
+            "devices": [{"index": i, "name": d["name"]} for i, d in enumerate(inventory.fields["devices"])],
+            "inventory": inventory.fields,
+            "libcuda": self.config.libcuda,
+            "cache_dir": str(self.config.cache_path),
+            "limits": {"record_nbytes": RECORD_NBYTES},
+            "features": list(features),
+            "peer": session.peer.fields(),
+        }
+        pidfd = open_peer_pidfd(sock, session.peer)
+
+        def ended(_worker: Worker) -> None:
+            self._close_session(session)
+
+        try:
+            worker = self._supervisor.hand_over(sock, assignment, client_pidfd=pidfd, on_end=ended)
+        except WorkerStartError as error:
+            raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
+        session.worker_pid = worker.pid
+        worker.set_lines_per_s(self.config.log.lines_per_session_s)
+        self._metrics.sessions_attached += 1
+        session.log.info("session attached", worker=worker.pid)
+
+    def _close_session(self, session: Session) -> None:
+        self.sessions.close(session)
+        self._metrics.sessions_open = len(self.sessions)
+        session.log.info("session closed")
+
+    # Turning down
+
+    async def _refuse(
+        self, sock: socket.socket, connection: HostConnection, peer: Peer, code: CudaError, reason: str
+    ) -> None:
+        self._metrics.count_refusal(code)
+        self._warn("refused", peer=peer.key, code=code.name, reason=reason)
+        try:
+            await self._send(sock, connection, Refused(code, reason))
+            sock.shutdown(socket.SHUT_WR)
+            await self._linger(sock)
+        except (OSError, TimeoutError):
+            pass
+
+    @staticmethod
+    async def _linger(sock: socket.socket) -> None:
+        """Read off what the client still sends: closing over unread bytes would reset TCP and lose the refusal."""
+        left_nbytes = _LINGER_NBYTES
+        async with asyncio.timeout(_LINGER_S):
+            while left_nbytes > 0:
+                data = await asyncio.get_running_loop().sock_recv(sock, left_nbytes)
+                if not data:
+                    return
+                left_nbytes -= len(data)
+
+    def _drop(self, peer: Peer, why: str) -> None:
+        self._metrics.connections_dropped += 1
+        self._warn("dropped", peer=peer.key, why=why)
+
+    def _warn(self, event: str, **fields: object) -> None:
+        if self._log_limit.allows():
+            self._log.warning(event, **fields, held_back=self._log_limit.take_suppressed() or None)

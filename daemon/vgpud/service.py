@@ -1,0 +1,151 @@
+"""The running daemon: sockets, server and supervisor put together; readiness, reload and drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+from typing import TYPE_CHECKING
+
+from .admin import AdminServer
+from .config import Config, ConfigError, load_config
+from .endpoint import UnixEndpoint
+from .listener import Listener, open_listener
+from .log import configure_log, get_logger
+from .metrics import Metrics
+from .notify import Notifier
+from .server import Server
+from .supervisor import Supervisor, default_command
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from .inventory import Inventory
+
+_RELOADABLE = {"limits", "tokens", "log"}
+
+
+class Service:
+    """One vgpud. `config_path` is read again on SIGHUP."""
+
+    def __init__(self, config: Config, inventory: Inventory, *, config_path: Path | None = None) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self._config_path = config_path
+        self._notifier = Notifier()
+        self._log = get_logger()
+        self.supervisor = Supervisor(
+            config.worker_command or default_command(config.backend), config.limits, self.metrics
+        )
+        self.server = Server(config, inventory, self.supervisor, self.metrics)
+        self.listeners: list[Listener] = []
+        self._admin: AdminServer | None = None
+        self._inventory = inventory
+
+    async def start(self) -> None:
+        """Bind and serve. Raises ListenError or EndpointError; then nothing is left open."""
+        try:
+            for endpoint in self.config.endpoints:
+                socket_config = self.config.socket
+                listener = open_listener(endpoint, mode=socket_config.mode_bits, group=socket_config.group)
+                self.listeners.append(listener)
+            if self.config.admin is not None:
+                listener = open_listener(UnixEndpoint(self.config.admin), mode=0o600)
+                self._admin = AdminServer(listener, self.status)
+                await self._admin.start()
+        except BaseException:
+            self._close_listeners()
+            raise
+        self.supervisor.start()
+        self.server.start(self.listeners)
+        names = [str(device["name"]) for device in self._inventory.fields["devices"]]
+        where = [str(listener.endpoint) for listener in self.listeners]
+        self._log.info("ready", listen=where, backend=self.config.backend, devices=names)
+        self._notifier.ready(f"{len(names)} devices, listening on {', '.join(where)}")
+
+    async def stop(self) -> None:
+        """Drain: no new clients, workers ended, sockets removed."""
+        self._notifier.stopping()
+        self._log.info("stopping", sessions=len(self.server.sessions))
+        await self.server.close()
+        if self._admin is not None:
+            await self._admin.close()
+        await self.supervisor.drain()
+        self._close_listeners()
+
+    async def run(self, until: Callable[[], Awaitable[None]] | None = None) -> None:
+        """start(), serve until SIGTERM, SIGINT or `until` is over, stop()."""
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, over.set)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        raise_file_limit()
+        await self.start()
+        tasks = [asyncio.create_task(over.wait())]
+        if until is not None:
+            tasks.append(asyncio.ensure_future(until()))  # type: ignore[arg-type]
+        watchdog = asyncio.create_task(self._feed_watchdog())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in [*tasks, watchdog]:
+                task.cancel()
+            await self.stop()
+
+    def reload(self) -> None:
+        """Take limits, tokens and log settings from the file again; a broken file changes nothing."""
+        if self._config_path is None:
+            self._log.warning("nothing to reload: vgpud was started without --config")
+            return
+        try:
+            new = load_config(self._config_path)
+        except ConfigError as error:
+            self._log.error("reload refused, the old configuration stays", error=str(error))
+            return
+        changed = {name for name in Config.model_fields if getattr(new, name) != getattr(self.config, name)}
+        if fixed := sorted(changed - _RELOADABLE):
+            self._log.warning("these settings need a restart", keys=fixed)
+        self.config = self.config.model_copy(update={name: getattr(new, name) for name in _RELOADABLE})
+        self.server.config = self.config
+        self.supervisor.set_limits(self.config.limits)
+        if "log" in changed:
+            configure_log(self.config.log.level, self.config.log.format)
+        self._log.info("reloaded", changed=sorted(changed & _RELOADABLE))
+
+    def status(self) -> dict[str, object]:
+        """What the admin socket answers."""
+        return {
+            "listen": [str(listener.endpoint) for listener in self.listeners],
+            "backend": self.config.backend,
+            "devices": [str(device["name"]) for device in self._inventory.fields["devices"]],
+            "workers": self.supervisor.worker_count,
+            "spare_workers": self.supervisor.spare_pids,
+            "metrics": self.metrics.snapshot(),
+            "sessions": [session.summary() for session in self.server.sessions],
+        }
+
+    async def _feed_watchdog(self) -> None:
+        """From the event loop itself: a loop that hangs stops feeding."""
+        if self._notifier.watchdog_s is None:
+            return
+        while True:
+            self._notifier.watchdog()
+            await asyncio.sleep(self._notifier.watchdog_s / 2)
+
+    def _close_listeners(self) -> None:
+        for listener in self.listeners:
+            listener.close()
+        self.listeners.clear()
+        if self._admin is not None:
+            self._admin.listener.close()
+            self._admin = None
+
+
+def raise_file_limit() -> None:
+    """A session costs a few descriptors: use what the hard limit allows."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

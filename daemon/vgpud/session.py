@@ -1,0 +1,89 @@
+"""Sessions: one per welcomed client, from hello to the end of its worker."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .log import Logger, RateLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .config import LimitsConfig
+    from .peer import Peer
+    from .proto import ClientInfo
+
+
+@dataclass(slots=True)
+class Session:
+    """One client. Kept small: an idle one costs vgpud a few kilobytes."""
+
+    number: int
+    epoch: int
+    peer: Peer
+    client: ClientInfo
+    token_name: str | None
+    log: Logger
+    log_limit: RateLimit
+    opened_at: float = field(default_factory=time.monotonic)
+    worker_pid: int | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """What `vgpu status` shows."""
+        return {
+            "session": self.number,
+            "peer": self.peer.key,
+            "pid": self.peer.pid,
+            "comm": self.client.comm,
+            "token": self.token_name,
+            "worker_pid": self.worker_pid,
+            "age_s": round(time.monotonic() - self.opened_at, 3),
+        }
+
+
+class SessionLimitError(Exception):
+    """No further session is allowed now; the text is for the client."""
+
+
+class SessionTable:
+    """The open sessions, and the limits on them."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, Session] = {}
+        self._by_peer: Counter[str] = Counter()
+        self._numbers = itertools.count(1)
+        # Starting anywhere makes a handle from before a restart of vgpud look stale, not valid.
+        self._epoch = secrets.randbelow(65535)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    def open(
+        self, peer: Peer, client: ClientInfo, token_name: str | None, limits: LimitsConfig, log: Logger, lines_s: float
+    ) -> Session:
+        """Register a new session. Raises SessionLimitError."""
+        if len(self._sessions) >= limits.max_sessions:
+            raise SessionLimitError(f"all {limits.max_sessions} sessions are in use")
+        if self._by_peer[peer.key] >= limits.sessions_per_client:
+            raise SessionLimitError(f"all {limits.sessions_per_client} sessions of {peer.key} are in use")
+        self._epoch = self._epoch % 65535 + 1
+        number = next(self._numbers)
+        session = Session(number, self._epoch, peer, client, token_name, log.bind(session=number), RateLimit(lines_s))
+        self._sessions[number] = session
+        self._by_peer[peer.key] += 1
+        return session
+
+    def close(self, session: Session) -> None:
+        """Forget a session. Closing it again does nothing."""
+        if self._sessions.pop(session.number, None) is not None:
+            self._by_peer[session.peer.key] -= 1
+            if not self._by_peer[session.peer.key]:
+                del self._by_peer[session.peer.key]

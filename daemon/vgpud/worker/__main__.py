@@ -1,0 +1,5 @@
+"""`python -m vgpud.worker`."""
+
+from .entry import main
+
+main()

@@ -1,0 +1,87 @@
+"""The worker's end of its control socket (see vgpud/worker_process.py for the messages)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from ..proto.packing import pack_map, unpack_map
+
+_PACKET_NBYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one session's worker is told, and the client's socket, which only it holds now."""
+
+    client_fd: int
+    session: int
+    epoch: int
+    backend: str
+    gpus: str  # as in the configuration: profiles and counts
+    host_seed: str
+    devices: list[dict[str, Any]]  # {index, name} of each device the client sees
+    inventory: dict[str, Any]  # wire.md's INVENTORY
+    libcuda: str
+    cache_dir: str
+    limits: dict[str, int]  # {record_nbytes}
+    features: list[str]  # as agreed in welcome
+    peer: dict[str, Any]  # for the log
+
+
+class Control:
+    """The socketpair to vgpud. Its end of file is the order to exit."""
+
+    def __init__(self, fd: int) -> None:
+        self._sock = socket.socket(fileno=fd)
+
+    def send(self, kind: str, **fields: object) -> None:
+        """Tell vgpud something; it may be gone, which the watcher notices."""
+        with contextlib.suppress(OSError):
+            self._sock.send(pack_map({"type": kind} | fields))
+
+    def receive_assignment(self) -> Assignment | None:
+        """Block until a session is given; None when vgpud is gone instead."""
+        packet, fds, _flags, _address = socket.recv_fds(self._sock, _PACKET_NBYTES, 1)
+        if not packet:
+            return None
+        if len(fds) != 1:
+            raise RuntimeError(f"assignment came with {len(fds)} file descriptors instead of 1")
+        os.set_inheritable(fds[0], False)
+        fields = unpack_map(packet)
+        return Assignment(client_fd=fds[0], **fields)
+
+    def exit_with_vgpud(self) -> None:
+        """From now on, end this process as soon as vgpud's end closes, whatever the main thread does."""
+
+        def watch() -> None:
+            while True:
+                try:
+                    if not self._sock.recv(_PACKET_NBYTES):
+                        break
+                except OSError:
+                    break
+            os._exit(0)
+
+        threading.Thread(target=watch, name="control", daemon=True).start()
+
+
+def send_attached(client_fd: int, session: int) -> None:
+    """Answer the client's attach: the command stream starts with the next byte. Raises OSError when it is gone."""
+    body = pack_map({"type": "attached", "worker": session})
+    with socket.socket(fileno=os.dup(client_fd)) as sock:
+        sock.sendall(struct.pack("<I", len(body)) + body)
+
+
+def prefer_to_die() -> None:
+    """When memory runs out the kernel should end a worker, which costs one client, not vgpud."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")
+    except OSError:
+        pass

@@ -1,0 +1,218 @@
+"""One worker process as vgpud sees it: its control socket, its standard error, its pidfd.
+
+Control messages are msgpack maps, one per SOCK_SEQPACKET packet. To the worker: one assignment, with the client's
+socket. From the worker: {type: "ready"} when it could serve, {type: "attached"} when it answered the client,
+{type: "ended", reason: str}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from .log import RateLimit, get_logger
+from .proto.packing import pack_map, unpack_map
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PACKET_NBYTES = 64 * 1024
+_LINE_NBYTES = 1024
+_LINES_S = 5.0
+
+
+class Worker:
+    """Created by spawn_worker. Callbacks run on the event loop; `on_exit` comes once, after the process was reaped."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        control: socket.socket,
+        on_ready: Callable[[Worker], None],
+        on_exit: Callable[[Worker], None],
+    ) -> None:
+        assert process.stderr is not None
+        self._loop = asyncio.get_running_loop()
+        self._process = process
+        self._control = control
+        self._on_ready, self._on_exit = on_ready, on_exit
+        self._stderr = process.stderr
+        self._stderr_rest = b""
+        self._lines = RateLimit(_LINES_S)
+        self._client_pidfd: int | None = None
+        self._kill_timer: asyncio.TimerHandle | None = None
+        self._attach_timer: asyncio.TimerHandle | None = None
+        self.on_end: Callable[[Worker], None] | None = None
+        self.session: int | None = None
+        self.reason: str | None = None
+        self._pidfd = os.pidfd_open(process.pid)
+        os.set_blocking(self._stderr.fileno(), False)
+        self._loop.add_reader(self._pidfd, self._reap)
+        self._loop.add_reader(self._control.fileno(), self._read_control)
+        self._loop.add_reader(self._stderr.fileno(), self._read_stderr)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended by a signal or with a nonzero code."""
+        return bool(self._process.returncode)
+
+    @property
+    def how_it_ended(self) -> str:
+        """For the log: `exit 0`, `signal SIGKILL`, or `running`."""
+        code = self._process.returncode
+        if code is None:
+            return "running"
+        return f"exit {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+    def set_lines_per_s(self, rate: float) -> None:
+        """How many of its lines the log takes."""
+        self._lines = RateLimit(rate)
+
+    def assign(self, sock: socket.socket, assignment: dict[str, Any]) -> None:
+        """Send the client's socket and the assignment. Raises OSError when the worker is gone."""
+        packet = pack_map(assignment)
+        if len(packet) > _PACKET_NBYTES:
+            raise OSError(f"assignment of {len(packet)} bytes is over {_PACKET_NBYTES}")
+        socket.send_fds(self._control, [packet], [sock.fileno()])
+        self.session = assignment["session"]
+
+    def watch_client(self, pidfd: int | None, timeout_s: float, on_kill: Callable[[], None]) -> None:
+        """Kill the worker if it still lives `timeout_s` after its client died. `pidfd` becomes ours."""
+        if pidfd is None:
+            return
+        self._client_pidfd = pidfd
+
+        def client_died() -> None:
+            self._unwatch_client()
+            self._kill_timer = self._loop.call_later(timeout_s, self._kill_late, "its client is gone", on_kill)
+
+        self._loop.add_reader(pidfd, client_died)
+
+    def expect_attached(self, timeout_s: float, on_kill: Callable[[], None]) -> None:
+        """Kill the worker unless it reports `attached` in time."""
+        self._attach_timer = self._loop.call_later(timeout_s, self._kill_late, "it did not attach in time", on_kill)
+
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM)."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it (SIGKILL)."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def _kill_late(self, why: str, on_kill: Callable[[], None]) -> None:
+        get_logger().warning("worker killed", session=self.session, worker=self.pid, why=why)
+        self.kill()
+        on_kill()
+
+    def _unwatch_client(self) -> None:
+        if self._client_pidfd is not None:
+            self._loop.remove_reader(self._client_pidfd)
+            os.close(self._client_pidfd)
+            self._client_pidfd = None
+
+    def _read_control(self) -> None:
+        while True:
+            try:
+                packet = self._control.recv(_PACKET_NBYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            if not packet:
+                self._loop.remove_reader(self._control.fileno())  # the pidfd tells the rest
+                return
+            self._take(packet)
+
+    def _take(self, packet: bytes) -> None:
+        """A worker runs on behalf of a client: what it says is checked like a client's words."""
+        try:
+            message = unpack_map(packet)
+        except ValueError:
+            return
+        kind = message.get("type")
+        if kind == "ready":
+            self._on_ready(self)
+        elif kind == "attached":
+            if self._attach_timer is not None:
+                self._attach_timer.cancel()
+        elif kind == "ended":
+            self.reason = str(message.get("reason"))[:_LINE_NBYTES]
+
+    def _read_stderr(self) -> None:
+        try:
+            data = os.read(self._stderr.fileno(), 16 * 1024)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._stderr.fileno())
+        *lines, rest = (self._stderr_rest + data).split(b"\n")
+        if not data or len(rest) > _LINE_NBYTES:
+            lines, rest = [*lines, rest], b""
+        self._stderr_rest = rest
+        for line in lines:
+            if line and self._lines.allows():
+                text = line[:_LINE_NBYTES].decode(errors="replace")
+                held_back = self._lines.take_suppressed() or None
+                get_logger().info("worker says", session=self.session, worker=self.pid, line=text, held_back=held_back)
+
+    def _reap(self) -> None:
+        if self._process.poll() is None:
+            return
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._read_control()
+        self._read_stderr()
+        self._loop.remove_reader(self._control.fileno())
+        self._loop.remove_reader(self._stderr.fileno())
+        self._control.close()
+        self._stderr.close()
+        self._unwatch_client()
+        for timer in (self._kill_timer, self._attach_timer):
+            if timer is not None:
+                timer.cancel()
+        self._on_exit(self)
+
+
+def spawn_worker(
+    command: list[str],
+    environment: dict[str, str],
+    *,
+    on_ready: Callable[[Worker], None],
+    on_exit: Callable[[Worker], None],
+) -> Worker:
+    """Start a worker process waiting for its assignment; the command gets `--control-fd N`. Raises OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        process = subprocess.Popen(
+            [*command, "--control-fd", str(theirs.fileno())],
+            env=environment,
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    ours.setblocking(False)
+    return Worker(process, ours, on_ready, on_exit)

@@ -1,0 +1,45 @@
+"""A worker without an executor: to the supervisor like the real one, then it echoes its client's bytes.
+
+Run as `python fake_worker.py MODE --control-fd N`. Modes: echo; deaf (ignores SIGTERM and its client's
+death); broken (exits at once); mute (takes the session but never attaches); noisy (writes hostile lines to stderr).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+
+from vgpud.worker.control import Control, send_attached
+
+
+def main() -> None:
+    mode = sys.argv[1]
+    if mode == "broken":
+        sys.exit(3)
+    if mode == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    control = Control(int(sys.argv[sys.argv.index("--control-fd") + 1]))
+    control.send("ready")
+    assignment = control.receive_assignment()
+    if assignment is None:
+        return
+    control.exit_with_vgpud()
+    if mode == "mute":
+        time.sleep(600)
+    if mode == "noisy":
+        os.write(2, b"one\x1b[31m\rforged\n" + b"spam\n" * 500)
+    send_attached(assignment.client_fd, assignment.session)
+    control.send("attached")
+    with socket.socket(fileno=assignment.client_fd) as client:
+        while data := client.recv(65536):
+            client.sendall(data)
+        if mode == "deaf":
+            time.sleep(600)
+    control.send("ended", reason="client closed")
+
+
+if __name__ == "__main__":
+    main()

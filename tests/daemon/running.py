@@ -1,0 +1,115 @@
+"""One vgpud process under test."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vgpud.client import Client
+from vgpud.endpoint import Endpoint, parse_endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'daemon'}:{ROOT}"}
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float = 5.0) -> Any:
+    """Poll until `condition` returns something true and return that; fail when it never does."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"still not true after {timeout_s} s"
+        time.sleep(0.01)
+
+
+def process_exists(pid: int) -> bool:
+    """Whether a process lives (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """Living direct children of a process."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found if process_exists(int(child))]
+
+
+@dataclass
+class Running:
+    """`process`, and where to find what it says."""
+
+    process: subprocess.Popen[bytes]
+    config: Path
+    log_path: Path
+    admin_path: Path
+
+    @classmethod
+    def start(cls, config: Path, directory: Path, log_name: str) -> Running:
+        log_path = directory / log_name
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "vgpud", "--config", str(config)],
+                env=ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+        return cls(process, config, log_path, directory / "admin.sock")
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def wait_ready(self) -> None:
+        wait_until(lambda: " ready " in self.log or self.process.poll() is not None, 15)
+        assert self.process.poll() is None, self.log
+
+    def wait_log(self, pattern: str, timeout_s: float = 5.0) -> re.Match[str]:
+        return wait_until(lambda: re.search(pattern, self.log), timeout_s)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The first one it listens on."""
+        return parse_endpoint(re.search(r"ready listen=\"?\['([^']+)'", self.log)[1])
+
+    def client(self, **options: Any) -> Client:
+        return Client(self.endpoint, **options)
+
+    def raw(self) -> socket.socket:
+        """A connection that has sent nothing."""
+        from vgpud.endpoint import connect
+
+        return connect(self.endpoint, timeout_s=10)
+
+    def status(self) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(5)
+            sock.connect(str(self.admin_path))
+            with sock.makefile() as file:
+                return json.load(file)
+
+    def end(self) -> None:
+        """SIGTERM, and everything of it is gone afterwards."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                raise
+        self.process.wait()
