@@ -158,6 +158,14 @@ def test_no_ptx_for_the_device(name, found):
     assert str(error).startswith(f"{found}; no PTX that runs on sm_90: rebuild with -gencode")
 
 
+def test_cubin_with_a_section_that_is_not_in_the_file():
+    """Cubins of CUDA 11 state a size for shared memory, under a type of their own."""
+    cubin = bytearray(read("sm_90.cubin"))
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    struct.pack_into("<Q", cubin, table + 9 * 64 + 32, 1 << 20)
+    assert refused(bytes(cubin)).result == 209
+
+
 def test_containers_back_to_back_are_one_text_each():
     data = read("size.fatbin") + bytes(8) + read("nothing.fatbin") + read("speed.fatbin") + bytes(24)
     assert [target_of(text) for text in image.load(data, (9, 0)).texts] == ["sm_90", "sm_90"]

@@ -21,11 +21,11 @@ _CUDA_FLAGS = 0x06000004
 
 @dataclass(frozen=True)
 class Section:
-    """A section that has bytes in the file."""
+    """A section as its header states it: not all have their bytes in the file (cubins' .nv.shared, for one)."""
 
     name: str
     offset: int
-    data: memoryview
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class ElfFile:
     abi_version: int
     flags: int
     sections: tuple[Section, ...]
+    data: memoryview
 
     @property
     def sm(self) -> int:
@@ -45,6 +46,10 @@ class ElfFile:
     def section(self, name: str) -> Section | None:
         """The first section of that name."""
         return next((section for section in self.sections if section.name == name), None)
+
+    def contents(self, section: Section) -> memoryview:
+        """A section's bytes; raises ImageError(INVALID_IMAGE) if they lie outside the file."""
+        return _slice(self.data, section.offset, section.nbytes)
 
 
 def is_elf(data: memoryview) -> bool:
@@ -56,7 +61,7 @@ def read(data: memoryview) -> ElfFile:
     """Parse the section table.
 
     Raises:
-        ImageError: INVALID_IMAGE if the file is not little-endian ELF64, or a table or section lies outside it.
+        ImageError: INVALID_IMAGE if the file is not little-endian ELF64, or a table lies outside it.
     """
     if len(data) < _HEADER.size:
         raise ImageError(INVALID_IMAGE, f"ELF: truncated header ({len(data)} bytes)")
@@ -66,7 +71,7 @@ def read(data: memoryview) -> ElfFile:
     if magic != MAGIC or width != 2 or order != 1:
         raise ImageError(INVALID_IMAGE, "ELF: not a little-endian 64-bit file")
     if table == 0:
-        return ElfFile(machine, abi_version, flags, ())
+        return ElfFile(machine, abi_version, flags, (), data)
     if entry_nbytes != _SECTION.size or table + _SECTION.size > len(data):
         raise ImageError(INVALID_IMAGE, "ELF: the section table lies outside the file")
     first = _SECTION.unpack_from(data, table)
@@ -75,13 +80,13 @@ def read(data: memoryview) -> ElfFile:
     if count > (len(data) - table) // _SECTION.size or names >= count:
         raise ImageError(INVALID_IMAGE, f"ELF: truncated: {count} sections do not fit into the file")
     headers = [_SECTION.unpack_from(data, table + index * _SECTION.size) for index in range(count)]
-    strings = _bytes(data, headers[names])
+    strings = _slice(data, headers[names][4], headers[names][5])
     sections = tuple(
-        Section(_string(strings, header[0]), header[4], _bytes(data, header))
+        Section(_string(strings, header[0]), header[4], header[5])
         for header in headers
         if header[1] not in (0, _SHT_NOBITS)
     )
-    return ElfFile(machine, abi_version, flags, sections)
+    return ElfFile(machine, abi_version, flags, sections, data)
 
 
 def write_cubin(sm: int, contents: Mapping[str, bytes]) -> bytes:
@@ -109,10 +114,7 @@ def write_cubin(sm: int, contents: Mapping[str, bytes]) -> bytes:
     return bytes(body + table)
 
 
-def _bytes(data: memoryview, header: tuple[int, ...]) -> memoryview:
-    offset, nbytes = header[4], header[5]
-    if header[1] == _SHT_NOBITS:
-        return data[:0]
+def _slice(data: memoryview, offset: int, nbytes: int) -> memoryview:
     if offset > len(data) or nbytes > len(data) - offset:
         raise ImageError(INVALID_IMAGE, "ELF: truncated: a section lies outside the file")
     return data[offset : offset + nbytes]

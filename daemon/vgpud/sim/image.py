@@ -70,9 +70,9 @@ def _load_elf(data: memoryview, compute_capability: tuple[int, int]) -> PtxImage
         raise ImageError(INVALID_IMAGE, f"ELF file for machine {file.machine}, not a GPU")
     if section is None:
         raise _no_binary(f"ELF sm_{file.sm}", compute_capability)
-    if len(section.data) > MAX_OUTPUT_NBYTES:
-        raise ImageError(INVALID_IMAGE, f"linked image of {len(section.data)} bytes exceeds {MAX_OUTPUT_NBYTES}")
-    pieces = bytes(section.data).split(b"\0")
+    if section.nbytes > MAX_OUTPUT_NBYTES:
+        raise ImageError(INVALID_IMAGE, f"linked image of {section.nbytes} bytes exceeds {MAX_OUTPUT_NBYTES}")
+    pieces = bytes(file.contents(section)).split(b"\0")
     if len(pieces) < 2 or pieces.pop() != b"":
         raise ImageError(INVALID_IMAGE, f"linked image: {LINKED_SECTION} is damaged")
     read = [_read_ptx(piece) for piece in pieces]

@@ -95,7 +95,7 @@ def _containers(data: mmap.mmap | bytes) -> Iterator[tuple[int, tuple[Entry, ...
             except ImageError:
                 pass  # the section table is damaged or cut off: search everywhere
             else:
-                named = [(s.offset, s.offset + len(s.data)) for s in file.sections if s.name in FATBIN_SECTIONS]
+                named = [(s.offset, s.offset + s.nbytes) for s in file.sections if s.name in FATBIN_SECTIONS]
                 regions = named or regions
                 del file
         for place, end in regions:

@@ -50,7 +50,7 @@ def _texts(data: bytes, compute_capability: tuple[int, int]) -> tuple[str, ...]:
     if elf.is_elf(view):
         file = elf.read(view)
         if file.machine != elf.EM_CUDA:
-            fatbins = [section.data for section in file.sections if section.name in FATBIN_SECTIONS]
+            fatbins = [file.contents(section) for section in file.sections if section.name in FATBIN_SECTIONS]
             if not fatbins:
                 raise ImageError(INVALID_IMAGE, "host object without device code")
             return tuple(text for part in fatbins for text in image.load(bytes(part), compute_capability).texts)
