@@ -1,0 +1,62 @@
+/* The simulator as the executor sees it: configuration, output, and the table of driver functions.
+ *
+ * The driver functions themselves stand in vgx_sim_driver.h. Everything here may be called from any thread. */
+#ifndef VGX_SIM_H
+#define VGX_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "vgw_cuda.h"
+#include "vgx_sim_hooks.h"
+
+#define VGX_SIM_DEVICES_MAX 8u
+#define VGX_SIM_ATTRIBUTES_MAX 192u
+#define VGX_SIM_LIMITS_MAX 16u
+
+/* What the C half needs of a device profile: the inventory's own tables (protocol/wire.md, DEVICE). */
+struct vgx_sim_device_properties {
+  uint64_t memory_nbytes;
+  uint64_t context_nbytes; /* device memory a context costs */
+  int32_t priority_least, priority_greatest;
+  int32_t attributes[VGX_SIM_ATTRIBUTES_MAX]; /* by CUdevice_attribute; INT32_MIN: not answered */
+  uint64_t limits[VGX_SIM_LIMITS_MAX];        /* initial values by CUlimit; UINT64_MAX: unsupported */
+};
+
+/* Install the Python half. `hooks` must outlive the process; call once, before any driver function. */
+void vgx_sim_set_hooks(const struct vgx_sim_hooks *hooks);
+
+/* Describe device `device` (dense from 0) and reserve its address space. INVALID_VALUE: index or numbers out of range, or
+ * configured already; OPERATING_SYSTEM: the address space is taken. */
+CUresult vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
+
+/* Wall-clock limit of one kernel in milliseconds; 0: none (default). A kernel past it ends with LAUNCH_TIMEOUT (702). */
+void vgx_sim_set_watchdog(uint64_t limit_ms);
+
+/* Threads that run kernels, 1..256; 0: one per CPU (default). Takes effect when the pool starts, at the first kernel. */
+void vgx_sim_set_threads(uint32_t count);
+
+/* Receive log lines (no newline) instead of stderr. Called with no lock held. */
+void vgx_sim_set_log(void (*log)(const char *line));
+
+/* Move up to `capacity` bytes of what kernels printed, in any context, to `text`; returns the number of bytes. A message is
+ * never reordered within its context, but may be split by `capacity`. */
+uint64_t vgx_sim_take_output(char *text, uint64_t capacity);
+
+/* Whether there is output that was not taken yet. */
+bool vgx_sim_output_pending(void);
+
+/* What cuModuleLoadData and cuLibraryLoadData do, for an image of `nbytes` readable bytes. */
+CUresult vgx_sim_load_module(CUmodule *module, const void *image, uint64_t nbytes);
+CUresult vgx_sim_load_library(CUlibrary *library, const void *image, uint64_t nbytes);
+
+/* Link PTX inputs for `device`; *out is malloc'ed and the caller's. */
+CUresult vgx_sim_link(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count, void **out,
+                      uint64_t *out_nbytes);
+
+struct vgx_backend;
+/* The table of all this for the executor. */
+const struct vgx_backend *vgx_sim_backend(void);
+
+#endif

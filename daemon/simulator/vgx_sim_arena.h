@@ -1,0 +1,66 @@
+/* Device memory: one reservation of address space per device, page by page accessible while it is allocated. */
+#ifndef VGX_SIM_ARENA_H
+#define VGX_SIM_ARENA_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "vgw_cuda.h"
+
+/* No ordinary process maps anything here, so a device address is never a valid host address of a client. Both may be set by the
+ * compiler's command line: ThreadSanitizer reserves this range. */
+#ifndef VGX_SIM_ARENA_BASE
+#define VGX_SIM_ARENA_BASE 0x200000000000ull
+#endif
+#ifndef VGX_SIM_ARENA_NBYTES
+#define VGX_SIM_ARENA_NBYTES (1ull << 40)
+#endif
+
+struct vgx_sim_allocation {
+  uint64_t address; /* what the client was told */
+  uint64_t nbytes;  /* what it asked for */
+  uint64_t pages, pages_end; /* the accessible pages; an inaccessible one follows while allocations are few */
+  void *owner;               /* context, or NULL: a pool's */
+  CUmemoryPool pool;
+  bool freeing; /* cuMemFreeAsync was called, the stream has not come to it: invisible to lookups */
+};
+
+struct vgx_sim_arena {
+  pthread_mutex_t lock; /* leaf */
+  uint64_t base, end;
+  uint64_t capacity_nbytes; /* the profile's memory */
+  uint64_t used_nbytes;     /* pages of live allocations, and what contexts cost */
+  uint64_t rover;           /* next fit starts here, so that a freed address rests as long as possible */
+  struct vgx_sim_allocation *live; /* sorted by address */
+  size_t count, room;
+};
+
+/* 0, or OPERATING_SYSTEM when the addresses are taken. */
+CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64_t capacity_nbytes);
+
+/* Allocate `nbytes` (> 0), zero-filled, 512-byte aligned. OUT_OF_MEMORY when the profile's memory or the host's is used up. */
+CUresult vgx_sim_arena_allocate(struct vgx_sim_arena *arena, uint64_t nbytes, void *owner, CUmemoryPool pool, uint64_t *address);
+
+/* Free the allocation that starts at `address`; INVALID_VALUE when none does. `freed` may be NULL. */
+CUresult vgx_sim_arena_free(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *freed);
+
+/* Hide the allocation from lookups until it is freed; INVALID_VALUE when none starts there. */
+CUresult vgx_sim_arena_retire(struct vgx_sim_arena *arena, uint64_t address);
+
+/* Free everything that `owner` allocated. */
+void vgx_sim_arena_free_owner(struct vgx_sim_arena *arena, void *owner);
+
+/* The allocation that holds `address`; false when none does. */
+bool vgx_sim_arena_find(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *found);
+
+/* The allocation nearest below or around `address`, for messages. */
+bool vgx_sim_arena_nearest(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *found);
+
+/* Account for memory that has no address (a context's own): false when it does not fit. */
+bool vgx_sim_arena_charge(struct vgx_sim_arena *arena, uint64_t nbytes);
+void vgx_sim_arena_uncharge(struct vgx_sim_arena *arena, uint64_t nbytes);
+uint64_t vgx_sim_arena_available(struct vgx_sim_arena *arena);
+
+#endif

@@ -1,0 +1,326 @@
+/* Devices, contexts, the calling thread's current context, limits.
+ *
+ * A context's struct is kept until the process exits, marked destroyed, since other threads may still have it as their current one;
+ * a device's primary context is one struct that is torn down and revived.
+ *
+ * Locking: the runtime lock, held here only for state; teardown waits for the context's work first. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_sim_internal.h"
+
+#define CONTEXTS_MAX 4096u        /* made in one process, since none is given back */
+#define STACK_NBYTES_MAX 524288u  /* CUDA's limit on local memory per thread */
+#define CONTEXT_FLAGS_VALID 0xffu /* CU_CTX_FLAGS_MASK */
+
+pthread_mutex_t vgx_sim_runtime_lock = PTHREAD_MUTEX_INITIALIZER;
+const struct vgx_sim_hooks *vgx_sim_hooks;
+
+static struct vgx_sim_device devices[VGX_SIM_DEVICES_MAX];
+static CUcontext contexts;
+static uint32_t context_count;
+static _Thread_local CUcontext current;
+static void (*log_line)(const char *line);
+
+void vgx_sim_set_log(void (*log)(const char *line)) { log_line = log; }
+
+void vgx_sim_log(const char *format, ...) {
+  char line[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(line, sizeof line, format, args);
+  va_end(args);
+  if (log_line)
+    log_line(line);
+  else
+    fprintf(stderr, "%s\n", line);
+}
+
+void vgx_sim_set_hooks(const struct vgx_sim_hooks *hooks) { vgx_sim_hooks = hooks; }
+
+CUresult vgx_sim_configure(uint32_t index, const struct vgx_sim_device_properties *properties) {
+  if (index >= VGX_SIM_DEVICES_MAX || devices[index].configured || properties->memory_nbytes == 0 ||
+      properties->memory_nbytes > VGX_SIM_ARENA_NBYTES / 4 || properties->context_nbytes >= properties->memory_nbytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgx_sim_device *device = &devices[index];
+  CUresult result = vgx_sim_arena_init(&device->arena, index, properties->memory_nbytes);
+  if (result != CUDA_SUCCESS)
+    return result;
+  device->index = index;
+  device->properties = *properties;
+  vgx_sim_pool_init(&device->default_pool, device);
+  device->default_pool.is_default = true;
+  device->pool = &device->default_pool;
+  device->configured = true;
+  return CUDA_SUCCESS;
+}
+
+struct vgx_sim_device *vgx_sim_device_at(CUdevice device) {
+  return device >= 0 && (uint32_t)device < VGX_SIM_DEVICES_MAX && devices[device].configured ? &devices[device] : NULL;
+}
+
+struct vgx_sim_device *vgx_sim_device_of(uint64_t address) {
+  if (address < VGX_SIM_ARENA_BASE)
+    return NULL;
+  uint64_t index = (address - VGX_SIM_ARENA_BASE) / VGX_SIM_ARENA_NBYTES;
+  return index < VGX_SIM_DEVICES_MAX && devices[index].configured ? &devices[index] : NULL;
+}
+
+int64_t vgx_sim_attribute(const struct vgx_sim_device *device, enum vgx_sim_attribute id, int64_t otherwise) {
+  int32_t value = device->properties.attributes[id];
+  return value == INT32_MIN || value < 0 ? otherwise : value;
+}
+
+CUcontext vgx_sim_contexts(void) { return contexts; }
+
+CUresult vgx_sim_check(CUcontext ctx) {
+  if (!ctx)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  vgx_sim_lock();
+  CUresult result = ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->sticky;
+  vgx_sim_unlock();
+  return result;
+}
+
+CUresult vgx_sim_enter(CUcontext *ctx) {
+  CUresult result = vgx_sim_check(current);
+  if (result == CUDA_SUCCESS)
+    *ctx = current;
+  return result;
+}
+
+static bool flags_valid(unsigned int flags) {
+  unsigned int schedule = flags & 7u; /* automatic, spin, yield or blocking: at most one */
+  return !(flags & ~CONTEXT_FLAGS_VALID) && (schedule & (schedule - 1)) == 0;
+}
+
+/* Make `ctx` (new or revived) usable. Runtime lock held. */
+static void start_context(CUcontext ctx, struct vgx_sim_device *device, unsigned int flags) {
+  ctx->device = device;
+  ctx->flags = flags;
+  ctx->destroyed = false;
+  ctx->sticky = CUDA_SUCCESS;
+  memcpy(ctx->limits, device->properties.limits, sizeof ctx->limits);
+  vgx_sim_stream_init(&ctx->legacy, ctx, CU_STREAM_DEFAULT, 0);
+  vgx_sim_stream_init(&ctx->per_thread, ctx, CU_STREAM_DEFAULT, 0);
+}
+
+/* A context on `device`, in the list. OUT_OF_MEMORY: the device's or the host's. */
+static CUresult make_context(struct vgx_sim_device *device, unsigned int flags, CUcontext revived, CUcontext *made) {
+  if (device->sticky != CUDA_SUCCESS)
+    return device->sticky;
+  if (!vgx_sim_arena_charge(&device->arena, device->properties.context_nbytes))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUcontext ctx = revived;
+  if (!ctx) {
+    ctx = context_count < CONTEXTS_MAX ? calloc(1, sizeof *ctx) : NULL;
+    if (!ctx) {
+      vgx_sim_arena_uncharge(&device->arena, device->properties.context_nbytes);
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    context_count++;
+    ctx->next = contexts;
+    contexts = ctx;
+  }
+  start_context(ctx, device, flags);
+  *made = ctx;
+  return CUDA_SUCCESS;
+}
+
+/* Let a context's work end, then free what it owns. The first caller does it; false when it was destroyed already. */
+static bool end_context(CUcontext ctx) {
+  vgx_sim_lock();
+  if (ctx->destroyed) {
+    vgx_sim_unlock();
+    return false;
+  }
+  ctx->destroyed = ctx->ending = true; /* from here on nothing is submitted to it */
+  vgx_sim_unlock();
+  vgx_sim_wait_context(ctx);
+  vgx_sim_unload_modules(ctx);
+  vgx_sim_lock();
+  for (CUstream s = ctx->streams; s; s = s->next)
+    s->magic = VGX_SIM_DEAD; /* tombstones */
+  ctx->streams = NULL;
+  for (CUevent e = ctx->events; e; e = e->next) {
+    e->magic = VGX_SIM_DEAD;
+    if (e->marker)
+      vgx_sim_marker_unref_locked(e->marker);
+    e->marker = NULL;
+  }
+  ctx->events = NULL;
+  struct vgx_sim_heap *heap = ctx->heap;
+  ctx->heap = NULL;
+  vgx_sim_unlock();
+  vgx_sim_heap_destroy(heap);
+  vgx_sim_arena_free_owner(&ctx->device->arena, ctx);
+  vgx_sim_arena_uncharge(&ctx->device->arena, ctx->device->properties.context_nbytes);
+  vgx_sim_lock();
+  ctx->ending = false;
+  vgx_sim_notify_locked();
+  vgx_sim_unlock();
+  return true;
+}
+
+CUresult vgx_sim_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
+  struct vgx_sim_device *device = vgx_sim_device_at(dev);
+  if (!pctx)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  vgx_sim_lock();
+  while (device->primary && device->primary->ending) /* another thread released it: that ends when its work does */
+    vgx_sim_wait_progress_locked();
+  CUresult result = device->sticky;
+  if (result == CUDA_SUCCESS && (!device->primary || device->primary->destroyed))
+    result = make_context(device, device->primary_flags, device->primary, &device->primary);
+  if (result == CUDA_SUCCESS) {
+    device->primary->primary = true;
+    device->primary_refs++;
+    *pctx = device->primary;
+  }
+  vgx_sim_unlock();
+  return result;
+}
+
+CUresult vgx_sim_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+  struct vgx_sim_device *device = vgx_sim_device_at(dev);
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  vgx_sim_lock();
+  if (device->primary_refs == 0) {
+    vgx_sim_unlock();
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  CUcontext last = --device->primary_refs == 0 ? device->primary : NULL;
+  vgx_sim_unlock();
+  if (last)
+    end_context(last);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+  struct vgx_sim_device *device = vgx_sim_device_at(dev);
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  vgx_sim_lock();
+  CUcontext primary = device->primary;
+  device->primary_refs = 0;
+  vgx_sim_unlock();
+  if (primary)
+    end_context(primary);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
+  struct vgx_sim_device *device = vgx_sim_device_at(dev);
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (!flags_valid(flags))
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  device->primary_flags = flags;
+  if (device->primary)
+    device->primary->flags = flags;
+  vgx_sim_unlock();
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active) {
+  struct vgx_sim_device *device = vgx_sim_device_at(dev);
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (!flags || !active)
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  *flags = device->primary_flags;
+  *active = device->primary_refs > 0;
+  vgx_sim_unlock();
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+  struct vgx_sim_device *device = vgx_sim_device_at(dev);
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (!pctx || !flags_valid(flags))
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  CUresult result = make_context(device, flags, NULL, pctx);
+  if (result == CUDA_SUCCESS)
+    current = *pctx;
+  vgx_sim_unlock();
+  return result;
+}
+
+CUresult vgx_sim_cuCtxDestroy_v2(CUcontext ctx) {
+  if (!ctx || ctx->primary)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  if (!end_context(ctx))
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (current == ctx)
+    current = NULL;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuCtxSetCurrent(CUcontext ctx) {
+  current = ctx;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuCtxGetCurrent(CUcontext *pctx) {
+  if (!pctx)
+    return CUDA_ERROR_INVALID_VALUE;
+  *pctx = current;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuCtxSynchronize(void) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  return result == CUDA_SUCCESS ? vgx_sim_wait_context(ctx) : result;
+}
+
+/* Whether the device has the limit; else the driver's answer. */
+static CUresult limit_known(CUcontext ctx, int limit) {
+  if (limit < 0 || (uint32_t)limit >= VGX_SIM_LIMITS_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  return ctx->device->properties.limits[limit] == UINT64_MAX ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuCtxSetLimit(int limit, size_t value) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result == CUDA_SUCCESS)
+    result = limit_known(ctx, limit);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (limit == CU_LIMIT_STACK_SIZE && value > STACK_NBYTES_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  if ((limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE) &&
+      value > ctx->device->properties.memory_nbytes)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  vgx_sim_lock();
+  /* A heap in use keeps its size, as the driver demands. */
+  if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && ctx->heap)
+    result = CUDA_ERROR_INVALID_VALUE;
+  else
+    ctx->limits[limit] = value;
+  vgx_sim_unlock();
+  return result;
+}
+
+CUresult vgx_sim_cuCtxGetLimit(size_t *pvalue, int limit) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result == CUDA_SUCCESS)
+    result = pvalue ? limit_known(ctx, limit) : CUDA_ERROR_INVALID_VALUE;
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  *pvalue = ctx->limits[limit];
+  vgx_sim_unlock();
+  return CUDA_SUCCESS;
+}

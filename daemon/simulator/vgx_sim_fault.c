@@ -1,0 +1,148 @@
+/* Faults become results. The handlers act only while a thread is inside a guarded body, else the fault goes where it went before.
+ *
+ * A body is left with siglongjmp. It keeps nothing: kernels hold no locks, and the services they call are bracketed. Handlers are
+ * installed with SA_NODEFER, so no signal mask needs restoring. The floating-point control word is restored, since a kernel may have
+ * set flush-to-zero. Locking: none; everything is the thread's own, but the stop word, which only ever becomes nonzero. */
+#define _GNU_SOURCE
+#include "vgx_sim_fault.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define SIGNAL_STACK_NBYTES (64u << 10)
+
+struct guard {
+  sigjmp_buf jump;
+  const uint32_t *stop;
+  volatile sig_atomic_t in_service;
+  struct vgx_sim_fault fault;
+};
+
+/* initial-exec: reading it in a handler must not allocate. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) struct guard *current_guard;
+static _Thread_local bool has_signal_stack;
+static pthread_once_t installed = PTHREAD_ONCE_INIT;
+
+static const int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+#define FAULT_SIGNALS (sizeof fault_signals / sizeof fault_signals[0])
+static struct sigaction previous[FAULT_SIGNALS];
+
+static int kick_signal(void) { return SIGRTMIN + 6; }
+
+static bool must_stop(const struct guard *g) { return g->stop && __atomic_load_n(g->stop, __ATOMIC_RELAXED) != 0; }
+
+static void pass_on(int signal, siginfo_t *info, void *context) {
+  for (size_t i = 0; i < FAULT_SIGNALS; i++) {
+    if (fault_signals[i] != signal)
+      continue;
+    if (previous[i].sa_flags & SA_SIGINFO)
+      previous[i].sa_sigaction(signal, info, context);
+    else if (previous[i].sa_handler != SIG_DFL && previous[i].sa_handler != SIG_IGN)
+      previous[i].sa_handler(signal);
+    else
+      sigaction(signal, &previous[i], NULL); /* the instruction faults again, and the default takes it */
+    return;
+  }
+}
+
+static void on_fault(int signal, siginfo_t *info, void *context) {
+  struct guard *g = current_guard;
+  if (!g || g->in_service || info->si_code <= 0) { /* si_code <= 0: somebody sent it */
+    pass_on(signal, info, context);
+    return;
+  }
+  g->fault = (struct vgx_sim_fault){.result = CUDA_ERROR_ILLEGAL_ADDRESS, .signal = signal, .address = (uint64_t)info->si_addr};
+  if (signal == SIGBUS && info->si_code == BUS_ADRALN)
+    g->fault.result = CUDA_ERROR_MISALIGNED_ADDRESS;
+  if (signal == SIGFPE || signal == SIGILL)
+    g->fault.result = CUDA_ERROR_LAUNCH_FAILED;
+  siglongjmp(g->jump, 1);
+}
+
+static void leave_stopped(struct guard *g) {
+  g->fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_FAILED, .message = "stopped"};
+  siglongjmp(g->jump, 1);
+}
+
+static void on_kick(int signal) {
+  (void)signal;
+  struct guard *g = current_guard;
+  if (g && !g->in_service && must_stop(g))
+    leave_stopped(g);
+}
+
+static void install(void) {
+  struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+  action.sa_sigaction = on_fault;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < FAULT_SIGNALS; i++)
+    sigaction(fault_signals[i], &action, &previous[i]);
+  struct sigaction kick = {.sa_flags = SA_ONSTACK | SA_NODEFER | SA_RESTART};
+  kick.sa_handler = on_kick;
+  sigemptyset(&kick.sa_mask);
+  sigaction(kick_signal(), &kick, NULL);
+}
+
+void vgx_sim_fault_thread_init(void) {
+  if (has_signal_stack)
+    return;
+  has_signal_stack = true;
+  stack_t stack = {.ss_size = SIGNAL_STACK_NBYTES};
+  stack.ss_sp = mmap(NULL, SIGNAL_STACK_NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (stack.ss_sp != MAP_FAILED)
+    sigaltstack(&stack, NULL);
+}
+
+#if defined(__x86_64__)
+static uint32_t control_word(void) { return __builtin_ia32_stmxcsr(); }
+static void set_control_word(uint32_t word) { __builtin_ia32_ldmxcsr(word); }
+#else
+static uint32_t control_word(void) { return 0; }
+static void set_control_word(uint32_t word) { (void)word; }
+#endif
+
+CUresult vgx_sim_guarded(const uint32_t *stop, void (*body)(void *), void *argument, struct vgx_sim_fault *fault) {
+  pthread_once(&installed, install);
+  struct guard g = {.stop = stop};
+  uint32_t word = control_word();
+  if (sigsetjmp(g.jump, 0) != 0) {
+    current_guard = NULL;
+    set_control_word(word);
+    *fault = g.fault;
+    return g.fault.result;
+  }
+  current_guard = &g;
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  body(argument);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  current_guard = NULL;
+  return CUDA_SUCCESS;
+}
+
+_Noreturn void vgx_sim_leave(CUresult result, const char *message) {
+  struct guard *g = current_guard;
+  if (!g)
+    abort(); /* a service was called outside a kernel: our own error */
+  g->fault = (struct vgx_sim_fault){.result = result, .message = message};
+  siglongjmp(g->jump, 1);
+}
+
+void vgx_sim_service_begin(void) {
+  if (current_guard)
+    current_guard->in_service = 1;
+}
+
+void vgx_sim_service_end(void) {
+  struct guard *g = current_guard;
+  if (!g)
+    return;
+  g->in_service = 0;
+  if (must_stop(g)) /* a kick may have come meanwhile */
+    leave_stopped(g);
+}
+
+void vgx_sim_kick(pthread_t thread) { pthread_kill(thread, kick_signal()); }

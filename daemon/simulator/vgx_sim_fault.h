@@ -1,0 +1,34 @@
+/* Running code that may touch memory it must not: kernels, and copies whose memory a client may take away. */
+#ifndef VGX_SIM_FAULT_H
+#define VGX_SIM_FAULT_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "vgw_cuda.h"
+
+struct vgx_sim_fault {
+  CUresult result;   /* 700, 716, 719, or what vgx_sim_leave was given */
+  int signal;        /* 0: left by vgx_sim_leave or a kick */
+  uint64_t address;  /* of the access, where the CPU tells */
+  const char *message;
+};
+
+/* Run `body(argument)` on this thread. A memory fault, a trap, vgx_sim_leave, or a kick while *stop is nonzero (stop may be NULL)
+ * ends it early: then the result is not 0 and *fault says why. Must not be nested. */
+CUresult vgx_sim_guarded(const uint32_t *stop, void (*body)(void *), void *argument, struct vgx_sim_fault *fault);
+
+/* End this thread's guarded body with `result`. `message` must stay valid until vgx_sim_guarded has returned. */
+_Noreturn void vgx_sim_leave(CUresult result, const char *message);
+
+/* Between these the body is the simulator's own code, which may hold locks: kicks wait until service_end, and a fault is ours. */
+void vgx_sim_service_begin(void);
+void vgx_sim_service_end(void);
+
+/* Make `thread` leave its guarded body if its stop word is set. */
+void vgx_sim_kick(pthread_t thread);
+
+/* Give this thread a stack for signals, so that a kernel's stack overflow is a fault like any other. */
+void vgx_sim_fault_thread_init(void);
+
+#endif

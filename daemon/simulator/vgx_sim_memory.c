@@ -1,0 +1,261 @@
+/* Device allocations, registered host memory, what an address is.
+ *
+ * Registered memory is memory of this process at the client's own address (the executor maps it there), so host and device address
+ * are one and kernels reach it directly. Freeing waits for all work of the owner's context: nothing that runs loses its memory.
+ *
+ * Locking: `registered_lock` guards the table of registered ranges (leaf). */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "vgx_sim_internal.h"
+
+#define PITCH_NBYTES 512u
+#define REGISTERED_MAX 65536u
+#define PAGE_NBYTES 4096u
+
+enum { /* CUpointer_attribute */
+  POINTER_CONTEXT = 1,
+  POINTER_MEMORY_TYPE = 2,
+  POINTER_DEVICE_POINTER = 3,
+  POINTER_HOST_POINTER = 4,
+  POINTER_IS_MANAGED = 8,
+  POINTER_DEVICE_ORDINAL = 9,
+  POINTER_RANGE_START = 11,
+  POINTER_RANGE_SIZE = 12,
+  POINTER_MAPPED = 13,
+  POINTER_MEMPOOL = 17,
+};
+
+struct registered {
+  uint64_t address, nbytes;
+};
+static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct registered *registered; /* sorted */
+static size_t registered_count, registered_room;
+
+/* Index of the first range that ends above `address`. */
+static size_t registered_bound(uint64_t address) {
+  size_t low = 0, high = registered_count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (registered[middle].address + registered[middle].nbytes <= address)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static bool find_registered(uint64_t address, struct registered *found) {
+  pthread_mutex_lock(&registered_lock);
+  size_t i = registered_bound(address);
+  bool hit = i < registered_count && registered[i].address <= address;
+  if (hit)
+    *found = registered[i];
+  pthread_mutex_unlock(&registered_lock);
+  return hit;
+}
+
+bool vgx_sim_is_registered(uint64_t address, uint64_t nbytes) {
+  struct registered r;
+  return find_registered(address, &r) && nbytes <= r.nbytes - (address - r.address);
+}
+
+bool vgx_sim_is_device_range(uint64_t address, uint64_t nbytes) {
+  struct vgx_sim_device *device = vgx_sim_device_of(address);
+  struct vgx_sim_allocation a;
+  if (device)
+    return vgx_sim_arena_find(&device->arena, address, &a) && nbytes <= a.nbytes - (address - a.address);
+  return vgx_sim_is_registered(address, nbytes);
+}
+
+CUresult vgx_sim_cuMemGetInfo_v2(size_t *free, size_t *total) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (free)
+    *free = vgx_sim_arena_available(&ctx->device->arena);
+  if (total)
+    *total = ctx->device->properties.memory_nbytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!dptr || bytesize == 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgx_sim_arena_allocate(&ctx->device->arena, bytesize, ctx, NULL, dptr);
+}
+
+CUresult vgx_sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+                                    unsigned int ElementSizeBytes) {
+  size_t pitch, nbytes;
+  if (!pPitch || (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (__builtin_add_overflow(WidthInBytes, PITCH_NBYTES - 1, &pitch))
+    return CUDA_ERROR_INVALID_VALUE;
+  pitch -= pitch % PITCH_NBYTES;
+  if (__builtin_mul_overflow(pitch, Height, &nbytes))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgx_sim_cuMemAlloc_v2(dptr, nbytes);
+  if (result == CUDA_SUCCESS)
+    *pPitch = pitch;
+  return result;
+}
+
+CUresult vgx_sim_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
+  (void)dptr, (void)bytesize, (void)flags; /* host and device address spaces are apart: no one page serves both */
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult vgx_sim_cuMemFree_v2(CUdeviceptr dptr) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS || dptr == 0)
+    return result;
+  struct vgx_sim_device *device = vgx_sim_device_of(dptr);
+  struct vgx_sim_allocation a;
+  if (!device || !vgx_sim_arena_find(&device->arena, dptr, &a) || a.address != dptr)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUcontext owner = a.owner ? a.owner : ctx;
+  if (owner != ctx)
+    vgx_sim_wait_context(owner);
+  result = vgx_sim_wait_context(ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_sim_arena_free(&device->arena, dptr, &a);
+  if (result == CUDA_SUCCESS && a.pool) {
+    vgx_sim_lock();
+    vgx_sim_pool_released_locked(a.pool, a.nbytes);
+    vgx_sim_unlock();
+  }
+  return result;
+}
+
+/* Whether every page of the range is mapped in this process. */
+static bool is_mapped(uint64_t address, uint64_t nbytes) {
+  uint64_t first = address & ~(uint64_t)(PAGE_NBYTES - 1);
+  return msync((void *)first, address - first + nbytes, MS_ASYNC) == 0;
+}
+
+CUresult vgx_sim_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  uint64_t address = (uint64_t)p, end;
+  if (!p || bytesize == 0 || Flags & ~0xfu || __builtin_add_overflow(address, bytesize, &end) || vgx_sim_device_of(address) ||
+      !is_mapped(address, bytesize))
+    return CUDA_ERROR_INVALID_VALUE;
+  pthread_mutex_lock(&registered_lock);
+  size_t i = registered_bound(address);
+  if (i < registered_count && registered[i].address < end) {
+    result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  } else if (registered_count == registered_room) {
+    size_t room = registered_room ? registered_room * 2 : 64;
+    void *grown = room <= REGISTERED_MAX ? realloc(registered, room * sizeof *registered) : NULL;
+    if (grown) {
+      registered = grown;
+      registered_room = room;
+    } else {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+  }
+  if (result == CUDA_SUCCESS) {
+    memmove(&registered[i + 1], &registered[i], (registered_count - i) * sizeof *registered);
+    registered[i] = (struct registered){address, bytesize};
+    registered_count++;
+  }
+  pthread_mutex_unlock(&registered_lock);
+  return result;
+}
+
+CUresult vgx_sim_cuMemHostUnregister(void *p) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  struct registered r;
+  if (!find_registered((uint64_t)p, &r) || r.address != (uint64_t)p)
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  vgx_sim_wait_context(ctx); /* queued copies read it still */
+  result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  pthread_mutex_lock(&registered_lock);
+  size_t i = registered_bound((uint64_t)p);
+  if (i < registered_count && registered[i].address == (uint64_t)p) {
+    registered_count--;
+    memmove(&registered[i], &registered[i + 1], (registered_count - i) * sizeof *registered);
+    result = CUDA_SUCCESS;
+  }
+  pthread_mutex_unlock(&registered_lock);
+  return result;
+}
+
+CUresult vgx_sim_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!pdptr || Flags || !vgx_sim_is_registered((uint64_t)p, 1))
+    return CUDA_ERROR_INVALID_VALUE;
+  *pdptr = (CUdeviceptr)p;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr) {
+  if (!data)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgx_sim_device *device = vgx_sim_device_of(ptr);
+  struct vgx_sim_allocation a = {0};
+  struct registered r;
+  bool on_device = device && vgx_sim_arena_find(&device->arena, ptr, &a);
+  if (!on_device) {
+    if (device || !find_registered(ptr, &r))
+      return CUDA_ERROR_INVALID_VALUE;
+    a.address = r.address;
+    a.nbytes = r.nbytes;
+  }
+  switch (attribute) {
+  case POINTER_CONTEXT:
+    *(CUcontext *)data = a.owner;
+    return CUDA_SUCCESS;
+  case POINTER_MEMORY_TYPE:
+    *(uint32_t *)data = on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    return CUDA_SUCCESS;
+  case POINTER_DEVICE_POINTER:
+    *(CUdeviceptr *)data = ptr;
+    return CUDA_SUCCESS;
+  case POINTER_HOST_POINTER:
+    if (on_device)
+      return CUDA_ERROR_INVALID_VALUE;
+    *(void **)data = (void *)ptr;
+    return CUDA_SUCCESS;
+  case POINTER_IS_MANAGED:
+    *(bool *)data = false;
+    return CUDA_SUCCESS;
+  case POINTER_DEVICE_ORDINAL:
+    *(int32_t *)data = on_device ? (int32_t)device->index : 0;
+    return CUDA_SUCCESS;
+  case POINTER_RANGE_START:
+    *(CUdeviceptr *)data = a.address;
+    return CUDA_SUCCESS;
+  case POINTER_RANGE_SIZE:
+    *(size_t *)data = a.nbytes;
+    return CUDA_SUCCESS;
+  case POINTER_MAPPED:
+    *(bool *)data = true;
+    return CUDA_SUCCESS;
+  case POINTER_MEMPOOL:
+    *(CUmemoryPool *)data = a.pool;
+    return CUDA_SUCCESS;
+  default:
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}

@@ -1,0 +1,309 @@
+/* Streams' order. Each stream is a FIFO; a bounded set of threads takes the head of any stream whose turn has come.
+ *
+ * Turn: a stream runs one operation at a time. Every operation gets a ticket, ascending over the whole process. The legacy default
+ * stream and the blocking streams of a context order each other by ticket: an operation of one side waits for all of the other
+ * side with a lower ticket. Non-blocking streams wait for nothing but themselves and the markers they were told to wait for.
+ *
+ * An operation that only waits or records never costs a thread: waiting is a condition of the turn.
+ *
+ * Locking: the runtime lock guards everything here; operations run without it. `progress` wakes callers, `work` the threads. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <time.h>
+
+#include "vgx_sim_internal.h"
+
+/* A host function may block its thread; this many may do so at once before other streams stop. */
+#define QUEUE_THREADS_MAX 48u
+
+static pthread_cond_t progress = PTHREAD_COND_INITIALIZER, work = PTHREAD_COND_INITIALIZER;
+static struct CUstream_st *active_first, *active_last;
+static uint64_t last_ticket;
+static uint32_t thread_count, idle_count, progress_waiters;
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void activate(CUstream s) {
+  if (s->active)
+    return;
+  s->active = true;
+  s->active_next = NULL;
+  s->active_previous = active_last;
+  *(active_last ? &active_last->active_next : &active_first) = s;
+  active_last = s;
+}
+
+static void deactivate(CUstream s) {
+  *(s->active_previous ? &s->active_previous->active_next : &active_first) = s->active_next;
+  *(s->active_next ? &s->active_next->active_previous : &active_last) = s->active_previous;
+  s->active = false;
+}
+
+static uint64_t oldest_ticket(const struct CUstream_st *s) {
+  return s->busy ? s->busy_ticket : s->head ? s->head->ticket : UINT64_MAX;
+}
+
+bool vgx_sim_stream_idle_locked(CUstream stream) { return oldest_ticket(stream) == UINT64_MAX; }
+
+/* Whether an operation with `ticket` at the head of `s` may start. */
+static bool is_turn(const struct CUstream_st *s, const struct vgx_sim_op *op, uint64_t ticket) {
+  if (s->busy || (op->wait && !op->wait->done))
+    return false;
+  if (s->flags & CU_STREAM_NON_BLOCKING)
+    return true;
+  if (s != &s->ctx->legacy)
+    return oldest_ticket(&s->ctx->legacy) > ticket;
+  for (struct CUstream_st *t = active_first; t; t = t->active_next)
+    if (t->ctx == s->ctx && t != s && !(t->flags & CU_STREAM_NON_BLOCKING) && oldest_ticket(t) < ticket)
+      return false;
+  return true;
+}
+
+static struct CUstream_st *next_ready(void) {
+  for (struct CUstream_st *s = active_first; s; s = s->active_next)
+    if (s->head && is_turn(s, s->head, s->head->ticket))
+      return s;
+  return NULL;
+}
+
+void vgx_sim_notify_locked(void) {
+  if (progress_waiters)
+    pthread_cond_broadcast(&progress);
+}
+
+void vgx_sim_wait_progress_locked(void) {
+  progress_waiters++;
+  pthread_cond_wait(&progress, &vgx_sim_runtime_lock);
+  progress_waiters--;
+}
+
+void vgx_sim_stream_release_locked(CUstream stream) {
+  if (!stream->destroyed || stream->waiters || !vgx_sim_stream_idle_locked(stream) || stream->magic == VGX_SIM_DEAD)
+    return;
+  for (struct CUstream_st **link = &stream->ctx->streams; *link; link = &(*link)->next)
+    if (*link == stream) {
+      *link = stream->next;
+      stream->magic = VGX_SIM_DEAD;
+      free(stream);
+      return;
+    }
+}
+
+/* The markers of an operation that ran or was cancelled. */
+static void settle(struct vgx_sim_op *op) {
+  if (op->record) {
+    op->record->done = true;
+    op->record->time_ns = op->record->timed ? now_ns() : 0;
+    vgx_sim_marker_unref_locked(op->record);
+  }
+  if (op->wait)
+    vgx_sim_marker_unref_locked(op->wait);
+  op->record = op->wait = NULL;
+}
+
+/* Set the sticky error; returns the cancelled operations for the caller to drop once the lock is released. */
+static struct vgx_sim_op *fail_locked(CUcontext ctx, CUresult result) {
+  struct vgx_sim_op *cancelled = NULL;
+  if (ctx->sticky == CUDA_SUCCESS)
+    ctx->sticky = result;
+  if (ctx->device->sticky == CUDA_SUCCESS)
+    ctx->device->sticky = result;
+  for (struct CUstream_st *s = active_first, *following; s; s = following) {
+    following = s->active_next;
+    if (s->ctx != ctx)
+      continue;
+    for (struct vgx_sim_op *op = s->head, *next; op; op = next) {
+      next = op->next;
+      settle(op);
+      op->result = ctx->sticky;
+      op->done = true; /* a waiting submitter may take its operation back at once: it is not touched again */
+      if (op->drop) {
+        op->next = cancelled;
+        cancelled = op;
+      }
+    }
+    s->head = s->tail = NULL;
+    if (!s->busy) {
+      deactivate(s);
+      vgx_sim_stream_release_locked(s);
+    }
+  }
+  vgx_sim_notify_locked();
+  return cancelled;
+}
+
+static void drop_all(struct vgx_sim_op *op) {
+  for (struct vgx_sim_op *next; op; op = next) {
+    next = op->next;
+    op->drop(op);
+  }
+}
+
+void vgx_sim_fail_context(CUcontext ctx, CUresult result) {
+  vgx_sim_lock();
+  struct vgx_sim_op *cancelled = fail_locked(ctx, result);
+  vgx_sim_unlock();
+  drop_all(cancelled);
+}
+
+static void *queue_thread(void *);
+
+/* See to it that somebody takes the next operation whose turn has come. */
+static void wake_if_ready(void) {
+  if (!active_first || !next_ready())
+    return;
+  if (idle_count) {
+    pthread_cond_signal(&work);
+    return;
+  }
+  if (thread_count >= QUEUE_THREADS_MAX)
+    return; /* a running one comes back to look */
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, queue_thread, NULL) == 0) {
+    pthread_detach(thread);
+    thread_count++;
+  } else if (thread_count == 0) {
+    vgx_sim_log("simulator: no thread could be started for the streams' work");
+  }
+}
+
+/* Run `op`, taken from `s` (or never queued), whose turn it is. Enters and leaves with the lock held. */
+static CUresult perform(CUstream s, struct vgx_sim_op *op) {
+  struct vgx_sim_op *cancelled = NULL;
+  CUcontext ctx = s->ctx;
+  CUresult result = CUDA_SUCCESS;
+  s->busy = true;
+  s->busy_ticket = op->ticket;
+  activate(s);
+  wake_if_ready();
+  if (op->run) {
+    vgx_sim_unlock();
+    result = op->run(op);
+    vgx_sim_lock();
+  }
+  settle(op);
+  if (result != CUDA_SUCCESS)
+    cancelled = fail_locked(ctx, result);
+  s->busy = false;
+  void (*drop)(struct vgx_sim_op *) = op->drop;
+  op->result = result;
+  op->done = true;
+  deactivate(s);
+  if (s->head)
+    activate(s); /* at the end: others come first */
+  else
+    vgx_sim_stream_release_locked(s);
+  vgx_sim_notify_locked();
+  wake_if_ready();
+  if (drop || cancelled) {
+    vgx_sim_unlock();
+    if (drop)
+      drop(op);
+    drop_all(cancelled);
+    vgx_sim_lock();
+  }
+  return result;
+}
+
+static void *queue_thread(void *unused) {
+  (void)unused;
+  vgx_sim_lock();
+  for (;;) {
+    struct CUstream_st *s = next_ready();
+    if (!s) {
+      idle_count++;
+      pthread_cond_wait(&work, &vgx_sim_runtime_lock);
+      idle_count--;
+      continue;
+    }
+    struct vgx_sim_op *op = s->head;
+    s->head = op->next;
+    if (!s->head)
+      s->tail = NULL;
+    perform(s, op);
+  }
+  return NULL;
+}
+
+CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode) {
+  vgx_sim_lock();
+  CUcontext ctx = stream->ctx;
+  CUresult result = ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->sticky;
+  if (result != CUDA_SUCCESS || stream->destroyed) {
+    if (result == CUDA_SUCCESS)
+      result = CUDA_ERROR_INVALID_HANDLE;
+    settle(op);
+    vgx_sim_unlock();
+    if (op->drop)
+      op->drop(op);
+    return result;
+  }
+  op->ticket = ++last_ticket;
+  op->next = NULL;
+  if (!stream->head && (mode != VGX_SIM_QUEUE || !op->run) && is_turn(stream, op, op->ticket)) {
+    result = perform(stream, op);
+    vgx_sim_unlock();
+    return mode == VGX_SIM_QUEUE ? CUDA_SUCCESS : result;
+  }
+  if (mode == VGX_SIM_TRY) {
+    vgx_sim_unlock();
+    return CUDA_ERROR_NOT_READY;
+  }
+  *(stream->tail ? &stream->tail->next : &stream->head) = op;
+  stream->tail = op;
+  activate(stream);
+  wake_if_ready();
+  if (mode == VGX_SIM_WAIT) {
+    while (!op->done) /* ends: the operation runs or is cancelled, and kernels are bounded by the watchdog */
+      vgx_sim_wait_progress_locked();
+    result = op->result;
+  }
+  vgx_sim_unlock();
+  return result;
+}
+
+CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream) {
+  if (handle == NULL || handle == CU_STREAM_LEGACY)
+    *stream = &ctx->legacy;
+  else if (handle == CU_STREAM_PER_THREAD) /* client threads are not ours: the client makes streams of its own for them */
+    *stream = &ctx->per_thread;
+  else if (handle->magic != VGX_SIM_STREAM)
+    return CUDA_ERROR_INVALID_HANDLE;
+  else
+    *stream = handle;
+  return CUDA_SUCCESS;
+}
+
+/* Whether everything with a ticket up to `ticket` that `stream` (NULL: all of `ctx`) stands for is done. */
+static bool is_done(CUcontext ctx, CUstream stream, uint64_t ticket) {
+  if (stream && stream != &ctx->legacy)
+    return oldest_ticket(stream) > ticket;
+  for (struct CUstream_st *s = active_first; s; s = s->active_next)
+    if (s->ctx == ctx && oldest_ticket(s) <= ticket && (!stream || !(s->flags & CU_STREAM_NON_BLOCKING)))
+      return false;
+  return true;
+}
+
+static CUresult wait_for(CUcontext ctx, CUstream stream) {
+  vgx_sim_lock();
+  uint64_t ticket = last_ticket;
+  if (stream)
+    stream->waiters++;
+  while (!is_done(ctx, stream, ticket))
+    vgx_sim_wait_progress_locked();
+  CUresult result = ctx->sticky;
+  if (stream) {
+    stream->waiters--;
+    vgx_sim_stream_release_locked(stream);
+  }
+  vgx_sim_unlock();
+  return result;
+}
+
+CUresult vgx_sim_wait_stream(CUstream stream) { return wait_for(stream->ctx, stream); }
+
+CUresult vgx_sim_wait_context(CUcontext ctx) { return wait_for(ctx, NULL); }

@@ -1,0 +1,132 @@
+/* Fills. Locking: none of its own; the queue orders the work. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_sim_fault.h"
+#include "vgx_sim_internal.h"
+
+#define INLINE_NBYTES_MAX (256u << 10) /* an asynchronous fill up to this size is not worth waking a thread */
+
+struct fill {
+  struct vgx_sim_op op;
+  uint8_t *dst;
+  uint64_t pitch, width, height; /* bytes, elements, rows */
+  uint32_t value, element_nbytes;
+};
+
+static void fill_rows(void *argument) {
+  const struct fill *f = argument;
+  for (uint64_t y = 0; y < f->height; y++) {
+    uint8_t *row = f->dst + y * f->pitch;
+    if (f->element_nbytes == 1)
+      memset(row, (int)f->value, f->width);
+    else if (f->element_nbytes == 2)
+      for (uint64_t x = 0; x < f->width; x++)
+        ((uint16_t *)row)[x] = (uint16_t)f->value;
+    else
+      for (uint64_t x = 0; x < f->width; x++)
+        ((uint32_t *)row)[x] = f->value;
+  }
+}
+
+static CUresult run_fill(struct vgx_sim_op *op) {
+  struct vgx_sim_fault fault;
+  CUresult result = vgx_sim_guarded(NULL, fill_rows, op, &fault);
+  if (result == CUDA_SUCCESS)
+    return result;
+  vgx_sim_log("simulator: fill at %p faulted at 0x%llx", (void *)((struct fill *)op)->dst, (unsigned long long)fault.address);
+  return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+static void drop_fill(struct vgx_sim_op *op) { free(op); }
+
+static CUresult set_rows(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element_nbytes, size_t width, size_t height,
+                         CUstream handle, bool wait) {
+  CUcontext ctx;
+  CUstream stream;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_stream_of(ctx, handle, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (dst % element_nbytes || (height > 1 && pitch % element_nbytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (width == 0 || height == 0)
+    return CUDA_SUCCESS;
+  uint64_t row_nbytes, extent;
+  if (__builtin_mul_overflow(width, element_nbytes, &row_nbytes) || (height > 1 && pitch < row_nbytes) ||
+      __builtin_mul_overflow(height - 1, pitch, &extent) || __builtin_add_overflow(extent, row_nbytes, &extent) ||
+      !vgx_sim_is_device_range(dst, extent))
+    return CUDA_ERROR_INVALID_VALUE;
+  struct fill direct = {.op.run = run_fill,
+                        .dst = (uint8_t *)dst,
+                        .pitch = pitch,
+                        .width = width,
+                        .height = height,
+                        .value = value,
+                        .element_nbytes = element_nbytes};
+  if (wait)
+    return vgx_sim_submit(stream, &direct.op, VGX_SIM_WAIT);
+  if (extent <= INLINE_NBYTES_MAX) {
+    result = vgx_sim_submit(stream, &direct.op, VGX_SIM_TRY);
+    if (result != CUDA_ERROR_NOT_READY)
+      return result;
+  }
+  struct fill *queued = malloc(sizeof *queued);
+  if (!queued)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *queued = direct;
+  queued->op = (struct vgx_sim_op){.run = run_fill, .drop = drop_fill};
+  return vgx_sim_submit(stream, &queued->op, VGX_SIM_QUEUE);
+}
+
+CUresult vgx_sim_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
+  return set_rows(dstDevice, 0, uc, 1, N, 1, NULL, true);
+}
+
+CUresult vgx_sim_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
+  return set_rows(dstDevice, 0, us, 2, N, 1, NULL, true);
+}
+
+CUresult vgx_sim_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
+  return set_rows(dstDevice, 0, ui, 4, N, 1, NULL, true);
+}
+
+CUresult vgx_sim_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
+  return set_rows(dstDevice, 0, uc, 1, N, 1, hStream, false);
+}
+
+CUresult vgx_sim_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
+  return set_rows(dstDevice, 0, us, 2, N, 1, hStream, false);
+}
+
+CUresult vgx_sim_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
+  return set_rows(dstDevice, 0, ui, 4, N, 1, hStream, false);
+}
+
+CUresult vgx_sim_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height) {
+  return set_rows(dstDevice, dstPitch, uc, 1, Width, Height, NULL, true);
+}
+
+CUresult vgx_sim_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height) {
+  return set_rows(dstDevice, dstPitch, us, 2, Width, Height, NULL, true);
+}
+
+CUresult vgx_sim_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height) {
+  return set_rows(dstDevice, dstPitch, ui, 4, Width, Height, NULL, true);
+}
+
+CUresult vgx_sim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height,
+                                   CUstream hStream) {
+  return set_rows(dstDevice, dstPitch, uc, 1, Width, Height, hStream, false);
+}
+
+CUresult vgx_sim_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height,
+                                    CUstream hStream) {
+  return set_rows(dstDevice, dstPitch, us, 2, Width, Height, hStream, false);
+}
+
+CUresult vgx_sim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height,
+                                    CUstream hStream) {
+  return set_rows(dstDevice, dstPitch, ui, 4, Width, Height, hStream, false);
+}

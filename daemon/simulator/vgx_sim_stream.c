@@ -1,0 +1,268 @@
+/* Streams, events, host functions: the driver's functions over the queue.
+ *
+ * An event is a name for a marker: recording makes a new one, and whoever waits holds the marker the event had at that time, so
+ * that recording again or destroying the event changes nothing for him. Locking: the runtime lock. */
+#include <stdlib.h>
+
+#include "vgx_sim_internal.h"
+
+#define EVENT_FLAGS_VALID (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
+
+void vgx_sim_stream_init(CUstream stream, CUcontext ctx, uint32_t flags, int32_t priority) {
+  *stream = (struct CUstream_st){.magic = VGX_SIM_STREAM, .ctx = ctx, .flags = flags, .priority = priority};
+}
+
+struct vgx_sim_marker *vgx_sim_marker_create(bool timed) {
+  struct vgx_sim_marker *marker = calloc(1, sizeof *marker);
+  if (marker) {
+    marker->refs = 1;
+    marker->timed = timed;
+  }
+  return marker;
+}
+
+void vgx_sim_marker_unref_locked(struct vgx_sim_marker *marker) {
+  if (--marker->refs == 0)
+    free(marker);
+}
+
+static void drop_op(struct vgx_sim_op *op) { free(op); }
+
+static bool is_event(CUevent event) { return event && event->magic == VGX_SIM_EVENT; }
+
+/* The calling thread's context and the stream a handle means in it. */
+static CUresult enter_stream(CUstream handle, CUcontext *ctx, CUstream *stream) {
+  CUresult result = vgx_sim_enter(ctx);
+  return result == CUDA_SUCCESS ? vgx_sim_stream_of(*ctx, handle, stream) : result;
+}
+
+CUresult vgx_sim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!phStream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUstream stream = malloc(sizeof *stream);
+  if (!stream)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  /* Priorities outside the device's range are clamped, says the driver's manual; they do not change the order here. */
+  const struct vgx_sim_device_properties *p = &ctx->device->properties;
+  priority = priority > p->priority_least ? p->priority_least : priority;
+  priority = priority < p->priority_greatest ? p->priority_greatest : priority;
+  vgx_sim_stream_init(stream, ctx, flags, priority);
+  vgx_sim_lock();
+  stream->next = ctx->streams;
+  ctx->streams = stream;
+  vgx_sim_unlock();
+  *phStream = stream;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuStreamDestroy_v2(CUstream hStream) {
+  CUcontext ctx;
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &ctx, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (stream != hStream) /* a default stream cannot be destroyed */
+    return CUDA_ERROR_INVALID_HANDLE;
+  vgx_sim_lock();
+  result = stream->destroyed ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  stream->destroyed = true;
+  vgx_sim_stream_release_locked(stream);
+  vgx_sim_unlock();
+  return result;
+}
+
+CUresult vgx_sim_cuStreamSynchronize(CUstream hStream) {
+  CUcontext ctx;
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &ctx, &stream);
+  return result == CUDA_SUCCESS ? vgx_sim_wait_stream(stream) : result;
+}
+
+CUresult vgx_sim_cuStreamQuery(CUstream hStream) {
+  CUcontext ctx;
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &ctx, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  bool idle = vgx_sim_stream_idle_locked(stream);
+  result = stream->ctx->sticky;
+  vgx_sim_unlock();
+  return result != CUDA_SUCCESS ? result : idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult vgx_sim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
+  CUcontext ctx;
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &ctx, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (Flags > 1) /* CU_EVENT_WAIT_EXTERNAL is the only flag */
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!is_event(hEvent))
+    return CUDA_ERROR_INVALID_HANDLE;
+  struct vgx_sim_op *op = calloc(1, sizeof *op);
+  if (!op)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  op->drop = drop_op;
+  vgx_sim_lock();
+  op->wait = hEvent->marker;
+  if (op->wait)
+    op->wait->refs++;
+  vgx_sim_unlock();
+  return vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
+}
+
+CUresult vgx_sim_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!phEvent || Flags & ~(unsigned int)EVENT_FLAGS_VALID ||
+      (Flags & CU_EVENT_INTERPROCESS && !(Flags & CU_EVENT_DISABLE_TIMING)))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (Flags & CU_EVENT_INTERPROCESS)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  CUevent event = calloc(1, sizeof *event);
+  if (!event)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  event->magic = VGX_SIM_EVENT;
+  event->flags = Flags;
+  event->ctx = ctx;
+  vgx_sim_lock();
+  event->next = ctx->events;
+  ctx->events = event;
+  vgx_sim_unlock();
+  *phEvent = event;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuEventDestroy_v2(CUevent hEvent) {
+  if (!is_event(hEvent))
+    return CUDA_ERROR_INVALID_HANDLE;
+  vgx_sim_lock();
+  for (CUevent *link = &hEvent->ctx->events; *link; link = &(*link)->next)
+    if (*link == hEvent) {
+      *link = hEvent->next;
+      break;
+    }
+  if (hEvent->marker)
+    vgx_sim_marker_unref_locked(hEvent->marker);
+  hEvent->magic = VGX_SIM_DEAD;
+  vgx_sim_unlock();
+  free(hEvent);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
+  CUcontext ctx;
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &ctx, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (flags > 1) /* CU_EVENT_RECORD_EXTERNAL is the only flag */
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!is_event(hEvent) || hEvent->ctx != stream->ctx)
+    return CUDA_ERROR_INVALID_HANDLE;
+  struct vgx_sim_op *op = calloc(1, sizeof *op);
+  struct vgx_sim_marker *marker = vgx_sim_marker_create(!(hEvent->flags & CU_EVENT_DISABLE_TIMING));
+  if (!op || !marker) {
+    free(op);
+    free(marker);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  op->drop = drop_op;
+  op->record = marker;
+  vgx_sim_lock();
+  marker->refs++;
+  if (hEvent->marker)
+    vgx_sim_marker_unref_locked(hEvent->marker);
+  hEvent->marker = marker;
+  vgx_sim_unlock();
+  return vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
+}
+
+CUresult vgx_sim_cuEventQuery(CUevent hEvent) {
+  if (!is_event(hEvent))
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = vgx_sim_check(hEvent->ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  bool done = !hEvent->marker || hEvent->marker->done;
+  vgx_sim_unlock();
+  return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult vgx_sim_cuEventSynchronize(CUevent hEvent) {
+  if (!is_event(hEvent))
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUcontext ctx = hEvent->ctx;
+  CUresult result = vgx_sim_check(ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  struct vgx_sim_marker *marker = hEvent->marker;
+  if (marker) {
+    marker->refs++; /* the event may be recorded again or destroyed meanwhile */
+    while (!marker->done)
+      vgx_sim_wait_progress_locked();
+    vgx_sim_marker_unref_locked(marker);
+  }
+  result = ctx->sticky;
+  vgx_sim_unlock();
+  return result;
+}
+
+CUresult vgx_sim_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd) {
+  if (!is_event(hStart) || !is_event(hEnd))
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = vgx_sim_check(hStart->ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!pMilliseconds)
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  const struct vgx_sim_marker *start = hStart->marker, *end = hEnd->marker;
+  if (hStart->ctx != hEnd->ctx || !start || !end || !start->timed || !end->timed)
+    result = CUDA_ERROR_INVALID_HANDLE;
+  else if (!start->done || !end->done)
+    result = CUDA_ERROR_NOT_READY;
+  else
+    *pMilliseconds = (float)((double)(int64_t)(end->time_ns - start->time_ns) * 1e-6);
+  vgx_sim_unlock();
+  return result;
+}
+
+struct host_call {
+  struct vgx_sim_op op;
+  CUhostFn fn;
+  void *data;
+};
+
+static CUresult run_host_call(struct vgx_sim_op *op) {
+  struct host_call *call = (struct host_call *)op;
+  call->fn(call->data);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {
+  CUcontext ctx;
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &ctx, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!fn)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct host_call *call = calloc(1, sizeof *call);
+  if (!call)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  call->op = (struct vgx_sim_op){.run = run_host_call, .drop = drop_op};
+  call->fn = fn;
+  call->data = userData;
+  return vgx_sim_submit(stream, &call->op, VGX_SIM_QUEUE);
+}

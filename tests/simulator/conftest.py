@@ -1,0 +1,110 @@
+"""The simulator's C half, compiled with hand-written kernels (vgt_kernels.c) in place of the compiler, behind ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 1 << 20
+INT32_MIN = -(1 << 31)
+UINT64_MAX = (1 << 64) - 1
+
+# An H100's, as far as the C half reads them (CUdevice_attribute).
+ATTRIBUTES = {1: 1024, 2: 1024, 3: 1024, 4: 64, 5: 2**31 - 1, 6: 65535, 7: 65535, 8: 49152, 10: 32, 11: 2**31 - 1, 16: 132,
+              39: 2048, 75: 9, 76: 0, 81: 233472, 82: 65536, 95: 1, 97: 232448, 106: 32, 111: 1024}
+LIMITS = [1024, 4096, 8 * MIB]
+CONTEXT_NBYTES = 620 * MIB
+
+
+class Properties(ctypes.Structure):
+    _fields_ = [
+        ("memory_nbytes", ctypes.c_uint64),
+        ("context_nbytes", ctypes.c_uint64),
+        ("priority_least", ctypes.c_int32),
+        ("priority_greatest", ctypes.c_int32),
+        ("attributes", ctypes.c_int32 * 192),
+        ("limits", ctypes.c_uint64 * 16),
+    ]
+
+
+class Simulator:
+    """`sim.cuMemAlloc_v2(...)` calls vgx_sim_cuMemAlloc_v2 and returns its result code."""
+
+    def __init__(self, lib: ctypes.CDLL) -> None:
+        self.lib = lib
+
+    def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:
+        function = getattr(self.lib, f"vgx_sim_{name}")
+        if name.startswith("cu"):
+            function.restype = ctypes.c_int32
+        return function
+
+    def ok(self, name: str, *args: object) -> None:
+        result = getattr(self, name)(*args)
+        assert result == 0, f"{name} answered {result}"
+
+    def alloc(self, nbytes: int) -> int:
+        address = ctypes.c_uint64()
+        self.ok("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(nbytes))
+        return address.value
+
+    def write(self, address: int, data: bytes) -> None:
+        self.ok("cuMemcpyHtoD_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)))
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        buffer = ctypes.create_string_buffer(nbytes)
+        self.ok("cuMemcpyDtoH_v2", buffer, ctypes.c_uint64(address), ctypes.c_size_t(nbytes))
+        return buffer.raw
+
+    def free_nbytes(self) -> int:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.ok("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def stream(self, flags: int = 0) -> ctypes.c_void_p:
+        stream = ctypes.c_void_p()
+        self.ok("cuStreamCreateWithPriority", ctypes.byref(stream), flags, 0)
+        return stream
+
+    def event(self, flags: int = 0) -> ctypes.c_void_p:
+        event = ctypes.c_void_p()
+        self.ok("cuEventCreate", ctypes.byref(event), flags)
+        return event
+
+
+def compile_simulator(target: Path) -> Path:
+    """Compile the sources; VGT_CFLAGS adds flags, such as a sanitizer's."""
+    sources = sorted((ROOT / "daemon/simulator").glob("*.c")) + sorted((ROOT / "tests/simulator").glob("*.c"))
+    includes = ["-I", ROOT / "daemon/simulator", "-I", ROOT / "protocol/c", "-I", ROOT / "build/gen"]
+    flags = os.environ.get("VGT_CFLAGS", "").split()
+    command = [os.environ.get("CC", "gcc"), "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-shared",
+               "-pthread", *flags, *includes, *sources, "-o", target, "-lm"]
+    subprocess.run(command, check=True, timeout=300)
+    return target
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    lib = ctypes.CDLL(str(compile_simulator(tmp_path_factory.mktemp("simulator") / "vgt_simulator.so")))
+    for device in range(2):
+        properties = Properties(memory_nbytes=80 << 30, context_nbytes=CONTEXT_NBYTES, priority_greatest=-5)
+        properties.attributes[:] = [ATTRIBUTES.get(i, INT32_MIN) for i in range(192)]
+        properties.limits[:] = [*LIMITS, *([UINT64_MAX] * 13)]
+        assert lib.vgx_sim_configure(device, ctypes.byref(properties)) == 0
+    return lib
+
+
+@pytest.fixture
+def sim(library: ctypes.CDLL) -> Iterator[Simulator]:
+    """A simulator with a fresh context current; the context is destroyed afterwards."""
+    simulator = Simulator(library)
+    context = ctypes.c_void_p()
+    simulator.ok("cuCtxCreate_v2", ctypes.byref(context), 0, 0)
+    yield simulator
+    simulator.ok("cuCtxDestroy_v2", context)

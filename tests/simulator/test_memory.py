@@ -1,0 +1,190 @@
+"""Device memory: placement, guard pages, accounting, ranges, registered host memory."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import pytest
+
+from .conftest import CONTEXT_NBYTES, MIB, Simulator
+
+INVALID_VALUE, OUT_OF_MEMORY = 1, 2
+ARENA_BASE = 0x200000000000
+
+
+def size(n: int) -> ctypes.c_size_t:
+    return ctypes.c_size_t(n)
+
+
+def at(address: int) -> ctypes.c_uint64:
+    return ctypes.c_uint64(address)
+
+
+def is_accessible(address: int) -> bool:
+    """Whether the page can be read and written, as /proc/self/maps tells."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            low, high = (int(part, 16) for part in line.split()[0].split("-"))
+            if low <= address < high:
+                return line.split()[1].startswith("rw")
+    return False
+
+
+@pytest.mark.parametrize("nbytes", [1, 511, 513, 4096, 10000, 3 * MIB + 1])
+def test_allocation_is_aligned_zeroed_and_guarded(sim: Simulator, nbytes: int) -> None:
+    address = sim.alloc(nbytes)
+    assert address % 512 == 0 and address > ARENA_BASE
+    assert sim.read(address, nbytes) == bytes(nbytes)
+    end = address + (nbytes + 511) // 512 * 512
+    assert is_accessible(address) and is_accessible(address + nbytes - 1)
+    assert not is_accessible((end + 4095) // 4096 * 4096), "the page after an allocation is a guard"
+
+
+def test_freed_memory_is_not_seen_again(sim: Simulator) -> None:
+    address = sim.alloc(MIB)
+    sim.write(address, b"\xa5" * MIB)
+    sim.ok("cuMemFree_v2", at(address))
+    assert not is_accessible(address)
+    again = sim.alloc(MIB)
+    assert again != address, "an address rests before it is used again"
+    assert sim.read(again, MIB) == bytes(MIB)
+
+
+def test_frees_are_checked(sim: Simulator) -> None:
+    address = sim.alloc(4096)
+    assert sim.cuMemFree_v2(at(address + 1)) == INVALID_VALUE
+    assert sim.cuMemFree_v2(at(0x1234)) == INVALID_VALUE
+    assert sim.cuMemFree_v2(at(0)) == 0
+    assert sim.cuMemFree_v2(at(address)) == 0
+    assert sim.cuMemFree_v2(at(address)) == INVALID_VALUE
+
+
+def test_sizes_are_checked(sim: Simulator) -> None:
+    out = ctypes.c_uint64(7)
+    assert sim.cuMemAlloc_v2(ctypes.byref(out), size(0)) == INVALID_VALUE
+    assert sim.cuMemAlloc_v2(None, size(16)) == INVALID_VALUE
+    assert sim.cuMemAlloc_v2(ctypes.byref(out), size(1 << 50)) == OUT_OF_MEMORY
+    assert sim.cuMemAlloc_v2(ctypes.byref(out), size((1 << 64) - 1)) == OUT_OF_MEMORY
+    assert out.value == 7, "out-parameters are written only on success"
+
+
+def test_memory_is_accounted_and_committed_lazily(sim: Simulator) -> None:
+    before = sim.free_nbytes()
+    assert before <= (80 << 30) - CONTEXT_NBYTES
+    big = sim.alloc(60 << 30)  # more than the machine has: only what is touched costs
+    assert sim.free_nbytes() == before - (60 << 30)
+    sim.write(big + (59 << 30), b"far")
+    assert sim.read(big + (59 << 30), 3) == b"far"
+    out = ctypes.c_uint64()
+    assert sim.cuMemAlloc_v2(ctypes.byref(out), size(30 << 30)) == OUT_OF_MEMORY
+    sim.ok("cuMemFree_v2", at(big))
+    assert sim.free_nbytes() == before
+
+
+def test_next_fit_survives_a_walk_around_the_arena(sim: Simulator) -> None:
+    keep = sim.alloc(100)
+    sim.write(keep, b"kept")
+    for _ in range(80):  # 80 x 20 GiB passes the reservation's end
+        sim.ok("cuMemFree_v2", at(sim.alloc(20 << 30)))
+    assert sim.read(keep, 4) == b"kept"
+
+
+def test_copies_check_ranges(sim: Simulator) -> None:
+    address, host = sim.alloc(4096), ctypes.create_string_buffer(8192)
+    assert sim.cuMemcpyHtoD_v2(at(address), host, size(0)) == 0
+    assert sim.cuMemcpyHtoD_v2(at(address), None, size(16)) == INVALID_VALUE
+    assert sim.cuMemcpyHtoD_v2(at(0), host, size(16)) == INVALID_VALUE
+    assert sim.cuMemcpyHtoD_v2(at(address), host, size(8192)) == INVALID_VALUE
+    assert sim.cuMemcpyDtoH_v2(host, at(address + 4090), size(16)) == INVALID_VALUE
+    assert sim.cuMemcpyHtoD_v2(at(0x100), host, size(4)) == INVALID_VALUE
+    assert sim.cuMemcpyHtoD_v2(at(address), host, size((1 << 64) - 1)) == INVALID_VALUE
+    assert sim.cuMemcpyDtoD_v2(at(address), at(address + 8), size(64)) == 0
+    assert sim.cuMemcpy(at(ctypes.addressof(host)), at(address), size(64)) == 0
+
+
+def test_fills(sim: Simulator) -> None:
+    address = sim.alloc(4096)
+    assert sim.cuMemsetD8_v2(at(address), 1, size(4097)) == INVALID_VALUE
+    assert sim.cuMemsetD32_v2(at(address + 1), 1, size(1)) == INVALID_VALUE
+    assert sim.cuMemsetD32_v2(at(address), 1, size(0)) == 0
+    assert sim.cuMemsetD2D8_v2(at(address), size(8), 0, size(16), size(2)) == INVALID_VALUE
+    sim.ok("cuMemsetD8_v2", at(address), 7, size(4096))
+    sim.ok("cuMemsetD16_v2", at(address), 0x0102, size(3))
+    sim.ok("cuMemsetD32_v2", at(address + 8), 0x11223344, size(2))
+    sim.ok("cuMemsetD2D32_v2", at(address + 64), size(32), 0x0A0B0C0D, size(2), size(3))
+    data = sim.read(address, 4096)
+    assert data[:6] == bytes.fromhex("020102010201") and data[6:8] == b"\7\7"
+    assert data[8:16] == bytes.fromhex("4433221144332211")
+    for row in range(3):
+        assert data[64 + 32 * row : 72 + 32 * row] == bytes.fromhex("0d0c0b0a0d0c0b0a")
+        assert data[72 + 32 * row : 96 + 32 * row] == b"\7" * 24
+    assert data[160:] == b"\7" * (4096 - 160)
+
+
+class Copy2D(ctypes.Structure):
+    _fields_ = [
+        (f"{side}{name}", kind)
+        for side in ("src", "dst")
+        for name, kind in (("X", ctypes.c_size_t), ("Y", ctypes.c_size_t), ("Type", ctypes.c_int), ("Host", ctypes.c_void_p),
+                           ("Device", ctypes.c_uint64), ("Array", ctypes.c_void_p), ("Pitch", ctypes.c_size_t))
+    ] + [("width", ctypes.c_size_t), ("height", ctypes.c_size_t)]
+
+
+def test_copy_of_a_rectangle(sim: Simulator) -> None:
+    address, pitch = ctypes.c_uint64(), ctypes.c_size_t()
+    sim.ok("cuMemAllocPitch_v2", ctypes.byref(address), ctypes.byref(pitch), size(100), size(10), 4)
+    assert pitch.value == 512
+    assert sim.cuMemAllocPitch_v2(ctypes.byref(address), ctypes.byref(pitch), size(100), size(10), 3) == INVALID_VALUE
+    source = bytes(range(200))
+    host = ctypes.create_string_buffer(source, len(source))
+    copy = Copy2D(srcType=1, srcHost=ctypes.addressof(host), srcPitch=20, srcX=2, srcY=1, dstType=2, dstDevice=address.value,
+                  dstPitch=512, dstX=4, dstY=3, width=10, height=5)
+    sim.ok("cuMemcpy2D_v2", ctypes.byref(copy))
+    for row in range(5):
+        start = 20 * (1 + row) + 2
+        assert sim.read(address.value + 512 * (3 + row), 15) == bytes(4) + source[start : start + 10] + b"\0"
+    copy.height = 8
+    assert sim.cuMemcpy2D_v2(ctypes.byref(copy)) == INVALID_VALUE, "the last row is past the end"
+    copy.height, copy.srcPitch = 5, 8
+    assert sim.cuMemcpy2D_v2(ctypes.byref(copy)) == INVALID_VALUE, "a pitch below the width"
+    copy.srcPitch, copy.srcType = 20, 3
+    assert sim.cuMemcpy2D_v2(ctypes.byref(copy)) == 801, "arrays"
+
+
+def test_registered_memory(sim: Simulator) -> None:
+    memory = mmap.mmap(-1, 1 << 16)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    pointer, out = ctypes.c_void_p(start), ctypes.c_uint64()
+    assert sim.cuMemHostGetDevicePointer_v2(ctypes.byref(out), pointer, 0) == INVALID_VALUE
+    assert sim.cuMemHostRegister_v2(pointer, size(1 << 16), 0) == 0
+    assert sim.cuMemHostRegister_v2(pointer, size(1 << 16), 0) == 712
+    assert sim.cuMemHostRegister_v2(ctypes.c_void_p(start + 4096), size(16), 0) == 712
+    assert sim.cuMemHostGetDevicePointer_v2(ctypes.byref(out), pointer, 0) == 0 and out.value == start
+    sim.ok("cuMemsetD8_v2", at(start + 10), 0x5A, size(4))  # device-accessible
+    assert memory[9:15] == b"\0ZZZZ\0"
+    assert sim.cuMemHostUnregister(pointer) == 0
+    assert sim.cuMemHostUnregister(pointer) == 713
+    assert sim.cuMemHostRegister_v2(ctypes.c_void_p(16), size(4096), 0) == INVALID_VALUE
+
+
+def test_pointer_attributes(sim: Simulator) -> None:
+    address, kind, start, length = sim.alloc(10000), ctypes.c_uint32(), ctypes.c_uint64(), ctypes.c_size_t()
+    assert sim.cuPointerGetAttribute(ctypes.byref(kind), 2, at(address + 5)) == 0 and kind.value == 2
+    assert sim.cuPointerGetAttribute(ctypes.byref(start), 11, at(address + 100)) == 0 and start.value == address
+    assert sim.cuPointerGetAttribute(ctypes.byref(length), 12, at(address + 100)) == 0 and length.value == 10000
+    assert sim.cuPointerGetAttribute(ctypes.byref(kind), 2, at(ctypes.addressof(kind))) == INVALID_VALUE
+
+
+def test_pool_counts_and_frees_in_stream_order(sim: Simulator) -> None:
+    pool, used, address = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint64()
+    sim.ok("cuDeviceGetDefaultMemPool", ctypes.byref(pool), 0)
+    before = sim.free_nbytes()
+    sim.ok("cuMemAllocAsync", ctypes.byref(address), size(1 << 20), None)
+    sim.ok("cuMemPoolGetAttribute", pool, 7, ctypes.byref(used))
+    assert used.value == 1 << 20 and sim.free_nbytes() == before - (1 << 20)
+    sim.ok("cuMemFreeAsync", address, None)
+    assert sim.cuMemFreeAsync(address, None) == INVALID_VALUE
+    sim.ok("cuStreamSynchronize", None)
+    sim.ok("cuMemPoolGetAttribute", pool, 7, ctypes.byref(used))
+    assert used.value == 0 and sim.free_nbytes() == before

@@ -1,0 +1,210 @@
+"""Order between streams, events, waits across streams, host functions. Host functions that wait stand for long work."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import Simulator
+
+HOST_FN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+NOT_READY, NON_BLOCKING, DISABLE_TIMING = 600, 1, 2
+TIMEOUT_S = 10.0
+
+
+class Recorder:
+    """Host functions that append their name to a log, some of which wait for a gate first."""
+
+    def __init__(self, sim: Simulator) -> None:
+        self.sim = sim
+        self.log: list[str] = []
+        self.kept: list[object] = []
+
+    def launch(self, stream: ctypes.c_void_p | None, name: str, gate: threading.Event | None = None) -> None:
+        def run(_: int | None) -> None:
+            if gate is not None:
+                assert gate.wait(TIMEOUT_S)
+            self.log.append(name)
+
+        function = HOST_FN(run)
+        self.kept.append(function)
+        self.sim.ok("cuLaunchHostFunc", stream, function, None)
+
+
+@pytest.fixture
+def recorder(sim: Simulator) -> Recorder:
+    return Recorder(sim)
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def test_a_stream_is_a_fifo(sim: Simulator, recorder: Recorder) -> None:
+    stream = sim.stream()
+    for i in range(200):
+        recorder.launch(stream, str(i))
+    sim.ok("cuStreamSynchronize", stream)
+    assert recorder.log == [str(i) for i in range(200)]
+
+
+def test_legacy_stream_and_blocking_streams_wait_for_each_other(sim: Simulator, recorder: Recorder) -> None:
+    gate, one, two = threading.Event(), sim.stream(), sim.stream()
+    recorder.launch(one, "one", gate)
+    recorder.launch(None, "legacy")
+    recorder.launch(two, "two")
+    assert sim.cuStreamQuery(two) == NOT_READY, "two comes after the legacy stream, which comes after one"
+    time.sleep(0.02)
+    assert recorder.log == []
+    gate.set()
+    sim.ok("cuCtxSynchronize")
+    assert recorder.log == ["one", "legacy", "two"]
+
+
+def test_blocking_streams_run_beside_each_other(sim: Simulator, recorder: Recorder) -> None:
+    gate, one, two = threading.Event(), sim.stream(), sim.stream()
+    recorder.launch(one, "one", gate)
+    recorder.launch(two, "two")
+    sim.ok("cuStreamSynchronize", two)
+    assert recorder.log == ["two"] and sim.cuStreamQuery(one) == NOT_READY
+    gate.set()
+    sim.ok("cuStreamSynchronize", one)
+
+
+def test_non_blocking_stream_ignores_the_legacy_stream(sim: Simulator, recorder: Recorder) -> None:
+    gate, free = threading.Event(), sim.stream(NON_BLOCKING)
+    recorder.launch(None, "legacy", gate)
+    recorder.launch(free, "free")
+    sim.ok("cuStreamSynchronize", free)
+    assert recorder.log == ["free"]
+    gate.set()
+    sim.ok("cuStreamSynchronize", None)
+    assert recorder.log == ["free", "legacy"]
+
+
+def test_synchronous_copy_waits_for_blocking_streams_only(sim: Simulator, recorder: Recorder) -> None:
+    gate, blocking, free = threading.Event(), sim.stream(), sim.stream(NON_BLOCKING)
+    address = sim.alloc(16)
+    recorder.launch(free, "free", gate)
+    sim.write(address, b"now")  # returns although `free` has work
+    recorder.launch(blocking, "blocking", gate)
+    threading.Timer(0.02, gate.set).start()
+    assert sim.read(address, 3) == b"now"
+    assert "blocking" in recorder.log
+    sim.ok("cuCtxSynchronize")
+
+
+def test_event_marks_a_position(sim: Simulator, recorder: Recorder) -> None:
+    gate, stream, event = threading.Event(), sim.stream(), sim.event()
+    assert sim.cuEventQuery(event) == 0, "never recorded: complete"
+    recorder.launch(stream, "before", gate)
+    sim.ok("cuEventRecordWithFlags", event, stream, 0)
+    recorder.launch(stream, "after")
+    assert sim.cuEventQuery(event) == NOT_READY
+    gate.set()
+    sim.ok("cuEventSynchronize", event)
+    assert recorder.log[0] == "before" and sim.cuEventQuery(event) == 0
+    sim.ok("cuCtxSynchronize")
+
+
+def test_wait_event_across_streams_keeps_the_record_it_saw(sim: Simulator, recorder: Recorder) -> None:
+    first, one, two, event = threading.Event(), sim.stream(NON_BLOCKING), sim.stream(NON_BLOCKING), sim.event()
+    recorder.launch(one, "one", first)
+    sim.ok("cuEventRecordWithFlags", event, one, 0)
+    sim.ok("cuStreamWaitEvent", two, event, 0)
+    recorder.launch(two, "two")
+    sim.ok("cuEventRecordWithFlags", event, sim.stream(NON_BLOCKING), 0)  # complete at once; `two` waits for the old record
+    sim.ok("cuEventSynchronize", event)
+    sim.ok("cuEventDestroy_v2", event)
+    time.sleep(0.02)
+    assert recorder.log == []
+    first.set()
+    sim.ok("cuStreamSynchronize", two)
+    assert recorder.log == ["one", "two"]
+
+
+def test_elapsed_time(sim: Simulator, recorder: Recorder) -> None:
+    start, end, untimed, out = sim.event(), sim.event(), sim.event(DISABLE_TIMING), ctypes.c_float()
+    assert sim.cuEventElapsedTime_v2(ctypes.byref(out), start, start) == 400
+    sim.ok("cuEventRecordWithFlags", start, None, 0)
+    gate = threading.Event()
+    recorder.launch(None, "work", gate)
+    sim.ok("cuEventRecordWithFlags", end, None, 0)
+    assert sim.cuEventElapsedTime_v2(ctypes.byref(out), start, end) == NOT_READY
+    threading.Timer(0.05, gate.set).start()
+    sim.ok("cuEventSynchronize", end)
+    sim.ok("cuEventElapsedTime_v2", ctypes.byref(out), start, end)
+    assert 40 < out.value < 5000
+    sim.ok("cuEventRecordWithFlags", untimed, None, 0)
+    assert sim.cuEventElapsedTime_v2(ctypes.byref(out), start, untimed) == 400
+
+
+def test_stream_destroyed_with_work_finishes_it(sim: Simulator, recorder: Recorder) -> None:
+    gate, stream = threading.Event(), sim.stream()
+    recorder.launch(stream, "work", gate)
+    sim.ok("cuStreamDestroy_v2", stream)
+    gate.set()
+    sim.ok("cuCtxSynchronize")
+    assert recorder.log == ["work"]
+
+
+def test_pageable_source_may_be_overwritten_after_the_call(sim: Simulator, recorder: Recorder) -> None:
+    gate, stream, address = threading.Event(), sim.stream(NON_BLOCKING), sim.alloc(1 << 20)
+    recorder.launch(stream, "work", gate)
+    source = ctypes.create_string_buffer(b"a" * (1 << 20), 1 << 20)
+    sim.ok("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), source, ctypes.c_size_t(1 << 20), stream)
+    ctypes.memset(source, ord("b"), 1 << 20)
+    gate.set()
+    sim.ok("cuStreamSynchronize", stream)
+    assert sim.read(address, 1 << 20) == b"a" * (1 << 20)
+
+
+def test_wrong_arguments(sim: Simulator) -> None:
+    out, stream, event = ctypes.c_void_p(), sim.stream(), sim.event()
+    assert sim.cuStreamCreateWithPriority(None, 0, 0) == 1
+    assert sim.cuStreamCreateWithPriority(ctypes.byref(out), 99, 0) == 1
+    assert sim.cuEventCreate(ctypes.byref(out), 99) == 1
+    assert sim.cuStreamWaitEvent(stream, event, 99) == 1
+    assert sim.cuLaunchHostFunc(None, None, None) == 1
+    assert sim.cuStreamQuery(ctypes.c_void_p(2)) == 0
+    assert sim.cuStreamDestroy_v2(None) == 400
+
+
+def test_sixteen_threads(library: ctypes.CDLL, sim: Simulator) -> None:
+    """Every thread copies through its own stream and the legacy one, and finds its own bytes."""
+    context, errors = ctypes.c_void_p(), []
+    sim.ok("cuCtxGetCurrent", ctypes.byref(context))
+
+    def work(index: int) -> None:
+        try:
+            sim.ok("cuCtxSetCurrent", context)
+            stream, event = sim.stream(index % 2), sim.event()
+            for i in range(40):
+                address = sim.alloc(4096 * (1 + i % 3))
+                data = bytes([index, i]) * 2048
+                source = ctypes.create_string_buffer(data, 4096)
+                sim.ok("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), source, ctypes.c_size_t(4096), stream)
+                sim.ok("cuEventRecordWithFlags", event, stream, 0)
+                sim.ok("cuStreamWaitEvent", None, event, 0)
+                assert sim.read(address, 4096) == data
+                sim.ok("cuMemFree_v2", ctypes.c_uint64(address))
+            sim.ok("cuStreamDestroy_v2", stream)
+            sim.ok("cuEventDestroy_v2", event)
+        except BaseException as error:  # handed to the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors and not any(thread.is_alive() for thread in threads)
