@@ -27,21 +27,23 @@ struct vgx_sim_device_properties {
 /* Install the Python half. `hooks` must outlive the process; call once, before any driver function. */
 void vgx_sim_set_hooks(const struct vgx_sim_hooks *hooks);
 
-/* Describe device `device` (dense from 0) and reserve its address space. INVALID_VALUE: index or numbers out of range, or
- * configured already; OPERATING_SYSTEM: the address space is taken. */
+/* Describe device `device` (dense from 0) and reserve its address space. INVALID_VALUE: index or numbers out of range,
+ * or configured already; OPERATING_SYSTEM: the address space is taken. */
 CUresult vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
 
-/* Wall-clock limit of one kernel in milliseconds; 0: none (default). A kernel past it ends with LAUNCH_TIMEOUT (702). */
+/* Wall-clock limit of one kernel in milliseconds; 0: none (default). A kernel past it ends with LAUNCH_TIMEOUT (702).
+ */
 void vgx_sim_set_watchdog(uint64_t limit_ms);
 
-/* Threads that run kernels, 1..256; 0: one per CPU (default). Takes effect when the pool starts, at the first kernel. */
+/* Threads that run kernels, 1..256; 0: one per CPU (default). Takes effect when the pool starts, at the first kernel.
+ */
 void vgx_sim_set_threads(uint32_t count);
 
 /* Receive log lines (no newline) instead of stderr. Called with no lock held. */
 void vgx_sim_set_log(void (*log)(const char *line));
 
-/* Move up to `capacity` bytes of what kernels printed, in any context, to `text`; returns the number of bytes. A message is
- * never reordered within its context, but may be split by `capacity`. */
+/* Move up to `capacity` bytes of what kernels printed, in any context, to `text`; returns the number of bytes. A
+ * message is never reordered within its context, but may be split by `capacity`. */
 uint64_t vgx_sim_take_output(char *text, uint64_t capacity);
 
 /* Whether there is output that was not taken yet. */

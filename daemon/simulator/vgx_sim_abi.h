@@ -1,7 +1,8 @@
 /* The contract between compiled kernels (vgpud/sim emits them) and the pool that runs them.
  *
- * A kernel is compiled for one block shape. Its entry takes CTAs from `next_cta` until none is left, running each CTA to
- * completion, so a CTA may wait for lower-numbered ones. The Python side asserts the same offsets (vgpud/sim/abi.py). */
+ * A kernel is compiled for one block shape. Its entry takes CTAs from `next_cta` until none is left, running each CTA
+ * to completion, so a CTA may wait for lower-numbered ones. The Python side asserts the same offsets
+ * (vgpud/sim/abi.py). */
 #ifndef VGX_SIM_ABI_H
 #define VGX_SIM_ABI_H
 
@@ -31,17 +32,20 @@ struct vgx_sim_launch {
 /* One pool thread. */
 struct vgx_sim_thread {
   uint8_t *shared; /* 0: base of the thread's shared window: a 4 GiB reservation, so a 32-bit offset cannot leave it */
-  uint8_t *frames; /* 8: scratch of CompiledKernel.frame_nbytes bytes, 64-byte aligned: warp state, local memory, stacks */
-  uint32_t sm;     /* 16: %smid */
+  uint8_t
+      *frames; /* 8: scratch of CompiledKernel.frame_nbytes bytes, 64-byte aligned: warp state, local memory, stacks */
+  uint32_t sm; /* 16: %smid */
   uint32_t warp_base; /* 20: reserved, 0 */
 };
 
 /* What a kernel may ask of the driver. Called on the pool thread, inside the kernel. */
 struct vgx_sim_services {
-  /* Device printf: `format` and `args` as the vprintf ABI passes them (args: packed, naturally aligned). Returns its count. */
+  /* Device printf: `format` and `args` as the vprintf ABI passes them (args: packed, naturally aligned). Returns its
+   * count. */
   int32_t (*vprintf)(struct vgx_sim_services *, const char *format, const uint8_t *args);
   /* Device assert: does not return; the launch ends with CUDA_ERROR_ASSERT (710). */
-  void (*assertfail)(struct vgx_sim_services *, const char *message, const char *file, uint32_t line, const char *function);
+  void (*assertfail)(struct vgx_sim_services *, const char *message, const char *file, uint32_t line,
+                     const char *function);
   /* trap and failed checks: does not return; the launch ends with `result` (a CUresult; trap is 719). */
   void (*fail)(struct vgx_sim_services *, int32_t result, const char *message);
   /* Device heap, limited by CU_LIMIT_MALLOC_HEAP_SIZE; NULL when it is full. */

@@ -1,9 +1,9 @@
 /* Device memory. Live allocations stand in one array sorted by address; free space is what lies between them.
  *
- * Placement is next fit over a tebibyte: an address is not used again before the whole reservation has been walked. A small
- * allocation ends where its last page ends, so that a step past its 512-byte slot faults at once; one of 2 MiB and more
- * starts on a 2 MiB boundary, as the real driver's do. Freed pages are replaced by fresh ones, so what one owner wrote is never
- * read by another.
+ * Placement is next fit over a tebibyte: an address is not used again before the whole reservation has been walked. A
+ * small allocation ends where its last page ends, so that a step past its 512-byte slot faults at once; one of 2 MiB
+ * and more starts on a 2 MiB boundary, as the real driver's do. Freed pages are replaced by fresh ones, so what one
+ * owner wrote is never read by another.
  *
  * Locking: arena->lock is a leaf; nothing is called with it held but the kernel's memory calls. */
 #define _GNU_SOURCE
@@ -17,8 +17,8 @@
 #define PAGE_NBYTES 4096ull
 #define ALIGN_NBYTES 512ull
 #define LARGE_NBYTES (2ull << 20)
-/* Each guarded allocation is a mapping of its own and Linux allows 65,530 of them (vm.max_map_count): past this many, guard
- * pages are left out and neighbours merge. */
+/* Each guarded allocation is a mapping of its own and Linux allows 65,530 of them (vm.max_map_count): past this many,
+ * guard pages are left out and neighbours merge. */
 #define GUARDED_MAX 24000u
 
 static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -34,8 +34,10 @@ CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
   madvise(got, VGX_SIM_ARENA_NBYTES, MADV_DONTDUMP);
-  *arena = (struct vgx_sim_arena){
-      .base = base, .end = base + VGX_SIM_ARENA_NBYTES, .capacity_nbytes = capacity_nbytes, .rover = base + LARGE_NBYTES};
+  *arena = (struct vgx_sim_arena){.base = base,
+                                  .end = base + VGX_SIM_ARENA_NBYTES,
+                                  .capacity_nbytes = capacity_nbytes,
+                                  .rover = base + LARGE_NBYTES};
   pthread_mutex_init(&arena->lock, NULL);
   return CUDA_SUCCESS;
 }
@@ -129,7 +131,8 @@ CUresult vgx_sim_arena_allocate(struct vgx_sim_arena *arena, uint64_t nbytes, vo
 /* Give the pages back: what is mapped in their place reads as zero when it is next made accessible. */
 static void release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *entry) {
   size_t nbytes = entry->pages_end - entry->pages;
-  void *got = mmap((void *)entry->pages, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  void *got =
+      mmap((void *)entry->pages, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   if (got == MAP_FAILED) { /* too many mappings: the same in two steps, which needs none */
     madvise((void *)entry->pages, nbytes, MADV_DONTNEED);
     mprotect((void *)entry->pages, nbytes, PROT_NONE);

@@ -9,8 +9,8 @@
 
 #include "vgw_cuda.h"
 
-/* No ordinary process maps anything here, so a device address is never a valid host address of a client. Both may be set by the
- * compiler's command line: ThreadSanitizer reserves this range. */
+/* No ordinary process maps anything here, so a device address is never a valid host address of a client. Both may be
+ * set by the compiler's command line: ThreadSanitizer reserves this range. */
 #ifndef VGX_SIM_ARENA_BASE
 #define VGX_SIM_ARENA_BASE 0x200000000000ull
 #endif
@@ -19,8 +19,8 @@
 #endif
 
 struct vgx_sim_allocation {
-  uint64_t address; /* what the client was told */
-  uint64_t nbytes;  /* what it asked for */
+  uint64_t address;          /* what the client was told */
+  uint64_t nbytes;           /* what it asked for */
   uint64_t pages, pages_end; /* the accessible pages; an inaccessible one follows while allocations are few */
   void *owner;               /* context, or NULL: a pool's */
   CUmemoryPool pool;
@@ -30,9 +30,9 @@ struct vgx_sim_allocation {
 struct vgx_sim_arena {
   pthread_mutex_t lock; /* leaf */
   uint64_t base, end;
-  uint64_t capacity_nbytes; /* the profile's memory */
-  uint64_t used_nbytes;     /* pages of live allocations, and what contexts cost */
-  uint64_t rover;           /* next fit starts here, so that a freed address rests as long as possible */
+  uint64_t capacity_nbytes;        /* the profile's memory */
+  uint64_t used_nbytes;            /* pages of live allocations, and what contexts cost */
+  uint64_t rover;                  /* next fit starts here, so that a freed address rests as long as possible */
   struct vgx_sim_allocation *live; /* sorted by address */
   size_t count, room;
 };
@@ -40,8 +40,10 @@ struct vgx_sim_arena {
 /* 0, or OPERATING_SYSTEM when the addresses are taken. */
 CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64_t capacity_nbytes);
 
-/* Allocate `nbytes` (> 0), zero-filled, 512-byte aligned. OUT_OF_MEMORY when the profile's memory or the host's is used up. */
-CUresult vgx_sim_arena_allocate(struct vgx_sim_arena *arena, uint64_t nbytes, void *owner, CUmemoryPool pool, uint64_t *address);
+/* Allocate `nbytes` (> 0), zero-filled, 512-byte aligned. OUT_OF_MEMORY when the profile's memory or the host's is used
+ * up. */
+CUresult vgx_sim_arena_allocate(struct vgx_sim_arena *arena, uint64_t nbytes, void *owner, CUmemoryPool pool,
+                                uint64_t *address);
 
 /* Free the allocation that starts at `address`; INVALID_VALUE when none does. `freed` may be NULL. */
 CUresult vgx_sim_arena_free(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *freed);

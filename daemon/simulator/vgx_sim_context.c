@@ -1,7 +1,7 @@
 /* Devices, contexts, the calling thread's current context, limits.
  *
- * A context's struct is kept until the process exits, marked destroyed, since other threads may still have it as their current one;
- * a device's primary context is one struct that is torn down and revived.
+ * A context's struct is kept until the process exits, marked destroyed, since other threads may still have it as their
+ * current one; a device's primary context is one struct that is torn down and revived.
  *
  * Locking: the runtime lock, held here only for state; teardown waits for the context's work first. */
 #include <stdarg.h>

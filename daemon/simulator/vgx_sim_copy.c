@@ -1,5 +1,5 @@
-/* Copies: one shape, a box of rows and planes, for every function. Ranges are checked when the call is made; the copy itself runs
- * guarded, because a client may take its pinned memory away (SIGBUS) before the stream comes to it.
+/* Copies: one shape, a box of rows and planes, for every function. Ranges are checked when the call is made; the copy
+ * itself runs guarded, because a client may take its pinned memory away (SIGBUS) before the stream comes to it.
  *
  * Locking: none of its own; the queue orders the work. */
 #include <stdlib.h>
@@ -41,8 +41,9 @@ static void drop_copy(struct vgx_sim_op *op) { free(op); }
 /* Bytes from the first to past the last; false when that does not fit 64 bits. */
 static bool extent(uint64_t pitch, uint64_t slice, const struct vgx_sim_box *b, uint64_t *nbytes) {
   uint64_t rows, planes;
-  return !__builtin_mul_overflow(b->height - 1, pitch, &rows) && !__builtin_mul_overflow(b->depth - 1, slice, &planes) &&
-         !__builtin_add_overflow(rows, planes, nbytes) && !__builtin_add_overflow(*nbytes, b->width, nbytes);
+  return !__builtin_mul_overflow(b->height - 1, pitch, &rows) &&
+         !__builtin_mul_overflow(b->depth - 1, slice, &planes) && !__builtin_add_overflow(rows, planes, nbytes) &&
+         !__builtin_add_overflow(*nbytes, b->width, nbytes);
 }
 
 CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool wait) {
@@ -95,8 +96,8 @@ static bool is_valid(uint64_t address, uint64_t nbytes, enum side side) {
   return true;
 }
 
-static CUresult copy_flat(uint64_t dst, enum side dst_side, uint64_t src, enum side src_side, size_t nbytes, CUstream handle,
-                          bool wait) {
+static CUresult copy_flat(uint64_t dst, enum side dst_side, uint64_t src, enum side src_side, size_t nbytes,
+                          CUstream handle, bool wait) {
   CUcontext ctx;
   CUstream stream;
   CUresult result = vgx_sim_enter(&ctx);
@@ -106,7 +107,8 @@ static CUresult copy_flat(uint64_t dst, enum side dst_side, uint64_t src, enum s
     return result;
   if (!is_valid(dst, nbytes, dst_side) || !is_valid(src, nbytes, src_side))
     return CUDA_ERROR_INVALID_VALUE;
-  struct vgx_sim_box box = {.dst = (uint8_t *)dst, .src = (const uint8_t *)src, .width = nbytes, .height = 1, .depth = 1};
+  struct vgx_sim_box box = {
+      .dst = (uint8_t *)dst, .src = (const uint8_t *)src, .width = nbytes, .height = 1, .depth = 1};
   return vgx_sim_submit_box(stream, &box, wait);
 }
 
@@ -138,14 +140,15 @@ CUresult vgx_sim_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size
   return copy_flat((uint64_t)dstHost, HOST, srcDevice, DEVICE, ByteCount, hStream, false);
 }
 
-CUresult vgx_sim_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
+CUresult vgx_sim_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+                                      CUstream hStream) {
   return copy_flat(dstDevice, DEVICE, srcDevice, DEVICE, ByteCount, hStream, false);
 }
 
 /* One side of a 2-D or 3-D copy: its first byte and strides; INVALID_VALUE when it does not hold the box. */
-static CUresult resolve_side(const struct vgx_sim_device *device, CUmemorytype type, const void *host, CUdeviceptr address,
-                             uint64_t x, uint64_t y, uint64_t z, uint64_t pitch, uint64_t rows, const struct vgx_sim_box *b,
-                             uint64_t *first, uint64_t *pitch_out, uint64_t *slice_out) {
+static CUresult resolve_side(const struct vgx_sim_device *device, CUmemorytype type, const void *host,
+                             CUdeviceptr address, uint64_t x, uint64_t y, uint64_t z, uint64_t pitch, uint64_t rows,
+                             const struct vgx_sim_box *b, uint64_t *first, uint64_t *pitch_out, uint64_t *slice_out) {
   uint64_t need, slice, offset, row_offset, plane_offset, nbytes;
   if (type == CU_MEMORYTYPE_ARRAY)
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -164,7 +167,10 @@ static CUresult resolve_side(const struct vgx_sim_device *device, CUmemorytype t
     return CUDA_ERROR_INVALID_VALUE;
   uint64_t base = type == CU_MEMORYTYPE_HOST ? (uint64_t)host : address;
   if (!extent(pitch, slice, b, &nbytes) || base == 0 || __builtin_add_overflow(base, offset, first) ||
-      !is_valid(*first, nbytes, type == CU_MEMORYTYPE_DEVICE ? DEVICE : type == CU_MEMORYTYPE_HOST ? HOST : EITHER))
+      !is_valid(*first, nbytes,
+                type == CU_MEMORYTYPE_DEVICE ? DEVICE
+                : type == CU_MEMORYTYPE_HOST ? HOST
+                                             : EITHER))
     return CUDA_ERROR_INVALID_VALUE;
   *pitch_out = pitch;
   *slice_out = slice;
@@ -185,11 +191,11 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream handle, bool wait) {
   if (box.width == 0 || box.height == 0 || box.depth == 0)
     return CUDA_SUCCESS;
   uint64_t src, dst;
-  result = resolve_side(ctx->device, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch,
-                        c->srcHeight, &box, &src, &box.src_pitch, &box.src_slice);
+  result = resolve_side(ctx->device, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
+                        c->srcPitch, c->srcHeight, &box, &src, &box.src_pitch, &box.src_slice);
   if (result == CUDA_SUCCESS)
-    result = resolve_side(ctx->device, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch,
-                          c->dstHeight, &box, &dst, &box.dst_pitch, &box.dst_slice);
+    result = resolve_side(ctx->device, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
+                          c->dstPitch, c->dstHeight, &box, &dst, &box.dst_pitch, &box.dst_slice);
   if (result != CUDA_SUCCESS)
     return result;
   box.src = (const uint8_t *)src;
@@ -200,11 +206,21 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream handle, bool wait) {
 static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream handle, bool wait) {
   if (!c)
     return copy_3d(NULL, handle, wait);
-  CUDA_MEMCPY3D flat = {
-      .srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcMemoryType = c->srcMemoryType, .srcHost = c->srcHost,
-      .srcDevice = c->srcDevice, .srcPitch = c->srcPitch, .dstXInBytes = c->dstXInBytes, .dstY = c->dstY,
-      .dstMemoryType = c->dstMemoryType, .dstHost = c->dstHost, .dstDevice = c->dstDevice, .dstPitch = c->dstPitch,
-      .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = 1};
+  CUDA_MEMCPY3D flat = {.srcXInBytes = c->srcXInBytes,
+                        .srcY = c->srcY,
+                        .srcMemoryType = c->srcMemoryType,
+                        .srcHost = c->srcHost,
+                        .srcDevice = c->srcDevice,
+                        .srcPitch = c->srcPitch,
+                        .dstXInBytes = c->dstXInBytes,
+                        .dstY = c->dstY,
+                        .dstMemoryType = c->dstMemoryType,
+                        .dstHost = c->dstHost,
+                        .dstDevice = c->dstDevice,
+                        .dstPitch = c->dstPitch,
+                        .WidthInBytes = c->WidthInBytes,
+                        .Height = c->Height,
+                        .Depth = 1};
   return copy_3d(&flat, handle, wait);
 }
 
@@ -212,8 +228,12 @@ CUresult vgx_sim_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCop
 
 CUresult vgx_sim_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCopy, NULL, true); }
 
-CUresult vgx_sim_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream) { return copy_2d(pCopy, hStream, false); }
+CUresult vgx_sim_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream) {
+  return copy_2d(pCopy, hStream, false);
+}
 
 CUresult vgx_sim_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy) { return copy_3d(pCopy, NULL, true); }
 
-CUresult vgx_sim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) { return copy_3d(pCopy, hStream, false); }
+CUresult vgx_sim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) {
+  return copy_3d(pCopy, hStream, false);
+}

@@ -1,5 +1,5 @@
-/* The simulator's driver functions, with the real driver's signatures. Results are the real driver's too (those of an H100 with
- * driver 580). The current context is the calling thread's. Out-parameters are written only on success. */
+/* The simulator's driver functions, with the real driver's signatures. Results are the real driver's too (those of an
+ * H100 with driver 580). The current context is the calling thread's. Out-parameters are written only on success. */
 #ifndef VGX_SIM_DRIVER_H
 #define VGX_SIM_DRIVER_H
 
@@ -67,14 +67,15 @@ CUresult vgx_sim_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t
 CUresult vgx_sim_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream);
 CUresult vgx_sim_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream);
 CUresult vgx_sim_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height);
-CUresult vgx_sim_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height);
+CUresult vgx_sim_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
+                                  size_t Height);
 CUresult vgx_sim_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height);
-CUresult vgx_sim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height,
-                                   CUstream hStream);
-CUresult vgx_sim_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height,
-                                    CUstream hStream);
-CUresult vgx_sim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height,
-                                    CUstream hStream);
+CUresult vgx_sim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
+                                   size_t Height, CUstream hStream);
+CUresult vgx_sim_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
+                                    size_t Height, CUstream hStream);
+CUresult vgx_sim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
+                                    size_t Height, CUstream hStream);
 
 /* streams and events */
 CUresult vgx_sim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority);
@@ -118,9 +119,10 @@ CUresult vgx_sim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
                                 unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
                                 unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra);
 CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra);
-CUresult vgx_sim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                                           unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                                           unsigned int sharedMemBytes, CUstream hStream, void **kernelParams);
+CUresult vgx_sim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                           unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                                           unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                                           void **kernelParams);
 CUresult vgx_sim_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize,
                                                                       size_t dynamicSMemSize, unsigned int flags);
 CUresult vgx_sim_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks,

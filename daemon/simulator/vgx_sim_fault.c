@@ -1,8 +1,10 @@
-/* Faults become results. The handlers act only while a thread is inside a guarded body, else the fault goes where it went before.
+/* Faults become results. The handlers act only while a thread is inside a guarded body, else the fault goes where it
+ * went before.
  *
- * A body is left with siglongjmp. It keeps nothing: kernels hold no locks, and the services they call are bracketed. Handlers are
- * installed with SA_NODEFER, so no signal mask needs restoring. The floating-point control word is restored, since a kernel may have
- * set flush-to-zero. Locking: none; everything is the thread's own, but the stop word, which only ever becomes nonzero. */
+ * A body is left with siglongjmp. It keeps nothing: kernels hold no locks, and the services they call are bracketed.
+ * Handlers are installed with SA_NODEFER, so no signal mask needs restoring. The floating-point control word is
+ * restored, since a kernel may have set flush-to-zero. Locking: none; everything is the thread's own, but the stop
+ * word, which only ever becomes nonzero. */
 #define _GNU_SOURCE
 #include "vgx_sim_fault.h"
 
@@ -55,7 +57,8 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
     pass_on(signal, info, context);
     return;
   }
-  g->fault = (struct vgx_sim_fault){.result = CUDA_ERROR_ILLEGAL_ADDRESS, .signal = signal, .address = (uint64_t)info->si_addr};
+  g->fault = (struct vgx_sim_fault){
+      .result = CUDA_ERROR_ILLEGAL_ADDRESS, .signal = signal, .address = (uint64_t)info->si_addr};
   if (signal == SIGBUS && info->si_code == BUS_ADRALN)
     g->fault.result = CUDA_ERROR_MISALIGNED_ADDRESS;
   if (signal == SIGFPE || signal == SIGILL)

@@ -8,20 +8,21 @@
 #include "vgw_cuda.h"
 
 struct vgx_sim_fault {
-  CUresult result;   /* 700, 716, 719, or what vgx_sim_leave was given */
-  int signal;        /* 0: left by vgx_sim_leave or a kick */
-  uint64_t address;  /* of the access, where the CPU tells */
+  CUresult result;  /* 700, 716, 719, or what vgx_sim_leave was given */
+  int signal;       /* 0: left by vgx_sim_leave or a kick */
+  uint64_t address; /* of the access, where the CPU tells */
   const char *message;
 };
 
-/* Run `body(argument)` on this thread. A memory fault, a trap, vgx_sim_leave, or a kick while *stop is nonzero (stop may be NULL)
- * ends it early: then the result is not 0 and *fault says why. Must not be nested. */
+/* Run `body(argument)` on this thread. A memory fault, a trap, vgx_sim_leave, or a kick while *stop is nonzero (stop
+ * may be NULL) ends it early: then the result is not 0 and *fault says why. Must not be nested. */
 CUresult vgx_sim_guarded(const uint32_t *stop, void (*body)(void *), void *argument, struct vgx_sim_fault *fault);
 
 /* End this thread's guarded body with `result`. `message` must stay valid until vgx_sim_guarded has returned. */
 _Noreturn void vgx_sim_leave(CUresult result, const char *message);
 
-/* Between these the body is the simulator's own code, which may hold locks: kicks wait until service_end, and a fault is ours. */
+/* Between these the body is the simulator's own code, which may hold locks: kicks wait until service_end, and a fault
+ * is ours. */
 void vgx_sim_service_begin(void);
 void vgx_sim_service_end(void);
 

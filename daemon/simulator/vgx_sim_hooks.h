@@ -1,5 +1,5 @@
-/* What the C half of the simulator asks of the Python half: everything about images and kernels. Each hook is called with no
- * lock held, from any thread, and returns a CUresult; `why` receives one line for the log when it is not 0. */
+/* What the C half of the simulator asks of the Python half: everything about images and kernels. Each hook is called
+ * with no lock held, from any thread, and returns a CUresult; `why` receives one line for the log when it is not 0. */
 #ifndef VGX_SIM_HOOKS_H
 #define VGX_SIM_HOOKS_H
 
@@ -12,31 +12,31 @@
 
 /* A kernel as cuFuncGetAttribute and cuFuncGetParamInfo see it. */
 struct vgx_sim_kernel_info {
-  uint64_t kernel;         /* Python's id, for compile() */
-  uint32_t param_count;    /* entries used of the arrays given to describe_kernel */
-  uint32_t param_nbytes;   /* size of the parameter block */
-  uint32_t shared_nbytes;  /* static shared memory */
+  uint64_t kernel;        /* Python's id, for compile() */
+  uint32_t param_count;   /* entries used of the arrays given to describe_kernel */
+  uint32_t param_nbytes;  /* size of the parameter block */
+  uint32_t shared_nbytes; /* static shared memory */
   uint32_t const_nbytes;
   uint32_t local_nbytes;
-  uint32_t register_count; /* an estimate; stated as such in docs */
-  uint32_t max_threads;    /* .maxntid, else the device's */
+  uint32_t register_count;    /* an estimate; stated as such in docs */
+  uint32_t max_threads;       /* .maxntid, else the device's */
   uint32_t required_block[3]; /* .reqntid, else 0 */
-  int32_t ptx_version;     /* 75 for sm_75 targets: CU_FUNC_ATTRIBUTE_PTX_VERSION */
-  int32_t binary_version;  /* the device's */
+  int32_t ptx_version;        /* 75 for sm_75 targets: CU_FUNC_ATTRIBUTE_PTX_VERSION */
+  int32_t binary_version;     /* the device's */
 };
 
 struct vgx_sim_variable {
   uint64_t nbytes;
   uint64_t align;
-  uint32_t space;   /* 0 global, 1 const, 2 managed */
+  uint32_t space; /* 0 global, 1 const, 2 managed */
   uint32_t flags;
 };
 
 struct vgx_sim_compiled {
   vgx_sim_run_fn *run;
-  uint64_t frame_nbytes;        /* scratch each pool thread needs */
+  uint64_t frame_nbytes; /* scratch each pool thread needs */
   uint32_t shared_static_nbytes;
-  uint32_t cooperative;         /* the kernel can be launched cooperatively */
+  uint32_t cooperative; /* the kernel can be launched cooperatively */
 };
 
 struct vgx_sim_hooks {
@@ -46,14 +46,15 @@ struct vgx_sim_hooks {
   int32_t (*unload_image)(uint64_t image);
   /* The index-th kernel or variable (0-based), its name NUL-terminated in `name` (VGX_SIM_NAME_NBYTES). */
   int32_t (*kernel_name)(uint64_t image, uint32_t index, char *name);
-  int32_t (*describe_kernel)(uint64_t image, const char *name, struct vgx_sim_kernel_info *info, uint32_t *param_offsets,
-                             uint32_t *param_nbytes, uint32_t param_capacity, char *why);
+  int32_t (*describe_kernel)(uint64_t image, const char *name, struct vgx_sim_kernel_info *info,
+                             uint32_t *param_offsets, uint32_t *param_nbytes, uint32_t param_capacity, char *why);
   int32_t (*describe_variable)(uint64_t image, uint32_t index, char *name, struct vgx_sim_variable *variable);
   /* Fill `data` (the variable's size) with its initial bytes. `addresses[i]` is the device address of variable i. */
   int32_t (*initial_bytes)(uint64_t image, uint32_t index, const uint64_t *addresses, uint8_t *data);
   /* Compile for a block shape (cached). `symbols[i]` receives the variable index of the kernel's i-th symbol. */
   int32_t (*compile)(uint64_t kernel, uint32_t block_x, uint32_t block_y, uint32_t block_z, uint32_t flags,
-                     struct vgx_sim_compiled *out, uint32_t *symbols, uint32_t symbol_capacity, uint32_t *symbol_count, char *why);
+                     struct vgx_sim_compiled *out, uint32_t *symbols, uint32_t symbol_capacity, uint32_t *symbol_count,
+                     char *why);
   /* cuLink: PTX inputs in, one loadable image out. */
   int32_t (*link_images)(uint32_t device, const void *const *data, const uint64_t *nbytes, uint32_t count, void **out,
                          uint64_t *out_nbytes, char *why);

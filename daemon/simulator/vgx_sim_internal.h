@@ -1,10 +1,12 @@
 /* What the simulator's files share: objects, the runtime lock, the queue.
  *
- * Locking. One runtime lock guards every object's state: contexts, streams, markers, modules. It is never held while a copy, a
- * kernel, a host function or a hook runs. Leaf locks (arena, pool, output, heap) may be taken under it, never the other way.
+ * Locking. One runtime lock guards every object's state: contexts, streams, markers, modules. It is never held while a
+ * copy, a kernel, a host function or a hook runs. Leaf locks (arena, pool, output, heap) may be taken under it, never
+ * the other way.
  *
- * Lifetime. An object a client destroys is freed when its work is done. When a whole context goes, its objects become tombstones
- * (dead magic, memory kept until the process exits), so that a late call on one is answered instead of reading freed memory. */
+ * Lifetime. An object a client destroys is freed when its work is done. When a whole context goes, its objects become
+ * tombstones (dead magic, memory kept until the process exits), so that a late call on one is answered instead of
+ * reading freed memory. */
 #ifndef VGX_SIM_INTERNAL_H
 #define VGX_SIM_INTERNAL_H
 
@@ -15,22 +17,22 @@
 #include "vgx_sim_driver.h"
 
 enum vgx_sim_attribute { /* CUdevice_attribute, those the C half reads */
-  VGX_SIM_MAX_THREADS_PER_BLOCK = 1,
-  VGX_SIM_MAX_BLOCK_DIM_X = 2,
-  VGX_SIM_MAX_GRID_DIM_X = 5,
-  VGX_SIM_SHARED_PER_BLOCK = 8,
-  VGX_SIM_WARP_SIZE = 10,
-  VGX_SIM_MAX_PITCH = 11,
-  VGX_SIM_SM_COUNT = 16,
-  VGX_SIM_MAX_THREADS_PER_SM = 39,
-  VGX_SIM_CC_MAJOR = 75,
-  VGX_SIM_CC_MINOR = 76,
-  VGX_SIM_SHARED_PER_SM = 81,
-  VGX_SIM_REGISTERS_PER_SM = 82,
-  VGX_SIM_COOPERATIVE_LAUNCH = 95,
-  VGX_SIM_SHARED_PER_BLOCK_OPTIN = 97,
-  VGX_SIM_MAX_BLOCKS_PER_SM = 106,
-  VGX_SIM_RESERVED_SHARED_PER_BLOCK = 111,
+                         VGX_SIM_MAX_THREADS_PER_BLOCK = 1,
+                         VGX_SIM_MAX_BLOCK_DIM_X = 2,
+                         VGX_SIM_MAX_GRID_DIM_X = 5,
+                         VGX_SIM_SHARED_PER_BLOCK = 8,
+                         VGX_SIM_WARP_SIZE = 10,
+                         VGX_SIM_MAX_PITCH = 11,
+                         VGX_SIM_SM_COUNT = 16,
+                         VGX_SIM_MAX_THREADS_PER_SM = 39,
+                         VGX_SIM_CC_MAJOR = 75,
+                         VGX_SIM_CC_MINOR = 76,
+                         VGX_SIM_SHARED_PER_SM = 81,
+                         VGX_SIM_REGISTERS_PER_SM = 82,
+                         VGX_SIM_COOPERATIVE_LAUNCH = 95,
+                         VGX_SIM_SHARED_PER_BLOCK_OPTIN = 97,
+                         VGX_SIM_MAX_BLOCKS_PER_SM = 106,
+                         VGX_SIM_RESERVED_SHARED_PER_BLOCK = 111,
 };
 
 enum vgx_sim_magic {
@@ -76,9 +78,9 @@ struct vgx_sim_marker {
 struct vgx_sim_op {
   struct vgx_sim_op *next;
   uint64_t ticket;
-  CUresult (*run)(struct vgx_sim_op *);  /* no lock held; NULL: nothing to do */
-  void (*drop)(struct vgx_sim_op *);     /* frees it, run or cancelled; no lock held; NULL: it is its submitter's */
-  struct vgx_sim_marker *wait, *record;  /* starts after `wait`; completes `record`. It owns a reference to each */
+  CUresult (*run)(struct vgx_sim_op *); /* no lock held; NULL: nothing to do */
+  void (*drop)(struct vgx_sim_op *);    /* frees it, run or cancelled; no lock held; NULL: it is its submitter's */
+  struct vgx_sim_marker *wait, *record; /* starts after `wait`; completes `record`. It owns a reference to each */
   bool done;
   CUresult result;
 };
@@ -149,16 +151,17 @@ int64_t vgx_sim_attribute(const struct vgx_sim_device *device, enum vgx_sim_attr
 
 /* --- queue (vgx_sim_queue.c) --- */
 enum vgx_sim_submit_mode {
-  VGX_SIM_QUEUE,  /* return at once; the queue's threads run it */
-  VGX_SIM_TRY,    /* run it on this thread if its turn is now, else do nothing and answer NOT_READY */
-  VGX_SIM_WAIT,   /* run it on this thread if its turn is now, else queue it and sleep until it is done */
+  VGX_SIM_QUEUE, /* return at once; the queue's threads run it */
+  VGX_SIM_TRY,   /* run it on this thread if its turn is now, else do nothing and answer NOT_READY */
+  VGX_SIM_WAIT,  /* run it on this thread if its turn is now, else queue it and sleep until it is done */
 };
-/* QUEUE takes over `op`, which then has a `drop`; with TRY and WAIT it stays the caller's, has none, and its result is returned.
- * Answers the context's sticky error when it has one. */
+/* QUEUE takes over `op`, which then has a `drop`; with TRY and WAIT it stays the caller's, has none, and its result is
+ * returned. Answers the context's sticky error when it has one. */
 CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode);
 /* The stream a handle means in `ctx`; INVALID_HANDLE when it is none. */
 CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream);
-/* Wait for what was submitted before the call: to a stream (the legacy one: to every blocking stream) or to a context. */
+/* Wait for what was submitted before the call: to a stream (the legacy one: to every blocking stream) or to a context.
+ */
 CUresult vgx_sim_wait_stream(CUstream stream);
 CUresult vgx_sim_wait_context(CUcontext ctx);
 bool vgx_sim_stream_idle_locked(CUstream stream);
@@ -181,8 +184,8 @@ struct vgx_sim_box {
   uint64_t dst_pitch, dst_slice, src_pitch, src_slice; /* bytes from row to row, from plane to plane */
   uint64_t width, height, depth;                       /* bytes, rows, planes */
 };
-/* Order a copy whose ranges are checked into `stream`; `wait`: return when it is done. Without `wait` pageable sources are read
- * before the return, and a copy to pageable memory waits anyway, as the driver's does. */
+/* Order a copy whose ranges are checked into `stream`; `wait`: return when it is done. Without `wait` pageable sources
+ * are read before the return, and a copy to pageable memory waits anyway, as the driver's does. */
 CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool wait);
 
 /* --- memory --- */

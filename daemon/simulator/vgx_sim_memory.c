@@ -1,7 +1,8 @@
 /* Device allocations, registered host memory, what an address is.
  *
- * Registered memory is memory of this process at the client's own address (the executor maps it there), so host and device address
- * are one and kernels reach it directly. Freeing waits for all work of the owner's context: nothing that runs loses its memory.
+ * Registered memory is memory of this process at the client's own address (the executor maps it there), so host and
+ * device address are one and kernels reach it directly. Freeing waits for all work of the owner's context: nothing that
+ * runs loses its memory.
  *
  * Locking: `registered_lock` guards the table of registered ranges (leaf). */
 #define _GNU_SOURCE
@@ -17,16 +18,16 @@
 #define PAGE_NBYTES 4096u
 
 enum { /* CUpointer_attribute */
-  POINTER_CONTEXT = 1,
-  POINTER_MEMORY_TYPE = 2,
-  POINTER_DEVICE_POINTER = 3,
-  POINTER_HOST_POINTER = 4,
-  POINTER_IS_MANAGED = 8,
-  POINTER_DEVICE_ORDINAL = 9,
-  POINTER_RANGE_START = 11,
-  POINTER_RANGE_SIZE = 12,
-  POINTER_MAPPED = 13,
-  POINTER_MEMPOOL = 17,
+       POINTER_CONTEXT = 1,
+       POINTER_MEMORY_TYPE = 2,
+       POINTER_DEVICE_POINTER = 3,
+       POINTER_HOST_POINTER = 4,
+       POINTER_IS_MANAGED = 8,
+       POINTER_DEVICE_ORDINAL = 9,
+       POINTER_RANGE_START = 11,
+       POINTER_RANGE_SIZE = 12,
+       POINTER_MAPPED = 13,
+       POINTER_MEMPOOL = 17,
 };
 
 struct registered {
@@ -151,8 +152,8 @@ CUresult vgx_sim_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Fla
   if (result != CUDA_SUCCESS)
     return result;
   uint64_t address = (uint64_t)p, end;
-  if (!p || bytesize == 0 || Flags & ~0xfu || __builtin_add_overflow(address, bytesize, &end) || vgx_sim_device_of(address) ||
-      !is_mapped(address, bytesize))
+  if (!p || bytesize == 0 || Flags & ~0xfu || __builtin_add_overflow(address, bytesize, &end) ||
+      vgx_sim_device_of(address) || !is_mapped(address, bytesize))
     return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&registered_lock);
   size_t i = registered_bound(address);

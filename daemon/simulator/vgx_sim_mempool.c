@@ -1,5 +1,6 @@
-/* Stream-ordered allocation. A pool only counts: memory is taken from the arena when the call is made, since the address is its
- * answer, and goes back when the stream comes to the free. Nothing is cached, so what is reserved is what is used.
+/* Stream-ordered allocation. A pool only counts: memory is taken from the arena when the call is made, since the
+ * address is its answer, and goes back when the stream comes to the free. Nothing is cached, so what is reserved is
+ * what is used.
  *
  * Locking: pools are guarded by the runtime lock. */
 #include <stdlib.h>
@@ -8,14 +9,14 @@
 #include "vgx_sim_internal.h"
 
 enum { /* CUmemPool_attribute */
-  REUSE_FOLLOW_EVENT = 1,
-  REUSE_OPPORTUNISTIC = 2,
-  REUSE_INTERNAL = 3,
-  RELEASE_THRESHOLD = 4,
-  RESERVED_CURRENT = 5,
-  RESERVED_HIGH = 6,
-  USED_CURRENT = 7,
-  USED_HIGH = 8,
+       REUSE_FOLLOW_EVENT = 1,
+       REUSE_OPPORTUNISTIC = 2,
+       REUSE_INTERNAL = 3,
+       RELEASE_THRESHOLD = 4,
+       RESERVED_CURRENT = 5,
+       RESERVED_HIGH = 6,
+       USED_CURRENT = 7,
+       USED_HIGH = 8,
 };
 enum { LOCATION_DEVICE = 1, ALLOCATION_PINNED = 1, ACCESS_READWRITE = 3 };
 
@@ -52,7 +53,8 @@ static CUresult allocate(CUcontext ctx, CUmemoryPool pool, size_t nbytes, CUdevi
     return result;
   struct vgx_sim_arena *arena = &pool->device->arena;
   result = vgx_sim_arena_allocate(arena, nbytes, NULL, pool, dptr);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && nbytes <= arena->capacity_nbytes && vgx_sim_wait_context(ctx) == CUDA_SUCCESS)
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && nbytes <= arena->capacity_nbytes &&
+      vgx_sim_wait_context(ctx) == CUDA_SUCCESS)
     result = vgx_sim_arena_allocate(arena, nbytes, NULL, pool, dptr); /* frees that were queued have happened */
   vgx_sim_lock();
   if (result != CUDA_SUCCESS)
@@ -198,8 +200,8 @@ CUresult vgx_sim_cuMemPoolGetAttribute(CUmemoryPool pool, int attr, void *value)
   CUresult result = is_pool(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS) {
     const int32_t flags[] = {pool->reuse_event, pool->reuse_opportunistic, pool->reuse_internal};
-    const uint64_t amounts[] = {pool->release_threshold, pool->used_nbytes, pool->reserved_high_nbytes, pool->used_nbytes,
-                                pool->used_high_nbytes};
+    const uint64_t amounts[] = {pool->release_threshold, pool->used_nbytes, pool->reserved_high_nbytes,
+                                pool->used_nbytes, pool->used_high_nbytes};
     if (attr >= REUSE_FOLLOW_EVENT && attr <= REUSE_INTERNAL)
       *(int32_t *)value = flags[attr - REUSE_FOLLOW_EVENT];
     else if (attr >= RELEASE_THRESHOLD && attr <= USED_HIGH)

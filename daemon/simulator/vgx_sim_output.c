@@ -1,10 +1,11 @@
 /* What kernels print: device printf and assert messages, kept per context until the executor takes them.
  *
- * As on the device, the buffer is bounded (CU_LIMIT_PRINTF_FIFO_SIZE) and the oldest messages are overwritten when it is full;
- * here whole messages go. What a destroyed context printed can still be taken.
+ * As on the device, the buffer is bounded (CU_LIMIT_PRINTF_FIFO_SIZE) and the oldest messages are overwritten when it
+ * is full; here whole messages go. What a destroyed context printed can still be taken.
  *
- * Formatting reads memory the kernel named: those reads happen with no lock held and outside the service bracket, so a bad pointer
- * is the kernel's fault (700). Locking: `output_lock`, a leaf; contexts are only ever added to their list. */
+ * Formatting reads memory the kernel named: those reads happen with no lock held and outside the service bracket, so a
+ * bad pointer is the kernel's fault (700). Locking: `output_lock`, a leaf; contexts are only ever added to their list.
+ */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +112,8 @@ static void put(struct formatter *f, const char *text, size_t nbytes) {
   f->used += (uint32_t)nbytes;
 }
 
-/* One conversion: `spec` is a whole "%...c" of the kernel's format with its stars resolved and its length modifier last but one. */
+/* One conversion: `spec` is a whole "%...c" of the kernel's format with its stars resolved and its length modifier last
+ * but one. */
 static void convert(struct formatter *f, const char *spec, char kind, bool is_long) {
   char piece[1024];
   int n = 0;
@@ -141,7 +143,7 @@ static void convert(struct formatter *f, const char *spec, char kind, bool is_lo
       n = snprintf(piece, sizeof piece, spec, (int)value);
     else /* the specifier says ll: sign-extend what is 32 bits wide */
       n = snprintf(piece, sizeof piece, spec,
-                   is_long               ? (long long)value
+                   is_long              ? (long long)value
                    : strchr("di", kind) ? (long long)(int32_t)value
                                         : (long long)(uint32_t)value);
   }

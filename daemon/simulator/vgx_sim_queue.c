@@ -1,12 +1,14 @@
 /* Streams' order. Each stream is a FIFO; a bounded set of threads takes the head of any stream whose turn has come.
  *
- * Turn: a stream runs one operation at a time. Every operation gets a ticket, ascending over the whole process. The legacy default
- * stream and the blocking streams of a context order each other by ticket: an operation of one side waits for all of the other
- * side with a lower ticket. Non-blocking streams wait for nothing but themselves and the markers they were told to wait for.
+ * Turn: a stream runs one operation at a time. Every operation gets a ticket, ascending over the whole process. The
+ * legacy default stream and the blocking streams of a context order each other by ticket: an operation of one side
+ * waits for all of the other side with a lower ticket. Non-blocking streams wait for nothing but themselves and the
+ * markers they were told to wait for.
  *
  * An operation that only waits or records never costs a thread: waiting is a condition of the turn.
  *
- * Locking: the runtime lock guards everything here; operations run without it. `progress` wakes callers, `work` the threads. */
+ * Locking: the runtime lock guards everything here; operations run without it. `progress` wakes callers, `work` the
+ * threads. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <time.h>
@@ -269,7 +271,8 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
 CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream) {
   if (handle == NULL || handle == CU_STREAM_LEGACY)
     *stream = &ctx->legacy;
-  else if (handle == CU_STREAM_PER_THREAD) /* client threads are not ours: the client makes streams of its own for them */
+  else if (handle ==
+           CU_STREAM_PER_THREAD) /* client threads are not ours: the client makes streams of its own for them */
     *stream = &ctx->per_thread;
   else if (handle->magic != VGX_SIM_STREAM)
     return CUDA_ERROR_INVALID_HANDLE;

@@ -34,14 +34,15 @@ static CUresult run_fill(struct vgx_sim_op *op) {
   CUresult result = vgx_sim_guarded(NULL, fill_rows, op, &fault);
   if (result == CUDA_SUCCESS)
     return result;
-  vgx_sim_log("simulator: fill at %p faulted at 0x%llx", (void *)((struct fill *)op)->dst, (unsigned long long)fault.address);
+  vgx_sim_log("simulator: fill at %p faulted at 0x%llx", (void *)((struct fill *)op)->dst,
+              (unsigned long long)fault.address);
   return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 static void drop_fill(struct vgx_sim_op *op) { free(op); }
 
-static CUresult set_rows(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element_nbytes, size_t width, size_t height,
-                         CUstream handle, bool wait) {
+static CUresult set_rows(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element_nbytes, size_t width,
+                         size_t height, CUstream handle, bool wait) {
   CUcontext ctx;
   CUstream stream;
   CUresult result = vgx_sim_enter(&ctx);
@@ -104,29 +105,32 @@ CUresult vgx_sim_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t
   return set_rows(dstDevice, 0, ui, 4, N, 1, hStream, false);
 }
 
-CUresult vgx_sim_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height) {
+CUresult vgx_sim_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
+                                 size_t Height) {
   return set_rows(dstDevice, dstPitch, uc, 1, Width, Height, NULL, true);
 }
 
-CUresult vgx_sim_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height) {
+CUresult vgx_sim_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
+                                  size_t Height) {
   return set_rows(dstDevice, dstPitch, us, 2, Width, Height, NULL, true);
 }
 
-CUresult vgx_sim_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height) {
+CUresult vgx_sim_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
+                                  size_t Height) {
   return set_rows(dstDevice, dstPitch, ui, 4, Width, Height, NULL, true);
 }
 
-CUresult vgx_sim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height,
-                                   CUstream hStream) {
+CUresult vgx_sim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
+                                   size_t Height, CUstream hStream) {
   return set_rows(dstDevice, dstPitch, uc, 1, Width, Height, hStream, false);
 }
 
-CUresult vgx_sim_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height,
-                                    CUstream hStream) {
+CUresult vgx_sim_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
+                                    size_t Height, CUstream hStream) {
   return set_rows(dstDevice, dstPitch, us, 2, Width, Height, hStream, false);
 }
 
-CUresult vgx_sim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height,
-                                    CUstream hStream) {
+CUresult vgx_sim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
+                                    size_t Height, CUstream hStream) {
   return set_rows(dstDevice, dstPitch, ui, 4, Width, Height, hStream, false);
 }

@@ -1,4 +1,4 @@
-"""The simulator's C half, compiled with hand-written kernels (vgt_kernels.c) in place of the compiler, behind ctypes."""
+"""The simulator's C half behind ctypes, with hand-written kernels (vgt_kernels.c) in place of the compiler."""
 
 from __future__ import annotations
 
@@ -16,8 +16,28 @@ INT32_MIN = -(1 << 31)
 UINT64_MAX = (1 << 64) - 1
 
 # An H100's, as far as the C half reads them (CUdevice_attribute).
-ATTRIBUTES = {1: 1024, 2: 1024, 3: 1024, 4: 64, 5: 2**31 - 1, 6: 65535, 7: 65535, 8: 49152, 10: 32, 11: 2**31 - 1, 16: 132,
-              39: 2048, 75: 9, 76: 0, 81: 233472, 82: 65536, 95: 1, 97: 232448, 106: 32, 111: 1024}
+ATTRIBUTES = {
+    1: 1024,
+    2: 1024,
+    3: 1024,
+    4: 64,
+    5: 2**31 - 1,
+    6: 65535,
+    7: 65535,
+    8: 49152,
+    10: 32,
+    11: 2**31 - 1,
+    16: 132,
+    39: 2048,
+    75: 9,
+    76: 0,
+    81: 233472,
+    82: 65536,
+    95: 1,
+    97: 232448,
+    106: 32,
+    111: 1024,
+}
 LIMITS = [1024, 4096, 8 * MIB]
 CONTEXT_NBYTES = 620 * MIB
 
@@ -83,8 +103,24 @@ def compile_simulator(target: Path) -> Path:
     sources = sorted((ROOT / "daemon/simulator").glob("*.c")) + sorted((ROOT / "tests/simulator").glob("*.c"))
     includes = ["-I", ROOT / "daemon/simulator", "-I", ROOT / "protocol/c", "-I", ROOT / "build/gen"]
     flags = os.environ.get("VGT_CFLAGS", "").split()
-    command = [os.environ.get("CC", "gcc"), "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-shared",
-               "-pthread", *flags, *includes, *sources, "-o", target, "-lm"]
+    command = [
+        os.environ.get("CC", "gcc"),
+        "-std=gnu11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-O1",
+        "-g",
+        "-fPIC",
+        "-shared",
+        "-pthread",
+        *flags,
+        *includes,
+        *sources,
+        "-o",
+        target,
+        "-lm",
+    ]
     subprocess.run(command, check=True, timeout=300)
     return target
 

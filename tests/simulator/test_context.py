@@ -36,9 +36,7 @@ def test_primary_context_is_counted_and_frees_its_memory(sim: Simulator) -> None
 def test_current_context_is_the_threads(sim: Simulator) -> None:
     seen: list[int] = []
     address = ctypes.c_uint64()
-    thread = threading.Thread(
-        target=lambda: seen.append(sim.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(16)))
-    )
+    thread = threading.Thread(target=lambda: seen.append(sim.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(16))))
     thread.start()
     thread.join(10)
     assert seen == [INVALID_CONTEXT]

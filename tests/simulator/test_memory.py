@@ -34,10 +34,12 @@ def is_accessible(address: int) -> bool:
 @pytest.mark.parametrize("nbytes", [1, 511, 513, 4096, 10000, 3 * MIB + 1])
 def test_allocation_is_aligned_zeroed_and_guarded(sim: Simulator, nbytes: int) -> None:
     address = sim.alloc(nbytes)
-    assert address % 512 == 0 and address > ARENA_BASE
+    assert address % 512 == 0
+    assert address > ARENA_BASE
     assert sim.read(address, nbytes) == bytes(nbytes)
     end = address + (nbytes + 511) // 512 * 512
-    assert is_accessible(address) and is_accessible(address + nbytes - 1)
+    assert is_accessible(address)
+    assert is_accessible(address + nbytes - 1)
     assert not is_accessible((end + 4095) // 4096 * 4096), "the page after an allocation is a guard"
 
 
@@ -114,7 +116,8 @@ def test_fills(sim: Simulator) -> None:
     sim.ok("cuMemsetD32_v2", at(address + 8), 0x11223344, size(2))
     sim.ok("cuMemsetD2D32_v2", at(address + 64), size(32), 0x0A0B0C0D, size(2), size(3))
     data = sim.read(address, 4096)
-    assert data[:6] == bytes.fromhex("020102010201") and data[6:8] == b"\7\7"
+    assert data[:6] == bytes.fromhex("020102010201")
+    assert data[6:8] == b"\7\7"
     assert data[8:16] == bytes.fromhex("4433221144332211")
     for row in range(3):
         assert data[64 + 32 * row : 72 + 32 * row] == bytes.fromhex("0d0c0b0a0d0c0b0a")
@@ -126,8 +129,15 @@ class Copy2D(ctypes.Structure):
     _fields_ = [
         (f"{side}{name}", kind)
         for side in ("src", "dst")
-        for name, kind in (("X", ctypes.c_size_t), ("Y", ctypes.c_size_t), ("Type", ctypes.c_int), ("Host", ctypes.c_void_p),
-                           ("Device", ctypes.c_uint64), ("Array", ctypes.c_void_p), ("Pitch", ctypes.c_size_t))
+        for name, kind in (
+            ("X", ctypes.c_size_t),
+            ("Y", ctypes.c_size_t),
+            ("Type", ctypes.c_int),
+            ("Host", ctypes.c_void_p),
+            ("Device", ctypes.c_uint64),
+            ("Array", ctypes.c_void_p),
+            ("Pitch", ctypes.c_size_t),
+        )
     ] + [("width", ctypes.c_size_t), ("height", ctypes.c_size_t)]
 
 
@@ -138,8 +148,20 @@ def test_copy_of_a_rectangle(sim: Simulator) -> None:
     assert sim.cuMemAllocPitch_v2(ctypes.byref(address), ctypes.byref(pitch), size(100), size(10), 3) == INVALID_VALUE
     source = bytes(range(200))
     host = ctypes.create_string_buffer(source, len(source))
-    copy = Copy2D(srcType=1, srcHost=ctypes.addressof(host), srcPitch=20, srcX=2, srcY=1, dstType=2, dstDevice=address.value,
-                  dstPitch=512, dstX=4, dstY=3, width=10, height=5)
+    copy = Copy2D(
+        srcType=1,
+        srcHost=ctypes.addressof(host),
+        srcPitch=20,
+        srcX=2,
+        srcY=1,
+        dstType=2,
+        dstDevice=address.value,
+        dstPitch=512,
+        dstX=4,
+        dstY=3,
+        width=10,
+        height=5,
+    )
     sim.ok("cuMemcpy2D_v2", ctypes.byref(copy))
     for row in range(5):
         start = 20 * (1 + row) + 2
@@ -160,7 +182,8 @@ def test_registered_memory(sim: Simulator) -> None:
     assert sim.cuMemHostRegister_v2(pointer, size(1 << 16), 0) == 0
     assert sim.cuMemHostRegister_v2(pointer, size(1 << 16), 0) == 712
     assert sim.cuMemHostRegister_v2(ctypes.c_void_p(start + 4096), size(16), 0) == 712
-    assert sim.cuMemHostGetDevicePointer_v2(ctypes.byref(out), pointer, 0) == 0 and out.value == start
+    assert sim.cuMemHostGetDevicePointer_v2(ctypes.byref(out), pointer, 0) == 0
+    assert out.value == start
     sim.ok("cuMemsetD8_v2", at(start + 10), 0x5A, size(4))  # device-accessible
     assert memory[9:15] == b"\0ZZZZ\0"
     assert sim.cuMemHostUnregister(pointer) == 0
@@ -170,9 +193,12 @@ def test_registered_memory(sim: Simulator) -> None:
 
 def test_pointer_attributes(sim: Simulator) -> None:
     address, kind, start, length = sim.alloc(10000), ctypes.c_uint32(), ctypes.c_uint64(), ctypes.c_size_t()
-    assert sim.cuPointerGetAttribute(ctypes.byref(kind), 2, at(address + 5)) == 0 and kind.value == 2
-    assert sim.cuPointerGetAttribute(ctypes.byref(start), 11, at(address + 100)) == 0 and start.value == address
-    assert sim.cuPointerGetAttribute(ctypes.byref(length), 12, at(address + 100)) == 0 and length.value == 10000
+    assert sim.cuPointerGetAttribute(ctypes.byref(kind), 2, at(address + 5)) == 0
+    assert kind.value == 2
+    assert sim.cuPointerGetAttribute(ctypes.byref(start), 11, at(address + 100)) == 0
+    assert start.value == address
+    assert sim.cuPointerGetAttribute(ctypes.byref(length), 12, at(address + 100)) == 0
+    assert length.value == 10000
     assert sim.cuPointerGetAttribute(ctypes.byref(kind), 2, at(ctypes.addressof(kind))) == INVALID_VALUE
 
 
@@ -182,9 +208,11 @@ def test_pool_counts_and_frees_in_stream_order(sim: Simulator) -> None:
     before = sim.free_nbytes()
     sim.ok("cuMemAllocAsync", ctypes.byref(address), size(1 << 20), None)
     sim.ok("cuMemPoolGetAttribute", pool, 7, ctypes.byref(used))
-    assert used.value == 1 << 20 and sim.free_nbytes() == before - (1 << 20)
+    assert used.value == 1 << 20
+    assert sim.free_nbytes() == before - (1 << 20)
     sim.ok("cuMemFreeAsync", address, None)
     assert sim.cuMemFreeAsync(address, None) == INVALID_VALUE
     sim.ok("cuStreamSynchronize", None)
     sim.ok("cuMemPoolGetAttribute", pool, 7, ctypes.byref(used))
-    assert used.value == 0 and sim.free_nbytes() == before
+    assert used.value == 0
+    assert sim.free_nbytes() == before

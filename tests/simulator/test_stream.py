@@ -75,7 +75,8 @@ def test_blocking_streams_run_beside_each_other(sim: Simulator, recorder: Record
     recorder.launch(one, "one", gate)
     recorder.launch(two, "two")
     sim.ok("cuStreamSynchronize", two)
-    assert recorder.log == ["two"] and sim.cuStreamQuery(one) == NOT_READY
+    assert recorder.log == ["two"]
+    assert sim.cuStreamQuery(one) == NOT_READY
     gate.set()
     sim.ok("cuStreamSynchronize", one)
 
@@ -112,7 +113,8 @@ def test_event_marks_a_position(sim: Simulator, recorder: Recorder) -> None:
     assert sim.cuEventQuery(event) == NOT_READY
     gate.set()
     sim.ok("cuEventSynchronize", event)
-    assert recorder.log[0] == "before" and sim.cuEventQuery(event) == 0
+    assert recorder.log[0] == "before"
+    assert sim.cuEventQuery(event) == 0
     sim.ok("cuCtxSynchronize")
 
 
@@ -122,7 +124,9 @@ def test_wait_event_across_streams_keeps_the_record_it_saw(sim: Simulator, recor
     sim.ok("cuEventRecordWithFlags", event, one, 0)
     sim.ok("cuStreamWaitEvent", two, event, 0)
     recorder.launch(two, "two")
-    sim.ok("cuEventRecordWithFlags", event, sim.stream(NON_BLOCKING), 0)  # complete at once; `two` waits for the old record
+    sim.ok(
+        "cuEventRecordWithFlags", event, sim.stream(NON_BLOCKING), 0
+    )  # complete at once; `two` waits for the old record
     sim.ok("cuEventSynchronize", event)
     sim.ok("cuEventDestroy_v2", event)
     time.sleep(0.02)
@@ -207,4 +211,5 @@ def test_sixteen_threads(library: ctypes.CDLL, sim: Simulator) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert not errors and not any(thread.is_alive() for thread in threads)
+    assert not errors
+    assert not any(thread.is_alive() for thread in threads)
