@@ -13,7 +13,9 @@ import subprocess
 import sys
 from typing import Any
 
-import msgpack
+from vgpud.proto.packing import pack_map, unpack_map
+
+
 
 ATTRIBUTE_COUNT = 161
 LIMIT_COUNT = 10
@@ -44,7 +46,7 @@ def probe(libcuda: str = "libcuda.so.1") -> dict[str, Any]:
         raise HostGpuError(f"{libcuda} did not answer within {PROBE_TIMEOUT_S:.0f} s") from error
     if done.returncode != 0:
         raise HostGpuError(done.stderr.decode(errors="replace").strip() or f"{libcuda}: probe exited {done.returncode}")
-    inventory: dict[str, Any] = msgpack.unpackb(done.stdout)
+    inventory: dict[str, Any] = unpack_map(done.stdout)
     return inventory
 
 
@@ -150,7 +152,7 @@ def main() -> int:
     except HostGpuError as error:
         print(error, file=sys.stderr)
         return 1
-    sys.stdout.buffer.write(msgpack.packb(inventory))
+    sys.stdout.buffer.write(pack_map(inventory))
     return 0
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from . import host_gpu
+from .sim import profile
 
 _ROW = {
     "name": str,
@@ -70,23 +70,17 @@ def check_inventory(fields: dict[str, Any]) -> None:
 
 
 def _simulated(gpus: str, seed: str) -> dict[str, Any]:
-    from .sim import profile
-
     return dict(profile.inventory(profile.parse_gpus(gpus), seed))
 
 
-def load_inventory(
-    backend: str, gpus: str, *, simulated: Callable[[str, str], dict[str, Any]] = _simulated
-) -> Inventory:
-    """The inventory of a configuration. Raises InventoryError."""
-    if backend != "simulator":
-        raise InventoryError(f"backend {backend!r}: this build cannot list the devices of a real libcuda yet")
+def load_inventory(backend: str, gpus: str, libcuda: str) -> Inventory:
+    """The inventory: simulated devices `gpus`, or the real ones of `libcuda`. Raises InventoryError."""
     seed = host_seed()
     try:
-        fields = simulated(gpus, seed)
-    except ImportError as error:
-        raise InventoryError(f"the simulator is not installed ({error})") from error
-    except (ValueError, KeyError) as error:
+        fields = host_gpu.probe(libcuda) if backend == "cuda" else _simulated(gpus, seed)
+    except host_gpu.HostGpuError as error:
+        raise InventoryError(f"libcuda = {libcuda!r}: {error}") from error
+    except ValueError as error:
         raise InventoryError(f"gpus = {gpus!r}: {error}") from error
     check_inventory(fields)
     return Inventory(fields, gpus, seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -134,7 +135,7 @@ class Server:
             self._metrics.connections_pending -= 1
             pending = False
             if await self._converse(sock, connection):
-                self._attach(sock, session, features)
+                await self._attach(sock, session, features)
                 session = None  # the worker's now; closed when it has been reaped
         except _Refusal as refusal:
             await self._refuse(sock, connection, peer, refusal.code, refusal.reason)
@@ -224,7 +225,7 @@ class Server:
         offered = ("pinned-fd",) if peer.kind == "unix" else ()
         return tuple(feature for feature in offered if feature in hello.features)
 
-    def _attach(self, sock: socket.socket, session: Session, features: tuple[str, ...]) -> None:
+    async def _attach(self, sock: socket.socket, session: Session, features: tuple[str, ...]) -> None:
         inventory = self._inventory
         assignment = {
             "session": session.number,
@@ -240,14 +241,18 @@ class Server:
             "features": list(features),
             "peer": session.peer.fields(),
         }
-        pidfd = open_peer_pidfd(sock, session.peer)
 
         def ended(_worker: Worker) -> None:
             self._close_session(session)
 
+        pidfd = None
         try:
-            worker = self._supervisor.hand_over(sock, assignment, client_pidfd=pidfd, on_end=ended)
+            worker = await self._supervisor.take()
+            pidfd = open_peer_pidfd(sock, session.peer)
+            self._supervisor.hand_over(worker, sock, assignment, client_pidfd=pidfd, on_end=ended)
         except WorkerStartError as error:
+            if pidfd is not None:
+                os.close(pidfd)
             raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
         session.worker_pid = worker.pid
         worker.set_lines_per_s(self.config.log.lines_per_session_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 _BACKOFF_FIRST_S = 0.25
 _BACKOFF_LAST_S = 30.0
-_HAND_OVER_ATTEMPTS = 3
+_FAILURES_BEFORE_REFUSAL = 2  # in a row: one may be bad luck, then the installation is broken and clients are told
+_STARTING_CAP = 8  # workers that start at the same time: more would only make all of them late
 
 
 class WorkerStartError(Exception):
@@ -41,8 +43,11 @@ class Supervisor:
         self._metrics = metrics
         self._log = get_logger()
         self._workers: set[Worker] = set()
+        self._starting: set[Worker] = set()
         self._spares: list[Worker] = []
+        self._waiting: deque[asyncio.Future[Worker]] = deque()
         self._failures_in_row = 0
+        self._failure = ""
         self._refill: asyncio.TimerHandle | None = None
         self._stopping = False
         self._idle = asyncio.Event()
@@ -69,43 +74,64 @@ class Supervisor:
             self._spares.pop().terminate()
         self._fill()
 
+    async def take(self) -> Worker:
+        """A worker that is ready to serve: a spare, or one started now. Raises WorkerStartError."""
+        if self._stopping:
+            raise WorkerStartError("vgpud is stopping")
+        if self._spares:
+            worker = self._spares.pop(0)
+            self._fill()
+            return worker
+        if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL:
+            raise WorkerStartError(f"workers do not start: {self._failure}")
+        future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        self._fill()
+        try:
+            async with asyncio.timeout(self._limits.worker_start_timeout_s):
+                return await future
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._spares.append(future.result())  # it came just too late: for the next client
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise WorkerStartError("no worker was ready in time") from None
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)
+
     def hand_over(
         self,
+        worker: Worker,
         sock: socket.socket,
         assignment: dict[str, Any],
         *,
         client_pidfd: int | None,
         on_end: Callable[[Worker], None],
-    ) -> Worker:
-        """Give a client's socket to a worker and close ours.
+    ) -> None:
+        """Give a client's socket to a worker got from take(), and close ours.
 
         Args:
-            sock: the client's socket; afterwards the worker has the only copy, so its death is the client's.
-            assignment: what the worker must know (see worker/entry.py); under 64 KiB as msgpack.
+            worker: the worker.
+            sock: the client's socket; afterwards the worker has the only copy: its death is the client's end of file.
+            assignment: what the worker must know (see worker/control.py); under 64 KiB as msgpack.
             client_pidfd: watched, and closed, by us: a worker that outlives its client for long is killed.
             on_end: called once, when the worker has been reaped.
+
         Raises:
-            WorkerStartError: nothing was handed over and the caller still owns everything.
+            WorkerStartError: the worker is gone; the socket and the pidfd are still the caller's.
         """
-        for _ in range(_HAND_OVER_ATTEMPTS):
-            worker = self._spares.pop(0) if self._spares else self._spawn()
-            if worker is None:
-                break
-            sock.setblocking(True)  # the flag is the file description's, which the executor shares
-            try:
-                worker.assign(sock, assignment)
-            except OSError as error:
-                self._log.warning("worker did not take a session", worker=worker.pid, error=str(error))
-                worker.kill()
-                sock.setblocking(False)
-                continue
-            sock.close()
-            worker.on_end = on_end
-            worker.watch_client(client_pidfd, self._limits.worker_exit_timeout_s, self._count_kill)
-            worker.expect_attached(self._limits.worker_start_timeout_s, self._count_kill)
-            asyncio.get_running_loop().call_soon(self._fill)
-            return worker
-        raise WorkerStartError("no worker process could be started")
+        sock.setblocking(True)  # the flag is the file description's, which the executor shares
+        try:
+            worker.assign(sock, assignment)
+        except OSError as error:
+            sock.setblocking(False)
+            worker.kill()
+            raise WorkerStartError(f"the worker did not take the session: {error}") from error
+        sock.close()
+        worker.on_end = on_end
+        worker.watch_client(client_pidfd, self._limits.worker_exit_timeout_s, self._count_kill)
+        worker.expect_attached(self._limits.worker_start_timeout_s, self._count_kill)
 
     async def drain(self) -> None:
         """SIGTERM to every worker; SIGKILL to those left after the deadline; return when all are reaped."""
@@ -113,6 +139,7 @@ class Supervisor:
         if self._refill is not None:
             self._refill.cancel()
         self._spares.clear()
+        self._starting.clear()
         for worker in list(self._workers):
             worker.terminate()
         try:
@@ -129,53 +156,68 @@ class Supervisor:
         self._metrics.workers_killed += 1
 
     def _fill(self) -> None:
-        if self._refill is not None:
-            return  # backing off
-        while not self._stopping and len(self._spares) < self._limits.spare_workers:
-            worker = self._spawn()
-            if worker is None:
-                self._back_off()
+        """Start as many workers as spares and waiting clients lack."""
+        if self._refill is not None or self._stopping:
+            return
+        wanted = self._limits.spare_workers + len(self._waiting) - len(self._spares)
+        while len(self._starting) < min(wanted, _STARTING_CAP):
+            try:
+                worker = spawn_worker(self._command, worker_environment(), on_ready=self._ready, on_exit=self._exited)
+            except OSError as error:
+                self._log.error("worker cannot be started", command=self._command[0], error=str(error))
+                self._start_failed(f"{self._command[0]}: {error.strerror}")
                 return
-            self._spares.append(worker)
+            self._workers.add(worker)
+            self._starting.add(worker)
+            self._idle.clear()
+            self._metrics.workers_started += 1
 
-    def _back_off(self) -> None:
-        """Workers that fail to start are tried again ever more slowly, so that a broken installation does not spin."""
-        delay_s = min(_BACKOFF_LAST_S, _BACKOFF_FIRST_S * 2 ** min(self._failures_in_row, 10))
+    def _start_failed(self, why: str) -> None:
+        """Try again, ever more slowly, so that a broken installation does not spin; in the end tell who waits."""
+        self._failure = why
         self._failures_in_row += 1
-
-        def again() -> None:
-            self._refill = None
-            self._fill()
-
+        if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL:
+            while self._waiting:
+                future = self._waiting.popleft()
+                if not future.done():
+                    future.set_exception(WorkerStartError(f"workers do not start: {why}"))
         if self._refill is None and not self._stopping:
-            self._refill = asyncio.get_running_loop().call_later(delay_s, again)
+            delay_s = min(_BACKOFF_LAST_S, _BACKOFF_FIRST_S * 2 ** min(self._failures_in_row - 1, 10))
+            self._refill = asyncio.get_running_loop().call_later(delay_s, self._try_again)
 
-    def _spawn(self) -> Worker | None:
-        try:
-            worker = spawn_worker(self._command, worker_environment(), on_ready=self._ready, on_exit=self._exited)
-        except OSError as error:
-            self._log.error("worker cannot be started", command=self._command[0], error=str(error))
-            return None
-        self._workers.add(worker)
-        self._idle.clear()
-        self._metrics.workers_started += 1
-        return worker
+    def _try_again(self) -> None:
+        self._refill = None
+        self._fill()
 
-    def _ready(self, _worker: Worker) -> None:
+    def _ready(self, worker: Worker) -> None:
+        if worker not in self._starting:
+            return  # said it twice, or was ended meanwhile
+        self._starting.discard(worker)
         self._failures_in_row = 0
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(worker)
+                self._fill()
+                return
+        self._spares.append(worker)
+        self._fill()
 
     def _exited(self, worker: Worker) -> None:
         self._workers.discard(worker)
         if not self._workers:
             self._idle.set()
         self._metrics.workers_ended += 1
-        if worker.failed and not self._stopping:
-            self._metrics.workers_failed += 1
-        log = self._log.warning if worker.failed and not self._stopping else self._log.info
+        failed = worker.failed and not self._stopping
+        self._metrics.workers_failed += failed
+        log = self._log.warning if failed else self._log.info
         log("worker ended", session=worker.session, worker=worker.pid, how=worker.how_it_ended, reason=worker.reason)
-        if worker in self._spares:
+        if worker in self._starting:
+            self._starting.discard(worker)
+            self._start_failed(worker.last_line or worker.how_it_ended)
+        elif worker in self._spares:
             self._spares.remove(worker)
-            self._back_off()
+            self._fill()
         if worker.on_end is not None:
             worker.on_end(worker)
 

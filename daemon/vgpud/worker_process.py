@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _PACKET_NBYTES = 64 * 1024
 _LINE_NBYTES = 1024
 _LINES_S = 5.0
+_LEVELS = {"3": "error", "4": "warning", "6": "info", "7": "debug"}
 
 
 class Worker:
@@ -50,6 +51,7 @@ class Worker:
         self.on_end: Callable[[Worker], None] | None = None
         self.session: int | None = None
         self.reason: str | None = None
+        self.last_line: str | None = None
         self._pidfd = os.pidfd_open(process.pid)
         os.set_blocking(self._stderr.fileno(), False)
         self._loop.add_reader(self._pidfd, self._reap)
@@ -168,10 +170,19 @@ class Worker:
             lines, rest = [*lines, rest], b""
         self._stderr_rest = rest
         for line in lines:
-            if line and self._lines.allows():
-                text = line[:_LINE_NBYTES].decode(errors="replace")
-                held_back = self._lines.take_suppressed() or None
-                get_logger().info("worker says", session=self.session, worker=self.pid, line=text, held_back=held_back)
+            if line:
+                self._say(line)
+
+    def _say(self, line: bytes) -> None:
+        """Log one of its lines, a bounded number of them; `<N>` at its start is syslog's level."""
+        level, text = "info", line[:_LINE_NBYTES].decode(errors="replace")
+        if text[:1] == "<" and text[2:3] == ">":
+            level, text = _LEVELS.get(text[1], "info"), text[3:]
+        self.last_line = text
+        if self._lines.allows():
+            held_back = self._lines.take_suppressed() or None
+            log = getattr(get_logger(), level)
+            log("worker says", session=self.session, worker=self.pid, line=text, held_back=held_back)
 
     def _reap(self) -> None:
         if self._process.poll() is None:

@@ -18,15 +18,15 @@ from vgpud.worker.control import Control, send_attached
 def main() -> None:
     mode = sys.argv[1]
     if mode == "broken":
-        sys.exit(3)
-    if mode == "deaf":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit("broken on purpose")
     control = Control(int(sys.argv[sys.argv.index("--control-fd") + 1]))
     control.send("ready")
     assignment = control.receive_assignment()
     if assignment is None:
         return
     control.exit_with_vgpud()
+    if mode == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if mode == "mute":
         time.sleep(600)
     if mode == "noisy":

@@ -41,7 +41,7 @@ def daemon(
     """Serve GPUs to clients: identify them, tell them what there is, and give each a worker."""
     try:
         config = _configure(config_path, listen, gpus, private)
-        inventory = load_inventory(config.backend, config.gpus)
+        inventory = load_inventory(config.backend, config.gpus, config.libcuda)
     except (ConfigError, InventoryError) as error:
         fail(str(error), ExitStatus.CONFIG)
     if check:

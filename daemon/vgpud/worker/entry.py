@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from ..sim import profile
 from .control import Assignment, Control, prefer_to_die, send_attached
+
+_LINE_NBYTES = 1024
 
 
 def main() -> None:
@@ -41,20 +44,28 @@ def _load(backend: str) -> Any:
 def _serve(executor: Any, assignment: Assignment, control: Control) -> tuple[int, str]:
     """Everything this process knows of the C executor. Returns the exit code and one line that says why it ended."""
     ffi, lib = executor.ffi, executor.lib
+    why = ffi.new("const char **")
     if assignment.backend == "simulator":
         glue = importlib.import_module("vgpud.sim.glue")
         profiles = profile.parse_gpus(assignment.gpus)
         backend = glue.install(ffi, lib, profiles, assignment.inventory, Path(assignment.cache_dir))
     else:
-        backend = lib.vgx_cuda_backend(assignment.libcuda.encode())
+        backend = lib.vgx_cuda_backend(assignment.libcuda.encode(), why)
     if backend == ffi.NULL:
-        return 1, f"the {assignment.backend} backend cannot be set up"
+        said = ffi.string(why[0]).decode(errors="replace") if why[0] != ffi.NULL else "no reason given"
+        return 1, f"the {assignment.backend} backend cannot be set up: {said}"
+
+    @ffi.callback("void(int, const char *)")  # type: ignore[untyped-decorator]
+    def log(level: int, line: Any) -> None:
+        """The executor's log lines, from any of its threads; vgpud bounds and escapes them."""
+        os.write(2, b"<%d>%s\n" % (level, ffi.string(line, _LINE_NBYTES).replace(b"\n", b" ")))
+
     options = ffi.new("struct vgx_serve_options *")
     options.backend = backend
-    options.epoch = assignment.epoch
-    options.record_nbytes = assignment.limits["record_nbytes"]
-    options.device_count = len(assignment.devices)
+    options.features = lib.VGX_FEATURE_PINNED_FD if "pinned-fd" in assignment.features else 0
+    options.log = log
     send_attached(assignment.client_fd, assignment.session)
     control.send("attached")
-    code = int(lib.vgx_serve(assignment.client_fd, options))
-    return (1 if code else 0), ffi.string(lib.vgx_reason_text(code)).decode(errors="replace")
+    ended = int(lib.vgx_serve(assignment.client_fd, options))
+    reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")
+    return (0 if ended == lib.VGX_ENDED_BY_CLIENT else 1), reason

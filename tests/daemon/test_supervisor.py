@@ -1,0 +1,202 @@
+"""Workers and clients that die, hang or never start: each is noticed in time, and nobody else is disturbed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.daemon.running import ENVIRONMENT, children, process_exists, wait_until
+from vgpud.client import RefusedError
+from vgpud.cudaerror import CudaError
+
+CLIENT = """
+import sys
+from vgpud.client import Client
+from vgpud.endpoint import parse_endpoint
+client = Client(parse_endpoint(sys.argv[1]))
+client.hello()
+print(client.attach().worker, flush=True)
+sys.stdin.read()
+"""
+
+
+def start_client(running) -> subprocess.Popen[bytes]:
+    """A client in a process of its own, attached."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, str(running.endpoint)],
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout.readline().strip().isdigit()
+    return process
+
+
+def worker_of(running) -> int:
+    [session] = running.status()["sessions"]
+    return session["worker_pid"]
+
+
+def test_a_killed_worker_ends_its_client_only(start):
+    running = start()
+    with running.client() as first, running.client() as second:
+        first.hello()
+        first.attach()
+        victim = worker_of(running)
+        second.hello()
+        second.attach()
+        os.kill(victim, signal.SIGKILL)
+        begin = time.monotonic()
+        assert first.detach().recv(1) == b""
+        assert time.monotonic() - begin < 2
+        second.detach().sendall(b"still here")
+        assert second.detach().recv(100) == b"still here"
+        running.wait_log(rf"worker ended session=1 worker={victim} how=\"signal SIGKILL\"")
+        wait_until(lambda: len(running.status()["sessions"]) == 1)
+
+
+def test_a_killed_client_frees_its_worker(start):
+    running = start()
+    client = start_client(running)
+    worker = worker_of(running)
+    client.kill()
+    begin = time.monotonic()
+    wait_until(lambda: not process_exists(worker), 2)
+    assert time.monotonic() - begin < 2
+    client.communicate()
+    wait_until(lambda: running.status()["sessions"] == [])
+
+
+def test_a_worker_that_ignores_its_clients_death_is_killed(start):
+    running = start("deaf", "limits.worker_exit_timeout_s = 0.5\n")
+    client = start_client(running)
+    worker = worker_of(running)
+    client.kill()
+    client.communicate()
+    time.sleep(0.2)
+    assert process_exists(worker)
+    wait_until(lambda: not process_exists(worker), 2)
+    running.wait_log("worker killed .*its client is gone")
+    assert running.status()["metrics"]["workers_killed"] == 1
+
+
+def test_there_is_always_a_spare(start):
+    running = start(extra="limits.spare_workers = 2\n")
+    wait_until(lambda: len(running.status()["spare_workers"]) == 2)
+    spares = running.status()["spare_workers"]
+    with running.client() as client:
+        client.hello()
+        client.attach()
+        assert worker_of(running) in spares
+        wait_until(lambda: len(running.status()["spare_workers"]) == 2)
+    os.kill(running.status()["spare_workers"][0], signal.SIGKILL)
+    wait_until(lambda: running.status()["metrics"]["workers_failed"] == 1)
+    wait_until(lambda: len(running.status()["spare_workers"]) == 2)
+
+
+def test_without_spares_a_worker_is_started_on_demand(start):
+    running = start(extra="limits.spare_workers = 0\n")
+    assert running.status()["workers"] == 0
+    clients = [running.client() for _ in range(4)]
+    for client in clients:
+        client.hello()
+        client.attach()
+        client.close()
+    wait_until(lambda: running.status()["workers"] == 0)
+
+
+def test_workers_that_do_not_start_are_reported_and_not_retried_in_a_loop(start):
+    running = start("broken")
+    time.sleep(1.5)
+    with running.client() as client:
+        client.hello()  # discovery needs no worker
+        with pytest.raises(RefusedError) as refused:
+            client.attach()
+    assert refused.value.code == CudaError.OPERATING_SYSTEM
+    assert "broken on purpose" in refused.value.reason
+    assert running.status()["metrics"]["workers_started"] <= 5
+
+
+def test_a_missing_worker_program_is_reported(start, tmp_path):
+    running = start()
+    running.end()
+    config = running.config.read_text().replace(sys.executable, str(tmp_path / "absent"))
+    running.config.write_text(config)
+    running = type(running).start(running.config, tmp_path, "log-2")
+    try:
+        running.wait_ready()
+        running.wait_log("worker cannot be started .*absent")
+        with running.client() as client:
+            client.hello()
+            with pytest.raises(RefusedError, match="workers do not start"):
+                client.attach()
+    finally:
+        running.end()
+
+
+def test_a_worker_that_never_attaches_is_killed(start):
+    running = start("mute", "limits.worker_start_timeout_s = 0.5\n")
+    with running.client() as client:
+        client.hello()
+        begin = time.monotonic()
+        with pytest.raises(ConnectionError):
+            client.attach()
+        assert time.monotonic() - begin < 3
+    running.wait_log("worker killed .*did not attach in time")
+
+
+def test_what_a_worker_writes_is_bounded_and_escaped(start):
+    running = start("noisy")
+    with running.client() as client:
+        client.hello()
+        client.attach()
+    running.wait_log("worker ended")
+    assert running.log.count("worker says") < 40
+    assert "\x1b" not in running.log
+    assert r'line="one\u001b[31m\rforged"' in running.log
+
+
+def test_sigterm_drains(start):
+    running = start()
+    with running.client() as client:
+        client.hello()
+        client.attach()
+        workers = children(running.process.pid)
+        assert len(workers) == 2
+        running.process.terminate()
+        assert client.detach().recv(1) == b""
+        assert running.process.wait(3) == 0
+    assert not any(process_exists(pid) for pid in workers)
+    assert sorted(path.name for path in running.admin_path.parent.glob("*.sock")) == []
+
+
+def test_workers_that_ignore_sigterm_are_killed_at_the_drain_deadline(start):
+    running = start("deaf", "limits.drain_timeout_s = 0.5\n")
+    with running.client() as client:
+        client.hello()
+        client.attach()
+        worker = worker_of(running)
+        begin = time.monotonic()
+        running.process.terminate()
+        assert running.process.wait(5) == 0
+        assert 0.4 < time.monotonic() - begin < 3
+    assert not process_exists(worker)
+
+
+def test_workers_end_with_a_vgpud_that_is_killed(start):
+    running = start()
+    with running.client() as client:
+        client.hello()
+        client.attach()
+        wait_until(lambda: running.status()["spare_workers"])
+        workers = children(running.process.pid)
+        assert len(workers) == 2
+        running.process.kill()
+        running.process.wait()
+        assert client.detach().recv(1) == b""
+        wait_until(lambda: not any(process_exists(pid) for pid in workers), 2)
