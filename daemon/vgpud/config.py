@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from .config_location import locate
+from .config_location import locate, syntax_error_line
 from .endpoint import (
     Endpoint,
     EndpointError,
@@ -167,7 +167,7 @@ def parse_config(text: str, *, source: str) -> Config:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: {error}") from error
+        raise ConfigError(f"{source}:{syntax_error_line(text, error)}: {error}") from error
     try:
         return Config.model_validate(tables)
     except ValidationError as error:

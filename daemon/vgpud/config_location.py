@@ -58,3 +58,9 @@ def locate(text: str, path: Sequence[Any]) -> int | None:
         if shared > best_depth:
             best_line, best_depth = number, shared
     return best_line
+
+
+def syntax_error_line(text: str, error: tomllib.TOMLDecodeError) -> int:
+    """The 1-based line of a syntax error: tomllib tells it only in its message, and not for the end of the text."""
+    found = re.search(r"at line (\d+)", str(error))
+    return int(found[1]) if found else max(1, len(text.splitlines()))

@@ -38,7 +38,7 @@ def read_dynamic(path: Path) -> Dynamic:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _parse(data)
-            except (struct.error, UnicodeDecodeError) as error:
+            except (struct.error, OverflowError) as error:  # an offset outside the file, or outside any file
                 raise ElfError(f"{path}: damaged ELF file ({error})") from error
             except ElfError as error:
                 raise ElfError(f"{path}: {error}") from error

@@ -15,8 +15,6 @@ from typing import Any
 
 from vgpud.proto.packing import pack_map, unpack_map
 
-
-
 ATTRIBUTE_COUNT = 161
 LIMIT_COUNT = 10
 INVALID_ATTRIBUTE = -(1 << 31)

@@ -9,10 +9,10 @@ import sys
 import time
 
 import pytest
-
-from tests.daemon.running import ENVIRONMENT, children, process_exists, wait_until
 from vgpud.client import RefusedError
 from vgpud.cudaerror import CudaError
+
+from tests.daemon.running import ENVIRONMENT, children, process_exists, wait_until
 
 CLIENT = """
 import sys

@@ -50,6 +50,12 @@ _LIBRARY_DIRECTORY = Path(__file__).resolve().parent.parent / "_lib"
     help="End the program after this many seconds.",
 )
 @click.option("--preload/--no-preload", default=None, help="Preload libcuda.so.1 (default: when an RPATH would win).")
+@click.option(
+    "--library-dir",
+    type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
+    default=_LIBRARY_DIRECTORY,
+    help="The directory that holds libcuda.so.1 (default: the one installed with vgpu).",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     gpus: str | None,
@@ -58,6 +64,7 @@ def run(
     trace: bool,
     timeout_s: float | None,
     preload: bool | None,
+    library_dir: Path,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND with GPUs; its exit code is ours.
@@ -66,7 +73,7 @@ def run(
     """
     if gpus is not None and endpoint is not None:
         fail("--gpu is for a private vgpud: leave --endpoint and VGPU_ENDPOINT out", ExitStatus.USAGE)
-    library = _LIBRARY_DIRECTORY / "libcuda.so.1"
+    library = library_dir / "libcuda.so.1"
     if not library.exists():
         fail(f"{library} is missing: this build has no guest library (run `make shim`)", ExitStatus.SOFTWARE)
     with ExitStack() as stack:

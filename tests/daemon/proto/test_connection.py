@@ -7,7 +7,6 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from vgpud.proto import (
     Attach,
     Attached,
@@ -183,19 +182,21 @@ STREAMS = st.one_of(
 
 def drive(connection, data: bytes, cuts: list[int], answer) -> None:
     """Feed a hostile stream in any pieces: only RemoteProtocolError may come out, and reading ends after it."""
-    index = 0
+    index, error = 0, None
     while data and connection.nbytes_wanted:
         size = min(cuts[index % len(cuts)], connection.nbytes_wanted)
         index += 1
         piece, data = data[:size], data[size:]
         try:
             message = connection.receive(piece)
-        except RemoteProtocolError as error:
-            assert str(error).isprintable()
-            assert connection.nbytes_wanted == 0
-            return
+        except RemoteProtocolError as raised:
+            error = raised
+            break
         if message is not None:
             answer(message)
+    if error is not None:
+        assert str(error).isprintable()
+        assert connection.nbytes_wanted == 0
 
 
 @given(STREAMS, st.lists(st.integers(1, 50), min_size=1, max_size=5), st.booleans())

@@ -1,0 +1,83 @@
+"""The small commands: what they print and how they fail."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+from vgpud.cli.main import vgpu
+from vgpud.cli.status import ExitStatus
+
+
+def invoke(*arguments: str, **environment: str):
+    return CliRunner().invoke(vgpu, list(arguments), env=environment)
+
+
+def test_devices(shared):
+    result = invoke("devices", "--endpoint", str(shared.endpoint))
+    header, row = result.output.splitlines()
+    assert header.split() == ["GPU", "NAME", "UUID", "PCI", "MEMORY", "CC", "BACKEND"]
+    assert re.fullmatch(r"0 +NVIDIA H100 PCIe +GPU-[0-9a-f-]{36} +0000:01:00\.0 +\d+ MiB +9\.0 +simulator", row)
+
+
+def test_devices_json(shared):
+    document = json.loads(invoke("devices", "--json", VGPU_ENDPOINT=str(shared.endpoint)).output)
+    assert document["backend"] == "simulator"
+    [device] = document["devices"]
+    assert device["attributes"]["75"] == 9
+    assert device["compute_capability"] == "9.0"
+
+
+def test_ping(shared):
+    result = invoke("ping", "-c", "10", "--endpoint", str(shared.endpoint))
+    numbers = re.search(
+        r"10 round trips to unix:.*: min (\d+) us, p50 (\d+) us, p99 (\d+) us, max (\d+) us", result.output
+    )
+    assert sorted(map(int, numbers.groups())) == list(map(int, numbers.groups()))
+
+
+def test_status(shared):
+    document = json.loads(invoke("status", "--json", "--admin", str(shared.admin_path)).output)
+    assert document["metrics"]["connections_accepted"] >= 0
+    with shared.client() as client:
+        client.hello()
+        table = invoke("status", "--admin", str(shared.admin_path)).output
+    assert "connections_accepted" in table
+    assert re.search(r"^SESSION +PEER +PID", table, re.MULTILINE)
+
+
+def test_profiles():
+    lines = invoke("profiles").output.splitlines()
+    assert any(re.fullmatch(r"h100 +NVIDIA H100 PCIe +9\.0 +\d+ MiB", line) for line in lines)
+
+
+def test_version():
+    assert re.fullmatch(r"vgpu \d+\.\d+\.\d+, protocol 1\.\.1\n", invoke("version").output)
+
+
+def test_api_without_the_generated_table(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "vgpud._gen.api", None)
+    result = invoke("api")
+    assert result.exit_code == ExitStatus.SOFTWARE
+    assert "make gen" in result.output
+
+
+@pytest.mark.parametrize("command", [["devices"], ["ping"]])
+def test_nobody_there(tmp_path, command):
+    result = invoke(*command, "--endpoint", f"unix:{tmp_path}/absent.sock")
+    assert result.exit_code == ExitStatus.UNAVAILABLE
+    assert result.output == f"vgpu {command[0]}: unix:{tmp_path}/absent.sock: No such file or directory\n"
+
+
+def test_a_bad_endpoint():
+    result = invoke("devices", "--endpoint", "ftp://x")
+    assert result.exit_code == ExitStatus.USAGE
+    assert "not an endpoint" in result.output
+
+
+def test_no_admin_socket(tmp_path):
+    result = invoke("status", "--admin", str(tmp_path / "a.sock"))
+    assert result.exit_code == ExitStatus.UNAVAILABLE
+    assert result.output == f"vgpu status: {tmp_path}/a.sock: No such file or directory\n"

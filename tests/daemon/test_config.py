@@ -1,0 +1,127 @@
+"""The configuration file: defaults, the sample, and errors that name file, line and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from vgpud.config import Config, ConfigError, LimitsConfig, LogConfig, load_config, parse_config
+
+SAMPLE = Path(__file__).parents[2] / "deploy/vgpud.toml"
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        parse_config(text, source="f.toml")
+    return str(error.value)
+
+
+def test_everything_has_a_default():
+    assert load_config(None) == parse_config("", source="f.toml")
+
+
+def test_the_sample_loads_and_shows_the_defaults():
+    sample = load_config(SAMPLE)
+    assert sample.limits == LimitsConfig()
+    assert sample.log == LogConfig()
+    assert sample.gpus == Config().gpus
+    assert sample.libcuda == Config().libcuda
+    assert sample.socket.mode_bits == 0o666
+    text = SAMPLE.read_text()
+    for name in [*Config.model_fields, *LimitsConfig.model_fields, *LogConfig.model_fields]:
+        assert name in text, f"{name} is not in the sample"
+
+
+def test_the_samples_commented_keys_are_keys():
+    lines = SAMPLE.read_text().splitlines()
+    enabled = [
+        line[2:] if line.startswith(("# cache_dir =", "# worker_command =", "# group =")) else line for line in lines
+    ]
+    enabled = [line[2:] if line.startswith(("# [[tokens]]", "# name =", "# value =")) else line for line in enabled]
+    config = parse_config("\n".join(enabled), source=str(SAMPLE))
+    assert config.token_name("at-least-16-characters") == "lab"
+    assert config.socket.group == "vgpu"
+    assert config.worker_command is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gpu = 'h100'", "f.toml:1: gpu: unknown key"),
+        ("\n\n[limits]\nmax_session = 3", "f.toml:4: limits.max_session: unknown key"),
+        ("[limits]\nspare_workers = -1", "f.toml:2: limits.spare_workers: "),
+        ("# c\nlimits.spare_workers = 'x'", "f.toml:2: limits.spare_workers: "),
+        ("[limits]\nhello_timeout_s = 0", "f.toml:2: limits.hello_timeout_s: "),
+        ("listen = []", "f.toml:1: listen: "),
+        ("listen = [\n  'unix:/a',\n  'ftp://x',\n]", "f.toml:1: listen: 'ftp://x': not an endpoint"),
+        ("gpus = 'h100'\nlisten = ['tcp://0.0.0.0:7070']", "f.toml:2: listen: tcp://0.0.0.0:7070 is reachable"),
+        ("[[tokens]]\nname = 'a'\nvalue = 'short'", "f.toml:3: tokens.0.value: a token has at least 16"),
+        (
+            "[[tokens]]\nname = 'a'\nvalue = '0123456789abcdef'\n[[tokens]]\nname = 'b'\n",
+            "f.toml:4: tokens.1.value: ",
+        ),
+        ("backend = 'metal'", "f.toml:1: backend: "),
+        ("[socket]\nmode = 'rw'", "f.toml:2: socket.mode: "),
+        ("text = '''\n[limits]\n'''\n[log]\nlevel = 'loud'", "f.toml:5: log.level: "),
+        ("[limits\n", "f.toml:1: "),
+    ],
+)
+def test_errors_name_file_line_and_key(text, expected):
+    message = error_of(text)
+    assert any(line.startswith(expected) for line in message.splitlines()), message
+
+
+def test_all_errors_are_told_at_once():
+    assert len(error_of("a = 1\nb = 2\n[limits]\nmax_sessions = 0").splitlines()) == 3
+
+
+def test_a_syntax_error_has_its_line():
+    assert error_of("gpus = 'h100'\nlisten = [").startswith("f.toml:2: ")
+    assert error_of("gpus = 'h100'\nlisten = 1 2\n\n").startswith("f.toml:2: ")
+
+
+def test_an_error_never_shows_a_token():
+    assert "hunter2" not in error_of("[[tokens]]\nname = 'a'\nvalue = 'hunter2'")
+    config = parse_config("[[tokens]]\nname = 'a'\nvalue = '0123456789abcdef'", source="f")
+    assert "0123456789abcdef" not in repr(config)
+
+
+def test_tokens():
+    config = parse_config(
+        "[[tokens]]\nname = 'a'\nvalue = '0123456789abcdef'\n[[tokens]]\nname = 'b'\nvalue = 'fedcba9876543210'",
+        source="f",
+    )
+    assert config.token_name("0123456789abcdef") == "a"
+    assert config.token_name("fedcba9876543210") == "b"
+    for wrong in (None, "", "0123456789abcdeF", "0123456789abcdef "):
+        assert config.token_name(wrong) is None
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:1", "tcp://localhost:1", "tcp://[::1]:1"])
+def test_loopback_needs_no_token(endpoint):
+    assert parse_config(f"listen = ['{endpoint}']", source="f").listen == [endpoint]
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://0.0.0.0:1", "tcp://[::]:1", "tcp://host:1", "tcp://10.0.0.1:1"])
+def test_what_others_can_reach_does(endpoint):
+    assert "configure [[tokens]] first" in error_of(f"listen = ['{endpoint}']")
+
+
+def test_the_command_line_is_checked_like_the_file():
+    with pytest.raises(ConfigError, match=r"command line: listen: 'x': not an endpoint"):
+        Config().with_changes({"listen": ["x"]})
+    with pytest.raises(ConfigError, match="tokens"):
+        Config().with_changes({"listen": ["tcp://0.0.0.0:1"]})
+    tokens = parse_config("[[tokens]]\nname = 'a'\nvalue = '0123456789abcdef'", source="f")
+    assert tokens.with_changes({"listen": ["tcp://0.0.0.0:1"]}).token_name("0123456789abcdef") == "a"
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match=r"absent\.toml: No such file"):
+        load_config(tmp_path / "absent.toml")
+    (tmp_path / "latin.toml").write_bytes(b"gpus = '\xe9'")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(tmp_path / "latin.toml")
+    (tmp_path / "big.toml").write_bytes(b"#" * (1024 * 1024 + 1))
+    with pytest.raises(ConfigError, match="larger than"):
+        load_config(tmp_path / "big.toml")
