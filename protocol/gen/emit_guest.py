@@ -93,8 +93,8 @@ def _marshal(f: Function) -> str:
     if not outs:
         lines.append("  return vgs_session_call(&call);")
     else:
-        lines.append("  CUresult result = vgs_session_call(&call);")
-        lines.append("  if (result != CUDA_SUCCESS) return result;")
+        lines.append("  CUresult outcome = vgs_session_call(&call);")
+        lines.append("  if (outcome != CUDA_SUCCESS) return outcome;")
         for p in outs:
             cast = f"({p.scalar.c})" if p.scalar else ""
             lines.append(f"  if ({p.name}) *{p.name} = {cast}rep.{p.name};")

@@ -162,6 +162,7 @@ fn(
     [out("count", U32), handle("lib", LIBRARY)],
     WAITING,
     need=INIT,
+    guest="custom",
     doc="How many kernels a library has.",
 )
 fn(

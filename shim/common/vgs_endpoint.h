@@ -1,0 +1,28 @@
+/* Where the daemon is. Order: VGPU_ENDPOINT, the guest's configuration file, the default socket, vsock behind a stub
+ * GPU. */
+#ifndef VGS_ENDPOINT_H
+#define VGS_ENDPOINT_H
+
+#include "vgw_cuda.h"
+#include <sys/socket.h>
+
+enum { VGS_CONNECT_TIMEOUT_MS = 1000 };
+
+struct vgs_endpoint {
+  struct sockaddr_storage address;
+  socklen_t address_nbytes;
+  char text[256];  /* as configured, for the log */
+  char token[256]; /* "" if none: VGPU_TOKEN or `token` in the configuration file */
+};
+
+/* Find the endpoint without connecting.
+ * Returns: 0; NO_DEVICE when nothing is configured; SYSTEM_NOT_READY when what is configured cannot be understood. */
+CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint);
+
+/* Fill the address from a URL: unix:PATH, tcp://HOST:PORT (numeric or localhost), vsock://CID:PORT. 0 or -EINVAL. */
+int vgs_endpoint_parse(struct vgs_endpoint *endpoint, const char *url);
+
+/* Connect within VGS_CONNECT_TIMEOUT_MS. A blocking, close-on-exec socket, or -errno. */
+int vgs_endpoint_connect(const struct vgs_endpoint *endpoint);
+
+#endif

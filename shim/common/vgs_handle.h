@@ -1,0 +1,61 @@
+/* Handles and the client's objects behind them.
+ *
+ * A handle is the value kind << 48 | epoch << 32 | id: never a valid address, so a wrong one is recognised without
+ * touching it. Objects are found by id through a three-level table without a lock. Their memory and the table's leaves
+ * are reused for the same purpose only and never returned before the end, so a thread that races with a destroy reads
+ * an object of the right type whose id no longer fits. Ids are not reused within a session. */
+#ifndef VGS_HANDLE_H
+#define VGS_HANDLE_H
+
+#include "vgw_records.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vgs_object {
+  uint32_t id;                        /* 0: free */
+  uint16_t kind;                      /* enum vgw_kind */
+  uint16_t epoch;                     /* of the session it was made in */
+  uint32_t context_id;                /* wire id of the context it dies with; 0: none */
+  struct vgs_object *next, *previous; /* live objects of the kind, or the free list */
+};
+
+/* What each kind's objects look like; defined in shim/cuda. `fini` frees what an object owns. */
+struct vgs_object_type {
+  size_t nbytes;
+  void (*fini)(void *object);
+};
+extern const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT];
+
+/* A new object, zeroed behind its header, with the next id of its kind. NULL: out of memory or ids. */
+void *vgs_object_create(enum vgw_kind kind, uint32_t context_id);
+
+/* Take an id of the kind without an object: for objects that get a new life under a handle they keep. 0: none left. */
+uint32_t vgs_object_reserve_id(enum vgw_kind kind);
+
+/* The live object behind a handle, or NULL for anything else. */
+void *vgs_object_find(enum vgw_kind kind, const void *handle);
+
+/* Free the object. Its handle is invalid from now on. */
+void vgs_object_destroy(void *object);
+
+/* Free all objects of all kinds that belong to a context. */
+void vgs_object_destroy_context(uint32_t context_id);
+
+/* Free all objects but contexts, which the program may still have on a thread's stack. */
+void vgs_object_destroy_all(void);
+
+/* Everything back to malloc. Only from the library's destructor. */
+void vgs_object_fini(void);
+
+static inline void *vgs_object_handle(const void *object) {
+  const struct vgs_object *header = object;
+  return (void *)(uintptr_t)((uint64_t)header->kind << 48 | (uint64_t)header->epoch << 32 | header->id);
+}
+
+/* Ids for generated marshalling: 0 or INVALID_HANDLE. */
+CUresult vgs_handle_id_module(CUmodule handle, uint32_t *id);
+CUresult vgs_handle_id_library(CUlibrary handle, uint32_t *id);
+CUresult vgs_handle_id_mempool(CUmemoryPool handle, uint32_t *id);
+
+#endif

@@ -1,0 +1,186 @@
+#define _GNU_SOURCE
+#include "vgs_hello.h"
+#include "vgs_log.h"
+#include "vgs_socket.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FRAME_MAX = 4 << 20 }; /* wire.md: a frame from the host */
+
+static CUresult send_frame(int fd, const uint8_t *body, uint32_t nbytes) {
+  uint32_t length = nbytes;
+  struct iovec iov[] = {{&length, sizeof length}, {(void *)body, nbytes}};
+  int error = vgs_socket_send(fd, iov, 2, -1);
+  if (error)
+    vgs_log(VGS_LOG_ERROR, "daemon: %s while sending", strerror(-error));
+  return error ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
+}
+
+/* Receive one frame into a buffer of its own. */
+static CUresult receive_frame(int fd, uint8_t **body, uint32_t *nbytes, int64_t deadline_ms) {
+  uint32_t length;
+  *body = NULL;
+  int error = vgs_socket_receive_all(fd, &length, sizeof length, deadline_ms);
+  if (!error && (!length || length > FRAME_MAX)) {
+    vgs_log(VGS_LOG_ERROR, "daemon: a frame of %u bytes: not our protocol", length);
+    return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+  }
+  if (!error && !(*body = malloc(length)))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!error)
+    error = vgs_socket_receive_all(fd, *body, length, deadline_ms);
+  if (error) {
+    vgs_log(VGS_LOG_ERROR, "daemon: %s while waiting for its answer", strerror(-error));
+    free(*body);
+    return CUDA_ERROR_SYSTEM_NOT_READY;
+  }
+  *nbytes = length;
+  return CUDA_SUCCESS;
+}
+
+/* Whether the map has `type` equal to `wanted`. A refusal gives its code and is logged; anything else is not our
+ * protocol. */
+static CUresult check_type(const uint8_t *body, uint32_t body_nbytes, const char *wanted) {
+  struct vgs_unpacker unpacker = {.next = body, .end = body + body_nbytes};
+  char type[32] = "", reason[256] = "no reason given";
+  int64_t code = CUDA_ERROR_UNKNOWN;
+  for (uint32_t left = vgs_unpack_map(&unpacker); left && !unpacker.failed; left--) {
+    uint32_t nbytes;
+    const char *key = vgs_unpack_str(&unpacker, &nbytes);
+    if (vgs_str_is(key, nbytes, "type"))
+      vgs_unpack_text(&unpacker, type, sizeof type);
+    else if (vgs_str_is(key, nbytes, "code"))
+      code = vgs_unpack_int(&unpacker, 1, 999);
+    else if (vgs_str_is(key, nbytes, "reason"))
+      vgs_unpack_text(&unpacker, reason, sizeof reason);
+    else
+      vgs_unpack_skip(&unpacker);
+  }
+  if (!unpacker.failed && !strcmp(type, wanted))
+    return CUDA_SUCCESS;
+  if (!unpacker.failed && !strcmp(type, "refused")) {
+    vgs_log(VGS_LOG_ERROR, "daemon refused: %s (%d)", reason, (int)code);
+    return (CUresult)code;
+  }
+  vgs_log(VGS_LOG_ERROR, "daemon: expected '%s', got something else: not our protocol or version", wanted);
+  return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+}
+
+static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint) {
+  uint8_t body[2048];
+  char comm[64];
+  size_t used = 0;
+  for (const char *c = program_invocation_short_name; *c && used < sizeof comm - 1; c++)
+    comm[used++] = *c >= ' ' && *c <= '~' ? *c : '?'; /* msgpack strings are UTF-8; a program's name need not be */
+  comm[used] = 0;
+  struct vgs_packer packer = {.next = body, .end = body + sizeof body};
+  bool has_token = *endpoint->token;
+  vgs_pack_map(&packer, has_token ? 5 : 4);
+  vgs_pack_str(&packer, "type");
+  vgs_pack_str(&packer, "hello");
+  vgs_pack_str(&packer, "versions");
+  vgs_pack_array(&packer, 2);
+  vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
+  vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
+  vgs_pack_str(&packer, "features");
+  bool local = endpoint->address.ss_family == AF_UNIX;
+  vgs_pack_array(&packer, local ? 1 : 0);
+  if (local)
+    vgs_pack_str(&packer, "pinned-fd");
+  vgs_pack_str(&packer, "client");
+  vgs_pack_map(&packer, 3);
+  vgs_pack_str(&packer, "pid");
+  vgs_pack_int(&packer, getpid());
+  vgs_pack_str(&packer, "comm");
+  vgs_pack_str(&packer, comm);
+  vgs_pack_str(&packer, "library");
+  vgs_pack_str(&packer, "libcuda");
+  if (has_token) {
+    vgs_pack_str(&packer, "token");
+    vgs_pack_str(&packer, endpoint->token);
+  }
+  if (packer.failed)
+    return CUDA_ERROR_UNKNOWN;
+  struct iovec magic = {(void *)"VGPU", 4};
+  if (vgs_socket_send(fd, &magic, 1, -1))
+    return CUDA_ERROR_SYSTEM_NOT_READY;
+  return send_frame(fd, body, (uint32_t)(packer.next - body));
+}
+
+static void unpack_caps(struct vgs_unpacker *unpacker, struct vgs_welcome *welcome) {
+  for (uint32_t left = vgs_unpack_map(unpacker); left && !unpacker->failed; left--) {
+    uint32_t nbytes;
+    const char *key = vgs_unpack_str(unpacker, &nbytes);
+    if (vgs_str_is(key, nbytes, "record_nbytes"))
+      welcome->record_nbytes = (uint32_t)vgs_unpack_int(unpacker, 4096, FRAME_MAX);
+    else
+      vgs_unpack_skip(unpacker);
+  }
+}
+
+static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct vgs_welcome *welcome) {
+  struct vgs_unpacker unpacker = {.next = body, .end = body + body_nbytes};
+  int64_t version = 0;
+  for (uint32_t left = vgs_unpack_map(&unpacker); left && !unpacker.failed; left--) {
+    uint32_t nbytes;
+    const char *key = vgs_unpack_str(&unpacker, &nbytes);
+    if (vgs_str_is(key, nbytes, "version"))
+      version = vgs_unpack_int(&unpacker, 0, INT32_MAX);
+    else if (vgs_str_is(key, nbytes, "epoch"))
+      welcome->epoch = (uint16_t)vgs_unpack_int(&unpacker, 1, 65535);
+    else if (vgs_str_is(key, nbytes, "caps"))
+      unpack_caps(&unpacker, welcome);
+    else if (vgs_str_is(key, nbytes, "features")) {
+      for (uint32_t items = vgs_unpack_array(&unpacker); items && !unpacker.failed; items--) {
+        const char *feature = vgs_unpack_str(&unpacker, &nbytes);
+        welcome->pinned_fd |= vgs_str_is(feature, nbytes, "pinned-fd");
+      }
+    } else if (vgs_str_is(key, nbytes, "inventory") && !welcome->inventory.devices)
+      vgs_inventory_init(&welcome->inventory, &unpacker);
+    else
+      vgs_unpack_skip(&unpacker);
+  }
+  if (!unpacker.failed && version == VGS_PROTOCOL_VERSION && welcome->epoch && welcome->record_nbytes &&
+      welcome->inventory.devices)
+    return CUDA_SUCCESS;
+  vgs_log(VGS_LOG_ERROR, "daemon: its welcome is not of protocol version %d, or incomplete", VGS_PROTOCOL_VERSION);
+  vgs_inventory_fini(&welcome->inventory);
+  return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+}
+
+CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, struct vgs_welcome *welcome) {
+  int64_t deadline_ms = vgs_now_ms() + VGS_WELCOME_TIMEOUT_MS;
+  uint8_t *body;
+  uint32_t nbytes;
+  memset(welcome, 0, sizeof *welcome);
+  CUresult result = send_hello(fd, endpoint);
+  if (result)
+    return result;
+  if ((result = receive_frame(fd, &body, &nbytes, deadline_ms)))
+    return result;
+  result = check_type(body, nbytes, "welcome");
+  if (!result)
+    result = unpack_welcome(body, nbytes, welcome);
+  free(body);
+  return result;
+}
+
+CUresult vgs_attach(int fd) {
+  int64_t deadline_ms = vgs_now_ms() + VGS_ATTACH_TIMEOUT_MS;
+  uint8_t request[32], *body;
+  uint32_t nbytes;
+  struct vgs_packer packer = {.next = request, .end = request + sizeof request};
+  vgs_pack_map(&packer, 1);
+  vgs_pack_str(&packer, "type");
+  vgs_pack_str(&packer, "attach");
+  CUresult result = send_frame(fd, request, (uint32_t)(packer.next - request));
+  if (result)
+    return result;
+  if ((result = receive_frame(fd, &body, &nbytes, deadline_ms)))
+    return result;
+  result = check_type(body, nbytes, "attached");
+  free(body);
+  return result;
+}

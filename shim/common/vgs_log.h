@@ -1,0 +1,50 @@
+/* The shim's log. Silent unless VGPU_LOG asks: it lives in other people's programs, between lines that other programs
+ * parse. */
+#ifndef VGS_LOG_H
+#define VGS_LOG_H
+
+#include "vgw_cuda.h"
+#include <stdbool.h>
+#include <time.h>
+
+enum vgs_log_level { VGS_LOG_OFF, VGS_LOG_ERROR, VGS_LOG_INFO, VGS_LOG_TRACE };
+
+/* How the current thread's call got its answer; vgs_session_call raises it, the trace prints it. */
+enum vgs_way { VGS_WAY_LOCAL, VGS_WAY_QUEUED, VGS_WAY_WAITED };
+extern _Thread_local enum vgs_way vgs_way;
+
+/* Free what the log holds; later lines go to stderr. Only the library's destructor calls it. */
+void vgs_log_fini(void);
+
+/* -1 until VGPU_LOG has been read, then 0 or 1. */
+extern int vgs_trace_state;
+
+bool vgs_log_enabled(enum vgs_log_level level);
+
+/* Write one line to stderr or VGPU_LOG_FILE. Keeps errno. */
+void vgs_log(enum vgs_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static inline bool vgs_trace_on(void) {
+  int state = __atomic_load_n(&vgs_trace_state, __ATOMIC_RELAXED);
+  return state > 0 || (state < 0 && vgs_log_enabled(VGS_LOG_TRACE));
+}
+
+/* One exported call being traced; lies on its stack, so that a call made inside a call does not disturb it. */
+struct vgs_trace {
+  const char *name;
+  char arguments[512];
+  struct timespec start;
+};
+
+/* A call without parameters has an empty format. */
+#pragma GCC diagnostic ignored "-Wformat-zero-length"
+
+/* Around an exported call, only while vgs_trace_on(): the line is written at the end, with result, way and duration. */
+void vgs_trace_begin(struct vgs_trace *trace, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void vgs_trace_end(const struct vgs_trace *trace, CUresult result);
+
+/* NOT_SUPPORTED, and the name in the log the first time. `named` is the caller's, false at first. */
+CUresult vgs_unimplemented(const char *name, bool *named);
+
+#endif

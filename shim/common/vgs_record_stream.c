@@ -1,0 +1,312 @@
+#include "vgs_record_stream.h"
+#include "vgs_log.h"
+#include "vgs_session.h"
+#include "vgs_socket.h"
+#include "vgw_wire.h"
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RECEIVE_NBYTES = 16384, DRAIN_TIMEOUT_MS = 1000 };
+
+/* A thread that sleeps until its reply; lies on that thread's stack. */
+struct waiter {
+  struct vgs_call *call;
+  uint32_t sequence;
+  bool done;
+  bool output;
+  CUresult result;
+  pthread_cond_t wake;
+  struct waiter *next;
+};
+
+/* Lock order: send, then wait. Whoever reads the socket (`reading`) owns the receive buffer and holds no lock
+ * meanwhile. */
+static struct {
+  int fd; /* -1: none */
+  uint32_t record_nbytes;
+  int error;    /* atomic; CUresult */
+  int in_calls; /* atomic; threads inside vgs_session_call */
+  int attached; /* atomic; a worker is at the other end */
+  bool sync;    /* VGPU_SYNC=1: every call waits */
+  pthread_mutex_t send;
+  uint32_t sequence; /* under send */
+  pthread_mutex_t wait;
+  struct waiter *waiters; /* under wait, as is reading */
+  bool reading;
+  size_t begin, end; /* unread bytes of buffer */
+  uint8_t buffer[RECEIVE_NBYTES];
+} stream = {.fd = -1, .send = PTHREAD_MUTEX_INITIALIZER, .wait = PTHREAD_MUTEX_INITIALIZER};
+
+_Thread_local uint32_t vgs_thread_context_id;
+void (*vgs_session_output_hook)(void);
+
+void vgs_stream_start(int fd, uint32_t record_nbytes) {
+  const char *sync = getenv("VGPU_SYNC");
+  stream.fd = fd;
+  stream.record_nbytes = record_nbytes;
+  stream.sync = sync && !strcmp(sync, "1");
+  stream.begin = stream.end = 0;
+  stream.sequence = 0;
+  __atomic_store_n(&stream.attached, 0, __ATOMIC_RELEASE);
+  __atomic_store_n(&stream.error, 0, __ATOMIC_RELEASE);
+}
+
+int vgs_stream_fd(void) { return stream.fd; }
+void vgs_stream_set_attached(void) { __atomic_store_n(&stream.attached, 1, __ATOMIC_RELEASE); }
+bool vgs_stream_attached(void) { return __atomic_load_n(&stream.attached, __ATOMIC_ACQUIRE); }
+CUresult vgs_stream_error(void) { return __atomic_load_n(&stream.error, __ATOMIC_ACQUIRE); }
+
+/* Set the sticky error once and wake everybody. */
+static bool set_error(CUresult error) {
+  int none = 0;
+  if (!__atomic_compare_exchange_n(&stream.error, &none, error, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    return false;
+  if (stream.fd >= 0)
+    shutdown(stream.fd, SHUT_RDWR); /* wakes whoever reads or sends */
+  pthread_mutex_lock(&stream.wait);
+  for (struct waiter *waiter = stream.waiters; waiter; waiter = waiter->next)
+    pthread_cond_signal(&waiter->wake);
+  pthread_mutex_unlock(&stream.wait);
+  return true;
+}
+
+void vgs_stream_fail(CUresult error, const char *reason) {
+  if (set_error(error))
+    vgs_log(VGS_LOG_ERROR, "session lost: %s. Every call returns %d until the primary context is reset", reason, error);
+}
+
+void vgs_stream_shutdown(void) { set_error(CUDA_ERROR_DEINITIALIZED); }
+
+bool vgs_stream_end(void) {
+  int64_t deadline_ms = vgs_now_ms() + DRAIN_TIMEOUT_MS;
+  while (__atomic_load_n(&stream.in_calls, __ATOMIC_ACQUIRE)) {
+    if (vgs_now_ms() > deadline_ms)
+      return false;
+    poll(NULL, 0, 1);
+  }
+  if (stream.fd >= 0)
+    close(stream.fd);
+  stream.fd = -1;
+  return true;
+}
+
+void vgs_stream_abandon(void) {
+  if (stream.fd >= 0)
+    close(stream.fd);
+  stream.fd = -1;
+}
+
+/* --- replies --- */
+
+/* Exactly `nbytes` from the stream, through the buffer for small ones. 0 or -errno. */
+static int receive(void *into, size_t nbytes) {
+  uint8_t *next = into;
+  while (nbytes) {
+    size_t held = stream.end - stream.begin;
+    if (!held && nbytes >= RECEIVE_NBYTES)
+      return vgs_socket_receive_all(stream.fd, next, nbytes, VGS_NO_DEADLINE);
+    if (!held) {
+      ssize_t got = vgs_socket_receive(stream.fd, stream.buffer, sizeof stream.buffer, VGS_NO_DEADLINE);
+      if (got <= 0)
+        return got ? (int)got : -ECONNRESET;
+      stream.begin = 0;
+      stream.end = held = (size_t)got;
+    }
+    size_t taken = held < nbytes ? held : nbytes;
+    memcpy(next, stream.buffer + stream.begin, taken);
+    stream.begin += taken;
+    next += taken;
+    nbytes -= taken;
+  }
+  return 0;
+}
+
+/* The body of a reply goes straight into the waiting call's buffers. 0, -EPROTO, or -errno. */
+static int receive_body(struct vgs_call *call, uint64_t body_nbytes) {
+  uint8_t padding[8];
+  uint64_t fixed_nbytes = vgw_pad8(call->reply_fixed_nbytes);
+  if (body_nbytes < fixed_nbytes)
+    return -EPROTO;
+  uint64_t part_nbytes = body_nbytes - fixed_nbytes;
+  if (part_nbytes > vgw_pad8(call->reply_part_capacity))
+    return -EPROTO;
+  int error = receive(call->reply_fixed, call->reply_fixed_nbytes);
+  if (!error)
+    error = receive(padding, fixed_nbytes - call->reply_fixed_nbytes);
+  call->reply_part_nbytes = part_nbytes < call->reply_part_capacity ? part_nbytes : call->reply_part_capacity;
+  if (!error)
+    error = receive(call->reply_part, call->reply_part_nbytes);
+  return error ? error : receive(padding, part_nbytes - call->reply_part_nbytes);
+}
+
+static struct waiter *find_waiter(uint32_t sequence) {
+  pthread_mutex_lock(&stream.wait);
+  struct waiter *waiter = stream.waiters;
+  while (waiter && (waiter->sequence != sequence || waiter->done))
+    waiter = waiter->next;
+  pthread_mutex_unlock(&stream.wait);
+  return waiter; /* it cannot go away: its thread sleeps until `done` */
+}
+
+/* Read one reply and hand it to its waiter; on failure the session is over. */
+static void read_reply(void) {
+  struct vgw_header header;
+  int error = receive(&header, sizeof header);
+  if (error) {
+    vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE,
+                    error == -ECONNRESET ? "the worker closed the connection" : strerror(-error));
+    return;
+  }
+  struct waiter *waiter = find_waiter(header.sequence);
+  bool sound = header.length >= sizeof header && header.length <= stream.record_nbytes && header.length % 8 == 0 &&
+               waiter && waiter->call->opcode == header.opcode;
+  uint64_t body_nbytes = header.length - sizeof header;
+  CUresult result = (CUresult)header.context;
+  if (sound && result)
+    sound = body_nbytes == 0;
+  if (sound && !result) {
+    error = receive_body(waiter->call, body_nbytes);
+    sound = error != -EPROTO;
+  }
+  if (!sound) {
+    vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "a reply that fits no call");
+    return;
+  }
+  if (error) {
+    vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "the worker died in the middle of a reply");
+    return;
+  }
+  pthread_mutex_lock(&stream.wait);
+  waiter->result = result;
+  waiter->output = header.flags & VGW_OUTPUT_PENDING;
+  waiter->done = true;
+  pthread_cond_signal(&waiter->wake);
+  pthread_mutex_unlock(&stream.wait);
+}
+
+/* Sleep until the reply is there. One of the waiting threads reads for all; when its own reply has come it passes the
+ * office on, so no thread ever waits for another thread's call. */
+static void wait_for_reply(struct waiter *waiter) {
+  pthread_mutex_lock(&stream.wait);
+  while (!waiter->done && !vgs_stream_error()) {
+    if (stream.reading) {
+      pthread_cond_wait(&waiter->wake, &stream.wait);
+      continue;
+    }
+    stream.reading = true;
+    pthread_mutex_unlock(&stream.wait);
+    read_reply();
+    pthread_mutex_lock(&stream.wait);
+    stream.reading = false;
+  }
+  /* A reader may be filling our buffers at this moment although the session has failed: wait until it has stopped. */
+  while (!waiter->done && stream.reading)
+    pthread_cond_wait(&waiter->wake, &stream.wait);
+  struct waiter **link = &stream.waiters;
+  while (*link != waiter)
+    link = &(*link)->next;
+  *link = waiter->next;
+  if (!stream.reading)
+    for (struct waiter *other = stream.waiters; other; other = other->next)
+      if (!other->done || vgs_stream_error()) {
+        pthread_cond_signal(&other->wake);
+        if (!vgs_stream_error())
+          break;
+      }
+  pthread_mutex_unlock(&stream.wait);
+}
+
+/* --- requests --- */
+
+/* Write one record. The lock keeps records whole and in the order in which calls began. */
+static CUresult send_record(struct vgs_call *call, struct waiter *waiter) {
+  static const uint8_t zeros[8];
+  struct vgw_header header = {.opcode = call->opcode, .context = vgs_thread_context_id};
+  struct iovec iov[3 + 2 * 4];
+  int count = 0;
+  uint64_t length = sizeof header;
+  iov[count++] = (struct iovec){&header, sizeof header};
+  for (uint32_t i = 0; i <= call->part_count; i++) {
+    struct iovec part = i ? call->parts[i - 1] : (struct iovec){(void *)call->fixed, call->fixed_nbytes};
+    if (part.iov_len > stream.record_nbytes)
+      return CUDA_ERROR_INVALID_VALUE;
+    uint64_t padded = vgw_pad8(part.iov_len);
+    if (part.iov_len)
+      iov[count++] = part;
+    if (padded != part.iov_len)
+      iov[count++] = (struct iovec){(void *)zeros, padded - part.iov_len};
+    length += padded;
+  }
+  if (length > stream.record_nbytes)
+    return CUDA_ERROR_INVALID_VALUE; /* callers cut long data; what cannot be cut (a huge name) is refused here */
+  header.length = (uint32_t)length;
+  header.flags = (uint16_t)((waiter ? VGW_WANT_REPLY : 0) | (call->fd >= 0 ? VGW_HAS_FD : 0));
+  pthread_mutex_lock(&stream.send);
+  header.sequence = ++stream.sequence;
+  if (waiter) {
+    waiter->sequence = header.sequence;
+    pthread_mutex_lock(&stream.wait);
+    waiter->next = stream.waiters;
+    stream.waiters = waiter;
+    pthread_mutex_unlock(&stream.wait);
+  }
+  int error = vgs_stream_error() ? 0 : vgs_socket_send(stream.fd, iov, count, call->fd);
+  pthread_mutex_unlock(&stream.send);
+  if (error)
+    vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, strerror(-error));
+  return CUDA_SUCCESS;
+}
+
+static CUresult call_inside(struct vgs_call *call, bool *output) {
+  CUresult result = vgs_stream_error();
+  if (result)
+    return result;
+  if (call->part_count > 4)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_stream_attached() && (result = vgs_session_attach()))
+    return result;
+  bool wait = call->wait || stream.sync;
+  if (vgs_way < VGS_WAY_WAITED)
+    vgs_way = wait ? VGS_WAY_WAITED : VGS_WAY_QUEUED;
+  if (!wait) {
+    result = send_record(call, NULL);
+    return result ? result : vgs_stream_error();
+  }
+  struct waiter waiter = {.call = call, .wake = PTHREAD_COND_INITIALIZER};
+  result = send_record(call, &waiter);
+  if (result)
+    return result; /* refused before it was registered */
+  wait_for_reply(&waiter);
+  *output = waiter.done && waiter.output;
+  return waiter.done ? waiter.result : vgs_stream_error();
+}
+
+/* Faults that poison the process's contexts: the driver repeats them for every later call (oracle: life after 700 and
+ * 719). */
+static bool is_sticky(CUresult result) {
+  return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_TIMEOUT || result == CUDA_ERROR_ASSERT ||
+         (result >= 714 && result <= CUDA_ERROR_LAUNCH_FAILED);
+}
+
+CUresult vgs_session_call(struct vgs_call *call) {
+  CUresult result = vgs_life_check();
+  if (result)
+    return result;
+  int saved = errno;
+  bool output = false;
+  __atomic_fetch_add(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
+  result = call_inside(call, &output);
+  __atomic_fetch_sub(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
+  if (output && vgs_session_output_hook)
+    vgs_session_output_hook();
+  if (is_sticky(result))
+    vgs_session_set_fault(result);
+  errno = saved;
+  return result;
+}

@@ -1,0 +1,175 @@
+/* Opening, attaching, losing, ending. The command stream itself is in vgs_record_stream.c. */
+#include "vgs_session.h"
+#include "vgs_hello.h"
+#include "vgs_log.h"
+#include "vgs_record_stream.h"
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the wire is little-endian and records are sent as they lie in memory"
+#endif
+
+int vgs_life = VGS_LIFE_NEW;
+void (*vgs_session_end_hook)(void);
+void (*vgs_session_free_hook)(void);
+
+static struct {
+  pthread_mutex_t lock; /* opening, attaching and reopening, one at a time */
+  struct vgs_welcome welcome;
+  int fault; /* atomic; CUresult */
+  bool fork_handled;
+} session = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The child has a copy of the connection and none of the threads that use it: it must say nothing on it and take no
+ * lock. */
+static void forked(void) {
+  static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+  int was = VGS_LIFE_READY;
+  session.lock = unlocked; /* another thread of the parent may have held it */
+  __atomic_compare_exchange_n(&vgs_life, &was, VGS_LIFE_FORKED, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  vgs_stream_abandon();
+}
+
+CUresult vgs_life_check(void) {
+  switch (vgs_life_now()) {
+  case VGS_LIFE_READY:
+    return CUDA_SUCCESS;
+  case VGS_LIFE_ENDED:
+    return CUDA_ERROR_DEINITIALIZED;
+  default:
+    return CUDA_ERROR_NOT_INITIALIZED;
+  }
+}
+
+/* Connect and say hello; on success the stream owns the connection. */
+static CUresult connect_and_greet(struct vgs_welcome *welcome) {
+  struct vgs_endpoint endpoint;
+  CUresult result = vgs_endpoint_find(&endpoint);
+  if (result)
+    return result;
+  if (!session.fork_handled) {
+    if (pthread_atfork(NULL, NULL, forked))
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    session.fork_handled = true;
+  }
+  int fd = vgs_endpoint_connect(&endpoint);
+  if (fd < 0) {
+    vgs_log(VGS_LOG_ERROR, "cannot reach the daemon at %s: %s", endpoint.text, strerror(-fd));
+    return CUDA_ERROR_SYSTEM_NOT_READY;
+  }
+  result = vgs_hello(fd, &endpoint, welcome);
+  if (result) {
+    close(fd);
+    return result;
+  }
+  vgs_log(VGS_LOG_INFO, "connected to %s: %u device(s), epoch %u", endpoint.text, welcome->inventory.device_count,
+          welcome->epoch);
+  vgs_stream_start(fd, welcome->record_nbytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_session_open(void) {
+  enum vgs_life life = vgs_life_now();
+  if (life == VGS_LIFE_READY)
+    return CUDA_SUCCESS;
+  if (life != VGS_LIFE_NEW)
+    return vgs_life_check();
+  int saved = errno;
+  CUresult result = CUDA_SUCCESS;
+  pthread_mutex_lock(&session.lock);
+  if (vgs_life_now() == VGS_LIFE_NEW && !(result = connect_and_greet(&session.welcome)))
+    __atomic_store_n(&vgs_life, VGS_LIFE_READY, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&session.lock);
+  errno = saved;
+  return result;
+}
+
+CUresult vgs_session_attach(void) {
+  CUresult result = vgs_life_check();
+  if (result)
+    return result;
+  int saved = errno;
+  pthread_mutex_lock(&session.lock);
+  result = vgs_stream_error();
+  if (!result && !vgs_stream_attached()) {
+    result = vgs_attach(vgs_stream_fd());
+    if (!result)
+      vgs_stream_set_attached();
+    else
+      vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "no worker for this session");
+  }
+  pthread_mutex_unlock(&session.lock);
+  errno = saved;
+  return result;
+}
+
+/* Devices are what the program knows them by; after a loss they must be the same ones. */
+static bool same_devices(const struct vgs_inventory *before, const struct vgs_inventory *now) {
+  if (before->device_count != now->device_count)
+    return false;
+  for (uint32_t i = 0; i < before->device_count; i++)
+    if (memcmp(before->devices[i].uuid, now->devices[i].uuid, sizeof now->devices[i].uuid))
+      return false;
+  return true;
+}
+
+CUresult vgs_session_reopen(void) {
+  CUresult result = vgs_life_check();
+  if (result)
+    return result;
+  int saved = errno;
+  struct vgs_welcome fresh;
+  pthread_mutex_lock(&session.lock);
+  if (vgs_stream_error()) {
+    vgs_stream_end();
+    result = connect_and_greet(&fresh);
+    if (!result && !same_devices(&session.welcome.inventory, &fresh.inventory)) {
+      vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "the daemon came back with other devices");
+      vgs_inventory_fini(&fresh.inventory);
+      result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    } else if (!result) {
+      vgs_inventory_fini(&fresh.inventory); /* the first one stays: pointers into it are about */
+      session.welcome.epoch = fresh.epoch;
+      session.welcome.record_nbytes = fresh.record_nbytes;
+      session.welcome.pinned_fd = fresh.pinned_fd;
+      __atomic_store_n(&session.fault, 0, __ATOMIC_RELEASE);
+    }
+  }
+  pthread_mutex_unlock(&session.lock);
+  errno = saved;
+  return result;
+}
+
+void vgs_session_set_fault(CUresult fault) {
+  int none = 0;
+  if (__atomic_compare_exchange_n(&session.fault, &none, fault, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    vgs_log(VGS_LOG_ERROR, "a kernel faulted: every call that needs a context returns %d from now on", fault);
+}
+
+CUresult vgs_session_fault(void) { return __atomic_load_n(&session.fault, __ATOMIC_ACQUIRE); }
+CUresult vgs_session_error(void) { return vgs_stream_error(); }
+const struct vgs_inventory *vgs_inventory(void) { return &session.welcome.inventory; }
+uint16_t vgs_session_epoch(void) { return session.welcome.epoch; }
+uint32_t vgs_session_record_nbytes(void) { return session.welcome.record_nbytes; }
+bool vgs_session_has_pinned_fd(void) { return session.welcome.pinned_fd; }
+
+/* At exit or dlclose. In a forked child the parent's session is not ours to end, and nothing there may be waited for.
+ */
+__attribute__((destructor)) static void end(void) {
+  int life = __atomic_exchange_n(&vgs_life, VGS_LIFE_ENDED, __ATOMIC_ACQ_REL);
+  if (life == VGS_LIFE_FORKED)
+    return;
+  vgs_stream_shutdown();
+  if (vgs_session_end_hook)
+    vgs_session_end_hook();
+  if (!vgs_stream_end())
+    return; /* a thread is still inside a call: leave it its memory, the process is exiting */
+  if (vgs_session_free_hook)
+    vgs_session_free_hook();
+  vgs_inventory_fini(&session.welcome.inventory);
+  vgs_log_fini();
+}

@@ -1,0 +1,82 @@
+/* The process's one session: connection, command stream, and the end of both.
+ *
+ * A session is opened by cuInit (control phase) and attached to a worker by the first context. It has one sticky error:
+ * once the connection is lost or the peer breaks the protocol, every call returns it until the program resets its
+ * primary context. Thread-safe. A forked child never touches its parent's session. */
+#ifndef VGS_SESSION_H
+#define VGS_SESSION_H
+
+#include "vgs_inventory.h"
+#include "vgw_cuda.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct vgs_call {
+  const void *fixed; /* fixed fields as laid out in vgw_records.h */
+  uint32_t fixed_nbytes;
+  struct iovec parts[4]; /* variable parts, in order; padding is added here */
+  uint32_t part_count;
+  uint16_t opcode;
+  bool wait; /* for the reply; what follows concerns it alone */
+  int fd;    /* passed along, or -1 */
+  void *reply_fixed;
+  uint32_t reply_fixed_nbytes; /* exact */
+  void *reply_part;
+  uint64_t reply_part_capacity;
+  uint64_t reply_part_nbytes; /* out: bytes written, at most the capacity */
+};
+
+/* Send one record; with `wait`, sleep until its reply. Reply buffers are written only when the result is 0. Keeps
+ * errno. Returns the reply's result; 0 for a queued record that was sent; the session's sticky error; NOT_INITIALIZED
+ * in a forked child. */
+CUresult vgs_session_call(struct vgs_call *call);
+
+enum vgs_life {
+  VGS_LIFE_NEW,   /* no cuInit has succeeded */
+  VGS_LIFE_READY, /* one has */
+  VGS_LIFE_FORKED,
+  VGS_LIFE_ENDED, /* the library's destructor ran */
+};
+extern int vgs_life; /* read with vgs_life_now() */
+static inline enum vgs_life vgs_life_now(void) { return (enum vgs_life)__atomic_load_n(&vgs_life, __ATOMIC_ACQUIRE); }
+
+/* 0 when calls can be made, else NOT_INITIALIZED (before cuInit, or in a forked child) or DEINITIALIZED. */
+CUresult vgs_life_check(void);
+
+/* Connect and read the inventory, once; later calls return 0 at once. See vgs_endpoint_find and vgs_hello for the
+ * errors. */
+CUresult vgs_session_open(void);
+
+/* Make sure that a worker serves this session. */
+CUresult vgs_session_attach(void);
+
+/* Start afresh after the session was lost: new connection, new epoch, same devices. Does nothing if it is alive.
+ * Returns: 0; what vgs_session_open can return; DEVICE_UNAVAILABLE when the daemon now shows other devices. */
+CUresult vgs_session_reopen(void);
+
+/* The sticky error, 0 while all is well. */
+CUresult vgs_session_error(void);
+
+/* The kernel fault (700, 719, ...) that has poisoned the process's contexts, 0 if none has. The first one is kept. */
+CUresult vgs_session_fault(void);
+void vgs_session_set_fault(CUresult fault);
+
+/* Valid from the first successful vgs_session_open to the end of the process. */
+const struct vgs_inventory *vgs_inventory(void);
+uint16_t vgs_session_epoch(void);
+uint32_t vgs_session_record_nbytes(void);
+bool vgs_session_has_pinned_fd(void);
+
+/* The calling thread's current context, by its id on the wire; 0 for none. Kept by shim/cuda. */
+extern _Thread_local uint32_t vgs_thread_context_id;
+
+/* Called by the destructor: first once the connection is shut down, to join service threads; then, if no other thread
+ * is inside a call any more, to free what the library holds. */
+extern void (*vgs_session_end_hook)(void);
+extern void (*vgs_session_free_hook)(void);
+
+/* Called in the calling thread when a reply said that the device has printed something. */
+extern void (*vgs_session_output_hook)(void);
+
+#endif

@@ -1,0 +1,141 @@
+/* Host functions in stream order. The stream stops in the worker; a service thread here, started at the first such
+ * call, asks for the next callback that is due, runs it, and lets the stream go on. */
+#include "vgs_callback.h"
+#include "vgs_api.h"
+#include "vgs_log.h"
+#include "vgs_session.h"
+#include "vgs_stream.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct callback {
+  uint32_t id;
+  CUhostFn function;         /* of cuLaunchHostFunc, or */
+  CUstreamCallback callback; /* of cuStreamAddCallback */
+  CUstream stream;
+  void *user_data;
+  struct callback *next;
+};
+
+static struct {
+  pthread_mutex_t lock;
+  struct callback *waiting;
+  uint32_t last_id;
+  bool started;
+  pthread_t thread;
+} service = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct callback *take(uint32_t id) {
+  pthread_mutex_lock(&service.lock);
+  struct callback **link = &service.waiting;
+  while (*link && (*link)->id != id)
+    link = &(*link)->next;
+  struct callback *found = *link;
+  if (found)
+    *link = found->next;
+  pthread_mutex_unlock(&service.lock);
+  return found;
+}
+
+static void *serve(void *unused) {
+  for (;;) {
+    uint32_t id;
+    int status;
+    CUresult result = vgs_send_vgpuNextCallback(&id, &status);
+    if (result == CUDA_ERROR_NOT_READY && vgs_life_now() == VGS_LIFE_READY)
+      continue; /* none for a while */
+    if (result)
+      break;
+    struct callback *callback = take(id);
+    if (!callback)
+      continue;
+    if (callback->callback)
+      callback->callback(callback->stream, status, callback->user_data);
+    else if (!status) /* a host function is not called after a fault; a callback is told of it */
+      callback->function(callback->user_data);
+    free(callback);
+    if (vgs_send_vgpuCallbackDone(id, false))
+      break;
+  }
+  pthread_mutex_lock(&service.lock);
+  if (vgs_life_now() == VGS_LIFE_READY) { /* the session is lost: a new one gets a new thread */
+    service.started = false;
+    pthread_detach(pthread_self());
+  }
+  pthread_mutex_unlock(&service.lock);
+  return unused;
+}
+
+/* Signals are the program's business: none is delivered to our thread. */
+static CUresult start_locked(void) {
+  sigset_t all, before;
+  if (service.started)
+    return CUDA_SUCCESS;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&service.thread, NULL, serve, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (error) {
+    vgs_log(VGS_LOG_ERROR, "no thread for host functions: error %d", error);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  service.started = true;
+  return CUDA_SUCCESS;
+}
+
+static CUresult enqueue(const struct callback *wanted) {
+  uint32_t stream;
+  CUresult result = vgs_stream_id(wanted->stream, &stream, NULL);
+  if (result)
+    return result;
+  struct callback *callback = malloc(sizeof *callback);
+  if (!callback)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *callback = *wanted;
+  pthread_mutex_lock(&service.lock);
+  result = start_locked();
+  if (!result) {
+    callback->id = ++service.last_id;
+    callback->next = service.waiting;
+    service.waiting = callback;
+  }
+  uint32_t id = callback->id;
+  pthread_mutex_unlock(&service.lock);
+  if (result) {
+    free(callback);
+    return result;
+  }
+  result = vgs_send_vgpuHostCallback(id, stream, false);
+  if (result)
+    free(take(id));
+  return result;
+}
+
+CUresult vgs_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {
+  if (!fn)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct callback callback = {.function = fn, .stream = hStream, .user_data = userData};
+  return enqueue(&callback);
+}
+
+CUresult vgs_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags) {
+  if (!callback || flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct callback wanted = {.callback = callback, .stream = hStream, .user_data = userData};
+  return enqueue(&wanted);
+}
+
+void vgs_callback_fini(void) {
+  pthread_mutex_lock(&service.lock);
+  bool started = service.started;
+  service.started = false;
+  pthread_mutex_unlock(&service.lock);
+  if (started && !pthread_equal(service.thread, pthread_self()))
+    pthread_join(service.thread, NULL);
+  for (struct callback *callback = service.waiting, *next; callback; callback = next) {
+    next = callback->next;
+    free(callback);
+  }
+  service.waiting = NULL;
+}

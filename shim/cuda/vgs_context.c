@@ -1,0 +1,515 @@
+#include "vgs_context.h"
+#include "vgs_api.h"
+#include "vgs_device.h"
+#include "vgs_range.h"
+#include "vgs_session.h"
+#include "vgs_stream.h"
+#include "vgs_thread.h"
+#include <stdlib.h>
+
+enum { FLAG_MAP_HOST = 8, FLAGS_ALL = 0xff, FLAGS_SCHEDULE = 7, API_VERSION = 3020 };
+
+/* Retaining, releasing, resetting and destroying, one at a time; held across the worker's answer. */
+static pthread_mutex_t lifecycle = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t cls_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct primary {
+  struct vgs_context *context; /* atomic; replaced when a lost session is reopened */
+  uint32_t retained, flags;    /* under lifecycle */
+} primaries[VGS_DEVICE_MAX];
+static uint64_t last_unique_id; /* atomic */
+
+static bool is_alive(const struct vgs_context *context) { return __atomic_load_n(&context->active, __ATOMIC_ACQUIRE); }
+
+struct vgs_context *vgs_context_current(void) {
+  struct vgs_context *context = vgs_object_find(VGW_KIND_CONTEXT, vgs_thread_top());
+  return context && is_alive(context) ? context : NULL;
+}
+
+struct vgs_context *vgs_context_find(CUcontext handle) {
+  if (!handle)
+    return vgs_context_current();
+  struct vgs_context *context = vgs_object_find(VGW_KIND_CONTEXT, handle);
+  return context && is_alive(context) ? context : NULL;
+}
+
+static struct vgs_context *make_context(CUdevice device, bool primary) {
+  struct vgs_context *context = vgs_object_create(VGW_KIND_CONTEXT, 0);
+  if (!context)
+    return NULL;
+  context->device = device;
+  context->primary = primary;
+  context->wire_id = context->object.id;
+  context->users = 1;
+  context->unique_id = __atomic_add_fetch(&last_unique_id, 1, __ATOMIC_RELAXED);
+  context->shared_config = 1; /* four-byte banks */
+  return context;
+}
+
+static struct vgs_context *primary_locked(CUdevice device) {
+  struct primary *primary = &primaries[device];
+  if (primary->context && primary->context->object.epoch != vgs_session_epoch())
+    primary->context = NULL; /* of a lost session */
+  if (!primary->context)
+    __atomic_store_n(&primary->context, make_context(device, true), __ATOMIC_RELEASE);
+  return primary->context;
+}
+
+struct vgs_context *vgs_context_primary(CUdevice device) {
+  struct vgs_context *context = __atomic_load_n(&primaries[device].context, __ATOMIC_ACQUIRE);
+  if (context && context->object.epoch == vgs_session_epoch())
+    return context;
+  pthread_mutex_lock(&lifecycle);
+  context = primary_locked(device);
+  pthread_mutex_unlock(&lifecycle);
+  return context;
+}
+
+/* --- storage for NVIDIA's libraries --- */
+
+static struct vgs_cls_entry **find_entry(struct vgs_context *context, const void *key) {
+  struct vgs_cls_entry **link = &context->cls;
+  while (*link && (*link)->key != key)
+    link = &(*link)->next;
+  return link;
+}
+
+/* The primary context of a device need not be retained to have storage: cudart puts and asks at any time. */
+static struct vgs_context *storage_context(CUcontext handle) {
+  return vgs_object_find(VGW_KIND_CONTEXT, handle ? handle : vgs_thread_top());
+}
+
+CUresult vgs_cls_put(CUcontext handle, void *key, void *value, void (*destroy)(CUcontext, void *, void *)) {
+  struct vgs_context *context = storage_context(handle);
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  pthread_mutex_lock(&cls_lock);
+  struct vgs_cls_entry **link = find_entry(context, key);
+  if (!*link)
+    *link = calloc(1, sizeof **link);
+  struct vgs_cls_entry *entry = *link;
+  if (entry) {
+    entry->key = key;
+    entry->value = value;
+    entry->destroy = destroy;
+  }
+  pthread_mutex_unlock(&cls_lock);
+  return entry ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vgs_cls_delete(CUcontext handle, void *key) {
+  struct vgs_context *context = storage_context(handle);
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  pthread_mutex_lock(&cls_lock);
+  struct vgs_cls_entry **link = find_entry(context, key), *entry = *link;
+  if (entry)
+    *link = entry->next;
+  pthread_mutex_unlock(&cls_lock);
+  free(entry);
+  return entry ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult vgs_cls_get(void **value, CUcontext handle, void *key) {
+  struct vgs_context *context = storage_context(handle);
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  pthread_mutex_lock(&cls_lock);
+  struct vgs_cls_entry *entry = *find_entry(context, key);
+  void *found = entry ? entry->value : NULL;
+  pthread_mutex_unlock(&cls_lock);
+  if (!entry)
+    return CUDA_ERROR_INVALID_HANDLE; /* never success with NULL: cudart 11.8 to 12.9 crash on it */
+  *value = found;
+  return CUDA_SUCCESS;
+}
+
+/* Run the destructors; they may call us, so no lock is held. */
+static void clear_storage(struct vgs_context *context) {
+  CUcontext handle = vgs_object_handle(context);
+  for (;;) {
+    pthread_mutex_lock(&cls_lock);
+    struct vgs_cls_entry *entry = context->cls;
+    if (entry)
+      context->cls = entry->next;
+    pthread_mutex_unlock(&cls_lock);
+    if (!entry)
+      return;
+    if (entry->destroy)
+      entry->destroy(handle, entry->key, entry->value);
+    free(entry);
+  }
+}
+
+/* Forget everything that lived in the context. */
+static void drop_contents(uint32_t wire_id) {
+  vgs_object_destroy_context(wire_id);
+  vgs_range_drop_context(wire_id);
+}
+
+/* --- primary contexts --- */
+
+CUresult vgs_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
+  if (!pctx)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_device(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  CUresult result = vgs_session_error();
+  if (!result)
+    result = vgs_session_fault();
+  if (result)
+    return result;
+  pthread_mutex_lock(&lifecycle);
+  struct primary *primary = &primaries[dev];
+  struct vgs_context *context = primary_locked(dev);
+  if (!context)
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (!result && !is_alive(context)) {
+    if (!context->wire_id) /* an earlier life used it up */
+      context->wire_id = vgs_object_reserve_id(VGW_KIND_CONTEXT);
+    vgs_thread_context_id = 0;
+    result = vgs_send_cuDevicePrimaryCtxRetain(context->wire_id, vgs_device_wire(dev));
+    if (!result)
+      __atomic_store_n(&context->active, 1, __ATOMIC_RELEASE);
+    else
+      context->wire_id = 0;
+  }
+  if (!result) {
+    primary->retained++;
+    *pctx = vgs_object_handle(context);
+  }
+  pthread_mutex_unlock(&lifecycle);
+  return result;
+}
+
+/* End this life of a primary context; the worker is told by `send`. */
+static CUresult end_primary(struct primary *primary, CUdevice dev, CUresult (*send)(CUdevice)) {
+  struct vgs_context *context = primary->context;
+  uint32_t wire_id = context->wire_id;
+  __atomic_store_n(&context->active, 0, __ATOMIC_RELEASE);
+  context->wire_id = 0;
+  primary->retained = 0;
+  CUresult result = send(vgs_device_wire(dev));
+  drop_contents(wire_id);
+  return result;
+}
+
+CUresult vgs_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+  if (!vgs_device(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  struct primary *primary = &primaries[dev];
+  pthread_mutex_lock(&lifecycle);
+  struct vgs_context *context = primary->context;
+  bool retained = context && primary->retained && is_alive(context);
+  bool last = retained && primary->retained == 1;
+  if (retained && !last)
+    primary->retained--;
+  pthread_mutex_unlock(&lifecycle);
+  if (!retained)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  if (!last)
+    return CUDA_SUCCESS;
+  clear_storage(context);
+  pthread_mutex_lock(&lifecycle);
+  CUresult result = CUDA_SUCCESS;
+  if (primary->retained == 1 && is_alive(context))
+    result = end_primary(primary, dev, vgs_send_cuDevicePrimaryCtxRelease_v2);
+  pthread_mutex_unlock(&lifecycle);
+  return result;
+}
+
+CUresult vgs_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+  if (!vgs_device(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  struct vgs_context *context = vgs_context_primary(dev);
+  if (!context)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  clear_storage(context);
+  CUresult result = CUDA_SUCCESS;
+  pthread_mutex_lock(&lifecycle);
+  if (vgs_session_error()) { /* the session is lost: everything in it is, too */
+    for (CUdevice device = 0; device < vgs_device_count(); device++)
+      primaries[device].retained = 0;
+    vgs_object_destroy_all();
+    vgs_range_drop_all();
+    result = vgs_session_reopen();
+  } else if (is_alive(context)) {
+    CUresult told = end_primary(&primaries[dev], dev, vgs_send_cuDevicePrimaryCtxReset_v2);
+    result = vgs_session_fault() ? CUDA_SUCCESS : told; /* after a fault the driver says success and stays broken */
+  }
+  pthread_mutex_unlock(&lifecycle);
+  return result;
+}
+
+static bool flags_are_valid(unsigned flags) {
+  unsigned schedule = flags & FLAGS_SCHEDULE;
+  return !(flags & ~(unsigned)FLAGS_ALL) && (schedule <= 2 || schedule == 4);
+}
+
+CUresult vgs_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
+  if (!vgs_device(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (!flags_are_valid(flags))
+    return CUDA_ERROR_INVALID_VALUE;
+  pthread_mutex_lock(&lifecycle);
+  primaries[dev].flags = flags;
+  pthread_mutex_unlock(&lifecycle);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active) {
+  if (!vgs_device(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (!flags || !active)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_context *context = __atomic_load_n(&primaries[dev].context, __ATOMIC_ACQUIRE);
+  *flags = __atomic_load_n(&primaries[dev].flags, __ATOMIC_RELAXED);
+  *active = context && is_alive(context);
+  return CUDA_SUCCESS;
+}
+
+/* --- contexts the program makes --- */
+
+CUresult vgs_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+  if (!pctx || !flags_are_valid(flags))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_device(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  CUresult result = vgs_session_error();
+  if (!result)
+    result = vgs_session_fault();
+  if (result)
+    return result;
+  struct vgs_context *context = make_context(dev, false);
+  if (!context)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  context->flags = flags;
+  vgs_thread_context_id = 0;
+  result = vgs_send_cuCtxCreate_v2(context->wire_id, flags, vgs_device_wire(dev));
+  if (!result && !vgs_thread_push(vgs_object_handle(context))) {
+    vgs_send_cuCtxDestroy_v2(context->wire_id);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (result) {
+    vgs_object_destroy(context);
+    return result;
+  }
+  __atomic_store_n(&context->active, 1, __ATOMIC_RELEASE);
+  *pctx = vgs_object_handle(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxCreate_v3(CUcontext *pctx, void *paramsArray, int numParams, unsigned int flags, CUdevice dev) {
+  if (paramsArray && numParams)
+    return CUDA_ERROR_NOT_SUPPORTED; /* execution affinity: cuDeviceGetExecAffinitySupport says no */
+  return vgs_cuCtxCreate_v2(pctx, flags, dev);
+}
+
+CUresult vgs_cuCtxCreate_v4(CUcontext *pctx, void *ctxCreateParams, unsigned int flags, CUdevice dev) {
+  return ctxCreateParams ? CUDA_ERROR_NOT_SUPPORTED : vgs_cuCtxCreate_v2(pctx, flags, dev);
+}
+
+CUresult vgs_cuCtxDestroy_v2(CUcontext ctx) {
+  struct vgs_context *context = ctx ? vgs_context_find(ctx) : NULL;
+  if (!ctx)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!context || context->primary)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  clear_storage(context);
+  int alive = 1;
+  if (!__atomic_compare_exchange_n(&context->active, &alive, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  if (vgs_thread_top() == ctx)
+    vgs_thread_pop();
+  uint32_t wire_id = context->wire_id;
+  vgs_thread_context_id = 0;
+  CUresult result = vgs_send_cuCtxDestroy_v2(wire_id);
+  drop_contents(wire_id);
+  vgs_object_destroy(context);
+  return result;
+}
+
+CUresult vgs_cuCtxAttach(CUcontext *pctx, unsigned int flags) {
+  struct vgs_context *context = vgs_context_current();
+  if (!pctx || flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  __atomic_fetch_add(&context->users, 1, __ATOMIC_RELAXED);
+  *pctx = vgs_object_handle(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxDetach(CUcontext ctx) {
+  struct vgs_context *context = ctx ? vgs_context_find(ctx) : NULL;
+  if (!context || context->primary)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  return __atomic_sub_fetch(&context->users, 1, __ATOMIC_RELAXED) ? CUDA_SUCCESS : vgs_cuCtxDestroy_v2(ctx);
+}
+
+/* --- the thread's stack --- */
+
+CUresult vgs_cuCtxPushCurrent_v2(CUcontext ctx) {
+  if (!vgs_object_find(VGW_KIND_CONTEXT, ctx))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  return vgs_thread_push(ctx) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vgs_cuCtxPopCurrent_v2(CUcontext *pctx) {
+  if (!vgs_thread_depth())
+    return CUDA_ERROR_INVALID_CONTEXT;
+  CUcontext popped = vgs_thread_pop();
+  if (pctx)
+    *pctx = popped;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxSetCurrent(CUcontext ctx) {
+  if (ctx && !vgs_object_find(VGW_KIND_CONTEXT, ctx))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  vgs_thread_pop();
+  if (ctx)
+    vgs_thread_push(ctx);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetCurrent(CUcontext *pctx) {
+  if (!pctx)
+    return CUDA_ERROR_INVALID_VALUE;
+  *pctx = vgs_thread_top();
+  return CUDA_SUCCESS;
+}
+
+/* --- what a context knows --- */
+
+CUresult vgs_cuCtxGetDevice(CUdevice *device) {
+  if (!device)
+    return CUDA_ERROR_INVALID_VALUE;
+  *device = vgs_context_entered->device;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
+  struct vgs_context *context = vgs_context_find(ctx);
+  if (!device)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  *device = context->device;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetFlags(unsigned int *flags) {
+  if (!flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_context *context = vgs_context_entered;
+  *flags = (context->primary ? primaries[context->device].flags : context->flags) | FLAG_MAP_HOST;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxSetFlags(unsigned int flags) {
+  if (!flags_are_valid(flags))
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_context *context = vgs_context_entered;
+  *(context->primary ? &primaries[context->device].flags : &context->flags) = flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId) {
+  struct vgs_context *context = vgs_context_find(ctx);
+  if (!ctxId)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  *ctxId = context->unique_id;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {
+  if (!version)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_context_find(ctx))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  *version = API_VERSION;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxSynchronize(void) { return vgs_send_cuCtxSynchronize(); }
+
+CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
+  struct vgs_context *context = vgs_context_find(ctx);
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  if (vgs_session_fault())
+    return vgs_session_fault();
+  vgs_thread_context_id = context->wire_id;
+  return vgs_send_cuCtxSynchronize();
+}
+
+CUresult vgs_cuCtxGetLimit(size_t *pvalue, int limit) {
+  if (!pvalue || limit < 0 || limit >= VGS_LIMIT_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (vgs_device(vgs_context_entered->device)->limits[limit] == VGS_LIMIT_UNSUPPORTED)
+    return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  return vgs_send_cuCtxGetLimit(pvalue, limit);
+}
+
+CUresult vgs_cuCtxSetLimit(int limit, size_t value) {
+  if (limit < 0 || limit >= VGS_LIMIT_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgs_send_cuCtxSetLimit(limit, value);
+}
+
+CUresult vgs_cuCtxGetCacheConfig(int *pconfig) {
+  if (!pconfig)
+    return CUDA_ERROR_INVALID_VALUE;
+  *pconfig = vgs_context_entered->cache_config;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxSetCacheConfig(int config) {
+  if (config < 0 || config > 3)
+    return CUDA_ERROR_INVALID_VALUE;
+  vgs_context_entered->cache_config = config;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetSharedMemConfig(int *pConfig) {
+  if (!pConfig)
+    return CUDA_ERROR_INVALID_VALUE;
+  *pConfig = vgs_context_entered->shared_config;
+  return CUDA_SUCCESS;
+}
+
+/* No architecture since Kepler has configurable banks: checked, and without effect. */
+CUresult vgs_cuCtxSetSharedMemConfig(int config) {
+  return config < 0 || config > 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority) {
+  const struct vgs_device *device = vgs_device(vgs_context_entered->device);
+  if (leastPriority)
+    *leastPriority = device->priority_least;
+  if (greatestPriority)
+    *greatestPriority = device->priority_greatest;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxResetPersistingL2Cache(void) { return CUDA_SUCCESS; }
+
+CUresult vgs_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
+  if (Flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_context_find(peerContext) || !peerContext)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+
+CUresult vgs_cuCtxDisablePeerAccess(CUcontext peerContext) {
+  enum { PEER_ACCESS_NOT_ENABLED = 705 };
+  return peerContext && vgs_context_find(peerContext) ? (CUresult)PEER_ACCESS_NOT_ENABLED : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult vgs_cuFlushGPUDirectRDMAWrites(int target, int scope) {
+  (void)target, (void)scope;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}

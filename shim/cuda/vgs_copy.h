@@ -1,0 +1,28 @@
+/* Copies between addresses of any kind. */
+#ifndef VGS_COPY_H
+#define VGS_COPY_H
+
+#include "vgw_cuda.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum vgs_place {
+  VGS_PLACE_HOST,   /* the program's memory: bytes travel */
+  VGS_PLACE_SHARED, /* pinned memory the worker sees at the same address */
+  VGS_PLACE_DEVICE,
+};
+
+/* What `nbytes` at an address are. Unknown addresses are what `otherwise` says.
+ * INVALID_VALUE if the address is known and the bytes reach beyond its allocation. */
+CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwise, enum vgs_place *place, bool *known);
+
+/* What the caller knows of the two sides; `sync` calls are complete for the host when they return. */
+struct vgs_copy {
+  uint64_t dst, src, nbytes;
+  enum vgs_place dst_otherwise, src_otherwise;
+  CUstream stream;
+  bool sync;
+};
+CUresult vgs_copy(const struct vgs_copy *copy);
+
+#endif

@@ -1,0 +1,161 @@
+/* Rectangles and boxes. A box is a row of rectangles; a rectangle that touches the program's memory travels packed, in
+ * pieces. */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_copy.h"
+#include "vgs_stream.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct side {
+  enum vgs_place place;
+  uint64_t address;      /* of the first byte to copy */
+  uint64_t pitch, slice; /* bytes from row to row, and from slice to slice */
+};
+
+struct box {
+  struct side dst, src;
+  uint64_t width, height, depth; /* bytes, rows, slices */
+  uint32_t stream;
+  bool sync;
+};
+
+/* a + b * c, or false if it does not fit. */
+static bool add_product(uint64_t *a, uint64_t b, uint64_t c) {
+  uint64_t product;
+  return !__builtin_mul_overflow(b, c, &product) && !__builtin_add_overflow(*a, product, a);
+}
+
+/* Work out one side: where it begins, and that all of it lies in one allocation as far as the client knows. */
+static CUresult make_side(struct side *side, CUmemorytype type, const void *host, CUdeviceptr device, uint64_t x,
+                          uint64_t y, uint64_t z, uint64_t pitch, uint64_t rows, const struct box *box) {
+  enum vgs_place otherwise = type == CU_MEMORYTYPE_DEVICE ? VGS_PLACE_DEVICE : VGS_PLACE_HOST;
+  if (type == CU_MEMORYTYPE_ARRAY)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+    return CUDA_ERROR_INVALID_VALUE;
+  side->address = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device;
+  side->pitch = pitch ? pitch : box->width;
+  if (x > UINT64_MAX - box->width || (box->height > 1 && x + box->width > side->pitch) || (!pitch && x))
+    return CUDA_ERROR_INVALID_VALUE;
+  side->slice = 0;
+  uint64_t extent = box->width;
+  if (!add_product(&side->slice, side->pitch, rows ? rows : box->height) || !add_product(&side->address, 1, x) ||
+      !add_product(&side->address, side->pitch, y) || !add_product(&side->address, side->slice, z) ||
+      !add_product(&extent, side->pitch, box->height - 1) || !add_product(&extent, side->slice, box->depth - 1))
+    return CUDA_ERROR_INVALID_VALUE;
+  bool known;
+  return vgs_place_of(side->address, extent, otherwise, &side->place, &known);
+}
+
+/* Rows that fit one piece; at least one, which then may be longer than a piece and is cut along its length. */
+static uint64_t rows_per_piece(uint64_t width) { return width < VGW_PIECE_NBYTES ? VGW_PIECE_NBYTES / width : 1; }
+
+static CUresult to_device(const struct box *box, uint64_t dst, const char *src, char *packed) {
+  uint64_t width = box->width < VGW_PIECE_NBYTES ? box->width : VGW_PIECE_NBYTES;
+  uint64_t rows = rows_per_piece(box->width);
+  for (uint64_t y = 0; y < box->height; y += rows) {
+    uint64_t count = rows < box->height - y ? rows : box->height - y;
+    for (uint64_t x = 0; x < box->width; x += width) {
+      uint64_t part = width < box->width - x ? width : box->width - x;
+      for (uint64_t i = 0; i < count; i++)
+        memcpy(packed + i * part, src + (y + i) * box->src.pitch + x, part);
+      CUresult result = vgs_send_vgpuMemcpy2DToDevice(dst + y * box->dst.pitch + x, box->dst.pitch, part, count,
+                                                      part * count, box->stream, packed, false);
+      if (result)
+        return result;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+static CUresult to_host(const struct box *box, char *dst, uint64_t src, char *packed) {
+  uint64_t width = box->width < VGW_PIECE_NBYTES ? box->width : VGW_PIECE_NBYTES;
+  uint64_t rows = rows_per_piece(box->width);
+  for (uint64_t y = 0; y < box->height; y += rows) {
+    uint64_t count = rows < box->height - y ? rows : box->height - y;
+    for (uint64_t x = 0; x < box->width; x += width) {
+      uint64_t part = width < box->width - x ? width : box->width - x;
+      CUresult result = vgs_send_vgpuMemcpy2DToHost(packed, src + y * box->src.pitch + x, box->src.pitch, part, count,
+                                                    part * count, box->stream);
+      if (result)
+        return result;
+      for (uint64_t i = 0; i < count; i++)
+        memcpy(dst + (y + i) * box->dst.pitch + x, packed + i * part, part);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+static CUresult copy_slice(const struct box *box, uint64_t z, char *packed) {
+  uint64_t dst = box->dst.address + z * box->dst.slice, src = box->src.address + z * box->src.slice;
+  bool dst_host = box->dst.place == VGS_PLACE_HOST, src_host = box->src.place == VGS_PLACE_HOST;
+  if (!dst_host && !src_host)
+    return vgs_send_vgpuMemcpy2DOnDevice(dst, box->dst.pitch, src, box->src.pitch, box->width, box->height, box->stream,
+                                         false);
+  if (dst_host && src_host) {
+    for (uint64_t y = 0; y < box->height; y++)
+      memmove((char *)(uintptr_t)dst + y * box->dst.pitch, (const char *)(uintptr_t)src + y * box->src.pitch,
+              box->width);
+    return CUDA_SUCCESS;
+  }
+  return src_host ? to_device(box, dst, (const char *)(uintptr_t)src, packed)
+                  : to_host(box, (char *)(uintptr_t)dst, src, packed);
+}
+
+static CUresult copy_box(const struct box *box) {
+  CUresult result = CUDA_SUCCESS;
+  bool dst_device = box->dst.place == VGS_PLACE_DEVICE, src_device = box->src.place == VGS_PLACE_DEVICE;
+  if (!dst_device && !src_device && (result = vgs_send_cuStreamSynchronize(box->stream)))
+    return result;
+  char *packed = malloc(VGW_PIECE_NBYTES);
+  if (!packed)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (uint64_t z = 0; z < box->depth && !result; z++)
+    result = copy_slice(box, z, packed);
+  free(packed);
+  bool in_place = box->dst.place == VGS_PLACE_SHARED || box->src.place == VGS_PLACE_SHARED;
+  return result || !box->sync || !in_place ? result : vgs_send_cuStreamSynchronize(box->stream);
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool sync) {
+  if (!c || c->reserved0 || c->reserved1 || c->srcLOD || c->dstLOD)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth, .sync = sync};
+  CUresult result = vgs_stream_id(stream, &box.stream, NULL);
+  if (result || !box.width || !box.height || !box.depth)
+    return result;
+  if ((result = make_side(&box.dst, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
+                          c->dstPitch, c->dstHeight, &box)) ||
+      (result = make_side(&box.src, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
+                          c->srcPitch, c->srcHeight, &box)))
+    return result;
+  return copy_box(&box);
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool sync) {
+  if (!c)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUDA_MEMCPY3D box = {.srcXInBytes = c->srcXInBytes,
+                       .srcY = c->srcY,
+                       .srcMemoryType = c->srcMemoryType,
+                       .srcHost = c->srcHost,
+                       .srcDevice = c->srcDevice,
+                       .srcPitch = c->srcPitch,
+                       .dstXInBytes = c->dstXInBytes,
+                       .dstY = c->dstY,
+                       .dstMemoryType = c->dstMemoryType,
+                       .dstHost = c->dstHost,
+                       .dstDevice = c->dstDevice,
+                       .dstPitch = c->dstPitch,
+                       .WidthInBytes = c->WidthInBytes,
+                       .Height = c->Height,
+                       .Depth = 1};
+  return copy_3d(&box, stream, sync);
+}
+
+CUresult vgs_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCopy, vgs_stream_default(), true); }
+CUresult vgs_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCopy, vgs_stream_default(), true); }
+CUresult vgs_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream) { return copy_2d(pCopy, hStream, false); }
+CUresult vgs_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy) { return copy_3d(pCopy, vgs_stream_default(), true); }
+CUresult vgs_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) { return copy_3d(pCopy, hStream, false); }

@@ -1,0 +1,256 @@
+#include "vgs_device.h"
+#include "vgs_api.h"
+#include "vgs_hooks.h"
+#include "vgs_log.h"
+#include "vgs_session.h"
+#include "vgs_visible.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DRIVER_VERSION = 13000 }; /* before any daemon was asked */
+
+static pthread_mutex_t visible_lock = PTHREAD_MUTEX_INITIALIZER;
+static int visible_count = -1; /* -1: not read yet */
+static int visible[VGS_DEVICE_MAX];
+
+CUresult vgs_cuInit(unsigned int Flags) {
+  if (vgs_life_now() == VGS_LIFE_FORKED || vgs_life_now() == VGS_LIFE_ENDED)
+    return vgs_life_check();
+  if (Flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  const char *list = getenv("CUDA_VISIBLE_DEVICES");
+  if (vgs_visible_is_empty(list)) {
+    vgs_log(VGS_LOG_INFO, "CUDA_VISIBLE_DEVICES='%s' shows no device", list);
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  vgs_hooks_set();
+  CUresult result = vgs_session_open();
+  if (result)
+    return result;
+  pthread_mutex_lock(&visible_lock);
+  if (visible_count < 0)
+    __atomic_store_n(&visible_count, vgs_visible_select(list, vgs_inventory(), visible), __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&visible_lock);
+  return visible_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+int vgs_device_count(void) {
+  int count = __atomic_load_n(&visible_count, __ATOMIC_ACQUIRE);
+  return count < 0 ? 0 : count;
+}
+
+const struct vgs_device *vgs_device(CUdevice device) {
+  if (device < 0 || device >= vgs_device_count())
+    return NULL;
+  return &vgs_inventory()->devices[visible[device]];
+}
+
+CUdevice vgs_device_wire(CUdevice device) { return visible[device]; }
+
+CUresult vgs_cuDriverGetVersion(int *driverVersion) {
+  if (!driverVersion)
+    return CUDA_ERROR_INVALID_VALUE;
+  int32_t told = vgs_life_now() == VGS_LIFE_READY ? vgs_inventory()->driver_version : 0;
+  *driverVersion = told ? told : DRIVER_VERSION;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGet(CUdevice *device, int ordinal) {
+  if (!device)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_device(ordinal))
+    return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetCount(int *count) {
+  if (!count)
+    return CUDA_ERROR_INVALID_VALUE;
+  *count = vgs_device_count();
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetName(char *name, int len, CUdevice dev) {
+  const struct vgs_device *device = vgs_device(dev);
+  if (!name || len < 1)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  snprintf(name, (size_t)len, "%s", device->name); /* cut to fit, as the driver does */
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev) {
+  const struct vgs_device *device = vgs_device(dev);
+  if (!uuid)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  memcpy(uuid->bytes, device->uuid, sizeof uuid->bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev) { return vgs_cuDeviceGetUuid(uuid, dev); }
+
+CUresult vgs_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {
+  const struct vgs_device *device = vgs_device(dev);
+  if (!bytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  *bytes = device->memory_nbytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
+  size_t nbytes;
+  CUresult result = vgs_cuDeviceTotalMem_v2(bytes ? &nbytes : NULL, dev);
+  if (!result)
+    *bytes = nbytes > UINT32_MAX ? UINT32_MAX : (unsigned)nbytes;
+  return result;
+}
+
+CUresult vgs_cuDeviceGetAttribute(int *pi, int attrib, CUdevice dev) {
+  const struct vgs_device *device = vgs_device(dev);
+  if (!pi || attrib < 0 || attrib >= VGS_ATTRIBUTE_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (device->attributes[attrib] == VGS_ATTRIBUTE_INVALID)
+    return CUDA_ERROR_INVALID_VALUE;
+  *pi = device->attributes[attrib];
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev) {
+  const struct vgs_device *device = vgs_device(dev);
+  if (!prop)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  const int32_t *a = device->attributes; /* indices: CUdevice_attribute */
+  *prop = (CUdevprop){.maxThreadsPerBlock = a[1],
+                      .maxThreadsDim = {a[2], a[3], a[4]},
+                      .maxGridSize = {a[5], a[6], a[7]},
+                      .sharedMemPerBlock = a[8],
+                      .totalConstantMemory = a[9],
+                      .SIMDWidth = a[10],
+                      .memPitch = a[11],
+                      .regsPerBlock = a[12],
+                      .clockRate = a[13],
+                      .textureAlign = a[14]};
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev) {
+  const struct vgs_device *device = vgs_device(dev);
+  if (!major || !minor)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  *major = device->attributes[75];
+  *minor = device->attributes[76];
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev) {
+  const struct vgs_device *device = vgs_device(dev);
+  if (!pciBusId)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (len <= (int)strlen(device->pci))
+    return CUDA_ERROR_INVALID_VALUE;
+  strcpy(pciBusId, device->pci);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId) {
+  unsigned domain, bus, slot, function;
+  char end;
+  if (!dev || !pciBusId)
+    return CUDA_ERROR_INVALID_VALUE;
+  int fields = sscanf(pciBusId, "%x:%x:%x.%x%c", &domain, &bus, &slot, &function, &end);
+  if (fields != 4) {
+    function = 0;
+    if (sscanf(pciBusId, "%x:%x:%x%c", &domain, &bus, &slot, &end) != 3) {
+      domain = 0;
+      if (sscanf(pciBusId, "%x:%x.%x%c", &bus, &slot, &function, &end) != 3)
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  for (CUdevice device = 0; device < vgs_device_count(); device++) {
+    unsigned own[4];
+    if (sscanf(vgs_device(device)->pci, "%x:%x:%x.%x", &own[0], &own[1], &own[2], &own[3]) == 4 && own[0] == domain &&
+        own[1] == bus && own[2] == slot && own[3] == function) {
+      *dev = device;
+      return CUDA_SUCCESS;
+    }
+  }
+  return CUDA_ERROR_INVALID_DEVICE;
+}
+
+/* Peer access between two devices of a session is not offered yet; a device is no peer of itself. */
+CUresult vgs_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev) {
+  if (!canAccessPeer)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_device(dev) || !vgs_device(peerDev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  *canAccessPeer = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetP2PAttribute(int *value, int attrib, CUdevice srcDevice, CUdevice dstDevice) {
+  if (!value || attrib < 1 || attrib > 5)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_device(srcDevice) || !vgs_device(dstDevice) || srcDevice == dstDevice)
+    return CUDA_ERROR_INVALID_DEVICE;
+  *value = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, int format, unsigned int numChannels,
+                                                CUdevice dev) {
+  const struct vgs_device *device = vgs_device(dev);
+  if (!maxWidthInElements || (numChannels != 1 && numChannels != 2 && numChannels != 4))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  unsigned element_nbytes;
+  switch (format) { /* CUarray_format */
+  case 0x01:        /* unsigned 8 */
+  case 0x08:        /* signed 8 */
+    element_nbytes = 1;
+    break;
+  case 0x02: /* unsigned 16 */
+  case 0x09: /* signed 16 */
+  case 0x10: /* half */
+    element_nbytes = 2;
+    break;
+  case 0x03: /* unsigned 32 */
+  case 0x0a: /* signed 32 */
+  case 0x20: /* float */
+    element_nbytes = 4;
+    break;
+  default:
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  enum { MAXIMUM_TEXTURE1D_LINEAR_WIDTH = 69 };
+  int32_t width = device->attributes[MAXIMUM_TEXTURE1D_LINEAR_WIDTH];
+  if (width <= 0)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  *maxWidthInElements = (size_t)width / (element_nbytes * numChannels > 4 ? element_nbytes * numChannels / 4 : 1);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetExecAffinitySupport(int *pi, int type, CUdevice dev) {
+  if (!pi || type != 0) /* CU_EXEC_AFFINITY_TYPE_SM_COUNT */
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_device(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  *pi = 0;
+  return CUDA_SUCCESS;
+}

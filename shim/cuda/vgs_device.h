@@ -1,0 +1,15 @@
+/* Devices as the program sees them: the inventory's, selected and ordered by CUDA_VISIBLE_DEVICES. */
+#ifndef VGS_DEVICE_H
+#define VGS_DEVICE_H
+
+#include "vgs_inventory.h"
+#include "vgw_cuda.h"
+
+/* The device's description, or NULL for an ordinal that is not visible. */
+const struct vgs_device *vgs_device(CUdevice device);
+
+/* Its ordinal on the wire; `device` must be visible. */
+CUdevice vgs_device_wire(CUdevice device);
+int vgs_device_count(void);
+
+#endif

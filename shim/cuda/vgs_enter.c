@@ -1,0 +1,33 @@
+#include "vgs_enter.h"
+#include "vgs_context.h"
+#include "vgs_session.h"
+#include "vgs_thread.h"
+
+_Thread_local struct vgs_context *vgs_context_entered;
+
+CUresult vgs_enter_none(void) { return CUDA_SUCCESS; }
+
+CUresult vgs_enter_init(void) {
+  CUresult result = vgs_life_check();
+  if (result)
+    return result;
+  struct vgs_context *context = vgs_context_current();
+  vgs_thread_context_id = context ? context->wire_id : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_enter_context(void) {
+  CUresult result = vgs_life_check();
+  if (result)
+    return result;
+  if (!vgs_thread_depth())
+    return CUDA_ERROR_INVALID_CONTEXT;
+  struct vgs_context *context = vgs_context_current();
+  if (!context)
+    return vgs_thread_top_is_stale() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  vgs_context_entered = context;
+  vgs_thread_context_id = context->wire_id;
+  if ((result = vgs_session_error()))
+    return result;
+  return vgs_session_fault();
+}

@@ -1,0 +1,25 @@
+/* What every exported function checks first, and what belongs to the calling thread. */
+#ifndef VGS_ENTER_H
+#define VGS_ENTER_H
+
+#include "vgw_cuda.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Functions that work before cuInit: 0. */
+CUresult vgs_enter_none(void);
+
+/* NOT_INITIALIZED before cuInit and in a forked child, DEINITIALIZED after the library's end. */
+CUresult vgs_enter_init(void);
+
+/* Also: INVALID_CONTEXT without a current context, CONTEXT_IS_DESTROYED for a dead or not yet retained one, then the
+ * session's sticky error, then the kernel fault that poisoned the process. */
+CUresult vgs_enter_context(void);
+
+/* Set while an exported function's _ptds variant runs: its default stream is the thread's own. */
+extern _Thread_local bool vgs_per_thread_default;
+
+/* The stream a _ptsz variant means: the thread's own where the program passed 0. */
+CUstream vgs_stream_per_thread(CUstream stream);
+
+#endif

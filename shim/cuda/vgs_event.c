@@ -1,0 +1,73 @@
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_stream.h"
+
+static struct vgs_event *find(CUevent event) { return vgs_object_find(VGW_KIND_EVENT, event); }
+
+CUresult vgs_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
+  if (!phEvent || Flags & ~7u)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (Flags & CU_EVENT_INTERPROCESS)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  struct vgs_event *event = vgs_object_create(VGW_KIND_EVENT, vgs_context_entered->wire_id);
+  if (!event)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  event->flags = Flags;
+  CUresult result = vgs_send_cuEventCreate(event->object.id, Flags, false);
+  if (result)
+    vgs_object_destroy(event);
+  else
+    *phEvent = vgs_object_handle(event);
+  return result;
+}
+
+CUresult vgs_cuEventDestroy_v2(CUevent hEvent) {
+  struct vgs_event *event = find(hEvent);
+  if (!event)
+    return CUDA_ERROR_INVALID_HANDLE;
+  uint32_t id = event->object.id;
+  vgs_object_destroy(event);
+  return vgs_send_cuEventDestroy_v2(id, false);
+}
+
+CUresult vgs_cuEventRecord(CUevent hEvent, CUstream hStream) { return vgs_cuEventRecordWithFlags(hEvent, hStream, 0); }
+
+CUresult vgs_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
+  struct vgs_event *event = find(hEvent);
+  uint32_t stream_id;
+  CUresult result = vgs_stream_id(hStream, &stream_id, NULL);
+  if (!event)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (result)
+    return result;
+  if (flags > 1) /* 1: the external form, which matters inside a capture alone */
+    return CUDA_ERROR_INVALID_VALUE;
+  __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
+  return vgs_send_cuEventRecordWithFlags(event->object.id, stream_id, 0, false);
+}
+
+/* An event that was never recorded is complete; that needs no asking. */
+CUresult vgs_cuEventQuery(CUevent hEvent) {
+  struct vgs_event *event = find(hEvent);
+  if (!event)
+    return CUDA_ERROR_INVALID_HANDLE;
+  return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) ? vgs_send_cuEventQuery(event->object.id) : CUDA_SUCCESS;
+}
+
+CUresult vgs_cuEventSynchronize(CUevent hEvent) {
+  struct vgs_event *event = find(hEvent);
+  if (!event)
+    return CUDA_ERROR_INVALID_HANDLE;
+  return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) ? vgs_send_cuEventSynchronize(event->object.id)
+                                                             : CUDA_SUCCESS;
+}
+
+CUresult vgs_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd) {
+  struct vgs_event *start = find(hStart), *end = find(hEnd);
+  if (!pMilliseconds)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!start || !end || (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
+      !__atomic_load_n(&start->recorded, __ATOMIC_ACQUIRE) || !__atomic_load_n(&end->recorded, __ATOMIC_ACQUIRE))
+    return CUDA_ERROR_INVALID_HANDLE;
+  return vgs_send_cuEventElapsedTime_v2(pMilliseconds, start->object.id, end->object.id);
+}

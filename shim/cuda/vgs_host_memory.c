@@ -1,0 +1,131 @@
+/* Pinned host memory. Where the channel can pass descriptors it is a memfd that both processes map at one address, so
+ * kernels and copies reach it in place; elsewhere it is ordinary memory and copies travel. */
+#define _GNU_SOURCE
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_log.h"
+#include "vgs_range.h"
+#include "vgs_session.h"
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { HOST_ALLOC_FLAGS = 7, HOST_REGISTER_FLAGS = 15, PAGE_NBYTES = 4096 };
+#define WINDOW_BEGIN 0x300000000000ull /* far from where the kernel puts mappings on x86-64 and aarch64 */
+#define WINDOW_END 0x380000000000ull
+
+static uint64_t window_next = WINDOW_BEGIN; /* atomic */
+
+/* Reserve an address in the window. Addresses are not reused: 8 TiB of them last. */
+static uint64_t take_address(uint64_t nbytes) {
+  uint64_t aligned = (nbytes + (2 << 20) - 1) & ~((2ull << 20) - 1);
+  uint64_t address = __atomic_fetch_add(&window_next, aligned, __ATOMIC_RELAXED);
+  return address > WINDOW_END - aligned ? 0 : address;
+}
+
+/* Map shared memory here and in the worker. 0, or what went wrong; the caller falls back to memory of its own. */
+static CUresult map_shared(uint64_t nbytes, void **memory) {
+  uint64_t address = take_address(nbytes);
+  int fd = address ? memfd_create("vgpu-pinned", MFD_CLOEXEC) : -1;
+  if (fd < 0)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  void *mapped = MAP_FAILED;
+  if (!ftruncate(fd, (off_t)nbytes))
+    mapped = mmap((void *)(uintptr_t)address, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+  if (mapped != MAP_FAILED && (uintptr_t)mapped == address)
+    result = vgs_send_vgpuHostMap(address, nbytes, fd);
+  if (result && mapped != MAP_FAILED)
+    munmap(mapped, nbytes);
+  close(fd);
+  if (!result)
+    *memory = mapped;
+  return result;
+}
+
+CUresult vgs_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
+  if (!pp || Flags & ~(unsigned)HOST_ALLOC_FLAGS)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!bytesize) { /* oracle: success; the address is one that nothing can be read from */
+    *pp = NULL;
+    return CUDA_SUCCESS;
+  }
+  if (bytesize > WINDOW_END - WINDOW_BEGIN)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  uint64_t nbytes = ((uint64_t)bytesize + PAGE_NBYTES - 1) & ~(uint64_t)(PAGE_NBYTES - 1);
+  void *memory = NULL;
+  bool shared = vgs_session_has_pinned_fd() && !map_shared(nbytes, &memory);
+  if (!shared) {
+    if (vgs_session_error())
+      return vgs_session_error();
+    memory = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  struct vgs_range range = {
+      .base = (uintptr_t)memory, .nbytes = nbytes, .kind = VGS_RANGE_PINNED, .shared = shared, .flags = Flags};
+  CUresult result = vgs_range_add(&range);
+  if (result) {
+    vgs_range_unmap(&range);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *pp = memory;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuMemAllocHost_v2(void **pp, size_t bytesize) { return vgs_cuMemHostAlloc(pp, bytesize, 0); }
+
+CUresult vgs_cuMemFreeHost(void *p) {
+  struct vgs_range range;
+  if (!p)
+    return CUDA_SUCCESS;
+  if (!vgs_range_find((uintptr_t)p, &range) || range.kind != VGS_RANGE_PINNED ||
+      !vgs_range_remove((uintptr_t)p, true, &range))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = range.shared ? vgs_send_vgpuHostUnmap(range.base) : CUDA_SUCCESS;
+  vgs_range_unmap(&range);
+  return result;
+}
+
+CUresult vgs_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags) {
+  struct vgs_range range;
+  if (!pdptr || Flags || !vgs_range_find((uintptr_t)p, &range) || !vgs_range_is_host(&range))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!range.shared) {
+    static bool named;
+    if (!__atomic_exchange_n(&named, true, __ATOMIC_RELAXED))
+      vgs_log(VGS_LOG_ERROR, "host memory on this channel has no device address: CUDA_ERROR_NOT_SUPPORTED");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  *pdptr = (uintptr_t)p;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuMemHostGetFlags(unsigned int *pFlags, void *p) {
+  struct vgs_range range;
+  if (!pFlags || !vgs_range_find((uintptr_t)p, &range) || !vgs_range_is_host(&range))
+    return CUDA_ERROR_INVALID_VALUE;
+  *pFlags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP;
+  return CUDA_SUCCESS;
+}
+
+/* The program's own memory stays where it is: copies from it travel like any others, and only the bookkeeping differs.
+ */
+CUresult vgs_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) {
+  uint64_t first = (uintptr_t)p & ~(uint64_t)(PAGE_NBYTES - 1);
+  unsigned char residency[1];
+  if (!p || !bytesize || Flags & ~(unsigned)HOST_REGISTER_FLAGS)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (mincore((void *)(uintptr_t)first, 1, residency) && errno == ENOMEM)
+    return CUDA_ERROR_INVALID_VALUE; /* nothing is mapped there */
+  struct vgs_range range = {.base = (uintptr_t)p, .nbytes = bytesize, .kind = VGS_RANGE_REGISTERED, .flags = Flags};
+  return vgs_range_add(&range);
+}
+
+CUresult vgs_cuMemHostUnregister(void *p) {
+  struct vgs_range range;
+  if (!vgs_range_find((uintptr_t)p, &range) || range.kind != VGS_RANGE_REGISTERED ||
+      !vgs_range_remove((uintptr_t)p, true, &range))
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,160 @@
+#include "vgs_image.h"
+#include "vgs_api.h"
+#include "vgw_wire.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What nvcc puts into .nvFatBinSegment and .nv_fatbin, as every CUDA program shows. */
+enum { WRAPPER_MAGIC = 0x466243b1, CONTAINER_MAGIC = (int)0xba55ed50, ELF_MAGIC = 0x464c457f };
+
+struct wrapper {
+  uint32_t magic, version;
+  const void *data;        /* a container */
+  const void *const *tail; /* version 2: further containers, ended by NULL */
+};
+
+struct container {
+  uint32_t magic;
+  uint16_t version, header_nbytes;
+  uint64_t nbytes; /* after the header */
+};
+
+static uint32_t magic_of(const void *data) {
+  uint32_t magic;
+  memcpy(&magic, data, sizeof magic);
+  return magic;
+}
+
+static CUresult add(struct vgs_image *image, const void *data, uint64_t nbytes) {
+  if (image->piece_count == VGS_IMAGE_PIECES || __builtin_add_overflow(image->nbytes, nbytes, &image->nbytes))
+    return CUDA_ERROR_INVALID_IMAGE;
+  image->pieces[image->piece_count].data = data;
+  image->pieces[image->piece_count++].nbytes = nbytes;
+  return CUDA_SUCCESS;
+}
+
+static CUresult add_container(struct vgs_image *image, const void *data) {
+  struct container container;
+  memcpy(&container, data, sizeof container);
+  if (container.magic != (uint32_t)CONTAINER_MAGIC || container.header_nbytes < sizeof container ||
+      container.nbytes > UINT64_MAX - container.header_nbytes)
+    return CUDA_ERROR_INVALID_IMAGE;
+  return add(image, data, container.header_nbytes + container.nbytes);
+}
+
+/* The end of the last table: in a cubin the program headers come last, so section headers alone would cut it short. */
+static CUresult add_elf(struct vgs_image *image, const uint8_t *elf) {
+  uint64_t program_offset, section_offset;
+  uint16_t entry[4]; /* program header size and count, section header size and count */
+  memcpy(&program_offset, elf + 32, 8);
+  memcpy(&section_offset, elf + 40, 8);
+  memcpy(entry, elf + 54, 8);
+  uint64_t program_end = 0, section_end = 0;
+  if (elf[4] != 2 || elf[5] != 1 || /* 64 bits, little-endian */
+      __builtin_add_overflow(program_offset, (uint64_t)entry[0] * entry[1], &program_end) ||
+      __builtin_add_overflow(section_offset, (uint64_t)entry[2] * entry[3], &section_end))
+    return CUDA_ERROR_INVALID_IMAGE;
+  return add(image, elf, program_end > section_end ? program_end : section_end);
+}
+
+CUresult vgs_image_measure(const void *data, struct vgs_image *image) {
+  image->piece_count = 0;
+  image->nbytes = 0;
+  const uint8_t *bytes = data;
+  if (bytes[0] && (bytes[0] < 0x7f || bytes[0] >= 0xc2) && strnlen(data, 4) < 4)
+    return CUDA_ERROR_INVALID_IMAGE; /* a text of less than four characters */
+  uint32_t magic = magic_of(data);
+  if (magic == WRAPPER_MAGIC) {
+    const struct wrapper *wrapper = data;
+    if (wrapper->version != 1 && wrapper->version != 2)
+      return CUDA_ERROR_INVALID_IMAGE;
+    CUresult result = add_container(image, wrapper->data);
+    for (const void *const *tail = wrapper->version == 2 ? wrapper->tail : NULL; !result && tail && *tail; tail++)
+      result = add_container(image, *tail);
+    return result;
+  }
+  if (magic == (uint32_t)CONTAINER_MAGIC)
+    return add_container(image, data);
+  if (magic == ELF_MAGIC)
+    return add_elf(image, data);
+  if ((bytes[0] < ' ' && bytes[0] != '\n' && bytes[0] != '\t' && bytes[0] != '\r') || bytes[0] > '~')
+    return CUDA_ERROR_INVALID_IMAGE;
+  return add(image, data, strlen(data) + 1); /* PTX: documented to be NUL-terminated */
+}
+
+static uint32_t last_image_id; /* atomic */
+
+uint32_t vgs_image_reserve(uint32_t count) { return __atomic_fetch_add(&last_image_id, count, __ATOMIC_RELAXED) + 1; }
+
+CUresult vgs_image_send_as(const struct vgs_image *image, uint32_t id) {
+  uint64_t offset = 0;
+  for (uint32_t i = 0; i < image->piece_count; i++) {
+    const char *data = image->pieces[i].data;
+    for (uint64_t done = 0; done < image->pieces[i].nbytes;) {
+      uint64_t left = image->pieces[i].nbytes - done, part = left < VGW_PIECE_NBYTES ? left : VGW_PIECE_NBYTES;
+      CUresult result = vgs_send_vgpuImageWrite(id, image->nbytes, offset, part, data + done, false);
+      if (result)
+        return result;
+      done += part;
+      offset += part;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_image_send(const struct vgs_image *image, uint32_t *id) {
+  *id = vgs_image_reserve(1);
+  return vgs_image_send_as(image, *id);
+}
+
+void vgs_image_drop(uint32_t id) { vgs_send_vgpuImageDrop(id, false); }
+
+CUresult vgs_image_with(const void *data, CUresult (*load)(uint32_t, uint32_t), uint32_t object_id) {
+  struct vgs_image *image = malloc(sizeof *image);
+  uint32_t id;
+  if (!image)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgs_image_measure(data, image);
+  if (!result && !(result = vgs_image_send(image, &id))) {
+    result = load(object_id, id);
+    vgs_image_drop(id);
+  }
+  free(image);
+  return result;
+}
+
+CUresult vgs_image_read_file(const char *path, void **data, uint64_t *nbytes) {
+  struct stat status;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  if (fd < 0)
+    return CUDA_ERROR_FILE_NOT_FOUND;
+  if (fstat(fd, &status) || !S_ISREG(status.st_mode)) {
+    close(fd);
+    return CUDA_ERROR_FILE_NOT_FOUND;
+  }
+  size_t capacity = (size_t)status.st_size + 64,
+         used = 0; /* zeros after the end: PTX wants a NUL, headers are read whole */
+  char *text = calloc(1, capacity);
+  ssize_t got = text ? 1 : 0;
+  while (text && used < (size_t)status.st_size && got > 0) {
+    got = read(fd, text + used, (size_t)status.st_size - used);
+    if (got < 0 && errno == EINTR)
+      got = 1;
+    else if (got > 0)
+      used += (size_t)got;
+  }
+  close(fd);
+  if (!text)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (used < (size_t)status.st_size) {
+    free(text);
+    return CUDA_ERROR_FILE_NOT_FOUND;
+  }
+  *data = text;
+  *nbytes = used;
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,39 @@
+/* Program images: how long they are, and getting them to the worker. */
+#ifndef VGS_IMAGE_H
+#define VGS_IMAGE_H
+
+#include "vgw_cuda.h"
+#include <stdint.h>
+
+/* One image to send: some contiguous pieces of the program's memory. Fatbin containers of a wrapper travel one after
+ * another. */
+enum { VGS_IMAGE_PIECES = 512 };
+struct vgs_image {
+  uint32_t piece_count;
+  struct {
+    const void *data;
+    uint64_t nbytes;
+  } pieces[VGS_IMAGE_PIECES];
+  uint64_t nbytes;
+};
+
+/* Recognise an image by its first bytes and measure it: fatbin wrapper (versions 1 and 2), fatbin, ELF, or PTX text.
+ * INVALID_IMAGE for anything else. The caller's pointer is all that CUDA gives, so the image's own sizes are believed.
+ */
+CUresult vgs_image_measure(const void *data, struct vgs_image *image);
+
+/* Upload under a fresh id. The worker forgets it after the load that uses it, or on vgs_image_drop. */
+CUresult vgs_image_send(const struct vgs_image *image, uint32_t *id);
+void vgs_image_drop(uint32_t id);
+
+/* Measure, upload, call `load` with the image's id, drop. */
+CUresult vgs_image_with(const void *data, CUresult (*load)(uint32_t object_id, uint32_t image_id), uint32_t object_id);
+
+/* Ids in a row, for a link. */
+uint32_t vgs_image_reserve(uint32_t count);
+CUresult vgs_image_send_as(const struct vgs_image *image, uint32_t id);
+
+/* A whole file of the client's, terminated by NUL. 0, FILE_NOT_FOUND, OUT_OF_MEMORY. */
+CUresult vgs_image_read_file(const char *path, void **data, uint64_t *nbytes);
+
+#endif

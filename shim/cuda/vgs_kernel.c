@@ -1,0 +1,232 @@
+/* Kernels. CUfunction parameters accept a CUkernel too, as the driver does: NVIDIA's runtime 13 launches nothing else.
+ */
+#include "vgs_kernel.h"
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_device.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DESCRIPTION_NBYTES = 1 << 18 };
+
+struct vgs_kernel *vgs_kernel_make(enum vgw_kind kind, uint32_t owner_id, uint32_t context_id, const char *name) {
+  struct vgs_kernel *kernel = vgs_object_create(kind, context_id);
+  if (!kernel)
+    return NULL;
+  kernel->owner_id = owner_id;
+  kernel->name = strdup(name);
+  if (!kernel->name) {
+    vgs_object_destroy(kernel);
+    return NULL;
+  }
+  return kernel;
+}
+
+/* Copy a description that came from the worker, if it makes sense. */
+static CUresult accept(struct vgs_kernel *kernel, const struct vgw_kernel_description *description) {
+  enum { PARAMS_MAX = (DESCRIPTION_NBYTES - sizeof *description) / sizeof(struct vgw_param) };
+  if (description->param_count > PARAMS_MAX || description->param_nbytes > 32768)
+    return CUDA_ERROR_UNKNOWN;
+  const struct vgw_param *params = (const struct vgw_param *)(description + 1);
+  for (uint32_t i = 0; i < description->param_count; i++)
+    if (params[i].offset > description->param_nbytes || params[i].nbytes > description->param_nbytes - params[i].offset)
+      return CUDA_ERROR_UNKNOWN;
+  size_t nbytes = description->param_count * sizeof *params;
+  kernel->params = malloc(nbytes ? nbytes : 1);
+  if (!kernel->params)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  memcpy(kernel->params, params, nbytes);
+  kernel->param_count = description->param_count;
+  kernel->param_nbytes = description->param_nbytes;
+  for (int i = 0; i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
+    __atomic_store_n(&kernel->attributes[i], description->attributes[i], __ATOMIC_RELAXED);
+  __atomic_store_n(&kernel->described, 1, __ATOMIC_RELEASE);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_kernel_describe(struct vgs_kernel *kernel) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  if (__atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE))
+    return CUDA_SUCCESS;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  pthread_mutex_lock(&lock);
+  struct vgw_kernel_description *description = calloc(1, DESCRIPTION_NBYTES);
+  if (__atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE))
+    result = CUDA_SUCCESS;
+  else if (description) {
+    result = vgs_send_vgpuKernelDescribe(kernel->object.kind, kernel->object.id, DESCRIPTION_NBYTES, description);
+    if (!result)
+      result = accept(kernel, description);
+  }
+  pthread_mutex_unlock(&lock);
+  free(description);
+  return result;
+}
+
+static CUresult get_attribute(int *pi, int attrib, struct vgs_kernel *kernel) {
+  if (!pi || attrib < 0 || attrib >= VGW_FUNC_ATTRIBUTE_COUNT)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = vgs_kernel_describe(kernel);
+  if (result)
+    return result;
+  int value = vgs_kernel_attribute(kernel, attrib);
+  if (value == INT_MIN)
+    return CUDA_ERROR_INVALID_VALUE;
+  *pi = value;
+  return CUDA_SUCCESS;
+}
+
+static bool is_settable(int attrib) {
+  return attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
+         attrib == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT ||
+         (attrib >= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH && attrib < VGW_FUNC_ATTRIBUTE_COUNT);
+}
+
+static CUresult set_attribute(int attrib, int value, struct vgs_kernel *kernel) {
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_settable(attrib))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_kernel_describe(kernel);
+  if (result ||
+      vgs_kernel_attribute(kernel, attrib) == value) /* set again to what it is, as cuBLASLt does at every launch */
+    return result;
+  result = vgs_send_cuFuncSetAttribute(kernel->object.kind, kernel->object.id, attrib, value);
+  if (!result)
+    __atomic_store_n(&kernel->attributes[attrib], value, __ATOMIC_RELAXED);
+  return result;
+}
+
+static CUresult param_info(struct vgs_kernel *kernel, size_t index, size_t *offset, size_t *nbytes) {
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (!offset)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_kernel_describe(kernel);
+  if (result)
+    return result;
+  if (index >= kernel->param_count)
+    return CUDA_ERROR_INVALID_VALUE;
+  *offset = kernel->params[index].offset;
+  if (nbytes)
+    *nbytes = kernel->params[index].nbytes;
+  return CUDA_SUCCESS;
+}
+
+static CUresult name_of(const char **name, const struct vgs_kernel *kernel) {
+  if (!name)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  *name = kernel->name;
+  return CUDA_SUCCESS;
+}
+
+static CUresult check_hint(const struct vgs_kernel *kernel, int config, int greatest) {
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  return config < 0 || config > greatest ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* --- functions --- */
+
+CUresult vgs_cuFuncGetAttribute(int *pi, int attrib, CUfunction hfunc) {
+  return get_attribute(pi, attrib, vgs_kernel_find(hfunc));
+}
+
+CUresult vgs_cuFuncSetAttribute(CUfunction hfunc, int attrib, int value) {
+  return set_attribute(attrib, value, vgs_kernel_find(hfunc));
+}
+
+CUresult vgs_cuFuncGetName(const char **name, CUfunction hfunc) { return name_of(name, vgs_kernel_find(hfunc)); }
+
+/* A kernel made by cuModuleGetFunction knows its module's id; the handle is put together from it. */
+static void *owner_handle(const struct vgs_kernel *kernel, enum vgw_kind kind) {
+  struct vgs_object owner = {.id = kernel->owner_id, .kind = (uint16_t)kind, .epoch = kernel->object.epoch};
+  return vgs_object_handle(&owner);
+}
+
+CUresult vgs_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
+  struct vgs_kernel *kernel = vgs_kernel_find(hfunc);
+  if (!hmod)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (kernel->object.kind == VGW_KIND_KERNEL)
+    return vgs_cuLibraryGetModule(hmod, owner_handle(kernel, VGW_KIND_LIBRARY));
+  *hmod = owner_handle(kernel, VGW_KIND_MODULE);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset, size_t *paramSize) {
+  return param_info(vgs_kernel_find(func), paramIndex, paramOffset, paramSize);
+}
+
+CUresult vgs_cuFuncSetCacheConfig(CUfunction hfunc, int config) {
+  return check_hint(vgs_kernel_find(hfunc), config, 3);
+}
+
+CUresult vgs_cuFuncSetSharedMemConfig(CUfunction hfunc, int config) {
+  return check_hint(vgs_kernel_find(hfunc), config, 2);
+}
+
+/* Loaded means: the worker has compiled or linked it, which its description shows. */
+CUresult vgs_cuFuncIsLoaded(int *state, CUfunction function) {
+  struct vgs_kernel *kernel = vgs_kernel_find(function);
+  if (!state)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  *state = __atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuFuncLoad(CUfunction function) {
+  struct vgs_kernel *kernel = vgs_kernel_find(function);
+  return kernel ? vgs_kernel_describe(kernel) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* --- kernels of libraries --- */
+
+static struct vgs_kernel *find_kernel(CUkernel kernel) { return vgs_object_find(VGW_KIND_KERNEL, kernel); }
+
+/* The kernel's own handle serves as the function of any context: every call takes the current context's. */
+CUresult vgs_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
+  if (!pFunc)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!find_kernel(kernel))
+    return CUDA_ERROR_INVALID_HANDLE;
+  *pFunc = (CUfunction)kernel;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuKernelGetAttribute(int *pi, int attrib, CUkernel kernel, CUdevice dev) {
+  return vgs_device(dev) ? get_attribute(pi, attrib, find_kernel(kernel)) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult vgs_cuKernelSetAttribute(int attrib, int value, CUkernel kernel, CUdevice dev) {
+  return vgs_device(dev) ? set_attribute(attrib, value, find_kernel(kernel)) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult vgs_cuKernelSetCacheConfig(CUkernel kernel, int config, CUdevice dev) {
+  return vgs_device(dev) ? check_hint(find_kernel(kernel), config, 3) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult vgs_cuKernelGetName(const char **name, CUkernel kernel) { return name_of(name, find_kernel(kernel)); }
+
+CUresult vgs_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel) {
+  struct vgs_kernel *of = find_kernel(kernel);
+  if (!pLib)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!of)
+    return CUDA_ERROR_INVALID_HANDLE;
+  *pLib = owner_handle(of, VGW_KIND_LIBRARY);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset, size_t *paramSize) {
+  return param_info(find_kernel(kernel), paramIndex, paramOffset, paramSize);
+}

@@ -1,0 +1,18 @@
+/* Kernels: their description, fetched once, and their attributes. */
+#ifndef VGS_KERNEL_H
+#define VGS_KERNEL_H
+
+#include "vgs_objects.h"
+
+/* Make the object for a kernel that the worker is about to hand out. NULL: out of memory. */
+struct vgs_kernel *vgs_kernel_make(enum vgw_kind kind, uint32_t owner_id, uint32_t context_id, const char *name);
+
+/* Have the description at hand: attributes and parameter layout. */
+CUresult vgs_kernel_describe(struct vgs_kernel *kernel);
+
+/* An attribute of a described kernel; INT32_MIN if the driver does not know it. */
+static inline int vgs_kernel_attribute(const struct vgs_kernel *kernel, int attribute) {
+  return __atomic_load_n(&kernel->attributes[attribute], __ATOMIC_RELAXED);
+}
+
+#endif

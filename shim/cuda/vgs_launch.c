@@ -1,0 +1,201 @@
+/* Launches: what the driver refuses at once is refused here (oracle), so that the rest can be queued. */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_device.h"
+#include "vgs_kernel.h"
+#include "vgs_stream.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ATTRIBUTES_MAX = 64, PARAMS_INLINE_NBYTES = 4096 };
+
+struct launch {
+  struct vgs_kernel *kernel;
+  uint32_t grid[3], block[3], shared_nbytes;
+  uint32_t stream;
+  void **params, **extra;
+};
+
+static CUresult check_shape(const struct launch *launch) {
+  enum { MAX_BLOCK_X = 2, MAX_GRID_X = 5 }; /* CUdevice_attribute */
+  const int32_t *limits = vgs_device(vgs_context_entered->device)->attributes;
+  uint64_t threads = 1;
+  for (int i = 0; i < 3; i++) {
+    if (!launch->grid[i] || launch->grid[i] > (uint32_t)limits[MAX_GRID_X + i] || !launch->block[i] ||
+        launch->block[i] > (uint32_t)limits[MAX_BLOCK_X + i])
+      return CUDA_ERROR_INVALID_VALUE;
+    threads *= launch->block[i]; /* each factor is at most 1024 */
+  }
+  int most = vgs_kernel_attribute(launch->kernel, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  int dynamic = vgs_kernel_attribute(launch->kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+  if ((most > 0 && threads > (uint64_t)most) || (dynamic >= 0 && launch->shared_nbytes > (uint32_t)dynamic))
+    return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
+}
+
+/* The parameter block: gathered from one pointer per parameter, or given whole in `extra`.
+ * `block` is filled, or *given set to the program's own. */
+static CUresult pack_params(const struct launch *launch, char *block, const void **given) {
+  const struct vgs_kernel *kernel = launch->kernel;
+  *given = block;
+  if (launch->params && launch->extra)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (launch->extra) {
+    const void *buffer = NULL;
+    size_t nbytes = 0;
+    bool has_nbytes = false;
+    for (void **next = launch->extra; *next != CU_LAUNCH_PARAM_END; next += 2) {
+      if (*next == CU_LAUNCH_PARAM_BUFFER_POINTER)
+        buffer = next[1];
+      else if (*next == CU_LAUNCH_PARAM_BUFFER_SIZE && next[1]) {
+        nbytes = *(const size_t *)next[1];
+        has_nbytes = true;
+      } else
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (has_nbytes && nbytes < kernel->param_nbytes)
+      return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES; /* oracle: 701 for a buffer that is too short */
+    if (!buffer && kernel->param_nbytes)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (buffer && kernel->param_nbytes)
+      *given = buffer;
+    return CUDA_SUCCESS;
+  }
+  if (!kernel->param_count)
+    return CUDA_SUCCESS;
+  if (!launch->params)
+    return CUDA_ERROR_INVALID_VALUE;
+  memset(block, 0, kernel->param_nbytes);
+  for (uint32_t i = 0; i < kernel->param_count; i++) {
+    if (!launch->params[i])
+      return CUDA_ERROR_INVALID_VALUE;
+    memcpy(block + kernel->params[i].offset, launch->params[i], kernel->params[i].nbytes);
+  }
+  return CUDA_SUCCESS;
+}
+
+/* Launch attributes as they travel: an event inside becomes its id. */
+static CUresult translate_attributes(const CUlaunchConfig *config, CUlaunchAttribute *attributes, uint32_t *count,
+                                     bool *cooperative) {
+  *count = 0;
+  if (config->numAttrs > ATTRIBUTES_MAX || (config->numAttrs && !config->attrs))
+    return CUDA_ERROR_INVALID_VALUE;
+  for (uint32_t i = 0; i < config->numAttrs; i++) {
+    CUlaunchAttribute *attribute = &attributes[*count];
+    *attribute = config->attrs[i];
+    if (attribute->id == CU_LAUNCH_ATTRIBUTE_IGNORE)
+      continue;
+    if (attribute->id < 0 || attribute->id > CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (attribute->id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
+      return CUDA_ERROR_NOT_SUPPORTED;
+    if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+        attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+      struct vgs_event *event = vgs_object_find(VGW_KIND_EVENT, attribute->value.programmaticEvent.event);
+      if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+      __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
+      attribute->value.programmaticEvent.event = (CUevent)(uintptr_t)event->object.id;
+    }
+    *cooperative |= attribute->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute->value.cooperative;
+    ++*count;
+  }
+  return CUDA_SUCCESS;
+}
+
+static CUresult send(const struct launch *launch, const CUlaunchAttribute *attributes, uint32_t count,
+                     const void *params) {
+  struct vgs_kernel *kernel = launch->kernel;
+  const uint32_t *g = launch->grid, *b = launch->block;
+  /* The first launch waits: it is the one that may find that the image cannot be compiled or linked. */
+  bool first = !__atomic_load_n(&kernel->launched, __ATOMIC_ACQUIRE);
+  CUresult result;
+  if (count)
+    result = vgs_send_cuLaunchKernelEx(kernel->object.kind, kernel->object.id, g[0], g[1], g[2], b[0], b[1], b[2],
+                                       launch->shared_nbytes, launch->stream, count * (uint32_t)sizeof *attributes,
+                                       kernel->param_nbytes, attributes, params, first);
+  else
+    result = vgs_send_cuLaunchKernel(kernel->object.kind, kernel->object.id, g[0], g[1], g[2], b[0], b[1], b[2],
+                                     launch->shared_nbytes, launch->stream, kernel->param_nbytes, params, first);
+  if (!result && first)
+    __atomic_store_n(&kernel->launched, 1, __ATOMIC_RELEASE);
+  return result;
+}
+
+static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void **params, void **extra) {
+  struct launch launch = {.kernel = vgs_kernel_find(f),
+                          .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+                          .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+                          .shared_nbytes = config->sharedMemBytes,
+                          .params = params,
+                          .extra = extra};
+  if (!launch.kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUlaunchAttribute attributes[ATTRIBUTES_MAX];
+  uint32_t count;
+  bool cooperative = false;
+  CUresult result = vgs_stream_id(config->hStream, &launch.stream, NULL);
+  if (result || (result = vgs_kernel_describe(launch.kernel)) || (result = check_shape(&launch)) ||
+      (result = translate_attributes(config, attributes, &count, &cooperative)))
+    return result;
+  if (cooperative) { /* all blocks must be resident at once */
+    enum { MULTIPROCESSOR_COUNT = 16 };
+    int per_multiprocessor;
+    result = vgs_cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &per_multiprocessor, f, (int)(launch.block[0] * launch.block[1] * launch.block[2]), launch.shared_nbytes);
+    if (result)
+      return result;
+    int64_t fit =
+        (int64_t)per_multiprocessor * vgs_device(vgs_context_entered->device)->attributes[MULTIPROCESSOR_COUNT];
+    unsigned __int128 blocks = (unsigned __int128)launch.grid[0] * launch.grid[1] * launch.grid[2];
+    if (blocks > (unsigned __int128)fit)
+      return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  }
+  char small[PARAMS_INLINE_NBYTES], *block = small;
+  const void *given;
+  if (launch.kernel->param_nbytes > sizeof small && !(block = malloc(launch.kernel->param_nbytes)))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  result = pack_params(&launch, block, &given);
+  if (!result)
+    result = send(&launch, attributes, count, given);
+  if (block != small)
+    free(block);
+  return result;
+}
+
+CUresult vgs_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+                            unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+                            unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
+  CUlaunchConfig config = {.gridDimX = gridDimX,
+                           .gridDimY = gridDimY,
+                           .gridDimZ = gridDimZ,
+                           .blockDimX = blockDimX,
+                           .blockDimY = blockDimY,
+                           .blockDimZ = blockDimZ,
+                           .sharedMemBytes = sharedMemBytes,
+                           .hStream = hStream};
+  return launch_kernel(&config, f, kernelParams, extra);
+}
+
+CUresult vgs_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
+  return config ? launch_kernel(config, f, kernelParams, extra) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult vgs_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                       unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                                       unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                                       void **kernelParams) {
+  CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value = {.cooperative = 1}};
+  CUlaunchConfig config = {.gridDimX = gridDimX,
+                           .gridDimY = gridDimY,
+                           .gridDimZ = gridDimZ,
+                           .blockDimX = blockDimX,
+                           .blockDimY = blockDimY,
+                           .blockDimZ = blockDimZ,
+                           .sharedMemBytes = sharedMemBytes,
+                           .hStream = hStream,
+                           .attrs = &cooperative,
+                           .numAttrs = 1};
+  return launch_kernel(&config, f, kernelParams, NULL);
+}

@@ -1,0 +1,181 @@
+/* Libraries: images for all contexts. NVIDIA's runtime loads every image of a program this way, most of which are never
+ * used, so with lazy loading an image that the program promises to keep is sent when it is first asked for. */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_image.h"
+#include "vgs_kernel.h"
+#include "vgs_range.h"
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER; /* one upload at a time */
+
+static CUresult load(struct vgs_library *library) {
+  pthread_mutex_lock(&load_lock);
+  if (library->pending) {
+    library->loaded = vgs_image_with(library->pending, vgs_send_cuLibraryLoadData, library->object.id);
+    __atomic_store_n(&library->pending, NULL, __ATOMIC_RELEASE);
+  }
+  CUresult result = library->loaded;
+  pthread_mutex_unlock(&load_lock);
+  return result;
+}
+
+static CUresult find(CUlibrary handle, struct vgs_library **library) {
+  *library = vgs_object_find(VGW_KIND_LIBRARY, handle);
+  if (!*library)
+    return CUDA_ERROR_INVALID_HANDLE;
+  return __atomic_load_n(&(*library)->pending, __ATOMIC_ACQUIRE) ? load(*library) : (*library)->loaded;
+}
+
+/* Whether the program promises that the image stays where it is. */
+static bool is_preserved(unsigned count, const int *options, void **values) {
+  enum { BINARY_IS_PRESERVED = 1 };
+  for (unsigned i = 0; i < count; i++)
+    if (options[i] == BINARY_IS_PRESERVED)
+      return values && (uintptr_t)values[i] & 1;
+  return false;
+}
+
+CUresult vgs_cuLibraryLoadData(CUlibrary *library, const void *code, int *jitOptions, void **jitOptionsValues,
+                               unsigned int numJitOptions, int *libraryOptions, void **libraryOptionValues,
+                               unsigned int numLibraryOptions) {
+  if (!library || !code || (numJitOptions && (!jitOptions || !jitOptionsValues)) ||
+      (numLibraryOptions && !libraryOptions))
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_image *image = malloc(sizeof *image);
+  CUresult result = image ? vgs_image_measure(code, image) : CUDA_ERROR_OUT_OF_MEMORY;
+  free(image);
+  if (result)
+    return result;
+  struct vgs_library *fresh = vgs_object_create(VGW_KIND_LIBRARY, 0);
+  if (!fresh)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  int mode = 0;
+  vgs_cuModuleGetLoadingMode(&mode);
+  fresh->pending = code;
+  if (mode != 2 || !is_preserved(numLibraryOptions, libraryOptions, libraryOptionValues))
+    result = load(fresh);
+  if (result)
+    vgs_object_destroy(fresh);
+  else
+    *library = vgs_object_handle(fresh);
+  return result;
+}
+
+CUresult vgs_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, int *jitOptions, void **jitOptionsValues,
+                                   unsigned int numJitOptions, int *libraryOptions, void **libraryOptionValues,
+                                   unsigned int numLibraryOptions) {
+  void *data;
+  uint64_t nbytes;
+  (void)libraryOptions, (void)libraryOptionValues, (void)numLibraryOptions;
+  if (!library || !fileName)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_image_read_file(fileName, &data, &nbytes);
+  if (result)
+    return result;
+  struct vgs_image *image = malloc(sizeof *image);
+  result = image ? vgs_image_measure(data, image) : CUDA_ERROR_OUT_OF_MEMORY;
+  if (!result && image->nbytes > nbytes + 1)
+    result = CUDA_ERROR_INVALID_IMAGE;
+  free(image);
+  if (!result) /* without the option: the copy here is gone when this returns */
+    result = vgs_cuLibraryLoadData(library, data, jitOptions, jitOptionsValues, numJitOptions, NULL, NULL, 0);
+  free(data);
+  return result;
+}
+
+CUresult vgs_cuLibraryUnload(CUlibrary handle) {
+  struct vgs_library *library = vgs_object_find(VGW_KIND_LIBRARY, handle);
+  if (!library)
+    return CUDA_ERROR_INVALID_HANDLE;
+  uint32_t id = library->object.id;
+  pthread_mutex_lock(&load_lock);
+  bool sent = !library->pending && !library->loaded;
+  library->pending = NULL;
+  pthread_mutex_unlock(&load_lock);
+  vgs_object_destroy(library);
+  return sent ? vgs_send_cuLibraryUnload(id) : CUDA_SUCCESS;
+}
+
+CUresult vgs_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, const char *name) {
+  struct vgs_library *library;
+  if (!pKernel || !name)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = find(handle, &library);
+  if (result)
+    return result;
+  struct vgs_kernel *kernel = vgs_kernel_make(VGW_KIND_KERNEL, library->object.id, 0, name);
+  if (!kernel)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  result = vgs_send_cuLibraryGetKernel(kernel->object.id, library->object.id, name);
+  if (result)
+    vgs_object_destroy(kernel);
+  else
+    *pKernel = vgs_object_handle(kernel);
+  return result;
+}
+
+CUresult vgs_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle) {
+  struct vgs_library *library;
+  if (!pMod)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = find(handle, &library);
+  if (result)
+    return result;
+  struct vgs_module *module = vgs_object_create(VGW_KIND_MODULE, vgs_context_entered->wire_id);
+  if (!module)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  module->library_id = library->object.id;
+  result = vgs_send_cuLibraryGetModule(module->object.id, library->object.id);
+  if (result)
+    vgs_object_destroy(module);
+  else
+    *pMod = vgs_object_handle(module);
+  return result;
+}
+
+CUresult vgs_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary handle, const char *name) {
+  struct vgs_library *library;
+  CUdeviceptr address;
+  size_t nbytes;
+  if (!name || (!dptr && !bytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = find(handle, &library);
+  if (!result)
+    result = vgs_send_cuLibraryGetGlobal(&address, &nbytes, library->object.id, name);
+  if (result)
+    return result;
+  vgs_range_add_variable(address, nbytes);
+  if (dptr)
+    *dptr = address;
+  if (bytes)
+    *bytes = nbytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib) {
+  struct vgs_library *library;
+  if (!count)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = find(lib, &library);
+  return result ? result : vgs_send_cuLibraryGetKernelCount(count, library->object.id);
+}
+
+CUresult vgs_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib) {
+  struct vgs_library *library;
+  char name[4096];
+  unsigned count;
+  if (!kernels)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = find(lib, &library);
+  if (!result)
+    result = vgs_send_cuLibraryGetKernelCount(&count, library->object.id);
+  for (unsigned i = 0; !result && i < count && i < numKernels; i++) {
+    memset(name, 0, sizeof name);
+    result = vgs_send_vgpuKernelName(VGW_KIND_LIBRARY, library->object.id, i, sizeof name - 1, name);
+    if (!result)
+      result = vgs_cuLibraryGetKernel(&kernels[i], lib, name);
+  }
+  return result;
+}

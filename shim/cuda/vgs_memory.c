@@ -1,0 +1,196 @@
+/* Allocations, and what an address is. */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_range.h"
+#include "vgs_session.h"
+#include <string.h>
+
+CUresult vgs_cuMemGetInfo(unsigned int *free, unsigned int *total) {
+  size_t free_nbytes, total_nbytes;
+  if (!free || !total)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_send_cuMemGetInfo_v2(&free_nbytes, &total_nbytes);
+  if (!result) {
+    *free = free_nbytes > UINT32_MAX ? UINT32_MAX : (unsigned)free_nbytes;
+    *total = total_nbytes > UINT32_MAX ? UINT32_MAX : (unsigned)total_nbytes;
+  }
+  return result;
+}
+
+/* Note a fresh allocation. If that fails the memory is given back: an address we do not know would be refused
+ * everywhere. */
+static CUresult note(CUdeviceptr address, size_t nbytes, enum vgs_range_kind kind) {
+  struct vgs_range range = {.base = address, .nbytes = nbytes, .kind = kind};
+  CUresult result = vgs_range_add(&range);
+  if (result)
+    vgs_send_cuMemFree_v2(address);
+  return result ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult vgs_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
+  CUdeviceptr address;
+  if (!dptr || !bytesize)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_send_cuMemAlloc_v2(&address, bytesize);
+  if (!result)
+    result = note(address, bytesize, VGS_RANGE_DEVICE);
+  if (!result)
+    *dptr = address;
+  return result;
+}
+
+CUresult vgs_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+                                unsigned int ElementSizeBytes) {
+  CUdeviceptr address;
+  size_t pitch;
+  if (!dptr || !pPitch || !WidthInBytes || !Height)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_send_cuMemAllocPitch_v2(&address, &pitch, WidthInBytes, Height, ElementSizeBytes);
+  if (!result)
+    result = pitch > SIZE_MAX / Height ? CUDA_ERROR_OUT_OF_MEMORY : note(address, pitch * Height, VGS_RANGE_DEVICE);
+  if (!result) {
+    *dptr = address;
+    *pPitch = pitch;
+  }
+  return result;
+}
+
+CUresult vgs_cuMemFree_v2(CUdeviceptr dptr) {
+  struct vgs_range range;
+  if (!dptr)
+    return CUDA_SUCCESS;
+  if (!vgs_range_find(dptr, &range) || range.base != dptr || range.kind > VGS_RANGE_POOL ||
+      !vgs_range_remove(dptr, false, &range))
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgs_send_cuMemFree_v2(dptr);
+}
+
+CUresult vgs_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
+  struct vgs_range range;
+  if (!vgs_range_find(dptr, &range) || range.kind == VGS_RANGE_REGISTERED)
+    return CUDA_ERROR_NOT_FOUND;
+  if (pbase)
+    *pbase = range.base;
+  if (psize)
+    *psize = range.nbytes;
+  return CUDA_SUCCESS;
+}
+
+/* --- pointer attributes --- */
+
+enum {
+  ATTRIBUTE_CONTEXT = 1,
+  ATTRIBUTE_MEMORY_TYPE = 2,
+  ATTRIBUTE_DEVICE_POINTER = 3,
+  ATTRIBUTE_HOST_POINTER = 4,
+  ATTRIBUTE_SYNC_MEMOPS = 6,
+  ATTRIBUTE_BUFFER_ID = 7,
+  ATTRIBUTE_IS_MANAGED = 8,
+  ATTRIBUTE_DEVICE_ORDINAL = 9,
+  ATTRIBUTE_IS_LEGACY_IPC_CAPABLE = 10,
+  ATTRIBUTE_RANGE_START = 11,
+  ATTRIBUTE_RANGE_SIZE = 12,
+  ATTRIBUTE_MAPPED = 13,
+  ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,
+  ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE = 15,
+  ATTRIBUTE_ACCESS_FLAGS = 16,
+  ATTRIBUTE_MEMPOOL = 17,
+  ATTRIBUTE_LAST = 21,
+};
+
+/* One attribute. `value` holds 8 bytes; *nbytes is how many of them count.
+ * INVALID_VALUE for an address nobody knows, or an attribute that makes no sense for it. */
+static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdeviceptr address, uint64_t *value,
+                             unsigned *nbytes) {
+  bool host = range && vgs_range_is_host(range);
+  *value = 0;
+  *nbytes = 4;
+  if (attribute == ATTRIBUTE_IS_MANAGED || attribute == ATTRIBUTE_IS_LEGACY_IPC_CAPABLE)
+    return range ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (!range)
+    return CUDA_ERROR_INVALID_VALUE;
+  switch (attribute) {
+  case ATTRIBUTE_MEMORY_TYPE:
+    *value = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    return CUDA_SUCCESS;
+  case ATTRIBUTE_DEVICE_ORDINAL:
+    *value = (uint64_t)range->device;
+    return CUDA_SUCCESS;
+  case ATTRIBUTE_MAPPED:
+    *value = 1;
+    return CUDA_SUCCESS;
+  case ATTRIBUTE_SYNC_MEMOPS:
+  case ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    return CUDA_SUCCESS;
+  case ATTRIBUTE_ACCESS_FLAGS:
+    *value = 3; /* read and write */
+    return CUDA_SUCCESS;
+  }
+  *nbytes = 8;
+  switch (attribute) {
+  case ATTRIBUTE_CONTEXT:
+    *value = (uintptr_t)range->context;
+    return CUDA_SUCCESS;
+  case ATTRIBUTE_DEVICE_POINTER:
+    *value = address;
+    return CUDA_SUCCESS;
+  case ATTRIBUTE_HOST_POINTER:
+    *value = address;
+    return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  case ATTRIBUTE_BUFFER_ID:
+    *value = range->buffer_id;
+    return CUDA_SUCCESS;
+  case ATTRIBUTE_RANGE_START:
+    *value = range->base;
+    return CUDA_SUCCESS;
+  case ATTRIBUTE_RANGE_SIZE:
+    *value = range->nbytes;
+    return CUDA_SUCCESS;
+  case ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+  case ATTRIBUTE_MEMPOOL:
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult vgs_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr) {
+  struct vgs_range range;
+  uint64_t value;
+  unsigned nbytes;
+  if (!data || attribute < 1 || attribute > ATTRIBUTE_LAST)
+    return CUDA_ERROR_INVALID_VALUE;
+  bool known = vgs_range_find(ptr, &range);
+  CUresult result = attribute_of(known ? &range : NULL, attribute, ptr, &value, &nbytes);
+  if (!result)
+    memcpy(data, &value, nbytes);
+  return result;
+}
+
+/* The plural form never fails for an address: what does not apply is 0 (oracle; cudart asks it of any pointer), and the
+ * ordinal of no device is -2. */
+CUresult vgs_cuPointerGetAttributes(unsigned int numAttributes, int *attributes, void **data, CUdeviceptr ptr) {
+  struct vgs_range range;
+  if (!numAttributes || !attributes || !data)
+    return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < numAttributes; i++)
+    if (!data[i] || attributes[i] < 1 || attributes[i] > ATTRIBUTE_LAST)
+      return CUDA_ERROR_INVALID_VALUE;
+  bool known = vgs_range_find(ptr, &range);
+  for (unsigned i = 0; i < numAttributes; i++) {
+    uint64_t value;
+    unsigned nbytes;
+    if (attribute_of(known ? &range : NULL, attributes[i], ptr, &value, &nbytes)) {
+      value = attributes[i] == ATTRIBUTE_DEVICE_ORDINAL ? (uint64_t)(uint32_t)-2 : 0;
+      nbytes = attributes[i] == ATTRIBUTE_MEMORY_TYPE || attributes[i] == ATTRIBUTE_IS_MANAGED ||
+                       attributes[i] == ATTRIBUTE_DEVICE_ORDINAL || attributes[i] == ATTRIBUTE_MAPPED ||
+                       attributes[i] == ATTRIBUTE_IS_LEGACY_IPC_CAPABLE || attributes[i] == ATTRIBUTE_SYNC_MEMOPS ||
+                       attributes[i] == ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE || attributes[i] == ATTRIBUTE_ACCESS_FLAGS
+                   ? 4
+                   : 8;
+    }
+    memcpy(data[i], &value, nbytes);
+  }
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,143 @@
+/* Modules: images loaded into one context. */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_image.h"
+#include "vgs_kernel.h"
+#include "vgs_range.h"
+#include "vgs_session.h"
+#include <stdlib.h>
+#include <string.h>
+
+static struct vgs_module *find(CUmodule module) { return vgs_object_find(VGW_KIND_MODULE, module); }
+
+CUresult vgs_cuModuleLoadData(CUmodule *module, const void *image) {
+  if (!module || !image)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_module *fresh = vgs_object_create(VGW_KIND_MODULE, vgs_context_entered->wire_id);
+  if (!fresh)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgs_image_with(image, vgs_send_cuModuleLoadData, fresh->object.id);
+  if (result)
+    vgs_object_destroy(fresh);
+  else
+    *module = vgs_object_handle(fresh);
+  return result;
+}
+
+/* JIT options are hints but for the log buffers: ours are empty, and their sizes say so. */
+static void clear_logs(unsigned count, const int *options, void **values) {
+  enum { INFO_LOG_BUFFER = 3, INFO_LOG_SIZE = 4, ERROR_LOG_BUFFER = 5, ERROR_LOG_SIZE = 6 };
+  for (unsigned i = 0; options && values && i < count; i++) {
+    bool is_buffer = options[i] == INFO_LOG_BUFFER || options[i] == ERROR_LOG_BUFFER;
+    for (unsigned j = 0; is_buffer && values[i] && j < count; j++)
+      if (options[j] == options[i] + 1 && (uintptr_t)values[j])
+        *(char *)values[i] = 0;
+  }
+  for (unsigned i = 0; options && values && i < count; i++)
+    if (options[i] == INFO_LOG_SIZE || options[i] == ERROR_LOG_SIZE)
+      values[i] = NULL;
+}
+
+CUresult vgs_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, int *options,
+                                void **optionValues) {
+  if (numOptions && (!options || !optionValues))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_cuModuleLoadData(module, image);
+  clear_logs(numOptions, options, optionValues);
+  return result;
+}
+
+CUresult vgs_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
+  return vgs_cuModuleLoadData(module, fatCubin);
+}
+
+CUresult vgs_cuModuleLoad(CUmodule *module, const char *fname) {
+  void *data;
+  uint64_t nbytes;
+  if (!module || !fname)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_image_read_file(fname, &data, &nbytes);
+  if (result)
+    return result;
+  struct vgs_image *image = malloc(sizeof *image);
+  result = image ? vgs_image_measure(data, image) : CUDA_ERROR_OUT_OF_MEMORY;
+  if (!result && image->nbytes > nbytes + 1) /* what the image says of itself goes beyond the file */
+    result = CUDA_ERROR_INVALID_IMAGE;
+  free(image);
+  if (!result)
+    result = vgs_cuModuleLoadData(module, data);
+  free(data);
+  return result;
+}
+
+CUresult vgs_cuModuleUnload(CUmodule hmod) {
+  struct vgs_module *module = find(hmod);
+  if (!module || module->library_id) /* a library's module goes with the library */
+    return CUDA_ERROR_INVALID_HANDLE;
+  uint32_t id = module->object.id;
+  vgs_object_destroy(module);
+  return vgs_send_cuModuleUnload(id);
+}
+
+CUresult vgs_cuModuleGetLoadingMode(int *mode) {
+  enum { EAGER = 1, LAZY = 2 };
+  const char *wanted = getenv("CUDA_MODULE_LOADING");
+  if (!mode)
+    return CUDA_ERROR_INVALID_VALUE;
+  *mode = wanted && !strcmp(wanted, "EAGER") ? EAGER : LAZY;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name) {
+  struct vgs_module *module = find(hmod);
+  if (!hfunc || !name || !*name)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!module)
+    return CUDA_ERROR_INVALID_HANDLE;
+  struct vgs_kernel *kernel = vgs_kernel_make(VGW_KIND_FUNCTION, module->object.id, module->object.context_id, name);
+  if (!kernel)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgs_send_cuModuleGetFunction(kernel->object.id, module->object.id, name);
+  if (result)
+    vgs_object_destroy(kernel);
+  else
+    *hfunc = vgs_object_handle(kernel);
+  return result;
+}
+
+CUresult vgs_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name) {
+  struct vgs_module *module = find(hmod);
+  CUdeviceptr address;
+  size_t nbytes;
+  if (!name || (!dptr && !bytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!module)
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = vgs_send_cuModuleGetGlobal_v2(&address, &nbytes, module->object.id, name);
+  if (result)
+    return result;
+  vgs_range_add_variable(address, nbytes);
+  if (dptr)
+    *dptr = address;
+  if (bytes)
+    *bytes = nbytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions, CUmodule mod) {
+  struct vgs_module *module = find(mod);
+  char name[4096];
+  if (!functions)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!module)
+    return CUDA_ERROR_INVALID_HANDLE;
+  unsigned count;
+  CUresult result = vgs_send_cuModuleGetFunctionCount(&count, module->object.id);
+  for (unsigned i = 0; !result && i < count && i < numFunctions; i++) {
+    memset(name, 0, sizeof name);
+    result = vgs_send_vgpuKernelName(VGW_KIND_MODULE, module->object.id, i, sizeof name - 1, name);
+    if (!result)
+      result = vgs_cuModuleGetFunction(&functions[i], mod, name);
+  }
+  return result;
+}

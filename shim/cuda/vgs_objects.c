@@ -1,0 +1,45 @@
+#include "vgs_objects.h"
+#include <stdlib.h>
+
+static void kernel_fini(void *object) {
+  struct vgs_kernel *kernel = object;
+  free(kernel->name);
+  free(kernel->params);
+  kernel->name = NULL;
+  kernel->params = NULL;
+  kernel->described = 0;
+}
+
+static void link_fini(void *object) {
+  struct vgs_link *link = object;
+  for (struct vgs_link_input *input = link->inputs, *next; input; input = next) {
+    next = input->next;
+    free(input->data);
+    free(input);
+  }
+  free(link->image);
+  link->inputs = NULL;
+  link->image = NULL;
+}
+
+static void context_fini(void *object) {
+  struct vgs_context *context = object;
+  for (struct vgs_cls_entry *entry = context->cls, *next; entry; entry = next) {
+    next = entry->next;
+    free(entry);
+  }
+  context->cls = NULL;
+}
+
+const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT] = {
+    [VGW_KIND_CONTEXT] = {sizeof(struct vgs_context), context_fini},
+    [VGW_KIND_STREAM] = {sizeof(struct vgs_stream), NULL},
+    [VGW_KIND_EVENT] = {sizeof(struct vgs_event), NULL},
+    [VGW_KIND_MODULE] = {sizeof(struct vgs_module), NULL},
+    [VGW_KIND_LIBRARY] = {sizeof(struct vgs_library), NULL},
+    [VGW_KIND_FUNCTION] = {sizeof(struct vgs_kernel), kernel_fini},
+    [VGW_KIND_KERNEL] = {sizeof(struct vgs_kernel), kernel_fini},
+    [VGW_KIND_MEMPOOL] = {sizeof(struct vgs_pool), NULL},
+    [VGW_KIND_GRAPH] = {sizeof(struct vgs_object), NULL},
+    [VGW_KIND_LINK] = {sizeof(struct vgs_link), link_fini},
+};

@@ -1,0 +1,94 @@
+/* The client's side of every CUDA object, one struct each. See vgs_handle.h for how they are found and how long they
+ * live. */
+#ifndef VGS_OBJECTS_H
+#define VGS_OBJECTS_H
+
+#include "vgs_handle.h"
+#include "vgw_cuda.h"
+#include "vgw_wire.h"
+#include <pthread.h>
+
+/* One entry of a context's storage for NVIDIA's libraries (private table CLS). */
+struct vgs_cls_entry {
+  void *key, *value;
+  void (*destroy)(CUcontext context, void *key, void *value);
+  struct vgs_cls_entry *next;
+};
+
+struct vgs_context {
+  struct vgs_object object;
+  CUdevice device;
+  bool primary;
+  int active;       /* atomic; a primary context keeps its handle while it is not */
+  uint32_t wire_id; /* what the worker knows this life of it by */
+  uint32_t flags;
+  uint32_t users; /* cuCtxAttach */
+  uint64_t unique_id;
+  int cache_config, shared_config;
+  uint32_t per_thread_stream_flags;
+  struct vgs_cls_entry *cls; /* under the CLS lock of vgs_context.c */
+};
+
+struct vgs_stream {
+  struct vgs_object object;
+  uint32_t flags;
+  int priority;
+  uint64_t unique_id;
+  CUdevice device;
+};
+
+struct vgs_event {
+  struct vgs_object object;
+  uint32_t flags;
+  int recorded; /* atomic */
+};
+
+struct vgs_module {
+  struct vgs_object object;
+  uint32_t library_id; /* of cuLibraryGetModule, else 0 */
+};
+
+struct vgs_library {
+  struct vgs_object object;
+  const void *pending; /* the program's image, not uploaded yet (lazy loading, preserved binary); under `lock` */
+  uint64_t pending_nbytes;
+  CUresult loaded; /* result of the load; meaningful when nothing is pending */
+};
+
+/* A module's function or a library's kernel: the same thing to launch. */
+struct vgs_kernel {
+  struct vgs_object object;
+  uint32_t owner_id; /* module or library */
+  char *name;
+  int described; /* atomic; the fields below are valid */
+  int launched;  /* atomic; a launch has succeeded, so the image is known to be loadable: later ones are queued */
+  int attributes[VGW_FUNC_ATTRIBUTE_COUNT]; /* atomic; INT32_MIN: INVALID_VALUE */
+  uint32_t param_count, param_nbytes;
+  struct vgw_param *params;
+};
+
+struct vgs_pool {
+  struct vgs_object object;
+  CUdevice device;
+};
+
+struct vgs_link_input {
+  void *data;
+  uint64_t nbytes;
+  struct vgs_link_input *next;
+};
+
+struct vgs_link {
+  struct vgs_object object;
+  struct vgs_link_input *inputs, **last;
+  void *image;
+  uint64_t image_nbytes;
+};
+
+/* Of whichever kind the handle is: CUfunction parameters take a CUkernel too. */
+static inline struct vgs_kernel *vgs_kernel_find(const void *handle) {
+  struct vgs_kernel *kernel = vgs_object_find(VGW_KIND_FUNCTION, handle);
+  return kernel ? kernel : vgs_object_find(VGW_KIND_KERNEL, handle);
+}
+
+#endif

@@ -1,0 +1,80 @@
+/* Occupancy. The worker's answer for a kernel, block size and shared memory never changes while the kernel's attributes
+ * do not, but each is asked at most a few times per kernel by the frameworks seen, so it is asked of the worker each
+ * time. */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_device.h"
+#include "vgs_kernel.h"
+
+CUresult vgs_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize,
+                                                                  size_t dynamicSMemSize, unsigned int flags) {
+  struct vgs_kernel *kernel = vgs_kernel_find(func);
+  if (!numBlocks || blockSize <= 0 || flags > 1)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  return vgs_send_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+      numBlocks, kernel->object.kind, kernel->object.id, blockSize, dynamicSMemSize, flags);
+}
+
+CUresult vgs_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
+                                                         size_t dynamicSMemSize) {
+  return vgs_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, 0);
+}
+
+CUresult vgs_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks,
+                                                     int blockSize) {
+  struct vgs_kernel *kernel = vgs_kernel_find(func);
+  if (!dynamicSmemSize || numBlocks <= 0 || blockSize <= 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  return vgs_send_cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, kernel->object.kind, kernel->object.id,
+                                                          numBlocks, blockSize);
+}
+
+/* The block size that keeps the most threads of a multiprocessor busy, searched from the largest down in whole warps;
+ * the first of several equals wins, so blocks are as large as they can be. */
+CUresult vgs_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func,
+                                                       CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                                       size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags) {
+  enum { WARP_SIZE = 10, MULTIPROCESSOR_COUNT = 16, MAX_THREADS_PER_MULTIPROCESSOR = 39 };
+  struct vgs_kernel *kernel = vgs_kernel_find(func);
+  if (!minGridSize || !blockSize || flags > 1)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = vgs_kernel_describe(kernel);
+  if (result)
+    return result;
+  const int32_t *device = vgs_device(vgs_context_entered->device)->attributes;
+  int warp = device[WARP_SIZE] > 0 ? device[WARP_SIZE] : 32;
+  int limit = vgs_kernel_attribute(kernel, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  if (blockSizeLimit > 0 && blockSizeLimit < limit)
+    limit = blockSizeLimit;
+  int best_threads = 0, best_size = 0, best_blocks = 0;
+  for (int rounded = (limit + warp - 1) / warp * warp; rounded > 0; rounded -= warp) {
+    int size = rounded < limit ? rounded : limit, blocks;
+    size_t shared = blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
+    result = vgs_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, func, size, shared, flags);
+    if (result)
+      return result;
+    if (size * blocks > best_threads) {
+      best_threads = size * blocks;
+      best_size = size;
+      best_blocks = blocks;
+    }
+    if (best_threads >= device[MAX_THREADS_PER_MULTIPROCESSOR])
+      break;
+  }
+  *blockSize = best_size;
+  *minGridSize = best_blocks * device[MULTIPROCESSOR_COUNT];
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func,
+                                              CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize,
+                                              int blockSizeLimit) {
+  return vgs_cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func, blockSizeToDynamicSMemSize,
+                                                       dynamicSMemSize, blockSizeLimit, 0);
+}

@@ -1,0 +1,195 @@
+/* Stream-ordered allocation. */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_device.h"
+#include "vgs_range.h"
+#include "vgs_stream.h"
+#include <string.h>
+
+static struct vgs_pool *find(CUmemoryPool pool) { return vgs_object_find(VGW_KIND_MEMPOOL, pool); }
+
+static CUresult note(CUdeviceptr *dptr, CUdeviceptr address, size_t nbytes, uint32_t stream) {
+  struct vgs_range range = {.base = address, .nbytes = nbytes, .kind = VGS_RANGE_POOL};
+  if (vgs_range_add(&range)) {
+    vgs_send_cuMemFreeAsync(address, stream, false);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *dptr = address;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
+  CUdeviceptr address;
+  uint32_t stream;
+  CUresult result = vgs_stream_id(hStream, &stream, NULL);
+  if (!dptr || !bytesize)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    result = vgs_send_cuMemAllocAsync(&address, bytesize, stream);
+  return result ? result : note(dptr, address, bytesize, stream);
+}
+
+CUresult vgs_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
+  CUdeviceptr address;
+  uint32_t stream;
+  struct vgs_pool *from = find(pool);
+  CUresult result = vgs_stream_id(hStream, &stream, NULL);
+  if (!dptr || !bytesize || !from)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    result = vgs_send_cuMemAllocFromPoolAsync(&address, bytesize, from->object.id, stream);
+  return result ? result : note(dptr, address, bytesize, stream);
+}
+
+CUresult vgs_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
+  struct vgs_range range;
+  uint32_t stream;
+  CUresult result = vgs_stream_id(hStream, &stream, NULL);
+  if (result || !dptr)
+    return result;
+  if (!vgs_range_find(dptr, &range) || range.base != dptr || range.kind > VGS_RANGE_POOL ||
+      !vgs_range_remove(dptr, false, &range))
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgs_send_cuMemFreeAsync(dptr, stream, false);
+}
+
+/* The default pools: one object per device and session, asked of the worker once. */
+static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
+static CUmemoryPool default_pools[VGS_DEVICE_MAX], current_pools[VGS_DEVICE_MAX];
+
+static CUresult default_pool(CUdevice dev, CUmemoryPool *pool) {
+  CUresult result = CUDA_SUCCESS;
+  pthread_mutex_lock(&pools_lock);
+  if (!find(default_pools[dev])) {
+    struct vgs_pool *fresh = vgs_object_create(VGW_KIND_MEMPOOL, 0);
+    result =
+        fresh ? vgs_send_cuDeviceGetDefaultMemPool(fresh->object.id, vgs_device_wire(dev)) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result && fresh)
+      vgs_object_destroy(fresh);
+    if (!result) {
+      fresh->device = dev;
+      default_pools[dev] = vgs_object_handle(fresh);
+    }
+  }
+  if (!result)
+    *pool = default_pools[dev];
+  pthread_mutex_unlock(&pools_lock);
+  return result;
+}
+
+CUresult vgs_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
+  if (!pool_out)
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgs_device(dev) ? default_pool(dev, pool_out) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult vgs_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
+  if (!pool)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_device(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  CUmemoryPool current = __atomic_load_n(&current_pools[dev], __ATOMIC_ACQUIRE);
+  if (!find(current))
+    return default_pool(dev, pool);
+  *pool = current;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
+  struct vgs_pool *chosen = find(pool);
+  if (!vgs_device(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (!chosen || chosen->device != dev)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_send_cuDeviceSetMemPool(vgs_device_wire(dev), chosen->object.id);
+  if (!result)
+    __atomic_store_n(&current_pools[dev], pool, __ATOMIC_RELEASE);
+  return result;
+}
+
+enum { ALLOCATION_TYPE_PINNED = 1, LOCATION_DEVICE = 1 };
+
+CUresult vgs_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
+  if (!pool || !poolProps || poolProps->allocType != ALLOCATION_TYPE_PINNED)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (poolProps->location.type != LOCATION_DEVICE || poolProps->handleTypes)
+    return CUDA_ERROR_NOT_SUPPORTED; /* host pools, and pools shared with other processes */
+  if (!vgs_device(poolProps->location.id))
+    return CUDA_ERROR_INVALID_DEVICE;
+  struct vgs_pool *fresh = vgs_object_create(VGW_KIND_MEMPOOL, 0);
+  if (!fresh)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  fresh->device = poolProps->location.id;
+  CUmemPoolProps props = *poolProps;
+  props.location.id = vgs_device_wire(fresh->device);
+  props.win32SecurityAttributes = NULL;
+  CUresult result = vgs_send_cuMemPoolCreate(fresh->object.id, &props);
+  if (result)
+    vgs_object_destroy(fresh);
+  else
+    *pool = vgs_object_handle(fresh);
+  return result;
+}
+
+CUresult vgs_cuMemPoolDestroy(CUmemoryPool pool) {
+  struct vgs_pool *gone = find(pool);
+  if (!gone || pool == default_pools[gone->device])
+    return CUDA_ERROR_INVALID_VALUE;
+  uint32_t id = gone->object.id;
+  vgs_object_destroy(gone);
+  return vgs_send_cuMemPoolDestroy(id);
+}
+
+/* Attributes 1 to 3 are ints, 4 (release threshold) to 8 are 64 bits wide. */
+static bool is_wide(int attribute) { return attribute >= 4; }
+
+CUresult vgs_cuMemPoolSetAttribute(CUmemoryPool pool, int attr, void *value) {
+  struct vgs_pool *of = find(pool);
+  if (!of || !value || attr < 1 || attr > 8)
+    return CUDA_ERROR_INVALID_VALUE;
+  uint64_t number = is_wide(attr) ? *(const uint64_t *)value : (uint64_t)(int64_t)*(const int *)value;
+  return vgs_send_cuMemPoolSetAttribute(of->object.id, attr, number);
+}
+
+CUresult vgs_cuMemPoolGetAttribute(CUmemoryPool pool, int attr, void *value) {
+  struct vgs_pool *of = find(pool);
+  uint64_t number;
+  if (!of || !value || attr < 1 || attr > 8)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_send_cuMemPoolGetAttribute(of->object.id, attr, &number);
+  if (result)
+    return result;
+  if (is_wide(attr))
+    *(uint64_t *)value = number;
+  else
+    *(int *)value = (int)number;
+  return CUDA_SUCCESS;
+}
+
+enum { ACCESS_READ_WRITE = 3 };
+
+/* A pool's own device always has access; there are no peers to give it to. */
+CUresult vgs_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
+  struct vgs_pool *of = find(pool);
+  if (!of || (!map && count))
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; i++) {
+    if (map[i].location.type != LOCATION_DEVICE || !vgs_device(map[i].location.id))
+      return CUDA_ERROR_INVALID_DEVICE;
+    if (map[i].location.id == of->device && map[i].flags != ACCESS_READ_WRITE)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (map[i].location.id != of->device && map[i].flags)
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *location) {
+  struct vgs_pool *of = find(pool);
+  if (!flags || !of || !location)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (location->type != LOCATION_DEVICE || !vgs_device(location->id))
+    return CUDA_ERROR_INVALID_DEVICE;
+  *flags = location->id == of->device ? ACCESS_READ_WRITE : 0;
+  return CUDA_SUCCESS;
+}

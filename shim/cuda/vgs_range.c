@@ -1,0 +1,181 @@
+/* A treap (a search tree by base, a heap by random priority): insertion and removal stay logarithmic for programs with
+ * hundreds of thousands of allocations, and lookups need only a shared lock. */
+#include "vgs_range.h"
+#include "vgs_context.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+struct node {
+  struct vgs_range range;
+  uint32_t priority;
+  struct node *left, *right;
+};
+
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct node *root;
+static uint64_t last_buffer_id;
+static uint32_t random_state = 0x9e3779b9;
+
+static uint32_t next_random(void) { /* xorshift32 */
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 17;
+  random_state ^= random_state << 5;
+  return random_state;
+}
+
+/* Nodes with base < `base` to the left, the others to the right. */
+static void split(struct node *tree, uint64_t base, struct node **left, struct node **right) {
+  if (!tree)
+    *left = *right = NULL;
+  else if (tree->range.base < base) {
+    *left = tree;
+    split(tree->right, base, &tree->right, right);
+  } else {
+    *right = tree;
+    split(tree->left, base, left, &tree->left);
+  }
+}
+
+static struct node *merge(struct node *left, struct node *right) {
+  if (!left || !right)
+    return left ? left : right;
+  if (left->priority > right->priority) {
+    left->right = merge(left->right, right);
+    return left;
+  }
+  right->left = merge(left, right->left);
+  return right;
+}
+
+/* The range with the greatest base <= address. */
+static struct node *floor_node(uint64_t address) {
+  struct node *best = NULL;
+  for (struct node *node = root; node;) {
+    if (node->range.base <= address) {
+      best = node;
+      node = node->right;
+    } else
+      node = node->left;
+  }
+  return best;
+}
+
+static bool holds(const struct node *node, uint64_t address) {
+  return node && address - node->range.base < node->range.nbytes;
+}
+
+static void insert(struct node *node) {
+  struct node *left, *right;
+  split(root, node->range.base, &left, &right);
+  root = merge(merge(left, node), right);
+}
+
+static void detach(struct node *node) {
+  struct node **link = &root;
+  while (*link != node)
+    link = node->range.base < (*link)->range.base ? &(*link)->left : &(*link)->right;
+  *link = merge(node->left, node->right);
+}
+
+CUresult vgs_range_add(struct vgs_range *range) {
+  struct vgs_context *context = vgs_context_entered;
+  struct node *node = calloc(1, sizeof *node);
+  if (!node || !context || !range->nbytes || range->base > UINT64_MAX - range->nbytes) {
+    free(node);
+    return node && context ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  range->context_id = context->wire_id;
+  range->context = vgs_object_handle(context);
+  range->device = context->device;
+  pthread_rwlock_wrlock(&lock);
+  struct node *last = floor_node(range->base + range->nbytes - 1);
+  bool overlaps = last && last->range.base + last->range.nbytes > range->base;
+  if (!overlaps) {
+    range->buffer_id = ++last_buffer_id;
+    node->range = *range;
+    node->priority = next_random();
+    insert(node);
+    node = NULL;
+  }
+  pthread_rwlock_unlock(&lock);
+  free(node);
+  return overlaps ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_SUCCESS;
+}
+
+void vgs_range_add_variable(uint64_t address, uint64_t nbytes) {
+  struct vgs_range range, fresh = {.base = address, .nbytes = nbytes, .kind = VGS_RANGE_VARIABLE};
+  if (vgs_range_find(address, &range) && range.kind == VGS_RANGE_VARIABLE)
+    vgs_range_remove(range.base, false, &range);
+  vgs_range_add(&fresh); /* if there is no memory for it the worker judges each copy instead */
+}
+
+bool vgs_range_find(uint64_t address, struct vgs_range *found) {
+  pthread_rwlock_rdlock(&lock);
+  struct node *node = floor_node(address);
+  bool known = holds(node, address);
+  if (known)
+    *found = node->range;
+  pthread_rwlock_unlock(&lock);
+  return known;
+}
+
+bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed) {
+  pthread_rwlock_wrlock(&lock);
+  struct node *node = floor_node(base);
+  bool known = node && node->range.base == base && vgs_range_is_host(&node->range) == host;
+  if (known) {
+    *removed = node->range;
+    detach(node);
+  }
+  pthread_rwlock_unlock(&lock);
+  if (known)
+    free(node);
+  return known;
+}
+
+void vgs_range_unmap(const struct vgs_range *range) {
+  if (range->kind == VGS_RANGE_PINNED)
+    munmap((void *)(uintptr_t)range->base, range->nbytes);
+}
+
+/* Take the treap apart: what stays is merged again, what goes is freed. Recursion is as deep as the treap, about 2
+ * log2(n). */
+static struct node *filter(struct node *tree, uint32_t context_id, bool all) {
+  if (!tree)
+    return NULL;
+  struct node *left = filter(tree->left, context_id, all), *right = filter(tree->right, context_id, all);
+  if (!all && tree->range.context_id != context_id) {
+    tree->left = left;
+    tree->right = right;
+    return tree;
+  }
+  vgs_range_unmap(&tree->range);
+  free(tree);
+  return merge(left, right);
+}
+
+void vgs_range_drop_context(uint32_t context_id) {
+  pthread_rwlock_wrlock(&lock);
+  root = filter(root, context_id, false);
+  pthread_rwlock_unlock(&lock);
+}
+
+void vgs_range_drop_all(void) {
+  pthread_rwlock_wrlock(&lock);
+  root = filter(root, 0, true);
+  pthread_rwlock_unlock(&lock);
+}
+
+static void free_nodes(struct node *tree) {
+  if (!tree)
+    return;
+  free_nodes(tree->left);
+  free_nodes(tree->right);
+  free(tree);
+}
+
+void vgs_range_fini(void) {
+  free_nodes(root);
+  root = NULL;
+}

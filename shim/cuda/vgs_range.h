@@ -1,0 +1,56 @@
+/* Every address range the client knows: allocations, module variables, pinned and registered host memory. It answers
+ * what an address is without asking the worker. */
+#ifndef VGS_RANGE_H
+#define VGS_RANGE_H
+
+#include "vgw_cuda.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum vgs_range_kind {
+  VGS_RANGE_DEVICE,     /* cuMemAlloc, cuMemAllocPitch */
+  VGS_RANGE_POOL,       /* cuMemAllocAsync */
+  VGS_RANGE_VARIABLE,   /* of a module or library */
+  VGS_RANGE_PINNED,     /* cuMemHostAlloc */
+  VGS_RANGE_REGISTERED, /* cuMemHostRegister */
+};
+
+struct vgs_range {
+  uint64_t base, nbytes;
+  enum vgs_range_kind kind;
+  bool shared; /* pinned memory that the worker maps at the same address */
+  uint32_t flags;
+  uint32_t context_id; /* wire id; the range dies with it */
+  CUcontext context;
+  CUdevice device;
+  uint64_t buffer_id; /* unique in the process; set by vgs_range_add */
+};
+
+static inline bool vgs_range_is_host(const struct vgs_range *range) { return range->kind >= VGS_RANGE_PINNED; }
+
+/* Fill in the current context and add. OUT_OF_MEMORY; HOST_MEMORY_ALREADY_REGISTERED if it overlaps a known range. */
+CUresult vgs_range_add(struct vgs_range *range);
+
+/* Note a module's variable. One that is known already (asked for twice, or in a context that is gone) is replaced. */
+void vgs_range_add_variable(uint64_t address, uint64_t nbytes);
+
+/* The range that holds an address. */
+bool vgs_range_find(uint64_t address, struct vgs_range *found);
+
+/* Remove the range that begins at `base`. False if there is none, or it is host memory although a device range was
+ * wanted, or the other way round. */
+bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed);
+
+/* All ranges of a context, with its pinned memory unmapped; all ranges. */
+void vgs_range_drop_context(uint32_t context_id);
+void vgs_range_drop_all(void);
+
+/* Free the bookkeeping at the library's end. Pinned memory stays mapped: at exit other threads of the program may be
+ * using it. */
+void vgs_range_fini(void);
+
+/* Give pinned memory back to the system; the range is already removed. */
+void vgs_range_unmap(const struct vgs_range *range);
+
+#endif

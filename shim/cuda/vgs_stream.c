@@ -1,0 +1,212 @@
+#include "vgs_stream.h"
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_device.h"
+#include "vgs_enter.h"
+#include "vgs_session.h"
+
+/* This thread's own default stream, one per context; the last one used is at hand, the others are found again by
+ * context. */
+enum { OWN_STREAMS = 8 };
+static _Thread_local struct {
+  uint32_t context_id;
+  CUstream stream;
+} own_streams[OWN_STREAMS];
+static _Thread_local unsigned next_own;
+
+static uint64_t last_unique_id = 2; /* atomic; 1 and 2 are the default streams' */
+
+static struct vgs_stream *make_stream(uint32_t flags, int priority) {
+  struct vgs_context *context = vgs_context_entered;
+  struct vgs_stream *stream = vgs_object_create(VGW_KIND_STREAM, context->wire_id);
+  if (!stream)
+    return NULL;
+  stream->flags = flags;
+  stream->priority = priority;
+  stream->device = context->device;
+  stream->unique_id = __atomic_add_fetch(&last_unique_id, 1, __ATOMIC_RELAXED);
+  return stream;
+}
+
+static CUresult create(uint32_t flags, int priority, struct vgs_stream **created) {
+  struct vgs_stream *stream = make_stream(flags, priority);
+  if (!stream)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgs_send_cuStreamCreateWithPriority(stream->object.id, flags, priority, false);
+  if (result)
+    vgs_object_destroy(stream);
+  else
+    *created = stream;
+  return result;
+}
+
+/* The thread's own default stream blocks with the legacy stream, as an ordinary stream does. It lives as long as its
+ * context. */
+static CUresult own_stream(struct vgs_stream **stream) {
+  uint32_t context_id = vgs_context_entered->wire_id;
+  for (unsigned i = 0; i < OWN_STREAMS; i++)
+    if (own_streams[i].context_id == context_id && (*stream = vgs_object_find(VGW_KIND_STREAM, own_streams[i].stream)))
+      return CUDA_SUCCESS;
+  CUresult result = create(CU_STREAM_DEFAULT, 0, stream);
+  if (!result) {
+    own_streams[next_own].context_id = context_id;
+    own_streams[next_own].stream = vgs_object_handle(*stream);
+    next_own = (next_own + 1) % OWN_STREAMS;
+  }
+  return result;
+}
+
+CUstream vgs_stream_default(void) { return vgs_per_thread_default ? CU_STREAM_PER_THREAD : NULL; }
+
+CUresult vgs_stream_id(CUstream handle, uint32_t *id, struct vgs_stream **object) {
+  struct vgs_stream *stream = NULL;
+  CUresult result = CUDA_SUCCESS;
+  if (handle == CU_STREAM_PER_THREAD)
+    result = own_stream(&stream);
+  else if (handle && handle != CU_STREAM_LEGACY && !(stream = vgs_object_find(VGW_KIND_STREAM, handle)))
+    result = CUDA_ERROR_INVALID_HANDLE;
+  if (result)
+    return result;
+  *id = stream ? stream->object.id : 0;
+  if (object)
+    *object = stream;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuStreamCreate(CUstream *phStream, unsigned int Flags) {
+  return vgs_cuStreamCreateWithPriority(phStream, Flags, 0);
+}
+
+CUresult vgs_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority) {
+  const struct vgs_device *device = vgs_device(vgs_context_entered->device);
+  if (!phStream || flags > CU_STREAM_NON_BLOCKING)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (priority > device->priority_least)
+    priority = device->priority_least;
+  if (priority < device->priority_greatest)
+    priority = device->priority_greatest;
+  struct vgs_stream *stream;
+  CUresult result = create(flags, priority, &stream);
+  if (!result)
+    *phStream = vgs_object_handle(stream);
+  return result;
+}
+
+CUresult vgs_cuStreamDestroy_v2(CUstream hStream) {
+  struct vgs_stream *stream = vgs_object_find(VGW_KIND_STREAM, hStream);
+  if (!stream)
+    return CUDA_ERROR_INVALID_HANDLE;
+  uint32_t id = stream->object.id;
+  vgs_object_destroy(stream);
+  return vgs_send_cuStreamDestroy_v2(id, false);
+}
+
+CUresult vgs_cuStreamSynchronize(CUstream hStream) {
+  uint32_t id;
+  CUresult result = vgs_stream_id(hStream, &id, NULL);
+  return result ? result : vgs_send_cuStreamSynchronize(id);
+}
+
+CUresult vgs_cuStreamQuery(CUstream hStream) {
+  uint32_t id;
+  CUresult result = vgs_stream_id(hStream, &id, NULL);
+  return result ? result : vgs_send_cuStreamQuery(id);
+}
+
+CUresult vgs_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
+  uint32_t id;
+  struct vgs_event *event = vgs_object_find(VGW_KIND_EVENT, hEvent);
+  CUresult result = vgs_stream_id(hStream, &id, NULL);
+  if (result)
+    return result;
+  if (!event)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (Flags > 1) /* 1: the external form, which matters inside a capture alone */
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgs_send_cuStreamWaitEvent(id, event->object.id, 0, false);
+}
+
+CUresult vgs_cuStreamGetFlags(CUstream hStream, unsigned int *flags) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = flags ? vgs_stream_id(hStream, &id, &stream) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *flags = stream ? stream->flags : CU_STREAM_DEFAULT;
+  return result;
+}
+
+CUresult vgs_cuStreamGetPriority(CUstream hStream, int *priority) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = priority ? vgs_stream_id(hStream, &id, &stream) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *priority = stream ? stream->priority : 0;
+  return result;
+}
+
+CUresult vgs_cuStreamGetId(CUstream hStream, unsigned long long *streamId) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = streamId ? vgs_stream_id(hStream, &id, &stream) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *streamId = stream ? stream->unique_id : 1;
+  return result;
+}
+
+CUresult vgs_cuStreamGetCtx(CUstream hStream, CUcontext *pctx) {
+  uint32_t id;
+  CUresult result = pctx ? vgs_stream_id(hStream, &id, NULL) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *pctx = vgs_object_handle(vgs_context_entered);
+  return result;
+}
+
+CUresult vgs_cuStreamGetDevice(CUstream hStream, int *device) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = device ? vgs_stream_id(hStream, &id, &stream) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *device = stream ? stream->device : vgs_context_entered->device;
+  return result;
+}
+
+/* --- capture: none can be begun, so none is going on --- */
+
+CUresult vgs_cuStreamIsCapturing(CUstream hStream, int *captureStatus) {
+  uint32_t id;
+  CUresult result = captureStatus ? vgs_stream_id(hStream, &id, NULL) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *captureStatus = 0;
+  return result;
+}
+
+CUresult vgs_cuStreamGetCaptureInfo(CUstream hStream, int *captureStatus_out, uint64_t *id_out) {
+  (void)id_out; /* written only while capturing */
+  return vgs_cuStreamIsCapturing(hStream, captureStatus_out);
+}
+
+CUresult vgs_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
+                                       const CUgraphNode **dependencies_out, size_t *numDependencies_out) {
+  (void)id_out, (void)graph_out, (void)dependencies_out, (void)numDependencies_out;
+  return vgs_cuStreamIsCapturing(hStream, captureStatus_out);
+}
+
+CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
+                                       const CUgraphNode **dependencies_out, const void **edgeData_out,
+                                       size_t *numDependencies_out) {
+  (void)id_out, (void)graph_out, (void)dependencies_out, (void)edgeData_out, (void)numDependencies_out;
+  return vgs_cuStreamIsCapturing(hStream, captureStatus_out);
+}
+
+CUresult vgs_cuThreadExchangeStreamCaptureMode(int *mode) {
+  static _Thread_local int current; /* CU_STREAM_CAPTURE_MODE_GLOBAL */
+  if (!mode || *mode < 0 || *mode > 2)
+    return CUDA_ERROR_INVALID_VALUE;
+  int previous = current;
+  current = *mode;
+  *mode = previous;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuProfilerStart(void) { return CUDA_SUCCESS; }
+CUresult vgs_cuProfilerStop(void) { return CUDA_SUCCESS; }
