@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, TypeVar
@@ -81,7 +82,8 @@ class Client:
         return self._sock
 
     def _ask(self, message: ClientMessage, expected: type[_Message]) -> _Message:
-        self._sock.sendall(self._connection.send(message))
+        with contextlib.suppress(BrokenPipeError):  # a host that refuses at once has closed, but said why
+            self._sock.sendall(self._connection.send(message))
         answer = self._receive()
         if isinstance(answer, Refused):
             raise RefusedError(answer)

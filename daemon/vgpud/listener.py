@@ -70,6 +70,9 @@ def _open_port(endpoint: Endpoint) -> Listener:
 def _open_unix(endpoint: UnixEndpoint, mode: int, group: str | None) -> Listener:
     path = Path(endpoint.path)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    owner = path.parent.stat().st_uid
+    if owner not in (0, os.geteuid()):  # its owner could put a socket of his own in our place
+        raise ListenError(f"cannot listen on {endpoint}: the directory belongs to uid {owner}")
     lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     sock = create_socket(endpoint)
     try:

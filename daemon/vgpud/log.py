@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import MutableMapping
 from typing import Any, TextIO, cast
 
@@ -114,3 +115,19 @@ class RateLimit:
         """How many events were held back since the last call."""
         count, self.suppressed = self.suppressed, 0
         return count
+
+
+class KeyedRateLimit:
+    """A RateLimit for each key, of a bounded number of keys: the one longest unused is forgotten."""
+
+    def __init__(self, rate: float, burst: float, capacity: int = 1024) -> None:
+        self._rate, self._burst, self._capacity = rate, burst, capacity
+        self._limits: OrderedDict[str, RateLimit] = OrderedDict()
+
+    def of(self, key: str) -> RateLimit:
+        """The key's limit."""
+        limit = self._limits.pop(key, None) or RateLimit(self._rate, self._burst)
+        self._limits[key] = limit
+        if len(self._limits) > self._capacity:
+            self._limits.popitem(last=False)
+        return limit

@@ -67,16 +67,13 @@ class PrivateDaemon:
         if self._gpus is not None:
             command += ["--gpus", self._gpus]
         notify_path = str(directory / "notify")
-        environment = worker_environment() | {"NOTIFY_SOCKET": notify_path, "PYTHONUNBUFFERED": "1"}
-        log_path = directory / "log"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, log_path.open("wb") as log:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
             ready.bind(notify_path)
             self._process = subprocess.Popen(
                 command,
-                env=environment,
+                env=worker_environment() | {"NOTIFY_SOCKET": notify_path},
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=None if os.environ.get("VGPU_LOG") else log,
+                stdout=subprocess.DEVNULL,  # standard error is ours: what it warns of is for the user
                 start_new_session=True,  # a group of its own: ^C is for the program, and it can be killed whole
             )
             pidfd = os.pidfd_open(self._process.pid)
@@ -85,10 +82,8 @@ class PrivateDaemon:
             finally:
                 os.close(pidfd)
             if ready.fileno() not in readable:
-                said = log_path.read_text(errors="replace").strip().splitlines()
-                why = said[-1] if said else "it said nothing"
-                what = "ended at once" if readable else f"was not ready within {self._timeout_s:.0f} s"
-                raise PrivateDaemonError(f"the private vgpud {what}: {why}")
+                how = "ended at once" if readable else f"was not ready within {self._timeout_s:.0f} s"
+                raise PrivateDaemonError(f"the private vgpud {how}")
 
     def _stop(self) -> None:
         process = self._process

@@ -7,11 +7,12 @@ import contextlib
 import errno
 import os
 import socket
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .cudaerror import CudaError
-from .log import RateLimit, get_logger
+from .log import KeyedRateLimit, get_logger
 from .peer import Peer, identify, open_peer_pidfd
 from .proto import (
     Attach,
@@ -59,7 +60,8 @@ class Server:
         self._supervisor = supervisor
         self._metrics = metrics
         self._log = get_logger()
-        self._log_limit = RateLimit(10.0, burst=50.0)  # for peers that have no session: they share one budget
+        self._log_limits = KeyedRateLimit(rate=5.0, burst=100.0)  # by peer: one that floods hides nobody else's lines
+        self._pending: Counter[str] = Counter()  # connections not welcomed yet, by peer
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: list[asyncio.Task[None]] = []
 
@@ -89,8 +91,8 @@ class Server:
                 sock, address = await loop.sock_accept(listener.sock)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._warn("cannot accept", endpoint=str(listener.endpoint), error=str(error))
-                    await asyncio.sleep(0.1)  # the queue stays readable: without a pause this would spin
+                    self._log.warning("cannot accept", endpoint=str(listener.endpoint), error=str(error))
+                    await asyncio.sleep(1.0)  # the queue stays readable: without a pause this would spin
                 continue
             self._metrics.connections_accepted += 1
             try:
@@ -101,19 +103,30 @@ class Server:
             except OSError:
                 sock.close()
                 continue
-            if self._metrics.connections_pending >= self.config.limits.pending_connections:
+            limits = self.config.limits
+            if self._metrics.connections_pending >= limits.pending_connections:
                 self._turn_away(sock, peer)
                 continue
-            self._metrics.connections_pending += 1
+            if self._pending[peer.key] >= limits.pending_per_client:
+                self._turn_away(sock, peer)
+                continue
+            self._count_pending(peer, 1)
             task = asyncio.create_task(self._serve(sock, peer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            await asyncio.sleep(0)  # a flood of connections must not keep the loop from serving others
+
+    def _count_pending(self, peer: Peer, change: int) -> None:
+        self._metrics.connections_pending += change
+        self._pending[peer.key] += change
+        if not self._pending[peer.key]:
+            del self._pending[peer.key]
 
     def _turn_away(self, sock: socket.socket, peer: Peer) -> None:
         """Refuse without waiting: the point of the cap is to spend nothing more on a flood."""
         reason = "too many connections are waiting for admission"
         self._metrics.count_refusal(CudaError.SYSTEM_NOT_READY)
-        self._warn("refused", peer=peer.key, code=CudaError.SYSTEM_NOT_READY.name, reason=reason)
+        self._warn(peer, "refused", code=CudaError.SYSTEM_NOT_READY.name, reason=reason)
         with contextlib.suppress(OSError):
             sock.send(HostConnection().send(Refused(CudaError.SYSTEM_NOT_READY, reason)))
         sock.close()
@@ -132,7 +145,7 @@ class Server:
             features = self._features(hello, peer)
             welcome = Welcome(self._version(hello), features, session.epoch, self._inventory.fields)
             await self._send(sock, connection, welcome)
-            self._metrics.connections_pending -= 1
+            self._count_pending(peer, -1)
             pending = False
             if await self._converse(sock, connection):
                 await self._attach(sock, session, features)
@@ -153,7 +166,7 @@ class Server:
             self._log.exception("internal error", peer=peer.key)
         finally:
             if pending:
-                self._metrics.connections_pending -= 1
+                self._count_pending(peer, -1)
             if session is not None:
                 self._close_session(session)
             sock.close()
@@ -191,6 +204,7 @@ class Server:
             assert isinstance(message, Ping)
             self._metrics.pings += 1
             await self._send(sock, connection, Pong())
+            await asyncio.sleep(0)  # nor must a flood of pings
 
     # Policy
 
@@ -201,14 +215,12 @@ class Server:
             raise _Refusal(CudaError.NOT_PERMITTED, "a valid token is needed")
         log = self._log.bind(peer=peer.key, pid=peer.pid)
         try:
-            session = self.sessions.open(
-                peer, hello.client, token_name, self.config.limits, log, self.config.log.lines_per_session_s
-            )
+            session = self.sessions.open(peer, hello.client, token_name, self.config.limits, log)
         except SessionLimitError as error:
             raise _Refusal(CudaError.SYSTEM_NOT_READY, str(error)) from error
         self._metrics.sessions_opened += 1
         self._metrics.sessions_open += 1
-        session.log.info("session opened", comm=hello.client.comm, token=token_name, epoch=session.epoch)
+        self._note(session, "session opened", comm=hello.client.comm, token=token_name, epoch=session.epoch)
         return session
 
     @staticmethod
@@ -257,12 +269,12 @@ class Server:
         session.worker_pid = worker.pid
         worker.set_lines_per_s(self.config.log.lines_per_session_s)
         self._metrics.sessions_attached += 1
-        session.log.info("session attached", worker=worker.pid)
+        self._note(session, "session attached", worker=worker.pid)
 
     def _close_session(self, session: Session) -> None:
         self.sessions.close(session)
         self._metrics.sessions_open = len(self.sessions)
-        session.log.info("session closed")
+        self._note(session, "session closed")
 
     # Turning down
 
@@ -270,7 +282,7 @@ class Server:
         self, sock: socket.socket, connection: HostConnection, peer: Peer, code: CudaError, reason: str
     ) -> None:
         self._metrics.count_refusal(code)
-        self._warn("refused", peer=peer.key, code=code.name, reason=reason)
+        self._warn(peer, "refused", code=code.name, reason=reason)
         try:
             await self._send(sock, connection, Refused(code, reason))
             sock.shutdown(socket.SHUT_WR)
@@ -291,8 +303,13 @@ class Server:
 
     def _drop(self, peer: Peer, why: str) -> None:
         self._metrics.connections_dropped += 1
-        self._warn("dropped", peer=peer.key, why=why)
+        self._warn(peer, "dropped", why=why)
 
-    def _warn(self, event: str, **fields: object) -> None:
-        if self._log_limit.allows():
-            self._log.warning(event, **fields, held_back=self._log_limit.take_suppressed() or None)
+    def _note(self, session: Session, event: str, **fields: object) -> None:
+        if self._log_limits.of(session.peer.key).allows():
+            session.log.info(event, **fields)
+
+    def _warn(self, peer: Peer, event: str, **fields: object) -> None:
+        limit = self._log_limits.of(peer.key)
+        if limit.allows():
+            self._log.warning(event, peer=peer.key, **fields, held_back=limit.take_suppressed() or None)

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .log import Logger, RateLimit
+from .log import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,6 @@ class Session:
     client: ClientInfo
     token_name: str | None
     log: Logger
-    log_limit: RateLimit
     opened_at: float = field(default_factory=time.monotonic)
     worker_pid: int | None = None
 
@@ -67,7 +66,7 @@ class SessionTable:
         return iter(list(self._sessions.values()))
 
     def open(
-        self, peer: Peer, client: ClientInfo, token_name: str | None, limits: LimitsConfig, log: Logger, lines_s: float
+        self, peer: Peer, client: ClientInfo, token_name: str | None, limits: LimitsConfig, log: Logger
     ) -> Session:
         """Register a new session. Raises SessionLimitError."""
         if len(self._sessions) >= limits.max_sessions:
@@ -76,7 +75,7 @@ class SessionTable:
             raise SessionLimitError(f"all {limits.sessions_per_client} sessions of {peer.key} are in use")
         self._epoch = self._epoch % 65535 + 1
         number = next(self._numbers)
-        session = Session(number, self._epoch, peer, client, token_name, log.bind(session=number), RateLimit(lines_s))
+        session = Session(number, self._epoch, peer, client, token_name, log.bind(session=number))
         self._sessions[number] = session
         self._by_peer[peer.key] += 1
         return session

@@ -114,7 +114,7 @@ class Supervisor:
         Args:
             worker: the worker.
             sock: the client's socket; afterwards the worker has the only copy: its death is the client's end of file.
-            assignment: what the worker must know (see worker/control.py); under 64 KiB as msgpack.
+            assignment: what the worker must know (see worker/control.py); under 128 KiB as msgpack.
             client_pidfd: watched, and closed, by us: a worker that outlives its client for long is killed.
             on_end: called once, when the worker has been reaped.
 
@@ -164,7 +164,6 @@ class Supervisor:
             try:
                 worker = spawn_worker(self._command, worker_environment(), on_ready=self._ready, on_exit=self._exited)
             except OSError as error:
-                self._log.error("worker cannot be started", command=self._command[0], error=str(error))
                 self._start_failed(f"{self._command[0]}: {error.strerror}")
                 return
             self._workers.add(worker)
@@ -175,6 +174,7 @@ class Supervisor:
     def _start_failed(self, why: str) -> None:
         """Try again, ever more slowly, so that a broken installation does not spin; in the end tell who waits."""
         self._failure = why
+        self._log.warning("a worker did not start", why=why)
         self._failures_in_row += 1
         if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL:
             while self._waiting:

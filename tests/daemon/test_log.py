@@ -9,7 +9,7 @@ import os
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vgpud.log import RateLimit, configure_log, escape, get_logger, stderr_is_journal
+from vgpud.log import KeyedRateLimit, RateLimit, configure_log, escape, get_logger, stderr_is_journal
 
 
 @given(st.text())
@@ -75,3 +75,14 @@ def test_rate_limit():
     assert [limit.allows() for _ in range(5)] == [True, True, True, False, False]
     assert limit.take_suppressed() == 2
     assert limit.take_suppressed() == 0
+
+
+def test_rate_limits_by_key_are_bounded():
+    limits = KeyedRateLimit(rate=0.001, burst=1, capacity=2)
+    assert limits.of("a").allows()
+    assert not limits.of("a").allows()
+    assert limits.of("b").allows()
+    assert not limits.of("a").allows()
+    assert limits.of("c").allows()
+    assert not limits.of("a").allows()
+    assert limits.of("b").allows()  # was forgotten

@@ -177,9 +177,10 @@ def test_idle_connections_cost_no_process_and_little_memory(start):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
     memory_before = resident_nbytes()
-    clients = [running.client() for _ in range(256)]
-    for client in clients:
-        client.hello()
+    clients = []
+    for _ in range(256):
+        clients.append(running.client())
+        clients[-1].hello()
     wait_until(lambda: running.status()["metrics"]["sessions_open"] == 256)
     assert children(pid) == before
     assert (resident_nbytes() - memory_before) / 256 < 64 * 1024
@@ -191,20 +192,68 @@ def test_idle_connections_cost_no_process_and_little_memory(start):
     wait_until(lambda: running.status()["metrics"]["sessions_open"] == 0)
 
 
-def test_pending_connections_are_capped(start):
-    running = start()
+@pytest.mark.parametrize(("limits", "admitted"), [("pending_per_client = 300", 256), ("", 64)])
+def test_pending_connections_are_capped(start, limits, admitted):
+    """In all, and for each client, so that nobody can shut the others out."""
+    running = start(extra=f"[limits]\n{limits}\n")
     socks = [running.raw() for _ in range(300)]
     wait_until(lambda: running.status()["metrics"]["connections_accepted"] == 300)
     status = running.status()
-    assert status["metrics"]["connections_pending"] == 256
-    assert status["metrics"]["refusals"] == {"SYSTEM_NOT_READY": 44}
+    assert status["metrics"]["connections_pending"] == admitted
+    assert status["metrics"]["refusals"] == {"SYSTEM_NOT_READY": 300 - admitted}
     assert status["workers"] == 1
     assert refusal_in(receive_all(socks[-1])).code == CudaError.SYSTEM_NOT_READY
+    with running.client() as client, pytest.raises(RefusedError, match="waiting for admission"):
+        client.hello()
     for sock in socks:
         sock.close()
     wait_until(lambda: running.status()["metrics"]["connections_pending"] == 0)
     with running.client() as client:
         client.hello()
+
+
+def test_a_flood_of_pings_keeps_nobody_else_out(start):
+    running = start()
+    with running.client() as flooding, running.client() as other:
+        flooding.hello()
+        sock = flooding.detach()
+        sock.setblocking(False)
+        other.hello()
+        slowest_s = 0.0
+        for _ in range(50):
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(100):
+                    sock.send(frame(type="ping") * 100)
+            with contextlib.suppress(BlockingIOError):
+                while sock.recv(65536):
+                    pass
+            slowest_s = max(slowest_s, other.ping())
+        assert slowest_s < 2
+
+
+def test_the_log_of_a_flooding_client_is_bounded(start):
+    running = start()
+    for _ in range(300):
+        with running.client() as client:
+            client.hello()
+    wait_until(lambda: running.status()["metrics"]["sessions_opened"] == 300)
+    assert running.log.count("session opened") < 150
+
+
+def test_as_many_devices_as_there_can_be(start):
+    running = start(extra="")
+    running.end()
+    running.config.write_text(running.config.read_text().replace("h100:2,t4", "h100:64"))
+    running = type(running).start(running.config, running.admin_path.parent, "log-64")
+    try:
+        running.wait_ready()
+        with running.client() as client:
+            assert len(client.hello().inventory["devices"]) == 64
+            client.attach()
+            client.detach().sendall(b"x")
+            assert client.detach().recv(1) == b"x"
+    finally:
+        running.end()
 
 
 def test_tcp_needs_the_token(start):

@@ -130,7 +130,7 @@ def test_a_missing_worker_program_is_reported(start, tmp_path):
     running = type(running).start(running.config, tmp_path, "log-2")
     try:
         running.wait_ready()
-        running.wait_log("worker cannot be started .*absent")
+        running.wait_log("a worker did not start why=.*absent")
         with running.client() as client:
             client.hello()
             with pytest.raises(RefusedError, match="workers do not start"):

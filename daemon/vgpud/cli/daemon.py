@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import __version__
-from ..config import Config, ConfigError, load_config
+from ..config import Config, ConfigError, LogConfig, load_config
 from ..endpoint import EndpointError
 from ..inventory import InventoryError, load_inventory
 from ..listener import AlreadyRunningError, ListenError
@@ -71,7 +71,9 @@ def _configure(config_path: Path | None, listen: tuple[str, ...], gpus: str | No
         changes["gpus"] = gpus
     if private is not None:
         # `vgpu run`'s own daemon: it lives in a directory of mode 0700 and as long as its standard input is open.
-        changes |= {"listen": [f"unix:{private}/vgpud.sock"], "admin": None}
+        level = os.environ.get("VGPU_LOG", "")
+        log = LogConfig(level="warning" if level not in ("debug", "info") else level, format="human")  # type: ignore[arg-type]
+        changes |= {"listen": [f"unix:{private}/vgpud.sock"], "admin": None, "log": log.model_dump()}
     return config.with_changes(changes)
 
 

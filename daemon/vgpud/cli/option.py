@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..endpoint import Endpoint, EndpointError, default_endpoint, parse_endpoint
+from ..endpoint import Endpoint, EndpointError, UnixEndpoint, default_endpoint, parse_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,4 +46,6 @@ def token_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _first_default() -> Endpoint:
-    return default_endpoint()
+    """Our own user's vgpud if one is there, else the system's."""
+    own, system = default_endpoint(), UnixEndpoint("/run/vgpu/vgpud.sock")
+    return system if not Path(own.path).exists() and Path(system.path).exists() else own

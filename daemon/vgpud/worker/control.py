@@ -12,7 +12,7 @@ from typing import Any
 
 from ..proto.packing import pack_map, unpack_map
 
-_PACKET_NBYTES = 64 * 1024
+_PACKET_NBYTES = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,3 @@ def send_attached(client_fd: int, session: int) -> None:
     body = pack_map({"type": "attached", "worker": session})
     with socket.socket(fileno=os.dup(client_fd)) as sock:
         sock.sendall(struct.pack("<I", len(body)) + body)
-
-
-def prefer_to_die() -> None:
-    """When memory runs out the kernel should end a worker, which costs one client, not vgpud."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")
-    except OSError:
-        pass

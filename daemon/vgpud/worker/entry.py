@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..sim import profile
-from .control import Assignment, Control, prefer_to_die, send_attached
+from .confine import confine
+from .control import Assignment, Control, send_attached
 
 _LINE_NBYTES = 1024
 
@@ -22,7 +23,7 @@ def main() -> None:
     parser.add_argument("--control-fd", type=int, required=True)
     arguments = parser.parse_args()
     control = Control(arguments.control_fd)
-    prefer_to_die()
+    confine()
     executor = _load(arguments.backend)
     control.send("ready")
     assignment = control.receive_assignment()

@@ -130,8 +130,9 @@ def test_the_private_daemon_answers(vgpu):
 def test_an_unknown_profile_is_told(vgpu):
     ended = vgpu.run("--gpu", "h1000", "--", "true")
     assert ended.returncode == ExitStatus.UNAVAILABLE
-    assert "h1000" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    said, end = ended.stderr.splitlines()
+    assert "h1000" in said
+    assert end == "vgpu run: the private vgpud ended at once"
 
 
 def test_a_given_endpoint_is_used(vgpu, start):
