@@ -11,7 +11,7 @@
 #include "vgw_cuda.h"
 #include "vgx_sim_hooks.h"
 
-#define VGX_SIM_DEVICES_MAX 8u
+#define VGX_SIM_DEVICES_MAX 32u /* 1 TiB of addresses each: they end below where programs are mapped */
 #define VGX_SIM_ATTRIBUTES_MAX 192u
 #define VGX_SIM_LIMITS_MAX 16u
 

@@ -84,6 +84,8 @@ CUresult vgx_sim_check(CUcontext ctx) {
   return result;
 }
 
+CUcontext vgx_sim_current(void) { return current; }
+
 CUresult vgx_sim_enter(CUcontext *ctx) {
   CUresult result = vgx_sim_check(current);
   if (result == CUDA_SUCCESS)

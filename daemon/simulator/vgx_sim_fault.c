@@ -94,6 +94,12 @@ void vgx_sim_fault_thread_init(void) {
   if (has_signal_stack)
     return;
   has_signal_stack = true;
+  sigset_t ours; /* whoever made this thread may have blocked everything */
+  sigemptyset(&ours);
+  sigaddset(&ours, kick_signal());
+  for (size_t i = 0; i < FAULT_SIGNALS; i++)
+    sigaddset(&ours, fault_signals[i]);
+  pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
   stack_t stack = {.ss_size = SIGNAL_STACK_NBYTES};
   stack.ss_sp = mmap(NULL, SIGNAL_STACK_NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (stack.ss_sp != MAP_FAILED)

@@ -140,6 +140,7 @@ static inline void vgx_sim_unlock(void) { pthread_mutex_unlock(&vgx_sim_runtime_
 
 /* The calling thread's context, if it can be used: else INVALID_CONTEXT, CONTEXT_IS_DESTROYED or its sticky error. */
 CUresult vgx_sim_enter(CUcontext *ctx);
+CUcontext vgx_sim_current(void); /* NULL: none; unchecked */
 /* The same for a given context. */
 CUresult vgx_sim_check(CUcontext ctx);
 /* NULL when `device` is not configured. */
@@ -197,7 +198,7 @@ void vgx_sim_pool_released_locked(CUmemoryPool pool, uint64_t nbytes);
 void vgx_sim_pool_init(CUmemoryPool pool, struct vgx_sim_device *device);
 
 /* --- modules (vgx_sim_module.c) --- */
-/* Unload every module of a context whose work is done; no lock held. */
+/* Unload every module of a context that is being destroyed; no lock held. */
 void vgx_sim_unload_modules(CUcontext ctx);
 
 /* --- output (vgx_sim_output.c) --- */

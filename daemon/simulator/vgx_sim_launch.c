@@ -1,0 +1,292 @@
+/* Launches: what the driver refuses at once, then an operation in the stream that runs on the pool.
+ *
+ * Parameters are copied when the call is made. A fault becomes the context's sticky error and one line in the log.
+ * Locking: none of its own; the function's module is pinned while the call lasts, and unloading waits for its launches. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_sim_module.h"
+#include "vgx_sim_pool.h"
+
+#define PARAMS_PADDING 16u /* readable behind the parameter block, says the ABI */
+#define LAUNCH_ATTRIBUTES_MAX 64u
+
+struct launch {
+  struct vgx_sim_op op;
+  struct vgx_sim_services services; /* kernels hand it back: what follows is found through it */
+  CUcontext ctx;
+  CUfunction function;
+  struct vgx_sim_job job;
+  uint32_t message_taken; /* atomic: the first failing thread's message is kept */
+  char message[256];
+  uint8_t params[];
+};
+
+static struct launch *of_services(struct vgx_sim_services *services) {
+  return (struct launch *)((char *)services - offsetof(struct launch, services));
+}
+
+static int32_t serve_vprintf(struct vgx_sim_services *services, const char *format, const uint8_t *args) {
+  return vgx_sim_output_format(of_services(services)->ctx, format, args);
+}
+
+static _Noreturn void fail_with(struct launch *l, CUresult result, const char *message) {
+  uint32_t taken = 0;
+  if (__atomic_compare_exchange_n(&l->message_taken, &taken, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    size_t n = 0;
+    for (; message && message[n] && n < sizeof l->message - 1; n++)
+      l->message[n] = message[n];
+    l->message[n] = 0;
+  }
+  vgx_sim_leave(result, l->message);
+}
+
+/* Read a string the kernel named; a bad address is the kernel's fault. */
+static void copy_string(char *to, size_t capacity, const char *from) {
+  size_t n = 0;
+  for (; from && n < capacity - 1 && from[n]; n++)
+    to[n] = from[n];
+  to[n] = 0;
+}
+
+static void serve_assertfail(struct vgx_sim_services *services, const char *message, const char *file, uint32_t line,
+                             const char *function) {
+  struct launch *l = of_services(services);
+  char what[512], where[512], who[512], text[2048];
+  copy_string(what, sizeof what, message);
+  copy_string(where, sizeof where, file);
+  copy_string(who, sizeof who, function);
+  vgx_sim_service_begin();
+  int n = snprintf(text, sizeof text, "%s:%u: %s: Assertion `%s' failed.\n", where, line, who, what);
+  vgx_sim_output_append(l->ctx, text, (uint64_t)n < sizeof text ? (uint64_t)n : sizeof text - 1);
+  vgx_sim_service_end();
+  fail_with(l, CUDA_ERROR_ASSERT, what);
+}
+
+static void serve_fail(struct vgx_sim_services *services, int32_t result, const char *message) {
+  fail_with(of_services(services), result ? result : CUDA_ERROR_LAUNCH_FAILED, message);
+}
+
+static void *serve_malloc(struct vgx_sim_services *services, uint64_t nbytes) {
+  vgx_sim_service_begin();
+  void *block = vgx_sim_heap_allocate(of_services(services)->ctx, nbytes);
+  vgx_sim_service_end();
+  return block;
+}
+
+static void serve_free(struct vgx_sim_services *services, void *pointer) {
+  struct launch *l = of_services(services);
+  vgx_sim_service_begin();
+  bool valid = vgx_sim_heap_free(l->ctx, pointer);
+  vgx_sim_service_end();
+  if (!valid)
+    fail_with(l, CUDA_ERROR_LAUNCH_FAILED, "free of a pointer that device malloc did not give");
+}
+
+static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
+  struct vgx_sim_allocation a;
+  char near[128] = "";
+  struct vgx_sim_device *device = vgx_sim_device_of(fault->address);
+  if (fault->signal && device && vgx_sim_arena_nearest(&device->arena, fault->address, &a))
+    snprintf(near, sizeof near, ", %lld bytes from the start of an allocation of %llu", (long long)(fault->address - a.address),
+             (unsigned long long)a.nbytes);
+  if (fault->signal)
+    vgx_sim_log("simulator: kernel %s ended with error %d: signal %d at address 0x%llx%s", l->function->name, fault->result,
+                fault->signal, (unsigned long long)fault->address, near);
+  else
+    vgx_sim_log("simulator: kernel %s ended with error %d: %s", l->function->name, fault->result,
+                fault->message ? fault->message : "");
+}
+
+static CUresult run_launch(struct vgx_sim_op *op) {
+  struct launch *l = (struct launch *)op;
+  struct vgx_sim_fault fault;
+  CUresult result = vgx_sim_pool_run(&l->job, &fault);
+  if (result != CUDA_SUCCESS)
+    report(l, &fault);
+  return result;
+}
+
+static void drop_launch(struct vgx_sim_op *op) { free(op); }
+
+/* The shape and its shared memory against the device and the kernel. */
+static CUresult check_shape(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3], uint32_t dynamic_nbytes) {
+  const struct vgx_sim_device *d = ctx->device;
+  uint64_t threads = 1;
+  for (int i = 0; i < 3; i++) {
+    if (grid[i] == 0 || block[i] == 0 ||
+        grid[i] > vgx_sim_attribute(d, (enum vgx_sim_attribute)(VGX_SIM_MAX_GRID_DIM_X + i), 65535) ||
+        block[i] > vgx_sim_attribute(d, (enum vgx_sim_attribute)(VGX_SIM_MAX_BLOCK_DIM_X + i), 64))
+      return CUDA_ERROR_INVALID_VALUE;
+    threads *= block[i];
+    if (f->info.required_block[i] && f->info.required_block[i] != block[i])
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (threads > (uint64_t)vgx_sim_attribute(d, VGX_SIM_MAX_THREADS_PER_BLOCK, 1024) || threads > f->info.max_threads)
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  int64_t most = f->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+  vgx_sim_unlock();
+  return dynamic_nbytes > most ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* Bytes of the parameter block that a call must supply. */
+static uint64_t required_nbytes(CUfunction f) {
+  uint64_t nbytes = 0;
+  for (uint32_t i = 0; i < f->info.param_count; i++) {
+    uint64_t end = (uint64_t)f->param_offsets[i] + f->param_nbytes[i];
+    nbytes = end > nbytes ? end : nbytes;
+  }
+  return nbytes;
+}
+
+/* Copy the parameters to `block`, which has room for the kernel's parameter block. */
+static CUresult copy_params(CUfunction f, void **kernel_params, void **extra, uint8_t *block, uint64_t block_nbytes) {
+  if (kernel_params && extra)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (f->info.param_count == 0)
+    return CUDA_SUCCESS;
+  if (kernel_params) {
+    for (uint32_t i = 0; i < f->info.param_count; i++)
+      memcpy(block + f->param_offsets[i], kernel_params[i], f->param_nbytes[i]);
+    return CUDA_SUCCESS;
+  }
+  const void *buffer = NULL;
+  size_t nbytes = 0;
+  for (void **e = extra; e && *e != CU_LAUNCH_PARAM_END; e += 2) {
+    if (*e == CU_LAUNCH_PARAM_BUFFER_POINTER)
+      buffer = e[1];
+    else if (*e == CU_LAUNCH_PARAM_BUFFER_SIZE && e[1])
+      nbytes = *(const size_t *)e[1];
+    else
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!buffer)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (nbytes < required_nbytes(f))
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  memcpy(block, buffer, nbytes < block_nbytes ? nbytes : block_nbytes);
+  return CUDA_SUCCESS;
+}
+
+/* All CTAs of a cooperative launch must fit the device at once. */
+static CUresult check_cooperative(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3], uint32_t dynamic_nbytes) {
+  int blocks;
+  CUresult result = vgx_sim_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+      &blocks, f, (int)(block[0] * block[1] * block[2]), dynamic_nbytes, 0);
+  if (result != CUDA_SUCCESS)
+    return result;
+  uint64_t fit = (uint64_t)blocks * (uint64_t)vgx_sim_attribute(ctx->device, VGX_SIM_SM_COUNT, 1);
+  return (uint64_t)grid[0] * grid[1] * grid[2] > fit ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
+}
+
+static CUresult launch_pinned(CUcontext ctx, CUstream stream, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
+                              uint32_t dynamic_nbytes, void **kernel_params, void **extra, bool cooperative) {
+  static uint64_t last_launch;
+  CUresult result = check_shape(ctx, f, grid, block, dynamic_nbytes);
+  if (result == CUDA_SUCCESS && cooperative)
+    result = check_cooperative(ctx, f, grid, block, dynamic_nbytes);
+  if (result != CUDA_SUCCESS)
+    return result;
+  uint64_t nbytes = required_nbytes(f);
+  nbytes = f->info.param_nbytes > nbytes ? f->info.param_nbytes : nbytes;
+  struct launch *l = calloc(1, sizeof *l + nbytes + PARAMS_PADDING);
+  if (!l)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  const struct vgx_sim_variant *v;
+  result = copy_params(f, kernel_params, extra, l->params, nbytes);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_function_compile(f, block, cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0, &v);
+  if (result == CUDA_SUCCESS && cooperative && !v->compiled.cooperative)
+    result = CUDA_ERROR_NOT_SUPPORTED;
+  if (result != CUDA_SUCCESS) {
+    free(l);
+    return result;
+  }
+  l->op = (struct vgx_sim_op){.run = run_launch, .drop = drop_launch};
+  l->services = (struct vgx_sim_services){serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free};
+  l->ctx = ctx;
+  l->function = f;
+  l->job = (struct vgx_sim_job){.run = v->compiled.run, .frame_nbytes = v->compiled.frame_nbytes, .alone = cooperative};
+  l->job.launch = (struct vgx_sim_launch){
+      .params = l->params,
+      .cta_count = (uint64_t)grid[0] * grid[1] * grid[2],
+      .grid = {grid[0], grid[1], grid[2]},
+      .block = {block[0], block[1], block[2]},
+      .shared_static_nbytes = v->compiled.shared_static_nbytes,
+      .shared_dynamic_nbytes = dynamic_nbytes,
+      .symbols = v->symbols,
+      .services = &l->services,
+      .launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED),
+  };
+  return vgx_sim_submit(stream, &l->op, VGX_SIM_QUEUE);
+}
+
+static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t block[3], uint32_t dynamic_nbytes,
+                       CUstream stream_handle, void **kernel_params, void **extra, bool cooperative) {
+  CUcontext ctx;
+  CUstream stream;
+  CUfunction f;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_stream_of(ctx, stream_handle, &stream);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_function_pin(ctx, handle, &f);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = stream->ctx == ctx ? launch_pinned(ctx, stream, f, grid, block, dynamic_nbytes, kernel_params, extra, cooperative)
+                              : CUDA_ERROR_INVALID_HANDLE;
+  vgx_sim_function_unpin(f);
+  return result;
+}
+
+CUresult vgx_sim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+                                unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+                                unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
+  return launch(f, (uint32_t[]){gridDimX, gridDimY, gridDimZ}, (uint32_t[]){blockDimX, blockDimY, blockDimZ}, sharedMemBytes,
+                hStream, kernelParams, extra, false);
+}
+
+CUresult vgx_sim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+                                           unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+                                           unsigned int sharedMemBytes, CUstream hStream, void **kernelParams) {
+  return launch(f, (uint32_t[]){gridDimX, gridDimY, gridDimZ}, (uint32_t[]){blockDimX, blockDimY, blockDimZ}, sharedMemBytes,
+                hStream, kernelParams, NULL, true);
+}
+
+CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
+  if (!config || config->numAttrs > LAUNCH_ATTRIBUTES_MAX || (config->numAttrs && !config->attrs))
+    return CUDA_ERROR_INVALID_VALUE;
+  bool cooperative = false;
+  CUevent events[LAUNCH_ATTRIBUTES_MAX];
+  uint32_t event_count = 0;
+  for (uint32_t i = 0; i < config->numAttrs; i++) {
+    const CUlaunchAttributeValue *value = &config->attrs[i].value;
+    switch (config->attrs[i].id) {
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+      cooperative = value->cooperative != 0;
+      break;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+      if (value->clusterDim.x > 1 || value->clusterDim.y > 1 || value->clusterDim.z > 1)
+        return CUDA_ERROR_NOT_SUPPORTED;
+      break;
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: /* both may be late, says the driver: at the kernel's end */
+      events[event_count++] = value->programmaticEvent.event;
+      break;
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      if (config->attrs[i].id < 0 || config->attrs[i].id > CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
+        return CUDA_ERROR_INVALID_VALUE;
+      break; /* the rest are hints, or permissions to begin early */
+    }
+  }
+  CUresult result = launch(f, (uint32_t[]){config->gridDimX, config->gridDimY, config->gridDimZ},
+                           (uint32_t[]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes,
+                           config->hStream, kernelParams, extra, cooperative);
+  for (uint32_t i = 0; result == CUDA_SUCCESS && i < event_count; i++)
+    result = vgx_sim_cuEventRecordWithFlags(events[i], config->hStream, 0);
+  return result;
+}

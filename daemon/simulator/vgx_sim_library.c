@@ -1,0 +1,234 @@
+/* Libraries: images apart from contexts, loaded into each context that uses them. Locking: the runtime lock for lists. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_sim_module.h"
+
+static bool is_library(CUlibrary l) { return l && l->magic == VGX_SIM_LIBRARY; }
+static bool is_kernel(CUkernel k) { return k && k->magic == VGX_SIM_KERNEL; }
+
+/* Runtime lock held. */
+static CUmodule module_in(CUlibrary library, CUcontext ctx) {
+  CUmodule m = library->modules;
+  while (m && m->ctx != ctx)
+    m = m->library_next;
+  return m;
+}
+
+CUresult vgx_sim_library_module(CUlibrary library, CUcontext ctx, CUmodule *module) {
+  vgx_sim_lock();
+  CUmodule m = module_in(library, ctx);
+  vgx_sim_unlock();
+  if (m) {
+    *module = m;
+    return CUDA_SUCCESS;
+  }
+  CUmodule made;
+  CUresult result = vgx_sim_module_load(ctx, library, library->image, library->nbytes, &made);
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  m = module_in(library, ctx);
+  if (!m) {
+    made->library_next = library->modules;
+    library->modules = m = made;
+  }
+  vgx_sim_unlock();
+  *module = m; /* if another thread was faster, `made` stays unused in its context until that ends */
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_load_library(CUlibrary *library, const void *image, uint64_t nbytes) {
+  CUcontext ctx = vgx_sim_current();
+  CUresult result = ctx ? vgx_sim_check(ctx) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!library || !image || nbytes == 0 || nbytes >= SIZE_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUlibrary made = calloc(1, sizeof *made);
+  uint8_t *copy = malloc(nbytes + 1);
+  if (!made || !copy) {
+    free(made);
+    free(copy);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  memcpy(copy, image, nbytes);
+  copy[nbytes] = 0;
+  *made = (struct CUlib_st){.magic = VGX_SIM_LIBRARY, .image = copy, .nbytes = nbytes};
+  CUmodule module; /* at once, so that a bad image is told here */
+  result = vgx_sim_library_module(made, ctx, &module);
+  if (result != CUDA_SUCCESS) {
+    free(copy);
+    free(made);
+    return result;
+  }
+  *library = made;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuLibraryUnload(CUlibrary library) {
+  vgx_sim_lock();
+  if (!is_library(library)) {
+    vgx_sim_unlock();
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  library->magic = VGX_SIM_DEAD;
+  CUmodule modules = library->modules;
+  library->modules = NULL;
+  for (CUkernel k = library->kernels; k; k = k->next)
+    k->magic = VGX_SIM_DEAD;
+  for (CUmodule m = modules; m; m = m->library_next)
+    for (CUmodule *link = m->ctx ? &m->ctx->modules : NULL; link && *link; link = &(*link)->next)
+      if (*link == m) {
+        *link = m->next;
+        break;
+      }
+  vgx_sim_unlock();
+  for (CUmodule m = modules; m; m = m->library_next)
+    vgx_sim_module_unload(m);
+  free(library->image); /* the struct stays: kernels point to it */
+  library->image = NULL;
+  return CUDA_SUCCESS;
+}
+
+/* The module that was loaded first, which knows the names. */
+static CUresult any_module(CUlibrary library, CUmodule *module) {
+  if (!is_library(library))
+    return CUDA_ERROR_INVALID_HANDLE;
+  vgx_sim_lock();
+  CUmodule m = library->modules;
+  vgx_sim_unlock();
+  if (m) {
+    *module = m;
+    return CUDA_SUCCESS;
+  }
+  return vgx_sim_library_module(library, vgx_sim_current(), module); /* its contexts are gone */
+}
+
+CUresult vgx_sim_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name) {
+  CUmodule m;
+  CUfunction f;
+  if (!pKernel || !name)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = any_module(library, &m);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_module_function(m, name, &f);
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  CUkernel k = library->kernels;
+  while (k && strcmp(k->name, name) != 0)
+    k = k->next;
+  if (!k && (k = calloc(1, sizeof *k)) && (k->name = strdup(name))) {
+    k->magic = VGX_SIM_KERNEL;
+    k->library = library;
+    for (int i = 0; i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
+      k->set[i] = INT32_MIN;
+    k->next = library->kernels;
+    library->kernels = k;
+  }
+  vgx_sim_unlock();
+  if (!k || !k->name)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *pKernel = k;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuLibraryGetModule(CUmodule *pMod, CUlibrary library) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!pMod)
+    return CUDA_ERROR_INVALID_VALUE;
+  return is_library(library) ? vgx_sim_library_module(library, ctx, pMod) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult vgx_sim_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name) {
+  CUmodule m;
+  if (!name)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgx_sim_cuLibraryGetModule(&m, library);
+  return result == CUDA_SUCCESS ? vgx_sim_module_global(m, name, dptr, bytes) : result;
+}
+
+CUresult vgx_sim_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib) {
+  CUmodule m;
+  if (!count)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = any_module(lib, &m);
+  if (result == CUDA_SUCCESS)
+    *count = m->kernel_count;
+  return result;
+}
+
+CUresult vgx_sim_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib) {
+  CUmodule m;
+  char name[VGX_SIM_NAME_NBYTES];
+  if (!kernels || numKernels == 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = any_module(lib, &m);
+  for (unsigned int i = 0; result == CUDA_SUCCESS && i < numKernels && i < m->kernel_count; i++) {
+    result = vgx_sim_hooks->kernel_name(m->image, i, name);
+    if (result == CUDA_SUCCESS)
+      result = vgx_sim_cuLibraryGetKernel(&kernels[i], lib, name);
+  }
+  return result;
+}
+
+/* The kernel's function in a context, with what was set on the kernel. */
+static CUresult function_in(CUkernel kernel, CUcontext ctx, CUfunction *function) {
+  CUmodule m;
+  if (!is_kernel(kernel))
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = vgx_sim_library_module(kernel->library, ctx, &m);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_module_function(m, kernel->name, function);
+  for (int i = 0; result == CUDA_SUCCESS && i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
+    if (kernel->set[i] != INT32_MIN)
+      result = vgx_sim_function_set(*function, i, kernel->set[i]);
+  return result;
+}
+
+CUresult vgx_sim_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  return pFunc ? function_in(kernel, ctx, pFunc) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult vgx_sim_cuKernelGetAttribute(int *pi, int attrib, CUkernel kernel, CUdevice dev) {
+  CUfunction f;
+  if (!vgx_sim_device_at(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  CUresult result = function_in(kernel, vgx_sim_current(), &f);
+  return result == CUDA_SUCCESS ? vgx_sim_cuFuncGetAttribute(pi, attrib, f) : result;
+}
+
+CUresult vgx_sim_cuKernelSetAttribute(int attrib, int val, CUkernel kernel, CUdevice dev) {
+  CUfunction f;
+  if (!vgx_sim_device_at(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  CUresult result = function_in(kernel, vgx_sim_current(), &f);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_function_set(f, attrib, val);
+  if (result == CUDA_SUCCESS)
+    kernel->set[attrib] = val; /* other contexts take it over when they load the kernel */
+  return result;
+}
+
+CUresult vgx_sim_cuKernelGetName(const char **name, CUkernel hfunc) {
+  if (!name)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!is_kernel(hfunc))
+    return CUDA_ERROR_INVALID_HANDLE;
+  *name = hfunc->name;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset, size_t *paramSize) {
+  CUfunction f;
+  CUresult result = function_in(kernel, vgx_sim_current(), &f);
+  return result == CUDA_SUCCESS ? vgx_sim_cuFuncGetParamInfo(f, paramIndex, paramOffset, paramSize) : result;
+}

@@ -1,0 +1,82 @@
+/* Modules, functions, libraries and kernels, as the files about them share them.
+ *
+ * Function and kernel structs are never freed: a client may name one after its module is gone, and is answered INVALID_HANDLE. */
+#ifndef VGX_SIM_MODULE_H
+#define VGX_SIM_MODULE_H
+
+#include "vgx_sim_internal.h"
+
+/* A kernel compiled for one block shape. */
+struct vgx_sim_variant {
+  struct vgx_sim_variant *next;
+  uint32_t block[3], flags;
+  bool ready; /* false: a thread is compiling it */
+  CUresult result;
+  struct vgx_sim_compiled compiled;
+  uint64_t *symbols; /* device addresses, in the compiler's order */
+};
+
+struct CUfunc_st {
+  uint32_t magic;
+  CUmodule module;
+  char *name;
+  struct vgx_sim_kernel_info info;
+  uint32_t *param_offsets, *param_nbytes;
+  int32_t attributes[VGW_FUNC_ATTRIBUTE_COUNT];
+  struct vgx_sim_variant *variants;
+  struct CUfunc_st *next;
+};
+
+/* An image in a context. */
+struct CUmod_st {
+  uint32_t magic;
+  CUcontext ctx; /* NULL: a library loaded without a context: names only */
+  CUlibrary library;
+  uint64_t image; /* Python's id */
+  uint32_t kernel_count, variable_count;
+  uint64_t base; /* one allocation holds all variables; 0: there are none */
+  uint64_t *addresses;
+  struct vgx_sim_variable *variables;
+  char **variable_names;
+  CUfunction functions;
+  uint32_t pins; /* calls that use the module's functions now: unloading waits for them */
+  struct CUmod_st *next;         /* in its context */
+  struct CUmod_st *library_next; /* in its library */
+};
+
+struct CUkern_st {
+  uint32_t magic;
+  CUlibrary library;
+  char *name;
+  int32_t set[VGW_FUNC_ATTRIBUTE_COUNT]; /* what cuKernelSetAttribute set; INT32_MIN: nothing */
+  struct CUkern_st *next;
+};
+
+struct CUlib_st {
+  uint32_t magic;
+  uint8_t *image;
+  uint64_t nbytes;
+  CUmodule modules; /* one per context that used it; the last in the list was loaded first */
+  CUkernel kernels;
+};
+
+/* Load an image into a context (NULL: for device 0, names only). */
+CUresult vgx_sim_module_load(CUcontext ctx, CUlibrary library, const void *image, uint64_t nbytes, CUmodule *made);
+/* Wait for the module's users and free it. No lock held; the module is in no list any more. */
+void vgx_sim_module_unload(CUmodule module);
+/* The function of that name, made on first use; NOT_FOUND. */
+CUresult vgx_sim_module_function(CUmodule module, const char *name, CUfunction *function);
+CUresult vgx_sim_module_global(CUmodule module, const char *name, CUdeviceptr *address, size_t *nbytes);
+
+/* The function a CUfunction or CUkernel handle means in `ctx`, its module pinned until vgx_sim_function_unpin. */
+CUresult vgx_sim_function_pin(CUcontext ctx, CUfunction handle, CUfunction *function);
+void vgx_sim_function_unpin(CUfunction function);
+/* The kernel compiled for a block shape; waits while another thread compiles it. */
+CUresult vgx_sim_function_compile(CUfunction function, const uint32_t block[3], uint32_t flags,
+                                  const struct vgx_sim_variant **variant);
+/* The module of a library in a context, loaded on first use. */
+CUresult vgx_sim_library_module(CUlibrary library, CUcontext ctx, CUmodule *module);
+
+CUresult vgx_sim_function_set(CUfunction function, int attribute, int value);
+
+#endif

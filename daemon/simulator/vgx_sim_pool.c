@@ -1,0 +1,281 @@
+/* The pool: a fixed set of threads that join whatever launch has CTAs left, and the watchdog that ends launches.
+ *
+ * The thread that calls vgx_sim_pool_run takes part itself, so a launch of one CTA costs no wake-up. CTAs are claimed in
+ * ascending order from one counter and each is run to completion, so waiting for lower-numbered CTAs always ends.
+ *
+ * Locking: `pool_lock` guards the list of running jobs and their members; no kernel runs under it. It is a leaf. */
+#define _GNU_SOURCE
+#include "vgx_sim_pool.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "vgx_sim_internal.h"
+
+#define THREADS_MAX 256u
+#define PAGE_NBYTES 4096ull
+#define SHARED_WINDOW_NBYTES (1ull << 32)
+#define STACK_NBYTES (8ull << 20)
+#define KICK_INTERVAL_NS 10000000u /* a stopped launch is kicked this often until its threads have left */
+
+struct running {
+  struct vgx_sim_job *job;
+  uint64_t next_cta;
+  uint32_t stop;       /* atomic; nonzero: leave */
+  uint32_t helpers;    /* pool threads inside, the owner not counted */
+  uint32_t wanted;     /* pool threads that may still join */
+  uint64_t deadline_ns;
+  struct vgx_sim_fault fault;
+  pthread_t threads[THREADS_MAX];
+  uint32_t thread_count; /* threads inside, the owner included */
+  struct running *next;
+};
+
+/* A thread's own memory for kernels. */
+struct scratch {
+  struct vgx_sim_thread thread;
+  uint64_t shared_nbytes, frames_nbytes;
+};
+
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t work = PTHREAD_COND_INITIALIZER;     /* a job wants threads */
+static pthread_cond_t finished = PTHREAD_COND_INITIALIZER; /* a helper has left a job */
+static pthread_cond_t watch;                               /* the watchdog has something to do; monotonic clock */
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+static struct running *jobs;
+static uint32_t configured_threads, pool_threads; /* pool_threads: without the launch's own thread */
+static uint64_t watchdog_ms;
+static pthread_key_t scratch_key;
+
+void vgx_sim_set_threads(uint32_t count) { configured_threads = count < THREADS_MAX ? count : THREADS_MAX; }
+
+void vgx_sim_set_watchdog(uint64_t limit_ms) {
+  pthread_mutex_lock(&pool_lock);
+  watchdog_ms = limit_ms;
+  pthread_mutex_unlock(&pool_lock);
+}
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+static void *reserve(uint64_t nbytes) {
+  void *got = mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return got == MAP_FAILED ? NULL : got;
+}
+
+/* Frames lie between two inaccessible pages. */
+static void release_frames(struct scratch *s) {
+  if (s->thread.frames)
+    munmap(s->thread.frames - PAGE_NBYTES, s->frames_nbytes + 2 * PAGE_NBYTES);
+  s->thread.frames = NULL;
+  s->frames_nbytes = 0;
+}
+
+static void release_scratch(void *argument) {
+  struct scratch *s = argument;
+  release_frames(s);
+  if (s->thread.shared)
+    munmap(s->thread.shared, SHARED_WINDOW_NBYTES);
+  free(s);
+}
+
+/* This thread's scratch, with `shared_nbytes` of its window accessible, no page more, and frames of at least `frames_nbytes`;
+ * NULL when memory is short. */
+static struct scratch *prepare_scratch(uint64_t shared_nbytes, uint64_t frames_nbytes) {
+  struct scratch *s = pthread_getspecific(scratch_key);
+  if (!s) {
+    s = calloc(1, sizeof *s);
+    if (!s || !(s->thread.shared = reserve(SHARED_WINDOW_NBYTES)) || pthread_setspecific(scratch_key, s) != 0) {
+      free(s);
+      return NULL;
+    }
+    static uint32_t next_sm;
+    s->thread.sm = __atomic_fetch_add(&next_sm, 1, __ATOMIC_RELAXED);
+  }
+  uint64_t want = round_up(shared_nbytes, PAGE_NBYTES), have = s->shared_nbytes;
+  if (want > have && mprotect(s->thread.shared + have, want - have, PROT_READ | PROT_WRITE) != 0)
+    return NULL;
+  if (want < have && mprotect(s->thread.shared + want, have - want, PROT_NONE) != 0)
+    return NULL;
+  s->shared_nbytes = want;
+  if (frames_nbytes > s->frames_nbytes || !s->thread.frames) {
+    uint64_t nbytes = round_up(frames_nbytes ? frames_nbytes : 1, PAGE_NBYTES);
+    release_frames(s);
+    uint8_t *got = reserve(nbytes + 2 * PAGE_NBYTES);
+    if (!got || mprotect(got + PAGE_NBYTES, nbytes, PROT_READ | PROT_WRITE) != 0) {
+      if (got)
+        munmap(got, nbytes + 2 * PAGE_NBYTES);
+      return NULL;
+    }
+    s->thread.frames = got + PAGE_NBYTES;
+    s->frames_nbytes = nbytes;
+  }
+  return s;
+}
+
+struct call {
+  struct vgx_sim_job *job;
+  struct vgx_sim_thread *thread;
+};
+
+static void call_kernel(void *argument) {
+  struct call *call = argument;
+  call->job->run(&call->job->launch, call->thread);
+}
+
+/* Take part in a job. Lock not held; the thread is in the job's list. */
+static void participate(struct running *r) {
+  struct vgx_sim_job *job = r->job;
+  struct vgx_sim_fault fault = {.result = CUDA_SUCCESS};
+  vgx_sim_fault_thread_init();
+  struct scratch *s = prepare_scratch((uint64_t)job->launch.shared_static_nbytes + job->launch.shared_dynamic_nbytes,
+                                      job->frame_nbytes);
+  if (s) {
+    struct call call = {job, &s->thread};
+    vgx_sim_guarded(&r->stop, call_kernel, &call, &fault);
+  } else {
+    fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, .message = "no memory for the kernel's frames"};
+  }
+  pthread_mutex_lock(&pool_lock);
+  for (uint32_t i = 0; i < r->thread_count; i++)
+    if (pthread_equal(r->threads[i], pthread_self())) {
+      r->threads[i] = r->threads[--r->thread_count];
+      break;
+    }
+  r->wanted = 0; /* this thread found no CTA left, or the launch is over */
+  if (fault.result != CUDA_SUCCESS && r->fault.result == CUDA_SUCCESS) {
+    r->fault = fault;
+    __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
+    pthread_cond_signal(&watch); /* others may be waiting for this thread's CTA: the watchdog kicks them */
+  }
+  pthread_mutex_unlock(&pool_lock);
+}
+
+static void join(struct running *r) { r->threads[r->thread_count++] = pthread_self(); }
+
+static void *pool_thread(void *unused) {
+  (void)unused;
+  pthread_mutex_lock(&pool_lock);
+  for (;;) {
+    struct running *r = jobs;
+    while (r && r->wanted == 0)
+      r = r->next;
+    if (!r) {
+      pthread_cond_wait(&work, &pool_lock);
+      continue;
+    }
+    r->wanted--;
+    r->helpers++;
+    join(r);
+    pthread_mutex_unlock(&pool_lock);
+    participate(r);
+    pthread_mutex_lock(&pool_lock);
+    if (--r->helpers == 0)
+      pthread_cond_broadcast(&finished);
+  }
+  return NULL;
+}
+
+/* Ends launches past their deadline, and drives the threads out of launches that were stopped. */
+static void *watchdog_thread(void *unused) {
+  (void)unused;
+  pthread_mutex_lock(&pool_lock);
+  for (;;) {
+    uint64_t now = now_ns(), next = UINT64_MAX;
+    for (struct running *r = jobs; r; r = r->next) {
+      if (r->fault.result == CUDA_SUCCESS && r->deadline_ns <= now) {
+        r->fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_TIMEOUT, .message = "the watchdog's limit"};
+        __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
+      }
+      if (r->fault.result != CUDA_SUCCESS) {
+        for (uint32_t i = 0; i < r->thread_count; i++)
+          vgx_sim_kick(r->threads[i]);
+        next = r->thread_count && now + KICK_INTERVAL_NS < next ? now + KICK_INTERVAL_NS : next;
+      } else if (r->deadline_ns < next) {
+        next = r->deadline_ns;
+      }
+    }
+    if (next == UINT64_MAX) {
+      pthread_cond_wait(&watch, &pool_lock);
+    } else {
+      struct timespec until = {.tv_sec = (time_t)(next / 1000000000u), .tv_nsec = (long)(next % 1000000000u)};
+      pthread_cond_timedwait(&watch, &pool_lock, &until);
+    }
+  }
+  return NULL;
+}
+
+static bool spawn(void *(*body)(void *)) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, STACK_NBYTES);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  int error = pthread_create(&thread, &attributes, body, NULL);
+  pthread_attr_destroy(&attributes);
+  return error == 0;
+}
+
+static void start(void) {
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&watch, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  pthread_key_create(&scratch_key, release_scratch);
+  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  uint32_t count = configured_threads ? configured_threads : cpus > 0 && cpus < THREADS_MAX ? (uint32_t)cpus : THREADS_MAX;
+  for (uint32_t i = 1; i < count; i++)
+    pool_threads += spawn(pool_thread);
+  if (!spawn(watchdog_thread))
+    vgx_sim_log("simulator: the watchdog's thread could not be started: endless kernels cannot be ended");
+}
+
+CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) {
+  pthread_once(&started, start);
+  uint64_t ctas = job->launch.cta_count;
+  struct running r = {.job = job, .deadline_ns = UINT64_MAX};
+  uint64_t threads = job->alone ? 1 : ctas < pool_threads + 1 ? ctas : pool_threads + 1;
+  /* Small enough chunks that no thread is left with much at the end, large enough that claiming costs nothing. */
+  uint64_t chunk = ctas / (threads * 16);
+  job->launch.cta_chunk = job->alone ? ctas : chunk < 1 ? 1 : chunk > 64 ? 64 : chunk;
+  job->launch.next_cta = &r.next_cta;
+  job->launch.stop = &r.stop;
+  r.wanted = (uint32_t)threads - 1;
+  pthread_mutex_lock(&pool_lock);
+  join(&r);
+  if (watchdog_ms) {
+    r.deadline_ns = now_ns() + watchdog_ms * 1000000u;
+    pthread_cond_signal(&watch);
+  }
+  r.next = jobs;
+  jobs = &r;
+  if (r.wanted == 1)
+    pthread_cond_signal(&work);
+  else if (r.wanted)
+    pthread_cond_broadcast(&work);
+  pthread_mutex_unlock(&pool_lock);
+
+  participate(&r);
+
+  pthread_mutex_lock(&pool_lock);
+  while (r.helpers)
+    pthread_cond_wait(&finished, &pool_lock);
+  for (struct running **link = &jobs; *link; link = &(*link)->next)
+    if (*link == &r) {
+      *link = r.next;
+      break;
+    }
+  pthread_mutex_unlock(&pool_lock);
+  *fault = r.fault;
+  return r.fault.result;
+}

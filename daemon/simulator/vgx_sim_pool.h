@@ -1,0 +1,22 @@
+/* The threads that run kernels. */
+#ifndef VGX_SIM_POOL_H
+#define VGX_SIM_POOL_H
+
+#include <stdbool.h>
+
+#include "vgx_sim_abi.h"
+#include "vgx_sim_fault.h"
+
+/* One launch for the pool. The caller fills `launch` but its next_cta, cta_chunk and stop. */
+struct vgx_sim_job {
+  struct vgx_sim_launch launch;
+  vgx_sim_run_fn *run;
+  uint64_t frame_nbytes;
+  bool alone; /* one thread runs every CTA (cooperative kernels keep all of them resident) */
+};
+
+/* Run a launch on this thread and the pool's; returns when no thread is in the kernel any more. The first fault stops all:
+ * then its result is returned and *fault tells more. */
+CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault);
+
+#endif
