@@ -6,13 +6,12 @@
 
 #define MEMBER(name) .name = vgx_sim_##name,
 
-static const struct vgx_backend backend = {
-    .name = "simulator",
-    .load_module = vgx_sim_load_module,
-    .load_library = vgx_sim_load_library,
-    .link = vgx_sim_link,
-    .output_pending = vgx_sim_output_pending,
-    .take_output = vgx_sim_take_output,
-    VGX_BACKEND_FUNCTIONS(MEMBER)};
+static const struct vgx_backend backend = {.name = "simulator",
+                                           .load_module = vgx_sim_load_module,
+                                           .load_library = vgx_sim_load_library,
+                                           .link = vgx_sim_link,
+                                           .output_pending = vgx_sim_output_pending,
+                                           .take_output = vgx_sim_take_output,
+                                           VGX_BACKEND_FUNCTIONS(MEMBER)};
 
 const struct vgx_backend *vgx_sim_backend(void) { return &backend; }

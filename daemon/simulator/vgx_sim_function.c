@@ -1,4 +1,5 @@
-/* Functions: attributes, compiling for a block shape, occupancy. Locking: the runtime lock; compiling happens without it. */
+/* Functions: attributes, compiling for a block shape, occupancy. Locking: the runtime lock; compiling happens without
+ * it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,8 +48,8 @@ static CUresult compile(CUfunction f, struct vgx_sim_variant *v) {
   v->symbols = calloc(capacity, sizeof *v->symbols);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (indexes && v->symbols)
-    result = vgx_sim_hooks->compile(f->info.kernel, v->block[0], v->block[1], v->block[2], v->flags, &v->compiled, indexes,
-                                    capacity, &count, why);
+    result = vgx_sim_hooks->compile(f->info.kernel, v->block[0], v->block[1], v->block[2], v->flags, &v->compiled,
+                                    indexes, capacity, &count, why);
   if (result == CUDA_SUCCESS && (!v->compiled.run || count > capacity))
     result = CUDA_ERROR_UNKNOWN;
   for (uint32_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
@@ -190,7 +191,8 @@ CUresult vgx_sim_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Blocks of `threads` threads that fit one multiprocessor, by the rules of CUDA's occupancy calculator: threads, warps,
- * registers (in units of 256 per warp, warps in fours) and shared memory (in units of 128 bytes, plus what the system reserves). */
+ * registers (in units of 256 per warp, warps in fours) and shared memory (in units of 128 bytes, plus what the system
+ * reserves). */
 static int64_t active_blocks(const struct vgx_sim_device *d, CUfunction f, int64_t threads, uint64_t dynamic_nbytes) {
   int64_t warp = vgx_sim_attribute(d, VGX_SIM_WARP_SIZE, 32), warps = (threads + warp - 1) / warp;
   if (threads > f->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
@@ -203,8 +205,8 @@ static int64_t active_blocks(const struct vgx_sim_device *d, CUfunction f, int64
   int64_t per_warp = ((int64_t)f->info.register_count * warp + 255) / 256 * 256;
   if (per_warp)
     blocks = smaller(blocks, vgx_sim_attribute(d, VGX_SIM_REGISTERS_PER_SM, 65536) / per_warp / 4 * 4 / warps);
-  int64_t shared = (int64_t)(f->info.shared_nbytes + dynamic_nbytes) +
-                   vgx_sim_attribute(d, VGX_SIM_RESERVED_SHARED_PER_BLOCK, 0);
+  int64_t shared =
+      (int64_t)(f->info.shared_nbytes + dynamic_nbytes) + vgx_sim_attribute(d, VGX_SIM_RESERVED_SHARED_PER_BLOCK, 0);
   shared = (shared + 127) / 128 * 128;
   if (shared)
     blocks = smaller(blocks, vgx_sim_attribute(d, VGX_SIM_SHARED_PER_SM, 65536) / shared);

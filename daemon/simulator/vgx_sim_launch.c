@@ -1,7 +1,8 @@
 /* Launches: what the driver refuses at once, then an operation in the stream that runs on the pool.
  *
  * Parameters are copied when the call is made. A fault becomes the context's sticky error and one line in the log.
- * Locking: none of its own; the function's module is pinned while the call lasts, and unloading waits for its launches. */
+ * Locking: none of its own; the function's module is pinned while the call lasts, and unloading waits for its launches.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,11 +90,11 @@ static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
   char near[128] = "";
   struct vgx_sim_device *device = vgx_sim_device_of(fault->address);
   if (fault->signal && device && vgx_sim_arena_nearest(&device->arena, fault->address, &a))
-    snprintf(near, sizeof near, ", %lld bytes from the start of an allocation of %llu", (long long)(fault->address - a.address),
-             (unsigned long long)a.nbytes);
+    snprintf(near, sizeof near, ", %lld bytes from the start of an allocation of %llu",
+             (long long)(fault->address - a.address), (unsigned long long)a.nbytes);
   if (fault->signal)
-    vgx_sim_log("simulator: kernel %s ended with error %d: signal %d at address 0x%llx%s", l->function->name, fault->result,
-                fault->signal, (unsigned long long)fault->address, near);
+    vgx_sim_log("simulator: kernel %s ended with error %d: signal %d at address 0x%llx%s", l->function->name,
+                fault->result, fault->signal, (unsigned long long)fault->address, near);
   else
     vgx_sim_log("simulator: kernel %s ended with error %d: %s", l->function->name, fault->result,
                 fault->message ? fault->message : "");
@@ -111,7 +112,8 @@ static CUresult run_launch(struct vgx_sim_op *op) {
 static void drop_launch(struct vgx_sim_op *op) { free(op); }
 
 /* The shape and its shared memory against the device and the kernel. */
-static CUresult check_shape(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3], uint32_t dynamic_nbytes) {
+static CUresult check_shape(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
+                            uint32_t dynamic_nbytes) {
   const struct vgx_sim_device *d = ctx->device;
   uint64_t threads = 1;
   for (int i = 0; i < 3; i++) {
@@ -171,7 +173,8 @@ static CUresult copy_params(CUfunction f, void **kernel_params, void **extra, ui
 }
 
 /* All CTAs of a cooperative launch must fit the device at once. */
-static CUresult check_cooperative(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3], uint32_t dynamic_nbytes) {
+static CUresult check_cooperative(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
+                                  uint32_t dynamic_nbytes) {
   int blocks;
   CUresult result = vgx_sim_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
       &blocks, f, (int)(block[0] * block[1] * block[2]), dynamic_nbytes, 0);
@@ -181,8 +184,9 @@ static CUresult check_cooperative(CUcontext ctx, CUfunction f, const uint32_t gr
   return (uint64_t)grid[0] * grid[1] * grid[2] > fit ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
 
-static CUresult launch_pinned(CUcontext ctx, CUstream stream, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
-                              uint32_t dynamic_nbytes, void **kernel_params, void **extra, bool cooperative) {
+static CUresult launch_pinned(CUcontext ctx, CUstream stream, CUfunction f, const uint32_t grid[3],
+                              const uint32_t block[3], uint32_t dynamic_nbytes, void **kernel_params, void **extra,
+                              bool cooperative) {
   static uint64_t last_launch;
   CUresult result = check_shape(ctx, f, grid, block, dynamic_nbytes);
   if (result == CUDA_SUCCESS && cooperative)
@@ -235,8 +239,9 @@ static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t
     result = vgx_sim_function_pin(ctx, handle, &f);
   if (result != CUDA_SUCCESS)
     return result;
-  result = stream->ctx == ctx ? launch_pinned(ctx, stream, f, grid, block, dynamic_nbytes, kernel_params, extra, cooperative)
-                              : CUDA_ERROR_INVALID_HANDLE;
+  result = stream->ctx == ctx
+               ? launch_pinned(ctx, stream, f, grid, block, dynamic_nbytes, kernel_params, extra, cooperative)
+               : CUDA_ERROR_INVALID_HANDLE;
   vgx_sim_function_unpin(f);
   return result;
 }
@@ -244,15 +249,16 @@ static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t
 CUresult vgx_sim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
                                 unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
                                 unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
-  return launch(f, (uint32_t[]){gridDimX, gridDimY, gridDimZ}, (uint32_t[]){blockDimX, blockDimY, blockDimZ}, sharedMemBytes,
-                hStream, kernelParams, extra, false);
+  return launch(f, (uint32_t[]){gridDimX, gridDimY, gridDimZ}, (uint32_t[]){blockDimX, blockDimY, blockDimZ},
+                sharedMemBytes, hStream, kernelParams, extra, false);
 }
 
-CUresult vgx_sim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                                           unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                                           unsigned int sharedMemBytes, CUstream hStream, void **kernelParams) {
-  return launch(f, (uint32_t[]){gridDimX, gridDimY, gridDimZ}, (uint32_t[]){blockDimX, blockDimY, blockDimZ}, sharedMemBytes,
-                hStream, kernelParams, NULL, true);
+CUresult vgx_sim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                           unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                                           unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                                           void **kernelParams) {
+  return launch(f, (uint32_t[]){gridDimX, gridDimY, gridDimZ}, (uint32_t[]){blockDimX, blockDimY, blockDimZ},
+                sharedMemBytes, hStream, kernelParams, NULL, true);
 }
 
 CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
@@ -284,8 +290,8 @@ CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, vo
     }
   }
   CUresult result = launch(f, (uint32_t[]){config->gridDimX, config->gridDimY, config->gridDimZ},
-                           (uint32_t[]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes,
-                           config->hStream, kernelParams, extra, cooperative);
+                           (uint32_t[]){config->blockDimX, config->blockDimY, config->blockDimZ},
+                           config->sharedMemBytes, config->hStream, kernelParams, extra, cooperative);
   for (uint32_t i = 0; result == CUDA_SUCCESS && i < event_count; i++)
     result = vgx_sim_cuEventRecordWithFlags(events[i], config->hStream, 0);
   return result;

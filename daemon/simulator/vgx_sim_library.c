@@ -1,4 +1,5 @@
-/* Libraries: images apart from contexts, loaded into each context that uses them. Locking: the runtime lock for lists. */
+/* Libraries: images apart from contexts, loaded into each context that uses them. Locking: the runtime lock for lists.
+ */
 #include <stdlib.h>
 #include <string.h>
 

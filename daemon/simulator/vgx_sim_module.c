@@ -1,7 +1,7 @@
 /* Modules: an image in a context, its variables in device memory, its functions made when they are first asked for.
  *
- * Locking: the runtime lock for lists and pins. Hooks are called without it, so two threads may load or describe at once; what they
- * make is added under the lock, and the second to describe a function drops its own. */
+ * Locking: the runtime lock for lists and pins. Hooks are called without it, so two threads may load or describe at
+ * once; what they make is added under the lock, and the second to describe a function drops its own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,7 +169,8 @@ static CUresult describe(CUmodule m, const char *name, CUfunction *made) {
   }
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (f && f->name && f->param_offsets && f->param_nbytes)
-    result = vgx_sim_hooks->describe_kernel(m->image, name, &f->info, f->param_offsets, f->param_nbytes, PARAMS_MAX, why);
+    result =
+        vgx_sim_hooks->describe_kernel(m->image, name, &f->info, f->param_offsets, f->param_nbytes, PARAMS_MAX, why);
   if (result == CUDA_SUCCESS && f->info.param_count > PARAMS_MAX)
     result = CUDA_ERROR_INVALID_IMAGE;
   if (result != CUDA_SUCCESS) {
@@ -195,7 +196,8 @@ static CUresult describe(CUmodule m, const char *name, CUfunction *made) {
   a[CU_FUNC_ATTRIBUTE_NUM_REGS] = (int32_t)i->register_count;
   a[CU_FUNC_ATTRIBUTE_PTX_VERSION] = i->ptx_version;
   a[CU_FUNC_ATTRIBUTE_BINARY_VERSION] = i->binary_version;
-  a[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = i->shared_nbytes < shared ? (int32_t)(shared - i->shared_nbytes) : 0;
+  a[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] =
+      i->shared_nbytes < shared ? (int32_t)(shared - i->shared_nbytes) : 0;
   a[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = -1;
   *made = f;
   return CUDA_SUCCESS;
@@ -222,7 +224,8 @@ CUresult vgx_sim_module_function(CUmodule m, const char *name, CUfunction *funct
     CUfunction made = NULL;
     result = describe(m, name, &made);
     vgx_sim_lock();
-    f = known_function(m, name); /* another thread may have been faster: then `made` stays unused, which costs its memory */
+    f = known_function(
+        m, name); /* another thread may have been faster: then `made` stays unused, which costs its memory */
     if (!f && made) {
       made->next = m->functions;
       m->functions = f = made;

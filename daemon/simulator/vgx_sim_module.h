@@ -1,6 +1,7 @@
 /* Modules, functions, libraries and kernels, as the files about them share them.
  *
- * Function and kernel structs are never freed: a client may name one after its module is gone, and is answered INVALID_HANDLE. */
+ * Function and kernel structs are never freed: a client may name one after its module is gone, and is answered
+ * INVALID_HANDLE. */
 #ifndef VGX_SIM_MODULE_H
 #define VGX_SIM_MODULE_H
 
@@ -39,7 +40,7 @@ struct CUmod_st {
   struct vgx_sim_variable *variables;
   char **variable_names;
   CUfunction functions;
-  uint32_t pins; /* calls that use the module's functions now: unloading waits for them */
+  uint32_t pins;                 /* calls that use the module's functions now: unloading waits for them */
   struct CUmod_st *next;         /* in its context */
   struct CUmod_st *library_next; /* in its library */
 };

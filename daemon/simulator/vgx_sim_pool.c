@@ -1,7 +1,7 @@
 /* The pool: a fixed set of threads that join whatever launch has CTAs left, and the watchdog that ends launches.
  *
- * The thread that calls vgx_sim_pool_run takes part itself, so a launch of one CTA costs no wake-up. CTAs are claimed in
- * ascending order from one counter and each is run to completion, so waiting for lower-numbered CTAs always ends.
+ * The thread that calls vgx_sim_pool_run takes part itself, so a launch of one CTA costs no wake-up. CTAs are claimed
+ * in ascending order from one counter and each is run to completion, so waiting for lower-numbered CTAs always ends.
  *
  * Locking: `pool_lock` guards the list of running jobs and their members; no kernel runs under it. It is a leaf. */
 #define _GNU_SOURCE
@@ -25,9 +25,9 @@
 struct running {
   struct vgx_sim_job *job;
   uint64_t next_cta;
-  uint32_t stop;       /* atomic; nonzero: leave */
-  uint32_t helpers;    /* pool threads inside, the owner not counted */
-  uint32_t wanted;     /* pool threads that may still join */
+  uint32_t stop;    /* atomic; nonzero: leave */
+  uint32_t helpers; /* pool threads inside, the owner not counted */
+  uint32_t wanted;  /* pool threads that may still join */
   uint64_t deadline_ns;
   struct vgx_sim_fault fault;
   pthread_t threads[THREADS_MAX];
@@ -88,8 +88,8 @@ static void release_scratch(void *argument) {
   free(s);
 }
 
-/* This thread's scratch, with `shared_nbytes` of its window accessible, no page more, and frames of at least `frames_nbytes`;
- * NULL when memory is short. */
+/* This thread's scratch, with `shared_nbytes` of its window accessible, no page more, and frames of at least
+ * `frames_nbytes`; NULL when memory is short. */
 static struct scratch *prepare_scratch(uint64_t shared_nbytes, uint64_t frames_nbytes) {
   struct scratch *s = pthread_getspecific(scratch_key);
   if (!s) {
@@ -143,7 +143,8 @@ static void participate(struct running *r) {
     struct call call = {job, &s->thread};
     vgx_sim_guarded(&r->stop, call_kernel, &call, &fault);
   } else {
-    fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, .message = "no memory for the kernel's frames"};
+    fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+                                   .message = "no memory for the kernel's frames"};
   }
   pthread_mutex_lock(&pool_lock);
   for (uint32_t i = 0; i < r->thread_count; i++)
@@ -233,7 +234,9 @@ static void start(void) {
   pthread_condattr_destroy(&monotonic);
   pthread_key_create(&scratch_key, release_scratch);
   long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-  uint32_t count = configured_threads ? configured_threads : cpus > 0 && cpus < THREADS_MAX ? (uint32_t)cpus : THREADS_MAX;
+  uint32_t count = configured_threads               ? configured_threads
+                   : cpus > 0 && cpus < THREADS_MAX ? (uint32_t)cpus
+                                                    : THREADS_MAX;
   for (uint32_t i = 1; i < count; i++)
     pool_threads += spawn(pool_thread);
   if (!spawn(watchdog_thread))

@@ -15,8 +15,8 @@ struct vgx_sim_job {
   bool alone; /* one thread runs every CTA (cooperative kernels keep all of them resident) */
 };
 
-/* Run a launch on this thread and the pool's; returns when no thread is in the kernel any more. The first fault stops all:
- * then its result is returned and *fault tells more. */
+/* Run a launch on this thread and the pool's; returns when no thread is in the kernel any more. The first fault stops
+ * all: then its result is returned and *fault tells more. */
 CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault);
 
 #endif

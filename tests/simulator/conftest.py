@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +93,29 @@ class Simulator:
         self.ok("cuStreamCreateWithPriority", ctypes.byref(stream), flags, 0)
         return stream
 
+    def module(self) -> ctypes.c_void_p:
+        module = ctypes.c_void_p()
+        self.ok("load_module", ctypes.byref(module), b"vgt", ctypes.c_uint64(3))
+        return module
+
+    def kernel(self, name: str) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        self.ok("cuModuleGetFunction", ctypes.byref(function), self.module(), name.encode())
+        return function
+
+    def launch(self, kernel: ctypes.c_void_p, *params: int, grid: int = 1, block: int = 32, shared: int = 0) -> int:
+        """Launch in the legacy stream with 8-byte parameters; the result code."""
+        values = [ctypes.c_uint64(value) for value in params]
+        pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        return int(
+            self.cuLaunchKernel(kernel, grid, 1, 1, block, 1, 1, shared, None, pointers if values else None, None)
+        )
+
+    def output(self) -> bytes:
+        buffer = ctypes.create_string_buffer(1 << 16)
+        used = self.take_output(buffer, ctypes.c_uint64(1 << 16))
+        return buffer.raw[:used]
+
     def event(self, flags: int = 0) -> ctypes.c_void_p:
         event = ctypes.c_void_p()
         self.ok("cuEventCreate", ctypes.byref(event), flags)
@@ -126,14 +150,32 @@ def compile_simulator(target: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    lib = ctypes.CDLL(str(compile_simulator(tmp_path_factory.mktemp("simulator") / "vgt_simulator.so")))
+def library_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not (ROOT / "build/gen/vgx_backend.h").exists():
+        subprocess.run([sys.executable, "-m", "protocol.gen"], cwd=ROOT, check=True, timeout=120)
+    return compile_simulator(tmp_path_factory.mktemp("simulator") / "vgt_simulator.so")
+
+
+def open_simulator(path: Path) -> ctypes.CDLL:
+    """Load it into this process and describe two devices; once in a process, since it reserves addresses."""
+    lib = ctypes.CDLL(str(path))
     for device in range(2):
         properties = Properties(memory_nbytes=80 << 30, context_nbytes=CONTEXT_NBYTES, priority_greatest=-5)
         properties.attributes[:] = [ATTRIBUTES.get(i, INT32_MIN) for i in range(192)]
         properties.limits[:] = [*LIMITS, *([UINT64_MAX] * 13)]
         assert lib.vgx_sim_configure(device, ctypes.byref(properties)) == 0
+    lib.vgx_sim_set_threads(4)
+    lib.vgt_install()
+    lib.vgt_keep_log()
+    lib.vgt_last_log.restype = ctypes.c_char_p
+    lib.vgx_sim_take_output.restype = ctypes.c_uint64
+    lib.vgx_sim_output_pending.restype = ctypes.c_bool
     return lib
+
+
+@pytest.fixture(scope="session")
+def library(library_path: Path) -> ctypes.CDLL:
+    return open_simulator(library_path)
 
 
 @pytest.fixture
