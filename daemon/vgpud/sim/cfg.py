@@ -1,0 +1,220 @@
+"""Basic blocks in the order the emitter lays them out: topological, every loop contiguous."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from vgpud.sim import ir
+from vgpud.sim.inline import Program
+from vgpud.sim.ptx_error import PtxError
+
+EXIT = -1
+
+
+@dataclass(slots=True)
+class Block:
+    """Straight-line code. `terminator` is a branch, return, or CTA barrier; None means: fall through."""
+
+    instructions: list[ir.Instruction] = field(default_factory=list)
+    terminator: ir.Instruction | None = None
+    successors: list[int] = field(default_factory=list)  # taken first, then fall through; EXIT: the thread ends
+    predecessors: list[int] = field(default_factory=list)
+
+    @property
+    def is_barrier(self) -> bool:
+        return self.terminator is not None and self.terminator.opcode in ("bar", "barrier")
+
+    @property
+    def is_branch(self) -> bool:
+        return self.terminator is not None and not self.is_barrier
+
+    def all(self) -> Iterable[ir.Instruction]:
+        yield from self.instructions
+        if self.terminator is not None:
+            yield self.terminator
+
+
+@dataclass(slots=True)
+class Graph:
+    """Blocks by layout position. A loop is (header, last): positions header..last; lanes that wait at the header go
+    round again after `last`. Natural loops nest; `irreducible` ones may overlap others."""
+
+    blocks: list[Block]
+    loops: list[tuple[int, int]]
+    postdominator: list[int]  # immediate; EXIT when none
+    irreducible: bool
+
+
+def build(program: Program) -> Graph:
+    blocks = _split(program)
+    order, natural = _layout(blocks)
+    position = {old: new for new, old in enumerate(order)}
+    placed = [blocks[old] for old in order]
+    for block in placed:
+        block.successors = [s if s == EXIT else position[s] for s in block.successors]
+    for index, block in enumerate(placed):
+        for succ in dict.fromkeys(block.successors):
+            if succ != EXIT:
+                placed[succ].predecessors.append(index)
+    last: dict[int, int] = {}
+    for index, block in enumerate(placed):
+        for succ in block.successors:
+            if succ != EXIT and succ <= index:
+                last[succ] = max(last.get(succ, 0), index)
+    irreducible = False
+    for header in last:
+        members = natural.get(order[header])
+        if members is None:
+            irreducible = True
+        else:
+            last[header] = max(position[m] for m in members)
+    return Graph(placed, sorted(last.items()), _postdominators(placed), irreducible)
+
+
+def _split(program: Program) -> list[Block]:
+    blocks = [Block()]
+    labels: dict[str, int] = {}
+    for item in program.body:
+        if isinstance(item, ir.Label):
+            if blocks[-1].instructions or blocks[-1].terminator:
+                blocks.append(Block())
+            labels[item.name] = len(blocks) - 1
+            continue
+        if blocks[-1].terminator:
+            blocks.append(Block())
+        cta_barrier = item.opcode in ("bar", "barrier") and not item.has("warp", "arrive", "cluster")
+        if item.opcode in ("bra", "brx", "ret", "exit") or cta_barrier:
+            blocks[-1].terminator = item
+        else:
+            blocks[-1].instructions.append(item)
+    for index, block in enumerate(blocks):
+        after = index + 1 if index + 1 < len(blocks) else EXIT
+        end = block.terminator
+        if end is None or block.is_barrier:
+            block.successors = [after]
+            continue
+        match end.opcode:
+            case "bra":
+                targets = [_target(labels, end.operands[0])]
+            case "brx":
+                name = end.operands[1]
+                assert isinstance(name, ir.Name)
+                if name.name not in program.branch_targets:
+                    raise PtxError(f"line {end.line}: undefined branch targets {name.name}")
+                targets = [_target(labels, ir.Name(t)) for t in program.branch_targets[name.name]]
+            case _:
+                targets = [EXIT]
+        block.successors = targets + ([after] if end.guard else [])
+    return blocks
+
+
+def _target(labels: dict[str, int], operand: ir.Operand) -> int:
+    assert isinstance(operand, ir.Name)
+    if operand.name not in labels:
+        raise PtxError(f"undefined label {operand.name}")
+    return labels[operand.name]
+
+
+def _reverse_postorder(root: int, successors: Callable[[int], Iterable[int]]) -> list[int]:
+    seen, post = {root}, []
+    stack = [(root, iter(successors(root)))]
+    while stack:
+        node, rest = stack[-1]
+        for succ in rest:
+            if succ not in seen:
+                seen.add(succ)
+                stack.append((succ, iter(successors(succ))))
+                break
+        else:
+            post.append(node)
+            stack.pop()
+    return post[::-1]
+
+
+def _dominators(order: list[int], predecessors: Callable[[int], Iterable[int]]) -> dict[int, int]:
+    """Immediate dominators by iteration (Cooper, Harvey, Kennedy); order[0] is the root and its own dominator."""
+    rank = {node: index for index, node in enumerate(order)}
+    dominator = {order[0]: order[0]}
+    changed = True
+    while changed:
+        changed = False
+        for node in order[1:]:
+            new: int | None = None
+            for pred in predecessors(node):
+                if pred not in dominator:
+                    continue
+                if new is None:
+                    new = pred
+                    continue
+                a, b = new, pred
+                while a != b:
+                    while rank[a] > rank[b]:
+                        a = dominator[a]
+                    while rank[b] > rank[a]:
+                        b = dominator[b]
+                new = a
+            if new is not None and dominator.get(node) != new:
+                dominator[node] = new
+                changed = True
+    return dominator
+
+
+def _layout(blocks: list[Block]) -> tuple[list[int], dict[int, set[int]]]:
+    """Layout order of the reachable blocks, and the members of each natural loop by header."""
+
+    def successors(node: int) -> list[int]:
+        return [s for s in blocks[node].successors if s != EXIT]
+
+    order = _reverse_postorder(0, successors)
+    predecessors: dict[int, list[int]] = {node: [] for node in order}
+    for node in order:
+        for succ in successors(node):
+            predecessors[succ].append(node)
+    dominator = _dominators(order, predecessors.__getitem__)
+    rank = {node: index for index, node in enumerate(order)}
+
+    def dominates(a: int, b: int) -> bool:
+        while rank[b] > rank[a]:
+            b = dominator[b]
+        return a == b
+
+    loops: dict[int, set[int]] = {}
+    for node in order:
+        for succ in successors(node):
+            if dominates(succ, node):
+                members = loops.setdefault(succ, {succ})
+                pending = [node]
+                while pending:
+                    member = pending.pop()
+                    if member not in members:
+                        members.add(member)
+                        pending += predecessors[member]
+    by_size = sorted(loops, key=lambda header: -len(loops[header]))
+
+    def arrange(header: int, nodes: set[int]) -> list[int]:
+        """Topological order of `nodes`, entered at `header`, each inner loop arranged as one unit."""
+        unit: dict[int, int] = {}
+        for inner in by_size:
+            if inner != header and inner in nodes and inner not in unit:
+                unit.update(dict.fromkeys(loops[inner] & nodes, inner))
+        leaving: dict[int, list[int]] = {}
+        for node in sorted(nodes, key=rank.__getitem__):
+            source = unit.get(node, node)
+            for succ in successors(node):
+                target = unit.get(succ, succ)
+                if succ in nodes and succ != header and target != source:
+                    leaving.setdefault(source, []).append(target)
+        result: list[int] = []
+        for node in _reverse_postorder(unit.get(header, header), lambda n: leaving.get(n, ())):
+            result += arrange(node, loops[node] & nodes) if node in loops and node != header else [node]
+        return result
+
+    return arrange(0, set(order)), loops
+
+
+def _postdominators(blocks: list[Block]) -> list[int]:
+    exits = [index for index, block in enumerate(blocks) if EXIT in block.successors]
+    order = _reverse_postorder(EXIT, lambda node: exits if node == EXIT else blocks[node].predecessors)
+    dominator = _dominators(order, lambda node: blocks[node].successors if node != EXIT else ())
+    return [dominator.get(index, EXIT) for index in range(len(blocks))]

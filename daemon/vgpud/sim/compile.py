@@ -1,0 +1,170 @@
+"""The PTX compiler: parse, inline, analyse, emit, assemble. Public names are those in __all__.
+
+Passes, in order: ptx_module (index, parse) - inline - cfg - liveness - uniformity - emit_* - native."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from vgpud.sim import (  # noqa: F401  (each registers its emitters)
+    abi,
+    cfg,
+    emit_atomic,
+    emit_bits,
+    emit_call,
+    emit_convert,
+    emit_float,
+    emit_integer,
+    emit_memory,
+    emit_warp,
+    inline,
+    ir,
+    liveness,
+    native,
+    uniformity,
+)  # fmt: skip
+from vgpud.sim.cache import DiskCache, key_of
+from vgpud.sim.emit_control import WarpFunction
+from vgpud.sim.emit_run import lay_out, run_function
+from vgpud.sim.emitter import Emitter
+from vgpud.sim.ptx_error import PtxError, UnsupportedInstruction
+from vgpud.sim.ptx_module import EntryInfo, Param, PtxModule, Variable
+
+__all__ = [
+    "CompiledKernel", "DiskCache", "EntryInfo", "Param", "PtxError", "PtxModule", "UnsupportedInstruction", "Variable",
+    "compile_entry",
+]  # fmt: skip
+
+_MAX_BLOCK_THREADS = 1024
+_FAST_COMPILE_INSTRUCTIONS = 6000  # above it LLVM gets less time
+_MAX_FRAME_NBYTES = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """Native code of a kernel for one block shape; see daemon/simulator/vgx_sim_abi.h."""
+
+    object_code: bytes
+    frame_nbytes: int  # scratch of each pool thread
+    shared_nbytes: int  # static
+    symbols: list[str]  # module variables, in the order of vgx_sim_launch.symbols
+    cooperative: bool
+
+
+def compile_entry(
+    module: PtxModule, name: str, block: tuple[int, int, int], *, cache: DiskCache | None = None
+) -> CompiledKernel:
+    """Compile entry `name` for a block shape.
+
+    Args:
+        block: Threads in x, y, z; at least 1 each, at most 1024 together.
+        cache: Where compiled kernels are kept; None compiles anew.
+    Raises:
+        UnsupportedInstruction: NOT_SUPPORTED, naming kernel, instruction and line.
+        PtxError: INVALID_PTX when the body is malformed.
+    """
+    if min(block) < 1 or block[0] * block[1] * block[2] > _MAX_BLOCK_THREADS:
+        raise ValueError(f"block {block}")
+    if name not in module.entries:
+        raise PtxError(f"no entry {name}")
+    key = _key(module, name, block) if cache is not None else ""
+    if cache is not None:
+        stored = cache.get(key)
+        if stored is not None:
+            return _unpack(stored)
+    text, compiled, size = lower(module, name, block)
+    code = native.assemble(text, 1 if size > _FAST_COMPILE_INSTRUCTIONS else 2)
+    compiled = CompiledKernel(code, compiled.frame_nbytes, compiled.shared_nbytes, compiled.symbols, False)
+    if cache is not None:
+        cache.put(key, _pack(compiled))
+    return compiled
+
+
+def lower(module: PtxModule, name: str, block: tuple[int, int, int]) -> tuple[str, CompiledKernel, int]:
+    """LLVM IR of a kernel, its description without code, and its number of PTX instructions."""
+    program = inline.flatten(module, name)
+    graph = cfg.build(program)
+    live = liveness.compute(graph)
+    analysis = uniformity.analyse(program, graph, live, block)
+    flush = native.IS_X86 and _flushes_everything(graph)
+    e = Emitter(program, graph, live, analysis, block, flush)
+    warp = WarpFunction(e)
+    warp_text = warp.emit()
+    barriers = bool(warp.barriers) or any(
+        i.opcode in ("bar", "barrier") and i.has("arrive") for b in graph.blocks for i in b.all()
+    )
+    frame = lay_out(e.warp_count, warp.frame_nbytes, e.local_stride * abi.WARP, barriers)
+    if frame.nbytes > _MAX_FRAME_NBYTES:
+        raise PtxError(f"{name}: local memory is too large", 2)
+    deadlock = e.string(f"{name}: all warps wait at barriers that cannot complete")
+    run = run_function(e.warp_count, frame, barriers, flush, deadlock, native.IS_X86)
+    fp_mode = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
+    attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"{fp_mode} }}\n'
+    strings = "".join(
+        f'{label} = private constant [{len(t.encode()) + 1} x i8] c"{_escape(t)}\\00"\n'
+        for t, label in e.strings.items()
+    )
+    texts = [warp_text, run, *e.helpers.values()]
+    declared = {line for text in texts for line in text.splitlines() if line.startswith("declare")} | e.declarations
+    bodies = "\n".join(line for text in texts for line in text.splitlines() if not line.startswith("declare"))
+    whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + "!0 = !{}\n"
+    size = sum(len(b.instructions) for b in graph.blocks)
+    return whole, CompiledKernel(b"", frame.nbytes, program.shared_nbytes, program.symbols, False), size
+
+
+def _escape(text: str) -> str:
+    return "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
+
+
+def _flushes_everything(graph: cfg.Graph) -> bool:
+    """Whether every f32 operation flushes subnormals and nothing else is computed, so that the CPU can do it."""
+    some = False
+    for block in graph.blocks:
+        for ins in block.all():
+            types = {m for m in ins.modifiers if m in ir.TYPE_NBITS}
+            if ins.opcode in ("ld", "st", "mov", "selp", "shfl"):
+                continue
+            if types & {"f64", "bf16", "bf16x2", "f16", "f16x2"} or (ins.opcode == "mma" and "f32" in types):
+                return False
+            if "f32" in types and ins.opcode not in ("cvt", "abs", "neg", "atom", "red", "copysign"):
+                if not ins.has("ftz"):
+                    return False
+                some = True
+            elif "f32" in types and ins.opcode in ("abs", "neg"):
+                some |= ins.has("ftz")
+    return some
+
+
+@functools.cache
+def _compiler_version() -> bytes:
+    """A hash of this package's sources."""
+    state = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        state.update(path.name.encode() + path.read_bytes())
+    return state.digest()
+
+
+def _key(module: PtxModule, name: str, block: tuple[int, int, int]) -> str:
+    functions = module.reachable(name)
+    mentioned = sorted({symbol for function in functions for symbol in function.symbols})
+    shared = [f"{s} {module.shared[s].nbytes} {module.shared[s].align}" for s in mentioned if s in module.shared]
+    sources = [module.source(function.name) for function in functions]
+    return key_of(
+        _compiler_version(), str(abi.VERSION), native.cpu_name(), name, repr(block), *mentioned, *shared, *sources
+    )
+
+
+def _pack(compiled: CompiledKernel) -> bytes:
+    head = json.dumps([compiled.frame_nbytes, compiled.shared_nbytes, compiled.symbols, compiled.cooperative]).encode()
+    return struct.pack("<I", len(head)) + head + compiled.object_code
+
+
+def _unpack(data: bytes) -> CompiledKernel:
+    (size,) = struct.unpack_from("<I", data)
+    frame, shared, symbols, cooperative = json.loads(data[4 : 4 + size])
+    return CompiledKernel(data[4 + size :], frame, shared, symbols, cooperative)

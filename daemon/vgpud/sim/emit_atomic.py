@@ -1,0 +1,143 @@
+"""atom and red: one lane after another. Shared memory belongs to one CTA, which runs on one thread, so a plain
+read-modify-write is atomic there."""
+
+from __future__ import annotations
+
+from vgpud.sim import ir
+from vgpud.sim.emit_memory import address, elements, fence_after, fence_before, pointer, space_of
+from vgpud.sim.emitter import FP_NAMES, LANES, SCALAR, WARP, Emitter, Value, emits
+
+_OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+_RMW = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap"}
+
+
+@emits("atom", "red")
+def atomic(e: Emitter, ins: ir.Instruction) -> None:
+    if ins.has("async", "shared::cluster", "multimem") or ins.type == "b128":
+        raise e.unsupported()
+    operation = ins.one_of(*_OPERATIONS)
+    if operation is None:
+        raise e.malformed("atomic operation missing")
+    kind = ins.type
+    nbits = ir.TYPE_NBITS[kind]
+    operands = ins.operands[1:] if ins.opcode == "atom" else ins.operands
+    target = ins.operands[0] if ins.opcode == "atom" else ir.Sink()
+    space = space_of(e, ins)
+    place = address(e, operands[0], space)
+    ordered = ins.has("acquire", "release", "acq_rel")
+    if ordered:
+        fence_before(e, ins)
+    targets, sources = elements(target), elements(operands[1])
+    for index, source in enumerate(sources):
+        where = e.spread("address", e.vector(place), 64)
+        what = e.spread("operand", e.vector(e.read(source, nbits)), nbits)
+        other = None
+        if operation == "cas":
+            other = e.spread("operand2", e.vector(e.read(operands[2], nbits)), nbits)
+        wanted = len(targets) > index and not isinstance(targets[index], ir.Sink)
+        result = e.stack(f"result0.{nbits}", f"[{WARP} x i{nbits}]")
+
+        def body(lane: str, where=where, what=what, other=other, index=index, wanted=wanted, result=result) -> None:  # type: ignore[no-untyped-def]  # fmt: skip
+            at = where(lane)
+            if index:
+                at = e.v(f"add i64 {at}, {index * nbits // 8}")
+            old = _one(e, kind, operation, pointer(e, at), what(lane), other(lane) if other else "", space == "shared")
+            if wanted:
+                e.e(f"store i{nbits} {old}, ptr {e.v(f'getelementptr i{nbits}, ptr {result}, i32 {lane}')}")
+
+        e.each_lane(body)
+        if wanted:
+            e.put(targets[index], LANES, e.v(f"load {LANES.int(nbits)}, ptr {result}, align 64"), nbits)
+    if ordered:
+        fence_after(e, ins)
+
+
+def _one(e: Emitter, kind: str, operation: str, at: str, value: str, new: str, private: bool) -> str:
+    """One lane's operation; the old value, as an integer."""
+    nbits = ir.TYPE_NBITS[kind]
+    if operation == "cas":
+        if private:
+            old = e.v(f"load i{nbits}, ptr {at}, align {nbits // 8}")
+            same = e.v(f"icmp eq i{nbits} {old}, {value}")
+            e.e(
+                f"store i{nbits} {e.v(f'select i1 {same}, i{nbits} {new}, i{nbits} {old}')}, ptr {at}, "
+                f"align {nbits // 8}"
+            )
+            return old
+        pair = e.v(f"cmpxchg ptr {at}, i{nbits} {value}, i{nbits} {new} monotonic monotonic")
+        return e.v(f"extractvalue {{ i{nbits}, i1 }} {pair}, 0")
+    floating = kind[0] == "f" or kind.startswith("bf")
+    if private or kind in ("f16x2", "bf16", "bf16x2"):
+        return _read_modify_write(e, kind, operation, at, value, private)
+    if floating:
+        name = {"add": "fadd", "min": "fmin", "max": "fmax"}[operation]
+        x = e.to_fp(SCALAR, value, kind)
+        return e.from_fp(SCALAR, e.v(f"atomicrmw {name} ptr {at}, {FP_NAMES[kind]} {x} monotonic"), kind)
+    name = _RMW.get(operation) or ("" if kind[0] == "s" else "u") + operation
+    return e.v(f"atomicrmw {name} ptr {at}, i{nbits} {value} monotonic")
+
+
+def _read_modify_write(e: Emitter, kind: str, operation: str, at: str, value: str, private: bool) -> str:
+    nbits = ir.TYPE_NBITS[kind]
+    if private:
+        old = e.v(f"load i{nbits}, ptr {at}, align {nbits // 8}")
+        e.e(f"store i{nbits} {_combine(e, kind, operation, old, value)}, ptr {at}, align {nbits // 8}")
+        return old
+    name = e.unique("cas")
+    first = e.v(f"load atomic i{nbits}, ptr {at} monotonic, align {nbits // 8}")
+    e.e(f"br label %{name}.pre")
+    e.label(f"{name}.pre")
+    e.e(f"br label %{name}")
+    e.label(name)
+    e.e(f"%{name}.old = phi i{nbits} [ {first}, %{name}.pre ], [ %{name}.seen, %{name} ]")
+    new = _combine(e, kind, operation, f"%{name}.old", value)
+    pair = e.v(f"cmpxchg ptr {at}, i{nbits} %{name}.old, i{nbits} {new} monotonic monotonic")
+    e.e(f"%{name}.seen = extractvalue {{ i{nbits}, i1 }} {pair}, 0")
+    done = e.v(f"extractvalue {{ i{nbits}, i1 }} {pair}, 1")
+    e.e(f"br i1 {done}, label %{name}.end, label %{name}")
+    e.label(f"{name}.end")
+    return f"%{name}.old"
+
+
+def _combine(e: Emitter, kind: str, operation: str, old: str, value: str) -> str:
+    from vgpud.sim import emit_float
+
+    nbits = ir.TYPE_NBITS[kind]
+    if kind[0] == "f" or kind.startswith("bf"):
+        if operation == "exch":
+            return value
+        packed = kind.endswith("x2")
+        form = type(SCALAR)(2) if packed else SCALAR
+        base = kind[:-2] if packed else kind
+        values = [old, value]
+        if packed:
+            values = [e.v(f"bitcast i32 {v} to <2 x i16>") for v in values]
+        element, x = emit_float.operand(e, form, values[0], base)
+        _, y = emit_float.operand(e, form, values[1], base)
+        if operation == "add":
+            total = e.v(f"fadd {form.of(element)} {x}, {y}")
+        elif operation in ("min", "max"):
+            total = e.fcall(form, "minnum" if operation == "min" else "maxnum", element, x, y)
+        else:
+            raise e.unsupported()
+        bits = emit_float.result_bits(e, form, total, base)
+        return e.v(f"bitcast <2 x i16> {bits} to i32") if packed else bits
+    match operation:
+        case "add" | "and" | "or" | "xor":
+            return e.v(f"{operation} i{nbits} {old}, {value}")
+        case "exch":
+            return value
+        case "min" | "max":
+            return e.icall(SCALAR, f"{'s' if kind[0] == 's' else 'u'}{operation}", nbits, old, value)
+        case "inc":
+            over = e.v(f"icmp uge i{nbits} {old}, {value}")
+            return e.v(f"select i1 {over}, i{nbits} 0, i{nbits} {e.v(f'add i{nbits} {old}, 1')}")
+        case "dec":
+            zero = e.v(f"icmp eq i{nbits} {old}, 0")
+            above = e.v(f"icmp ugt i{nbits} {old}, {value}")
+            wrap = e.v(f"or i1 {zero}, {above}")
+            return e.v(f"select i1 {wrap}, i{nbits} {value}, i{nbits} {e.v(f'sub i{nbits} {old}, 1')}")
+    raise e.unsupported()
+
+
+__all__ = ["Value", "atomic"]

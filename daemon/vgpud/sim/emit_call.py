@@ -1,0 +1,63 @@
+"""Calls of the driver's services, trap, and instructions without effect here."""
+
+from __future__ import annotations
+
+from vgpud.sim import abi, ir
+from vgpud.sim.emit_memory import pointer
+from vgpud.sim.emitter import LANES, WARP, Emitter, emits
+
+_LAUNCH_FAILED = 719
+
+
+@emits("trap", "brkpt")
+def trap(e: Emitter, ins: ir.Instruction) -> None:
+    message = e.string(f"trap in {e.program.name}, line {ins.line}")
+
+    def body() -> None:
+        e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(_LAUNCH_FAILED)), ("ptr", message)))
+
+    e.if_any(body)
+
+
+@emits("nanosleep", "griddepcontrol", "pmevent", "setmaxnreg")
+def nothing(e: Emitter, ins: ir.Instruction) -> None:
+    """Scheduling hints, and dependences that a launch after a completed launch always meets."""
+
+
+@emits("call")
+def builtin(e: Emitter, ins: ir.Instruction) -> None:
+    results, target, arguments = ins.operands
+    assert isinstance(results, ir.Vector)
+    assert isinstance(arguments, ir.Vector)
+    assert isinstance(target, ir.Name)
+    widths = {"vprintf": (64, 64), "__assertfail": (64, 64, 32, 64, 64), "malloc": (64,), "free": (64,)}[target.name]
+    inputs = [
+        e.spread(f"argument{i}", e.vector(e.read(operand, nbits)), nbits)
+        for i, (operand, nbits) in enumerate(zip(arguments.items, widths, strict=True))
+    ]
+    out = {"vprintf": 32, "malloc": 64}.get(target.name)
+    place = e.stack(f"result0.{out}", f"[{WARP} x i{out}]") if out else ""
+
+    def body(lane: str) -> None:
+        values = [read(lane) for read in inputs]
+        match target.name:
+            case "vprintf":
+                text = e.service(abi.SERVICE_VPRINTF, "i32", *(("ptr", pointer(e, v)) for v in values))
+                result = e.v(text)
+            case "malloc":
+                text = e.service(abi.SERVICE_MALLOC, "ptr", ("i64", values[0]))
+                result = e.v(f"ptrtoint ptr {e.v(text)} to i64")
+            case "free":
+                e.e(e.service(abi.SERVICE_FREE, "void", ("ptr", pointer(e, values[0]))))
+                return
+            case _:
+                message, file, line, function, _char_nbytes = values
+                listed = [("ptr", pointer(e, message)), ("ptr", pointer(e, file)), ("i32", line)]
+                e.e(e.service(abi.SERVICE_ASSERTFAIL, "void", *listed, ("ptr", pointer(e, function))))
+                return
+        e.e(f"store i{out} {result}, ptr {e.v(f'getelementptr i{out}, ptr {place}, i32 {lane}')}")
+
+    e.each_lane(body)
+    if out and results.items:
+        target_reg = results.items[0]
+        e.put(target_reg, LANES, e.v(f"load {LANES.int(out)}, ptr {place}, align 64"), out)

@@ -1,0 +1,369 @@
+"""Blocks, lane masks, branches and barriers: the warp function.
+
+Blocks stand in layout order, each with a mask of the lanes that wait for it; a block with no lane is skipped. After the
+last block of a loop, lanes waiting at its header go round again, so a loop ends when its last lane leaves it. Where all
+lanes are known to be together (the block is not divergent) branches are real ones.
+
+At a CTA barrier the warp saves what is live and returns the number of the place to resume at; 0: it has ended."""
+
+from __future__ import annotations
+
+from vgpud.sim import abi, ir
+from vgpud.sim.cfg import EXIT
+from vgpud.sim.emitter import SCALAR, Emitter, Value
+from vgpud.sim.ptx_module import align_up
+
+_YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
+_MEET = frozenset(
+    [
+        "shfl",
+        "vote",
+        "match",
+        "redux",
+        "activemask",
+        "bar",
+        "barrier",
+        "mma",
+        "wmma",
+        "ldmatrix",
+        "stmatrix",
+        "movmatrix",
+        "elect",
+    ]
+)
+
+WARP_ARGUMENTS = (
+    "ptr %launch, ptr %thread, ptr %frame, i64 %local, ptr %tables, i32 %state, i32 %warp, "
+    "i32 %cta.x, i32 %cta.y, i32 %cta.z"
+)
+
+
+class WarpFunction:
+    """Emits @warp; `frame_nbytes` is what one warp saves at a barrier."""
+
+    def __init__(self, e: Emitter) -> None:
+        self.e = e
+        self.blocks = e.graph.blocks
+        self.divergent = e.analysis.divergent
+        self.barriers = [i for i, b in enumerate(self.blocks) if b.is_barrier]
+        self.latches: dict[int, list[int]] = {}
+        for header, last in e.graph.loops:
+            self.latches.setdefault(last, []).append(header)
+        self.spins = bool(e.analysis.spin_loops & self.divergent)
+        self.frame_nbytes = 0
+        self.layouts: dict[int, list[tuple[str, str, int]]] = {}  # barrier: (slot, type, offset)
+
+    def emit(self) -> str:
+        """The text of the function."""
+        e = self.e
+        for index in self.barriers:
+            self._lay_out(index)
+        for index in range(len(self.blocks)):
+            e.position = index
+            self._block(index)
+        body = e.lines
+        e.lines = []
+        self._prologue()
+        prologue = e.lines
+        slots = [f"  {e.slot(r)} = alloca {e.register_type(r)}, align 64" for r in e.live.registers]
+        slots += [f"  %{name} = alloca {kind}, align 64" for name, kind in e.allocas.items()]
+        slots += [f"  %m{i} = alloca i32" for i in range(len(self.blocks))]
+        clear = [f"  store i32 0, ptr %m{i}" for i in range(len(self.blocks))]
+        if self.spins:
+            slots += ["  %spin = alloca i32", "  %yielding = alloca i1"]
+            clear += ["  store i32 0, ptr %spin", "  store i1 false, ptr %yielding"]
+        resumes = " ".join(f"i32 {n + 1}, label %resume{i}" for n, i in enumerate(self.barriers))
+        start = [f"  switch i32 %state, label %start [ {resumes} ]", "start:"]
+        start += ["  store i32 %init, ptr %m0", "  br label %b0"]
+        for index in self.barriers:
+            start += self._resume(index)
+        end = self._end()
+        lines = ["entry:", *slots, *prologue, *clear, *start, *body, *end]
+        return f"define internal i32 @warp({WARP_ARGUMENTS}) noinline #0 {{\n" + "\n".join(lines) + "\n}\n"
+
+    def _prologue(self) -> None:
+        e = self.e
+        for name, offset in (
+            ("params", abi.LAUNCH_PARAMS),
+            ("symbols", abi.LAUNCH_SYMBOLS),
+            ("services", abi.LAUNCH_SERVICES),
+        ):
+            e.e(f"%{name}.p = getelementptr i8, ptr %launch, i64 {offset}")
+            e.e(f"%{name} = load ptr, ptr %{name}.p, align 8, !invariant.load !0")
+        e.e("%params.i = ptrtoint ptr %params to i64")
+        e.e(f"%shared.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_SHARED}")
+        e.e("%shared = load i64, ptr %shared.p, align 8, !invariant.load !0")
+        width, height, depth = e.block
+        if height == depth == 1:
+            e.e(f"%tid.x = mul i32 %warp, {abi.WARP}")
+            e.e("%tid.y = add i32 0, 0")
+            e.e("%tid.z = add i32 0, 0")
+        elif width % abi.WARP == 0:
+            row = width // abi.WARP
+            e.e(f"%tid.x = mul i32 {e.v(f'urem i32 %warp, {row}')}, {abi.WARP}")
+            line = e.v(f"udiv i32 %warp, {row}")
+            e.e(f"%tid.y = urem i32 {line}, {height}")
+            e.e(f"%tid.z = udiv i32 {line}, {height}")
+        else:
+            flat = e.vector(Value(e.v(f"mul i32 %warp, {abi.WARP}"), 32, 1))
+            kind = f"<{abi.WARP} x i32>"
+            e.e(f"%tid.x = urem {kind} {flat}, splat (i32 {width})")
+            line = e.v(f"udiv {kind} {flat}, splat (i32 {width})")
+            e.e(f"%tid.y = urem {kind} {line}, splat (i32 {height})" if height > 1 else "%tid.y = add i32 0, 0")
+            e.e(f"%tid.z = udiv {kind} {line}, splat (i32 {height})" if depth > 1 else "%tid.z = add i32 0, 0")
+        if e.full_warps:
+            e.e("%init = add i32 -1, 0")
+        else:
+            rest = e.v(f"sub i32 {e.thread_count}, {e.v(f'mul i32 %warp, {abi.WARP}')}")
+            full = e.v(f"icmp uge i32 {rest}, {abi.WARP}")
+            part = e.v(f"sub i32 {e.v(f'shl i32 1, {rest}')}, 1")
+            e.e(f"%init = select i1 {full}, i32 -1, i32 {part}")
+
+    def _end(self) -> list[str]:
+        if not self.spins:
+            return ["done:", "  ret i32 0"]
+        return [
+            "done:", "  %y = load i1, ptr %yielding", "  br i1 %y, label %again, label %end",
+            "again:", "  store i1 false, ptr %yielding", "  br label %c0", "end:", "  ret i32 0",
+        ]  # fmt: skip
+
+    # ---- one block
+
+    def _after(self, index: int) -> str:
+        return f"%c{index + 1}" if index + 1 < len(self.blocks) else "%done"
+
+    def _block(self, index: int) -> None:
+        e, block = self.e, self.blocks[index]
+        divergent = index in self.divergent
+        e.label(f"c{index}")
+        empty = e.v(f"icmp eq i32 {e.v(f'load i32, ptr %m{index}')}, 0")
+        if self.spins and any(ins.opcode in _MEET for ins in block.all()):
+            empty = e.v(f"or i1 {empty}, {e.v('load i1, ptr %yielding')}")
+        e.e(f"br i1 {empty}, label %l{index}, label %b{index}")
+        e.label(f"b{index}")
+        if divergent:
+            e.current = e.v(f"load i32, ptr %m{index}")
+        else:
+            e.current = "-1" if e.full_warps else "%init"
+        e.e(f"store i32 0, ptr %m{index}")
+        for ins in block.instructions:
+            e.emit(ins)
+        e.guard = None
+        if block.is_barrier:
+            self._barrier(index)
+        else:
+            self._branch(index, divergent)
+        e.label(f"l{index}")
+        self._latch(index)
+
+    def _latch(self, index: int) -> None:
+        """Lanes at the header of a loop that ends here go round again, inner loops first."""
+        e = self.e
+        for header in sorted(self.latches.get(index, ()), reverse=True):
+            waiting = e.v(f"icmp ne i32 {e.v(f'load i32, ptr %m{header}')}, 0")
+            name = e.unique("latch")
+            if self.spins:
+                if header in e.analysis.spin_loops and header in self.divergent:
+                    count = e.v(f"add i32 {e.v('load i32, ptr %spin')}, 1")
+                    e.e(f"store i32 {count}, ptr %spin")
+                    tired = e.v(f"icmp eq i32 {e.v(f'and i32 {count}, {_YIELD_PERIOD - 1}')}, 0")
+                    leave = e.v(f"and i1 {tired}, {waiting}")
+                    old = e.v("load i1, ptr %yielding")
+                    e.e(f"store i1 {e.v(f'or i1 {old}, {leave}')}, ptr %yielding")
+                    waiting = e.v(f"and i1 {waiting}, {e.v(f'xor i1 {leave}, true')}")
+                e.e(f"br i1 {waiting}, label %{name}.back, label %{name}")
+                e.label(f"{name}.back")
+                e.e("store i1 false, ptr %yielding")
+                e.e(f"br label %c{header}")
+            else:
+                e.e(f"br i1 {waiting}, label %b{header}, label %{name}")
+            e.label(name)
+        e.e(f"br label {self._after(index)}")
+
+    def _send(self, target: int, lanes: str) -> None:
+        """Lanes wait at `target`."""
+        if target == EXIT:
+            return
+        e = self.e
+        waiting = e.v(f"load i32, ptr %m{target}")
+        e.e(f"store i32 {e.v(f'or i32 {waiting}, {lanes}')}, ptr %m{target}")
+
+    def _jump(self, target: int) -> None:
+        """All lanes of the warp go to `target` together."""
+        e = self.e
+        if target == EXIT:
+            e.e("br label %done")
+            return
+        e.e(f"store i32 %init, ptr %m{target}")
+        e.e(f"br label %b{target}")
+
+    def _branch(self, index: int, divergent: bool) -> None:
+        e, block = self.e, self.blocks[index]
+        end, targets = block.terminator, block.successors
+        if end is not None:
+            e.instruction = end
+        if end is not None and end.opcode == "brx":
+            self._indexed(index, end, divergent)
+            return
+        if end is None or end.guard is None:
+            if divergent:
+                self._send(targets[0], e.current)
+                e.e(f"br label %l{index}")
+            else:
+                self._jump(targets[0])
+            return
+        guard = e.read(ir.Not(end.guard) if end.guard_negated else end.guard, 1)
+        taken, other = targets[0], targets[-1]
+        if guard.stride == 0 and not divergent:
+            name = e.unique("u")
+            e.e(f"br i1 {guard.text}, label %{name}.t, label %{name}.f")
+            e.label(f"{name}.t")
+            self._jump(taken)
+            e.label(f"{name}.f")
+            self._jump(other)
+            return
+        bits = e.v(
+            f"sext i1 {guard.text} to i32" if guard.stride == 0 else f"bitcast <{abi.WARP} x i1> {guard.text} to i32"
+        )
+        current = e.current
+        self._send(taken, e.v(f"and i32 {current}, {bits}"))
+        self._send(other, e.v(f"and i32 {current}, {e.v(f'xor i32 {bits}, -1')}"))
+        e.e(f"br label %l{index}")
+
+    def _indexed(self, index: int, end: ir.Instruction, divergent: bool) -> None:
+        """brx.idx: lanes go to the target their index names; an index out of range ends the lane."""
+        e, targets = self.e, self.blocks[index].successors
+        choices = targets[:-1] if end.guard else targets
+        value = e.vector(e.read(end.operands[0], 32))
+        left = e.current
+        if end.guard is not None:
+            e.guard = e.read(ir.Not(end.guard) if end.guard_negated else end.guard, 1)
+            left = e.mask_bits()
+            e.guard = None
+            self._send(targets[-1], e.v(f"and i32 {e.current}, {e.v(f'xor i32 {left}, -1')}"))
+        for number, target in enumerate(choices):
+            here = e.v(f"icmp eq <{abi.WARP} x i32> {value}, splat (i32 {number})")
+            self._send(target, e.v(f"and i32 {left}, {e.v(f'bitcast <{abi.WARP} x i1> {here} to i32')}"))
+        e.e(f"br label %l{index}")
+
+    # ---- barriers
+
+    def _lay_out(self, index: int) -> None:
+        """Where a warp keeps its registers, and its masks if lanes may wait elsewhere, during a barrier."""
+        e = self.e
+        target = self.blocks[index].successors[0]
+        live = e.live.live_in[target] if target != EXIT else 0
+        masks = index in self.divergent
+        if masks:
+            for other in self.divergent | e.analysis.joins:
+                live |= e.live.live_in[other]
+        end = self.blocks[index].terminator
+        assert end is not None
+        for operand in end.operands[1:] if end.has("red") else ():
+            live |= sum(1 << e.live.index[reg] for reg in ir.registers_of(operand))
+        places, offset = [], 0
+        for reg in e.live.names(live):
+            kind = e.register_type(reg)
+            lanes = abi.WARP if kind.startswith("<") else 1
+            nbytes = max(1, lanes * reg.nbits // 8)
+            offset = align_up(offset, 64 if lanes > 1 else 8)
+            places.append((e.slot(reg), kind, offset))
+            offset += nbytes
+        if masks:
+            offset = align_up(offset, 4)
+            for number in range(len(self.blocks)):
+                places.append((f"%m{number}", "i32", offset))
+                offset += 4
+        self.layouts[index] = places
+        self.frame_nbytes = max(self.frame_nbytes, align_up(offset, 64))
+
+    def _barrier(self, index: int) -> None:
+        """Wait: see run_function for the tables."""
+        e, block = self.e, self.blocks[index]
+        ins = block.terminator
+        assert ins is not None
+        e.instruction = ins
+        arrive(e, ins, wait=True)
+        target = block.successors[0]
+        if index in self.divergent:
+            self._send(target, e.current)
+        for slot, kind, offset in self.layouts[index]:
+            text = e.v(f"load {kind}, ptr {slot}")
+            e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
+        e.e(f"ret i32 {self.barriers.index(index) + 1}")
+
+    def _resume(self, index: int) -> list[str]:
+        e = self.e
+        outer, e.lines = e.lines, []
+        e.label(f"resume{index}")
+        for slot, kind, offset in self.layouts[index]:
+            text = e.v(f"load {kind}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
+            e.e(f"store {kind} {text}, ptr {slot}")
+        ins = self.blocks[index].terminator
+        assert ins is not None
+        if ins.has("red"):
+            e.instruction, e.position = ins, index
+            e.current = "-1"
+            reduction_result(e, ins)
+        if index in self.divergent:
+            e.e(f"br label %l{index}")
+        else:
+            self._jump(self.blocks[index].successors[0])
+        lines, e.lines = e.lines, outer
+        return lines
+
+
+def barrier_operands(e: Emitter, ins: ir.Instruction) -> tuple[str, str, ir.Operand | None]:
+    """(barrier number, threads expected or "0" for all, predicate of a reduction)."""
+    operands = list(ins.operands[1:] if ins.has("red") else ins.operands)
+    predicate = operands.pop() if ins.has("red") else None
+    values = []
+    for operand in operands:
+        value = e.read(operand, 32)
+        if value.stride != 0:
+            raise e.unsupported("barrier number or count differs between lanes")
+        values.append(value.text)
+    number = e.v(f"and i32 {values[0]}, 15") if values else "0"
+    return number, values[1] if len(values) > 1 else "0", predicate
+
+
+def table_entry(e: Emitter, number: str, word: int) -> str:
+    """A word of a barrier's row: 0 threads arrived, 1 expected, 2 and 3 true predicates and threads so far, 4 and 5 the
+    same of the last completed round."""
+    row = e.v(f"mul i32 {number}, 8")
+    return e.v(f"getelementptr i32, ptr %tables, i32 {e.v(f'add i32 {row}, {word}')}")
+
+
+def add_to(e: Emitter, slot: str, amount: str) -> None:
+    old = e.v(f"load i32, ptr {slot}")
+    e.e(f"store i32 {e.v(f'add i32 {old}, {amount}')}, ptr {slot}")
+
+
+def arrive(e: Emitter, ins: ir.Instruction, wait: bool) -> None:
+    """Count the warp, whole, as arrived."""
+    number, expected, predicate = barrier_operands(e, ins)
+    count = table_entry(e, number, 0)
+    add_to(e, count, str(abi.WARP))
+    e.e(f"store i32 {expected}, ptr {table_entry(e, number, 1)}")
+    if predicate is not None:
+        (vector,) = e.lanes([predicate], 1)
+        true = e.v(f"and i32 {e.v(f'bitcast <{abi.WARP} x i1> {vector} to i32')}, {e.current}")
+        for word, bits in ((2, true), (3, e.current)):
+            some = e.v(e.call("i32", "llvm.ctpop.i32", ("i32", bits)))
+            add_to(e, table_entry(e, number, word), some)
+    if wait:
+        slot = e.v(f"getelementptr i32, ptr %tables, i32 {e.v('add i32 %warp, 128')}")
+        e.e(f"store i32 {number}, ptr {slot}")
+
+
+def reduction_result(e: Emitter, ins: ir.Instruction) -> None:
+    """The destination of bar.red, read after the barrier."""
+    number, _, _ = barrier_operands(e, ins)
+    true = e.v(f"load i32, ptr {table_entry(e, number, 4)}")
+    if ins.has("popc"):
+        e.put(ins.operands[0], SCALAR, true, 32)
+    elif ins.has("and"):
+        threads = e.v(f"load i32, ptr {table_entry(e, number, 5)}")
+        e.put(ins.operands[0], SCALAR, e.v(f"icmp eq i32 {true}, {threads}"), 1)
+    else:
+        e.put(ins.operands[0], SCALAR, e.v(f"icmp ne i32 {true}, 0"), 1)

@@ -1,0 +1,220 @@
+"""cvt, between integers and floats of every width, and packing conversions."""
+
+from __future__ import annotations
+
+from vgpud.sim import ir
+from vgpud.sim.emit_float import flush, operand, result_bits, round_bf16, saturate
+from vgpud.sim.emit_integer import is_float
+from vgpud.sim.emit_rounding import narrow
+from vgpud.sim.emitter import FP_NAMES, Emitter, Form, emits
+
+_INTEGER_ROUNDING = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+_EIGHT_BIT = ("e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4")
+
+
+@emits("cvt")
+def convert(e: Emitter, ins: ir.Instruction) -> None:
+    if ins.has(*_EIGHT_BIT, "rs"):
+        raise e.unsupported()
+    if ins.has("pack"):
+        _pack_integers(e, ins)
+        return
+    to, source = [m for m in ins.modifiers if m in ir.TYPE_NBITS][-2:]
+    if to in ("f16x2", "bf16x2"):
+        _pack_floats(e, ins, to)
+        return
+    from_nbits = ir.TYPE_NBITS[source]
+    form, (value,) = e.sources(ins, ins.operands[1:2], from_nbits)
+    nbits = 32 if to == "tf32" else ir.TYPE_NBITS[to]
+    if is_float(to) and is_float(source):
+        bits = _float_to_float(e, ins, form, value, source, to)
+    elif to == "tf32":
+        bits = _to_tf32(e, ins, form, value)
+    elif is_float(to):
+        bits = _integer_to_float(e, ins, form, value, source, to)
+    elif is_float(source):
+        bits = _float_to_integer(e, ins, form, value, source, to)
+    else:
+        bits = _integer_to_integer(e, ins, form, value, source, to)
+    e.put(ins.operands[0], form, bits, nbits, signed=to[0] == "s")
+
+
+def _integer_to_integer(e: Emitter, ins: ir.Instruction, form: Form, value: str, source: str, to: str) -> str:
+    old, new = ir.TYPE_NBITS[source], ir.TYPE_NBITS[to]
+    from_signed, to_signed = source[0] == "s", to[0] == "s"
+    if not ins.has("sat"):
+        return e.resize(form, value, old, new, from_signed)
+    width = max(old, new) + 1  # holds both ranges, signed
+    wide = e.resize(form, value, old, width, from_signed)
+    low, high = (-(1 << (new - 1)), (1 << (new - 1)) - 1) if to_signed else (0, (1 << new) - 1)
+    wide = e.icall(form, "smax", width, wide, form.const(low, width))
+    wide = e.icall(form, "smin", width, wide, form.const(high, width))
+    return e.resize(form, wide, width, new)
+
+
+def _integer_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, source: str, to: str) -> str:
+    nbits, name = ir.TYPE_NBITS[source], "sitofp" if source[0] == "s" else "uitofp"
+    mode = ins.one_of("rz", "rm", "rp")
+    if (mode and nbits > 32 and to != "f64") or (mode and to == "f64" and nbits > 32):
+        return _wide_integer_directed(e, form, value, source, to, mode)
+    if mode and to == "f32":
+        exact = e.v(f"{name} {form.int(nbits)} {value} to {form.of('double')}")
+        return narrow(e, form, exact, None, "f64", "f32", mode)
+    if mode and to != "f64":
+        raise e.unsupported("directed rounding to this type")
+    element = "float" if to == "bf16" else FP_NAMES[to]
+    if to == "f16" and nbits > 16:  # through double, exact up to 53 bits, where everything has overflowed anyway
+        exact = e.v(f"{name} {form.int(nbits)} {value} to {form.of('double')}")
+        result = e.to_fp(form, double_to_half(e, form, exact), "f16")
+    elif to == "bf16" and nbits > 16:
+        exact = e.v(f"{name} {form.int(nbits)} {value} to {form.of('double')}")
+        result = e.to_fp(form, _round_to_odd(e, form, exact), "f32")
+    else:
+        result = e.v(f"{name} {form.int(nbits)} {value} to {form.of(element)}")
+    if ins.has("sat"):
+        result = saturate(e, form, result, element)
+    return result_bits(e, form, result, to)
+
+
+def _wide_integer_directed(e: Emitter, form: Form, value: str, source: str, to: str, mode: str) -> str:
+    """64-bit integers: shift out what does not fit, remembering whether anything was lost (sticky bit)."""
+    if to not in ("f32", "f64"):
+        raise e.unsupported("directed rounding to this type")
+    from vgpud.sim.emit_rounding import step
+
+    signed = source[0] == "s"
+    element, nbits = FP_NAMES[to], ir.TYPE_NBITS[to]
+    near = e.v(f"{'sitofp' if signed else 'uitofp'} {form.int(64)} {value} to {form.of(element)}")
+    exact = e.resize(form, value, 64, 72, signed)
+    rounded = e.v(f"fptosi {form.of(element)} {near} to {form.int(72)}")
+    rest = e.v(f"sub {form.int(72)} {exact}, {rounded}")
+    clipped = e.icall(form, "smin", 72, e.icall(form, "smax", 72, rest, form.const(-1, 72)), form.const(1, 72))
+    difference = e.v(f"sitofp {form.int(8)} {e.resize(form, clipped, 72, 8)} to {form.of(element)}")
+    return step(e, form, e.from_fp(form, near, to), difference, element, nbits, mode)
+
+
+def _float_to_integer(e: Emitter, ins: ir.Instruction, form: Form, value: str, source: str, to: str) -> str:
+    """Out of range values clamp, always; NaN gives 0, or for 64-bit results 2^63, as GPUs do."""
+    element, x = operand(e, form, value, source, ins.has("ftz"))
+    if element == "half":
+        element, x = "float", e.v(f"fpext {form.of('half')} {x} to {form.of('float')}")
+    rounding = ins.one_of(*_INTEGER_ROUNDING)
+    if rounding is None:
+        raise e.malformed("integer rounding missing")
+    if rounding != "rzi":
+        x = e.fcall(form, _INTEGER_ROUNDING[rounding], element, x)
+    nbits = ir.TYPE_NBITS[to]
+    name = "fptosi" if to[0] == "s" else "fptoui"
+    kind = form.int(nbits)
+    result = e.v(
+        e.call(kind, f"llvm.{name}.sat.{form.suffix(f'i{nbits}')}.{form.suffix(element)}", (form.of(element), x))
+    )
+    if nbits == 64:
+        nan = e.v(f"fcmp uno {form.of(element)} {x}, {x}")
+        result = e.v(f"select {form.int(1)} {nan}, {kind} {form.const(1 << 63, 64)}, {kind} {result}")
+    return result
+
+
+def _float_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, source: str, to: str) -> str:
+    ftz = ins.has("ftz")
+    element, x = operand(e, form, value, source, ftz)
+    rounding = ins.one_of(*_INTEGER_ROUNDING)
+    if rounding is not None:
+        x = e.fcall(form, _INTEGER_ROUNDING[rounding], element, x)
+    mode = ins.one_of("rz", "rm", "rp")
+    target = "float" if to == "bf16" else FP_NAMES[to]
+    if ins.has("relu"):
+        x = e.fcall(form, "maxnum", element, x, form.fconst(0.0, element))
+    if ins.has("sat"):
+        x = saturate(e, form, x, element)
+    if to == source:
+        return result_bits(e, form, x, to, ftz)
+    if to == "bf16" and mode == "rz" and source == "f32":
+        bits = e.from_fp(form, x, "f32")
+        return e.resize(form, e.v(f"lshr {form.int(32)} {bits}, {form.const(16, 32)}"), 32, 16)
+    if mode and (element, target) in (("double", "float"), ("float", "half")) and to != "bf16":
+        bits = narrow(e, form, x, None, source if source != "bf16" else "f32", to, mode)
+        return flush(e, form, bits) if ftz and to == "f32" else bits
+    if mode and ir.TYPE_NBITS[to] < ir.TYPE_NBITS[source]:
+        raise e.unsupported("directed rounding to this type")
+    if element == "double" and to == "f16":
+        return double_to_half(e, form, x)
+    if element == "double" and to == "bf16":
+        return round_bf16(e, form, e.to_fp(form, _round_to_odd(e, form, x), "f32"))
+    order = ["half", "float", "double"]
+    if element != target:
+        name = "fpext" if order.index(target) > order.index(element) else "fptrunc"
+        x = e.v(f"{name} {form.of(element)} {x} to {form.of(target)}")
+    return result_bits(e, form, x, to, ftz)
+
+
+def _round_to_odd(e: Emitter, form: Form, x: str) -> str:
+    """Bits of double x as f32, truncated with the last bit set if anything was lost: a second rounding is then
+    exact."""
+    bits = narrow(e, form, x, None, "f64", "f32", "rz")
+    back = e.v(f"fpext {form.of('float')} {e.to_fp(form, bits, 'f32')} to {form.of('double')}")
+    inexact = e.v(f"fcmp one {form.of('double')} {back}, {x}")
+    sticky = e.v(f"zext {form.int(1)} {inexact} to {form.int(32)}")
+    return e.v(f"or {form.int(32)} {bits}, {sticky}")
+
+
+def double_to_half(e: Emitter, form: Form, x: str) -> str:
+    odd = e.to_fp(form, _round_to_odd(e, form, x), "f32")
+    return e.from_fp(form, e.v(f"fptrunc {form.of('float')} {odd} to {form.of('half')}"), "f16")
+
+
+def _to_tf32(e: Emitter, ins: ir.Instruction, form: Form, value: str) -> str:
+    """f32 with a 10-bit mantissa: .rna rounds ties away from zero, .rn to even, .rz truncates."""
+    kind = form.int(32)
+    mask = form.const(0xFFFFE000, 32)
+    if ins.has("rz"):
+        rounded = value
+    elif ins.has("rna"):
+        rounded = e.v(f"add {kind} {value}, {form.const(0x1000, 32)}")
+    else:
+        lsb = e.v(f"and {kind} {e.v(f'lshr {kind} {value}, {form.const(13, 32)}')}, {form.const(1, 32)}")
+        rounded = e.v(f"add {kind} {e.v(f'add {kind} {value}, {form.const(0xFFF, 32)}')}, {lsb}")
+    result = e.v(f"and {kind} {rounded}, {mask}")
+    x = e.to_fp(form, value, "f32")
+    nan = e.v(f"fcmp uno {form.of('float')} {x}, {x}")
+    return e.v(f"select {form.int(1)} {nan}, {kind} {form.const(0x7FFFFFFF, 32)}, {kind} {result}")
+
+
+def _pack_floats(e: Emitter, ins: ir.Instruction, to: str) -> None:
+    """cvt.rn.f16x2.f32 d, a, b: a becomes the high half."""
+    if (ins.has("rz", "rm", "rp") and to == "f16x2") or ins.type != "f32":
+        raise e.unsupported()
+    form, values = e.sources(ins, ins.operands[1:], 32)
+    halves = []
+    for value in values:
+        _, x = operand(e, form, value, "f32", ins.has("ftz"))
+        if ins.has("relu"):
+            x = e.fcall(form, "maxnum", "float", x, form.fconst(0.0, "float"))
+        if to == "f16x2":
+            half = e.v(f"fptrunc {form.of('float')} {x} to {form.of('half')}")
+            halves.append(e.resize(form, e.from_fp(form, half, "f16"), 16, 32))
+        elif ins.has("rz"):
+            bits = e.from_fp(form, x, "f32")
+            halves.append(e.v(f"lshr {form.int(32)} {bits}, {form.const(16, 32)}"))
+        else:
+            halves.append(e.resize(form, round_bf16(e, form, x), 16, 32))
+    high = e.v(f"shl {form.int(32)} {halves[0]}, {form.const(16, 32)}")
+    e.put(ins.operands[0], form, e.v(f"or {form.int(32)} {high}, {halves[1]}"), 32)
+
+
+def _pack_integers(e: Emitter, ins: ir.Instruction) -> None:
+    """cvt.pack.sat.to.s32[.b32] d, a, b[, c]: a above b, saturated; c fills the rest, from above."""
+    to, nbits = ins.modifiers[2], ir.TYPE_NBITS.get(ins.modifiers[2], 0)
+    if nbits not in (8, 16):
+        raise e.unsupported()
+    form, values = e.sources(ins, ins.operands[1:], 32)
+    low, high = (-(1 << (nbits - 1)), (1 << (nbits - 1)) - 1) if to[0] == "s" else (0, (1 << nbits) - 1)
+    kind, parts = form.int(32), []
+    for value in values[:2]:
+        value = e.icall(form, "smax", 32, value, form.const(low, 32))
+        value = e.icall(form, "smin", 32, value, form.const(high, 32))
+        parts.append(e.v(f"and {kind} {value}, {form.const((1 << nbits) - 1, 32)}"))
+    result = e.v(f"or {kind} {e.v(f'shl {kind} {parts[0]}, {form.const(nbits, 32)}')}, {parts[1]}")
+    if len(values) > 2:
+        result = e.v(f"or {kind} {e.v(f'shl {kind} {values[2]}, {form.const(2 * nbits, 32)}')}, {result}")
+    e.put(ins.operands[0], form, result, 32)

@@ -1,0 +1,223 @@
+"""Floating-point arithmetic. f16 is computed as LLVM's half; bf16 in f32 and rounded once (LLVM's bfloat needs run-time
+functions on most CPUs). Nothing is contracted: fma only where PTX says so. Approximate operations are more accurate
+than a GPU's."""
+
+from __future__ import annotations
+
+from vgpud.sim import ir
+from vgpud.sim.emitter import FP_NAMES, Emitter, Form, emits
+
+
+def operand(e: Emitter, form: Form, text: str, kind: str, ftz: bool = False) -> tuple[str, str]:
+    """(LLVM element type, value) of an integer that holds a float of `kind`; bf16 is widened to float."""
+    if kind == "bf16":
+        wide = e.v(f"shl {form.int(32)} {e.resize(form, text, 16, 32)}, {form.const(16, 32)}")
+        return "float", e.v(f"bitcast {form.int(32)} {wide} to {form.of('float')}")
+    if ftz and kind == "f32":
+        text = flush(e, form, text)
+    return FP_NAMES[kind], e.to_fp(form, text, kind)
+
+
+def result_bits(e: Emitter, form: Form, value: str, kind: str, ftz: bool = False) -> str:
+    """The integer that holds `value`, an LLVM value of the element type operand() gave for `kind`."""
+    if kind == "bf16":
+        return round_bf16(e, form, value)
+    bits = e.from_fp(form, value, kind)
+    return flush(e, form, bits) if ftz and kind == "f32" else bits
+
+
+def flush(e: Emitter, form: Form, bits: str) -> str:
+    """f32 subnormals to zeros of their sign; the CPU does it when the whole kernel is .ftz."""
+    if e.flush_by_mxcsr:
+        return bits
+    kind = form.int(32)
+    exponent = e.v(f"and {kind} {bits}, {form.const(0x7F800000, 32)}")
+    small = e.v(f"icmp eq {kind} {exponent}, {form.const(0, 32)}")
+    sign = e.v(f"and {kind} {bits}, {form.const(0x80000000, 32)}")
+    return e.v(f"select {form.int(1)} {small}, {kind} {sign}, {kind} {bits}")
+
+
+def round_bf16(e: Emitter, form: Form, value: str) -> str:
+    """f32 to bf16, to nearest even; NaN becomes the canonical 0x7fff."""
+    kind = form.int(32)
+    bits = e.v(f"bitcast {form.of('float')} {value} to {kind}")
+    lsb = e.v(f"and {kind} {e.v(f'lshr {kind} {bits}, {form.const(16, 32)}')}, {form.const(1, 32)}")
+    biased = e.v(f"add {kind} {e.v(f'add {kind} {bits}, {form.const(0x7FFF, 32)}')}, {lsb}")
+    short = e.v(f"lshr {kind} {biased}, {form.const(16, 32)}")
+    nan = e.v(f"fcmp uno {form.of('float')} {value}, {value}")
+    short = e.v(f"select {form.int(1)} {nan}, {kind} {form.const(0x7FFF, 32)}, {kind} {short}")
+    return e.resize(form, short, 32, 16)
+
+
+def saturate(e: Emitter, form: Form, value: str, element: str) -> str:
+    """Clamp to [0, 1]; NaN becomes 0."""
+    low = e.fcall(form, "maxnum", element, value, form.fconst(0.0, element))
+    return e.fcall(form, "minnum", element, low, form.fconst(1.0, element))
+
+
+def packed_forms(e: Emitter, ins: ir.Instruction, form: Form, args: list[str]) -> tuple[str, Form, list[str]]:
+    """For f16x2/bf16x2: the element type name, the form over both halves, and the arguments as 16-bit integers."""
+    kind = ins.type
+    if not kind.endswith("x2") or kind == "f32x2":
+        return kind, form, args
+    pairs = Form(2 * form.n)
+    return kind[:-2], pairs, [e.v(f"bitcast {form.int(32)} {a} to {pairs.int(16)}") for a in args]
+
+
+def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
+    """add, sub, mul, mad/fma, div, min, max, abs, neg of any float type, packed ones included."""
+    from vgpud.sim import emit_rounding
+
+    nbits = ir.TYPE_NBITS[ins.type]
+    if ins.type == "f32x2" or len([m for m in ins.modifiers if m in ir.TYPE_NBITS]) > 1:
+        raise e.unsupported()
+    form, raw = e.sources(ins, ins.operands[1:], nbits)
+    kind, wide, args = packed_forms(e, ins, form, raw)
+    ftz = ins.has("ftz")
+    if ins.opcode in ("abs", "neg"):
+        bits = _sign(e, ins, wide, args[0], kind, ftz)
+    else:
+        values = [operand(e, wide, a, kind, ftz)[1] for a in args]
+        element = operand_element(kind)
+        mode = ins.one_of("rz", "rm", "rp")
+        if mode and ins.opcode not in ("min", "max"):
+            bits = emit_rounding.directed(e, wide, ins.opcode, kind, values, mode)
+            if ftz:
+                bits = flush(e, wide, bits)
+            if ins.has("sat"):
+                bits = result_bits(e, wide, saturate(e, wide, e.to_fp(wide, bits, kind), element), kind)
+        else:
+            value = _compute(e, ins, wide, element, values)
+            if ins.has("sat"):
+                value = saturate(e, wide, value, element)
+            if ins.has("relu"):
+                value = e.fcall(wide, "maximumnum" if not ins.has("NaN") else "maximum", element, value,
+                                wide.fconst(0.0, element))  # fmt: skip
+            bits = result_bits(e, wide, value, kind, ftz)
+    if wide is not form:
+        bits = e.v(f"bitcast {wide.int(16)} {bits} to {form.int(32)}")
+    e.put(ins.operands[0], form, bits, nbits)
+
+
+def operand_element(kind: str) -> str:
+    return "float" if kind == "bf16" else FP_NAMES[kind]
+
+
+def _sign(e: Emitter, ins: ir.Instruction, form: Form, text: str, kind: str, ftz: bool) -> str:
+    nbits = ir.TYPE_NBITS[kind]
+    if ftz and kind == "f32":
+        text = flush(e, form, text)
+    if ins.opcode == "abs":
+        return e.v(f"and {form.int(nbits)} {text}, {form.const((1 << (nbits - 1)) - 1, nbits)}")
+    return e.v(f"xor {form.int(nbits)} {text}, {form.const(1 << (nbits - 1), nbits)}")
+
+
+def _compute(e: Emitter, ins: ir.Instruction, form: Form, element: str, values: list[str]) -> str:
+    kind = form.of(element)
+    match ins.opcode:
+        case "add" | "sub" | "mul" | "div":
+            return e.v(f"f{ins.opcode} {kind} {values[0]}, {values[1]}")
+        case "fma" | "mad":
+            return e.fcall(form, "fma", element, *values)
+        case "min" | "max":
+            return _extremum(e, ins, form, element, values)
+    raise e.unsupported()
+
+
+def _extremum(e: Emitter, ins: ir.Instruction, form: Form, element: str, values: list[str]) -> str:
+    """Zeros are ordered, -0 below +0. Without .NaN a NaN operand loses; .xorsign.abs takes signs apart."""
+    name = ("minimum" if ins.opcode == "min" else "maximum") + ("" if ins.has("NaN") else "num")
+    if ins.has("xorsign"):
+        nbits = {"half": 16, "float": 32, "double": 64}[element]
+        plain = [e.fcall(form, "fabs", element, v) for v in values]
+        bits = [e.v(f"bitcast {form.of(element)} {v} to {form.int(nbits)}") for v in values]
+        sign = e.v(
+            f"bitcast {form.int(nbits)} {e.v(f'xor {form.int(nbits)} {bits[0]}, {bits[1]}')} to {form.of(element)}"
+        )
+        return e.fcall(form, "copysign", element, e.fcall(form, name, element, *plain), sign)
+    result = values[0]
+    for value in values[1:]:
+        result = e.fcall(form, name, element, result, value)
+    return result
+
+
+@emits("fma")
+def fused(e: Emitter, ins: ir.Instruction) -> None:
+    arithmetic(e, ins)
+
+
+@emits("rcp", "sqrt", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh")
+def unary(e: Emitter, ins: ir.Instruction) -> None:
+    from vgpud.sim import emit_rounding
+
+    nbits = ir.TYPE_NBITS[ins.type]
+    form, raw = e.sources(ins, ins.operands[1:2], nbits)
+    kind, wide, args = packed_forms(e, ins, form, raw)
+    ftz = ins.has("ftz")
+    element, x = operand(e, wide, args[0], kind, ftz)
+    mode = ins.one_of("rz", "rm", "rp")
+    if mode:
+        one = wide.fconst(1.0, element)
+        name, values = ("div", [one, x]) if ins.opcode == "rcp" else ("sqrt", [x])
+        bits = emit_rounding.directed(e, wide, name, kind, values, mode)
+        bits = flush(e, wide, bits) if ftz else bits
+    else:
+        if kind == "f16":  # computed in f32: one rounding at the end
+            element, x = "float", e.v(f"fpext {wide.of('half')} {x} to {wide.of('float')}")
+        value = _function(e, ins.opcode, wide, element, x)
+        if kind == "f16":
+            value = e.v(f"fptrunc {wide.of('float')} {value} to {wide.of('half')}")
+        bits = result_bits(e, wide, value, kind, ftz)
+    if wide is not form:
+        bits = e.v(f"bitcast {wide.int(16)} {bits} to {form.int(32)}")
+    e.put(ins.operands[0], form, bits, nbits)
+
+
+def _function(e: Emitter, name: str, form: Form, element: str, x: str) -> str:
+    kind = form.of(element)
+    one = form.fconst(1.0, element)
+    match name:
+        case "sqrt":
+            return e.fcall(form, "sqrt", element, x)
+        case "rcp":
+            return e.v(f"fdiv {kind} {one}, {x}")
+        case "rsqrt":
+            return e.v(f"fdiv {kind} {one}, {e.fcall(form, 'sqrt', element, x)}")
+        case "ex2":
+            return e.fcall(form, "exp2", element, x)
+        case "lg2":
+            return e.fcall(form, "log2", element, x)
+    return e.fcall(form, name, element, x)
+
+
+@emits("copysign")
+def copy_sign(e: Emitter, ins: ir.Instruction) -> None:
+    """copysign d, a, b: the sign of a, the rest of b."""
+    nbits = ir.TYPE_NBITS[ins.type]
+    form, (a, b) = e.sources(ins, ins.operands[1:], nbits)
+    kind, sign = form.int(nbits), 1 << (nbits - 1)
+    high = e.v(f"and {kind} {a}, {form.const(sign, nbits)}")
+    low = e.v(f"and {kind} {b}, {form.const(sign - 1, nbits)}")
+    e.put(ins.operands[0], form, e.v(f"or {kind} {high}, {low}"), nbits)
+
+
+@emits("testp")
+def test_property(e: Emitter, ins: ir.Instruction) -> None:
+    classes = {
+        "finite": 0x1F8,
+        "infinite": 0x204,
+        "number": 0x3FC,
+        "notanumber": 0x3,
+        "normal": 0x108,
+        "subnormal": 0x90,
+    }
+    name = ins.one_of(*classes)
+    if name is None:
+        raise e.unsupported()
+    nbits, element = ir.TYPE_NBITS[ins.type], FP_NAMES[ins.type]
+    form, (a,) = e.sources(ins, ins.operands[1:], nbits)
+    x = e.to_fp(form, a, ins.type)
+    call = e.call(
+        form.int(1), f"llvm.is.fpclass.{form.suffix(element)}", (form.of(element), x), ("i32", str(classes[name]))
+    )
+    e.put(ins.operands[0], form, e.v(call), 1)

@@ -1,0 +1,355 @@
+"""Loads, stores, moves and address conversion.
+
+Global, const, local and param addresses are real ones. A shared address is a 32-bit offset into the thread's shared
+window; its lane-0 value is sign-extended, so that `s[tid - 1]` addresses right for the lanes that may use it."""
+
+from __future__ import annotations
+
+from vgpud.sim import abi, ir
+from vgpud.sim.emitter import LANES, SCALAR, WARP, Emitter, Value, emits
+
+_SPACES = ("global", "shared", "local", "const", "param", "shared::cta")
+_ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
+
+
+def space_of(e: Emitter, ins: ir.Instruction) -> str:
+    """The state space of a memory instruction; "" is generic."""
+    if ins.has("shared::cluster"):
+        raise e.unsupported("clusters")
+    space = ins.one_of(*_SPACES) or ""
+    return "shared" if space == "shared::cta" else space
+
+
+def address(e: Emitter, operand: ir.Operand, space: str) -> Value:
+    """The real address of a memory operand, 64 bits."""
+    if not isinstance(operand, ir.Address):
+        raise e.malformed("address expected")
+    base, offset = operand.base, operand.offset
+    if isinstance(base, ir.Symbol) and base.name in e.program.shared:
+        space = "shared"  # shared variables are addressed by offset whatever the instruction says
+    if space != "shared":
+        value = e.read(base, 64)
+        return _plus(e, value, offset)
+    value = e.read(base, 32)
+    form = LANES if value.stride is None else SCALAR
+    text = value.text
+    if offset:
+        text = e.v(f"add {form.int(32)} {text}, {form.const(offset, 32)}")
+    wide = e.resize(form, text, 32, 64, signed=value.stride not in (None, 0))
+    window = e.splat("%shared", "i64") if form.vector else "%shared"
+    return Value(e.v(f"add {form.int(64)} {wide}, {window}"), 64, value.stride)
+
+
+def _plus(e: Emitter, value: Value, offset: int) -> Value:
+    if offset == 0:
+        return value
+    form = LANES if value.stride is None else SCALAR
+    return Value(e.v(f"add {form.int(64)} {value.text}, {form.const(offset, 64)}"), 64, value.stride)
+
+
+def elements(operand: ir.Operand) -> tuple[ir.Operand, ...]:
+    return operand.items if isinstance(operand, ir.Vector) else (operand,)
+
+
+def pointer(e: Emitter, text: str) -> str:
+    return e.v(f"inttoptr i64 {text} to ptr")
+
+
+@emits("ld", "ldu")
+def load(e: Emitter, ins: ir.Instruction) -> None:
+    if ins.type == "b128":
+        raise e.unsupported()
+    nbits = ir.TYPE_NBITS[ins.type]
+    nbytes = nbits // 8
+    targets = elements(ins.operands[0])
+    place = address(e, ins.operands[1], space_of(e, ins))
+    ordered = ins.has(*_ORDERED)
+    if ordered:
+        fence_before(e, ins)
+    values = []
+    for index in range(len(targets)):
+        at = _plus(e, place, index * nbytes)
+        if at.stride == 0:
+            values.append((SCALAR, _load_scalar(e, at.text, nbits, ordered)))
+        elif ordered:
+            values.append((LANES, _load_each(e, at, nbits, index)))
+        else:
+            values.append((LANES, load_lanes(e, at, nbits, probe=ins.has("global") and len(targets) == 1)))
+    if ordered:
+        fence_after(e, ins)
+    for target, (form, text) in zip(targets, values, strict=True):
+        e.put(target, form, text, nbits, signed=ins.type[0] == "s")
+
+
+def _load_scalar(e: Emitter, at: str, nbits: int, ordered: bool) -> str:
+    """One load for all lanes; skipped when no lane acts."""
+    qualifier = "volatile " if ordered else ""
+    if e.guard is None:
+        return e.v(f"load {qualifier}i{nbits}, ptr {pointer(e, at)}, align {nbits // 8}")
+    slot = e.stack(f"loaded.{nbits}", f"i{nbits}")
+    e.e(f"store i{nbits} 0, ptr {slot}")
+
+    def body() -> None:
+        text = e.v(f"load {qualifier}i{nbits}, ptr {pointer(e, at)}, align {nbits // 8}")
+        e.e(f"store i{nbits} {text}, ptr {slot}")
+
+    e.if_any(body)
+    return e.v(f"load i{nbits}, ptr {slot}")
+
+
+def _load_each(e: Emitter, at: Value, nbits: int, index: int) -> str:
+    """Volatile loads, lane after lane."""
+    where = e.spread("address", e.vector(at), 64)
+    result = e.stack(f"result{index}.{nbits}", f"[{WARP} x i{nbits}]")
+    e.e(f"store {LANES.int(nbits)} zeroinitializer, ptr {result}, align 64")
+
+    def body(lane: str) -> None:
+        text = e.v(f"load volatile i{nbits}, ptr {pointer(e, where(lane))}, align {nbits // 8}")
+        e.e(f"store i{nbits} {text}, ptr {e.v(f'getelementptr i{nbits}, ptr {result}, i32 {lane}')}")
+
+    e.each_lane(body)
+    return e.v(f"load {LANES.int(nbits)}, ptr {result}, align 64")
+
+
+def load_lanes(e: Emitter, at: Value, nbits: int, probe: bool = False) -> str:
+    """Plain loads of all acting lanes. `probe`: look at run time whether the addresses are consecutive."""
+    nbytes, kind = nbits // 8, LANES.int(nbits)
+    if at.stride == nbytes:
+        return _load_consecutive(e, at.text, nbits, e.mask())
+    where = e.vector(at)
+    mask = e.all_or_mask()
+    if probe and nbits >= 32 and at.stride is None:
+        return _load_probed(e, where, nbits, mask)
+    if nbits < 32:
+        name = f"gather{nbits}"
+        e.helper(name, _gather_helper(nbits))
+        bits = e.v(f"bitcast <{WARP} x i1> {mask} to i32")
+        return e.v(f"call {kind} @{name}(<{WARP} x i64> {where}, i32 {bits})")
+    return _gather(e, where, nbits, mask)
+
+
+def _load_consecutive(e: Emitter, base: str, nbits: int, mask: str | None) -> str:
+    nbytes, kind = nbits // 8, LANES.int(nbits)
+    if mask is None:
+        return e.v(f"load {kind}, ptr {pointer(e, base)}, align {nbytes}")
+    return e.v(e.call(kind, f"llvm.masked.load.v{WARP}i{nbits}.p0", ("ptr", pointer(e, base)), ("i32", str(nbytes)),
+                      (f"<{WARP} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
+
+
+def _gather(e: Emitter, where: str, nbits: int, mask: str) -> str:
+    kind = LANES.int(nbits)
+    pointers = e.v(f"inttoptr <{WARP} x i64> {where} to <{WARP} x ptr>")
+    return e.v(e.call(kind, f"llvm.masked.gather.v{WARP}i{nbits}.v{WARP}p0", (f"<{WARP} x ptr>", pointers),
+                      ("i32", str(nbits // 8)), (f"<{WARP} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
+
+
+def _load_probed(e: Emitter, where: str, nbits: int, mask: str) -> str:
+    """The base that would make the first acting lane's address right, and the test that it suits all others."""
+    nbytes, kind = nbits // 8, LANES.int(nbits)
+    bits = e.v(f"bitcast <{WARP} x i1> {mask} to i32")
+    lane = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', bits), ('i1', 'false')))}, {WARP - 1}")
+    first = e.v(f"extractelement <{WARP} x i64> {where}, i32 {lane}")
+    base = e.v(f"sub i64 {first}, {e.v(f'mul i64 {e.resize(SCALAR, lane, 32, 64)}, {nbytes}')}")
+    expected = e.vector(Value(base, 64, nbytes))
+    wrong = e.v(f"and <{WARP} x i1> {e.v(f'icmp ne <{WARP} x i64> {expected}, {where}')}, {mask}")
+    fits = e.v(f"icmp eq i32 {e.v(f'bitcast <{WARP} x i1> {wrong} to i32')}, 0")
+    name = e.unique("probe")
+    e.e(f"br i1 {fits}, label %{name}.row, label %{name}.each")
+    e.label(f"{name}.row")
+    row = _load_consecutive(e, base, nbits, mask)
+    e.e(f"br label %{name}.end")
+    e.label(f"{name}.each")
+    each = _gather(e, where, nbits, mask)
+    e.e(f"br label %{name}.end")
+    e.label(f"{name}.end")
+    return e.v(f"phi {kind} [ {row}, %{name}.row ], [ {each}, %{name}.each ]")
+
+
+def _gather_helper(nbits: int) -> str:
+    """Out of line, because LLVM expands gathers of bytes and halves into 32 branches each."""
+    return f"""define internal <32 x i{nbits}> @gather{nbits}(<32 x i64> %a, i32 %m0) noinline #0 {{
+  %where = alloca [32 x i64], align 64
+  %out = alloca [32 x i{nbits}], align 64
+  store <32 x i64> %a, ptr %where, align 64
+  store <32 x i{nbits}> zeroinitializer, ptr %out, align 64
+  br label %loop
+loop:
+  %m = phi i32 [ %m0, %0 ], [ %m2, %body ]
+  %done = icmp eq i32 %m, 0
+  br i1 %done, label %end, label %body
+body:
+  %lane = call i32 @llvm.cttz.i32(i32 %m, i1 true)
+  %wp = getelementptr i64, ptr %where, i32 %lane
+  %w = load i64, ptr %wp
+  %p = inttoptr i64 %w to ptr
+  %x = load i{nbits}, ptr %p, align 1
+  %op = getelementptr i{nbits}, ptr %out, i32 %lane
+  store i{nbits} %x, ptr %op
+  %m1 = sub i32 %m, 1
+  %m2 = and i32 %m, %m1
+  br label %loop
+end:
+  %r = load <32 x i{nbits}>, ptr %out, align 64
+  ret <32 x i{nbits}> %r
+}}
+declare i32 @llvm.cttz.i32(i32, i1)
+"""
+
+
+@emits("st")
+def store(e: Emitter, ins: ir.Instruction) -> None:
+    if ins.type == "b128":
+        raise e.unsupported()
+    nbits = ir.TYPE_NBITS[ins.type]
+    nbytes = nbits // 8
+    place = address(e, ins.operands[0], space_of(e, ins))
+    sources = elements(ins.operands[1])
+    values = [e.read(source, nbits) for source in sources]
+    ordered = ins.has(*_ORDERED)
+    if ordered:
+        fence_before(e, ins)
+    for index, value in enumerate(values):
+        at = _plus(e, place, index * nbytes)
+        if at.stride == 0 and value.stride == 0:
+            e.if_any(lambda at=at, value=value: e.e(  # type: ignore[misc]
+                f"store {'volatile ' if ordered else ''}i{nbits} {value.text}, ptr {pointer(e, at.text)}, "
+                f"align {nbytes}"
+            ))  # fmt: skip
+        elif ordered:
+            _store_each(e, at, value)
+        else:
+            store_lanes(e, at, e.vector(value), nbits, row=len(values) == 1)
+    if ordered:
+        fence_after(e, ins)
+
+
+def _store_each(e: Emitter, at: Value, value: Value) -> None:
+    nbits = value.nbits
+    where, what = e.spread("address", e.vector(at), 64), e.spread("operand", e.vector(value), nbits)
+    e.each_lane(
+        lambda lane: e.e(f"store volatile i{nbits} {what(lane)}, ptr {pointer(e, where(lane))}, align {nbits // 8}")
+    )
+
+
+def store_lanes(e: Emitter, at: Value, text: str, nbits: int, row: bool = True) -> None:
+    """Plain stores of all acting lanes; of lanes with one address the highest wins."""
+    nbytes, kind = nbits // 8, LANES.int(nbits)
+    if row and at.stride == nbytes:
+        mask = e.mask()
+        if mask is None:
+            e.e(f"store {kind} {text}, ptr {pointer(e, at.text)}, align {nbytes}")
+        else:
+            e.e(e.call("void", f"llvm.masked.store.v{WARP}i{nbits}.p0", (kind, text), ("ptr", pointer(e, at.text)),
+                       ("i32", str(nbytes)), (f"<{WARP} x i1>", mask)))  # fmt: skip
+        return
+    if nbits < 32:
+        where, what = e.spread("address", e.vector(at), 64), e.spread("operand", text, nbits)
+        e.each_lane(lambda lane: e.e(f"store i{nbits} {what(lane)}, ptr {pointer(e, where(lane))}, align 1"))
+        return
+    pointers = e.v(f"inttoptr <{WARP} x i64> {e.vector(at)} to <{WARP} x ptr>")
+    e.e(e.call("void", f"llvm.masked.scatter.v{WARP}i{nbits}.v{WARP}p0", (kind, text), (f"<{WARP} x ptr>", pointers),
+               ("i32", str(nbytes)), (f"<{WARP} x i1>", e.all_or_mask())))  # fmt: skip
+
+
+def fence_before(e: Emitter, ins: ir.Instruction) -> None:
+    if ins.has("release", "acq_rel"):
+        e.e("fence release")
+
+
+def fence_after(e: Emitter, ins: ir.Instruction) -> None:
+    if ins.has("acquire", "acq_rel"):
+        e.e("fence acquire")
+
+
+@emits("mov")
+def move(e: Emitter, ins: ir.Instruction) -> None:
+    target, source = ins.operands
+    nbits = ir.TYPE_NBITS[ins.type]
+    if isinstance(source, ir.Vector):
+        _pack(e, ins, target, source, nbits)
+    elif isinstance(target, ir.Vector):
+        _unpack(e, ins, target, source, nbits)
+    else:
+        form, (text,) = e.sources(ins, [source], nbits)
+        e.put(target, form, text, nbits, signed=ins.type[0] == "s")
+
+
+def _pack(e: Emitter, ins: ir.Instruction, target: ir.Operand, source: ir.Vector, nbits: int) -> None:
+    part = nbits // len(source.items)
+    form, values = e.sources(ins, source.items, part)
+    kind = form.int(nbits)
+    result = e.resize(form, values[0], part, nbits)
+    for index, value in enumerate(values[1:], 1):
+        high = e.v(f"shl {kind} {e.resize(form, value, part, nbits)}, {form.const(index * part, nbits)}")
+        result = e.v(f"or {kind} {result}, {high}")
+    e.put(target, form, result, nbits)
+
+
+def _unpack(e: Emitter, ins: ir.Instruction, target: ir.Vector, source: ir.Operand, nbits: int) -> None:
+    part = nbits // len(target.items)
+    form, (value,) = e.sources(ins, [source], nbits)
+    for index, item in enumerate(target.items):
+        high = e.v(f"lshr {form.int(nbits)} {value}, {form.const(index * part, nbits)}") if index else value
+        e.put(item, form, e.resize(form, high, nbits, part), part)
+
+
+@emits("cvta")
+def convert_address(e: Emitter, ins: ir.Instruction) -> None:
+    """Only shared addresses differ from generic ones."""
+    nbits = ir.TYPE_NBITS[ins.type]
+    space = space_of(e, ins)
+    form, (text,) = e.sources(ins, ins.operands[1:2], nbits)
+    if space == "shared":
+        window = e.splat("%shared", "i64") if form.vector else "%shared"
+        text = e.v(f"{'sub' if ins.has('to') else 'add'} {form.int(64)} {e.resize(form, text, nbits, 64)}, {window}")
+        text = e.resize(form, text, 64, nbits)
+    e.put(ins.operands[0], form, text, nbits)
+
+
+@emits("isspacep")
+def is_space(e: Emitter, ins: ir.Instruction) -> None:
+    """Membership by address range; what is neither shared nor local counts as global (const has no range of its
+    own)."""
+    space = space_of(e, ins)
+    form, (text,) = e.sources(ins, ins.operands[1:2], 64)
+
+    def within(start: str, nbytes: int) -> str:
+        base = e.splat(start, "i64") if form.vector else start
+        return e.v(f"icmp ult {form.int(64)} {e.v(f'sub {form.int(64)} {text}, {base}')}, {form.const(nbytes, 64)}")
+
+    def shared() -> str:
+        return within("%shared", 1 << 32)
+
+    def local() -> str:
+        return within("%local", max(1, e.local_stride * WARP))
+
+    match space:
+        case "shared":
+            result = shared()
+        case "local":
+            result = local()
+        case "global":
+            either = e.v(f"or {form.int(1)} {shared()}, {local()}")
+            result = e.v(f"xor {form.int(1)} {either}, {form.const(1, 1)}")
+        case "param":
+            result = within("%params.i", max(1, e.program.param_nbytes))
+        case _:
+            raise e.unsupported()
+    e.put(ins.operands[0], form, result, 1)
+
+
+@emits("prefetch", "prefetchu", "discard", "applypriority")
+def hint(e: Emitter, ins: ir.Instruction) -> None:
+    """No effect on results. (discard leaves the data undefined; it stays as it is.)"""
+
+
+@emits("membar", "fence")
+def fence(e: Emitter, ins: ir.Instruction) -> None:
+    """A CTA runs on one thread, so its own fence only binds the compiler."""
+    if ins.has("proxy", "mbarrier_init"):
+        return
+    scope = 'syncscope("singlethread") ' if ins.has("cta") else ""
+    e.e(f"fence {scope}seq_cst")
+
+
+__all__ = ["abi", "address", "elements", "load_lanes", "pointer", "space_of", "store_lanes"]

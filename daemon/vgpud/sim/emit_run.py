@@ -1,0 +1,227 @@
+"""The entry of a compiled kernel: takes CTAs, runs their warps, and releases barriers.
+
+Frames of a thread: the tables (see below), the saved registers of each warp, local memory. Tables, in 32-bit words:
+16 barriers of 8 words (emit_control.table_entry), then for each warp the barrier it waits at (RUNNING, ENDED), then for
+each warp the place it resumes at. Without barriers one warp runs after another, in one frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vgpud.sim import abi
+from vgpud.sim.ptx_module import align_up
+
+RUN_SYMBOL = "vgx_run"
+_RUNNING, _ENDED = -1, -2
+_BARRIER_WORDS = 128
+_MXCSR_DEFAULT, _MXCSR_FLUSH = 0x1F80, 0x9FC0  # exceptions masked, to nearest; with FTZ and DAZ
+_DEADLOCK = 719  # CUDA_ERROR_LAUNCH_FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLayout:
+    saved: int  # offset of warp 0's saved registers
+    saved_nbytes: int  # of one warp
+    local: int  # offset of warp 0's local memory
+    local_nbytes: int  # of one warp
+    nbytes: int
+
+
+def lay_out(warp_count: int, saved_nbytes: int, local_nbytes: int, barriers: bool) -> FrameLayout:
+    """`local_nbytes` is a warp's, all lanes."""
+    saved = align_up((_BARRIER_WORDS + 2 * warp_count) * 4, 64)
+    warps = warp_count if barriers else 1
+    local = align_up(saved + warps * saved_nbytes, 64)
+    return FrameLayout(saved, saved_nbytes, local, local_nbytes, align_up(local + warps * local_nbytes, 64))
+
+
+def run_function(warp_count: int, frame: FrameLayout, barriers: bool, flush: bool, deadlock: str, x86: bool) -> str:
+    """Text of the entry. `deadlock` is the global that holds the message for services->fail."""
+    arguments = (
+        "ptr %launch, ptr %thread, ptr {frame}, i64 {local}, ptr %tables, i32 {state}, i32 {warp}, "
+        "i32 %cx, i32 %cy, i32 %cz"
+    )
+    mode = _MXCSR_FLUSH if flush else _MXCSR_DEFAULT
+    enter = leave = ""
+    if x86:
+        enter = (f"  call void @llvm.x86.sse.stmxcsr(ptr %mxcsr.old)\n  store i32 {mode}, ptr %mxcsr\n"
+                 "  call void @llvm.x86.sse.ldmxcsr(ptr %mxcsr)\n")  # fmt: skip
+        leave = "  call void @llvm.x86.sse.ldmxcsr(ptr %mxcsr.old)\n"
+    per_warp = f"""  %fo = mul i64 %w.l, {frame.saved_nbytes if barriers else 0}
+  %fo2 = add i64 %fo, {frame.saved}
+  %fr = getelementptr i8, ptr %frames, i64 %fo2
+  %lo = mul i64 %w.l, {frame.local_nbytes if barriers else 0}
+  %lo2 = add i64 %lo, {frame.local}
+  %loc = getelementptr i8, ptr %frames, i64 %lo2
+  %loc.i = ptrtoint ptr %loc to i64
+"""
+    call = arguments.format(frame="%fr", local="%loc.i", state="%state", warp="%w")
+    if barriers:
+        body = _barrier_loop(warp_count, per_warp, call, deadlock)
+    else:
+        body = f"""  br label %warps
+warps:
+  %w = phi i32 [ 0, %cta ], [ %w.n, %warps ]
+  %w.l = zext i32 %w to i64
+  %state = add i32 0, 0
+{per_warp}  %r = call i32 @warp({call})
+  %w.n = add i32 %w, 1
+  %more = icmp ult i32 %w.n, {warp_count}
+  br i1 %more, label %warps, label %next
+"""
+    declarations = "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)\n" if x86 else ""
+    return f"""{declarations}define void @{RUN_SYMBOL}(ptr %launch, ptr %thread) #0 {{
+entry:
+  %mxcsr = alloca i32
+  %mxcsr.old = alloca i32
+{enter}  %frames.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_FRAMES}
+  %frames = load ptr, ptr %frames.p
+  %tables = getelementptr i8, ptr %frames, i64 0
+  %next.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_NEXT_CTA}
+  %counter = load ptr, ptr %next.p
+  %count.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_CTA_COUNT}
+  %count = load i64, ptr %count.p
+  %chunk.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_CTA_CHUNK}
+  %chunk = load i64, ptr %chunk.p
+  %stop.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_STOP}
+  %stop = load ptr, ptr %stop.p
+  %gx.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_GRID}
+  %gx.i = load i32, ptr %gx.p
+  %gx = zext i32 %gx.i to i64
+  %gy.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_GRID + 4}
+  %gy.i = load i32, ptr %gy.p
+  %gy = zext i32 %gy.i to i64
+  br label %claim
+claim:
+  %first = atomicrmw add ptr %counter, i64 %chunk monotonic
+  %over = icmp uge i64 %first, %count
+  br i1 %over, label %leave, label %take
+take:
+  %left = sub i64 %count, %first
+  %n = call i64 @llvm.umin.i64(i64 %left, i64 %chunk)
+  %last = add i64 %first, %n
+  br label %check
+check:
+  %c = phi i64 [ %first, %take ], [ %c.n, %next ]
+  %stopped = load volatile i32, ptr %stop
+  %go = icmp eq i32 %stopped, 0
+  br i1 %go, label %cta, label %leave
+cta:
+  %cx.l = urem i64 %c, %gx
+  %row = udiv i64 %c, %gx
+  %cy.l = urem i64 %row, %gy
+  %cz.l = udiv i64 %row, %gy
+  %cx = trunc i64 %cx.l to i32
+  %cy = trunc i64 %cy.l to i32
+  %cz = trunc i64 %cz.l to i32
+{body}next:
+  %c.n = add i64 %c, 1
+  %same = icmp ult i64 %c.n, %last
+  br i1 %same, label %check, label %claim
+leave:
+{leave}  ret void
+}}
+declare i64 @llvm.umin.i64(i64, i64)
+"""
+
+
+def _barrier_loop(warp_count: int, per_warp: str, call: str, deadlock: str) -> str:
+    """Rounds over the warps: run each that does not wait, then release the barriers that are complete."""
+    wait, state = _BARRIER_WORDS, _BARRIER_WORDS + warp_count
+    return f"""  call void @llvm.memset.p0.i64(ptr %tables, i8 0, i64 {(_BARRIER_WORDS + 2 * warp_count) * 4}, i1 false)
+  br label %start
+start:
+  %s.w = phi i32 [ 0, %cta ], [ %s.n, %start ]
+  %s.i = add i32 %s.w, {wait}
+  %s.p = getelementptr i32, ptr %tables, i32 %s.i
+  store i32 {_RUNNING}, ptr %s.p
+  %s.n = add i32 %s.w, 1
+  %s.more = icmp ult i32 %s.n, {warp_count}
+  br i1 %s.more, label %start, label %round
+round:
+  %live0 = phi i32 [ {warp_count}, %start ], [ %live1, %released ]
+  br label %warps
+warps:
+  %w = phi i32 [ 0, %round ], [ %w.n, %warp.next ]
+  %live = phi i32 [ %live0, %round ], [ %live2, %warp.next ]
+  %ran = phi i32 [ 0, %round ], [ %ran2, %warp.next ]
+  %w.i = add i32 %w, {wait}
+  %w.p = getelementptr i32, ptr %tables, i32 %w.i
+  %w.wait = load i32, ptr %w.p
+  %w.run = icmp eq i32 %w.wait, {_RUNNING}
+  br i1 %w.run, label %warp.run, label %warp.next
+warp.run:
+  %w.l = zext i32 %w to i64
+  %st.i = add i32 %w, {state}
+  %st.p = getelementptr i32, ptr %tables, i32 %st.i
+  %state = load i32, ptr %st.p
+{per_warp}  %r = call i32 @warp({call})
+  store i32 %r, ptr %st.p
+  %ended = icmp eq i32 %r, 0
+  br i1 %ended, label %warp.end, label %warp.next
+warp.end:
+  store i32 {_ENDED}, ptr %w.p
+  %live.n = sub i32 %live, 1
+  br label %warp.next
+warp.next:
+  %live2 = phi i32 [ %live, %warps ], [ %live, %warp.run ], [ %live.n, %warp.end ]
+  %ran2 = phi i32 [ %ran, %warps ], [ 1, %warp.run ], [ 1, %warp.end ]
+  %w.n = add i32 %w, 1
+  %w.more = icmp ult i32 %w.n, {warp_count}
+  br i1 %w.more, label %warps, label %release
+release:
+  %live1 = add i32 %live2, 0
+  %none = icmp eq i32 %live1, 0
+  br i1 %none, label %next, label %bar
+bar:
+  %b = phi i32 [ 0, %release ], [ %b.n, %bar.next ]
+  %moved = phi i32 [ %ran2, %release ], [ %moved2, %bar.next ]
+  %b.row = mul i32 %b, 8
+  %b.p = getelementptr i32, ptr %tables, i32 %b.row
+  %b.count = load i32, ptr %b.p
+  %b.ep = getelementptr i32, ptr %b.p, i32 1
+  %b.e = load i32, ptr %b.ep
+  %b.all = icmp eq i32 %b.e, 0
+  %b.threads = mul i32 %live1, {abi.WARP}
+  %b.round = add i32 %b.e, {abi.WARP - 1}
+  %b.given = and i32 %b.round, -{abi.WARP}
+  %b.need = select i1 %b.all, i32 %b.threads, i32 %b.given
+  %b.some = icmp ne i32 %b.count, 0
+  %b.full = icmp uge i32 %b.count, %b.need
+  %b.go = and i1 %b.some, %b.full
+  br i1 %b.go, label %open, label %bar.next
+open:
+  store i32 0, ptr %b.p
+  %b.sp = getelementptr i32, ptr %b.p, i32 2
+  %b.sums = load i64, ptr %b.sp, align 4
+  %b.rp = getelementptr i32, ptr %b.p, i32 4
+  store i64 %b.sums, ptr %b.rp, align 4
+  store i64 0, ptr %b.sp, align 4
+  br label %wake
+wake:
+  %k.w = phi i32 [ 0, %open ], [ %k.n, %wake ]
+  %k.i = add i32 %k.w, {wait}
+  %k.p = getelementptr i32, ptr %tables, i32 %k.i
+  %k.wait = load i32, ptr %k.p
+  %k.here = icmp eq i32 %k.wait, %b
+  %k.new = select i1 %k.here, i32 {_RUNNING}, i32 %k.wait
+  store i32 %k.new, ptr %k.p
+  %k.n = add i32 %k.w, 1
+  %k.more = icmp ult i32 %k.n, {warp_count}
+  br i1 %k.more, label %wake, label %bar.next
+bar.next:
+  %moved2 = phi i32 [ %moved, %bar ], [ 1, %wake ]
+  %b.n = add i32 %b, 1
+  %b.more = icmp ult i32 %b.n, 16
+  br i1 %b.more, label %bar, label %released
+released:
+  %stuck = icmp eq i32 %moved2, 0
+  br i1 %stuck, label %dead, label %round
+dead:
+  %sv.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_SERVICES}
+  %sv = load ptr, ptr %sv.p
+  %fail.p = getelementptr i8, ptr %sv, i64 {abi.SERVICE_FAIL}
+  %fail = load ptr, ptr %fail.p
+  call void %fail(ptr %sv, i32 {_DEADLOCK}, ptr {deadlock})
+  br label %leave
+"""

@@ -1,0 +1,209 @@
+"""Instructions that exchange values between the lanes of a warp. Lanes that do not execute the instruction, or that the
+member mask leaves out, contribute nothing; reading from one gives a lane its own value (undefined on a GPU)."""
+
+from __future__ import annotations
+
+from vgpud.sim import ir
+from vgpud.sim.emit_control import arrive
+from vgpud.sim.emitter import LANES, SCALAR, WARP, Emitter, Value, emits
+
+_LANE_IDS = "<" + ", ".join(f"i32 {lane}" for lane in range(WARP)) + ">"
+_V = LANES.int(32)
+_M = LANES.int(1)
+
+
+def bits_of(e: Emitter, flags: str) -> str:
+    return e.v(f"bitcast {_M} {flags} to i32")
+
+
+def flags_of(e: Emitter, bits: str) -> str:
+    return e.v(f"bitcast i32 {bits} to {_M}")
+
+
+@emits("bar", "barrier")
+def barrier(e: Emitter, ins: ir.Instruction) -> None:
+    """bar.warp.sync needs nothing, lanes are in step. Waiting CTA barriers end a block: see emit_control."""
+    if ins.has("cluster"):
+        raise e.unsupported("clusters")
+    if ins.has("arrive"):
+        arrive(e, ins, wait=False)
+
+
+@emits("activemask")
+def active_mask(e: Emitter, ins: ir.Instruction) -> None:
+    e.put(ins.operands[0], SCALAR, e.current, 32)
+
+
+@emits("shfl")
+def shuffle(e: Emitter, ins: ir.Instruction) -> None:
+    """shfl.sync.mode.b32 d[|p], a, b, c[, membermask]: c holds the clamp in bits 4..0, the segment mask in 12..8."""
+    mode = ins.one_of("up", "down", "bfly", "idx")
+    if mode is None:
+        raise e.malformed("shuffle mode missing")
+    target = ins.operands[0]
+    first = target.first if isinstance(target, ir.Pair) else target
+    second = target.second if isinstance(target, ir.Pair) else None
+    a, b, c = e.lanes(ins.operands[1:4], 32)
+    clamp = e.v(f"and {_V} {c}, splat (i32 31)")
+    segment = e.v(f"and {_V} {e.v(f'lshr {_V} {c}, splat (i32 8)')}, splat (i32 31)")
+    amount = e.v(f"and {_V} {b}, splat (i32 31)")
+    outside = e.v(f"xor {_V} {segment}, splat (i32 31)")
+    low = e.v(f"and {_V} {_LANE_IDS}, {segment}")
+    high = e.v(f"or {_V} {low}, {e.v(f'and {_V} {clamp}, {outside}')}")
+    if mode == "up":
+        source = e.v(f"sub {_V} {_LANE_IDS}, {amount}")
+        within = e.v(f"icmp sge {_V} {source}, {high}")
+    else:
+        if mode == "down":
+            source = e.v(f"add {_V} {_LANE_IDS}, {amount}")
+        elif mode == "bfly":
+            source = e.v(f"xor {_V} {_LANE_IDS}, {amount}")
+        else:
+            source = e.v(f"or {_V} {low}, {e.v(f'and {_V} {amount}, {outside}')}")
+        within = e.v(f"icmp sle {_V} {source}, {high}")
+    chosen = e.v(f"select {_M} {within}, {_V} {source}, {_V} {_LANE_IDS}")
+    chosen = e.v(f"and {_V} {chosen}, splat (i32 31)")
+    present = e.mask_bits()
+    if ins.has("sync") and len(ins.operands) > 4:
+        members = e.read(ins.operands[4], 32)
+        if members.stride == 0 and members.text != "-1":
+            present = members.text if present == "-1" else e.v(f"and i32 {present}, {members.text}")
+    if present != "-1":
+        shifted = e.v(f"lshr {_V} {e.splat(present, 'i32')}, {chosen}")
+        exists = e.v(f"trunc {_V} {shifted} to {_M}")
+        chosen = e.v(f"select {_M} {exists}, {_V} {chosen}, {_V} {_LANE_IDS}")
+    e.put(first, LANES, permute(e, a, chosen), 32)
+    if second is not None:
+        e.put(second, LANES, within, 1)
+
+
+def permute(e: Emitter, value: str, index: str) -> str:
+    """value[index[lane]] for each lane; a helper, which LLVM turns into one shuffle where the index is constant."""
+    e.helper("permute", _PERMUTE)
+    return e.v(f"call {_V} @permute({_V} {value}, {_V} {index})")
+
+
+_PERMUTE = (
+    "define internal <32 x i32> @permute(<32 x i32> %a, <32 x i32> %i) alwaysinline #0 {\n"
+    + "".join(
+        f"  %x{lane} = extractelement <32 x i32> %i, i32 {lane}\n"
+        f"  %y{lane} = extractelement <32 x i32> %a, i32 %x{lane}\n"
+        f"  %z{lane} = insertelement <32 x i32> {'poison' if lane == 0 else f'%z{lane - 1}'}, "
+        f"i32 %y{lane}, i32 {lane}\n"
+        for lane in range(WARP)
+    )
+    + "  ret <32 x i32> %z31\n}\n"
+)
+
+
+def members_of(e: Emitter, operand: ir.Operand | None) -> str:
+    """The member mask of each lane as a vector, restricted to the lanes that execute."""
+    present = e.mask_bits()
+    if operand is None:
+        return e.vector(Value(present, 32, 0))
+    mask = e.read(operand, 32)
+    vector = e.vector(mask)
+    if present == "-1":
+        return vector
+    return e.v(f"and {_V} {vector}, {e.splat(present, 'i32')}")
+
+
+@emits("vote")
+def vote(e: Emitter, ins: ir.Instruction) -> None:
+    mode = ins.one_of("all", "any", "uni", "ballot")
+    (predicate,) = e.lanes(ins.operands[1:2], 1)
+    true = bits_of(e, predicate)
+    mask_operand = ins.operands[2] if ins.has("sync") else None
+    mask = e.read(mask_operand, 32) if mask_operand is not None else Value("-1", 32, 0)
+    if mask.stride == 0:
+        present = e.mask_bits()
+        members = mask.text
+        if present != "-1":
+            members = e.v(f"and i32 {mask.text}, {present}")
+        form, yes = SCALAR, e.v(f"and i32 {true}, {members}")
+    else:
+        form, members = LANES, members_of(e, mask_operand)
+        yes = e.v(f"and {_V} {e.splat(true, 'i32')}, {members}")
+    kind, zero = form.int(32), form.const(0, 32)
+    match mode:
+        case "ballot":
+            e.put(ins.operands[0], form, yes, 32)
+            return
+        case "any":
+            result = e.v(f"icmp ne {kind} {yes}, {zero}")
+        case "all":
+            result = e.v(f"icmp eq {kind} {yes}, {members}")
+        case "uni":
+            none = e.v(f"icmp eq {kind} {yes}, {zero}")
+            result = e.v(f"or {form.int(1)} {none}, {e.v(f'icmp eq {kind} {yes}, {members}')}")
+        case _:
+            raise e.malformed("vote mode missing")
+    e.put(ins.operands[0], form, result, 1)
+
+
+@emits("match")
+def match_lanes(e: Emitter, ins: ir.Instruction) -> None:
+    """match.any: the lanes with my value. match.all: all members if all agree, and p says so."""
+    nbits = ir.TYPE_NBITS[ins.type]
+    (value,) = e.lanes(ins.operands[1:2], nbits)
+    members = members_of(e, ins.operands[2])
+    element = e.spread("operand", value, nbits)
+    same = LANES.const(0, 32)
+    for lane in range(WARP):
+        equal = e.v(f"icmp eq {LANES.int(nbits)} {value}, {e.splat(element(str(lane)), f'i{nbits}')}")
+        bit = e.v(f"select {_M} {equal}, {_V} {LANES.const(1 << lane, 32)}, {_V} {LANES.const(0, 32)}")
+        same = e.v(f"or {_V} {same}, {bit}")
+    same = e.v(f"and {_V} {same}, {members}")
+    target = ins.operands[0]
+    first = target.first if isinstance(target, ir.Pair) else target
+    if ins.has("all"):
+        agree = e.v(f"icmp eq {_V} {same}, {members}")
+        same = e.v(f"select {_M} {agree}, {_V} {same}, {_V} {LANES.const(0, 32)}")
+        if isinstance(target, ir.Pair) and target.second is not None:
+            e.put(target.second, LANES, agree, 1)
+    e.put(first, LANES, same, 32)
+
+
+@emits("redux")
+def reduce_lanes(e: Emitter, ins: ir.Instruction) -> None:
+    name = ins.one_of("add", "min", "max", "and", "or", "xor")
+    if name is None or ins.type[0] == "f":
+        raise e.unsupported()
+    signed = ins.type[0] == "s"
+    identity = {"add": 0, "or": 0, "xor": 0, "and": -1}.get(name)
+    if identity is None:
+        low, high = (-(1 << 31), (1 << 31) - 1) if signed else (0, (1 << 32) - 1)
+        identity = high if name == "min" else low
+    prefix = ("s" if signed else "u") if name in ("min", "max") else ""
+    (value,) = e.lanes(ins.operands[1:2], 32)
+    mask = e.read(ins.operands[2], 32)
+
+    def reduce(flags: str) -> str:
+        chosen = e.v(f"select {_M} {flags}, {_V} {value}, {_V} {LANES.const(identity, 32)}")
+        return e.v(e.call("i32", f"llvm.vector.reduce.{prefix}{name}.v32i32", (_V, chosen)))
+
+    present = e.mask_bits()
+    if mask.stride == 0:
+        members = mask.text if present == "-1" else e.v(f"and i32 {mask.text}, {present}")
+        e.put(ins.operands[0], SCALAR, reduce(flags_of(e, members) if members != "-1" else LANES.const(1, 1)), 32)
+        return
+    member = e.spread("operand", members_of(e, ins.operands[2]), 32)
+    result = e.stack("result0.32", f"[{WARP} x i32]")
+
+    def body(lane: str) -> None:
+        text = reduce(flags_of(e, member(lane)))
+        e.e(f"store i32 {text}, ptr {e.v(f'getelementptr i32, ptr {result}, i32 {lane}')}")
+
+    e.each_lane(body)
+    e.put(ins.operands[0], LANES, e.v(f"load {_V}, ptr {result}, align 64"), 32)
+
+
+@emits("elect")
+def elect(e: Emitter, ins: ir.Instruction) -> None:
+    """elect.sync d|p, membermask: the lowest member is elected."""
+    target = ins.operands[0]
+    members = members_of(e, ins.operands[1])
+    leader = e.icall(LANES, "cttz", 32, members, flag=True)
+    if isinstance(target, ir.Pair):
+        e.put(target.first, LANES, leader, 32)
+        e.put(target.second, LANES, e.v(f"icmp eq {_V} {leader}, {_LANE_IDS}"), 1)

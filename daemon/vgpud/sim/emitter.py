@@ -1,0 +1,422 @@
+"""The state of code generation for one kernel, and what every instruction emitter uses: reading operands, writing
+registers, masks, memory addresses. LLVM IR is written as text.
+
+A warp is one call of a function; a varying register is a <32 x iN>, a uniform or affine one the iN of lane 0. All
+registers are integers; floating point is a bitcast at the use. Registers live in allocas that LLVM turns into
+values."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from vgpud.sim import abi, ir
+from vgpud.sim.cfg import Graph
+from vgpud.sim.inline import Program
+from vgpud.sim.liveness import Liveness
+from vgpud.sim.ptx_error import PtxError, UnsupportedInstruction
+from vgpud.sim.uniformity import Analysis, Shape, local_stride, special_shape
+
+WARP = abi.WARP
+FP_NAMES = {"f16": "half", "f32": "float", "f64": "double", "bf16": "bfloat"}
+FP_SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An operand's value: a vector when stride is None, else lane 0's scalar."""
+
+    text: str
+    nbits: int
+    stride: int | None
+
+
+class Form:
+    """Whether an operation is done once (n = 1) or on all lanes (n = 32); spells types and constants."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    @property
+    def vector(self) -> bool:
+        return self.n > 1
+
+    def of(self, element: str) -> str:
+        return f"<{self.n} x {element}>" if self.n > 1 else element
+
+    def const(self, value: int, nbits: int) -> str:
+        value &= (1 << nbits) - 1
+        if value >> (nbits - 1) and nbits > 1:
+            value -= 1 << nbits
+        return f"splat (i{nbits} {value})" if self.n > 1 else str(value)
+
+    def fconst(self, value: float, element: str) -> str:
+        """A constant exactly representable in `element`."""
+        text = f"0x{int.from_bytes(struct.pack('>d', value), 'big'):016X}"
+        if element == "half":
+            text = f"0xH{int.from_bytes(struct.pack('>e', value), 'big'):04X}"
+        return f"splat ({element} {text})" if self.n > 1 else text
+
+    def int(self, nbits: int) -> str:
+        return self.of(f"i{nbits}")
+
+    def suffix(self, element: str) -> str:
+        """The intrinsic-name suffix of a type: i32 or v32i32, f32 or v32f32."""
+        name = FP_SUFFIX.get(element, element)
+        return f"v{self.n}{name}" if self.n > 1 else name
+
+
+SCALAR, LANES = Form(1), Form(WARP)
+EmitFunction = Callable[["Emitter", ir.Instruction], None]
+EMITTERS: dict[str, EmitFunction] = {}
+
+
+def emits(*opcodes: str) -> Callable[[EmitFunction], EmitFunction]:
+    """Register the emitter of some opcodes."""
+
+    def register(function: EmitFunction) -> EmitFunction:
+        for opcode in opcodes:
+            assert opcode not in EMITTERS, opcode
+            EMITTERS[opcode] = function
+        return function
+
+    return register
+
+
+class Emitter:
+    def __init__(
+        self, program: Program, graph: Graph, live: Liveness, analysis: Analysis, block: tuple[int, int, int],
+        flush_by_mxcsr: bool,
+    ) -> None:  # fmt: skip
+        self.program, self.graph, self.live, self.analysis, self.block = program, graph, live, analysis, block
+        self.flush_by_mxcsr = flush_by_mxcsr
+        self.thread_count = block[0] * block[1] * block[2]
+        self.full_warps = self.thread_count % WARP == 0
+        self.warp_count = (self.thread_count + WARP - 1) // WARP
+        self.local_stride = local_stride(program)
+        self.lines: list[str] = []
+        self.allocas: dict[str, str] = {}  # name: type
+        self.declarations: set[str] = set()
+        self.helpers: dict[str, str] = {}
+        self.strings: dict[str, str] = {}
+        self.counter = 0
+        self.position = 0  # of the block being emitted
+        self.current = "-1"  # its lane mask, i32
+        self.guard: Value | None = None
+        self.instruction: ir.Instruction | None = None
+
+    # ---- text
+
+    def v(self, text: str) -> str:
+        """Emit an instruction that gives a value; returns the value's name."""
+        self.counter += 1
+        self.lines.append(f"  %t{self.counter} = {text}")
+        return f"%t{self.counter}"
+
+    def e(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+
+    def unique(self, hint: str) -> str:
+        self.counter += 1
+        return f"{hint}{self.counter}"
+
+    def call(self, result: str, name: str, *arguments: tuple[str, str]) -> str:
+        """Text of a call to an intrinsic or libm function, which gets declared. Arguments are (type, value)."""
+        self.declarations.add(f"declare {result} @{name}({', '.join(kind for kind, _ in arguments)})")
+        return f"call {result} @{name}({', '.join(f'{kind} {value}' for kind, value in arguments)})"
+
+    def stack(self, name: str, kind: str) -> str:
+        """A 64-byte aligned stack slot, shared by all users of the same name."""
+        self.allocas[name] = kind
+        return f"%{name}"
+
+    def helper(self, name: str, text: str) -> None:
+        """Add an internal function once."""
+        self.helpers.setdefault(name, text)
+
+    def string(self, text: str) -> str:
+        """A NUL-terminated constant; returns its global's name."""
+        return self.strings.setdefault(text, f"@.s{len(self.strings)}")
+
+    def unsupported(self, reason: str = "") -> UnsupportedInstruction:
+        ins = self.instruction
+        assert ins is not None
+        return UnsupportedInstruction(self.program.name, ins.text, ins.line, reason)
+
+    def malformed(self, reason: str) -> PtxError:
+        ins = self.instruction
+        assert ins is not None
+        return PtxError(f"{self.program.name}: line {ins.line}: `{ins.text}`: {reason}")
+
+    # ---- values
+
+    def shape(self, reg: ir.Reg) -> Shape:
+        return self.analysis.shapes[reg]
+
+    def slot(self, reg: ir.Reg) -> str:
+        return f'%"r {reg.name}"'
+
+    def register_type(self, reg: ir.Reg) -> str:
+        return (LANES if self.shape(reg).stride is None else SCALAR).int(reg.nbits)
+
+    def splat(self, text: str, kind: str) -> str:
+        one = self.v(f"insertelement <{WARP} x {kind}> poison, {kind} {text}, i32 0")
+        return self.v(
+            f"shufflevector <{WARP} x {kind}> {one}, <{WARP} x {kind}> poison, <{WARP} x i32> zeroinitializer"
+        )
+
+    def iota(self, nbits: int, stride: int) -> str:
+        half = 1 << (nbits - 1)
+        lanes = ((lane * stride + half) % (2 * half) - half for lane in range(WARP))
+        return "<" + ", ".join(f"i{nbits} {value}" for value in lanes) + ">"
+
+    def vector(self, value: Value) -> str:
+        """The value on all lanes."""
+        if value.stride is None:
+            return value.text
+        text = value.text
+        if text.lstrip("-").isdigit():
+            if value.stride == 0:
+                return LANES.const(int(text), value.nbits)
+            wide = LANES.const(int(text), value.nbits)
+        else:
+            wide = self.splat(text, f"i{value.nbits}")
+        if value.stride == 0:
+            return wide
+        return self.v(f"add {LANES.int(value.nbits)} {wide}, {self.iota(value.nbits, value.stride)}")
+
+    def resize(self, form: Form, text: str, old: int, new: int, signed: bool = False) -> str:
+        if old == new:
+            return text
+        if text.lstrip("-").isdigit() and not form.vector:
+            number = int(text) & ((1 << old) - 1)
+            if signed and number >> (old - 1):
+                number -= 1 << old
+            return form.const(number, new)
+        kind = "trunc" if new < old else "sext" if signed else "zext"
+        return self.v(f"{kind} {form.int(old)} {text} to {form.int(new)}")
+
+    def read(self, operand: ir.Operand, nbits: int) -> Value:
+        """The value of a source operand as an integer of `nbits`."""
+        match operand:
+            case ir.Imm():
+                return Value(SCALAR.const(operand.value, nbits), nbits, 0)
+            case ir.FloatImm():
+                bits = operand.bits
+                if operand.nbits == 64 and nbits == 32:
+                    bits = int.from_bytes(
+                        struct.pack("<f", struct.unpack("<d", bits.to_bytes(8, "little"))[0]), "little"
+                    )
+                elif operand.nbits != nbits:
+                    raise self.malformed("floating-point constant of another width")
+                return Value(SCALAR.const(bits, nbits), nbits, 0)
+            case ir.Reg():
+                stride = self.shape(operand).stride
+                form = LANES if stride is None else SCALAR
+                text = self.v(f"load {form.int(operand.nbits)}, ptr {self.slot(operand)}, align 64")
+                return Value(self.resize(form, text, operand.nbits, nbits), nbits, stride)
+            case ir.Special():
+                return self._special(operand.name, nbits)
+            case ir.Symbol():
+                return self._symbol(operand, nbits)
+            case ir.Not():
+                value = self.read(operand.operand, 1)
+                form = LANES if value.stride is None else SCALAR
+                return Value(self.v(f"xor {form.int(1)} {value.text}, {form.const(1, 1)}"), 1, value.stride)
+        raise self.malformed("operand is not a value")
+
+    def _symbol(self, symbol: ir.Symbol, nbits: int) -> Value:
+        """The address of a variable in its own space; local and param addresses are real ones."""
+        program = self.program
+        if symbol.name in program.shared:
+            return Value(str(program.shared[symbol.name] + symbol.offset), nbits, 0)
+        if symbol.name in program.locals:
+            text = self.v(f"add i64 %local, {program.locals[symbol.name] + symbol.offset}")
+            return Value(self.resize(SCALAR, text, 64, nbits), nbits, self.local_stride)
+        if symbol.name in program.params:
+            text = self.v(f"add i64 %params.i, {program.params[symbol.name] + symbol.offset}")
+            return Value(self.resize(SCALAR, text, 64, nbits), nbits, 0)
+        if symbol.name in program.symbols:
+            place = self.v(f"getelementptr i64, ptr %symbols, i64 {program.symbols.index(symbol.name)}")
+            text = self.v(f"load i64, ptr {place}, align 8, !invariant.load !0")
+            if symbol.offset:
+                text = self.v(f"add i64 {text}, {symbol.offset}")
+            return Value(self.resize(SCALAR, text, 64, nbits), nbits, 0)
+        raise self.unsupported(f"address of {symbol.name}")
+
+    def _special(self, name: str, nbits: int) -> Value:
+        from vgpud.sim.emit_special import emit_special
+
+        shape = special_shape(name, self.block)
+        text, width = emit_special(self, name)
+        form = LANES if shape.stride is None else SCALAR
+        return Value(self.resize(form, text, width, nbits), nbits, shape.stride)
+
+    def sources(self, ins: ir.Instruction, operands: Sequence[ir.Operand], *nbits: int) -> tuple[Form, list[str]]:
+        """Read operands, all as scalars or all as vectors, whichever the destination needs. The last width repeats."""
+        widths = [*nbits, *([nbits[-1]] * len(operands))][: len(operands)]
+        values = [self.read(operand, width) for operand, width in zip(operands, widths, strict=True)]
+        targets = ir.defined(ins)
+        if targets and all(self.shape(reg).stride is not None for reg in targets):
+            assert all(value.stride is not None for value in values), ins
+            return SCALAR, [value.text for value in values]
+        if all(value.stride == 0 for value in values):
+            return SCALAR, [value.text for value in values]
+        return LANES, [self.vector(value) for value in values]
+
+    def lanes(self, operands: Sequence[ir.Operand], *nbits: int) -> list[str]:
+        """Read operands as vectors."""
+        widths = [*nbits, *([nbits[-1]] * len(operands))][: len(operands)]
+        return [self.vector(self.read(o, width)) for o, width in zip(operands, widths, strict=True)]
+
+    def put(self, target: ir.Operand | None, form: Form, text: str, nbits: int, signed: bool = False) -> None:
+        """Write a register under the guard and the lane mask. A narrower value is sign- or zero-extended."""
+        if target is None or isinstance(target, ir.Sink):
+            return
+        if not isinstance(target, ir.Reg):
+            raise self.malformed("destination is not a register")
+        if (target.nbits == 1) != (nbits == 1):
+            raise self.malformed("destination has the wrong type")
+        text = self.resize(form, text, nbits, target.nbits, signed)
+        stride = self.shape(target).stride
+        kind = self.register_type(target)
+        if stride is not None:
+            assert not form.vector, (self.instruction, target)
+            if self.guard is not None:
+                assert self.guard.stride == 0
+                old = self.v(f"load {kind}, ptr {self.slot(target)}, align 64")
+                text = self.v(f"select i1 {self.guard.text}, {kind} {text}, {kind} {old}")
+            self.e(f"store {kind} {text}, ptr {self.slot(target)}, align 64")
+            return
+        if not form.vector:
+            text = self.vector(Value(text, target.nbits, 0))
+        mask = None
+        if self.position in self.analysis.divergent and self.analysis.conflicts >> self.live.index[target] & 1:
+            mask = self.mask()
+        elif self.guard is not None:
+            mask = self.vector(self.guard)
+        if mask is not None:
+            old = self.v(f"load {kind}, ptr {self.slot(target)}, align 64")
+            text = self.v(f"select <{WARP} x i1> {mask}, {kind} {text}, {kind} {old}")
+        self.e(f"store {kind} {text}, ptr {self.slot(target)}, align 64")
+
+    # ---- floating point
+
+    def to_fp(self, form: Form, text: str, kind: str) -> str:
+        """Reinterpret an integer of the type's width as half, float or double."""
+        nbits = ir.TYPE_NBITS[kind]
+        return self.v(f"bitcast {form.int(nbits)} {text} to {form.of(FP_NAMES[kind])}")
+
+    def from_fp(self, form: Form, text: str, kind: str) -> str:
+        return self.v(f"bitcast {form.of(FP_NAMES[kind])} {text} to {form.int(ir.TYPE_NBITS[kind])}")
+
+    def fcall(self, form: Form, name: str, element: str, *arguments: str) -> str:
+        """Call llvm.<name> on floating-point values of one type."""
+        kind = form.of(element)
+        return self.v(self.call(kind, f"llvm.{name}.{form.suffix(element)}", *((kind, a) for a in arguments)))
+
+    def icall(self, form: Form, name: str, nbits: int, *arguments: str, flag: bool = False) -> str:
+        """Call llvm.<name> on integers; `flag` adds the `i1 false` that abs, ctlz and cttz take."""
+        kind = form.int(nbits)
+        extra = [("i1", "false")] if flag else []
+        return self.v(
+            self.call(kind, f"llvm.{name}.{form.suffix(f'i{nbits}')}", *((kind, a) for a in arguments), *extra)
+        )
+
+    # ---- lane masks
+
+    def mask(self) -> str | None:
+        """Lanes an instruction acts on, guard included, as <32 x i1>; None when that is all of them."""
+        mask = None
+        if self.current != "-1":
+            mask = self.v(f"bitcast i32 {self.current} to <{WARP} x i1>")
+        if self.guard is not None:
+            guard = self.vector(self.guard)
+            mask = guard if mask is None else self.v(f"and <{WARP} x i1> {mask}, {guard}")
+        return mask
+
+    def all_or_mask(self) -> str:
+        return self.mask() or "splat (i1 true)"
+
+    def mask_bits(self) -> str:
+        """The same as an i32."""
+        if self.guard is None:
+            return self.current
+        if self.guard.stride == 0:
+            wide = self.v(f"sext i1 {self.guard.text} to i32")
+        else:
+            wide = self.v(f"bitcast <{WARP} x i1> {self.guard.text} to i32")
+        return wide if self.current == "-1" else self.v(f"and i32 {wide}, {self.current}")
+
+    def if_any(self, body: Callable[[], None]) -> None:
+        """Run `body` only when some lane acts; a guarded scalar memory access needs it."""
+        if self.guard is None:
+            body()
+            return
+        some = self.v(f"icmp ne i32 {self.mask_bits()}, 0")
+        name = self.unique("any")
+        self.e(f"br i1 {some}, label %{name}, label %{name}.end")
+        self.label(name)
+        body()
+        self.e(f"br label %{name}.end")
+        self.label(f"{name}.end")
+
+    def each_lane(self, body: Callable[[str], None]) -> None:
+        """A loop over the acting lanes; `body` gets the lane number, an i32."""
+        name = self.unique("lane")
+        bits = self.mask_bits()
+        self.e(f"br label %{name}.pre")
+        self.label(f"{name}.pre")
+        self.e(f"br label %{name}")
+        self.label(name)
+        self.e(f"%{name}.m = phi i32 [ {bits}, %{name}.pre ], [ %{name}.n, %{name}.next ]")
+        none = self.v(f"icmp eq i32 %{name}.m, 0")
+        self.e(f"br i1 {none}, label %{name}.end, label %{name}.body")
+        self.label(f"{name}.body")
+        lane = self.v(self.call("i32", "llvm.cttz.i32", ("i32", f"%{name}.m"), ("i1", "true")))
+        body(lane)
+        self.e(f"br label %{name}.next")
+        self.label(f"{name}.next")
+        less = self.v(f"sub i32 %{name}.m, 1")
+        self.e(f"%{name}.n = and i32 %{name}.m, {less}")
+        self.e(f"br label %{name}")
+        self.label(f"{name}.end")
+
+    def spread(self, name: str, text: str, nbits: int) -> Callable[[str], str]:
+        """Put a vector on the stack; the result reads the element of a lane."""
+        place = self.stack(f"{name}.{nbits}", f"[{WARP} x i{nbits}]")
+        self.e(f"store <{WARP} x i{nbits}> {text}, ptr {place}, align 64")
+
+        def element(lane: str) -> str:
+            at = self.v(f"getelementptr i{nbits}, ptr {place}, i32 {lane}")
+            return self.v(f"load i{nbits}, ptr {at}")
+
+        return element
+
+    # ---- services
+
+    def service(self, offset: int, result: str, *arguments: tuple[str, str]) -> str:
+        """Text of a call of a member of vgx_sim_services."""
+        place = self.v(f"getelementptr i8, ptr %services, i64 {offset}")
+        function = self.v(f"load ptr, ptr {place}, align 8, !invariant.load !0")
+        listed = ", ".join(f"{kind} {value}" for kind, value in (("ptr", "%services"), *arguments))
+        return f"call {result} {function}({listed})"
+
+    def emit(self, ins: ir.Instruction) -> None:
+        """Emit one instruction."""
+        self.instruction = ins
+        emitter = EMITTERS.get(ins.opcode)
+        if emitter is None:
+            raise self.unsupported()
+        self.guard = None
+        if ins.guard is not None:
+            self.guard = self.read(ir.Not(ins.guard) if ins.guard_negated else ins.guard, 1)
+        self.e(f"; {ins.line}: {ins.text}")
+        try:
+            emitter(self, ins)
+        except (IndexError, ValueError, KeyError, AttributeError) as error:
+            raise self.unsupported(f"{type(error).__name__}: {error}") from error

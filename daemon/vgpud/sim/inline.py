@@ -1,0 +1,308 @@
+"""One kernel as a single flat body: calls of .func inlined, call parameters turned into registers where they can be.
+
+Inlining keeps divergence, barriers and warp operations inside functions the same problem as in kernels. Its price: no
+recursion and no indirect calls."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from vgpud.sim import ir
+from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
+from vgpud.sim.ptx_module import PtxModule, align_up, shared_layout
+
+BUILTINS = {"vprintf": 2, "__assertfail": 5, "malloc": 1, "free": 1}  # served by the driver; number of arguments
+_MAX_INSTRUCTIONS = 400_000  # after inlining
+
+
+@dataclass(slots=True)
+class Program:
+    """A kernel ready for analysis."""
+
+    name: str
+    body: list[ir.Instruction | ir.Label]
+    params: dict[str, int]  # byte offset in the parameter block
+    param_nbytes: int
+    shared: dict[str, int]  # byte offset in the shared window
+    shared_nbytes: int
+    locals: dict[str, int] = field(default_factory=dict)  # byte offset in a thread's local memory
+    local_nbytes: int = 0
+    symbols: list[str] = field(default_factory=list)  # module variables, in the order of vgx_sim_launch.symbols
+    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def flatten(module: PtxModule, name: str) -> Program:
+    """Inline every call of entry `name` and lay its memory out.
+
+    Raises:
+        UnsupportedInstruction: recursion, indirect calls, calls of functions without a body.
+    """
+    entry = module.function(name)
+    shared, shared_nbytes = shared_layout(module, module.reachable(name))
+    params, offset = {}, 0
+    for param in entry.params:
+        offset = align_up(offset, param.align)
+        params[param.name] = offset
+        offset += param.nbytes
+    program = Program(name, [], params, offset, shared, shared_nbytes)
+    inliner = _Inliner(module, program)
+    inliner.expand(entry, "", {}, [], None)
+    _promote_params(program, inliner.variables)
+    for variable in inliner.variables.values():
+        if variable.space == "local":
+            program.local_nbytes = align_up(program.local_nbytes, variable.align)
+            program.locals[variable.name] = program.local_nbytes
+            program.local_nbytes += variable.nbytes
+    mentioned = {
+        s for ins in program.body if isinstance(ins, ir.Instruction) for o in ins.operands for s in _symbols(o)
+    }
+    program.symbols = sorted(s for s in mentioned if module.is_variable(s))
+    for ins in program.body:
+        if isinstance(ins, ir.Instruction) and any(module.defines(s) for o in ins.operands for s in _symbols(o)):
+            raise UnsupportedInstruction(name, ins.text, ins.line, "the address of a function")
+    return program
+
+
+def _symbols(operand: ir.Operand) -> list[str]:
+    match operand:
+        case ir.Symbol():
+            return [operand.name]
+        case ir.Address():
+            return _symbols(operand.base)
+        case ir.Vector():
+            return [name for item in operand.items for name in _symbols(item)]
+    return []
+
+
+def _map_operand(
+    operand: ir.Operand, reg: Callable[[ir.Reg], ir.Reg], symbol: Callable[[ir.Symbol], ir.Scalar]
+) -> ir.Operand:
+    match operand:
+        case ir.Reg():
+            return reg(operand)
+        case ir.Symbol():
+            return symbol(operand)
+        case ir.Address():
+            base = _map_operand(operand.base, reg, symbol)
+            assert isinstance(base, (ir.Reg, ir.Imm, ir.Symbol))
+            return ir.Address(base, operand.offset)
+        case ir.Not():
+            return ir.Not(reg(operand.operand))
+        case ir.Vector():
+            return ir.Vector(tuple(_map_operand(item, reg, symbol) for item in operand.items))
+        case ir.Pair():
+            first = reg(operand.first) if operand.first else None
+            return ir.Pair(first, reg(operand.second) if operand.second else None)
+    return operand
+
+
+class _Inliner:
+    def __init__(self, module: PtxModule, program: Program) -> None:
+        self.module, self.program = module, program
+        self.variables: dict[str, ir.LocalVariable] = {}
+        self.count = 0
+
+    def expand(
+        self, function: ir.Function, suffix: str, arguments: dict[str, ir.Symbol], callers: list[str], end: str | None
+    ) -> None:
+        """Append the body of `function`. `arguments` maps its parameters to the caller's variables; `ret` jumps to
+        `end`."""
+        if function.name in callers:
+            raise PtxError(f"{self.program.name}: recursive call of {function.name} is not supported", NOT_SUPPORTED)
+        callers = [*callers, function.name]
+        body = self.program.body
+
+        def rename_reg(reg: ir.Reg) -> ir.Reg:
+            return ir.Reg(reg.name + suffix, reg.type) if suffix else reg
+
+        def rename_symbol(symbol: ir.Symbol) -> ir.Scalar:
+            if symbol.name in arguments:
+                target = arguments[symbol.name]
+                return ir.Symbol(target.name, target.offset + symbol.offset)
+            variable = function.variables.get(symbol.name)
+            if variable is None:
+                return symbol
+            if variable.space == "shared":
+                return ir.Symbol(f"{function.name}:{variable.name}", symbol.offset)
+            return ir.Symbol(variable.name + suffix, symbol.offset)
+
+        for variable in function.variables.values():
+            if variable.space != "shared":
+                self.variables[variable.name + suffix] = replace(variable, name=variable.name + suffix)
+        for name, targets in function.branch_targets.items():
+            self.program.branch_targets[name + suffix] = tuple(t + suffix for t in targets)
+        for item in function.body:
+            if len(body) > _MAX_INSTRUCTIONS:
+                raise PtxError(f"{self.program.name} is too large after inlining", NOT_SUPPORTED)
+            if isinstance(item, ir.Label):
+                body.append(ir.Label(item.name + suffix, item.line))
+                continue
+            operands = tuple(_map_operand(o, rename_reg, rename_symbol) for o in item.operands)
+            if item.opcode in ("bra", "brx"):
+                last = operands[-1]
+                assert isinstance(last, ir.Name)
+                operands = (*operands[:-1], ir.Name(last.name + suffix))
+            modifiers = tuple("param" if m.startswith("param::") else m for m in item.modifiers)
+            guard = rename_reg(item.guard) if item.guard else None
+            ins = replace(item, operands=operands, modifiers=modifiers, guard=guard)
+            if ins.opcode == "ret" and end is not None:
+                body.append(replace(ins, opcode="bra", modifiers=(), operands=(ir.Name(end),)))
+            elif ins.opcode == "call":
+                self._guarded(ins, lambda plain: self._call(plain, callers))
+            elif ins.opcode in ("bar", "barrier") and "warp" not in ins.modifiers:
+                self._guarded(ins, body.append)
+            else:
+                body.append(ins)
+
+    def _label(self, hint: str) -> str:
+        self.count += 1
+        return f"{hint}.{self.count}"
+
+    def _guarded(self, ins: ir.Instruction, emit: Callable[[ir.Instruction], None]) -> None:
+        """Replace the guard of an instruction by a branch around it."""
+        if ins.guard is None:
+            emit(ins)
+            return
+        skip = self._label("skip")
+        self.program.body.append(
+            ir.Instruction("bra", (), (ir.Name(skip),), ins.line, ins.guard, not ins.guard_negated)
+        )
+        emit(replace(ins, guard=None, guard_negated=False))
+        self.program.body.append(ir.Label(skip, ins.line))
+
+    def _call(self, ins: ir.Instruction, callers: list[str]) -> None:
+        results, target, arguments = ins.operands
+        assert isinstance(results, ir.Vector)
+        assert isinstance(arguments, ir.Vector)
+        if not isinstance(target, ir.Name):
+            raise UnsupportedInstruction(self.program.name, ins.text, ins.line, "indirect call")
+        if not self.module.defines(target.name):
+            if BUILTINS.get(target.name) != len(arguments.items):
+                raise UnsupportedInstruction(self.program.name, ins.text, ins.line, f"external function {target.name}")
+            self.program.body.append(ins)
+            return
+        callee = self.module.function(target.name)
+        if len(callee.params) != len(arguments.items) or len(callee.returns) != len(results.items):
+            raise PtxError(f"line {ins.line}: call of {target.name} does not match its declaration")
+        self.count += 1
+        suffix = f"@{self.count}"
+        bound: dict[str, ir.Symbol] = {}
+        body = self.program.body
+        for param, argument in zip(callee.params, arguments.items, strict=True):
+            if isinstance(argument, ir.Symbol) and param.register is None:
+                bound[param.name] = argument
+            elif param.register is not None:
+                reg = ir.Reg(param.register.name + suffix, param.register.type)
+                body.append(ir.Instruction("mov", (param.type,), (reg, argument), ins.line))
+            else:
+                raise UnsupportedInstruction(self.program.name, ins.text, ins.line, "argument is not a .param variable")
+        for param, result in zip(callee.returns, results.items, strict=True):
+            if isinstance(result, ir.Symbol) and param.register is None:
+                bound[param.name] = result
+            elif param.register is None:
+                raise UnsupportedInstruction(self.program.name, ins.text, ins.line, "result is not a .param variable")
+        end = self._label("return")
+        self.expand(callee, suffix, bound, callers, end)
+        body.append(ir.Label(end, ins.line))
+        for param, result in zip(callee.returns, results.items, strict=True):
+            if param.register is not None:
+                reg = ir.Reg(param.register.name + suffix, param.register.type)
+                body.append(ir.Instruction("mov", (param.type,), (result, reg), ins.line))
+
+
+def _promote_params(program: Program, variables: dict[str, ir.LocalVariable]) -> None:
+    """Turn .param variables that are only read and written at fixed, non-overlapping places into registers; the others
+    become local memory."""
+    places: dict[str, dict[int, int]] = {n: {} for n, v in variables.items() if v.space == "param"}  # offset: nbytes
+    for ins in program.body:
+        if isinstance(ins, ir.Label):
+            continue
+        for index, operand in enumerate(ins.operands):
+            for name in _symbols(operand):
+                if name not in places or ins.opcode == "call":
+                    continue
+                if not (ins.opcode in ("ld", "st") and ins.has("param") and isinstance(operand, ir.Address)):
+                    places.pop(name)
+                    continue
+                base = operand.base
+                assert isinstance(base, ir.Symbol)
+                nbytes = ir.type_nbytes(ins.type)
+                for element in range(len(_elements(ins, 1 - index))):
+                    if places[name].setdefault(base.offset + element * nbytes, nbytes) != nbytes:
+                        places.pop(name)
+                        break
+    for name, found in list(places.items()):
+        ends = sorted(found.items())
+        if any(a + n > b for (a, n), (b, _) in itertools.pairwise(ends)):
+            places.pop(name)
+    for name, variable in variables.items():
+        if variable.space == "param" and name not in places:
+            variable.space = "local"
+    body: list[ir.Instruction | ir.Label] = []
+    for ins in program.body:
+        body += _rewrite(program, ins, places, variables)
+    program.body = body
+
+
+def _elements(ins: ir.Instruction, index: int) -> tuple[ir.Operand, ...]:
+    operand = ins.operands[index]
+    return operand.items if isinstance(operand, ir.Vector) else (operand,)
+
+
+def _param_register(name: str, offset: int, nbytes: int) -> ir.Reg:
+    return ir.Reg(f"{name}+{offset}", f"b{nbytes * 8}")
+
+
+def _rewrite(
+    program: Program,
+    ins: ir.Instruction | ir.Label,
+    places: dict[str, dict[int, int]],
+    variables: dict[str, ir.LocalVariable],
+) -> list[ir.Instruction | ir.Label]:
+    if isinstance(ins, ir.Label):
+        return [ins]
+    if ins.opcode == "call":
+        return _rewrite_builtin(program, ins, places)
+    if ins.opcode not in ("ld", "st") or not ins.has("param"):
+        return [ins]
+    where = 1 if ins.opcode == "ld" else 0
+    address = ins.operands[where]
+    if not isinstance(address, ir.Address) or not isinstance(address.base, ir.Symbol):
+        return [ins]
+    name, offset = address.base.name, address.base.offset
+    if name in places:
+        nbytes = ir.type_nbytes(ins.type)
+        moves: list[ir.Instruction | ir.Label] = []
+        for index, value in enumerate(_elements(ins, 1 - where)):
+            reg = _param_register(name, offset + index * nbytes, nbytes)
+            pair = (value, reg) if ins.opcode == "ld" else (reg, value)
+            moves.append(replace(ins, opcode="mov", modifiers=(ins.type,), operands=pair))
+        return moves
+    if name in variables:
+        return [replace(ins, modifiers=tuple("local" if m == "param" else m for m in ins.modifiers))]
+    return [ins]
+
+
+def _rewrite_builtin(
+    program: Program, ins: ir.Instruction, places: dict[str, dict[int, int]]
+) -> list[ir.Instruction | ir.Label]:
+    """A builtin takes and gives registers."""
+
+    def register(operand: ir.Operand) -> ir.Operand:
+        if isinstance(operand, ir.Symbol):
+            nbytes = places.get(operand.name, {}).get(operand.offset)
+            if nbytes is None:
+                return ir.Sink()
+            return _param_register(operand.name, operand.offset, nbytes)
+        return operand
+
+    results, target, arguments = ins.operands
+    assert isinstance(results, ir.Vector)
+    assert isinstance(arguments, ir.Vector)
+    inputs = tuple(register(item) for item in arguments.items)
+    if any(isinstance(item, ir.Sink) for item in inputs):
+        raise UnsupportedInstruction(program.name, ins.text, ins.line, "arguments are not simple .param variables")
+    outputs = tuple(register(item) for item in results.items)
+    return [replace(ins, operands=(ir.Vector(outputs), target, ir.Vector(inputs)))]

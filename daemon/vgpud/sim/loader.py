@@ -1,0 +1,39 @@
+"""Compiled kernels in executable memory."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+
+from vgpud.sim.compile import CompiledKernel
+from vgpud.sim.emit_run import RUN_SYMBOL
+from vgpud.sim.native import LoadedObject
+
+
+class Loader:
+    """Loads each object once and counts its users. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loaded: dict[bytes, tuple[LoadedObject, int]] = {}
+
+    def load(self, compiled: CompiledKernel) -> int:
+        """The address of the kernel's run function (vgx_sim_run_fn), valid until the matching unload()."""
+        key = hashlib.sha256(compiled.object_code).digest()
+        with self._lock:
+            loaded, users = self._loaded.get(key, (None, 0))
+            if loaded is None:
+                loaded = LoadedObject(compiled.object_code)
+            address = loaded.address(RUN_SYMBOL)
+            if address == 0:
+                raise RuntimeError("object without a run function")
+            self._loaded[key] = (loaded, users + 1)
+            return address
+
+    def unload(self, compiled: CompiledKernel) -> None:
+        """Give up one load(); the code is unmapped with the last. No thread may be running it."""
+        key = hashlib.sha256(compiled.object_code).digest()
+        with self._lock:
+            loaded, users = self._loaded.pop(key)
+            if users > 1:
+                self._loaded[key] = (loaded, users - 1)

@@ -1,0 +1,67 @@
+"""LLVM by way of llvmlite, which has no type information: the one module that touches it."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from typing import Any
+
+import llvmlite.binding as _llvm
+
+llvm: Any = _llvm
+_lock = threading.Lock()  # llvmlite serialises itself; target machines are shared, so we do too
+_machines: dict[int, Any] = {}
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+
+llvm.initialize_native_target()
+llvm.initialize_native_asmprinter()
+llvm.initialize_native_asmparser()
+
+
+def cpu_name() -> str:
+    """The CPU code is made for, with its features: part of the cache key."""
+    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+def _machine(level: int) -> Any:
+    if level not in _machines:
+        features = llvm.get_host_cpu_features().flatten()
+        target = llvm.Target.from_default_triple()
+        _machines[level] = target.create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=features, opt=level, jit=True
+        )
+    return _machines[level]
+
+
+def assemble(text: str, level: int = 2) -> bytes:
+    """LLVM IR to an object file, optimised at `level` (0..3)."""
+    with _lock:
+        machine = _machine(level)
+        module = llvm.parse_assembly(text)
+        module.verify()
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = False  # kernels are vectors already
+        options.slp_vectorization = False
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return bytes(machine.emit_object(module))
+
+
+class LoadedObject:
+    """An object file linked into this process; dropping it unmaps the code."""
+
+    def __init__(self, code: bytes) -> None:
+        with _lock:
+            module = llvm.parse_assembly("")
+            features = llvm.get_host_cpu_features().flatten()
+            machine = llvm.Target.from_default_triple().create_target_machine(
+                cpu=llvm.get_host_cpu_name(), features=features, jit=True
+            )
+            self._engine = llvm.create_mcjit_compiler(module, machine)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
+
+    def address(self, symbol: str) -> int:
+        return int(self._engine.get_function_address(symbol))

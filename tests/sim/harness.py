@@ -1,0 +1,154 @@
+"""Runs compiled kernels on this thread, through the same structs the pool uses."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+from vgpud.sim.compile import PtxModule, compile_entry
+from vgpud.sim.loader import Loader
+
+U8P = ctypes.c_void_p
+
+
+class Services(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("vprintf", "assertfail", "fail", "malloc", "free")]
+
+
+class Launch(ctypes.Structure):
+    _fields_ = [
+        ("params", ctypes.c_void_p), ("next_cta", ctypes.c_void_p), ("cta_count", ctypes.c_uint64),
+        ("cta_chunk", ctypes.c_uint64), ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
+        ("shared_static_nbytes", ctypes.c_uint32), ("shared_dynamic_nbytes", ctypes.c_uint32),
+        ("symbols", ctypes.c_void_p), ("stop", ctypes.c_void_p), ("services", ctypes.c_void_p),
+        ("launch_id", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+class Thread(ctypes.Structure):
+    _fields_ = [
+        ("shared", ctypes.c_void_p),
+        ("frames", ctypes.c_void_p),
+        ("sm", ctypes.c_uint32),
+        ("warp_base", ctypes.c_uint32),
+    ]
+
+
+_VPRINTF = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_ASSERT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_char_p)
+_FAIL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
+_MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+LOADER = Loader()
+HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
+
+
+class Events:
+    """What a kernel asked of the driver."""
+
+    def __init__(self) -> None:
+        self.printed: list[tuple[bytes, int]] = []
+        self.arguments: list[bytes] = []
+        self.failed: list[tuple[int, bytes]] = []
+        self.asserted: list[tuple[bytes, bytes, int, bytes]] = []
+        self.heap: list[ctypes.Array[ctypes.c_char]] = []
+        self.freed: list[int] = []
+        self.argument_nbytes = 64
+
+
+def _aligned(nbytes: int, align: int) -> tuple[ctypes.Array[ctypes.c_char], int]:
+    buffer = ctypes.create_string_buffer(nbytes + align)
+    return buffer, (ctypes.addressof(buffer) + align - 1) // align * align
+
+
+@functools.lru_cache(maxsize=256)
+def module_of(text: str) -> PtxModule:
+    return PtxModule.parse(text)
+
+
+@functools.lru_cache(maxsize=512)
+def _compiled(text: str, name: str, block: tuple[int, int, int]):  # type: ignore[no-untyped-def]
+    compiled = compile_entry(module_of(text), name, block, cache=None)
+    return compiled, LOADER.load(compiled)
+
+
+def pack(module: PtxModule, name: str, values: Sequence[object]) -> bytes:
+    """A parameter block; arrays give their address, numpy scalars their bytes."""
+    info = module.entry(name)
+    assert len(info.params) == len(values)
+    data = bytearray(info.param_nbytes)
+    for param, value in zip(info.params, values, strict=True):
+        if isinstance(value, np.ndarray):
+            raw = int(value.ctypes.data).to_bytes(8, "little")
+        elif isinstance(value, bytes):
+            raw = value
+        elif isinstance(value, np.generic):
+            raw = value.tobytes()
+        else:
+            raw = (int(value) & ((1 << 8 * param.nbytes) - 1)).to_bytes(param.nbytes, "little")  # type: ignore[call-overload]
+        assert len(raw) == param.nbytes, (name, param, value)
+        data[param.offset : param.offset + param.nbytes] = raw
+    return bytes(data)
+
+
+def run(
+    text: str, name: str, grid: int | tuple[int, int, int], block: int | tuple[int, int, int], values: Sequence[object],
+    *, shared: int = 0, stop: int = 0, chunk: int = 3,
+) -> Events:  # fmt: skip
+    """Launch a kernel and wait for it. Module variables get memory of this process, relocated and initialised."""
+    if isinstance(grid, int):
+        grid = (grid, 1, 1)
+    if isinstance(block, int):
+        block = (block, 1, 1)
+    module = module_of(text)
+    compiled, address = _compiled(text, name, block)
+    events = Events()
+
+    def vprintf(_: int, fmt: bytes, args: int) -> int:
+        events.printed.append((fmt, args))
+        events.arguments.append(ctypes.string_at(args, events.argument_nbytes) if args else b"")
+        return 7
+
+    def fail(_: int, result: int, message: bytes) -> None:
+        events.failed.append((result, message))
+
+    def assertfail(_: int, message: bytes, file: bytes, line: int, function: bytes) -> None:
+        events.asserted.append((message, file, line, function))
+
+    def malloc(_: int, nbytes: int) -> int:
+        buffer = ctypes.create_string_buffer(nbytes)
+        events.heap.append(buffer)
+        return ctypes.addressof(buffer)
+
+    def free(_: int, pointer: int) -> None:
+        events.freed.append(pointer)
+
+    callbacks = (_VPRINTF(vprintf), _ASSERT(assertfail), _FAIL(fail), _MALLOC(malloc), _FREE(free))
+    services = Services(*(ctypes.cast(c, ctypes.c_void_p) for c in callbacks))
+    data = pack(module, name, values)
+    params = ctypes.create_string_buffer(data, len(data) + 16)
+    counter, stop_word = ctypes.c_uint64(0), ctypes.c_uint32(stop)
+    keep = {v.name: _aligned(max(1, v.nbytes), max(64, v.align)) for v in module.variables}
+    for variable in module.variables:
+        initial = bytearray(variable.initial)
+        for offset, symbol, addend in variable.relocations:
+            initial[offset : offset + 8] = (keep[symbol][1] + addend).to_bytes(8, "little")
+        ctypes.memmove(keep[variable.name][1], bytes(initial), len(initial))
+    symbols = (ctypes.c_uint64 * max(1, len(compiled.symbols)))(*(keep[s][1] for s in compiled.symbols))
+    window, window_address = _aligned(compiled.shared_nbytes + shared + 4096, 4096)
+    frames, frames_address = _aligned(compiled.frame_nbytes + 64, 64)
+    ctypes.memset(frames_address, 0xA5, compiled.frame_nbytes)
+    launch = Launch(
+        ctypes.addressof(params), ctypes.addressof(counter), grid[0] * grid[1] * grid[2], chunk,
+        (ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(*block), compiled.shared_nbytes, shared,
+        ctypes.addressof(symbols), ctypes.addressof(stop_word), ctypes.addressof(services), 5,
+    )  # fmt: skip
+    thread = Thread(window_address, frames_address, 3, 0)
+    _RUN(address)(ctypes.addressof(launch), ctypes.addressof(thread))
+    del window, frames
+    events.variables = {n: (b, a) for n, (b, a) in keep.items()}  # type: ignore[attr-defined]
+    return events
