@@ -131,8 +131,8 @@ def test_it_runs_without_uvloop(start, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_the_unit_is_accepted_by_systemd(tmp_path):
-    unit = (ROOT / "deploy/vgpud.service").read_text().replace("/usr/bin/vgpud", "/bin/true")
-    (tmp_path / "vgpud.service").write_text(unit.replace("Documentation=man:vgpud(8)\n", ""))
+    unit = (ROOT / "deploy/vgpud.service").read_text()
+    (tmp_path / "vgpud.service").write_text(unit.replace("/usr/bin/vgpud", "/bin/true"))
     checked = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / "vgpud.service")],
         capture_output=True,

@@ -1,0 +1,49 @@
+"""The table of sessions and its limits."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from vgpud.config import LimitsConfig
+from vgpud.log import get_logger
+from vgpud.peer import Peer
+from vgpud.proto import ClientInfo
+from vgpud.session import Session, SessionLimitError, SessionTable
+
+ALICE, BOB = Peer("unix", uid=1), Peer("unix", uid=2)
+
+
+def open_session(table: SessionTable, peer: Peer, **limits: int) -> Session:
+    return table.open(peer, ClientInfo(), None, LimitsConfig(**limits), get_logger())
+
+
+def test_limits_by_client_and_in_all():
+    table = SessionTable()
+    limits = {"max_sessions": 3, "sessions_per_client": 2}
+    first = open_session(table, ALICE, **limits)
+    open_session(table, ALICE, **limits)
+    with pytest.raises(SessionLimitError, match="all 2 sessions of uid:1 are in use"):
+        open_session(table, ALICE, **limits)
+    open_session(table, BOB, **limits)
+    with pytest.raises(SessionLimitError, match="all 3 sessions are in use"):
+        open_session(table, BOB, **limits)
+    table.close(first)
+    table.close(first)
+    assert len(table) == 2
+    open_session(table, ALICE, **limits)
+
+
+def test_epochs_stay_in_range_and_differ_from_their_neighbours():
+    table = SessionTable()
+    epochs = []
+    for _ in range(65536 + 10):
+        session = open_session(table, ALICE)
+        epochs.append(session.epoch)
+        table.close(session)
+    assert set(epochs) == set(range(1, 65536))
+    assert all(a != b for a, b in itertools.pairwise(epochs))
+
+
+def test_a_restart_begins_elsewhere():
+    assert len({open_session(SessionTable(), ALICE).epoch for _ in range(20)}) > 10

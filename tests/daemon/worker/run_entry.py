@@ -1,0 +1,36 @@
+"""Run the real worker entry on the echo executor: `python run_entry.py LIBRARY ARGUMENTS...`."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import cffi
+
+CDEF = """
+struct vgx_backend;
+enum { VGX_FEATURE_PINNED_FD = 1 };
+struct vgx_serve_options {
+  const struct vgx_backend *backend; uint32_t features; uint32_t max_threads; void (*log)(int level, const char *line);
+};
+enum vgx_reason { VGX_ENDED_BY_CLIENT = 0, VGX_ENDED_BY_VIOLATION = 1, VGX_ENDED_BY_CHANNEL = 2 };
+int vgx_serve(int fd, const struct vgx_serve_options *options);
+const char *vgx_reason_text(void);
+const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
+"""
+
+
+def main() -> None:
+    ffi = cffi.FFI()
+    ffi.cdef(CDEF)
+    executor = types.ModuleType("vgpud._executor")
+    executor.ffi, executor.lib = ffi, ffi.dlopen(sys.argv[1])
+    sys.modules["vgpud._executor"] = executor
+    del sys.argv[1]
+    from vgpud.worker.entry import main as worker_main
+
+    worker_main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""The worker process itself: the real entry, with an executor that only echoes."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from vgpud.proto.packing import pack_map, unpack_map
+
+from tests.daemon.elf_file import compile_library
+from tests.daemon.running import ENVIRONMENT, ROOT
+
+HERE = Path(__file__).parent
+ASSIGNMENT = {
+    "session": 5,
+    "epoch": 9,
+    "backend": "cuda",
+    "gpus": "h100",
+    "host_seed": "",
+    "devices": [],
+    "inventory": {},
+    "libcuda": "/stand-in/libcuda.so.1",
+    "cache_dir": "/nonexistent",
+    "limits": {"record_nbytes": 4096},
+    "features": [],
+    "peer": {},
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = (HERE / "echo_executor.c").read_text()
+    output = tmp_path_factory.mktemp("echo") / "libecho.so"
+    return compile_library(output, f"-I{ROOT / 'daemon/executor'}", "-Wall", "-Werror", source=source)
+
+
+class Parent:
+    """vgpud's side of one worker."""
+
+    def __init__(self, library: Path) -> None:
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.settimeout(10)
+        with theirs:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    str(HERE / "run_entry.py"),
+                    str(library),
+                    "--backend",
+                    "cuda",
+                    "--control-fd",
+                    str(theirs.fileno()),
+                ],
+                env=ENVIRONMENT,
+                pass_fds=(theirs.fileno(),),
+                stderr=subprocess.PIPE,
+            )
+
+    def message(self) -> dict[str, object]:
+        return unpack_map(self.control.recv(65536))
+
+    def assign(self, **changes: object) -> socket.socket:
+        """Give it a session; returns the client's end."""
+        client, server = socket.socketpair()
+        client.settimeout(10)
+        with server:
+            socket.send_fds(self.control, [pack_map(ASSIGNMENT | changes)], [server.fileno()])
+        return client
+
+    def finish(self) -> tuple[int, str]:
+        _, err = self.process.communicate(timeout=10)
+        return self.process.returncode, err.decode()
+
+
+@pytest.fixture
+def parent(library):
+    parent = Parent(library)
+    assert parent.message() == {"type": "ready"}
+    yield parent
+    parent.control.close()
+    if parent.process.poll() is None:
+        parent.process.kill()
+    parent.process.communicate()
+
+
+def take_attached(client: socket.socket) -> None:
+    nbytes = int.from_bytes(client.recv(4), "little")
+    assert unpack_map(client.recv(nbytes)) == {"type": "attached", "worker": 5}
+
+
+@pytest.mark.parametrize(("features", "reason"), [([], "ended"), (["pinned-fd"], "ended with pinned-fd")])
+def test_a_session(parent, features, reason):
+    with parent.assign(features=features) as client:
+        take_attached(client)
+        assert parent.message() == {"type": "attached"}
+        client.sendall(b"hello")
+        assert client.recv(10) == b"hello"
+    assert parent.message() == {"type": "ended", "reason": reason}
+    assert parent.finish() == (0, "<4>first line second line\n")
+
+
+def test_a_violation_ends_with_a_code(parent):
+    with parent.assign() as client:
+        take_attached(client)
+        client.sendall(b"violate")
+        assert client.recv(1) == b""
+    assert parent.message() == {"type": "attached"}
+    assert parent.message()["type"] == "ended"
+    assert parent.finish()[0] == 1
+
+
+def test_a_backend_that_cannot_be_set_up_is_told(parent):
+    with parent.assign(libcuda="/absent") as client:
+        assert client.recv(1) == b""
+    assert parent.message() == {"type": "ended", "reason": "the cuda backend cannot be set up: no such driver"}
+    assert parent.finish()[0] == 1
+
+
+def test_it_ends_with_vgpud_before_a_session(parent):
+    parent.control.close()
+    assert parent.finish()[0] == 0
+
+
+def test_it_ends_with_vgpud_in_a_session(parent):
+    with parent.assign() as client:
+        take_attached(client)
+        parent.control.close()
+        assert client.recv(1) == b""
+    assert parent.finish()[0] == 0
+
+
+def test_an_assignment_without_a_socket_is_our_own_error(parent):
+    parent.control.send(pack_map(ASSIGNMENT))
+    code, err = parent.finish()
+    assert code == 1
+    assert "instead of 1" in err
+
+
+def test_it_is_confined(parent):
+    client = parent.assign()
+    take_attached(client)
+    status = Path(f"/proc/{parent.process.pid}/status").read_text()
+    assert "NoNewPrivs:\t1\n" in status
+    limits = Path(f"/proc/{parent.process.pid}/limits").read_text()
+    assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
+    assert Path(f"/proc/{parent.process.pid}/oom_score_adj").read_text() == "500\n"
+    client.close()
