@@ -205,7 +205,7 @@ CUresult vgx_vgpuKernelDescribe(struct vgx_session *s, const struct vgw_req_vgpu
                                 uint64_t *description_nbytes) {
   struct vgw_kernel_description *d = description;
   struct vgw_param *params = (struct vgw_param *)(d + 1);
-  CUfunction function;
+  CUfunction function = NULL;
   if (*description_nbytes < sizeof *d)
     return CUDA_ERROR_INVALID_VALUE;
   uint64_t room = (*description_nbytes - sizeof *d) / sizeof *params;
@@ -269,7 +269,7 @@ CUresult vgx_vgpuKernelName(struct vgx_session *s, const struct vgw_req_vgpuKern
 }
 
 CUresult vgx_cuFuncSetAttribute(struct vgx_session *s, const struct vgw_req_cuFuncSetAttribute *req) {
-  CUfunction function;
+  CUfunction function = NULL;
   CUresult result = loaded_function(s, req->kind, req->object, &function);
   return result == CUDA_SUCCESS ? s->backend->cuFuncSetAttribute(function, req->attrib, req->value) : result;
 }
@@ -277,7 +277,7 @@ CUresult vgx_cuFuncSetAttribute(struct vgx_session *s, const struct vgw_req_cuFu
 CUresult vgx_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     struct vgx_session *s, const struct vgw_req_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags *req,
     struct vgw_rep_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags *rep) {
-  CUfunction function;
+  CUfunction function = NULL;
   CUresult result = loaded_function(s, req->kind, req->object, &function);
   if (result != CUDA_SUCCESS)
     return result;
@@ -290,7 +290,7 @@ CUresult vgx_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
 CUresult vgx_cuOccupancyAvailableDynamicSMemPerBlock(struct vgx_session *s,
                                                      const struct vgw_req_cuOccupancyAvailableDynamicSMemPerBlock *req,
                                                      struct vgw_rep_cuOccupancyAvailableDynamicSMemPerBlock *rep) {
-  CUfunction function;
+  CUfunction function = NULL;
   CUresult result = loaded_function(s, req->kind, req->object, &function);
   if (result != CUDA_SUCCESS)
     return result;

@@ -120,7 +120,10 @@ CUresult vgx_sim_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const 
   CUkernel k = library->kernels;
   while (k && strcmp(k->name, name) != 0)
     k = k->next;
-  if (!k && (k = calloc(1, sizeof *k)) && (k->name = strdup(name))) {
+  if (!k && (k = calloc(1, sizeof *k)) && !(k->name = strdup(name))) {
+    free(k);
+    k = NULL;
+  } else if (k && !k->library) {
     k->magic = VGX_SIM_KERNEL;
     k->library = library;
     for (int i = 0; i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
@@ -129,7 +132,7 @@ CUresult vgx_sim_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const 
     library->kernels = k;
   }
   vgx_sim_unlock();
-  if (!k || !k->name)
+  if (!k)
     return CUDA_ERROR_OUT_OF_MEMORY;
   *pKernel = k;
   return CUDA_SUCCESS;

@@ -43,7 +43,9 @@ static CUresult resolve(const char *symbol, void **pfn, int version, uint64_t fl
 CUresult vgs_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, uint64_t flags) {
   int status;
   void *found;
-  CUresult result = resolve(symbol, pfn ? &found : NULL, cudaVersion, flags, &status);
+  if (!pfn)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = resolve(symbol, &found, cudaVersion, flags, &status);
   if (result)
     return result;
   *pfn = found;
