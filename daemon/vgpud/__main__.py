@@ -1,5 +1,5 @@
 """`python -m vgpud`."""
 
-from .cli.main import vgpud
+from .cli.daemon import daemon
 
-vgpud(prog_name="vgpud")
+daemon(prog_name="vgpud")

@@ -58,6 +58,8 @@ def check_inventory(fields: dict[str, Any]) -> None:
     if not isinstance(devices, list) or not 0 < len(devices) <= 64:
         raise InventoryError("inventory: 1 to 64 devices are needed")
     for index, device in enumerate(devices):
+        if not isinstance(device, dict):
+            raise InventoryError(f"inventory: device {index} is not a map")
         for key, kind in _ROW.items():
             if not isinstance(device.get(key), kind):
                 raise InventoryError(f"inventory: device {index}: {key} is not {kind.__name__}")

@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .child_environment import child_environment
 from .endpoint import UnixEndpoint
-from .supervisor import worker_environment
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -71,7 +71,7 @@ class PrivateDaemon:
             ready.bind(notify_path)
             self._process = subprocess.Popen(
                 command,
-                env=worker_environment() | {"NOTIFY_SOCKET": notify_path},
+                env=child_environment() | {"NOTIFY_SOCKET": notify_path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,  # standard error is ours: what it warns of is for the user
                 start_new_session=True,  # a group of its own: ^C is for the program, and it can be killed whole

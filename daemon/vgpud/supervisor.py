@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .child_environment import child_environment
 from .log import get_logger
 from .worker_process import Worker, spawn_worker
 
@@ -162,7 +161,7 @@ class Supervisor:
         wanted = self._limits.spare_workers + len(self._waiting) - len(self._spares)
         while len(self._starting) < min(wanted, _STARTING_CAP):
             try:
-                worker = spawn_worker(self._command, worker_environment(), on_ready=self._ready, on_exit=self._exited)
+                worker = spawn_worker(self._command, child_environment(), on_ready=self._ready, on_exit=self._exited)
             except OSError as error:
                 self._start_failed(f"{self._command[0]}: {error.strerror}")
                 return
@@ -220,13 +219,3 @@ class Supervisor:
             self._fill()
         if worker.on_end is not None:
             worker.on_end(worker)
-
-
-def worker_environment() -> dict[str, str]:
-    """A worker's environment: only what it needs, and our own package first on its path."""
-    kept = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "CACHE_DIRECTORY", "TMPDIR")
-    environment = {key: value for key, value in os.environ.items() if key in kept or key.startswith("VGPU_")}
-    package_parent = str(Path(__file__).resolve().parent.parent)
-    inherited = [str(Path(part).resolve()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-    environment["PYTHONPATH"] = os.pathsep.join([package_parent, *inherited])
-    return environment

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..client import Client
+from ..inventory import InventoryError, check_inventory
+from ..proto import RemoteProtocolError
 from .fail import reported
 from .option import endpoint_option, token_option
 from .table import format_nbytes, format_table
@@ -28,6 +30,10 @@ def devices(as_json: bool, endpoint: Endpoint, token: str | None) -> None:
     """List the devices a program would see."""
     with reported(endpoint), Client(endpoint, token=token) as client:
         inventory = client.hello().inventory
+        try:
+            check_inventory(inventory)
+        except InventoryError as error:
+            raise RemoteProtocolError(str(error)) from error
         rows = [_describe(index, device) for index, device in enumerate(inventory["devices"])]
     if as_json:
         general = {key: inventory[key] for key in ("driver_version", "driver_release", "backend")}

@@ -6,7 +6,6 @@ import click
 
 from .. import __version__
 from .api import api
-from .daemon import daemon
 from .devices import devices
 from .metrics import status
 from .ping import ping
@@ -14,7 +13,12 @@ from .profiles import profiles
 from .run import run
 from .version import version
 
-vgpud = daemon
+
+def vgpud() -> None:
+    """The daemon's entry point. Imported only when it is wanted: `vgpu run` starts faster without."""
+    from .daemon import daemon
+
+    daemon(prog_name="vgpud")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -57,9 +57,8 @@ def _format(document: dict[str, Any]) -> str:
         format_table(["COUNTER", "VALUE"], counters),
     ]
     if document["sessions"]:
-        # comm is the client's own word: keep it from driving the terminal
         rows = [
-            [s["session"], s["peer"], s["pid"] or "-", ascii(s["comm"]), s["worker_pid"] or "-", s["age_s"]]
+            [s["session"], s["peer"], s["pid"] or "-", s["comm"], s["worker_pid"] or "-", s["age_s"]]
             for s in document["sessions"]
         ]
         parts += ["", format_table(["SESSION", "PEER", "PID", "COMM", "WORKER", "AGE_S"], rows)]

@@ -10,11 +10,16 @@ if TYPE_CHECKING:
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Columns as wide as their widest cell, two spaces apart, no trailing blanks."""
-    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
+    cells = [list(header), *([_printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
     )
+
+
+def _printable(text: str) -> str:
+    """What comes from another machine must not drive the terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def format_nbytes(nbytes: int) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import threading
 
 import pytest
 from click.testing import CliRunner
 from vgpud.cli.main import vgpu
 from vgpud.cli.status import ExitStatus
+from vgpud.cli.table import format_table
+from vgpud.proto import HostConnection, Welcome
 
 
 def invoke(*arguments: str, **environment: str):
@@ -81,3 +85,33 @@ def test_no_admin_socket(tmp_path):
     result = invoke("status", "--admin", str(tmp_path / "a.sock"))
     assert result.exit_code == ExitStatus.UNAVAILABLE
     assert result.output == f"vgpu status: {tmp_path}/a.sock: No such file or directory\n"
+
+
+def test_a_host_that_talks_nonsense(tmp_path):
+    """Whatever answers at an endpoint, the command ends with one line."""
+    inventories = [{}, {"devices": [{}]}]
+    for index, inventory in enumerate(inventories):
+        endpoint = f"unix:{tmp_path}/{index}"
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(f"{tmp_path}/{index}")
+            server.listen()
+
+            def answer(server=server, inventory=inventory) -> None:
+                sock, _ = server.accept()
+                with sock:
+                    host = HostConnection()
+                    while host.receive(sock.recv(host.nbytes_wanted)) is None:
+                        pass
+                    sock.sendall(host.send(Welcome(1, (), 1, inventory)))
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            result = invoke("devices", "--endpoint", endpoint)
+            thread.join()
+        assert result.exit_code == ExitStatus.UNAVAILABLE
+        assert result.output.startswith(f"vgpu devices: {endpoint}: not a vgpud: ")
+        assert len(result.output.splitlines()) == 1
+
+
+def test_tables_do_not_drive_the_terminal():
+    assert format_table(["A"], [["\x1b[31mred\n"]]) == "A\n?[31mred?"
