@@ -10,21 +10,25 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 CACHE = Path(os.environ.get("VGPU_TEST_CACHE") or Path.home() / ".cache/vgpu-tests")
 INSTALL_TIMEOUT_S = 600
+SITE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 
 
-def install(*requirements: str, with_dependencies: bool = True) -> Path:
-    """Install `requirements` with pip, for the running Python, unless that was done before.
+def environment(*requirements: str, with_dependencies: bool = True) -> Path:
+    """Make a virtual environment that holds `requirements`, unless that was done before.
 
     Returns:
-        The folder to put on `PYTHONPATH`.
+        Its folder; `bin/python` is its interpreter, of the running Python's version.
     Raises:
         RuntimeError: pip failed; the message ends with what it said.
     """
-    key = "\n".join([*sorted(requirements), str(with_dependencies), sys.implementation.cache_tag or ""])
+    key = "\n".join(
+        [*sorted(requirements), str(with_dependencies), sys.implementation.cache_tag or "", sys.base_prefix]
+    )
     name = requirements[0].split("=")[0].split("[")[0].strip("<>~!")
     target = CACHE / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -34,11 +38,17 @@ def install(*requirements: str, with_dependencies: bool = True) -> Path:
             return target
         partial = target.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
+        venv.create(partial, with_pip=False, symlinks=True)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        command += ["--only-binary", ":all:", "--target", str(partial)]
+        command += ["--only-binary", ":all:", "--target", str(partial / SITE)]
         command += [] if with_dependencies else ["--no-deps"]
         result = subprocess.run([*command, *requirements], capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
         if result.returncode:
             raise RuntimeError(f"pip install {' '.join(requirements)} failed:\n{result.stderr[-2000:]}")
         partial.rename(target)
     return target
+
+
+def packages(*requirements: str) -> Path:
+    """Install exactly `requirements`, without what they depend on; the folder that holds their files."""
+    return environment(*requirements, with_dependencies=False) / SITE

@@ -42,7 +42,8 @@ int main(int argc, char **argv) {
   EXPECT_ERROR(cudaMemcpy(&value, data, sizeof value, cudaMemcpyDeviceToHost), cudaErrorIllegalAddress);
   EXPECT_ERROR(cudaMalloc(&none, 16), cudaErrorIllegalAddress);
   EXPECT_ERROR(cudaGetLastError(), cudaErrorIllegalAddress);
-  EXPECT_ERROR(cudaGetLastError(), cudaSuccess); // what the runtime remembers was taken; the context is lost all the same
+  // The runtime's memory of the last error was taken; the context is lost all the same.
+  EXPECT_ERROR(cudaGetLastError(), cudaSuccess);
   EXPECT_ERROR(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
   printf("ok errors\n");
   return 0;

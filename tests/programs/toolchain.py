@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.pypi import install
+from tests.pypi import packages
 
 HERE = Path(__file__).resolve().parent
 BUILT = HERE.parents[1] / "build/programs"
@@ -77,5 +77,4 @@ class Toolchain:
 
 def cuda13() -> Toolchain:
     """nvcc 13.0: the newest whose PTX the driver we answer as (580) accepts."""
-    packages = install(*(f"{package}==13.0.*" for package in PACKAGES), with_dependencies=False)
-    return Toolchain(packages / "nvidia/cu13")
+    return Toolchain(packages(*(f"{package}==13.0.*" for package in PACKAGES)) / "nvidia/cu13")

@@ -1,0 +1,47 @@
+"""tinygrad on the CUDA device: a product, a softmax, a reduction, and a training step, each compared with numpy."""
+
+import numpy as np
+from tinygrad import Device, Tensor
+from tinygrad.nn.optim import SGD
+
+SEED = 20260128
+
+
+def compare(name: str, got: Tensor, expected: np.ndarray) -> None:
+    error = float(np.abs(got.numpy() - expected).max())
+    print(f"{name}: largest difference from the CPU {error:.2e}")
+    assert got.shape == expected.shape, f"{name}: shape {got.shape} instead of {expected.shape}"
+    assert np.allclose(got.numpy(), expected, rtol=1e-4, atol=1e-4), name
+
+
+random = np.random.default_rng(SEED)
+device = Device["CUDA"]
+print("device:", Device.DEFAULT, type(device.renderer).__name__, device.arch)
+assert Device.DEFAULT == "CUDA"
+
+a = random.standard_normal((65, 47), dtype=np.float32)
+b = random.standard_normal((47, 33), dtype=np.float32)
+product = (Tensor(a) @ Tensor(b)).realize()
+assert product.device == "CUDA"
+compare("product", product, a @ b)
+
+shifted = np.exp(a - a.max(axis=1, keepdims=True))
+compare("softmax", Tensor(a).softmax(axis=1), shifted / shifted.sum(axis=1, keepdims=True))
+compare("sum", Tensor(a).sum(), a.sum())
+
+# One step of gradient descent on a linear model with a rectifier, worked out by hand on the CPU.
+w = random.standard_normal((33, 5), dtype=np.float32)
+x, y = a @ b, random.standard_normal((65, 5), dtype=np.float32)
+weights = Tensor(w, requires_grad=True)
+with Tensor.train():
+    optimiser = SGD([weights], lr=0.01)
+    loss = ((Tensor(x) @ weights).relu() - Tensor(y)).square().mean()
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+hidden = x @ w
+residual = np.maximum(hidden, 0) - y
+gradient = x.T @ (2 * residual * (hidden > 0) / residual.size)
+compare("loss", loss, np.float32((residual**2).mean()))
+compare("weights after a step", weights, w - np.float32(0.01) * gradient.astype(np.float32))
+print("ok tinygrad")

@@ -1,0 +1,70 @@
+"""Unmodified CUDA programs from PyPI, each in an environment of its own, compared with the CPU by a small script."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.pypi import environment
+
+Run = Callable[..., CompletedProcess[str]]
+PROGRAMS = Path(__file__).parent / "programs"
+NVRTC = "nvidia-cuda-nvrtc==13.0.*"
+
+REQUIREMENTS = {
+    "tinygrad": ("tinygrad==0.14.*", "numpy", NVRTC),
+    "cuda_core": ("cuda-core==1.*", "cuda-bindings==13.*", "numpy", NVRTC),
+    # Without nvJitLink, so that PTX reaches the driver's linker.
+    "numba": (
+        "numba-cuda==0.30.*",
+        "cuda-bindings==13.*",
+        "numpy",
+        NVRTC,
+        "nvidia-nvvm==13.0.*",
+        "nvidia-cuda-runtime==13.0.*",
+    ),
+    "taichi": ("taichi==1.7.*", "numpy"),
+}
+
+pytestmark = pytest.mark.client
+
+
+def run_client(vgpu_run: Run, name: str, env: dict[str, str] | None = None) -> str:
+    python = environment(*REQUIREMENTS[name]) / "bin/python"
+    result = vgpu_run([python, PROGRAMS / f"with_{name}.py"], env=env, timeout_s=200)
+    assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
+    assert f"ok {name}" in result.stdout.splitlines(), result.stdout
+    return result.stdout
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("name", REQUIREMENTS)
+def test_client_installs(name: str) -> None:
+    """Apart, so that no other test's time holds a download."""
+    assert (environment(*REQUIREMENTS[name]) / "bin/python").exists()
+
+
+@pytest.mark.timeout(240)
+def test_tinygrad_with_its_own_ptx(vgpu_run: Run) -> None:
+    assert "PTXRenderer" in run_client(vgpu_run, "tinygrad", {"DEV": "CUDA:PTX", "CACHELEVEL": "0"})
+
+
+@pytest.mark.timeout(240)
+def test_tinygrad_with_nvrtc(vgpu_run: Run) -> None:
+    assert "PTXRenderer" not in run_client(vgpu_run, "tinygrad", {"DEV": "CUDA", "CACHELEVEL": "0"})
+
+
+@pytest.mark.timeout(240)
+def test_cuda_core(vgpu_run: Run) -> None:
+    run_client(vgpu_run, "cuda_core")
+
+
+@pytest.mark.timeout(240)
+def test_numba(vgpu_run: Run) -> None:
+    run_client(vgpu_run, "numba")
+
+
+@pytest.mark.timeout(240)
+def test_taichi(vgpu_run: Run) -> None:
+    run_client(vgpu_run, "taichi")
