@@ -100,7 +100,7 @@ CUresult vgs_session_attach(void) {
     if (!result)
       vgs_stream_set_attached();
     else
-      vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "no worker for this session");
+      vgs_stream_fail(result, "no worker for this session");
   }
   pthread_mutex_unlock(&session.lock);
   errno = saved;

@@ -1,0 +1,456 @@
+"""The session as programs meet it: connecting, being refused, losing the worker, forking, ending."""
+
+import os
+import random
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.shim.client import LIBRARY, run
+from tests.shim.fake_daemon import FakeDaemon, Fields, Memory, blocking, frame, welcome
+
+NO_DEVICE, NOT_READY, MISMATCH, UNAVAILABLE = 100, 802, 803, 46
+
+TRY = "print(cuda.cuInit(0))"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s"
+
+
+def test_d11_nothing_configured_is_no_device() -> None:
+    if Path("/run/vgpu/vgpud.sock").exists():
+        pytest.skip("a daemon is installed on this machine")
+    assert int(run(None, TRY)) == NO_DEVICE
+
+
+@pytest.mark.parametrize("url", ["unix:/nonexistent/s", "tcp://127.0.0.1:1", "vsock://1:1", "tcp://localhost:1"])
+def test_d11_unreachable(url: str) -> None:
+    output = run(url, "t = time.time(); print(cuda.cuInit(0), time.time() - t)")
+    result, seconds = output.split()
+    assert int(result) == NOT_READY
+    assert float(seconds) < 1.5
+
+
+@pytest.mark.parametrize(
+    "url", ["nonsense", "unix:", "tcp://host.name:1", "tcp://1.2.3.4", "tcp://[::1:7", "vsock://a:1"]
+)
+def test_malformed_endpoint(url: str) -> None:
+    assert int(run(url, TRY)) == NOT_READY
+
+
+def test_a_full_backlog_costs_one_second_at_most(path: Path) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(0)
+    held = [socket.socket(socket.AF_UNIX) for _ in range(4)]
+    for client in held:
+        client.setblocking(False)
+        client.connect_ex(str(path))
+    result, seconds = run(f"unix:{path}", "t = time.time(); print(cuda.cuInit(0), time.time() - t)").split()
+    assert int(result) == NOT_READY
+    assert 0.5 < float(seconds) < 2
+    for client in [*held, listener]:
+        client.close()
+
+
+def test_configuration_file(path: Path, tmp_path: Path) -> None:
+    config = tmp_path / "guest.conf"
+    config.write_text(f"# a comment\n  endpoint =  unix:{path}  \ntoken = secret\nunknown = 1\n")
+    with FakeDaemon(path) as daemon:
+        assert int(run(None, TRY, VGPU_GUEST_CONF=str(config))) == 0
+    assert daemon.hellos[0]["token"] == "secret"
+    assert daemon.hellos[0]["versions"] == [1, 1]
+    assert daemon.hellos[0]["client"]["library"] == "libcuda"
+
+
+def test_connection_dropped_in_the_handshake(path: Path) -> None:
+    with FakeDaemon(path, lambda: None) as daemon:
+        assert int(run(daemon.url, TRY)) == NOT_READY
+
+
+def test_refusal_gives_its_code(path: Path) -> None:
+    with FakeDaemon(path, lambda: frame({"type": "refused", "code": 800, "reason": "no"})) as daemon:
+        assert int(run(daemon.url, TRY)) == 800
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        struct.pack("<I", 0),
+        struct.pack("<I", 2**31),
+        frame([1, 2]),
+        frame({"type": "pong"}),
+        frame(welcome(version=2)),
+        frame(welcome(epoch=0)),
+        frame(welcome(epoch=70000)),
+        frame(welcome(caps={})),
+        frame(welcome(inventory=None)),
+        frame({k: v for k, v in welcome().items() if k != "inventory"}),
+        struct.pack("<I", 6) + b"\xdf\xff\xff\xff\xff\x00",
+        struct.pack("<I", 3000) + b"\x91" * 3000,
+    ],
+)
+def test_garbage_is_a_mismatch(path: Path, answer: bytes) -> None:
+    with FakeDaemon(path, lambda: answer) as daemon:
+        assert int(run(daemon.url, TRY)) == MISMATCH
+
+
+MANY = """
+results = []
+for _ in range({count}):
+    results.append(cuda.cuInit(0))
+    if results[-1] == 0:
+        break
+print(*results)
+"""
+
+
+def test_every_truncation_of_the_welcome_fails(path: Path) -> None:
+    whole = frame(welcome())[4:]
+    cuts = iter(range(0, len(whole), 3))
+    with FakeDaemon(path, lambda: struct.pack("<I", n := next(cuts)) + whole[:n]) as daemon:
+        results = run(daemon.url, MANY.format(count=(len(whole) + 2) // 3)).split()
+    assert set(results) == {str(MISMATCH)}
+
+
+def test_mutated_welcomes_never_crash(path: Path) -> None:
+    rng = random.Random(1)
+    whole = frame(welcome(2))
+
+    def mutated() -> bytes:
+        body = bytearray(whole[4:])
+        for _ in range(rng.randint(1, 8)):
+            body[rng.randrange(len(body))] = rng.randrange(256)
+        return whole[:4] + bytes(body)
+
+    seen = set()
+    with FakeDaemon(path, mutated) as daemon:
+        for _ in range(12):
+            seen |= set(run(daemon.url, MANY.format(count=200)).split())
+    assert str(MISMATCH) in seen
+    assert all(0 <= int(code) <= 999 for code in seen)
+
+
+def test_loading_and_preloading_touch_no_socket(path: Path) -> None:
+    """L14: nothing happens before the first call."""
+    with FakeDaemon(path) as daemon:
+        run(daemon.url, "pass")
+        env = {"LD_PRELOAD": str(LIBRARY), "VGPU_ENDPOINT": daemon.url}
+        assert os.spawnve(os.P_WAIT, "/bin/true", ["/bin/true"], env) == 0
+        assert daemon.connections == []
+
+
+def test_d13_before_init_and_after(path: Path) -> None:
+    with FakeDaemon(path) as daemon:
+        output = run(
+            daemon.url,
+            """
+            n, p, c = c_int(5), c_void_p(), c_void_p()
+            before = [cuda.cuDeviceGetCount(byref(n)), cuda.cuCtxGetCurrent(byref(c)), cuda.cuProfilerStart(),
+                      cuda.cuMemAlloc_v2(byref(p), c_size_t(16)), cuda.cuStreamSynchronize(None)]
+            assert n.value == 5
+            print(*before, cuda.cuDriverGetVersion(byref(n)), n.value, cuda.cuInit(1), cuda.cuInit(0), cuda.cuInit(0))
+            """,
+        )
+    assert output.split() == "3 3 3 3 3 0 13000 1 0 0".split()
+
+
+def test_the_worker_comes_with_the_first_context(path: Path) -> None:
+    with FakeDaemon(path, **Memory().handlers) as daemon:
+        run(daemon.url, "ok(cuda.cuInit(0)); n = c_int(); ok(cuda.cuDeviceGetCount(byref(n))); assert n.value == 1")
+        assert daemon.calls == []
+        run(daemon.url, "context(); alloc(100)")
+        assert daemon.names() == ["cuDevicePrimaryCtxRetain", "cuMemAlloc_v2"]
+        assert [context for *_, context in daemon.calls] == [0, 1]
+
+
+def test_data_goes_there_and_back_in_pieces(path: Path) -> None:
+    with FakeDaemon(path, **Memory().handlers) as daemon:
+        run(
+            daemon.url,
+            """
+            context()
+            n = 5 * (1 << 20) + 13
+            source = os.urandom(n)
+            p, back = alloc(n), create_string_buffer(n)
+            ok(cuda.cuMemcpyHtoD_v2(p, source, c_size_t(n)))
+            ok(cuda.cuMemcpyDtoH_v2(back, p, c_size_t(n)))
+            assert back.raw == source
+            """,
+        )
+        assert daemon.names().count("cuMemcpyHtoDAsync_v2") == 6
+
+
+def die(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
+    raise EOFError
+
+
+def test_f01_worker_death_is_one_sticky_error_until_the_reset(path: Path) -> None:
+    epochs = iter([7, 8])
+    with FakeDaemon(
+        path, lambda: frame(welcome(epoch=next(epochs))), **Memory().handlers, cuCtxSynchronize=die
+    ) as daemon:
+        run(
+            daemon.url,
+            """
+            ctx = context()
+            p, stream = alloc(4096), new(cuda.cuStreamCreate, 0)
+            assert cuda.cuCtxSynchronize() == 46
+            q, n = c_uint64(1), c_int()
+            assert cuda.cuMemAlloc_v2(byref(q), c_size_t(16)) == 46 and q.value == 1
+            assert cuda.cuStreamQuery(stream) == 46
+            assert cuda.cuMemcpyHtoD_v2(p, b"x" * 4096, c_size_t(4096)) == 46
+            assert cuda.cuDevicePrimaryCtxRetain(byref(c_void_p()), 0) == 46
+            assert cuda.cuDeviceGetCount(byref(n)) == 0
+            ok(cuda.cuDevicePrimaryCtxReset_v2(0))
+            assert cuda.cuMemAlloc_v2(byref(q), c_size_t(16)) == 201
+            assert cuda.cuCtxSetCurrent(ctx) == 201
+            fresh = context()
+            assert fresh.value != ctx.value
+            alloc(16)
+            assert cuda.cuStreamQuery(stream) == 400
+            assert cuda.cuMemFree_v2(p) == 1
+            """,
+        )
+        assert len(daemon.connections) == 2
+
+
+def test_reply_that_fits_no_call_ends_the_session(path: Path) -> None:
+    def too_long(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
+        return 0, {"dptr": 1}, bytes(64)
+
+    with FakeDaemon(path, cuMemAlloc_v2=too_long) as daemon:
+        run(
+            daemon.url,
+            """
+            context()
+            p = c_uint64(9)
+            assert cuda.cuMemAlloc_v2(byref(p), c_size_t(16)) == 46 and p.value == 9
+            assert cuda.cuCtxSynchronize() == 46
+            """,
+        )
+
+
+def test_p01_forked_child_is_not_initialized_and_the_parent_goes_on(path: Path) -> None:
+    memory = Memory()
+    with FakeDaemon(path, **memory.handlers) as daemon:
+        run(
+            daemon.url,
+            """
+            context()
+            read, write = os.pipe()
+            if os.fork() == 0:
+                n, c, v = c_int(), c_void_p(), c_int()
+                results = [cuda.cuInit(0), cuda.cuDeviceGetCount(byref(n)), cuda.cuMemGetInfo_v2(byref(n), byref(n)),
+                           cuda.cuCtxGetCurrent(byref(c)), cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(16)),
+                           cuda.cuDriverGetVersion(byref(v)), cuda.cuDevicePrimaryCtxReset_v2(0)]
+                os.write(write, repr(results).encode())
+                os._exit(0)
+            os.wait()
+            assert os.read(read, 100) == b"[3, 3, 3, 3, 3, 0, 3]"
+            if os.fork() == 0:
+                sys.exit(0)  # runs the library's destructor
+            assert os.wait()[1] == 0
+            alloc(16)
+            """,
+        )
+        assert daemon.names() == ["cuDevicePrimaryCtxRetain", "cuMemAlloc_v2"]
+
+
+def test_fork_before_init_leaves_both_free_to_start(path: Path) -> None:
+    with FakeDaemon(path) as daemon:
+        run(
+            daemon.url,
+            """
+            if os.fork() == 0:
+                os._exit(cuda.cuInit(0))
+            assert os.wait()[1] == 0
+            ok(cuda.cuInit(0))
+            """,
+        )
+
+
+def test_d19_dlclose_leaves_nothing(path: Path) -> None:
+    """No descriptor, thread or mapping; a hundred times; with a service thread that waits for callbacks."""
+
+    @blocking
+    def next_callback(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
+        time.sleep(60)
+        return 600, {}, b""
+
+    with FakeDaemon(path, vgpuNextCallback=next_callback) as daemon:
+        run(
+            daemon.url,
+            f"""
+            import _ctypes
+            path = {str(LIBRARY)!r}
+            _ctypes.dlclose(cuda._handle)
+            fds, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+            HOST = ctypes.CFUNCTYPE(None, c_void_p)
+            never = HOST(lambda _: None)
+            for i in range(100):
+                cuda = ctypes.CDLL(path)
+                context()
+                new(cuda.cuStreamCreate, 0)
+                if i % 10 == 0:
+                    ok(cuda.cuLaunchHostFunc(None, never, None))
+                handle = cuda._handle
+                del cuda
+                _ctypes.dlclose(handle)
+            assert len(os.listdir("/proc/self/fd")) == fds
+            assert len(os.listdir("/proc/self/task")) == threads
+            assert "libcuda" not in open("/proc/self/maps").read()
+            """,
+        )
+
+
+def test_sixteen_threads_get_their_own_answers(path: Path) -> None:
+    """Replies come out of order: each call is answered after a random time by a thread of its own."""
+    rng = random.Random(2)
+
+    @blocking
+    def limit(fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
+        time.sleep(rng.random() * 0.003)
+        return 0, {"pvalue": 1000 + fields["limit"]}, b""
+
+    with FakeDaemon(path, cuCtxGetLimit=limit) as daemon:
+        run(
+            daemon.url,
+            """
+            ctx = context()
+            wrong = []
+            def work(me):
+                ok(cuda.cuCtxSetCurrent(ctx))
+                value = c_size_t()
+                for i in range(60):
+                    asked = (me + i) % 3
+                    result = cuda.cuCtxGetLimit(byref(value), asked)
+                    if result or value.value != 1000 + asked:
+                        wrong.append((me, i, result, value.value))
+            threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+            for t in threads: t.start()
+            for t in threads: t.join()
+            assert not wrong, wrong[:3]
+            """,
+        )
+
+
+def test_a_blocked_call_does_not_delay_another_thread(path: Path) -> None:
+    release = threading.Event()
+
+    @blocking
+    def synchronize(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
+        return (0 if release.wait(10) else 999), {}, b""
+
+    def get_limit(fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
+        if fields["limit"] == 2:
+            release.set()
+        return 0, {"pvalue": fields["limit"]}, b""
+
+    with FakeDaemon(path, cuCtxSynchronize=synchronize, cuCtxGetLimit=get_limit) as daemon:
+        run(
+            daemon.url,
+            """
+            ctx = context()
+            results = []
+            def block():
+                ok(cuda.cuCtxSetCurrent(ctx))
+                results.append(cuda.cuCtxSynchronize())
+            threads = [threading.Thread(target=block) for _ in range(3)]
+            for t in threads: t.start()
+            time.sleep(0.1)
+            value = c_size_t()
+            for limit in (0, 1, 2):
+                assert not results
+                ok(cuda.cuCtxGetLimit(byref(value), limit))
+                assert value.value == limit
+            for t in threads: t.join()
+            assert results == [0, 0, 0]
+            """,
+        )
+
+
+def test_every_waiter_is_woken_by_the_workers_death(path: Path) -> None:
+    with FakeDaemon(path) as daemon:
+
+        @blocking
+        def hang_up(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
+            time.sleep(0.3)
+            daemon.connections[-1].shutdown(socket.SHUT_RDWR)
+            return 0, {}, b""
+
+        daemon.answers["cuCtxSynchronize"] = hang_up
+        output = run(
+            daemon.url,
+            """
+            ctx = context()
+            results = []
+            def block():
+                ok(cuda.cuCtxSetCurrent(ctx))
+                results.append(cuda.cuCtxSynchronize())
+            threads = [threading.Thread(target=block) for _ in range(8)]
+            for t in threads: t.start()
+            for t in threads: t.join()
+            print(*results)
+            """,
+            VGPU_LOG="error",
+        )
+    assert output.split() == ["46"] * 8
+
+
+def test_signals_do_not_break_calls(path: Path) -> None:
+    @blocking
+    def slow(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
+        time.sleep(0.02)
+        return 0, {"pvalue": 5}, b""
+
+    with FakeDaemon(path, cuCtxGetLimit=slow) as daemon:
+        run(
+            daemon.url,
+            """
+            import signal
+            hits = [0]
+            def hit(*_): hits[0] += 1
+            signal.signal(signal.SIGALRM, hit)
+            signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+            context()
+            value = c_size_t()
+            for _ in range(20):
+                ok(cuda.cuCtxGetLimit(byref(value), 0))
+            assert hits[0] >= 10  # coalesced by the interpreter
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            """,
+        )
+
+
+def test_errno_is_left_alone(path: Path) -> None:
+    with FakeDaemon(path, **Memory().handlers) as daemon:
+        run(
+            daemon.url,
+            """
+            cuda = ctypes.CDLL(cuda._name, use_errno=True)
+            for call in (lambda: cuda.cuInit(0), lambda: context(), lambda: cuda.cuMemcpy(None, None, c_size_t(5)),
+                         lambda: cuda.cuMemHostAlloc(byref(c_void_p()), c_size_t(100), 0)):
+                ctypes.set_errno(77)
+                call()
+                assert ctypes.get_errno() == 77
+            """,
+        )
+
+
+def test_nothing_is_printed_unless_asked(path: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with FakeDaemon(path) as daemon:
+        program = "context(); cuda.cuTexObjectCreate(); cuda.cuTexObjectCreate(); cuda.cuMemAlloc_v2(None, c_size_t(0))"
+        assert run(daemon.url, program + "; sys.stderr.flush()") == ""
+        run(daemon.url, program, VGPU_LOG="trace", VGPU_LOG_FILE=str(log))
+    lines = log.read_text().splitlines()
+    assert sum("cuTexObjectCreate is not implemented" in line for line in lines) == 1
+    assert any("cuMemAlloc_v2(dptr=(nil), bytesize=0) = 1 [local" in line for line in lines)
+    assert any("cuDevicePrimaryCtxRetain" in line and "[waited" in line for line in lines)
