@@ -1,5 +1,6 @@
-"""Kernels that go wrong. Each runs in a process of its own, because a fault is for good: afterwards that process reports what the
-context answers, and that it can still run things."""
+"""Kernels that go wrong, each in a process of its own, because a fault is for good.
+
+Afterwards that process reports what the context answers, and shows that it can still run things."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ address = sim.alloc(4096)
 
 
 def run(path: Path, script: str) -> str:
-    done = subprocess.run([sys.executable, "-c", PRELUDE.format(path=str(path)) + script], cwd=ROOT, capture_output=True,
-                          text=True, timeout=60, check=False)  # fmt: skip
+    command = [sys.executable, "-c", PRELUDE.format(path=str(path)) + script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -110,8 +111,8 @@ sim.ok("cuCtxSynchronize")
 import faulthandler; faulthandler.disable()
 ctypes.string_at(16)
 """
-    done = subprocess.run([sys.executable, "-c", PRELUDE.format(path=str(library_path)) + script], cwd=ROOT, timeout=60,
-                          capture_output=True, check=False)  # fmt: skip
+    command = [sys.executable, "-c", PRELUDE.format(path=str(library_path)) + script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False)
     assert done.returncode == -11
 
 
@@ -127,7 +128,8 @@ memory = mmap.mmap(fd, 8192)
 start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 sim.ok("cuMemHostRegister_v2", ctypes.c_void_p(start), ctypes.c_size_t(8192), 0)
 os.ftruncate(fd, 0)
-print(sim.cuMemcpyHtoD_v2(ctypes.c_uint64(address), ctypes.c_void_p(start), ctypes.c_size_t(4096)), sim.cuCtxSynchronize())
+print(sim.cuMemcpyHtoD_v2(ctypes.c_uint64(address), ctypes.c_void_p(start), ctypes.c_size_t(4096)))
+print(sim.cuCtxSynchronize())
 """,
     )
     assert out.split() == ["700", "700"]

@@ -1,0 +1,162 @@
+"""Build vgpud._executor: the executor, the simulator's C half and the generated dispatcher as one extension module.
+
+`python daemon/executor/build_ffi.py` compiles it with cffi (API mode) and puts it beside the daemon's Python files.
+What Python may call or serve stands in CDEF and HOOKS; the C compiler checks it against the headers. VGPU_CFLAGS adds
+flags.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from cffi import FFI
+
+ROOT = Path(__file__).resolve().parents[2]
+GENERATED = ROOT / "build/gen"
+BUILD = ROOT / "build/executor"
+INCLUDES = ("daemon/executor", "daemon/simulator", "protocol/c", "build/gen")
+
+CDEF = """
+/* executor */
+struct vgx_backend;
+#define VGX_FEATURE_PINNED_FD ...
+#define VGX_ENDED_BY_CLIENT ...
+#define VGX_ENDED_BY_VIOLATION ...
+#define VGX_ENDED_BY_CHANNEL ...
+#define VGX_ENDED_BY_RESOURCES ...
+#define VGX_ENDED_BY_STOP ...
+struct vgx_serve_options {
+  const struct vgx_backend *backend;
+  uint32_t features;
+  uint32_t max_threads;
+  void (*log)(int level, const char *line);
+};
+int vgx_serve(int fd, const struct vgx_serve_options *options);
+const char *vgx_reason_text(void);
+void vgx_stop(void);
+const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
+
+/* simulator */
+#define VGX_SIM_ABI_VERSION ...
+#define VGX_SIM_WHY_NBYTES ...
+#define VGX_SIM_NAME_NBYTES ...
+#define VGX_SIM_DEVICES_MAX ...
+#define VGX_SIM_ATTRIBUTES_MAX ...
+#define VGX_SIM_LIMITS_MAX ...
+#define VGX_SIM_COMPILE_COOPERATIVE ...
+struct vgx_sim_device_properties {
+  uint64_t memory_nbytes;
+  uint64_t context_nbytes;
+  int32_t priority_least, priority_greatest;
+  int32_t attributes[...];
+  uint64_t limits[...];
+};
+struct vgx_sim_kernel_info {
+  uint64_t kernel;
+  uint32_t param_count, param_nbytes, shared_nbytes, const_nbytes, local_nbytes, register_count, max_threads;
+  uint32_t required_block[3];
+  int32_t ptx_version, binary_version;
+  ...;
+};
+struct vgx_sim_variable {
+  uint64_t nbytes, align;
+  uint32_t space, flags;
+};
+struct vgx_sim_compiled {
+  ...; /* run: written as an address by the glue, through vgx_sim_compiled_set */
+};
+const struct vgx_backend *vgx_sim_backend(void);
+int32_t vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
+void vgx_sim_set_watchdog(uint64_t limit_ms);
+void vgx_sim_set_threads(uint32_t count);
+void vgx_sim_install_python(void);
+void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t run, uint64_t frame_nbytes,
+                          uint32_t shared_static_nbytes, uint32_t cooperative);
+void *malloc(size_t nbytes);
+"""
+
+# Served by vgpud.sim.glue.
+HOOKS = """
+int32_t vgx_py_load_image(uint32_t, const void *, uint64_t, uint64_t *, uint32_t *, uint32_t *, char *);
+int32_t vgx_py_unload_image(uint64_t);
+int32_t vgx_py_kernel_name(uint64_t, uint32_t, char *);
+int32_t vgx_py_describe_kernel(uint64_t, const char *, struct vgx_sim_kernel_info *, uint32_t *, uint32_t *, uint32_t,
+                               char *);
+int32_t vgx_py_describe_variable(uint64_t, uint32_t, char *, struct vgx_sim_variable *);
+int32_t vgx_py_initial_bytes(uint64_t, uint32_t, const uint64_t *, uint8_t *);
+int32_t vgx_py_compile(uint64_t, uint32_t, uint32_t, uint32_t, uint32_t, struct vgx_sim_compiled *, uint32_t *,
+                       uint32_t, uint32_t *, char *);
+int32_t vgx_py_link_images(uint32_t, const void *const *, const uint64_t *, uint32_t, void **, uint64_t *, char *);
+void vgx_py_log(const char *);
+"""
+
+SOURCE = """
+#include <stdlib.h>
+#include "vgx_serve.h"
+#include "vgx_sim.h"
+
+%(hooks)s
+static void vgx_sim_install_python(void) {
+  static const struct vgx_sim_hooks hooks = {
+      .load_image = vgx_py_load_image,
+      .unload_image = vgx_py_unload_image,
+      .kernel_name = vgx_py_kernel_name,
+      .describe_kernel = vgx_py_describe_kernel,
+      .describe_variable = vgx_py_describe_variable,
+      .initial_bytes = vgx_py_initial_bytes,
+      .compile = vgx_py_compile,
+      .link_images = vgx_py_link_images,
+  };
+  vgx_sim_set_log(vgx_py_log);
+  vgx_sim_set_hooks(&hooks);
+}
+
+static void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t run, uint64_t frame_nbytes,
+                                 uint32_t shared_static_nbytes, uint32_t cooperative) {
+  *compiled = (struct vgx_sim_compiled){(vgx_sim_run_fn *)run, frame_nbytes, shared_static_nbytes, cooperative};
+}
+"""
+
+
+def sources() -> list[str]:
+    """Every C file of the extension."""
+    folders = (ROOT / "daemon/executor", ROOT / "daemon/simulator")
+    files = [path for folder in folders for path in sorted(folder.glob("*.c"))]
+    return [str(path) for path in [*files, *sorted(GENERATED.glob("vgx_*.c"))]]
+
+
+def build() -> Path:
+    """Compile; the path of the extension module."""
+    ffi = FFI()
+    flags = os.environ.get("VGPU_CFLAGS", "").split()
+    ffi.cdef(CDEF + 'extern "Python" {' + HOOKS + "}")
+    ffi.set_source(
+        "vgpud._executor",
+        SOURCE % {"hooks": re.sub(r"(?m)^(?=\w)", "static ", HOOKS)},
+        sources=sources(),
+        include_dirs=[str(ROOT / folder) for folder in INCLUDES],
+        extra_compile_args=[
+            "-std=gnu11",
+            "-O2",
+            "-g",
+            "-fvisibility=hidden",
+            *os.environ.get("VGPU_CFLAGS", "").split(),
+        ],
+        extra_link_args=["-pthread", *flags],
+        libraries=["dl", "m"],
+    )
+    BUILD.mkdir(parents=True, exist_ok=True)
+    made = Path(ffi.compile(tmpdir=str(BUILD)))
+    target = ROOT / "daemon/vgpud" / made.name
+    beside = target.with_suffix(".new")
+    shutil.copyfile(made, beside)
+    beside.chmod(0o755)
+    beside.replace(target)  # a running worker keeps the old file
+    return target
+
+
+if __name__ == "__main__":
+    print(build())

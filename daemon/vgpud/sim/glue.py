@@ -1,0 +1,288 @@
+"""The Python half of the simulator's hooks (daemon/simulator/vgx_sim_hooks.h): images and kernels for the C half.
+
+Each hook may be called from any thread. An exception with a `result` (ImageError, PtxError) is that CUresult and a line
+of the log; any other is CUDA_ERROR_UNKNOWN and its traceback. Parsing and compiling are serialised per module, since a
+PtxModule is not meant for two threads; vgpud.sim.native guards LLVM.
+"""
+
+from __future__ import annotations
+
+import array
+import itertools
+import os
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from vgpud.sim import image, link
+from vgpud.sim.attribute import DeviceAttribute
+from vgpud.sim.compile import CompiledKernel, DiskCache, PtxModule, Variable, compile_entry
+from vgpud.sim.loader import Loader
+from vgpud.sim.profile import Profile
+from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError
+
+_INVALID_VALUE, _OUT_OF_MEMORY, _NOT_FOUND, _UNKNOWN = 1, 2, 500, 999
+_LINE_NBYTES = 1024
+_SPACES = {"global": 0, "const": 1, "managed": 2}
+_NOT_ANSWERED = -(2**31)
+_UNSUPPORTED = 2**64 - 1
+
+
+class _Part:
+    """One PTX module of an image."""
+
+    def __init__(self, text: str, first_variable: int) -> None:
+        self.module = PtxModule.parse(text)
+        self.lock = threading.Lock()
+        self.first_variable = first_variable
+        self.index = {variable.name: first_variable + i for i, variable in enumerate(self.module.variables)}
+
+
+class _Image:
+    """A loaded image: its parts, and what the C half numbers."""
+
+    def __init__(self, texts: Sequence[str], compute_capability: tuple[int, int], max_threads: int) -> None:
+        self.compute_capability = compute_capability
+        self.max_threads = max_threads
+        self.parts: list[_Part] = []
+        self.variables: list[tuple[_Part, Variable]] = []
+        self.kernels: list[str] = []
+        self.part_of: dict[str, _Part] = {}
+        self.ids: dict[str, int] = {}
+        self.loaded: list[CompiledKernel] = []
+        for text in texts:
+            part = _Part(text, len(self.variables))
+            self.parts.append(part)
+            self.variables += [(part, variable) for variable in part.module.variables]
+            for name in part.module.entries:
+                if name in self.part_of:
+                    raise PtxError(f"kernel {name} is defined in two modules of the image")
+                self.part_of[name] = part
+                self.kernels.append(name)
+
+
+class Glue:
+    """The images and kernels of this process, by the ids the C half knows."""
+
+    def __init__(self, ffi: Any, lib: Any, devices: Sequence[Mapping[str, Any]], cache_dir: Path) -> None:
+        self._ffi, self._lib = ffi, lib
+        self._devices = [_attributes(device) for device in devices]
+        self._cache = DiskCache(cache_dir)
+        self._loader = Loader()
+        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._images: dict[int, _Image] = {}
+        self._kernels: dict[int, tuple[_Image, str]] = {}
+
+    # ---- hooks, in the header's order
+
+    def load_image(self, device: int, data: Any, nbytes: int, out: Any, kernel_count: Any, variable_count: Any) -> int:
+        """Parse an image for a device."""
+        capability = self._capability(device)
+        found = image.load(bytes(self._ffi.buffer(data, nbytes)), capability)
+        made = _Image(found.texts, capability, self._devices[device][DeviceAttribute.MAX_THREADS_PER_BLOCK])
+        with self._lock:
+            identifier = next(self._ids)
+            self._images[identifier] = made
+        out[0], kernel_count[0], variable_count[0] = identifier, len(made.kernels), len(made.variables)
+        return 0
+
+    def unload_image(self, identifier: int) -> int:
+        """Forget an image and the code of its kernels; the C half has waited for what ran it."""
+        with self._lock:
+            gone = self._images.pop(identifier)
+            for kernel in gone.ids.values():
+                del self._kernels[kernel]
+        for compiled in gone.loaded:
+            self._loader.unload(compiled)
+        return 0
+
+    def kernel_name(self, identifier: int, index: int, out: Any) -> int:
+        """Name of the index-th kernel."""
+        return self._put_name(self._images[identifier].kernels[index], out)
+
+    def describe_kernel(self, identifier: int, c_name: Any, info: Any, offsets: Any, nbytes: Any, capacity: int) -> int:
+        """Attributes and parameters of a kernel."""
+        owner = self._images[identifier]
+        name = self._ffi.string(c_name).decode(errors="replace")
+        part = owner.part_of.get(name)
+        if part is None:
+            return _NOT_FOUND
+        with part.lock:
+            entry = part.module.entry(name)
+        if len(entry.params) > capacity:
+            raise PtxError(f"{name} has {len(entry.params)} parameters; {capacity} is the limit")
+        with self._lock:
+            kernel = owner.ids.get(name)
+            if kernel is None:
+                kernel = owner.ids[name] = next(self._ids)
+                self._kernels[kernel] = (owner, name)
+        for i, param in enumerate(entry.params):
+            offsets[i], nbytes[i] = param.offset, param.nbytes
+        info.kernel, info.param_count, info.param_nbytes = kernel, len(entry.params), entry.param_nbytes
+        info.shared_nbytes, info.local_nbytes = entry.shared_nbytes, entry.local_nbytes
+        info.const_nbytes = sum(v.nbytes for v in part.module.variables if v.space == "const")
+        info.register_count = entry.register_count
+        info.max_threads = min(entry.max_threads or owner.max_threads, owner.max_threads)
+        info.required_block = entry.required_block or (0, 0, 0)
+        info.ptx_version = int("".join(c for c in part.module.target if c.isdigit()))
+        info.binary_version = 10 * owner.compute_capability[0] + owner.compute_capability[1]
+        return 0
+
+    def describe_variable(self, identifier: int, index: int, out: Any, variable: Any) -> int:
+        """Name and size of the index-th variable."""
+        found = self._images[identifier].variables[index][1]
+        variable.nbytes, variable.align = found.nbytes, found.align
+        variable.space, variable.flags = _SPACES[found.space], 0
+        return self._put_name(found.name, out)
+
+    def initial_bytes(self, identifier: int, index: int, addresses: Any, data: Any) -> int:
+        """Write a variable's first contents; device memory is memory of this process."""
+        part, variable = self._images[identifier].variables[index]
+        content = bytearray(variable.initial.ljust(variable.nbytes, b"\0"))
+        for offset, symbol, addend in variable.relocations:
+            place = part.index.get(symbol)
+            if place is None:
+                raise PtxError(f"{variable.name}: initialised with the address of {symbol}", NOT_SUPPORTED)
+            content[offset : offset + 8] = ((addresses[place] + addend) % 2**64).to_bytes(8, "little")
+        if any(content):  # fresh memory is zero already: do not touch it for nothing
+            self._ffi.memmove(data, bytes(content), variable.nbytes)
+        return 0
+
+    def compile(
+        self, kernel: int, x: int, y: int, z: int, flags: int, out: Any, symbols: Any, capacity: int, count: Any
+    ) -> int:
+        """Native code of a kernel for a block shape."""
+        owner, name = self._kernels[kernel]
+        part = owner.part_of[name]
+        with part.lock:
+            compiled = compile_entry(part.module, name, (x, y, z), cache=self._cache)
+        if flags & self._lib.VGX_SIM_COMPILE_COOPERATIVE and not compiled.cooperative:
+            raise PtxError(f"{name}: cooperative launches are not supported", NOT_SUPPORTED)
+        if len(compiled.symbols) > capacity:
+            raise PtxError(f"{name} uses {len(compiled.symbols)} variables; its image has {capacity}")
+        for i, symbol in enumerate(compiled.symbols):
+            symbols[i] = part.index[symbol]
+        count[0] = len(compiled.symbols)
+        address = self._loader.load(compiled)
+        with self._lock:
+            owner.loaded.append(compiled)
+        self._lib.vgx_sim_compiled_set(
+            out, address, compiled.frame_nbytes, compiled.shared_nbytes, int(compiled.cooperative)
+        )
+        return 0
+
+    def link_images(self, device: int, data: Any, nbytes: Any, count: int, out: Any, out_nbytes: Any) -> int:
+        """Combine images into one, in memory from malloc."""
+        inputs = [bytes(self._ffi.buffer(data[i], nbytes[i])) for i in range(count)]
+        linked = link.link(inputs, self._capability(device))
+        memory = self._lib.malloc(len(linked))
+        if memory == self._ffi.NULL:
+            return _OUT_OF_MEMORY
+        self._ffi.memmove(memory, linked, len(linked))
+        out[0], out_nbytes[0] = memory, len(linked)
+        return 0
+
+    # ----
+
+    def _capability(self, device: int) -> tuple[int, int]:
+        attributes = self._devices[device]
+        return (
+            attributes[DeviceAttribute.COMPUTE_CAPABILITY_MAJOR],
+            attributes[DeviceAttribute.COMPUTE_CAPABILITY_MINOR],
+        )
+
+    def _put_name(self, name: str, out: Any) -> int:
+        data = name.encode()
+        if len(data) >= self._lib.VGX_SIM_NAME_NBYTES:
+            raise PtxError(f"a name of {len(data)} bytes: {name[:60]}...", NOT_SUPPORTED)
+        self._ffi.memmove(out, data + b"\0", len(data) + 1)
+        return 0
+
+
+def _attributes(device: Mapping[str, Any]) -> array.array[int]:
+    values = array.array("i")
+    values.frombytes(device["attributes"])
+    return values
+
+
+def _log(level: int, text: str) -> None:
+    line = " ".join(text.split()).encode()[:_LINE_NBYTES]
+    os.write(2, b"<%d>%s\n" % (level, line))  # as the executor's lines: vgpud bounds and escapes them
+
+
+def _served(ffi: Any, lib: Any, hook: Callable[..., int], has_why: bool) -> Callable[..., int]:
+    """`hook` with its exceptions turned into results; a trailing `why` receives the reason."""
+
+    def serve(*arguments: Any) -> int:
+        try:
+            return hook(*arguments[:-1]) if has_why else hook(*arguments)
+        except Exception as error:
+            result = getattr(error, "result", None)
+            if isinstance(error, MemoryError):
+                result = _OUT_OF_MEMORY
+            if result is None:
+                _log(3, f"simulator: {hook.__name__} failed: {traceback.format_exc()}")
+                result = _UNKNOWN
+            if has_why:
+                reason = str(error).encode(errors="replace")[: lib.VGX_SIM_WHY_NBYTES - 1] + b"\0"
+                ffi.memmove(arguments[-1], reason, len(reason))
+            elif result != _UNKNOWN:
+                _log(4, f"simulator: {error}")
+            return int(result)
+
+    return serve
+
+
+_HOOKS_WITH_WHY = ("load_image", "describe_kernel", "compile", "link_images")
+_HOOKS = ("unload_image", "kernel_name", "describe_variable", "initial_bytes")
+
+
+def install(ffi: Any, lib: Any, profiles: Sequence[Profile], inventory: Mapping[str, Any], cache_dir: Path) -> Any:
+    """Set the simulator up in this process, once.
+
+    Args:
+        ffi, lib: Of vgpud._executor.
+        profiles: The simulated cards of this host, for the record; what counts is the inventory.
+        inventory: wire.md's INVENTORY, as this client sees it: its device i is the C half's device i.
+        cache_dir: Where compiled kernels are kept.
+    Returns:
+        `const struct vgx_backend *` for vgx_serve.
+    Raises:
+        RuntimeError: A device cannot be set up, such as when its addresses are taken.
+    """
+    if len(profiles) < len(inventory["devices"]):
+        raise RuntimeError(f"{len(inventory['devices'])} devices, but {len(profiles)} profiles")
+    glue = Glue(ffi, lib, inventory["devices"], cache_dir)
+    for name in (*_HOOKS_WITH_WHY, *_HOOKS):
+        served = _served(ffi, lib, getattr(glue, name), name in _HOOKS_WITH_WHY)
+        ffi.def_extern(name=f"vgx_py_{name}", error=_UNKNOWN)(served)
+
+    def log(line: Any) -> None:
+        _log(4, ffi.string(line, _LINE_NBYTES).decode(errors="replace"))
+
+    ffi.def_extern(name="vgx_py_log")(log)
+    for index, device in enumerate(inventory["devices"]):
+        result = lib.vgx_sim_configure(index, _properties(ffi, lib, device))
+        if result != 0:
+            raise RuntimeError(f"simulated device {index} ({device['name']}) cannot be set up: CUDA error {result}")
+    lib.vgx_sim_install_python()
+    return cast(Any, lib.vgx_sim_backend())
+
+
+def _properties(ffi: Any, lib: Any, device: Mapping[str, Any]) -> Any:
+    properties = ffi.new("struct vgx_sim_device_properties *")
+    properties.memory_nbytes, properties.context_nbytes = device["memory_nbytes"], device["context_nbytes"]
+    properties.priority_least, properties.priority_greatest = device["priorities"]
+    attributes = list(_attributes(device))
+    limits = array.array("Q")
+    limits.frombytes(device["limits"])
+    properties.attributes = _filled(attributes, lib.VGX_SIM_ATTRIBUTES_MAX, _NOT_ANSWERED)
+    properties.limits = _filled(list(limits), lib.VGX_SIM_LIMITS_MAX, _UNSUPPORTED)
+    return properties
+
+
+def _filled(values: list[int], count: int, value: int) -> list[int]:
+    return [*values, *([value] * (count - len(values)))][:count]

@@ -1,0 +1,223 @@
+"""The simulator as the executor has it: real PTX, compiled by vgpud.sim, through the backend table of vgpud._executor.
+
+One process serves all tests, because the glue is installed once in a process."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import ROOT
+
+PTX = b"""
+.version 7.0
+.target sm_75
+.address_size 64
+.global .align 4 .u32 gv = 42;
+.global .align 8 .u64 where = gv;
+.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.global .align 1 .b8 text[10] = {104, 105, 32, 37, 100, 10, 0};
+
+.visible .entry scale(.param .u64 p, .param .u32 n, .param .f32 a)
+{
+  .reg .pred %q; .reg .b32 %r<6>; .reg .b64 %d<4>; .reg .f32 %f<3>;
+  ld.param.u64 %d0, [p];
+  ld.param.u32 %r0, [n];
+  ld.param.f32 %f0, [a];
+  mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;
+  mad.lo.s32 %r4, %r1, %r2, %r3;
+  setp.ge.u32 %q, %r4, %r0;
+  @%q ret;
+  mul.wide.u32 %d1, %r4, 4;
+  add.u64 %d2, %d0, %d1;
+  ld.global.f32 %f1, [%d2];
+  mul.rn.f32 %f2, %f1, %f0;
+  st.global.f32 [%d2], %f2;
+  ret;
+}
+.visible .entry bump()
+{
+  .reg .b32 %r<2>;
+  atom.global.add.u32 %r0, [gv], 1;
+  ret;
+}
+.visible .entry poke(.param .u64 p)
+{
+  .reg .b64 %d<2>; .reg .b32 %r<2>;
+  ld.param.u64 %d0, [p];
+  mov.u32 %r0, 1;
+  st.global.u32 [%d0], %r0;
+  ret;
+}
+"""
+
+SERVER = """
+import importlib, sys
+from pathlib import Path
+from vgpud import _executor
+from vgpud.sim import glue, profile
+from tests.simulator.test_glue import Backend
+
+profiles = profile.parse_gpus("h100")
+inventory = {"devices": [p.inventory(i, "test") for i, p in enumerate(profiles)]}
+pointer = glue.install(_executor.ffi, _executor.lib, profiles, inventory, Path(sys.argv[1]))
+b = Backend(int(_executor.ffi.cast("uintptr_t", pointer)))
+b.start()
+"""
+
+
+class Backend:
+    """struct vgx_backend by its generated header, with a context current."""
+
+    def __init__(self, address: int) -> None:
+        from cffi import FFI
+
+        self.ffi = FFI()
+        for header in ("protocol/c/vgw_cuda.h", "build/gen/vgx_backend.h"):
+            text = re.sub(r"(?m)^#(?:.*\\\n)*.*$", "", (ROOT / header).read_text())
+            self.ffi.cdef(re.sub(r"_Static_assert\(.*?\);", "", text, flags=re.DOTALL))
+        self.table: Any = self.ffi.cast("const struct vgx_backend *", address)
+
+    def start(self) -> None:
+        context = self.ffi.new("CUcontext *")
+        assert self.table.cuDevicePrimaryCtxRetain(context, 0) == 0
+        assert self.table.cuCtxSetCurrent(context[0]) == 0
+
+    def load(self, image: bytes) -> tuple[int, Any]:
+        module = self.ffi.new("CUmodule *")
+        result = self.table.load_module(module, self.ffi.from_buffer(image), len(image))
+        return result, module[0]
+
+    def function(self, module: Any, name: str) -> Any:
+        function = self.ffi.new("CUfunction *")
+        assert self.table.cuModuleGetFunction(function, module, name.encode()) == 0
+        return function[0]
+
+    def alloc(self, nbytes: int) -> int:
+        address = self.ffi.new("CUdeviceptr *")
+        assert self.table.cuMemAlloc_v2(address, nbytes) == 0
+        return int(address[0])
+
+    def variable(self, module: Any, name: str) -> int:
+        address = self.ffi.new("CUdeviceptr *")
+        assert self.table.cuModuleGetGlobal_v2(address, self.ffi.NULL, module, name.encode()) == 0
+        return int(address[0])
+
+    def write(self, address: int, data: bytes) -> None:
+        assert self.table.cuMemcpyHtoD_v2(address, self.ffi.from_buffer(data), len(data)) == 0
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        buffer = self.ffi.new("char[]", nbytes)
+        assert self.table.cuMemcpyDtoH_v2(buffer, address, nbytes) == 0
+        return bytes(self.ffi.buffer(buffer))
+
+    def launch(self, function: Any, params: bytes, grid: int = 1, block: int = 32) -> int:
+        data = self.ffi.new("char[]", params)
+        size = self.ffi.new("size_t *", len(params))
+        extra = self.ffi.new(
+            "void *[]", [self.ffi.cast("void *", 1), data, self.ffi.cast("void *", 2), size, self.ffi.NULL]
+        )
+        null = self.ffi.NULL
+        return int(
+            self.table.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, 0, null, null, extra if params else null)
+        )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def executor() -> None:
+    """Build what the tests import, unless `make build` has."""
+    if not list((ROOT / "daemon/vgpud").glob("_executor*.so")):
+        for step in (["-m", "protocol.gen"], ["daemon/executor/build_ffi.py"]):
+            subprocess.run([sys.executable, *step], cwd=ROOT, check=True, timeout=300)
+
+
+def run(tmp_path: Path, script: str) -> tuple[str, str]:
+    code = "import sys; sys.path[:0] = ['daemon', '.']\n" + SERVER + script
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def test_ptx_runs(tmp_path: Path) -> None:
+    out, _ = run(
+        tmp_path,
+        """
+import struct
+from tests.simulator.test_glue import PTX
+result, module = b.load(PTX)
+assert result == 0
+count = 100_000
+address = b.alloc(4 * count)
+b.write(address, struct.pack(f"<{count}f", *range(count)))
+scale = b.function(module, "scale")
+for block in (256, 96):
+    assert b.launch(scale, struct.pack("<QIf", address, count, 2.0), grid=-(-count // block), block=block) == 0
+assert struct.unpack(f"<{count}f", b.read(address, 4 * count)) == tuple(4.0 * i for i in range(count))
+gv = b.variable(module, "gv")
+assert int.from_bytes(b.read(b.variable(module, "where"), 8), "little") == gv, "an address in an initialiser"
+assert b.launch(b.function(module, "bump"), b"", grid=10) == 0
+print(int.from_bytes(b.read(gv, 4), "little"))
+offset, nbytes = b.ffi.new("size_t *"), b.ffi.new("size_t *")
+print([(b.table.cuFuncGetParamInfo(scale, i, offset, nbytes), offset[0], nbytes[0]) for i in range(3)])
+assert b.table.cuFuncGetParamInfo(scale, 3, offset, nbytes) == 1
+assert b.table.cuModuleUnload(module) == 0
+assert b.launch(scale, struct.pack("<QIf", address, count, 2.0)) == 400
+""",
+    )
+    assert out.splitlines() == [str(42 + 320), "[(0, 0, 8), (0, 8, 4), (0, 12, 4)]"]
+    assert list(tmp_path.rglob("*.bin")), "compiled kernels are kept on disk"
+
+
+def test_wrong_images_answer_as_the_driver_does(tmp_path: Path) -> None:
+    out, err = run(
+        tmp_path,
+        r"""
+head = b".version 7.0\n.target sm_70\n.address_size 64\n"
+print([b.load(image)[0] for image in (b"garbage", b".version 99.9\n.target sm_70\n",
+      b".version 7.0\n.target sm_999\n.address_size 64\n", head + b".entry x(){ bogus.u32 %r1; }\n")])
+out, data = b.ffi.new("void **"), b.ffi.new("char[]", b"junk")
+nbytes, images = b.ffi.new("uint64_t *", 4), b.ffi.new("void *[]", [data])
+print(b.table.link(0, images, nbytes, 1, out, nbytes))
+""",
+    )
+    assert out.splitlines() == ["[200, 222, 218, 218]", "200"]
+    assert "image of 7 bytes not loaded (200)" in err
+
+
+def test_linked_image_loads(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+from tests.simulator.test_glue import PTX
+out, data = b.ffi.new("void **"), b.ffi.new("char[]", PTX)
+nbytes, images, linked = b.ffi.new("uint64_t *", len(PTX)), b.ffi.new("void *[]", [data]), b.ffi.new("uint64_t *")
+assert b.table.link(0, images, nbytes, 1, out, linked) == 0
+image = bytes(b.ffi.buffer(out[0], linked[0]))
+assert image.startswith(b"\\x7fELF")
+result, module = b.load(image)
+assert result == 0
+b.function(module, "bump")
+""",
+    )
+
+
+def test_compiled_fault_is_illegal_address(tmp_path: Path) -> None:
+    out, err = run(
+        tmp_path,
+        """
+import struct
+from tests.simulator.test_glue import PTX
+_, module = b.load(PTX)
+assert b.launch(b.function(module, "poke"), struct.pack("<Q", 64)) == 0
+print(b.table.cuCtxSynchronize(), b.table.cuCtxSynchronize())
+""",
+    )
+    assert out.split() == ["700", "700"]
+    assert "kernel poke ended with error 700: signal 11 at address 0x40" in err
