@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
 import threading
 from dataclasses import dataclass
 from typing import Any
 
+from ..cudaerror import CudaError
+from ..proto.frame import HOST_FRAME_NBYTES, encode_frame
+from ..proto.message import Attached, Refused
 from ..proto.packing import pack_map, unpack_map
 
 _PACKET_NBYTES = 128 * 1024
+_SEND_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,16 @@ class Control:
 
 def send_attached(client_fd: int, session: int) -> None:
     """Answer the client's attach: the command stream starts with the next byte. Raises OSError when it is gone."""
-    body = pack_map({"type": "attached", "worker": session})
+    _send(client_fd, Attached(session))
+
+
+def send_refused(client_fd: int, reason: str) -> None:
+    """Answer the client's attach with a refusal: this worker cannot serve it. Raises OSError when it is gone."""
+    _send(client_fd, Refused(CudaError.OPERATING_SYSTEM, reason))
+
+
+def _send(client_fd: int, message: Attached | Refused) -> None:
     with socket.socket(fileno=os.dup(client_fd)) as sock:
-        sock.sendall(struct.pack("<I", len(body)) + body)
+        sock.settimeout(_SEND_TIMEOUT_S)
+        sock.sendall(encode_frame({"type": message.type} | message.fields(), cap_nbytes=HOST_FRAME_NBYTES))
+        sock.settimeout(None)  # the flag is the file description's, which the executor shares

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from ..sim import profile
 from .confine import confine
-from .control import Assignment, Control, send_attached
+from .control import Assignment, Control, send_attached, send_refused
 
 _LINE_NBYTES = 1024
 
@@ -32,7 +31,8 @@ def main() -> None:
     control.exit_with_vgpud()
     code, reason = _serve(executor, assignment, control)
     control.send("ended", reason=reason)
-    sys.exit(code)
+    # Not sys.exit: threads of the backend may be inside Python or a kernel. Ending the process frees what they hold.
+    os._exit(code)
 
 
 def _load(backend: str) -> Any:
@@ -45,16 +45,6 @@ def _load(backend: str) -> Any:
 def _serve(executor: Any, assignment: Assignment, control: Control) -> tuple[int, str]:
     """Everything this process knows of the C executor. Returns the exit code and one line that says why it ended."""
     ffi, lib = executor.ffi, executor.lib
-    why = ffi.new("const char **")
-    if assignment.backend == "simulator":
-        glue = importlib.import_module("vgpud.sim.glue")
-        profiles = profile.parse_gpus(assignment.gpus)
-        backend = glue.install(ffi, lib, profiles, assignment.inventory, Path(assignment.cache_dir))
-    else:
-        backend = lib.vgx_cuda_backend(assignment.libcuda.encode(), why)
-    if backend == ffi.NULL:
-        said = ffi.string(why[0]).decode(errors="replace") if why[0] != ffi.NULL else "no reason given"
-        return 1, f"the {assignment.backend} backend cannot be set up: {said}"
 
     @ffi.callback("void(int, const char *)")  # type: ignore[untyped-decorator]
     def log(level: int, line: Any) -> None:
@@ -62,11 +52,32 @@ def _serve(executor: Any, assignment: Assignment, control: Control) -> tuple[int
         os.write(2, b"<%d>%s\n" % (level, ffi.string(line, _LINE_NBYTES).replace(b"\n", b" ")))
 
     options = ffi.new("struct vgx_serve_options *")
-    options.backend = backend
     options.features = lib.VGX_FEATURE_PINNED_FD if "pinned-fd" in assignment.features else 0
     options.log = log
-    send_attached(assignment.client_fd, assignment.session)
+    try:
+        try:
+            options.backend = _set_up_backend(ffi, lib, assignment)
+        except (RuntimeError, OSError, ValueError) as error:
+            reason = f"the {assignment.backend} backend cannot be set up: {error}"
+            send_refused(assignment.client_fd, reason)
+            return 1, reason
+        send_attached(assignment.client_fd, assignment.session)
+    except OSError as error:
+        return 0, f"the client left before it was served ({error.strerror or error})"
     control.send("attached")
     ended = int(lib.vgx_serve(assignment.client_fd, options))
     reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")
     return (0 if ended == lib.VGX_ENDED_BY_CLIENT else 1), reason
+
+
+def _set_up_backend(ffi: Any, lib: Any, assignment: Assignment) -> Any:
+    """`const struct vgx_backend *` of this session. Raises RuntimeError, OSError or ValueError, with a line of why."""
+    if assignment.backend == "simulator":
+        glue = importlib.import_module("vgpud.sim.glue")
+        profiles = profile.parse_gpus(assignment.gpus)
+        return glue.install(ffi, lib, profiles, assignment.inventory, Path(assignment.cache_dir))
+    why = ffi.new("const char **")
+    backend = lib.vgx_cuda_backend(assignment.libcuda.encode(), why)
+    if backend == ffi.NULL:
+        raise RuntimeError(ffi.string(why[0]).decode(errors="replace") if why[0] != ffi.NULL else "no reason given")
+    return backend

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from vgpud.cudaerror import CudaError
 from vgpud.proto.packing import pack_map, unpack_map
 
 from tests.daemon.elf_file import compile_library
@@ -115,9 +117,21 @@ def test_a_violation_ends_with_a_code(parent):
 
 def test_a_backend_that_cannot_be_set_up_is_told(parent):
     with parent.assign(libcuda="/absent") as client:
+        fields = unpack_map(client.recv(int.from_bytes(client.recv(4), "little")))
+        assert fields["type"] == "refused"
+        assert fields["code"] == CudaError.OPERATING_SYSTEM
+        assert fields["reason"].endswith("no such driver")
         assert client.recv(1) == b""
     assert parent.message() == {"type": "ended", "reason": "the cuda backend cannot be set up: no such driver"}
     assert parent.finish()[0] == 1
+
+
+def test_a_client_that_has_left_is_no_failure(parent):
+    parent.process.send_signal(signal.SIGSTOP)
+    parent.assign().close()
+    parent.process.send_signal(signal.SIGCONT)
+    assert "the client left before" in parent.message()["reason"]
+    assert parent.finish()[0] == 0
 
 
 def test_it_ends_with_vgpud_before_a_session(parent):
