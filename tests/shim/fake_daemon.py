@@ -1,7 +1,8 @@
-"""A daemon and worker of a few lines, scripted by the test: what the shim says is recorded, what it hears is the test's to choose."""
+"""A daemon and worker of a few lines, scripted by the test: what the shim says is recorded, what it hears is chosen."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -18,7 +19,7 @@ HEADER = struct.Struct("<IHHII")
 WANT_REPLY = 1
 
 Fields = dict[str, Any]
-# Called with the record's fixed fields and variable parts; returns the result, the reply's fixed fields and its variable part.
+# From the record's fixed fields and variable parts to the result, the reply's fixed fields and its variable part.
 Handler = Callable[[Fields, list[bytes]], tuple[int, Fields, bytes]]
 
 
@@ -176,7 +177,7 @@ def _answer(
     body = b""
     if not result:
         body = pad8(layout(record.reply).pack(*(reply.get(name, 0) for _, name in record.reply))) + pad8(part)
-    with sending:
+    with sending, contextlib.suppress(OSError):  # the client may have ended meanwhile
         connection.sendall(HEADER.pack(HEADER.size + len(body), record.opcode, 0, sequence, result & 0xFFFFFFFF) + body)
 
 

@@ -1,5 +1,6 @@
 """The session as programs meet it: connecting, being refused, losing the worker, forking, ending."""
 
+import contextlib
 import os
 import random
 import socket
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.shim.client import LIBRARY, run
 from tests.shim.fake_daemon import FakeDaemon, Fields, Memory, blocking, frame, welcome
 
@@ -158,7 +160,7 @@ def test_d13_before_init_and_after(path: Path) -> None:
             print(*before, cuda.cuDriverGetVersion(byref(n)), n.value, cuda.cuInit(1), cuda.cuInit(0), cuda.cuInit(0))
             """,
         )
-    assert output.split() == "3 3 3 3 3 0 13000 1 0 0".split()
+    assert output.split() == ["3", "3", "3", "3", "3", "0", "13000", "1", "0", "0"]
 
 
 def test_the_worker_comes_with_the_first_context(path: Path) -> None:
@@ -382,7 +384,8 @@ def test_every_waiter_is_woken_by_the_workers_death(path: Path) -> None:
         @blocking
         def hang_up(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
             time.sleep(0.3)
-            daemon.connections[-1].shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # one of the eight calls is the first to hang up
+                daemon.connections[-1].shutdown(socket.SHUT_RDWR)
             return 0, {}, b""
 
         daemon.answers["cuCtxSynchronize"] = hang_up

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.shim.client import run
 from tests.shim.fake_daemon import FakeDaemon, device, frame, welcome
 
