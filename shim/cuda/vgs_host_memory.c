@@ -7,6 +7,7 @@
 #include "vgs_range.h"
 #include "vgs_session.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,12 +27,13 @@ static uint64_t take_address(uint64_t nbytes) {
 /* Map shared memory here and in the worker. 0, or what went wrong; the caller falls back to memory of its own. */
 static CUresult map_shared(uint64_t nbytes, void **memory) {
   uint64_t address = take_address(nbytes);
-  int fd = address ? memfd_create("vgpu-pinned", MFD_CLOEXEC) : -1;
+  int fd = address ? memfd_create("vgpu-pinned", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
   if (fd < 0)
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   void *mapped = MAP_FAILED;
-  if (!ftruncate(fd, (off_t)nbytes))
+  /* Sealed, because the worker takes no file that could shrink under it. */
+  if (!ftruncate(fd, (off_t)nbytes) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
     mapped = mmap((void *)(uintptr_t)address, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
   if (mapped != MAP_FAILED && (uintptr_t)mapped == address)
     result = vgs_send_vgpuHostMap(address, nbytes, fd);
