@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,34 +18,30 @@ FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """start(worker="echo", extra="toml text", listen=[...]) starts a vgpud; all of them are ended after the test."""
+    """start(worker="echo", extra="toml text", listen=[...]) starts a vgpud; all of them are ended after the test.
+
+    `worker` is the fake worker's mode; None: the real worker.
+    """
     started: list[Running] = []
 
-    def start_one(worker: str = "echo", extra: str = "", listen: list[str] | None = None, wait: bool = True) -> Running:
+    def start_one(worker: str | None = "echo", extra: str = "", listen: list[str] | None = None) -> Running:
         config = tmp_path / "vgpud.toml"
         listen = listen or [f"unix:{tmp_path}/vgpud.sock"]
         config.write_text(
             f"listen = {listen!r}\n"
             f"admin = '{tmp_path}/admin.sock'\n"
             f"gpus = 'h100:2,t4'\n"
-            f"worker_command = {[sys.executable, str(FAKE_WORKER), worker]!r}\n" + extra
+            + (f"worker_command = {[sys.executable, str(FAKE_WORKER), worker]!r}\n" if worker else "")
+            + extra
         )
         running = Running.start(config, tmp_path, f"log-{len(started)}")
         started.append(running)
-        if wait:
-            running.wait_ready()
+        running.wait_ready()
         return running
 
     yield start_one
     for running in started:
         running.end()
-
-
-@pytest.fixture
-def environment() -> dict[str, str]:
-    """The environment to start our commands in."""
-    root = Path(__file__).parents[2]
-    return os.environ | {"PYTHONPATH": f"{root / 'daemon'}:{root}"}
 
 
 @pytest.fixture(scope="module")

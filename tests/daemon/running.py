@@ -113,3 +113,26 @@ class Running:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 raise
         self.process.wait()
+
+
+CLIENT = """
+import sys
+from vgpud.client import Client
+from vgpud.endpoint import parse_endpoint
+client = Client(parse_endpoint(sys.argv[1]))
+client.hello()
+print(client.attach().worker, flush=True)
+sys.stdin.read()
+"""
+
+
+def start_client(running: Running) -> subprocess.Popen[bytes]:
+    """A client in a process of its own, attached."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, str(running.endpoint)],
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout.readline().strip().isdigit()
+    return process

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 
@@ -12,29 +11,7 @@ import pytest
 from vgpud.client import RefusedError
 from vgpud.cudaerror import CudaError
 
-from tests.daemon.running import ENVIRONMENT, children, process_exists, wait_until
-
-CLIENT = """
-import sys
-from vgpud.client import Client
-from vgpud.endpoint import parse_endpoint
-client = Client(parse_endpoint(sys.argv[1]))
-client.hello()
-print(client.attach().worker, flush=True)
-sys.stdin.read()
-"""
-
-
-def start_client(running) -> subprocess.Popen[bytes]:
-    """A client in a process of its own, attached."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLIENT, str(running.endpoint)],
-        env=ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout.readline().strip().isdigit()
-    return process
+from tests.daemon.running import children, process_exists, start_client, wait_until
 
 
 def worker_of(running) -> int:

@@ -1,0 +1,100 @@
+"""vgpud with its real worker: the simulator behind the C executor (`make build` first)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemon.running import Running, process_exists, start_client, wait_until
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    directory = tmp_path_factory.mktemp("real")
+    config = directory / "vgpud.toml"
+    config.write_text(
+        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
+    )
+    running = Running.start(config, directory, "log")
+    running.wait_ready()
+    yield running
+    running.end()
+
+
+def attach(running: Running) -> tuple[socket.socket, int]:
+    """A connection that has reached the executor, and its session's number."""
+    client = running.client(timeout_s=30)
+    client.hello()
+    session = client.attach().worker
+    return client.detach(), session
+
+
+def worker_of(running: Running, session: int) -> int:
+    [worker] = [s["worker_pid"] for s in running.status()["sessions"] if s["session"] == session]
+    return worker
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack("<IHHII", 7, 1, 1, 1, 0),
+        struct.pack("<IHHII", 2**32 - 8, 1, 1, 1, 0),
+        struct.pack("<IHHII", 16, 65535, 1, 1, 0),
+        random.Random(1).randbytes(64),
+    ],
+    ids=["short", "huge", "unknown opcode", "noise"],
+)
+def test_a_violation_ends_one_session_with_a_reason(running, data):
+    (hostile, session), (other, other_session) = attach(running), attach(running)
+    with hostile, other:
+        hostile.sendall(data)
+        assert hostile.recv(1) == b""
+        said = running.wait_log(rf'worker ended session={session} worker=\d+ how="exit 1" reason=(.+)')
+        assert said[1] != "None"
+        assert process_exists(worker_of(running, other_session))
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.recv(1)
+
+
+def test_a_killed_worker_ends_its_client(running):
+    client, session = attach(running)
+    with client:
+        os.kill(worker_of(running, session), signal.SIGKILL)
+        assert client.recv(1) == b""
+    wait_until(lambda: running.status()["sessions"] == [])
+
+
+def test_a_killed_client_ends_its_worker(running):
+    process = start_client(running)
+    [session] = running.status()["sessions"]
+    process.kill()
+    wait_until(lambda: not process_exists(session["worker_pid"]), 2)
+    process.communicate()
+    running.wait_log(rf'worker ended session={session["session"]} worker=\d+ how="exit 0"')
+
+
+def test_half_a_record_is_not_waited_for_when_the_client_is_gone(running):
+    client, session = attach(running)
+    worker = worker_of(running, session)
+    with client:
+        client.sendall(struct.pack("<IHH", 4096, 1, 1))
+    wait_until(lambda: not process_exists(worker), 2)
+
+
+def test_a_drain_ends_real_workers(start):
+    own = start(worker=None)
+    client, _ = attach(own)
+    with client:
+        begin = time.monotonic()
+        own.process.terminate()
+        assert own.process.wait(10) == 0
+        assert time.monotonic() - begin < 3
+        assert client.recv(1) == b""
