@@ -37,6 +37,8 @@ class _Renderer:
     def __call__(self, _logger: object, method: str, fields: Fields) -> str:
         level = str(fields.pop("level", method))
         event = str(fields.pop("event", ""))
+        if "exception" in fields:
+            fields["exception"] = str(fields["exception"])[-_VALUE_CAP:]  # its end says most
         if self._style == "json":
             values = {
                 key: value if isinstance(value, int | float | bool | None) else str(value)
@@ -63,7 +65,7 @@ def configure_log(level: str, style: str, *, file: TextIO | None = None) -> None
     if style == "auto":
         style = "journal" if stderr_is_journal() else "human"
     structlog.configure(
-        processors=[structlog.processors.add_log_level, _Renderer(style)],
+        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _Renderer(style)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Stream(file or sys.stderr))),
         cache_logger_on_first_use=False,

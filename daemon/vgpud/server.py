@@ -18,7 +18,6 @@ from .proto import (
     Attach,
     Hello,
     HostConnection,
-    LocalProtocolError,
     Ping,
     Pong,
     Refused,
@@ -26,6 +25,7 @@ from .proto import (
     Welcome,
 )
 from .proto.message import RECORD_NBYTES, VERSION_HIGHEST, VERSION_LOWEST, ClientMessage, HostMessage
+from .proto.state import State
 from .session import Session, SessionLimitError, SessionTable
 from .supervisor import Supervisor, WorkerStartError
 
@@ -48,6 +48,17 @@ class _Gone(Exception):
 class _Refusal(Exception):
     code: CudaError
     reason: str
+
+
+def _tune_tcp(sock: socket.socket) -> None:
+    """No delay for small records; a peer that vanished without a word is noticed after two minutes, here and later in
+    the worker, which inherits the socket."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 120_000)
 
 
 class Server:
@@ -98,7 +109,7 @@ class Server:
             try:
                 sock.setblocking(False)
                 if listener.sock.family in (socket.AF_INET, socket.AF_INET6):
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    _tune_tcp(sock)
                 peer = identify(sock, address)
             except OSError:
                 sock.close()
@@ -162,7 +173,7 @@ class Server:
         except (_Gone, OSError):
             if session is None:
                 self._metrics.connections_dropped += 1
-        except LocalProtocolError:
+        except Exception:  # a bug of ours ends this connection, not the daemon
             self._log.exception("internal error", peer=peer.key)
         finally:
             if pending:
@@ -178,7 +189,7 @@ class Server:
             data = await loop.sock_recv(sock, min(connection.nbytes_wanted, 64 * 1024))
             if not data:
                 raise _Gone
-            if connection.state.name == "OPEN":
+            if connection.state is State.OPEN:
                 self._metrics.nbytes_before_admission += len(data)
             message = connection.receive(data)
             if message is not None:
@@ -257,15 +268,16 @@ class Server:
         def ended(_worker: Worker) -> None:
             self._close_session(session)
 
-        pidfd = None
+        pidfd = open_peer_pidfd(sock, session.peer)
         try:
             worker = await self._supervisor.take()
-            pidfd = open_peer_pidfd(sock, session.peer)
             self._supervisor.hand_over(worker, sock, assignment, client_pidfd=pidfd, on_end=ended)
-        except WorkerStartError as error:
+        except BaseException as error:
             if pidfd is not None:
                 os.close(pidfd)
-            raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
+            if isinstance(error, WorkerStartError):
+                raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
+            raise
         session.worker_pid = worker.pid
         worker.set_lines_per_s(self.config.log.lines_per_session_s)
         self._metrics.sessions_attached += 1

@@ -81,7 +81,7 @@ class Supervisor:
             worker = self._spares.pop(0)
             self._fill()
             return worker
-        if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL:
+        if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL and self._refill is not None:
             raise WorkerStartError(f"workers do not start: {self._failure}")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
@@ -130,7 +130,7 @@ class Supervisor:
         sock.close()
         worker.on_end = on_end
         worker.watch_client(client_pidfd, self._limits.worker_exit_timeout_s, self._count_kill)
-        worker.expect_attached(self._limits.worker_start_timeout_s, self._count_kill)
+        worker.expect("attached", self._limits.worker_start_timeout_s, self._count_kill)
 
     async def drain(self) -> None:
         """SIGTERM to every worker; SIGKILL to those left after the deadline; return when all are reaped."""
@@ -165,6 +165,7 @@ class Supervisor:
             except OSError as error:
                 self._start_failed(f"{self._command[0]}: {error.strerror}")
                 return
+            worker.expect("ready", self._limits.worker_start_timeout_s, self._count_kill)
             self._workers.add(worker)
             self._starting.add(worker)
             self._idle.clear()

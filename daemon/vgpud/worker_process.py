@@ -47,7 +47,7 @@ class Worker:
         self._lines = RateLimit(_LINES_S)
         self._client_pidfd: int | None = None
         self._kill_timer: asyncio.TimerHandle | None = None
-        self._attach_timer: asyncio.TimerHandle | None = None
+        self._expected: dict[str, asyncio.TimerHandle] = {}
         self.on_end: Callable[[Worker], None] | None = None
         self.session: int | None = None
         self.reason: str | None = None
@@ -100,9 +100,10 @@ class Worker:
 
         self._loop.add_reader(pidfd, client_died)
 
-    def expect_attached(self, timeout_s: float, on_kill: Callable[[], None]) -> None:
-        """Kill the worker unless it reports `attached` in time."""
-        self._attach_timer = self._loop.call_later(timeout_s, self._kill_late, "it did not attach in time", on_kill)
+    def expect(self, kind: str, timeout_s: float, on_kill: Callable[[], None]) -> None:
+        """Kill the worker unless it sends a message of that kind in time."""
+        why = f"it was not {kind} in time"
+        self._expected[kind] = self._loop.call_later(timeout_s, self._kill_late, why, on_kill)
 
     def terminate(self) -> None:
         """Ask it to end (SIGTERM)."""
@@ -148,11 +149,11 @@ class Worker:
         except ValueError:
             return
         kind = message.get("type")
+        timer = self._expected.pop(kind, None) if isinstance(kind, str) else None
+        if timer is not None:
+            timer.cancel()
         if kind == "ready":
             self._on_ready(self)
-        elif kind == "attached":
-            if self._attach_timer is not None:
-                self._attach_timer.cancel()
         elif kind == "ended":
             self.reason = str(message.get("reason"))[:_LINE_NBYTES]
 
@@ -196,7 +197,7 @@ class Worker:
         self._control.close()
         self._stderr.close()
         self._unwatch_client()
-        for timer in (self._kill_timer, self._attach_timer):
+        for timer in (self._kill_timer, *self._expected.values()):
             if timer is not None:
                 timer.cancel()
         self._on_exit(self)

@@ -1,7 +1,13 @@
 """A worker without an executor: to the supervisor like the real one, then it echoes its client's bytes.
 
-Run as `python fake_worker.py MODE --control-fd N`. Modes: echo; deaf (ignores SIGTERM and its client's
-death); broken (exits at once); mute (takes the session but never attaches); noisy (writes hostile lines to stderr).
+Run as `python fake_worker.py MODE --control-fd N`. Modes:
+    echo
+    deaf                ignores SIGTERM and its client's death
+    broken              exits at once
+    broken-while:PATH   exits at once so long as the file exists
+    hung                is never ready
+    mute                takes the session but never attaches
+    noisy               writes hostile lines to standard error
 """
 
 from __future__ import annotations
@@ -17,9 +23,11 @@ from vgpud.worker.control import Control, send_attached
 
 def main() -> None:
     mode = sys.argv[1]
-    if mode == "broken":
+    if mode == "broken" or (mode.startswith("broken-while:") and os.path.exists(mode.removeprefix("broken-while:"))):
         sys.exit("broken on purpose")
     control = Control(int(sys.argv[sys.argv.index("--control-fd") + 1]))
+    if mode == "hung":
+        time.sleep(600)
     control.send("ready")
     assignment = control.receive_assignment()
     if assignment is None:

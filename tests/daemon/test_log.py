@@ -86,3 +86,15 @@ def test_rate_limits_by_key_are_bounded():
     assert limits.of("c").allows()
     assert not limits.of("a").allows()
     assert limits.of("b").allows()  # was forgotten
+
+
+def test_an_exception_is_one_line_that_ends_with_its_message():
+    out = io.StringIO()
+    configure_log("info", "journal", file=out)
+    try:
+        raise ValueError("the\nreason")
+    except ValueError:
+        get_logger().exception("internal error")
+    assert out.getvalue().startswith("<3>internal error exception=")
+    assert out.getvalue().endswith('ValueError: the\\nreason"\n')
+    assert out.getvalue().count("\n") == 1

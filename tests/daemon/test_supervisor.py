@@ -99,6 +99,37 @@ def test_workers_that_do_not_start_are_reported_and_not_retried_in_a_loop(start)
     assert running.status()["metrics"]["workers_started"] <= 5
 
 
+@pytest.mark.parametrize("spare_workers", [0, 1])
+def test_a_mended_installation_is_noticed(start, tmp_path, spare_workers):
+    (tmp_path / "broken").touch()
+    running = start(f"broken-while:{tmp_path}/broken", f"limits.spare_workers = {spare_workers}\n")
+    with running.client() as client:
+        client.hello()
+        with pytest.raises(RefusedError, match="broken on purpose"):
+            client.attach()
+    (tmp_path / "broken").unlink()
+
+    def serves() -> bool:
+        with running.client() as client:
+            client.hello()
+            try:
+                client.attach()
+            except RefusedError:
+                return False
+            return True
+
+    wait_until(serves, 5)
+
+
+def test_a_worker_that_hangs_before_it_is_ready_is_killed(start):
+    running = start("hung", "limits.worker_start_timeout_s = 0.4\n")
+    with running.client() as client:
+        client.hello()
+        with pytest.raises(RefusedError, match=r"no worker was ready in time|workers do not start"):
+            client.attach()
+    running.wait_log("worker killed .*it was not ready in time")
+
+
 def test_a_missing_worker_program_is_reported(start, tmp_path):
     running = start()
     running.end()
@@ -124,7 +155,7 @@ def test_a_worker_that_never_attaches_is_killed(start):
         with pytest.raises(ConnectionError):
             client.attach()
         assert time.monotonic() - begin < 3
-    running.wait_log("worker killed .*did not attach in time")
+    running.wait_log("worker killed .*was not attached in time")
 
 
 def test_what_a_worker_writes_is_bounded_and_escaped(start):
