@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 from collections.abc import Sequence
 
 import numpy as np
@@ -44,6 +45,10 @@ _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 LOADER = Loader()
+_MAP_NORESERVE = 0x4000
+# The shared window is a reservation of 4 GiB, as in the pool: nothing else may lie within reach of a 32-bit offset.
+_WINDOW = mmap.mmap(-1, 1 << 32, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+_WINDOW_ADDRESS = ctypes.addressof(ctypes.c_char.from_buffer(_WINDOW))
 HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
 
@@ -139,7 +144,6 @@ def run(
             initial[offset : offset + 8] = (keep[symbol][1] + addend).to_bytes(8, "little")
         ctypes.memmove(keep[variable.name][1], bytes(initial), len(initial))
     symbols = (ctypes.c_uint64 * max(1, len(compiled.symbols)))(*(keep[s][1] for s in compiled.symbols))
-    window, window_address = _aligned(compiled.shared_nbytes + shared + 4096, 4096)
     frames, frames_address = _aligned(compiled.frame_nbytes + 64, 64)
     ctypes.memset(frames_address, 0xA5, compiled.frame_nbytes)
     launch = Launch(
@@ -147,8 +151,8 @@ def run(
         (ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(*block), compiled.shared_nbytes, shared,
         ctypes.addressof(symbols), ctypes.addressof(stop_word), ctypes.addressof(services), 5,
     )  # fmt: skip
-    thread = Thread(window_address, frames_address, 3, 0)
+    thread = Thread(_WINDOW_ADDRESS, frames_address, 3, 0)
     _RUN(address)(ctypes.addressof(launch), ctypes.addressof(thread))
-    del window, frames
+    del frames
     events.variables = {n: (b, a) for n, (b, a) in keep.items()}  # type: ignore[attr-defined]
     return events

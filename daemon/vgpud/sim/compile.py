@@ -18,8 +18,10 @@ from vgpud.sim import (  # noqa: F401  (each registers its emitters)
     emit_bits,
     emit_call,
     emit_convert,
+    emit_copy,
     emit_float,
     emit_integer,
+    emit_matrix,
     emit_memory,
     emit_warp,
     inline,
@@ -32,7 +34,7 @@ from vgpud.sim.cache import DiskCache, key_of
 from vgpud.sim.emit_control import WarpFunction
 from vgpud.sim.emit_run import lay_out, run_function
 from vgpud.sim.emitter import Emitter
-from vgpud.sim.ptx_error import PtxError, UnsupportedInstruction
+from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
 from vgpud.sim.ptx_module import EntryInfo, Param, PtxModule, Variable
 
 __all__ = [
@@ -79,6 +81,9 @@ def compile_entry(
             return _unpack(stored)
     text, compiled, size = lower(module, name, block)
     code = native.assemble(text, 1 if size > _FAST_COMPILE_INSTRUCTIONS else 2)
+    missing = native.missing_symbols(code)
+    if missing:
+        raise PtxError(f"{name}: needs {', '.join(missing)}, which this host does not have", NOT_SUPPORTED)
     compiled = CompiledKernel(code, compiled.frame_nbytes, compiled.shared_nbytes, compiled.symbols, False)
     if cache is not None:
         cache.put(key, _pack(compiled))

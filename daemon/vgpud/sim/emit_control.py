@@ -107,7 +107,7 @@ class WarpFunction:
         else:
             flat = e.vector(Value(e.v(f"mul i32 %warp, {abi.WARP}"), 32, 1))
             kind = f"<{abi.WARP} x i32>"
-            e.e(f"%tid.x = urem {kind} {flat}, splat (i32 {width})")
+            e.e(f"%tid.x = urem {kind} {flat}, splat (i32 {width})" if width > 1 else "%tid.x = add i32 0, 0")
             line = e.v(f"udiv {kind} {flat}, splat (i32 {width})")
             e.e(f"%tid.y = urem {kind} {line}, splat (i32 {height})" if height > 1 else "%tid.y = add i32 0, 0")
             e.e(f"%tid.z = udiv {kind} {line}, splat (i32 {height})" if depth > 1 else "%tid.z = add i32 0, 0")

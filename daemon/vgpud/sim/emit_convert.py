@@ -77,7 +77,7 @@ def _integer_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, s
 
 
 def _wide_integer_directed(e: Emitter, form: Form, value: str, source: str, to: str, mode: str) -> str:
-    """64-bit integers: shift out what does not fit, remembering whether anything was lost (sticky bit)."""
+    """64-bit integers: the nearest float, compared with the integer it came from."""
     if to not in ("f32", "f64"):
         raise e.unsupported("directed rounding to this type")
     from vgpud.sim.emit_rounding import step
@@ -85,11 +85,16 @@ def _wide_integer_directed(e: Emitter, form: Form, value: str, source: str, to: 
     signed = source[0] == "s"
     element, nbits = FP_NAMES[to], ir.TYPE_NBITS[to]
     near = e.v(f"{'sitofp' if signed else 'uitofp'} {form.int(64)} {value} to {form.of(element)}")
-    exact = e.resize(form, value, 64, 72, signed)
-    rounded = e.v(f"fptosi {form.of(element)} {near} to {form.int(72)}")
-    rest = e.v(f"sub {form.int(72)} {exact}, {rounded}")
-    clipped = e.icall(form, "smin", 72, e.icall(form, "smax", 72, rest, form.const(-1, 72)), form.const(1, 72))
-    difference = e.v(f"sitofp {form.int(8)} {e.resize(form, clipped, 72, 8)} to {form.of(element)}")
+    suffix = f"{form.suffix('i64')}.{form.suffix(element)}"
+    kind = form.int(64)
+    back = e.v(e.call(kind, f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix}", (form.of(element), near)))
+    rest = e.v(f"sub {kind} {value}, {back}")
+    rest = e.icall(form, "smin", 64, e.icall(form, "smax", 64, rest, form.const(-1, 64)), form.const(1, 64))
+    difference = e.v(f"sitofp {kind} {rest} to {form.of(element)}")
+    limit = form.fconst(2.0**63 if signed else 2.0**64, element)  # rounded up to what no integer reaches
+    past = e.v(f"fcmp oge {form.of(element)} {near}, {limit}")
+    below = form.fconst(-1.0, element)
+    difference = e.v(f"select {form.int(1)} {past}, {form.of(element)} {below}, {form.of(element)} {difference}")
     return step(e, form, e.from_fp(form, near, to), difference, element, nbits, mode)
 
 

@@ -1,0 +1,47 @@
+"""cp.async, done at once: the copies are complete before any wait."""
+
+from __future__ import annotations
+
+from vgpud.sim import ir
+from vgpud.sim.emit_memory import address, pointer
+from vgpud.sim.emitter import Emitter, emits
+
+
+@emits("cp")
+def copy(e: Emitter, ins: ir.Instruction) -> None:
+    """cp.async.ca|cg.shared.global [dst], [src], size[, src_size | ignore]: bytes past src_size become zero."""
+    if not ins.has("async") or ins.has("bulk", "mbarrier", "reduce", "prefetch"):
+        raise e.unsupported()
+    if ins.has("commit_group", "wait_group", "wait_all"):
+        return
+    size = ins.operands[2]
+    if not isinstance(size, ir.Imm) or size.value not in (4, 8, 16):
+        raise e.malformed("copy size must be 4, 8 or 16")
+    nbytes = size.value
+    to = e.spread("address", e.vector(address(e, ins.operands[0], "shared")), 64)
+    source = e.spread("operand", e.vector(address(e, ins.operands[1], "global")), 64)
+    limit = None
+    if len(ins.operands) > 3:
+        limit = e.spread("operand2", _source_nbytes(e, ins.operands[3], nbytes), 32)
+    kind = f"i{nbytes * 8}"
+
+    def body(lane: str) -> None:
+        target, origin = pointer(e, to(lane)), pointer(e, source(lane))
+        if limit is None:
+            text = e.v(f"load {kind}, ptr {origin}, align 4")
+            e.e(f"store {kind} {text}, ptr {target}, align 4")
+            return
+        e.e(f"store {kind} 0, ptr {target}, align 4")
+        count = e.v(f"zext i32 {limit(lane)} to i64")
+        e.e(e.call("void", "llvm.memcpy.p0.p0.i64", ("ptr", target), ("ptr", origin), ("i64", count), ("i1", "false")))
+
+    e.each_lane(body)
+
+
+def _source_nbytes(e: Emitter, operand: ir.Operand, nbytes: int) -> str:
+    if isinstance(operand, ir.Not) or (isinstance(operand, ir.Reg) and operand.nbits == 1):  # ignore-src
+        (ignore,) = e.lanes([operand], 1)
+        return e.v(f"select <32 x i1> {ignore}, <32 x i32> splat (i32 0), <32 x i32> splat (i32 {nbytes})")
+    (count,) = e.lanes([operand], 32)
+    declared = e.call("<32 x i32>", "llvm.umin.v32i32", ("<32 x i32>", count), ("<32 x i32>", f"splat (i32 {nbytes})"))
+    return e.v(declared)

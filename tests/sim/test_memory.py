@@ -1,0 +1,262 @@
+"""Loads, stores, address spaces, module variables, atomics, asynchronous copies."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vgpud.sim import abi
+from vgpud.sim.compile import DiskCache, PtxModule, compile_entry
+
+from tests.sim.harness import HEADER, run
+from tests.sim.test_control import threads
+
+
+@pytest.mark.parametrize("kind", ["u8", "s8", "u16", "s16", "b32", "b64", "f64"])
+@pytest.mark.parametrize("access", ["row", "reversed", "scattered"])
+def test_load_store(kind: str, access: str) -> None:
+    """Consecutive, backward and table-driven addresses; lanes past the end touch nothing (their index is wild)."""
+    n = 77
+    dtype = {"b": "u", "f": "f"}.get(kind[0], {"u": "u", "s": "i"}.get(kind[0], "u")) + str(int(kind[1:]) // 8)
+    rng = np.random.default_rng(1)
+    source = rng.integers(0, 256, n * np.dtype(dtype).itemsize, dtype=np.uint8).view(dtype)
+    order = {"row": np.arange(n), "reversed": np.arange(n)[::-1], "scattered": rng.permutation(n)}[access].astype(
+        np.uint32
+    )
+    out = np.zeros(n, dtype)
+    wide = np.zeros(n, np.int32)
+    nbytes = np.dtype(dtype).itemsize
+    index = {
+        "row": "mov.u32 %r1, %r0;", "reversed": f"sub.u32 %r1, {n - 1}, %r0;",
+        "scattered": "mad.wide.u32 %x4, %r0, 4, %x2; ld.global.nc.u32 %r1, [%x4];",
+    }[access]  # fmt: skip
+    reg = f"b{max(16, nbytes * 8)}"
+    extend = f"cvt.s32.{kind} %r2, %v;" if kind[0] in "us" else "mov.u32 %r2, 0;"
+    text = (
+        HEADER
+        + f""".visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d) {{
+.reg .b32 %r<9>; .reg .b64 %x<9>; .reg .pred %p; .reg .{reg} %v;
+ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; ld.param.u64 %x2, [c]; ld.param.u64 %x3, [d];
+mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ntid.x; mov.u32 %r5, %tid.x; mad.lo.u32 %r0, %r3, %r4, %r5;
+setp.ge.u32 %p, %r0, {n};
+@%p bra $out; {index} cvt.u64.u32 %x5, %r1; mad.lo.u64 %x6, %x5, {nbytes}, %x0; ld.global.{kind} %v, [%x6];
+mad.lo.u64 %x7, %x5, {nbytes}, %x1; st.global.{kind} [%x7], %v; {extend} mad.lo.u64 %x8, %x5, 4, %x3; st.u32 [%x8], %r2;
+$out: ret; }}"""
+    )
+    run(text, "k", 2, 50, [source, out, order, wide])
+    assert out.tobytes() == source.tobytes()
+    if kind[0] in "us":
+        assert np.array_equal(wide, source.astype(np.int32))
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_vectors(n: int) -> None:
+    source, out = np.arange(50 * n, dtype=np.float32), np.zeros(50 * n, np.float32)
+    regs = ", ".join(f"%f{i}" for i in range(n))
+    text = (
+        HEADER
+        + f""".visible .entry k(.param .u64 a, .param .u64 b) {{ .reg .b32 %r; .reg .f32 %f<4>; .reg .b64 %x<5>;
+ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; mov.u32 %r, %tid.x; mul.wide.u32 %x2, %r, {4 * n}; add.u64 %x3, %x0, %x2;
+add.u64 %x4, %x1, %x2; ld.global.v{n}.f32 {{{regs}}}, [%x3]; add.f32 %f0, %f0, %f1;
+st.global.v{n}.f32 [%x4], {{{regs}}}; ret; }}"""
+    )
+    run(text, "k", 1, 50, [source, out])
+    expected = source.copy().reshape(50, n)
+    expected[:, 0] += expected[:, 1]
+    assert np.array_equal(out.reshape(50, n), expected)
+
+
+def test_masked_lanes_touch_no_memory() -> None:
+    """Unguarded these addresses would fault: they are in the first page."""
+    got = threads("""
+setp.lt.u32 %p0, %t0, 10; mov.u64 %x5, 64; @%p0 mov.u64 %x5, %x1; mov.u32 %r1, 5;
+@%p0 st.global.u32 [%x5], %r1; @%p0 ld.global.u32 %r0, [%x5]; setp.gt.u32 %p1, %t0, 1000; mov.u64 %x6, 8;
+@%p1 ld.global.u32 %r0, [%x6]; @%p1 st.global.u32 [%x6], 1; @%p1 atom.global.add.u32 %r0, [%x6], 1;
+@%p1 ld.global.u8 %r0, [%x6]; @%p1 ld.volatile.global.u32 %r0, [%x6];""")
+    assert got.tolist() == ([5] * 10 + [0] * 40) * 3
+
+
+def test_local_memory_generic_addresses_and_isspacep() -> None:
+    got = threads("""
+.local .align 8 .b8 depot[64]; .shared .align 4 .b8 sh[400]; mov.u64 %x2, depot; cvta.local.u64 %x3, %x2;
+and.b32 %r1, %t0, 7; mad.wide.u32 %x4, %r1, 8, %x2; st.local.u32 [%x4], %t0; mad.wide.u32 %x5, %r1, 8, %x3;
+ld.u32 %r0, [%x5];
+cvta.to.local.u64 %x6, %x5; ld.local.u32 %r2, [%x6]; add.u32 %r0, %r0, %r2;
+mov.u64 %x7, sh; cvta.shared.u64 %x8, %x7; mad.wide.u32 %x9, %t0, 4, %x8; st.u32 [%x9], %t0; mov.u32 %r3, sh;
+mad.lo.u32 %r3, %t0, 4, %r3; ld.shared.u32 %r4, [%r3]; mad.lo.u32 %r0, %r4, 1000, %r0; cvta.to.shared.u64 %x10, %x9;
+cvt.u32.u64 %r5, %x10; sub.u32 %r5, %r5, %r3; add.u32 %r0, %r0, %r5;
+isspacep.shared %p0, %x9; isspacep.local %p1, %x5; isspacep.global %p2, %x1; isspacep.global %p3, %x9;
+isspacep.local %p4, %x1;
+@!%p0 mov.u32 %r0, 1; @!%p1 mov.u32 %r0, 2; @!%p2 mov.u32 %r0, 3; @%p3 mov.u32 %r0, 4; @%p4 mov.u32 %r0, 5;""")
+    assert got.tolist() == [2 * t + 1000 * t for t in range(50)] * 3
+
+
+def test_shared_neighbour_below_zero() -> None:
+    """s[tid - 1] with s at offset 0: lane 0 is guarded, the others must read the right place."""
+    got = threads("""
+.shared .u32 s[64]; shl.b32 %r1, %t0, 2; mov.u32 %r2, s; add.u32 %r1, %r1, %r2; st.shared.u32 [%r1], %t0; bar.sync 0;
+setp.eq.u32 %p0, %t0, 0; add.u32 %r3, %r1, -4; @!%p0 ld.shared.u32 %r0, [%r3]; @!%p0 ld.shared.u32 %r4, [%r1+-4];
+@!%p0 add.u32 %r0, %r0, %r4;""")
+    assert got.tolist() == ([0] + [2 * (t - 1) for t in range(1, 50)]) * 3
+
+
+def test_unsigned_index_below_zero() -> None:
+    """x[tid - 5] with an unsigned index, used only where it is in range."""
+    x, out = np.arange(100, 200, dtype=np.uint32), np.zeros(64, np.uint32)
+    text = (
+        HEADER
+        + """.visible .entry k(.param .u64 a, .param .u64 b) { .reg .b32 %r<5>; .reg .b64 %x<6>; .reg .pred %p;
+ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; mov.u32 %r0, %tid.x; add.u32 %r1, %r0, -5; setp.lt.u32 %p, %r1, 100;
+mul.wide.u32 %x2, %r1, 4; add.u64 %x3, %x0, %x2; @%p ld.global.u32 %r2, [%x3]; @!%p mov.u32 %r2, 0;
+mul.wide.u32 %x4, %r0, 4; add.u64 %x5, %x1, %x4; st.global.u32 [%x5], %r2; ret; }"""
+    )
+    run(text, "k", 1, 64, [x, out])
+    assert out.tolist() == [0] * 5 + list(range(100, 159))
+
+
+def test_module_variables_and_shared_memory() -> None:
+    head = """.global .align 4 .u32 table[4] = {11, 22, 33, 44}; .const .align 8 .f64 pi = 0d400921FB54442D18;
+.global .align 8 .u64 pointer = table+8; .global .align 8 .u64 pointers[2] = {generic(pi), table};
+.global .align 4 .f32 floats[2] = {1.5, 0f40000000}; .extern .shared .align 16 .b8 dynamic[];
+.shared .align 4 .u32 fixed[2];
+.global .align 1 .b8 bytes[3][2] = {{1, 2}, {3, 4}, {5, 255}};
+"""
+    body = """.visible .entry k(.param .u64 out) { .reg .b32 %r<20>; .reg .b64 %x<20>; .reg .f64 %d; .reg .f32 %f;
+ld.param.u64 %x0, [out]; ld.global.u32 %r0, [table+4]; ld.global.u64 %x1, [pointer]; ld.global.u32 %r1, [%x1];
+ld.global.u64 %x2, [pointers]; ld.f64 %d, [%x2]; cvt.rzi.u32.f64 %r2, %d; ld.const.f64 %d, [pi];
+cvt.rni.u32.f64 %r3, %d;
+ld.global.f32 %f, [floats+4]; cvt.rzi.u32.f32 %r4, %f; ld.global.u8 %r5, [bytes+5];
+mov.u32 %r6, dynamic; mov.u32 %r7, fixed; st.shared.u32 [dynamic], 77; st.shared.u32 [fixed+4], 88;
+ld.shared.u32 %r8, [%r6]; ld.shared.u32 %r9, [%r7+4]; mov.u64 %x3, table; atom.global.add.u32 %r10, [%x3], 1;
+st.global.v4.u32 [%x0], {%r0, %r1, %r2, %r3}; st.global.v4.u32 [%x0+16], {%r4, %r5, %r8, %r9}; sub.u32 %r11, %r6, %r7;
+st.global.u32 [%x0+32], %r11; ret; }"""
+    out = np.zeros(9, np.uint32)
+    text = HEADER + head + body
+    run(text, "k", 1, 1, [out], shared=64)
+    assert out.tolist() == [22, 33, 3, 3, 2, 255, 77, 88, 16]
+    module = PtxModule.parse(text)
+    assert [v.name for v in module.variables] == ["table", "pi", "pointer", "pointers", "floats", "bytes"]
+    assert [v.space for v in module.variables] == ["global", "const"] + ["global"] * 4
+    assert module.variables[2].relocations == [(0, "table", 8)]
+    assert module.variables[3].relocations == [(0, "pi", 0), (8, "table", 0)]
+    assert module.entry("k").shared_nbytes == 16
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize(
+    ("operation", "initial", "final"),
+    [
+        ("add.u32", 5, 5 + sum(range(50))), ("min.s32", 1000, 0), ("max.u32", 3, 49), ("or.b32", 0, 63), ("and.b32",
+        0xFF, 0), ("xor.b32", 0, 1), ("inc.u32", 0, 0), ("dec.u32", 7, None), ("exch.b32", 9, None), ("add.u64", 1 <<
+        40, (1 << 40) + 1225), ("add.f32", 0.5, 1225.5), ("add.f64", 0.25, 1225.25), ("max.s64", -5, 49),
+        ("add.noftz.f16x2", 0, None), ],
+)  # fmt: skip
+def test_atomics(space: str, operation: str, initial: float, final: float | None) -> None:
+    kind = operation.split(".")[-1]
+    nbits = 32 if kind == "f16x2" else int(kind[1:])
+    dtype = {"f16x2": "f2", "f32": "f4", "f64": "f8"}.get(kind, f"{'i' if kind[0] == 's' else 'u'}{nbits // 8}")
+    cell = np.full(2 if kind == "f16x2" else 1, initial, dtype)
+    old = np.zeros(50, f"u{nbits // 8}")
+    convert = {
+        "f16x2": "cvt.rn.f32.u32 %f, %r0; cvt.rn.f16x2.f32 %v, %f, %f;", "f32": "cvt.rn.f32.u32 %v, %r0;",
+        "f64": "cvt.rn.f64.u32 %v, %r0;",
+    }.get(kind, f"cvt.u{nbits}.u32 %v, %r0;")  # fmt: skip
+    where = "%x0" if space == "global" else "%r1"
+    text = (
+        HEADER
+        + f""".visible .entry k(.param .u64 a, .param .u64 b) {{ .reg .b32 %r<9>; .reg .b64 %x<9>;
+.reg .b{nbits} %v, %w;
+.reg .f32 %f; .shared .align 8 .b8 cell[8]; ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; mov.u32 %r0, %tid.x;
+mov.u32 %r1, cell;
+ld.global.b{nbits} %w, [%x0]; st.shared.b{nbits} [%r1], %w; bar.sync 0; {convert}
+atom.{space}.{operation} %w, [{where}], %v; mul.wide.u32 %x2, %r0, {nbits // 8}; add.u64 %x3, %x1, %x2;
+st.global.b{nbits} [%x3], %w; bar.sync 0; ld.shared.b{nbits} %w, [%r1];
+{"" if space == "global" else f"st.global.b{nbits} [%x0], %w;"} ret; }}"""
+    )
+    run(text, "k", 1, 50, [cell, old])
+    if operation == "exch.b32":
+        assert sorted([*old.tolist(), int(cell[0])]) == sorted([9, *range(50)])
+    elif operation == "dec.u32":
+        value = 7
+        for t in range(50):
+            value = t if value == 0 or value > t else value - 1
+        assert cell[0] == value
+    elif kind == "f16x2":
+        assert cell.tolist() == [1225.0, 1225.0]
+    elif operation == "inc.u32":
+        value = 0
+        for t in range(50):
+            value = 0 if value >= t else value + 1
+        assert cell[0] == value
+    else:
+        assert cell[0] == final
+
+
+def test_red_cas_and_generic_atomics() -> None:
+    cells = np.zeros(3, np.uint32)
+    text = (
+        HEADER
+        + """.visible .entry k(.param .u64 a) { .reg .b32 %r<9>; .reg .b64 %x<3>; .reg .pred %p; ld.param.u64 %x0, [a];
+mov.u32 %r0, %tid.x; red.global.add.u32 [%x0], 2; setp.lt.u32 %p, %r0, 9; @%p red.add.u32 [%x0+4], %r0;
+$again: ld.volatile.u32 %r1, [%x0+8]; add.u32 %r2, %r1, 3; atom.acq_rel.gpu.cas.b32 %r3, [%x0+8], %r1, %r2;
+setp.ne.u32 %p, %r3, %r1; @%p bra $again; ret; }"""
+    )
+    run(text, "k", 2, 50, [cells])
+    assert cells.tolist() == [200, 72, 300]
+
+
+def test_asynchronous_copy() -> None:
+    source, out = np.arange(1, 201, dtype=np.uint32), np.zeros(200, np.uint32)
+    text = (
+        HEADER
+        + """.visible .entry k(.param .u64 a, .param .u64 b) { .reg .b32 %r<9>; .reg .b64 %x<9>; .reg .pred %p;
+.shared .align 16 .b8 s[800]; ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; mov.u32 %r0, %tid.x; mov.u32 %r1, s;
+mad.lo.u32 %r1, %r0, 16, %r1; mul.wide.u32 %x2, %r0, 16; add.u64 %x3, %x0, %x2; add.u64 %x4, %x1, %x2;
+setp.lt.u32 %p, %r0, 10; @%p bra $all; and.b32 %r2, %r0, 15; cp.async.ca.shared.global [%r1], [%x3], 16, %r2; bra $wait;
+$all: cp.async.cg.shared.global.L2::128B [%r1], [%x3], 16; $wait: cp.async.commit_group; cp.async.wait_group 0;
+ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [%r1]; st.global.v4.u32 [%x4], {%r3, %r4, %r5, %r6}; ret; }"""
+    )
+    run(text, "k", 1, 50, [source, out])
+    expected = source.view(np.uint8).reshape(50, 16).copy()
+    for t in range(10, 50):
+        expected[t, t & 15 :] = 0
+    assert np.array_equal(out.view(np.uint8).reshape(50, 16), expected)
+
+
+def test_offsets_of_the_abi() -> None:
+    """abi.py against the C header's comments and the harness's ctypes structs."""
+    from tests.sim.harness import Launch, Services, Thread
+
+    header = (Path(__file__).parents[2] / "daemon/simulator/vgx_sim_abi.h").read_text()
+    named = {m[1]: int(m[2]) for m in re.finditer(r"(\w+)(?:\[3\])?;\s*/\*\s*(\d+)\b", header)}
+    assert named["params"] == abi.LAUNCH_PARAMS
+    for name, offset in (
+        ("next_cta", abi.LAUNCH_NEXT_CTA), ("cta_count", abi.LAUNCH_CTA_COUNT), ("cta_chunk", abi.LAUNCH_CTA_CHUNK),
+        ("grid", abi.LAUNCH_GRID), ("block", abi.LAUNCH_BLOCK), ("shared_static_nbytes", abi.LAUNCH_SHARED_STATIC),
+        ("shared_dynamic_nbytes", abi.LAUNCH_SHARED_DYNAMIC), ("symbols", abi.LAUNCH_SYMBOLS), ("stop",
+        abi.LAUNCH_STOP), ("services", abi.LAUNCH_SERVICES), ("launch_id", abi.LAUNCH_ID),
+    ):  # fmt: skip
+        assert named[name] == offset == getattr(Launch, name).offset
+    assert ctypes.sizeof(Launch) == abi.LAUNCH_NBYTES
+    for name, offset in (("shared", abi.THREAD_SHARED), ("frames", abi.THREAD_FRAMES), ("sm", abi.THREAD_SM)):
+        assert named[name] == offset == getattr(Thread, name).offset
+    order = re.findall(r"\(\*(\w+)\)\(struct vgx_sim_services", header)
+    assert order == [name for name, _ in Services._fields_]
+    assert f"VGX_SIM_ABI_VERSION {abi.VERSION} " in header
+
+
+def test_disk_cache(tmp_path: Path) -> None:
+    """The same kernel comes back byte for byte; another block shape or a damaged file does not."""
+    text = HEADER + ".visible .entry k() { ret; }"
+    cache = DiskCache(tmp_path)
+    module = PtxModule.parse(text)
+    first = compile_entry(module, "k", (32, 1, 1), cache=cache)
+    (stored,) = tmp_path.rglob("*.bin")
+    assert compile_entry(PtxModule.parse(text), "k", (32, 1, 1), cache=cache) == first
+    compile_entry(module, "k", (64, 1, 1), cache=cache)
+    assert len(list(tmp_path.rglob("*.bin"))) == 2
+    stored.write_bytes(stored.read_bytes()[:-1] + b"?")
+    assert compile_entry(module, "k", (32, 1, 1), cache=cache) == first
