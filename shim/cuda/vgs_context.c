@@ -3,20 +3,21 @@
 #include "vgs_device.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
-#include "vgs_stream.h"
 #include "vgs_thread.h"
-#include <stdlib.h>
 
-enum { FLAG_MAP_HOST = 8, FLAGS_ALL = 0xff, FLAGS_SCHEDULE = 7, API_VERSION = 3020 };
+enum { FLAGS_ALL = 0xff, FLAGS_SCHEDULE = 7 };
 
 /* Retaining, releasing, resetting and destroying, one at a time; held across the worker's answer. */
 static pthread_mutex_t lifecycle = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t cls_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct primary {
   struct vgs_context *context; /* atomic; replaced when a lost session is reopened */
   uint32_t retained, flags;    /* under lifecycle */
 } primaries[VGS_DEVICE_MAX];
 static uint64_t last_unique_id; /* atomic */
+
+uint32_t *vgs_context_flags(struct vgs_context *context) {
+  return context->primary ? &primaries[context->device].flags : &context->flags;
+}
 
 static bool is_alive(const struct vgs_context *context) { return __atomic_load_n(&context->active, __ATOMIC_ACQUIRE); }
 
@@ -62,82 +63,6 @@ struct vgs_context *vgs_context_primary(CUdevice device) {
   context = primary_locked(device);
   pthread_mutex_unlock(&lifecycle);
   return context;
-}
-
-/* --- storage for NVIDIA's libraries --- */
-
-static struct vgs_cls_entry **find_entry(struct vgs_context *context, const void *key) {
-  struct vgs_cls_entry **link = &context->cls;
-  while (*link && (*link)->key != key)
-    link = &(*link)->next;
-  return link;
-}
-
-/* The primary context of a device need not be retained to have storage: cudart puts and asks at any time. */
-static struct vgs_context *storage_context(CUcontext handle) {
-  return vgs_object_find(VGW_KIND_CONTEXT, handle ? handle : vgs_thread_top());
-}
-
-CUresult vgs_cls_put(CUcontext handle, void *key, void *value, void (*destroy)(CUcontext, void *, void *)) {
-  struct vgs_context *context = storage_context(handle);
-  if (!context)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  pthread_mutex_lock(&cls_lock);
-  struct vgs_cls_entry **link = find_entry(context, key);
-  if (!*link)
-    *link = calloc(1, sizeof **link);
-  struct vgs_cls_entry *entry = *link;
-  if (entry) {
-    entry->key = key;
-    entry->value = value;
-    entry->destroy = destroy;
-  }
-  pthread_mutex_unlock(&cls_lock);
-  return entry ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult vgs_cls_delete(CUcontext handle, void *key) {
-  struct vgs_context *context = storage_context(handle);
-  if (!context)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  pthread_mutex_lock(&cls_lock);
-  struct vgs_cls_entry **link = find_entry(context, key), *entry = *link;
-  if (entry)
-    *link = entry->next;
-  pthread_mutex_unlock(&cls_lock);
-  free(entry);
-  return entry ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult vgs_cls_get(void **value, CUcontext handle, void *key) {
-  struct vgs_context *context = storage_context(handle);
-  if (!context)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  pthread_mutex_lock(&cls_lock);
-  struct vgs_cls_entry *entry = *find_entry(context, key);
-  void *found = entry ? entry->value : NULL;
-  pthread_mutex_unlock(&cls_lock);
-  if (!entry)
-    return CUDA_ERROR_INVALID_HANDLE; /* never success with NULL: cudart 11.8 to 12.9 crash on it */
-  *value = found;
-  return CUDA_SUCCESS;
-}
-
-/* Run the destructors; they may call us, so no lock is held. */
-static void clear_storage(struct vgs_context *context) {
-  CUcontext handle = vgs_object_handle(context);
-  for (;;) {
-    pthread_mutex_lock(&cls_lock);
-    struct vgs_cls_entry *entry = context->cls;
-    if (entry)
-      context->cls = entry->next;
-    pthread_mutex_unlock(&cls_lock);
-    if (!entry)
-      return;
-    if (entry->destroy)
-      entry->destroy(handle, entry->key, entry->value);
-    free(entry);
-  }
 }
 
 /* Forget everything that lived in the context. */
@@ -208,7 +133,7 @@ CUresult vgs_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
     return CUDA_ERROR_INVALID_CONTEXT;
   if (!last)
     return CUDA_SUCCESS;
-  clear_storage(context);
+  vgs_cls_clear(context);
   pthread_mutex_lock(&lifecycle);
   CUresult result = CUDA_SUCCESS;
   if (primary->retained == 1 && is_alive(context))
@@ -223,7 +148,7 @@ CUresult vgs_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   struct vgs_context *context = vgs_context_primary(dev);
   if (!context)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  clear_storage(context);
+  vgs_cls_clear(context);
   CUresult result = CUDA_SUCCESS;
   pthread_mutex_lock(&lifecycle);
   if (vgs_session_error()) { /* the session is lost: everything in it is, too */
@@ -240,7 +165,7 @@ CUresult vgs_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   return result;
 }
 
-static bool flags_are_valid(unsigned flags) {
+bool vgs_context_flags_are_valid(unsigned flags) {
   unsigned schedule = flags & FLAGS_SCHEDULE;
   return !(flags & ~(unsigned)FLAGS_ALL) && (schedule <= 2 || schedule == 4);
 }
@@ -248,7 +173,7 @@ static bool flags_are_valid(unsigned flags) {
 CUresult vgs_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
   if (!vgs_device(dev))
     return CUDA_ERROR_INVALID_DEVICE;
-  if (!flags_are_valid(flags))
+  if (!vgs_context_flags_are_valid(flags))
     return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&lifecycle);
   primaries[dev].flags = flags;
@@ -270,7 +195,7 @@ CUresult vgs_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *
 /* --- contexts the program makes --- */
 
 CUresult vgs_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
-  if (!pctx || !flags_are_valid(flags))
+  if (!pctx || !vgs_context_flags_are_valid(flags))
     return CUDA_ERROR_INVALID_VALUE;
   if (!vgs_device(dev))
     return CUDA_ERROR_INVALID_DEVICE;
@@ -314,7 +239,7 @@ CUresult vgs_cuCtxDestroy_v2(CUcontext ctx) {
     return CUDA_ERROR_INVALID_VALUE;
   if (!context || context->primary)
     return CUDA_ERROR_INVALID_CONTEXT;
-  clear_storage(context);
+  vgs_cls_clear(context);
   int alive = 1;
   if (!__atomic_compare_exchange_n(&context->active, &alive, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
     return CUDA_ERROR_INVALID_CONTEXT;
@@ -377,139 +302,4 @@ CUresult vgs_cuCtxGetCurrent(CUcontext *pctx) {
     return CUDA_ERROR_INVALID_VALUE;
   *pctx = vgs_thread_top();
   return CUDA_SUCCESS;
-}
-
-/* --- what a context knows --- */
-
-CUresult vgs_cuCtxGetDevice(CUdevice *device) {
-  if (!device)
-    return CUDA_ERROR_INVALID_VALUE;
-  *device = vgs_context_entered->device;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
-  struct vgs_context *context = vgs_context_find(ctx);
-  if (!device)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!context)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  *device = context->device;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxGetFlags(unsigned int *flags) {
-  if (!flags)
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgs_context *context = vgs_context_entered;
-  *flags = (context->primary ? primaries[context->device].flags : context->flags) | FLAG_MAP_HOST;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxSetFlags(unsigned int flags) {
-  if (!flags_are_valid(flags))
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgs_context *context = vgs_context_entered;
-  *(context->primary ? &primaries[context->device].flags : &context->flags) = flags;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId) {
-  struct vgs_context *context = vgs_context_find(ctx);
-  if (!ctxId)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!context)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  *ctxId = context->unique_id;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {
-  if (!version)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_context_find(ctx))
-    return CUDA_ERROR_INVALID_CONTEXT;
-  *version = API_VERSION;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxSynchronize(void) { return vgs_send_cuCtxSynchronize(); }
-
-CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
-  struct vgs_context *context = vgs_context_find(ctx);
-  if (!context)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  if (vgs_session_fault())
-    return vgs_session_fault();
-  vgs_thread_context_id = context->wire_id;
-  return vgs_send_cuCtxSynchronize();
-}
-
-CUresult vgs_cuCtxGetLimit(size_t *pvalue, int limit) {
-  if (!pvalue || limit < 0 || limit >= VGS_LIMIT_MAX)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (vgs_device(vgs_context_entered->device)->limits[limit] == VGS_LIMIT_UNSUPPORTED)
-    return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  return vgs_send_cuCtxGetLimit(pvalue, limit);
-}
-
-CUresult vgs_cuCtxSetLimit(int limit, size_t value) {
-  if (limit < 0 || limit >= VGS_LIMIT_MAX)
-    return CUDA_ERROR_INVALID_VALUE;
-  return vgs_send_cuCtxSetLimit(limit, value);
-}
-
-CUresult vgs_cuCtxGetCacheConfig(int *pconfig) {
-  if (!pconfig)
-    return CUDA_ERROR_INVALID_VALUE;
-  *pconfig = vgs_context_entered->cache_config;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxSetCacheConfig(int config) {
-  if (config < 0 || config > 3)
-    return CUDA_ERROR_INVALID_VALUE;
-  vgs_context_entered->cache_config = config;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxGetSharedMemConfig(int *pConfig) {
-  if (!pConfig)
-    return CUDA_ERROR_INVALID_VALUE;
-  *pConfig = vgs_context_entered->shared_config;
-  return CUDA_SUCCESS;
-}
-
-/* No architecture since Kepler has configurable banks: checked, and without effect. */
-CUresult vgs_cuCtxSetSharedMemConfig(int config) {
-  return config < 0 || config > 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority) {
-  const struct vgs_device *device = vgs_device(vgs_context_entered->device);
-  if (leastPriority)
-    *leastPriority = device->priority_least;
-  if (greatestPriority)
-    *greatestPriority = device->priority_greatest;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxResetPersistingL2Cache(void) { return CUDA_SUCCESS; }
-
-CUresult vgs_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
-  if (Flags)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_context_find(peerContext) || !peerContext)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-}
-
-CUresult vgs_cuCtxDisablePeerAccess(CUcontext peerContext) {
-  enum { PEER_ACCESS_NOT_ENABLED = 705 };
-  return peerContext && vgs_context_find(peerContext) ? (CUresult)PEER_ACCESS_NOT_ENABLED : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult vgs_cuFlushGPUDirectRDMAWrites(int target, int scope) {
-  (void)target, (void)scope;
-  return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -18,10 +18,17 @@ struct vgs_context *vgs_context_find(CUcontext context);
 /* The handle of the device's primary context, whether or not it is retained. NULL: out of memory. */
 struct vgs_context *vgs_context_primary(CUdevice device);
 
+/* Where a context's flags are kept: a primary context's outlive it. */
+uint32_t *vgs_context_flags(struct vgs_context *context);
+bool vgs_context_flags_are_valid(unsigned flags);
+
 /* Context-local storage. `context` NULL: the current one.
  * Errors: INVALID_CONTEXT; get and delete: INVALID_HANDLE if there is no such entry. */
 CUresult vgs_cls_put(CUcontext context, void *key, void *value, void (*destroy)(CUcontext, void *, void *));
 CUresult vgs_cls_delete(CUcontext context, void *key);
 CUresult vgs_cls_get(void **value, CUcontext context, void *key);
+
+/* Run the destructors of all entries, and drop them. */
+void vgs_cls_clear(struct vgs_context *context);
 
 #endif

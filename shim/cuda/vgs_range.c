@@ -78,6 +78,12 @@ static void detach(struct node *node) {
   *link = merge(node->left, node->right);
 }
 
+/* Some known range that shares a byte with `range`. */
+static struct node *overlapping(const struct vgs_range *range) {
+  struct node *last = floor_node(range->base + range->nbytes - 1);
+  return last && last->range.base + last->range.nbytes > range->base ? last : NULL;
+}
+
 CUresult vgs_range_add(struct vgs_range *range) {
   struct vgs_context *context = vgs_context_entered;
   struct node *node = calloc(1, sizeof *node);
@@ -89,8 +95,13 @@ CUresult vgs_range_add(struct vgs_range *range) {
   range->context = vgs_object_handle(context);
   range->device = context->device;
   pthread_rwlock_wrlock(&lock);
-  struct node *last = floor_node(range->base + range->nbytes - 1);
-  bool overlaps = last && last->range.base + last->range.nbytes > range->base;
+  struct node *other;
+  while ((other = overlapping(range)) &&
+         range->kind != VGS_RANGE_REGISTERED) { /* what was there is gone: see vgs_range.h */
+    detach(other);
+    free(other);
+  }
+  bool overlaps = other;
   if (!overlaps) {
     range->buffer_id = ++last_buffer_id;
     node->range = *range;
@@ -104,9 +115,7 @@ CUresult vgs_range_add(struct vgs_range *range) {
 }
 
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes) {
-  struct vgs_range range, fresh = {.base = address, .nbytes = nbytes, .kind = VGS_RANGE_VARIABLE};
-  if (vgs_range_find(address, &range) && range.kind == VGS_RANGE_VARIABLE)
-    vgs_range_remove(range.base, false, &range);
+  struct vgs_range fresh = {.base = address, .nbytes = nbytes, .kind = VGS_RANGE_VARIABLE};
   vgs_range_add(&fresh); /* if there is no memory for it the worker judges each copy instead */
 }
 

@@ -29,10 +29,12 @@ struct vgs_range {
 
 static inline bool vgs_range_is_host(const struct vgs_range *range) { return range->kind >= VGS_RANGE_PINNED; }
 
-/* Fill in the current context and add. OUT_OF_MEMORY; HOST_MEMORY_ALREADY_REGISTERED if it overlaps a known range. */
+/* Fill in the current context and add. What we just allocated lies nowhere else, so ranges it overlaps are stale
+ * (variables of an unloaded module, registered memory that the program unmapped) and go. The program's own memory may
+ * not overlap anything. Errors: OUT_OF_MEMORY; HOST_MEMORY_ALREADY_REGISTERED. */
 CUresult vgs_range_add(struct vgs_range *range);
 
-/* Note a module's variable. One that is known already (asked for twice, or in a context that is gone) is replaced. */
+/* Note a module's variable; again, if it is known already. */
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes);
 
 /* The range that holds an address. */

@@ -1,0 +1,138 @@
+/* What a context knows of itself: device, flags, limits, hints. */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_device.h"
+#include "vgs_session.h"
+
+enum { FLAG_MAP_HOST = 8, API_VERSION = 3020 };
+
+CUresult vgs_cuCtxGetDevice(CUdevice *device) {
+  if (!device)
+    return CUDA_ERROR_INVALID_VALUE;
+  *device = vgs_context_entered->device;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
+  struct vgs_context *context = vgs_context_find(ctx);
+  if (!device)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  *device = context->device;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetFlags(unsigned int *flags) {
+  if (!flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  *flags = *vgs_context_flags(vgs_context_entered) | FLAG_MAP_HOST;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxSetFlags(unsigned int flags) {
+  if (!vgs_context_flags_are_valid(flags))
+    return CUDA_ERROR_INVALID_VALUE;
+  *vgs_context_flags(vgs_context_entered) = flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId) {
+  struct vgs_context *context = vgs_context_find(ctx);
+  if (!ctxId)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  *ctxId = context->unique_id;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {
+  if (!version)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_context_find(ctx))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  *version = API_VERSION;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxSynchronize(void) { return vgs_send_cuCtxSynchronize(); }
+
+CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
+  struct vgs_context *context = vgs_context_find(ctx);
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  if (vgs_session_fault())
+    return vgs_session_fault();
+  vgs_thread_context_id = context->wire_id;
+  return vgs_send_cuCtxSynchronize();
+}
+
+CUresult vgs_cuCtxGetLimit(size_t *pvalue, int limit) {
+  if (!pvalue || limit < 0 || limit >= VGS_LIMIT_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (vgs_device(vgs_context_entered->device)->limits[limit] == VGS_LIMIT_UNSUPPORTED)
+    return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  return vgs_send_cuCtxGetLimit(pvalue, limit);
+}
+
+CUresult vgs_cuCtxSetLimit(int limit, size_t value) {
+  if (limit < 0 || limit >= VGS_LIMIT_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgs_send_cuCtxSetLimit(limit, value);
+}
+
+CUresult vgs_cuCtxGetCacheConfig(int *pconfig) {
+  if (!pconfig)
+    return CUDA_ERROR_INVALID_VALUE;
+  *pconfig = vgs_context_entered->cache_config;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxSetCacheConfig(int config) {
+  if (config < 0 || config > 3)
+    return CUDA_ERROR_INVALID_VALUE;
+  vgs_context_entered->cache_config = config;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetSharedMemConfig(int *pConfig) {
+  if (!pConfig)
+    return CUDA_ERROR_INVALID_VALUE;
+  *pConfig = vgs_context_entered->shared_config;
+  return CUDA_SUCCESS;
+}
+
+/* No architecture since Kepler has configurable banks: checked, and without effect. */
+CUresult vgs_cuCtxSetSharedMemConfig(int config) {
+  return config < 0 || config > 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority) {
+  const struct vgs_device *device = vgs_device(vgs_context_entered->device);
+  if (leastPriority)
+    *leastPriority = device->priority_least;
+  if (greatestPriority)
+    *greatestPriority = device->priority_greatest;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuCtxResetPersistingL2Cache(void) { return CUDA_SUCCESS; }
+
+CUresult vgs_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
+  if (Flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_context_find(peerContext) || !peerContext)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+
+CUresult vgs_cuCtxDisablePeerAccess(CUcontext peerContext) {
+  enum { PEER_ACCESS_NOT_ENABLED = 705 };
+  return peerContext && vgs_context_find(peerContext) ? (CUresult)PEER_ACCESS_NOT_ENABLED : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult vgs_cuFlushGPUDirectRDMAWrites(int target, int scope) {
+  (void)target, (void)scope;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
