@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.pypi import environment
+from tests.pypi import SITE, environment
 
 Run = Callable[..., CompletedProcess[str]]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -52,7 +52,9 @@ def test_tinygrad_with_its_own_ptx(vgpu_run: Run) -> None:
 
 @pytest.mark.timeout(240)
 def test_tinygrad_with_nvrtc(vgpu_run: Run) -> None:
-    assert "PTXRenderer" not in run_client(vgpu_run, "tinygrad", {"DEV": "CUDA", "CACHELEVEL": "0"})
+    nvrtc = environment(*REQUIREMENTS["tinygrad"]) / SITE / "nvidia/cu13/lib"
+    said = run_client(vgpu_run, "tinygrad", {"DEV": "CUDA", "CACHELEVEL": "0", "LD_LIBRARY_PATH": str(nvrtc)})
+    assert "CUDARenderer" in said
 
 
 @pytest.mark.timeout(240)
