@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 PYTEST_ARGS ?=
 FUZZ_S ?= 60
-C_FILES = $(wildcard shim/*/*.[ch] daemon/executor/*.[ch] daemon/simulator/*.[ch] protocol/c/*.[ch] tests/c/*.[ch])
+C_FILES = $(wildcard shim/*/*.[ch] daemon/executor/*.[ch] daemon/simulator/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/programs/*.cu)
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 EXECUTOR_INPUTS = $(wildcard daemon/executor/* daemon/simulator/* protocol/c/*) build/gen/.stamp
 
@@ -51,14 +51,14 @@ check: build ## linters, types, formats, layout, the built library's symbols
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(PY) -m mypy
-	$(if $(C_FILES),$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES))
+	@echo clang-format; $(VENV)/bin/clang-format --dry-run -Werror $(C_FILES)
 	$(PY) tests/house/tidy.py
 	$(PYTEST) -q tests/house
 
 fix: $(VENV)/.stamp ## format, and mend what the linters can
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
-	$(if $(C_FILES),$(VENV)/bin/clang-format -i $(C_FILES))
+	$(VENV)/bin/clang-format -i $(C_FILES)
 
 demo: build ## an unmodified CUDA program from PyPI on a simulated GPU
 	@$(PY) tests/clients/demo.py

@@ -199,7 +199,7 @@ fn(
     need=INIT,
     guest="custom",
     host="custom",
-    doc="Attributes and parameter layout of a function (kind 6) or kernel (kind 7): vgw_kernel_description, vgw_params.",
+    doc="Attributes and parameters of a function (kind 6) or kernel (kind 7): vgw_kernel_description, vgw_params.",
 )
 fn(
     "cuFuncGetAttribute",

@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from subprocess import CompletedProcess
 
 import pytest
@@ -30,6 +30,20 @@ SIZES = {
 }
 
 
+# What is not there yet: each answers NOT_SUPPORTED, and its test fails the suite as soon as it works.
+MISSING = {
+    "cooperative": "the compiler refuses kernels with grid-wide barriers",
+    "graphs": "stream capture and graphs are not implemented",
+}
+
+
+def marked(names: Iterable[str]) -> list[object]:
+    return [
+        pytest.param(name, marks=pytest.mark.xfail(reason=MISSING[name], strict=True)) if name in MISSING else name
+        for name in names
+    ]
+
+
 @pytest.fixture(scope="session")
 def toolchain() -> Toolchain:
     return cuda13()
@@ -46,12 +60,12 @@ def test_the_compiler_installs(toolchain: Toolchain) -> None:
     assert (toolchain.root / "bin/nvcc").exists()
 
 
-@pytest.mark.parametrize("name", [*SIZES, "errors", "properties"])
+@pytest.mark.parametrize("name", marked([*SIZES, "errors", "properties"]))
 def test_program_with_its_own_size(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
     assert_ok(vgpu_run([toolchain.build(name)]), name)
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", marked(SIZES))
 def test_program_with_random_input(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
     program = toolchain.build(name)
     smallest, largest = SIZES[name]

@@ -18,7 +18,9 @@ _DEFAULT_MAX_THREADS = 1024
 _TOP = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[{};]', re.DOTALL)
 _BRACES = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[{}]', re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_HEADER = re.compile(r"\s*\.version\s+(\d+)\.(\d+)\s+\.target\s+(\w+(?:\s*,\s*\w+)*)\s*(?:\.address_size\s+(\d+))?(?=\s|$)")
+_HEADER = re.compile(
+    r"\s*\.version\s+(\d+)\.(\d+)\s+\.target\s+(\w+(?:\s*,\s*\w+)*)\s*(?:\.address_size\s+(\d+))?(?=\s|$)"
+)
 _LINE_DIRECTIVE = re.compile(r"\s*\.(?:file\b[^\n]*|loc\b[^\n]*|version\b[^\n]*|target\b[^\n]*|address_size\b[^\n]*)")
 _FUNCTION = re.compile(r"\.(entry|func)\b")
 _FUNCTION_NAME = re.compile(r"\.entry\s+([\w$%]+)|\.func\s*(?:\.\w+\s*)*(?:\([^)]*\)\s*)?([\w$%]+)")
