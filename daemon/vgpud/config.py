@@ -22,7 +22,7 @@ from .endpoint import (
 )
 
 _CONFIG_NBYTES = 1024 * 1024
-_TOKEN_MIN_LENGTH = 16
+_TOKEN_LENGTHS = range(16, 256)  # the guest library holds up to 255
 
 
 class ConfigError(Exception):
@@ -54,8 +54,9 @@ class TokenConfig(_Model):
     @field_validator("value")
     @classmethod
     def _long_enough(cls, value: SecretStr) -> SecretStr:
-        if len(value.get_secret_value()) < _TOKEN_MIN_LENGTH:
-            raise ValueError(f"a token has at least {_TOKEN_MIN_LENGTH} characters")
+        secret = value.get_secret_value()
+        if len(secret) not in _TOKEN_LENGTHS or not (secret.isascii() and secret.isprintable()):
+            raise ValueError(f"a token has {_TOKEN_LENGTHS[0]} to {_TOKEN_LENGTHS[-1]} printable ASCII characters")
         return value
 
 

@@ -79,7 +79,7 @@ class Supervisor:
             raise WorkerStartError("vgpud is stopping")
         if self._spares:
             worker = self._spares.pop(0)
-            self._fill()
+            asyncio.get_running_loop().call_soon(self._fill)  # after the caller has handed over: starting takes a while
             return worker
         if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL and self._refill is not None:
             raise WorkerStartError(f"workers do not start: {self._failure}")
