@@ -8,13 +8,17 @@
 #include "vgx_sim_fault.h"
 #include "vgx_sim_internal.h"
 
-#define INLINE_NBYTES_MAX (256u << 10) /* an asynchronous copy up to this size is not worth waking a thread */
+#define STAGED_NBYTES_MAX (256ull << 20) /* with more bytes in queued copies, calls wait for their turn */
+#define INLINE_NBYTES_MAX (256u << 10)   /* an asynchronous copy up to this size is not worth waking a thread */
 
 struct copy {
   struct vgx_sim_op op;
   struct vgx_sim_box box;
-  uint8_t staged[]; /* a pageable source's bytes, packed */
+  uint64_t staged_nbytes;
+  uint8_t staged[]; /* the source's bytes, packed, if it may change before the stream comes to the copy */
 };
+
+static uint64_t staged_nbytes; /* atomic: of all queued copies */
 
 static void copy_box(void *argument) {
   const struct vgx_sim_box *b = argument;
@@ -36,7 +40,15 @@ static CUresult copy_guarded(struct vgx_sim_box *box) {
 
 static CUresult run_copy(struct vgx_sim_op *op) { return copy_guarded(&((struct copy *)op)->box); }
 
-static void drop_copy(struct vgx_sim_op *op) { free(op); }
+static void drop_copy(struct vgx_sim_op *op) {
+  __atomic_sub_fetch(&staged_nbytes, ((struct copy *)op)->staged_nbytes, __ATOMIC_RELAXED);
+  free(op);
+}
+
+static CUresult wait_box(CUstream stream, const struct vgx_sim_box *box) {
+  struct copy direct = {.op.run = run_copy, .box = *box};
+  return vgx_sim_submit(stream, &direct.op, VGX_SIM_WAIT);
+}
 
 /* Bytes from the first to past the last; false when that does not fit 64 bits. */
 static bool extent(uint64_t pitch, uint64_t slice, const struct vgx_sim_box *b, uint64_t *nbytes) {
@@ -46,7 +58,7 @@ static bool extent(uint64_t pitch, uint64_t slice, const struct vgx_sim_box *b, 
          !__builtin_add_overflow(*nbytes, b->width, nbytes);
 }
 
-CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool wait) {
+CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool synchronous) {
   uint64_t src_extent, dst_extent, total;
   if (box->width == 0 || box->height == 0 || box->depth == 0)
     return CUDA_SUCCESS;
@@ -54,28 +66,41 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
       !extent(box->dst_pitch, box->dst_slice, box, &dst_extent) ||
       __builtin_mul_overflow(box->width, box->height, &total) || __builtin_mul_overflow(total, box->depth, &total))
     return CUDA_ERROR_INVALID_VALUE;
-  bool stage = !wait && !vgx_sim_is_device_range((uint64_t)box->src, src_extent);
-  wait = wait || !vgx_sim_is_device_range((uint64_t)box->dst, dst_extent);
+  /* What a synchronous call promises is that its source may be changed and its host destination read. Device memory is
+   * neither seen nor changed but in stream order, so a call that only writes there need not wait once it has its
+   * source. */
+  bool to_host = !vgx_sim_device_of((uint64_t)box->dst);
+  bool stage =
+      synchronous ? !vgx_sim_device_of((uint64_t)box->src) : !vgx_sim_is_device_range((uint64_t)box->src, src_extent);
+  if (synchronous ? to_host : !vgx_sim_is_device_range((uint64_t)box->dst, dst_extent))
+    return wait_box(stream, box);
   struct copy direct = {.op.run = run_copy, .box = *box};
-  if (wait)
-    return vgx_sim_submit(stream, &direct.op, VGX_SIM_WAIT);
   if (stage || total <= INLINE_NBYTES_MAX) {
     CUresult result = vgx_sim_submit(stream, &direct.op, VGX_SIM_TRY);
     if (result != CUDA_ERROR_NOT_READY)
       return result;
   }
-  struct copy *queued = total < SIZE_MAX / 2 ? malloc(sizeof *queued + (stage ? total : 0)) : NULL;
-  if (!queued)
+  uint64_t staged = stage ? total : 0;
+  if (staged > STAGED_NBYTES_MAX || __atomic_add_fetch(&staged_nbytes, staged, __ATOMIC_RELAXED) > STAGED_NBYTES_MAX) {
+    if (staged <= STAGED_NBYTES_MAX)
+      __atomic_sub_fetch(&staged_nbytes, staged, __ATOMIC_RELAXED);
+    return wait_box(stream, box);
+  }
+  struct copy *queued = malloc(sizeof *queued + staged);
+  if (!queued) {
+    __atomic_sub_fetch(&staged_nbytes, staged, __ATOMIC_RELAXED);
     return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   queued->op = (struct vgx_sim_op){.run = run_copy, .drop = drop_copy};
   queued->box = *box;
+  queued->staged_nbytes = staged;
   if (stage) {
     struct vgx_sim_box gather = *box;
     gather.dst = queued->staged;
     gather.dst_pitch = box->width;
     gather.dst_slice = box->width * box->height;
     if (copy_guarded(&gather) != CUDA_SUCCESS) { /* the caller's pointer, nothing of the device: not sticky */
-      free(queued);
+      drop_copy(&queued->op);
       return CUDA_ERROR_INVALID_VALUE;
     }
     queued->box.src = queued->staged;

@@ -185,9 +185,10 @@ struct vgx_sim_box {
   uint64_t dst_pitch, dst_slice, src_pitch, src_slice; /* bytes from row to row, from plane to plane */
   uint64_t width, height, depth;                       /* bytes, rows, planes */
 };
-/* Order a copy whose ranges are checked into `stream`; `wait`: return when it is done. Without `wait` pageable sources
- * are read before the return, and a copy to pageable memory waits anyway, as the driver's does. */
-CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool wait);
+/* Order a copy whose ranges are checked into `stream`, and return when the source may be changed (asynchronous calls:
+ * unless it is registered) and, if the destination is host memory (asynchronous calls: unless it is registered), when
+ * it is done. */
+CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool synchronous);
 
 /* --- memory --- */
 /* Whether [address, address + nbytes) lies in one allocation of one device, or in registered host memory. */

@@ -66,7 +66,8 @@ static CUresult set_rows(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t
                         .height = height,
                         .value = value,
                         .element_nbytes = element_nbytes};
-  if (wait)
+  /* Fills of device memory are asynchronous even in the driver's synchronous forms; of host memory they are not. */
+  if (wait && !vgx_sim_device_of(dst))
     return vgx_sim_submit(stream, &direct.op, VGX_SIM_WAIT);
   if (extent <= INLINE_NBYTES_MAX) {
     result = vgx_sim_submit(stream, &direct.op, VGX_SIM_TRY);

@@ -172,6 +172,20 @@ def test_pageable_source_may_be_overwritten_after_the_call(sim: Simulator, recor
     assert sim.read(address, 1 << 20) == b"a" * (1 << 20)
 
 
+def test_synchronous_writes_to_the_device_do_not_wait_for_host_functions(sim: Simulator, recorder: Recorder) -> None:
+    """Else a client whose host function waits for a later call of its own would stand still."""
+    gate, address = threading.Event(), sim.alloc(8192)
+    recorder.launch(None, "work", gate)
+    source = ctypes.create_string_buffer(b"a" * 4096, 4096)
+    sim.ok("cuMemcpyHtoD_v2", ctypes.c_uint64(address), source, ctypes.c_size_t(4096))
+    ctypes.memset(source, ord("b"), 4096)
+    sim.ok("cuMemcpyDtoD_v2", ctypes.c_uint64(address + 4096), ctypes.c_uint64(address), ctypes.c_size_t(4096))
+    sim.ok("cuMemsetD8_v2", ctypes.c_uint64(address), ord("c"), ctypes.c_size_t(1))
+    assert recorder.log == []
+    gate.set()
+    assert sim.read(address, 8192) == b"c" + b"a" * 8191
+
+
 def test_wrong_arguments(sim: Simulator) -> None:
     out, stream, event = ctypes.c_void_p(), sim.stream(), sim.event()
     assert sim.cuStreamCreateWithPriority(None, 0, 0) == 1

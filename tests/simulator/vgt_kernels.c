@@ -34,8 +34,8 @@ static void fill(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint6
 }
 
 /* (address): writes one byte there, whatever UBSan thinks of it */
-__attribute__((no_sanitize("undefined")))
-static void poke(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
+__attribute__((no_sanitize("undefined"))) static void poke(const struct vgx_sim_launch *l, struct vgx_sim_thread *t,
+                                                           uint64_t cta) {
   (void)t, (void)cta;
   *(volatile uint8_t *)param(l, 0) = 1;
 }
