@@ -153,6 +153,9 @@ static bool end_context(CUcontext ctx) {
     e->marker = NULL;
   }
   ctx->events = NULL;
+  if (ctx->copied)
+    vgx_sim_marker_unref_locked(ctx->copied);
+  ctx->copied = NULL;
   struct vgx_sim_heap *heap = ctx->heap;
   ctx->heap = NULL;
   vgx_sim_unlock();

@@ -107,6 +107,14 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
     queued->box.src_pitch = gather.dst_pitch;
     queued->box.src_slice = gather.dst_slice;
   }
+  if (synchronous) {
+    queued->op.holds_back = true;
+    queued->op.record = vgx_sim_marker_create(false);
+    if (!queued->op.record) {
+      drop_copy(&queued->op);
+      return wait_box(stream, box);
+    }
+  }
   return vgx_sim_submit(stream, &queued->op, VGX_SIM_QUEUE);
 }
 

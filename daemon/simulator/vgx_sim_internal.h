@@ -80,7 +80,9 @@ struct vgx_sim_op {
   uint64_t ticket;
   CUresult (*run)(struct vgx_sim_op *); /* no lock held; NULL: nothing to do */
   void (*drop)(struct vgx_sim_op *);    /* frees it, run or cancelled; no lock held; NULL: it is its submitter's */
-  struct vgx_sim_marker *wait, *record; /* starts after `wait`; completes `record`. It owns a reference to each */
+  /* It starts after `wait` and `after` and completes `record`; each reference is its own. The queue sets `after`. */
+  struct vgx_sim_marker *wait, *after, *record;
+  bool holds_back; /* what is submitted to non-blocking streams later starts after `record` */
   bool done;
   CUresult result;
 };
@@ -123,6 +125,7 @@ struct CUctx_st {
   CUresult sticky; /* 700-719: every later call answers it */
   uint64_t limits[VGX_SIM_LIMITS_MAX];
   struct CUstream_st legacy, per_thread;
+  struct vgx_sim_marker *copied; /* the last synchronous copy that was queued: non-blocking streams start after it */
   struct CUstream_st *streams;
   struct CUevent_st *events;
   CUmodule modules;

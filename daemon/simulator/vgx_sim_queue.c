@@ -53,7 +53,7 @@ bool vgx_sim_stream_idle_locked(CUstream stream) { return oldest_ticket(stream) 
 
 /* Whether an operation with `ticket` at the head of `s` may start. */
 static bool is_turn(const struct CUstream_st *s, const struct vgx_sim_op *op, uint64_t ticket) {
-  if (s->busy || (op->wait && !op->wait->done))
+  if (s->busy || (op->wait && !op->wait->done) || (op->after && !op->after->done))
     return false;
   if (s->flags & CU_STREAM_NON_BLOCKING)
     return true;
@@ -104,7 +104,9 @@ static void settle(struct vgx_sim_op *op) {
   }
   if (op->wait)
     vgx_sim_marker_unref_locked(op->wait);
-  op->record = op->wait = NULL;
+  if (op->after)
+    vgx_sim_marker_unref_locked(op->after);
+  op->record = op->wait = op->after = NULL;
 }
 
 /* Set the sticky error; returns the cancelled operations for the caller to drop once the lock is released. */
@@ -246,14 +248,27 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   }
   op->ticket = ++last_ticket;
   op->next = NULL;
+  if (stream->flags & CU_STREAM_NON_BLOCKING && ctx->copied && !ctx->copied->done) {
+    op->after = ctx->copied;
+    op->after->refs++;
+  }
   if (!stream->head && (mode != VGX_SIM_QUEUE || !op->run) && is_turn(stream, op, op->ticket)) {
     result = perform(stream, op);
     vgx_sim_unlock();
     return mode == VGX_SIM_QUEUE ? CUDA_SUCCESS : result;
   }
   if (mode == VGX_SIM_TRY) {
+    if (op->after)
+      vgx_sim_marker_unref_locked(op->after);
+    op->after = NULL;
     vgx_sim_unlock();
     return CUDA_ERROR_NOT_READY;
+  }
+  if (op->holds_back) { /* with the ticket, under one lock: nothing comes between */
+    if (ctx->copied)    /* an earlier one in the same stream: it is done before this one */
+      vgx_sim_marker_unref_locked(ctx->copied);
+    ctx->copied = op->record;
+    ctx->copied->refs++;
   }
   *(stream->tail ? &stream->tail->next : &stream->head) = op;
   stream->tail = op;

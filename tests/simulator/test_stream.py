@@ -186,6 +186,20 @@ def test_synchronous_writes_to_the_device_do_not_wait_for_host_functions(sim: Si
     assert sim.read(address, 8192) == b"c" + b"a" * 8191
 
 
+def test_synchronous_copy_comes_before_later_work_in_non_blocking_streams(sim: Simulator, recorder: Recorder) -> None:
+    gate, address, free = threading.Event(), sim.alloc(4096), sim.stream(NON_BLOCKING)
+    recorder.launch(None, "work", gate)
+    sim.write(address, b"a" * 4096)
+    buffer = ctypes.create_string_buffer(4096)
+    recorder.launch(free, "free")
+    time.sleep(0.02)
+    assert recorder.log == []
+    gate.set()
+    sim.ok("cuMemcpyDtoHAsync_v2", buffer, ctypes.c_uint64(address), ctypes.c_size_t(4096), free)
+    assert buffer.raw == b"a" * 4096
+    assert recorder.log == ["work", "free"]
+
+
 def test_wrong_arguments(sim: Simulator) -> None:
     out, stream, event = ctypes.c_void_p(), sim.stream(), sim.event()
     assert sim.cuStreamCreateWithPriority(None, 0, 0) == 1

@@ -114,8 +114,8 @@ static void count_up(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, u
   X(fill, 2)                                                                                                           \
   X(poke, 1)                                                                                                           \
   X(spin, 0)                                                                                                           \
-  X(fault_while_waited_for, 1) X(chain, 1) X(trap, 0) X(illegal, 0) X(assertion, 0) X(print, 2) X(shared, 1)           \
-      X(heap, 1) X(count_up, 0)
+  X(fault_while_waited_for, 1)                                                                                         \
+  X(chain, 1) X(trap, 0) X(illegal, 0) X(assertion, 0) X(print, 2) X(shared, 1) X(heap, 1) X(count_up, 0)
 
 #define RUN(name, count)                                                                                               \
   static void run_##name(const struct vgx_sim_launch *l, struct vgx_sim_thread *t) { each_cta(l, t, name); }
