@@ -3,6 +3,8 @@
 The steps are those of the Makefile; an editable install leaves them to it.
 """
 
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,21 @@ class BuildWithNativeParts(build_py):
                 subprocess.run([sys.executable, *step], cwd=ROOT, check=True)
             self.packages = find_packages("daemon")
         super().run()
+        if not self.editable_mode:
+            self.name_library_without_links(Path(self.build_lib) / "vgpud/_lib")
+
+    def name_library_without_links(self, folder: Path) -> None:
+        """A wheel holds no links, and copies under three names would be three libraries in one process.
+
+        The library goes by the name that everything looks for; `libcuda.so` becomes an empty one that needs it.
+        """
+        versioned = next(folder.glob("libcuda.so.*.*"))
+        versioned.replace(folder / "libcuda.so.1")
+        (folder / "libcuda.so").unlink()
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        options = ["-shared", "-nostdlib", "-Wl,--no-as-needed,-soname,libcuda.so,-rpath,$ORIGIN"]
+        target = ["-o", str(folder / "libcuda.so"), str(folder / "libcuda.so.1")]
+        subprocess.run([*compiler, *options, *target], check=True)
 
 
 class NativeDistribution(Distribution):
