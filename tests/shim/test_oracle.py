@@ -53,7 +53,7 @@ def ask(toolchain: Toolchain, vgpu_run: Run, folder: Path, *arguments: str) -> l
 
 
 def compare(questions: list[tuple[str, str]], got: list[str]) -> None:
-    """Each line is the hardware's, or 801 where the function is not implemented in any version, or follows from that."""
+    """Each line is the hardware's, or 801 where no version of the function is implemented, or follows from that."""
     bases = [(re.sub(r"_v\d$", "", entry.name), entry.travel == "not implemented") for entry in ENTRIES]
     missing = {name for name, absent in bases if absent} - {name for name, absent in bases if not absent}
     assert len(got) == len(questions)
