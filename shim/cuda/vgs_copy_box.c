@@ -18,6 +18,7 @@ struct box {
   uint64_t width, height, depth; /* bytes, rows, slices */
   uint32_t stream;
   bool sync;
+  bool doubtful; /* a device address that the client does not know: the worker judges it, so its answer is waited for */
 };
 
 /* a + b * c, or false if it does not fit. */
@@ -28,7 +29,7 @@ static bool add_product(uint64_t *a, uint64_t b, uint64_t c) {
 
 /* Work out one side: where it begins, and that all of it lies in one allocation as far as the client knows. */
 static CUresult make_side(struct side *side, CUmemorytype type, const void *host, CUdeviceptr device, uint64_t x,
-                          uint64_t y, uint64_t z, uint64_t pitch, uint64_t rows, const struct box *box) {
+                          uint64_t y, uint64_t z, uint64_t pitch, uint64_t rows, struct box *box) {
   enum vgs_place otherwise = type == CU_MEMORYTYPE_DEVICE ? VGS_PLACE_DEVICE : VGS_PLACE_HOST;
   if (type == CU_MEMORYTYPE_ARRAY)
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -45,7 +46,9 @@ static CUresult make_side(struct side *side, CUmemorytype type, const void *host
       !add_product(&extent, side->pitch, box->height - 1) || !add_product(&extent, side->slice, box->depth - 1))
     return CUDA_ERROR_INVALID_VALUE;
   bool known;
-  return vgs_place_of(side->address, extent, otherwise, &side->place, &known);
+  CUresult result = vgs_place_of(side->address, extent, otherwise, &side->place, &known);
+  box->doubtful |= !known && side->place == VGS_PLACE_DEVICE;
+  return result;
 }
 
 /* Rows that fit one piece; at least one, which then may be longer than a piece and is cut along its length. */
@@ -61,7 +64,7 @@ static CUresult to_device(const struct box *box, uint64_t dst, const char *src, 
       for (uint64_t i = 0; i < count; i++)
         memcpy(packed + i * part, src + (y + i) * box->src.pitch + x, part);
       CUresult result = vgs_send_vgpuMemcpy2DToDevice(dst + y * box->dst.pitch + x, box->dst.pitch, part, count,
-                                                      part * count, box->stream, packed, false);
+                                                      part * count, box->stream, packed, box->doubtful);
       if (result)
         return result;
     }
@@ -92,7 +95,7 @@ static CUresult copy_slice(const struct box *box, uint64_t z, char *packed) {
   bool dst_host = box->dst.place == VGS_PLACE_HOST, src_host = box->src.place == VGS_PLACE_HOST;
   if (!dst_host && !src_host)
     return vgs_send_vgpuMemcpy2DOnDevice(dst, box->dst.pitch, src, box->src.pitch, box->width, box->height, box->stream,
-                                         false);
+                                         box->doubtful);
   if (dst_host && src_host) {
     for (uint64_t y = 0; y < box->height; y++)
       memmove((char *)(uintptr_t)dst + y * box->dst.pitch, (const char *)(uintptr_t)src + y * box->src.pitch,
