@@ -376,7 +376,8 @@ def test_p03_a_killed_worker_is_survived(simulate: Simulate) -> None:
             except OSError:
                 return b""
         everyone = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        victims = [pid for pid in everyone if pid != os.getpid() and b"vgpud.worker" in command(pid) and is_ours(pid)]
+        marks = b"-m vgpud.worker ".replace(b" ", bytes(1))
+        victims = [pid for pid in everyone if marks in command(pid) and is_ours(pid)]
         assert victims, "no worker found"
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
