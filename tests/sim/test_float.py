@@ -51,6 +51,22 @@ def test_fma_is_fused() -> None:
     assert result.any()
 
 
+def test_half_fma_rounds_once() -> None:
+    """Operands whose f32 sum lies next to a tie of f16, and random ones; the reference is exact."""
+    a, b, c = (floats("f2", 400, seed=i, span=6) for i in range(3))
+    a[:4], b[:4], c[:4] = [1 + 2**-10, 1 + 2**-10, 2**-7, 1.5], [1.5, 2**-11, 2**-7, 2**-12], [2048, 1, 1 + 2**-10, -1]
+    (result,) = apply("fma.rn.f16 %d0, %a0, %a1, %a2;", [a, b, c], "f2")
+    for x, y, z, got in zip(a, b, c, result, strict=True):
+        if not all(map(np.isfinite, (x, y, z))):
+            continue
+        exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+        assert np.isfinite(got)
+        low, high = (np.nextafter(got, np.float16(-np.inf)), np.nextafter(got, np.float16(np.inf)))
+        distance = abs(Fraction(float(got)) - exact)
+        for other in (low, high):
+            assert distance <= abs(Fraction(float(other)) - exact), (x, y, z, got)
+
+
 @pytest.mark.parametrize("name", ["min", "max"])
 @pytest.mark.parametrize("nan", ["", ".NaN"])
 def test_min_max(name: str, nan: str) -> None:

@@ -43,7 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MAX_BLOCK_THREADS = 1024
-_FAST_COMPILE_INSTRUCTIONS = 6000  # above it LLVM gets less time
+_QUICK_INSTRUCTIONS = 1200  # larger kernels get fewer LLVM passes
 _MAX_FRAME_NBYTES = 1 << 32
 
 
@@ -80,7 +80,7 @@ def compile_entry(
         if stored is not None:
             return _unpack(stored)
     text, compiled, size = lower(module, name, block)
-    code = native.assemble(text, 1 if size > _FAST_COMPILE_INSTRUCTIONS else 2)
+    code = native.assemble(text, quick=size > _QUICK_INSTRUCTIONS)
     missing = native.missing_symbols(code)
     if missing:
         raise PtxError(f"{name}: needs {', '.join(missing)}, which this host does not have", NOT_SUPPORTED)

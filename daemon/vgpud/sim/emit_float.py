@@ -118,10 +118,30 @@ def _compute(e: Emitter, ins: ir.Instruction, form: Form, element: str, values: 
         case "add" | "sub" | "mul" | "div":
             return e.v(f"f{ins.opcode} {kind} {values[0]}, {values[1]}")
         case "fma" | "mad":
+            if element == "half":
+                return _half_fma(e, form, values)
             return e.fcall(form, "fma", element, *values)
         case "min" | "max":
             return _extremum(e, ins, form, element, values)
     raise e.unsupported()
+
+
+def _half_fma(e: Emitter, form: Form, values: list[str]) -> str:
+    """In f32 the product is exact; the sum is rounded to odd there, so that rounding to half is the only one. (LLVM's
+    own expansion calls a run-time function on CPUs without half arithmetic.)"""
+    from vgpud.sim.emit_rounding import two_sum
+
+    single, kind = form.of("float"), form.int(32)
+    a, b, c = (e.v(f"fpext {form.of('half')} {v} to {single}") for v in values)
+    total, error = two_sum(e, form, "float", e.v(f"fmul {single} {a}, {b}"), c)
+    bits = e.v(f"bitcast {single} {total} to {kind}")
+    inexact = e.v(f"fcmp one {single} {error}, {form.fconst(0.0, 'float')}")
+    even = e.v(f"icmp eq {kind} {e.v(f'and {kind} {bits}, {form.const(1, 32)}')}, {form.const(0, 32)}")
+    signs = e.v(f"xor {kind} {bits}, {e.v(f'bitcast {single} {error} to {kind}')}")
+    step = e.v(f"or {kind} {e.v(f'ashr {kind} {signs}, {form.const(31, 32)}')}, {form.const(1, 32)}")
+    change = e.v(f"and {form.int(1)} {inexact}, {even}")
+    odd = e.v(f"add {kind} {bits}, {e.v(f'select {form.int(1)} {change}, {kind} {step}, {kind} {form.const(0, 32)}')}")
+    return e.v(f"fptrunc {single} {e.v(f'bitcast {kind} {odd} to {single}')} to {form.of('half')}")
 
 
 def _extremum(e: Emitter, ins: ir.Instruction, form: Form, element: str, values: list[str]) -> str:

@@ -16,10 +16,10 @@ def directed(e: Emitter, form: Form, name: str, kind: str, values: list[str], mo
     wide = [e.v(f"fpext {form.of('float')} {v} to {form.of('double')}") for v in values]
     if name in ("fma", "mad"):  # the product is exact in double; the sum has an error term
         product = e.v(f"fmul {form.of('double')} {wide[0]}, {wide[1]}")
-        total, error = _two_sum(e, form, "double", product, wide[2])
+        total, error = two_sum(e, form, "double", product, wide[2])
     elif name in ("add", "sub"):
         other = wide[1] if name == "add" else e.v(f"fneg {form.of('double')} {wide[1]}")
-        total, error = _two_sum(e, form, "double", wide[0], other)
+        total, error = two_sum(e, form, "double", wide[0], other)
     elif name == "mul":
         total, error = e.v(f"fmul {form.of('double')} {wide[0]}, {wide[1]}"), None
     elif name == "div":
@@ -88,7 +88,7 @@ def _native(e: Emitter, form: Form, name: str, element: str, values: list[str], 
     wide = form.of(element)
     if name in ("add", "sub"):
         other = values[1] if name == "add" else e.v(f"fneg {wide} {values[1]}")
-        total, error = _two_sum(e, form, element, values[0], other)
+        total, error = two_sum(e, form, element, values[0], other)
     elif name == "mul":
         total = e.v(f"fmul {wide} {values[0]}, {values[1]}")
         error = e.fcall(form, "fma", element, values[0], values[1], e.v(f"fneg {wide} {total}"))
@@ -103,7 +103,7 @@ def _native(e: Emitter, form: Form, name: str, element: str, values: list[str], 
     return step(e, form, e.from_fp(form, total, kind), error, element, ir.TYPE_NBITS[kind], mode)
 
 
-def _two_sum(e: Emitter, form: Form, element: str, a: str, b: str) -> tuple[str, str]:
+def two_sum(e: Emitter, form: Form, element: str, a: str, b: str) -> tuple[str, str]:
     """Knuth's two-sum: the rounded sum and its exact error."""
     kind = form.of(element)
     total = e.v(f"fadd {kind} {a}, {b}")

@@ -41,8 +41,12 @@ def shuffle(e: Emitter, ins: ir.Instruction) -> None:
     if mode is None:
         raise e.malformed("shuffle mode missing")
     target = ins.operands[0]
-    first = target.first if isinstance(target, ir.Pair) else target
+    first: ir.Operand | None = target.first if isinstance(target, ir.Pair) else target
     second = target.second if isinstance(target, ir.Pair) else None
+    known, limits = (e.analysis.constant(operand) for operand in ins.operands[2:4])
+    if known is not None and limits is not None:
+        _shuffle_constant(e, ins, mode, known, limits, first, second)
+        return
     a, b, c = e.lanes(ins.operands[1:4], 32)
     clamp = e.v(f"and {_V} {c}, splat (i32 31)")
     segment = e.v(f"and {_V} {e.v(f'lshr {_V} {c}, splat (i32 8)')}, splat (i32 31)")
@@ -63,11 +67,7 @@ def shuffle(e: Emitter, ins: ir.Instruction) -> None:
         within = e.v(f"icmp sle {_V} {source}, {high}")
     chosen = e.v(f"select {_M} {within}, {_V} {source}, {_V} {_LANE_IDS}")
     chosen = e.v(f"and {_V} {chosen}, splat (i32 31)")
-    present = e.mask_bits()
-    if ins.has("sync") and len(ins.operands) > 4:
-        members = e.read(ins.operands[4], 32)
-        if members.stride == 0 and members.text != "-1":
-            present = members.text if present == "-1" else e.v(f"and i32 {present}, {members.text}")
+    present = _present(e, ins)
     if present != "-1":
         shifted = e.v(f"lshr {_V} {e.splat(present, 'i32')}, {chosen}")
         exists = e.v(f"trunc {_V} {shifted} to {_M}")
@@ -77,14 +77,51 @@ def shuffle(e: Emitter, ins: ir.Instruction) -> None:
         e.put(second, LANES, within, 1)
 
 
+def _present(e: Emitter, ins: ir.Instruction) -> str:
+    """The lanes a shuffle may read from, an i32."""
+    present = e.mask_bits()
+    if ins.has("sync") and len(ins.operands) > 4:
+        members = e.read(ins.operands[4], 32)
+        constant = e.analysis.constant(ins.operands[4])
+        if members.stride == 0 and (constant is None or constant & 0xFFFFFFFF != 0xFFFFFFFF):
+            present = members.text if present == "-1" else e.v(f"and i32 {present}, {members.text}")
+    return present
+
+
+def _shuffle_constant(
+    e: Emitter, ins: ir.Instruction, mode: str, b: int, c: int, first: ir.Operand | None, second: ir.Reg | None
+) -> None:
+    """The same with the source lanes known at compile time: one shufflevector."""
+    b, segment, clamp = b & 31, c >> 8 & 31, c & 31
+    source, within = [], []
+    for lane in range(WARP):
+        low = lane & segment
+        high = low | (clamp & ~segment & 31)
+        wanted = {"up": lane - b, "down": lane + b, "bfly": lane ^ b, "idx": low | (b & ~segment & 31)}[mode]
+        inside = wanted >= high if mode == "up" else wanted <= high
+        source.append(wanted & 31 if inside else lane)
+        within.append(inside)
+    index = "<" + ", ".join(f"i32 {lane}" for lane in source) + ">"
+    (a,) = e.lanes(ins.operands[1:2], 32)
+    result = e.v(f"shufflevector {_V} {a}, {_V} poison, {_V} {index}")
+    present = _present(e, ins)
+    if present != "-1":
+        flags = flags_of(e, present)
+        exists = e.v(f"shufflevector {_M} {flags}, {_M} poison, {_V} {index}")
+        result = e.v(f"select {_M} {exists}, {_V} {result}, {_V} {a}")
+    e.put(first, LANES, result, 32)
+    if second is not None:
+        e.put(second, LANES, "<" + ", ".join(f"i1 {str(x).lower()}" for x in within) + ">", 1)
+
+
 def permute(e: Emitter, value: str, index: str) -> str:
-    """value[index[lane]] for each lane; a helper, which LLVM turns into one shuffle where the index is constant."""
+    """value[index[lane]] for each lane; out of line, because LLVM expands it."""
     e.helper("permute", _PERMUTE)
     return e.v(f"call {_V} @permute({_V} {value}, {_V} {index})")
 
 
 _PERMUTE = (
-    "define internal <32 x i32> @permute(<32 x i32> %a, <32 x i32> %i) alwaysinline #0 {\n"
+    "define internal <32 x i32> @permute(<32 x i32> %a, <32 x i32> %i) noinline #0 {\n"
     + "".join(
         f"  %x{lane} = extractelement <32 x i32> %i, i32 {lane}\n"
         f"  %y{lane} = extractelement <32 x i32> %a, i32 %x{lane}\n"

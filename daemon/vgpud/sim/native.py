@@ -35,19 +35,28 @@ def _machine(level: int) -> Any:
     return _machines[level]
 
 
-def assemble(text: str, level: int = 2) -> bytes:
-    """LLVM IR to an object file, optimised at `level` (0..3)."""
+def assemble(text: str, quick: bool = False) -> bytes:
+    """LLVM IR to an object file. `quick`: only the passes that make code small, for kernels whose compile time
+    counts."""
     with _lock:
-        machine = _machine(level)
+        machine = _machine(1 if quick else 2)
         module = llvm.parse_assembly(text)
         module.verify()
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
-        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options = llvm.create_pipeline_tuning_options(speed_level=1 if quick else 2)
         options.loop_vectorization = False  # kernels are vectors already
         options.slp_vectorization = False
         builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
+        if quick:
+            manager = llvm.create_new_module_pass_manager()
+            manager.add_sroa_pass()
+            manager.add_instruction_combine_pass()
+            manager.add_simplify_cfg_pass()
+            manager.add_dead_code_elimination_pass()
+        else:
+            manager = builder.getModulePassManager()
+        manager.run(module, builder)
         return bytes(machine.emit_object(module))
 
 

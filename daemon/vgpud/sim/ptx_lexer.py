@@ -38,8 +38,14 @@ class Tokens:
                 self.index = len(self.words)
                 raise PtxError(f"line {self.line}: unexpected character {text[place]!r}")
             if found.lastgroup != "skip":
-                self.words.append(found.group())
-                self.places.append(place)
+                word = found.group()
+                if word[0] == "." and "." in word[1:]:  # .reg.b16 is two directives
+                    parts = ["." + part for part in word[1:].split(".")]
+                    self.words += parts
+                    self.places += [place] * len(parts)
+                else:
+                    self.words.append(word)
+                    self.places.append(place)
             place = found.end()
         self.words.append("")
         self.places.append(end)
