@@ -129,7 +129,7 @@ ld.param.u64 %x0, [out]; ld.global.u32 %r0, [table+4]; ld.global.u64 %x1, [point
 ld.global.u64 %x2, [pointers]; ld.f64 %d, [%x2]; cvt.rzi.u32.f64 %r2, %d; ld.const.f64 %d, [pi];
 cvt.rni.u32.f64 %r3, %d;
 ld.global.f32 %f, [floats+4]; cvt.rzi.u32.f32 %r4, %f; ld.global.u8 %r5, [bytes+5];
-mov.u32 %r6, dynamic; mov.u32 %r7, fixed; st.shared.u32 [dynamic], 77; st.shared.u32 [fixed+4], 88;
+mov.u32 %r6, dynamic[0]; mov.u32 %r7, fixed; st.shared.u32 [dynamic], 77; st.shared.u32 [fixed+4], 88;
 ld.shared.u32 %r8, [%r6]; ld.shared.u32 %r9, [%r7+4]; mov.u64 %x3, table; atom.global.add.u32 %r10, [%x3], 1;
 st.global.v4.u32 [%x0], {%r0, %r1, %r2, %r3}; st.global.v4.u32 [%x0+16], {%r4, %r5, %r8, %r9}; sub.u32 %r11, %r6, %r7;
 st.global.u32 [%x0+32], %r11; ret; }"""

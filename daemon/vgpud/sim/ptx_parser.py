@@ -404,6 +404,11 @@ class BodyParser:
         if word == "_":
             return ir.Sink()
         found = self._name(word)
+        if isinstance(found, ir.Symbol) and tokens.accept("["):  # the address of an array element: tinygrad writes s[0]
+            if _integer(tokens) != 0:
+                raise PtxError(f"line {tokens.line}: {word}[n] as an operand is not supported", NOT_SUPPORTED)
+            tokens.expect("]")
+            return found
         if isinstance(found, ir.Symbol) and tokens.peek in ("+", "-"):
             return ir.Symbol(found.name, found.offset + _offset(tokens))
         return found
