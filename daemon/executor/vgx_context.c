@@ -2,45 +2,28 @@
 #include "vgx_custom.h"
 #include "vgx_session.h"
 
-/* Call a destroyer on an id and forget it; an id that is gone answers as the driver does for a stale handle. */
-#define DESTROY(function, kind, type, id)                                                                              \
-  do {                                                                                                                 \
-    if (!s->backend->function)                                                                                         \
-      return vgx_not_offered(s, #function);                                                                            \
-    if ((id) == 0)                                                                                                     \
-      return CUDA_ERROR_INVALID_HANDLE;                                                                                \
-    void *object;                                                                                                      \
-    CUresult result = vgx_handle(s, kind, id, &object);                                                                \
-    if (result != CUDA_SUCCESS)                                                                                        \
-      return result;                                                                                                   \
-    result = s->backend->function((type)object);                                                                       \
-    if (result == CUDA_SUCCESS)                                                                                        \
-      vgx_handle_set(s, kind, id, NULL);                                                                               \
-    return result;                                                                                                     \
-  } while (0)
-
 CUresult vgx_cuCtxDestroy_v2(struct vgx_session *s, const struct vgw_req_cuCtxDestroy_v2 *req) {
-  DESTROY(cuCtxDestroy_v2, VGW_KIND_CONTEXT, CUcontext, req->ctx);
+  VGX_DESTROY(s, cuCtxDestroy_v2, VGW_KIND_CONTEXT, CUcontext, req->ctx);
 }
 
 CUresult vgx_cuStreamDestroy_v2(struct vgx_session *s, const struct vgw_req_cuStreamDestroy_v2 *req) {
-  DESTROY(cuStreamDestroy_v2, VGW_KIND_STREAM, CUstream, req->hStream);
+  VGX_DESTROY(s, cuStreamDestroy_v2, VGW_KIND_STREAM, CUstream, req->hStream);
 }
 
 CUresult vgx_cuEventDestroy_v2(struct vgx_session *s, const struct vgw_req_cuEventDestroy_v2 *req) {
-  DESTROY(cuEventDestroy_v2, VGW_KIND_EVENT, CUevent, req->hEvent);
+  VGX_DESTROY(s, cuEventDestroy_v2, VGW_KIND_EVENT, CUevent, req->hEvent);
 }
 
 CUresult vgx_cuModuleUnload(struct vgx_session *s, const struct vgw_req_cuModuleUnload *req) {
-  DESTROY(cuModuleUnload, VGW_KIND_MODULE, CUmodule, req->hmod);
+  VGX_DESTROY(s, cuModuleUnload, VGW_KIND_MODULE, CUmodule, req->hmod);
 }
 
 CUresult vgx_cuLibraryUnload(struct vgx_session *s, const struct vgw_req_cuLibraryUnload *req) {
-  DESTROY(cuLibraryUnload, VGW_KIND_LIBRARY, CUlibrary, req->library);
+  VGX_DESTROY(s, cuLibraryUnload, VGW_KIND_LIBRARY, CUlibrary, req->library);
 }
 
 CUresult vgx_cuMemPoolDestroy(struct vgx_session *s, const struct vgw_req_cuMemPoolDestroy *req) {
-  DESTROY(cuMemPoolDestroy, VGW_KIND_MEMPOOL, CUmemoryPool, req->pool);
+  VGX_DESTROY(s, cuMemPoolDestroy, VGW_KIND_MEMPOOL, CUmemoryPool, req->pool);
 }
 
 CUresult vgx_cuMemPoolCreate(struct vgx_session *s, const struct vgw_req_cuMemPoolCreate *req) {

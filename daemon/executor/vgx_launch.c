@@ -74,6 +74,32 @@ CUresult vgx_cuLaunchKernelEx(struct vgx_session *s, const struct vgw_req_cuLaun
   return s->backend->cuLaunchKernelEx(&config, function, NULL, req->params_nbytes ? extra : NULL);
 }
 
+CUresult vgx_vgpuClusterOccupancy(struct vgx_session *s, const struct vgw_req_vgpuClusterOccupancy *req,
+                                  const void *attrs, struct vgw_rep_vgpuClusterOccupancy *rep) {
+  CUlaunchAttribute attributes[MAX_ATTRIBUTES];
+  CUfunction function;
+  uint32_t count = req->attrs_nbytes / sizeof attributes[0];
+  if (req->attrs_nbytes % sizeof attributes[0] || count > MAX_ATTRIBUTES)
+    return vgx_violation(s, "launch attributes");
+  memcpy(attributes, attrs, req->attrs_nbytes);
+  for (uint32_t i = 0; i < count; i++) /* their events would be addresses of the client's */
+    if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+        attributes[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
+      return vgx_violation(s, "event in an occupancy question");
+  CUresult result = vgx_function(s, req->kind, req->object, &function);
+  if (result == CUDA_SUCCESS && req->kind == VGW_KIND_KERNEL)
+    result = s->backend->cuKernelGetFunction(&function, (CUkernel)function);
+  if (result != CUDA_SUCCESS)
+    return result;
+  CUresult (*ask)(int *, CUfunction, const CUlaunchConfig *) =
+      req->potential ? s->backend->cuOccupancyMaxPotentialClusterSize : s->backend->cuOccupancyMaxActiveClusters;
+  if (!ask)
+    return vgx_not_offered(s, "cluster occupancy");
+  CUlaunchConfig config = {req->gridDimX,  req->gridDimY,       req->gridDimZ, req->blockDimX, req->blockDimY,
+                           req->blockDimZ, req->sharedMemBytes, NULL,          attributes,     count};
+  return ask(&rep->value, function, &config);
+}
+
 /* Runs on the backend's thread, in stream order: the stream stands still until the client has run its function. */
 static void callback_due(void *argument) {
   struct vgx_callback *c = argument;

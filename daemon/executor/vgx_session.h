@@ -132,6 +132,23 @@ bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes);
 /* Kernel or function by (kind, id), as something cuLaunchKernel takes. */
 CUresult vgx_function(struct vgx_session *s, uint32_t kind, uint32_t object, CUfunction *function);
 
+/* Call a destroyer on an id and forget it; an id that is gone answers as the driver does for a stale handle. */
+#define VGX_DESTROY(s, function, kind, type, id)                                                                       \
+  do {                                                                                                                 \
+    void *object;                                                                                                      \
+    if (!(s)->backend->function)                                                                                       \
+      return vgx_not_offered(s, #function);                                                                            \
+    if ((id) == 0)                                                                                                     \
+      return CUDA_ERROR_INVALID_HANDLE;                                                                                \
+    CUresult result = vgx_handle(s, kind, id, &object);                                                                \
+    if (result != CUDA_SUCCESS)                                                                                        \
+      return result;                                                                                                   \
+    result = (s)->backend->function((type)(uintptr_t)object);                                                          \
+    if (result == CUDA_SUCCESS)                                                                                        \
+      vgx_handle_set(s, kind, id, NULL);                                                                               \
+    return result;                                                                                                     \
+  } while (0)
+
 void vgx_images_free(struct vgx_session *s);
 void vgx_callbacks_wake(struct vgx_session *s);
 

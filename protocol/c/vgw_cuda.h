@@ -189,6 +189,10 @@ enum {
   CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT = 14,
 };
 
+typedef struct {
+  _Alignas(64) uint64_t opaque[16];
+} CUtensorMap;
+
 typedef union {
   char pad[64];
   int32_t cooperative;

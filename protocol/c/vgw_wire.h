@@ -36,6 +36,18 @@ struct vgw_param {
   uint32_t nbytes;
 };
 
+/* vgpuTensorMap's arguments: those of cuTensorMapEncodeTiled and ...Im2col together; unused ones are 0. */
+struct vgw_tensor_map {
+  uint64_t address;
+  uint64_t dims[5], strides[5];
+  uint32_t box[5], element_strides[5];
+  int32_t lower[3], upper[3];
+  int32_t data_type;
+  uint32_t rank, channels, pixels;
+  int32_t interleave, swizzle, l2_promotion, oob_fill;
+  uint8_t map[128]; /* form 3: the map whose address is replaced */
+};
+
 static inline uint64_t vgw_pad8(uint64_t nbytes) { return (nbytes + 7) & ~(uint64_t)7; }
 
 /* Reads a record that was copied out of the channel. The first failed read makes every later one fail: callers check

@@ -1,6 +1,7 @@
 """Occupancy. Answers depend only on the arguments and the kernel's attributes, so the client caches them."""
 
-from protocol.gen.dsl import I32, SIZE, U32, WAITING, fn, out, ptr, val
+from protocol.gen.dsl import I32, SIZE, U32, WAITING, bytes_in, fn, host_only, out, ptr, val
+from protocol.spec.launch import GRID
 
 KERNEL_REF = [val("kind", U32), val("object", U32)]
 FUNC = ptr("func", "CUfunction")
@@ -34,3 +35,28 @@ POTENTIAL = [
 ]
 fn("cuOccupancyMaxPotentialBlockSize", POTENTIAL, doc="Block size of the highest occupancy, searched in the client.")
 fn("cuOccupancyMaxPotentialBlockSizeWithFlags", [*POTENTIAL, val("flags", U32)], doc="As above, with flags.")
+
+CLUSTERS = [FUNC, ptr("config", "const CUlaunchConfig *")]
+fn("cuOccupancyMaxActiveClusters", [out("numClusters", I32), *CLUSTERS], doc="Clusters that fit the device at once.")
+fn(
+    "cuOccupancyMaxPotentialClusterSize",
+    [out("clusterSize", I32), *CLUSTERS],
+    doc="Largest cluster of a configuration.",
+)
+fn(
+    "vgpuClusterOccupancy",
+    [
+        out("value", I32),
+        val("potential", U32),
+        *KERNEL_REF,
+        *GRID,
+        val("attrs_nbytes", U32),
+        bytes_in("attrs", "attrs_nbytes", cap=72 * 64),
+    ],
+    WAITING,
+    guest="custom",
+    host="custom",
+    doc="cuOccupancyMaxActiveClusters, or with potential = 1 cuOccupancyMaxPotentialClusterSize.",
+)
+host_only("cuOccupancyMaxActiveClusters", [out("numClusters", I32), *CLUSTERS], doc="For vgpuClusterOccupancy.")
+host_only("cuOccupancyMaxPotentialClusterSize", [out("clusterSize", I32), *CLUSTERS], doc="For vgpuClusterOccupancy.")

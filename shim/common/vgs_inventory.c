@@ -25,6 +25,14 @@ static void unpack_pair(struct vgs_unpacker *unpacker, int64_t pair[2], int64_t 
     pair[i] = vgs_unpack_int(unpacker, least, greatest);
 }
 
+static void unpack_topology(struct vgs_device *device, struct vgs_unpacker *unpacker) {
+  if (vgs_unpack_array(unpacker) != 2)
+    unpacker->failed = true;
+  uint32_t first = unpack_numbers(unpacker, device->gpc_of_tpc, VGS_TPC_MAX, 1);
+  uint32_t second = unpack_numbers(unpacker, device->tpc_in_gpc, VGS_TPC_MAX, 1);
+  device->tpc_count = first == second ? first : 0;
+}
+
 static void unpack_device(struct vgs_device *device, struct vgs_unpacker *unpacker) {
   enum { NAME = 1, UUID = 2, PCI = 4, MEMORY = 8, ATTRIBUTES = 16, LIMITS = 32, PRIORITIES = 64, ALL = 127 };
   unsigned seen = 0;
@@ -69,6 +77,8 @@ static void unpack_device(struct vgs_device *device, struct vgs_unpacker *unpack
       device->granularity_recommended = (uint64_t)pair[1];
     } else if (vgs_str_is(key, nbytes, "context_nbytes"))
       device->context_nbytes = (uint64_t)vgs_unpack_int(unpacker, 0, INT64_MAX);
+    else if (vgs_str_is(key, nbytes, "sm_topology"))
+      unpack_topology(device, unpacker);
     else
       vgs_unpack_skip(unpacker);
   }

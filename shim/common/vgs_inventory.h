@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { VGS_TPC_MAX = 512 };
 enum { VGS_DEVICE_MAX = 64, VGS_ATTRIBUTE_MAX = 256, VGS_LIMIT_MAX = 32 };
 #define VGS_ATTRIBUTE_INVALID INT32_MIN  /* the driver answers INVALID_VALUE */
 #define VGS_LIMIT_UNSUPPORTED UINT64_MAX /* the driver answers UNSUPPORTED_LIMIT */
@@ -20,6 +21,9 @@ struct vgs_device {
   int32_t priority_least, priority_greatest;
   uint64_t granularity_minimum, granularity_recommended; /* bytes */
   uint64_t context_nbytes;
+  /* Where each pair of multiprocessors sits, as cuBLASLt asks for it; count 0: not told. */
+  uint32_t tpc_count;
+  uint8_t gpc_of_tpc[VGS_TPC_MAX], tpc_in_gpc[VGS_TPC_MAX];
 };
 
 struct vgs_inventory {

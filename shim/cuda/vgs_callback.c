@@ -2,6 +2,7 @@
  * call, asks for the next callback that is due, runs it, and lets the stream go on. */
 #include "vgs_callback.h"
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_log.h"
 #include "vgs_session.h"
 #include "vgs_stream.h"
@@ -86,9 +87,14 @@ static CUresult start_locked(void) {
 
 static CUresult enqueue(const struct callback *wanted) {
   uint32_t stream;
-  CUresult result = vgs_stream_id(wanted->stream, &stream, NULL);
+  struct vgs_stream *on;
+  CUresult result = vgs_stream_id(wanted->stream, &stream, &on);
   if (result)
     return result;
+  if (on && vgs_capture_status(on->capture)) {
+    static bool named; /* it would have to run at each replay */
+    return vgs_unimplemented("a host function inside a capture", &named);
+  }
   struct callback *callback = malloc(sizeof *callback);
   if (!callback)
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,6 +1,8 @@
 #include "vgs_copy.h"
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_context.h"
+#include "vgs_log.h"
 #include "vgs_range.h"
 #include "vgs_stream.h"
 #include <string.h>
@@ -46,7 +48,10 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
   enum vgs_place dst, src;
   bool dst_known, src_known;
   uint32_t stream;
-  CUresult result = vgs_stream_id(copy->stream, &stream, NULL);
+  struct vgs_stream *on;
+  CUresult result = vgs_stream_id(copy->stream, &stream, &on);
+  if (!result && copy->sync)
+    result = vgs_capture_check_unsafe();
   if (result || !copy->nbytes)
     return result;
   if ((result = vgs_place_of(copy->dst, copy->nbytes, copy->dst_otherwise, &dst, &dst_known)) ||
@@ -55,6 +60,10 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
   char *host_dst = (char *)(uintptr_t)copy->dst;
   const char *host_src = (const char *)(uintptr_t)copy->src;
   bool dst_device = dst == VGS_PLACE_DEVICE, src_device = src == VGS_PLACE_DEVICE;
+  if (on && vgs_capture_status(on->capture) && (dst == VGS_PLACE_HOST || src == VGS_PLACE_HOST)) {
+    static bool named; /* each replay would have to read or write the program's memory again */
+    return vgs_unimplemented("a copy of pageable memory inside a capture", &named);
+  }
   if (!dst_device &&
       !src_device) { /* host to host: what the stream does first may write the source, so it comes first */
     if ((result = vgs_send_cuStreamSynchronize(stream)))

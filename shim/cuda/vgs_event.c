@@ -1,6 +1,9 @@
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_stream.h"
+
+enum { CAPTURED_EVENT = 907 };
 
 static struct vgs_event *find(CUevent event) { return vgs_object_find(VGW_KIND_EVENT, event); }
 
@@ -35,15 +38,19 @@ CUresult vgs_cuEventRecord(CUevent hEvent, CUstream hStream) { return vgs_cuEven
 CUresult vgs_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
   struct vgs_event *event = find(hEvent);
   uint32_t stream_id;
-  CUresult result = vgs_stream_id(hStream, &stream_id, NULL);
+  struct vgs_stream *stream;
+  CUresult result = vgs_stream_id(hStream, &stream_id, &stream);
   if (!event)
     return CUDA_ERROR_INVALID_HANDLE;
   if (result)
     return result;
   if (flags > 1) /* 1: the external form, which matters inside a capture alone */
     return CUDA_ERROR_INVALID_VALUE;
-  __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
-  return vgs_send_cuEventRecordWithFlags(event->object.id, stream_id, 0, false);
+  bool capturing = stream && vgs_capture_status(stream->capture);
+  event->capture = capturing ? stream->capture : 0;
+  if (!capturing)
+    __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
+  return vgs_send_cuEventRecordWithFlags(event->object.id, stream_id, flags, false);
 }
 
 /* An event that was never recorded is complete; that needs no asking. */
@@ -51,6 +58,8 @@ CUresult vgs_cuEventQuery(CUevent hEvent) {
   struct vgs_event *event = find(hEvent);
   if (!event)
     return CUDA_ERROR_INVALID_HANDLE;
+  if (vgs_capture_status(event->capture))
+    return CAPTURED_EVENT;
   return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) ? vgs_send_cuEventQuery(event->object.id) : CUDA_SUCCESS;
 }
 
@@ -58,6 +67,8 @@ CUresult vgs_cuEventSynchronize(CUevent hEvent) {
   struct vgs_event *event = find(hEvent);
   if (!event)
     return CUDA_ERROR_INVALID_HANDLE;
+  if (vgs_capture_status(event->capture))
+    return CAPTURED_EVENT;
   return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) ? vgs_send_cuEventSynchronize(event->object.id)
                                                              : CUDA_SUCCESS;
 }

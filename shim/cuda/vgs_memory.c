@@ -1,5 +1,6 @@
 /* Allocations, and what an address is. */
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
@@ -31,7 +32,9 @@ CUresult vgs_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
   CUdeviceptr address;
   if (!dptr || !bytesize)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_cuMemAlloc_v2(&address, bytesize);
+  CUresult result = vgs_capture_check_unsafe();
+  if (!result)
+    result = vgs_send_cuMemAlloc_v2(&address, bytesize);
   if (!result)
     result = note(address, bytesize, VGS_RANGE_DEVICE);
   if (!result)
@@ -47,7 +50,9 @@ CUresult vgs_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
     return CUDA_ERROR_INVALID_VALUE;
   if (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_cuMemAllocPitch_v2(&address, &pitch, WidthInBytes, Height, ElementSizeBytes);
+  CUresult result = vgs_capture_check_unsafe();
+  if (!result)
+    result = vgs_send_cuMemAllocPitch_v2(&address, &pitch, WidthInBytes, Height, ElementSizeBytes);
   if (!result)
     result = pitch > SIZE_MAX / Height ? CUDA_ERROR_OUT_OF_MEMORY : note(address, pitch * Height, VGS_RANGE_DEVICE);
   if (!result) {

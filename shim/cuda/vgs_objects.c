@@ -41,5 +41,7 @@ const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT] = {
     [VGW_KIND_KERNEL] = {sizeof(struct vgs_kernel), kernel_fini},
     [VGW_KIND_MEMPOOL] = {sizeof(struct vgs_pool), NULL},
     [VGW_KIND_GRAPH] = {sizeof(struct vgs_object), NULL},
+    [VGW_KIND_ALLOCATION] = {sizeof(struct vgs_allocation), NULL},
+    [VGW_KIND_GRAPH_EXEC] = {sizeof(struct vgs_object), NULL},
     [VGW_KIND_LINK] = {sizeof(struct vgs_link), link_fini},
 };

@@ -35,12 +35,15 @@ struct vgs_stream {
   int priority;
   uint64_t unique_id;
   CUdevice device;
+  uint64_t capture; /* id of the capture it belongs or belonged to: vgs_capture_status */
+  bool capture_origin;
 };
 
 struct vgs_event {
   struct vgs_object object;
   uint32_t flags;
-  int recorded; /* atomic */
+  int recorded;     /* atomic */
+  uint64_t capture; /* of the stream it was last recorded in */
 };
 
 struct vgs_module {
@@ -70,6 +73,12 @@ struct vgs_kernel {
 struct vgs_pool {
   struct vgs_object object;
   CUdevice device;
+};
+
+/* Physical memory of cuMemCreate. */
+struct vgs_allocation {
+  struct vgs_object object;
+  CUmemAllocationProp prop;
 };
 
 struct vgs_link_input {

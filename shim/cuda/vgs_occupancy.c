@@ -78,3 +78,32 @@ CUresult vgs_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, 
   return vgs_cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func, blockSizeToDynamicSMemSize,
                                                        dynamicSMemSize, blockSizeLimit, 0);
 }
+
+/* Clusters: the launch's attributes decide, so they travel as for a launch; events among them have no say and stay
+ * here. */
+static CUresult clusters(int *value, uint32_t potential, CUfunction func, const CUlaunchConfig *config) {
+  enum { ATTRIBUTES_MAX = 64 };
+  struct vgs_kernel *kernel = vgs_kernel_find(func);
+  if (!value || !config || config->numAttrs > ATTRIBUTES_MAX || (config->numAttrs && !config->attrs))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUlaunchAttribute attributes[ATTRIBUTES_MAX];
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < config->numAttrs; i++)
+    if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT &&
+        config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
+      attributes[count++] = config->attrs[i];
+  return vgs_send_vgpuClusterOccupancy(value, potential, kernel->object.kind, kernel->object.id, config->gridDimX,
+                                       config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
+                                       config->blockDimZ, config->sharedMemBytes, count * (uint32_t)sizeof *attributes,
+                                       attributes);
+}
+
+CUresult vgs_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, const CUlaunchConfig *config) {
+  return clusters(numClusters, 0, func, config);
+}
+
+CUresult vgs_cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, const CUlaunchConfig *config) {
+  return clusters(clusterSize, 1, func, config);
+}

@@ -11,6 +11,7 @@
 #include "vgs_md2.h"
 #include "vgs_session.h"
 #include "vgs_stream.h"
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -142,6 +143,58 @@ static CUresult stream_number(CUcontext context, void *internal, uint32_t *numbe
 
 static slot tools_context[95];
 
+/* --- SM_TOPOLOGY (cuBLASLt 13), MODULE_FUNCTIONS (cuFFT 12): measured against the real driver, facts of 2026 --- */
+
+/* Where each pair of multiprocessors sits: two arrays, one byte a pair, the caller's until it frees them with slot 13.
+ */
+static CUresult topology_get(uint8_t **gpc_of_tpc, uint8_t **tpc_in_gpc) {
+  CUresult result = vgs_enter_init();
+  if (result)
+    return result;
+  struct vgs_context *context = vgs_context_current();
+  const struct vgs_device *device = vgs_device(context ? context->device : 0);
+  if (!gpc_of_tpc || !tpc_in_gpc)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!device || !device->tpc_count)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  uint8_t *first = malloc(device->tpc_count), *second = malloc(device->tpc_count);
+  if (!first || !second) {
+    free(first);
+    free(second);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  memcpy(first, device->gpc_of_tpc, device->tpc_count);
+  memcpy(second, device->tpc_in_gpc, device->tpc_count);
+  *gpc_of_tpc = first;
+  *tpc_in_gpc = second;
+  return CUDA_SUCCESS;
+}
+
+static CUresult topology_free(uint8_t *gpc_of_tpc, uint8_t *tpc_in_gpc) {
+  free(gpc_of_tpc);
+  free(tpc_in_gpc);
+  return CUDA_SUCCESS;
+}
+
+static slot sm_topology[17];
+
+/* Call back for each function of a module; answers how many there were. */
+static int module_functions_each(CUcontext context, CUmodule module, void (*each)(void *, CUfunction), void *user) {
+  unsigned int count = 0;
+  (void)context;
+  if (!each || vgs_enter_context() || vgs_cuModuleGetFunctionCount(&count, module) || !count)
+    return 0;
+  CUfunction *functions = calloc(count, sizeof *functions);
+  if (!functions || vgs_cuModuleEnumerateFunctions(functions, count, module))
+    count = 0;
+  for (unsigned int i = 0; i < count; i++)
+    each(user, functions[i]);
+  free(functions);
+  return (int)count;
+}
+
+static slot module_functions[99];
+
 /* --- INTEGRITY_CHECK: that the library is the one the runtime found, by values only the process itself has --- */
 
 struct __attribute__((packed)) integrity_device {
@@ -238,6 +291,16 @@ static const struct table {
      tools_context,
      95,
      true},
+    {"SM_TOPOLOGY",
+     {0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca},
+     sm_topology,
+     17,
+     true},
+    {"MODULE_FUNCTIONS",
+     {0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e},
+     module_functions,
+     99,
+     true},
 };
 enum { TABLE_COUNT = sizeof tables / sizeof tables[0] };
 
@@ -268,6 +331,9 @@ static void fill_tables(void) {
   tools_context[4] = SLOT(context_id);
   tools_context[39] = SLOT(stream_number);
   tools_context[51] = SLOT(stream_internal);
+  sm_topology[4] = SLOT(topology_get);
+  sm_topology[13] = SLOT(topology_free);
+  module_functions[7] = SLOT(module_functions_each);
 }
 
 CUresult vgs_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId) {

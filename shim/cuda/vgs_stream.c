@@ -1,5 +1,6 @@
 #include "vgs_stream.h"
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
@@ -103,27 +104,41 @@ CUresult vgs_cuStreamDestroy_v2(CUstream hStream) {
 
 CUresult vgs_cuStreamSynchronize(CUstream hStream) {
   uint32_t id;
-  CUresult result = vgs_stream_id(hStream, &id, NULL);
+  struct vgs_stream *stream;
+  CUresult result = vgs_stream_id(hStream, &id, &stream);
+  if (!result && stream && vgs_capture_status(stream->capture))
+    return vgs_capture_forbid(stream->capture);
   return result ? result : vgs_send_cuStreamSynchronize(id);
 }
 
 CUresult vgs_cuStreamQuery(CUstream hStream) {
   uint32_t id;
-  CUresult result = vgs_stream_id(hStream, &id, NULL);
+  struct vgs_stream *stream;
+  CUresult result = vgs_stream_id(hStream, &id, &stream);
+  if (!result && stream && vgs_capture_status(stream->capture))
+    return vgs_capture_forbid(stream->capture);
   return result ? result : vgs_send_cuStreamQuery(id);
 }
 
 CUresult vgs_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
   uint32_t id;
+  struct vgs_stream *stream;
   struct vgs_event *event = vgs_object_find(VGW_KIND_EVENT, hEvent);
-  CUresult result = vgs_stream_id(hStream, &id, NULL);
+  CUresult result = vgs_stream_id(hStream, &id, &stream);
   if (result)
     return result;
   if (!event)
     return CUDA_ERROR_INVALID_HANDLE;
   if (Flags > 1) /* 1: the external form, which matters inside a capture alone */
     return CUDA_ERROR_INVALID_VALUE;
-  return vgs_send_cuStreamWaitEvent(id, event->object.id, 0, false);
+  bool captured = vgs_capture_status(event->capture);
+  bool capturing = stream && vgs_capture_status(stream->capture);
+  result = vgs_send_cuStreamWaitEvent(id, event->object.id, Flags, captured || capturing);
+  if (!result && captured && !capturing && stream) { /* capture spreads to whoever waits for it */
+    stream->capture = event->capture;
+    stream->capture_origin = false;
+  }
+  return result;
 }
 
 CUresult vgs_cuStreamGetFlags(CUstream hStream, unsigned int *flags) {
@@ -168,44 +183,6 @@ CUresult vgs_cuStreamGetDevice(CUstream hStream, int *device) {
   if (!result)
     *device = stream ? stream->device : vgs_context_entered->device;
   return result;
-}
-
-/* --- capture: none can be begun, so none is going on --- */
-
-CUresult vgs_cuStreamIsCapturing(CUstream hStream, int *captureStatus) {
-  uint32_t id;
-  CUresult result = captureStatus ? vgs_stream_id(hStream, &id, NULL) : CUDA_ERROR_INVALID_VALUE;
-  if (!result)
-    *captureStatus = 0;
-  return result;
-}
-
-CUresult vgs_cuStreamGetCaptureInfo(CUstream hStream, int *captureStatus_out, uint64_t *id_out) {
-  (void)id_out; /* written only while capturing */
-  return vgs_cuStreamIsCapturing(hStream, captureStatus_out);
-}
-
-CUresult vgs_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
-                                       const CUgraphNode **dependencies_out, size_t *numDependencies_out) {
-  (void)id_out, (void)graph_out, (void)dependencies_out, (void)numDependencies_out;
-  return vgs_cuStreamIsCapturing(hStream, captureStatus_out);
-}
-
-CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
-                                       const CUgraphNode **dependencies_out, const void **edgeData_out,
-                                       size_t *numDependencies_out) {
-  (void)id_out, (void)graph_out, (void)dependencies_out, (void)edgeData_out, (void)numDependencies_out;
-  return vgs_cuStreamIsCapturing(hStream, captureStatus_out);
-}
-
-CUresult vgs_cuThreadExchangeStreamCaptureMode(int *mode) {
-  static _Thread_local int current; /* CU_STREAM_CAPTURE_MODE_GLOBAL */
-  if (!mode || *mode < 0 || *mode > 2)
-    return CUDA_ERROR_INVALID_VALUE;
-  int previous = current;
-  current = *mode;
-  *mode = previous;
-  return CUDA_SUCCESS;
 }
 
 CUresult vgs_cuProfilerStart(void) { return CUDA_SUCCESS; }

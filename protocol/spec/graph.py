@@ -1,0 +1,99 @@
+"""Stream capture and graphs. Which streams are capturing is state of the client, spread by events as in the driver."""
+
+from protocol.gen.dsl import (
+    GRAPH,
+    GRAPH_EXEC,
+    I32,
+    INIT,
+    QUEUED,
+    SIZE,
+    STREAM,
+    U32,
+    ULL,
+    WAITING,
+    fn,
+    handle,
+    out,
+    out_handle,
+    ptr,
+    val,
+)
+
+STREAM_ARG = handle("hStream", STREAM)
+EXEC = handle("hGraphExec", GRAPH_EXEC)
+
+fn("cuStreamBeginCapture", [ptr("hStream", "CUstream")], doc="The oldest form: global mode.")
+fn(
+    "cuStreamBeginCapture_v2",
+    [STREAM_ARG, val("mode", I32)],
+    WAITING,
+    guest="custom",
+    host="custom",
+    doc="Record a stream's work into a graph from here on; the mode's rules are kept in the client.",
+)
+fn(
+    "cuStreamEndCapture",
+    [STREAM_ARG, out_handle("phGraph", GRAPH)],
+    WAITING,
+    guest="custom",
+    doc="The graph of what was recorded.",
+)
+fn(
+    "cuGraphCreate",
+    [out_handle("phGraph", GRAPH), val("flags", U32)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    doc="Empty graph.",
+)
+fn(
+    "cuGraphDestroy",
+    [handle("hGraph", GRAPH)],
+    QUEUED,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="Destroy a graph.",
+)
+fn(
+    "cuGraphInstantiateWithFlags",
+    [out_handle("phGraphExec", GRAPH_EXEC), handle("hGraph", GRAPH), val("flags", ULL)],
+    WAITING,
+    guest="custom",
+    blocks=True,
+    doc="Make a graph executable.",
+)
+fn(
+    "cuGraphInstantiate_v2",
+    [
+        ptr("phGraphExec", "CUgraphExec *"),
+        ptr("hGraph", "CUgraph"),
+        ptr("phErrorNode", "CUgraphNode *"),
+        ptr("logBuffer", "char *"),
+        val("bufferSize", SIZE),
+    ],
+    aliases=["cuGraphInstantiate"],
+    doc="The older form; the log stays empty.",
+)
+fn(
+    "cuGraphInstantiateWithParams",
+    [ptr("phGraphExec", "CUgraphExec *"), ptr("hGraph", "CUgraph"), ptr("instantiateParams", "void *")],
+    doc="With CUDA_GRAPH_INSTANTIATE_PARAMS: flags, and a stream to upload on.",
+)
+fn(
+    "cuGraphUpload",
+    [EXEC, STREAM_ARG],
+    QUEUED,
+    guest="custom",
+    doc="Bring a graph to the device before its first launch.",
+)
+fn("cuGraphLaunch", [EXEC, STREAM_ARG], QUEUED, guest="custom", doc="Run a graph in stream order.")
+fn("cuGraphExecDestroy", [EXEC], QUEUED, need=INIT, guest="custom", host="custom", doc="Destroy an executable graph.")
+fn(
+    "cuGraphGetNodes",
+    [ptr("hGraph", "CUgraph"), ptr("nodes", "CUgraphNode *"), ptr("numNodes", "size_t *")],
+    WAITING,
+    need=INIT,
+    wire=[handle("hGraph", GRAPH), out("count", SIZE)],
+    doc="How many nodes a graph has; handles of single nodes are not offered.",
+)

@@ -1,0 +1,104 @@
+#include "vgs_capture.h"
+#include "vgs_api.h"
+#include <pthread.h>
+
+enum { MODE_GLOBAL, MODE_THREAD_LOCAL, MODE_RELAXED };
+enum { CAPTURES_MAX = 64 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  uint64_t id; /* 0: free */
+  int mode;
+  pthread_t thread;
+  bool invalidated;
+} captures[CAPTURES_MAX];
+static uint64_t last_id;
+static int active_count; /* atomic: without captures every check is one load */
+
+static _Thread_local int thread_mode = MODE_GLOBAL;
+
+/* Under `lock`. */
+static int find(uint64_t id) {
+  for (int i = 0; id && i < CAPTURES_MAX; i++)
+    if (captures[i].id == id)
+      return i;
+  return -1;
+}
+
+static bool none_active(void) { return !__atomic_load_n(&active_count, __ATOMIC_ACQUIRE); }
+
+enum vgs_capture_status vgs_capture_status(uint64_t id) {
+  if (!id || none_active())
+    return VGS_CAPTURE_NONE;
+  pthread_mutex_lock(&lock);
+  int at = find(id);
+  enum vgs_capture_status status = at < 0                     ? VGS_CAPTURE_NONE
+                                   : captures[at].invalidated ? VGS_CAPTURE_INVALIDATED
+                                                              : VGS_CAPTURE_ACTIVE;
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+uint64_t vgs_capture_begin(int mode) {
+  uint64_t id = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < CAPTURES_MAX && !id; i++)
+    if (!captures[i].id) {
+      id = captures[i].id = ++last_id;
+      captures[i].mode = mode;
+      captures[i].thread = pthread_self();
+      captures[i].invalidated = false;
+      __atomic_add_fetch(&active_count, 1, __ATOMIC_RELEASE);
+    }
+  pthread_mutex_unlock(&lock);
+  return id;
+}
+
+enum vgs_capture_status vgs_capture_end(uint64_t id) {
+  enum vgs_capture_status status = VGS_CAPTURE_NONE;
+  pthread_mutex_lock(&lock);
+  int at = find(id);
+  if (at >= 0) {
+    status = captures[at].invalidated ? VGS_CAPTURE_INVALIDATED : VGS_CAPTURE_ACTIVE;
+    captures[at].id = 0;
+    __atomic_sub_fetch(&active_count, 1, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+CUresult vgs_capture_forbid(uint64_t id) {
+  pthread_mutex_lock(&lock);
+  int at = find(id);
+  if (at >= 0)
+    captures[at].invalidated = true;
+  pthread_mutex_unlock(&lock);
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult vgs_capture_check_unsafe(void) {
+  if (none_active() || thread_mode == MODE_RELAXED)
+    return CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < CAPTURES_MAX; i++) {
+    if (!captures[i].id || captures[i].mode == MODE_RELAXED)
+      continue;
+    bool mine = pthread_equal(captures[i].thread, pthread_self());
+    if (mine || (captures[i].mode == MODE_GLOBAL && thread_mode == MODE_GLOBAL)) {
+      captures[i].invalidated = true;
+      result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+CUresult vgs_cuThreadExchangeStreamCaptureMode(int *mode) {
+  if (!mode || *mode < MODE_GLOBAL || *mode > MODE_RELAXED)
+    return CUDA_ERROR_INVALID_VALUE;
+  int previous = thread_mode;
+  thread_mode = *mode;
+  *mode = previous;
+  return CUDA_SUCCESS;
+}

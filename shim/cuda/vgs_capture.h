@@ -1,0 +1,25 @@
+/* Stream capture, as far as it is the client's: which streams are capturing, and what a capture forbids. The worker's
+ * driver captures in relaxed mode, because its threads are not the program's; the rules are kept here. */
+#ifndef VGS_CAPTURE_H
+#define VGS_CAPTURE_H
+
+#include "vgs_objects.h"
+
+enum vgs_capture_status { VGS_CAPTURE_NONE, VGS_CAPTURE_ACTIVE, VGS_CAPTURE_INVALIDATED };
+
+/* Status of the capture with this id (of a stream or event); 0 and ended ones are NONE. */
+enum vgs_capture_status vgs_capture_status(uint64_t id);
+
+/* Begin: a fresh id, or 0 when too many captures are active. End: the id is NONE from now on; returns its last status.
+ */
+uint64_t vgs_capture_begin(int mode);
+enum vgs_capture_status vgs_capture_end(uint64_t id);
+
+/* A call that must not touch a capturing stream did so: the capture is lost. Returns STREAM_CAPTURE_UNSUPPORTED. */
+CUresult vgs_capture_forbid(uint64_t id);
+
+/* For calls that a capture anywhere in the process, or in this thread, forbids (cuMemAlloc, synchronous copies, ...):
+ * 0, or STREAM_CAPTURE_UNSUPPORTED, and the capture is lost. */
+CUresult vgs_capture_check_unsafe(void);
+
+#endif

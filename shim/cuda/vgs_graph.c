@@ -1,0 +1,206 @@
+/* Capture's calls, and graphs made by it. A graph is the worker's; single nodes have no handles here. */
+#include "vgs_api.h"
+#include "vgs_capture.h"
+#include "vgs_context.h"
+#include "vgs_log.h"
+#include "vgs_stream.h"
+#include <string.h>
+
+enum { MODE_MAX = 2 };
+enum { CAPTURE_UNMATCHED = 902 };
+
+CUresult vgs_cuStreamBeginCapture(CUstream hStream) { return vgs_cuStreamBeginCapture_v2(hStream, 0); }
+
+CUresult vgs_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = vgs_stream_id(hStream, &id, &stream);
+  if (result)
+    return result;
+  if (mode < 0 || mode > MODE_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!stream)
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* oracle: the legacy stream cannot be captured */
+  if (vgs_capture_status(stream->capture))
+    return CUDA_ERROR_ILLEGAL_STATE;
+  result = vgs_send_cuStreamBeginCapture_v2(id, mode);
+  if (result)
+    return result;
+  stream->capture = vgs_capture_begin(mode);
+  stream->capture_origin = true;
+  return stream->capture ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = vgs_stream_id(hStream, &id, &stream);
+  if (result)
+    return result;
+  if (!stream || !vgs_capture_status(stream->capture))
+    return CUDA_ERROR_ILLEGAL_STATE;
+  if (!stream->capture_origin)
+    return CAPTURE_UNMATCHED;
+  if (!phGraph)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_object *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
+  if (!graph)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  bool lost = vgs_capture_end(stream->capture) == VGS_CAPTURE_INVALIDATED;
+  stream->capture = 0;
+  stream->capture_origin = false;
+  result = vgs_send_cuStreamEndCapture(id, graph->id);
+  if (lost && !result) {
+    vgs_send_cuGraphDestroy(graph->id, false);
+    result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  }
+  if (result)
+    vgs_object_destroy(graph);
+  *phGraph = result ? NULL : vgs_object_handle(graph); /* oracle: NULL with the error */
+  return result;
+}
+
+CUresult vgs_cuStreamIsCapturing(CUstream hStream, int *captureStatus) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = captureStatus ? vgs_stream_id(hStream, &id, &stream) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *captureStatus = stream ? (int)vgs_capture_status(stream->capture) : VGS_CAPTURE_NONE;
+  return result;
+}
+
+CUresult vgs_cuStreamGetCaptureInfo(CUstream hStream, int *captureStatus_out, uint64_t *id_out) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = vgs_cuStreamIsCapturing(hStream, captureStatus_out);
+  if (!result && *captureStatus_out == VGS_CAPTURE_ACTIVE && id_out && !vgs_stream_id(hStream, &id, &stream))
+    *id_out = stream->capture;
+  return result;
+}
+
+/* Graph and nodes under construction have no handles here; asking for them while there are some is refused. */
+static CUresult refuse_parts(CUresult result, int status, bool asked) {
+  static bool named;
+  if (!result && status == VGS_CAPTURE_ACTIVE && asked)
+    return vgs_unimplemented("the graph of a capture that is going on", &named);
+  return result;
+}
+
+CUresult vgs_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
+                                       const CUgraphNode **dependencies_out, size_t *numDependencies_out) {
+  CUresult result = vgs_cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out);
+  return refuse_parts(result, result ? 0 : *captureStatus_out, graph_out || dependencies_out || numDependencies_out);
+}
+
+CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
+                                       const CUgraphNode **dependencies_out, const void **edgeData_out,
+                                       size_t *numDependencies_out) {
+  CUresult result = vgs_cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out);
+  return refuse_parts(result, result ? 0 : *captureStatus_out,
+                      graph_out || dependencies_out || edgeData_out || numDependencies_out);
+}
+
+CUresult vgs_cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
+  if (!phGraph || flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_object *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
+  if (!graph)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgs_send_cuGraphCreate(graph->id, flags);
+  if (result)
+    vgs_object_destroy(graph);
+  else
+    *phGraph = vgs_object_handle(graph);
+  return result;
+}
+
+CUresult vgs_cuGraphDestroy(CUgraph hGraph) {
+  struct vgs_object *graph = vgs_object_find(VGW_KIND_GRAPH, hGraph);
+  if (!graph)
+    return CUDA_ERROR_INVALID_VALUE;
+  uint32_t id = graph->id;
+  vgs_object_destroy(graph);
+  return vgs_send_cuGraphDestroy(id, false);
+}
+
+CUresult vgs_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes) {
+  static bool named;
+  struct vgs_object *graph = vgs_object_find(VGW_KIND_GRAPH, hGraph);
+  if (!graph || !numNodes)
+    return CUDA_ERROR_INVALID_VALUE;
+  return nodes ? vgs_unimplemented("handles of graph nodes", &named) : vgs_send_cuGraphGetNodes(graph->id, numNodes);
+}
+
+CUresult vgs_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags) {
+  struct vgs_object *graph = vgs_object_find(VGW_KIND_GRAPH, hGraph);
+  if (!phGraphExec || !graph)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_object *exec = vgs_object_create(VGW_KIND_GRAPH_EXEC, vgs_context_entered->wire_id);
+  if (!exec)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgs_send_cuGraphInstantiateWithFlags(exec->id, graph->id, flags);
+  if (result)
+    vgs_object_destroy(exec);
+  else
+    *phGraphExec = vgs_object_handle(exec);
+  return result;
+}
+
+CUresult vgs_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
+                                   size_t bufferSize) {
+  CUresult result = vgs_cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
+  if (!result && phErrorNode)
+    *phErrorNode = NULL;
+  if (!result && logBuffer && bufferSize)
+    *logBuffer = 0;
+  return result;
+}
+
+/* CUDA_GRAPH_INSTANTIATE_PARAMS */
+struct instantiate_params {
+  uint64_t flags;
+  CUstream upload_stream;
+  CUgraphNode error_node;
+  int result;
+};
+
+CUresult vgs_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph, void *instantiateParams) {
+  enum { FLAG_UPLOAD = 2 };
+  struct instantiate_params *params = instantiateParams;
+  if (!params)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_cuGraphInstantiateWithFlags(phGraphExec, hGraph, params->flags & ~(uint64_t)FLAG_UPLOAD);
+  if (!result && params->flags & FLAG_UPLOAD)
+    result = vgs_cuGraphUpload(*phGraphExec, params->upload_stream);
+  if (!result) {
+    params->error_node = NULL;
+    params->result = 0;
+  }
+  return result;
+}
+
+static CUresult on_stream(CUgraphExec exec, CUstream hStream, CUresult (*send)(uint32_t, uint32_t, bool)) {
+  uint32_t stream;
+  struct vgs_object *found = vgs_object_find(VGW_KIND_GRAPH_EXEC, exec);
+  CUresult result = vgs_stream_id(hStream, &stream, NULL);
+  if (!found)
+    return CUDA_ERROR_INVALID_VALUE;
+  return result ? result : send(found->id, stream, false);
+}
+
+CUresult vgs_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
+  return on_stream(hGraphExec, hStream, vgs_send_cuGraphLaunch);
+}
+
+CUresult vgs_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
+  return on_stream(hGraphExec, hStream, vgs_send_cuGraphUpload);
+}
+
+CUresult vgs_cuGraphExecDestroy(CUgraphExec hGraphExec) {
+  struct vgs_object *exec = vgs_object_find(VGW_KIND_GRAPH_EXEC, hGraphExec);
+  if (!exec)
+    return CUDA_ERROR_INVALID_VALUE;
+  uint32_t id = exec->id;
+  vgs_object_destroy(exec);
+  return vgs_send_cuGraphExecDestroy(id, false);
+}

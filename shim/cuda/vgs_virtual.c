@@ -1,0 +1,128 @@
+/* Virtual memory management. A handle of physical memory is an id like any other; its value fits the API's 64-bit
+ * integer. */
+#include "vgs_api.h"
+#include "vgs_device.h"
+#include "vgs_objects.h"
+#include "vgs_range.h"
+#include <string.h>
+
+enum { TYPE_PINNED = 1, LOCATION_DEVICE = 1, ATTRIBUTE_SUPPORTED = 102, ACCESS_MAX = 64 };
+
+static struct vgs_allocation *find(CUmemGenericAllocationHandle handle) {
+  return vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
+}
+
+/* Properties the driver accepts and that are offered here: device memory, not shared with other processes. */
+static CUresult check(const CUmemAllocationProp *prop) {
+  if (!prop || prop->type != TYPE_PINNED)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (prop->location.type != LOCATION_DEVICE || prop->requestedHandleTypes)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  const struct vgs_device *device = vgs_device(prop->location.id);
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  return device->attributes[ATTRIBUTE_SUPPORTED] == 1 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult vgs_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, int option) {
+  CUmemAllocationProp asked;
+  if (!granularity || !prop || option < 0 || option > 1)
+    return CUDA_ERROR_INVALID_VALUE;
+  asked = *prop;
+  asked.requestedHandleTypes = 0; /* sharing does not change the granularity */
+  CUresult result = check(&asked);
+  if (result)
+    return result;
+  const struct vgs_device *device = vgs_device(asked.location.id);
+  *granularity = option ? device->granularity_recommended : device->granularity_minimum;
+  return *granularity ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult vgs_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+                         unsigned long long flags) {
+  CUresult result = check(prop);
+  if (!handle || !size || flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  struct vgs_allocation *allocation = vgs_object_create(VGW_KIND_ALLOCATION, 0);
+  if (!allocation)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  allocation->prop = *prop;
+  CUmemAllocationProp sent = *prop;
+  sent.win32HandleMetaData = NULL;
+  sent.location.id = vgs_device_wire(prop->location.id);
+  result = vgs_send_cuMemCreate(allocation->object.id, size, &sent, flags);
+  if (result)
+    vgs_object_destroy(allocation);
+  else
+    *handle = (uintptr_t)vgs_object_handle(allocation);
+  return result;
+}
+
+CUresult vgs_cuMemRelease(CUmemGenericAllocationHandle handle) {
+  struct vgs_allocation *allocation = find(handle);
+  if (!allocation)
+    return CUDA_ERROR_INVALID_VALUE;
+  uint32_t id = allocation->object.id;
+  vgs_object_destroy(allocation);
+  return vgs_send_cuMemRelease(id);
+}
+
+CUresult vgs_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                      unsigned long long flags) {
+  struct vgs_allocation *allocation = find(handle);
+  if (!allocation || !ptr || !size)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_send_cuMemMap(ptr, size, offset, allocation->object.id, flags);
+  if (result)
+    return result;
+  struct vgs_range range = {.base = ptr, .nbytes = size, .kind = VGS_RANGE_DEVICE};
+  result = vgs_range_add(&range);
+  if (result)
+    vgs_send_cuMemUnmap(ptr, size);
+  return result;
+}
+
+CUresult vgs_cuMemUnmap(CUdeviceptr ptr, size_t size) {
+  CUresult result = vgs_send_cuMemUnmap(ptr, size);
+  if (result)
+    return result;
+  for (CUdeviceptr at = ptr; at - ptr < size;) { /* one call may undo several maps */
+    struct vgs_range range;
+    if (!vgs_range_find(at, &range) || !vgs_range_remove(range.base, false, &range))
+      break;
+    at = range.base + range.nbytes;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
+  CUmemAccessDesc sent[ACCESS_MAX];
+  if (!desc || !count || count > ACCESS_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; i++) {
+    if (desc[i].location.type != LOCATION_DEVICE)
+      return CUDA_ERROR_NOT_SUPPORTED;
+    if (!vgs_device(desc[i].location.id))
+      return CUDA_ERROR_INVALID_DEVICE;
+    sent[i] = desc[i];
+    sent[i].location.id = vgs_device_wire(desc[i].location.id);
+  }
+  return vgs_send_cuMemSetAccess(ptr, size, (uint32_t)(count * sizeof *sent), sent);
+}
+
+CUresult vgs_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
+  if (!flags || !location || location->type != LOCATION_DEVICE || !vgs_device(location->id))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUmemLocation sent = {location->type, vgs_device_wire(location->id)};
+  return vgs_send_cuMemGetAccess(flags, &sent, ptr);
+}
+
+CUresult vgs_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle) {
+  struct vgs_allocation *allocation = find(handle);
+  if (!prop || !allocation)
+    return CUDA_ERROR_INVALID_VALUE;
+  *prop = allocation->prop;
+  return CUDA_SUCCESS;
+}
