@@ -4,6 +4,10 @@
 #include "vgx_sim.h"
 #include "vgx_sim_driver.h"
 
+/* What the simulator does not define is NULL: not offered. */
+#define MAYBE(name) extern __attribute__((weak)) __typeof__(*((struct vgx_backend *)0)->name) vgx_sim_##name;
+VGX_BACKEND_FUNCTIONS(MAYBE)
+
 #define MEMBER(name) .name = vgx_sim_##name,
 
 static const struct vgx_backend backend = {.name = "simulator",
