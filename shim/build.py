@@ -1,4 +1,4 @@
-"""Compile the guest library: `python shim/build.py` makes daemon/vgpud/_lib/libcuda.so.580.159.04 and its links.
+"""Compile the guest libraries: `python shim/build.py` makes libcuda and libnvidia-ml, and their links, in vgpud/_lib.
 
 Used by the Makefile and by setup.py, so it needs nothing but Python and a C compiler. Objects whose sources, headers
 and command line have not changed are kept.
@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,23 +19,45 @@ RELEASE = "580.159.04"  # the driver release we answer as; file names carry it, 
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 CFLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS]
-INCLUDES = [f"-I{path}" for path in (GEN, ROOT / "protocol/c", ROOT / "shim/common", ROOT / "shim/cuda")]
-LDFLAGS = [
-    "-shared",
-    "-Wl,-soname,libcuda.so.1",
-    f"-Wl,--version-script={GEN / 'libcuda.map'}",
-    "-Wl,-z,relro,-z,now",
-    "-Wl,--as-needed",
+INCLUDES = [
+    f"-I{path}"
+    for path in (GEN, GEN / "nvml", ROOT / "protocol/c", ROOT / "shim/common", ROOT / "shim/cuda", ROOT / "shim/nvml")
 ]
+LDFLAGS = ["-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed"]
 
 
-def sources() -> list[Path]:
-    """All C files of the library: generated ones first."""
-    return [
-        *sorted(GEN.glob("vgs_*.c")),
-        *sorted((ROOT / "shim/common").glob("*.c")),
-        *sorted((ROOT / "shim/cuda").glob("*.c")),
-    ]
+@dataclass(frozen=True)
+class Library:
+    """One guest library. It is complete alone: what several need of shim/common is linked into each."""
+
+    stem: str
+    generated: Path  # folder of its generated C files and version script
+    folder: str  # of its own C files
+    common: tuple[str, ...] = ("*",)  # files of shim/common
+
+    @property
+    def map(self) -> Path:
+        """The version script."""
+        return self.generated / f"{self.stem}.map"
+
+    def sources(self) -> list[Path]:
+        """All its C files: generated ones first."""
+        return [
+            *sorted(self.generated.glob("vgs_*.c")),
+            *sorted(path for name in self.common for path in (ROOT / "shim/common").glob(f"{name}.c")),
+            *sorted((ROOT / self.folder).glob("*.c")),
+        ]
+
+
+LIBRARIES = (
+    Library("libcuda", GEN, "shim/cuda"),
+    Library(
+        "libnvidia-ml",
+        GEN / "nvml",
+        "shim/nvml",
+        ("vgs_endpoint", "vgs_hello", "vgs_inventory", "vgs_log", "vgs_msgpack", "vgs_socket"),
+    ),
+)
 
 
 def is_current(target: Path, depfile: Path, command: list[str], command_file: Path) -> bool:
@@ -48,11 +71,9 @@ def is_current(target: Path, depfile: Path, command: list[str], command_file: Pa
     return all(Path(name).exists() and Path(name).stat().st_mtime_ns <= built for name in dependencies)
 
 
-def compile_one(source: Path, objects: Path, compiler: list[str], flags: list[str]) -> tuple[Path, bool]:
-    """Compile one file if needed.
+def compile_one(source: Path, objects: Path, compiler: list[str], flags: list[str]) -> Path:
+    """Compile one file if needed; returns its object file.
 
-    Returns:
-        The object file, and whether it was compiled now.
     Raises:
         subprocess.CalledProcessError: the compiler refused; it has said why on stderr.
     """
@@ -60,27 +81,28 @@ def compile_one(source: Path, objects: Path, compiler: list[str], flags: list[st
     depfile, command_file = target.with_suffix(".d"), target.with_suffix(".cmd")
     command = [*compiler, *flags, *INCLUDES, "-MMD", "-MF", str(depfile), "-c", str(source), "-o", str(target)]
     if is_current(target, depfile, command, command_file):
-        return target, False
+        return target
     subprocess.run(command, check=True)
     command_file.write_text(shlex.join(command))
-    return target, True
+    return target
 
 
-def link(library: Path, objects: list[Path], compiler: list[str], flags: list[str]) -> None:
+def link(library: Library, target: Path, objects: list[Path], compiler: list[str], flags: list[str]) -> None:
     """Link to a new file and move it into place, so that running programs keep the library they mapped."""
-    fresh = library.with_suffix(".new")
-    subprocess.run([*compiler, *flags, *map(str, objects), "-pthread", "-o", str(fresh)], check=True)
-    os.replace(fresh, library)
-    for name in ("libcuda.so.1", "libcuda.so"):
-        alias = library.parent / name
+    fresh = target.with_suffix(".new")
+    named = [f"-Wl,-soname,{library.stem}.so.1", f"-Wl,--version-script={library.map}"]
+    subprocess.run([*compiler, *flags, *named, *map(str, objects), "-pthread", "-o", str(fresh)], check=True)
+    os.replace(fresh, target)
+    for name in (f"{library.stem}.so.1", f"{library.stem}.so"):
+        alias = target.parent / name
         alias.unlink(missing_ok=True)
-        alias.symlink_to(library.name)
+        alias.symlink_to(target.name)
 
 
 def main() -> int:
     """Build what the command line asks for; 0 or 1."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "daemon/vgpud/_lib", help="folder of the library")
+    parser.add_argument("--out", type=Path, default=ROOT / "daemon/vgpud/_lib", help="folder of the libraries")
     parser.add_argument("--sanitize", default="", help="sanitizers, as in -fsanitize=")
     options = parser.parse_args()
     compiler = shlex.split(os.environ.get("CC", "cc"))
@@ -93,19 +115,28 @@ def main() -> int:
         ldflags.append(f"-fsanitize={options.sanitize}")
     else:
         ldflags.append("-Wl,-z,defs")  # a sanitizer's symbols come from its preloaded runtime
-    if not sources():
+    if not all(library.map.exists() for library in LIBRARIES):
         print("shim/build.py: no sources; run `python -m protocol.gen` first", file=sys.stderr)
         return 1
     objects = ROOT / "build" / ("shim" if not options.sanitize else "shim-" + options.sanitize.replace(",", "-"))
     objects.mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
     try:
+        sources = sorted({source for library in LIBRARIES for source in library.sources()})
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            results = list(pool.map(lambda source: compile_one(source, objects, compiler, flags), sources()))
-        library = options.out / f"libcuda.so.{RELEASE}"
-        inputs = [GEN / "libcuda.map", Path(__file__), *(built for built, _ in results)]
-        if not library.exists() or any(path.stat().st_mtime_ns > library.stat().st_mtime_ns for path in inputs):
-            link(library, [built for built, _ in results], compiler, ldflags)
+            built = dict(
+                zip(
+                    sources,
+                    pool.map(lambda source: compile_one(source, objects, compiler, flags), sources),
+                    strict=True,
+                )
+            )
+        for library in LIBRARIES:
+            parts = [built[source] for source in library.sources()]
+            target = options.out / f"{library.stem}.so.{RELEASE}"
+            inputs = [library.map, Path(__file__), *parts]
+            if not target.exists() or any(path.stat().st_mtime_ns > target.stat().st_mtime_ns for path in inputs):
+                link(library, target, parts, compiler, ldflags)
     except FileNotFoundError as error:
         print(
             f"shim/build.py: {error.filename or error} not found: on Debian and Ubuntu, apt-get install gcc libc6-dev",

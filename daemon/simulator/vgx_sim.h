@@ -49,6 +49,10 @@ uint64_t vgx_sim_take_output(char *text, uint64_t capacity);
 /* Whether there is output that was not taken yet. */
 bool vgx_sim_output_pending(void);
 
+/* Bytes in use on device `device`, contexts included: the total less what cuMemGetInfo calls free. 0 if there is no
+ * such device. */
+uint64_t vgx_sim_memory_used(uint32_t device);
+
 /* What cuModuleLoadData and cuLibraryLoadData do, for an image of `nbytes` readable bytes. */
 CUresult vgx_sim_load_module(CUmodule *module, const void *image, uint64_t nbytes);
 CUresult vgx_sim_load_library(CUlibrary *library, const void *image, uint64_t nbytes);

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .endpoint import Endpoint, connect
 from .proto import (
+    Answer,
     Attach,
     Attached,
     ClientConnection,
     ClientInfo,
     Hello,
+    Nvml,
     Ping,
     Pong,
     Refused,
@@ -72,6 +74,10 @@ class Client:
         start = time.perf_counter()
         self._ask(Ping(), Pong)
         return time.perf_counter() - start
+
+    def nvml(self, call: str, device: int = -1, *arguments: int) -> Answer:
+        """Ask one NVML function (or "snapshot"); see protocol/wire.md."""
+        return self._ask(Nvml(call, device, arguments), Answer)
 
     def attach(self) -> Attached:
         """Ask for a worker; afterwards the socket carries the command stream (see detach)."""

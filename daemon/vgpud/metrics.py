@@ -24,6 +24,7 @@ class Metrics:
     sessions_attached: int = 0
     nbytes_before_admission: int = 0
     pings: int = 0
+    nvml_questions: int = 0
     workers_started: int = 0
     workers_ended: int = 0
     workers_failed: int = 0  # ended by a signal or a nonzero code

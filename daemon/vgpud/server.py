@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from .cudaerror import CudaError
 from .log import KeyedRateLimit, get_logger
+from .nvml.service import NvmlService
 from .peer import Peer, identify, open_peer_pidfd
 from .proto import (
     Attach,
     Hello,
     HostConnection,
+    Nvml,
     Ping,
     Pong,
     Refused,
@@ -69,6 +71,7 @@ class Server:
         self.sessions = SessionTable()
         self._inventory = inventory
         self._supervisor = supervisor
+        self._nvml = NvmlService(inventory)
         self._metrics = metrics
         self._log = get_logger()
         self._log_limits = KeyedRateLimit(rate=5.0, burst=100.0)  # by peer: one that floods hides nobody else's lines
@@ -158,7 +161,7 @@ class Server:
             await self._send(sock, connection, welcome)
             self._count_pending(peer, -1)
             pending = False
-            if await self._converse(sock, connection):
+            if await self._converse(sock, connection, session):
                 await self._attach(sock, session, features)
                 session = None  # the worker's now; closed when it has been reaped
         except _Refusal as refusal:
@@ -199,8 +202,8 @@ class Server:
         async with asyncio.timeout(self.config.limits.frame_timeout_s):
             await asyncio.get_running_loop().sock_sendall(sock, connection.send(message))
 
-    async def _converse(self, sock: socket.socket, connection: HostConnection) -> bool:
-        """Answer pings until the client attaches (True). A client may idle between frames, not within one."""
+    async def _converse(self, sock: socket.socket, connection: HostConnection, session: Session) -> bool:
+        """Answer pings and NVML questions until the client attaches (True). Only between frames may it idle."""
         loop = asyncio.get_running_loop()
         while True:
             first = await loop.sock_recv(sock, connection.nbytes_wanted)
@@ -212,10 +215,14 @@ class Server:
                     message = await self._receive(sock, connection)
             if isinstance(message, Attach):
                 return True
-            assert isinstance(message, Ping)
-            self._metrics.pings += 1
-            await self._send(sock, connection, Pong())
-            await asyncio.sleep(0)  # nor must a flood of pings
+            if isinstance(message, Nvml):
+                self._metrics.nvml_questions += 1
+                await self._send(sock, connection, await self._nvml.answer(message, session, self.sessions))
+            else:
+                assert isinstance(message, Ping)
+                self._metrics.pings += 1
+                await self._send(sock, connection, Pong())
+            await asyncio.sleep(0)  # nor must a flood of questions
 
     # Policy
 
@@ -278,7 +285,7 @@ class Server:
             if isinstance(error, WorkerStartError):
                 raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
             raise
-        session.worker_pid = worker.pid
+        session.worker = worker
         worker.set_lines_per_s(self.config.log.lines_per_session_s)
         self._metrics.sessions_attached += 1
         self._note(session, "session attached", worker=worker.pid)

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from .config import LimitsConfig
     from .peer import Peer
     from .proto import ClientInfo
+    from .worker_process import Worker
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Session:
     """One client. Kept small: an idle one costs vgpud a few kilobytes."""
 
@@ -30,7 +31,7 @@ class Session:
     token_name: str | None
     log: Logger
     opened_at: float = field(default_factory=time.monotonic)
-    worker_pid: int | None = None
+    worker: Worker | None = None  # once attached
 
     def summary(self) -> dict[str, Any]:
         """What `vgpu status` shows."""
@@ -40,7 +41,7 @@ class Session:
             "pid": self.peer.pid,
             "comm": self.client.comm,
             "token": self.token_name,
-            "worker_pid": self.worker_pid,
+            "worker_pid": None if self.worker is None else self.worker.pid,
             "age_s": round(time.monotonic() - self.opened_at, 3),
         }
 

@@ -2,7 +2,7 @@
 
 Control messages are msgpack maps, one per SOCK_SEQPACKET packet. To the worker: one assignment, with the client's
 socket. From the worker: {type: "ready"} when it could serve, {type: "attached"} when it answered the client,
-{type: "ended", reason: str}.
+{type: "ended", reason: str}. vgpud may ask {type: "memory"}, answered by {type: "memory", nbytes: [int]}, by device.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _PACKET_NBYTES = 128 * 1024  # 64 devices fit; below the kernel's default socket buffer
 _LINE_NBYTES = 1024
 _LINES_S = 5.0
+_MEMORY_TIMEOUT_S = 0.5
+_MEMORY_DEVICES = 64
 _LEVELS = {"3": "error", "4": "warning", "6": "info", "7": "debug"}
 
 
@@ -52,6 +54,7 @@ class Worker:
         self.session: int | None = None
         self.reason: str | None = None
         self.last_line: str | None = None
+        self._memory_asked: asyncio.Future[tuple[int, ...] | None] | None = None
         self._pidfd = os.pidfd_open(process.pid)
         os.set_blocking(self._stderr.fileno(), False)
         self._loop.add_reader(self._pidfd, self._reap)
@@ -79,6 +82,24 @@ class Worker:
     def set_lines_per_s(self, rate: float) -> None:
         """How many of its lines the log takes."""
         self._lines = RateLimit(rate)
+
+    async def memory(self) -> tuple[int, ...] | None:
+        """Bytes its session uses on each device, contexts included; None when it does not say so in time."""
+        if self._memory_asked is None:
+            self._memory_asked = self._loop.create_future()
+            try:
+                self._control.send(pack_map({"type": "memory"}))
+            except OSError:
+                self._memory_asked.set_result(None)
+        asked = self._memory_asked
+        try:
+            async with asyncio.timeout(_MEMORY_TIMEOUT_S):
+                return await asyncio.shield(asked)
+        except TimeoutError:
+            return None
+        finally:
+            if self._memory_asked is asked:
+                self._memory_asked = None
 
     def assign(self, sock: socket.socket, assignment: dict[str, Any]) -> None:
         """Send the client's socket and the assignment. Raises OSError when the worker is gone."""
@@ -154,6 +175,9 @@ class Worker:
             timer.cancel()
         if kind == "ready":
             self._on_ready(self)
+        elif kind == "memory":
+            if self._memory_asked is not None and not self._memory_asked.done():
+                self._memory_asked.set_result(_memory_told(message.get("nbytes")))
         elif kind == "ended":
             self.reason = str(message.get("reason"))[:_LINE_NBYTES]
 
@@ -201,6 +225,12 @@ class Worker:
             if timer is not None:
                 timer.cancel()
         self._on_exit(self)
+
+
+def _memory_told(nbytes: object) -> tuple[int, ...] | None:
+    if not isinstance(nbytes, list) or len(nbytes) > _MEMORY_DEVICES:
+        return None
+    return tuple(nbytes) if all(type(item) is int and 0 <= item < 2**63 for item in nbytes) else None
 
 
 def spawn_worker(

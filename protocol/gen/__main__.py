@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from protocol.gen import emit_guest, emit_host, emit_python, emit_records
+from protocol.gen import emit_guest, emit_host, emit_nvml, emit_python, emit_records, nvml
 from protocol.gen.load import ROOT, load
 from protocol.gen.model import SpecError
 
@@ -38,6 +38,8 @@ def main() -> int:
             "vgx_custom.h": emit_host.emit_custom(api),
             "vgx_dispatch.c": emit_host.emit_dispatch(api),
         }
+        nvml_api = nvml.load()
+        files |= {f"nvml/{name}": text for name, text in emit_nvml.emit_all(nvml_api).items()}
     except SpecError as error:
         print(f"protocol: {error}", file=sys.stderr)
         return 1
@@ -45,6 +47,7 @@ def main() -> int:
         write(options.out / name, text)
     write(options.python / "__init__.py", '"""Generated Python: built, not committed."""\n')
     write(options.python / "api.py", emit_python.emit(api))
+    write(options.python / "nvml.py", emit_nvml.emit_python(nvml_api))
     return 0
 
 

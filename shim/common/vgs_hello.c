@@ -9,7 +9,7 @@
 
 enum { FRAME_MAX = 4 << 20 }; /* wire.md: a frame from the host */
 
-static CUresult send_frame(int fd, const uint8_t *body, uint32_t nbytes) {
+CUresult vgs_frame_send(int fd, const uint8_t *body, uint32_t nbytes) {
   uint32_t length = nbytes;
   struct iovec iov[] = {{&length, sizeof length}, {(void *)body, nbytes}};
   int error = vgs_socket_send(fd, iov, 2, -1);
@@ -19,7 +19,7 @@ static CUresult send_frame(int fd, const uint8_t *body, uint32_t nbytes) {
 }
 
 /* Receive one frame into a buffer of its own. */
-static CUresult receive_frame(int fd, uint8_t **body, uint32_t *nbytes, int64_t deadline_ms) {
+CUresult vgs_frame_receive(int fd, uint8_t **body, uint32_t *nbytes, int64_t deadline_ms) {
   uint32_t length;
   *body = NULL;
   int error = vgs_socket_receive_all(fd, &length, sizeof length, deadline_ms);
@@ -42,7 +42,7 @@ static CUresult receive_frame(int fd, uint8_t **body, uint32_t *nbytes, int64_t 
 
 /* Whether the map has `type` equal to `wanted`. A refusal gives its code and is logged; anything else is not our
  * protocol. */
-static CUresult check_type(const uint8_t *body, uint32_t body_nbytes, const char *wanted) {
+CUresult vgs_frame_check(const uint8_t *body, uint32_t body_nbytes, const char *wanted) {
   struct vgs_unpacker unpacker = {.next = body, .end = body + body_nbytes};
   char type[32] = "", reason[256] = "no reason given";
   int64_t code = CUDA_ERROR_UNKNOWN;
@@ -68,7 +68,7 @@ static CUresult check_type(const uint8_t *body, uint32_t body_nbytes, const char
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
 
-static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint) {
+static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const char *library) {
   uint8_t body[2048];
   char comm[64];
   size_t used = 0;
@@ -96,7 +96,7 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint) {
   vgs_pack_str(&packer, "comm");
   vgs_pack_str(&packer, comm);
   vgs_pack_str(&packer, "library");
-  vgs_pack_str(&packer, "libcuda");
+  vgs_pack_str(&packer, library);
   if (has_token) {
     vgs_pack_str(&packer, "token");
     vgs_pack_str(&packer, endpoint->token);
@@ -106,7 +106,7 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint) {
   struct iovec magic = {(void *)"VGPU", 4};
   if (vgs_socket_send(fd, &magic, 1, -1))
     return CUDA_ERROR_SYSTEM_NOT_READY;
-  return send_frame(fd, body, (uint32_t)(packer.next - body));
+  return vgs_frame_send(fd, body, (uint32_t)(packer.next - body));
 }
 
 static void unpack_caps(struct vgs_unpacker *unpacker, struct vgs_welcome *welcome) {
@@ -150,17 +150,17 @@ static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
 
-CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, struct vgs_welcome *welcome) {
+CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, struct vgs_welcome *welcome) {
   int64_t deadline_ms = vgs_now_ms() + VGS_WELCOME_TIMEOUT_MS;
   uint8_t *body;
   uint32_t nbytes;
   memset(welcome, 0, sizeof *welcome);
-  CUresult result = send_hello(fd, endpoint);
+  CUresult result = send_hello(fd, endpoint, library);
   if (result)
     return result;
-  if ((result = receive_frame(fd, &body, &nbytes, deadline_ms)))
+  if ((result = vgs_frame_receive(fd, &body, &nbytes, deadline_ms)))
     return result;
-  result = check_type(body, nbytes, "welcome");
+  result = vgs_frame_check(body, nbytes, "welcome");
   if (!result)
     result = unpack_welcome(body, nbytes, welcome);
   free(body);
@@ -175,12 +175,12 @@ CUresult vgs_attach(int fd) {
   vgs_pack_map(&packer, 1);
   vgs_pack_str(&packer, "type");
   vgs_pack_str(&packer, "attach");
-  CUresult result = send_frame(fd, request, (uint32_t)(packer.next - request));
+  CUresult result = vgs_frame_send(fd, request, (uint32_t)(packer.next - request));
   if (result)
     return result;
-  if ((result = receive_frame(fd, &body, &nbytes, deadline_ms)))
+  if ((result = vgs_frame_receive(fd, &body, &nbytes, deadline_ms)))
     return result;
-  result = check_type(body, nbytes, "attached");
+  result = vgs_frame_check(body, nbytes, "attached");
   free(body);
   return result;
 }

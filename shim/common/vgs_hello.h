@@ -15,10 +15,19 @@ struct vgs_welcome {
   struct vgs_inventory inventory;
 };
 
-/* Say hello and read the welcome.
+/* One frame each way; the body received is the caller's to free. SYSTEM_NOT_READY when the connection breaks or the
+ * deadline passes, SYSTEM_DRIVER_MISMATCH for what is no frame. */
+CUresult vgs_frame_send(int fd, const uint8_t *body, uint32_t nbytes);
+CUresult vgs_frame_receive(int fd, uint8_t **body, uint32_t *nbytes, int64_t deadline_ms);
+
+/* 0 when a frame's map has `type` equal to `wanted`; the code of a refusal, which is logged; else
+ * SYSTEM_DRIVER_MISMATCH. */
+CUresult vgs_frame_check(const uint8_t *body, uint32_t body_nbytes, const char *wanted);
+
+/* Say hello, as `library`, and read the welcome.
  * Returns: 0 and an owned inventory; the code of a refusal; SYSTEM_NOT_READY when the peer went away or said nothing in
  * time; SYSTEM_DRIVER_MISMATCH when it speaks another language or version. */
-CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, struct vgs_welcome *welcome);
+CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, struct vgs_welcome *welcome);
 
 /* Have the connection given to a worker. Same results. */
 CUresult vgs_attach(int fd);

@@ -61,7 +61,7 @@ static CUresult connect_and_greet(struct vgs_welcome *welcome) {
     vgs_log(VGS_LOG_ERROR, "cannot reach the daemon at %s: %s", endpoint.text, strerror(-fd));
     return CUDA_ERROR_SYSTEM_NOT_READY;
   }
-  result = vgs_hello(fd, &endpoint, welcome);
+  result = vgs_hello(fd, &endpoint, "libcuda", welcome);
   if (result) {
     close(fd);
     return result;

@@ -2,9 +2,10 @@
 
 from .connection import ClientConnection, HostConnection
 from .error import LocalProtocolError, ProtocolError, RemoteProtocolError
-from .message import Attach, Attached, ClientInfo, Hello, Ping, Pong, Refused, Welcome
+from .message import Answer, Attach, Attached, ClientInfo, Hello, Nvml, Ping, Pong, Refused, Welcome
 
 __all__ = [
+    "Answer",
     "Attach",
     "Attached",
     "ClientConnection",
@@ -12,6 +13,7 @@ __all__ = [
     "Hello",
     "HostConnection",
     "LocalProtocolError",
+    "Nvml",
     "Ping",
     "Pong",
     "ProtocolError",

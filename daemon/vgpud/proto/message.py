@@ -17,6 +17,7 @@ RECORD_NBYTES = 4 * 1024 * 1024
 
 _FEATURE_COUNT_CAP = 64
 _TEXT_CAP = 64
+_ARGUMENT_COUNT_CAP = 8
 _TOKEN_CAP = 4096
 
 
@@ -213,10 +214,54 @@ class Pong:
         return {}
 
 
-ClientMessage = Hello | Attach | Ping
-HostMessage = Welcome | Refused | Attached | Pong
+@dataclass(frozen=True, slots=True)
+class Nvml:
+    """One question to NVML: a function's name, a device (-1: the system), the integers the program gave."""
 
-CLIENT_MESSAGES: dict[str, type[Hello] | type[Attach] | type[Ping]] = {m.type: m for m in (Hello, Attach, Ping)}
-HOST_MESSAGES: dict[str, type[Welcome] | type[Refused] | type[Attached] | type[Pong]] = {
-    m.type: m for m in (Welcome, Refused, Attached, Pong)
+    type: ClassVar[str] = "nvml"
+    call: str
+    device: int = -1
+    arguments: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, fields: Map) -> Nvml:
+        """Check a peer\'s map. Raises RemoteProtocolError."""
+        arguments = fields.get("arguments", [])
+        if not isinstance(arguments, list) or len(arguments) > _ARGUMENT_COUNT_CAP:
+            raise RemoteProtocolError(f"arguments is not a list of at most {_ARGUMENT_COUNT_CAP}")
+        if not all(type(item) is int for item in arguments):
+            raise RemoteProtocolError("arguments holds something that is not an integer")
+        return cls(_text(fields, "call", _TEXT_CAP), _integer(fields, "device", -1, 63), tuple(arguments))
+
+    def fields(self) -> Map:
+        """The map, without its type."""
+        return {"call": self.call, "device": self.device, "arguments": list(self.arguments)}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """NVML's answer: `result` is an nvmlReturn_t; `value`, with result 0, what the function writes, in order."""
+
+    type: ClassVar[str] = "answer"
+    result: int
+    value: Any = None
+
+    @classmethod
+    def parse(cls, fields: Map) -> Answer:
+        """Check a peer\'s map. Raises RemoteProtocolError."""
+        return cls(_integer(fields, "result", 0, 999), fields.get("value"))
+
+    def fields(self) -> Map:
+        """The map, without its type."""
+        return {"result": self.result, "value": self.value}
+
+
+ClientMessage = Hello | Attach | Ping | Nvml
+HostMessage = Welcome | Refused | Attached | Pong | Answer
+
+CLIENT_MESSAGES: dict[str, type[Hello] | type[Attach] | type[Ping] | type[Nvml]] = {
+    m.type: m for m in (Hello, Attach, Ping, Nvml)
+}
+HOST_MESSAGES: dict[str, type[Welcome] | type[Refused] | type[Attached] | type[Pong] | type[Answer]] = {
+    m.type: m for m in (Welcome, Refused, Attached, Pong, Answer)
 }

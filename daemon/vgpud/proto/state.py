@@ -10,7 +10,7 @@ class State(Enum):
 
     OPEN = auto()  # connected; the client's hello is awaited
     DECIDING = auto()  # hello has come; the host's welcome or refusal is awaited
-    WELCOMED = auto()  # discovery is done; ping and attach are allowed
+    WELCOMED = auto()  # discovery is done; ping, nvml and attach are allowed
     ATTACHING = auto()  # attach has come; the connection belongs to the worker (or is refused after all)
     STREAMING = auto()  # attached: the command stream has begun
     BROKEN = auto()  # the client broke the protocol; nothing more is read, a refusal may be sent
@@ -21,6 +21,7 @@ class State(Enum):
 CLIENT_SENDS: dict[tuple[State, str], State] = {
     (State.OPEN, "hello"): State.DECIDING,
     (State.WELCOMED, "ping"): State.WELCOMED,
+    (State.WELCOMED, "nvml"): State.WELCOMED,
     (State.WELCOMED, "attach"): State.ATTACHING,
 }
 
@@ -32,5 +33,6 @@ HOST_SENDS: dict[tuple[State, str], State] = {
     (State.ATTACHING, "refused"): State.CLOSED,
     (State.BROKEN, "refused"): State.CLOSED,
     (State.WELCOMED, "pong"): State.WELCOMED,
+    (State.WELCOMED, "answer"): State.WELCOMED,
     (State.ATTACHING, "attached"): State.STREAMING,
 }

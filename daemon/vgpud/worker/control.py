@@ -7,12 +7,15 @@ import os
 import socket
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cudaerror import CudaError
 from ..proto.frame import HOST_FRAME_NBYTES, encode_frame
 from ..proto.message import Attached, Refused
 from ..proto.packing import pack_map, unpack_map
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PACKET_NBYTES = 128 * 1024
 _SEND_TIMEOUT_S = 5.0
@@ -59,8 +62,11 @@ class Control:
         fields = unpack_map(packet)
         return Assignment(client_fd=fds[0], **fields)
 
-    def exit_with_vgpud(self) -> None:
-        """From now on, end this process as soon as vgpud's end closes, whatever the main thread does."""
+    def exit_with_vgpud(self, memory: Callable[[], list[int] | None] = lambda: None) -> None:
+        """From now on, end this process as soon as vgpud's end closes, whatever the main thread does.
+
+        The same thread answers how much device memory is in use, with what `memory` returns.
+        """
 
         def watch() -> None:
             while True:
@@ -69,6 +75,7 @@ class Control:
                         break
                 except OSError:
                     break
+                self.send("memory", nbytes=memory())  # the only question there is
             os._exit(0)
 
         threading.Thread(target=watch, name="control", daemon=True).start()

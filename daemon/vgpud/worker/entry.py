@@ -28,7 +28,7 @@ def main() -> None:
     assignment = control.receive_assignment()
     if assignment is None:
         return
-    control.exit_with_vgpud()
+    control.exit_with_vgpud(lambda: _memory_used(executor.lib, assignment))
     code, reason = _serve(executor, assignment, control)
     control.send("ended", reason=reason)
     # Not sys.exit: threads of the backend may be inside Python or a kernel. Ending the process frees what they hold.
@@ -68,6 +68,13 @@ def _serve(executor: Any, assignment: Assignment, control: Control) -> tuple[int
     ended = int(lib.vgx_serve(assignment.client_fd, options))
     reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")
     return (0 if ended == lib.VGX_ENDED_BY_CLIENT else 1), reason
+
+
+def _memory_used(lib: Any, assignment: Assignment) -> list[int] | None:
+    """Bytes in use on each device. The real driver's own NVML tells them to vgpud: there nothing is said here."""
+    if assignment.backend != "simulator":
+        return None
+    return [lib.vgx_sim_memory_used(index) for index in range(len(assignment.devices))]
 
 
 def _set_up_backend(ffi: Any, lib: Any, assignment: Assignment) -> Any:

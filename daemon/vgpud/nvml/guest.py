@@ -1,0 +1,68 @@
+"""What one guest may see of the sessions on this host: its own processes, by its own pids, and what they use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class GuestProcess:
+    """One process of the guest that has a worker."""
+
+    pid: int  # as the guest itself counts
+    worker_pid: int
+    memory_nbytes: tuple[int, ...] | None  # used on each device; None: the worker does not tell
+
+
+async def guest_processes(asking: Session, sessions: Iterable[Session]) -> list[GuestProcess]:
+    """The attached sessions of the guest that `asking` belongs to, its own included.
+
+    A guest is a peer (user, vsock CID or TCP address) with one token, in one pid namespace: containers of one user do
+    not see each other.
+    """
+    namespace = _pid_namespace(asking.peer.pid)
+    workers = {
+        session: session.worker
+        for session in sessions
+        if session.worker is not None
+        and session.peer.key == asking.peer.key
+        and session.token_name == asking.token_name
+        and _pid_namespace(session.peer.pid) == namespace
+    }
+    used = await asyncio.gather(*(worker.memory() for worker in workers.values()))
+    return [
+        GuestProcess(pid_in_guest(session), worker.pid, memory)
+        for (session, worker), memory in zip(workers.items(), used, strict=True)
+    ]
+
+
+def pid_in_guest(session: Session) -> int:
+    """The client's pid as its own pid namespace counts: the kernel's word where it can be had, else the client's."""
+    if session.peer.pid is not None:
+        try:
+            lines = Path(f"/proc/{session.peer.pid}/status").read_text().splitlines()
+        except OSError:
+            lines = []
+        for line in lines:
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return session.client.pid
+
+
+def _pid_namespace(pid: int | None) -> int | None:
+    """The inode that names a process's pid namespace; None when it is not ours to see."""
+    if pid is None:
+        return None
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return None

@@ -1,0 +1,94 @@
+"""Answers a client's NVML questions: the snapshot once, the rest from the backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..proto import Answer
+from .call import CALLS, Call, NvmlResult
+from .guest import guest_processes
+from .simulator import SimulatorNvml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..inventory import Inventory
+    from ..proto import Nvml
+    from ..session import Session
+    from .guest import GuestProcess
+
+SNAPSHOT = "snapshot"
+_SYSTEM = -1
+# A guest has no racks (units), no devices hidden by the operator, no host interface cards.
+_NOTHING_THERE: dict[str, list[Any]] = {
+    "nvmlUnitGetCount": [0],
+    "nvmlGetExcludedDeviceCount": [0],
+    "nvmlGetBlacklistDeviceCount": [0],
+    "nvmlSystemGetHicVersion": [[]],
+}
+
+
+class NvmlBackend(Protocol):
+    """Where devices' answers come from."""
+
+    def snapshot(self, index: int, call: Call) -> list[tuple[tuple[int, ...] | None, Answer]]:
+        """What never changes: (integers given or None for all, answer) pairs; empty when it must be asked live."""
+
+    async def live(self, index: int, call: Call, given: tuple[int, ...], guest: Sequence[GuestProcess]) -> Answer:
+        """An answer of now."""
+
+
+class NvmlService:
+    """One for all clients."""
+
+    def __init__(self, inventory: Inventory, backend: NvmlBackend | None = None) -> None:
+        self._inventory = inventory.fields
+        self._backend = backend or SimulatorNvml(inventory.fields, inventory.gpus)
+        self._snapshot: list[list[Any]] | None = None
+
+    async def answer(self, question: Nvml, asking: Session, sessions: Iterable[Session]) -> Answer:
+        """Answer one question of the client `asking`. Never raises for what a client can send."""
+        if question.call == SNAPSHOT:
+            if self._snapshot is None:
+                self._snapshot = self._take_snapshot()
+            return Answer(NvmlResult.SUCCESS, self._snapshot)
+        call = CALLS.get(question.call)
+        if call is None:
+            return Answer(NvmlResult.NOT_SUPPORTED)
+        if len(question.arguments) != call.argument_count:
+            return Answer(NvmlResult.INVALID_ARGUMENT)
+        if not call.of_device:
+            return self._of_system(call)
+        if not 0 <= question.device < len(self._inventory["devices"]):
+            return Answer(NvmlResult.INVALID_ARGUMENT)
+        for given, answer in self._backend.snapshot(question.device, call):
+            if given is None or given == question.arguments:
+                return answer
+        guest = await guest_processes(asking, sessions)
+        return await self._backend.live(question.device, call, question.arguments, guest)
+
+    def _of_system(self, call: Call) -> Answer:
+        release, version = self._inventory["driver_release"], self._inventory["driver_version"]
+        known = _NOTHING_THERE | {
+            "nvmlSystemGetDriverVersion": [release],
+            "nvmlSystemGetNVMLVersion": [f"{version // 1000}.{release}"],
+            "nvmlSystemGetCudaDriverVersion": [version],
+            "nvmlSystemGetCudaDriverVersion_v2": [version],
+        }
+        if call.name not in known:
+            return Answer(NvmlResult.NOT_SUPPORTED)
+        return Answer(NvmlResult.SUCCESS, known[call.name])
+
+    def _take_snapshot(self) -> list[list[Any]]:
+        """[device, call, integers given or None, result, value] of everything that never changes."""
+        rows: list[list[Any]] = []
+        for call in CALLS.values():
+            if not call.of_device:
+                answer = self._of_system(call)
+                rows.append([_SYSTEM, call.name, None, int(answer.result), answer.value])
+                continue
+            for index in range(len(self._inventory["devices"])):
+                for given, answer in self._backend.snapshot(index, call):
+                    arguments = None if given is None else list(given)
+                    rows.append([index, call.name, arguments, int(answer.result), answer.value])
+        return rows

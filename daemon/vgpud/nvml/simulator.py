@@ -1,0 +1,174 @@
+"""NVML's answers for simulated devices: identity and limits from inventory and profile, memory and processes from the
+sessions. There are no sensors: temperature, power, clocks and utilisation are NOT_SUPPORTED, never a number."""
+
+from __future__ import annotations
+
+import struct
+import tomllib
+import uuid
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from ..proto import Answer
+from ..sim import profile
+from ..sim.attribute import DeviceAttribute
+from .call import CALLS, Call, NvmlResult, pack_struct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .guest import GuestProcess
+
+    Given = tuple[int, ...] | None  # the integers of a question; None: whatever they are
+
+NOT_SUPPORTED = Answer(NvmlResult.NOT_SUPPORTED)
+_NO_INSTANCE = 0xFFFFFFFF  # NVML: not on a MIG instance
+_MEMORY_UNKNOWN = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE
+_DISPLAY_CONTROLLER, _3D_CONTROLLER = 0x03, 0x02  # PCI class and subclass of a card without outputs
+_BUS_PCIE = 2
+_CLOCK_GRAPHICS, _CLOCK_SM, _CLOCK_MEMORY = 0, 1, 2
+
+# By compute capability: nvmlDeviceArchitecture_t and FP32 lanes of one SM (CUDA C++ programming guide).
+_ARCHITECTURE = {(7, 0): 5, (7, 5): 6, (8, 0): 7, (8, 6): 7, (8, 9): 8, (9, 0): 9}
+_CORES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128}
+
+_LIVE = {name for name in CALLS if name.startswith(("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeRunningProcesses"))}
+
+
+class SimulatorNvml:
+    """Answers for the devices of one inventory. `gpus` is the configuration's text it was made from."""
+
+    def __init__(self, inventory: dict[str, Any], gpus: str) -> None:
+        self._devices = inventory["devices"]
+        cards = tomllib.loads((resources.files(__package__) / "card.toml").read_text(encoding="utf-8"))
+        profiles = profile.parse_gpus(gpus)
+        self._static = [
+            _static(device, cards.get(card.key, {})) for device, card in zip(self._devices, profiles, strict=True)
+        ]
+
+    def snapshot(self, index: int, call: Call) -> list[tuple[Given, Answer]]:
+        """What never changes: (integers given, answer) pairs. Empty: must be asked live."""
+        known = self._static[index].get(call.name)
+        if known is not None:
+            return list(known.items())
+        return [] if call.name in _LIVE else [(None, NOT_SUPPORTED)]
+
+    async def live(self, index: int, call: Call, _given: tuple[int, ...], guest: Sequence[GuestProcess]) -> Answer:
+        """An answer of now."""
+        if call.name.startswith("nvmlDeviceGetMemoryInfo"):
+            return _memory(call, self._devices[index]["memory_nbytes"], index, guest)
+        if call.name.startswith("nvmlDeviceGetComputeRunningProcesses"):
+            return _processes(call, index, guest)
+        return NOT_SUPPORTED
+
+
+def _answer(*value: Any) -> Answer:
+    return Answer(NvmlResult.SUCCESS, list(value))
+
+
+def _version(call: Call) -> int:
+    return next(param.versions[0] for param in call.params if param.versions)
+
+
+def _static(device: dict[str, Any], card: dict[str, Any]) -> dict[str, dict[Given, Answer]]:
+    """Everything about a device that does not change."""
+    attributes = struct.unpack(f"<{len(device['attributes']) // 4}i", device["attributes"])
+    capability = (
+        attributes[DeviceAttribute.COMPUTE_CAPABILITY_MAJOR],
+        attributes[DeviceAttribute.COMPUTE_CAPABILITY_MINOR],
+    )
+    core_mhz = attributes[DeviceAttribute.CLOCK_RATE] // 1000
+    memory_mhz = attributes[DeviceAttribute.MEMORY_CLOCK_RATE] // 1000
+    ecc = attributes[DeviceAttribute.ECC_ENABLED]
+    answers: dict[str, dict[Given, Answer]] = {}
+
+    def say(name: str, *value: Any, given: Given = None) -> None:
+        answers.setdefault(f"nvmlDevice{name}", {})[given] = _answer(*value)
+
+    say("GetName", device["name"])
+    say("GetUUID", f"GPU-{uuid.UUID(bytes=device['uuid'])}")
+    for name in ("GetPciInfo", "GetPciInfo_v2", "GetPciInfo_v3"):
+        say(name, _pci_info(device["pci"], attributes))
+    extended = _version(CALLS["nvmlDeviceGetPciInfoExt"])
+    say("GetPciInfoExt", _pci_info_extended(device["pci"], attributes, extended), given=(extended,))
+    say("GetCudaComputeCapability", *capability)
+    if capability in _ARCHITECTURE:
+        say("GetArchitecture", _ARCHITECTURE[capability])
+        say("GetNumGpuCores", attributes[DeviceAttribute.MULTIPROCESSOR_COUNT] * _CORES[capability])
+    say("GetMemoryBusWidth", attributes[DeviceAttribute.GLOBAL_MEMORY_BUS_WIDTH])
+    say("GetBusType", _BUS_PCIE)
+    for clock, mhz in ((_CLOCK_GRAPHICS, core_mhz), (_CLOCK_SM, core_mhz), (_CLOCK_MEMORY, memory_mhz)):
+        say("GetMaxClockInfo", mhz, given=(clock,))
+    say("GetEccMode", ecc, ecc)
+    say("GetComputeMode", attributes[DeviceAttribute.COMPUTE_MODE])
+    say("GetMultiGpuBoard", attributes[DeviceAttribute.MULTI_GPU_BOARD])
+    say("GetDisplayActive", 0)  # there is no output to connect a display to
+    say("GetSupportedEventTypes", 0)
+    say("IsMigDeviceHandle", 0)
+    say("GetMaxMigDeviceCount", 0)
+    if card.get("mig"):
+        say("GetMigMode", 0, 0)
+    if "brand" in card:
+        say("GetBrand", card["brand"])
+    if "pcie" in card:
+        generation, width = card["pcie"]
+        say("GetMaxPcieLinkGeneration", generation)
+        say("GetGpuMaxPcieLinkGeneration", generation)
+        say("GetMaxPcieLinkWidth", width)
+    for kind in ("Graphics", "MPSCompute"):  # nothing here draws, and there is no MPS
+        for version in ("", "_v2", "_v3"):
+            say(f"Get{kind}RunningProcesses{version}", [])
+    return answers
+
+
+def _pci_fields(pci: str, attributes: Sequence[int]) -> dict[str, int | bytes]:
+    """What both PCI structs hold."""
+    domain, bus, rest = pci.split(":")
+    slot = rest.partition(".")[0]
+    return {
+        "domain": int(domain, 16),
+        "bus": int(bus, 16),
+        "device": int(slot, 16),
+        "pciDeviceId": attributes[DeviceAttribute.GPU_PCI_DEVICE_ID] & 0xFFFFFFFF,
+        "pciSubSystemId": attributes[DeviceAttribute.GPU_PCI_SUBSYSTEM_ID] & 0xFFFFFFFF,
+        "busId": f"{domain:>08}:{bus}:{slot}.0".upper().encode(),
+    }
+
+
+def _pci_info(pci: str, attributes: Sequence[int]) -> bytes:
+    return pack_struct("nvmlPciInfo_t", busIdLegacy=pci.upper().encode(), **_pci_fields(pci, attributes))
+
+
+def _pci_info_extended(pci: str, attributes: Sequence[int], version: int) -> bytes:
+    kind = {"version": version, "baseClass": _DISPLAY_CONTROLLER, "subClass": _3D_CONTROLLER}
+    return pack_struct("nvmlPciInfoExt_t", **kind, **_pci_fields(pci, attributes))
+
+
+def _memory(call: Call, total: int, index: int, guest: Sequence[GuestProcess]) -> Answer:
+    """cuMemGetInfo's rule over all the guest's sessions. Unknown while a worker does not tell what it uses."""
+    used = 0
+    for process in guest:
+        if process.memory_nbytes is None or index >= len(process.memory_nbytes):
+            return NOT_SUPPORTED
+        used += process.memory_nbytes[index]
+    used = min(used, total)  # each session has the whole device: together they may use more
+    numbers = {"total": total, "free": total - used, "used": used}
+    if call.name.endswith("_v2"):
+        return _answer(pack_struct("nvmlMemory_v2_t", version=_version(call), reserved=0, **numbers))
+    return _answer(pack_struct("nvmlMemory_t", **numbers))
+
+
+def _processes(call: Call, index: int, guest: Sequence[GuestProcess]) -> Answer:
+    """The guest's sessions that have a context on the device (a context costs memory), or may have one."""
+    layout = next(param.struct for param in call.params if param.role == "ITEMS")
+    items = []
+    for process in guest:
+        told = process.memory_nbytes is not None and index < len(process.memory_nbytes)
+        used = process.memory_nbytes[index] if process.memory_nbytes is not None and told else _MEMORY_UNKNOWN
+        if used == 0:
+            continue
+        fields: dict[str, int] = {"pid": process.pid, "usedGpuMemory": used}
+        if layout == "nvmlProcessInfo_v2_t":
+            fields |= {"gpuInstanceId": _NO_INSTANCE, "computeInstanceId": _NO_INSTANCE}
+        items.append(pack_struct(layout, **fields))
+    return _answer(items)

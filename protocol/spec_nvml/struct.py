@@ -1,0 +1,32 @@
+"""The structs that answers fill, declared afresh; tests/nvml compares them with those of nvidia-ml-py."""
+
+from protocol.gen.nvml import struct
+
+struct(
+    "nvmlPciInfo_t",
+    "busIdLegacy:char[16] domain:u32 bus:u32 device:u32 pciDeviceId:u32 pciSubSystemId:u32 busId:char[32]",
+)
+struct(
+    "nvmlPciInfoExt_t",
+    "version:u32 domain:u32 bus:u32 device:u32 pciDeviceId:u32 pciSubSystemId:u32 baseClass:u32 subClass:u32"
+    " busId:char[32]",
+)
+struct("nvmlMemory_t", "total:u64 free:u64 used:u64")
+struct("nvmlMemory_v2_t", "version:u32 total:u64 reserved:u64 free:u64 used:u64")
+struct("nvmlBAR1Memory_t", "bar1Total:u64 bar1Free:u64 bar1Used:u64")
+struct("nvmlUtilization_t", "gpu:u32 memory:u32")
+struct("nvmlProcessInfo_v1_t", "pid:u32 usedGpuMemory:u64")
+struct("nvmlProcessInfo_v2_t", "pid:u32 usedGpuMemory:u64 gpuInstanceId:u32 computeInstanceId:u32")
+struct("nvmlEccErrorCounts_t", "l1Cache:u64 l2Cache:u64 deviceMemory:u64 registerFile:u64")
+struct("nvmlRowRemapperHistogramValues_t", "max:u32 high:u32 partial:u32 low:u32 none:u32")
+struct("nvmlViolationTime_t", "referenceTime:u64 violationTime:u64")
+struct("nvmlTemperature_t", "version:u32 sensorType:u32 temperature:u32")
+struct("nvmlMarginTemperature_t", "version:u32 marginTemperature:u32")
+struct("nvmlFanSpeedInfo_t", "version:u32 fan:u32 speed:u32")
+struct("nvmlDeviceAddressingMode_t", "version:u32 value:u32")
+struct("nvmlUUID_t", "version:u32 type:u32 value:char[41]")
+struct("nvmlHwbcEntry_t", "hwbcId:u32 firmwareVersion:char[32]")
+struct(
+    "nvmlFieldValue_t",
+    "fieldId:u32 scopeId:u32 timestamp:u64 latencyUsec:u64 valueType:u32 nvmlReturn:u32 value:u64",
+)

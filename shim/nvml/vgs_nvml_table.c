@@ -1,0 +1,107 @@
+/* The private table NVIDIA's own nvidia-smi asks for, as observed of release 580: word 0 is its size in bytes, the
+ * others are functions. Those that nvidia-smi needs for its table, -L, -q, --query-gpu, topo and pmon are served, all
+ * others refuse. */
+#include "vgs_nvml.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TABLE_NBYTES = 2160, TABLE_WORDS = TABLE_NBYTES / sizeof(void *) };
+
+static const uint8_t table_id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
+                                     0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
+
+static nvmlReturn_t refuse(void) { return NVML_ERROR_NOT_SUPPORTED; }
+
+/* Told of each line that nvidia-smi prints. */
+static nvmlReturn_t line_printed(void) { return NVML_SUCCESS; }
+
+/* The legacy PCI address of a device, into 16 bytes. */
+static nvmlReturn_t legacy_pci(unsigned index, char *text) {
+  nvmlReturn_t result = vgs_nvml_enter();
+  if (result)
+    return result;
+  if (!text || index >= vgs_nvml_device_count())
+    result = NVML_ERROR_INVALID_ARGUMENT;
+  else
+    snprintf(text, 16, "%s", vgs_nvml_pci(index));
+  vgs_nvml_leave();
+  return result;
+}
+
+static nvmlReturn_t is_monitorable(nvmlDevice_t device, unsigned *answer) {
+  nvmlReturn_t result = vgs_nvml_enter();
+  if (result)
+    return result;
+  if (!answer || vgs_nvml_index(device) < 0)
+    result = NVML_ERROR_INVALID_ARGUMENT;
+  else
+    *answer = 1;
+  vgs_nvml_leave();
+  return result;
+}
+
+/* Per-process utilisation is not measured here; NOT_FOUND is what an idle device answers, and prints as a dash. */
+static nvmlReturn_t no_samples(void) { return NVML_ERROR_NOT_FOUND; }
+
+/* Processes of one kind. The layout of this table's own records is not known: an empty list can be told, others not. */
+static nvmlReturn_t processes(nvmlReturn_t (*list)(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *),
+                              nvmlDevice_t device, unsigned *count) {
+  unsigned number = 0;
+  if (!count)
+    return NVML_ERROR_INVALID_ARGUMENT;
+  nvmlReturn_t result = list(device, &number, NULL);
+  if (result == NVML_SUCCESS)
+    *count = 0;
+  return result == NVML_ERROR_INSUFFICIENT_SIZE ? NVML_ERROR_NOT_SUPPORTED : result;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *);
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *);
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *);
+nvmlReturn_t nvmlDeviceGetBoardPartNumber(nvmlDevice_t, char *, unsigned);
+
+static nvmlReturn_t compute_processes(nvmlDevice_t device, unsigned *count) {
+  return processes(nvmlDeviceGetComputeRunningProcesses_v3, device, count);
+}
+static nvmlReturn_t graphics_processes(nvmlDevice_t device, unsigned *count) {
+  return processes(nvmlDeviceGetGraphicsRunningProcesses_v3, device, count);
+}
+static nvmlReturn_t mps_processes(nvmlDevice_t device, unsigned *count) {
+  return processes(nvmlDeviceGetMPSComputeRunningProcesses_v3, device, count);
+}
+
+static nvmlReturn_t part_number(nvmlDevice_t device, char *board, unsigned length, char *part) {
+  (void)board;
+  return part ? nvmlDeviceGetBoardPartNumber(device, part, length) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+static uintptr_t table[TABLE_WORDS];
+
+static void fill_table(void) {
+  const struct {
+    unsigned index;
+    uintptr_t function;
+  } served[] = {
+      {26, (uintptr_t)line_printed},   {72, (uintptr_t)is_monitorable},     {81, (uintptr_t)legacy_pci},
+      {145, (uintptr_t)no_samples},    {213, (uintptr_t)compute_processes}, {214, (uintptr_t)graphics_processes},
+      {215, (uintptr_t)mps_processes}, {231, (uintptr_t)part_number},
+  };
+  for (unsigned i = 1; i < TABLE_WORDS; i++)
+    table[i] = (uintptr_t)refuse;
+  table[0] = TABLE_NBYTES;
+  for (unsigned i = 0; i < sizeof served / sizeof *served; i++)
+    table[served[i].index] = served[i].function;
+}
+
+nvmlReturn_t vgs_nvmlInternalGetExportTable(void *out, void *id) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (!out || !id)
+    return NVML_ERROR_INVALID_ARGUMENT;
+  *(const void **)out = NULL; /* a refusal comes with NULL: callers test one or the other */
+  if (memcmp(id, table_id, sizeof table_id) != 0)
+    return NVML_ERROR_FUNCTION_NOT_FOUND;
+  pthread_once(&once, fill_table);
+  *(const void **)out = table;
+  return NVML_SUCCESS;
+}

@@ -1,0 +1,46 @@
+"""The declared structs lie in memory as nvidia-ml-py's do."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pynvml
+import pytest
+
+from protocol.gen.nvml import SCALARS, Struct, load
+
+# Where the binding's class has another name.
+CLASSES = {
+    "nvmlPciInfo_t": "nvmlPciInfo_t",
+    "nvmlPciInfoExt_t": "nvmlPciInfoExt_v1_t",
+    "nvmlRowRemapperHistogramValues_t": "c_nvmlRowRemapperHistogramValues",
+    "nvmlTemperature_t": "c_nvmlTemperature_v1_t",
+    "nvmlMarginTemperature_t": "c_nvmlMarginTemperature_v1_t",
+    "nvmlDeviceAddressingMode_t": "c_nvmlDeviceAddressingMode_t",
+    "nvmlFieldValue_t": "c_nvmlFieldValue_t",
+    "nvmlViolationTime_t": "c_nvmlViolationTime_t",
+    "nvmlUUID_t": "c_nvmlUUID_t",
+    "nvmlHwbcEntry_t": "c_nvmlHwbcEntry_t",
+}
+STRUCTS = load().structs
+
+
+def offsets(declared: Struct) -> list[int]:
+    found, offset = [], 0
+    for _, scalar, count in declared.fields:
+        nbytes = SCALARS[scalar][2]
+        offset += -offset % nbytes
+        found.append(offset)
+        offset += nbytes * (count or 1)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(STRUCTS))
+def test_layout(name: str) -> None:
+    declared = STRUCTS[name]
+    if name == "nvmlProcessInfo_v1_t":  # the binding knows only the newer one
+        assert declared.layout() == ("<IxxxxQ", 16)
+        return
+    theirs = getattr(pynvml, CLASSES.get(name) or f"c_{name}")
+    assert declared.layout()[1] == ctypes.sizeof(theirs)
+    assert offsets(declared) == [getattr(theirs, field[0]).offset for field in theirs._fields_]

@@ -1,0 +1,49 @@
+"""nvidia-ml-py's functions called one after another with the arguments of a recorded run on a real H100.
+
+`record` lines read `name [arguments] => outcome`: `error CODE text`, a JSON value, or a number. Lines whose
+outcome is no answer of NVML (the binding refused the argument, or crashed on it) are left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+_LINE = re.compile(r"(nvml\w+) \[(.*?)\] => (.*)")
+
+
+def recorded(path: Path) -> list[tuple[str, str, str]]:
+    """(name, arguments, outcome) of each line that is an answer."""
+    rows = []
+    for line in path.read_text().splitlines():
+        match = _LINE.fullmatch(line)
+        if match and not match[3].startswith(("CRASH", "py ")):
+            rows.append((match[1], match[2], match[3]))
+    return rows
+
+
+def plain(value: Any) -> Any:
+    """A result as JSON holds it: structs as objects by field, byte strings as text."""
+    if isinstance(value, ctypes.Structure | ctypes.Union):
+        return {field[0]: plain(getattr(value, field[0])) for field in value._fields_}
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, ctypes._SimpleCData):
+        return repr(value)
+    if isinstance(value, list | tuple | ctypes.Array):
+        return [plain(item) for item in value]
+    return value
+
+
+def outcome(name: str, arguments: str, device: Any) -> str:
+    """What the same call gives now."""
+    given = [device if text == "'dev'" else int(text) for text in arguments.split(", ") if text]
+    try:
+        return json.dumps(plain(getattr(pynvml, name)(*given)))
+    except pynvml.NVMLError as error:
+        return f"error {error.value}"
