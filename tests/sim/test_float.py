@@ -115,6 +115,15 @@ def test_approximations(name: str, function: Callable[[Array], Array], tolerance
         np.testing.assert_array_equal(result, plain(special).astype("f4"))
 
 
+def test_exp2_over_its_whole_range() -> None:
+    a = np.concatenate([np.linspace(-152, 129, 5000), np.arange(-150, 128)]).astype("f4")
+    (result,) = apply("ex2.approx.f32 %d0, %a0;", [a], "f4")
+    with np.errstate(all="ignore"):
+        exact = np.exp2(a.astype("f8"))
+        np.testing.assert_allclose(result.astype("f8"), exact.astype("f4").astype("f8"), rtol=2.5e-7, atol=1.5e-45)
+    assert np.array_equal(result[5000:], np.exp2(a[5000:].astype("f8")).astype("f4"))
+
+
 def directed(x: Fraction, mode: str, kind: str) -> float:
     """The float nearest to x on the side `mode` says; x is within the normal range."""
     f = {"f32": np.float32, "f64": np.float64}[kind]

@@ -44,6 +44,7 @@ __all__ = [
 
 _MAX_BLOCK_THREADS = 1024
 _QUICK_INSTRUCTIONS = 1200  # larger kernels get fewer LLVM passes
+_UNKNOWN = 999  # CUDA_ERROR_UNKNOWN
 _MAX_FRAME_NBYTES = 1 << 32
 
 
@@ -79,8 +80,11 @@ def compile_entry(
         stored = cache.get(key)
         if stored is not None:
             return _unpack(stored)
-    text, compiled, size = lower(module, name, block)
-    code = native.assemble(text, quick=size > _QUICK_INSTRUCTIONS)
+    try:
+        text, compiled, size = lower(module, name, block)
+        code = native.assemble(text, quick=size > _QUICK_INSTRUCTIONS)
+    except (AssertionError, RuntimeError) as error:  # a bug of ours, or LLVM refusing the IR: no other kernel suffers
+        raise PtxError(f"{name}: internal compiler error: {str(error)[:300]}", _UNKNOWN) from error
     missing = native.missing_symbols(code)
     if missing:
         raise PtxError(f"{name}: needs {', '.join(missing)}, which this host does not have", NOT_SUPPORTED)

@@ -4,6 +4,9 @@ than a GPU's."""
 
 from __future__ import annotations
 
+import math
+import struct
+
 from vgpud.sim import ir
 from vgpud.sim.emitter import FP_NAMES, Emitter, Form, emits
 
@@ -203,11 +206,35 @@ def _function(e: Emitter, name: str, form: Form, element: str, x: str) -> str:
             return e.v(f"fdiv {kind} {one}, {x}")
         case "rsqrt":
             return e.v(f"fdiv {kind} {one}, {e.fcall(form, 'sqrt', element, x)}")
+        case "ex2" if element == "float":
+            return _exp2(e, form, x)
         case "ex2":
             return e.fcall(form, "exp2", element, x)
         case "lg2":
             return e.fcall(form, "log2", element, x)
     return e.fcall(form, name, element, x)
+
+
+def _exp2(e: Emitter, form: Form, x: str) -> str:
+    """2**x in f32 within 2 ulp: the Taylor polynomial of the fraction in [-0.5, 0.5], scaled in two steps so that
+    results may be subnormal. LLVM would call libm lane by lane."""
+    single, kind = form.of("float"), form.int(32)
+    limited = e.fcall(form, "minnum", "float", x, form.fconst(129.0, "float"))
+    limited = e.fcall(form, "maxnum", "float", limited, form.fconst(-151.0, "float"))
+    whole = e.fcall(form, "roundeven", "float", limited)
+    fraction = e.v(f"fsub {single} {limited}, {whole}")
+    terms = [math.log(2) ** k / math.factorial(k) for k in range(8)]
+    rounded = [struct.unpack("f", struct.pack("f", term))[0] for term in terms]
+    result = form.fconst(rounded[7], "float")
+    for term in reversed(rounded[:7]):
+        result = e.fcall(form, "fma", "float", result, fraction, form.fconst(term, "float"))
+    power = e.v(f"fptosi {single} {whole} to {kind}")
+    half = e.v(f"ashr {kind} {power}, {form.const(1, 32)}")
+    for part in (half, e.v(f"sub {kind} {power}, {half}")):
+        bits = e.v(f"shl {kind} {e.v(f'add {kind} {part}, {form.const(127, 32)}')}, {form.const(23, 32)}")
+        result = e.v(f"fmul {single} {result}, {e.v(f'bitcast {kind} {bits} to {single}')}")
+    nan = e.v(f"fcmp uno {single} {x}, {x}")
+    return e.v(f"select {form.int(1)} {nan}, {single} {x}, {single} {result}")
 
 
 @emits("copysign")

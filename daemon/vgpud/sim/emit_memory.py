@@ -198,7 +198,7 @@ declare i32 @llvm.cttz.i32(i32, i1)
 
 @emits("st")
 def store(e: Emitter, ins: ir.Instruction) -> None:
-    if ins.type == "b128":
+    if ins.type == "b128" or ins.has("async", "bulk"):
         raise e.unsupported()
     nbits = ir.TYPE_NBITS[ins.type]
     nbytes = nbits // 8
