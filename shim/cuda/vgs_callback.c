@@ -25,6 +25,7 @@ static struct {
   uint32_t last_id;
   bool started;
   pthread_t thread;
+  uint32_t pending; /* atomic; enqueued and not returned yet */
 } service = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct callback *take(uint32_t id) {
@@ -37,6 +38,13 @@ static struct callback *take(uint32_t id) {
     *link = found->next;
   pthread_mutex_unlock(&service.lock);
   return found;
+}
+
+bool vgs_callback_pending(void) { return __atomic_load_n(&service.pending, __ATOMIC_ACQUIRE); }
+
+static void discard(struct callback *callback) {
+  free(callback);
+  __atomic_sub_fetch(&service.pending, 1, __ATOMIC_ACQ_REL);
 }
 
 static void *serve(void *unused) {
@@ -55,7 +63,7 @@ static void *serve(void *unused) {
       callback->callback(callback->stream, status, callback->user_data);
     else if (!status) /* a host function is not called after a fault; a callback is told of it */
       callback->function(callback->user_data);
-    free(callback);
+    discard(callback);
     if (vgs_send_vgpuCallbackDone(id, false))
       break;
   }
@@ -105,6 +113,7 @@ static CUresult enqueue(const struct callback *wanted) {
     callback->id = ++service.last_id;
     callback->next = service.waiting;
     service.waiting = callback;
+    __atomic_add_fetch(&service.pending, 1, __ATOMIC_ACQ_REL);
   }
   uint32_t id = callback->id;
   pthread_mutex_unlock(&service.lock);
@@ -113,8 +122,8 @@ static CUresult enqueue(const struct callback *wanted) {
     return result;
   }
   result = vgs_send_vgpuHostCallback(id, stream, false);
-  if (result)
-    free(take(id));
+  if (result && (callback = take(id)))
+    discard(callback);
   return result;
 }
 

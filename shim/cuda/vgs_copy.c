@@ -1,5 +1,6 @@
 #include "vgs_copy.h"
 #include "vgs_api.h"
+#include "vgs_callback.h"
 #include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_log.h"
@@ -44,6 +45,10 @@ static CUresult to_host(char *dst, uint64_t src, uint64_t nbytes, uint32_t strea
   return CUDA_SUCCESS;
 }
 
+CUresult vgs_copy_settle(uint32_t stream, bool known, bool sync) {
+  return vgs_callback_pending() && (known || sync) ? vgs_send_cuStreamSynchronize(stream) : CUDA_SUCCESS;
+}
+
 CUresult vgs_copy(const struct vgs_copy *copy) {
   enum vgs_place dst, src;
   bool dst_known, src_known;
@@ -78,8 +83,10 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
     return vgs_send_cuMemcpyDtoDAsync_v2(copy->dst, copy->src, copy->nbytes, stream, doubtful);
   if (dst == VGS_PLACE_HOST)
     return to_host(host_dst, copy->src, copy->nbytes, stream);
-  if (src == VGS_PLACE_HOST)
-    return to_device(copy->dst, host_src, copy->nbytes, stream, doubtful);
+  if (src == VGS_PLACE_HOST) {
+    result = vgs_copy_settle(stream, src_known, copy->sync);
+    return result ? result : to_device(copy->dst, host_src, copy->nbytes, stream, doubtful);
+  }
   enum { TO_DEVICE = 1, TO_HOST = 2 }; /* one side is pinned memory that the worker reads or writes in place */
   result =
       vgs_send_vgpuMemcpyPinned(copy->dst, copy->src, copy->nbytes, dst_device ? TO_DEVICE : TO_HOST, stream, doubtful);

@@ -16,6 +16,11 @@ enum vgs_place {
  * INVALID_VALUE if the address is known and the bytes reach beyond its allocation. */
 CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwise, enum vgs_place *place, bool *known);
 
+/* Before bytes are read from the program's memory for a copy: if a host function that comes first in the stream may
+ * still write them, wait for the stream. Memory the driver does not know (`known` false) is read at once by an
+ * asynchronous copy, as the driver does. */
+CUresult vgs_copy_settle(uint32_t stream, bool known, bool sync);
+
 /* What the caller knows of the two sides; `sync` calls are complete for the host when they return. */
 struct vgs_copy {
   uint64_t dst, src, nbytes;

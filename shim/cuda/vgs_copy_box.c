@@ -9,6 +9,7 @@
 
 struct side {
   enum vgs_place place;
+  bool known;
   uint64_t address;      /* of the first byte to copy */
   uint64_t pitch, slice; /* bytes from row to row, and from slice to slice */
 };
@@ -45,9 +46,8 @@ static CUresult make_side(struct side *side, CUmemorytype type, const void *host
       !add_product(&side->address, side->pitch, y) || !add_product(&side->address, side->slice, z) ||
       !add_product(&extent, side->pitch, box->height - 1) || !add_product(&extent, side->slice, box->depth - 1))
     return CUDA_ERROR_INVALID_VALUE;
-  bool known;
-  CUresult result = vgs_place_of(side->address, extent, otherwise, &side->place, &known);
-  box->doubtful |= !known && side->place == VGS_PLACE_DEVICE;
+  CUresult result = vgs_place_of(side->address, extent, otherwise, &side->place, &side->known);
+  box->doubtful |= !side->known && side->place == VGS_PLACE_DEVICE;
   return result;
 }
 
@@ -110,6 +110,8 @@ static CUresult copy_box(const struct box *box) {
   CUresult result = CUDA_SUCCESS;
   bool dst_device = box->dst.place == VGS_PLACE_DEVICE, src_device = box->src.place == VGS_PLACE_DEVICE;
   if (!dst_device && !src_device && (result = vgs_send_cuStreamSynchronize(box->stream)))
+    return result;
+  if (box->src.place == VGS_PLACE_HOST && (result = vgs_copy_settle(box->stream, box->src.known, box->sync)))
     return result;
   char *packed = malloc(VGW_PIECE_NBYTES);
   if (!packed)

@@ -322,6 +322,41 @@ def test_streams_events_and_host_functions(simulate: Simulate) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["pinned", "registered", "pageable"])
+def test_a_copy_reads_what_the_host_function_before_it_wrote(simulate: Simulate, kind: str) -> None:
+    """Also where the worker cannot see the memory: registered memory, and pageable memory in a synchronous copy."""
+    simulate(
+        f"""
+        kind = {kind!r}
+        context()
+        n = 2000
+        size = c_size_t(4 * n)
+        if kind == "pinned":
+            memory = c_void_p()
+            ok(cuda.cuMemHostAlloc(byref(memory), size, 0))
+        else:
+            block = create_string_buffer(4 * n)
+            memory = c_void_p(ctypes.addressof(block))
+            if kind == "registered":
+                ok(cuda.cuMemHostRegister_v2(memory, size, 0))
+        ctypes.memset(memory.value, 0, 4 * n)
+        values = words(n)
+        def write(_):
+            time.sleep(0.2)
+            ctypes.memmove(memory.value, pack(values), 4 * n)
+        host = ctypes.CFUNCTYPE(None, c_void_p)(write)
+        stream, p = new(cuda.cuStreamCreate, 0), alloc(4 * n)
+        ok(cuda.cuLaunchHostFunc(stream, host, None))
+        if kind == "pageable":
+            ok(cuda.cuMemcpyHtoD_v2(p, memory, size))
+        else:
+            ok(cuda.cuMemcpyHtoDAsync_v2(p, memory, size, stream))
+        ok(cuda.cuStreamSynchronize(stream))
+        assert download(p, n) == values
+        """
+    )
+
+
 def test_link_and_files(simulate: Simulate, tmp_path: Path) -> None:
     simulate(
         """
