@@ -14,8 +14,10 @@ TABLES = {
     "d4082055bde6704b8d34ba123c66e1f2": 24,
     "263e88607cd2614392f6bbd5006dfa7e": 32,
     "21318c60971432488ca641ff7324c8f2": 760,
+    "1734dc26800d47458726c0f1e7dd8bca": 136,
+    "6e163fbeb958444d835ce182aff1991e": 792,
 }
-REFUSED = ["f8cff95121468b4eb9e2fb469e7c0dd9", "1734dc26800d47458726c0f1e7dd8bca", "00" * 16]
+REFUSED = ["f8cff95121468b4eb9e2fb469e7c0dd9", "69a28e9f24498b47b030c5da330ea4e9", "00" * 16]
 
 TABLE = """
 def table(uuid):
