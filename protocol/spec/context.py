@@ -121,9 +121,9 @@ fn(
 )
 fn("cuCtxSetCurrent", [ptr("ctx", "CUcontext")], need=INIT, doc="Replace the top of the thread's stack.")
 fn("cuCtxGetCurrent", [ptr("pctx", "CUcontext *")], need=INIT, doc="Top of the thread's stack, or NULL.")
-fn("cuCtxGetDevice", [out("device", DEVICE)], doc="Device of the current context.")
+fn("cuCtxGetDevice", [out("device", DEVICE)], need=INIT, doc="Device of the current context.")
 fn("cuCtxGetDevice_v2", [out("device", DEVICE), ptr("ctx", "CUcontext")], need=INIT, doc="Device of a context.")
-fn("cuCtxGetFlags", [out("flags", U32)], doc="Flags of the current context.")
+fn("cuCtxGetFlags", [out("flags", U32)], need=INIT, doc="Flags of the current context.")
 fn("cuCtxSetFlags", [val("flags", U32)], doc="Change the current context's flags.")
 fn(
     "cuCtxGetId",

@@ -2,14 +2,31 @@
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
+#include "vgs_enter.h"
 #include "vgs_session.h"
+#include "vgs_thread.h"
 
 enum { FLAG_MAP_HOST = 8, API_VERSION = 3020 };
 
+/* The current context, for questions that need no worker. A primary context can be current before it is active:
+ * runtime 11's cudaSetDevice leaves it so, and then asks. */
+static CUresult current_even_if_inactive(struct vgs_context **context) {
+  struct vgs_context *top = vgs_object_find(VGW_KIND_CONTEXT, vgs_thread_top());
+  bool inactive_primary = top && top->primary && !__atomic_load_n(&top->active, __ATOMIC_ACQUIRE);
+  CUresult result = inactive_primary ? CUDA_SUCCESS : vgs_enter_context();
+  if (!result)
+    *context = inactive_primary ? top : vgs_context_entered;
+  return result;
+}
+
 CUresult vgs_cuCtxGetDevice(CUdevice *device) {
+  struct vgs_context *context;
+  CUresult result = current_even_if_inactive(&context);
+  if (result)
+    return result;
   if (!device)
     return CUDA_ERROR_INVALID_VALUE;
-  *device = vgs_context_entered->device;
+  *device = context->device;
   return CUDA_SUCCESS;
 }
 
@@ -24,9 +41,13 @@ CUresult vgs_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
 }
 
 CUresult vgs_cuCtxGetFlags(unsigned int *flags) {
+  struct vgs_context *context;
+  CUresult result = current_even_if_inactive(&context);
+  if (result)
+    return result;
   if (!flags)
     return CUDA_ERROR_INVALID_VALUE;
-  *flags = *vgs_context_flags(vgs_context_entered) | FLAG_MAP_HOST;
+  *flags = *vgs_context_flags(context) | FLAG_MAP_HOST;
   return CUDA_SUCCESS;
 }
 
