@@ -27,8 +27,9 @@ build/gen/.stamp: $(GEN_INPUTS) | $(VENV)/.stamp
 	@$(PY) -m protocol.gen
 	@touch $@
 
-shim: build/gen/.stamp ## compile the guest library, libcuda.so.1
+shim: build/gen/.stamp ## compile the guest libraries
 	@$(PY) shim/build.py
+	@$(PY) shim/build_cudart.py
 
 executor: build/executor.stamp ## compile the executor and the simulator's C half
 

@@ -18,7 +18,12 @@ ROOT = Path(__file__).resolve().parent
 class BuildWithNativeParts(build_py):
     def run(self) -> None:
         if not self.editable_mode:
-            for step in (["-m", "protocol.gen"], ["shim/build.py"], ["daemon/executor/build_ffi.py"]):
+            for step in (
+                ["-m", "protocol.gen"],
+                ["shim/build.py"],
+                ["shim/build_cudart.py"],
+                ["daemon/executor/build_ffi.py"],
+            ):
                 subprocess.run([sys.executable, *step], cwd=ROOT, check=True)
             self.packages = find_packages("daemon")
         super().run()

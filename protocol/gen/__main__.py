@@ -6,9 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from protocol.gen import emit_guest, emit_host, emit_nvml, emit_python, emit_records, nvml
+from protocol.gen import emit_guest, emit_host, emit_nvml, emit_python, emit_records, emit_runtime, nvml
 from protocol.gen.load import ROOT, load
 from protocol.gen.model import SpecError
+from protocol.gen.runtime import load_runtime
 
 
 def write(path: Path, text: str) -> None:
@@ -40,6 +41,7 @@ def main() -> int:
         }
         nvml_api = nvml.load()
         files |= {f"nvml/{name}": text for name, text in emit_nvml.emit_all(nvml_api).items()}
+        files |= {f"cudart/{name}": text for name, text in emit_runtime.emit(load_runtime(api)).items()}
     except SpecError as error:
         print(f"protocol: {error}", file=sys.stderr)
         return 1

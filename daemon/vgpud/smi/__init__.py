@@ -1,1 +1,0 @@
-"""`vgpu smi`: what NVML says, in the forms people and scripts know."""

@@ -1,0 +1,73 @@
+"""Prototypes of driver functions that the runtime calls and protocol/spec does not describe yet.
+
+Once it does, its prototype is the one that counts.
+"""
+
+from protocol.gen.runtime import driver
+
+driver("cuMemAllocManaged", "CUdeviceptr *dptr, size_t bytesize, unsigned int flags")
+driver("cuStreamAttachMemAsync", "CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags")
+driver("cuStreamCopyAttributes", "CUstream dst, CUstream src")
+driver("cuStreamGetAttribute", "CUstream hStream, int attr, void *value")
+driver("cuStreamSetAttribute", "CUstream hStream, int attr, const void *value")
+driver("cuMemAdvise", "CUdeviceptr devPtr, size_t count, int advice, CUdevice device")
+driver("cuMemAdvise_v2", "CUdeviceptr devPtr, size_t count, int advice, CUmemLocation location")
+driver("cuMemPrefetchAsync", "CUdeviceptr devPtr, size_t count, CUdevice device, CUstream hStream")
+driver(
+    "cuMemPrefetchAsync_v2",
+    "CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream",
+)
+driver("cuMemRangeGetAttribute", "void *data, size_t dataSize, int attribute, CUdeviceptr devPtr, size_t count")
+driver(
+    "cuMemRangeGetAttributes",
+    "void **data, size_t *dataSizes, int *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count",
+)
+driver("cuMemPoolExportToShareableHandle", "void *handle, CUmemoryPool pool, int handleType, uint64_t flags")
+driver("cuMemPoolImportFromShareableHandle", "CUmemoryPool *pool, void *handle, int handleType, uint64_t flags")
+driver("cuMemPoolExportPointer", "void *shareData, CUdeviceptr ptr")
+driver("cuMemPoolImportPointer", "CUdeviceptr *ptr, CUmemoryPool pool, void *shareData")
+driver("cuLibraryGetManaged", "CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name")
+driver("cuLibraryGetUnifiedFunction", "void **fptr, CUlibrary library, const char *symbol")
+
+NODE = "CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies"
+driver(
+    "cuStreamUpdateCaptureDependencies",
+    "CUstream hStream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags",
+)
+driver(
+    "cuStreamUpdateCaptureDependencies_v2",
+    "CUstream hStream, CUgraphNode *dependencies, const void *edgeData, size_t numDependencies, unsigned int flags",
+)
+driver("cuGraphClone", "CUgraph *phGraphClone, CUgraph originalGraph")
+driver("cuGraphDestroyNode", "CUgraphNode hNode")
+driver("cuGraphDebugDotPrint", "CUgraph hGraph, const char *path, unsigned int flags")
+driver("cuGraphGetRootNodes", "CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes")
+driver("cuGraphNodeGetType", "CUgraphNode hNode, int *type")
+driver("cuGraphNodeFindInClone", "CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph")
+EDGES, NEIGHBOURS = "CUgraph hGraph, CUgraphNode *from, CUgraphNode *to", "CUgraphNode hNode, CUgraphNode *others"
+CONST_EDGES = "CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to"
+driver("cuGraphGetEdges", f"{EDGES}, size_t *numEdges")
+driver("cuGraphGetEdges_v2", f"{EDGES}, void *edgeData, size_t *numEdges")
+for name in ("cuGraphAddDependencies", "cuGraphRemoveDependencies"):
+    driver(name, f"{CONST_EDGES}, size_t numDependencies")
+    driver(f"{name}_v2", f"{CONST_EDGES}, const void *edgeData, size_t numDependencies")
+for name in ("cuGraphNodeGetDependencies", "cuGraphNodeGetDependentNodes"):
+    driver(name, f"{NEIGHBOURS}, size_t *count")
+    driver(f"{name}_v2", f"{NEIGHBOURS}, void *edgeData, size_t *count")
+driver("cuGraphAddEmptyNode", NODE)
+driver("cuGraphAddChildGraphNode", f"{NODE}, CUgraph childGraph")
+driver("cuGraphChildGraphNodeGetGraph", "CUgraphNode hNode, CUgraph *phGraph")
+driver("cuGraphAddEventRecordNode", f"{NODE}, CUevent event")
+driver("cuGraphAddEventWaitNode", f"{NODE}, CUevent event")
+driver("cuGraphAddHostNode", f"{NODE}, const void *nodeParams")
+driver("cuGraphAddKernelNode_v2", f"{NODE}, const void *nodeParams")
+driver("cuGraphAddMemsetNode", f"{NODE}, const void *memsetParams, CUcontext ctx")
+driver("cuGraphAddMemcpyNode", f"{NODE}, const CUDA_MEMCPY3D *copyParams, CUcontext ctx")
+driver("cuGraphKernelNodeSetParams_v2", "CUgraphNode hNode, const void *nodeParams")
+driver("cuGraphExecKernelNodeSetParams_v2", "CUgraphExec hGraphExec, CUgraphNode hNode, const void *nodeParams")
+driver(
+    "cuGraphExecMemcpyNodeSetParams",
+    "CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams, CUcontext ctx",
+)
+driver("cuGraphExecGetFlags", "CUgraphExec hGraphExec, uint64_t *flags")
+driver("cuGraphExecUpdate_v2", "CUgraphExec hGraphExec, CUgraph hGraph, void *resultInfo")

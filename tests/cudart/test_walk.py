@@ -1,0 +1,51 @@
+"""Our runtimes behave as NVIDIA's of the same major do on the same driver."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.cudart.runtimes import MAJORS, Major, compared
+
+Run = Callable[..., CompletedProcess[str]]
+WALK = Path(__file__).parent / "programs/walk.py"
+STEPS_MIN = 120
+each = pytest.mark.parametrize("major", MAJORS, ids=lambda major: str(major.number))
+
+
+def walk(vgpu_run: Run, library: Path, major: Major) -> list[list[object]]:
+    result = vgpu_run([sys.executable, WALK, library, major.number])
+    assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"
+    steps: list[list[object]] = [json.loads(line) for line in result.stdout.splitlines()]
+    assert steps[-1] == ["end"]
+    assert len(steps) > STEPS_MIN
+    return steps
+
+
+@each
+def test_walk_alone(vgpu_run: Run, major: Major) -> None:
+    """What can be known without NVIDIA's library: data arrives, and wrong calls are errors."""
+    steps = {str(step[0]): step[1:] for step in walk(vgpu_run, major.ours, major)}
+    assert steps["count"] == [0, 1]
+    assert steps["copy"] == [0, 0, True]
+    assert steps["launch"] == [0, 0]
+    assert steps["its data"] == [True]
+    assert steps["bumped again"] == [0, 72]
+    assert steps["counter after reset"] == [0, 41]
+    assert steps["attribute of no device"] == [101, 101]
+    assert steps["malloc too much"] == [2, 0x77, 2]
+    assert steps["async data"] == [True]
+    assert steps["copy kinds"][0] == [21, 21, 21]
+    assert steps["called"][1] == [["function", 5], ["callback", True, 0, 6]]
+
+
+@pytest.mark.client
+@pytest.mark.timeout(700)
+@each
+def test_walk_equals_nvidias(vgpu_run: Run, major: Major) -> None:
+    ours, theirs = walk(vgpu_run, major.ours, major), walk(vgpu_run, compared(major), major)
+    assert [step for step in ours if step not in theirs] == []
+    assert ours == theirs
