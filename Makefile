@@ -67,5 +67,21 @@ demo: build ## an unmodified CUDA program from PyPI on a simulated GPU
 bench: build ## ratios measured in one run (not a test)
 	@$(PY) tests/bench/bench.py
 
+# The guest library and the simulator's C half under AddressSanitizer and UndefinedBehaviorSanitizer. The simulator turns
+# SIGSEGV into CUDA's illegal address itself, and Python's own allocations are not ours to check for leaks.
+SANITIZE := address,undefined
+asan: build ## the C parts' tests with sanitizers
+	$(PY) shim/build.py --sanitize=$(SANITIZE) --out build/asan
+	VGT_CFLAGS='-fsanitize=$(SANITIZE) -fno-sanitize-recover=undefined -fno-omit-frame-pointer' VGT_LIBRARY=build/asan/libcuda.so.1 \
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so):$$(gcc -print-file-name=libubsan.so) \
+	ASAN_OPTIONS=detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1 \
+	$(PYTEST) tests/shim tests/simulator $(PYTEST_ARGS)
+
+fuzz: build ## hostile command streams for FUZZ_S seconds (60), each from a seed that is printed
+	@$(PY) -m tests.fuzz.executor $(FUZZ_S)
+
+api: build ## the coverage table: every driver function and how it travels
+	@$(VENV)/bin/vgpu api
+
 clean: ## remove what was built, but not .venv
 	rm -rf build daemon/vgpud/_gen daemon/vgpud/_lib daemon/vgpud/_executor*.so

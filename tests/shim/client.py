@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / "daemon/vgpud/_lib/libcuda.so.1"
+LIBRARY = ROOT / os.environ.get("VGT_LIBRARY", "daemon/vgpud/_lib/libcuda.so.1")  # `make asan` has its own
 
 PRELUDE = f"""
 import ctypes, os, sys, threading, time

@@ -143,7 +143,8 @@ def test_loading_and_preloading_touch_no_socket(path: Path) -> None:
     """L14: nothing happens before the first call."""
     with FakeDaemon(path) as daemon:
         run(daemon.url, "pass")
-        env = {"LD_PRELOAD": str(LIBRARY), "VGPU_ENDPOINT": daemon.url}
+        preload = f"{os.environ.get('LD_PRELOAD', '')}:{LIBRARY}".lstrip(":")  # a sanitizer's runtime stays first
+        env = os.environ | {"LD_PRELOAD": preload, "VGPU_ENDPOINT": daemon.url}
         assert os.spawnve(os.P_WAIT, "/bin/true", ["/bin/true"], env) == 0
         assert daemon.connections == []
 
