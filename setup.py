@@ -28,19 +28,20 @@ class BuildWithNativeParts(build_py):
             self.packages = find_packages("daemon")
         super().run()
         if not self.editable_mode:
-            self.name_library_without_links(Path(self.build_lib) / "vgpud/_lib")
+            for stem in ("libcuda", "libnvidia-ml"):
+                self.name_without_links(Path(self.build_lib) / "vgpud/_lib", stem)
 
-    def name_library_without_links(self, folder: Path) -> None:
+    def name_without_links(self, folder: Path, stem: str) -> None:
         """A wheel holds no links, and copies under three names would be three libraries in one process.
 
         The library goes by the name that everything looks for; `libcuda.so` becomes an empty one that needs it.
         """
-        versioned = next(folder.glob("libcuda.so.*.*"))
-        versioned.replace(folder / "libcuda.so.1")
-        (folder / "libcuda.so").unlink()
+        versioned = next(folder.glob(f"{stem}.so.*.*"))
+        versioned.replace(folder / f"{stem}.so.1")
+        (folder / f"{stem}.so").unlink()
         compiler = shlex.split(os.environ.get("CC", "cc"))
-        options = ["-shared", "-nostdlib", "-Wl,--no-as-needed,-soname,libcuda.so,-rpath,$ORIGIN"]
-        target = ["-o", str(folder / "libcuda.so"), str(folder / "libcuda.so.1")]
+        options = ["-shared", "-nostdlib", f"-Wl,--no-as-needed,-soname,{stem}.so,-rpath,$ORIGIN"]
+        target = ["-o", str(folder / f"{stem}.so"), str(folder / f"{stem}.so.1")]
         subprocess.run([*compiler, *options, *target], check=True)
 
 
