@@ -2,14 +2,17 @@
  *
  * A kernel is compiled for one block shape. Its entry takes CTAs from `next_cta` until none is left, running each CTA
  * to completion, so a CTA may wait for lower-numbered ones. The Python side asserts the same offsets
- * (vgpud/sim/abi.py). */
+ * (vgpud/sim/abi.py).
+ *
+ * A resident kernel, of a cooperative launch, runs all CTAs at once, on one thread: its CTAs may wait for each other.
+ * CTA i has frames at i times CompiledKernel.frame_nbytes and shared memory at i times vgx_sim_shared_stride. */
 #ifndef VGX_SIM_ABI_H
 #define VGX_SIM_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 1 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 2 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 
@@ -27,6 +30,7 @@ struct vgx_sim_launch {
   const uint32_t *stop;              /* 72: nonzero: leave at the next CTA (volatile read) */
   struct vgx_sim_services *services; /* 80 */
   uint64_t launch_id;                /* 88: %gridid */
+  uint8_t *workspace;                /* 96: %envreg1 and 2 of a cooperative launch, zeroed; else NULL */
 };
 
 /* One pool thread. */
@@ -53,11 +57,16 @@ struct vgx_sim_services {
   void (*free)(struct vgx_sim_services *, void *);
 };
 
+/* From one CTA's shared memory to the next in a resident launch. */
+static inline uint64_t vgx_sim_shared_stride(const struct vgx_sim_launch *launch) {
+  return ((uint64_t)launch->shared_static_nbytes + launch->shared_dynamic_nbytes + 255) & ~255ull;
+}
+
 typedef void vgx_sim_run_fn(const struct vgx_sim_launch *, struct vgx_sim_thread *);
 
 _Static_assert(offsetof(struct vgx_sim_launch, grid) == 32, "abi");
 _Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
-_Static_assert(sizeof(struct vgx_sim_launch) == 96, "abi");
+_Static_assert(sizeof(struct vgx_sim_launch) == 104, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 
 #endif

@@ -36,7 +36,13 @@ struct vgx_sim_compiled {
   vgx_sim_run_fn *run;
   uint64_t frame_nbytes; /* scratch each pool thread needs */
   uint32_t shared_static_nbytes;
-  uint32_t cooperative; /* the kernel can be launched cooperatively */
+  uint32_t cooperative; /* enum vgx_sim_cooperative */
+};
+
+enum vgx_sim_cooperative {
+  VGX_SIM_NOT_COOPERATIVE,
+  VGX_SIM_COOPERATIVE_PLAIN,    /* its CTAs do not wait for each other */
+  VGX_SIM_COOPERATIVE_RESIDENT, /* all CTAs at once, on one thread */
 };
 
 struct vgx_sim_hooks {

@@ -12,6 +12,7 @@
 
 #define PARAMS_PADDING 16u /* readable behind the parameter block, says the ABI */
 #define LAUNCH_ATTRIBUTES_MAX 64u
+#define FRAMES_NBYTES_MAX (1ull << 36) /* address space; a CTA touches little of it */
 
 struct launch {
   struct vgx_sim_op op;
@@ -21,6 +22,8 @@ struct launch {
   struct vgx_sim_job job;
   uint32_t message_taken; /* atomic: the first failing thread's message is kept */
   char message[256];
+  /* Where cooperative_groups' grid barrier lives: its size, then the barrier's word. */
+  _Alignas(16) uint32_t workspace[4];
   uint8_t params[];
 };
 
@@ -184,6 +187,29 @@ static CUresult check_cooperative(CUcontext ctx, CUfunction f, const uint32_t gr
   return (uint64_t)grid[0] * grid[1] * grid[2] > fit ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
 
+/* The memory of each thread, and the workspace of a cooperative launch. */
+static CUresult lay_out(struct launch *l, bool cooperative, bool resident) {
+  struct vgx_sim_job *job = &l->job;
+  job->shared_nbytes = (uint64_t)job->launch.shared_static_nbytes + job->launch.shared_dynamic_nbytes;
+  if (cooperative) {
+    l->workspace[0] = sizeof l->workspace;
+    job->launch.workspace = (uint8_t *)l->workspace;
+  }
+  if (!resident)
+    return CUDA_SUCCESS;
+  job->alone = true;
+  uint64_t stride = vgx_sim_shared_stride(&job->launch);
+  if (__builtin_mul_overflow(job->launch.cta_count, job->frame_nbytes, &job->frame_nbytes) ||
+      job->frame_nbytes > FRAMES_NBYTES_MAX ||
+      __builtin_mul_overflow(job->launch.cta_count, stride, &job->shared_nbytes) ||
+      job->shared_nbytes > VGX_SIM_SHARED_NBYTES_MAX) {
+    vgx_sim_log("simulator: kernel %s: %llu blocks at once need too much memory", l->function->name,
+                (unsigned long long)job->launch.cta_count);
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  }
+  return CUDA_SUCCESS;
+}
+
 static CUresult launch_pinned(CUcontext ctx, CUstream stream, CUfunction f, const uint32_t grid[3],
                               const uint32_t block[3], uint32_t dynamic_nbytes, void **kernel_params, void **extra,
                               bool cooperative) {
@@ -212,7 +238,7 @@ static CUresult launch_pinned(CUcontext ctx, CUstream stream, CUfunction f, cons
   l->services = (struct vgx_sim_services){serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free};
   l->ctx = ctx;
   l->function = f;
-  l->job = (struct vgx_sim_job){.run = v->compiled.run, .frame_nbytes = v->compiled.frame_nbytes, .alone = cooperative};
+  l->job = (struct vgx_sim_job){.run = v->compiled.run, .frame_nbytes = v->compiled.frame_nbytes};
   l->job.launch = (struct vgx_sim_launch){
       .params = l->params,
       .cta_count = (uint64_t)grid[0] * grid[1] * grid[2],
@@ -224,6 +250,11 @@ static CUresult launch_pinned(CUcontext ctx, CUstream stream, CUfunction f, cons
       .services = &l->services,
       .launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED),
   };
+  result = lay_out(l, cooperative, v->compiled.cooperative == VGX_SIM_COOPERATIVE_RESIDENT);
+  if (result != CUDA_SUCCESS) {
+    free(l);
+    return result;
+  }
   return vgx_sim_submit(stream, &l->op, VGX_SIM_QUEUE);
 }
 

@@ -18,7 +18,9 @@
 
 #define THREADS_MAX 256u
 #define PAGE_NBYTES 4096ull
-#define SHARED_WINDOW_NBYTES (1ull << 32)
+/* A 32-bit offset from any CTA's base stays inside: the highest base of a resident launch is below the limit. */
+#define SHARED_WINDOW_NBYTES ((1ull << 32) + VGX_SIM_SHARED_NBYTES_MAX)
+#define FRAMES_KEPT_NBYTES (64ull << 20) /* larger ones go back after the launch */
 #define STACK_NBYTES (8ull << 20)
 #define KICK_INTERVAL_NS 10000000u /* a stopped launch is kicked this often until its threads have left */
 
@@ -137,11 +139,12 @@ static void participate(struct running *r) {
   struct vgx_sim_job *job = r->job;
   struct vgx_sim_fault fault = {.result = CUDA_SUCCESS};
   vgx_sim_fault_thread_init();
-  struct scratch *s = prepare_scratch((uint64_t)job->launch.shared_static_nbytes + job->launch.shared_dynamic_nbytes,
-                                      job->frame_nbytes);
+  struct scratch *s = prepare_scratch(job->shared_nbytes, job->frame_nbytes);
   if (s) {
     struct call call = {job, &s->thread};
     vgx_sim_guarded(&r->stop, call_kernel, &call, &fault);
+    if (s->frames_nbytes > FRAMES_KEPT_NBYTES)
+      release_frames(s);
   } else {
     fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
                                    .message = "no memory for the kernel's frames"};

@@ -7,12 +7,15 @@
 #include "vgx_sim_abi.h"
 #include "vgx_sim_fault.h"
 
+#define VGX_SIM_SHARED_NBYTES_MAX (1ull << 31)
+
 /* One launch for the pool. The caller fills `launch` but its next_cta, cta_chunk and stop. */
 struct vgx_sim_job {
   struct vgx_sim_launch launch;
   vgx_sim_run_fn *run;
-  uint64_t frame_nbytes;
-  bool alone; /* one thread runs every CTA (cooperative kernels keep all of them resident) */
+  uint64_t frame_nbytes;  /* of a thread */
+  uint64_t shared_nbytes; /* of a thread; at most VGX_SIM_SHARED_NBYTES_MAX */
+  bool alone;             /* one thread runs every CTA: they are resident */
 };
 
 /* Run a launch on this thread and the pool's; returns when no thread is in the kernel any more. The first fault stops

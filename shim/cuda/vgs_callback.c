@@ -1,5 +1,6 @@
 /* Host functions in stream order. The stream stops in the worker; a service thread here, started at the first such
  * call, asks for the next callback that is due, runs it, and lets the stream go on. */
+#define _GNU_SOURCE
 #include "vgs_callback.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
@@ -9,6 +10,9 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
+
+enum { END_TIMEOUT_S = 1 };
 
 struct callback {
   uint32_t id;
@@ -141,16 +145,28 @@ CUresult vgs_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, vo
   return enqueue(&wanted);
 }
 
+/* A callback of the program's that never returns must not keep the process from exiting. */
+static void join_within(pthread_t thread, int seconds) {
+  struct timespec deadline;
+  clock_gettime(CLOCK_REALTIME, &deadline);
+  deadline.tv_sec += seconds;
+  if (pthread_timedjoin_np(thread, NULL, &deadline))
+    vgs_log(VGS_LOG_ERROR, "a host function is still running at the end: left behind");
+}
+
 void vgs_callback_fini(void) {
   pthread_mutex_lock(&service.lock);
   bool started = service.started;
   service.started = false;
   pthread_mutex_unlock(&service.lock);
   if (started && !pthread_equal(service.thread, pthread_self()))
-    pthread_join(service.thread, NULL);
-  for (struct callback *callback = service.waiting, *next; callback; callback = next) {
+    join_within(service.thread, END_TIMEOUT_S);
+  pthread_mutex_lock(&service.lock);
+  struct callback *waiting = service.waiting;
+  service.waiting = NULL;
+  pthread_mutex_unlock(&service.lock);
+  for (struct callback *callback = waiting, *next; callback; callback = next) {
     next = callback->next;
     free(callback);
   }
-  service.waiting = NULL;
 }

@@ -124,6 +124,7 @@ def test_garbage_instead_of_a_daemon(guest: ctypes.CDLL, monkeypatch: pytest.Mon
     def answer() -> None:
         sock, _ = listener.accept()
         with sock:
+            sock.recv(4096)
             sock.sendall(b"\x05\x00\x00\x00hello")
 
     thread = threading.Thread(target=answer)

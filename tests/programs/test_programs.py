@@ -32,7 +32,6 @@ SIZES = {
 
 # What is not there yet: each answers NOT_SUPPORTED, and its test fails the suite as soon as it works.
 MISSING = {
-    "cooperative": "the compiler refuses kernels with grid-wide barriers",
     "graphs": "stream capture and graphs are not implemented",
 }
 

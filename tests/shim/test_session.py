@@ -5,13 +5,14 @@ import os
 import random
 import socket
 import struct
+import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.shim.client import LIBRARY, run
+from tests.shim.client import LIBRARY, environment, run
 from tests.shim.fake_daemon import FakeDaemon, Fields, Memory, blocking, frame, welcome
 
 NO_DEVICE, NOT_READY, MISMATCH, UNAVAILABLE = 100, 802, 803, 46
@@ -311,6 +312,36 @@ def test_d19_dlclose_leaves_nothing(path: Path) -> None:
             assert "libcuda" not in open("/proc/self/maps").read()
             """,
         )
+
+
+def test_a_host_function_that_never_returns_does_not_hold_the_exit(path: Path, tmp_path: Path) -> None:
+    due = iter([0])
+
+    @blocking
+    def next_callback(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
+        time.sleep(0.05)
+        return (0, {"callback": 1, "status": 0}, b"") if next(due, None) == 0 else (600, {}, b"")
+
+    source, program = tmp_path / "c.c", tmp_path / "c"
+    source.write_text("""
+        #include <unistd.h>
+        int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+        int cuLaunchHostFunc(void *, void (*)(void *), void *);
+        static volatile int inside;
+        static void stay(void *unused) { inside = 1; (void)unused; for (;;) pause(); }
+        int main(void) {
+          void *context;
+          if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 2;
+          if (cuLaunchHostFunc(0, stay, 0)) return 3;
+          while (!inside) usleep(1000);
+          return 0;
+        }""")
+    subprocess.run(["cc", str(source), "-o", str(program), str(LIBRARY)], check=True)
+    with FakeDaemon(path, vgpuNextCallback=next_callback) as daemon:
+        started = time.monotonic()
+        env = environment(daemon.url, LD_LIBRARY_PATH=str(LIBRARY.parent))
+        assert subprocess.run([str(program)], env=env, timeout=20, check=False).returncode == 0
+        assert time.monotonic() - started < 8
 
 
 def test_sixteen_threads_get_their_own_answers(path: Path) -> None:

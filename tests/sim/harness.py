@@ -24,7 +24,7 @@ class Launch(ctypes.Structure):
         ("cta_chunk", ctypes.c_uint64), ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
         ("shared_static_nbytes", ctypes.c_uint32), ("shared_dynamic_nbytes", ctypes.c_uint32),
         ("symbols", ctypes.c_void_p), ("stop", ctypes.c_void_p), ("services", ctypes.c_void_p),
-        ("launch_id", ctypes.c_uint64),
+        ("launch_id", ctypes.c_uint64), ("workspace", ctypes.c_void_p),
     ]  # fmt: skip
 
 
@@ -76,8 +76,8 @@ def module_of(text: str) -> PtxModule:
 
 
 @functools.lru_cache(maxsize=512)
-def _compiled(text: str, name: str, block: tuple[int, int, int]):  # type: ignore[no-untyped-def]
-    compiled = compile_entry(module_of(text), name, block, cache=None)
+def _compiled(text: str, name: str, block: tuple[int, int, int], cooperative: bool):  # type: ignore[no-untyped-def]
+    compiled = compile_entry(module_of(text), name, block, cache=None, cooperative=cooperative)
     return compiled, LOADER.load(compiled)
 
 
@@ -102,7 +102,7 @@ def pack(module: PtxModule, name: str, values: Sequence[object]) -> bytes:
 
 def run(
     text: str, name: str, grid: int | tuple[int, int, int], block: int | tuple[int, int, int], values: Sequence[object],
-    *, shared: int = 0, stop: int = 0, chunk: int = 3,
+    *, shared: int = 0, stop: int = 0, chunk: int = 3, cooperative: bool = False,
 ) -> Events:  # fmt: skip
     """Launch a kernel and wait for it. Module variables get memory of this process, relocated and initialised."""
     if isinstance(grid, int):
@@ -110,7 +110,7 @@ def run(
     if isinstance(block, int):
         block = (block, 1, 1)
     module = module_of(text)
-    compiled, address = _compiled(text, name, block)
+    compiled, address = _compiled(text, name, block, cooperative)
     events = Events()
 
     def vprintf(_: int, fmt: bytes, args: int) -> int:
@@ -144,15 +144,17 @@ def run(
             initial[offset : offset + 8] = (keep[symbol][1] + addend).to_bytes(8, "little")
         ctypes.memmove(keep[variable.name][1], bytes(initial), len(initial))
     symbols = (ctypes.c_uint64 * max(1, len(compiled.symbols)))(*(keep[s][1] for s in compiled.symbols))
-    frames, frames_address = _aligned(compiled.frame_nbytes + 64, 64)
-    ctypes.memset(frames_address, 0xA5, compiled.frame_nbytes)
+    frame_nbytes = compiled.frame_nbytes * (grid[0] * grid[1] * grid[2] if compiled.resident else 1)
+    frames, frames_address = _aligned(frame_nbytes + 64, 64)
+    ctypes.memset(frames_address, 0xA5, frame_nbytes)
+    workspace, workspace_address = _aligned(64, 64)
     launch = Launch(
         ctypes.addressof(params), ctypes.addressof(counter), grid[0] * grid[1] * grid[2], chunk,
         (ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(*block), compiled.shared_nbytes, shared,
-        ctypes.addressof(symbols), ctypes.addressof(stop_word), ctypes.addressof(services), 5,
+        ctypes.addressof(symbols), ctypes.addressof(stop_word), ctypes.addressof(services), 5, workspace_address,
     )  # fmt: skip
     thread = Thread(_WINDOW_ADDRESS, frames_address, 3, 0)
     _RUN(address)(ctypes.addressof(launch), ctypes.addressof(thread))
-    del frames
+    del frames, workspace
     events.variables = {n: (b, a) for n, (b, a) in keep.items()}  # type: ignore[attr-defined]
     return events

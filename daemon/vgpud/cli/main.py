@@ -11,6 +11,7 @@ from .metrics import status
 from .ping import ping
 from .profiles import profiles
 from .run import run
+from .smi import smi
 from .version import version
 
 
@@ -27,5 +28,5 @@ def vgpu() -> None:
     """GPUs for machines that have none."""
 
 
-for _command in (run, devices, ping, profiles, api, status, version):
+for _command in (run, devices, smi, ping, profiles, api, status, version):
     vgpu.add_command(_command)

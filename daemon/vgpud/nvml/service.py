@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..proto import Answer
 from .call import CALLS, Call, NvmlResult
 from .guest import guest_processes
+from .host import HostNvml
 from .simulator import SimulatorNvml
 
 if TYPE_CHECKING:
@@ -38,12 +39,18 @@ class NvmlBackend(Protocol):
         """An answer of now."""
 
 
+def _backend(inventory: Inventory) -> NvmlBackend:
+    if inventory.fields["backend"] == "simulator":
+        return SimulatorNvml(inventory.fields, inventory.gpus)
+    return HostNvml(inventory.fields)
+
+
 class NvmlService:
     """One for all clients."""
 
     def __init__(self, inventory: Inventory, backend: NvmlBackend | None = None) -> None:
         self._inventory = inventory.fields
-        self._backend = backend or SimulatorNvml(inventory.fields, inventory.gpus)
+        self._backend = backend or _backend(inventory)
         self._snapshot: list[list[Any]] | None = None
 
     async def answer(self, question: Nvml, asking: Session, sessions: Iterable[Session]) -> Answer:

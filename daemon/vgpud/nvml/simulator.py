@@ -3,28 +3,23 @@ sessions. There are no sensors: temperature, power, clocks and utilisation are N
 
 from __future__ import annotations
 
-import struct
 import tomllib
-import uuid
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ..proto import Answer
 from ..sim import profile
 from ..sim.attribute import DeviceAttribute
-from .call import CALLS, Call, NvmlResult, pack_struct
+from .call import CALLS, Call, pack_struct
+from .identity import NOT_SUPPORTED, Given, Known, answer, attributes_of, capability_of, identity, version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..proto import Answer
     from .guest import GuestProcess
 
-    Given = tuple[int, ...] | None  # the integers of a question; None: whatever they are
-
-NOT_SUPPORTED = Answer(NvmlResult.NOT_SUPPORTED)
 _NO_INSTANCE = 0xFFFFFFFF  # NVML: not on a MIG instance
 _MEMORY_UNKNOWN = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE
-_DISPLAY_CONTROLLER, _3D_CONTROLLER = 0x03, 0x02  # PCI class and subclass of a card without outputs
 _BUS_PCIE = 2
 _CLOCK_GRAPHICS, _CLOCK_SM, _CLOCK_MEMORY = 0, 1, 2
 
@@ -62,36 +57,18 @@ class SimulatorNvml:
         return NOT_SUPPORTED
 
 
-def _answer(*value: Any) -> Answer:
-    return Answer(NvmlResult.SUCCESS, list(value))
-
-
-def _version(call: Call) -> int:
-    return next(param.versions[0] for param in call.params if param.versions)
-
-
-def _static(device: dict[str, Any], card: dict[str, Any]) -> dict[str, dict[Given, Answer]]:
+def _static(device: dict[str, Any], card: dict[str, Any]) -> Known:
     """Everything about a device that does not change."""
-    attributes = struct.unpack(f"<{len(device['attributes']) // 4}i", device["attributes"])
-    capability = (
-        attributes[DeviceAttribute.COMPUTE_CAPABILITY_MAJOR],
-        attributes[DeviceAttribute.COMPUTE_CAPABILITY_MINOR],
-    )
+    attributes = attributes_of(device)
+    capability = capability_of(attributes)
     core_mhz = attributes[DeviceAttribute.CLOCK_RATE] // 1000
     memory_mhz = attributes[DeviceAttribute.MEMORY_CLOCK_RATE] // 1000
     ecc = attributes[DeviceAttribute.ECC_ENABLED]
-    answers: dict[str, dict[Given, Answer]] = {}
+    answers = identity(device)
 
     def say(name: str, *value: Any, given: Given = None) -> None:
-        answers.setdefault(f"nvmlDevice{name}", {})[given] = _answer(*value)
+        answers.setdefault(f"nvmlDevice{name}", {})[given] = answer(*value)
 
-    say("GetName", device["name"])
-    say("GetUUID", f"GPU-{uuid.UUID(bytes=device['uuid'])}")
-    for name in ("GetPciInfo", "GetPciInfo_v2", "GetPciInfo_v3"):
-        say(name, _pci_info(device["pci"], attributes))
-    extended = _version(CALLS["nvmlDeviceGetPciInfoExt"])
-    say("GetPciInfoExt", _pci_info_extended(device["pci"], attributes, extended), given=(extended,))
-    say("GetCudaComputeCapability", *capability)
     if capability in _ARCHITECTURE:
         say("GetArchitecture", _ARCHITECTURE[capability])
         say("GetNumGpuCores", attributes[DeviceAttribute.MULTIPROCESSOR_COUNT] * _CORES[capability])
@@ -103,8 +80,6 @@ def _static(device: dict[str, Any], card: dict[str, Any]) -> dict[str, dict[Give
     say("GetComputeMode", attributes[DeviceAttribute.COMPUTE_MODE])
     say("GetMultiGpuBoard", attributes[DeviceAttribute.MULTI_GPU_BOARD])
     say("GetDisplayActive", 0)  # there is no output to connect a display to
-    say("GetSupportedEventTypes", 0)
-    say("IsMigDeviceHandle", 0)
     say("GetMaxMigDeviceCount", 0)
     if card.get("mig"):
         say("GetMigMode", 0, 0)
@@ -116,32 +91,9 @@ def _static(device: dict[str, Any], card: dict[str, Any]) -> dict[str, dict[Give
         say("GetGpuMaxPcieLinkGeneration", generation)
         say("GetMaxPcieLinkWidth", width)
     for kind in ("Graphics", "MPSCompute"):  # nothing here draws, and there is no MPS
-        for version in ("", "_v2", "_v3"):
-            say(f"Get{kind}RunningProcesses{version}", [])
+        for suffix in ("", "_v2", "_v3"):
+            say(f"Get{kind}RunningProcesses{suffix}", [])
     return answers
-
-
-def _pci_fields(pci: str, attributes: Sequence[int]) -> dict[str, int | bytes]:
-    """What both PCI structs hold."""
-    domain, bus, rest = pci.split(":")
-    slot = rest.partition(".")[0]
-    return {
-        "domain": int(domain, 16),
-        "bus": int(bus, 16),
-        "device": int(slot, 16),
-        "pciDeviceId": attributes[DeviceAttribute.GPU_PCI_DEVICE_ID] & 0xFFFFFFFF,
-        "pciSubSystemId": attributes[DeviceAttribute.GPU_PCI_SUBSYSTEM_ID] & 0xFFFFFFFF,
-        "busId": f"{domain:>08}:{bus}:{slot}.0".upper().encode(),
-    }
-
-
-def _pci_info(pci: str, attributes: Sequence[int]) -> bytes:
-    return pack_struct("nvmlPciInfo_t", busIdLegacy=pci.upper().encode(), **_pci_fields(pci, attributes))
-
-
-def _pci_info_extended(pci: str, attributes: Sequence[int], version: int) -> bytes:
-    kind = {"version": version, "baseClass": _DISPLAY_CONTROLLER, "subClass": _3D_CONTROLLER}
-    return pack_struct("nvmlPciInfoExt_t", **kind, **_pci_fields(pci, attributes))
 
 
 def _memory(call: Call, total: int, index: int, guest: Sequence[GuestProcess]) -> Answer:
@@ -154,8 +106,8 @@ def _memory(call: Call, total: int, index: int, guest: Sequence[GuestProcess]) -
     used = min(used, total)  # each session has the whole device: together they may use more
     numbers = {"total": total, "free": total - used, "used": used}
     if call.name.endswith("_v2"):
-        return _answer(pack_struct("nvmlMemory_v2_t", version=_version(call), reserved=0, **numbers))
-    return _answer(pack_struct("nvmlMemory_t", **numbers))
+        return answer(pack_struct("nvmlMemory_v2_t", version=version(call), reserved=0, **numbers))
+    return answer(pack_struct("nvmlMemory_t", **numbers))
 
 
 def _processes(call: Call, index: int, guest: Sequence[GuestProcess]) -> Answer:
@@ -171,4 +123,4 @@ def _processes(call: Call, index: int, guest: Sequence[GuestProcess]) -> Answer:
         if layout == "nvmlProcessInfo_v2_t":
             fields |= {"gpuInstanceId": _NO_INSTANCE, "computeInstanceId": _NO_INSTANCE}
         items.append(pack_struct(layout, **fields))
-    return _answer(items)
+    return answer(items)

@@ -1,7 +1,7 @@
 """Offsets of daemon/simulator/vgx_sim_abi.h, as the generated code uses them. tests/sim/test_abi.py compares the
 two."""
 
-VERSION = 1
+VERSION = 2
 
 LAUNCH_PARAMS = 0
 LAUNCH_NEXT_CTA = 8
@@ -15,11 +15,15 @@ LAUNCH_SYMBOLS = 64
 LAUNCH_STOP = 72
 LAUNCH_SERVICES = 80
 LAUNCH_ID = 88
-LAUNCH_NBYTES = 96
+LAUNCH_WORKSPACE = 96
+LAUNCH_NBYTES = 104
 
 THREAD_SHARED = 0
 THREAD_FRAMES = 8
 THREAD_SM = 16
+THREAD_NBYTES = 24
+
+SHARED_ALIGN = 256  # of each CTA's shared memory in a resident launch
 
 SERVICE_VPRINTF = 0
 SERVICE_ASSERTFAIL = 8

@@ -10,11 +10,12 @@ from vgpud.sim.inline import Program
 from vgpud.sim.ptx_error import PtxError
 
 EXIT = -1
+YIELD = "vgx.yield"  # not PTX: a warp lets others run, and goes on at the next block
 
 
 @dataclass(slots=True)
 class Block:
-    """Straight-line code. `terminator` is a branch, return, or CTA barrier; None means: fall through."""
+    """Straight-line code. `terminator` is a branch, return, CTA barrier or YIELD; None means: fall through."""
 
     instructions: list[ir.Instruction] = field(default_factory=list)
     terminator: ir.Instruction | None = None
@@ -23,7 +24,8 @@ class Block:
 
     @property
     def is_barrier(self) -> bool:
-        return self.terminator is not None and self.terminator.opcode in ("bar", "barrier")
+        """Whether the warp leaves its function here and comes back."""
+        return self.terminator is not None and self.terminator.opcode in ("bar", "barrier", YIELD)
 
     @property
     def is_branch(self) -> bool:
@@ -46,8 +48,11 @@ class Graph:
     irreducible: bool
 
 
-def build(program: Program) -> Graph:
+def build(program: Program, yields: bool = False) -> Graph:
+    """`yields`: a warp yields in each round of a loop that may wait for other warps."""
     blocks = _split(program)
+    if yields:
+        _insert_yields(blocks)
     order, natural = _layout(blocks)
     position = {old: new for new, old in enumerate(order)}
     placed = [blocks[old] for old in order]
@@ -107,6 +112,33 @@ def _split(program: Program) -> list[Block]:
                 targets = [EXIT]
         block.successors = targets + ([after] if end.guard else [])
     return blocks
+
+
+def may_wait(block: Block) -> bool:
+    """Whether a loop with this block reads memory that others write, and so may wait for them."""
+    return any(
+        ins.opcode in ("atom", "nanosleep")
+        or (ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire", "mmio"))
+        or (ins.opcode == "mbarrier" and ins.has("test_wait", "try_wait"))
+        for ins in block.instructions
+    )
+
+
+def _insert_yields(blocks: list[Block]) -> None:
+    """Split the header of each waiting loop, so that a round begins with a yield."""
+    order, natural = _layout(blocks)
+    position = {node: index for index, node in enumerate(order)}
+    for header in order:
+        latches = [p for p in order if header in blocks[p].successors and position[p] >= position[header]]
+        if not latches:
+            continue
+        last = max(position[p] for p in latches)
+        members = natural.get(header, order[position[header] : last + 1])  # irreducible: all that stands between
+        if any(may_wait(blocks[member]) for member in members):
+            old = blocks[header]
+            blocks.append(Block(old.instructions, old.terminator, old.successors))
+            line = next((ins.line for ins in old.all()), 0)
+            blocks[header] = Block([], ir.Instruction(YIELD, (), (), line), [len(blocks) - 1])
 
 
 def _target(labels: dict[str, int], operand: ir.Operand) -> int:

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vgpud.sim import (  # noqa: F401  (each registers its emitters)
@@ -56,16 +56,23 @@ class CompiledKernel:
     frame_nbytes: int  # scratch of each pool thread
     shared_nbytes: int  # static
     symbols: list[str]  # module variables, in the order of vgx_sim_launch.symbols
-    cooperative: bool
+    cooperative: bool  # may be launched cooperatively
+    resident: bool  # all CTAs are to be resident, on one thread: frames and shared memory for each
 
 
 def compile_entry(
-    module: PtxModule, name: str, block: tuple[int, int, int], *, cache: DiskCache | None = None
+    module: PtxModule,
+    name: str,
+    block: tuple[int, int, int],
+    *,
+    cache: DiskCache | None = None,
+    cooperative: bool = False,
 ) -> CompiledKernel:
     """Compile entry `name` for a block shape.
 
     Args:
         block: Threads in x, y, z; at least 1 each, at most 1024 together.
+        cooperative: For a launch whose CTAs wait for each other.
         cache: Where compiled kernels are kept; None compiles anew.
     Raises:
         UnsupportedInstruction: NOT_SUPPORTED, naming kernel, instruction and line.
@@ -75,29 +82,31 @@ def compile_entry(
         raise ValueError(f"block {block}")
     if name not in module.entries:
         raise PtxError(f"no entry {name}")
-    key = _key(module, name, block) if cache is not None else ""
+    key = _key(module, name, block, cooperative) if cache is not None else ""
     if cache is not None:
         stored = cache.get(key)
         if stored is not None:
             return _unpack(stored)
     try:
-        text, compiled, size = lower(module, name, block)
+        text, compiled, size = lower(module, name, block, cooperative)
         code = native.assemble(text, quick=size > _QUICK_INSTRUCTIONS)
     except (AssertionError, RuntimeError) as error:  # a bug of ours, or LLVM refusing the IR: no other kernel suffers
         raise PtxError(f"{name}: internal compiler error: {str(error)[:300]}", _UNKNOWN) from error
     missing = native.missing_symbols(code)
     if missing:
         raise PtxError(f"{name}: needs {', '.join(missing)}, which this host does not have", NOT_SUPPORTED)
-    compiled = CompiledKernel(code, compiled.frame_nbytes, compiled.shared_nbytes, compiled.symbols, False)
+    compiled = replace(compiled, object_code=code)
     if cache is not None:
         cache.put(key, _pack(compiled))
     return compiled
 
 
-def lower(module: PtxModule, name: str, block: tuple[int, int, int]) -> tuple[str, CompiledKernel, int]:
+def lower(
+    module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool = False
+) -> tuple[str, CompiledKernel, int]:
     """LLVM IR of a kernel, its description without code, and its number of PTX instructions."""
     program = inline.flatten(module, name)
-    graph = cfg.build(program)
+    graph = cfg.build(program, yields=cooperative)
     live = liveness.compute(graph)
     analysis = uniformity.analyse(program, graph, live, block)
     flush = native.IS_X86 and _flushes_everything(graph)
@@ -107,11 +116,12 @@ def lower(module: PtxModule, name: str, block: tuple[int, int, int]) -> tuple[st
     barriers = bool(warp.barriers) or any(
         i.opcode in ("bar", "barrier") and i.has("arrive") for b in graph.blocks for i in b.all()
     )
+    resident = any(b.terminator is not None and b.terminator.opcode == cfg.YIELD for b in graph.blocks)
     frame = lay_out(e.warp_count, warp.frame_nbytes, e.local_stride * abi.WARP, barriers)
     if frame.nbytes > _MAX_FRAME_NBYTES:
         raise PtxError(f"{name}: local memory is too large", 2)
     deadlock = e.string(f"{name}: all warps wait at barriers that cannot complete")
-    run = run_function(e.warp_count, frame, barriers, flush, deadlock, native.IS_X86)
+    run = run_function(e.warp_count, frame, barriers, resident, flush, deadlock, native.IS_X86)
     fp_mode = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
     attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"{fp_mode} }}\n'
     strings = "".join(
@@ -123,7 +133,7 @@ def lower(module: PtxModule, name: str, block: tuple[int, int, int]) -> tuple[st
     bodies = "\n".join(line for text in texts for line in text.splitlines() if not line.startswith("declare"))
     whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + "!0 = !{}\n"
     size = sum(len(b.instructions) for b in graph.blocks)
-    return whole, CompiledKernel(b"", frame.nbytes, program.shared_nbytes, program.symbols, False), size
+    return whole, CompiledKernel(b"", frame.nbytes, program.shared_nbytes, program.symbols, cooperative, resident), size
 
 
 def _escape(text: str) -> str:
@@ -158,22 +168,30 @@ def _compiler_version() -> bytes:
     return state.digest()
 
 
-def _key(module: PtxModule, name: str, block: tuple[int, int, int]) -> str:
+def _key(module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool) -> str:
     functions = module.reachable(name)
     mentioned = sorted({symbol for function in functions for symbol in function.symbols})
     shared = [f"{s} {module.shared[s].nbytes} {module.shared[s].align}" for s in mentioned if s in module.shared]
     sources = [module.source(function.name) for function in functions]
     return key_of(
-        _compiler_version(), str(abi.VERSION), native.cpu_name(), name, repr(block), *mentioned, *shared, *sources
+        _compiler_version(),
+        str(abi.VERSION),
+        native.cpu_name(),
+        name,
+        repr((block, cooperative)),
+        *mentioned,
+        *shared,
+        *sources,
     )
 
 
 def _pack(compiled: CompiledKernel) -> bytes:
-    head = json.dumps([compiled.frame_nbytes, compiled.shared_nbytes, compiled.symbols, compiled.cooperative]).encode()
+    fields = [compiled.frame_nbytes, compiled.shared_nbytes, compiled.symbols, compiled.cooperative, compiled.resident]
+    head = json.dumps(fields).encode()
     return struct.pack("<I", len(head)) + head + compiled.object_code
 
 
 def _unpack(data: bytes) -> CompiledKernel:
     (size,) = struct.unpack_from("<I", data)
-    frame, shared, symbols, cooperative = json.loads(data[4 : 4 + size])
-    return CompiledKernel(data[4 + size :], frame, shared, symbols, cooperative)
+    frame, shared, symbols, cooperative, resident = json.loads(data[4 : 4 + size])
+    return CompiledKernel(data[4 + size :], frame, shared, symbols, cooperative, resident)

@@ -4,12 +4,13 @@ Blocks stand in layout order, each with a mask of the lanes that wait for it; a 
 last block of a loop, lanes waiting at its header go round again, so a loop ends when its last lane leaves it. Where all
 lanes are known to be together (the block is not divergent) branches are real ones.
 
-At a CTA barrier the warp saves what is live and returns the number of the place to resume at; 0: it has ended."""
+At a CTA barrier, and where it yields, the warp saves what is live and returns the number of the place to resume at;
+0: it has ended."""
 
 from __future__ import annotations
 
 from vgpud.sim import abi, ir
-from vgpud.sim.cfg import EXIT
+from vgpud.sim.cfg import EXIT, YIELD
 from vgpud.sim.emitter import SCALAR, Emitter, Value
 from vgpud.sim.ptx_module import align_up
 
@@ -274,6 +275,9 @@ class WarpFunction:
             for number in range(len(self.blocks)):
                 places.append((f"%m{number}", "i32", offset))
                 offset += 4
+            if self.spins:
+                places.append(("%yielding", "i1", offset))
+                offset += 1
         self.layouts[index] = places
         self.frame_nbytes = max(self.frame_nbytes, align_up(offset, 64))
 
@@ -283,7 +287,8 @@ class WarpFunction:
         ins = block.terminator
         assert ins is not None
         e.instruction = ins
-        arrive(e, ins, wait=True)
+        if ins.opcode != YIELD:
+            arrive(e, ins, wait=True)
         target = block.successors[0]
         if index in self.divergent:
             self._send(target, e.current)

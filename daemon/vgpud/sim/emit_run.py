@@ -1,8 +1,13 @@
 """The entry of a compiled kernel: takes CTAs, runs their warps, and releases barriers.
 
+A kernel of a cooperative launch may be resident: all its CTAs have frames and shared memory of their own, and the entry
+goes round over them, a round of each at a time, so that CTAs may wait for each other.
+
 Frames of a thread: the tables (see below), the saved registers of each warp, local memory. Tables, in 32-bit words:
 16 barriers of 8 words (emit_control.table_entry), then for each warp the barrier it waits at (RUNNING, ENDED), then for
-each warp the place it resumes at. Without barriers one warp runs after another, in one frame."""
+each warp the place it resumes at. Without barriers one warp runs after another, in one frame. In a resident kernel
+each CTA has all this, and after its tables a copy of vgx_sim_thread with its own shared memory and then the number of
+its warps that live."""
 
 from __future__ import annotations
 
@@ -20,6 +25,7 @@ _DEADLOCK = 719  # CUDA_ERROR_LAUNCH_FAILED
 
 @dataclass(frozen=True, slots=True)
 class FrameLayout:
+    thread: int  # offset of a resident CTA's vgx_sim_thread
     saved: int  # offset of warp 0's saved registers
     saved_nbytes: int  # of one warp
     local: int  # offset of warp 0's local memory
@@ -29,16 +35,25 @@ class FrameLayout:
 
 def lay_out(warp_count: int, saved_nbytes: int, local_nbytes: int, barriers: bool) -> FrameLayout:
     """`local_nbytes` is a warp's, all lanes."""
-    saved = align_up((_BARRIER_WORDS + 2 * warp_count) * 4, 64)
+    thread = align_up(_tables_nbytes(warp_count), 64)
+    saved = thread + 64
     warps = warp_count if barriers else 1
     local = align_up(saved + warps * saved_nbytes, 64)
-    return FrameLayout(saved, saved_nbytes, local, local_nbytes, align_up(local + warps * local_nbytes, 64))
+    return FrameLayout(thread, saved, saved_nbytes, local, local_nbytes, align_up(local + warps * local_nbytes, 64))
 
 
-def run_function(warp_count: int, frame: FrameLayout, barriers: bool, flush: bool, deadlock: str, x86: bool) -> str:
+def _tables_nbytes(warp_count: int) -> int:
+    return (_BARRIER_WORDS + 2 * warp_count) * 4
+
+
+def run_function(
+    warp_count: int, frame: FrameLayout, barriers: bool, resident: bool, flush: bool, deadlock: str, x86: bool
+) -> str:
     """Text of the entry. `deadlock` is the global that holds the message for services->fail."""
+    thread = "%thread.c" if resident else "%thread"
     arguments = (
-        "ptr %launch, ptr %thread, ptr {frame}, i64 {local}, ptr %tables, i32 {state}, i32 {warp}, "
+        f"ptr %launch, ptr {thread}, "
+        "ptr {frame}, i64 {local}, ptr %tables, i32 {state}, i32 {warp}, "
         "i32 %cx, i32 %cy, i32 %cz"
     )
     mode = _MXCSR_FLUSH if flush else _MXCSR_DEFAULT
@@ -47,19 +62,23 @@ def run_function(warp_count: int, frame: FrameLayout, barriers: bool, flush: boo
         enter = (f"  call void @llvm.x86.sse.stmxcsr(ptr %mxcsr.old)\n  store i32 {mode}, ptr %mxcsr\n"
                  "  call void @llvm.x86.sse.ldmxcsr(ptr %mxcsr)\n")  # fmt: skip
         leave = "  call void @llvm.x86.sse.ldmxcsr(ptr %mxcsr.old)\n"
+    frames = "%tables" if resident else "%frames"
     per_warp = f"""  %fo = mul i64 %w.l, {frame.saved_nbytes if barriers else 0}
   %fo2 = add i64 %fo, {frame.saved}
-  %fr = getelementptr i8, ptr %frames, i64 %fo2
+  %fr = getelementptr i8, ptr {frames}, i64 %fo2
   %lo = mul i64 %w.l, {frame.local_nbytes if barriers else 0}
   %lo2 = add i64 %lo, {frame.local}
-  %loc = getelementptr i8, ptr %frames, i64 %lo2
+  %loc = getelementptr i8, ptr {frames}, i64 %lo2
   %loc.i = ptrtoint ptr %loc to i64
 """
     call = arguments.format(frame="%fr", local="%loc.i", state="%state", warp="%w")
-    if barriers:
-        body = _barrier_loop(warp_count, per_warp, call, deadlock)
+    tables = "  %tables = getelementptr i8, ptr %frames, i64 0\n"
+    if resident:
+        tables, body = "", _resident_loop(warp_count, frame, _round(warp_count, per_warp, call, deadlock))
+    elif barriers:
+        body = _claim(_barrier_loop(warp_count, _round(warp_count, per_warp, call, deadlock)))
     else:
-        body = f"""  br label %warps
+        body = _claim(f"""  br label %warps
 warps:
   %w = phi i32 [ 0, %cta ], [ %w.n, %warps ]
   %w.l = zext i32 %w to i64
@@ -68,7 +87,7 @@ warps:
   %w.n = add i32 %w, 1
   %more = icmp ult i32 %w.n, {warp_count}
   br i1 %more, label %warps, label %next
-"""
+""")
     declarations = "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)\n" if x86 else ""
     return f"""{declarations}define void @{RUN_SYMBOL}(ptr %launch, ptr %thread) #0 {{
 entry:
@@ -76,13 +95,8 @@ entry:
   %mxcsr.old = alloca i32
 {enter}  %frames.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_FRAMES}
   %frames = load ptr, ptr %frames.p
-  %tables = getelementptr i8, ptr %frames, i64 0
-  %next.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_NEXT_CTA}
-  %counter = load ptr, ptr %next.p
-  %count.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_CTA_COUNT}
+{tables}  %count.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_CTA_COUNT}
   %count = load i64, ptr %count.p
-  %chunk.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_CTA_CHUNK}
-  %chunk = load i64, ptr %chunk.p
   %stop.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_STOP}
   %stop = load ptr, ptr %stop.p
   %gx.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_GRID}
@@ -91,6 +105,29 @@ entry:
   %gy.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_GRID + 4}
   %gy.i = load i32, ptr %gy.p
   %gy = zext i32 %gy.i to i64
+{body}leave:
+{leave}  ret void
+}}
+declare i64 @llvm.umin.i64(i64, i64)
+"""
+
+
+_COORDINATES = """  %cx.l = urem i64 %c, %gx
+  %row = udiv i64 %c, %gx
+  %cy.l = urem i64 %row, %gy
+  %cz.l = udiv i64 %row, %gy
+  %cx = trunc i64 %cx.l to i32
+  %cy = trunc i64 %cy.l to i32
+  %cz = trunc i64 %cz.l to i32
+"""
+
+
+def _claim(cta: str) -> str:
+    """Take CTAs until none is left. `cta` runs number %c, from label %cta to %next."""
+    return f"""  %next.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_NEXT_CTA}
+  %counter = load ptr, ptr %next.p
+  %chunk.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_CTA_CHUNK}
+  %chunk = load i64, ptr %chunk.p
   br label %claim
 claim:
   %first = atomicrmw add ptr %counter, i64 %chunk monotonic
@@ -107,41 +144,106 @@ check:
   %go = icmp eq i32 %stopped, 0
   br i1 %go, label %cta, label %leave
 cta:
-  %cx.l = urem i64 %c, %gx
-  %row = udiv i64 %c, %gx
-  %cy.l = urem i64 %row, %gy
-  %cz.l = udiv i64 %row, %gy
-  %cx = trunc i64 %cx.l to i32
-  %cy = trunc i64 %cy.l to i32
-  %cz = trunc i64 %cz.l to i32
-{body}next:
+{_COORDINATES}{cta}next:
   %c.n = add i64 %c, 1
   %same = icmp ult i64 %c.n, %last
   br i1 %same, label %check, label %claim
-leave:
-{leave}  ret void
-}}
-declare i64 @llvm.umin.i64(i64, i64)
 """
 
 
-def _barrier_loop(warp_count: int, per_warp: str, call: str, deadlock: str) -> str:
-    """Rounds over the warps: run each that does not wait, then release the barriers that are complete."""
-    wait, state = _BARRIER_WORDS, _BARRIER_WORDS + warp_count
-    return f"""  call void @llvm.memset.p0.i64(ptr %tables, i8 0, i64 {(_BARRIER_WORDS + 2 * warp_count) * 4}, i1 false)
+def _start(warp_count: int, tables: str, before: str, after: str) -> str:
+    """Clear a CTA's tables: all warps can run. From label `before` to `after`."""
+    return f"""  call void @llvm.memset.p0.i64(ptr {tables}, i8 0, i64 {_tables_nbytes(warp_count)}, i1 false)
   br label %start
 start:
-  %s.w = phi i32 [ 0, %cta ], [ %s.n, %start ]
-  %s.i = add i32 %s.w, {wait}
-  %s.p = getelementptr i32, ptr %tables, i32 %s.i
+  %s.w = phi i32 [ 0, %{before} ], [ %s.n, %start ]
+  %s.i = add i32 %s.w, {_BARRIER_WORDS}
+  %s.p = getelementptr i32, ptr {tables}, i32 %s.i
   store i32 {_RUNNING}, ptr %s.p
   %s.n = add i32 %s.w, 1
   %s.more = icmp ult i32 %s.n, {warp_count}
-  br i1 %s.more, label %start, label %round
-round:
+  br i1 %s.more, label %start, label %{after}
+"""
+
+
+def _barrier_loop(warp_count: int, one_round: str) -> str:
+    """Rounds until every warp of the CTA has ended."""
+    return f"""{_start(warp_count, "%tables", "cta", "round")}round:
   %live0 = phi i32 [ {warp_count}, %start ], [ %live1, %released ]
   br label %warps
-warps:
+{one_round}released:
+  %all = icmp eq i32 %live1, 0
+  br i1 %all, label %next, label %round
+"""
+
+
+def _resident_loop(warp_count: int, frame: FrameLayout, one_round: str) -> str:
+    """Rounds over all CTAs until every warp of each has ended."""
+    static, dynamic, align = abi.LAUNCH_SHARED_STATIC, abi.LAUNCH_SHARED_DYNAMIC, abi.SHARED_ALIGN
+    return f"""  %static.p = getelementptr i8, ptr %launch, i64 {static}
+  %static.i = load i32, ptr %static.p
+  %static = zext i32 %static.i to i64
+  %dynamic.p = getelementptr i8, ptr %launch, i64 {dynamic}
+  %dynamic.i = load i32, ptr %dynamic.p
+  %dynamic = zext i32 %dynamic.i to i64
+  %shared.n = add i64 %static, %dynamic
+  %shared.r = add i64 %shared.n, {align - 1}
+  %stride = and i64 %shared.r, -{align}
+  %shared.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_SHARED}
+  %shared = load i64, ptr %shared.p
+  br label %set
+set:
+  %i = phi i64 [ 0, %entry ], [ %i.n, %set.next ]
+  %i.o = mul i64 %i, {frame.nbytes}
+  %i.tables = getelementptr i8, ptr %frames, i64 %i.o
+  %i.thread = getelementptr i8, ptr %i.tables, i64 {frame.thread}
+  call void @llvm.memcpy.p0.p0.i64(ptr %i.thread, ptr %thread, i64 {abi.THREAD_NBYTES}, i1 false)
+  %i.so = mul i64 %i, %stride
+  %i.shared = add i64 %shared, %i.so
+  %i.sp = getelementptr i8, ptr %i.thread, i64 {abi.THREAD_SHARED}
+  store i64 %i.shared, ptr %i.sp
+  %i.lp = getelementptr i8, ptr %i.thread, i64 {abi.THREAD_NBYTES}
+  store i32 {warp_count}, ptr %i.lp
+{_start(warp_count, "%i.tables", "set", "set.next")}set.next:
+  %i.n = add i64 %i, 1
+  %i.more = icmp ult i64 %i.n, %count
+  br i1 %i.more, label %set, label %pass
+pass:
+  %stopped = load volatile i32, ptr %stop
+  %go = icmp eq i32 %stopped, 0
+  br i1 %go, label %cta, label %leave
+cta:
+  %c = phi i64 [ 0, %pass ], [ %c.n, %next ]
+  %some = phi i1 [ false, %pass ], [ %some.n, %next ]
+{_COORDINATES}  %c.o = mul i64 %c, {frame.nbytes}
+  %tables = getelementptr i8, ptr %frames, i64 %c.o
+  %thread.c = getelementptr i8, ptr %tables, i64 {frame.thread}
+  %live.p = getelementptr i8, ptr %thread.c, i64 {abi.THREAD_NBYTES}
+  %live0 = load i32, ptr %live.p
+  %over = icmp eq i32 %live0, 0
+  br i1 %over, label %next, label %round
+round:
+  br label %warps
+{one_round}released:
+  store i32 %live1, ptr %live.p
+  %lives = icmp ne i32 %live1, 0
+  %some.l = or i1 %some, %lives
+  br label %next
+next:
+  %some.n = phi i1 [ %some, %cta ], [ %some.l, %released ]
+  %c.n = add i64 %c, 1
+  %c.more = icmp ult i64 %c.n, %count
+  br i1 %c.more, label %cta, label %around
+around:
+  br i1 %some.n, label %pass, label %leave
+"""
+
+
+def _round(warp_count: int, per_warp: str, call: str, deadlock: str) -> str:
+    """Run each warp that does not wait, then release the barriers that are complete. From label %warps, with %live0
+    warps not ended, to %released, with %live1."""
+    wait, state = _BARRIER_WORDS, _BARRIER_WORDS + warp_count
+    return f"""warps:
   %w = phi i32 [ 0, %round ], [ %w.n, %warp.next ]
   %live = phi i32 [ %live0, %round ], [ %live2, %warp.next ]
   %ran = phi i32 [ 0, %round ], [ %ran2, %warp.next ]
@@ -172,7 +274,7 @@ warp.next:
 release:
   %live1 = add i32 %live2, 0
   %none = icmp eq i32 %live1, 0
-  br i1 %none, label %next, label %bar
+  br i1 %none, label %released, label %bar
 bar:
   %b = phi i32 [ 0, %release ], [ %b.n, %bar.next ]
   %moved = phi i32 [ %ran2, %release ], [ %moved2, %bar.next ]
@@ -213,10 +315,10 @@ bar.next:
   %moved2 = phi i32 [ %moved, %bar ], [ 1, %wake ]
   %b.n = add i32 %b, 1
   %b.more = icmp ult i32 %b.n, 16
-  br i1 %b.more, label %bar, label %released
-released:
+  br i1 %b.more, label %bar, label %done
+done:
   %stuck = icmp eq i32 %moved2, 0
-  br i1 %stuck, label %dead, label %round
+  br i1 %stuck, label %dead, label %released
 dead:
   %sv.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_SERVICES}
   %sv = load ptr, ptr %sv.p

@@ -63,8 +63,10 @@ def emit_special(e: Emitter, name: str) -> tuple[str, int]:
         case "%total_smem_size" | "%aggr_smem_size":
             static, dynamic = _launch(e, abi.LAUNCH_SHARED_STATIC), _launch(e, abi.LAUNCH_SHARED_DYNAMIC)
             return e.v(f"add i32 {static}, {dynamic}"), 32
+    if head in ("%envreg1", "%envreg2"):  # cooperative_groups' name for the grid's workspace: its high and low half
+        return _launch(e, abi.LAUNCH_WORKSPACE + (4 if head == "%envreg1" else 0)), 32
     if head.startswith(("%envreg", "%reserved_smem")):
-        return "0", 32  # no cooperative launch
+        return "0", 32
     raise e.unsupported(f"special register {name}")
 
 

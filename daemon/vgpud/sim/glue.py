@@ -157,10 +157,9 @@ class Glue:
         """Native code of a kernel for a block shape."""
         owner, name = self._kernels[kernel]
         part = owner.part_of[name]
+        cooperative = bool(flags & self._lib.VGX_SIM_COMPILE_COOPERATIVE)
         with part.lock:
-            compiled = compile_entry(part.module, name, (x, y, z), cache=self._cache)
-        if flags & self._lib.VGX_SIM_COMPILE_COOPERATIVE and not compiled.cooperative:
-            raise PtxError(f"{name}: cooperative launches are not supported", NOT_SUPPORTED)
+            compiled = compile_entry(part.module, name, (x, y, z), cache=self._cache, cooperative=cooperative)
         if len(compiled.symbols) > capacity:
             raise PtxError(f"{name} uses {len(compiled.symbols)} variables; its image has {capacity}")
         for i, symbol in enumerate(compiled.symbols):
@@ -170,7 +169,11 @@ class Glue:
         with self._lock:
             owner.loaded.append(compiled)
         self._lib.vgx_sim_compiled_set(
-            out, address, compiled.frame_nbytes, compiled.shared_nbytes, int(compiled.cooperative)
+            out,
+            address,
+            compiled.frame_nbytes,
+            compiled.shared_nbytes,
+            int(compiled.cooperative) + int(compiled.resident),  # enum vgx_sim_cooperative
         )
         return 0
 

@@ -1,0 +1,160 @@
+"""NVML's answers for real devices: those of the host's own NVML, as far as a tenant may have them.
+
+Functions are called by the same description that the guest's library is made from, so an answer has the guest's layout
+whatever it is. Identity comes from the inventory. Process lists hold the guest's own processes only; what tells of the
+host (its virtualisation) is not forwarded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import itertools
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ..log import get_logger
+from ..proto import Answer
+from .call import CALLS, Call, NvmlResult, Param
+from .identity import NOT_SUPPORTED, Given, Known, identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .guest import GuestProcess
+
+_HIDDEN = {"nvmlDeviceGetVirtualizationMode"}
+_CACHED_S = 0.05  # what many clients ask within this time is asked of the host once
+_CACHE_CAP = 1024
+_TEXT_NBYTES = 256
+_ITEMS_CAP = 512  # processes on one device
+_STRUCT_NBYTES_MASK = 0xFFFFFF
+_PID_NBYTES = 4  # nvmlProcessInfo_t of every version begins with the pid
+
+
+class HostNvml:
+    """The host's NVML for the devices of `inventory`. Where it is missing, only identity is answered."""
+
+    def __init__(self, inventory: dict[str, Any], library: str = "libnvidia-ml.so.1") -> None:
+        self._library = _open(library)
+        self._handles = [self._find(device) for device in inventory["devices"]]
+        self._static = [self._ask_static(i, device) for i, device in enumerate(inventory["devices"])]
+        self._recent: dict[tuple[int, str, tuple[int, ...]], tuple[float, Answer]] = {}
+
+    def snapshot(self, index: int, call: Call) -> list[tuple[Given, Answer]]:
+        """What never changes, asked when vgpud started."""
+        known = self._static[index].get(call.name)
+        if known is not None:
+            return list(known.items())
+        unanswered = call.name in _HIDDEN or self._handles[index] is None
+        return [(None, NOT_SUPPORTED)] if unanswered else []
+
+    async def live(self, index: int, call: Call, given: tuple[int, ...], guest: Sequence[GuestProcess]) -> Answer:
+        """An answer of now, or at most 50 ms old. The host's NVML may be slow: it is called off the event loop."""
+        key = (index, call.name, given)
+        then, answer = self._recent.get(key, (0.0, NOT_SUPPORTED))
+        if time.monotonic() - then > _CACHED_S:
+            answer = await asyncio.to_thread(self._ask, index, call, given)
+            if len(self._recent) >= _CACHE_CAP:
+                self._recent.clear()
+            self._recent[key] = (time.monotonic(), answer)
+        if "RunningProcesses" in call.name and answer.result == NvmlResult.SUCCESS:
+            return _only_own(answer, guest)
+        return answer
+
+    def _find(self, device: dict[str, Any]) -> ctypes.c_void_p | None:
+        """The host's handle of a device, by UUID: the order may differ."""
+        handle = ctypes.c_void_p()
+        text = f"GPU-{uuid.UUID(bytes=device['uuid'])}".encode()
+        if self._library is None or self._library.nvmlDeviceGetHandleByUUID(text, ctypes.byref(handle)):
+            return None
+        return handle
+
+    def _ask_static(self, index: int, device: dict[str, Any]) -> Known:
+        known = identity(device)
+        for call in CALLS.values():
+            if call.in_snapshot and call.of_device and call.name not in known and call.name not in _HIDDEN:
+                known[call.name] = {given: self._ask(index, call, given) for given in _questions(call)}
+        return known
+
+    def _ask(self, index: int, call: Call, given: tuple[int, ...]) -> Answer:
+        handle = self._handles[index]
+        if self._library is None or handle is None or call.name in _HIDDEN:
+            return NOT_SUPPORTED
+        try:
+            function = self._library[call.name]
+        except AttributeError:
+            return NOT_SUPPORTED  # an older host driver
+        arguments: list[Any] = []
+        results: list[Callable[[], Any]] = []
+        numbers = iter(given)
+        for param in call.params:
+            if param.role == "DEVICE":
+                arguments.append(handle)
+            elif param.role == "GIVEN":
+                arguments.append((ctypes.c_uint64 if param.nbytes == 8 else ctypes.c_uint32)(next(numbers)))
+            else:
+                _prepare(param, numbers, arguments, results)
+        code = int(function(*arguments))
+        return Answer(code, [result() for result in results]) if code == NvmlResult.SUCCESS else Answer(code)
+
+
+def _prepare(param: Param, numbers: Iterator[int], arguments: list[Any], results: list[Callable[[], Any]]) -> None:
+    """Room for what the function writes through one parameter, and how to read it afterwards."""
+    if param.role == "WRITTEN":
+        number = (ctypes.c_uint64 if param.nbytes == 8 else ctypes.c_uint32)()
+        arguments.append(ctypes.byref(number))
+        results.append(lambda: number.value)
+    elif param.role in ("TEXT", "FIXED_TEXT"):
+        text = ctypes.create_string_buffer(_TEXT_NBYTES)
+        arguments.append(text)
+        results.append(lambda: text.value.decode(errors="replace"))
+    elif param.role == "LENGTH":
+        arguments.append(ctypes.c_uint32(_TEXT_NBYTES))
+    elif param.role == "COUNT":
+        arguments.append(ctypes.byref(ctypes.c_uint32(_ITEMS_CAP)))
+    elif param.role == "ITEMS":
+        count = arguments[-1]._obj
+        items = ctypes.create_string_buffer(_ITEMS_CAP * param.nbytes)
+        arguments.append(items)
+        results.append(lambda: [items.raw[i * param.nbytes : (i + 1) * param.nbytes] for i in range(count.value)])
+    else:
+        words = list(itertools.islice(numbers, 1 + param.inputs)) if param.role == "VERSIONED" else []
+        nbytes = words[0] & _STRUCT_NBYTES_MASK if words else param.nbytes
+        memory = ctypes.create_string_buffer(max(nbytes, 4 * len(words), 4))
+        ctypes.memmove(memory, (ctypes.c_uint32 * len(words))(*words), 4 * len(words))
+        arguments.append(memory)
+        results.append(lambda: memory.raw[:nbytes])
+
+
+def _open(name: str) -> ctypes.CDLL | None:
+    """The host's NVML, initialised for the daemon's life; None, and a line in the log, where there is none."""
+    try:
+        library = ctypes.CDLL(name)
+    except OSError as error:
+        get_logger().warning("no NVML on this host: guests get identity only", error=str(error))
+        return None
+    code = int(library.nvmlInit_v2())
+    if code != NvmlResult.SUCCESS:
+        get_logger().warning("the host's NVML cannot be initialised: guests get identity only", code=code)
+        return None
+    return library
+
+
+def _questions(call: Call) -> list[tuple[int, ...]]:
+    """Every combination of integers that the snapshot of a call holds."""
+    versions = [param.versions[0] for param in call.params if param.versions]
+    given = call.argument_count - len(versions)
+    return [tuple(versions) + tail for tail in itertools.product(range(call.domain), repeat=given)]
+
+
+def _only_own(answer: Answer, guest: Sequence[GuestProcess]) -> Answer:
+    """The host's list with the guest's workers only, each under the pid of the process it works for."""
+    pids = {process.worker_pid: process.pid for process in guest}
+    own = []
+    for item in answer.value[0]:
+        pid = pids.get(int.from_bytes(item[:_PID_NBYTES], "little"))
+        if pid is not None:
+            own.append(pid.to_bytes(_PID_NBYTES, "little") + item[_PID_NBYTES:])
+    return Answer(NvmlResult.SUCCESS, [own])

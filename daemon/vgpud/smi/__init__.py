@@ -1,0 +1,1 @@
+"""`vgpu smi`: what NVML says, in the forms people and scripts know."""

@@ -1,0 +1,35 @@
+"""nvidia-ml-py over our own libnvidia-ml, whatever else the machine has."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from pathlib import Path
+from typing import Any
+
+_LIBRARY = Path(__file__).resolve().parent.parent / "_lib/libnvidia-ml.so.1"
+
+
+class NvmlUnavailableError(Exception):
+    """The library is missing or finds no vgpud; the text is for the user."""
+
+
+def open_nvml() -> Any:
+    """Load the library, initialise it, and return the module `pynvml`.
+
+    nvidia-ml-py asks the loader for "libnvidia-ml.so.1": it gets the one of that soname that is loaded already.
+
+    Raises:
+        NvmlUnavailableError: nothing was initialised.
+    """
+    try:
+        ctypes.CDLL(str(_LIBRARY))
+    except OSError as error:
+        raise NvmlUnavailableError(f"{_LIBRARY} cannot be loaded: {error} (run `make shim`)") from error
+    pynvml: Any = importlib.import_module("pynvml")
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NvmlUnavailableError(f"no vgpud answers ({error}); VGPU_LOG=error says more") from error
+    return pynvml
