@@ -22,13 +22,6 @@
 static struct vgx_session session;
 static atomic_uint logged;
 
-struct executor_thread {
-  struct vgx_session *s;
-  uint8_t *record; /* a copy of the record that blocks */
-  uint8_t *output;
-  uint32_t context; /* id of the context this thread has made current */
-};
-
 void vgx_log(struct vgx_session *s, int level, const char *format, ...) {
   if (!s->options->log || atomic_fetch_add(&logged, 1) >= MAX_LOGGED)
     return;
@@ -69,9 +62,14 @@ bool vgx_text(char *to, const char *from, uint64_t nbytes) {
   return true;
 }
 
+/* From this size on a ring's variable result is written where the client reads it. Such results are only ever written.
+ */
+#define DIRECT_NBYTES (64u << 10)
+
 void *vgx_reply_part(struct vgx_reply *out, uint64_t nbytes, uint64_t fixed_nbytes) {
-  (void)nbytes; /* every cap in the specification is far below VGW_RECORD_NBYTES */
-  return out->record + sizeof(struct vgw_header) + vgw_pad8(fixed_nbytes);
+  /* every cap in the specification is far below VGW_RECORD_NBYTES and VGW_RING_REPLY_NBYTES (tests/protocol) */
+  out->direct = out->shared && nbytes >= DIRECT_NBYTES;
+  return (out->direct ? out->shared : out->record) + sizeof(struct vgw_header) + vgw_pad8(fixed_nbytes);
 }
 
 void vgx_reply_finish(struct vgx_reply *out, const void *fixed, uint64_t fixed_nbytes, uint64_t part_nbytes) {
@@ -79,9 +77,10 @@ void vgx_reply_finish(struct vgx_reply *out, const void *fixed, uint64_t fixed_n
   memset(at + fixed_nbytes, 0, vgw_pad8(fixed_nbytes) - fixed_nbytes);
   if (fixed_nbytes)
     memcpy(at, fixed, fixed_nbytes);
-  at += vgw_pad8(fixed_nbytes);
-  memset(at + part_nbytes, 0, vgw_pad8(part_nbytes) - part_nbytes);
+  uint8_t *part = (out->direct ? out->shared + sizeof(struct vgw_header) : at) + vgw_pad8(fixed_nbytes);
+  memset(part + part_nbytes, 0, vgw_pad8(part_nbytes) - part_nbytes);
   out->length = (uint32_t)(sizeof(struct vgw_header) + vgw_pad8(fixed_nbytes) + vgw_pad8(part_nbytes));
+  out->private_nbytes = (uint32_t)(vgw_pad8(fixed_nbytes) + (out->direct ? 0 : vgw_pad8(part_nbytes)));
 }
 
 int vgx_take_fd(struct vgx_session *s) {
@@ -191,13 +190,18 @@ static CUresult enter_context(struct executor_thread *t, uint32_t id, bool neede
   return result;
 }
 
-static void execute(struct executor_thread *t, const struct vgw_header *h, const struct vgx_operation *op) {
+static void answer_socket(struct executor_thread *t, const struct vgw_header *reply, const struct vgx_reply *out) {
+  memcpy(out->record, reply, sizeof *reply);
+  send_all(t->s, out->record, reply->length);
+}
+
+void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct vgw_cursor *in,
+                 const struct vgx_operation *op) {
   struct vgx_session *s = t->s;
-  struct vgw_cursor in = {(const uint8_t *)(h + 1), (const uint8_t *)h + h->length, false};
-  struct vgx_reply out = {.record = t->output};
+  struct vgx_reply out = {.record = t->output, .shared = t->ring ? vgx_ring_reply_bytes(t->ring) : NULL};
   CUresult result = enter_context(t, h->context, op->flags & VGX_NEEDS_CONTEXT);
   if (result == CUDA_SUCCESS)
-    result = op->dispatch(s, &in, &out);
+    result = op->dispatch(s, in, &out);
   if (atomic_load(&s->ended))
     return;
   if (!(h->flags & VGW_WANT_REPLY)) {
@@ -206,23 +210,21 @@ static void execute(struct executor_thread *t, const struct vgw_header *h, const
       vgx_log(s, 6, "queued %s failed with %d; told at the next blocking call", op->name, result);
     return;
   }
-  if (result == CUDA_SUCCESS && (op->flags & VGX_BLOCKS)) {
+  if (result == CUDA_SUCCESS && (op->flags & VGX_BLOCKS))
     result = atomic_exchange(&s->deferred, CUDA_SUCCESS);
-    if (result != CUDA_SUCCESS)
-      out.length = 0;
-  }
-  struct vgw_header *reply = (struct vgw_header *)out.record;
-  *reply = (struct vgw_header){
-      .length = result == CUDA_SUCCESS && out.length ? out.length : sizeof *reply,
+  if (result != CUDA_SUCCESS)
+    out.length = out.private_nbytes = 0;
+  struct vgw_header reply = {
+      .length = out.length ? out.length : sizeof reply,
       .opcode = h->opcode,
       .flags = s->backend->output_pending && s->backend->output_pending() ? VGW_OUTPUT_PENDING : 0,
       .sequence = h->sequence,
       .context = (uint32_t)result,
   };
-  send_all(s, out.record, reply->length);
+  t->answer(t, &reply, &out);
 }
 
-static bool start_thread(struct vgx_session *s);
+static void *run(void *argument);
 
 /* Take turns at reading until the session ends. */
 static void *run(void *argument) {
@@ -245,18 +247,25 @@ static void *run(void *argument) {
       break;
     }
     /* Whoever waits for `reading` goes on with the next record; without such a thread this one executes in its turn. */
-    bool pass_on =
-        (op->flags & VGX_BLOCKS) && (h->flags & VGW_WANT_REPLY) && (atomic_load(&s->idle_count) > 0 || start_thread(s));
+    bool pass_on = (op->flags & VGX_BLOCKS) && (h->flags & VGW_WANT_REPLY) &&
+                   (atomic_load(&s->idle_count) > 0 || vgx_thread_start(s, run, NULL, answer_socket));
     if (pass_on) {
       memcpy(t->record, h, h->length);
       h = (const struct vgw_header *)t->record;
       pthread_mutex_unlock(&s->reading);
       leading = false;
     }
-    execute(t, h, op);
+    struct vgw_cursor in = {.cur = (const uint8_t *)(h + 1), .end = (const uint8_t *)h + h->length};
+    vgx_execute(t, h, &in, op);
   }
   if (leading)
     pthread_mutex_unlock(&s->reading);
+  vgx_thread_end(t);
+  return NULL;
+}
+
+void vgx_thread_end(struct executor_thread *t) {
+  struct vgx_session *s = t->s;
   munmap(t->record, VGW_RECORD_NBYTES);
   munmap(t->output, VGW_RECORD_NBYTES);
   free(t);
@@ -264,7 +273,6 @@ static void *run(void *argument) {
   atomic_fetch_sub(&s->thread_count, 1);
   pthread_cond_signal(&s->exit_signal);
   pthread_mutex_unlock(&s->exit_lock);
-  return NULL;
 }
 
 static void *map_buffer(size_t nbytes) {
@@ -272,18 +280,22 @@ static void *map_buffer(size_t nbytes) {
   return p == MAP_FAILED ? NULL : p;
 }
 
-static bool start_thread(struct vgx_session *s) {
-  uint32_t limit = s->options->max_threads ? s->options->max_threads : 128;
+bool vgx_thread_start(struct vgx_session *s, void *(*body)(void *), struct vgx_ring *ring,
+                      void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *)) {
+  uint32_t limit = s->options->max_threads ? s->options->max_threads : 512;
   if (atomic_load(&s->thread_count) >= limit)
     return false;
   struct executor_thread *t = calloc(1, sizeof *t);
   if (!t)
     return false;
-  *t = (struct executor_thread){
-      .s = s, .record = map_buffer(VGW_RECORD_NBYTES), .output = map_buffer(VGW_RECORD_NBYTES)};
+  *t = (struct executor_thread){.s = s,
+                                .ring = ring,
+                                .answer = answer,
+                                .record = map_buffer(VGW_RECORD_NBYTES),
+                                .output = map_buffer(VGW_RECORD_NBYTES)};
   pthread_t thread;
   atomic_fetch_add(&s->thread_count, 1);
-  if (t->record && t->output && pthread_create(&thread, NULL, run, t) == 0) {
+  if (t->record && t->output && pthread_create(&thread, NULL, body, t) == 0) {
     pthread_detach(thread);
     return true;
   }
@@ -314,7 +326,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   struct timeval timeout = {SEND_TIMEOUT_S, 0};
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
   s->input = map_buffer(INPUT_NBYTES);
-  if (!s->input || !start_thread(s)) {
+  if (!s->input || !vgx_thread_start(s, run, NULL, answer_socket)) {
     vgx_end(s, VGX_ENDED_BY_RESOURCES, "no memory or threads");
     return VGX_ENDED_BY_RESOURCES;
   }

@@ -6,12 +6,13 @@
 
 struct vgx_backend;
 
-enum { VGX_FEATURE_PINNED_FD = 1 }; /* the channel can carry file descriptors */
+enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2 }; /* both need a channel that carries file descriptors */
 
 struct vgx_serve_options {
   const struct vgx_backend *backend;
   uint32_t features;                        /* VGX_FEATURE_* agreed in the hello */
-  uint32_t max_threads;                     /* calls that may block at once; 0: 128 */
+  uint32_t max_threads;                     /* that execute calls, rings' threads included; 0: 512 */
+  uint32_t spin_us;                         /* how long an idle ring's thread spins before it sleeps; 0: not at all */
   void (*log)(int level, const char *line); /* level as syslog's: 3 error, 4 warning, 6 info; any thread */
 };
 

@@ -15,6 +15,7 @@
 
 #include "vgw_cuda.h"
 #include "vgw_records.h"
+#include "vgw_ring.h"
 #include "vgw_wire.h"
 #include "vgx_backend.h"
 #include "vgx_serve.h"
@@ -78,6 +79,7 @@ struct vgx_session {
   pthread_mutex_t callback_lock;
   pthread_cond_t callback_due, callback_done;
   struct vgx_callback *callbacks;
+  struct vgx_ring *rings[VGW_RINGS_MAX]; /* set by the reading thread; a ring is there before the client may name it */
 
   atomic_uint thread_count, idle_count;
   atomic_int deferred; /* CUresult of the first queued call that failed since the last blocking reply */
@@ -90,8 +92,23 @@ struct vgx_session {
 
 /* A reply under construction in a thread's output buffer. */
 struct vgx_reply {
-  uint8_t *record; /* VGW_RECORD_NBYTES bytes */
-  uint32_t length; /* 0 until finished: header only */
+  uint8_t *record;         /* VGW_RECORD_NBYTES bytes */
+  uint32_t length;         /* 0 until finished: header only */
+  uint32_t private_nbytes; /* bytes after the header that lie in `record`; the rest are in `shared` */
+  uint8_t *shared;         /* a ring's reply area, or NULL */
+  bool direct;             /* the variable result was written to `shared` */
+};
+
+struct vgx_ring;
+
+/* A thread that executes records: one of those that take turns at the socket, or a ring's own. */
+struct executor_thread {
+  struct vgx_session *s;
+  uint8_t *record; /* a private copy of the record, VGW_RECORD_NBYTES */
+  uint8_t *output;
+  uint32_t context; /* id of the context this thread has made current */
+  struct vgx_ring *ring;
+  void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *);
 };
 
 enum { VGX_NEEDS_CONTEXT = 1, VGX_BLOCKS = 2 };
@@ -100,7 +117,18 @@ struct vgx_operation {
   const char *name;
   CUresult (*dispatch)(struct vgx_session *, struct vgw_cursor *, struct vgx_reply *);
   uint32_t flags;
+  uint32_t fixed_nbytes; /* of the request's fixed fields */
 };
+
+/* Decode, execute, and reply if a reply is wanted. The cursor stands behind the header. */
+void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct vgw_cursor *in,
+                 const struct vgx_operation *op);
+
+/* Start a thread of the session; `run` gets its executor_thread and ends with vgx_thread_end. */
+bool vgx_thread_start(struct vgx_session *s, void *(*run)(void *), struct vgx_ring *ring,
+                      void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *));
+void vgx_thread_end(struct executor_thread *t);
+uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring);
 
 extern const struct vgx_operation vgx_operations[VGW_OP_COUNT];
 

@@ -94,6 +94,7 @@ class Config(_Model):
     gpus: str = Field(default="h100", min_length=1, max_length=1024)
     libcuda: str = "libcuda.so.1"
     cache_dir: str | None = None
+    shared_memory: bool = True  # unix sockets: rings and pinned memory shared with the client
     worker_command: list[str] | None = (
         None  # instead of `python -m vgpud.worker`: a sandbox around it, or a test's stand-in
     )

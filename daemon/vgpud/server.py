@@ -26,7 +26,7 @@ from .proto import (
     RemoteProtocolError,
     Welcome,
 )
-from .proto.message import RECORD_NBYTES, VERSION_HIGHEST, VERSION_LOWEST, ClientMessage, HostMessage
+from .proto.message import FEATURES, RECORD_NBYTES, VERSION_HIGHEST, VERSION_LOWEST, ClientMessage, HostMessage
 from .proto.state import State
 from .session import Session, SessionLimitError, SessionTable
 from .supervisor import Supervisor, WorkerStartError
@@ -249,10 +249,9 @@ class Server:
             raise _Refusal(CudaError.SYSTEM_DRIVER_MISMATCH, f"no protocol version in common: you {offered}, we {ours}")
         return version
 
-    @staticmethod
-    def _features(hello: Hello, peer: Peer) -> tuple[str, ...]:
+    def _features(self, hello: Hello, peer: Peer) -> tuple[str, ...]:
         """What both sides can do. File descriptors travel only over unix sockets."""
-        offered = ("pinned-fd",) if peer.kind == "unix" else ()
+        offered = FEATURES if peer.kind == "unix" and self.config.shared_memory else ()
         return tuple(feature for feature in offered if feature in hello.features)
 
     async def _attach(self, sock: socket.socket, session: Session, features: tuple[str, ...]) -> None:

@@ -56,9 +56,15 @@ struct vgw_cursor {
   const uint8_t *cur;
   const uint8_t *end;
   bool fatal;
+  const uint8_t *more, *more_end; /* where the record goes on when its first part is used up; NULL: nowhere */
 };
 
 static inline const void *vgw_take(struct vgw_cursor *c, uint64_t nbytes) {
+  if (c->cur == c->end && c->more) {
+    c->cur = c->more;
+    c->end = c->more_end;
+    c->more = NULL;
+  }
   if (c->fatal || nbytes > (uint64_t)(c->end - c->cur)) {
     c->fatal = true;
     return NULL;

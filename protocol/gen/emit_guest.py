@@ -23,7 +23,7 @@ def send_params(f: Function) -> list[str]:
             out.append(p.declaration)
     if f.travel is Travel.QUEUED:
         out.append("bool wait")
-    if f.name == "vgpuHostMap":
+    if f.name in PASSES_FD:
         out.append("int fd")
     return out
 
@@ -52,6 +52,18 @@ def _size_of(f: Function, p: Param) -> str:
     return f"{p.name}_nbytes" if p.role is Role.TEXT_IN else f"(uint64_t){p.size}"
 
 
+PASSES_FD = {"vgpuHostMap", "vgpuRingOpen"}  # calls that hand a descriptor to the worker
+
+
+def _touches(f: Function) -> list[str]:
+    """The streams and events a call is ordered by; none: it is ordered with every call of every thread."""
+    touched = [p for p in f.sent if p.kind is not None and p.kind.name in ("STREAM", "EVENT")]
+    if not touched:
+        return []
+    inner = ", ".join(f"{{VGW_KIND_{p.kind.name}, {p.name}}}" for p in touched if p.kind)
+    return [f"      .touched_count = {len(touched)},", f"      .touched = {{{inner}}},"]
+
+
 def _marshal(f: Function) -> str:
     lines = [f"CUresult vgs_send_{f.name}({', '.join(send_params(f)) or 'void'}) {{"]
     fields = request_fields(f)
@@ -75,7 +87,8 @@ def _marshal(f: Function) -> str:
     lines.append("  struct vgs_call call = {")
     lines.append(f"      .opcode = VGW_OP_{f.name},")
     lines.append(f"      .wait = {'wait' if f.travel is Travel.QUEUED else 'true'},")
-    lines.append(f"      .fd = {'fd' if f.name == 'vgpuHostMap' else '-1'},")
+    lines.append(f"      .fd = {'fd' if f.name in PASSES_FD else '-1'},")
+    lines += _touches(f)
     if fields:
         lines.append("      .fixed = &req,\n      .fixed_nbytes = sizeof req,")
     if replies:

@@ -20,6 +20,8 @@ struct vgx_backend {
   /* What kernels printed. take_output returns the bytes written to `text`. */
   bool (*output_pending)(void);
   uint64_t (*take_output)(char *text, uint64_t capacity);
+  /* Make memory of this process a place the device copies to directly. NULL: it makes no difference. */
+  CUresult (*register_staging)(void *memory, uint64_t nbytes);
 """
 
 
@@ -178,8 +180,8 @@ def emit_dispatch(api: Api) -> str:
     ]
     out += [_dispatch(f) + "\n" for f in api.travelling()]
     out.append("const struct vgx_operation vgx_operations[VGW_OP_COUNT] = {\n")
-    out += [
-        f'    [VGW_OP_{f.name}] = {{"{f.name}", dispatch_{f.name}, {_entry_flags(f)}}},\n' for f in api.travelling()
-    ]
+    for f in api.travelling():
+        fixed = f"sizeof(struct vgw_req_{f.name})" if request_fields(f) else "0"
+        out.append(f'    [VGW_OP_{f.name}] = {{"{f.name}", dispatch_{f.name}, {_entry_flags(f)}, {fixed}}},\n')
     out.append("};\n")
     return "".join(out)

@@ -1,6 +1,22 @@
 """What the channel needs besides CUDA's functions, and what the executor asks of a backend without a message."""
 
-from protocol.gen.dsl import DEVICE, DEVICEPTR, I32, INIT, SIZE, U32, WAITING, bytes_out, fn, host_only, out, ptr, val
+from protocol.gen.dsl import (
+    DEVICE,
+    DEVICEPTR,
+    I32,
+    INIT,
+    QUEUED,
+    SIZE,
+    U32,
+    U64,
+    WAITING,
+    bytes_out,
+    fn,
+    host_only,
+    out,
+    ptr,
+    val,
+)
 
 fn(
     "vgpuTakeOutput",
@@ -10,6 +26,25 @@ fn(
     guest="custom",
     host="custom",
     doc="What kernels have printed since the last time.",
+)
+
+fn(
+    "vgpuRingOpen",
+    [val("ring", U32)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="Serve the attached memfd as ring number `ring` (vgw_ring.h); always on the socket.",
+)
+fn(
+    "vgpuRingFence",
+    [val("executed", U64), val("ring", U32)],
+    QUEUED,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="Go on in this ring only when that ring has executed so many records.",
 )
 
 host_only("cuCtxSetCurrent", [ptr("ctx", "CUcontext")], doc="Before each call whose header names another context.")

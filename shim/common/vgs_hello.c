@@ -86,9 +86,11 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_str(&packer, "features");
   bool local = endpoint->address.ss_family == AF_UNIX;
-  vgs_pack_array(&packer, local ? 1 : 0);
-  if (local)
+  vgs_pack_array(&packer, local ? 2 : 0);
+  if (local) {
     vgs_pack_str(&packer, "pinned-fd");
+    vgs_pack_str(&packer, "ring");
+  }
   vgs_pack_str(&packer, "client");
   vgs_pack_map(&packer, 3);
   vgs_pack_str(&packer, "pid");
@@ -136,6 +138,7 @@ static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct
       for (uint32_t items = vgs_unpack_array(&unpacker); items && !unpacker.failed; items--) {
         const char *feature = vgs_unpack_str(&unpacker, &nbytes);
         welcome->pinned_fd |= vgs_str_is(feature, nbytes, "pinned-fd");
+        welcome->ring |= vgs_str_is(feature, nbytes, "ring");
       }
     } else if (vgs_str_is(key, nbytes, "inventory") && !welcome->inventory.devices)
       vgs_inventory_init(&welcome->inventory, &unpacker);

@@ -1,5 +1,6 @@
 #include "vgs_record_stream.h"
 #include "vgs_log.h"
+#include "vgs_ring.h"
 #include "vgs_session.h"
 #include "vgs_socket.h"
 #include "vgw_wire.h"
@@ -46,7 +47,8 @@ static struct {
 _Thread_local uint32_t vgs_thread_context_id;
 void (*vgs_session_output_hook)(void);
 
-void vgs_stream_start(int fd, uint32_t record_nbytes) {
+void vgs_stream_start(int fd, uint32_t record_nbytes, bool rings) {
+  vgs_ring_start(rings);
   const char *sync = getenv("VGPU_SYNC");
   stream.fd = fd;
   stream.record_nbytes = record_nbytes;
@@ -81,6 +83,11 @@ void vgs_stream_fail(CUresult error, const char *reason) {
     vgs_log(VGS_LOG_ERROR, "session lost: %s. Every call returns %d until the primary context is reset", reason, error);
 }
 
+bool vgs_stream_peer_gone(void) {
+  char byte;
+  return stream.fd < 0 || recv(stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 void vgs_stream_shutdown(void) { set_error(CUDA_ERROR_DEINITIALIZED); }
 
 bool vgs_stream_end(void) {
@@ -90,6 +97,7 @@ bool vgs_stream_end(void) {
       return false;
     poll(NULL, 0, 1);
   }
+  vgs_ring_end();
   if (stream.fd >= 0)
     close(stream.fd);
   stream.fd = -1;
@@ -97,6 +105,7 @@ bool vgs_stream_end(void) {
 }
 
 void vgs_stream_abandon(void) {
+  vgs_ring_abandon();
   if (stream.fd >= 0)
     close(stream.fd);
   stream.fd = -1;
@@ -274,6 +283,9 @@ static CUresult call_inside(struct vgs_call *call, bool *output) {
   bool wait = call->wait || stream.sync;
   if (vgs_way < VGS_WAY_WAITED)
     vgs_way = wait ? VGS_WAY_WAITED : VGS_WAY_QUEUED;
+  /* A descriptor can only travel on the socket; such calls wait, and nothing that is queued concerns them. */
+  if (call->fd < 0 && vgs_ring_ready())
+    return vgs_ring_call(call, wait, output);
   if (!wait) {
     result = send_record(call, NULL);
     return result ? result : vgs_stream_error();

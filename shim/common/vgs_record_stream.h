@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Own `fd` from now on. Only before the first stream or after vgs_stream_end. */
-void vgs_stream_start(int fd, uint32_t record_nbytes);
+void vgs_stream_start(int fd, uint32_t record_nbytes, bool rings);
 int vgs_stream_fd(void);
 
 /* From now on the connection carries records, not control frames. */
@@ -18,6 +18,9 @@ bool vgs_stream_attached(void);
  * waiter. */
 CUresult vgs_stream_error(void);
 void vgs_stream_fail(CUresult error, const char *reason);
+
+/* Whether the other end has closed the connection; for those who wait on shared memory. */
+bool vgs_stream_peer_gone(void);
 
 /* Make every present and future call return DEINITIALIZED. */
 void vgs_stream_shutdown(void);

@@ -68,7 +68,7 @@ static CUresult connect_and_greet(struct vgs_welcome *welcome) {
   }
   vgs_log(VGS_LOG_INFO, "connected to %s: %u device(s), epoch %u", endpoint.text, welcome->inventory.device_count,
           welcome->epoch);
-  vgs_stream_start(fd, welcome->record_nbytes);
+  vgs_stream_start(fd, welcome->record_nbytes, welcome->ring);
   return CUDA_SUCCESS;
 }
 

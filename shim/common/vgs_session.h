@@ -12,14 +12,22 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+/* An object that orders calls: see vgs_ring.h. */
+struct vgs_touched {
+  uint16_t kind;
+  uint32_t id;
+};
+
 struct vgs_call {
   const void *fixed; /* fixed fields as laid out in vgw_records.h */
   uint32_t fixed_nbytes;
   struct iovec parts[4]; /* variable parts, in order; padding is added here */
   uint32_t part_count;
   uint16_t opcode;
+  int fd; /* passed along, or -1 */
+  uint32_t touched_count;
+  struct vgs_touched touched[2];
   bool wait; /* for the reply; what follows concerns it alone */
-  int fd;    /* passed along, or -1 */
   void *reply_fixed;
   uint32_t reply_fixed_nbytes; /* exact */
   void *reply_part;

@@ -13,6 +13,7 @@ from .confine import confine
 from .control import Assignment, Control, send_attached, send_refused
 
 _LINE_NBYTES = 1024
+_SPIN_US = 50
 
 
 def main() -> None:
@@ -52,7 +53,10 @@ def _serve(executor: Any, assignment: Assignment, control: Control) -> tuple[int
         os.write(2, b"<%d>%s\n" % (level, ffi.string(line, _LINE_NBYTES).replace(b"\n", b" ")))
 
     options = ffi.new("struct vgx_serve_options *")
-    options.features = lib.VGX_FEATURE_PINNED_FD if "pinned-fd" in assignment.features else 0
+    known = {"pinned-fd": lib.VGX_FEATURE_PINNED_FD, "ring": lib.VGX_FEATURE_RING}
+    options.features = sum(bit for name, bit in known.items() if name in assignment.features)
+    # On two processors a thread that spins keeps its client from running.
+    options.spin_us = _SPIN_US if (os.cpu_count() or 1) > 2 else 0
     options.log = log
     try:
         try:

@@ -1,0 +1,188 @@
+/* Rings (vgw_ring.h): each is served by a thread of its own, which executes its records in order and may block in one.
+ *
+ * The memory is the client's to write at any time. A record is copied out before it is looked at; of a long one only
+ * the header and the fixed fields, since the bytes behind them are data that nothing is decided by. Replies are built
+ * in private memory and copied, except the bytes of a long copy to the host, which are only ever written. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "vgw_futex.h"
+#include "vgw_ring.h"
+#include "vgx_custom.h"
+#include "vgx_session.h"
+
+#ifndef F_GET_SEALS
+#define F_GET_SEALS 1034
+#define F_SEAL_SHRINK 2
+#endif
+
+#define COPIED_NBYTES (64u << 10) /* records up to this length are copied whole */
+#define CHECK_MS 100              /* how often a sleeping thread looks whether the session has ended */
+#define NAP_NS 20000
+
+struct vgx_ring {
+  struct vgw_ring *shared;
+  struct vgx_session *session;
+  uint64_t head;
+  atomic_uint_least64_t executed; /* what fences compare with: the shared word is the client's to overwrite */
+};
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Wait until the client has pushed something; false when the session has ended. Spinning is bounded by the options. */
+static bool wait_for_record(struct vgx_ring *ring) {
+  struct vgw_ring *shared = ring->shared;
+  int64_t spin_ns = (int64_t)ring->session->options->spin_us * 1000, until = spin_ns ? now_ns() + spin_ns : 0;
+  for (;;) {
+    /* tail: stored (release) by the client after the record's bytes */
+    if (atomic_load_explicit(&shared->tail, memory_order_acquire) != ring->head)
+      return true;
+    if (atomic_load(&ring->session->ended))
+      return false;
+    if (until) {
+      for (int i = 0; i < 32; i++)
+        __builtin_ia32_pause();
+      if (now_ns() > until)
+        until = 0;
+      continue;
+    }
+    uint32_t bell = atomic_load_explicit(&shared->doorbell, memory_order_acquire);
+    atomic_store_explicit(&shared->worker_waits, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the client's fence between `tail` and `worker_waits` */
+    if (atomic_load_explicit(&shared->tail, memory_order_acquire) == ring->head)
+      vgw_futex_wait(&shared->doorbell, bell, CHECK_MS);
+    atomic_store_explicit(&shared->worker_waits, 0, memory_order_relaxed);
+  }
+}
+
+/* Copy the next record's header out and check it against what has been pushed and what can lie in one piece. */
+static bool next_header(struct vgx_ring *ring, struct vgw_header *header) {
+  uint64_t pushed = atomic_load_explicit(&ring->shared->tail, memory_order_acquire) - ring->head;
+  uint64_t place = ring->head % VGW_RING_NBYTES, in_one_piece = VGW_RING_NBYTES - place;
+  if (pushed > VGW_RING_NBYTES || pushed % 8 || pushed < 8) {
+    vgx_violation(ring->session, "position in a ring");
+    return false;
+  }
+  if (in_one_piece < sizeof *header) { /* the 8 bytes left before the end: padding by necessity */
+    *header = (struct vgw_header){.length = (uint32_t)in_one_piece, .opcode = VGW_RING_PADDING};
+    return true;
+  }
+  memcpy(header, ring->shared->records + place, sizeof *header);
+  uint64_t most = pushed < in_one_piece ? pushed : in_one_piece;
+  if (header->opcode != VGW_RING_PADDING && most > VGW_RING_RECORD_NBYTES)
+    most = VGW_RING_RECORD_NBYTES;
+  if (header->length < sizeof *header || header->length > most || header->length % 8) {
+    vgx_violation(ring->session, "record length in a ring");
+    return false;
+  }
+  return true;
+}
+
+static void answer(struct executor_thread *t, const struct vgw_header *reply, const struct vgx_reply *out) {
+  struct vgw_ring *shared = t->ring->shared;
+  memcpy(shared->replies + sizeof *reply, out->record + sizeof *reply, out->private_nbytes);
+  memcpy(shared->replies, reply, sizeof *reply);
+  atomic_store_explicit(&shared->reply, reply->sequence, memory_order_release);
+  atomic_thread_fence(memory_order_seq_cst); /* pairs with the client's fence between `client_waits` and `reply` */
+  if (atomic_load_explicit(&shared->client_waits, memory_order_relaxed))
+    vgw_futex_wake(&shared->reply);
+}
+
+/* Execute the record under the header; false ends the thread. */
+static bool execute_record(struct executor_thread *t, const struct vgw_header *header) {
+  struct vgx_ring *ring = t->ring;
+  const struct vgx_operation *op = header->opcode < VGW_OP_COUNT ? &vgx_operations[header->opcode] : NULL;
+  if (!op || !op->dispatch || header->flags & VGW_HAS_FD || header->opcode == VGW_OP_vgpuRingOpen ||
+      header->opcode == VGW_OP_vgpuHostMap) {
+    vgx_violation(ring->session, "opcode in a ring");
+    return false;
+  }
+  const uint8_t *at = ring->shared->records + ring->head % VGW_RING_NBYTES + sizeof *header;
+  uint64_t body_nbytes = header->length - sizeof *header, copied = body_nbytes;
+  if (header->length > COPIED_NBYTES && op->fixed_nbytes < body_nbytes)
+    copied = op->fixed_nbytes;
+  if (copied > VGW_RECORD_NBYTES)
+    return false; /* cannot be: a ring's records are shorter */
+  memcpy(t->record, at, copied);
+  struct vgw_cursor in = {.cur = t->record, .end = t->record + copied};
+  if (copied < body_nbytes) {
+    in.more = at + copied;
+    in.more_end = at + body_nbytes;
+  }
+  vgx_execute(t, header, &in, op);
+  return !atomic_load(&ring->session->ended);
+}
+
+static void *serve_ring(void *argument) {
+  struct executor_thread *t = argument;
+  struct vgx_ring *ring = t->ring;
+  struct vgw_header header;
+  while (wait_for_record(ring) && next_header(ring, &header)) {
+    bool padding = header.opcode == VGW_RING_PADDING;
+    if (!padding && !execute_record(t, &header))
+      break;
+    ring->head += header.length;
+    if (!padding) {
+      uint64_t executed = atomic_fetch_add(&ring->executed, 1) + 1;
+      atomic_store_explicit(&ring->shared->executed, executed, memory_order_release);
+    }
+    atomic_store_explicit(&ring->shared->head, ring->head, memory_order_release);
+  }
+  vgx_thread_end(t);
+  return NULL;
+}
+
+CUresult vgx_vgpuRingOpen(struct vgx_session *s, const struct vgw_req_vgpuRingOpen *req) {
+  int fd = vgx_take_fd(s);
+  struct stat st;
+  if (fd < 0)
+    return vgx_violation(s, "vgpuRingOpen without a descriptor");
+  int seals = fcntl(fd, F_GET_SEALS);
+  bool sound = req->ring < VGW_RINGS_MAX && !s->rings[req->ring] && s->options->features & VGX_FEATURE_RING &&
+               fstat(fd, &st) == 0 && (uint64_t)st.st_size >= sizeof(struct vgw_ring) && seals >= 0 &&
+               seals & F_SEAL_SHRINK;
+  void *mapped = MAP_FAILED;
+  if (sound)
+    mapped = mmap(NULL, sizeof(struct vgw_ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (!sound)
+    return vgx_violation(s, "ring");
+  struct vgx_ring *ring = mapped == MAP_FAILED ? NULL : calloc(1, sizeof *ring);
+  if (ring) {
+    *ring = (struct vgx_ring){.shared = mapped, .session = s};
+    /* What the device can write to directly, where there is a device: a copy to the host needs no stop on the way. */
+    if (s->backend->register_staging)
+      s->backend->register_staging(ring->shared->replies, sizeof ring->shared->replies);
+    if (vgx_thread_start(s, serve_ring, ring, answer)) {
+      s->rings[req->ring] = ring;
+      return CUDA_SUCCESS;
+    }
+    free(ring);
+  }
+  if (mapped != MAP_FAILED)
+    munmap(mapped, sizeof(struct vgw_ring));
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vgx_vgpuRingFence(struct vgx_session *s, const struct vgw_req_vgpuRingFence *req) {
+  struct vgx_ring *ring = req->ring < VGW_RINGS_MAX ? s->rings[req->ring] : NULL;
+  if (!ring)
+    return vgx_violation(s, "fence on a ring that is not open");
+  for (int turns = 0; atomic_load(&ring->executed) < req->executed && !atomic_load(&s->ended); turns++) {
+    if (turns < 1000 && s->options->spin_us)
+      __builtin_ia32_pause();
+    else
+      nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+  }
+  return CUDA_SUCCESS;
+}
+
+uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring) { return ring->shared->replies; }

@@ -1,0 +1,362 @@
+#define _GNU_SOURCE
+#include "vgs_ring.h"
+#include "vgs_api.h"
+#include "vgs_log.h"
+#include "vgs_record_stream.h"
+#include "vgs_touch.h"
+#include "vgw_futex.h"
+#include "vgw_ring.h"
+#include "vgw_wire.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SPIN_NS = 50000, NAP_NS = 20000, CHECK_MS = 20, PLAUSIBLE_SPINS = 64 };
+
+struct ring {
+  struct vgw_ring *shared; /* NULL: not open */
+  pthread_mutex_t lock;    /* contended only when there are more threads than rings */
+  uint64_t tail;
+  uint64_t pushed;   /* records, under lock */
+  uint64_t returned; /* atomic; records whose call has returned: what other rings may have to wait for */
+  uint32_t sequence;
+  uint32_t users; /* threads, under rings_lock */
+};
+
+static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ring rings[VGW_RINGS_MAX];
+static unsigned opened;     /* atomic; rings[0..opened) may be open */
+static uint32_t generation; /* atomic; of the session, so that a thread's ring of an older one is not used */
+static bool offered;
+static int64_t spin_ns;
+static pthread_key_t thread_end;
+static bool have_thread_end;
+
+static _Thread_local struct ring *own;
+static _Thread_local uint32_t own_generation;
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void relax(void) { __builtin_ia32_pause(); }
+
+void vgs_ring_start(bool offered_now) {
+  offered = offered_now;
+  /* With two processors or fewer a spinning client keeps the worker from running. */
+  spin_ns = sysconf(_SC_NPROCESSORS_ONLN) > 2 ? SPIN_NS : 0;
+  __atomic_add_fetch(&generation, 1, __ATOMIC_RELEASE);
+}
+
+/* A thread ends: its ring is free for another one. */
+static void thread_ends(void *ring) {
+  pthread_mutex_lock(&rings_lock);
+  ((struct ring *)ring)->users--;
+  pthread_mutex_unlock(&rings_lock);
+}
+
+/* Map a sealed memfd, as the worker demands, and have it served. Under rings_lock. */
+static CUresult open_ring(struct ring *ring, uint32_t index) {
+  int fd = memfd_create("vgpu-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  void *mapped = MAP_FAILED;
+  if (!ftruncate(fd, sizeof(struct vgw_ring)) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+    mapped = mmap(NULL, sizeof(struct vgw_ring), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (mapped != MAP_FAILED) {
+    madvise(mapped, sizeof(struct vgw_ring), MADV_DONTFORK);
+    result = vgs_send_vgpuRingOpen(index, fd);
+    if (result)
+      munmap(mapped, sizeof(struct vgw_ring));
+  }
+  close(fd);
+  if (result)
+    return result;
+  pthread_mutex_init(&ring->lock, NULL);
+  ring->shared = mapped;
+  ring->tail = ring->pushed = 0;
+  __atomic_store_n(&ring->returned, 0, __ATOMIC_RELEASE);
+  ring->sequence = 0;
+  return CUDA_SUCCESS;
+}
+
+/* A ring nobody uses, else a new one, else the one with the fewest users. */
+static struct ring *take_ring(void) {
+  struct ring *best = NULL;
+  unsigned count = __atomic_load_n(&opened, __ATOMIC_RELAXED);
+  for (unsigned i = 0; i < count; i++)
+    if (!best || rings[i].users < best->users)
+      best = &rings[i];
+  if ((!best || best->users) && count < VGW_RINGS_MAX) {
+    if (!open_ring(&rings[count], count)) {
+      best = &rings[count];
+      best->users = 0;
+      __atomic_store_n(&opened, count + 1, __ATOMIC_RELEASE);
+    } else if (!best) {
+      offered = false; /* the host refused: the socket serves */
+    }
+  }
+  if (best)
+    best->users++;
+  return best;
+}
+
+bool vgs_ring_ready(void) {
+  if (own && own_generation == __atomic_load_n(&generation, __ATOMIC_ACQUIRE))
+    return true;
+  own = NULL;
+  pthread_mutex_lock(&rings_lock);
+  if (offered && !have_thread_end)
+    have_thread_end = !pthread_key_create(&thread_end, thread_ends);
+  if (offered && have_thread_end && (own = take_ring())) {
+    own_generation = __atomic_load_n(&generation, __ATOMIC_RELAXED);
+    pthread_setspecific(thread_end, own);
+  }
+  pthread_mutex_unlock(&rings_lock);
+  return own;
+}
+
+/* Between attempts to go on: true as long as there is hope. */
+static bool nap(int *turns) {
+  if (++*turns < PLAUSIBLE_SPINS && spin_ns) {
+    relax();
+    return true;
+  }
+  if (vgs_stream_error())
+    return false;
+  if (*turns % 512 == 0 && vgs_stream_peer_gone()) {
+    vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "the worker closed the connection");
+    return false;
+  }
+  nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+  return true;
+}
+
+/* Room for `nbytes` in one piece, after padding to the ring's beginning if need be. NULL: the session is over. */
+static uint8_t *reserve(struct ring *ring, uint64_t nbytes) {
+  struct vgw_ring *shared = ring->shared;
+  uint64_t place = ring->tail % VGW_RING_NBYTES;
+  uint64_t padding = VGW_RING_NBYTES - place < nbytes ? VGW_RING_NBYTES - place : 0;
+  /* head: stored (release) by the worker once it needs the bytes no more */
+  for (int turns = 0;
+       ring->tail + padding + nbytes - atomic_load_explicit(&shared->head, memory_order_acquire) > VGW_RING_NBYTES;)
+    if (!nap(&turns))
+      return NULL;
+  if (padding) {
+    struct vgw_header filler = {.length = (uint32_t)padding, .opcode = VGW_RING_PADDING};
+    memcpy(shared->records + place, &filler, padding < sizeof filler ? padding : sizeof filler);
+    ring->tail += padding;
+    place = 0;
+  }
+  return shared->records + place;
+}
+
+/* Make what was written visible, and wake the worker's thread if it sleeps. */
+static void publish(struct ring *ring, uint64_t nbytes) {
+  struct vgw_ring *shared = ring->shared;
+  ring->tail += nbytes;
+  ring->pushed++;
+  atomic_store_explicit(&shared->tail, ring->tail, memory_order_release);
+  /* Either the worker sees the new tail before it sleeps, or we see that it is about to: both sides store, fence, load.
+   */
+  atomic_thread_fence(memory_order_seq_cst);
+  if (atomic_load_explicit(&shared->worker_waits, memory_order_relaxed)) {
+    atomic_fetch_add_explicit(&shared->doorbell, 1, memory_order_release);
+    vgw_futex_wake(&shared->doorbell);
+  }
+}
+
+static CUresult push_fence(struct ring *ring, unsigned other, uint64_t executed) {
+  struct vgw_req_vgpuRingFence fence = {.executed = executed, .ring = other};
+  struct vgw_header header = {.length = sizeof header + sizeof fence, .opcode = VGW_OP_vgpuRingFence};
+  uint8_t *at = reserve(ring, header.length);
+  if (!at)
+    return vgs_stream_error();
+  memcpy(at, &header, sizeof header);
+  memcpy(at + sizeof header, &fence, sizeof fence);
+  publish(ring, header.length);
+  return CUDA_SUCCESS;
+}
+
+static CUresult fence_on(struct ring *ring, unsigned other, uint64_t position) {
+  struct ring *r = &rings[other];
+  if (r == ring || other >= __atomic_load_n(&opened, __ATOMIC_ACQUIRE) ||
+      atomic_load_explicit(&r->shared->executed, memory_order_acquire) >= position)
+    return CUDA_SUCCESS;
+  return push_fence(ring, other, position);
+}
+
+/* Wait, in the worker, for what this call must not overtake. */
+static CUresult push_fences(struct ring *ring, const struct vgs_call *call) {
+  unsigned count = __atomic_load_n(&opened, __ATOMIC_ACQUIRE);
+  CUresult result = CUDA_SUCCESS;
+  if (count <= 1)
+    return result;
+  bool all = !call->touched_count;
+  for (uint32_t i = 0; i < call->touched_count; i++)
+    all |= call->touched[i].kind == VGW_KIND_STREAM && call->touched[i].id == 0;
+  if (all) {
+    for (unsigned i = 0; i < count && !result; i++)
+      result = fence_on(ring, i, __atomic_load_n(&rings[i].returned, __ATOMIC_ACQUIRE));
+    return result;
+  }
+  struct vgs_touch last;
+  for (uint32_t i = 0; i < call->touched_count && !result; i++) {
+    if (vgs_touch_find(call->touched[i].kind, call->touched[i].id, &last))
+      result = fence_on(ring, last.ring, last.position);
+    if (!result && call->touched[i].kind == VGW_KIND_STREAM && vgs_touch_find(VGW_KIND_STREAM, 0, &last))
+      result = fence_on(ring, last.ring, last.position);
+  }
+  return result;
+}
+
+/* A queued call was pushed: later calls that touch the same come after it. A waiting call is over when it returns. */
+static CUresult note(struct ring *ring, const struct vgs_call *call) {
+  struct vgs_touch touch = {.ring = (unsigned)(ring - rings), .position = ring->pushed};
+  if (!call->touched_count)
+    return vgs_touch_set(VGW_KIND_STREAM, 0, touch);
+  CUresult result = CUDA_SUCCESS;
+  for (uint32_t i = 0; i < call->touched_count && !result; i++)
+    result = vgs_touch_set(call->touched[i].kind, call->touched[i].id, touch);
+  return result;
+}
+
+static void write_record(uint8_t *at, const struct vgw_header *header, const struct vgs_call *call) {
+  memcpy(at, header, sizeof *header);
+  at += sizeof *header;
+  for (uint32_t i = 0; i <= call->part_count; i++) {
+    const void *from = i ? call->parts[i - 1].iov_base : call->fixed;
+    uint64_t nbytes = i ? call->parts[i - 1].iov_len : call->fixed_nbytes;
+    if (nbytes)
+      memcpy(at, from, nbytes);
+    memset(at + nbytes, 0, vgw_pad8(nbytes) - nbytes);
+    at += vgw_pad8(nbytes);
+  }
+}
+
+/* Sleep until the reply to `sequence` lies in the ring. */
+static CUresult wait_reply(struct ring *ring, uint32_t sequence) {
+  struct vgw_ring *shared = ring->shared;
+  int64_t until = spin_ns ? now_ns() + spin_ns : 0;
+  for (;;) {
+    /* reply: stored (release) by the worker after the reply's bytes */
+    uint32_t seen = atomic_load_explicit(&shared->reply, memory_order_acquire);
+    if (seen == sequence)
+      return CUDA_SUCCESS;
+    if (vgs_stream_error())
+      return vgs_stream_error();
+    if (until) {
+      for (int i = 0; i < 32; i++)
+        relax();
+      if (now_ns() > until)
+        until = 0;
+      continue;
+    }
+    atomic_store_explicit(&shared->client_waits, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the worker's fence between `reply` and `client_waits` */
+    if (atomic_load_explicit(&shared->reply, memory_order_acquire) == seen &&
+        vgw_futex_wait(&shared->reply, seen, CHECK_MS) == -ETIMEDOUT && vgs_stream_peer_gone())
+      vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "the worker closed the connection");
+    atomic_store_explicit(&shared->client_waits, 0, memory_order_relaxed);
+  }
+}
+
+/* Copy the reply out. Its lengths are the worker's word: checked against our buffers. */
+static CUresult take_reply(struct ring *ring, struct vgs_call *call, uint32_t sequence, bool *output) {
+  const uint8_t *at = ring->shared->replies;
+  struct vgw_header header;
+  memcpy(&header, at, sizeof header);
+  CUresult result = (CUresult)header.context;
+  uint64_t fixed_nbytes = vgw_pad8(call->reply_fixed_nbytes);
+  bool sound = header.length >= sizeof header && header.length <= VGW_RING_REPLY_NBYTES &&
+               header.opcode == call->opcode && header.sequence == sequence;
+  uint64_t body_nbytes = sound ? header.length - sizeof header : 0;
+  if (sound && !result)
+    sound = body_nbytes >= fixed_nbytes && body_nbytes - fixed_nbytes <= vgw_pad8(call->reply_part_capacity);
+  if (!sound) {
+    vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "a reply that fits no call");
+    return vgs_stream_error();
+  }
+  *output = header.flags & VGW_OUTPUT_PENDING;
+  if (result)
+    return result;
+  at += sizeof header;
+  if (call->reply_fixed_nbytes)
+    memcpy(call->reply_fixed, at, call->reply_fixed_nbytes);
+  uint64_t part_nbytes = body_nbytes - fixed_nbytes;
+  call->reply_part_nbytes = part_nbytes < call->reply_part_capacity ? part_nbytes : call->reply_part_capacity;
+  if (call->reply_part_nbytes)
+    memcpy(call->reply_part, at + fixed_nbytes, call->reply_part_nbytes);
+  return CUDA_SUCCESS;
+}
+
+static CUresult call_locked(struct ring *ring, struct vgs_call *call, bool wait, bool *output) {
+  uint64_t length = sizeof(struct vgw_header) + vgw_pad8(call->fixed_nbytes);
+  for (uint32_t i = 0; i < call->part_count; i++) {
+    if (call->parts[i].iov_len > VGW_RING_RECORD_NBYTES)
+      return CUDA_ERROR_INVALID_VALUE;
+    length += vgw_pad8(call->parts[i].iov_len);
+  }
+  if (length > VGW_RING_RECORD_NBYTES)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = push_fences(ring, call);
+  if (result)
+    return result;
+  struct vgw_header header = {.length = (uint32_t)length,
+                              .opcode = call->opcode,
+                              .flags = wait ? VGW_WANT_REPLY : 0,
+                              .context = vgs_thread_context_id};
+  if (wait && !(header.sequence = ++ring->sequence))
+    header.sequence = ++ring->sequence; /* 0 is what a fresh ring holds */
+  uint8_t *at = reserve(ring, length);
+  if (!at)
+    return vgs_stream_error();
+  write_record(at, &header, call);
+  publish(ring, length);
+  if (!wait) {
+    result = note(ring, call);
+  } else {
+    result = wait_reply(ring, header.sequence);
+    if (!result)
+      result = take_reply(ring, call, header.sequence, output);
+  }
+  __atomic_store_n(&ring->returned, ring->pushed, __ATOMIC_RELEASE);
+  return result;
+}
+
+CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output) {
+  struct ring *ring = own;
+  pthread_mutex_lock(&ring->lock);
+  CUresult result = call_locked(ring, call, wait, output);
+  pthread_mutex_unlock(&ring->lock);
+  return result;
+}
+
+void vgs_ring_end(void) {
+  pthread_mutex_lock(&rings_lock);
+  unsigned count = __atomic_exchange_n(&opened, 0, __ATOMIC_ACQ_REL);
+  for (unsigned i = 0; i < count; i++) {
+    munmap(rings[i].shared, sizeof(struct vgw_ring));
+    rings[i].shared = NULL;
+  }
+  offered = false;
+  __atomic_add_fetch(&generation, 1, __ATOMIC_RELEASE);
+  if (have_thread_end)
+    pthread_key_delete(thread_end);
+  have_thread_end = false;
+  vgs_touch_fini();
+  pthread_mutex_unlock(&rings_lock);
+}
+
+void vgs_ring_abandon(void) {
+  offered = false; /* MADV_DONTFORK: the child has no mappings */
+  __atomic_store_n(&opened, 0, __ATOMIC_RELEASE);
+}

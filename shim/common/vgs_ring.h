@@ -1,0 +1,29 @@
+/* The command stream through shared memory: a ring for each client thread (vgw_ring.h), served by a thread of its own
+ * in the worker, so that a launch costs no system call and a thread that waits delays no other.
+ *
+ * Order between threads: a call that returned before another began is executed first. Within a ring that is its order.
+ * Across rings it matters only through what both calls touch: a call that touches streams or events is ordered after
+ * the last call that touched them, and after the last one in the legacy stream; any other call after everything. Where
+ * that is in another ring and not executed yet, a fence record goes first. A call that has not returned orders nothing.
+ */
+#ifndef VGS_RING_H
+#define VGS_RING_H
+
+#include "vgs_session.h"
+
+/* A new session, whose host serves rings or not. */
+void vgs_ring_start(bool offered);
+
+/* Whether the calling thread has a ring; the first time it opens one. False: use the socket. */
+bool vgs_ring_ready(void);
+
+/* As vgs_session_call, on the calling thread's ring. */
+CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output);
+
+/* Give the memory back. No thread may be inside a call. */
+void vgs_ring_end(void);
+
+/* In a forked child: the rings are the parent's. */
+void vgs_ring_abandon(void);
+
+#endif
