@@ -1,0 +1,156 @@
+"""A client that lies in a ring ends its own session, with a reason, and nobody else notices (`make build` first)."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import random
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from vgpud._gen.api import RECORDS
+
+from tests.daemon.running import Running
+
+OPCODES = {record.name: record.opcode for record in RECORDS}
+HEADER_NBYTES, RECORDS_NBYTES, REPLY_NBYTES = 4096, 8 << 20, 2 << 20  # vgw_ring.h
+TAIL, DOORBELL = 0, 8
+F_ADD_SEALS, SEAL_SHRINK_GROW = 1033, 2 | 4
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    directory = tmp_path_factory.mktemp("ring")
+    config = directory / "vgpud.toml"
+    config.write_text(
+        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
+    )
+    running = Running.start(config, directory, "log")
+    running.wait_ready()
+    yield running
+    running.end()
+
+
+def open_request(nbytes: int, seals: int, number: int = 0) -> tuple[bytes, int]:
+    """The record that opens a ring, and the memfd that goes with it."""
+    fd = os.memfd_create("ring", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, nbytes)
+    if seals:
+        fcntl.fcntl(fd, F_ADD_SEALS, seals)
+    return struct.pack("<IHHIIII", 24, OPCODES["vgpuRingOpen"], 1 | 2, 1, 0, number, 0), fd
+
+
+class Ring:
+    """A session with one open ring, written to by hand."""
+
+    def __init__(self, running: Running) -> None:
+        client = running.client(timeout_s=30)
+        client.hello()
+        self.session = client.attach().worker
+        self.sock = client.detach()
+        record, fd = open_request(HEADER_NBYTES + RECORDS_NBYTES + REPLY_NBYTES, SEAL_SHRINK_GROW)
+        socket.send_fds(self.sock, [record], [fd])
+        answer = self.sock.recv(64)
+        assert struct.unpack("<IHHIi", answer)[4] == 0
+        self.memory = mmap.mmap(fd, HEADER_NBYTES + RECORDS_NBYTES + REPLY_NBYTES)
+        os.close(fd)
+
+    def __enter__(self) -> Ring:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+        self.memory.close()
+
+    def push(self, data: bytes, tail: int | None = None) -> None:
+        self.memory[HEADER_NBYTES : HEADER_NBYTES + len(data)] = data
+        self.memory[TAIL : TAIL + 8] = struct.pack("<Q", len(data) if tail is None else tail)
+
+    def ended(self) -> bool:
+        self.sock.settimeout(10)
+        return self.sock.recv(1) == b""
+
+
+def record(opcode: int, body: bytes = b"", length: int | None = None, flags: int = 0) -> bytes:
+    return struct.pack("<IHHII", 16 + len(body) if length is None else length, opcode, flags, 1, 0) + body
+
+
+@pytest.mark.parametrize(
+    ("data", "tail"),
+    [
+        (record(OPCODES["vgpuTakeOutput"], length=8), None),
+        (record(OPCODES["vgpuTakeOutput"], length=2**32 - 8), None),
+        (record(OPCODES["vgpuTakeOutput"], bytes(8), length=4 << 20), 8 << 20),
+        (record(OPCODES["vgpuTakeOutput"], bytes(8), length=17), None),
+        (record(65535), None),
+        (record(OPCODES["vgpuRingOpen"], bytes(8)), None),
+        (record(OPCODES["vgpuHostMap"], bytes(16)), None),
+        (record(OPCODES["vgpuTakeOutput"], bytes(8), flags=2), None),
+        (record(OPCODES["vgpuRingFence"], struct.pack("<QII", 1, 7, 0)), None),
+        (record(OPCODES["vgpuTakeOutput"]), None),
+        (b"", 2**63),
+        (b"", 12),
+        (random.Random(5).randbytes(4096), None),
+    ],
+    ids=[
+        "length below a header",
+        "huge length",
+        "length beyond the longest",
+        "odd length",
+        "unknown opcode",
+        "ring in a ring",
+        "descriptor in a ring",
+        "descriptor flag",
+        "fence on no ring",
+        "short record",
+        "tail far ahead",
+        "odd tail",
+        "noise",
+    ],
+)
+def test_a_violation_in_a_ring_ends_one_session_with_a_reason(running, data, tail):
+    with Ring(running) as other, Ring(running) as hostile:
+        hostile.push(data, tail)
+        assert hostile.ended()
+        said = running.wait_log(rf'worker ended session={hostile.session} worker=\d+ how="exit 1" reason=(.+)')
+        assert "protocol violation" in said[1]
+        other.push(record(OPCODES["vgpuTakeOutput"], struct.pack("<Q", 8), flags=1))
+        other.sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            other.sock.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "seals", "number"),
+    [
+        (4096, SEAL_SHRINK_GROW, 0),
+        (HEADER_NBYTES + RECORDS_NBYTES + REPLY_NBYTES, 0, 0),
+        (HEADER_NBYTES + RECORDS_NBYTES + REPLY_NBYTES, SEAL_SHRINK_GROW, 256),
+    ],
+    ids=["small", "not sealed", "number out of range"],
+)
+def test_memory_that_is_no_ring_is_refused(running, nbytes, seals, number):
+    client = running.client(timeout_s=30)
+    client.hello()
+    client.attach()
+    message, fd = open_request(nbytes, seals, number)
+    with client.detach() as sock:
+        socket.send_fds(sock, [message], [fd])
+        os.close(fd)
+        sock.settimeout(10)
+        assert sock.recv(64) == b""
+
+
+def test_a_client_that_scribbles_while_it_is_served(running):
+    """Random words in the shared header and records while the worker reads: at worst the session ends."""
+    rng = random.Random(11)
+    with Ring(running) as ring:
+        for _ in range(2000):
+            ring.memory[rng.randrange(0, 16384)] = rng.randrange(256)
+    with Ring(running) as other:
+        other.sock.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            other.sock.recv(1)
