@@ -111,6 +111,18 @@ def test_machine_code_alone_is_refused_by_a_simulated_device(toolchain: Toolchai
     assert "cudaErrorNoKernelImageForDevice" in result.stdout
 
 
+@pytest.mark.parametrize("gpu", ["t4", "rtx4090", "a100,t4"])
+@pytest.mark.parametrize("name", ["reduction", "properties"])
+def test_program_on_other_devices(toolchain: Toolchain, vgpu_run: Run, name: str, gpu: str) -> None:
+    assert_ok(vgpu_run([toolchain.build(name)], gpu=gpu), name)
+
+
+def test_a_device_older_than_the_program_refuses_it(toolchain: Toolchain, vgpu_run: Run) -> None:
+    result = vgpu_run([toolchain.build("saxpy")], gpu="v100")
+    assert result.returncode == 1
+    assert "cudaErrorNoKernelImageForDevice" in result.stdout
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*SIZES, "errors", "properties", "kernel_printf"])
 def test_program_on_the_real_driver(toolchain: Toolchain, native_run: Run, name: str) -> None:
