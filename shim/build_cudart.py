@@ -1,6 +1,7 @@
-"""Compile the runtime libraries: `python shim/build_cudart.py` makes vgpud/_lib/cudart/libcudart.so.11.0, .12 and .13.
+"""Compile the runtime libraries: `python shim/build_cudart.py` makes libcudart.so.11.0, .12 and .13.
 
-One source, compiled three times with the generated header of a major each. Used by the Makefile and by setup.py, so it
+They lie in vgpud/_lib/cudart/11, 12 and 13: a program may be given one without the others. One source, compiled three
+times with the generated headers of a major each. Used by the Makefile and by setup.py, so it
 needs nothing but Python and a C compiler; what has not changed is kept.
 """
 
@@ -80,7 +81,8 @@ def main() -> int:
             with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
                 compiled = pool.map(lambda s, m=major: compile_one(s, m, objects, compiler, flags), sources(major))
                 built = list(compiled)
-            library = options.out / soname
+            library = options.out / str(major) / soname
+            library.parent.mkdir(parents=True, exist_ok=True)
             inputs = [GEN / str(major) / "libcudart.map", Path(__file__), *built]
             if not library.exists() or any(path.stat().st_mtime_ns > library.stat().st_mtime_ns for path in inputs):
                 link(library, major, built, compiler, ldflags)

@@ -29,12 +29,19 @@ def run_command(command: Command, env: Mapping[str, str] | None, timeout_s: floa
 
 @pytest.fixture(scope="session")
 def vgpu_run() -> Run:
-    """`vgpu_run(command, gpu="h100", env=None, timeout_s=100)` runs it under `vgpu run` on a simulated GPU."""
+    """`vgpu_run(command, gpu="h100", env=None, timeout_s=100)` runs it under `vgpu run` on a simulated GPU.
+
+    `options` are further options of `vgpu run`.
+    """
 
     def run(
-        command: Command, gpu: str = "h100", env: Mapping[str, str] | None = None, timeout_s: float = RUN_TIMEOUT_S
+        command: Command,
+        gpu: str = "h100",
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = RUN_TIMEOUT_S,
+        options: Sequence[str] = (),
     ) -> CompletedProcess[str]:
-        return run_command([*VGPU, "run", "--gpu", gpu, "--", *command], merged(env), timeout_s)
+        return run_command([*VGPU, "run", "--gpu", gpu, *options, "--", *command], merged(env), timeout_s)
 
     return run
 

@@ -40,15 +40,15 @@ def resolve_program(name: str, path: str) -> Path | None:
 
 def winning_rpath(program: Path) -> Path | None:
     """A libcuda.so.1 that would be found before LD_LIBRARY_PATH is searched, or None. Unreadable: none."""
-    for file, dynamic in _closure(program):
-        for directory in _expand(dynamic.rpath, file):
+    for file, dynamic in closure(program):
+        for directory in expand(dynamic.rpath, file):
             candidate = directory / _LIBRARY
             if candidate.exists():
                 return candidate
     return None
 
 
-def _closure(program: Path) -> Iterator[tuple[Path, Dynamic]]:
+def closure(program: Path) -> Iterator[tuple[Path, Dynamic]]:
     """The program and the libraries it needs, as far as their own paths lead.
 
     Libraries of the system's directories are left out: none of them has an RPATH to a libcuda.
@@ -64,13 +64,13 @@ def _closure(program: Path) -> Iterator[tuple[Path, Dynamic]]:
         except (ElfError, OSError):
             continue
         yield file, dynamic
-        directories = [*_expand(dynamic.rpath, file), *_expand(dynamic.runpath, file)]
+        directories = [*expand(dynamic.rpath, file), *expand(dynamic.runpath, file)]
         for name in dynamic.needed:
             candidates = [Path(name)] if "/" in name else [directory / name for directory in directories]
             waiting += [candidate.resolve() for candidate in candidates if candidate.is_file()][:1]
 
 
-def _expand(paths: tuple[str, ...], file: Path) -> list[Path]:
+def expand(paths: tuple[str, ...], file: Path) -> list[Path]:
     tokens = {"ORIGIN": str(file.parent), "LIB": "lib/x86_64-linux-gnu", "PLATFORM": "x86_64"}
     directories = []
     for path in paths:

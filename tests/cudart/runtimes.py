@@ -22,7 +22,7 @@ class Major:
 
     @property
     def ours(self) -> Path:
-        return OURS / self.soname
+        return OURS / str(self.number) / self.soname
 
     def theirs(self) -> Path:
         """NVIDIA's library; downloaded on first use."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from ..cudart import FOLDER, FOLDERS, find_runtimes
 from ..preload import resolve_program, winning_rpath
 from ..private_daemon import PrivateDaemon, PrivateDaemonError
 from .fail import fail
@@ -51,6 +52,12 @@ _LIBRARY_DIRECTORY = Path(__file__).resolve().parent.parent / "_lib"
 )
 @click.option("--preload/--no-preload", default=None, help="Preload libcuda.so.1 (default: when an RPATH would win).")
 @click.option(
+    "--cudart",
+    type=click.Choice(["auto", "ours", "theirs"]),
+    default="auto",
+    help="Whose libcudart: NVIDIA's where the program finds it, else vgpu's (auto); vgpu's; NVIDIA's or none.",
+)
+@click.option(
     "--library-dir",
     type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
     default=_LIBRARY_DIRECTORY,
@@ -64,6 +71,7 @@ def run(
     trace: bool,
     timeout_s: float | None,
     preload: bool | None,
+    cudart: str,
     library_dir: Path,
     command: tuple[str, ...],
 ) -> None:
@@ -85,6 +93,7 @@ def run(
             except PrivateDaemonError as error:
                 fail(str(error), ExitStatus.UNAVAILABLE)
         environment = _environment(command[0], endpoint, library, trace, preload)
+        _choose_cudart(cudart, command[0], environment, library_dir / FOLDER)
         code = _supervise(command, environment, timeout_s)
     raise SystemExit(code)
 
@@ -113,6 +122,22 @@ def _environment(program: str, endpoint: Endpoint, library: Path, trace: bool, p
     if preload:
         put_first("LD_PRELOAD", library)
     return environment
+
+
+def _choose_cudart(choice: str, program: str, environment: dict[str, str], folder: Path) -> None:
+    """Put vgpu's runtime libraries on the program's path where it finds none; say which are used if VGPU_LOG asks."""
+    theirs = find_runtimes(program, os.environ) if choice == "auto" else dict.fromkeys(FOLDERS)
+    wanted = [] if choice == "theirs" else [soname for soname, found in theirs.items() if found is None]
+    ours = {soname: folder / FOLDERS[soname] for soname in wanted if (folder / FOLDERS[soname] / soname).exists()}
+    if choice == "ours" and len(ours) < len(wanted):
+        fail(f"{folder} lacks a libcudart: build it with `make shim`", ExitStatus.SOFTWARE)
+    if ours:
+        entries = [*map(str, ours.values()), environment["LD_LIBRARY_PATH"]]
+        environment["LD_LIBRARY_PATH"] = ":".join(entries if choice == "ours" else [entries[-1], *entries[:-1]])
+    if environment.get("VGPU_LOG") in ("info", "trace"):
+        for soname, found in theirs.items():
+            where = f"vgpu's, in {ours[soname]}" if soname in ours else found or "not given by vgpu"
+            click.echo(f"vgpu run: {soname} is {where}", err=True)
 
 
 def _supervise(command: Sequence[str], environment: dict[str, str], timeout_s: float | None) -> int:

@@ -1,0 +1,87 @@
+"""Which CUDA runtime will a program find: NVIDIA's, or must ours be put on its path?
+
+NVIDIA's own runs on our driver and stays the first choice. Ours is for programs that bring none; on LD_LIBRARY_PATH it
+would win over RUNPATH and the system's directories (ld.so(8)), so only those versions are put there that are nowhere
+in sight.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .elf import ElfError, read_dynamic
+from .preload import closure, expand, resolve_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+# Each in a folder of its own, below this one beside libcuda.so.1: so that one can be given without the others.
+FOLDER = "cudart"
+FOLDERS = {"libcudart.so.11.0": "11", "libcudart.so.12": "12", "libcudart.so.13": "13"}
+_LDCONFIG = "/sbin/ldconfig"
+_LDCONFIG_TIMEOUT_S = 5.0
+
+
+def find_runtimes(program: str, environment: Mapping[str, str]) -> dict[str, Path | None]:
+    """The CUDA runtimes that `program` would find without ours.
+
+    Args:
+        program: What would be run, as a shell is given it.
+        environment: The program's, before vgpu adds to it.
+    Returns:
+        For each name the file that its loader, or Python packages beside it, would give; None where nothing would.
+    """
+    path = environment.get("PATH", os.defpath)
+    binary = resolve_program(program, path)
+    searched = _library_path(environment)
+    if binary is not None:
+        for file, dynamic in closure(binary):
+            searched += [*expand(dynamic.rpath, file), *expand(dynamic.runpath, file)]
+    searched += _python_packages([shutil.which(program, path=path), binary], environment)
+    cached = _loader_cache()
+    return {soname: _first(soname, searched) or cached.get(soname) for soname in FOLDERS}
+
+
+def _library_path(environment: Mapping[str, str]) -> list[Path]:
+    return [Path(entry) for entry in environment.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":") if entry]
+
+
+def _python_packages(programs: Iterable[str | Path | None], environment: Mapping[str, str]) -> Iterator[Path]:
+    """Where NVIDIA's packages from PyPI lie: libraries loaded later have a RUNPATH to them, or load them by name."""
+    prefixes = dict.fromkeys(Path(program).parent.parent for program in programs if program is not None)
+    sites = [site for prefix in prefixes for site in prefix.glob("lib/python3*/site-packages")]
+    sites += [Path(entry) for entry in environment.get("PYTHONPATH", "").split(":") if entry]
+    for site in sites:
+        yield from sorted(site.glob("nvidia/*/lib"))
+
+
+def _first(soname: str, directories: Iterable[Path]) -> Path | None:
+    return next((d / soname for d in directories if (d / soname).is_file() and _is_64_bit(d / soname)), None)
+
+
+def _is_64_bit(file: Path) -> bool:
+    try:
+        read_dynamic(file)
+    except (ElfError, OSError):
+        return False
+    return True
+
+
+def _loader_cache() -> dict[str, Path]:
+    """What the loader's cache has for our names; nothing where there is no ldconfig."""
+    try:
+        listing = subprocess.run(
+            [_LDCONFIG, "-p"], capture_output=True, text=True, timeout=_LDCONFIG_TIMEOUT_S, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    found: dict[str, Path] = {}
+    for line in listing.splitlines():
+        name, arrow, file = line.strip().partition(" => ")
+        if arrow and name.split()[0] in FOLDERS and "x86-64" in name and Path(file).is_file():
+            found.setdefault(name.split()[0], Path(file))
+    return found

@@ -1,0 +1,124 @@
+"""Whose CUDA runtime a program gets. Found or not is checked against the dynamic linker itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from vgpud.cudart import FOLDERS, find_runtimes
+
+from tests.conftest import Run
+from tests.daemon.elf_file import compile_c, compile_library
+
+MAIN = "extern const char *who(void); int puts(const char *); int main(void) { puts(who()); return 0; }"
+SONAME = "libcudart.so.12"
+
+
+@pytest.fixture(autouse=True)
+def no_loader_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own runtimes would answer for every program."""
+    monkeypatch.setattr("vgpud.cudart._LDCONFIG", "/nonexistent/ldconfig")
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    source = 'const char *who(void) { return "theirs"; }'
+    return compile_library(tmp_path / "theirs" / SONAME, source=source)
+
+
+def find_runtime(program: str, environment: dict[str, str], soname: str = SONAME) -> Path | None:
+    return find_runtimes(program, environment)[soname]
+
+
+def program(tmp_path: Path, library: Path, *flags: str) -> Path:
+    return compile_c(tmp_path / "bin/p", MAIN, "-x", "none", str(library), *flags)
+
+
+def runs(binary: Path, **environment: str) -> bool:
+    return subprocess.run([binary], env=environment, capture_output=True, timeout=10).returncode == 0
+
+
+def test_linked_and_found_by_runpath(tmp_path: Path, theirs: Path) -> None:
+    binary = program(tmp_path, theirs, "-Wl,--enable-new-dtags,-rpath,$ORIGIN/../theirs")
+    assert runs(binary)
+    found = find_runtime(str(binary), {})
+    assert found is not None
+    assert found.resolve() == theirs
+
+
+def test_linked_and_found_by_the_library_path(tmp_path: Path, theirs: Path) -> None:
+    binary = program(tmp_path, theirs)
+    environment = {"LD_LIBRARY_PATH": f"/nowhere:{theirs.parent}"}
+    assert runs(binary, **environment)
+    assert find_runtime(str(binary), environment) == theirs
+
+
+def test_linked_and_not_found(tmp_path: Path, theirs: Path) -> None:
+    binary = program(tmp_path, theirs)
+    assert not runs(binary)
+    assert find_runtime(str(binary), {}) is None
+
+
+def test_another_major_does_not_help(tmp_path: Path, theirs: Path) -> None:
+    binary = program(tmp_path, theirs)
+    other = compile_library(tmp_path / "other/libcudart.so.13")
+    environment = {"LD_LIBRARY_PATH": str(other.parent)}
+    assert not runs(binary, **environment)
+    assert find_runtime(str(binary), environment) is None
+
+
+def test_a_file_that_is_no_library_is_not_found(tmp_path: Path, theirs: Path) -> None:
+    binary = program(tmp_path, theirs)
+    theirs.write_text("not an ELF file")
+    assert find_runtime(str(binary), {"LD_LIBRARY_PATH": str(theirs.parent)}) is None
+
+
+@pytest.mark.parametrize("soname", FOLDERS)
+def test_an_interpreter_with_nvidias_package_has_it(tmp_path: Path, soname: str) -> None:
+    package = compile_library(tmp_path / "venv/lib/python3.11/site-packages/nvidia/cuda_runtime/lib" / soname)
+    interpreter = tmp_path / "venv/bin/python"
+    interpreter.parent.mkdir()
+    interpreter.symlink_to(os.path.realpath(sys.executable))
+    assert find_runtime(str(interpreter), {}, soname) == package
+
+
+def test_an_interpreter_without_has_none(tmp_path: Path) -> None:
+    interpreter = tmp_path / "venv/bin/python"
+    interpreter.parent.mkdir(parents=True)
+    interpreter.symlink_to("/bin/sh")
+    assert find_runtime(str(interpreter), {}) is None
+
+
+def test_the_loaders_cache_counts(tmp_path: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = tmp_path / "ldconfig"
+    listing.write_text(f"#!/bin/sh\necho '\t{SONAME} (libc6,x86-64) => {theirs}'\n")
+    listing.chmod(0o755)
+    monkeypatch.setattr("vgpud.cudart._LDCONFIG", str(listing))
+    assert find_runtime("/bin/sh", {}) == theirs
+
+
+def which(vgpu_run: Run, *options: str) -> tuple[str, str]:
+    """Which file a program's libcudart.so.12 is under `vgpu run`, or `none`; and what was said."""
+    code = (
+        "import ctypes\ntry: ctypes.CDLL('libcudart.so.12')\nexcept OSError: print('none')\n"
+        "else: print(next(l.split()[-1] for l in open('/proc/self/maps') if 'libcudart' in l))"
+    )
+    environment = {"VGPU_LOG": "info", "VGPU_LOG_FILE": os.devnull}
+    result = vgpu_run([sys.executable, "-c", code], env=environment, options=options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip(), result.stderr
+
+
+def test_run_gives_ours_and_says_so(vgpu_run: Run) -> None:
+    file, said = which(vgpu_run, "--cudart", "ours")
+    assert file.endswith("_lib/cudart/12/libcudart.so.12")
+    assert "libcudart.so.12 is vgpu's" in said
+
+
+def test_run_gives_none_of_ours_if_told_so(vgpu_run: Run) -> None:
+    file, said = which(vgpu_run, "--cudart", "theirs")
+    assert "_lib/cudart" not in file
+    assert "libcudart.so.12 is not given by vgpu" in said
