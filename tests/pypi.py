@@ -18,9 +18,11 @@ INSTALL_TIMEOUT_S = 600
 SITE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 
 
-def environment(*requirements: str, with_dependencies: bool = True) -> Path:
+def environment(*requirements: str, with_dependencies: bool = True, from_source: str = "") -> Path:
     """Make a virtual environment that holds `requirements`, unless that was done before.
 
+    Args:
+        from_source: name of the one package that has no wheel.
     Returns:
         Its folder; `bin/python` is its interpreter, of the running Python's version.
     Raises:
@@ -41,6 +43,7 @@ def environment(*requirements: str, with_dependencies: bool = True) -> Path:
         venv.create(partial, with_pip=False, symlinks=True)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         command += ["--only-binary", ":all:", "--target", str(partial / SITE)]
+        command += ["--no-binary", from_source] if from_source else []
         command += [] if with_dependencies else ["--no-deps"]
         result = subprocess.run([*command, *requirements], capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
         if result.returncode:

@@ -32,8 +32,8 @@ fn(
     "nvmlDeviceGetDramEncryptionMode",
     "device current:nvmlDramEncryptionInfo_t@01000008 pending:nvmlDramEncryptionInfo_t@01000008",
 )
-fn("nvmlDeviceGetDriverModel", "device current:int* pending:int*")
-fn("nvmlDeviceGetDriverModel_v2", "device current:int* pending:int*")
+fn("nvmlDeviceGetDriverModel", "device current:ptr? pending:ptr?")
+fn("nvmlDeviceGetDriverModel_v2", "device current:ptr? pending:ptr?")
 fn("nvmlDeviceGetDynamicPstatesInfo", "device pDynamicPstatesInfo:ptr")
 fn("nvmlDeviceGetEncoderCapacity", "device encoderQueryType:int encoderCapacity:int*")
 fn("nvmlDeviceGetEncoderSessions", "device sessionInfos_count:int* sessionInfos:ptr?")

@@ -4,9 +4,10 @@
 #include "vgs_nvml.h"
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { TABLE_NBYTES = 2160, TABLE_WORDS = TABLE_NBYTES / sizeof(void *) };
+enum { TABLE_NBYTES = 2160, TABLE_WORDS = TABLE_NBYTES / sizeof(void *), PROCESS_MAX = 4096 };
 
 static const uint8_t table_id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
                                      0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
@@ -44,31 +45,51 @@ static nvmlReturn_t is_monitorable(nvmlDevice_t device, unsigned *answer) {
 /* Per-process utilisation is not measured here; NOT_FOUND is what an idle device answers, and prints as a dash. */
 static nvmlReturn_t no_samples(void) { return NVML_ERROR_NOT_FOUND; }
 
-/* Processes of one kind. The layout of this table's own records is not known: an empty list can be told, others not. */
-static nvmlReturn_t processes(nvmlReturn_t (*list)(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *),
-                              nvmlDevice_t device, unsigned *count) {
-  unsigned number = 0;
-  if (!count)
-    return NVML_ERROR_INVALID_ARGUMENT;
-  nvmlReturn_t result = list(device, &number, NULL);
-  if (result == NVML_SUCCESS)
-    *count = 0;
-  return result == NVML_ERROR_INSUFFICIENT_SIZE ? NVML_ERROR_NOT_SUPPORTED : result;
-}
-
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *);
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *);
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *);
 nvmlReturn_t nvmlDeviceGetBoardPartNumber(nvmlDevice_t, char *, unsigned);
 
-static nvmlReturn_t compute_processes(nvmlDevice_t device, unsigned *count) {
-  return processes(nvmlDeviceGetComputeRunningProcesses_v3, device, count);
+/* One process as this table's lists hold it. */
+struct record {
+  unsigned pid;
+  unsigned long long memory_nbytes;
+  unsigned gpu_instance, compute_instance;
+  unsigned long long unknown; /* 0 in every record seen */
+  char name[4096];            /* the command line; its first word is enough for what is printed */
+};
+_Static_assert(sizeof(struct record) == 4128, "as observed of release 580");
+
+/* Processes of one kind. `count`: room, then number; INSUFFICIENT_SIZE when there are more, as for the public lists. */
+static nvmlReturn_t processes(nvmlReturn_t (*list)(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *),
+                              nvmlDevice_t device, unsigned *count, struct record *records) {
+  if (!count || (*count && !records))
+    return NVML_ERROR_INVALID_ARGUMENT;
+  unsigned capacity = *count < PROCESS_MAX ? *count : PROCESS_MAX;
+  nvmlProcessInfo_v2_t *infos = calloc(capacity ? capacity : 1, sizeof *infos);
+  if (!infos)
+    return NVML_ERROR_MEMORY;
+  *count = capacity;
+  nvmlReturn_t result = list(device, count, infos);
+  for (unsigned i = 0; !result && i < *count; i++) {
+    records[i] = (struct record){.pid = infos[i].pid,
+                                 .memory_nbytes = infos[i].usedGpuMemory,
+                                 .gpu_instance = infos[i].gpuInstanceId,
+                                 .compute_instance = infos[i].computeInstanceId};
+    vgs_nvmlSystemGetProcessName(infos[i].pid, records[i].name, sizeof records[i].name);
+  }
+  free(infos);
+  return result;
 }
-static nvmlReturn_t graphics_processes(nvmlDevice_t device, unsigned *count) {
-  return processes(nvmlDeviceGetGraphicsRunningProcesses_v3, device, count);
+
+static nvmlReturn_t compute_processes(nvmlDevice_t device, unsigned *count, struct record *records) {
+  return processes(nvmlDeviceGetComputeRunningProcesses_v3, device, count, records);
 }
-static nvmlReturn_t mps_processes(nvmlDevice_t device, unsigned *count) {
-  return processes(nvmlDeviceGetMPSComputeRunningProcesses_v3, device, count);
+static nvmlReturn_t graphics_processes(nvmlDevice_t device, unsigned *count, struct record *records) {
+  return processes(nvmlDeviceGetGraphicsRunningProcesses_v3, device, count, records);
+}
+static nvmlReturn_t mps_processes(nvmlDevice_t device, unsigned *count, struct record *records) {
+  return processes(nvmlDeviceGetMPSComputeRunningProcesses_v3, device, count, records);
 }
 
 static nvmlReturn_t part_number(nvmlDevice_t device, char *board, unsigned length, char *part) {

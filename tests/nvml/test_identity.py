@@ -110,3 +110,59 @@ def test_nvml_shows_all_devices(vgpu_run: Run, visible: str) -> None:
     code = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
     result = vgpu_run([sys.executable, "-c", code], gpu="h100,t4", env={"CUDA_VISIBLE_DEVICES": visible})
     assert result.stdout == "2\n", result.stderr
+
+
+SMI = """
+import ctypes, json, os, subprocess, sys
+cu = ctypes.CDLL("libcuda.so.1")
+context = ctypes.c_void_p()
+assert cu.cuInit(0) == 0 and cu.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+smi = [*json.loads(sys.argv[1]), "smi"]
+apps = subprocess.run([*smi, "--query-compute-apps=pid,used_memory,gpu_name", "--format=csv,noheader,nounits"],
+                      capture_output=True, text=True, check=True).stdout
+used = subprocess.run([*smi, "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                      capture_output=True, text=True, check=True).stdout
+table = subprocess.run(smi, capture_output=True, text=True, check=True).stdout
+pmon = subprocess.run([*smi, "pmon", "-c", "1"], capture_output=True, text=True, check=True).stdout
+print(json.dumps([os.getpid(), apps, used, table, pmon]))
+"""
+
+
+def test_smi_shows_the_guests_processes(vgpu_run: Run) -> None:
+    pid, apps, used, table, pmon = told(vgpu_run, SMI, json.dumps(VGPU))
+    shown_pid, nbytes, name = apps.rstrip("\n").split(", ")
+    assert (int(shown_pid), name) == (pid, "NVIDIA H100 PCIe")
+    assert int(nbytes) > 0
+    first, second = map(int, used.split())
+    assert first in (int(nbytes), int(nbytes) + 1)
+    assert second == 0
+    assert f"{pid}      C   {sys.executable}" in table
+    assert pmon.splitlines()[2].split()[:3] == ["0", str(pid), "C"]
+    assert pmon.splitlines()[3].split()[:3] == ["1", "-", "-"]
+
+
+PRIVATE_LIST = """
+import ctypes, json, os, struct
+cu, nvml = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1")
+context, table, device = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+assert nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+assert nvml.nvmlInternalGetExportTable(ctypes.byref(table), bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")) == 0
+kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+processes = kind((ctypes.c_uint64 * 270).from_address(table.value)[213])
+def ask(room):
+    count, records = ctypes.c_uint(room), ctypes.create_string_buffer(4128 * 2)
+    return processes(device, ctypes.byref(count), records), count.value, records.raw
+idle = ask(2)
+assert cu.cuInit(0) == 0 and cu.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+short, full = ask(0), ask(2)
+pid, used, instance = struct.unpack_from("<IxxxxQI", full[2])
+print(json.dumps([idle[:2], short[:2], full[:2], [pid == os.getpid(), used > 0, instance],
+                  full[2][32:].split(b"\\0")[0].decode()]))
+"""
+
+
+def test_the_private_list_nvidia_smi_reads(vgpu_run: Run) -> None:
+    idle, short, full, record, name = told(vgpu_run, PRIVATE_LIST)
+    assert (idle, short, full) == ([0, 0], [7, 1], [0, 1])
+    assert record == [True, True, 0xFFFFFFFF]
+    assert name == sys.executable

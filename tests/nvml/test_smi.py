@@ -51,10 +51,10 @@ def test_list(smi: Smi) -> None:
     [
         (
             "csv",
-            "name, memory.total [MiB], utilization.gpu [%], temperature.gpu\nTesla T4, 15095 MiB, [N/A], [N/A]\n",
+            "name, memory.total [MiB], utilization.gpu [%], temperature.gpu\nTesla T4, 15096 MiB, [N/A], [N/A]\n",
         ),
-        ("csv,noheader", "Tesla T4, 15095 MiB, [N/A], [N/A]\n"),
-        ("csv,noheader,nounits", "Tesla T4, 15095, [N/A], [N/A]\n"),
+        ("csv,noheader", "Tesla T4, 15096 MiB, [N/A], [N/A]\n"),
+        ("csv,noheader,nounits", "Tesla T4, 15096, [N/A], [N/A]\n"),
     ],
 )
 def test_query(smi: Smi, csv_format: str, expected: str) -> None:

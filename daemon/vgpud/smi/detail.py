@@ -125,8 +125,8 @@ def _device(device: Device) -> Iterator[str]:
         yield _entry(2, "Process ID", str(process.pid))
         yield _entry(3, "Type", process.kind)
         yield _entry(3, "Name", process.name or "N/A")
-        nbytes = process.memory_nbytes
-        yield _entry(3, "Used GPU Memory", "N/A" if nbytes is None else f"{nbytes // (1024 * 1024)} MiB")
+        used = process.memory_mib
+        yield _entry(3, "Used GPU Memory", "N/A" if used is None else f"{used} MiB")
 
 
 def format_detail(system: System, devices: Sequence[Device]) -> str:

@@ -18,6 +18,11 @@ class Process:
     name: str | None
     memory_nbytes: int | None
 
+    @property
+    def memory_mib(self) -> int | None:
+        """Whole MiB; nvidia-smi rounds a process's memory down, a device's up."""
+        return None if self.memory_nbytes is None else self.memory_nbytes // MIB_NBYTES
+
 
 class System:
     """The host's NVML as one guest sees it. `pynvml` is initialised."""
@@ -127,5 +132,5 @@ def _text(value: bytes | str) -> str:
 
 
 def mib(nbytes: int | None) -> int | None:
-    """Whole MiB."""
-    return None if nbytes is None else nbytes // MIB_NBYTES
+    """MiB, a part counted as a whole one, as nvidia-smi does."""
+    return None if nbytes is None else -(-nbytes // MIB_NBYTES)

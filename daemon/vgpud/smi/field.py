@@ -140,7 +140,7 @@ APPS: Mapping[str, Field[_Pair]] = {
     "gpu_uuid": Field(lambda row: row[0].uuid),
     "pid": Field(lambda row: row[1].pid),
     "process_name": Field(lambda row: row[1].name),
-    "used_gpu_memory": Field(lambda row: mib(row[1].memory_nbytes), "MiB"),
+    "used_gpu_memory": Field(lambda row: row[1].memory_mib, "MiB"),
 }
 APP_ALIASES = {"name": "process_name", "used_memory": "used_gpu_memory"}
 

@@ -63,11 +63,11 @@ def _device(device: Device) -> list[str]:
 
 
 def _process(device: Device, process: Process) -> str:
-    used = _number(mib(process.memory_nbytes), "MiB")
+    used = _number(process.memory_mib, "MiB")
     name = process.name or "[Not Found]"
     if len(name) > 36:
         name = "..." + name[-33:]
-    return _line(f" {device.index:>4}   N/A  N/A {process.pid:>16}   {process.kind:>4}   {name:<36}{used:>9} ")
+    return _line(f" {device.index:>4}   N/A  N/A {process.pid:>15}   {process.kind:>4}   {name:<36}{used:>10} ")
 
 
 def format_smi_table(system: System, devices: Sequence[Device]) -> str:
