@@ -28,6 +28,7 @@ struct vgx_ring {
   struct vgw_ring *shared;
   struct vgx_session *session;
   uint64_t head;
+  bool staging_asked;
   atomic_uint_least64_t executed; /* what fences compare with: the shared word is the client's to overwrite */
 };
 
@@ -41,6 +42,7 @@ static int64_t now_ns(void) {
 static bool wait_for_record(struct vgx_ring *ring) {
   struct vgw_ring *shared = ring->shared;
   int64_t spin_ns = (int64_t)ring->session->options->spin_us * 1000, until = spin_ns ? now_ns() + spin_ns : 0;
+  unsigned turns = 0;
   for (;;) {
     /* tail: stored (release) by the client after the record's bytes */
     if (atomic_load_explicit(&shared->tail, memory_order_acquire) != ring->head)
@@ -48,9 +50,8 @@ static bool wait_for_record(struct vgx_ring *ring) {
     if (atomic_load(&ring->session->ended))
       return false;
     if (until) {
-      for (int i = 0; i < 32; i++)
-        __builtin_ia32_pause();
-      if (now_ns() > until)
+      __builtin_ia32_pause();
+      if (++turns % 64 == 0 && now_ns() > until)
         until = 0;
       continue;
     }
@@ -158,9 +159,6 @@ CUresult vgx_vgpuRingOpen(struct vgx_session *s, const struct vgw_req_vgpuRingOp
   struct vgx_ring *ring = mapped == MAP_FAILED ? NULL : calloc(1, sizeof *ring);
   if (ring) {
     *ring = (struct vgx_ring){.shared = mapped, .session = s};
-    /* What the device can write to directly, where there is a device: a copy to the host needs no stop on the way. */
-    if (s->backend->register_staging)
-      s->backend->register_staging(ring->shared->replies, sizeof ring->shared->replies);
     if (vgx_thread_start(s, serve_ring, ring, answer)) {
       s->rings[req->ring] = ring;
       return CUDA_SUCCESS;
@@ -186,3 +184,12 @@ CUresult vgx_vgpuRingFence(struct vgx_session *s, const struct vgw_req_vgpuRingF
 }
 
 uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring) { return ring->shared->replies; }
+
+void vgx_ring_use_direct(struct vgx_ring *ring) {
+  if (ring->staging_asked)
+    return;
+  /* Only now, since it needs a current context. If it fails, the copy goes through the driver's own staging. */
+  ring->staging_asked = true;
+  if (ring->session->backend->register_staging)
+    ring->session->backend->register_staging(ring->shared->replies, sizeof ring->shared->replies);
+}

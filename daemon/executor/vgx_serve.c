@@ -69,6 +69,8 @@ bool vgx_text(char *to, const char *from, uint64_t nbytes) {
 void *vgx_reply_part(struct vgx_reply *out, uint64_t nbytes, uint64_t fixed_nbytes) {
   /* every cap in the specification is far below VGW_RECORD_NBYTES and VGW_RING_REPLY_NBYTES (tests/protocol) */
   out->direct = out->shared && nbytes >= DIRECT_NBYTES;
+  if (out->direct)
+    vgx_ring_use_direct(out->ring);
   return (out->direct ? out->shared : out->record) + sizeof(struct vgw_header) + vgw_pad8(fixed_nbytes);
 }
 
@@ -198,7 +200,8 @@ static void answer_socket(struct executor_thread *t, const struct vgw_header *re
 void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct vgw_cursor *in,
                  const struct vgx_operation *op) {
   struct vgx_session *s = t->s;
-  struct vgx_reply out = {.record = t->output, .shared = t->ring ? vgx_ring_reply_bytes(t->ring) : NULL};
+  struct vgx_reply out = {
+      .record = t->output, .ring = t->ring, .shared = t->ring ? vgx_ring_reply_bytes(t->ring) : NULL};
   CUresult result = enter_context(t, h->context, op->flags & VGX_NEEDS_CONTEXT);
   if (result == CUDA_SUCCESS)
     result = op->dispatch(s, in, &out);

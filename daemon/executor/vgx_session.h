@@ -95,8 +95,9 @@ struct vgx_reply {
   uint8_t *record;         /* VGW_RECORD_NBYTES bytes */
   uint32_t length;         /* 0 until finished: header only */
   uint32_t private_nbytes; /* bytes after the header that lie in `record`; the rest are in `shared` */
-  uint8_t *shared;         /* a ring's reply area, or NULL */
-  bool direct;             /* the variable result was written to `shared` */
+  struct vgx_ring *ring;   /* whose reply area `shared` is, or NULL */
+  uint8_t *shared;
+  bool direct; /* the variable result was written to `shared` */
 };
 
 struct vgx_ring;
@@ -129,6 +130,8 @@ bool vgx_thread_start(struct vgx_session *s, void *(*run)(void *), struct vgx_ri
                       void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *));
 void vgx_thread_end(struct executor_thread *t);
 uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring);
+/* A long result is about to be written to the reply area: make it a place the device writes to directly. */
+void vgx_ring_use_direct(struct vgx_ring *ring);
 
 extern const struct vgx_operation vgx_operations[VGW_OP_COUNT];
 

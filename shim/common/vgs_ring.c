@@ -246,6 +246,7 @@ static void write_record(uint8_t *at, const struct vgw_header *header, const str
 static CUresult wait_reply(struct ring *ring, uint32_t sequence) {
   struct vgw_ring *shared = ring->shared;
   int64_t until = spin_ns ? now_ns() + spin_ns : 0;
+  unsigned turns = 0;
   for (;;) {
     /* reply: stored (release) by the worker after the reply's bytes */
     uint32_t seen = atomic_load_explicit(&shared->reply, memory_order_acquire);
@@ -254,9 +255,8 @@ static CUresult wait_reply(struct ring *ring, uint32_t sequence) {
     if (vgs_stream_error())
       return vgs_stream_error();
     if (until) {
-      for (int i = 0; i < 32; i++)
-        relax();
-      if (now_ns() > until)
+      relax(); /* one at a time: on recent processors it takes as long as the word takes to arrive */
+      if (++turns % 64 == 0 && now_ns() > until)
         until = 0;
       continue;
     }
@@ -321,6 +321,10 @@ static CUresult call_locked(struct ring *ring, struct vgs_call *call, bool wait,
     return vgs_stream_error();
   write_record(at, &header, call);
   publish(ring, length);
+  /* The worker has read these lines last time round: fetch the next ones for writing before they are wanted. */
+  uint8_t *next = ring->shared->records + ring->tail % VGW_RING_NBYTES;
+  __builtin_prefetch(next, 1);
+  __builtin_prefetch(next + 64, 1);
   if (!wait) {
     result = note(ring, call);
   } else {
