@@ -1,0 +1,58 @@
+"""A vgpud with the real driver behind it, for tests marked `gpu` (`make test-gpu` on a machine that has one)."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.conftest import ROOT, Command, Run, merged, run_command
+from tests.daemon.running import Running
+
+LIBRARIES = ROOT / "daemon/vgpud/_lib"
+
+
+@pytest.fixture(scope="session", params=[True, False], ids=["shared-memory", "socket"])
+def remoted_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """`remoted_run(command, timeout_s=300)` runs it on the card through vgpud, over each channel."""
+    directory = tmp_path_factory.mktemp("gpu")
+    config = directory / "vgpud.toml"
+    config.write_text(
+        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\nbackend = 'cuda'\n"
+        f"libcuda = '{os.environ.get('VGPU_TEST_LIBCUDA', 'libcuda.so.1')}'\n"
+        f"shared_memory = {str(request.param).lower()}\n"
+    )
+    running = Running.start(config, directory, "log")
+    running.wait_ready()
+    env = merged({"VGPU_ENDPOINT": f"unix:{directory}/vgpud.sock", "LD_LIBRARY_PATH": str(LIBRARIES)})
+
+    def run(command: Command, timeout_s: float = 300) -> CompletedProcess[str]:
+        return run_command(command, env, timeout_s)
+
+    yield run
+    running.end()
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of tests/programs, built by the machine's own nvcc."""
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    if not Path(nvcc).exists():
+        pytest.fail("no nvcc on this machine")
+    directory = tmp_path_factory.mktemp("programs")
+    sources = sorted((ROOT / "tests/programs").glob("*.cu"))
+    arch = ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=sm_90"]
+    builds = [
+        subprocess.Popen([nvcc, "-std=c++17", *arch, f"-I{source.parent}", "-o", directory / source.stem, source])
+        for source in sources
+    ]
+    assert [build.wait(300) for build in builds] == [0] * len(builds)
+    return directory
+
+
+def python() -> str:
+    return sys.executable

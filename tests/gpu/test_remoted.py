@@ -1,0 +1,34 @@
+"""On a real card: unmodified programs and frameworks through vgpud give what they give natively."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.gpu.conftest import python
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+PROGRAMS = sorted(p.stem for p in (Path(__file__).parents[1] / "programs").glob("*.cu"))
+NUMBERS = Path(__file__).with_name("numbers.py")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(remoted_run: Run, programs: Path, name: str) -> None:
+    done = remoted_run([programs / name])
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert f"ok {name}" in done.stdout
+
+
+@pytest.mark.parametrize("framework", ["torch", "cupy", "jax"])
+def test_framework_gives_native_numbers(remoted_run: Run, native_run: Run, framework: str) -> None:
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed on this machine")
+    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    native = native_run([python(), NUMBERS, framework], env=env, timeout_s=300)
+    remoted = remoted_run(["env", "XLA_PYTHON_CLIENT_PREALLOCATE=false", python(), NUMBERS, framework])
+    assert native.returncode == 0, native.stderr
+    assert remoted.returncode == 0, remoted.stderr
+    assert remoted.stdout == native.stdout
+    assert remoted.stdout.endswith("end\n")
