@@ -1,7 +1,7 @@
-"""Remoted over native time on a real card: `python tests/bench/gpu.py [--rounds N] [--config FILE]`.
+"""Remoted over native time on a real card: `python tests/bench/gpu.py [--rounds N] [--socket]`.
 
-Two processes stay alive, one on the real driver and one on ours; windows of the same work alternate between them, so that
-a machine whose speed drifts hurts both alike. A figure is the median of the paired ratios, with its quartiles.
+Two processes stay alive, one on the real driver and one on ours; windows of the same work alternate between them, so
+that a machine whose speed drifts hurts both alike. A figure is the median of the paired ratios, with its quartiles.
 """
 
 from __future__ import annotations
