@@ -76,6 +76,30 @@ def test_rounds_without_growth(guest: ctypes.CDLL) -> None:
     assert usage()[1] - pages < 256  # 1 MiB
 
 
+def test_threads(guest: ctypes.CDLL) -> None:
+    """Initialising, asking and shutting down at once: each call succeeds, or the library was not initialised then."""
+    results: list[set[int]] = []
+
+    def work() -> None:
+        seen = set()
+        for _ in range(50):
+            seen.add(guest.nvmlInit_v2())
+            seen.add(count(guest)[0])
+            seen.add(memory_info(guest))
+            seen.add(guest.nvmlShutdown())
+            seen.add(count(guest)[0])
+        results.append(seen)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8
+    assert set.union(*results) <= {SUCCESS, UNINITIALIZED}
+    assert count(guest) == (UNINITIALIZED, 77)
+
+
 def test_a_forked_child_starts_again(in_guest: Callable[..., CompletedProcess[str]]) -> None:
     code = """
 import os, pynvml as n

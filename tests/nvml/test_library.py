@@ -30,6 +30,43 @@ int main(int argc, char **argv) {
 """
 
 
+RELOAD = """
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int entries(const char *path) {
+  int n = 0;
+  DIR *folder = opendir(path);
+  while (readdir(folder))
+    n++;
+  closedir(folder);
+  return n;
+}
+int main(int argc, char **argv) {
+  int before = 0;
+  for (int round = 0; round < 100; round++) {
+    void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
+    if (init())
+      return 1;
+    if (dlclose(library)) /* without nvmlShutdown */
+      return 2;
+    if (round == 1)
+      before = entries("/proc/self/fd");
+  }
+  if (entries("/proc/self/fd") != before || entries("/proc/self/task") != 3)
+    return 3;
+  int child = fork(), status; /* handlers of an unloaded library must not run */
+  if (!child)
+    _exit(0);
+  waitpid(child, &status, 0);
+  return status ? 4 : 0;
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("program")
@@ -74,6 +111,14 @@ def test_complete_alone(program: Path, endpoint: str) -> None:
         [str(program), str(LIBRARY)], env={"VGPU_ENDPOINT": endpoint}, capture_output=True, text=True, timeout=20
     )
     assert result.stdout == "0 0 2 0 1\n", result.stderr
+
+
+def test_loaded_and_unloaded_a_hundred_times(endpoint: str, tmp_path: Path) -> None:
+    source = tmp_path / "reload.c"
+    source.write_text(RELOAD)
+    subprocess.run(["cc", "-o", str(tmp_path / "reload"), str(source), "-ldl"], check=True)
+    result = subprocess.run([str(tmp_path / "reload"), str(LIBRARY)], env={"VGPU_ENDPOINT": endpoint}, timeout=60)
+    assert result.returncode == 0
 
 
 @pytest.mark.parametrize("name", ["libnvidia-ml.so.1", "libnvidia-ml.so"])

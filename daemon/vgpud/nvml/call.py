@@ -17,6 +17,7 @@ class NvmlResult(IntEnum):
     NOT_SUPPORTED = 3
     NOT_FOUND = 6
     INSUFFICIENT_SIZE = 7
+    TIMEOUT = 10
     FUNCTION_NOT_FOUND = 13
     GPU_IS_LOST = 15
     UNKNOWN = 999

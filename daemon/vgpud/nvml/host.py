@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _HIDDEN = {"nvmlDeviceGetVirtualizationMode"}
 _CACHED_S = 0.05  # what many clients ask within this time is asked of the host once
 _CACHE_CAP = 1024
+_TIMEOUT_S = 4.0  # less than the guest's library waits for us
 _TEXT_NBYTES = 256
 _ITEMS_CAP = 512  # processes on one device
 _STRUCT_NBYTES_MASK = 0xFFFFFF
@@ -55,7 +56,11 @@ class HostNvml:
         key = (index, call.name, given)
         then, answer = self._recent.get(key, (0.0, NOT_SUPPORTED))
         if time.monotonic() - then > _CACHED_S:
-            answer = await asyncio.to_thread(self._ask, index, call, given)
+            try:
+                async with asyncio.timeout(_TIMEOUT_S):
+                    answer = await asyncio.to_thread(self._ask, index, call, given)
+            except TimeoutError:
+                return Answer(NvmlResult.TIMEOUT)
             if len(self._recent) >= _CACHE_CAP:
                 self._recent.clear()
             self._recent[key] = (time.monotonic(), answer)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vgpud.proto import (
+    Answer,
     Attach,
     Attached,
     ClientConnection,
@@ -15,6 +16,7 @@ from vgpud.proto import (
     Hello,
     HostConnection,
     LocalProtocolError,
+    Nvml,
     Ping,
     Pong,
     Refused,
@@ -52,6 +54,9 @@ def test_a_whole_session_in_both_directions():
     assert feed(client, host.send(WELCOME)) == ([WELCOME], b"")
     assert feed(host, client.send(Ping())) == ([Ping()], b"")
     assert feed(client, host.send(Pong())) == ([Pong()], b"")
+    question, answer = Nvml("nvmlDeviceGetClock", 2, (0, -1, 2**40)), Answer(0, ["text", 7, b"struct", [b"item"]])
+    assert feed(host, client.send(question)) == ([question], b"")
+    assert feed(client, host.send(answer)) == ([answer], b"")
     assert feed(host, client.send(Attach())) == ([Attach()], b"")
     assert feed(client, host.send(Attached(3))) == ([Attached(3)], b"")
     assert host.nbytes_wanted == client.nbytes_wanted == 0
@@ -130,6 +135,29 @@ def test_unknown_keys_are_ignored():
 def test_malformed_hello(fields):
     with pytest.raises(RemoteProtocolError):
         feed(HostConnection(), MAGIC + framed({"type": "hello"} | fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"call": 7, "device": 0},
+        {"call": "x" * 65, "device": 0},
+        {"call": "x", "device": "0"},
+        {"call": "x", "device": -2},
+        {"call": "x", "device": 64},
+        {"call": "x", "device": 0, "arguments": 7},
+        {"call": "x", "device": 0, "arguments": [0.5]},
+        {"call": "x", "device": 0, "arguments": [True]},
+        {"call": "x", "device": 0, "arguments": [0] * 9},
+    ],
+)
+def test_malformed_nvml_question(fields):
+    host = HostConnection()
+    feed(host, ClientConnection().send(Hello()))
+    host.send(WELCOME)
+    with pytest.raises(RemoteProtocolError):
+        feed(host, framed({"type": "nvml"} | fields))
 
 
 def test_what_a_client_says_of_itself_is_cut_not_believed():
