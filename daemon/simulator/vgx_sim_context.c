@@ -143,11 +143,15 @@ static bool end_context(CUcontext ctx) {
   vgx_sim_wait_context(ctx);
   vgx_sim_unload_modules(ctx);
   vgx_sim_lock();
-  for (CUstream s = ctx->streams; s; s = s->next)
+  for (CUstream s = ctx->streams; s; s = s->next) {
+    vgx_sim_captured_clear_locked(&s->captured);
     s->magic = VGX_SIM_DEAD; /* tombstones */
+  }
+  vgx_sim_captured_clear_locked(&ctx->per_thread.captured);
   ctx->streams = NULL;
   for (CUevent e = ctx->events; e; e = e->next) {
     e->magic = VGX_SIM_DEAD;
+    vgx_sim_captured_clear_locked(&e->captured);
     if (e->marker)
       vgx_sim_marker_unref_locked(e->marker);
     e->marker = NULL;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "vgx_sim_fault.h"
-#include "vgx_sim_internal.h"
+#include "vgx_sim_graph.h"
 
 #define STAGED_NBYTES_MAX (256ull << 20) /* with more bytes in queued copies, calls wait for their turn */
 #define INLINE_NBYTES_MAX (256u << 10)   /* an asynchronous copy up to this size is not worth waking a thread */
@@ -91,7 +91,7 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
     __atomic_sub_fetch(&staged_nbytes, staged, __ATOMIC_RELAXED);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  queued->op = (struct vgx_sim_op){.run = run_copy, .drop = drop_copy};
+  queued->op = (struct vgx_sim_op){.run = run_copy, .drop = drop_copy, .kind = VGX_SIM_OP_MEMCPY};
   queued->box = *box;
   queued->staged_nbytes = staged;
   if (stage) {
@@ -210,30 +210,50 @@ static CUresult resolve_side(const struct vgx_sim_device *device, CUmemorytype t
   return CUDA_SUCCESS;
 }
 
+/* The box of a copy; an empty one for nothing to do. */
+static CUresult resolve(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_sim_box *box) {
+  if (!c || c->srcLOD || c->dstLOD)
+    return CUDA_ERROR_INVALID_VALUE;
+  *box = (struct vgx_sim_box){.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
+  if (box->width == 0 || box->height == 0 || box->depth == 0)
+    return CUDA_SUCCESS;
+  uint64_t src, dst;
+  CUresult result = resolve_side(ctx->device, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY,
+                                 c->srcZ, c->srcPitch, c->srcHeight, box, &src, &box->src_pitch, &box->src_slice);
+  if (result == CUDA_SUCCESS)
+    result = resolve_side(ctx->device, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
+                          c->dstPitch, c->dstHeight, box, &dst, &box->dst_pitch, &box->dst_slice);
+  if (result != CUDA_SUCCESS)
+    return result;
+  box->src = (const uint8_t *)src;
+  box->dst = (uint8_t *)dst;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_copy_create(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_sim_op **op) {
+  struct vgx_sim_box box;
+  CUresult result = resolve(ctx, c, &box);
+  if (result != CUDA_SUCCESS)
+    return result;
+  struct copy *copy = calloc(1, sizeof *copy);
+  if (!copy)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  copy->op = (struct vgx_sim_op){.run = run_copy, .drop = drop_copy, .kind = VGX_SIM_OP_MEMCPY};
+  copy->box = box;
+  *op = &copy->op;
+  return CUDA_SUCCESS;
+}
+
 static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream handle, bool wait) {
   CUcontext ctx;
   CUstream stream;
+  struct vgx_sim_box box;
   CUresult result = vgx_sim_enter(&ctx);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_stream_of(ctx, handle, &stream);
-  if (result != CUDA_SUCCESS)
-    return result;
-  if (!c || c->srcLOD || c->dstLOD)
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgx_sim_box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
-  if (box.width == 0 || box.height == 0 || box.depth == 0)
-    return CUDA_SUCCESS;
-  uint64_t src, dst;
-  result = resolve_side(ctx->device, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
-                        c->srcPitch, c->srcHeight, &box, &src, &box.src_pitch, &box.src_slice);
   if (result == CUDA_SUCCESS)
-    result = resolve_side(ctx->device, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
-                          c->dstPitch, c->dstHeight, &box, &dst, &box.dst_pitch, &box.dst_slice);
-  if (result != CUDA_SUCCESS)
-    return result;
-  box.src = (const uint8_t *)src;
-  box.dst = (uint8_t *)dst;
-  return vgx_sim_submit_box(stream, &box, wait);
+    result = resolve(ctx, c, &box);
+  return result == CUDA_SUCCESS ? vgx_sim_submit_box(stream, &box, wait) : result;
 }
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream handle, bool wait) {

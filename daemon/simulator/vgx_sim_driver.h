@@ -128,4 +128,34 @@ CUresult vgx_sim_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBl
 CUresult vgx_sim_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks,
                                                          int blockSize);
 
+/* capture and graphs */
+CUresult vgx_sim_cuStreamBeginCapture_v2(CUstream hStream, int mode);
+CUresult vgx_sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph);
+CUresult vgx_sim_cuGraphCreate(CUgraph *phGraph, unsigned int flags);
+CUresult vgx_sim_cuGraphDestroy(CUgraph hGraph);
+CUresult vgx_sim_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes);
+CUresult vgx_sim_cuGraphNodeGetType(CUgraphNode hNode, int *type);
+CUresult vgx_sim_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                        size_t numDependencies);
+CUresult vgx_sim_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                         size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams);
+CUresult vgx_sim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                      size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx);
+CUresult vgx_sim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                      size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                                      CUcontext ctx);
+CUresult vgx_sim_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                     size_t numDependencies);
+CUresult vgx_sim_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams);
+CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags);
+CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec);
+CUresult vgx_sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream);
+CUresult vgx_sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream);
+CUresult vgx_sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                   const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams);
+CUresult vgx_sim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_MEMCPY3D *copyParams, CUcontext ctx);
+CUresult vgx_sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx);
+
 #endif

@@ -44,6 +44,9 @@ enum vgx_sim_magic {
   VGX_SIM_LIBRARY = 0x4c494252,
   VGX_SIM_KERNEL = 0x4b45524e,
   VGX_SIM_POOL = 0x504f4f4c,
+  VGX_SIM_GRAPH = 0x47525048,
+  VGX_SIM_GRAPH_NODE = 0x4e4f4445,
+  VGX_SIM_GRAPH_EXEC = 0x45584543,
 };
 
 struct CUmemPoolHandle_st {
@@ -74,10 +77,26 @@ struct vgx_sim_marker {
   uint64_t time_ns; /* CLOCK_MONOTONIC at completion */
 };
 
+/* What an operation is in a graph: the CUgraphNodeType plus one. */
+enum vgx_sim_op_kind {
+  VGX_SIM_OP_ONCE, /* it cannot be run again: not for graphs */
+  VGX_SIM_OP_KERNEL,
+  VGX_SIM_OP_MEMCPY,
+  VGX_SIM_OP_MEMSET,
+  VGX_SIM_OP_HOST,
+};
+
+/* A stream's or event's part in a capture (vgx_sim_capture.c). */
+struct vgx_sim_captured {
+  struct vgx_sim_capture *capture; /* NULL: none */
+  uint32_t *frontier, count;       /* the nodes that what follows depends on */
+};
+
 /* One piece of work in a stream. Embedded first in the struct of its kind. */
 struct vgx_sim_op {
   struct vgx_sim_op *next;
   uint64_t ticket;
+  enum vgx_sim_op_kind kind;
   CUresult (*run)(struct vgx_sim_op *); /* no lock held; NULL: nothing to do */
   void (*drop)(struct vgx_sim_op *);    /* frees it, run or cancelled; no lock held; NULL: it is its submitter's */
   /* It starts after `wait` and `after` and completes `record`; each reference is its own. The queue sets `after`. */
@@ -97,6 +116,7 @@ struct CUstream_st {
   uint64_t busy_ticket;
   bool destroyed;
   uint32_t waiters;
+  struct vgx_sim_captured captured;
   bool active; /* in the runtime's list of streams with work */
   struct CUstream_st *active_next, *active_previous;
   struct CUstream_st *next; /* in its context */
@@ -106,7 +126,8 @@ struct CUevent_st {
   uint32_t magic;
   uint32_t flags;
   CUcontext ctx;
-  struct vgx_sim_marker *marker; /* of the last record; NULL: never recorded */
+  struct vgx_sim_marker *marker;    /* of the last record; NULL: never recorded */
+  struct vgx_sim_captured captured; /* when the last record was in a capture */
   struct CUevent_st *next;
 };
 
@@ -180,6 +201,21 @@ void vgx_sim_stream_release_locked(CUstream stream);
 void vgx_sim_stream_init(CUstream stream, CUcontext ctx, uint32_t flags, int32_t priority);
 struct vgx_sim_marker *vgx_sim_marker_create(bool timed);
 void vgx_sim_marker_unref_locked(struct vgx_sim_marker *marker);
+
+/* --- capture (vgx_sim_capture.c) --- */
+bool vgx_sim_is_capturing_locked(CUstream stream);
+/* Make `op` a node of the stream's capture, which takes it over when it succeeds. */
+CUresult vgx_sim_capture_locked(CUstream stream, struct vgx_sim_op *op);
+/* What a capture does not allow was asked of a capturing stream: the capture is lost; `result` comes back. */
+CUresult vgx_sim_capture_lost_locked(CUstream stream, CUresult result);
+/* The same if the stream is capturing at all, else 0; no lock held. */
+CUresult vgx_sim_capture_forbid(CUstream stream, CUresult result);
+/* An event is recorded in a capturing stream; a stream is to wait for an event (*handled: by its capture). */
+CUresult vgx_sim_capture_record_locked(CUstream stream, CUevent event);
+CUresult vgx_sim_capture_wait_locked(CUstream stream, CUevent event, bool *handled);
+/* CAPTURED_EVENT if the event was last recorded in a capture that goes on: nobody can ask whether it is done. */
+CUresult vgx_sim_capture_event_locked(CUevent event);
+void vgx_sim_captured_clear_locked(struct vgx_sim_captured *captured);
 
 /* --- copies (vgx_sim_copy.c) --- */
 struct vgx_sim_box {

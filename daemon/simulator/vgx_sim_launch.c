@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_graph.h"
 #include "vgx_sim_module.h"
 #include "vgx_sim_pool.h"
 
@@ -14,28 +15,35 @@
 #define LAUNCH_ATTRIBUTES_MAX 64u
 #define FRAMES_NBYTES_MAX (1ull << 36) /* address space; a CTA touches little of it */
 
+/* A launch as it was asked for; it may run any number of times (graphs), at once too. */
 struct launch {
   struct vgx_sim_op op;
-  struct vgx_sim_services services; /* kernels hand it back: what follows is found through it */
   CUcontext ctx;
   CUfunction function;
-  struct vgx_sim_job job;
+  struct vgx_sim_job job; /* without what a run adds */
+  bool cooperative;
+  uint8_t params[];
+};
+
+/* One run of it. */
+struct run {
+  struct vgx_sim_services services; /* kernels hand it back: what follows is found through it */
+  CUcontext ctx;
   uint32_t message_taken; /* atomic: the first failing thread's message is kept */
   char message[256];
   /* Where cooperative_groups' grid barrier lives: its size, then the barrier's word. */
   _Alignas(16) uint32_t workspace[4];
-  uint8_t params[];
 };
 
-static struct launch *of_services(struct vgx_sim_services *services) {
-  return (struct launch *)((char *)services - offsetof(struct launch, services));
+static struct run *of_services(struct vgx_sim_services *services) {
+  return (struct run *)((char *)services - offsetof(struct run, services));
 }
 
 static int32_t serve_vprintf(struct vgx_sim_services *services, const char *format, const uint8_t *args) {
   return vgx_sim_output_format(of_services(services)->ctx, format, args);
 }
 
-static _Noreturn void fail_with(struct launch *l, CUresult result, const char *message) {
+static _Noreturn void fail_with(struct run *l, CUresult result, const char *message) {
   uint32_t taken = 0;
   if (__atomic_compare_exchange_n(&l->message_taken, &taken, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
     size_t n = 0;
@@ -56,7 +64,7 @@ static void copy_string(char *to, size_t capacity, const char *from) {
 
 static void serve_assertfail(struct vgx_sim_services *services, const char *message, const char *file, uint32_t line,
                              const char *function) {
-  struct launch *l = of_services(services);
+  struct run *l = of_services(services);
   char what[512], where[512], who[512], text[2048];
   copy_string(what, sizeof what, message);
   copy_string(where, sizeof where, file);
@@ -80,7 +88,7 @@ static void *serve_malloc(struct vgx_sim_services *services, uint64_t nbytes) {
 }
 
 static void serve_free(struct vgx_sim_services *services, void *pointer) {
-  struct launch *l = of_services(services);
+  struct run *l = of_services(services);
   vgx_sim_service_begin();
   bool valid = vgx_sim_heap_free(l->ctx, pointer);
   vgx_sim_service_end();
@@ -104,9 +112,17 @@ static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
 }
 
 static CUresult run_launch(struct vgx_sim_op *op) {
-  struct launch *l = (struct launch *)op;
+  static uint64_t last_launch;
+  const struct launch *l = (const struct launch *)op;
+  struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free},
+                    .ctx = l->ctx,
+                    .workspace = {sizeof run.workspace}};
+  struct vgx_sim_job job = l->job;
+  job.launch.services = &run.services;
+  job.launch.workspace = l->cooperative ? (uint8_t *)run.workspace : NULL;
+  job.launch.launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED);
   struct vgx_sim_fault fault;
-  CUresult result = vgx_sim_pool_run(&l->job, &fault);
+  CUresult result = vgx_sim_pool_run(&job, &fault);
   if (result != CUDA_SUCCESS)
     report(l, &fault);
   return result;
@@ -187,14 +203,22 @@ static CUresult check_cooperative(CUcontext ctx, CUfunction f, const uint32_t gr
   return (uint64_t)grid[0] * grid[1] * grid[2] > fit ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
 
-/* The memory of each thread, and the workspace of a cooperative launch. */
-static CUresult lay_out(struct launch *l, bool cooperative, bool resident) {
+bool vgx_sim_launch_pin_locked(const struct vgx_sim_op *op, int change) {
+  if (op->kind != VGX_SIM_OP_KERNEL)
+    return true;
+  CUfunction f = ((const struct launch *)op)->function;
+  if (change > 0 && f->magic != VGX_SIM_FUNCTION)
+    return false;
+  f->module->pins += (uint32_t)change;
+  if (f->module->pins == 0)
+    vgx_sim_notify_locked();
+  return true;
+}
+
+/* The memory of each thread. */
+static CUresult lay_out(struct launch *l, bool resident) {
   struct vgx_sim_job *job = &l->job;
   job->shared_nbytes = (uint64_t)job->launch.shared_static_nbytes + job->launch.shared_dynamic_nbytes;
-  if (cooperative) {
-    l->workspace[0] = sizeof l->workspace;
-    job->launch.workspace = (uint8_t *)l->workspace;
-  }
   if (!resident)
     return CUDA_SUCCESS;
   job->alone = true;
@@ -210,10 +234,9 @@ static CUresult lay_out(struct launch *l, bool cooperative, bool resident) {
   return CUDA_SUCCESS;
 }
 
-static CUresult launch_pinned(CUcontext ctx, CUstream stream, CUfunction f, const uint32_t grid[3],
-                              const uint32_t block[3], uint32_t dynamic_nbytes, void **kernel_params, void **extra,
-                              bool cooperative) {
-  static uint64_t last_launch;
+static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
+                              uint32_t dynamic_nbytes, void **kernel_params, void **extra, bool cooperative,
+                              struct vgx_sim_op **op) {
   CUresult result = check_shape(ctx, f, grid, block, dynamic_nbytes);
   if (result == CUDA_SUCCESS && cooperative)
     result = check_cooperative(ctx, f, grid, block, dynamic_nbytes);
@@ -234,8 +257,8 @@ static CUresult launch_pinned(CUcontext ctx, CUstream stream, CUfunction f, cons
     free(l);
     return result;
   }
-  l->op = (struct vgx_sim_op){.run = run_launch, .drop = drop_launch};
-  l->services = (struct vgx_sim_services){serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free};
+  l->op = (struct vgx_sim_op){.run = run_launch, .drop = drop_launch, .kind = VGX_SIM_OP_KERNEL};
+  l->cooperative = cooperative;
   l->ctx = ctx;
   l->function = f;
   l->job = (struct vgx_sim_job){.run = v->compiled.run, .frame_nbytes = v->compiled.frame_nbytes};
@@ -247,15 +270,25 @@ static CUresult launch_pinned(CUcontext ctx, CUstream stream, CUfunction f, cons
       .shared_static_nbytes = v->compiled.shared_static_nbytes,
       .shared_dynamic_nbytes = dynamic_nbytes,
       .symbols = v->symbols,
-      .services = &l->services,
-      .launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED),
   };
-  result = lay_out(l, cooperative, v->compiled.cooperative == VGX_SIM_COOPERATIVE_RESIDENT);
+  result = lay_out(l, v->compiled.cooperative == VGX_SIM_COOPERATIVE_RESIDENT);
   if (result != CUDA_SUCCESS) {
     free(l);
     return result;
   }
-  return vgx_sim_submit(stream, &l->op, VGX_SIM_QUEUE);
+  *op = &l->op;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t grid[3], const uint32_t block[3],
+                               uint32_t dynamic_nbytes, void **kernel_params, void **extra, struct vgx_sim_op **op) {
+  CUfunction f;
+  CUresult result = vgx_sim_function_pin(ctx, handle, &f);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, false, op);
+  vgx_sim_function_unpin(f);
+  return result;
 }
 
 static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t block[3], uint32_t dynamic_nbytes,
@@ -270,9 +303,12 @@ static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t
     result = vgx_sim_function_pin(ctx, handle, &f);
   if (result != CUDA_SUCCESS)
     return result;
+  struct vgx_sim_op *op;
   result = stream->ctx == ctx
-               ? launch_pinned(ctx, stream, f, grid, block, dynamic_nbytes, kernel_params, extra, cooperative)
+               ? create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, cooperative, &op)
                : CUDA_ERROR_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
   vgx_sim_function_unpin(f);
   return result;
 }

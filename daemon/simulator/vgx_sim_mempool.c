@@ -75,6 +75,9 @@ static CUresult allocate_async(CUdeviceptr *dptr, size_t nbytes, CUmemoryPool po
     return result;
   if (!dptr || nbytes == 0)
     return CUDA_ERROR_INVALID_VALUE;
+  result = vgx_sim_capture_forbid(stream, CUDA_ERROR_NOT_SUPPORTED); /* memory nodes are not offered */
+  if (result != CUDA_SUCCESS)
+    return result;
   return allocate(ctx, use_current ? ctx->device->pool : pool, nbytes, dptr);
 }
 
@@ -111,6 +114,8 @@ CUresult vgx_sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   CUresult result = vgx_sim_enter(&ctx);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_stream_of(ctx, hStream, &stream);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_capture_forbid(stream, CUDA_ERROR_NOT_SUPPORTED);
   if (result != CUDA_SUCCESS || dptr == 0)
     return result;
   struct vgx_sim_device *device = vgx_sim_device_of(dptr);

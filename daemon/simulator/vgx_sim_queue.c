@@ -89,6 +89,7 @@ void vgx_sim_stream_release_locked(CUstream stream) {
   for (struct CUstream_st **link = &stream->ctx->streams; *link; link = &(*link)->next)
     if (*link == stream) {
       *link = stream->next;
+      vgx_sim_captured_clear_locked(&stream->captured);
       stream->magic = VGX_SIM_DEAD;
       free(stream);
       return;
@@ -243,6 +244,15 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
     settle(op);
     vgx_sim_unlock();
     if (op->drop)
+      op->drop(op);
+    return result;
+  }
+  if (vgx_sim_is_capturing_locked(stream)) {
+    result = mode == VGX_SIM_QUEUE ? vgx_sim_capture_locked(stream, op)
+             : mode == VGX_SIM_TRY ? CUDA_ERROR_NOT_READY
+                                   : vgx_sim_capture_lost_locked(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    vgx_sim_unlock();
+    if (result != CUDA_SUCCESS && mode == VGX_SIM_QUEUE)
       op->drop(op);
     return result;
   }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "vgx_sim_fault.h"
-#include "vgx_sim_internal.h"
+#include "vgx_sim_graph.h"
 
 #define INLINE_NBYTES_MAX (256u << 10) /* an asynchronous fill up to this size is not worth waking a thread */
 
@@ -41,6 +41,47 @@ static CUresult run_fill(struct vgx_sim_op *op) {
 
 static void drop_fill(struct vgx_sim_op *op) { free(op); }
 
+/* *extent: bytes from the first to past the last; 0: there is nothing to do. */
+static CUresult check(const struct fill *f, uint64_t *extent) {
+  uint64_t dst = (uint64_t)f->dst, row_nbytes;
+  if (dst % f->element_nbytes || (f->height > 1 && f->pitch % f->element_nbytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  *extent = 0;
+  if (f->width == 0 || f->height == 0)
+    return CUDA_SUCCESS;
+  if (__builtin_mul_overflow(f->width, f->element_nbytes, &row_nbytes) || (f->height > 1 && f->pitch < row_nbytes) ||
+      __builtin_mul_overflow(f->height - 1, f->pitch, extent) || __builtin_add_overflow(*extent, row_nbytes, extent) ||
+      !vgx_sim_is_device_range(dst, *extent))
+    return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
+}
+
+static struct vgx_sim_op *create(const struct fill *f) {
+  struct fill *made = malloc(sizeof *made);
+  if (!made)
+    return NULL;
+  *made = *f;
+  made->op = (struct vgx_sim_op){.run = run_fill, .drop = drop_fill, .kind = VGX_SIM_OP_MEMSET};
+  return &made->op;
+}
+
+CUresult vgx_sim_fill_create(const CUDA_MEMSET_NODE_PARAMS *p, struct vgx_sim_op **op) {
+  uint64_t extent;
+  if (!p || (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4))
+    return CUDA_ERROR_INVALID_VALUE;
+  struct fill fill = {.dst = (uint8_t *)p->dst,
+                      .pitch = p->pitch,
+                      .width = p->width,
+                      .height = p->height,
+                      .value = p->value,
+                      .element_nbytes = p->elementSize};
+  CUresult result = check(&fill, &extent);
+  if (result != CUDA_SUCCESS)
+    return result;
+  *op = create(&fill);
+  return *op ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static CUresult set_rows(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element_nbytes, size_t width,
                          size_t height, CUstream handle, bool wait) {
   CUcontext ctx;
@@ -50,15 +91,6 @@ static CUresult set_rows(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t
     result = vgx_sim_stream_of(ctx, handle, &stream);
   if (result != CUDA_SUCCESS)
     return result;
-  if (dst % element_nbytes || (height > 1 && pitch % element_nbytes))
-    return CUDA_ERROR_INVALID_VALUE;
-  if (width == 0 || height == 0)
-    return CUDA_SUCCESS;
-  uint64_t row_nbytes, extent;
-  if (__builtin_mul_overflow(width, element_nbytes, &row_nbytes) || (height > 1 && pitch < row_nbytes) ||
-      __builtin_mul_overflow(height - 1, pitch, &extent) || __builtin_add_overflow(extent, row_nbytes, &extent) ||
-      !vgx_sim_is_device_range(dst, extent))
-    return CUDA_ERROR_INVALID_VALUE;
   struct fill direct = {.op.run = run_fill,
                         .dst = (uint8_t *)dst,
                         .pitch = pitch,
@@ -66,6 +98,10 @@ static CUresult set_rows(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t
                         .height = height,
                         .value = value,
                         .element_nbytes = element_nbytes};
+  uint64_t extent;
+  result = check(&direct, &extent);
+  if (result != CUDA_SUCCESS || extent == 0)
+    return result;
   /* Fills of device memory are asynchronous even in the driver's synchronous forms; of host memory they are not. */
   if (wait && !vgx_sim_device_of(dst))
     return vgx_sim_submit(stream, &direct.op, VGX_SIM_WAIT);
@@ -74,12 +110,8 @@ static CUresult set_rows(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t
     if (result != CUDA_ERROR_NOT_READY)
       return result;
   }
-  struct fill *queued = malloc(sizeof *queued);
-  if (!queued)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  *queued = direct;
-  queued->op = (struct vgx_sim_op){.run = run_fill, .drop = drop_fill};
-  return vgx_sim_submit(stream, &queued->op, VGX_SIM_QUEUE);
+  struct vgx_sim_op *queued = create(&direct);
+  return queued ? vgx_sim_submit(stream, queued, VGX_SIM_QUEUE) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult vgx_sim_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {

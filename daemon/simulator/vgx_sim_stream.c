@@ -79,6 +79,8 @@ CUresult vgx_sim_cuStreamSynchronize(CUstream hStream) {
   CUcontext ctx;
   CUstream stream;
   CUresult result = enter_stream(hStream, &ctx, &stream);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_capture_forbid(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   return result == CUDA_SUCCESS ? vgx_sim_wait_stream(stream) : result;
 }
 
@@ -87,6 +89,8 @@ CUresult vgx_sim_cuStreamQuery(CUstream hStream) {
   CUstream stream;
   CUresult result = enter_stream(hStream, &ctx, &stream);
   if (result != CUDA_SUCCESS)
+    return result;
+  if ((result = vgx_sim_capture_forbid(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)) != CUDA_SUCCESS)
     return result;
   vgx_sim_lock();
   bool idle = vgx_sim_stream_idle_locked(stream);
@@ -109,11 +113,17 @@ CUresult vgx_sim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
   if (!op)
     return CUDA_ERROR_OUT_OF_MEMORY;
   op->drop = drop_op;
+  bool handled;
   vgx_sim_lock();
-  op->wait = hEvent->marker;
+  result = vgx_sim_capture_wait_locked(stream, hEvent, &handled);
+  op->wait = handled ? NULL : hEvent->marker;
   if (op->wait)
     op->wait->refs++;
   vgx_sim_unlock();
+  if (handled) {
+    free(op);
+    return result;
+  }
   return vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
 }
 
@@ -152,6 +162,7 @@ CUresult vgx_sim_cuEventDestroy_v2(CUevent hEvent) {
     }
   if (hEvent->marker)
     vgx_sim_marker_unref_locked(hEvent->marker);
+  vgx_sim_captured_clear_locked(&hEvent->captured);
   hEvent->magic = VGX_SIM_DEAD;
   vgx_sim_unlock();
   free(hEvent);
@@ -178,6 +189,14 @@ CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
   op->drop = drop_op;
   op->record = marker;
   vgx_sim_lock();
+  if (vgx_sim_is_capturing_locked(stream)) {
+    result = vgx_sim_capture_record_locked(stream, hEvent);
+    vgx_sim_unlock();
+    free(op);
+    free(marker);
+    return result;
+  }
+  vgx_sim_captured_clear_locked(&hEvent->captured);
   marker->refs++;
   if (hEvent->marker)
     vgx_sim_marker_unref_locked(hEvent->marker);
@@ -193,9 +212,10 @@ CUresult vgx_sim_cuEventQuery(CUevent hEvent) {
   if (result != CUDA_SUCCESS)
     return result;
   vgx_sim_lock();
+  result = vgx_sim_capture_event_locked(hEvent);
   bool done = !hEvent->marker || hEvent->marker->done;
   vgx_sim_unlock();
-  return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return result != CUDA_SUCCESS ? result : done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult vgx_sim_cuEventSynchronize(CUevent hEvent) {
@@ -206,6 +226,10 @@ CUresult vgx_sim_cuEventSynchronize(CUevent hEvent) {
   if (result != CUDA_SUCCESS)
     return result;
   vgx_sim_lock();
+  if ((result = vgx_sim_capture_event_locked(hEvent)) != CUDA_SUCCESS) {
+    vgx_sim_unlock();
+    return result;
+  }
   struct vgx_sim_marker *marker = hEvent->marker;
   if (marker) {
     marker->refs++; /* the event may be recorded again or destroyed meanwhile */
@@ -261,7 +285,7 @@ CUresult vgx_sim_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
   struct host_call *call = calloc(1, sizeof *call);
   if (!call)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  call->op = (struct vgx_sim_op){.run = run_host_call, .drop = drop_op};
+  call->op = (struct vgx_sim_op){.run = run_host_call, .drop = drop_op, .kind = VGX_SIM_OP_HOST};
   call->fn = fn;
   call->data = userData;
   return vgx_sim_submit(stream, &call->op, VGX_SIM_QUEUE);

@@ -69,6 +69,12 @@ enum {
   CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
   CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+  CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+  CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+  CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+  CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+  CUDA_ERROR_CAPTURED_EVENT = 907,
   CUDA_ERROR_UNKNOWN = 999,
 };
 
@@ -171,6 +177,25 @@ typedef struct {
   size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
+/* CUDA_KERNEL_NODE_PARAMS_v2: `kern` counts when `func` is NULL, `ctx` (NULL: the current one) too. */
+typedef struct {
+  CUfunction func;
+  uint32_t gridDimX, gridDimY, gridDimZ;
+  uint32_t blockDimX, blockDimY, blockDimZ;
+  uint32_t sharedMemBytes;
+  void **kernelParams;
+  void **extra;
+  CUkernel kern;
+  CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS_v2;
+
+typedef struct {
+  CUdeviceptr dst;
+  size_t pitch; /* bytes; unused with one row */
+  uint32_t value, elementSize;
+  size_t width, height; /* elements, rows */
+} CUDA_MEMSET_NODE_PARAMS;
+
 enum {
   CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
   CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1,
@@ -244,6 +269,8 @@ _Static_assert(sizeof(CUlaunchAttribute) == 72, "launch attribute");
 _Static_assert(sizeof(CUlaunchConfig) == 56, "launch config");
 _Static_assert(sizeof(CUDA_MEMCPY2D) == 128, "2-D copy");
 _Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "3-D copy");
+_Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v2) == 72, "kernel node");
+_Static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40, "memset node");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "pool");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "allocation");
 

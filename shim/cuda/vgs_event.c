@@ -3,8 +3,6 @@
 #include "vgs_context.h"
 #include "vgs_stream.h"
 
-enum { CAPTURED_EVENT = 907 };
-
 static struct vgs_event *find(CUevent event) { return vgs_object_find(VGW_KIND_EVENT, event); }
 
 CUresult vgs_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
@@ -59,7 +57,7 @@ CUresult vgs_cuEventQuery(CUevent hEvent) {
   if (!event)
     return CUDA_ERROR_INVALID_HANDLE;
   if (vgs_capture_status(event->capture))
-    return CAPTURED_EVENT;
+    return CUDA_ERROR_CAPTURED_EVENT;
   return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) ? vgs_send_cuEventQuery(event->object.id) : CUDA_SUCCESS;
 }
 
@@ -68,7 +66,7 @@ CUresult vgs_cuEventSynchronize(CUevent hEvent) {
   if (!event)
     return CUDA_ERROR_INVALID_HANDLE;
   if (vgs_capture_status(event->capture))
-    return CAPTURED_EVENT;
+    return CUDA_ERROR_CAPTURED_EVENT;
   return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) ? vgs_send_cuEventSynchronize(event->object.id)
                                                              : CUDA_SUCCESS;
 }

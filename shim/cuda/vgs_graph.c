@@ -7,7 +7,6 @@
 #include <string.h>
 
 enum { MODE_MAX = 2 };
-enum { CAPTURE_UNMATCHED = 902 };
 
 CUresult vgs_cuStreamBeginCapture(CUstream hStream) { return vgs_cuStreamBeginCapture_v2(hStream, 0); }
 
@@ -40,7 +39,7 @@ CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
   if (!stream || !vgs_capture_status(stream->capture))
     return CUDA_ERROR_ILLEGAL_STATE;
   if (!stream->capture_origin)
-    return CAPTURE_UNMATCHED;
+    return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
   if (!phGraph)
     return CUDA_ERROR_INVALID_VALUE;
   struct vgs_object *graph = vgs_object_create(VGW_KIND_GRAPH, 0);

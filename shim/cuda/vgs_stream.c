@@ -134,6 +134,8 @@ CUresult vgs_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fl
   bool captured = vgs_capture_status(event->capture);
   bool capturing = stream && vgs_capture_status(stream->capture);
   result = vgs_send_cuStreamWaitEvent(id, event->object.id, Flags, captured || capturing);
+  if (result && (captured || capturing)) /* isolation, merge, ...: the capture is lost */
+    vgs_capture_forbid(captured ? event->capture : stream->capture);
   if (!result && captured && !capturing && stream) { /* capture spreads to whoever waits for it */
     stream->capture = event->capture;
     stream->capture_origin = false;

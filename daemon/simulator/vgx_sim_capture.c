@@ -1,0 +1,225 @@
+/* Stream capture: what would be queued becomes a node of a graph.
+ *
+ * Each stream that takes part, and each event recorded in one, has a frontier: the nodes that come directly before what
+ * follows it. A captured operation depends on its stream's frontier and becomes it; recording an event copies the
+ * frontier, waiting for the event unites two. The rules of capture modes are the client's business.
+ *
+ * Locking: the runtime lock. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_sim_graph.h"
+
+enum { MODE_RELAXED = 2 };
+
+struct vgx_sim_capture {
+  uint32_t refs; /* the streams and events that name it */
+  bool ended, lost;
+  CUgraph graph; /* NULL once ended */
+  CUstream origin;
+};
+
+static bool is_active(const struct vgx_sim_captured *c) { return c->capture && !c->capture->ended; }
+
+bool vgx_sim_is_capturing_locked(CUstream stream) { return is_active(&stream->captured); }
+
+void vgx_sim_captured_clear_locked(struct vgx_sim_captured *c) {
+  if (c->capture && --c->capture->refs == 0)
+    free(c->capture);
+  free(c->frontier);
+  *c = (struct vgx_sim_captured){0};
+}
+
+/* Unite `c`'s frontier with `other`'s, of the same capture. */
+static CUresult unite(struct vgx_sim_captured *c, const struct vgx_sim_captured *other) {
+  uint32_t *frontier = malloc(((size_t)c->count + other->count + 1) * sizeof *frontier);
+  if (!frontier)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  uint32_t count = c->count;
+  if (count)
+    memcpy(frontier, c->frontier, count * sizeof *frontier);
+  for (uint32_t i = 0; i < other->count; i++) {
+    uint32_t k = 0;
+    while (k < c->count && c->frontier[k] != other->frontier[i])
+      k++;
+    if (k == c->count)
+      frontier[count++] = other->frontier[i];
+  }
+  free(c->frontier);
+  c->frontier = frontier;
+  c->count = count;
+  return CUDA_SUCCESS;
+}
+
+/* `c` takes part in the capture of `other` from here on. */
+static CUresult follow(struct vgx_sim_captured *c, const struct vgx_sim_captured *other) {
+  vgx_sim_captured_clear_locked(c);
+  CUresult result = unite(c, other);
+  if (result == CUDA_SUCCESS) {
+    c->capture = other->capture;
+    c->capture->refs++;
+  }
+  return result;
+}
+
+CUresult vgx_sim_capture_lost_locked(CUstream stream, CUresult result) {
+  stream->captured.capture->lost = true;
+  return result;
+}
+
+CUresult vgx_sim_capture_forbid(CUstream stream, CUresult result) {
+  vgx_sim_lock();
+  result = is_active(&stream->captured) ? vgx_sim_capture_lost_locked(stream, result) : CUDA_SUCCESS;
+  vgx_sim_unlock();
+  return result;
+}
+
+CUresult vgx_sim_capture_locked(CUstream stream, struct vgx_sim_op *op) {
+  struct vgx_sim_captured *c = &stream->captured;
+  CUgraphNode node;
+  if (c->capture->lost)
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (op->kind == VGX_SIM_OP_ONCE) {
+    c->capture->lost = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  struct vgx_sim_work *work = malloc(sizeof *work);
+  uint32_t *frontier = malloc(sizeof *frontier);
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (work && frontier) {
+    *work = (struct vgx_sim_work){.refs = 1, .ctx = stream->ctx, .op = op};
+    result = vgx_sim_graph_add_locked(c->capture->graph, (uint32_t)op->kind - 1, work, c->frontier, c->count, &node);
+  }
+  if (result != CUDA_SUCCESS) {
+    free(work);
+    free(frontier);
+    return result;
+  }
+  free(c->frontier);
+  *frontier = node->index;
+  c->frontier = frontier;
+  c->count = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_capture_record_locked(CUstream stream, CUevent event) {
+  if (stream->captured.capture->lost)
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  return follow(&event->captured, &stream->captured);
+}
+
+CUresult vgx_sim_capture_wait_locked(CUstream stream, CUevent event, bool *handled) {
+  struct vgx_sim_captured *c = &stream->captured, *other = &event->captured;
+  *handled = is_active(c) || is_active(other);
+  if (!*handled)
+    return CUDA_SUCCESS;
+  if (!is_active(other))
+    return vgx_sim_capture_lost_locked(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+  if (other->capture->lost || (is_active(c) && c->capture->lost))
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (is_active(c) && c->capture != other->capture) {
+    c->capture->lost = other->capture->lost = true;
+    return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+  }
+  if (is_active(c))
+    return unite(c, other);
+  if (stream == &stream->ctx->legacy) {
+    other->capture->lost = true;
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  return follow(c, other);
+}
+
+CUresult vgx_sim_capture_event_locked(CUevent event) {
+  if (!is_active(&event->captured))
+    return CUDA_SUCCESS;
+  event->captured.capture->lost = true;
+  return CUDA_ERROR_CAPTURED_EVENT;
+}
+
+/* The calling thread's context and the stream a handle means in it. */
+static CUresult enter_stream(CUstream handle, CUstream *stream) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  return result == CUDA_SUCCESS ? vgx_sim_stream_of(ctx, handle, stream) : result;
+}
+
+CUresult vgx_sim_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (mode < 0 || mode > MODE_RELAXED)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (stream == &stream->ctx->legacy)
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  struct vgx_sim_capture *capture = calloc(1, sizeof *capture);
+  CUgraph graph = vgx_sim_graph_create();
+  if (!capture || !graph) {
+    free(capture);
+    vgx_sim_graph_destroy(graph);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *capture = (struct vgx_sim_capture){.refs = 1, .graph = graph, .origin = stream};
+  vgx_sim_lock();
+  result = is_active(&stream->captured) ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) {
+    vgx_sim_captured_clear_locked(&stream->captured);
+    stream->captured.capture = capture;
+  }
+  vgx_sim_unlock();
+  if (result != CUDA_SUCCESS) {
+    free(capture);
+    vgx_sim_graph_destroy(graph);
+  }
+  return result;
+}
+
+/* Whether every node comes before the frontier: work of a forked stream that was not joined does not. */
+static bool is_joined(CUgraph graph, const struct vgx_sim_captured *c) {
+  bool *reached = calloc(graph->count + 1, sizeof *reached);
+  if (!reached)
+    return false;
+  for (uint32_t i = 0; i < c->count; i++)
+    reached[c->frontier[i]] = true;
+  bool all = true;
+  for (uint32_t i = graph->count; i-- > 0;) { /* a captured node depends on earlier ones alone */
+    all &= reached[i];
+    for (uint32_t k = 0; k < graph->nodes[i]->dependency_count; k++)
+      reached[graph->nodes[i]->dependencies[k]] = true;
+  }
+  free(reached);
+  return all;
+}
+
+CUresult vgx_sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  struct vgx_sim_captured *c = &stream->captured;
+  if (!is_active(c))
+    result = CUDA_ERROR_ILLEGAL_STATE;
+  else if (c->capture->origin != stream)
+    result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  else if (!phGraph)
+    result = CUDA_ERROR_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) {
+    vgx_sim_unlock();
+    return result;
+  }
+  CUgraph graph = c->capture->graph;
+  if (c->capture->lost)
+    result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  else if (!is_joined(graph, c))
+    result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  c->capture->ended = true;
+  c->capture->graph = NULL;
+  vgx_sim_captured_clear_locked(c);
+  vgx_sim_unlock();
+  if (result != CUDA_SUCCESS)
+    vgx_sim_graph_destroy(graph);
+  *phGraph = result == CUDA_SUCCESS ? graph : NULL; /* NULL with the error, as the driver does */
+  return result;
+}

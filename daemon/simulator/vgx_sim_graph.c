@@ -1,0 +1,272 @@
+/* Graphs and their nodes, captured or made one by one. Locking: the runtime lock; see vgx_sim_graph.h. */
+#include "vgx_sim_graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NODES_MAX (1u << 22)
+#define DEPENDENCIES_MAX (1u << 20) /* of one node */
+
+static uint64_t last_serial; /* under the runtime lock */
+
+static bool is_graph(CUgraph graph) { return graph && graph->magic == VGX_SIM_GRAPH; }
+
+bool vgx_sim_is_node(CUgraphNode node) { return node && node->magic == VGX_SIM_GRAPH_NODE; }
+
+struct vgx_sim_work *vgx_sim_work_create(CUcontext ctx, struct vgx_sim_op *op) {
+  struct vgx_sim_work *work = malloc(sizeof *work);
+  if (!work) {
+    op->drop(op);
+    return NULL;
+  }
+  *work = (struct vgx_sim_work){.refs = 1, .ctx = ctx, .op = op};
+  return work;
+}
+
+void vgx_sim_work_unref(struct vgx_sim_work *work) {
+  if (!work)
+    return;
+  vgx_sim_lock();
+  bool last = --work->refs == 0;
+  vgx_sim_unlock();
+  if (!last)
+    return;
+  work->op->drop(work->op);
+  free(work);
+}
+
+CUgraph vgx_sim_graph_create(void) {
+  CUgraph graph = calloc(1, sizeof *graph);
+  if (graph)
+    graph->magic = VGX_SIM_GRAPH;
+  return graph;
+}
+
+void vgx_sim_graph_destroy(CUgraph graph) {
+  if (!graph)
+    return;
+  for (uint32_t i = 0; i < graph->count; i++) {
+    CUgraphNode node = graph->nodes[i];
+    vgx_sim_work_unref(node->work);
+    node->magic = VGX_SIM_DEAD;
+    free(node->dependencies);
+    free(node);
+  }
+  graph->magic = VGX_SIM_DEAD;
+  free(graph->nodes);
+  free(graph);
+}
+
+CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_work *work, const uint32_t *dependencies,
+                                  uint32_t dependency_count, CUgraphNode *made) {
+  if (graph->count >= NODES_MAX)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (graph->count == graph->capacity) {
+    uint32_t capacity = graph->capacity ? 2 * graph->capacity : 16;
+    CUgraphNode *nodes = realloc(graph->nodes, capacity * sizeof(CUgraphNode));
+    if (!nodes)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    graph->nodes = nodes;
+    graph->capacity = capacity;
+  }
+  CUgraphNode node = calloc(1, sizeof *node);
+  uint32_t *copy = malloc(((size_t)dependency_count + 1) * sizeof *copy);
+  if (!node || !copy) {
+    free(node);
+    free(copy);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (dependency_count)
+    memcpy(copy, dependencies, dependency_count * sizeof *copy);
+  *node = (struct CUgraphNode_st){.magic = VGX_SIM_GRAPH_NODE,
+                                  .graph = graph,
+                                  .serial = ++last_serial,
+                                  .index = graph->count,
+                                  .type = type,
+                                  .work = work,
+                                  .dependencies = copy,
+                                  .dependency_count = dependency_count};
+  graph->nodes[graph->count++] = node;
+  *made = node;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
+  if (!phGraph || flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUgraph graph = vgx_sim_graph_create();
+  if (!graph)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *phGraph = graph;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphDestroy(CUgraph hGraph) {
+  if (!is_graph(hGraph))
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_graph_destroy(hGraph);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes) {
+  if (!is_graph(hGraph) || !numNodes)
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  for (size_t i = 0; nodes && i < *numNodes; i++) /* beyond the last: NULL, says the manual */
+    nodes[i] = i < hGraph->count ? hGraph->nodes[i] : NULL;
+  if (!nodes || *numNodes > hGraph->count)
+    *numNodes = hGraph->count;
+  vgx_sim_unlock();
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphNodeGetType(CUgraphNode hNode, int *type) {
+  if (!vgx_sim_is_node(hNode) || !type)
+    return CUDA_ERROR_INVALID_VALUE;
+  *type = (int)hNode->type;
+  return CUDA_SUCCESS;
+}
+
+/* Whether `from` and `to` are two nodes of `graph`, and `to` does not depend on `from` yet. */
+static bool is_new_edge(CUgraph graph, CUgraphNode from, CUgraphNode to) {
+  if (!vgx_sim_is_node(from) || !vgx_sim_is_node(to) || from->graph != graph || to->graph != graph || from == to ||
+      to->dependency_count >= DEPENDENCIES_MAX)
+    return false;
+  for (uint32_t i = 0; i < to->dependency_count; i++)
+    if (to->dependencies[i] == from->index)
+      return false;
+  return true;
+}
+
+CUresult vgx_sim_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                        size_t numDependencies) {
+  if (!is_graph(hGraph) || (numDependencies && (!from || !to)))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = CUDA_SUCCESS;
+  vgx_sim_lock();
+  for (size_t i = 0; result == CUDA_SUCCESS && i < numDependencies; i++) {
+    if (!is_new_edge(hGraph, from[i], to[i])) {
+      result = CUDA_ERROR_INVALID_VALUE;
+      break;
+    }
+    CUgraphNode node = to[i];
+    uint32_t *more = realloc(node->dependencies, ((size_t)node->dependency_count + 1) * sizeof *more);
+    if (!more) {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+      break;
+    }
+    node->dependencies = more;
+    more[node->dependency_count++] = from[i]->index;
+  }
+  vgx_sim_unlock();
+  return result;
+}
+
+/* A node with `op` (NULL: none), which is taken over. */
+static CUresult add(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count, uint32_t type,
+                    CUcontext ctx, struct vgx_sim_op *op) {
+  struct vgx_sim_work *work = NULL;
+  if (op && !(work = vgx_sim_work_create(ctx, op)))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = made && is_graph(graph) && count <= DEPENDENCIES_MAX && (dependencies || count == 0)
+                        ? CUDA_SUCCESS
+                        : CUDA_ERROR_INVALID_VALUE;
+  uint32_t *indices = result == CUDA_SUCCESS ? malloc((count + 1) * sizeof *indices) : NULL;
+  if (result == CUDA_SUCCESS && !indices)
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  vgx_sim_lock();
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
+    if (!vgx_sim_is_node(dependencies[i]) || dependencies[i]->graph != graph)
+      result = CUDA_ERROR_INVALID_VALUE;
+    else
+      indices[i] = dependencies[i]->index;
+  }
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_graph_add_locked(graph, type, work, indices, (uint32_t)count, made);
+  vgx_sim_unlock();
+  free(indices);
+  if (result != CUDA_SUCCESS)
+    vgx_sim_work_unref(work);
+  return result;
+}
+
+/* The context a node's work is for: the given one, else the thread's. */
+static CUresult enter(CUcontext given, CUcontext *ctx) {
+  if (!given)
+    return vgx_sim_enter(ctx);
+  *ctx = given;
+  return vgx_sim_check(given);
+}
+
+CUresult vgx_sim_kernel_op(const CUDA_KERNEL_NODE_PARAMS_v2 *p, CUcontext *ctx, struct vgx_sim_op **op) {
+  if (!p)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = enter(p->func ? NULL : p->ctx, ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  return vgx_sim_launch_create(
+      *ctx, p->func ? p->func : (CUfunction)p->kern, (uint32_t[]){p->gridDimX, p->gridDimY, p->gridDimZ},
+      (uint32_t[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes, p->kernelParams, p->extra, op);
+}
+
+CUresult vgx_sim_memcpy_op(const CUDA_MEMCPY3D *p, CUcontext given, CUcontext *ctx, struct vgx_sim_op **op) {
+  CUresult result = enter(given, ctx);
+  return result == CUDA_SUCCESS ? vgx_sim_copy_create(*ctx, p, op) : result;
+}
+
+CUresult vgx_sim_memset_op(const CUDA_MEMSET_NODE_PARAMS *p, CUcontext given, CUcontext *ctx, struct vgx_sim_op **op) {
+  CUresult result = enter(given, ctx);
+  return result == CUDA_SUCCESS ? vgx_sim_fill_create(p, op) : result;
+}
+
+CUresult vgx_sim_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                         size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
+  return result == CUDA_SUCCESS ? add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_KERNEL, ctx, op)
+                                : result;
+}
+
+CUresult vgx_sim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                      size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext given) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_memcpy_op(copyParams, given, &ctx, &op);
+  return result == CUDA_SUCCESS ? add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_MEMCPY, ctx, op)
+                                : result;
+}
+
+CUresult vgx_sim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                      size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                                      CUcontext given) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_memset_op(memsetParams, given, &ctx, &op);
+  return result == CUDA_SUCCESS ? add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_MEMSET, ctx, op)
+                                : result;
+}
+
+CUresult vgx_sim_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                     size_t numDependencies) {
+  return add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_EMPTY, NULL, NULL);
+}
+
+CUresult vgx_sim_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  if (!vgx_sim_is_node(hNode) || hNode->type != VGX_SIM_NODE_KERNEL)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
+  if (result != CUDA_SUCCESS)
+    return result;
+  struct vgx_sim_work *work = vgx_sim_work_create(ctx, op);
+  if (!work)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  vgx_sim_lock();
+  struct vgx_sim_work *old = hNode->work;
+  hNode->work = work;
+  vgx_sim_unlock();
+  vgx_sim_work_unref(old);
+  return CUDA_SUCCESS;
+}

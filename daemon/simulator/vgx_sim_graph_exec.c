@@ -1,0 +1,283 @@
+/* Executable graphs. A launch is one operation of its stream, which does the nodes' work one after another in an order
+ * that their dependencies allow. It holds the plan it began with: parameters that change later are for later launches.
+ *
+ * Locking: the runtime lock; `launch_order` is taken before it, so that launches of one graph are queued in the order
+ * in which they wait for each other. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_sim_graph.h"
+
+enum { FLAG_AUTO_FREE = 1, FLAG_DEVICE_LAUNCH = 4, FLAG_NODE_PRIORITY = 8 };
+
+struct step {
+  uint64_t serial; /* of the node */
+  uint32_t type;
+  struct vgx_sim_work *work; /* NULL: nothing to do */
+};
+
+struct plan {
+  uint32_t refs;
+  uint32_t count;
+  struct step steps[];
+};
+
+struct CUgraphExec_st {
+  uint32_t magic;
+  CUcontext ctx;
+  struct plan *plan;
+  struct vgx_sim_marker *last; /* the last launch's end; NULL: none yet */
+};
+
+struct run {
+  struct vgx_sim_op op;
+  struct plan *plan;
+};
+
+static pthread_mutex_t launch_order = PTHREAD_MUTEX_INITIALIZER;
+
+static bool is_exec(CUgraphExec exec) { return exec && exec->magic == VGX_SIM_GRAPH_EXEC; }
+
+static void unref_plan(struct plan *plan) {
+  vgx_sim_lock();
+  bool last = --plan->refs == 0;
+  vgx_sim_unlock();
+  if (!last)
+    return;
+  for (uint32_t i = 0; i < plan->count; i++)
+    vgx_sim_work_unref(plan->steps[i].work);
+  free(plan);
+}
+
+static void put_step(struct plan *plan, CUgraphNode node) {
+  if (node->work)
+    node->work->refs++;
+  plan->steps[plan->count++] = (struct step){node->serial, node->type, node->work};
+}
+
+/* The nodes in an order their dependencies allow, as added where they do; INVALID_VALUE: a cycle. */
+static CUresult make_plan_locked(CUgraph graph, struct plan **made) {
+  struct plan *plan = malloc(sizeof *plan + graph->count * sizeof plan->steps[0]);
+  bool *placed = calloc(graph->count + 1, sizeof *placed);
+  if (!plan || !placed) {
+    free(plan);
+    free(placed);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *plan = (struct plan){.refs = 1};
+  for (uint32_t before = UINT32_MAX; plan->count < graph->count && plan->count != before;) {
+    before = plan->count;
+    for (uint32_t i = 0; i < graph->count; i++) {
+      CUgraphNode node = graph->nodes[i];
+      bool ready = !placed[i];
+      for (uint32_t k = 0; ready && k < node->dependency_count; k++)
+        ready = placed[node->dependencies[k]];
+      if (ready) {
+        placed[i] = true;
+        put_step(plan, node);
+      }
+    }
+  }
+  free(placed);
+  *made = plan;
+  return plan->count == graph->count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!phGraphExec || !hGraph || hGraph->magic != VGX_SIM_GRAPH)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (flags & FLAG_DEVICE_LAUNCH)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (flags & ~(unsigned long long)(FLAG_AUTO_FREE | FLAG_NODE_PRIORITY))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUgraphExec exec = calloc(1, sizeof *exec);
+  if (!exec)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  exec->magic = VGX_SIM_GRAPH_EXEC;
+  exec->ctx = ctx;
+  vgx_sim_lock();
+  result = make_plan_locked(hGraph, &exec->plan);
+  for (uint32_t i = 0; exec->plan && i < exec->plan->count; i++)
+    if (exec->plan->steps[i].work && exec->plan->steps[i].work->ctx != ctx && result == CUDA_SUCCESS)
+      result = CUDA_ERROR_NOT_SUPPORTED; /* work of several contexts */
+  vgx_sim_unlock();
+  if (result == CUDA_SUCCESS) {
+    *phGraphExec = exec;
+    return result;
+  }
+  if (exec->plan)
+    unref_plan(exec->plan);
+  free(exec);
+  return result;
+}
+
+CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec) {
+  if (!is_exec(hGraphExec))
+    return CUDA_ERROR_INVALID_VALUE;
+  hGraphExec->magic = VGX_SIM_DEAD;
+  unref_plan(hGraphExec->plan); /* launches that are queued hold it too */
+  vgx_sim_lock();
+  if (hGraphExec->last)
+    vgx_sim_marker_unref_locked(hGraphExec->last);
+  vgx_sim_unlock();
+  free(hGraphExec);
+  return CUDA_SUCCESS;
+}
+
+static CUresult run_plan(struct vgx_sim_op *op) {
+  const struct plan *plan = ((struct run *)op)->plan;
+  CUresult result = CUDA_SUCCESS;
+  for (uint32_t i = 0; result == CUDA_SUCCESS && i < plan->count; i++) {
+    struct vgx_sim_work *work = plan->steps[i].work;
+    if (work)
+      result = work->op->run(work->op);
+  }
+  return result;
+}
+
+static void drop_run(struct vgx_sim_op *op) {
+  unref_plan(((struct run *)op)->plan);
+  free(op);
+}
+
+/* Pin, or unpin, the modules of the first `count` steps; false: one is unloaded, and nothing is pinned. */
+static bool pin_locked(const struct plan *plan) {
+  for (uint32_t i = 0; i < plan->count; i++)
+    if (plan->steps[i].work && !vgx_sim_launch_pin_locked(plan->steps[i].work->op, 1)) {
+      while (i-- > 0)
+        if (plan->steps[i].work)
+          vgx_sim_launch_pin_locked(plan->steps[i].work->op, -1);
+      return false;
+    }
+  return true;
+}
+
+/* Queue a run of `plan`, whose modules stay loaded meanwhile: unloading waits for what is queued. */
+static CUresult submit(CUgraphExec exec, CUstream stream) {
+  struct run *run = calloc(1, sizeof *run);
+  struct vgx_sim_marker *end = vgx_sim_marker_create(false);
+  if (!run || !end) {
+    free(run);
+    free(end);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  pthread_mutex_lock(&launch_order);
+  vgx_sim_lock();
+  struct plan *plan = exec->plan;
+  if (!pin_locked(plan)) {
+    vgx_sim_unlock();
+    pthread_mutex_unlock(&launch_order);
+    free(run);
+    free(end);
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  plan->refs += 2; /* the run's and ours */
+  run->plan = plan;
+  run->op = (struct vgx_sim_op){.run = run_plan, .drop = drop_run, .wait = exec->last, .record = end};
+  end->refs++;
+  exec->last = end;
+  vgx_sim_unlock();
+  CUresult result = vgx_sim_submit(stream, &run->op, VGX_SIM_QUEUE);
+  pthread_mutex_unlock(&launch_order);
+  vgx_sim_lock();
+  for (uint32_t i = 0; i < plan->count; i++)
+    if (plan->steps[i].work)
+      vgx_sim_launch_pin_locked(plan->steps[i].work->op, -1);
+  vgx_sim_unlock();
+  unref_plan(plan);
+  return result;
+}
+
+/* The stream to launch `exec` on. */
+static CUresult check(CUgraphExec exec, CUstream handle, CUstream *stream) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_stream_of(ctx, handle, stream);
+  if (result == CUDA_SUCCESS && !is_exec(exec))
+    result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (*stream)->ctx != exec->ctx)
+    result = CUDA_ERROR_NOT_SUPPORTED;
+  return result;
+}
+
+CUresult vgx_sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
+  CUstream stream;
+  CUresult result = check(hGraphExec, hStream, &stream);
+  if (result == CUDA_SUCCESS) /* child graphs are not offered */
+    result = vgx_sim_capture_forbid(stream, CUDA_ERROR_NOT_SUPPORTED);
+  return result == CUDA_SUCCESS ? submit(hGraphExec, stream) : result;
+}
+
+/* Everything is where it is needed already. */
+CUresult vgx_sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
+  CUstream stream;
+  return check(hGraphExec, hStream, &stream);
+}
+
+/* Later launches do `op`, which is taken over, in place of the node's work. */
+static CUresult replace(CUgraphExec exec, CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op) {
+  struct vgx_sim_work *work = vgx_sim_work_create(ctx, op);
+  if (!work)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  struct plan *old = NULL;
+  vgx_sim_lock();
+  if (is_exec(exec) && vgx_sim_is_node(node) && node->type == type && exec->ctx == ctx) {
+    size_t nbytes = sizeof *old + exec->plan->count * sizeof old->steps[0];
+    struct plan *plan = malloc(nbytes);
+    result = plan ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    if (plan) {
+      memcpy(plan, exec->plan, nbytes);
+      plan->refs = 1;
+      for (uint32_t i = 0; i < plan->count; i++) {
+        struct step *step = &plan->steps[i];
+        if (step->serial == node->serial) {
+          step->work = work;
+          result = CUDA_SUCCESS;
+        } else if (step->work) {
+          step->work->refs++;
+        }
+      }
+      old = plan;
+      if (result == CUDA_SUCCESS) {
+        old = exec->plan;
+        exec->plan = plan;
+      }
+    }
+  }
+  vgx_sim_unlock();
+  if (old)
+    unref_plan(old);
+  if (result != CUDA_SUCCESS)
+    vgx_sim_work_unref(work);
+  return result;
+}
+
+CUresult vgx_sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                   const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
+  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_KERNEL, ctx, op) : result;
+}
+
+CUresult vgx_sim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_MEMCPY3D *copyParams, CUcontext given) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_memcpy_op(copyParams, given, &ctx, &op);
+  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_MEMCPY, ctx, op) : result;
+}
+
+CUresult vgx_sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext given) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_memset_op(memsetParams, given, &ctx, &op);
+  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_MEMSET, ctx, op) : result;
+}
