@@ -100,6 +100,8 @@ def emit_python(api: NvmlApi) -> str:
         if f.source in (Source.SNAPSHOT, Source.LIVE):
             params = tuple((p.role.value, p.nbytes, p.struct, p.versions, p.inputs) for p in f.params)
             out.append(f"    {f.name!r}: ({f.source.value!r}, {f.domain}, {params!r}),\n")
+    out.append("}\n\n# every exported function: where its answer comes from\nSOURCES: dict[str, str] = {\n")
+    out += [f"    {f.name!r}: {f.source.value!r},\n" for f in api.functions]
     return "".join(out) + "}\n"
 
 

@@ -120,3 +120,12 @@ def test_nobody_answers(smi: Smi, tmp_path: object) -> None:
     assert result.returncode == 69
     assert result.stdout == ""
     assert "Driver Not Loaded" in result.stderr
+
+
+def test_coverage_table() -> None:
+    environment = clean_environment()
+    result = subprocess.run([*VGPU, "api", "--nvml"], env=environment, capture_output=True, text=True, check=True)
+    lines = result.stdout.splitlines()
+    assert lines[-1].startswith("404 functions: ")
+    assert ["nvmlDeviceGetName", "snapshot"] in [line.split() for line in lines]
+    assert ["nvmlDeviceSetPersistenceMode", "none"] in [line.split() for line in lines]

@@ -1,4 +1,4 @@
-"""`vgpu api`: which driver functions there are and how each travels."""
+"""`vgpu api`: which functions there are and how each is answered."""
 
 from __future__ import annotations
 
@@ -15,14 +15,28 @@ from .table import format_table
 
 @click.command()
 @click.option("--summary", is_flag=True, help="Only the counts.")
-def api(summary: bool) -> None:
+@click.option("--nvml", is_flag=True, help="The functions of NVML instead of the driver's.")
+def api(summary: bool, nvml: bool) -> None:
     """Print the coverage table, generated from the description of the API."""
+    rows = _nvml_rows() if nvml else _driver_rows()
+    if not summary:
+        header = ["FUNCTION", "ANSWER"] if nvml else ["FUNCTION", "TRAVELS", "MODULE"]
+        click.echo(format_table(header, rows))
+    counts = Counter(row[1] for row in rows)
+    click.echo(f"{len(rows)} functions: " + ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())))
+
+
+def _driver_rows() -> list[list[str]]:
+    return [[entry.name, entry.travel, entry.module] for entry in _generated("api").ENTRIES]
+
+
+def _nvml_rows() -> list[list[str]]:
+    """Where "none" stands, the answer is NOT_SUPPORTED; whether the others are answered depends on the device."""
+    return [[name, source] for name, source in _generated("nvml").SOURCES.items()]
+
+
+def _generated(name: str) -> Any:
     try:
-        generated: Any = importlib.import_module("vgpud._gen.api")
+        return importlib.import_module(f"vgpud._gen.{name}")
     except ImportError:
         fail("this build has no coverage table (run `make gen`)", ExitStatus.SOFTWARE)
-    entries = generated.ENTRIES
-    if not summary:
-        click.echo(format_table(["FUNCTION", "TRAVELS", "MODULE"], [[e.name, e.travel, e.module] for e in entries]))
-    counts = Counter(entry.travel for entry in entries)
-    click.echo(f"{len(entries)} functions: " + ", ".join(f"{n} {travel}" for travel, n in sorted(counts.items())))
