@@ -143,6 +143,8 @@ static bool nap(int *turns) {
 /* Room for `nbytes` in one piece, after padding to the ring's beginning if need be. NULL: the session is over. */
 static uint8_t *reserve(struct ring *ring, uint64_t nbytes) {
   struct vgw_ring *shared = ring->shared;
+  if (!shared)
+    return NULL; /* closed: the session has ended */
   uint64_t place = ring->tail % VGW_RING_NBYTES;
   uint64_t padding = VGW_RING_NBYTES - place < nbytes ? VGW_RING_NBYTES - place : 0;
   /* head: stored (release) by the worker once it needs the bytes no more */
