@@ -67,7 +67,6 @@ def test_numba(vgpu_run: Run) -> None:
     run_client(vgpu_run, "numba")
 
 
-@pytest.mark.xfail(reason="taichi's runtime calls through pointers, which the PTX compiler refuses", strict=True)
 @pytest.mark.timeout(240)
 def test_taichi(vgpu_run: Run) -> None:
     run_client(vgpu_run, "taichi")

@@ -71,12 +71,12 @@ def _aligned(nbytes: int, align: int) -> tuple[ctypes.Array[ctypes.c_char], int]
 
 
 @functools.lru_cache(maxsize=256)
-def module_of(text: str) -> PtxModule:
-    return PtxModule.parse(text)
+def module_of(text: str | tuple[str, ...]) -> PtxModule:
+    return PtxModule.parse(text) if isinstance(text, str) else PtxModule.link(text)
 
 
 @functools.lru_cache(maxsize=512)
-def _compiled(text: str, name: str, block: tuple[int, int, int], cooperative: bool):  # type: ignore[no-untyped-def]
+def _compiled(text: str | tuple[str, ...], name: str, block: tuple[int, int, int], cooperative: bool):  # type: ignore[no-untyped-def]
     compiled = compile_entry(module_of(text), name, block, cache=None, cooperative=cooperative)
     return compiled, LOADER.load(compiled)
 
@@ -101,9 +101,17 @@ def pack(module: PtxModule, name: str, values: Sequence[object]) -> bytes:
 
 
 def run(
-    text: str, name: str, grid: int | tuple[int, int, int], block: int | tuple[int, int, int], values: Sequence[object],
-    *, shared: int = 0, stop: int = 0, chunk: int = 3, cooperative: bool = False,
-) -> Events:  # fmt: skip
+    text: str | tuple[str, ...],
+    name: str,
+    grid: int | tuple[int, int, int],
+    block: int | tuple[int, int, int],
+    values: Sequence[object],
+    *,
+    shared: int = 0,
+    stop: int = 0,
+    chunk: int = 3,
+    cooperative: bool = False,
+) -> Events:
     """Launch a kernel and wait for it. Module variables get memory of this process, relocated and initialised."""
     if isinstance(grid, int):
         grid = (grid, 1, 1)

@@ -169,20 +169,17 @@ def _compiler_version() -> bytes:
 
 
 def _key(module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool) -> str:
+    """What decides the code: the text of each function, and what every name in it is in this module."""
     functions = module.reachable(name)
-    mentioned = sorted({symbol for function in functions for symbol in function.symbols})
-    shared = [f"{s} {module.shared[s].nbytes} {module.shared[s].align}" for s in mentioned if s in module.shared]
-    sources = [module.source(function.name) for function in functions]
-    return key_of(
-        _compiler_version(),
-        str(abi.VERSION),
-        native.cpu_name(),
-        name,
-        repr((block, cooperative)),
-        *mentioned,
-        *shared,
-        *sources,
-    )
+    parts: list[str | bytes] = []
+    for function in functions:
+        mentioned = sorted(function.symbols)
+        shared = [f"{s} {module.shared[s].nbytes} {module.shared[s].align}" for s in mentioned if s in module.shared]
+        called = [name for p in function.prototypes.values() for name in module.callable_by(p)]
+        places = [str(module.address_of(ir.Symbol(s))) for s in (function.name, *mentioned, *called)]
+        parts += [function.name, *shared, *called, *places, module.source(function.name)]
+    shape = repr((block, cooperative))
+    return key_of(_compiler_version(), str(abi.VERSION), native.cpu_name(), name, shape, *parts)
 
 
 def _pack(compiled: CompiledKernel) -> bytes:

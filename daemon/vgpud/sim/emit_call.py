@@ -11,10 +11,17 @@ _LAUNCH_FAILED = 719
 
 @emits("trap", "brkpt")
 def trap(e: Emitter, ins: ir.Instruction) -> None:
-    message = e.string(f"trap in {e.program.name}, line {ins.line}")
+    """`trap`, or of the inliner's making: a result and what went wrong."""
+    result, what = _LAUNCH_FAILED, "trap"
+    if ins.operands:
+        code, name = ins.operands
+        assert isinstance(code, ir.Imm)
+        assert isinstance(name, ir.Name)
+        result, what = code.value, name.name
+    message = e.string(f"{what} in {e.program.name}, line {ins.line}")
 
     def body() -> None:
-        e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(_LAUNCH_FAILED)), ("ptr", message)))
+        e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(result)), ("ptr", message)))
 
     e.if_any(body)
 

@@ -30,37 +30,19 @@ _NOT_ANSWERED = -(2**31)
 _UNSUPPORTED = 2**64 - 1
 
 
-class _Part:
-    """One PTX module of an image."""
-
-    def __init__(self, text: str, first_variable: int) -> None:
-        self.module = PtxModule.parse(text)
-        self.lock = threading.Lock()
-        self.first_variable = first_variable
-        self.index = {variable.name: first_variable + i for i, variable in enumerate(self.module.variables)}
-
-
 class _Image:
-    """A loaded image: its parts, and what the C half numbers."""
+    """A loaded image: its module, and what the C half numbers."""
 
     def __init__(self, texts: Sequence[str], compute_capability: tuple[int, int], max_threads: int) -> None:
         self.compute_capability = compute_capability
         self.max_threads = max_threads
-        self.parts: list[_Part] = []
-        self.variables: list[tuple[_Part, Variable]] = []
-        self.kernels: list[str] = []
-        self.part_of: dict[str, _Part] = {}
+        self.lock = threading.Lock()  # of the module
+        self.module = PtxModule.link(texts)
+        self.variables: list[Variable] = list(self.module.variables)
+        self.index = {variable.name: i for i, variable in enumerate(self.variables)}
+        self.kernels: list[str] = list(self.module.entries)
         self.ids: dict[str, int] = {}
         self.loaded: list[CompiledKernel] = []
-        for text in texts:
-            part = _Part(text, len(self.variables))
-            self.parts.append(part)
-            self.variables += [(part, variable) for variable in part.module.variables]
-            for name in part.module.entries:
-                if name in self.part_of:
-                    raise PtxError(f"kernel {name} is defined in two modules of the image")
-                self.part_of[name] = part
-                self.kernels.append(name)
 
 
 class Glue:
@@ -107,11 +89,10 @@ class Glue:
         """Attributes and parameters of a kernel."""
         owner = self._images[identifier]
         name = self._ffi.string(c_name).decode(errors="replace")
-        part = owner.part_of.get(name)
-        if part is None:
+        if name not in owner.module.entries:
             return _NOT_FOUND
-        with part.lock:
-            entry = part.module.entry(name)
+        with owner.lock:
+            entry = owner.module.entry(name)
         if len(entry.params) > capacity:
             raise PtxError(f"{name} has {len(entry.params)} parameters; {capacity} is the limit")
         with self._lock:
@@ -123,30 +104,28 @@ class Glue:
             offsets[i], nbytes[i] = param.offset, param.nbytes
         info.kernel, info.param_count, info.param_nbytes = kernel, len(entry.params), entry.param_nbytes
         info.shared_nbytes, info.local_nbytes = entry.shared_nbytes, entry.local_nbytes
-        info.const_nbytes = sum(v.nbytes for v in part.module.variables if v.space == "const")
+        info.const_nbytes = sum(v.nbytes for v in owner.variables if v.space == "const")
         info.register_count = entry.register_count
         info.max_threads = min(entry.max_threads or owner.max_threads, owner.max_threads)
         info.required_block = entry.required_block or (0, 0, 0)
-        info.ptx_version = int("".join(c for c in part.module.target if c.isdigit()))
+        info.ptx_version = int("".join(c for c in entry.target if c.isdigit()))
         info.binary_version = 10 * owner.compute_capability[0] + owner.compute_capability[1]
         return 0
 
     def describe_variable(self, identifier: int, index: int, out: Any, variable: Any) -> int:
         """Name and size of the index-th variable."""
-        found = self._images[identifier].variables[index][1]
+        found = self._images[identifier].variables[index]
         variable.nbytes, variable.align = found.nbytes, found.align
         variable.space, variable.flags = _SPACES[found.space], 0
         return self._put_name(found.name, out)
 
     def initial_bytes(self, identifier: int, index: int, addresses: Any, data: Any) -> int:
         """Write a variable's first contents; device memory is memory of this process."""
-        part, variable = self._images[identifier].variables[index]
+        owner = self._images[identifier]
+        variable = owner.variables[index]
         content = bytearray(variable.initial.ljust(variable.nbytes, b"\0"))
         for offset, symbol, addend in variable.relocations:
-            place = part.index.get(symbol)
-            if place is None:
-                raise PtxError(f"{variable.name}: initialised with the address of {symbol}", NOT_SUPPORTED)
-            content[offset : offset + 8] = ((addresses[place] + addend) % 2**64).to_bytes(8, "little")
+            content[offset : offset + 8] = ((addresses[owner.index[symbol]] + addend) % 2**64).to_bytes(8, "little")
         if any(content):  # fresh memory is zero already: do not touch it for nothing
             self._ffi.memmove(data, bytes(content), variable.nbytes)
         return 0
@@ -156,14 +135,13 @@ class Glue:
     ) -> int:
         """Native code of a kernel for a block shape."""
         owner, name = self._kernels[kernel]
-        part = owner.part_of[name]
         cooperative = bool(flags & self._lib.VGX_SIM_COMPILE_COOPERATIVE)
-        with part.lock:
-            compiled = compile_entry(part.module, name, (x, y, z), cache=self._cache, cooperative=cooperative)
+        with owner.lock:
+            compiled = compile_entry(owner.module, name, (x, y, z), cache=self._cache, cooperative=cooperative)
         if len(compiled.symbols) > capacity:
             raise PtxError(f"{name} uses {len(compiled.symbols)} variables; its image has {capacity}")
         for i, symbol in enumerate(compiled.symbols):
-            symbols[i] = part.index[symbol]
+            symbols[i] = owner.index[symbol]
         count[0] = len(compiled.symbols)
         address = self._loader.load(compiled)
         with self._lock:

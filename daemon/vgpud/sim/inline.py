@@ -1,7 +1,7 @@
 """One kernel as a single flat body: calls of .func inlined, call parameters turned into registers where they can be.
 
 Inlining keeps divergence, barriers and warp operations inside functions the same problem as in kernels. Its price: no
-recursion and no indirect calls."""
+recursion. A call through a pointer becomes a chain of comparisons with a call of each function that it may reach."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
 from vgpud.sim.ptx_module import PtxModule, align_up, shared_layout
 
 BUILTINS = {"vprintf": 2, "__assertfail": 5, "malloc": 1, "free": 1}  # served by the driver; number of arguments
+_LAUNCH_FAILED = 719
 _MAX_INSTRUCTIONS = 400_000  # after inlining
 
 
@@ -37,7 +38,7 @@ def flatten(module: PtxModule, name: str) -> Program:
     """Inline every call of entry `name` and lay its memory out.
 
     Raises:
-        UnsupportedInstruction: recursion, indirect calls, calls of functions without a body.
+        UnsupportedInstruction: recursion, calls of functions without a body and their addresses.
     """
     entry = module.function(name)
     shared, shared_nbytes = shared_layout(module, module.reachable(name))
@@ -59,9 +60,6 @@ def flatten(module: PtxModule, name: str) -> Program:
         s for ins in program.body if isinstance(ins, ir.Instruction) for o in ins.operands for s in _symbols(o)
     }
     program.symbols = sorted(s for s in mentioned if module.is_variable(s))
-    for ins in program.body:
-        if isinstance(ins, ir.Instruction) and any(module.defines(s) for o in ins.operands for s in _symbols(o)):
-            raise UnsupportedInstruction(name, ins.text, ins.line, "the address of a function")
     return program
 
 
@@ -112,7 +110,7 @@ class _Inliner:
         if function.name in callers:
             raise PtxError(f"{self.program.name}: recursive call of {function.name} is not supported", NOT_SUPPORTED)
         callers = [*callers, function.name]
-        body = self.program.body
+        body, prototypes = self.program.body, function.prototypes
 
         def rename_reg(reg: ir.Reg) -> ir.Reg:
             return ir.Reg(reg.name + suffix, reg.type) if suffix else reg
@@ -123,7 +121,7 @@ class _Inliner:
                 return ir.Symbol(target.name, target.offset + symbol.offset)
             variable = function.variables.get(symbol.name)
             if variable is None:
-                return symbol
+                return self.module.address_of(symbol)
             if variable.space == "shared":
                 return ir.Symbol(f"{function.name}:{variable.name}", symbol.offset)
             return ir.Symbol(variable.name + suffix, symbol.offset)
@@ -150,7 +148,7 @@ class _Inliner:
             if ins.opcode == "ret" and end is not None:
                 body.append(replace(ins, opcode="bra", modifiers=(), operands=(ir.Name(end),)))
             elif ins.opcode == "call":
-                self._guarded(ins, lambda plain: self._call(plain, callers))
+                self._guarded(ins, lambda plain: self._call(plain, callers, prototypes))
             elif ins.opcode in ("bar", "barrier") and "warp" not in ins.modifiers:
                 self._guarded(ins, body.append)
             else:
@@ -172,12 +170,14 @@ class _Inliner:
         emit(replace(ins, guard=None, guard_negated=False))
         self.program.body.append(ir.Label(skip, ins.line))
 
-    def _call(self, ins: ir.Instruction, callers: list[str]) -> None:
-        results, target, arguments = ins.operands
+    def _call(self, ins: ir.Instruction, callers: list[str], prototypes: dict[str, ir.Prototype]) -> None:
+        results, target, arguments = ins.operands[:3]
         assert isinstance(results, ir.Vector)
         assert isinstance(arguments, ir.Vector)
-        if not isinstance(target, ir.Name):
-            raise UnsupportedInstruction(self.program.name, ins.text, ins.line, "indirect call")
+        if isinstance(target, ir.Reg):
+            self._call_through(target, ins, callers, prototypes)
+            return
+        assert isinstance(target, ir.Name)
         if not self.module.defines(target.name):
             if BUILTINS.get(target.name) != len(arguments.items):
                 raise UnsupportedInstruction(self.program.name, ins.text, ins.line, f"external function {target.name}")
@@ -210,6 +210,34 @@ class _Inliner:
             if param.register is not None:
                 reg = ir.Reg(param.register.name + suffix, param.register.type)
                 body.append(ir.Instruction("mov", (param.type,), (result, reg), ins.line))
+
+    def _call_through(
+        self, pointer: ir.Reg, ins: ir.Instruction, callers: list[str], prototypes: dict[str, ir.Prototype]
+    ) -> None:
+        """Lanes whose pointer is the address of a function branch to their own copy of it, one function at a time. What
+        must not happen is found when it does: a pointer to none of them, and one back into a running function."""
+        results, _, arguments, prototype = ins.operands
+        assert isinstance(prototype, ir.Name)
+        if prototype.name not in prototypes:
+            raise PtxError(f"line {ins.line}: undefined prototype {prototype.name}")
+        body, end = self.program.body, self._label("called")
+        for name in self.module.callable_by(prototypes[prototype.name]):
+            other = self._label("other")
+            differs = ir.Reg(other, "pred")
+            address = self.module.address_of(ir.Symbol(name))
+            body.append(ir.Instruction("setp", ("ne", "u64"), (differs, pointer, address), ins.line))
+            body.append(ir.Instruction("bra", (), (ir.Name(other),), ins.line, differs))
+            if name in callers:
+                self._fail(ins.line, NOT_SUPPORTED, f"recursive call of {name}, through a pointer, is not supported")
+            else:
+                self._call(replace(ins, operands=(results, ir.Name(name), arguments)), callers, prototypes)
+            body.append(ir.Instruction("bra", (), (ir.Name(end),), ins.line))
+            body.append(ir.Label(other, ins.line))
+        self._fail(ins.line, _LAUNCH_FAILED, "call through a pointer that is not a function of this form")
+        body.append(ir.Label(end, ins.line))
+
+    def _fail(self, line: int, result: int, message: str) -> None:
+        self.program.body.append(ir.Instruction("trap", (), (ir.Imm(result), ir.Name(message)), line))
 
 
 def _promote_params(program: Program, variables: dict[str, ir.LocalVariable]) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vgpud.sim.ptx_declaration import Declaration
 
 TYPE_NBITS: dict[str, int] = {
     "pred": 1, "b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32,
@@ -157,6 +161,16 @@ class Parameter:
     register: Reg | None = None  # a .reg parameter of a .func
 
 
+@dataclass(frozen=True, slots=True)
+class Prototype:
+    """What a call through a pointer may reach: functions with results and parameters of these sizes in bytes, or, of
+    .calltargets, functions by name."""
+
+    returns: tuple[int, ...]
+    params: tuple[int, ...]
+    targets: tuple[str, ...] | None = None
+
+
 @dataclass(slots=True)
 class Function:
     name: str
@@ -167,8 +181,15 @@ class Function:
     variables: dict[str, LocalVariable] = field(default_factory=dict)
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     symbols: set[str] = field(default_factory=set)  # module-scope names the body mentions
+    addresses: set[str] = field(default_factory=set)  # those of them that are not just called
+    globals: list[Declaration] = field(default_factory=list)  # .global and .const variables, by names of the module
+    prototypes: dict[str, Prototype] = field(default_factory=dict)  # by label
     max_threads: int | None = None
     required_block: tuple[int, int, int] | None = None
+
+    @property
+    def prototype(self) -> Prototype:
+        return Prototype(tuple(p.nbytes for p in self.returns), tuple(p.nbytes for p in self.params))
 
 
 def registers_of(operand: Operand | None) -> list[Reg]:

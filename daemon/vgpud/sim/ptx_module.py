@@ -1,29 +1,25 @@
-"""A PTX module: an index of its functions, found without reading bodies, and its module-scope variables."""
+"""A PTX module, of one text or several linked: its kernels, functions and variables by names that are unique in it."""
 
 from __future__ import annotations
 
-import re
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vgpud.sim import ir
-from vgpud.sim.isa import MAX_VERSION
-from vgpud.sim.ptx_error import NOT_SUPPORTED, UNSUPPORTED_PTX_VERSION, PtxError
+from vgpud.sim.ptx_declaration import Declaration, parse_header
+from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError
 from vgpud.sim.ptx_lexer import Tokens
-from vgpud.sim.ptx_parser import BodyParser, Declaration, parse_declaration
+from vgpud.sim.ptx_link import resolve
+from vgpud.sim.ptx_parser import BodyParser
+from vgpud.sim.ptx_text import Place, PtxText
 
-EAGER_TEXT_NBYTES = 256 << 10  # smaller modules are parsed completely, so that syntax errors show at load
-_DEFAULT_MAX_THREADS = 1024
+EAGER_TEXT_NBYTES = 256 << 10  # smaller texts are parsed completely, so that syntax errors show at load
 
-_TOP = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[{};]', re.DOTALL)
-_BRACES = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[{}]', re.DOTALL)
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_HEADER = re.compile(
-    r"\s*\.version\s+(\d+)\.(\d+)\s+\.target\s+(\w+(?:\s*,\s*\w+)*)\s*(?:\.address_size\s+(\d+))?(?=\s|$)"
-)
-_LINE_DIRECTIVE = re.compile(r"\s*\.(?:file\b[^\n]*|loc\b[^\n]*|version\b[^\n]*|target\b[^\n]*|address_size\b[^\n]*)")
-_FUNCTION = re.compile(r"\.(entry|func)\b")
-_FUNCTION_NAME = re.compile(r"\.entry\s+([\w$%]+)|\.func\s*(?:\.\w+\s*)*(?:\([^)]*\)\s*)?([\w$%]+)")
+FUNCTIONS = " functions"
+"""A hidden variable, there when the module has a .func: function i's address is its place i * FUNCTION_NBYTES. So an
+address is unique on the device, can be stored and compared, and is known to every kernel as a variable's is."""
+FUNCTION_NBYTES = 16
 
 
 @dataclass(slots=True)
@@ -54,6 +50,7 @@ class EntryInfo:
     """What the driver tells about a kernel; `register_count` is an estimate from the registers declared and used."""
 
     name: str
+    target: str  # sm_90a
     params: list[Param]
     param_nbytes: int
     shared_nbytes: int
@@ -64,176 +61,140 @@ class EntryInfo:
 
 
 @dataclass(slots=True)
-class _Place:
-    start: int  # of the header
-    body: int  # of the opening brace
-    end: int  # after the closing brace
-    is_entry: bool
+class _Source:
+    """A function's text and the names its body may use, with what they are in the module."""
+
+    text: PtxText
+    place: Place
+    names: Mapping[str, str]
 
 
 class PtxModule:
-    """See parse()."""
+    """See parse() and link()."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.version: tuple[int, int] = (0, 0)
-        self.target = ""
+    def __init__(self, texts: Sequence[PtxText]) -> None:
+        self.version = max(text.version for text in texts)
+        self.target = texts[0].target
         self.entries: list[str] = []
         self.variables: list[Variable] = []
         self.shared: dict[str, Declaration] = {}
-        self._places: dict[str, _Place] = {}
-        self._prototypes: set[str] = set()
+        self._texts = texts
+        self._sources: dict[str, _Source] = {}
         self._variable_names: set[str] = set()
         self._functions: dict[str, ir.Function] = {}
+        self._numbers: dict[str, int] = {}
+        self._in_initializers: set[str] = set()
+        self._addressed: list[str] | None = None  # functions, in order
 
     @classmethod
     def parse(cls, text: str) -> PtxModule:
-        """Index a module.
+        """Index a module of one text; see link()."""
+        return cls.link([text])
+
+    @classmethod
+    def link(cls, texts: Sequence[str]) -> PtxModule:
+        """Index a module of at least one text.
 
         Raises:
-            PtxError: INVALID_PTX for malformed text, UNSUPPORTED_PTX_VERSION above PTX ISA 9.0, NOT_SUPPORTED for
-            32-bit addresses. Bodies of modules above EAGER_TEXT_NBYTES are checked when their kernel is first used.
+            PtxError: As PtxText and ptx_link.resolve(). Bodies in texts above EAGER_TEXT_NBYTES are checked when their
+                kernel is first used; a function defined nowhere is refused when a kernel that calls it is compiled.
         """
-        module = cls(text.rstrip("\0"))
-        module._read_header()
-        module._index()
-        if len(module.text) <= EAGER_TEXT_NBYTES:
-            for name in module._places:
-                module.function(name)
+        module = cls([PtxText(text) for text in texts])
+        module._link()
         return module
 
-    def _read_header(self) -> None:
-        head = _HEADER.match(_COMMENT.sub(" ", self.text[: 64 << 10]))
-        if head is None:
-            raise PtxError("no .version and .target at the start")
-        self.version = (int(head[1]), int(head[2]))
-        self.target = head[3].split(",")[0].strip()
-        if self.version > MAX_VERSION:
-            raise PtxError(
-                f"PTX ISA {head[1]}.{head[2]} is newer than {MAX_VERSION[0]}.{MAX_VERSION[1]}", UNSUPPORTED_PTX_VERSION
-            )
-        if not re.fullmatch(r"sm_\d+[af]?", self.target):
-            raise PtxError(f"unknown target {self.target}")
-        if (head[4] or "32") != "64":
-            raise PtxError("only .address_size 64 is supported", NOT_SUPPORTED)
+    def _link(self) -> None:
+        names = resolve(self._texts)
+        for index, text in enumerate(self._texts):
+            scope = names.scopes[index]
+            for name, place in text.places.items():
+                if names.owns(index, scope[name]):
+                    self._sources[scope[name]] = _Source(text, place, scope)
+        self.entries = [name for name, source in self._sources.items() if source.place.is_entry]
+        if len(self.entries) < len(self._sources):
+            self._numbers = {name: number for number, name in enumerate(self._sources)}
+            nbytes = FUNCTION_NBYTES * len(self._numbers)
+            self._add(Variable(FUNCTIONS, "global", nbytes, FUNCTION_NBYTES, bytes(nbytes)))
+        for index, text in enumerate(self._texts):
+            scope = names.scopes[index]
+            for name, decl in text.variables.items():
+                if names.owns(index, scope[name]):
+                    self._define(decl, scope, scope[name])
+        for name, source in list(self._sources.items()):
+            if len(source.text.text) <= EAGER_TEXT_NBYTES or source.text.declares_variables(source.place):
+                self.function(name)
+        for variable in self.variables:
+            variable.relocations = [self._relocation(variable.name, *place) for place in variable.relocations]
 
-    def _index(self) -> None:
-        text, start, place, depth = self.text, 0, 0, 0
-        while True:
-            found = _TOP.search(text, place)
-            if found is None:
-                break
-            place = found.end()
-            mark = found.group()
-            if mark == "{" and depth == 0:
-                header = _COMMENT.sub(" ", text[start : found.start()])
-                if _FUNCTION.search(header):
-                    place = self._function_place(start, found.start(), header)
-                    start = place
-                    continue
-                if ".section" in header:
-                    start = place = self._matching(found.start())
-                    continue
-            if mark == "{":
-                depth += 1
-            elif mark == "}":
-                depth -= 1
-                if depth < 0:
-                    raise Tokens(text, found.start(), found.end()).error("unexpected `}`")
-            elif mark == ";" and depth == 0:
-                self._statement(start, found.start())
-                start = place
-        rest = _LINE_DIRECTIVE.sub("", _COMMENT.sub(" ", text[start:])).strip()
-        if depth or rest:
-            raise PtxError(f"unexpected end after `{rest[:40]}`")
-
-    def _matching(self, brace: int) -> int:
-        """The place after the brace that closes the one at `brace`."""
-        depth, place = 0, brace
-        while True:
-            found = _BRACES.search(self.text, place)
-            if found is None:
-                raise PtxError("unbalanced braces")
-            place = found.end()
-            depth += {"{": 1, "}": -1}.get(found.group(), 0)
-            if depth == 0:
-                return place
-
-    def _function_place(self, start: int, body: int, header: str) -> int:
-        named = _FUNCTION_NAME.search(header)
-        if named is None:
-            raise PtxError("function without a name")
-        name = named[1] or named[2]
-        end = self._matching(body)
-        if name in self._places:
-            raise PtxError(f"{name} is defined twice")
-        self._places[name] = _Place(start, body, end, named[1] is not None)
-        if named[1]:
-            self.entries.append(name)
-        return end
-
-    def _statement(self, start: int, end: int) -> None:
-        statement = _COMMENT.sub(" ", self.text[start:end])
-        if _FUNCTION.search(statement):
-            named = _FUNCTION_NAME.search(statement)
-            if named is not None:
-                self._prototypes.add(named[1] or named[2])
-            return
-        tokens = Tokens(self.text, start, end)
-        while tokens.peek in (".version", ".target", ".address_size", ".file", ".loc"):
-            line = tokens.line
-            while tokens.peek and tokens.line == line:
-                tokens.take()
-        if not tokens.peek or tokens.peek in (".pragma", ".alias"):
-            return
-        for decl in parse_declaration(tokens):
-            self._declare(decl, tokens)
-        if tokens.peek:
-            raise tokens.error(f"unexpected `{tokens.peek}`")
-
-    def _declare(self, decl: Declaration, tokens: Tokens) -> None:
+    def _define(self, decl: Declaration, scope: Mapping[str, str], name: str) -> None:
         if decl.space == "shared":
-            self.shared[decl.name] = decl
-        elif decl.space in ("global", "const"):
-            if decl.extern:
-                raise PtxError(f"line {tokens.line}: .extern variable {decl.name} is not supported", NOT_SUPPORTED)
-            initial, relocations = _initial_bytes(decl, tokens)
+            known = self.shared.get(name)
+            if known is None or known.linkage == "extern":
+                self.shared[name] = decl
+        elif decl.linkage != "extern":
+            initial, relocations = _initial_bytes(decl)
+            resolved = [(offset, scope.get(symbol, symbol), addend) for offset, symbol, addend in relocations]
             space = "managed" if decl.managed else decl.space
-            self.variables.append(Variable(decl.name, space, decl.nbytes, decl.align, initial, relocations))
-            self._variable_names.add(decl.name)
-        else:
-            raise tokens.error(f".{decl.space} at module scope")
+            self._add(Variable(name, space, decl.nbytes, decl.align, initial, resolved))
+
+    def _add(self, variable: Variable) -> None:
+        self.variables.append(variable)
+        self._variable_names.add(variable.name)
+
+    def _relocation(self, variable: str, offset: int, symbol: str, addend: int) -> tuple[int, str, int]:
+        place = self.address_of(ir.Symbol(symbol, addend))
+        if place.name != FUNCTIONS and symbol in self._sources:
+            raise PtxError(f"{variable}: initialised with the address of kernel {symbol}", NOT_SUPPORTED)
+        if place.name not in self._variable_names:
+            raise PtxError(f"{variable}: initialised with the address of {symbol}, which is not defined", NOT_SUPPORTED)
+        self._in_initializers.add(symbol)
+        return offset, place.name, place.offset
 
     # ---- functions
-
-    def is_name(self, name: str) -> bool:
-        """Whether the module declares a variable or function of this name."""
-        return name in self._variable_names or name in self.shared or name in self._places or name in self._prototypes
 
     def is_variable(self, name: str) -> bool:
         return name in self._variable_names
 
     def defines(self, name: str) -> bool:
         """Whether `name` is a function with a body."""
-        return name in self._places
+        return name in self._sources
+
+    def address_of(self, symbol: ir.Symbol) -> ir.Symbol:
+        """A function's address as one in FUNCTIONS; any other symbol as it is."""
+        number = self._numbers.get(symbol.name)
+        return symbol if number is None else ir.Symbol(FUNCTIONS, number * FUNCTION_NBYTES + symbol.offset)
 
     def function(self, name: str) -> ir.Function:
         """The parsed body of an .entry or .func; parsed once."""
         function = self._functions.get(name)
         if function is None:
-            place = self._places.get(name)
-            if place is None:
+            source = self._sources.get(name)
+            if source is None:
                 raise PtxError(f"no function {name}")
-            tokens = Tokens(self.text, place.start, place.end)
-            function = _parse_header(tokens, name, place.is_entry)
-            BodyParser(tokens, function, self.is_name).parse()
+            place = source.place
+            tokens = Tokens(source.text.text, place.start, place.end)
+            function = parse_header(tokens, place.name, place.is_entry)
+            function.name = name
+            BodyParser(tokens, function, source.names).parse()
+            for decl in function.globals:
+                self._define(decl, source.names, decl.name)
             self._functions[name] = function
         return function
 
     def source(self, name: str) -> str:
         """The text of a function, header included."""
-        place = self._places[name]
-        return self.text[place.start : place.end]
+        source = self._sources[name]
+        return source.text.text[source.place.start : source.place.end]
+
+    def callable_by(self, prototype: ir.Prototype) -> list[str]:
+        """Functions that a call through a pointer may reach: those listed, else all of its form whose address is taken
+        anywhere, since a pointer may come from another kernel."""
+        if prototype.targets is not None:
+            return [name for name in prototype.targets if name in self._sources]
+        if self._addressed is None:
+            taken = self._in_initializers.union(*(self.function(name).addresses for name in self._sources))
+            self._addressed = [name for name in self._numbers if name in taken]
+        return [name for name in self._addressed if self.function(name).prototype == prototype]
 
     def entry(self, name: str) -> EntryInfo:
         """Attributes of an entry. Raises PtxError (INVALID_PTX) when its body is malformed."""
@@ -252,7 +213,7 @@ class PtxModule:
             if variable.space == "local":
                 local = align_up(local, variable.align) + variable.nbytes
         return EntryInfo(
-            name, params, offset, shared_layout(self, self.reachable(name))[1], local,
+            name, self._sources[name].text.target, params, offset, shared_layout(self, self.reachable(name))[1], local,
             min(255, max(16, sum(words.values()) // 3)), function.max_threads, function.required_block,
         )  # fmt: skip
 
@@ -263,8 +224,9 @@ class PtxModule:
         while pending:
             function = self.function(pending.pop())
             found.append(function)
-            for symbol in sorted(function.symbols):
-                if symbol in self._places and symbol not in seen:
+            called = {t for prototype in function.prototypes.values() for t in self.callable_by(prototype)}
+            for symbol in sorted(function.symbols | called):
+                if symbol in self._sources and symbol not in seen:
                     seen.add(symbol)
                     pending.append(symbol)
         return found
@@ -301,76 +263,7 @@ def shared_layout(module: PtxModule, functions: list[ir.Function]) -> tuple[dict
     return offsets, size
 
 
-def _parse_header(tokens: Tokens, name: str, is_entry: bool) -> ir.Function:
-    while tokens.peek not in (".entry", ".func"):
-        if not tokens.peek.startswith(".") and not tokens.peek.isdigit() and not tokens.peek.startswith('"'):
-            raise tokens.error(f"unexpected `{tokens.peek}` before {name}")
-        if tokens.peek in (".file", ".loc", ".version", ".target", ".address_size", ".section"):
-            line = tokens.line
-            while tokens.peek and tokens.line == line:
-                tokens.take()
-        else:
-            tokens.take()
-    tokens.take()
-    function = ir.Function(name, is_entry, [], [])
-    while tokens.peek.startswith("."):
-        tokens.take()  # .noreturn, .attribute before the name
-    if tokens.peek == "(":
-        function.returns = _parameters(tokens)
-    if tokens.take() != name:
-        raise tokens.error(f"malformed header of {name}")
-    if tokens.peek == "(":
-        function.params = _parameters(tokens)
-    while tokens.peek != "{":
-        word = tokens.take()
-        if word in (".maxntid", ".reqntid"):
-            block = [1, 1, 1]
-            for axis in range(3):
-                value = tokens.take()
-                block[axis] = int(value) if value.isdigit() else 0
-                if not 0 < block[axis] <= _DEFAULT_MAX_THREADS:
-                    raise tokens.error(f"bad {word}")
-                if not tokens.accept(","):
-                    break
-            function.max_threads = block[0] * block[1] * block[2]
-            if word == ".reqntid":
-                function.required_block = (block[0], block[1], block[2])
-    return function
-
-
-def _parameters(tokens: Tokens) -> list[ir.Parameter]:
-    tokens.expect("(")
-    params: list[ir.Parameter] = []
-    while not tokens.accept(")"):
-        if tokens.accept(".reg"):
-            kind = tokens.take()[1:]
-            if kind not in ir.TYPE_NBITS:
-                raise tokens.error(f"unknown type .{kind}")
-            name = tokens.take()
-            params.append(ir.Parameter(name, kind, ir.type_nbytes(kind), 1, ir.Reg(name, kind)))
-        else:
-            align = _param_align(tokens)
-            for decl in parse_declaration(tokens):
-                params.append(ir.Parameter(decl.name, decl.type, decl.nbytes, align or decl.align))
-        tokens.accept(",")
-    return params
-
-
-def _param_align(tokens: Tokens) -> int:
-    """The alignment of a parameter: `.param .align 8 .b8 p[16]`. In `.param .u64 .ptr .global .align 16 p` the
-    alignment is that of the pointee, so 0: the type's own counts."""
-    words, index = tokens.words, tokens.index
-    while words[index].startswith(".") and words[index] != ".ptr":
-        if words[index] == ".align":
-            return int(words[index + 1])
-        index += 1
-    if words[index] == ".ptr":
-        kind = next((w[1:] for w in words[tokens.index : index] if w[1:] in ir.TYPE_NBITS), "b8")
-        return ir.type_nbytes(kind)
-    return 0
-
-
-def _initial_bytes(decl: Declaration, tokens: Tokens) -> tuple[bytes, list[tuple[int, str, int]]]:
+def _initial_bytes(decl: Declaration) -> tuple[bytes, list[tuple[int, str, int]]]:
     data, relocations = bytearray(), []
     unit = ir.type_nbytes(decl.type)
     for value in decl.initializer or []:
@@ -386,5 +279,5 @@ def _initial_bytes(decl: Declaration, tokens: Tokens) -> tuple[bytes, list[tuple
                 relocations.append((len(data), value.name, value.offset))
                 data += bytes(8)
             case _:
-                raise PtxError(f"line {tokens.line}: initializer of {decl.name} is not supported", NOT_SUPPORTED)
+                raise PtxError(f"initializer of {decl.name} is not supported", NOT_SUPPORTED)
     return bytes(data).ljust(decl.nbytes, b"\0"), relocations

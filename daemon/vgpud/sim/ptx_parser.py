@@ -1,145 +1,17 @@
-"""Declarations and function bodies: tokens to ir.Function, with nested scopes resolved to unique names."""
+"""Function bodies: tokens to ir.Function, with nested scopes resolved to unique names."""
 
 from __future__ import annotations
 
-import re
-import struct
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from vgpud.sim import ir
 from vgpud.sim.isa import OPCODES, SPECIAL_REGISTERS
+from vgpud.sim.ptx_declaration import Declaration, integer, offset_of, parameters, parse_declaration, parse_literal
 from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError
-from vgpud.sim.ptx_lexer import Tokens, parse_integer
+from vgpud.sim.ptx_lexer import Tokens
 
-_MAX_VARIABLE_NBYTES = 1 << 40
 _MAX_REGISTERS = 1 << 20
-
-
-@dataclass(slots=True)
-class Declaration:
-    """One declared variable. `initializer` holds one value per element, None when absent."""
-
-    name: str
-    space: str
-    type: str
-    nbytes: int
-    align: int
-    extern: bool = False
-    managed: bool = False
-    initializer: list[ir.Scalar] | None = None
-
-
-def parse_declaration(tokens: Tokens) -> list[Declaration]:
-    """`.space .align n .type a, b[3] = {..}` up to, and not including, `;` or `)`. `.reg` is handled by the caller."""
-    space, elem, align, extern, managed, lanes = "", "", 0, False, False, 1
-    while tokens.peek.startswith("."):
-        word = tokens.take()[1:]
-        if word == "align":
-            align = _integer(tokens)
-        elif word in ("ptr", "visible", "weak", "common", "volatile"):
-            continue
-        elif word == "extern":
-            extern = True
-        elif word == "attribute":
-            tokens.expect("(")
-            while not tokens.accept(")"):
-                managed |= tokens.take() == ".managed"
-        elif word in ("v2", "v4"):
-            lanes = int(word[1])
-        elif word in ir.TYPE_NBITS:
-            elem = word
-        elif word in ("texref", "samplerref", "surfref"):
-            raise PtxError(f"line {tokens.line}: .{word} is not supported", NOT_SUPPORTED)
-        elif word in ("global", "const", "shared", "local", "param", "reg"):
-            if not space:
-                space = word
-                if word == "const" and tokens.peek == "[":
-                    raise PtxError(f"line {tokens.line}: constant banks are not supported", NOT_SUPPORTED)
-        else:
-            raise tokens.error(f"unexpected directive .{word}")
-    if not elem:
-        raise tokens.error("declaration without a type")
-    found = []
-    while True:
-        name = tokens.take()
-        count: int | None = None
-        while tokens.accept("["):
-            size = 0 if tokens.peek == "]" else _integer(tokens)
-            tokens.expect("]")
-            count = size if count is None else count * size
-        initializer = None
-        if tokens.accept("="):
-            initializer = _initializer(tokens)
-            if count == 0:
-                count = len(initializer)
-        unit = ir.type_nbytes(elem) * lanes
-        nbytes = unit * (1 if count is None else count)
-        if nbytes > _MAX_VARIABLE_NBYTES:
-            raise tokens.error(f"{name} is too large")
-        if initializer is not None and len(initializer) * ir.type_nbytes(elem) > nbytes:
-            raise tokens.error(f"too many initializers for {name}")
-        found.append(Declaration(name, space, elem, nbytes, align or unit, extern, managed, initializer))
-        if tokens.peek != "," or (space == "param" and tokens.words[tokens.index + 1].startswith(".")):
-            return found
-        tokens.take()
-
-
-def _integer(tokens: Tokens) -> int:
-    negative = tokens.accept("-")
-    value = parse_integer(tokens.peek)
-    if value is None:
-        raise tokens.error(f"expected an integer before `{tokens.peek}`")
-    tokens.take()
-    return -value if negative else value
-
-
-def _initializer(tokens: Tokens) -> list[ir.Scalar]:
-    if tokens.accept("{"):
-        values: list[ir.Scalar] = []
-        while not tokens.accept("}"):
-            values += _initializer(tokens)
-            tokens.accept(",")
-        return values
-    literal = parse_literal(tokens)
-    if literal is not None:
-        return [literal]
-    name = tokens.take()
-    if name == "generic" and tokens.accept("("):  # generic(symbol): spaces are one address range here
-        name = tokens.take()
-        offset = _offset(tokens)
-        tokens.expect(")")
-        return [ir.Symbol(name, offset + _offset(tokens))]
-    if not re.match(r"[A-Za-z_$%]", name):
-        raise tokens.error(f"unexpected initializer `{name}`")
-    return [ir.Symbol(name, _offset(tokens))]
-
-
-def _offset(tokens: Tokens) -> int:
-    total = 0
-    while tokens.peek in ("+", "-"):
-        sign = -1 if tokens.take() == "-" else 1
-        total += sign * _integer(tokens)
-    return total
-
-
-def parse_literal(tokens: Tokens) -> ir.Imm | ir.FloatImm | None:
-    """An optional-sign numeric literal; the cursor does not move when there is none."""
-    ahead = 1 if tokens.peek in ("-", "~") else 0
-    word = tokens.words[tokens.index + ahead]
-    if not word[:1].isdigit():
-        return None
-    negative = ahead and tokens.peek == "-"
-    inverted = ahead and not negative
-    tokens.index += 1 + ahead
-    if word[:2] in ("0f", "0F") and len(word) == 10:
-        return ir.FloatImm(int(word[2:], 16) ^ (0x80000000 if negative else 0), 32)
-    if word[:2] in ("0d", "0D") and len(word) == 18:
-        return ir.FloatImm(int(word[2:], 16) ^ (1 << 63 if negative else 0), 64)
-    value = parse_integer(word)
-    if value is not None:
-        return ir.Imm(-value if negative else ~value if inverted else value)
-    return ir.FloatImm(int.from_bytes(struct.pack("<d", float(word) * (-1 if negative else 1)), "little"), 64)
 
 
 @dataclass(slots=True)
@@ -151,10 +23,11 @@ class _Scope:
 
 
 class BodyParser:
-    """Parses one `{ ... }` into a Function whose header is already known."""
+    """Parses one `{ ... }` into a Function whose header is already known. `names` maps what the text declares at module
+    scope to names of the module."""
 
-    def __init__(self, tokens: Tokens, function: ir.Function, is_module_name: Callable[[str], bool]) -> None:
-        self.tokens, self.function, self.is_module_name = tokens, function, is_module_name
+    def __init__(self, tokens: Tokens, function: ir.Function, names: Mapping[str, str]) -> None:
+        self.tokens, self.function, self.names = tokens, function, names
         self.scopes = [_Scope()]
         self.scope_count = 0
         for param in (*function.returns, *function.params):
@@ -193,11 +66,9 @@ class BodyParser:
         word = tokens.peek
         if word == ".reg":
             self._registers()
-        elif word in (".shared", ".local", ".param", ".extern", ".align"):
+        elif word in (".shared", ".local", ".param", ".global", ".const", ".extern", ".align"):
             for decl in parse_declaration(tokens):
                 self._variable(decl)
-        elif word in (".global", ".const"):
-            raise PtxError(f"line {tokens.line}: {word} inside a function is not supported", NOT_SUPPORTED)
         elif word == ".pragma":
             while tokens.peek != ";":
                 tokens.take()
@@ -224,7 +95,7 @@ class BodyParser:
         while tokens.accept(","):
             if tokens.accept("function_name"):
                 tokens.take()
-                _offset(tokens)
+                offset_of(tokens)
             elif tokens.accept("inlined_at"):
                 tokens.index += 3
             else:
@@ -249,7 +120,7 @@ class BodyParser:
         while True:
             name = tokens.take()
             if tokens.accept("<"):
-                count = _integer(tokens)
+                count = integer(tokens)
                 tokens.expect(">")
                 if not 0 <= count <= _MAX_REGISTERS:
                     raise tokens.error(f"{count} registers declared")
@@ -261,11 +132,16 @@ class BodyParser:
 
     def _variable(self, decl: Declaration) -> None:
         scope = self.scopes[-1]
-        if decl.extern:
-            if not self.is_module_name(decl.name):
+        if decl.linkage == "extern":
+            if decl.name not in self.names:
                 raise self.tokens.error(f".extern {decl.name} inside a function is not declared by the module")
             return
         name = self._unique(decl.name, scope)
+        if decl.space in ("global", "const"):
+            name = f"{self.function.name}:{name}"
+            self.function.globals.append(replace(decl, name=name))
+            scope.names[decl.name] = ir.Symbol(name)
+            return
         self.function.variables[name] = ir.LocalVariable(name, decl.space, decl.nbytes, decl.align)
         scope.names[decl.name] = ir.Symbol(name)
 
@@ -305,9 +181,14 @@ class BodyParser:
                 targets.append(self._find_label(tokens.take()))
             tokens.expect(";")
             self.function.branch_targets[name] = tuple(targets)
-        elif tokens.peek in (".callprototype", ".calltargets"):
-            while not tokens.accept(";"):
-                tokens.take()
+        elif tokens.accept(".callprototype"):
+            self.function.prototypes[self._find_label(name)] = self._prototype()
+        elif tokens.accept(".calltargets"):
+            called = [self._callee(tokens.take())]
+            while tokens.accept(","):
+                called.append(self._callee(tokens.take()))
+            tokens.expect(";")
+            self.function.prototypes[self._find_label(name)] = ir.Prototype((), (), tuple(called))
         else:
             self.function.body.append(ir.Label(self._find_label(name), line))
 
@@ -346,7 +227,7 @@ class BodyParser:
         return ir.Instruction(opcode, tuple(modifiers), tuple(operands), line, guard, negated)
 
     def _call(self) -> list[ir.Operand]:
-        """(results), callee, (arguments)[, prototype]: always three operands, the callee a Name or a register."""
+        """Results, callee, arguments; the callee is a Name, or a register and the name of its prototype follows."""
         tokens = self.tokens
         results, arguments = ir.Vector(()), ir.Vector(())
         if tokens.peek == "(":
@@ -354,19 +235,41 @@ class BodyParser:
             tokens.expect(",")
         word = tokens.take()
         callee = self._resolve(word)
-        target: ir.Operand = callee if isinstance(callee, ir.Reg) else ir.Name(word)
-        if callee is None:
-            if not self.is_module_name(word):
-                raise tokens.error(f"call of undeclared function {word}")
-            self.function.symbols.add(word)
-        if tokens.accept(","):
+        if callee is not None and not isinstance(callee, ir.Reg):
+            raise tokens.error(f"call of {word}, which is no function")
+        target = callee or ir.Name(self._callee(word))
+        prototype: list[ir.Operand] = []
+        while tokens.accept(","):
             if tokens.peek == "(":
                 arguments = self._list("(", ")")
-                if tokens.accept(","):
-                    tokens.take()
             else:
-                tokens.take()
-        return [results, target, arguments]
+                prototype = [ir.Name(self._find_label(tokens.take()))]
+        if callee is None:
+            return [results, target, arguments]
+        if not prototype:
+            raise tokens.error("call through a register without a prototype")
+        return [results, target, arguments, *prototype]
+
+    def _callee(self, word: str) -> str:
+        name = self.names.get(word)
+        if name is None:
+            raise self.tokens.error(f"call of undeclared function {word}")
+        self.function.symbols.add(name)
+        return name
+
+    def _prototype(self) -> ir.Prototype:
+        """`(results) _ (parameters) attributes;`"""
+        tokens = self.tokens
+        sizes: list[tuple[int, ...]] = [(), ()]
+        if tokens.peek == "(":
+            sizes[0] = tuple(p.nbytes for p in parameters(tokens))
+        if not tokens.peek.startswith(("(", ";", ".")):
+            tokens.take()
+        if tokens.peek == "(":
+            sizes[1] = tuple(p.nbytes for p in parameters(tokens))
+        while not tokens.accept(";"):
+            tokens.take()
+        return ir.Prototype(sizes[0], sizes[1])
 
     def _list(self, opening: str, closing: str) -> ir.Vector:
         tokens = self.tokens
@@ -405,12 +308,12 @@ class BodyParser:
             return ir.Sink()
         found = self._name(word)
         if isinstance(found, ir.Symbol) and tokens.accept("["):  # the address of an array element: tinygrad writes s[0]
-            if _integer(tokens) != 0:
+            if integer(tokens) != 0:
                 raise PtxError(f"line {tokens.line}: {word}[n] as an operand is not supported", NOT_SUPPORTED)
             tokens.expect("]")
             return found
         if isinstance(found, ir.Symbol) and tokens.peek in ("+", "-"):
-            return ir.Symbol(found.name, found.offset + _offset(tokens))
+            return ir.Symbol(found.name, found.offset + offset_of(tokens))
         return found
 
     def _address(self) -> ir.Address:
@@ -420,7 +323,7 @@ class BodyParser:
         base: ir.Operand = literal if literal is not None else self._name(tokens.take())
         if not isinstance(base, (ir.Reg, ir.Imm, ir.Symbol)):
             raise tokens.error("malformed address")
-        offset = _offset(tokens)
+        offset = offset_of(tokens)
         if tokens.accept(","):  # texture coordinates: parsed so that the instruction can be named as unsupported
             while tokens.peek != "]":
                 tokens.take()
@@ -460,7 +363,9 @@ class BodyParser:
             return found
         if word in SPECIAL_REGISTERS:
             return ir.Special(word)
-        if self.is_module_name(word):
-            self.function.symbols.add(word)
-            return ir.Symbol(word)
+        if word in self.names:
+            name = self.names[word]
+            self.function.symbols.add(name)
+            self.function.addresses.add(name)
+            return ir.Symbol(name)
         raise self.tokens.error(f"`{word}` is not declared")
