@@ -7,7 +7,19 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.programs.toolchain import DEBUG, DEFAULT, MACHINE_CODE, PER_THREAD, PTX, SHARED, Flavour, Toolchain, cuda13
+from tests.programs.toolchain import (
+    DEBUG,
+    DEFAULT,
+    MACHINE_CODE,
+    PER_THREAD,
+    PTX,
+    RELOCATABLE,
+    RELOCATABLE_DEBUG,
+    SHARED,
+    Flavour,
+    Toolchain,
+    cuda13,
+)
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -19,6 +31,7 @@ SIZES = {
     "graphs": (1, 4111),
     "histogram": (1, 20011),
     "host_function": (1, 5003),
+    "linker": (1, 5003),
     "matmul": (1, 71),
     "pinned": (1, 10007),
     "pools": (1, 3001),
@@ -83,6 +96,8 @@ def test_program_with_random_input(toolchain: Toolchain, vgpu_run: Run, name: st
         ("threads", PER_THREAD),
         ("matmul", DEBUG),
         ("arithmetic", DEBUG),
+        ("functions", RELOCATABLE),
+        ("functions", RELOCATABLE_DEBUG),
     ],
     ids=lambda value: value.name if isinstance(value, Flavour) else value,
 )

@@ -27,6 +27,8 @@ DEFAULT = Flavour("default", ())  # machine code and PTX, both for the oldest ar
 SHARED = Flavour("shared-runtime", (*PTX.options, "-cudart", "shared"))
 PER_THREAD = Flavour("per-thread-stream", (*PTX.options, "--default-stream", "per-thread"))
 DEBUG = Flavour("debug", (*PTX.options, "-G", "-g"))
+RELOCATABLE = Flavour("relocatable", (*PTX.options, "-rdc=true"))
+RELOCATABLE_DEBUG = Flavour("relocatable-debug", (*RELOCATABLE.options, "-G"))
 MACHINE_CODE = Flavour("machine-code", ("-gencode", "arch=compute_90,code=sm_90"))
 
 
@@ -37,20 +39,17 @@ class Toolchain:
     root: Path
 
     def build(self, source: str, flavour: Flavour = PTX) -> Path:
-        """Compile `tests/programs/<source>.cu` unless it, its header, the compiler and the options are as they were.
+        """Compile `tests/programs/<source>.cu`, with `<source>.*.cu` if there are any, unless they, the headers, the
+        compiler and the options are as they were.
 
         Returns:
             The executable.
         Raises:
             RuntimeError: the compiler refused; the message holds what it said.
         """
-        path = HERE / f"{source}.cu"
-        inputs = [
-            path.read_bytes(),
-            (HERE / "vgt_check.h").read_bytes(),
-            repr(flavour).encode(),
-            str(self.root).encode(),
-        ]
+        paths = [HERE / f"{source}.cu", *sorted(HERE.glob(f"{source}.*.cu"))]
+        inputs = [path.read_bytes() for path in (*paths, *sorted(HERE.glob("*.h")))]
+        inputs += [repr(flavour).encode(), str(self.root).encode()]
         built = BUILT / f"{source}-{flavour.name}-{hashlib.sha256(b'|'.join(inputs)).hexdigest()[:12]}"
         if built.exists():
             return built
@@ -58,10 +57,10 @@ class Toolchain:
         partial = built.with_suffix(f".{os.getpid()}")
         command = [str(self.root / "bin/nvcc"), "-std=c++17", "-O2", *flavour.options]
         command += [f"-I{self.root / 'include'}", f"-L{self.library_folder()}", "-Wno-deprecated-gpu-targets"]
-        command += ["-Xcompiler", "-Wall,-Wextra,-Wno-unused-function", "-o", str(partial), str(path)]
+        command += ["-Xcompiler", "-Wall,-Wextra,-Wno-unused-function", "-o", str(partial), *map(str, paths)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=300)
         if result.returncode:
-            raise RuntimeError(f"nvcc {path.name} ({flavour.name}) failed:\n{result.stderr[-4000:]}")
+            raise RuntimeError(f"nvcc {source}.cu ({flavour.name}) failed:\n{result.stderr[-4000:]}")
         partial.rename(built)
         return built
 
