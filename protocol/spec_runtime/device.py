@@ -12,7 +12,7 @@ custom("cudaDriverGetVersion", "int *driverVersion", uses="cuDriverGetVersion", 
 custom("cudaRuntimeGetVersion", "int *runtimeVersion", ready=NOTHING)
 
 custom("cudaGetDeviceCount", "int *count", uses="cuInit cuDeviceGetCount", ready=NOTHING)
-custom("cudaGetDevice", "int *device", uses="cuCtxGetCurrent cuCtxGetDevice", ready=DRIVER)
+custom("cudaGetDevice", "int *device", uses="cuCtxGetCurrent cuCtxGetDevice cuCtxGetApiVersion", ready=DRIVER)
 custom(
     "cudaSetDevice",
     "int device",

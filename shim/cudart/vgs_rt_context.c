@@ -71,22 +71,41 @@ static int use_device(int device) {
   return result;
 }
 
-/* The thread's first call, or its first after a reset. `current` may be a primary context that was reset. */
-static int adopt(CUcontext current) {
-  if (!current) {
-    int result = use_device(chosen_device);
-    return result ? result : vgs_rt_registry_prepare();
-  }
-  int result = CUDA_SUCCESS;
+/* The device of a context that is ours, else the one that the thread chose. */
+static int device_of(CUcontext context) {
+  int device = chosen_device;
   pthread_mutex_lock(&lock);
-  for (int i = 0; i < primary_count && result == CUDA_SUCCESS; i++)
-    if (primaries[i].context == current)
-      result = retain_locked(i);
+  for (int i = 0; context && i < primary_count; i++)
+    if (primaries[i].context == context)
+      device = i;
   pthread_mutex_unlock(&lock);
-  if (result)
-    return result;
-  seen_generation = __atomic_load_n(&generation, __ATOMIC_RELAXED);
-  return vgs_rt_registry_prepare();
+  return device;
+}
+
+/* Take part in a context that the program or another runtime made current. A primary one is retained, so that it
+ * outlives the others' use of it. */
+static int share(const struct vgs_rt_driver *cu) {
+  CUcontext primary;
+  int device, active = 0;
+  unsigned flags;
+  int result = cu->cuCtxGetDevice(&device);
+  if (!result)
+    result = cu->cuDevicePrimaryCtxGetState(device, &flags, &active);
+  if (!result && active)
+    result = vgs_rt_primary(device, &primary);
+  if (!result)
+    seen_generation = __atomic_load_n(&generation, __ATOMIC_RELAXED);
+  return result;
+}
+
+/* The thread's first call, or its first after a reset. `current` may have ended: by a reset, or with the last of those
+ * who held it, such as this library before it was unloaded and loaded again. */
+static int adopt(CUcontext current) {
+  const struct vgs_rt_driver *cu = &vgs_rt_driver_legacy;
+  unsigned version;
+  bool alive = current && cu->cuCtxGetApiVersion(current, &version) == CUDA_SUCCESS;
+  int result = alive ? share(cu) : use_device(device_of(current));
+  return result ? result : vgs_rt_registry_prepare();
 }
 
 int vgs_rt_enter_context(void) {

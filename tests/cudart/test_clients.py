@@ -85,3 +85,12 @@ def test_gpt4all_11_binds_and_finds_the_device(vgpu_run: Run, cublas: Path) -> N
     result = vgpu_run(command, gpu="t4", env={"LD_LIBRARY_PATH": str(cublas)}, options=OURS)
     assert_done(result)
     assert "gpus ['cuda:Tesla T4']" in result.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("gpus", "count"), [("h100", 1), ("t4,h100", 2)])
+def test_D03_D04_D05_D07_ollama_finds_all(vgpu_run: Run, cublas: Path, ggml: Path, gpus: str, count: int) -> None:
+    """Its three ways of finding GPUs, with the second pass by UUID; one address and one identity in all of them."""
+    command = [sys.executable, PROGRAMS / "discover.py", ggml]
+    result = vgpu_run(command, gpu=gpus, env={"LD_LIBRARY_PATH": str(cublas)}, options=OURS)
+    assert_done(result)
+    assert result.stdout.splitlines() == [f"{way} accepted {count}" for way in "ABC"]
