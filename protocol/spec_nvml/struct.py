@@ -30,3 +30,8 @@ struct(
     "nvmlFieldValue_t",
     "fieldId:u32 scopeId:u32 timestamp:u64 latencyUsec:u64 valueType:u32 nvmlReturn:u32 value:u64",
 )
+struct("nvmlConfComputeSystemState_t", "environment:u32 ccFeature:u32 devToolsMode:u32")
+struct(
+    "nvmlSystemConfComputeSettings_t",
+    "version:u32 environment:u32 ccFeature:u32 devToolsMode:u32 multiGpuMode:u32",
+)

@@ -76,7 +76,6 @@ fn("nvmlDeviceGetNvLinkUtilizationCounter", "device link:int counter:int rxcount
 fn("nvmlDeviceGetNvLinkVersion", "device link:int version:int*")
 fn("nvmlDeviceGetNvlinkBwMode", "device getBwMode:nvmlNvlinkGetBwMode_t@0100000c")
 fn("nvmlDeviceGetNvlinkSupportedBwModes", "device supportedBwMode:nvmlNvlinkSupportedBwModes_t@0100001c")
-fn("nvmlDeviceGetP2PStatus", "device device2:device p2pIndex:int p2pStatus:int*")
 fn("nvmlDeviceGetPdi", "device pdi:nvmlPdi_t@01000010")
 fn("nvmlDeviceGetPerformanceModes", "device perfModes:nvmlDevicePerfModes_t@01000804")
 fn("nvmlDeviceGetPgpuMetadataString", "device pgpuMetadata:ptr bufferSize:int*")

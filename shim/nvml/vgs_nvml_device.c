@@ -119,6 +119,18 @@ nvmlReturn_t vgs_nvmlDeviceGetHandleBySerial(const char *serial, void *handle) {
   return serial && handle ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
 }
 
+/* NCCL asks for every pair, a device with itself included, and gives up on any error: so peers are told to be
+ * unsupported by their status, as cuDeviceCanAccessPeer says 0 of them. */
+nvmlReturn_t vgs_nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t device2, unsigned int index,
+                                        unsigned int *status) {
+  enum { OK = 0, PEERS_NOT_SUPPORTED = 5, INDEX_UNKNOWN = 5 };
+  int first = vgs_nvml_index(device), second = vgs_nvml_index(device2);
+  if (first < 0 || second < 0 || index >= INDEX_UNKNOWN || !status)
+    return NVML_ERROR_INVALID_ARGUMENT;
+  *status = first == second ? OK : PEERS_NOT_SUPPORTED;
+  return NVML_SUCCESS;
+}
+
 /* Field values are sensors and link counters that no backend has. Each value says so itself, as NVIDIA's library lets
  * it. */
 nvmlReturn_t vgs_nvmlDeviceGetFieldValues(nvmlDevice_t device, unsigned int count, nvmlFieldValue_t *values) {

@@ -123,6 +123,37 @@ def test_field_values_say_so_one_by_one(nvml: ctypes.CDLL, device: ctypes.c_void
     assert nvml.nvmlDeviceGetFieldValues(device, 0, values) == INVALID_ARGUMENT
 
 
+def test_peer_status_of_every_pair(nvml: ctypes.CDLL) -> None:
+    """NCCL's initialisation: any error, even for a device with itself, ends it."""
+    devices = [handle(nvml, 0), handle(nvml, 1)]
+    status = ctypes.c_uint(77)
+    found = {}
+    for a, first in enumerate(devices):
+        for b, second in enumerate(devices):
+            for index in (0, 1):
+                assert nvml.nvmlDeviceGetP2PStatus(first, second, index, ctypes.byref(status)) == SUCCESS
+                found[a, b, index] = status.value
+    assert found == {(a, b, i): 0 if a == b else 5 for a in (0, 1) for b in (0, 1) for i in (0, 1)}
+    assert nvml.nvmlDeviceGetP2PStatus(devices[0], None, 0, ctypes.byref(status)) == INVALID_ARGUMENT
+    assert nvml.nvmlDeviceGetP2PStatus(devices[0], devices[1], 9, ctypes.byref(status)) == INVALID_ARGUMENT
+
+
+def test_nccls_names_answer(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> None:
+    """What NCCL may hear NOT_SUPPORTED to, and what it tells of confidential computing, which a guest does not have."""
+    number = ctypes.c_uint(77)
+    assert nvml.nvmlDeviceGetNvLinkState(device, 0, ctypes.byref(number)) == NOT_SUPPORTED
+    assert nvml.nvmlDeviceGetNvLinkCapability(device, 0, 0, ctypes.byref(number)) == NOT_SUPPORTED
+    assert nvml.nvmlDeviceGetNvLinkRemotePciInfo(device, 0, ctypes.create_string_buffer(68)) == NOT_SUPPORTED
+    assert nvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.create_string_buffer(64)) == NOT_SUPPORTED
+    assert number.value == 77
+    settings = (ctypes.c_uint32 * 6)(0x01000014, 7, 7, 7, 7, 7)
+    assert nvml.nvmlSystemGetConfComputeSettings(settings) == SUCCESS
+    assert list(settings) == [0x01000014, 0, 0, 0, 0, 7]
+    state = (ctypes.c_uint32 * 4)(7, 7, 7, 7)
+    assert nvml.nvmlSystemGetConfComputeState(state) == SUCCESS
+    assert list(state) == [0, 0, 0, 7]
+
+
 def test_private_tables(guest: ctypes.CDLL) -> None:
     table = ctypes.c_void_p(0xEEEE)
     known = bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")

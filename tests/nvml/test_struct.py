@@ -20,6 +20,8 @@ CLASSES = {
     "nvmlFieldValue_t": "c_nvmlFieldValue_t",
     "nvmlViolationTime_t": "c_nvmlViolationTime_t",
     "nvmlUUID_t": "c_nvmlUUID_t",
+    "nvmlConfComputeSystemState_t": "c_nvmlConfComputeSystemState_t",
+    "nvmlSystemConfComputeSettings_t": "c_nvmlSystemConfComputeSettings_v1_t",
     "nvmlHwbcEntry_t": "c_nvmlHwbcEntry_t",
 }
 STRUCTS = load().structs

@@ -44,7 +44,6 @@ DIFFERENT: dict[str, Any] = {
     "nvmlDeviceGetMaxClockInfo": "1755",
     "nvmlDeviceGetMemoryInfo": '{"total": 84943044608, "free": 84943044608, "used": 0}',
     "nvmlDeviceGetSupportedEventTypes": "0",  # no events here
-    "nvmlSystemGetConfComputeSettings": "3",  # the binding returns the code instead of raising it
 }
 PCI = (
     '{"busIdLegacy": "0000:01:00.0", "domain": 0, "bus": 1, "device": 0, "pciDeviceId": 590418142,'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..proto import Answer
-from .call import CALLS, Call, NvmlResult
+from .call import CALLS, Call, NvmlResult, pack_struct
 from .guest import guest_processes
 from .host import HostNvml
 from .simulator import SimulatorNvml
@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 
 SNAPSHOT = "snapshot"
 _SYSTEM = -1
-# A guest has no racks (units), no devices hidden by the operator, no host interface cards.
+# A guest has no racks (units), no devices hidden by the operator, no host interface cards, no confidential computing.
+_NO_CONFIDENCE = {"environment": 0, "ccFeature": 0, "devToolsMode": 0}
+_CONFIDENCE_VERSION = next(p.versions[0] for p in CALLS["nvmlSystemGetConfComputeSettings"].params)
 _NOTHING_THERE: dict[str, list[Any]] = {
     "nvmlUnitGetCount": [0],
     "nvmlGetExcludedDeviceCount": [0],
     "nvmlGetBlacklistDeviceCount": [0],
     "nvmlSystemGetHicVersion": [[]],
+    "nvmlSystemGetConfComputeState": [pack_struct("nvmlConfComputeSystemState_t", **_NO_CONFIDENCE)],
+    "nvmlSystemGetConfComputeSettings": [
+        pack_struct("nvmlSystemConfComputeSettings_t", version=_CONFIDENCE_VERSION, multiGpuMode=0, **_NO_CONFIDENCE)
+    ],
 }
 
 
