@@ -13,23 +13,6 @@ CUresult vgx_cuStreamBeginCapture_v2(struct vgx_session *s, const struct vgw_req
   return result == CUDA_SUCCESS ? s->backend->cuStreamBeginCapture_v2(stream, MODE_RELAXED) : result;
 }
 
-CUresult vgx_cuGraphGetNodes(struct vgx_session *s, const struct vgw_req_cuGraphGetNodes *req,
-                             struct vgw_rep_cuGraphGetNodes *rep) {
-  void *graph;
-  size_t count = 0;
-  if (!s->backend->cuGraphGetNodes)
-    return vgx_not_offered(s, "cuGraphGetNodes");
-  CUresult result = vgx_handle(s, VGW_KIND_GRAPH, req->hGraph, &graph);
-  if (result == CUDA_SUCCESS)
-    result = s->backend->cuGraphGetNodes(graph, NULL, &count);
-  rep->count = count;
-  return result;
-}
-
-CUresult vgx_cuGraphDestroy(struct vgx_session *s, const struct vgw_req_cuGraphDestroy *req) {
-  VGX_DESTROY(s, cuGraphDestroy, VGW_KIND_GRAPH, CUgraph, req->hGraph);
-}
-
 CUresult vgx_cuGraphExecDestroy(struct vgx_session *s, const struct vgw_req_cuGraphExecDestroy *req) {
   VGX_DESTROY(s, cuGraphExecDestroy, VGW_KIND_GRAPH_EXEC, CUgraphExec, req->hGraphExec);
 }

@@ -38,7 +38,7 @@ bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
 }
 
 /* Whether the backend may use this address for the client. */
-static bool allowed(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   int32_t type = 0;
   if (vgx_is_pinned(s, address, nbytes))
     return true;
@@ -197,8 +197,8 @@ CUresult vgx_vgpuMemcpy2DOnDevice(struct vgx_session *s, const struct vgw_req_vg
   if (__builtin_mul_overflow(req->srcPitch, req->height - 1, &src_span) ||
       __builtin_add_overflow(src_span, req->width, &src_span) ||
       __builtin_mul_overflow(req->dstPitch, req->height - 1, &dst_span) ||
-      __builtin_add_overflow(dst_span, req->width, &dst_span) || !allowed(s, req->src, src_span) ||
-      !allowed(s, req->dst, dst_span))
+      __builtin_add_overflow(dst_span, req->width, &dst_span) || !vgx_is_reachable(s, req->src, src_span) ||
+      !vgx_is_reachable(s, req->dst, dst_span))
     return CUDA_ERROR_INVALID_VALUE;
   CUDA_MEMCPY2D copy = {
       .srcMemoryType = CU_MEMORYTYPE_UNIFIED,

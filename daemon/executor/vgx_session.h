@@ -42,6 +42,11 @@ struct vgx_mapping {
   uint64_t nbytes;
 };
 
+/* Whose node a node is, by ids. */
+struct vgx_graph_node {
+  uint32_t graph, node;
+};
+
 struct vgx_image {
   uint32_t id; /* 0: free place */
   uint8_t *data;
@@ -73,6 +78,8 @@ struct vgx_session {
   struct vgx_table tables[VGW_KIND_COUNT];
   struct vgx_mapping *mappings;
   uint32_t mapping_count;
+  struct vgx_graph_node *graph_nodes; /* of all live graphs */
+  uint32_t graph_node_count, graph_node_capacity;
   struct vgx_image images[VGX_MAX_IMAGES];
   uint64_t image_nbytes;
 
@@ -159,6 +166,9 @@ int vgx_take_fd(struct vgx_session *s);
 
 /* Whether [address, address + nbytes) lies in one pinned region of this session. */
 bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes);
+
+/* Whether a copy may touch these bytes: they are pinned, or the driver knows their address as device memory. */
+bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes);
 
 /* Kernel or function by (kind, id), as something cuLaunchKernel takes. */
 CUresult vgx_function(struct vgx_session *s, uint32_t kind, uint32_t object, CUfunction *function);

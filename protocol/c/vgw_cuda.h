@@ -190,6 +190,15 @@ typedef struct {
 } CUDA_KERNEL_NODE_PARAMS_v2;
 
 typedef struct {
+  CUfunction func;
+  uint32_t gridDimX, gridDimY, gridDimZ;
+  uint32_t blockDimX, blockDimY, blockDimZ;
+  uint32_t sharedMemBytes;
+  void **kernelParams;
+  void **extra;
+} CUDA_KERNEL_NODE_PARAMS_v1;
+
+typedef struct {
   CUdeviceptr dst;
   size_t pitch; /* bytes; unused with one row */
   uint32_t value, elementSize;
@@ -269,6 +278,7 @@ _Static_assert(sizeof(CUlaunchAttribute) == 72, "launch attribute");
 _Static_assert(sizeof(CUlaunchConfig) == 56, "launch config");
 _Static_assert(sizeof(CUDA_MEMCPY2D) == 128, "2-D copy");
 _Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "3-D copy");
+_Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v1) == 56, "kernel node");
 _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v2) == 72, "kernel node");
 _Static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40, "memset node");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "pool");

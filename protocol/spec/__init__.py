@@ -10,6 +10,7 @@ MODULES = (
     "stream",
     "event",
     "graph",
+    "graph_node",
     "virtual",
     "tensor",
     "occupancy",

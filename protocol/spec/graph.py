@@ -13,7 +13,6 @@ from protocol.gen.dsl import (
     WAITING,
     fn,
     handle,
-    out,
     out_handle,
     ptr,
     val,
@@ -89,11 +88,3 @@ fn(
 )
 fn("cuGraphLaunch", [EXEC, STREAM_ARG], QUEUED, guest="custom", doc="Run a graph in stream order.")
 fn("cuGraphExecDestroy", [EXEC], QUEUED, need=INIT, guest="custom", host="custom", doc="Destroy an executable graph.")
-fn(
-    "cuGraphGetNodes",
-    [ptr("hGraph", "CUgraph"), ptr("nodes", "CUgraphNode *"), ptr("numNodes", "size_t *")],
-    WAITING,
-    need=INIT,
-    wire=[handle("hGraph", GRAPH), out("count", SIZE)],
-    doc="How many nodes a graph has; handles of single nodes are not offered.",
-)

@@ -30,4 +30,12 @@ struct vgs_copy {
 };
 CUresult vgs_copy(const struct vgs_copy *copy);
 
+/* A copy between places that the worker reaches: device memory and pinned memory it sees. */
+struct vgs_copy_in_place {
+  uint64_t dst, dst_pitch, dst_rows, src, src_pitch, src_rows; /* bytes from row to row, rows from slice to slice */
+  uint64_t width, height, depth;
+};
+/* NOT_SUPPORTED when a side is the program's own memory. */
+CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *params, struct vgs_copy_in_place *copy);
+
 #endif

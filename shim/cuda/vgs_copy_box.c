@@ -3,6 +3,7 @@
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_copy.h"
+#include "vgs_log.h"
 #include "vgs_stream.h"
 #include <stdlib.h>
 #include <string.h>
@@ -136,6 +137,32 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool sync) {
                           c->srcPitch, c->srcHeight, &box)))
     return result;
   return copy_box(&box);
+}
+
+CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *c, struct vgs_copy_in_place *copy) {
+  static bool named; /* each launch would have to read or write the program's memory again */
+  if (!c || c->reserved0 || c->reserved1 || c->srcLOD || c->dstLOD || !c->WidthInBytes || !c->Height || !c->Depth)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
+  CUresult result = make_side(&box.dst, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
+                              c->dstPitch, c->dstHeight, &box);
+  if (!result)
+    result = make_side(&box.src, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
+                       c->srcPitch, c->srcHeight, &box);
+  if (result)
+    return result;
+  if (box.dst.place == VGS_PLACE_HOST || box.src.place == VGS_PLACE_HOST)
+    return vgs_unimplemented("a graph's copy of pageable memory", &named);
+  *copy = (struct vgs_copy_in_place){.dst = box.dst.address,
+                                     .dst_pitch = box.dst.pitch,
+                                     .dst_rows = box.dst.slice / box.dst.pitch,
+                                     .src = box.src.address,
+                                     .src_pitch = box.src.pitch,
+                                     .src_rows = box.src.slice / box.src.pitch,
+                                     .width = box.width,
+                                     .height = box.height,
+                                     .depth = box.depth};
+  return CUDA_SUCCESS;
 }
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool sync) {

@@ -1,4 +1,4 @@
-/* Capture's calls, and graphs made by it. A graph is the worker's; single nodes have no handles here. */
+/* Capture's calls, and graphs as a whole; their nodes: vgs_graph_node.c. */
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_context.h"
@@ -42,15 +42,16 @@ CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
   if (!phGraph)
     return CUDA_ERROR_INVALID_VALUE;
-  struct vgs_object *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
+  struct vgs_graph *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
   if (!graph)
     return CUDA_ERROR_OUT_OF_MEMORY;
+  graph->unnamed = true;
   bool lost = vgs_capture_end(stream->capture) == VGS_CAPTURE_INVALIDATED;
   stream->capture = 0;
   stream->capture_origin = false;
-  result = vgs_send_cuStreamEndCapture(id, graph->id);
+  result = vgs_send_cuStreamEndCapture(id, graph->object.id);
   if (lost && !result) {
-    vgs_send_cuGraphDestroy(graph->id, false);
+    vgs_send_cuGraphDestroy(graph->object.id, false);
     result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   }
   if (result)
@@ -114,20 +115,17 @@ CUresult vgs_cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
 }
 
 CUresult vgs_cuGraphDestroy(CUgraph hGraph) {
-  struct vgs_object *graph = vgs_object_find(VGW_KIND_GRAPH, hGraph);
+  struct vgs_graph *graph = vgs_object_find(VGW_KIND_GRAPH, hGraph);
   if (!graph)
     return CUDA_ERROR_INVALID_VALUE;
-  uint32_t id = graph->id;
+  uint32_t id = graph->object.id;
+  for (uint32_t i = 0; i < graph->count; i++) {
+    void *node = vgs_object_find(VGW_KIND_GRAPH_NODE, graph->nodes[i]);
+    if (node)
+      vgs_object_destroy(node);
+  }
   vgs_object_destroy(graph);
   return vgs_send_cuGraphDestroy(id, false);
-}
-
-CUresult vgs_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes) {
-  static bool named;
-  struct vgs_object *graph = vgs_object_find(VGW_KIND_GRAPH, hGraph);
-  if (!graph || !numNodes)
-    return CUDA_ERROR_INVALID_VALUE;
-  return nodes ? vgs_unimplemented("handles of graph nodes", &named) : vgs_send_cuGraphGetNodes(graph->id, numNodes);
 }
 
 CUresult vgs_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags) {

@@ -1,4 +1,5 @@
 /* Launches: what the driver refuses at once is refused here (oracle), so that the rest can be queued. */
+#include "vgs_launch.h"
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
@@ -10,14 +11,7 @@
 
 enum { ATTRIBUTES_MAX = 64, PARAMS_INLINE_NBYTES = 4096 };
 
-struct launch {
-  struct vgs_kernel *kernel;
-  uint32_t grid[3], block[3], shared_nbytes;
-  uint32_t stream;
-  void **params, **extra;
-};
-
-static CUresult check_shape(const struct launch *launch) {
+CUresult vgs_launch_check_shape(const struct vgs_launch *launch) {
   enum { MAX_BLOCK_X = 2, MAX_GRID_X = 5 }; /* CUdevice_attribute */
   const int32_t *limits = vgs_device(vgs_context_entered->device)->attributes;
   uint64_t threads = 1;
@@ -34,9 +28,7 @@ static CUresult check_shape(const struct launch *launch) {
   return CUDA_SUCCESS;
 }
 
-/* The parameter block: gathered from one pointer per parameter, or given whole in `extra`.
- * `block` is filled, or *given set to the program's own. */
-static CUresult pack_params(const struct launch *launch, char *block, const void **given) {
+CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, const void **given) {
   const struct vgs_kernel *kernel = launch->kernel;
   *given = block;
   if (launch->params && launch->extra)
@@ -104,7 +96,7 @@ static CUresult translate_attributes(const CUlaunchConfig *config, CUlaunchAttri
   return CUDA_SUCCESS;
 }
 
-static CUresult send(const struct launch *launch, const CUlaunchAttribute *attributes, uint32_t count,
+static CUresult send(const struct vgs_launch *launch, const CUlaunchAttribute *attributes, uint32_t count,
                      const void *params) {
   struct vgs_kernel *kernel = launch->kernel;
   const uint32_t *g = launch->grid, *b = launch->block;
@@ -124,19 +116,19 @@ static CUresult send(const struct launch *launch, const CUlaunchAttribute *attri
 }
 
 static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void **params, void **extra) {
-  struct launch launch = {.kernel = vgs_kernel_find(f),
-                          .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
-                          .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
-                          .shared_nbytes = config->sharedMemBytes,
-                          .params = params,
-                          .extra = extra};
+  struct vgs_launch launch = {.kernel = vgs_kernel_find(f),
+                              .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+                              .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+                              .shared_nbytes = config->sharedMemBytes,
+                              .params = params,
+                              .extra = extra};
   if (!launch.kernel)
     return CUDA_ERROR_INVALID_HANDLE;
   CUlaunchAttribute attributes[ATTRIBUTES_MAX];
   uint32_t count;
   bool cooperative = false;
   CUresult result = vgs_stream_id(config->hStream, &launch.stream, NULL);
-  if (result || (result = vgs_kernel_describe(launch.kernel)) || (result = check_shape(&launch)) ||
+  if (result || (result = vgs_kernel_describe(launch.kernel)) || (result = vgs_launch_check_shape(&launch)) ||
       (result = translate_attributes(config, attributes, &count, &cooperative)))
     return result;
   if (cooperative) { /* all blocks must be resident at once */
@@ -156,7 +148,7 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
   const void *given;
   if (launch.kernel->param_nbytes > sizeof small && !(block = malloc(launch.kernel->param_nbytes)))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  result = pack_params(&launch, block, &given);
+  result = vgs_launch_pack_params(&launch, block, &given);
   if (!result)
     result = send(&launch, attributes, count, given);
   if (block != small)

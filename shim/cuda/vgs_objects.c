@@ -31,6 +31,21 @@ static void context_fini(void *object) {
   context->cls = NULL;
 }
 
+/* Its nodes' objects go with cuGraphDestroy: here other kinds' locks cannot be taken. */
+static void graph_fini(void *object) {
+  struct vgs_graph *graph = object;
+  free(graph->nodes);
+  graph->nodes = NULL;
+}
+
+static void graph_node_fini(void *object) {
+  struct vgs_graph_node *node = object;
+  free(node->pointers);
+  free(node->block);
+  node->pointers = NULL;
+  node->block = NULL;
+}
+
 const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT] = {
     [VGW_KIND_CONTEXT] = {sizeof(struct vgs_context), context_fini},
     [VGW_KIND_STREAM] = {sizeof(struct vgs_stream), NULL},
@@ -40,7 +55,8 @@ const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT] = {
     [VGW_KIND_FUNCTION] = {sizeof(struct vgs_kernel), kernel_fini},
     [VGW_KIND_KERNEL] = {sizeof(struct vgs_kernel), kernel_fini},
     [VGW_KIND_MEMPOOL] = {sizeof(struct vgs_pool), NULL},
-    [VGW_KIND_GRAPH] = {sizeof(struct vgs_object), NULL},
+    [VGW_KIND_GRAPH] = {sizeof(struct vgs_graph), graph_fini},
+    [VGW_KIND_GRAPH_NODE] = {sizeof(struct vgs_graph_node), graph_node_fini},
     [VGW_KIND_ALLOCATION] = {sizeof(struct vgs_allocation), NULL},
     [VGW_KIND_GRAPH_EXEC] = {sizeof(struct vgs_object), NULL},
     [VGW_KIND_LINK] = {sizeof(struct vgs_link), link_fini},

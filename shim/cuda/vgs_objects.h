@@ -75,6 +75,20 @@ struct vgs_pool {
   CUdevice device;
 };
 
+struct vgs_graph {
+  struct vgs_object object;
+  CUgraphNode *nodes; /* handles of all its nodes, in the order they were added */
+  uint32_t count, capacity;
+  bool unnamed; /* captured, and its nodes have no handles yet */
+};
+
+struct vgs_graph_node {
+  struct vgs_object object;
+  CUDA_KERNEL_NODE_PARAMS_v2 params; /* of a kernel node, for GetParams: they point at `pointers` and `block` */
+  void **pointers;                   /* NULL: not known here */
+  char *block;
+};
+
 /* Physical memory of cuMemCreate. */
 struct vgs_allocation {
   struct vgs_object object;

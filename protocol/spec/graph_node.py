@@ -1,0 +1,163 @@
+"""Nodes of graphs. The client chooses their ids; a captured graph's nodes get theirs when the program asks for them.
+Dependencies travel as arrays of u32 ids, kernel parameters packed as in a launch."""
+
+from protocol.gen.dsl import (
+    CONTEXT,
+    DEVICEPTR,
+    GRAPH,
+    GRAPH_EXEC,
+    GRAPH_NODE,
+    I32,
+    INIT,
+    SIZE,
+    U32,
+    WAITING,
+    bytes_in,
+    fn,
+    handle,
+    out,
+    out_handle,
+    ptr,
+    struct_in,
+    val,
+)
+from protocol.gen.model import Param
+
+NEW = [
+    ptr("phGraphNode", "CUgraphNode *"),
+    ptr("hGraph", "CUgraph"),
+    ptr("dependencies", "const CUgraphNode *"),
+    val("numDependencies", SIZE),
+]
+NODE = ptr("hNode", "CUgraphNode")
+EXEC = ptr("hGraphExec", "CUgraphExec")
+CTX = ptr("ctx", "CUcontext")
+KERNEL_PARAMS = ptr("nodeParams", "const CUDA_KERNEL_NODE_PARAMS_v2 *")
+KERNEL_PARAMS_V1 = ptr("nodeParams", "const CUDA_KERNEL_NODE_PARAMS_v1 *")
+COPY_PARAMS = ptr("copyParams", "const CUDA_MEMCPY3D *")
+MEMSET_PARAMS = ptr("memsetParams", "const CUDA_MEMSET_NODE_PARAMS *")
+
+
+def new(*values: Param, last: Param | None = None) -> list[Param]:
+    """What travels for a node that is added: its values, then its dependencies."""
+    wire = [out_handle("node", GRAPH_NODE), handle("hGraph", GRAPH), *values, val("dependencies_nbytes", U32)]
+    return [*wire, bytes_in("dependencies", "dependencies_nbytes"), *([last] if last else [])]
+
+
+KERNEL = [
+    val(n, U32)
+    for n in (
+        "kind", "object", "gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes",
+        "params_nbytes",
+    )
+]  # fmt: skip
+PACKED = bytes_in("params", "params_nbytes", cap=32768)
+COPY = [
+    handle("ctx", CONTEXT),
+    val("dst", DEVICEPTR),
+    val("dstPitch", SIZE),
+    val("dstRows", SIZE),
+    val("src", DEVICEPTR),
+    val("srcPitch", SIZE),
+    val("srcRows", SIZE),
+    val("width", SIZE),
+    val("height", SIZE),
+    val("depth", SIZE),
+]
+MEMSET = [handle("ctx", CONTEXT), struct_in("memsetParams", "CUDA_MEMSET_NODE_PARAMS")]
+OF_NODE = handle("hNode", GRAPH_NODE)
+OF_EXEC = handle("hGraphExec", GRAPH_EXEC)
+
+fn(
+    "cuGraphGetNodes",
+    [ptr("hGraph", "CUgraph"), ptr("nodes", "CUgraphNode *"), ptr("numNodes", "size_t *")],
+    WAITING,
+    need=INIT,
+    wire=[handle("hGraph", GRAPH), out("count", SIZE), val("ids_nbytes", U32), bytes_in("ids", "ids_nbytes")],
+    doc="How many nodes a graph has; with ids (u32 each, all new): names its nodes, in the driver's order.",
+)
+fn(
+    "cuGraphNodeGetType",
+    [OF_NODE, out("type", I32)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    doc="CUgraphNodeType of a node.",
+)
+fn(
+    "cuGraphAddKernelNode_v2",
+    [*NEW, KERNEL_PARAMS],
+    WAITING,
+    wire=new(*KERNEL, last=PACKED),
+    doc="A kernel node; kind says whether the object is a function or a kernel.",
+)
+fn("cuGraphAddKernelNode", [*NEW, KERNEL_PARAMS_V1], doc="With the older, shorter parameters.")
+fn("cuGraphAddMemcpyNode", [*NEW, COPY_PARAMS, CTX], WAITING, wire=new(*COPY), doc="A copy the worker can reach.")
+fn("cuGraphAddMemsetNode", [*NEW, MEMSET_PARAMS, CTX], WAITING, wire=new(*MEMSET), doc="A fill of device memory.")
+fn("cuGraphAddEmptyNode", NEW, WAITING, wire=new(), doc="A node that only orders others.")
+fn(
+    "cuGraphAddDependencies",
+    [
+        ptr("hGraph", "CUgraph"),
+        ptr("from", "const CUgraphNode *"),
+        ptr("to", "const CUgraphNode *"),
+        val("numDependencies", SIZE),
+    ],
+    WAITING,
+    need=INIT,
+    wire=[
+        handle("hGraph", GRAPH),
+        val("ids_nbytes", U32),
+        bytes_in("from", "ids_nbytes"),
+        bytes_in("to", "ids_nbytes"),
+    ],
+    doc="Edges from nodes to others.",
+)
+fn(
+    "cuGraphAddDependencies_v2",
+    [
+        ptr("hGraph", "CUgraph"),
+        ptr("from", "const CUgraphNode *"),
+        ptr("to", "const CUgraphNode *"),
+        ptr("edgeData", "const void *"),
+        val("numDependencies", SIZE),
+    ],
+    need=INIT,
+    doc="With edge data, which must be NULL.",
+)
+fn(
+    "cuGraphKernelNodeGetParams_v2",
+    [NODE, ptr("nodeParams", "CUDA_KERNEL_NODE_PARAMS_v2 *")],
+    need=INIT,
+    doc="What a node was given; not for captured nodes.",
+)
+fn(
+    "cuGraphKernelNodeSetParams_v2",
+    [NODE, KERNEL_PARAMS],
+    WAITING,
+    wire=[OF_NODE, *KERNEL, PACKED],
+    doc="For graphs made executable later.",
+)
+fn("cuGraphKernelNodeSetParams", [NODE, KERNEL_PARAMS_V1], doc="With the older, shorter parameters.")
+fn(
+    "cuGraphExecKernelNodeSetParams_v2",
+    [EXEC, NODE, KERNEL_PARAMS],
+    WAITING,
+    wire=[OF_EXEC, OF_NODE, *KERNEL, PACKED],
+    doc="For later launches.",
+)
+fn("cuGraphExecKernelNodeSetParams", [EXEC, NODE, KERNEL_PARAMS_V1], doc="With the older, shorter parameters.")
+fn(
+    "cuGraphExecMemcpyNodeSetParams",
+    [EXEC, NODE, COPY_PARAMS, CTX],
+    WAITING,
+    wire=[OF_EXEC, OF_NODE, *COPY],
+    doc="For later launches.",
+)
+fn(
+    "cuGraphExecMemsetNodeSetParams",
+    [EXEC, NODE, MEMSET_PARAMS, CTX],
+    WAITING,
+    wire=[OF_EXEC, OF_NODE, *MEMSET],
+    doc="For later launches.",
+)

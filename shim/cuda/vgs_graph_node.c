@@ -1,0 +1,380 @@
+/* Nodes of graphs: added one by one, or named once a captured graph's are asked for. Each lives as long as its graph.
+ */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_copy.h"
+#include "vgs_kernel.h"
+#include "vgs_launch.h"
+#include "vgs_log.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { NODES_MAX = VGW_PIECE_NBYTES / sizeof(uint32_t) }; /* that one record can name */
+
+static struct vgs_graph *find_graph(CUgraph handle) { return vgs_object_find(VGW_KIND_GRAPH, handle); }
+static struct vgs_graph_node *find_node(CUgraphNode handle) { return vgs_object_find(VGW_KIND_GRAPH_NODE, handle); }
+static struct vgs_object *find_exec(CUgraphExec handle) { return vgs_object_find(VGW_KIND_GRAPH_EXEC, handle); }
+
+/* Node handles as ids, malloc'ed. */
+static CUresult ids_of(const CUgraphNode *handles, size_t count, uint32_t **ids) {
+  if (count > NODES_MAX || (count && !handles))
+    return CUDA_ERROR_INVALID_VALUE;
+  uint32_t *made = malloc((count + 1) * sizeof *made);
+  if (!made)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (size_t i = 0; i < count; i++) {
+    struct vgs_graph_node *node = find_node(handles[i]);
+    if (!node) {
+      free(made);
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    made[i] = node->object.id;
+  }
+  *ids = made;
+  return CUDA_SUCCESS;
+}
+
+/* A node that is being added. */
+struct adding {
+  struct vgs_graph *graph;
+  struct vgs_graph_node *node;
+  uint32_t *dependencies, nbytes;
+};
+
+/* Room for one handle more. */
+static bool make_room(struct vgs_graph *graph, uint32_t more) {
+  if (graph->count + more <= graph->capacity)
+    return true;
+  uint32_t capacity = 2 * graph->capacity + more;
+  CUgraphNode *grown = realloc(graph->nodes, capacity * sizeof(CUgraphNode));
+  if (!grown)
+    return false;
+  graph->nodes = grown;
+  graph->capacity = capacity;
+  return true;
+}
+
+static CUresult begin(struct adding *a, CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies,
+                      size_t count) {
+  a->graph = find_graph(graph);
+  if (!made || !a->graph)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = ids_of(dependencies, count, &a->dependencies);
+  if (result)
+    return result;
+  a->nbytes = (uint32_t)(count * sizeof(uint32_t));
+  a->node = make_room(a->graph, 1) ? vgs_object_create(VGW_KIND_GRAPH_NODE, 0) : NULL;
+  if (a->node)
+    return CUDA_SUCCESS;
+  free(a->dependencies);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult end(struct adding *a, CUgraphNode *made, CUresult result) {
+  free(a->dependencies);
+  if (result) {
+    vgs_object_destroy(a->node);
+    return result;
+  }
+  *made = a->graph->nodes[a->graph->count++] = vgs_object_handle(a->node);
+  return CUDA_SUCCESS;
+}
+
+/* --- kernels --- */
+
+/* Check and pack; `block` is malloc'ed. */
+static CUresult pack(const CUDA_KERNEL_NODE_PARAMS_v2 *p, struct vgs_launch *launch, char **block) {
+  if (!p)
+    return CUDA_ERROR_INVALID_VALUE;
+  *launch = (struct vgs_launch){.kernel = vgs_kernel_find(p->func ? (const void *)p->func : (const void *)p->kern),
+                                .grid = {p->gridDimX, p->gridDimY, p->gridDimZ},
+                                .block = {p->blockDimX, p->blockDimY, p->blockDimZ},
+                                .shared_nbytes = p->sharedMemBytes,
+                                .params = p->kernelParams,
+                                .extra = p->extra};
+  if (!launch->kernel)
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = vgs_kernel_describe(launch->kernel);
+  if (!result)
+    result = vgs_launch_check_shape(launch);
+  if (result)
+    return result;
+  const void *given;
+  char *packed = calloc(1, (size_t)launch->kernel->param_nbytes + 1);
+  if (!packed)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  result = vgs_launch_pack_params(launch, packed, &given);
+  if (result) {
+    free(packed);
+    return result;
+  }
+  if (given != packed)
+    memcpy(packed, given, launch->kernel->param_nbytes);
+  *block = packed;
+  return CUDA_SUCCESS;
+}
+
+/* What cuGraphKernelNodeGetParams tells: the parameters, pointing into a copy of the node's own. Takes over `block`. */
+static void keep(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PARAMS_v2 *p, const struct vgs_kernel *kernel,
+                 char *block) {
+  void **pointers = malloc((kernel->param_count + 1) * sizeof *pointers);
+  if (!pointers) { /* the node is as it should be; only its parameters cannot be told */
+    free(block);
+    block = NULL;
+  }
+  for (uint32_t i = 0; pointers && i < kernel->param_count; i++)
+    pointers[i] = block + kernel->params[i].offset;
+  free(node->block);
+  free(node->pointers);
+  node->block = block;
+  node->pointers = pointers;
+  node->params = *p;
+  node->params.kernelParams = pointers;
+  node->params.extra = NULL;
+}
+
+#define SHAPE(l)                                                                                                       \
+  (l).kernel->object.kind, (l).kernel->object.id, (l).grid[0], (l).grid[1], (l).grid[2], (l).block[0], (l).block[1],   \
+      (l).block[2], (l).shared_nbytes, (l).kernel->param_nbytes
+
+CUresult vgs_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                     size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
+  struct vgs_launch launch;
+  struct adding a;
+  char *block;
+  CUresult result = pack(nodeParams, &launch, &block);
+  if (result)
+    return result;
+  result = begin(&a, phGraphNode, hGraph, dependencies, numDependencies);
+  if (!result)
+    result = end(&a, phGraphNode,
+                 vgs_send_cuGraphAddKernelNode_v2(a.node->object.id, a.graph->object.id, SHAPE(launch), a.nbytes,
+                                                  a.dependencies, block));
+  if (result)
+    free(block);
+  else
+    keep(a.node, nodeParams, launch.kernel, block);
+  return result;
+}
+
+CUresult vgs_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
+  struct vgs_launch launch;
+  char *block;
+  struct vgs_graph_node *node = find_node(hNode);
+  CUresult result = node ? pack(nodeParams, &launch, &block) : CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  result = vgs_send_cuGraphKernelNodeSetParams_v2(node->object.id, SHAPE(launch), block);
+  if (result)
+    free(block);
+  else
+    keep(node, nodeParams, launch.kernel, block);
+  return result;
+}
+
+CUresult vgs_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                               const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
+  struct vgs_launch launch;
+  char *block;
+  struct vgs_object *exec = find_exec(hGraphExec);
+  struct vgs_graph_node *node = find_node(hNode);
+  CUresult result = exec && node ? pack(nodeParams, &launch, &block) : CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  result = vgs_send_cuGraphExecKernelNodeSetParams_v2(exec->id, node->object.id, SHAPE(launch), block);
+  free(block);
+  return result;
+}
+
+CUresult vgs_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
+  static bool named;
+  struct vgs_graph_node *node = find_node(hNode);
+  if (!node || !nodeParams)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!node->pointers)
+    return vgs_unimplemented("parameters of a captured node", &named);
+  *nodeParams = node->params;
+  return CUDA_SUCCESS;
+}
+
+/* The older parameters end before what names a kernel by CUkernel. */
+static CUDA_KERNEL_NODE_PARAMS_v2 widen(const CUDA_KERNEL_NODE_PARAMS_v1 *p) {
+  CUDA_KERNEL_NODE_PARAMS_v2 wide = {0};
+  memcpy(&wide, p, sizeof *p);
+  return wide;
+}
+
+CUresult vgs_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                  size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
+  if (!nodeParams)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUDA_KERNEL_NODE_PARAMS_v2 wide = widen(nodeParams);
+  return vgs_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &wide);
+}
+
+CUresult vgs_cuGraphKernelNodeSetParams(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
+  if (!nodeParams)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUDA_KERNEL_NODE_PARAMS_v2 wide = widen(nodeParams);
+  return vgs_cuGraphKernelNodeSetParams_v2(hNode, &wide);
+}
+
+CUresult vgs_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
+  if (!nodeParams)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUDA_KERNEL_NODE_PARAMS_v2 wide = widen(nodeParams);
+  return vgs_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &wide);
+}
+
+/* --- copies and fills --- */
+
+static CUresult context_id(CUcontext ctx, uint32_t *id) {
+  struct vgs_context *context = ctx ? vgs_context_find(ctx) : vgs_context_entered;
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  *id = context->wire_id;
+  return CUDA_SUCCESS;
+}
+
+#define COPY(c, ctx)                                                                                                   \
+  ctx, (c).dst, (c).dst_pitch, (c).dst_rows, (c).src, (c).src_pitch, (c).src_rows, (c).width, (c).height, (c).depth
+
+CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                  size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
+  struct vgs_copy_in_place copy;
+  struct adding a;
+  uint32_t context;
+  CUresult result = context_id(ctx, &context);
+  if (result || (result = vgs_copy_resolve(copyParams, &copy)) ||
+      (result = begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
+    return result;
+  return end(&a, phGraphNode,
+             vgs_send_cuGraphAddMemcpyNode(a.node->object.id, a.graph->object.id, COPY(copy, context), a.nbytes,
+                                           a.dependencies));
+}
+
+CUresult vgs_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams,
+                                            CUcontext ctx) {
+  struct vgs_copy_in_place copy;
+  uint32_t context;
+  struct vgs_object *exec = find_exec(hGraphExec);
+  struct vgs_graph_node *node = find_node(hNode);
+  CUresult result = exec && node ? context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    result = vgs_copy_resolve(copyParams, &copy);
+  return result ? result : vgs_send_cuGraphExecMemcpyNodeSetParams(exec->id, node->object.id, COPY(copy, context));
+}
+
+CUresult vgs_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                  size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
+  struct adding a;
+  uint32_t context;
+  CUresult result = memsetParams ? context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
+  if (result || (result = begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
+    return result;
+  return end(&a, phGraphNode,
+             vgs_send_cuGraphAddMemsetNode(a.node->object.id, a.graph->object.id, context, memsetParams, a.nbytes,
+                                           a.dependencies));
+}
+
+CUresult vgs_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
+  uint32_t context;
+  struct vgs_object *exec = find_exec(hGraphExec);
+  struct vgs_graph_node *node = find_node(hNode);
+  CUresult result = exec && node && memsetParams ? context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
+  return result ? result : vgs_send_cuGraphExecMemsetNodeSetParams(exec->id, node->object.id, context, memsetParams);
+}
+
+/* --- the rest --- */
+
+CUresult vgs_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                 size_t numDependencies) {
+  struct adding a;
+  CUresult result = begin(&a, phGraphNode, hGraph, dependencies, numDependencies);
+  if (result)
+    return result;
+  return end(&a, phGraphNode,
+             vgs_send_cuGraphAddEmptyNode(a.node->object.id, a.graph->object.id, a.nbytes, a.dependencies));
+}
+
+CUresult vgs_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                    size_t numDependencies) {
+  uint32_t *sources, *targets;
+  struct vgs_graph *graph = find_graph(hGraph);
+  CUresult result = graph ? ids_of(from, numDependencies, &sources) : CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  result = ids_of(to, numDependencies, &targets);
+  if (!result) {
+    if (numDependencies)
+      result = vgs_send_cuGraphAddDependencies(graph->object.id, (uint32_t)(numDependencies * sizeof *sources), sources,
+                                               targets);
+    free(targets);
+  }
+  free(sources);
+  return result;
+}
+
+CUresult vgs_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                       const void *edgeData, size_t numDependencies) {
+  static bool named;
+  return edgeData ? vgs_unimplemented("edge data of graph dependencies", &named)
+                  : vgs_cuGraphAddDependencies(hGraph, from, to, numDependencies);
+}
+
+CUresult vgs_cuGraphNodeGetType(CUgraphNode hNode, int *type) {
+  struct vgs_graph_node *node = find_node(hNode);
+  return node && type ? vgs_send_cuGraphNodeGetType(node->object.id, type) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Give the `count` nodes of a captured graph their handles. */
+static CUresult name_nodes(struct vgs_graph *graph, size_t count) {
+  size_t total;
+  uint32_t *ids = count <= NODES_MAX && make_room(graph, (uint32_t)count) ? malloc((count + 1) * sizeof *ids) : NULL;
+  CUresult result = ids ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  uint32_t made = 0;
+  for (; !result && made < count; made++) {
+    struct vgs_graph_node *node = vgs_object_create(VGW_KIND_GRAPH_NODE, 0);
+    if (!node) {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+      break;
+    }
+    ids[made] = node->object.id;
+    graph->nodes[made] = vgs_object_handle(node);
+  }
+  if (!result && count)
+    result = vgs_send_cuGraphGetNodes(graph->object.id, &total, (uint32_t)(count * sizeof *ids), ids);
+  free(ids);
+  if (result) {
+    while (made-- > 0)
+      vgs_object_destroy(find_node(graph->nodes[made]));
+    return result;
+  }
+  graph->count = (uint32_t)count;
+  graph->unnamed = false;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes) {
+  struct vgs_graph *graph = find_graph(hGraph);
+  if (!graph || !numNodes)
+    return CUDA_ERROR_INVALID_VALUE;
+  size_t count = graph->count;
+  if (graph->unnamed) {
+    CUresult result = vgs_send_cuGraphGetNodes(graph->object.id, &count, 0, "");
+    if (!result && nodes)
+      result = name_nodes(graph, count);
+    if (result)
+      return result;
+  }
+  if (nodes) {
+    size_t room = *numNodes;
+    for (size_t i = 0; i < room; i++) /* beyond the last: NULL, says the manual */
+      nodes[i] = i < count ? graph->nodes[i] : NULL;
+    count = room < count ? room : count;
+  }
+  *numNodes = count;
+  return CUDA_SUCCESS;
+}
