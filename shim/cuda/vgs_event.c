@@ -51,13 +51,19 @@ CUresult vgs_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
   return vgs_send_cuEventRecordWithFlags(event->object.id, stream_id, flags, false);
 }
 
+/* Nobody can ask whether a captured event is done; asking loses the capture, says the programming guide. */
+static CUresult captured(const struct vgs_event *event) {
+  vgs_capture_forbid(event->capture);
+  return CUDA_ERROR_CAPTURED_EVENT;
+}
+
 /* An event that was never recorded is complete; that needs no asking. */
 CUresult vgs_cuEventQuery(CUevent hEvent) {
   struct vgs_event *event = find(hEvent);
   if (!event)
     return CUDA_ERROR_INVALID_HANDLE;
   if (vgs_capture_status(event->capture))
-    return CUDA_ERROR_CAPTURED_EVENT;
+    return captured(event);
   return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) ? vgs_send_cuEventQuery(event->object.id) : CUDA_SUCCESS;
 }
 
@@ -66,7 +72,7 @@ CUresult vgs_cuEventSynchronize(CUevent hEvent) {
   if (!event)
     return CUDA_ERROR_INVALID_HANDLE;
   if (vgs_capture_status(event->capture))
-    return CUDA_ERROR_CAPTURED_EVENT;
+    return captured(event);
   return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) ? vgs_send_cuEventSynchronize(event->object.id)
                                                              : CUDA_SUCCESS;
 }

@@ -1,0 +1,215 @@
+"""Graphs through the guest library, on the simulator."""
+
+from collections.abc import Callable
+
+from tests.shim.test_driver_api import simulate  # noqa: F401  (a fixture)
+
+Simulate = Callable[..., str]
+
+NODES = """
+class Kernel(ctypes.Structure):
+    _fields_ = [("func", c_void_p), ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint),
+                ("params", c_void_p), ("extra", c_void_p), ("kern", c_void_p), ("ctx", c_void_p)]
+class Memset(ctypes.Structure):
+    _fields_ = [("dst", c_uint64), ("pitch", c_size_t), ("value", c_uint), ("element", c_uint), ("width", c_size_t),
+                ("height", c_size_t)]
+class Side(ctypes.Structure):
+    _fields_ = [("x", c_size_t), ("y", c_size_t), ("z", c_size_t), ("lod", c_size_t), ("type", c_uint),
+                ("host", c_void_p), ("device", c_uint64), ("array", c_void_p), ("reserved", c_void_p),
+                ("pitch", c_size_t), ("rows", c_size_t)]
+class Copy(ctypes.Structure):
+    _fields_ = [("src", Side), ("dst", Side), ("width", c_size_t), ("height", c_size_t), ("depth", c_size_t)]
+HOST, DEVICE = 1, 2
+def flat(dst, src, nbytes):
+    sides = [Side(type=HOST, host=a.value, pitch=nbytes) if isinstance(a, c_void_p)
+             else Side(type=DEVICE, device=a.value, pitch=nbytes) for a in (src, dst)]
+    return Copy(*sides, nbytes, 1, 1)
+def kernel(f, n, args):
+    return Kernel(f.value, (-(-n // 64), 1, 1), (64, 1, 1), 0, ctypes.addressof(args))
+def array(*handles): return (c_void_p * len(handles))(*(h.value for h in handles))
+def add(function, graph, after, *params):
+    return new(function, graph, array(*after) if after else None, c_size_t(len(after)), *params)
+def nodes(graph):
+    count = c_size_t()
+    ok(cuda.cuGraphGetNodes(graph, None, byref(count)))
+    found = (c_void_p * count.value)()
+    ok(cuda.cuGraphGetNodes(graph, found, byref(count)))
+    return list(map(c_void_p, found))
+def type_of(node):
+    kind = c_int()
+    ok(cuda.cuGraphNodeGetType(node, byref(kind)))
+    return kind.value
+def run(executable, stream):
+    ok(cuda.cuGraphLaunch(executable, stream))
+    ok(cuda.cuStreamSynchronize(stream))
+N = 1000
+"""
+
+
+def test_nodes_of_every_kind(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        NODES
+        + """
+ctx = context()
+m = module()
+scale, values = function(m, b"scale"), words(N)
+p, q, s = upload(values), alloc(4 * N), new(cuda.cuStreamCreate, 1)
+pinned = new(cuda.cuMemAllocHost_v2, c_size_t(4 * N))
+graph = new(cuda.cuGraphCreate, 0)
+args = params(q, c_uint(N), ctypes.c_uint8(3), c_uint64(0))
+copy = flat(q, p, 4 * N)
+first = add(cuda.cuGraphAddMemcpyNode, graph, [], byref(copy), ctx)
+launch = kernel(scale, N, args)
+second = add(cuda.cuGraphAddKernelNode_v2, graph, [first], byref(launch))
+fill = Memset(q.value, 0, 77, 4, 10, 1)
+third = add(cuda.cuGraphAddMemsetNode, graph, [second], byref(fill), None)
+fourth = add(cuda.cuGraphAddEmptyNode, graph, [first, third])
+back = flat(pinned, q, 4 * N)
+fifth = add(cuda.cuGraphAddMemcpyNode, graph, [], byref(back), ctx)
+ok(cuda.cuGraphAddDependencies(graph, array(fourth), array(fifth), c_size_t(1)))
+assert [h.value for h in nodes(graph)] == [h.value for h in (first, second, third, fourth, fifth)]
+assert [type_of(n) for n in nodes(graph)] == [1, 0, 2, 5, 1]
+given = Kernel()
+ok(cuda.cuGraphKernelNodeGetParams_v2(second, byref(given)))
+assert given.func == scale.value and list(given.grid) == [16, 1, 1]
+told = ctypes.cast(given.params, ctypes.POINTER(c_void_p))
+assert ctypes.cast(told[2], ctypes.POINTER(ctypes.c_uint8))[0] == 3
+
+e = new(cuda.cuGraphInstantiateWithFlags, graph, c_uint64(0))
+def host(): return list((c_uint * N).from_address(pinned.value))
+run(e, s)
+assert host() == [77] * 10 + [3 * v for v in values[10:]]
+assert download(p, N) == values, "the source stays as it is"
+# other parameters: of the executable graph, then of the graph
+args = params(q, c_uint(500), ctypes.c_uint8(2), c_uint64(0))
+launch = kernel(scale, N, args)
+ok(cuda.cuGraphExecKernelNodeSetParams_v2(e, second, byref(launch)))
+fill = Memset(q.value + 40, 0, 5, 1, 4, 1)
+ok(cuda.cuGraphExecMemsetNodeSetParams(e, third, byref(fill), ctx))
+run(e, s)
+expected = [2 * v for v in values[:500]] + values[500:]
+expected[10] = 0x05050505
+assert host() == expected
+ok(cuda.cuGraphKernelNodeSetParams_v2(second, byref(launch)))
+again = new(cuda.cuGraphInstantiateWithFlags, graph, c_uint64(0))
+run(again, s)
+assert host() == [77] * 10 + [2 * v for v in values[10:500]] + values[500:]
+# the executable graph outlives the graph, whose nodes are gone
+ok(cuda.cuGraphDestroy(graph))
+kind = c_int()
+assert cuda.cuGraphNodeGetType(first, byref(kind)) == 1
+assert cuda.cuGraphExecKernelNodeSetParams_v2(e, second, byref(launch)) == 1
+run(e, s)
+assert host() == expected
+"""
+    )
+
+
+def test_what_is_refused(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        NODES
+        + """
+ctx = context()
+m = module()
+scale, q = function(m, b"scale"), alloc(4 * N)
+graph, other = new(cuda.cuGraphCreate, 0), new(cuda.cuGraphCreate, 0)
+a, b = add(cuda.cuGraphAddEmptyNode, graph, []), add(cuda.cuGraphAddEmptyNode, graph, [])
+stranger, made, e = add(cuda.cuGraphAddEmptyNode, other, []), c_void_p(), c_void_p()
+args = params(q, c_uint(N), ctypes.c_uint8(3), c_uint64(0))
+launch = kernel(scale, N, args)
+def adding(function, after, *p):
+    return function(byref(made), graph, array(*after), c_size_t(len(after)), *p)
+assert adding(cuda.cuGraphAddEmptyNode, [c_void_p(12345)]) == 1
+assert adding(cuda.cuGraphAddEmptyNode, [stranger]) == 1, "a node of another graph"
+assert adding(cuda.cuGraphAddKernelNode_v2, [a], None) == 1
+launch.block[0] = 2000
+assert adding(cuda.cuGraphAddKernelNode_v2, [a], byref(launch)) == 1
+launch.block[0], launch.func = 64, 1
+assert adding(cuda.cuGraphAddKernelNode_v2, [a], byref(launch)) == 400
+text = create_string_buffer(4 * N)
+copy = flat(q, c_void_p(ctypes.addressof(text)), 4 * N)
+assert adding(cuda.cuGraphAddMemcpyNode, [a], byref(copy), ctx) == 801, "pageable memory"
+copy = flat(q, c_uint64(q.value + 4), 4 * N)
+assert adding(cuda.cuGraphAddMemcpyNode, [a], byref(copy), ctx) == 1, "beyond the allocation"
+fill = Memset(q.value, 0, 77, 4, N + 1, 1)
+assert adding(cuda.cuGraphAddMemsetNode, [a], byref(fill), ctx) == 1
+assert made.value is None
+ok(cuda.cuGraphAddDependencies(graph, array(a), array(b), c_size_t(1)))
+assert cuda.cuGraphAddDependencies(graph, array(a), array(b), c_size_t(1)) == 1, "twice"
+ok(cuda.cuGraphAddDependencies(graph, array(b), array(a), c_size_t(1)))
+assert cuda.cuGraphInstantiateWithFlags(byref(e), graph, c_uint64(0)) == 1, "a cycle"
+"""
+    )
+
+
+def test_nodes_of_a_captured_graph(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        NODES
+        + """
+context()
+scale, values = function(module(), b"scale"), words(N)
+p, s = upload(values), new(cuda.cuStreamCreate, 1)
+args = params(p, c_uint(N), ctypes.c_uint8(3), c_uint64(0))
+ok(launch(scale, N, s, args))
+ok(cuda.cuStreamSynchronize(s))
+ok(cuda.cuStreamBeginCapture_v2(s, 0))
+ok(launch(scale, N, s, args))
+ok(cuda.cuMemsetD32Async(p, 9, c_size_t(3), s))
+graph = new(lambda made, stream: cuda.cuStreamEndCapture(stream, made), s)
+found = nodes(graph)
+assert [type_of(n) for n in found] == [0, 2]
+assert [n.value for n in nodes(graph)] == [n.value for n in found]
+padded, room = (c_void_p * 4)(1, 1, 1, 1), c_size_t(4)
+ok(cuda.cuGraphGetNodes(graph, padded, byref(room)))
+assert room.value == 2 and list(padded) == [found[0].value, found[1].value, None, None]
+e = new(cuda.cuGraphInstantiateWithFlags, graph, c_uint64(0))
+other = params(p, c_uint(N), ctypes.c_uint8(5), c_uint64(0))
+changed = kernel(scale, N, other)
+ok(cuda.cuGraphExecKernelNodeSetParams_v2(e, found[0], byref(changed)))
+run(e, s)
+assert download(p, N) == [9] * 3 + [(15 * v) % 2**32 for v in values[3:]]
+assert cuda.cuGraphKernelNodeGetParams_v2(found[0], byref(changed)) == 801
+"""
+    )
+
+
+def test_a_capture_that_is_lost(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        """
+context()
+p, s, other, event, outside = alloc(4), new(cuda.cuStreamCreate, 1), new(cuda.cuStreamCreate, 1), c_void_p(), c_void_p()
+ok(cuda.cuEventCreate(byref(event), 0))
+ok(cuda.cuEventCreate(byref(outside), 0))
+ok(cuda.cuEventRecord(outside, other))
+def end(stream):
+    graph = c_void_p(1)
+    result = cuda.cuStreamEndCapture(stream, byref(graph))
+    assert result not in (901, 904) or graph.value is None
+    return result
+def begin(): ok(cuda.cuStreamBeginCapture_v2(s, 0))
+begin()
+assert cuda.cuStreamWaitEvent(s, outside, 0) == 905
+status = c_int()
+ok(cuda.cuStreamIsCapturing(s, byref(status)))
+assert status.value == 2, "invalidated"
+assert end(s) == 901
+begin()
+ok(cuda.cuEventRecord(event, s))
+ok(cuda.cuStreamWaitEvent(other, event, 0))
+ok(cuda.cuMemsetD32Async(p, 1, c_size_t(1), other))
+assert end(other) == 903, "it did not begin there"
+assert end(s) == 904, "forked work that was not joined"
+ok(cuda.cuStreamIsCapturing(other, byref(status)))
+assert status.value == 0
+begin()
+ok(cuda.cuEventRecord(event, s))
+assert cuda.cuEventQuery(event) == 907
+assert end(s) == 901, "asking was wrong"
+begin()
+extra = c_uint64()
+assert cuda.cuMemAlloc_v2(byref(extra), c_size_t(16)) == 900
+assert end(s) == 901
+begin()
+assert end(s) == 0, "an empty graph"
+"""
+    )
