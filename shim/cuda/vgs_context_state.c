@@ -10,18 +10,21 @@ enum { FLAG_MAP_HOST = 8, API_VERSION = 3020 };
 
 /* The current context, for questions that need no worker. A primary context can be current before it is active:
  * runtime 11's cudaSetDevice leaves it so, and then asks. */
-static CUresult current_even_if_inactive(struct vgs_context **context) {
+static CUresult current_even_if_inactive(struct vgs_context **context, bool *active) {
   struct vgs_context *top = vgs_object_find(VGW_KIND_CONTEXT, vgs_thread_top());
   bool inactive_primary = top && top->primary && !__atomic_load_n(&top->active, __ATOMIC_ACQUIRE);
   CUresult result = inactive_primary ? CUDA_SUCCESS : vgs_enter_context();
-  if (!result)
+  if (!result) {
     *context = inactive_primary ? top : vgs_context_entered;
+    *active = !inactive_primary;
+  }
   return result;
 }
 
 CUresult vgs_cuCtxGetDevice(CUdevice *device) {
   struct vgs_context *context;
-  CUresult result = current_even_if_inactive(&context);
+  bool active;
+  CUresult result = current_even_if_inactive(&context, &active);
   if (result)
     return result;
   if (!device)
@@ -42,12 +45,13 @@ CUresult vgs_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
 
 CUresult vgs_cuCtxGetFlags(unsigned int *flags) {
   struct vgs_context *context;
-  CUresult result = current_even_if_inactive(&context);
+  bool active;
+  CUresult result = current_even_if_inactive(&context, &active);
   if (result)
     return result;
   if (!flags)
     return CUDA_ERROR_INVALID_VALUE;
-  *flags = *vgs_context_flags(context) | FLAG_MAP_HOST;
+  *flags = *vgs_context_flags(context) | (active ? FLAG_MAP_HOST : 0);
   return CUDA_SUCCESS;
 }
 

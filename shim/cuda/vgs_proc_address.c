@@ -52,7 +52,7 @@ CUresult vgs_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, u
   return status == STATUS_FOUND ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-/* The second form answers success and NULL with a status (oracle). */
+/* The second form answers success and NULL with a status, even where there is no place for it (an H100 under 580). */
 CUresult vgs_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, uint64_t flags, int *symbolStatus) {
   int status;
   CUresult result = resolve(symbol, pfn, cudaVersion, flags, &status);
@@ -60,7 +60,5 @@ CUresult vgs_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion
     return result;
   if (symbolStatus)
     *symbolStatus = status;
-  else if (status != STATUS_FOUND)
-    return CUDA_ERROR_NOT_FOUND;
   return CUDA_SUCCESS;
 }

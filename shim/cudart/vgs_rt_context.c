@@ -187,8 +187,9 @@ int vgs_cudaGetDeviceFlags(const struct vgs_rt_driver *cu, unsigned int *flags) 
   unsigned found;
   if (!result)
     result = cu->cuDevicePrimaryCtxGetState(device, &found, &active);
+  /* Mapping is always on. Before 12, cudaSetDevice leaves a context inactive, and then this is not said yet. */
   if (!result)
-    *flags = found | MAP_HOST; /* always so, and always said so */
+    *flags = found | (VGS_RT_MAJOR >= 12 || active ? MAP_HOST : 0);
   return result;
 }
 

@@ -75,30 +75,24 @@ int vgs_cudaGetDeviceProperties_v2(const struct vgs_rt_driver *cu, void *prop, i
   return fill_properties(cu, &vgs_rt_properties_current, prop, device);
 }
 
-/* With a place for it, a name that the driver lacks is a status and no error; without, an error. */
+/* A name that the driver lacks is a status and no error, whether or not there is a place for it. 11 has no status, and
+ * answers with the error. */
 static int entry_point(const struct vgs_rt_driver *cu, const char *symbol, void **function, int version, uint64_t flags,
                        int *status) {
-  enum { DEFAULT = 0, PER_THREAD = 2, FOUND = 0 };
-  int answer = FOUND;
-  void *found = NULL;
+  enum { DEFAULT = 0, PER_THREAD = 2 };
   if (!symbol || !function)
     return CUDA_ERROR_INVALID_VALUE;
   if (flags == DEFAULT && cu == &vgs_rt_driver_per_thread)
     flags = PER_THREAD;
-  int result = cu->cuGetProcAddress_v2(symbol, &found, version, flags, &answer);
-  if (result)
-    return result;
-  if (answer != FOUND && !status)
-    return CUDA_ERROR_NOT_FOUND;
-  *function = found;
-  if (status)
-    *status = answer;
-  return CUDA_SUCCESS;
+  return cu->cuGetProcAddress_v2(symbol, function, version, flags, status);
 }
 
 #if VGS_RT_MAJOR == 11
 int vgs_cudaGetDriverEntryPoint(const struct vgs_rt_driver *cu, const char *symbol, void **function, uint64_t flags) {
-  return entry_point(cu, symbol, function, VGS_RT_VERSION, flags, NULL);
+  enum { FOUND = 0 };
+  int status = FOUND;
+  int result = entry_point(cu, symbol, function, VGS_RT_VERSION, flags, &status);
+  return !result && status != FOUND ? CUDA_ERROR_NOT_FOUND : result;
 }
 #else
 int vgs_cudaGetDriverEntryPoint(const struct vgs_rt_driver *cu, const char *symbol, void **function, uint64_t flags,

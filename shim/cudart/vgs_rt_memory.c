@@ -7,13 +7,12 @@
 #define POINTER(address) ((void *)(uintptr_t)(address))
 
 int vgs_cudaMalloc(const struct vgs_rt_driver *cu, void **devPtr, size_t size) {
-  CUdeviceptr address = 0;
   if (!devPtr)
     return CUDA_ERROR_INVALID_VALUE;
-  int result = size ? cu->cuMemAlloc_v2(&address, size) : CUDA_SUCCESS;
-  if (!result)
-    *devPtr = POINTER(address);
-  return result;
+  if (size)
+    return cu->cuMemAlloc_v2((CUdeviceptr *)devPtr, size);
+  *devPtr = NULL;
+  return CUDA_SUCCESS;
 }
 
 static int alloc_pitch(const struct vgs_rt_driver *cu, void **pointer, size_t *pitch, size_t width, size_t height) {

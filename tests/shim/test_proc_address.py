@@ -49,6 +49,9 @@ def test_l08_empty_and_unknown_names() -> None:
             pfn, status = c_void_p(1), c_int(-7)
             assert cuda.cuGetProcAddress_v2(name, byref(pfn), 12000, c_uint64(0), byref(status)) == 0
             assert (pfn.value, status.value) == (None, 1)
+            pfn = c_void_p(1)
+            assert cuda.cuGetProcAddress_v2(name, byref(pfn), 12000, c_uint64(0), None) == 0
+            assert pfn.value is None
         pfn, status = c_void_p(1), c_int(-7)
         assert cuda.cuGetProcAddress_v2(b"cuInit", byref(pfn), 13010, c_uint64(0), byref(status)) == 1
         assert (pfn.value, status.value) == (1, -7)

@@ -6,7 +6,7 @@ from ctypes import c_char_p, c_size_t, c_void_p
 
 WRAPPER_MAGIC, CONTAINER_MAGIC = 0x466243B1, 0xBA55ED50
 KIND_PTX, FLAGS_64_BIT_LINUX = 1, 0x11
-HEADER_NBYTES, ENTRY_NBYTES = 16, 64
+HEADER_NBYTES, ENTRY_NBYTES, OPTIONS_OFFSET = 16, 80, 64
 
 PTX = """
 .version 7.0
@@ -42,10 +42,13 @@ def container(ptx: str = PTX, sm: int = 70) -> bytes:
     """One uncompressed PTX entry."""
     text = ptx.encode() + b"\0"
     text += b"\0" * (-len(text) % 8)
+    # The driver follows the offset of the options without a check: they are there, and empty.
+    options = struct.pack("<IIQ", OPTIONS_OFFSET + 8, 0, 0)
     entry = struct.pack(
         "<HHIQIIHHIIIQQQ",
-        KIND_PTX, 0x101, ENTRY_NBYTES, len(text), 0, 0, 0, 7, sm, 0, 0, FLAGS_64_BIT_LINUX, 0, 0,
+        KIND_PTX, 0x101, ENTRY_NBYTES, len(text), 0, OPTIONS_OFFSET, 0, 7, sm, 0, 0, FLAGS_64_BIT_LINUX, 0, 0,
     )  # fmt: skip
+    entry += options
     assert len(entry) == ENTRY_NBYTES
     return struct.pack("<IHHQ", CONTAINER_MAGIC, 1, HEADER_NBYTES, len(entry) + len(text)) + entry + text
 
