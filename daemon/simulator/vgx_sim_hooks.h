@@ -9,6 +9,7 @@
 
 #define VGX_SIM_WHY_NBYTES 512
 #define VGX_SIM_NAME_NBYTES 1024
+#define VGX_SIM_SPACE_MANAGED 2u
 
 /* A kernel as cuFuncGetAttribute and cuFuncGetParamInfo see it. */
 struct vgx_sim_kernel_info {
@@ -28,7 +29,7 @@ struct vgx_sim_kernel_info {
 struct vgx_sim_variable {
   uint64_t nbytes;
   uint64_t align;
-  uint32_t space; /* 0 global, 1 const, 2 managed */
+  uint32_t space; /* 0 global, 1 const, VGX_SIM_SPACE_MANAGED */
   uint32_t flags;
 };
 

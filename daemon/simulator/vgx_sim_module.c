@@ -246,6 +246,8 @@ CUresult vgx_sim_module_function(CUmodule m, const char *name, CUfunction *funct
 CUresult vgx_sim_module_global(CUmodule m, const char *name, CUdeviceptr *address, size_t *nbytes) {
   for (uint32_t i = 0; m->variable_names && i < m->variable_count; i++)
     if (strcmp(m->variable_names[i], name) == 0) {
+      if (m->variables[i].space == VGX_SIM_SPACE_MANAGED) /* its promise is that the host can use the address */
+        return CUDA_ERROR_NOT_SUPPORTED;
       if (address)
         *address = m->addresses[i];
       if (nbytes)

@@ -49,7 +49,7 @@ class Graph:
 
 
 def build(program: Program, yields: bool = False) -> Graph:
-    """`yields`: a warp yields in each round of a loop that may wait for other warps."""
+    """`yields`: a warp can yield in each round of a loop that may wait for other warps."""
     blocks = _split(program)
     if yields:
         _insert_yields(blocks)
@@ -114,10 +114,12 @@ def _split(program: Program) -> list[Block]:
     return blocks
 
 
-def may_wait(block: Block) -> bool:
-    """Whether a loop with this block reads memory that others write, and so may wait for them."""
+def may_wait(block: Block, used: set[ir.Reg]) -> bool:
+    """Whether a loop with this block reads memory that others write, and so may wait for them. An atom whose result
+    nothing reads (`used`: all registers read) does not."""
     return any(
-        ins.opcode in ("atom", "nanosleep")
+        (ins.opcode == "atom" and not used.isdisjoint(ir.defined(ins)))
+        or ins.opcode == "nanosleep"
         or (ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire", "mmio"))
         or (ins.opcode == "mbarrier" and ins.has("test_wait", "try_wait"))
         for ins in block.instructions
@@ -128,13 +130,14 @@ def _insert_yields(blocks: list[Block]) -> None:
     """Split the header of each waiting loop, so that a round begins with a yield."""
     order, natural = _layout(blocks)
     position = {node: index for index, node in enumerate(order)}
+    used = {reg for block in blocks for ins in block.all() for reg in ir.used(ins)}
     for header in order:
         latches = [p for p in order if header in blocks[p].successors and position[p] >= position[header]]
         if not latches:
             continue
         last = max(position[p] for p in latches)
         members = natural.get(header, order[position[header] : last + 1])  # irreducible: all that stands between
-        if any(may_wait(blocks[member]) for member in members):
+        if any(may_wait(blocks[member], used) for member in members):
             old = blocks[header]
             blocks.append(Block(old.instructions, old.terminator, old.successors))
             line = next((ins.line for ins in old.all()), 0)

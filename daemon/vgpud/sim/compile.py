@@ -106,17 +106,18 @@ def lower(
 ) -> tuple[str, CompiledKernel, int]:
     """LLVM IR of a kernel, its description without code, and its number of PTX instructions."""
     program = inline.flatten(module, name)
-    graph = cfg.build(program, yields=cooperative)
+    several_warps = block[0] * block[1] * block[2] > abi.WARP
+    graph = cfg.build(program, yields=cooperative or several_warps)
     live = liveness.compute(graph)
     analysis = uniformity.analyse(program, graph, live, block)
     flush = native.IS_X86 and _flushes_everything(graph)
     e = Emitter(program, graph, live, analysis, block, flush)
-    warp = WarpFunction(e)
+    warp = WarpFunction(e, patient=not cooperative)
     warp_text = warp.emit()
     barriers = bool(warp.barriers) or any(
         i.opcode in ("bar", "barrier") and i.has("arrive") for b in graph.blocks for i in b.all()
     )
-    resident = any(b.terminator is not None and b.terminator.opcode == cfg.YIELD for b in graph.blocks)
+    resident = cooperative and any(b.terminator is not None and b.terminator.opcode == cfg.YIELD for b in graph.blocks)
     frame = lay_out(e.warp_count, warp.frame_nbytes, e.local_stride * abi.WARP, barriers)
     if frame.nbytes > _MAX_FRAME_NBYTES:
         raise PtxError(f"{name}: local memory is too large", 2)

@@ -15,6 +15,7 @@ from vgpud.sim.emitter import SCALAR, Emitter, Value
 from vgpud.sim.ptx_module import align_up
 
 _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
+_PATIENCE = 64  # rounds of waiting loops before other warps may run
 _MEET = frozenset(
     [
         "shfl",
@@ -42,8 +43,9 @@ WARP_ARGUMENTS = (
 class WarpFunction:
     """Emits @warp; `frame_nbytes` is what one warp saves at a barrier."""
 
-    def __init__(self, e: Emitter) -> None:
-        self.e = e
+    def __init__(self, e: Emitter, patient: bool) -> None:
+        """`patient`: yield now and then, not in every round."""
+        self.e, self.patient = e, patient
         self.blocks = e.graph.blocks
         self.divergent = e.analysis.divergent
         self.barriers = [i for i, b in enumerate(self.blocks) if b.is_barrier]
@@ -73,6 +75,9 @@ class WarpFunction:
         if self.spins:
             slots += ["  %spin = alloca i32", "  %yielding = alloca i1"]
             clear += ["  store i32 0, ptr %spin", "  store i1 false, ptr %yielding"]
+        if self.patient and any(self._yields(index) for index in self.barriers):
+            slots.append("  %waited = alloca i32")
+            clear.append("  store i32 0, ptr %waited")
         resumes = " ".join(f"i32 {n + 1}, label %resume{i}" for n, i in enumerate(self.barriers))
         start = [f"  switch i32 %state, label %start [ {resumes} ]", "start:"]
         start += ["  store i32 %init, ptr %m0", "  br label %b0"]
@@ -249,6 +254,10 @@ class WarpFunction:
 
     # ---- barriers
 
+    def _yields(self, index: int) -> bool:
+        end = self.blocks[index].terminator
+        return end is not None and end.opcode == YIELD
+
     def _lay_out(self, index: int) -> None:
         """Where a warp keeps its registers, and its masks if lanes may wait elsewhere, during a barrier."""
         e = self.e
@@ -289,6 +298,8 @@ class WarpFunction:
         e.instruction = ins
         if ins.opcode != YIELD:
             arrive(e, ins, wait=True)
+        elif self.patient:
+            self._go_on(index)
         target = block.successors[0]
         if index in self.divergent:
             self._send(target, e.current)
@@ -296,6 +307,22 @@ class WarpFunction:
             text = e.v(f"load {kind}, ptr {slot}")
             e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
         e.e(f"ret i32 {self.barriers.index(index) + 1}")
+
+    def _go_on(self, index: int) -> None:
+        """Yield only when patience has run out."""
+        e, target = self.e, self.blocks[index].successors[0]
+        count = e.v(f"add i32 {e.v('load i32, ptr %waited')}, 1")
+        e.e(f"store i32 {count}, ptr %waited")
+        tired = e.v(f"icmp eq i32 {e.v(f'and i32 {count}, {_PATIENCE - 1}')}, 0")
+        name = e.unique("wait")
+        e.e(f"br i1 {tired}, label %{name}.yield, label %{name}.on")
+        e.label(f"{name}.on")
+        if index in self.divergent:
+            self._send(target, e.current)
+            e.e(f"br label %l{index}")
+        else:
+            self._jump(target)
+        e.label(f"{name}.yield")
 
     def _resume(self, index: int) -> list[str]:
         e = self.e

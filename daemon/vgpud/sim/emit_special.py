@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vgpud.sim import abi
+from vgpud.sim.ptx_module import RESERVED_SHARED_NBYTES
 
 if TYPE_CHECKING:
     from vgpud.sim.emitter import Emitter
@@ -62,7 +63,14 @@ def emit_special(e: Emitter, name: str) -> tuple[str, int]:
             return _launch(e, abi.LAUNCH_SHARED_DYNAMIC), 32
         case "%total_smem_size" | "%aggr_smem_size":
             static, dynamic = _launch(e, abi.LAUNCH_SHARED_STATIC), _launch(e, abi.LAUNCH_SHARED_DYNAMIC)
-            return e.v(f"add i32 {static}, {dynamic}"), 32
+            both = e.v(f"add i32 {static}, {dynamic}")
+            if head == "%aggr_smem_size":
+                return both, 32
+            return e.v(f"sub i32 {both}, {e.program.reserved_shared_nbytes}"), 32
+        case "%reserved_smem_offset_cap" | "%reserved_smem_offset_end":
+            return str(RESERVED_SHARED_NBYTES), 32
+        case "%reserved_smem_offset_1":
+            return str(RESERVED_SHARED_NBYTES // 2), 32
     if head in ("%envreg1", "%envreg2"):  # cooperative_groups' name for the grid's workspace: its high and low half
         return _launch(e, abi.LAUNCH_WORKSPACE + (4 if head == "%envreg1" else 0)), 32
     if head.startswith(("%envreg", "%reserved_smem")):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from vgpud.sim import ir
 from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
-from vgpud.sim.ptx_module import PtxModule, align_up, shared_layout
+from vgpud.sim.ptx_module import PtxModule, align_up, reserved_shared, shared_layout
 
 BUILTINS = {"vprintf": 2, "__assertfail": 5, "malloc": 1, "free": 1}  # served by the driver; number of arguments
 _LAUNCH_FAILED = 719
@@ -27,7 +27,8 @@ class Program:
     params: dict[str, int]  # byte offset in the parameter block
     param_nbytes: int
     shared: dict[str, int]  # byte offset in the shared window
-    shared_nbytes: int
+    shared_nbytes: int  # static, with the system's part
+    reserved_shared_nbytes: int  # the system's part, at offset 0
     locals: dict[str, int] = field(default_factory=dict)  # byte offset in a thread's local memory
     local_nbytes: int = 0
     symbols: list[str] = field(default_factory=list)  # module variables, in the order of vgx_sim_launch.symbols
@@ -38,16 +39,18 @@ def flatten(module: PtxModule, name: str) -> Program:
     """Inline every call of entry `name` and lay its memory out.
 
     Raises:
-        UnsupportedInstruction: recursion, calls of functions without a body and their addresses.
+        UnsupportedInstruction: calls of functions without a body and their addresses.
+        PtxError: NOT_SUPPORTED for recursion and managed variables.
     """
     entry = module.function(name)
-    shared, shared_nbytes = shared_layout(module, module.reachable(name))
+    functions = module.reachable(name)
+    shared, shared_nbytes = shared_layout(module, functions)
     params, offset = {}, 0
     for param in entry.params:
         offset = align_up(offset, param.align)
         params[param.name] = offset
         offset += param.nbytes
-    program = Program(name, [], params, offset, shared, shared_nbytes)
+    program = Program(name, [], params, offset, shared, shared_nbytes, reserved_shared(functions))
     inliner = _Inliner(module, program)
     inliner.expand(entry, "", {}, [], None)
     _promote_params(program, inliner.variables)
@@ -60,6 +63,9 @@ def flatten(module: PtxModule, name: str) -> Program:
         s for ins in program.body if isinstance(ins, ir.Instruction) for o in ins.operands for s in _symbols(o)
     }
     program.symbols = sorted(s for s in mentioned if module.is_variable(s))
+    for variable in module.variables:
+        if variable.space == "managed" and variable.name in mentioned:
+            raise PtxError(f"{name}: managed variable {variable.name}: no managed memory here", NOT_SUPPORTED)
     return program
 
 

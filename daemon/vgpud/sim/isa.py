@@ -25,8 +25,9 @@ SPECIAL_REGISTERS = frozenset(
     """
     %aggr_smem_size %clock %clock64 %clock_hi %cluster_ctarank %cluster_nctarank %current_graph_exec
     %dynamic_smem_size %globaltimer %globaltimer_hi %globaltimer_lo %gridid %is_explicit_cluster %laneid
-    %lanemask_eq %lanemask_ge %lanemask_gt %lanemask_le %lanemask_lt %nsmid %nwarpid %reserved_smem_offset_begin
-    %reserved_smem_offset_cap %reserved_smem_offset_end %smid %total_smem_size %warpid WARP_SZ
+    %lanemask_eq %lanemask_ge %lanemask_gt %lanemask_le %lanemask_lt %nsmid %nwarpid
+    %reserved_smem_offset_0 %reserved_smem_offset_1 %reserved_smem_offset_begin %reserved_smem_offset_cap
+    %reserved_smem_offset_end %smid %total_smem_size %warpid WARP_SZ
     """.split()  # noqa: SIM905
     + _XYZ
     + [f"%envreg{i}" for i in range(32)]

@@ -20,6 +20,7 @@ FUNCTIONS = " functions"
 """A hidden variable, there when the module has a .func: function i's address is its place i * FUNCTION_NBYTES. So an
 address is unique on the device, can be stored and compared, and is known to every kernel as a variable's is."""
 FUNCTION_NBYTES = 16
+RESERVED_SHARED_NBYTES = 1024  # as on cards from sm_80 on, of which a kernel may ask for two halves
 
 
 @dataclass(slots=True)
@@ -212,8 +213,10 @@ class PtxModule:
         for variable in function.variables.values():
             if variable.space == "local":
                 local = align_up(local, variable.align) + variable.nbytes
+        functions = self.reachable(name)
+        shared = shared_layout(self, functions)[1]
         return EntryInfo(
-            name, self._sources[name].text.target, params, offset, shared_layout(self, self.reachable(name))[1], local,
+            name, self._sources[name].text.target, params, offset, shared - reserved_shared(functions), local,
             min(255, max(16, sum(words.values()) // 3)), function.max_threads, function.required_block,
         )  # fmt: skip
 
@@ -236,11 +239,17 @@ def align_up(value: int, align: int) -> int:
     return (value + align - 1) // align * align
 
 
+def reserved_shared(functions: list[ir.Function]) -> int:
+    """Bytes of shared memory, from offset 0, that are the system's: cooperative_groups keeps barriers there."""
+    return RESERVED_SHARED_NBYTES if any(function.reserved_shared for function in functions) else 0
+
+
 def shared_layout(module: PtxModule, functions: list[ir.Function]) -> tuple[dict[str, int], int]:
     """Offsets of the shared variables that `functions` mention, and the static size; dynamic memory follows it, at
-    offset size, 16-byte aligned. Keys of function-scope variables are (function, variable) joined by a colon."""
+    offset size, 16-byte aligned. Keys of function-scope variables are (function, variable) joined by a colon. The
+    system's part, if they ask for it, comes first and counts."""
     offsets: dict[str, int] = {}
-    size = 0
+    size = reserved_shared(functions)
     mentioned = {symbol for function in functions for symbol in function.symbols}
     dynamic = []
     for name, decl in module.shared.items():

@@ -362,6 +362,7 @@ class BodyParser:
         if found is not None:
             return found
         if word in SPECIAL_REGISTERS:
+            self.function.reserved_shared |= word.startswith("%reserved_smem")
             return ir.Special(word)
         if word in self.names:
             name = self.names[word]
