@@ -9,9 +9,10 @@ import cffi
 
 CDEF = """
 struct vgx_backend;
-enum { VGX_FEATURE_PINNED_FD = 1 };
+enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2 };
 struct vgx_serve_options {
-  const struct vgx_backend *backend; uint32_t features; uint32_t max_threads; void (*log)(int level, const char *line);
+  const struct vgx_backend *backend; uint32_t features; uint32_t max_threads; uint32_t spin_us;
+  void (*log)(int level, const char *line);
 };
 enum vgx_reason { VGX_ENDED_BY_CLIENT = 0, VGX_ENDED_BY_VIOLATION = 1, VGX_ENDED_BY_CHANNEL = 2 };
 int vgx_serve(int fd, const struct vgx_serve_options *options);
