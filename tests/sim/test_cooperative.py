@@ -52,3 +52,35 @@ def test_what_does_not_wait_runs_as_ever(text: str) -> None:
     out = np.zeros(10 * 32, np.uint32)
     run(text, "alone", 10, 32, [out], cooperative=True)
     assert np.array_equal(out, np.repeat(np.arange(10), 32))
+
+
+BARRIER = """
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry meet(.param .u64 numbers, .param .u64 out)
+{
+  .reg .b32 %r<8>; .reg .b64 %d<8>; .reg .pred %p<2>;
+  .shared .align 4 .b8 tile[512];
+  ld.param.u64 %d0, [numbers]; ld.param.u64 %d1, [out];
+  mov.u32 %r0, %tid.x;
+  mul.wide.u32 %d2, %r0, 4;
+  add.u64 %d3, %d0, %d2; add.u64 %d4, %d1, %d2;
+  ld.global.u32 %r1, [%d3];
+  mov.u32 %r2, tile; shl.b32 %r3, %r0, 2; add.u32 %r4, %r2, %r3;
+  st.shared.u32 [%r4], %r0;
+  barrier.sync %r1;
+  xor.b32 %r5, %r3, 256; add.u32 %r6, %r2, %r5;
+  ld.shared.u32 %r7, [%r6];
+  st.global.u32 [%d4], %r7;
+  ret;
+}
+"""
+
+
+def test_a_barrier_whose_number_each_thread_loads() -> None:
+    numbers, out = np.full(128, 3, np.uint32), np.zeros(128, np.uint32)
+    assert not run(BARRIER, "meet", 1, 128, [numbers, out]).failed
+    assert np.array_equal(out, np.arange(128) ^ 64)
+    numbers[70] = 4
+    assert run(BARRIER, "meet", 1, 128, [numbers, out]).failed[0][0] == 719

@@ -14,6 +14,7 @@ from vgpud.sim.cfg import EXIT, YIELD
 from vgpud.sim.emitter import SCALAR, Emitter, Value
 from vgpud.sim.ptx_module import align_up
 
+_LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
 _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
 _PATIENCE = 64  # rounds of waiting loops before other warps may run
 _MEET = frozenset(
@@ -352,11 +353,29 @@ def barrier_operands(e: Emitter, ins: ir.Instruction) -> tuple[str, str, ir.Oper
     values = []
     for operand in operands:
         value = e.read(operand, 32)
-        if value.stride != 0:
+        if value.stride != 0 and predicate is not None:
             raise e.unsupported("barrier number or count differs between lanes")
-        values.append(value.text)
+        values.append(value.text if value.stride == 0 else _agreed(e, ins, value))
     number = e.v(f"and i32 {values[0]}, 15") if values else "0"
     return number, values[1] if len(values) > 1 else "0", predicate
+
+
+def _agreed(e: Emitter, ins: ir.Instruction, value: Value) -> str:
+    """What all acting lanes hold, where that is not known beforehand (debug builds keep it in local memory); the launch
+    fails where they do not agree."""
+    kind, vector, acting = f"<{abi.WARP} x i32>", e.vector(value), e.mask_bits()
+    first = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', acting), ('i1', 'false')))}, {abi.WARP - 1}")
+    chosen = e.v(f"extractelement {kind} {vector}, i32 {first}")
+    other = e.v(f"icmp ne {kind} {vector}, {e.splat(chosen, 'i32')}")
+    wrong = e.v(f"and i32 {e.v(f'bitcast <{abi.WARP} x i1> {other} to i32')}, {acting}")
+    name = e.unique("agreed")
+    e.e(f"br i1 {e.v(f'icmp eq i32 {wrong}, 0')}, label %{name}, label %{name}.not")
+    e.label(f"{name}.not")
+    message = e.string(f"{ins.text} with different operands in one warp in {e.program.name}, line {ins.line}")
+    e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(_LAUNCH_FAILED)), ("ptr", message)))
+    e.e(f"br label %{name}")
+    e.label(name)
+    return chosen
 
 
 def table_entry(e: Emitter, number: str, word: int) -> str:

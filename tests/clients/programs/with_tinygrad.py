@@ -1,7 +1,11 @@
-"""tinygrad on the CUDA device: product, softmax, reduction and a step of gradient descent, compared with numpy."""
+"""tinygrad on the CUDA device: product, softmax, reduction, a step of gradient descent and a
+CUDA graph that is replayed with other inputs, compared with numpy."""
+
+from typing import Any
 
 import numpy as np
-from tinygrad import Device, Tensor
+from tinygrad import Device, Tensor, TinyJit
+from tinygrad.runtime.graph.cuda import CUDAGraph
 
 SEED = 20260128
 
@@ -39,4 +43,33 @@ residual = np.maximum(hidden, 0) - y
 gradient = x.T @ (2 * residual * (hidden > 0) / residual.size)
 compare("loss", loss, np.float32((residual**2).mean()))
 compare("weights after a step", stepped, w - np.float32(0.01) * gradient.astype(np.float32))
+
+
+# The second call of a jitted function makes a CUDA graph; it and later ones launch it with their own inputs.
+replays = 0
+launch = CUDAGraph.__call__
+
+
+def counted(*arguments: Any, **named: Any) -> Any:
+    global replays
+    replays += 1
+    return launch(*arguments, **named)
+
+
+CUDAGraph.__call__ = counted
+
+
+@TinyJit
+def layers(given: Tensor) -> Tensor:
+    return ((given @ weights).relu().softmax(axis=1) @ weights.transpose()).realize()
+
+
+for number in range(5):
+    given = random.standard_normal((65, 33), dtype=np.float32)
+    hidden = np.maximum(given @ w, 0)
+    exponential = np.exp(hidden - hidden.max(axis=1, keepdims=True))
+    compare(
+        f"jitted, call {number}", layers(Tensor(given).realize()), exponential / exponential.sum(1, keepdims=True) @ w.T
+    )
+assert replays == 4, f"{replays} of the last 4 calls were launches of a graph"
 print("ok tinygrad")
