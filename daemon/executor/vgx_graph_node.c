@@ -340,7 +340,7 @@ CUresult vgx_cuGraphAddEmptyNode(struct vgx_session *s, const struct vgw_req_cuG
 CUresult vgx_cuGraphAddDependencies(struct vgx_session *s, const struct vgw_req_cuGraphAddDependencies *req,
                                     const void *from, const void *to) {
   void *graph;
-  CUgraphNode *sources, *targets;
+  CUgraphNode *sources = NULL, *targets = NULL;
   if (!s->backend->cuGraphAddDependencies)
     return vgx_not_offered(s, "cuGraphAddDependencies");
   CUresult result = req->hGraph ? vgx_handle(s, VGW_KIND_GRAPH, req->hGraph, &graph) : CUDA_ERROR_INVALID_VALUE;
