@@ -103,6 +103,7 @@ bool vgs_rt_load(void) {
 
 /* At exit, and at dlclose. Registered after the driver is open, so that it runs before the driver's own. */
 static void finish(void) {
+  __atomic_store_n(&init_result, CUDA_ERROR_DEINITIALIZED, __ATOMIC_RELAXED); /* for what runs after this */
   vgs_rt_registry_fini();
   vgs_rt_context_fini();
 }
@@ -123,16 +124,17 @@ static int initialise(void) {
 
 int vgs_rt_enter_driver(void) {
   if (__atomic_load_n(&initialised, __ATOMIC_ACQUIRE))
-    return init_result;
+    return __atomic_load_n(&init_result, __ATOMIC_RELAXED);
   int saved_errno = errno;
   pthread_mutex_lock(&lock);
   if (!initialised) {
     init_result = initialise();
     __atomic_store_n(&initialised, true, __ATOMIC_RELEASE);
   }
+  int result = init_result;
   pthread_mutex_unlock(&lock);
   errno = saved_errno;
-  return init_result;
+  return result;
 }
 
 int vgs_rt_device_count(void) { return device_count; }

@@ -49,3 +49,16 @@ def test_walk_equals_nvidias(vgpu_run: Run, major: Major) -> None:
     ours, theirs = walk(vgpu_run, major.ours, major), walk(vgpu_run, compared(major), major)
     assert [step for step in ours if step not in theirs] == []
     assert ours == theirs
+
+
+@pytest.mark.gpu
+@each
+def test_walk_equals_nvidias_on_the_real_driver(native_run: Run, major: Major) -> None:
+    """Over NVIDIA's own libcuda: the runtime is what is compared, on both sides."""
+    answers = []
+    for library in (major.ours, compared(major)):
+        result = native_run([sys.executable, WALK, library, major.number])
+        assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"
+        answers.append(result.stdout.splitlines())
+    assert len(answers[0]) > STEPS_MIN
+    assert answers[0] == answers[1]
