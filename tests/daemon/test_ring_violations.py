@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import mmap
 import os
 import random
 import socket
@@ -11,14 +9,9 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from vgpud._gen.api import RECORDS
 
+from tests.daemon.ring_memory import HEADER_NBYTES, NBYTES, OPCODES, SEAL_SHRINK_GROW, RingMemory, open_request
 from tests.daemon.running import Running
-
-OPCODES = {record.name: record.opcode for record in RECORDS}
-HEADER_NBYTES, RECORDS_NBYTES, REPLY_NBYTES = 4096, 8 << 20, 2 << 20  # vgw_ring.h
-TAIL, DOORBELL = 0, 8
-F_ADD_SEALS, SEAL_SHRINK_GROW = 1033, 2 | 4
 
 
 @pytest.fixture(scope="module")
@@ -34,40 +27,26 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     running.end()
 
 
-def open_request(nbytes: int, seals: int, number: int = 0) -> tuple[bytes, int]:
-    """The record that opens a ring, and the memfd that goes with it."""
-    fd = os.memfd_create("ring", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, nbytes)
-    if seals:
-        fcntl.fcntl(fd, F_ADD_SEALS, seals)
-    return struct.pack("<IHHIIII", 24, OPCODES["vgpuRingOpen"], 1 | 2, 1, 0, number, 0), fd
-
-
 class Ring:
-    """A session with one open ring, written to by hand."""
+    """A session with one open ring."""
 
     def __init__(self, running: Running) -> None:
         client = running.client(timeout_s=30)
         client.hello()
         self.session = client.attach().worker
         self.sock = client.detach()
-        record, fd = open_request(HEADER_NBYTES + RECORDS_NBYTES + REPLY_NBYTES, SEAL_SHRINK_GROW)
-        socket.send_fds(self.sock, [record], [fd])
-        answer = self.sock.recv(64)
-        assert struct.unpack("<IHHIi", answer)[4] == 0
-        self.memory = mmap.mmap(fd, HEADER_NBYTES + RECORDS_NBYTES + REPLY_NBYTES)
-        os.close(fd)
+        self.ring = RingMemory(self.sock)
 
     def __enter__(self) -> Ring:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.sock.close()
-        self.memory.close()
+        self.ring.close()
 
     def push(self, data: bytes, tail: int | None = None) -> None:
-        self.memory[HEADER_NBYTES : HEADER_NBYTES + len(data)] = data
-        self.memory[TAIL : TAIL + 8] = struct.pack("<Q", len(data) if tail is None else tail)
+        self.ring.memory[HEADER_NBYTES : HEADER_NBYTES + len(data)] = data
+        self.ring.publish(len(data) if tail is None else tail)
 
     def ended(self) -> bool:
         self.sock.settimeout(10)
@@ -127,8 +106,8 @@ def test_a_violation_in_a_ring_ends_one_session_with_a_reason(running, data, tai
     ("nbytes", "seals", "number"),
     [
         (4096, SEAL_SHRINK_GROW, 0),
-        (HEADER_NBYTES + RECORDS_NBYTES + REPLY_NBYTES, 0, 0),
-        (HEADER_NBYTES + RECORDS_NBYTES + REPLY_NBYTES, SEAL_SHRINK_GROW, 256),
+        (NBYTES, 0, 0),
+        (NBYTES, SEAL_SHRINK_GROW, 256),
     ],
     ids=["small", "not sealed", "number out of range"],
 )
@@ -149,7 +128,7 @@ def test_a_client_that_scribbles_while_it_is_served(running):
     rng = random.Random(11)
     with Ring(running) as ring:
         for _ in range(2000):
-            ring.memory[rng.randrange(0, 16384)] = rng.randrange(256)
+            ring.ring.memory[rng.randrange(0, 16384)] = rng.randrange(256)
     with Ring(running) as other:
         other.sock.settimeout(0.1)
         with pytest.raises(TimeoutError):

@@ -5,6 +5,7 @@ else is served. A failure names the seed; `python -m tests.fuzz.executor 1 SEED`
 """
 
 import contextlib
+import random
 import re
 import secrets
 import select
@@ -17,12 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.daemon.ring_memory import RingMemory
 from tests.daemon.running import Running
 from tests.fuzz.stream import HEADER, Stream
 
 REQUESTS = 1000
 REPLY_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 20.0
+SCRIBBLES = 0.02  # of requests in a ring come with a changed byte somewhere
 
 
 @contextmanager
@@ -60,8 +63,35 @@ def reply(connection: socket.socket, sequence: int) -> bytes:
     return body
 
 
-def attack(running: Running, seed: int) -> str:
-    """One session of random requests; how its worker ended, as vgpud says.
+def hang_up(connection: socket.socket) -> None:
+    """Take what the worker says; notice when it says nothing any more."""
+    while select.select([connection], [], [], 0)[0]:
+        if not connection.recv(1 << 16):
+            raise ConnectionError("the worker hung up")
+
+
+def through_the_socket(connection: socket.socket, stream: Stream) -> None:
+    for _ in range(REQUESTS):
+        connection.sendall(stream.request())
+        hang_up(connection)
+
+
+def through_a_ring(connection: socket.socket, stream: Stream, seed: int) -> None:
+    """The same requests in shared memory, which is scribbled over now and then while the worker reads it."""
+    rng = random.Random(seed)
+    memory = RingMemory(connection)
+    try:
+        for _ in range(REQUESTS):
+            memory.push(stream.request(), REPLY_TIMEOUT_S)
+            if rng.random() < SCRIBBLES:
+                memory.memory[rng.randrange(128, 4096 + 65536)] = rng.randrange(256)
+            hang_up(connection)
+    finally:
+        memory.close()
+
+
+def attack(running: Running, seed: int, ring: bool = False) -> str:
+    """One session of random requests, on the socket or in a ring; how its worker ended, as vgpud says.
 
     Raises:
         AssertionError: the worker was killed by a signal, did not end, or left vgpud unable to serve.
@@ -77,11 +107,10 @@ def attack(running: Running, seed: int) -> str:
             body = reply(connection, sequence) if sequence else b""
             if len(body) == 8:
                 stream.addresses.append(struct.unpack("<Q", body)[0])
-        for _ in range(REQUESTS):
-            connection.sendall(stream.request())
-            while select.select([connection], [], [], 0)[0]:
-                if not connection.recv(1 << 16):
-                    raise ConnectionError("the worker hung up")
+        if ring:
+            through_a_ring(connection, stream, seed)
+        else:
+            through_the_socket(connection, stream)
     pattern = rf'worker ended session={session} worker=\d+ how="?([^"\n]+?)"? reason=([^\n]+)'
     ended = running.wait_log(pattern, END_TIMEOUT_S)
     assert re.fullmatch(r"exit [01]", ended[1]), f"seed {seed}: the worker ended by {ended[1]}: {ended[2]}"
@@ -99,7 +128,7 @@ def main() -> None:
     with hostile_host() as running:
         while seeds or time.monotonic() < deadline:
             seed = seeds.pop() if seeds else secrets.randbelow(1 << 32)
-            reason = attack(running, seed)
+            reason = attack(running, seed, ring=bool(seed % 2))
             reasons[reason] = reasons.get(reason, 0) + 1
             if len(sys.argv) > 2 and not seeds:
                 break
