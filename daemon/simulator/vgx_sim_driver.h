@@ -151,6 +151,7 @@ CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
 CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec);
 CUresult vgx_sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream);
 CUresult vgx_sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream);
+CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo);
 CUresult vgx_sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
                                                    const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams);
 CUresult vgx_sim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,

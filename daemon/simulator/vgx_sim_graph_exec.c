@@ -12,6 +12,7 @@ enum { FLAG_AUTO_FREE = 1, FLAG_DEVICE_LAUNCH = 4, FLAG_NODE_PRIORITY = 8 };
 
 struct step {
   uint64_t serial; /* of the node */
+  uint64_t place;  /* stands for which steps it depends on */
   uint32_t type;
   struct vgx_sim_work *work; /* NULL: nothing to do */
 };
@@ -49,19 +50,32 @@ static void unref_plan(struct plan *plan) {
   free(plan);
 }
 
-static void put_step(struct plan *plan, CUgraphNode node) {
+/* A number that is the same for the same dependencies in any order; `at` gives each node's step. */
+static uint64_t place_of(CUgraphNode node, const uint32_t *at) {
+  uint64_t sum = node->dependency_count;
+  for (uint32_t k = 0; k < node->dependency_count; k++) {
+    uint64_t x = (uint64_t)at[node->dependencies[k]] + 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    sum += x ^ x >> 31;
+  }
+  return sum;
+}
+
+static void put_step(struct plan *plan, CUgraphNode node, uint32_t *at) {
   if (node->work)
     node->work->refs++;
-  plan->steps[plan->count++] = (struct step){node->serial, node->type, node->work};
+  at[node->index] = plan->count + 1;
+  plan->steps[plan->count++] = (struct step){node->serial, place_of(node, at), node->type, node->work};
 }
 
 /* The nodes in an order their dependencies allow, as added where they do; INVALID_VALUE: a cycle. */
 static CUresult make_plan_locked(CUgraph graph, struct plan **made) {
   struct plan *plan = malloc(sizeof *plan + graph->count * sizeof plan->steps[0]);
-  bool *placed = calloc(graph->count + 1, sizeof *placed);
-  if (!plan || !placed) {
+  uint32_t *at = calloc(graph->count + 1, sizeof *at); /* each node's step, from 1; 0: none yet */
+  if (!plan || !at) {
     free(plan);
-    free(placed);
+    free(at);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *plan = (struct plan){.refs = 1};
@@ -69,16 +83,14 @@ static CUresult make_plan_locked(CUgraph graph, struct plan **made) {
     before = plan->count;
     for (uint32_t i = 0; i < graph->count; i++) {
       CUgraphNode node = graph->nodes[i];
-      bool ready = !placed[i];
+      bool ready = !at[i];
       for (uint32_t k = 0; ready && k < node->dependency_count; k++)
-        ready = placed[node->dependencies[k]];
-      if (ready) {
-        placed[i] = true;
-        put_step(plan, node);
-      }
+        ready = at[node->dependencies[k]] != 0;
+      if (ready)
+        put_step(plan, node, at);
     }
   }
-  free(placed);
+  free(at);
   *made = plan;
   return plan->count == graph->count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -217,6 +229,52 @@ CUresult vgx_sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
 CUresult vgx_sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
   CUstream stream;
   return check(hGraphExec, hStream, &stream);
+}
+
+/* Whether `plan` may stand in for `old`: the same kinds of nodes in the same places, for the same context. */
+static int compare(CUcontext ctx, const struct plan *old, const struct plan *plan) {
+  if (plan->count != old->count)
+    return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+  for (uint32_t i = 0; i < plan->count; i++) {
+    const struct step *a = &old->steps[i], *b = &plan->steps[i];
+    if (a->place != b->place)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    if (a->type != b->type)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+    if (b->work && b->work->ctx != ctx)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+  }
+  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!is_exec(hGraphExec) || !hGraph || hGraph->magic != VGX_SIM_GRAPH || !resultInfo)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct plan *plan = NULL;
+  int reason = CU_GRAPH_EXEC_UPDATE_ERROR;
+  vgx_sim_lock();
+  result = make_plan_locked(hGraph, &plan);
+  if (result == CUDA_SUCCESS) {
+    struct plan *old = hGraphExec->plan;
+    reason = compare(hGraphExec->ctx, old, plan);
+    for (uint32_t i = 0; reason == CU_GRAPH_EXEC_UPDATE_SUCCESS && i < plan->count; i++)
+      plan->steps[i].serial = old->steps[i].serial; /* it is still known by the nodes it was made of */
+    if (reason == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+      hGraphExec->plan = plan;
+      plan = old;
+    } else {
+      result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    }
+  }
+  vgx_sim_unlock();
+  if (plan)
+    unref_plan(plan);
+  *resultInfo = (CUgraphExecUpdateResultInfo){.result = reason};
+  return result;
 }
 
 /* Later launches do `op`, which is taken over, in place of the node's work. */

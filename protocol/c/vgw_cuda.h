@@ -75,6 +75,7 @@ enum {
   CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
   CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
   CUDA_ERROR_CAPTURED_EVENT = 907,
+  CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910,
   CUDA_ERROR_UNKNOWN = 999,
 };
 
@@ -198,6 +199,19 @@ typedef struct {
   void **extra;
 } CUDA_KERNEL_NODE_PARAMS_v1;
 
+enum {
+  CU_GRAPH_EXEC_UPDATE_SUCCESS = 0,
+  CU_GRAPH_EXEC_UPDATE_ERROR = 1,
+  CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED = 2,
+  CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED = 3,
+  CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED = 6,
+};
+
+typedef struct {
+  int32_t result;
+  CUgraphNode errorNode, errorFromNode;
+} CUgraphExecUpdateResultInfo;
+
 typedef struct {
   CUdeviceptr dst;
   size_t pitch; /* bytes; unused with one row */
@@ -280,6 +294,7 @@ _Static_assert(sizeof(CUDA_MEMCPY2D) == 128, "2-D copy");
 _Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "3-D copy");
 _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v1) == 56, "kernel node");
 _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v2) == 72, "kernel node");
+_Static_assert(sizeof(CUgraphExecUpdateResultInfo) == 24, "graph update");
 _Static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40, "memset node");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "pool");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "allocation");

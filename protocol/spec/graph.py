@@ -13,6 +13,7 @@ from protocol.gen.dsl import (
     WAITING,
     fn,
     handle,
+    out,
     out_handle,
     ptr,
     val,
@@ -88,3 +89,24 @@ fn(
 )
 fn("cuGraphLaunch", [EXEC, STREAM_ARG], QUEUED, guest="custom", doc="Run a graph in stream order.")
 fn("cuGraphExecDestroy", [EXEC], QUEUED, need=INIT, guest="custom", host="custom", doc="Destroy an executable graph.")
+fn(
+    "cuGraphExecUpdate_v2",
+    [
+        ptr("hGraphExec", "CUgraphExec"),
+        ptr("hGraph", "CUgraph"),
+        ptr("resultInfo", "CUgraphExecUpdateResultInfo *"),
+    ],
+    WAITING,
+    wire=[EXEC, handle("hGraph", GRAPH), out("error", I32), out("reason", I32)],
+    doc="Give an executable graph the parameters of a graph of the same shape; error is its CUresult.",
+)
+fn(
+    "cuGraphExecUpdate",
+    [
+        ptr("hGraphExec", "CUgraphExec"),
+        ptr("hGraph", "CUgraph"),
+        ptr("hErrorNode_out", "CUgraphNode *"),
+        ptr("updateResult_out", "int *"),
+    ],
+    doc="The older form.",
+)

@@ -201,3 +201,31 @@ CUresult vgs_cuGraphExecDestroy(CUgraphExec hGraphExec) {
   vgs_object_destroy(exec);
   return vgs_send_cuGraphExecDestroy(id, false);
 }
+
+/* Which node did not fit is not told: the driver may leave that open. */
+CUresult vgs_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
+  struct vgs_object *exec = vgs_object_find(VGW_KIND_GRAPH_EXEC, hGraphExec);
+  struct vgs_graph *graph = vgs_object_find(VGW_KIND_GRAPH, hGraph);
+  int error, reason;
+  if (!exec || !graph || !resultInfo)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_send_cuGraphExecUpdate_v2(exec->id, graph->object.id, &error, &reason);
+  if (result)
+    return result;
+  *resultInfo = (CUgraphExecUpdateResultInfo){.result = reason};
+  return (CUresult)error;
+}
+
+CUresult vgs_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+                               int *updateResult_out) {
+  CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
+  if (!updateResult_out)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+  if (!result || result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {
+    *updateResult_out = info.result;
+    if (hErrorNode_out)
+      *hErrorNode_out = NULL;
+  }
+  return result;
+}

@@ -213,3 +213,36 @@ begin()
 assert end(s) == 0, "an empty graph"
 """
     )
+
+
+def test_an_executable_graph_is_updated_by_captures(simulate: Simulate) -> None:  # noqa: F811
+    """What llama.cpp does for each token."""
+    simulate(
+        NODES
+        + """
+class Info(ctypes.Structure):
+    _fields_ = [("result", c_int), ("node", c_void_p), ("from_node", c_void_p)]
+context()
+scale, values = function(module(), b"scale"), words(N)
+p, s, info = upload(values), new(cuda.cuStreamCreate, 1), Info(99)
+def captured(factor, launches=1):
+    ok(cuda.cuStreamBeginCapture_v2(s, 2))
+    for _ in range(launches):
+        ok(launch(scale, N, s, params(p, c_uint(N), ctypes.c_uint8(factor), c_uint64(0))))
+    return new(lambda made, stream: cuda.cuStreamEndCapture(stream, made), s)
+graph = captured(2)
+e = new(cuda.cuGraphInstantiateWithFlags, graph, c_uint64(0))
+run(e, s)
+ok(cuda.cuGraphExecUpdate_v2(e, captured(5), byref(info)))
+assert info.result == 0
+run(e, s)
+assert cuda.cuGraphExecUpdate_v2(e, captured(7, launches=2), byref(info)) == 910
+assert info.result == 2, "another topology"
+run(e, s)
+assert download(p, N) == [2 * 5 * 5 * v % 2**32 for v in values]
+assert cuda.cuGraphExecUpdate_v2(e, None, byref(info)) == 1
+failed, reason = c_void_p(1), c_int()
+assert cuda.cuGraphExecUpdate(e, captured(7, launches=2), byref(failed), byref(reason)) == 910
+assert (failed.value, reason.value) == (None, 2)
+"""
+    )

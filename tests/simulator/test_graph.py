@@ -275,6 +275,49 @@ def test_a_graph_built_node_by_node(sim: Simulator) -> None:
     assert sim.cuGraphInstantiateWithFlags(ctypes.byref(late), graph, U64(0)) == 1
 
 
+def test_an_executable_graph_takes_over_a_graph_of_the_same_shape(sim: Simulator) -> None:
+    class Info(ctypes.Structure):
+        _fields_ = [("result", ctypes.c_int), ("node", P), ("from_node", P)]
+
+    left, right, fill = sim.stream(NON_BLOCKING), sim.stream(NON_BLOCKING), sim.kernel("fill")
+    fork, join, a, info = sim.event(), sim.event(), sim.alloc(32), Info()
+
+    def captured(value: int, joined_early: bool = False, memset: bool = False) -> P:
+        begin(sim, left)
+        sim.ok("cuEventRecordWithFlags", fork, left, 0)
+        sim.ok("cuStreamWaitEvent", right, fork, 0)
+        assert launch(sim, right, fill, a, value) == 0
+        sim.ok("cuEventRecordWithFlags", join, right, 0)
+        if joined_early:
+            sim.ok("cuStreamWaitEvent", left, join, 0)
+        if memset:
+            sim.ok("cuMemsetD8Async", U64(a + 8), 0, SIZE(8), left)
+        else:
+            assert launch(sim, left, fill, a + 8, value + 1) == 0
+        sim.ok("cuStreamWaitEvent", left, join, 0)
+        assert launch(sim, left, fill, a + 16, value + 2) == 0
+        return end(sim, left)
+
+    def update(graph: P) -> int:
+        return int(sim.cuGraphExecUpdate_v2(executable, graph, ctypes.byref(info)))
+
+    executable = instantiate(sim, captured(10))
+    for value in (20, 30):
+        graph = captured(value)
+        assert update(graph) == 0
+        sim.ok("cuGraphDestroy", graph)
+        sim.ok("cuGraphLaunch", executable, left)
+        sim.ok("cuStreamSynchronize", left)
+        assert words(sim, a, 3) == [value, value + 1, value + 2]
+    assert update(captured(40, joined_early=True)) == 910
+    assert info.result == 2
+    assert update(captured(40, memset=True)) == 910
+    assert info.result == 3
+    sim.ok("cuGraphLaunch", executable, left)
+    sim.ok("cuStreamSynchronize", left)
+    assert words(sim, a, 3) == [30, 31, 32], "as it was"
+
+
 @pytest.mark.parametrize(("field", "value"), [("element", 3), ("dst", 0), ("width", 1 << 62)])
 def test_wrong_memset_parameters(sim: Simulator, field: str, value: int) -> None:
     graph, made = P(), P()
