@@ -42,32 +42,20 @@ driver("cuGraphClone", "CUgraph *phGraphClone, CUgraph originalGraph")
 driver("cuGraphDestroyNode", "CUgraphNode hNode")
 driver("cuGraphDebugDotPrint", "CUgraph hGraph, const char *path, unsigned int flags")
 driver("cuGraphGetRootNodes", "CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes")
-driver("cuGraphNodeGetType", "CUgraphNode hNode, int *type")
 driver("cuGraphNodeFindInClone", "CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph")
 EDGES, NEIGHBOURS = "CUgraph hGraph, CUgraphNode *from, CUgraphNode *to", "CUgraphNode hNode, CUgraphNode *others"
 CONST_EDGES = "CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to"
 driver("cuGraphGetEdges", f"{EDGES}, size_t *numEdges")
 driver("cuGraphGetEdges_v2", f"{EDGES}, void *edgeData, size_t *numEdges")
-for name in ("cuGraphAddDependencies", "cuGraphRemoveDependencies"):
-    driver(name, f"{CONST_EDGES}, size_t numDependencies")
-    driver(f"{name}_v2", f"{CONST_EDGES}, const void *edgeData, size_t numDependencies")
+driver("cuGraphRemoveDependencies", f"{CONST_EDGES}, size_t numDependencies")
+driver("cuGraphRemoveDependencies_v2", f"{CONST_EDGES}, const void *edgeData, size_t numDependencies")
 for name in ("cuGraphNodeGetDependencies", "cuGraphNodeGetDependentNodes"):
     driver(name, f"{NEIGHBOURS}, size_t *count")
     driver(f"{name}_v2", f"{NEIGHBOURS}, void *edgeData, size_t *count")
-driver("cuGraphAddEmptyNode", NODE)
 driver("cuGraphAddChildGraphNode", f"{NODE}, CUgraph childGraph")
 driver("cuGraphChildGraphNodeGetGraph", "CUgraphNode hNode, CUgraph *phGraph")
 driver("cuGraphAddEventRecordNode", f"{NODE}, CUevent event")
 driver("cuGraphAddEventWaitNode", f"{NODE}, CUevent event")
 driver("cuGraphAddHostNode", f"{NODE}, const void *nodeParams")
-driver("cuGraphAddKernelNode_v2", f"{NODE}, const void *nodeParams")
-driver("cuGraphAddMemsetNode", f"{NODE}, const void *memsetParams, CUcontext ctx")
-driver("cuGraphAddMemcpyNode", f"{NODE}, const CUDA_MEMCPY3D *copyParams, CUcontext ctx")
-driver("cuGraphKernelNodeSetParams_v2", "CUgraphNode hNode, const void *nodeParams")
-driver("cuGraphExecKernelNodeSetParams_v2", "CUgraphExec hGraphExec, CUgraphNode hNode, const void *nodeParams")
-driver(
-    "cuGraphExecMemcpyNodeSetParams",
-    "CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams, CUcontext ctx",
-)
 driver("cuGraphExecGetFlags", "CUgraphExec hGraphExec, uint64_t *flags")
 driver("cuGraphExecUpdate_v2", "CUgraphExec hGraphExec, CUgraph hGraph, void *resultInfo")

@@ -16,8 +16,7 @@ from tests.programs.toolchain import PER_THREAD, SHARED, Flavour, cuda13
 Run = Callable[..., CompletedProcess[str]]
 OURS = ("--cudart", "ours")
 PER_THREAD_SHARED = Flavour("per-thread-shared", (*PER_THREAD.options, "-cudart", "shared"))
-NEEDS_CAPTURE = {"graphs"}  # refused by the simulator's backend
-NAMES = [name for name in (*SIZES, "errors", "properties", "kernel_printf") if name not in NEEDS_CAPTURE]
+NAMES = [*SIZES, "errors", "properties", "kernel_printf"]
 
 FIRST_CALLS = """
 import ctypes, os, sys
