@@ -13,12 +13,12 @@ from vgpud.sim.emit_memory import address, elements, space_of
 from vgpud.sim.emitter import LANES, WARP, Emitter, emits
 
 _V = LANES.int(32)
-_SCRATCH = 16  # registers of the largest form's A, B and C together
+_SCRATCH = 24  # registers of the largest form's A, B and C together
 Place = Callable[[int, int, int], tuple[int, int]]  # (group, thread in group, element) -> (row, column)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class Shape:
     """Where lane 4*group + thread holds which elements. `per_register`: elements in 32 bits (64 for f64)."""
 
     m: int
@@ -29,32 +29,29 @@ class _Shape:
     b: int
     a_place: Place
     b_place: Place
+    c_place: Place = lambda g, t, i: (g + 8 * (i // 2), 2 * t + i % 2)
 
 
-def _accumulator_place(g: int, t: int, i: int) -> tuple[int, int]:
-    return g + 8 * (i // 2), 2 * t + i % 2
-
-
-_HALF_16 = _Shape(
+_HALF_16 = Shape(
     16, 8, 16, 2, 8, 4,
     lambda g, t, i: (g + 8 * (i // 2 % 2), 2 * t + i % 2 + 8 * (i // 4)),
     lambda g, t, i: (2 * t + i % 2 + 8 * (i // 2), g),
 )  # fmt: skip
-_HALF_8 = _Shape(16, 8, 8, 2, 4, 2, lambda g, t, i: (g + 8 * (i // 2), 2 * t + i % 2), lambda g, t, i: (2 * t + i, g))
-_TF32_8 = _Shape(16, 8, 8, 1, 4, 2, lambda g, t, i: (g + 8 * (i % 2), t + 4 * (i // 2)), lambda g, t, i: (t + 4 * i, g))
-_TF32_4 = _Shape(16, 8, 4, 1, 2, 1, lambda g, t, i: (g + 8 * i, t), lambda g, t, i: (t, g))
-_BYTE_8_16 = _Shape(8, 8, 16, 4, 4, 4, lambda g, t, i: (g, 4 * t + i), lambda g, t, i: (4 * t + i, g))
-_BYTE_16_16 = _Shape(
+_HALF_8 = Shape(16, 8, 8, 2, 4, 2, lambda g, t, i: (g + 8 * (i // 2), 2 * t + i % 2), lambda g, t, i: (2 * t + i, g))
+_TF32_8 = Shape(16, 8, 8, 1, 4, 2, lambda g, t, i: (g + 8 * (i % 2), t + 4 * (i // 2)), lambda g, t, i: (t + 4 * i, g))
+_TF32_4 = Shape(16, 8, 4, 1, 2, 1, lambda g, t, i: (g + 8 * i, t), lambda g, t, i: (t, g))
+_BYTE_8_16 = Shape(8, 8, 16, 4, 4, 4, lambda g, t, i: (g, 4 * t + i), lambda g, t, i: (4 * t + i, g))
+_BYTE_16_16 = Shape(
     16, 8, 16, 4, 8, 4, lambda g, t, i: (g + 8 * (i // 4), 4 * t + i % 4), lambda g, t, i: (4 * t + i, g)
 )
-_BYTE_16_32 = _Shape(
+_BYTE_16_32 = Shape(
     16, 8, 32, 4, 16, 8,
     lambda g, t, i: (g + 8 * (i // 4 % 2), 4 * t + i % 4 + 16 * (i // 8)),
     lambda g, t, i: (4 * t + i % 4 + 16 * (i // 4), g),
 )  # fmt: skip
-_DOUBLE = _Shape(8, 8, 4, 1, 1, 1, lambda g, t, i: (g, t), lambda g, t, i: (t, g))
+_DOUBLE = Shape(8, 8, 4, 1, 1, 1, lambda g, t, i: (g, t), lambda g, t, i: (t, g))
 
-_SHAPES: dict[tuple[str, str], _Shape] = {
+_SHAPES: dict[tuple[str, str], Shape] = {
     ("m16n8k16", "f16"): _HALF_16, ("m16n8k16", "bf16"): _HALF_16, ("m16n8k8", "f16"): _HALF_8,
     ("m16n8k8", "bf16"): _HALF_8, ("m16n8k8", "tf32"): _TF32_8, ("m16n8k4", "tf32"): _TF32_4,
     ("m8n8k16", "s8"): _BYTE_8_16, ("m8n8k16", "u8"): _BYTE_8_16, ("m16n8k16", "s8"): _BYTE_16_16,
@@ -76,21 +73,27 @@ def multiply_accumulate(e: Emitter, ins: ir.Instruction) -> None:
         raise e.unsupported()
     if d_type not in {"s8": ("s32",), "u8": ("s32",), "f64": ("f64",), "f16": ("f16", "f32")}.get(a_type, ("f32",)):
         raise e.unsupported()
-    double = a_type == "f64"
-    nbits = 64 if double else 32
     counts = (shape.a // shape.per_register, shape.b // shape.per_register)
     outputs = shape.m * shape.n // WARP // (2 if d_type == "f16" else 1)
     a, b, c = (elements(operand) for operand in ins.operands[1:4])
     if (len(a), len(b), len(c), len(elements(ins.operands[0]))) != (*counts, outputs, outputs):
         raise e.malformed("fragment of the wrong size")
-    name = f"mma.{'.'.join(words[2:])}"
+    multiply(e, ins, shape, (d_type, a_type, b_type, c_type), [*a, *b, *c])
+
+
+def multiply(
+    e: Emitter, ins: ir.Instruction, shape: Shape, types: tuple[str, str, str, str], sources: Sequence[ir.Operand]
+) -> None:
+    """D = A * B + C; `types` of d, a, b, c; `sources` are the registers of A, B and C, as many as they must be."""
+    nbits = 64 if types[1] == "f64" else 32
+    name = f"{ins.opcode}.{shape.m}.{shape.n}.{shape.k}.{'.'.join(types)}"
     inner = Emitter(e.program, e.graph, e.live, e.analysis, e.block, e.flush_by_mxcsr)
     if name not in e.helpers:
-        e.helper(name, _mma_function(inner, name, shape, d_type, a_type, b_type))
+        e.helper(name, _mma_function(inner, name, shape, types))
         e.declarations |= inner.declarations
     kind = LANES.int(nbits)
     scratch = e.stack("matrix.in", f"[{_SCRATCH} x {LANES.int(64)}]")
-    for index, value in enumerate(e.lanes([*a, *b, *c], nbits)):
+    for index, value in enumerate(e.lanes(sources, nbits)):
         e.e(f"store {kind} {value}, ptr {e.v(f'getelementptr {kind}, ptr {scratch}, i32 {index}')}, align 64")
     out = e.stack("matrix.out", f"[8 x {LANES.int(64)}]")
     e.e(f'call void @"{name}"(ptr {out}, ptr {scratch})')
@@ -104,15 +107,16 @@ def _shuffle(e: Emitter, kind: str, value: str, lanes: Sequence[int]) -> str:
     return e.v(f"shufflevector <{WARP} x {kind}> {value}, <{WARP} x {kind}> poison, <{WARP} x i32> <{index}>")
 
 
-def _mma_function(e: Emitter, name: str, shape: _Shape, d_type: str, a_type: str, b_type: str) -> str:
+def _mma_function(e: Emitter, name: str, shape: Shape, types: tuple[str, str, str, str]) -> str:
     """For each accumulator element of a lane: the sum over k of A[row, k] * B[k, column], fetched from the lanes that
     hold them. Sums run in f32 (f64, i32), in the order of k."""
+    d_type, a_type, b_type, c_type = types
     nbits = 64 if a_type == "f64" else 32
     kind = LANES.int(nbits)
     registers = []
     a_count, b_count = shape.a // shape.per_register, shape.b // shape.per_register
     outputs = shape.m * shape.n // WARP
-    c_count = outputs // (2 if d_type == "f16" else 1)
+    c_count = outputs // (2 if c_type == "f16" else 1)
     for index in range(a_count + b_count + c_count):
         at = e.v(f"getelementptr {kind}, ptr %in, i32 {index}")
         registers.append(e.v(f"load {kind}, ptr {at}, align 64"))
@@ -121,7 +125,7 @@ def _mma_function(e: Emitter, name: str, shape: _Shape, d_type: str, a_type: str
     c_registers = registers[a_count + b_count :]
     element = {"s32": "i32", "f64": "double"}.get(d_type, "float")
     wide = LANES.of(element)
-    if d_type == "f16":
+    if c_type == "f16":
         sums = [v for r in c_registers for v in _split(e, r, "f16")]
     elif d_type == "s32":
         sums = c_registers
@@ -131,7 +135,7 @@ def _mma_function(e: Emitter, name: str, shape: _Shape, d_type: str, a_type: str
     b_where = _holders(shape.b, shape.b_place)
     places = [(lane // 4, lane % 4) for lane in range(WARP)]
     for i in range(outputs):
-        targets = [_accumulator_place(g, t, i) for g, t in places]
+        targets = [shape.c_place(g, t, i) for g, t in places]
         for k in range(shape.k):
             a_at = [a_where[row, k] for row, _ in targets]
             b_at = [b_where[k, column] for _, column in targets]

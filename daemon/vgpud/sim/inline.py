@@ -63,9 +63,9 @@ def flatten(module: PtxModule, name: str) -> Program:
         s for ins in program.body if isinstance(ins, ir.Instruction) for o in ins.operands for s in _symbols(o)
     }
     program.symbols = sorted(s for s in mentioned if module.is_variable(s))
-    for variable in module.variables:
-        if variable.space == "managed" and variable.name in mentioned:
-            raise PtxError(f"{name}: managed variable {variable.name}: no managed memory here", NOT_SUPPORTED)
+    managed = next((v.name for v in module.variables if v.space == "managed" and v.name in mentioned), None)
+    if managed is not None:
+        raise PtxError(f"{name}: managed variable {managed}: no managed memory here", NOT_SUPPORTED)
     return program
 
 
