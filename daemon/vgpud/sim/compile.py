@@ -22,6 +22,7 @@ from vgpud.sim import (  # noqa: F401  (each registers its emitters)
     emit_float,
     emit_integer,
     emit_matrix,
+    emit_mbarrier,
     emit_memory,
     emit_warp,
     emit_wmma,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vgpud.sim import ir
+from vgpud.sim.emit_mbarrier import arrive_after_copies, bulk_copy
 from vgpud.sim.emit_memory import address, pointer
 from vgpud.sim.emitter import Emitter, emits
 
@@ -10,10 +11,17 @@ from vgpud.sim.emitter import Emitter, emits
 @emits("cp")
 def copy(e: Emitter, ins: ir.Instruction) -> None:
     """cp.async.ca|cg.shared.global [dst], [src], size[, src_size | ignore]: bytes past src_size become zero."""
-    if not ins.has("async") or ins.has("bulk", "mbarrier", "reduce", "prefetch"):
+    if not ins.has("async") or ins.has("reduce"):
         raise e.unsupported()
+    if ins.has("bulk"):
+        bulk_copy(e, ins)
+        return
+    if ins.has("mbarrier"):
+        arrive_after_copies(e, ins)
+        return
     if ins.has("commit_group", "wait_group", "wait_all"):
         return
+    operands = ins.operands[:-1] if ins.has("L2::cache_hint") else ins.operands
     size = ins.operands[2]
     if not isinstance(size, ir.Imm) or size.value not in (4, 8, 16):
         raise e.malformed("copy size must be 4, 8 or 16")
@@ -21,8 +29,8 @@ def copy(e: Emitter, ins: ir.Instruction) -> None:
     to = e.spread("address", e.vector(address(e, ins.operands[0], "shared")), 64)
     source = e.spread("operand", e.vector(address(e, ins.operands[1], "global")), 64)
     limit = None
-    if len(ins.operands) > 3:
-        limit = e.spread("operand2", _source_nbytes(e, ins.operands[3], nbytes), 32)
+    if len(operands) > 3:
+        limit = e.spread("operand2", _source_nbytes(e, operands[3], nbytes), 32)
     kind = f"i{nbytes * 8}"
 
     def body(lane: str) -> None:

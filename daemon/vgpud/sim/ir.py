@@ -241,6 +241,8 @@ _NO_DESTINATION = frozenset(
 def has_destination(ins: Instruction) -> bool:
     if ins.opcode in ("bar", "barrier"):
         return "red" in ins.modifiers
+    if ins.opcode == "mbarrier":
+        return not isinstance(ins.operands[0], Address)
     if ins.opcode == "wmma":
         return "store" not in ins.modifiers
     return ins.opcode not in _NO_DESTINATION and bool(ins.operands)

@@ -152,7 +152,9 @@ class _Analyser:
         for header, last in self.graph.loops:
             for block in self.graph.blocks[header : last + 1]:
                 for ins in block.instructions:
-                    if ins.opcode == "atom" or (ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire")):
+                    if ins.opcode in ("atom", "mbarrier") or (
+                        ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire")
+                    ):
                         self.result.spin_loops.add(header)
 
     def _find_constants(self) -> None:
@@ -224,7 +226,7 @@ class _Analyser:
 
     def _transfer(self, ins: ir.Instruction) -> Shape:
         op = ins.opcode
-        if op in ("atom", "shfl", "match", "mma", "wmma", "ldmatrix", "movmatrix", "elect", "call", "cp"):
+        if op in ("atom", "shfl", "match", "mma", "wmma", "ldmatrix", "movmatrix", "elect", "call", "cp", "mbarrier"):
             return VARYING
         if op == "activemask":
             return UNIFORM

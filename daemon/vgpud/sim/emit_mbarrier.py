@@ -1,0 +1,170 @@
+"""mbarrier objects, and the bulk copies that report to them.
+
+The object is opaque; ours, from bit 0: 21 bits of bytes still expected (modulo 2**21), 21 of arrivals still pending, 20
+of arrivals expected in a phase, one unused, and at the top the parity of the running phase. Shared memory belongs to
+the thread that runs the CTA, so plain reads and writes are atomic; lanes act one after another. Copies are done at
+once. Whoever waits tests in a loop, where its warp yields (cfg.may_wait)."""
+
+from __future__ import annotations
+
+from vgpud.sim import ir
+from vgpud.sim.emit_memory import address, pointer
+from vgpud.sim.emitter import LANES, WARP, Emitter, emits
+
+_MAX_COUNT = (1 << 20) - 1
+_UPDATE = """define internal i64 @mbarrier(ptr %p, i64 %arrivals, i64 %nbytes, i64 %dropped, i1 %ends) noinline #0 {
+  %old = load volatile i64, ptr %p, align 8
+  %tx.old = add i64 %old, %nbytes
+  %tx = and i64 %tx.old, 2097151
+  %pending.0 = lshr i64 %old, 21
+  %pending.1 = sub i64 %pending.0, %arrivals
+  %pending = and i64 %pending.1, 2097151
+  %expected.0 = lshr i64 %old, 42
+  %expected.1 = sub i64 %expected.0, %dropped
+  %expected = and i64 %expected.1, 1048575
+  %parity = and i64 %old, -9223372036854775808
+  %left = or i64 %tx, %pending
+  %all = icmp eq i64 %left, 0
+  %done = and i1 %all, %ends
+  %turned = xor i64 %parity, -9223372036854775808
+  %parity.n = select i1 %done, i64 %turned, i64 %parity
+  %pending.n = select i1 %done, i64 %expected, i64 %pending
+  %e = shl i64 %expected, 42
+  %q = shl i64 %pending.n, 21
+  %w0 = or i64 %parity.n, %e
+  %w1 = or i64 %w0, %q
+  %new = or i64 %w1, %tx
+  store volatile i64 %new, ptr %p, align 8
+  ret i64 %old
+}
+"""
+
+
+def _space(e: Emitter, ins: ir.Instruction) -> str:
+    """A cluster is one CTA here, so its shared memory is the CTA's."""
+    return "shared" if ins.has("shared", "shared::cta", "shared::cluster") else ""
+
+
+def _update(
+    e: Emitter, place: str, arrivals: str = "0", nbytes: str = "0", dropped: str = "0", completes: bool = True
+) -> str:
+    """Text of a call that updates the object and gives what it was."""
+    e.helper("mbarrier", _UPDATE)
+    numbers = ", ".join(f"i64 {number}" for number in (arrivals, nbytes, dropped))
+    return f"call i64 @mbarrier(ptr {place}, {numbers}, i1 {'true' if completes else 'false'})"
+
+
+@emits("mbarrier")
+def mbarrier(e: Emitter, ins: ir.Instruction) -> None:
+    name = ins.modifiers[0] if ins.modifiers else ""
+    match name:
+        case "init" | "expect_tx" | "complete_tx" | "arrive" | "arrive_drop":
+            _change(e, ins, name)
+        case "inval":
+            pass
+        case "test_wait" | "try_wait":
+            _test(e, ins)
+        case "pending_count":
+            (state,) = e.lanes(ins.operands[1:2], 64)
+            kind = LANES.int(64)
+            pending = e.v(f"and {kind} {e.v(f'lshr {kind} {state}, splat (i64 21)')}, splat (i64 2097151)")
+            e.put(ins.operands[0], LANES, e.resize(LANES, pending, 64, 32), 32)
+        case _:
+            raise e.unsupported()
+
+
+def _change(e: Emitter, ins: ir.Instruction, name: str) -> None:
+    """init and the like: [object], count. arrive: state, [object]{, count}, or without the state."""
+    operands = list(ins.operands)
+    target: ir.Operand = ir.Sink() if isinstance(operands[0], ir.Address) else operands.pop(0)
+    place = e.spread("address", e.vector(address(e, operands[0], _space(e, ins))), 64)
+    count = e.spread("operand", e.vector(e.read(operands[1] if len(operands) > 1 else ir.Imm(1), 32)), 32)
+    result = e.stack("result0.64", f"[{WARP} x i64]")
+    completes = not ins.has("noComplete")
+
+    def body(lane: str) -> None:
+        at = pointer(e, place(lane))
+        amount = e.v(f"zext i32 {count(lane)} to i64")
+        match name:
+            case "init":
+                limited = e.v(f"and i64 {amount}, {_MAX_COUNT}")
+                both = e.v(f"or i64 {e.v(f'shl i64 {limited}, 42')}, {e.v(f'shl i64 {limited}, 21')}")
+                e.e(f"store volatile i64 {both}, ptr {at}, align 8")
+                return
+            case "expect_tx":
+                e.v(_update(e, at, nbytes=amount, completes=False))
+                return
+            case "complete_tx":
+                e.v(_update(e, at, nbytes=e.v(f"sub i64 0, {amount}")))
+                return
+            case "arrive" if ins.has("expect_tx"):
+                old = e.v(_update(e, at, "1", amount, completes=completes))
+            case "arrive_drop" if ins.has("expect_tx"):
+                old = e.v(_update(e, at, "1", amount, "1", completes))
+            case "arrive":
+                old = e.v(_update(e, at, amount, completes=completes))
+            case _:
+                old = e.v(_update(e, at, amount, "0", amount, completes))
+        e.e(f"store i64 {old}, ptr {e.v(f'getelementptr i64, ptr {result}, i32 {lane}')}")
+
+    e.each_lane(body)
+    if name.startswith("arrive"):
+        e.put(target, LANES, e.v(f"load {LANES.int(64)}, ptr {result}, align 64"), 64)
+
+
+def _test(e: Emitter, ins: ir.Instruction) -> None:
+    """Whether the phase of a state, or the one of a parity, is over: the running one differs."""
+    place = e.spread("address", e.vector(address(e, ins.operands[1], _space(e, ins))), 64)
+    by_parity = ins.has("parity")
+    (asked,) = e.lanes(ins.operands[2:3], 32 if by_parity else 64)
+    result = e.stack("result0.64", f"[{WARP} x i64]")
+
+    def body(lane: str) -> None:
+        text = e.v(f"load volatile i64, ptr {pointer(e, place(lane))}, align 8")
+        e.e(f"store i64 {text}, ptr {e.v(f'getelementptr i64, ptr {result}, i32 {lane}')}")
+
+    e.each_lane(body)
+    kind, flag = LANES.int(64), LANES.int(1)
+    running = e.v(f"icmp slt {kind} {e.v(f'load {kind}, ptr {result}, align 64')}, zeroinitializer")
+    if by_parity:
+        low = e.v(f"and {LANES.int(32)} {asked}, splat (i32 1)")
+        wanted = e.v(f"icmp ne {LANES.int(32)} {low}, zeroinitializer")
+    else:
+        wanted = e.v(f"icmp slt {kind} {asked}, zeroinitializer")
+    e.put(ins.operands[0], LANES, e.v(f"xor {flag} {running}, {wanted}"), 1)
+
+
+def arrive_after_copies(e: Emitter, ins: ir.Instruction) -> None:
+    """cp.async.mbarrier.arrive: the copies are done, so it is an arrival; without .noinc one that it itself added."""
+    if not ins.has("noinc"):
+        return
+    place = e.spread("address", e.vector(address(e, ins.operands[0], _space(e, ins))), 64)
+    e.each_lane(lambda lane: e.e(_update(e, pointer(e, place(lane)), "1")))
+
+
+def bulk_copy(e: Emitter, ins: ir.Instruction) -> None:
+    """cp.async.bulk, not of tensors: [to], [from], nbytes{, [mbarrier]}; a prefetch and a wait need nothing."""
+    if ins.has("commit_group", "wait_group", "prefetch"):
+        return
+    if ins.has("tensor", "reduce", "multicast::cluster", "cp_mask", "ignore_oob"):
+        raise e.unsupported()
+    words = [m for m in ins.modifiers if m == "global" or m.startswith("shared")]
+    if len(words) != 2:
+        raise e.malformed("two state spaces expected")
+    spaces = ["shared" if word.startswith("shared") else "global" for word in words]
+    to, source = (
+        e.spread(slot, e.vector(address(e, operand, space)), 64)
+        for slot, operand, space in zip(("address", "operand"), ins.operands, spaces, strict=False)
+    )
+    size = e.spread("operand2", e.vector(e.read(ins.operands[2], 32)), 32)
+    reports = any(m.startswith("mbarrier::complete_tx") for m in ins.modifiers)
+    barrier = e.spread("mbarrier", e.vector(address(e, ins.operands[3], "shared")), 64) if reports else None
+
+    def body(lane: str) -> None:
+        nbytes = e.v(f"zext i32 {size(lane)} to i64")
+        pair = (("ptr", pointer(e, to(lane))), ("ptr", pointer(e, source(lane))))
+        e.e(e.call("void", "llvm.memcpy.p0.p0.i64", *pair, ("i64", nbytes), ("i1", "false")))
+        if barrier is not None:
+            e.v(_update(e, pointer(e, barrier(lane)), nbytes=e.v(f"sub i64 0, {nbytes}")))
+
+    e.each_lane(body)
