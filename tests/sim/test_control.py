@@ -308,7 +308,7 @@ mov.u32 %r4, WARP_SZ; mad.lo.u32 %r0, %r4, 10000, %r0;""")
         ("bra $nowhere;", PtxError, "undefined label"),
         ("add.u32 %r, %r 1;", PtxError, "expected `;`"),
         ("tex.2d.v4.f32.f32 {%r,%r,%r,%r}, [%x, {%r,%r}];", UnsupportedInstruction, "tex.2d"),
-        ("mbarrier.init.shared.b64 [%r], 1;", UnsupportedInstruction, "mbarrier"),
+        ("wgmma.fence.sync.aligned;", UnsupportedInstruction, "wgmma"),
         ("call.uni self;", PtxError, "recursive call of self"),
     ],
 )
