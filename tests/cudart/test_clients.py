@@ -12,8 +12,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from tests.cudart.runtimes import BY_NUMBER
 from tests.npm import npm_package
-from tests.pypi import environment
+from tests.pypi import environment, packages
 
 Run = Callable[..., CompletedProcess[str]]
 HERE = Path(__file__).parent
@@ -26,14 +27,15 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(700)]
 
 @pytest.fixture(scope="session")
 def cublas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the stand-in under each major's name and version tag."""
+    """A folder with the stand-ins under each major's name and version tag."""
     folder = tmp_path_factory.mktemp("cublas")
-    for major in (11, 12, 13):
-        soname = f"libcublas.so.{major}"
-        script = folder / f"{major}.map"
-        script.write_text(f"{soname} {{ global: cublas*; local: *; }};\n")
-        command = ["cc", "-O2", "-shared", "-fPIC", f"-Wl,-soname,{soname}", f"-Wl,--version-script={script}"]
-        subprocess.run([*command, "-o", str(folder / soname), str(HERE / "c/vgt_cublas.c")], check=True, timeout=60)
+    for stem, source in (("libcublas", "vgt_cublas.c"), ("libcublasLt", "vgt_cublaslt.c")):
+        for major in (11, 12, 13):
+            soname = f"{stem}.so.{major}"
+            script = folder / f"{soname}.map"
+            script.write_text(f"{soname} {{ global: cublas*; local: *; }};\n")
+            command = ["cc", "-O2", "-shared", "-fPIC", f"-Wl,-soname,{soname}", f"-Wl,--version-script={script}"]
+            subprocess.run([*command, "-o", str(folder / soname), str(HERE / "c" / source)], check=True, timeout=60)
     return folder
 
 
@@ -94,3 +96,19 @@ def test_D03_D04_D05_D07_ollama_finds_all(vgpu_run: Run, cublas: Path, ggml: Pat
     result = vgpu_run(command, gpu=gpus, env={"LD_LIBRARY_PATH": str(cublas)}, options=OURS)
     assert_done(result)
     assert result.stdout.splitlines() == [f"{way} accepted {count}" for way in "ABC"]
+
+
+@pytest.mark.parametrize(
+    ("build", "major", "task"),
+    [
+        ("cuda118", 11, "compute"),
+        ("cuda126", 12, "compute"),
+        ("cuda130", 13, "bind"),  # its PTX is for a newer device than any that is simulated
+    ],
+)
+def test_bitsandbytes_of_three_majors(vgpu_run: Run, cublas: Path, build: str, major: int, task: str) -> None:
+    library = packages("bitsandbytes==0.50.2") / f"bitsandbytes/libbitsandbytes_{build}.so"
+    command = [sys.executable, PROGRAMS / "with_bitsandbytes.py", library, BY_NUMBER[major].soname, task]
+    result = vgpu_run(command, env={"LD_LIBRARY_PATH": str(cublas)}, options=OURS)
+    assert_done(result)
+    assert result.stdout.splitlines()[-1:] == ["ok bitsandbytes"]

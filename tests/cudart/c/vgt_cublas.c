@@ -82,6 +82,7 @@ int cublasSgemm_v2(struct handle *handle, int transa, int transb, int m, int n, 
 
 #define REFUSED(name)                                                                                                  \
   int name(void) { return NOT_SUPPORTED; }
+REFUSED(cublasGetMathMode)
 REFUSED(cublasGemmEx)
 REFUSED(cublasGemmBatchedEx)
 REFUSED(cublasGemmStridedBatchedEx)
