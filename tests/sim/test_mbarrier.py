@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from vgpud.sim.compile import PtxError
 
 from tests.sim.harness import HEADER, run
 
@@ -86,3 +87,27 @@ def test_copies_counted_by_the_object() -> None:
     cp.async.mbarrier.arrive.shared.b64 [b]; mbarrier.test_wait.parity.shared.b64 %p, [b], 0; {TEST}
     cp.async.mbarrier.arrive.noinc.shared.b64 [b]; mbarrier.test_wait.parity.shared.b64 %p, [b], 0; {TEST}"""
     assert phases(body) == [0, 1]
+
+
+def test_a_cluster_of_one_cta() -> None:
+    """Its barrier is the CTA's; addresses in its shared memory are the CTA's own."""
+    source = f"""{HEADER}.shared .align 4 .b8 tile[512];
+    .visible .entry k(.param .u64 out) .explicitcluster .reqnctapercluster 1, 1, 1 {{ .reg .b32 %t, %a, %v, %c;
+    .reg .b64 %o, %g; .reg .pred %p; ld.param.u64 %o, [out]; mov.u32 %t, %tid.x; mad.wide.u32 %o, %t, 4, %o;
+    mov.u32 %a, tile; mad.lo.u32 %a, %t, 4, %a; mov.u32 %c, %cluster_ctarank; mapa.shared::cluster.u32 %a, %a, %c;
+    st.shared::cluster.u32 [%a], %t;
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    xor.b32 %a, %a, 508; ld.shared::cluster.u32 %v, [%a]; barrier.cluster.arrive; bar.sync 0; barrier.cluster.wait;
+    cvt.u64.u32 %g, %a; cvta.shared::cluster.u64 %g, %g; mapa.u64 %g, %g, 0; isspacep.shared::cluster %p, %g;
+    @%p atom.shared::cluster.add.u32 %c, [%a], 1; ld.u32 %c, [%g]; mad.lo.u32 %v, %c, 1000, %v;
+    getctarank.u64 %c, %g; add.u32 %v, %v, %c; st.global.u32 [%o], %v; ret; }}"""
+    out = np.zeros(128, np.uint32)
+    assert not run(source, "k", 2, 128, [out]).failed
+    assert np.array_equal(out, (127 - np.arange(128)) * 1001 + 1000)
+
+
+def test_clusters_of_several_ctas_are_refused() -> None:
+    source = f"{HEADER}.visible .entry k() .reqnctapercluster 2 {{ ret; }}"
+    with pytest.raises(PtxError, match="clusters of 2 CTAs") as caught:
+        run(source, "k", 2, 32, [])
+    assert caught.value.result == 801

@@ -24,6 +24,7 @@ from vgpud.sim import (  # noqa: F401  (each registers its emitters)
     emit_matrix,
     emit_mbarrier,
     emit_memory,
+    emit_special,
     emit_warp,
     emit_wmma,
     inline,

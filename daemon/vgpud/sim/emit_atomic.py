@@ -13,7 +13,7 @@ _RMW = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "i
 
 @emits("atom", "red")
 def atomic(e: Emitter, ins: ir.Instruction) -> None:
-    if ins.has("async", "shared::cluster", "multimem") or ins.type == "b128":
+    if ins.has("async", "multimem") or ins.type == "b128":
         raise e.unsupported()
     operation = ins.one_of(*_OPERATIONS)
     if operation is None:

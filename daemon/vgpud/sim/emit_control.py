@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from vgpud.sim import abi, ir
 from vgpud.sim.cfg import EXIT, YIELD
+from vgpud.sim.emit_run import BARRIER_WORDS
 from vgpud.sim.emitter import SCALAR, Emitter, Value
 from vgpud.sim.ptx_module import align_up
 
@@ -356,7 +357,9 @@ def barrier_operands(e: Emitter, ins: ir.Instruction) -> tuple[str, str, ir.Oper
         if value.stride != 0 and predicate is not None:
             raise e.unsupported("barrier number or count differs between lanes")
         values.append(value.text if value.stride == 0 else _agreed(e, ins, value))
-    number = e.v(f"and i32 {values[0]}, 15") if values else "0"
+    number = "0"
+    if values:
+        number = values[0] if values[0] == str(ir.CLUSTER_BARRIER) else e.v(f"and i32 {values[0]}, 15")
     return number, values[1] if len(values) > 1 else "0", predicate
 
 
@@ -403,7 +406,7 @@ def arrive(e: Emitter, ins: ir.Instruction, wait: bool) -> None:
             some = e.v(e.call("i32", "llvm.ctpop.i32", ("i32", bits)))
             add_to(e, table_entry(e, number, word), some)
     if wait:
-        slot = e.v(f"getelementptr i32, ptr %tables, i32 {e.v('add i32 %warp, 128')}")
+        slot = e.v(f"getelementptr i32, ptr %tables, i32 {e.v(f'add i32 %warp, {BARRIER_WORDS}')}")
         e.e(f"store i32 {number}, ptr {slot}")
 
 

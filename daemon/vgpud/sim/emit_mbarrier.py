@@ -8,7 +8,7 @@ once. Whoever waits tests in a loop, where its warp yields (cfg.may_wait)."""
 from __future__ import annotations
 
 from vgpud.sim import ir
-from vgpud.sim.emit_memory import address, pointer
+from vgpud.sim.emit_memory import address, pointer, space_of
 from vgpud.sim.emitter import LANES, WARP, Emitter, emits
 
 _MAX_COUNT = (1 << 20) - 1
@@ -38,11 +38,6 @@ _UPDATE = """define internal i64 @mbarrier(ptr %p, i64 %arrivals, i64 %nbytes, i
   ret i64 %old
 }
 """
-
-
-def _space(e: Emitter, ins: ir.Instruction) -> str:
-    """A cluster is one CTA here, so its shared memory is the CTA's."""
-    return "shared" if ins.has("shared", "shared::cta", "shared::cluster") else ""
 
 
 def _update(
@@ -77,7 +72,7 @@ def _change(e: Emitter, ins: ir.Instruction, name: str) -> None:
     """init and the like: [object], count. arrive: state, [object]{, count}, or without the state."""
     operands = list(ins.operands)
     target: ir.Operand = ir.Sink() if isinstance(operands[0], ir.Address) else operands.pop(0)
-    place = e.spread("address", e.vector(address(e, operands[0], _space(e, ins))), 64)
+    place = e.spread("address", e.vector(address(e, operands[0], space_of(e, ins))), 64)
     count = e.spread("operand", e.vector(e.read(operands[1] if len(operands) > 1 else ir.Imm(1), 32)), 32)
     result = e.stack("result0.64", f"[{WARP} x i64]")
     completes = not ins.has("noComplete")
@@ -114,7 +109,7 @@ def _change(e: Emitter, ins: ir.Instruction, name: str) -> None:
 
 def _test(e: Emitter, ins: ir.Instruction) -> None:
     """Whether the phase of a state, or the one of a parity, is over: the running one differs."""
-    place = e.spread("address", e.vector(address(e, ins.operands[1], _space(e, ins))), 64)
+    place = e.spread("address", e.vector(address(e, ins.operands[1], space_of(e, ins))), 64)
     by_parity = ins.has("parity")
     (asked,) = e.lanes(ins.operands[2:3], 32 if by_parity else 64)
     result = e.stack("result0.64", f"[{WARP} x i64]")
@@ -138,7 +133,7 @@ def arrive_after_copies(e: Emitter, ins: ir.Instruction) -> None:
     """cp.async.mbarrier.arrive: the copies are done, so it is an arrival; without .noinc one that it itself added."""
     if not ins.has("noinc"):
         return
-    place = e.spread("address", e.vector(address(e, ins.operands[0], _space(e, ins))), 64)
+    place = e.spread("address", e.vector(address(e, ins.operands[0], space_of(e, ins))), 64)
     e.each_lane(lambda lane: e.e(_update(e, pointer(e, place(lane)), "1")))
 
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 from vgpud.sim import abi, ir
 from vgpud.sim.emitter import LANES, SCALAR, WARP, Emitter, Value, emits
 
-_SPACES = ("global", "shared", "local", "const", "param", "shared::cta")
+_SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
 
 
 def space_of(e: Emitter, ins: ir.Instruction) -> str:
-    """The state space of a memory instruction; "" is generic."""
-    if ins.has("shared::cluster"):
-        raise e.unsupported("clusters")
+    """The state space of a memory instruction; "" is generic. A cluster has one CTA, so its shared memory is the
+    CTA's."""
     space = ins.one_of(*_SPACES) or ""
-    return "shared" if space == "shared::cta" else space
+    return "shared" if space.startswith("shared") else space
 
 
 def address(e: Emitter, operand: ir.Operand, space: str) -> Value:

@@ -98,9 +98,36 @@ def _native(e: Emitter, form: Form, name: str, element: str, values: list[str], 
     elif name == "sqrt":
         total = e.fcall(form, "sqrt", element, values[0])
         error = e.fcall(form, "fma", element, e.v(f"fneg {wide} {total}"), total, values[0])
+    elif name in ("fma", "mad"):
+        total, error = _fma_error(e, form, element, values)
     else:
-        raise e.unsupported("directed rounding of f64 fma")
+        raise e.unsupported("directed rounding")
+    if name not in ("div", "sqrt"):
+        error = _past_largest(e, form, element, total, error, values)
     return step(e, form, e.from_fp(form, total, kind), error, element, ir.TYPE_NBITS[kind], mode)
+
+
+def _fma_error(e: Emitter, form: Form, element: str, values: list[str]) -> tuple[str, str]:
+    """The rounded a * b + c, and a number with the sign of its error (Boldo and Muller, "Exact and approximated error
+    of the FMA")."""
+    kind = form.of(element)
+    total = e.fcall(form, "fma", element, *values)
+    high = e.v(f"fmul {kind} {values[0]}, {values[1]}")
+    low = e.fcall(form, "fma", element, values[0], values[1], e.v(f"fneg {kind} {high}"))
+    middle, lowest = two_sum(e, form, element, values[2], low)
+    top, rest = two_sum(e, form, element, high, middle)
+    gap = e.v(f"fadd {kind} {e.v(f'fsub {kind} {top}, {total}')}, {rest}")
+    return total, e.v(f"fadd {kind} {gap}, {lowest}")
+
+
+def _past_largest(e: Emitter, form: Form, element: str, total: str, error: str, values: list[str]) -> str:
+    """An infinite result of finite operands lies further out than the exact one."""
+    kind, flag, infinity = form.of(element), form.int(1), form.fconst(float("inf"), element)
+    past = e.v(f"fcmp oeq {kind} {e.fcall(form, 'fabs', element, total)}, {infinity}")
+    for value in values:
+        finite = e.v(f"fcmp olt {kind} {e.fcall(form, 'fabs', element, value)}, {infinity}")
+        past = e.v(f"and {flag} {past}, {finite}")
+    return e.v(f"select {flag} {past}, {kind} {e.v(f'fneg {kind} {total}')}, {kind} {error}")
 
 
 def two_sum(e: Emitter, form: Form, element: str, a: str, b: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ A kernel of a cooperative launch may be resident: all its CTAs have frames and s
 goes round over them, a round of each at a time, so that CTAs may wait for each other.
 
 Frames of a thread: the tables (see below), the saved registers of each warp, local memory. Tables, in 32-bit words:
-16 barriers of 8 words (emit_control.table_entry), then for each warp the barrier it waits at (RUNNING, ENDED), then for
+17 barriers of 8 words (emit_control.table_entry), then for each warp the barrier it waits at (RUNNING, ENDED), then for
 each warp the place it resumes at. Without barriers one warp runs after another, in one frame. In a resident kernel
 each CTA has all this, and after its tables a copy of vgx_sim_thread with its own shared memory and then the number of
 its warps that live."""
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vgpud.sim import abi
+from vgpud.sim import abi, ir
 from vgpud.sim.ptx_module import align_up
 
 RUN_SYMBOL = "vgx_run"
 _RUNNING, _ENDED = -1, -2
-_BARRIER_WORDS = 128
+BARRIER_WORDS = 8 * (ir.CLUSTER_BARRIER + 1)
 _MXCSR_DEFAULT, _MXCSR_FLUSH = 0x1F80, 0x9FC0  # exceptions masked, to nearest; with FTZ and DAZ
 _DEADLOCK = 719  # CUDA_ERROR_LAUNCH_FAILED
 
@@ -43,7 +43,7 @@ def lay_out(warp_count: int, saved_nbytes: int, local_nbytes: int, barriers: boo
 
 
 def _tables_nbytes(warp_count: int) -> int:
-    return (_BARRIER_WORDS + 2 * warp_count) * 4
+    return (BARRIER_WORDS + 2 * warp_count) * 4
 
 
 def run_function(
@@ -157,7 +157,7 @@ def _start(warp_count: int, tables: str, before: str, after: str) -> str:
   br label %start
 start:
   %s.w = phi i32 [ 0, %{before} ], [ %s.n, %start ]
-  %s.i = add i32 %s.w, {_BARRIER_WORDS}
+  %s.i = add i32 %s.w, {BARRIER_WORDS}
   %s.p = getelementptr i32, ptr {tables}, i32 %s.i
   store i32 {_RUNNING}, ptr %s.p
   %s.n = add i32 %s.w, 1
@@ -242,7 +242,7 @@ around:
 def _round(warp_count: int, per_warp: str, call: str, deadlock: str) -> str:
     """Run each warp that does not wait, then release the barriers that are complete. From label %warps, with %live0
     warps not ended, to %released, with %live1."""
-    wait, state = _BARRIER_WORDS, _BARRIER_WORDS + warp_count
+    wait, state = BARRIER_WORDS, BARRIER_WORDS + warp_count
     return f"""warps:
   %w = phi i32 [ 0, %round ], [ %w.n, %warp.next ]
   %live = phi i32 [ %live0, %round ], [ %live2, %warp.next ]
@@ -314,7 +314,7 @@ wake:
 bar.next:
   %moved2 = phi i32 [ %moved, %bar ], [ 1, %wake ]
   %b.n = add i32 %b, 1
-  %b.more = icmp ult i32 %b.n, 16
+  %b.more = icmp ult i32 %b.n, {ir.CLUSTER_BARRIER + 1}
   br i1 %b.more, label %bar, label %done
 done:
   %stuck = icmp eq i32 %moved2, 0

@@ -1,14 +1,10 @@
-"""Special registers."""
+"""Special registers, and what else a kernel asks about its place. A cluster has one CTA."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from vgpud.sim import abi
+from vgpud.sim import abi, ir
+from vgpud.sim.emitter import SCALAR, Emitter, emits
 from vgpud.sim.ptx_module import RESERVED_SHARED_NBYTES
-
-if TYPE_CHECKING:
-    from vgpud.sim.emitter import Emitter
 
 _SM_COUNT_UNKNOWN = 1 << 16  # the ABI does not tell; larger than any %smid
 
@@ -76,6 +72,25 @@ def emit_special(e: Emitter, name: str) -> tuple[str, int]:
     if head.startswith(("%envreg", "%reserved_smem")):
         return "0", 32
     raise e.unsupported(f"special register {name}")
+
+
+@emits("mapa")
+def map_address(e: Emitter, ins: ir.Instruction) -> None:
+    """The address in the shared memory of a CTA of the cluster: there is only this one."""
+    nbits = ir.TYPE_NBITS[ins.type]
+    form, (text,) = e.sources(ins, ins.operands[1:2], nbits)
+    e.put(ins.operands[0], form, text, nbits)
+
+
+@emits("getctarank")
+def rank_in_cluster(e: Emitter, ins: ir.Instruction) -> None:
+    e.put(ins.operands[0], SCALAR, "0", 32)
+
+
+@emits("createpolicy")
+def cache_policy(e: Emitter, ins: ir.Instruction) -> None:
+    """Nothing looks at it."""
+    e.put(ins.operands[0], SCALAR, "0", 64)
 
 
 def _launch(e: Emitter, offset: int, nbits: int = 32) -> str:

@@ -23,8 +23,8 @@ def flags_of(e: Emitter, bits: str) -> str:
 @emits("bar", "barrier")
 def barrier(e: Emitter, ins: ir.Instruction) -> None:
     """bar.warp.sync needs nothing, lanes are in step. Waiting CTA barriers end a block: see emit_control."""
-    if ins.has("cluster"):
-        raise e.unsupported("clusters")
+    if ins.has("cluster"):  # an arrival; the wait is inline.CLUSTER_BARRIER
+        return
     if ins.has("arrive"):
         arrive(e, ins, wait=False)
 

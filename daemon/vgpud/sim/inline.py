@@ -43,6 +43,8 @@ def flatten(module: PtxModule, name: str) -> Program:
         PtxError: NOT_SUPPORTED for recursion and managed variables.
     """
     entry = module.function(name)
+    if entry.cluster_ctas > 1:
+        raise PtxError(f"{name}: clusters of {entry.cluster_ctas} CTAs are not supported", NOT_SUPPORTED)
     functions = module.reachable(name)
     shared, shared_nbytes = shared_layout(module, functions)
     params, offset = {}, 0
@@ -155,6 +157,12 @@ class _Inliner:
                 body.append(replace(ins, opcode="bra", modifiers=(), operands=(ir.Name(end),)))
             elif ins.opcode == "call":
                 self._guarded(ins, lambda plain: self._call(plain, callers, prototypes))
+            elif ins.opcode == "barrier" and ins.has("cluster"):
+                if ins.has("wait"):
+                    wait = replace(ins, modifiers=("sync",), operands=(ir.Imm(ir.CLUSTER_BARRIER),))
+                    self._guarded(wait, body.append)
+                elif not ins.has("arrive"):
+                    raise UnsupportedInstruction(self.program.name, ins.text, ins.line)
             elif ins.opcode in ("bar", "barrier") and "warp" not in ins.modifiers:
                 self._guarded(ins, body.append)
             else:

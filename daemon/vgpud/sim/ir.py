@@ -14,6 +14,8 @@ TYPE_NBITS: dict[str, int] = {
     "s64": 64, "f64": 64, "f32x2": 64, "b128": 128,
 }  # fmt: skip
 
+CLUSTER_BARRIER = 16  # after a CTA's barriers 0..15: where the one CTA of a cluster waits for itself
+
 
 def type_nbytes(name: str) -> int:
     """Size of a PTX type in memory; a predicate has none and counts 1."""
@@ -187,6 +189,7 @@ class Function:
     reserved_shared: bool = False  # asks for the part of shared memory that is the system's
     max_threads: int | None = None
     required_block: tuple[int, int, int] | None = None
+    cluster_ctas: int = 1  # as the entry requires
 
     @property
     def prototype(self) -> Prototype:

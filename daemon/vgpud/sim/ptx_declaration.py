@@ -163,7 +163,7 @@ def parse_header(tokens: Tokens, name: str, is_entry: bool) -> ir.Function:
         function.params = parameters(tokens)
     while tokens.peek != "{":
         word = tokens.take()
-        if word in (".maxntid", ".reqntid"):
+        if word in (".maxntid", ".reqntid", ".reqnctapercluster"):
             block = [1, 1, 1]
             for axis in range(3):
                 value = tokens.take()
@@ -172,6 +172,9 @@ def parse_header(tokens: Tokens, name: str, is_entry: bool) -> ir.Function:
                     raise tokens.error(f"bad {word}")
                 if not tokens.accept(","):
                     break
+        if word == ".reqnctapercluster":
+            function.cluster_ctas = block[0] * block[1] * block[2]
+        elif word in (".maxntid", ".reqntid"):
             function.max_threads = block[0] * block[1] * block[2]
             if word == ".reqntid":
                 function.required_block = (block[0], block[1], block[2])
