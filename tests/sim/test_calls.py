@@ -58,6 +58,20 @@ def test_pointers_from_registers_and_memory_in_a_loop() -> None:
     assert np.array_equal(out, np.where(t % 2 == 0, t + 3000, t * 8))
 
 
+def test_addresses_written_byte_by_byte() -> None:
+    """As LLVM initialises packed structs: a byte, then an address."""
+    masks = ", ".join(f"{0xFF << 8 * i:#X}(plus)".replace("0X", "0x") for i in range(8))
+    declare = f".global .align 8 .b8 packed[24] = {{1, 2, 3, 4, 5, 6, 7, 8, {masks}, 9}};\n"
+    text = kernel(f"mov.u64 %f, packed; ld.global.u8 %i, [%f+16]; ld.global.u64 %f, [%f+8]; {CALL} add.u32 %t, %t, %i;",
+                  declare)  # fmt: skip
+    out, events = launch(text)
+    assert not events.failed
+    assert np.array_equal(out, np.arange(64) + 1009)
+    for damaged in (masks.replace("(plus)", "(minus)", 1), masks.replace("0xFF00(", "0xFF(")):
+        with pytest.raises(PtxError, match="eight bytes"):
+            PtxModule.parse(text.replace(masks, damaged))
+
+
 def test_pointers_kept_between_kernels() -> None:
     """What one kernel stores another may call, though only the first mentions the function's address."""
     take = "mov.u64 %f, minus; st.global.u64 [%g], %f;"

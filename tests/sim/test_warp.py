@@ -138,6 +138,25 @@ redux.sync.{name} %d1, %v, %r1;""", 2)  # fmt: skip
         assert part[t] == function([value(x) for x in range(t // 16 * 16, min(N, t // 16 * 16 + 16))])
 
 
+@pytest.mark.parametrize("name", ["min", "max"])
+@pytest.mark.parametrize("modifiers", ["", ".abs", ".NaN", ".abs.NaN"])
+def test_redux_of_floats(name: str, modifiers: str) -> None:
+    """Lane 3 of each warp has a NaN; the lower half of a warp, the upper, and lane 3 alone."""
+    (got, alone) = launch(
+        f"""cvt.rn.f32.s32 %r2, %l; fma.rn.f32 %r2, %r2, 0fBF800000, 0f40600000; setp.eq.u32 %p1, %l, 3;
+@%p1 mov.b32 %r2, 0x7fc00001; and.b32 %r0, %l, 16; shl.b32 %r1, 0xffff, %r0;
+redux.sync.{name}{modifiers}.f32 %d0, %r2, %r1; setp.ne.u32 %p2, %l, 3; @%p2 bra $end;
+redux.sync.{name}{modifiers}.f32 %d1, %r2, 8;""", 2)  # fmt: skip
+    function = np.fmin if name == "min" else np.fmax
+    for t in range(N):
+        lanes = np.arange(t // 16 * 16, min(N, t // 16 * 16 + 16)) % 32
+        values = np.where(lanes == 3, np.nan, 3.5 - lanes)
+        values = np.abs(values) if "abs" in modifiers else values
+        expected = np.float32(np.nan if "NaN" in modifiers and 3 in lanes else function.reduce(values))
+        assert got[t] == (0x7FFFFFFF if np.isnan(expected) else expected.view(np.uint32)), t
+        assert alone[t] == (0x7FFFFFFF if t % 32 == 3 else 0)
+
+
 def test_lane_registers() -> None:
     body = "mov.u32 %d0, %lanemask_lt; mov.u32 %d1, %lanemask_ge; mov.u32 %d2, %warpid; mov.u32 %d3, %laneid;"
     lt, ge, warp, lane = launch(body, 4)

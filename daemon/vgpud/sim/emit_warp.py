@@ -204,19 +204,33 @@ def match_lanes(e: Emitter, ins: ir.Instruction) -> None:
 @emits("redux")
 def reduce_lanes(e: Emitter, ins: ir.Instruction) -> None:
     name = ins.one_of("add", "min", "max", "and", "or", "xor")
-    if name is None or ins.type[0] == "f":
+    single = ins.type == "f32"
+    if name is None or (single and name not in ("min", "max")):
         raise e.unsupported()
     signed = ins.type[0] == "s"
     identity = {"add": 0, "or": 0, "xor": 0, "and": -1}.get(name)
     if identity is None:
         low, high = (-(1 << 31), (1 << 31) - 1) if signed else (0, (1 << 32) - 1)
         identity = high if name == "min" else low
+    if single:  # a NaN loses, or with .NaN wins
+        quiet = 0x7F800000 if name == "min" else 0xFF800000
+        identity = quiet if ins.has("NaN") else 0x7FFFFFFF
     prefix = ("s" if signed else "u") if name in ("min", "max") else ""
     (value,) = e.lanes(ins.operands[1:2], 32)
+    if single and ins.has("abs"):
+        value = e.v(f"and {_V} {value}, {LANES.const(0x7FFFFFFF, 32)}")
     mask = e.read(ins.operands[2], 32)
 
     def reduce(flags: str) -> str:
         chosen = e.v(f"select {_M} {flags}, {_V} {value}, {_V} {LANES.const(identity, 32)}")
+        if single:
+            floats = LANES.of("float")
+            kind = ("fminimum" if name == "min" else "fmaximum") if ins.has("NaN") else f"f{name}"
+            operand = (floats, e.v(f"bitcast {_V} {chosen} to {floats}"))
+            reduced = e.v(e.call("float", f"llvm.vector.reduce.{kind}.v32f32", operand))
+            bits = e.v(f"bitcast float {reduced} to i32")
+            nan = e.v(f"fcmp uno float {reduced}, {reduced}")
+            return e.v(f"select i1 {nan}, i32 {0x7FFFFFFF}, i32 {bits}")
         return e.v(e.call("i32", f"llvm.vector.reduce.{prefix}{name}.v32i32", (_V, chosen)))
 
     present = e.mask_bits()

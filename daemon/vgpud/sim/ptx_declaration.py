@@ -101,6 +101,8 @@ def _initializer(tokens: Tokens) -> list[ir.Scalar]:
             tokens.accept(",")
         return values
     literal = parse_literal(tokens)
+    if isinstance(literal, ir.Imm) and tokens.peek == "(":
+        return [_address_by_bytes(tokens, literal.value)]
     if literal is not None:
         return [literal]
     name = tokens.take()
@@ -112,6 +114,24 @@ def _initializer(tokens: Tokens) -> list[ir.Scalar]:
     if not re.match(r"[A-Za-z_$%]", name):
         raise tokens.error(f"unexpected initializer `{name}`")
     return [ir.Symbol(name, offset_of(tokens))]
+
+
+def _address_by_bytes(tokens: Tokens, mask: int) -> ir.Symbol:
+    """An address as LLVM writes it in arrays of bytes: `0xFF(x), 0xFF00(x), ...`, eight of them."""
+    found: ir.Scalar | None = None
+    for byte in range(8):
+        if byte:
+            tokens.expect(",")
+            literal = parse_literal(tokens)
+            mask = literal.value if isinstance(literal, ir.Imm) else 0
+        tokens.expect("(")
+        (value,) = _initializer(tokens)
+        tokens.expect(")")
+        if mask != 0xFF << 8 * byte or not isinstance(value, ir.Symbol) or (byte and value != found):
+            raise tokens.error("expected the eight bytes of an address")
+        found = value
+    assert isinstance(found, ir.Symbol)
+    return found
 
 
 def offset_of(tokens: Tokens) -> int:

@@ -284,7 +284,7 @@ def _initial_bytes(decl: Declaration) -> tuple[bytes, list[tuple[int, str, int]]
                 if decl.type == "f32" and value.nbits == 64:
                     bits = struct.unpack("<I", struct.pack("<f", struct.unpack("<d", bits.to_bytes(8, "little"))[0]))[0]
                 data += bits.to_bytes(max(unit, value.nbits // 8), "little")[:unit]
-            case ir.Symbol() if unit == 8:
+            case ir.Symbol() if unit in (1, 8):
                 relocations.append((len(data), value.name, value.offset))
                 data += bytes(8)
             case _:
