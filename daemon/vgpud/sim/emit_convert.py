@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from vgpud.sim import ir
 from vgpud.sim.emit_float import flush, operand, result_bits, round_bf16, saturate
+from vgpud.sim.emit_float8 import FORMATS, convert_pair
 from vgpud.sim.emit_integer import is_float
 from vgpud.sim.emit_rounding import narrow
 from vgpud.sim.emitter import FP_NAMES, Emitter, Form, emits
 
 _INTEGER_ROUNDING = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
-_EIGHT_BIT = ("e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4")
+_UNSUPPORTED = ("e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4", "rs")
 
 
 @emits("cvt")
 def convert(e: Emitter, ins: ir.Instruction) -> None:
-    if ins.has(*_EIGHT_BIT, "rs"):
+    if ins.has(*FORMATS):
+        convert_pair(e, ins)
+        return
+    if ins.has(*_UNSUPPORTED):
         raise e.unsupported()
     if ins.has("pack"):
         _pack_integers(e, ins)
