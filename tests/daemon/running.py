@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'daemon'}:{ROOT}"}
+PATHS = [str(ROOT / "daemon"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 5.0) -> Any:

@@ -44,12 +44,13 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not Path(nvcc).exists():
         pytest.fail("no nvcc on this machine")
     directory = tmp_path_factory.mktemp("programs")
-    sources = sorted((ROOT / "tests/programs").glob("*.cu"))
+    folder = ROOT / "tests/programs"
     arch = ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=sm_90"]
-    builds = [
-        subprocess.Popen([nvcc, "-std=c++17", *arch, f"-I{source.parent}", "-o", directory / source.stem, source])
-        for source in sources
-    ]
+    builds = []
+    for name in sorted(path.stem for path in folder.glob("*.cu") if "." not in path.stem):
+        parts = sorted(folder.glob(f"{name}.*.cu"))
+        command = [nvcc, "-std=c++17", *arch, *(["-rdc=true"] if parts else []), f"-I{folder}"]
+        builds.append(subprocess.Popen([*command, "-o", directory / name, folder / f"{name}.cu", *parts]))
     assert [build.wait(300) for build in builds] == [0] * len(builds)
     return directory
 
