@@ -5,20 +5,32 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
-from tests.conftest import ROOT, Command, Run, merged, run_command
+from tests.conftest import ROOT, Command, merged, run_command
 from tests.daemon.running import Running
 
 LIBRARIES = ROOT / "daemon/vgpud/_lib"
 
 
+@dataclass(frozen=True)
+class RemotedRun:
+    """`remoted_run(command, timeout_s=300)` runs it on the card through vgpud."""
+
+    env: dict[str, str]
+    shared_memory: bool
+
+    def __call__(self, command: Command, timeout_s: float = 300) -> CompletedProcess[str]:
+        return run_command(command, self.env, timeout_s)
+
+
 @pytest.fixture(scope="session", params=[True, False], ids=["shared-memory", "socket"])
-def remoted_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """`remoted_run(command, timeout_s=300)` runs it on the card through vgpud, over each channel."""
+def remoted_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemotedRun]:
+    """A RemotedRun for each channel."""
     directory = tmp_path_factory.mktemp("gpu")
     config = directory / "vgpud.toml"
     config.write_text(
@@ -30,10 +42,7 @@ def remoted_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     running.wait_ready()
     env = merged({"VGPU_ENDPOINT": f"unix:{directory}/vgpud.sock", "LD_LIBRARY_PATH": str(LIBRARIES)})
 
-    def run(command: Command, timeout_s: float = 300) -> CompletedProcess[str]:
-        return run_command(command, env, timeout_s)
-
-    yield run
+    yield RemotedRun(env, request.param)
     running.end()
 
 

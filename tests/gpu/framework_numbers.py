@@ -1,6 +1,6 @@
 """Computations of real frameworks, each printed as exact numbers: run natively and remoted, the lines must be equal.
 
-`python numbers.py torch|cupy|jax`. Seeds are fixed and every algorithm chosen is deterministic.
+`python framework_numbers.py torch|cupy|jax`. Seeds are fixed and every algorithm chosen is deterministic.
 """
 
 import sys
