@@ -84,16 +84,12 @@ static struct node *overlapping(const struct vgs_range *range) {
   return last && last->range.base + last->range.nbytes > range->base ? last : NULL;
 }
 
-CUresult vgs_range_add(struct vgs_range *range) {
-  struct vgs_context *context = vgs_context_entered;
+static CUresult add(struct vgs_range *range) {
+  if (!range->nbytes || range->base > UINT64_MAX - range->nbytes)
+    return CUDA_ERROR_INVALID_VALUE;
   struct node *node = calloc(1, sizeof *node);
-  if (!node || !context || !range->nbytes || range->base > UINT64_MAX - range->nbytes) {
-    free(node);
-    return node && context ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  range->context_id = context->wire_id;
-  range->context = vgs_object_handle(context);
-  range->device = context->device;
+  if (!node)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_rwlock_wrlock(&lock);
   struct node *other;
   while ((other = overlapping(range)) &&
@@ -112,6 +108,26 @@ CUresult vgs_range_add(struct vgs_range *range) {
   pthread_rwlock_unlock(&lock);
   free(node);
   return overlaps ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_SUCCESS;
+}
+
+CUresult vgs_range_add(struct vgs_range *range) {
+  struct vgs_context *context = vgs_context_entered;
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  range->context_id = context->wire_id;
+  range->context = vgs_object_handle(context);
+  range->device = context->device;
+  return add(range);
+}
+
+CUresult vgs_range_add_mapping(struct vgs_range *range, CUdevice device) {
+  struct vgs_context *primary = vgs_context_primary(device);
+  if (!primary)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  range->context_id = 0;
+  range->context = vgs_object_handle(primary);
+  range->device = device;
+  return add(range);
 }
 
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes) {

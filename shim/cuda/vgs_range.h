@@ -34,6 +34,9 @@ static inline bool vgs_range_is_host(const struct vgs_range *range) { return ran
  * not overlap anything. Errors: OUT_OF_MEMORY; HOST_MEMORY_ALREADY_REGISTERED. */
 CUresult vgs_range_add(struct vgs_range *range);
 
+/* Add a mapping of cuMemMap, which belongs to a device and outlives contexts; no context need be current. */
+CUresult vgs_range_add_mapping(struct vgs_range *range, CUdevice device);
+
 /* Note a module's variable; again, if it is known already. */
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes);
 

@@ -78,7 +78,7 @@ CUresult vgs_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
   if (result)
     return result;
   struct vgs_range range = {.base = ptr, .nbytes = size, .kind = VGS_RANGE_DEVICE};
-  result = vgs_range_add(&range);
+  result = vgs_range_add_mapping(&range, allocation->prop.location.id);
   if (result)
     vgs_send_cuMemUnmap(ptr, size);
   return result;
