@@ -16,8 +16,12 @@ CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwis
     return address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
   *place = !vgs_range_is_host(&range) ? VGS_PLACE_DEVICE : range.shared ? VGS_PLACE_SHARED : VGS_PLACE_HOST;
-  if (nbytes > range.nbytes - (address - range.base))
-    return CUDA_ERROR_INVALID_VALUE;
+  uint64_t left = range.nbytes - (address - range.base);
+  while (nbytes > left) { /* mappings of cuMemMap that follow each other are one to the driver; allocations are not */
+    if (range.context_id || !vgs_range_find(range.base + range.nbytes, &range) || range.context_id)
+      return CUDA_ERROR_INVALID_VALUE;
+    left += range.nbytes;
+  }
   return CUDA_SUCCESS;
 }
 

@@ -13,7 +13,7 @@ enum vgs_place {
 };
 
 /* What `nbytes` at an address are. Unknown addresses are what `otherwise` says.
- * INVALID_VALUE if the address is known and the bytes reach beyond its allocation. */
+ * INVALID_VALUE if the address is known and the bytes reach beyond its allocation, or the mappings that follow on. */
 CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwise, enum vgs_place *place, bool *known);
 
 /* Before bytes are read from the program's memory for a copy: if a host function that comes first in the stream may

@@ -3,46 +3,70 @@
 #include "vgs_context.h"
 #include "vgs_copy.h"
 #include "vgs_stream.h"
+#include <string.h>
 
-/* `waits`: the worker must judge the address. An empty fill is checked no further. */
-static CUresult check(uint64_t address, uint64_t pitch, unsigned element_nbytes, uint64_t width, uint64_t height,
-                      CUstream handle, uint32_t *stream, bool *empty, bool *waits) {
+struct target {
+  uint64_t address, pitch, width, height; /* width in elements */
+  unsigned element_nbytes;
+  uint32_t stream;
+  bool empty; /* checked no further */
+  bool waits; /* the worker must judge the address */
+  bool local; /* pinned memory that the worker cannot see */
+};
+
+static CUresult check(struct target *t, CUstream handle) {
   uint64_t row_nbytes, extent;
   enum vgs_place place;
   bool known;
-  *empty = !width || !height;
-  CUresult result = vgs_stream_id(handle, stream, NULL);
+  t->empty = !t->width || !t->height;
+  CUresult result = vgs_stream_id(handle, &t->stream, NULL);
   if (result)
     return result;
-  if (address % element_nbytes || __builtin_mul_overflow(width, (uint64_t)element_nbytes, &row_nbytes) ||
-      (height > 1 && (pitch < row_nbytes || pitch % element_nbytes)))
+  if (t->address % t->element_nbytes || __builtin_mul_overflow(t->width, (uint64_t)t->element_nbytes, &row_nbytes) ||
+      (t->height > 1 && (t->pitch < row_nbytes || t->pitch % t->element_nbytes)))
     return CUDA_ERROR_INVALID_VALUE;
-  if (*empty)
+  if (t->empty)
     return CUDA_SUCCESS;
-  if (__builtin_mul_overflow(pitch, height - 1, &extent) || __builtin_add_overflow(extent, row_nbytes, &extent))
+  if (__builtin_mul_overflow(t->pitch, t->height - 1, &extent) || __builtin_add_overflow(extent, row_nbytes, &extent))
     return CUDA_ERROR_INVALID_VALUE;
-  if ((result = vgs_place_of(address, extent, VGS_PLACE_DEVICE, &place, &known)))
+  if ((result = vgs_place_of(t->address, extent, VGS_PLACE_DEVICE, &place, &known)))
     return result;
-  *waits = !known;
-  return place == VGS_PLACE_HOST ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  t->waits = !known;
+  t->local = place == VGS_PLACE_HOST;
+  return CUDA_SUCCESS;
+}
+
+/* What the stream does first may use the memory, so that comes first. */
+static CUresult fill_here(const struct target *t, uint32_t value) {
+  CUresult result = vgs_send_cuStreamSynchronize(t->stream);
+  for (uint64_t y = 0; y < t->height && !result; y++) {
+    char *row = (char *)(uintptr_t)(t->address + y * t->pitch);
+    for (uint64_t x = 0; x < t->width; x++)
+      memcpy(row + x * t->element_nbytes, &value, t->element_nbytes); /* little-endian: the low bytes */
+  }
+  return result;
 }
 
 #define DEFINE_MEMSET(bits, type)                                                                                      \
   CUresult vgs_cuMemsetD##bits##Async(CUdeviceptr dst, type value, size_t n, CUstream stream) {                        \
-    uint32_t id;                                                                                                       \
-    bool empty, waits = false;                                                                                         \
-    CUresult result = check(dst, 0, bits / 8, n, 1, stream, &id, &empty, &waits);                                      \
-    return result || empty ? result : vgs_send_cuMemsetD##bits##Async(dst, value, n, id, waits);                       \
+    struct target t = {.address = dst, .width = n, .height = 1, .element_nbytes = bits / 8};                           \
+    CUresult result = check(&t, stream);                                                                               \
+    if (result || t.empty)                                                                                             \
+      return result;                                                                                                   \
+    return t.local ? fill_here(&t, value) : vgs_send_cuMemsetD##bits##Async(dst, value, n, t.stream, t.waits);         \
   }                                                                                                                    \
   CUresult vgs_cuMemsetD##bits##_v2(CUdeviceptr dst, type value, size_t n) {                                           \
     return vgs_cuMemsetD##bits##Async(dst, value, n, vgs_stream_default());                                            \
   }                                                                                                                    \
   CUresult vgs_cuMemsetD2D##bits##Async(CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height,        \
                                         CUstream stream) {                                                             \
-    uint32_t id;                                                                                                       \
-    bool empty, waits = false;                                                                                         \
-    CUresult result = check(dst, pitch, bits / 8, width, height, stream, &id, &empty, &waits);                         \
-    return result || empty ? result : vgs_send_cuMemsetD2D##bits##Async(dst, pitch, value, width, height, id, waits);  \
+    struct target t = {.address = dst, .pitch = pitch, .width = width, .height = height, .element_nbytes = bits / 8};  \
+    CUresult result = check(&t, stream);                                                                               \
+    if (result || t.empty)                                                                                             \
+      return result;                                                                                                   \
+    if (t.local)                                                                                                       \
+      return fill_here(&t, value);                                                                                     \
+    return vgs_send_cuMemsetD2D##bits##Async(dst, pitch, value, width, height, t.stream, t.waits);                     \
   }                                                                                                                    \
   CUresult vgs_cuMemsetD2D##bits##_v2(CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height) {        \
     return vgs_cuMemsetD2D##bits##Async(dst, pitch, value, width, height, vgs_stream_default());                       \
