@@ -105,10 +105,10 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
   }
   if (packer.failed)
     return CUDA_ERROR_UNKNOWN;
-  struct iovec magic = {(void *)"VGPU", 4};
-  if (vgs_socket_send(fd, &magic, 1, -1))
-    return CUDA_ERROR_SYSTEM_NOT_READY;
-  return vgs_frame_send(fd, body, (uint32_t)(packer.next - body));
+  /* In one piece: a peer that answers the first bytes it sees, and closes, has then seen them all. */
+  uint32_t nbytes = (uint32_t)(packer.next - body);
+  struct iovec parts[] = {{(void *)"VGPU", 4}, {&nbytes, sizeof nbytes}, {body, nbytes}};
+  return vgs_socket_send(fd, parts, 3, -1) ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
 }
 
 static void unpack_caps(struct vgs_unpacker *unpacker, struct vgs_welcome *welcome) {
@@ -158,10 +158,12 @@ CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *libr
   uint8_t *body;
   uint32_t nbytes;
   memset(welcome, 0, sizeof *welcome);
-  CUresult result = send_hello(fd, endpoint, library);
+  CUresult sent = send_hello(fd, endpoint, library);
+  if (sent && sent != CUDA_ERROR_SYSTEM_NOT_READY)
+    return sent;
+  /* A host that refuses everybody closes without reading, and sending fails: its reason may be here all the same. */
+  CUresult result = vgs_frame_receive(fd, &body, &nbytes, deadline_ms);
   if (result)
-    return result;
-  if ((result = vgs_frame_receive(fd, &body, &nbytes, deadline_ms)))
     return result;
   result = vgs_frame_check(body, nbytes, "welcome");
   if (!result)

@@ -81,6 +81,25 @@ def test_refusal_gives_its_code(path: Path) -> None:
         assert int(run(daemon.url, TRY)) == 800
 
 
+def test_a_refusal_without_reading_gives_its_code(path: Path) -> None:
+    """A flooded host says no and closes at once: the client's sending fails, and the reason is heard all the same."""
+    refusal = frame({"type": "refused", "code": 800, "reason": "too many"})
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def refuse() -> None:
+            for _ in range(20):
+                with listener.accept()[0] as sock:
+                    sock.sendall(refusal)
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        codes = {int(run(f"unix:{path}", TRY)) for _ in range(20)}
+        thread.join(30)
+    assert codes == {800}
+
+
 @pytest.mark.parametrize(
     "answer",
     [
