@@ -191,3 +191,17 @@ def test_cuda_visible_devices_is_not_nvmls(nvml: ctypes.CDLL, monkeypatch: pytes
     number = ctypes.c_uint()
     assert nvml.nvmlDeviceGetCount_v2(ctypes.byref(number)) == SUCCESS
     assert number.value == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "nbytes"), [("nvmlDeviceGetPciInfo", 32), ("nvmlDeviceGetPciInfo_v2", 36), ("nvmlDeviceGetPciInfo_v3", 68)]
+)
+def test_n02_an_older_name_writes_no_more_than_its_struct(
+    nvml: ctypes.CDLL, device: ctypes.c_void_p, name: str, nbytes: int
+) -> None:
+    """hashcat asks by the oldest name, with a struct of 52 bytes on its stack."""
+    for filler in (b"\xee", b"\x11"):
+        buffer = ctypes.create_string_buffer(filler * 128, 128)
+        assert getattr(nvml, name)(device, buffer) == 0
+        assert buffer.raw[nbytes:] == filler * (128 - nbytes)
+        assert buffer.raw[:12] == b"0000:01:00.0"

@@ -24,6 +24,11 @@ CLASSES = {
     "nvmlSystemConfComputeSettings_t": "c_nvmlSystemConfComputeSettings_v1_t",
     "nvmlHwbcEntry_t": "c_nvmlHwbcEntry_t",
 }
+OLDER = {
+    "nvmlProcessInfo_v1_t": ("<IxxxxQ", 16),
+    "nvmlPciInfo_v1_t": ("<16sIIII", 32),
+    "nvmlPciInfo_v2_t": ("<16sIIIII", 36),
+}
 STRUCTS = load().structs
 
 
@@ -40,8 +45,8 @@ def offsets(declared: Struct) -> list[int]:
 @pytest.mark.parametrize("name", sorted(STRUCTS))
 def test_layout(name: str) -> None:
     declared = STRUCTS[name]
-    if name == "nvmlProcessInfo_v1_t":  # the binding knows only the newer one
-        assert declared.layout() == ("<IxxxxQ", 16)
+    if name in OLDER:  # the binding knows only the newer ones
+        assert declared.layout() == OLDER[name]
         return
     theirs = getattr(pynvml, CLASSES.get(name) or f"c_{name}")
     assert declared.layout()[1] == ctypes.sizeof(theirs)

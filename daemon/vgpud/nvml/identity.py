@@ -50,8 +50,8 @@ def identity(device: dict[str, Any]) -> Known:
     once: dict[str, tuple[Any, ...]] = {
         "nvmlDeviceGetName": (device["name"],),
         "nvmlDeviceGetUUID": (f"GPU-{uuid.UUID(bytes=device['uuid'])}",),
-        "nvmlDeviceGetPciInfo": (_pci_info(device["pci"], attributes),),
-        "nvmlDeviceGetPciInfo_v2": (_pci_info(device["pci"], attributes),),
+        "nvmlDeviceGetPciInfo": (_pci_info_before_v3("nvmlPciInfo_v1_t", device["pci"], attributes),),
+        "nvmlDeviceGetPciInfo_v2": (_pci_info_before_v3("nvmlPciInfo_v2_t", device["pci"], attributes),),
         "nvmlDeviceGetPciInfo_v3": (_pci_info(device["pci"], attributes),),
         "nvmlDeviceGetCudaComputeCapability": capability_of(attributes),
         "nvmlDeviceGetSupportedEventTypes": (0,),  # events do not travel
@@ -80,6 +80,14 @@ def _pci_fields(pci: str, attributes: Sequence[int]) -> dict[str, int | bytes]:
 
 def _pci_info(pci: str, attributes: Sequence[int]) -> bytes:
     return pack_struct("nvmlPciInfo_t", busIdLegacy=pci.upper().encode(), **_pci_fields(pci, attributes))
+
+
+def _pci_info_before_v3(kind: str, pci: str, attributes: Sequence[int]) -> bytes:
+    """The older structs: the short address stands in `busId`, and version 1 ends before the subsystem."""
+    fields = _pci_fields(pci, attributes) | {"busId": pci.upper().encode()}
+    if kind == "nvmlPciInfo_v1_t":
+        del fields["pciSubSystemId"]
+    return pack_struct(kind, **fields)
 
 
 def _pci_info_extended(pci: str, attributes: Sequence[int], version: int) -> bytes:
