@@ -85,6 +85,7 @@ CUresult vgx_vgpuTensorMap(struct vgx_session *s, const struct vgw_req_vgpuTenso
   } else {
     return vgx_violation(s, "form of tensor map");
   }
-  memcpy(map, &encoded, sizeof encoded);
+  if (result == CUDA_SUCCESS)
+    memcpy(map, &encoded, sizeof encoded);
   return result;
 }
