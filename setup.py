@@ -25,7 +25,7 @@ class BuildWithNativeParts(build_py):
                 ["daemon/executor/build_ffi.py"],
             ):
                 subprocess.run([sys.executable, *step], cwd=ROOT, check=True)
-            self.packages = find_packages("daemon")
+            self.packages = [*find_packages("daemon"), *find_packages("guest")]
         super().run()
         if not self.editable_mode:
             for stem in ("libcuda", "libnvidia-ml"):

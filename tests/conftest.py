@@ -19,7 +19,7 @@ Run = Callable[..., CompletedProcess[str]]
 
 def merged(env: Mapping[str, str] | None) -> dict[str, str]:
     """This process's environment with `env` on top; the parts of vgpu come from this checkout."""
-    path = os.pathsep.join(filter(None, [str(ROOT / "daemon"), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(ROOT / "daemon"), str(ROOT / "guest"), os.environ.get("PYTHONPATH", "")]))
     return {**os.environ, "PYTHONPATH": path, **(env or {})}
 
 

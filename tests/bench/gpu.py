@@ -166,7 +166,7 @@ def main() -> None:
             f"listen = ['unix:{directory}/s']\nadmin = '{directory}/a'\nbackend = 'cuda'\n"
             f"libcuda = '{options.libcuda}'\nshared_memory = {str(not options.socket).lower()}\n"
         )
-        env = {**os.environ, "PYTHONPATH": f"{ROOT / 'daemon'}:{os.environ.get('PYTHONPATH', '')}"}
+        env = {**os.environ, "PYTHONPATH": f"{ROOT / 'daemon'}:{ROOT / 'guest'}:{os.environ.get('PYTHONPATH', '')}"}
         daemon = subprocess.Popen([sys.executable, "-m", "vgpud", "--config", str(config)], env=env, stderr=-3)
         try:
             deadline = time.monotonic() + 60

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
-PATHS = [str(ROOT / "daemon"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+PATHS = [str(ROOT / "daemon"), str(ROOT / "guest"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
 
 

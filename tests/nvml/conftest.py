@@ -31,7 +31,7 @@ VARIABLES = (
 def clean_environment(**more: str) -> dict[str, str]:
     """This environment without what points at a vgpud or a library."""
     return {key: value for key, value in os.environ.items() if key not in VARIABLES} | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT)]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "guest"), str(ROOT)]),
         "VGPU_GUEST_CONF": "/nonexistent",
         **more,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from vgpu_guest.cli import commands as guest_commands
 
 from .. import __version__
 from .api import api
@@ -28,5 +29,5 @@ def vgpu() -> None:
     """GPUs for machines that have none."""
 
 
-for _command in (run, devices, smi, ping, profiles, api, status, version):
+for _command in (run, devices, smi, ping, profiles, api, status, version, *guest_commands):
     vgpu.add_command(_command)

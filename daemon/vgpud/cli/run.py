@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
+from vgpu_guest.cudart import FOLDER, FOLDERS, find_runtimes
+from vgpu_guest.preload import resolve_program, winning_rpath
 
-from ..cudart import FOLDER, FOLDERS, find_runtimes
-from ..preload import resolve_program, winning_rpath
 from ..private_daemon import PrivateDaemon, PrivateDaemonError
 from .fail import fail
 from .option import EndpointType

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from vgpud.cli.status import ExitStatus
 
-from tests.daemon.elf_file import compile_c, compile_library
 from tests.daemon.running import ENVIRONMENT, children, process_exists, wait_until
+from tests.guest.elf_file import compile_c, compile_library
 
 FAKE_WORKER = Path(__file__).parents[1] / "fake_worker.py"
 

@@ -13,8 +13,8 @@ import pytest
 from vgpud.cudaerror import CudaError
 from vgpud.proto.packing import pack_map, unpack_map
 
-from tests.daemon.elf_file import compile_library
 from tests.daemon.running import ENVIRONMENT, ROOT
+from tests.guest.elf_file import compile_library
 
 HERE = Path(__file__).parent
 ASSIGNMENT = {

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vgpud.elf import ElfError, read_dynamic
+from vgpu_guest.elf import ElfError, read_dynamic
 
-from tests.daemon.elf_file import compile_c, compile_library
+from tests.guest.elf_file import compile_c, compile_library
 
 MAIN = "int main(void) { return 0; }"
 

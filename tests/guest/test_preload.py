@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from vgpud.preload import resolve_program, winning_rpath
+from vgpu_guest.preload import resolve_program, winning_rpath
 
-from tests.daemon.elf_file import compile_c, compile_library
+from tests.guest.elf_file import compile_c, compile_library
 
 MAIN = """
 #include <dlfcn.h>

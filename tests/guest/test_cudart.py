@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from vgpud.cudart import FOLDERS, find_runtimes
+from vgpu_guest.cudart import FOLDERS, find_runtimes
 
 from tests.conftest import Run
-from tests.daemon.elf_file import compile_c, compile_library
+from tests.guest.elf_file import compile_c, compile_library
 
 MAIN = "extern const char *who(void); int puts(const char *); int main(void) { puts(who()); return 0; }"
 SONAME = "libcudart.so.12"
@@ -20,7 +20,7 @@ SONAME = "libcudart.so.12"
 @pytest.fixture(autouse=True)
 def no_loader_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's own runtimes would answer for every program."""
-    monkeypatch.setattr("vgpud.cudart._LDCONFIG", "/nonexistent/ldconfig")
+    monkeypatch.setattr("vgpu_guest.cudart._LDCONFIG", "/nonexistent/ldconfig")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_the_loaders_cache_counts(tmp_path: Path, theirs: Path, monkeypatch: pyt
     listing = tmp_path / "ldconfig"
     listing.write_text(f"#!/bin/sh\necho '\t{SONAME} (libc6,x86-64) => {theirs}'\n")
     listing.chmod(0o755)
-    monkeypatch.setattr("vgpud.cudart._LDCONFIG", str(listing))
+    monkeypatch.setattr("vgpu_guest.cudart._LDCONFIG", str(listing))
     assert find_runtime("/bin/sh", {}) == theirs
 
 
