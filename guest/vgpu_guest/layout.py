@@ -1,0 +1,77 @@
+"""What `vgpu install` puts where. Every path is relative to a root: `/`, another system's tree, or a user's home.
+
+Nothing here writes. The doctor and packages read these names, too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+# The driver release that our libraries answer as; file names carry it as NVIDIA's do (shim/build.py has the same).
+RELEASE = "580.159.04"
+# Each library is installed as STEM.so.RELEASE, with links STEM.so.1 and STEM.so.
+STEMS = ("libcuda", "libnvidia-ml")
+RUNTIMES = {"11": "libcudart.so.11.0", "12": "libcudart.so.12", "13": "libcudart.so.13"}
+
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\-]{1,200}(@[A-Za-z0-9:_.\\-]{0,100})?\.service")
+
+
+class LayoutError(ValueError):
+    """A name that cannot be part of an installation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the parts of an installation lie. Paths have no leading slash."""
+
+    libraries: str
+    manifest: str
+    loader: str | None  # before all other directories: libcuda and NVML
+    loader_runtimes: str | None  # after them: a libcudart of ours is the last resort
+    endpoint: str  # the file that names the endpoint
+
+    @property
+    def runtimes(self) -> str:
+        """Folder of our libcudarts: one folder for each major."""
+        return f"{self.libraries}/cudart"
+
+    def runtime(self, major: str) -> str:
+        """Folder of one libcudart."""
+        return f"{self.runtimes}/{major}"
+
+
+SYSTEM = Layout(
+    libraries="usr/lib/vgpu",
+    manifest="var/lib/vgpu/manifest.json",
+    loader="etc/ld.so.conf.d/000-vgpu.conf",
+    loader_runtimes="etc/ld.so.conf.d/zzz-vgpu-cudart.conf",
+    endpoint="etc/vgpu/guest.conf",
+)
+# Below the user's home. The loader has no configuration of a user's: the environment names the libraries.
+USER = Layout(
+    libraries=".local/lib/vgpu",
+    manifest=".local/state/vgpu/manifest.json",
+    loader=None,
+    loader_runtimes=None,
+    endpoint=".config/environment.d/50-vgpu.conf",
+)
+# For shells, which do not read environment.d: `. ~/.local/lib/vgpu/env.sh`
+USER_SHELL = f"{USER.libraries}/env.sh"
+
+
+def unit_name(name: str) -> str:
+    """`ollama` and `ollama.service` are `ollama.service`.
+
+    Raises:
+        LayoutError: not the name of a service unit.
+    """
+    full = name if name.endswith(".service") else f"{name}.service"
+    if not _UNIT.fullmatch(full) or full.startswith("."):
+        raise LayoutError(f"{name!r} is not the name of a service")
+    return full
+
+
+def drop_in(unit: str) -> str:
+    """Our drop-in of a unit: its name sorts late, for a later assignment of a variable wins."""
+    return f"etc/systemd/system/{unit_name(unit)}.d/zz-vgpu.conf"
