@@ -55,7 +55,7 @@ LIBRARIES = (
         "libnvidia-ml",
         GEN / "nvml",
         "shim/nvml",
-        ("vgs_endpoint", "vgs_hello", "vgs_inventory", "vgs_log", "vgs_msgpack", "vgs_socket"),
+        ("vgs_endpoint", "vgs_hello", "vgs_inventory", "vgs_log", "vgs_msgpack", "vgs_socket", "vgs_stub"),
     ),
 )
 

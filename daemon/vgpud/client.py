@@ -47,8 +47,11 @@ class Client:
     silent or gone.
     """
 
-    def __init__(self, endpoint: Endpoint, *, timeout_s: float = 10.0, token: str | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, timeout_s: float = 10.0, token: str | None = None, pci: tuple[str, ...] = ()
+    ) -> None:
         self._token = token
+        self._pci = pci
         self._connection = ClientConnection()
         self._sock = connect(endpoint, timeout_s=timeout_s)
 
@@ -67,7 +70,7 @@ class Client:
     def hello(self) -> Welcome:
         """Introduce ourselves; the answer holds the inventory."""
         info = ClientInfo(pid=os.getpid(), comm="python", library="vgpud.client")
-        return self._ask(Hello(client=info, token=self._token), Welcome)
+        return self._ask(Hello(client=info, token=self._token, pci=self._pci), Welcome)
 
     def ping(self) -> float:
         """One round trip, in seconds."""

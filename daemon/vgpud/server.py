@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .cudaerror import CudaError
 from .log import KeyedRateLimit, get_logger
 from .nvml.service import NvmlService
+from .pci_address import relocate
 from .peer import Peer, identify, open_peer_pidfd
 from .proto import (
     Attach,
@@ -157,7 +158,8 @@ class Server:
             assert isinstance(hello, Hello)  # the only message the state machine lets through here
             session = self._admit(hello, peer)
             features = self._features(hello, peer)
-            welcome = Welcome(self._version(hello), features, session.epoch, self._inventory.fields)
+            inventory = relocate(self._inventory.fields, session.pci)
+            welcome = Welcome(self._version(hello), features, session.epoch, inventory)
             await self._send(sock, connection, welcome)
             self._count_pending(peer, -1)
             pending = False
@@ -236,6 +238,7 @@ class Server:
             session = self.sessions.open(peer, hello.client, token_name, self.config.limits, log)
         except SessionLimitError as error:
             raise _Refusal(CudaError.SYSTEM_NOT_READY, str(error)) from error
+        session.pci = hello.pci
         self._metrics.sessions_opened += 1
         self._metrics.sessions_open += 1
         self._note(session, "session opened", comm=hello.client.comm, token=token_name, epoch=session.epoch)
@@ -263,7 +266,7 @@ class Server:
             "gpus": inventory.gpus,
             "host_seed": inventory.host_seed,
             "devices": [{"index": i, "name": d["name"]} for i, d in enumerate(inventory.fields["devices"])],
-            "inventory": inventory.fields,
+            "inventory": relocate(inventory.fields, session.pci),
             "libcuda": self.config.libcuda,
             "cache_dir": str(self.config.cache_path),
             "limits": {"record_nbytes": RECORD_NBYTES},

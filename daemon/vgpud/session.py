@@ -32,6 +32,7 @@ class Session:
     log: Logger
     opened_at: float = field(default_factory=time.monotonic)
     worker: Worker | None = None  # once attached
+    pci: tuple[str, ...] = ()  # the guest's addresses of the first devices (pci_address.py)
 
     def summary(self) -> dict[str, Any]:
         """What `vgpu status` shows."""

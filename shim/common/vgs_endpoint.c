@@ -1,8 +1,8 @@
 #include "vgs_endpoint.h"
 #include "vgs_log.h"
 #include "vgs_socket.h"
+#include "vgs_stub.h"
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/vm_sockets.h>
@@ -138,28 +138,6 @@ static void read_config(const char *path, char *url, size_t url_capacity, char *
   }
 }
 
-/* Whether the machine shows a PCI device that says NVIDIA and display class: the stub that `vgpu` gives a guest. Only a
- * hint. */
-static bool has_stub_gpu(void) {
-  DIR *devices = opendir("/sys/bus/pci/devices");
-  if (!devices)
-    return false;
-  bool found = false;
-  struct dirent *entry;
-  while (!found && (entry = readdir(devices))) {
-    char path[512], vendor[16], class[16];
-    if (entry->d_name[0] == '.')
-      continue;
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/vendor", entry->d_name);
-    if (read_file(path, vendor, sizeof vendor) < 0 || strncmp(vendor, "0x10de", 6))
-      continue;
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/class", entry->d_name);
-    found = read_file(path, class, sizeof class) > 0 && !strncmp(class, "0x03", 4);
-  }
-  closedir(devices);
-  return found;
-}
-
 CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint) {
   char url[256] = "";
   memset(endpoint, 0, sizeof *endpoint);
@@ -174,7 +152,8 @@ CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint) {
   struct stat status;
   if (!*url && !stat(default_socket, &status) && S_ISSOCK(status.st_mode))
     snprintf(url, sizeof url, "unix:%s", default_socket);
-  if (!*url && has_stub_gpu())
+  char stubs[VGS_STUB_MAX][VGS_STUB_ADDRESS_NBYTES];
+  if (!*url && vgs_stub_find(stubs))
     snprintf(url, sizeof url, "%s", default_vsock);
   if (!*url) {
     vgs_log(VGS_LOG_INFO, "no endpoint: set VGPU_ENDPOINT or %s", default_config);

@@ -2,6 +2,7 @@
 #include "vgs_hello.h"
 #include "vgs_log.h"
 #include "vgs_socket.h"
+#include "vgs_stub.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,8 +77,11 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
     comm[used++] = *c >= ' ' && *c <= '~' ? *c : '?'; /* msgpack strings are UTF-8; a program's name need not be */
   comm[used] = 0;
   struct vgs_packer packer = {.next = body, .end = body + sizeof body};
+  bool local = endpoint->address.ss_family == AF_UNIX;
+  char stubs[VGS_STUB_MAX][VGS_STUB_ADDRESS_NBYTES];
+  uint32_t stub_count = local ? 0 : vgs_stub_find(stubs); /* what a local daemon shows has this machine's addresses */
   bool has_token = *endpoint->token;
-  vgs_pack_map(&packer, has_token ? 5 : 4);
+  vgs_pack_map(&packer, 4 + (has_token ? 1 : 0) + (stub_count ? 1 : 0));
   vgs_pack_str(&packer, "type");
   vgs_pack_str(&packer, "hello");
   vgs_pack_str(&packer, "versions");
@@ -85,7 +89,6 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_str(&packer, "features");
-  bool local = endpoint->address.ss_family == AF_UNIX;
   vgs_pack_array(&packer, local ? 2 : 0);
   if (local) {
     vgs_pack_str(&packer, "pinned-fd");
@@ -102,6 +105,12 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
   if (has_token) {
     vgs_pack_str(&packer, "token");
     vgs_pack_str(&packer, endpoint->token);
+  }
+  if (stub_count) {
+    vgs_pack_str(&packer, "pci");
+    vgs_pack_array(&packer, stub_count);
+    for (uint32_t i = 0; i < stub_count; i++)
+      vgs_pack_str(&packer, stubs[i]);
   }
   if (packer.failed)
     return CUDA_ERROR_UNKNOWN;

@@ -120,3 +120,14 @@ def test_the_snapshot_leaves_out_only_what_changes(service: NvmlService) -> None
         assert -1 <= device < 2
         assert given is None or len(given) == CALLS[name].argument_count
         assert (value is None) == (result != 0)
+
+
+def test_a_guests_own_address_is_in_every_answer_about_pci(service: NvmlService) -> None:
+    asking, other = session(1, Peer("vsock", cid=3)), session(2, Peer("vsock", cid=4))
+    asking.pci = ("0001:0a:1f.0",)
+    told = {name: value for device, name, _, _, value in ask(service, asking, [], "snapshot", -1).value if device == 0}
+    for name in ("nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo_v3"):
+        assert told[name] == ask(service, asking, [], name, 0).value
+        assert b"0001:0A:1F.0" in told[name][0]
+        assert b"0000:01:00.0" in ask(service, other, [], name, 0).value[0]
+        assert ask(service, asking, [], name, 1) == ask(service, other, [], name, 1)

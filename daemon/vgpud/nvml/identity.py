@@ -43,6 +43,10 @@ def capability_of(attributes: Sequence[int]) -> tuple[int, int]:
     )
 
 
+# What depends on where a device sits, which for a guest is where its machine shows a stub (pci_address.py).
+PCI_CALLS = ("nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfoExt")
+
+
 def identity(device: dict[str, Any]) -> Known:
     """Answers about one device of an inventory (wire.md, DEVICE) that hold for every backend."""
     attributes = attributes_of(device)

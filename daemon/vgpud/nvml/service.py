@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..pci_address import relocate
 from ..proto import Answer
 from .call import CALLS, Call, NvmlResult, pack_struct
 from .guest import guest_processes
 from .host import HostNvml
+from .identity import PCI_CALLS, Given, identity
 from .simulator import SimulatorNvml
 
 if TYPE_CHECKING:
@@ -62,9 +64,7 @@ class NvmlService:
     async def answer(self, question: Nvml, asking: Session, sessions: Iterable[Session]) -> Answer:
         """Answer one question of the client `asking`. Never raises for what a client can send."""
         if question.call == SNAPSHOT:
-            if self._snapshot is None:
-                self._snapshot = self._take_snapshot()
-            return Answer(NvmlResult.SUCCESS, self._snapshot)
+            return Answer(NvmlResult.SUCCESS, self._snapshot_of(asking))
         call = CALLS.get(question.call)
         if call is None:
             return Answer(NvmlResult.NOT_SUPPORTED)
@@ -74,7 +74,7 @@ class NvmlService:
             return self._of_system(call)
         if not 0 <= question.device < len(self._inventory["devices"]):
             return Answer(NvmlResult.INVALID_ARGUMENT)
-        for given, answer in self._backend.snapshot(question.device, call):
+        for given, answer in self._static(question.device, call, asking.pci):
             if given is None or given == question.arguments:
                 return answer
         guest = await guest_processes(asking, sessions)
@@ -92,7 +92,20 @@ class NvmlService:
             return Answer(NvmlResult.NOT_SUPPORTED)
         return Answer(NvmlResult.SUCCESS, known[call.name])
 
-    def _take_snapshot(self) -> list[list[Any]]:
+    def _static(self, index: int, call: Call, pci: Sequence[str]) -> list[tuple[Given, Answer]]:
+        """The backend's snapshot of a call, or what follows the guest's own PCI address of the device."""
+        if call.name in PCI_CALLS and index < len(pci):
+            return list(identity(relocate(self._inventory, pci)["devices"][index])[call.name].items())
+        return self._backend.snapshot(index, call)
+
+    def _snapshot_of(self, asking: Session) -> list[list[Any]]:
+        if asking.pci:
+            return self._take_snapshot(asking.pci)  # once in a client's life
+        if self._snapshot is None:
+            self._snapshot = self._take_snapshot()
+        return self._snapshot
+
+    def _take_snapshot(self, pci: Sequence[str] = ()) -> list[list[Any]]:
         """[device, call, integers given or None, result, value] of everything that never changes."""
         rows: list[list[Any]] = []
         for call in CALLS.values():
@@ -101,7 +114,7 @@ class NvmlService:
                 rows.append([_SYSTEM, call.name, None, int(answer.result), answer.value])
                 continue
             for index in range(len(self._inventory["devices"])):
-                for given, answer in self._backend.snapshot(index, call):
+                for given, answer in self._static(index, call, pci):
                     arguments = None if given is None else list(given)
                     rows.append([index, call.name, arguments, int(answer.result), answer.value])
         return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,6 +20,8 @@ _FEATURE_COUNT_CAP = 64
 _TEXT_CAP = 64
 _ARGUMENT_COUNT_CAP = 8
 _TOKEN_CAP = 4096
+_PCI_COUNT_CAP = 64
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 
 
 def _integer(fields: Map, key: str, lowest: int, highest: int) -> int:
@@ -41,6 +44,15 @@ def _features(fields: Map) -> tuple[str, ...]:
         raise RemoteProtocolError(f"features is not a list of at most {_FEATURE_COUNT_CAP}")
     if not all(isinstance(item, str) and len(item) <= _TEXT_CAP for item in value):
         raise RemoteProtocolError(f"features holds something that is not a string of at most {_TEXT_CAP} characters")
+    return tuple(value)
+
+
+def _pci(fields: Map) -> tuple[str, ...]:
+    value = fields.get("pci", [])
+    if not isinstance(value, list) or len(value) > _PCI_COUNT_CAP:
+        raise RemoteProtocolError(f"pci is not a list of at most {_PCI_COUNT_CAP}")
+    if not all(isinstance(item, str) and _PCI_ADDRESS.fullmatch(item) for item in value):
+        raise RemoteProtocolError("pci holds something that is not an address dddd:bb:dd.f")
     return tuple(value)
 
 
@@ -75,6 +87,7 @@ class Hello:
     features: tuple[str, ...] = FEATURES
     client: ClientInfo = field(default_factory=ClientInfo)
     token: str | None = field(default=None, repr=False)
+    pci: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, fields: Map) -> Hello:
@@ -86,13 +99,17 @@ class Hello:
         if not 0 < lowest <= highest < 2**16:
             raise RemoteProtocolError("versions is not [lowest, highest] within 1..65535")
         token = None if fields.get("token") is None else _text(fields, "token", _TOKEN_CAP)
-        return cls(lowest, highest, _features(fields), ClientInfo.parse(fields.get("client")), token)
+        return cls(lowest, highest, _features(fields), ClientInfo.parse(fields.get("client")), token, _pci(fields))
 
     def fields(self) -> Map:
         """The map, without its type."""
         client = {"pid": self.client.pid, "comm": self.client.comm, "library": self.client.library}
         fields: Map = {"versions": [self.lowest, self.highest], "features": list(self.features), "client": client}
-        return fields if self.token is None else fields | {"token": self.token}
+        if self.token is not None:
+            fields["token"] = self.token
+        if self.pci:
+            fields["pci"] = list(self.pci)
+        return fields
 
 
 @dataclass(frozen=True, slots=True)

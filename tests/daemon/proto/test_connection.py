@@ -49,7 +49,7 @@ def framed(fields: object) -> bytes:
 
 def test_a_whole_session_in_both_directions():
     host, client = HostConnection(), ClientConnection()
-    hello = Hello(client=ClientInfo(5, "python", "test"), token="secret")
+    hello = Hello(client=ClientInfo(5, "python", "test"), token="secret", pci=("0000:00:05.0",))
     assert feed(host, client.send(hello)) == ([hello], b"")
     assert feed(client, host.send(WELCOME)) == ([WELCOME], b"")
     assert feed(host, client.send(Ping())) == ([Ping()], b"")
@@ -130,6 +130,10 @@ def test_unknown_keys_are_ignored():
         {"versions": [1, 1], "features": ["x"] * 65},
         {"versions": [1, 1], "token": 7},
         {"versions": [1, 1], "token": "x" * 5000},
+        {"versions": [1, 1], "pci": "0000:00:05.0"},
+        {"versions": [1, 1], "pci": ["0000:00:05.0"] * 65},
+        {"versions": [1, 1], "pci": ["0000:00:20.0"]},
+        {"versions": [1, 1], "pci": ["0000:00:05.0\n"]},
     ],
 )
 def test_malformed_hello(fields):
@@ -192,6 +196,7 @@ MAPS = st.fixed_dictionaries(
         "features": st.lists(st.text(max_size=3), max_size=3) | JSONISH,
         "client": JSONISH,
         "token": JSONISH,
+        "pci": JSONISH,
         "inventory": JSONISH,
         "caps": st.just({"record_nbytes": 4096}) | JSONISH,
         "epoch": st.just(1) | JSONISH,
