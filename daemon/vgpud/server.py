@@ -268,7 +268,7 @@ class Server:
             "devices": [{"index": i, "name": d["name"]} for i, d in enumerate(inventory.fields["devices"])],
             "inventory": relocate(inventory.fields, session.pci),
             "libcuda": self.config.libcuda,
-            "cache_dir": str(self.config.cache_path),
+            "cache_dir": str(self.config.cache_path / session.tenant),
             "limits": {"record_nbytes": RECORD_NBYTES},
             "features": list(features),
             "peer": session.peer.fields(),

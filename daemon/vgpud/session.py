@@ -34,6 +34,12 @@ class Session:
     worker: Worker | None = None  # once attached
     pci: tuple[str, ...] = ()  # the guest's addresses of the first devices (pci_address.py)
 
+    @property
+    def tenant(self) -> str:
+        """Whose this is, as the name of a folder: clients of one tenant may share what they compiled, others never."""
+        name = self.peer.key if self.token_name is None else f"token:{self.token_name}"
+        return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else f"%{ord(c):x}" for c in name)
+
     def summary(self) -> dict[str, Any]:
         """What `vgpu status` shows."""
         return {

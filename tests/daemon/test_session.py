@@ -47,3 +47,16 @@ def test_epochs_stay_in_range_and_differ_from_their_neighbours():
 
 def test_a_restart_begins_elsewhere():
     assert len({open_session(SessionTable(), ALICE).epoch for _ in range(20)}) > 10
+
+
+def test_a_tenants_folder_cannot_lead_elsewhere():
+    names = [
+        Session(1, 1, peer, ClientInfo(), token, get_logger()).tenant
+        for peer, token in [
+            (Peer("unix", uid=1000), None),
+            (Peer("tcp", host="::1"), None),
+            (Peer("tcp", host="::1"), "../lab"),
+            (Peer("tcp", host="127.0.0.1"), "../lab"),
+        ]
+    ]
+    assert names == ["uid%3a1000", "host%3a%3a%3a1", "token%3a%2e%2e%2flab", "token%3a%2e%2e%2flab"]

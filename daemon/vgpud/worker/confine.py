@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import resource
+from pathlib import Path
+
+from . import landlock, seccomp
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 
@@ -18,3 +22,24 @@ def confine() -> None:
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # workers share a user: this keeps one from tracing or reading another
+    try:
+        seccomp.install()
+    except OSError as error:
+        os.write(2, f"<4>this worker has no seccomp filter: {error.strerror}\n".encode())
+
+
+def confine_files(cache_dir: str, libcuda: str) -> None:
+    """Give up every file but the system's, those that hold the driver, and the tenant's cache, which is made here.
+
+    NVIDIA's driver keeps what it compiles in the cache, too: in the user's home one tenant could change it for others.
+    """
+    cache = Path(cache_dir)
+    with contextlib.suppress(OSError):  # a cache that cannot be written to is a slower start, no failure
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.environ["CUDA_CACHE_PATH"] = str(cache / "nvidia")
+    driver = [os.path.realpath(libcuda), libcuda] if os.path.isabs(libcuda) else []
+    searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    try:
+        landlock.restrict(cache, readable=[*filter(os.path.isabs, searched), *map(os.path.dirname, driver)])
+    except OSError as error:
+        os.write(2, f"<4>this worker's files are not confined: {error.strerror}\n".encode())

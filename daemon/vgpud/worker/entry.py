@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..sim import profile
-from .confine import confine
+from .confine import confine, confine_files
 from .control import Assignment, Control, send_attached, send_refused
 
 _LINE_NBYTES = 1024
@@ -29,6 +29,7 @@ def main() -> None:
     assignment = control.receive_assignment()
     if assignment is None:
         return
+    confine_files(assignment.cache_dir, assignment.libcuda)
     control.exit_with_vgpud(lambda: _memory_used(executor.lib, assignment))
     code, reason = _serve(executor, assignment, control)
     control.send("ended", reason=reason)

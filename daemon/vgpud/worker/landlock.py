@@ -1,0 +1,83 @@
+"""What a worker may open: the system's programs and libraries to read, devices, and its tenant's cache to write.
+
+Not the configuration with its tokens, nobody's home, no other tenant's cache. Kernels before 5.13 have no Landlock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# linux/landlock.h; the calls have the same numbers on every architecture.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION, _PATH_BENEATH = 1, 1
+_WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 7, 1 << 8
+_REFER, _TRUNCATE = 1 << 13, 1 << 14
+_RIGHTS_BY_VERSION = {1: (1 << 13) - 1, 2: _REFER, 3: _TRUNCATE}  # each adds to those before
+_OF_FILES = _WRITE_FILE | _READ_FILE | _TRUNCATE  # a rule for what is no directory may give no others
+_READ = _READ_FILE | _READ_DIR
+_USE = _READ | _WRITE_FILE
+_OWN = _USE | _TRUNCATE | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER
+
+# /dev/shm is shared by all workers, so of /dev nothing below it may be made or removed.
+_READABLE = (
+    *("/usr", "/lib", "/lib32", "/lib64", "/opt", "/proc", "/sys"),
+    *("/etc/ld.so.cache", "/etc/localtime", "/etc/nvidia", "/run/nvidia"),
+)
+
+
+def restrict(cache: Path, *, readable: Iterable[str] = ()) -> None:
+    """From now on this thread, and those it starts, open only what this module's first lines say.
+
+    Args:
+        cache: Written to; must exist.
+        readable: Paths to read besides the system's and Python's; those that do not exist are left out.
+    Raises:
+        OSError: the kernel cannot do it.
+    """
+    version = _call(_CREATE_RULESET, None, 0, _VERSION)
+    handled = sum(rights for since, rights in _RIGHTS_BY_VERSION.items() if version >= since)
+    attributes = struct.pack("=Q", handled)
+    ruleset = _call(_CREATE_RULESET, attributes, len(attributes), 0)
+    try:
+        for path in {*_READABLE, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable}:
+            _allow(ruleset, path, _READ & handled)
+        _allow(ruleset, "/dev", _USE & handled)
+        _allow(ruleset, os.fspath(cache), _OWN & handled)
+        _call(_RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights &= _OF_FILES
+        _call(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, fd), 0)
+    finally:
+        os.close(fd)
+
+
+def _call(number: int, *arguments: int | bytes | None) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    given = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    result = int(libc.syscall(ctypes.c_long(number), *given))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(
+            code, "no Landlock in this kernel" if code in (errno.ENOSYS, errno.EOPNOTSUPP) else os.strerror(code)
+        )
+    return result

@@ -1,0 +1,137 @@
+"""What a confined process may not do, tried in one; and that everything it needs still works."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import platform
+import struct
+import subprocess
+import sys
+
+import pytest
+from vgpud.worker.seccomp import filter_program
+
+from tests.daemon.running import ENVIRONMENT
+
+# Each in a process of its own kind: what must be refused, as an expression; it says the error's number, or 0.
+REFUSED = {
+    "exec": "os.execv('/bin/true', ['true'])",
+    "exec by descriptor": "os.execve(os.open('/bin/true', os.O_RDONLY), ['true'], {})",
+    "network": "socket.socket(socket.AF_INET, socket.SOCK_STREAM)",
+    "vsock": "socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)",
+    "netlink": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+    "another's socket": "socket.socket(socket.AF_UNIX).connect(path)",
+    "a socket of its own": "socket.socket(socket.AF_UNIX).bind('\\0vgpu-test-seccomp')",
+    "signal to its parent": "os.kill(os.getppid(), 0)",
+    "signal to its group": "os.kill(0, 0)",
+    "signal by pidfd": "signal.pidfd_send_signal(os.pidfd_open(os.getppid()), 0)",
+    "trace": "call('ptrace', 16, os.getppid(), 0, 0)",
+    "read another's memory": "call('process_vm_readv', os.getppid(), 0, 0, 0, 0, 0)",
+    "another's limits": "resource.prlimit(os.getppid(), resource.RLIMIT_CORE)",
+    "namespaces": "call('unshare', 0x10000000)",
+    "io_uring": "call('io_uring_setup', 1, 0)",
+    "bpf": "call('bpf', 0, 0, 0)",
+}
+
+ALLOWED = {
+    "a thread": "threading.Thread(target=print).start()",
+    "a pair of sockets": "socket.socketpair()",
+    "its own limits": "resource.getrlimit(resource.RLIMIT_CORE)",
+    "a signal to itself": "os.kill(os.getpid(), 0)",
+    "shared memory": "os.memfd_create('x')",
+    "executable memory": "mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)",
+}
+
+SCRIPT = """
+import ctypes, json, mmap, os, resource, signal, socket, sys, threading
+from vgpud.worker import seccomp
+from vgpud.worker.confine import confine
+
+path, attempts = sys.argv[1], json.loads(sys.argv[2])
+libc = ctypes.CDLL(None, use_errno=True)
+
+def call(name, *arguments):
+    number = seccomp._REFUSED[name][0 if os.uname().machine == "x86_64" else 1]
+    if libc.syscall(number, *map(ctypes.c_long, arguments)) < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+def attempt(text):
+    try:
+        eval(text)
+    except OSError as error:
+        return error.errno
+    return 0
+
+early = threading.Event()
+results = {}
+def from_an_older_thread():
+    early.wait()
+    results["older thread"] = attempt("socket.socket(socket.AF_INET)")
+thread = threading.Thread(target=from_an_older_thread)
+thread.start()
+confine()
+early.set()
+thread.join()
+for name, text in attempts.items():
+    results[name] = attempt(text)
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, int]:
+    """Whether each attempt failed, and how; in a child, as the filter cannot be taken off again."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "/run/nobody.sock", json.dumps(REFUSED | ALLOWED)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stderr == ""  # no word of a filter that could not be had
+    assert done.returncode == 0
+    answers: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+@pytest.mark.parametrize("what", [*REFUSED, "older thread"])
+def test_refused(results, what):
+    assert errno.errorcode[results[what]] == "EPERM"
+
+
+@pytest.mark.parametrize("what", ALLOWED)
+def test_allowed(results, what):
+    assert results[what] == 0
+
+
+def test_an_abort_is_still_a_death_by_sigabrt():
+    script = "import os; from vgpud.worker.confine import confine; confine(); os.abort()"
+    done = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, timeout=30, check=False)
+    assert done.returncode == -6
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_every_jump_of_the_program_lands_inside_it(machine):
+    code = list(struct.iter_unpack("=HBBI", filter_program(machine, 1)))
+    assert len(code) < 4096  # BPF_MAXINSNS
+    for at, (operation, if_true, if_false, _) in enumerate(code):
+        if operation & 7 == 5:
+            assert at + 1 + max(if_true, if_false) < len(code)
+    assert code[-1][0] & 7 == 6
+
+
+def test_an_unknown_machine_has_no_filter():
+    with pytest.raises(KeyError):
+        filter_program("riscv64", 1)
+
+
+def test_another_call_abi_is_refused():
+    if platform.machine() != "x86_64":
+        pytest.skip("x32 is an ABI of x86-64")
+    code = list(struct.iter_unpack("=HBBI", filter_program("x86_64", os.getpid())))
+    assert code[4][3] == 0x40000000
+    assert ctypes.c_int(code[5][3]).value == 0x00050000 | errno.EPERM
