@@ -1,0 +1,16 @@
+"""The VM tests boot QEMU; where that cannot be had each is skipped and says why."""
+
+import pytest
+
+from tests.vm import packages
+
+
+@pytest.fixture(scope="session", autouse=True)
+def vm_parts() -> None:
+    """QEMU, kernel and busybox, fetched once."""
+    reason = packages.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    packages.qemu()
+    packages.kernel()
+    packages.busybox()

@@ -1,0 +1,267 @@
+"""A virtual machine under QEMU's TCG: boot it, run commands in it over its serial line, reset it, see it off.
+
+    with boot(vsock=Path("/run/vgpu/vm1.sock")) as guest:
+        assert guest.run("cat /proc/version").status == 0
+        guest.hosted(["/usr/bin/python3", "-c", "print(1)"])  # in a writable copy of this host's own file system
+
+/dev/kvm says nothing: nested, it may be there and run no stock kernel. So TCG is asked for, always.
+"""
+
+import base64
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.vm import initramfs, packages
+
+BOOT_TIMEOUT_S = 60  # 2.5 s on a quiet machine
+RUN_TIMEOUT_S = 30
+END_TIMEOUT_S = 10
+MEMORY_MIB = 768
+CPU = "Nehalem"  # the oldest that numpy's wheels run on, and TCG's fastest in our measurements
+COMMAND_LINE = "console=ttyS0 quiet panic=-1 nokaslr mitigations=off"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class GuestError(Exception):
+    """The guest did not do what every guest does; the text ends with its console."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended; `output` is its standard output and error together."""
+
+    status: int
+    output: str
+
+
+@dataclass
+class Guest:
+    """A running VM. Commands run one after the other; what shall run beside them gets a `&` and a file of its own."""
+
+    process: subprocess.Popen[bytes]
+    directory: Path
+    _console: bytearray = field(default_factory=bytearray)
+    _arrived: threading.Condition = field(default_factory=threading.Condition)
+    _reader: threading.Thread | None = None
+    _ended: bool = False
+    _number: int = 0
+    _read: int = 0  # of the console, by the commands so far
+
+    def run(self, command: str, timeout_s: int = RUN_TIMEOUT_S) -> Outcome:
+        """Run a line (or a script) of busybox's shell in the initramfs. At `timeout_s` it is killed (status 137)."""
+        self._number += 1
+        text = base64.b64encode(command.encode()).decode()
+        self._write(f"{self._number} {timeout_s} {text}\n".encode())
+        found = self._wait_for(rb"(?<![^\n])@end %d (\d+)\n" % self._number, timeout_s + END_TIMEOUT_S)
+        return Outcome(int(found[1]), found[0].removesuffix("\n"))  # init begins a line of its own
+
+    def check(self, command: str, timeout_s: int = RUN_TIMEOUT_S) -> str:
+        """run(), and its output; anything but status 0 fails the test."""
+        outcome = self.run(command, timeout_s)
+        assert outcome.status == 0, f"{command}: status {outcome.status}\n{outcome.output[-4000:]}"
+        return outcome.output
+
+    def hosted(
+        self, command: Sequence[str | Path], env: Mapping[str, str] | None = None, timeout_s: int = RUN_TIMEOUT_S
+    ) -> Outcome:
+        """Run a program of this host's file system, of which the guest sees a copy that it may write to."""
+        return self.run(self.hosted_line(command, env), timeout_s)
+
+    @staticmethod
+    def hosted_line(command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> str:
+        """The shell line that hosted() runs: for a command in the background."""
+        variables = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", **(env or {})}
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        return shlex.join(["chroot", "/root", "/usr/bin/env", "-i", *settings, *map(str, command)])
+
+    def wait_until(self, condition: str, timeout_s: float = RUN_TIMEOUT_S) -> None:
+        """Poll until the shell command `condition` succeeds in the guest."""
+        deadline = time.monotonic() + timeout_s
+        while self.run(condition).status != 0:
+            assert time.monotonic() < deadline, f"in the guest, still false after {timeout_s} s: {condition}"
+            time.sleep(0.05)
+
+    def reset(self) -> None:
+        """Push the reset button, whatever the guest is doing, and wait until it is up again."""
+        with self._arrived:
+            self._read = len(self._console)
+        self.monitor("system_reset")
+        self.wait_ready()
+
+    def monitor(self, command: str, **arguments: object) -> object:
+        """One QMP command; what it returned."""
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(END_TIMEOUT_S)
+            sock.connect(str(self.directory / "qmp.sock"))
+            with sock.makefile("rw") as file:
+                json.loads(file.readline())  # the greeting
+                for message in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
+                    file.write(json.dumps(message) + "\n")
+                    file.flush()
+                    answer = json.loads(file.readline())
+                    while "event" in answer:
+                        answer = json.loads(file.readline())
+                    if "error" in answer:
+                        raise GuestError(f"QMP {message['execute']}: {answer['error']}")
+                return answer["return"]
+
+    @property
+    def console(self) -> str:
+        """Everything the guest has printed."""
+        with self._arrived:
+            return self._console.decode(errors="replace")
+
+    def wait_ready(self) -> None:
+        """Until init takes commands."""
+        self._wait_for(rb"(?<![^\n])@ready ([\d.]+)\r?\n", BOOT_TIMEOUT_S)
+
+    def start_reading(self) -> None:
+        """Collect what the guest prints from now on."""
+        self._reader = threading.Thread(target=self._read_console, name="console", daemon=True)
+        self._reader.start()
+
+    def end(self) -> None:
+        """Switch it off."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(END_TIMEOUT_S)
+        assert self._reader is not None
+        self._reader.join(END_TIMEOUT_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+    def _read_console(self) -> None:
+        while data := os.read(self.process.stdout.fileno(), 65536):
+            with self._arrived:
+                self._console += data
+                self._arrived.notify_all()
+        with self._arrived:
+            self._ended = True
+            self._arrived.notify_all()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self.process.stdin.write(data)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise GuestError(f"QEMU has ended\n{self.console[-4000:]}") from None
+
+    def _wait_for(self, pattern: bytes, timeout_s: float) -> tuple[str, str]:
+        """What came before the pattern since the last one, and the pattern's first group."""
+        deadline = time.monotonic() + timeout_s
+        with self._arrived:
+            while True:
+                found = re.compile(pattern).search(self._console, self._read)
+                if found:
+                    before = bytes(self._console[self._read : found.start()])
+                    self._read = found.end()
+                    return before.decode(errors="replace").replace("\r\n", "\n"), found[1].decode()
+                left_s = deadline - time.monotonic()
+                if self._ended or left_s <= 0:
+                    why = "QEMU has ended" if self._ended else f"nothing like {pattern!r} within {timeout_s} s"
+                    raise GuestError(f"{why}\n{self._console[-4000:].decode(errors='replace')}\n{self._complaints()}")
+                self._arrived.wait(left_s)
+
+    def _complaints(self) -> str:
+        return (self.directory / "qemu.log").read_text(errors="replace")[-2000:]
+
+
+def vhost_user_vsock(path: Path, *, reconnect_s: int = 1) -> list[str]:
+    """QEMU's options for a vsock device that the process behind the socket `path` is."""
+    return [
+        *("-chardev", f"socket,id=vsock,path={path},reconnect={reconnect_s}"),
+        *("-device", "vhost-user-vsock-pci,chardev=vsock"),
+    ]
+
+
+@contextmanager
+def boot(
+    *,
+    vsock: Path | None = None,
+    devices: Sequence[str] = (),
+    pass_fds: Sequence[int] = (),
+    files: Mapping[str, Path] | None = None,
+    modules: Sequence[str] = (),
+    host_files: bool = True,
+    memory_mib: int = MEMORY_MIB,
+    may_reset: bool = False,
+) -> Iterator[Guest]:
+    """Boot a guest; it is killed when the block is left.
+
+    Args:
+        vsock: socket of a vhost-user backend that is the guest's vsock device.
+        devices: more of QEMU's options; `pass_fds` are the descriptors they name.
+        files, modules: see initramfs.build.
+        host_files: give the guest this host's files (needed by Guest.hosted).
+        may_reset: let the guest start again after a reset; else QEMU ends.
+    Raises:
+        GuestError: it did not come up in time.
+    """
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-vm-")))
+        command = [
+            packages.qemu(),
+            *("-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio"),
+            *("-machine", "pc,memory-backend=ram", "-accel", "tcg", "-cpu", CPU, "-smp", "1", "-m", str(memory_mib)),
+            *("-object", f"memory-backend-memfd,id=ram,size={memory_mib}M,share=on"),  # vhost-user maps it, too
+            *("-qmp", f"unix:{directory}/qmp.sock,server=on,wait=off"),
+            *("-kernel", str(packages.kernel().image), "-initrd", str(initramfs.build(files, modules))),
+            *("-append", COMMAND_LINE),
+            *(() if may_reset else ("-no-reboot",)),
+        ]
+        if host_files:
+            command += stack.enter_context(shared_root(directory))
+        if vsock is not None:
+            command += vhost_user_vsock(vsock)
+        with (directory / "qemu.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*command, *devices],
+                pass_fds=list(pass_fds),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        guest = Guest(process, directory)
+        guest.start_reading()
+        stack.callback(guest.end)
+        guest.wait_ready()
+        yield guest
+
+
+@contextmanager
+def shared_root(directory: Path) -> Iterator[list[str]]:
+    """This host's file system for the guest, which mounts it read-only. Yields QEMU's options."""
+    path = directory / "root.sock"
+    daemon = packages.virtiofsd_path()
+    assert daemon is not None, "packages.qemu() brings virtiofsd"
+    with (directory / "virtiofsd.log").open("wb") as log:
+        process = subprocess.Popen(
+            [daemon, f"--socket-path={path}", "-o", "source=/", "-o", "sandbox=chroot,cache=auto", "--rlimit-nofile=0"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while not path.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise GuestError(f"virtiofsd did not start:\n{(directory / 'virtiofsd.log').read_text()[-2000:]}")
+            time.sleep(0.01)
+        yield ["-chardev", f"socket,id=root,path={path}", "-device", "vhost-user-fs-pci,chardev=root,tag=host"]
+    finally:
+        process.terminate()
+        process.wait(END_TIMEOUT_S)
