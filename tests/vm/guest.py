@@ -25,6 +25,7 @@ from pathlib import Path
 from tests.vm import initramfs, packages
 
 BOOT_TIMEOUT_S = 60  # 2.5 s on a quiet machine
+SYSTEM_TIMEOUT_S = 120  # until a whole system with systemd is up
 RUN_TIMEOUT_S = 30
 END_TIMEOUT_S = 10
 MEMORY_MIB = 768
@@ -99,6 +100,11 @@ class Guest:
         self.monitor("system_reset")
         self.wait_ready()
 
+    def switch_root(self, init: str = "/sbin/init") -> None:
+        """Make the file system that hosted() sees the guest's own, with its own init; see debian.py for what answers."""
+        self._write(f"switch {init} -\n".encode())
+        self.wait_ready(SYSTEM_TIMEOUT_S)
+
     def monitor(self, command: str, **arguments: object) -> object:
         """One QMP command; what it returned."""
         with socket.socket(socket.AF_UNIX) as sock:
@@ -122,9 +128,9 @@ class Guest:
         with self._arrived:
             return self._console.decode(errors="replace")
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, timeout_s: int = BOOT_TIMEOUT_S) -> None:
         """Until init takes commands."""
-        self._wait_for(rb"(?<![^\n])@ready ([\d.]+)\r?\n", BOOT_TIMEOUT_S)
+        self._wait_for(rb"(?<![^\n])@ready ([\d.]+)\r?\n", timeout_s)
 
     def start_reading(self) -> None:
         """Collect what the guest prints from now on."""
@@ -195,6 +201,7 @@ def boot(
     files: Mapping[str, Path] | None = None,
     modules: Sequence[str] = (),
     host_files: bool = True,
+    root: Path = Path("/"),
     memory_mib: int = MEMORY_MIB,
     may_reset: bool = False,
 ) -> Iterator[Guest]:
@@ -204,7 +211,7 @@ def boot(
         vsock: socket of a vhost-user backend that is the guest's vsock device.
         devices: more of QEMU's options; `pass_fds` are the descriptors they name.
         files, modules: see initramfs.build.
-        host_files: give the guest this host's files (needed by Guest.hosted).
+        host_files: give the guest this host's files (needed by Guest.hosted); `root` is the folder it sees as theirs.
         may_reset: let the guest start again after a reset; else QEMU ends.
     Raises:
         GuestError: it did not come up in time.
@@ -222,7 +229,7 @@ def boot(
             *(() if may_reset else ("-no-reboot",)),
         ]
         if host_files:
-            command += stack.enter_context(shared_root(directory))
+            command += stack.enter_context(shared_root(directory, root))
         if vsock is not None:
             command += vhost_user_vsock(vsock)
         with (directory / "qemu.log").open("wb") as log:
@@ -242,14 +249,22 @@ def boot(
 
 
 @contextmanager
-def shared_root(directory: Path) -> Iterator[list[str]]:
-    """This host's file system for the guest, which mounts it read-only. Yields QEMU's options."""
+def shared_root(directory: Path, root: Path) -> Iterator[list[str]]:
+    """A folder of this host as the guest's file system, mounted read-only. Yields QEMU's options."""
     path = directory / "root.sock"
     daemon = packages.virtiofsd_path()
     assert daemon is not None, "packages.qemu() brings virtiofsd"
     with (directory / "virtiofsd.log").open("wb") as log:
         process = subprocess.Popen(
-            [daemon, f"--socket-path={path}", "-o", "source=/", "-o", "sandbox=chroot,cache=auto", "--rlimit-nofile=0"],
+            [
+                daemon,
+                f"--socket-path={path}",
+                "-o",
+                f"source={root}",
+                "-o",
+                "sandbox=chroot,cache=auto",
+                "--rlimit-nofile=0",
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

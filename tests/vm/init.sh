@@ -29,6 +29,8 @@ fi
 stty raw -echo < /dev/ttyS0
 echo "@ready $(cut -d ' ' -f 1 /proc/uptime)"
 while read -r number seconds text; do
+  # From here on the file system of /root, and its own init, are the guest's.
+  [ "$number" = switch ] && exec switch_root /root "$seconds"
   echo "$text" | base64 -d > /tmp/command
   timeout -s KILL "$seconds" sh /tmp/command < /dev/null 2>&1
   status=$?

@@ -1,0 +1,117 @@
+"""A whole Debian with systemd as the guest: mmdebstrap makes its files once, the guest sees a copy it may write to.
+
+with debian.boot(vsock=...) as guest:   # booted, /sbin/init is systemd
+    guest.check("systemctl is-system-running --wait")
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.pypi import CACHE
+from tests.vm import guest as vm
+from tests.vm import packages
+
+SUITE = "bookworm"
+# What a machine has that a guest's package may depend on; the rest is Debian's smallest with an init.
+INSTALLED = ("systemd-sysv", "dbus", "udev", "python3", "python3-click", "python3-msgpack", "python3-pyroute2")
+BUILD_TIMEOUT_S = 420
+
+# The same dialogue as init.sh's over the serial line, from a system's service.
+AGENT = """#!/bin/sh
+exec > /dev/ttyS0 2>&1
+stty raw -echo < /dev/ttyS0
+echo "@ready $(cut -d ' ' -f 1 /proc/uptime)"
+while read -r number seconds text; do
+  echo "$text" | base64 -d > /run/command
+  timeout -s KILL "$seconds" sh /run/command < /dev/null 2>&1
+  status=$?
+  printf '\\n@end %s %s\\n' "$number" "$status"
+done < /dev/ttyS0
+"""
+UNIT = """[Unit]
+Description=Commands of the tests
+After=basic.target
+
+[Service]
+ExecStart=/usr/local/sbin/test-agent
+Environment=HOME=/root
+# What a test starts in the background must not keep the system from stopping.
+KillMode=process
+TimeoutStopSec=2
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def rootfs() -> Path:
+    """A folder with the system's files; made when it is not there yet (half a minute)."""
+    target = CACHE / "vm" / f"debian-{SUITE}"
+    with packages.locked():
+        if target.exists():
+            return target
+        if shutil.which("mmdebstrap") is None:
+            packages.refresh_lists()
+            packages.apt(
+                "apt-get",
+                "-o",
+                "DPkg::Lock::Timeout=60",
+                "-y",
+                "-q",
+                "--no-install-recommends",
+                "install",
+                "mmdebstrap",
+            )
+        partial = target.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        command = [
+            "mmdebstrap",
+            "--quiet",
+            "--variant=minbase",
+            f"--include={','.join(INSTALLED)}",
+            SUITE,
+            str(partial),
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, stdin=subprocess.DEVNULL
+        )
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+        prepare(partial)
+        partial.rename(target)
+    return target
+
+
+def prepare(root: Path) -> None:
+    """Put the agent in; leave out what only slows a machine without network and keyboard down."""
+    agent = root / "usr/local/sbin/test-agent"
+    agent.write_text(AGENT)
+    agent.chmod(0o755)
+    units = root / "etc/systemd/system"
+    (units / "test-agent.service").write_text(UNIT)
+    (units / "multi-user.target.wants").mkdir(exist_ok=True)
+    (units / "multi-user.target.wants/test-agent.service").symlink_to("/etc/systemd/system/test-agent.service")
+    for name in (
+        "serial-getty@ttyS0.service",
+        "getty.target",
+        "systemd-timesyncd.service",
+        "apt-daily.timer",
+        "apt-daily-upgrade.timer",
+    ):
+        (units / name).symlink_to("/dev/null")
+    (root / "etc/hostname").write_text("guest\n")
+    (root / "etc/fstab").write_text("")
+
+
+@contextmanager
+def boot(
+    *, vsock: Path | None = None, devices: Sequence[str] = (), pass_fds: Sequence[int] = (), memory_mib: int = 1024
+) -> Iterator[vm.Guest]:
+    """Boot it, up to systemd's basic target. Arguments as for guest.boot."""
+    with vm.boot(vsock=vsock, devices=devices, pass_fds=pass_fds, memory_mib=memory_mib, root=rootfs()) as guest:
+        guest.switch_root()
+        yield guest
