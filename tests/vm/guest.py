@@ -101,7 +101,7 @@ class Guest:
         self.wait_ready()
 
     def switch_root(self, init: str = "/sbin/init") -> None:
-        """Make the file system that hosted() sees the guest's own, with its own init; see debian.py for what answers."""
+        """Make the file system that hosted() sees the guest's own, with its own init; debian.py has what answers."""
         self._write(f"switch {init} -\n".encode())
         self.wait_ready(SYSTEM_TIMEOUT_S)
 
