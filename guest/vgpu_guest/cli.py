@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import click
 
-commands: tuple[click.Command, ...] = ()
+from .install_command import install, repair, uninstall
+
+commands: tuple[click.Command, ...] = (install, repair, uninstall)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -21,7 +21,7 @@ NBYTES_CAP = 1 << 20
 _ENTRIES_CAP = 1024
 _TEXT_CAP = 4096
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-INSTALLING, INSTALLED, REMOVING = "installing", "installed", "removing"
+INSTALLING, INSTALLED = "installing", "installed"
 
 
 class ManifestError(ValueError):
@@ -38,6 +38,7 @@ class Entry:
     sha256: str = ""
     nbytes: int = 0
     target: str = ""  # of a link
+    pending: bool = False  # what lies there is ours only if it is this very thing
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +107,13 @@ def decode(content: bytes, layout: Layout) -> Manifest:
         return _decode(document, layout)
     except ManifestError as error:
         raise ManifestError(f"{layout.manifest} {error}") from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ManifestError(f"{layout.manifest} is damaged: {error}") from error
 
 
 def _decode(document: dict[str, Any], layout: Layout) -> Manifest:
     state = _text(document["state"])
-    if state not in (INSTALLING, INSTALLED, REMOVING):
+    if state not in (INSTALLING, INSTALLED):
         raise ManifestError(f"has the unknown state {state!r}")
     request = document["request"]
     services = {unit_name(_text(unit)): _text(url, empty=True) for unit, url in _items(request["services"])}
@@ -136,24 +137,26 @@ CACHES = ("etc/ld.so.cache", "var/cache/ldconfig/aux-cache", "var/cache/ldconfig
 
 
 def _entry(raw: Any, layout: Layout) -> Entry:
-    path, kind, mode = _text(raw["path"]), _text(raw["kind"]), raw["mode"]
+    path, kind, mode, pending = _text(raw["path"]), _text(raw["kind"]), raw["mode"], raw.get("pending", False)
     if kind not in ("directory", "file", "link", "configuration"):
         raise ManifestError(f"has an entry of the unknown kind {kind!r}")
+    if not isinstance(pending, bool):
+        raise ManifestError(f"is damaged: pending of {path} is no truth value")
     if not isinstance(mode, int) or not 0 <= mode <= 0o777:
         raise ManifestError(f"gives {path} an impossible mode")
     if not _is_ours(path, kind, layout):
         raise ManifestError(f"claims {path}, which no installation makes")
     if kind == "directory":
-        return Entry(path, kind, mode)
+        return Entry(path, kind, mode, pending=pending)
     if kind == "link":
         target = _text(raw["target"])
         if "/" in target:
             raise ManifestError(f"has a link {path} out of its folder")
-        return Entry(path, kind, mode, target=target)
+        return Entry(path, kind, mode, target=target, pending=pending)
     sha256, nbytes = _text(raw["sha256"]), raw["nbytes"]
     if not _SHA256.fullmatch(sha256) or not isinstance(nbytes, int) or not 0 <= nbytes < 1 << 40:
         raise ManifestError(f"has a bad hash or size of {path}")
-    return Entry(path, kind, mode, sha256, nbytes)
+    return Entry(path, kind, mode, sha256, nbytes, pending=pending)
 
 
 def _is_ours(path: str, kind: str, layout: Layout) -> bool:
@@ -186,6 +189,8 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
         document["target"] = entry.target
     elif entry.kind != "directory":
         document |= {"sha256": entry.sha256, "nbytes": entry.nbytes}
+    if entry.pending:
+        document["pending"] = True
     return document
 
 

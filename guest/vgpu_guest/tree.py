@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LINKS_CAP = 40  # as the kernel's
 SUFFIX = ".vgpu-new"  # of what is being written beside its place
 
 
@@ -101,16 +102,45 @@ class Tree:
 
     def space(self, path: str) -> tuple[int, int, int]:
         """Of the file system that would hold `path`: its device, free bytes and free inodes."""
-        parts = path.split("/")
+        parts = path.split("/")[:-1]
         for length in range(len(parts), -1, -1):
             try:
                 with self._folder("/".join(parts[:length])) as fd:
                     free = os.fstatvfs(fd)
                     inodes = free.f_favail if free.f_files else 1 << 30  # some file systems do not count them
                     return os.fstat(fd).st_dev, free.f_bavail * free.f_frsize, inodes
-            except (FileNotFoundError, NotADirectoryError):
+            except FileNotFoundError:
                 continue
         raise TreeError(errno.ENOENT, f"{self.root} is gone")
+
+    def follow(self, path: str) -> str:
+        """Where `path` leads when links are followed as if the root were `/`: for reading what may be a link.
+
+        Raises:
+            FileNotFoundError, TreeError: there is nothing, or links go in a circle.
+        """
+        waiting, done = path.split("/")[::-1], list[str]()
+        links = 0
+        while waiting:
+            part = waiting.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                done = done[:-1]
+                continue
+            status = self.status("/".join([*done, part]))
+            if status is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.show(path))
+            if not stat.S_ISLNK(status.st_mode):
+                done.append(part)
+                continue
+            links += 1
+            if links > _LINKS_CAP:
+                raise TreeError(errno.ELOOP, f"{self.show(path)}: {os.strerror(errno.ELOOP)}")
+            target = self.read_link("/".join([*done, part]))
+            done = [] if target.startswith("/") else done
+            waiting += target.split("/")[::-1]
+        return "/".join(done)
 
     # Changing
 
@@ -125,6 +155,12 @@ class Tree:
             finally:
                 os.close(fd)
             os.fsync(folder)
+
+    def change_mode(self, path: str, mode: int) -> None:
+        """chmod of a folder."""
+        with self._folder(path) as fd:
+            self._step(f"chmod {path}")
+            os.fchmod(fd, mode)
 
     def write(self, path: str, content: Iterator[bytes], mode: int, *, replace: bool) -> None:
         """Put a whole file at `path`: beside it first, on disk, then renamed.

@@ -1,0 +1,292 @@
+"""`vgpu install`, `repair` and `uninstall` without their command line: what was asked for becomes a plan and is done.
+
+A package's scripts call these commands, too: `vgpu install` after unpacking, `vgpu uninstall` before removal.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import loader_cache
+from .installer import Installer, InstallError
+from .layout import RELEASE, SYSTEM, Layout
+from .manifest import INSTALLED, Manifest, Request
+from .payload import find_payload
+from .plan import Item, is_plain_folder, needed_family, plan
+from .preload import resolve_program, winning_rpath
+from .service import Service, ServiceError, environment_files, read_service
+from .tree import Tree, TreeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SYSTEMCTL_TIMEOUT_S = 60.0
+_CONF_CAP = 1 << 16
+
+
+@dataclass
+class Report:
+    """What to tell: `done` is what there is now, `warnings` what keeps it from working."""
+
+    done: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    is_changed: bool = False
+
+
+@dataclass
+class Installation:
+    """A tree's installation and what was asked for, all in all."""
+
+    tree: Tree
+    layout: Layout = SYSTEM
+    payload: Path | None = None  # the libraries' folder; None looks where they usually are
+
+    def __post_init__(self) -> None:
+        self._installer = Installer(self.tree, self.layout)
+
+    def manifest(self) -> Manifest | None:
+        """What is installed."""
+        return self._installer.manifest()
+
+    def install(self, change: Callable[[Request, tuple[str, ...]], Request], *, dry_run: bool = False) -> Report:
+        """Install what `change` makes of the earlier request, given the CUDA runtimes that there are.
+
+        Raises:
+            InstallError, TreeError, ManifestError, PayloadError, ServiceError: nothing was done, or it was taken back.
+        """
+        with self._installer.locked():
+            old = self.manifest()
+            files = find_payload(self.payload)
+            runtimes = tuple(path.split("/")[1] for path in files if path.startswith("cudart/"))
+            before = old.request if old else Request()
+            request = change(before, runtimes)
+            lacking = set(request.runtimes) - set(runtimes)
+            if lacking:
+                raise InstallError(f"the libraries to install hold no CUDA runtime {', '.join(sorted(lacking))}")
+            if self.layout is not SYSTEM and not is_plain_folder(self.tree.root):
+                raise InstallError(f"{self.tree.root} has a character that LD_LIBRARY_PATH cannot hold")
+            report = Report()
+            services = {unit: self._service(unit, unit in before.services, report) for unit in request.services}
+            preload = frozenset(unit for unit, service in services.items() if self._is_outrun(service, report))
+            items = plan(request, files, self.layout, self.tree.root, services, preload)
+            items = self._with_their_endpoint(items, old)
+            if dry_run:
+                return self._foretell(items, old, report)
+            uses_loader = self._uses_loader(request) or (old is not None and self._uses_loader(old.request))
+            caches = loader_cache.absent_caches(self.tree) if uses_loader else ()
+            self._installer.refresh = (lambda: self._refresh(report)) if uses_loader else (lambda: None)
+            report.is_changed = self._installer.install(request, RELEASE, items, caches)
+            if not report.is_changed and uses_loader:
+                self._refresh(report)
+            if report.is_changed and before.services != request.services:
+                self._reload(report)
+            self._describe(request, services, report)
+            return report
+
+    def repair(self, *, dry_run: bool = False) -> tuple[list[str], Report]:
+        """Make everything again that is missing or was changed; what it found, and the report.
+
+        Raises:
+            InstallError: nothing is installed; and as install().
+        """
+        manifest = self.manifest()
+        if manifest is None:
+            raise InstallError(f"nothing is installed in {self.tree.root}")
+        found = [str(finding) for finding in self._installer.findings(manifest)]
+        if manifest.state != INSTALLED:
+            found.insert(0, "an installation was interrupted")
+        if manifest.release != RELEASE:
+            found.append(f"the libraries are of release {manifest.release}, this vgpu brings {RELEASE}")
+        report = self.install(lambda before, _runtimes: before, dry_run=dry_run)
+        if report.is_changed and not found:
+            found.append("libraries or units have changed since")
+        return found, report
+
+    def uninstall(self, *, purge: bool = False) -> list[str] | None:
+        """Remove everything; what was changed and therefore kept, or None if nothing was installed."""
+        with self._installer.locked():
+            old = self.manifest()
+            report = Report()
+            if old is not None and self._uses_loader(old.request):
+                self._installer.refresh = lambda: self._refresh(report)
+            kept = self._installer.uninstall(purge=purge)
+            if old is not None and old.request.services:
+                self._reload(report)
+            return kept
+
+    def _uses_loader(self, request: Request) -> bool:
+        return self.layout.loader is not None and (request.machine or bool(request.runtimes))
+
+    # Services
+
+    def _service(self, unit: str, is_known: bool, report: Report) -> Service:
+        try:
+            service = read_service(self.tree, unit)
+        except ServiceError:
+            if not is_known:
+                raise
+            report.warnings.append(f"{unit} is not there any more: vgpu uninstall --service {unit}")
+            return Service(unit)
+        program = service.program()
+        if unit.startswith("snap.") or program.startswith("/snap/") or program == "/usr/bin/snap":
+            raise ServiceError(f"{unit} is a snap, which sees no library of the system: use its package or container")
+        own_root = [*service.settings.get("RootDirectory", []), *service.settings.get("RootImage", [])]
+        if own_root:
+            raise ServiceError(f"{unit} runs in a root of its own, {own_root[-1]}: vgpu install --root there")
+        return service
+
+    def _is_outrun(self, service: Service, report: Report) -> bool:
+        """Whether an RPATH leads the program to another libcuda; known on the running system only."""
+        if not self.tree.is_live or not service.program():
+            return False
+        try:
+            binary = resolve_program(service.program(), os.defpath)
+            other = winning_rpath(binary) if binary else None
+        except OSError:
+            return False
+        if other is not None:
+            report.done.append(f"{service.name}: libcuda.so.1 is preloaded, for an RPATH leads to {other}")
+        return other is not None
+
+    def _reload(self, report: Report) -> None:
+        if not self.tree.is_live or not Path("/run/systemd/system").is_dir() or shutil.which("systemctl") is None:
+            return
+        try:
+            command = ["systemctl", "daemon-reload"]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=_SYSTEMCTL_TIMEOUT_S, check=False)
+            problem = result.stderr.strip() if result.returncode else ""
+        except (OSError, subprocess.TimeoutExpired) as error:
+            problem = str(error)
+        if problem:
+            report.warnings.append(f"systemctl daemon-reload failed: {problem}")
+
+    # The endpoint's file may be the administrator's
+
+    def _with_their_endpoint(self, items: list[Item], old: Manifest | None) -> list[Item]:
+        """Leave out a guest.conf that says the same already and is not ours."""
+        for item in items:
+            path = item.entry.path
+            if item.entry.kind != "configuration" or (old and any(entry.path == path for entry in old.entries)):
+                continue
+            if self.tree.status(path) is None:
+                continue
+            wanted, there = configured_endpoint(b"".join(item.content())), self.endpoint()
+            if wanted != there:
+                raise InstallError(
+                    f"{self.tree.show(path)} is not of vgpu install and says {there or 'no endpoint'}: change it there"
+                )
+            return [other for other in items if other is not item]
+        return items
+
+    def endpoint(self) -> str:
+        """What the tree's guest.conf says, "" if nothing."""
+        try:
+            return configured_endpoint(self.tree.read(self.layout.endpoint, _CONF_CAP))
+        except (FileNotFoundError, ValueError):
+            return ""
+
+    # Telling
+
+    def _refresh(self, report: Report) -> None:
+        problem = loader_cache.refresh(self.tree)
+        if problem:
+            report.warnings.append(f"ldconfig failed, run it in {self.tree.root}: {problem}")
+
+    def _foretell(self, items: list[Item], old: Manifest | None, report: Report) -> Report:
+        work = self._installer.missing_work(items, old)
+        folders = [entry for entry in self._installer.folders(items, old) if self.tree.status(entry.path) is None]
+        paths = [entry.path for entry in folders] + [item.entry.path for item in work]
+        report.done = [f"would make {self.tree.show(path)}" for path in paths]
+        wanted = {item.entry.path for item in items}
+        for entry in old.entries if old else ():
+            if entry.kind != "directory" and entry.path not in wanted:
+                report.done.append(f"would remove {self.tree.show(entry.path)}")
+        return report
+
+    def _describe(self, request: Request, services: dict[str, Service], report: Report) -> None:
+        ours = self.tree.show(self.layout.libraries)
+        report.done.insert(0, f"libraries of release {RELEASE} in {ours}")
+        if request.runtimes:
+            report.done.append(f"CUDA runtime {', '.join(request.runtimes)} for programs that bring none")
+        if self.layout is SYSTEM:
+            self._describe_winner(request, report)
+        for unit, service in services.items():
+            self._describe_service(unit, service, request.services[unit] or request.endpoint, report)
+        endpoint = request.endpoint or self.endpoint() if self.layout is SYSTEM else request.endpoint
+        if endpoint:
+            report.done.append(f"endpoint {endpoint}, by {self.tree.show(self.layout.endpoint)}")
+
+    def _describe_winner(self, request: Request, report: Report) -> None:
+        ours = f"/{self.layout.libraries}/libcuda.so.1"
+        found = loader_cache.candidates(self.tree, "libcuda.so.1")
+        others = [path for path in found if path != ours]
+        if not request.machine:
+            if others:
+                report.done.append(f"all other programs go on getting {others[0]}")
+            return
+        if not found or found[0] != ours:
+            why = self._why_first(found[0]) if found else "its ld.so.conf does not include /etc/ld.so.conf.d/*.conf"
+            report.warnings.append(f"programs do not get {ours}: {why}")
+            return
+        report.done.append(f"programs get {ours}, by /{self.layout.loader}")
+        for path in others:
+            report.done.append(
+                f"{path} comes after it; a program with an RPATH or LD_LIBRARY_PATH to it still gets that"
+            )
+
+    def _why_first(self, path: str) -> str:
+        folder = os.path.dirname(path)
+        conf = "etc/ld.so.conf.d"
+        try:
+            names = ["etc/ld.so.conf", *(f"{conf}/{name}" for name in self.tree.names(conf) if name.endswith(".conf"))]
+        except OSError:
+            names = []
+        for name in names:
+            try:
+                lines = self.tree.read(self.tree.follow(name), _CONF_CAP).decode(errors="replace").split()
+            except (OSError, ValueError):
+                continue
+            if folder in [line.rstrip("/") for line in lines]:
+                return f"{path} comes first, for /{name} is read before /{self.layout.loader}"
+        return f"{path} comes first"
+
+    def _describe_service(self, unit: str, service: Service, endpoint: str, report: Report) -> None:
+        files = environment_files(self.tree, service)
+        if "LD_LIBRARY_PATH" in files:
+            report.warnings.append(
+                f"{unit}: {files['LD_LIBRARY_PATH']} sets LD_LIBRARY_PATH and wins: add /{self.layout.libraries} there"
+            )
+        families = service.settings.get("RestrictAddressFamilies", [])
+        needed = needed_family(service, endpoint)
+        if needed:
+            report.done.append(f"{unit} may use {needed} sockets now, which its unit did not allow")
+        elif any(value.startswith("~") or value == "none" for value in families):
+            report.warnings.append(f"{unit} forbids kinds of sockets (RestrictAddressFamilies={' '.join(families)})")
+        if endpoint.startswith("tcp:") and service.settings.get("PrivateNetwork", ["no"])[-1:] in (["yes"], ["true"]):
+            report.warnings.append(f"{unit} has no network (PrivateNetwork=yes): use a unix or vsock endpoint")
+        hint = f"systemctl restart {unit}" if self.tree.is_live else "at its next start"
+        report.done.append(f"{unit} gets the libraries by its drop-in: {hint}")
+
+
+def configured_endpoint(content: bytes) -> str:
+    """The endpoint that a guest.conf names, "" if none; read as the libraries read it."""
+    found = ""
+    for line in content.decode(errors="replace").splitlines():
+        key, equals, value = line.partition("=")
+        if equals and key.strip() == "endpoint" and value.split():
+            found = value.split()[0]
+    return found
+
+
+def without_service(request: Request, unit: str) -> Request:
+    """The request less one unit."""
+    services = {name: endpoint for name, endpoint in request.services.items() if name != unit}
+    return replace(request, services=services)
+
+
+__all__ = ["Installation", "Report", "TreeError", "configured_endpoint", "without_service"]

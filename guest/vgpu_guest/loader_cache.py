@@ -1,0 +1,62 @@
+"""The loader's cache of a tree: made anew by ldconfig, and asked which of several libraries it gives."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+from .manifest import CACHES
+
+if TYPE_CHECKING:
+    from .tree import Tree
+
+_LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig")
+_TIMEOUT_S = 60.0  # a slow disk with a million libraries
+_LINE = re.compile(r"\s*(\S+) \(([^)]*)\) => (/.*)")
+
+
+def refresh(tree: Tree) -> str:
+    """Make the cache anew. What went wrong, or "".
+
+    -X: links beside other people's libraries are theirs to make. For another root, this system's ldconfig changes into
+    it; nothing of that root is executed.
+    """
+    status, output = _run(tree, "-X")
+    return "" if status == 0 else output
+
+
+def candidates(tree: Tree, soname: str) -> list[str]:
+    """The 64-bit libraries that the cache has for a name, the one that a program gets first."""
+    _, output = _run(tree, "-p")
+    found = []
+    for line in output.splitlines():
+        match = _LINE.fullmatch(line)
+        if match and match[1] == soname and "x86-64" in match[2]:
+            found.append(match[3])
+    return found
+
+
+def absent_caches(tree: Tree) -> tuple[str, ...]:
+    """What ldconfig will make that is not there."""
+    return tuple(path for path in CACHES if tree.status(path) is None)
+
+
+def _run(tree: Tree, *options: str) -> tuple[int, str]:
+    program = next((path for path in _LDCONFIG if os.access(path, os.X_OK)), None)
+    if program is None:
+        return 1, "there is no ldconfig"
+    root = [] if tree.is_live else ["-r", str(tree.root)]
+    try:
+        result = subprocess.run(
+            [program, *root, *options],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    return result.returncode, result.stdout if result.returncode == 0 else result.stderr.strip()[-500:]

@@ -1,0 +1,60 @@
+"""The libraries that an installation copies: beside this package, from a package of the system, or from a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .elf import ElfError, read_dynamic
+from .layout import RELEASE, RUNTIMES, STEMS
+
+# Where a .deb or .tar.gz puts them; not the place they are used from, which is `vgpu install`'s alone.
+PACKAGED = Path("/usr/lib/vgpu-payload")
+_HERE = Path(__file__).resolve().parent.parent
+
+
+class PayloadError(Exception):
+    """Our libraries are not there, or are not libraries."""
+
+
+def find_payload(folder: Path | None = None) -> dict[str, Path]:
+    """The libraries to install.
+
+    Args:
+        folder: where they lie; None looks beside this package (a wheel, a checkout) and in the system's package.
+    Returns:
+        For each path below our library directory the file to copy: libcuda.so.RELEASE, cudart/12/libcudart.so.12, ...
+        Runtimes may be missing.
+    Raises:
+        PayloadError: libcuda or libnvidia-ml is missing, or something is no 64-bit library.
+    """
+    folders = [folder] if folder else [_HERE / "vgpud/_lib", _HERE.parent / "daemon/vgpud/_lib", PACKAGED]
+    for candidate in folders:
+        if _library(candidate, STEMS[0]) is not None:
+            return _read(candidate)
+    looked = ", ".join(map(str, folders))
+    raise PayloadError(f"no libraries to install in {looked}: name their folder with --from")
+
+
+def _library(folder: Path, stem: str) -> Path | None:
+    # A wheel holds no links: there the library goes by the name that programs look for.
+    names = (f"{stem}.so.{RELEASE}", f"{stem}.so.1")
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _read(folder: Path) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for stem in STEMS:
+        library = _library(folder, stem)
+        if library is None:
+            raise PayloadError(f"{folder} has no {stem}.so.{RELEASE}")
+        files[f"{stem}.so.{RELEASE}"] = library
+    for major, soname in RUNTIMES.items():
+        runtime = folder / "cudart" / major / soname
+        if runtime.is_file():
+            files[f"cudart/{major}/{soname}"] = runtime
+    for file in files.values():
+        try:
+            read_dynamic(file)
+        except (ElfError, OSError) as error:
+            raise PayloadError(str(error)) from error
+    return files

@@ -1,0 +1,173 @@
+"""What an installation consists of: each file with its content, from what was asked for. Nothing is written here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .layout import RELEASE, STEMS, SYSTEM, USER_SHELL, Layout, drop_in
+from .manifest import Entry, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from .service import Service
+
+_PIECE_NBYTES = 1 << 20
+_BY = "# Made by `vgpu install`; `vgpu uninstall` removes it.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file or link to make: `source` is a file to copy, or the content itself."""
+
+    entry: Entry
+    source: Path | bytes = b""
+
+    def content(self) -> Iterator[bytes]:
+        """The file's content, in pieces."""
+        if isinstance(self.source, bytes):
+            yield self.source
+            return
+        with self.source.open("rb") as file:
+            while piece := file.read(_PIECE_NBYTES):
+                yield piece
+
+
+def plan(
+    request: Request,
+    payload: Mapping[str, Path],
+    layout: Layout,
+    root: Path,
+    services: Mapping[str, Service],
+    preload: frozenset[str] = frozenset(),
+) -> list[Item]:
+    """What there will be, in the order in which it is made: what names a file comes after the file.
+
+    Args:
+        payload: the libraries, as find_payload() gives them.
+        root: where the installation will be seen as; `/` but for a user's, whose home it is.
+        services: each unit of the request, read.
+        preload: units whose program would find another libcuda before LD_LIBRARY_PATH.
+    """
+    items = _libraries(request, payload, layout)
+    if layout is SYSTEM:
+        items += _system(request, layout, services, preload)
+    else:
+        items += _user(request, layout, root)
+    return items
+
+
+def _libraries(request: Request, payload: Mapping[str, Path], layout: Layout) -> list[Item]:
+    items: list[Item] = []
+    for stem in STEMS:
+        name = f"{stem}.so.{RELEASE}"
+        items.append(_copy(f"{layout.libraries}/{name}", payload[name]))
+        for link in (f"{stem}.so.1", f"{stem}.so"):
+            items.append(Item(Entry(f"{layout.libraries}/{link}", "link", 0o777, target=name)))
+    for path, source in payload.items():
+        parts = path.split("/")
+        if parts[0] == "cudart" and parts[1] in request.runtimes:
+            items.append(_copy(f"{layout.libraries}/{path}", source))
+    return items
+
+
+def _system(request: Request, layout: Layout, services: Mapping[str, Service], preload: frozenset[str]) -> list[Item]:
+    items: list[Item] = []
+    if request.endpoint:
+        items.append(_text(layout.endpoint, _guest_conf(request.endpoint), kind="configuration"))
+    if request.runtimes and layout.loader_runtimes:
+        folders = "".join(f"/{layout.runtime(major)}\n" for major in request.runtimes)
+        items.append(_text(layout.loader_runtimes, f"{_BY}# Last: any other libcudart is found before.\n{folders}"))
+    if request.machine and layout.loader:
+        items.append(_text(layout.loader, f"{_BY}/{layout.libraries}\n"))
+    for unit, endpoint in request.services.items():
+        text = _drop_in(unit, endpoint or request.endpoint, endpoint, services[unit], layout, unit in preload)
+        items.append(_text(drop_in(unit), text))
+    return items
+
+
+def _guest_conf(endpoint: str) -> str:
+    return (
+        "# How this machine's programs reach vgpud; written by `vgpu install --endpoint`, yours to change.\n"
+        "# A `token = ...` line is needed for tcp to another machine.\n"
+        f"endpoint = {endpoint}\n"
+    )
+
+
+def _drop_in(unit: str, reached: str, endpoint: str, service: Service, layout: Layout, preload: bool) -> str:
+    path = [f"/{layout.libraries}"]
+    own = service.variable("LD_LIBRARY_PATH")
+    path += [own] if own else []  # a variable is replaced whole by a later assignment
+    variables = {"LD_LIBRARY_PATH": ":".join(path)}
+    if preload:
+        variables["LD_PRELOAD"] = " ".join(
+            filter(None, [f"/{layout.libraries}/libcuda.so.1", service.variable("LD_PRELOAD")])
+        )
+    if endpoint:
+        variables["VGPU_ENDPOINT"] = endpoint
+    lines = [f"Environment={_quoted(f'{key}={value}')}" for key, value in variables.items()]
+    family = needed_family(service, reached)
+    if family:
+        lines += [
+            f"# {unit} may use only certain sockets: this one reaches vgpud.",
+            f"RestrictAddressFamilies={family}",
+        ]
+    return f"{_BY}[Service]\n" + "".join(f"{line}\n" for line in lines)
+
+
+def needed_family(service: Service, endpoint: str) -> str:
+    """The kind of socket that the unit forbids and the endpoint needs, "" if there is none.
+
+    A list of what is allowed can be added to by a drop-in; one of what is forbidden (`~`) cannot be taken back.
+    """
+    allowed: set[str] = set()
+    for value in service.settings.get("RestrictAddressFamilies", []):
+        if value.startswith("~") or value == "none":
+            return ""
+        allowed |= set(value.split())
+    family = {"tcp": "AF_INET6" if "[" in endpoint else "AF_INET", "vsock": "AF_VSOCK"}.get(
+        endpoint.partition(":")[0], "AF_UNIX"
+    )
+    return family if allowed and family not in allowed else ""
+
+
+def _quoted(text: str) -> str:
+    """As systemd reads it back; the unit's own value keeps its specifiers."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _user(request: Request, layout: Layout, home: Path) -> list[Item]:
+    folders = [str(home / layout.libraries), *(str(home / layout.runtime(major)) for major in request.runtimes)]
+    endpoint = f"VGPU_ENDPOINT={request.endpoint}\n" if request.endpoint else ""
+    path = ":".join(folders)
+    session = f'{_BY}LD_LIBRARY_PATH="{path}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"\n{endpoint}'
+    shell = (
+        f"{_BY}# For a shell's profile: `. {home / USER_SHELL}`. Twice is as good as once.\n"
+        f'case ":${{LD_LIBRARY_PATH-}}:" in\n*":{path}:"*) ;;\n'
+        f'*) export LD_LIBRARY_PATH="{path}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" ;;\nesac\n'
+        + (f"export {endpoint}" if endpoint else "")
+    )
+    return [_text(USER_SHELL, shell), _text(layout.endpoint, session)]
+
+
+def _text(path: str, text: str, kind: str = "file") -> Item:
+    content = text.encode()
+    return Item(Entry(path, kind, 0o644, hashlib.sha256(content).hexdigest(), len(content)), content)
+
+
+def _copy(path: str, source: Path) -> Item:
+    digest, nbytes = hashlib.sha256(), 0
+    item = Item(Entry(path, "file", 0o644), source)
+    for piece in item.content():
+        digest.update(piece)
+        nbytes += len(piece)
+    return Item(Entry(path, "file", 0o644, digest.hexdigest(), nbytes), source)
+
+
+def is_plain_folder(path: Path) -> bool:
+    """Whether a folder's name can stand in LD_LIBRARY_PATH and in the files that set it."""
+    return not set(os.fspath(path)) & set(":;\"'`$\\\n ") and os.fspath(path).isprintable()

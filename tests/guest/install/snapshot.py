@@ -1,0 +1,33 @@
+"""A tree byte for byte, to compare before and after."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+LOADER_CACHES = ("etc/ld.so.cache", "var/cache/ldconfig/aux-cache")  # made anew, with the same content
+
+
+def snapshot(root: Path) -> dict[str, tuple[object, ...]]:
+    """Of each path below `root` its kind, mode, owner and content; folders' times change with what is put in them."""
+    found: dict[str, tuple[object, ...]] = {}
+    for folder, folders, files in os.walk(root):
+        for name in [*folders, *files]:
+            path = Path(folder, name)
+            status = path.lstat()
+            kind = stat.S_IFMT(status.st_mode)
+            content: object = None
+            if kind == stat.S_IFLNK:
+                content = os.readlink(path)
+            elif kind == stat.S_IFREG:
+                made_ns = 0 if str(path.relative_to(root)) in LOADER_CACHES else status.st_mtime_ns
+                content = (path.read_bytes(), made_ns)
+            found[str(path.relative_to(root))] = (
+                kind,
+                stat.S_IMODE(status.st_mode),
+                status.st_uid,
+                status.st_gid,
+                content,
+            )
+    return found
