@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 PYTEST_ARGS ?=
 FUZZ_S ?= 60
-C_FILES = $(wildcard shim/*/*.[ch] daemon/executor/*.[ch] daemon/simulator/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/programs/*.cu)
+C_FILES = $(wildcard shim/*/*.[ch] daemon/executor/*.[ch] daemon/simulator/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 EXECUTOR_INPUTS = $(wildcard daemon/executor/* daemon/simulator/* protocol/c/*) build/gen/.stamp
 
@@ -30,6 +30,7 @@ build/gen/.stamp: $(GEN_INPUTS) | $(VENV)/.stamp
 shim: build/gen/.stamp ## compile the guest libraries
 	@$(PY) shim/build.py
 	@$(PY) shim/build_cudart.py
+	@$(PY) shim/build_notice.py
 
 executor: build/executor.stamp ## compile the executor and the simulator's C half
 

@@ -22,6 +22,7 @@ class BuildWithNativeParts(build_py):
                 ["-m", "protocol.gen"],
                 ["shim/build.py"],
                 ["shim/build_cudart.py"],
+                ["shim/build_notice.py"],
                 ["daemon/executor/build_ffi.py"],
             ):
                 subprocess.run([sys.executable, *step], cwd=ROOT, check=True)

@@ -21,7 +21,15 @@ WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 CFLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS]
 INCLUDES = [
     f"-I{path}"
-    for path in (GEN, GEN / "nvml", ROOT / "protocol/c", ROOT / "shim/common", ROOT / "shim/cuda", ROOT / "shim/nvml")
+    for path in (
+        GEN,
+        GEN / "nvml",
+        ROOT / "protocol/c",
+        ROOT / "shim/common",
+        ROOT / "shim/cuda",
+        ROOT / "shim/nvml",
+        ROOT / "shim/notice",
+    )
 ]
 LDFLAGS = ["-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed"]
 
@@ -34,6 +42,7 @@ class Library:
     generated: Path  # folder of its generated C files and version script
     folder: str  # of its own C files
     common: tuple[str, ...] = ("*",)  # files of shim/common
+    notice: tuple[str, ...] = ()  # files of shim/notice
 
     @property
     def map(self) -> Path:
@@ -45,12 +54,13 @@ class Library:
         return [
             *sorted(self.generated.glob("vgs_*.c")),
             *sorted(path for name in self.common for path in (ROOT / "shim/common").glob(f"{name}.c")),
+            *sorted(path for name in self.notice for path in (ROOT / "shim/notice").glob(f"{name}.c")),
             *sorted((ROOT / self.folder).glob("*.c")),
         ]
 
 
 LIBRARIES = (
-    Library("libcuda", GEN, "shim/cuda"),
+    Library("libcuda", GEN, "shim/cuda", notice=("vgs_notice*",)),
     Library(
         "libnvidia-ml",
         GEN / "nvml",

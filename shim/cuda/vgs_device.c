@@ -2,6 +2,7 @@
 #include "vgs_api.h"
 #include "vgs_hooks.h"
 #include "vgs_log.h"
+#include "vgs_notice.h"
 #include "vgs_session.h"
 #include "vgs_visible.h"
 #include <pthread.h>
@@ -15,7 +16,7 @@ static pthread_mutex_t visible_lock = PTHREAD_MUTEX_INITIALIZER;
 static int visible_count = -1; /* -1: not read yet */
 static int visible[VGS_DEVICE_MAX];
 
-CUresult vgs_cuInit(unsigned int Flags) {
+static CUresult initialize(unsigned int Flags) {
   if (vgs_life_now() == VGS_LIFE_FORKED || vgs_life_now() == VGS_LIFE_ENDED)
     return vgs_life_check();
   if (Flags)
@@ -34,6 +35,12 @@ CUresult vgs_cuInit(unsigned int Flags) {
     __atomic_store_n(&visible_count, vgs_visible_select(list, vgs_inventory(), visible), __ATOMIC_RELEASE);
   pthread_mutex_unlock(&visible_lock);
   return visible_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+CUresult vgs_cuInit(unsigned int Flags) {
+  CUresult result = initialize(Flags);
+  vgs_notice_after_init(result);
+  return result;
 }
 
 int vgs_device_count(void) {

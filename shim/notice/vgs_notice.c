@@ -1,0 +1,69 @@
+#include "vgs_notice.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int shown; /* by this process, or by the one that forked it */
+
+static bool is_set_and_empty(const char *name) {
+  const char *value = getenv(name);
+  return value && !*value;
+}
+
+static bool is_off(void) {
+  const char *value = getenv("VGPU_NOTICE");
+  return value && !strcmp(value, "0");
+}
+
+static void consider(void) {
+  struct vgs_notice_conf conf;
+  struct stat marker;
+  char text[VGS_NOTICE_TEXT_NBYTES];
+  vgs_notice_conf_read(&conf);
+  if (conf.exempt || stat(conf.marker, &marker) || !S_ISREG(marker.st_mode) || !vgs_notice_stderr_usable())
+    return;
+  if (__atomic_exchange_n(&shown, 1, __ATOMIC_RELAXED) || !vgs_notice_session_first(&marker.st_mtim))
+    return;
+  bool says_more = vgs_notice_file_read(conf.marker, text, sizeof text) > 0 && text[strspn(text, " \t\r\n")];
+  vgs_notice_print(says_more ? text : conf.message);
+}
+
+/* Writing can raise signals that end or stop a program: SIGPIPE, SIGXFSZ (a limit on files' sizes), SIGTTOU (a
+ * terminal, from the background). Held meanwhile, and taken back if they came. */
+static void consider_unharmed(void) {
+  static const int raised[] = {SIGPIPE, SIGXFSZ, SIGTTOU};
+  enum { COUNT = sizeof raised / sizeof raised[0] };
+  const struct timespec at_once = {0};
+  sigset_t held, before, pending_before, pending;
+  sigemptyset(&held);
+  for (int i = 0; i < COUNT; i++)
+    sigaddset(&held, raised[i]);
+  if (pthread_sigmask(SIG_BLOCK, &held, &before))
+    return;
+  sigpending(&pending_before);
+  consider();
+  sigpending(&pending);
+  for (int i = 0; i < COUNT; i++) {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, raised[i]);
+    if (sigismember(&pending, raised[i]) && !sigismember(&pending_before, raised[i]))
+      sigtimedwait(&one, NULL, &at_once);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void vgs_notice_after_init(CUresult result) {
+  if (result != CUDA_ERROR_NO_DEVICE || __atomic_load_n(&shown, __ATOMIC_RELAXED))
+    return;
+  if (!is_set_and_empty("CUDA_VISIBLE_DEVICES") || is_off())
+    return;
+  int saved = errno, cancel;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* the calls below are cancellation points; cuInit is none */
+  consider_unharmed();
+  pthread_setcancelstate(cancel, NULL);
+  errno = saved;
+}

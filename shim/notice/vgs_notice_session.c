@@ -1,0 +1,119 @@
+/* Once in a session. A library cannot tell its parent anything, so a file does: a line for each session that has seen
+ * the notice, in the user's runtime directory. The file never exceeds 4 KiB: old lines make way.
+ *
+ * A session is what setsid(2) began: a login's shell, a service, a job. Its number is reused some day, so its leader's
+ * start and the boot belong to the line; and the marker's time, so that a renewed marker is shown again. */
+#define _GNU_SOURCE
+#include "vgs_notice.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { RECORD_NBYTES = 4096, LINE_NBYTES = 128, LOCK_TRIES = 50 };
+
+/* When a session's leader started, in the kernel's ticks since boot; 0 if it has ended or is hidden from us. */
+static unsigned long long leader_start(pid_t session) {
+  char path[32], text[1024];
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)session);
+  if (vgs_notice_file_read(path, text, sizeof text) <= 0)
+    return 0;
+  const char *field = strrchr(text, ')'); /* the end of field 2, which may hold blanks; the start is field 22 */
+  for (int i = 2; field && i < 22; i++)
+    field = strchr(field + 1, ' ');
+  return field ? strtoull(field + 1, NULL, 10) : 0;
+}
+
+/* The session's line, with its '\n'; 0 if this process cannot tell its session (another PID namespace's). */
+static size_t session_line(char line[LINE_NBYTES], const struct timespec *marked) {
+  char boot[64] = "";
+  pid_t session = getsid(0);
+  if (session <= 0)
+    return 0;
+  vgs_notice_file_read("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+  int used = snprintf(line, LINE_NBYTES, "%.36s %d %llu %lld.%09ld\n", boot, (int)session, leader_start(session),
+                      (long long)marked->tv_sec, marked->tv_nsec);
+  return (size_t)used;
+}
+
+static bool is_my_directory(const char *path) {
+  struct stat status;
+  return *path == '/' && !stat(path, &status) && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
+/* A file of ours alone, or -1. In /tmp somebody else may have put anything under our name. */
+static int open_record(const char *path) {
+  struct stat status;
+  int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+  if (fd >= 0 && (fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_uid != geteuid())) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+static int find_record(void) {
+  char path[VGS_NOTICE_PATH_NBYTES], directory[VGS_NOTICE_PATH_NBYTES - 16];
+  const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+  snprintf(directory, sizeof directory, "/run/user/%u", geteuid());
+  if (runtime && strlen(runtime) < sizeof directory && is_my_directory(runtime))
+    snprintf(directory, sizeof directory, "%s", runtime);
+  int fd = -1;
+  if (is_my_directory(directory)) {
+    snprintf(path, sizeof path, "%s/vgpu-notice", directory);
+    fd = open_record(path);
+  }
+  if (fd >= 0)
+    return fd;
+  snprintf(path, sizeof path, "/tmp/vgpu-notice-%u", geteuid());
+  return open_record(path);
+}
+
+static bool lock(int fd) {
+  const struct timespec pause = {.tv_nsec = 2000000};
+  for (int i = 0; i < LOCK_TRIES; i++) {
+    if (!flock(fd, LOCK_EX | LOCK_NB))
+      return true;
+    nanosleep(&pause, NULL);
+  }
+  return false;
+}
+
+/* Whether the line is new; then it is written. Needs the lock. */
+static bool add_line(int fd, const char *line, size_t nbytes) {
+  char text[RECORD_NBYTES + LINE_NBYTES];
+  ssize_t got = pread(fd, text, RECORD_NBYTES, 0);
+  size_t used = got < 0 ? 0 : (size_t)got;
+  while (used && text[used - 1] != '\n') /* somebody's file was longer */
+    used--;
+  text[used] = 0;
+  const char *found = strstr(text, line);
+  if (found && (found == text || found[-1] == '\n'))
+    return false;
+  if (used + nbytes > RECORD_NBYTES) { /* the younger half stays */
+    const char *kept = strchr(text + used / 2, '\n');
+    size_t dropped = kept ? (size_t)(kept + 1 - text) : used;
+    used -= dropped;
+    memmove(text, text + dropped, used);
+  }
+  memcpy(text + used, line, nbytes);
+  used += nbytes;
+  if (pwrite(fd, text, used, 0) == (ssize_t)used && ftruncate(fd, (off_t)used))
+    errno = 0; /* too long a file: the next one reads its first 4 KiB */
+  return true;
+}
+
+bool vgs_notice_session_first(const struct timespec *marked) {
+  char line[LINE_NBYTES];
+  size_t nbytes = session_line(line, marked);
+  int fd = nbytes && nbytes < sizeof line ? find_record() : -1;
+  if (fd < 0)
+    return true;
+  bool first = !lock(fd) || add_line(fd, line, nbytes);
+  close(fd); /* which unlocks */
+  return first;
+}
