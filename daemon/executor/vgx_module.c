@@ -1,124 +1,20 @@
-/* Images the client uploads in pieces, what is loaded from them, and the description of kernels. */
+/* What is loaded from images, and the description of kernels. */
 #include <stdlib.h>
 
 #include "vgx_custom.h"
 #include "vgx_session.h"
 
-#define IMAGE_PADDING 64 /* zeros behind an image: PTX text is NUL-terminated whatever the client sent */
 #define MAX_PARAMS 4096
-
-/* The place of an image id, or NULL. Under table_lock. */
-static struct vgx_image *image_of(struct vgx_session *s, uint32_t id) {
-  for (int i = 0; id && i < VGX_MAX_IMAGES; i++)
-    if (s->images[i].id == id)
-      return &s->images[i];
-  return NULL;
-}
-
-static void image_free(struct vgx_session *s, struct vgx_image *image) {
-  s->image_nbytes -= image->total;
-  free(image->data);
-  *image = (struct vgx_image){0};
-}
-
-void vgx_images_free(struct vgx_session *s) {
-  for (int i = 0; i < VGX_MAX_IMAGES; i++)
-    if (s->images[i].id)
-      image_free(s, &s->images[i]);
-}
-
-CUresult vgx_vgpuImageWrite(struct vgx_session *s, const struct vgw_req_vgpuImageWrite *req, const void *data) {
-  CUresult result = CUDA_SUCCESS;
-  pthread_mutex_lock(&s->table_lock);
-  struct vgx_image *image = image_of(s, req->image);
-  if (!image && req->offset == 0) {
-    for (int i = 0; i < VGX_MAX_IMAGES && !image; i++)
-      if (s->images[i].id == 0)
-        image = &s->images[i];
-    if (!image || req->image == 0 || req->total == 0 || req->total > VGX_IMAGE_NBYTES - s->image_nbytes) {
-      result = CUDA_ERROR_OUT_OF_MEMORY;
-      image = NULL;
-    } else if (!(image->data = calloc(1, req->total + IMAGE_PADDING))) {
-      result = CUDA_ERROR_OUT_OF_MEMORY;
-      image = NULL;
-    } else {
-      image->id = req->image;
-      image->total = req->total;
-      image->filled = 0;
-      s->image_nbytes += req->total;
-    }
-  }
-  bool fits = image && image->data && req->total == image->total && req->offset == image->filled &&
-              req->nbytes <= image->total - image->filled;
-  if (fits) {
-    memcpy(image->data + image->filled, data, req->nbytes);
-    image->filled += req->nbytes;
-  }
-  pthread_mutex_unlock(&s->table_lock);
-  if (!fits && result == CUDA_SUCCESS)
-    return vgx_violation(s, "image pieces out of order");
-  return result;
-}
-
-CUresult vgx_vgpuImageDrop(struct vgx_session *s, const struct vgw_req_vgpuImageDrop *req) {
-  pthread_mutex_lock(&s->table_lock);
-  struct vgx_image *image = image_of(s, req->image);
-  if (image)
-    image_free(s, image);
-  pthread_mutex_unlock(&s->table_lock);
-  return image ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult vgx_vgpuImageRead(struct vgx_session *s, const struct vgw_req_vgpuImageRead *req, void *data,
-                           uint64_t *data_nbytes) {
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  pthread_mutex_lock(&s->table_lock);
-  const struct vgx_image *image = image_of(s, req->image);
-  if (image && image->filled == image->total && req->offset <= image->total &&
-      *data_nbytes <= image->total - req->offset) {
-    memcpy(data, image->data + req->offset, *data_nbytes);
-    result = CUDA_SUCCESS;
-  }
-  pthread_mutex_unlock(&s->table_lock);
-  return result;
-}
-
-/* A complete image, taken out of the session so that no lock is held while it is loaded; the caller puts it back. */
-static CUresult image_take(struct vgx_session *s, uint32_t id, struct vgx_image *taken) {
-  CUresult result = CUDA_ERROR_INVALID_IMAGE; /* an upload that failed was told as a queued error */
-  pthread_mutex_lock(&s->table_lock);
-  struct vgx_image *image = image_of(s, id);
-  if (image && image->filled == image->total) {
-    *taken = *image;
-    image->data = NULL;
-    image->filled = 0;
-    result = CUDA_SUCCESS;
-  }
-  pthread_mutex_unlock(&s->table_lock);
-  return result;
-}
-
-static void image_put(struct vgx_session *s, const struct vgx_image *taken) {
-  pthread_mutex_lock(&s->table_lock);
-  struct vgx_image *image = image_of(s, taken->id);
-  if (image && !image->data) {
-    image->data = taken->data;
-    image->filled = taken->filled;
-  } else {
-    free(taken->data);
-  }
-  pthread_mutex_unlock(&s->table_lock);
-}
 
 CUresult vgx_cuModuleLoadData(struct vgx_session *s, const struct vgw_req_cuModuleLoadData *req) {
   struct vgx_image image;
   CUmodule module = NULL;
   if (!vgx_handle_reserve(s, VGW_KIND_MODULE, req->module))
     return vgx_violation(s, "module taken");
-  CUresult result = image_take(s, req->image, &image);
+  CUresult result = vgx_image_take(s, req->image, &image);
   if (result == CUDA_SUCCESS) {
     result = s->backend->load_module(&module, image.data, image.total);
-    image_put(s, &image);
+    vgx_image_put(s, &image);
   }
   vgx_handle_set(s, VGW_KIND_MODULE, req->module, result == CUDA_SUCCESS ? module : NULL);
   return result;
@@ -129,10 +25,10 @@ CUresult vgx_cuLibraryLoadData(struct vgx_session *s, const struct vgw_req_cuLib
   CUlibrary library = NULL;
   if (!vgx_handle_reserve(s, VGW_KIND_LIBRARY, req->library))
     return vgx_violation(s, "library taken");
-  CUresult result = image_take(s, req->image, &image);
+  CUresult result = vgx_image_take(s, req->image, &image);
   if (result == CUDA_SUCCESS) {
     result = s->backend->load_library(&library, image.data, image.total);
-    image_put(s, &image);
+    vgx_image_put(s, &image);
   }
   vgx_handle_set(s, VGW_KIND_LIBRARY, req->library, result == CUDA_SUCCESS ? library : NULL);
   return result;
@@ -150,7 +46,7 @@ CUresult vgx_vgpuLink(struct vgx_session *s, const struct vgw_req_vgpuLink *req,
   uint32_t count = 0;
   CUresult result = CUDA_SUCCESS;
   for (; count < req->count && result == CUDA_SUCCESS; count++) {
-    result = image_take(s, req->first + count, &taken[count]);
+    result = vgx_image_take(s, req->first + count, &taken[count]);
     if (result != CUDA_SUCCESS)
       break;
     data[count] = taken[count].data;
@@ -161,24 +57,15 @@ CUresult vgx_vgpuLink(struct vgx_session *s, const struct vgw_req_vgpuLink *req,
   if (result == CUDA_SUCCESS)
     result = s->backend->link(0, data, nbytes, count, &linked, &linked_nbytes);
   while (count)
-    image_put(s, &taken[--count]);
+    vgx_image_put(s, &taken[--count]);
   if (result != CUDA_SUCCESS)
     return result;
-  pthread_mutex_lock(&s->table_lock);
-  struct vgx_image *place = NULL;
-  if (!image_of(s, req->result) && req->result && linked_nbytes <= VGX_IMAGE_NBYTES - s->image_nbytes)
-    for (int i = 0; i < VGX_MAX_IMAGES && !place; i++)
-      if (s->images[i].id == 0)
-        place = &s->images[i];
-  if (place) {
-    *place = (struct vgx_image){req->result, linked, linked_nbytes, linked_nbytes};
-    s->image_nbytes += linked_nbytes;
-    rep->nbytes = linked_nbytes;
-  }
-  pthread_mutex_unlock(&s->table_lock);
-  if (!place)
+  if (!vgx_image_add(s, req->result, linked, linked_nbytes)) {
     free(linked);
-  return place ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  rep->nbytes = linked_nbytes;
+  return CUDA_SUCCESS;
 }
 
 CUresult vgx_function(struct vgx_session *s, uint32_t kind, uint32_t object, CUfunction *function) {

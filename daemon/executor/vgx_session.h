@@ -25,6 +25,7 @@
 #define VGX_MAX_MAPPINGS 65536        /* pinned regions */
 #define VGX_MAX_IMAGES 4096           /* uploaded and not yet dropped */
 #define VGX_IMAGE_NBYTES (1ull << 31) /* all uploaded images of a session together */
+#define VGX_IMAGE_PADDING 64          /* zeros behind an image: PTX is NUL-terminated whatever the client sent */
 
 struct vgx_slot {
   void *object;
@@ -49,9 +50,13 @@ struct vgx_graph_node {
 
 struct vgx_image {
   uint32_t id; /* 0: free place */
+  bool busy;   /* its bytes are in use outside the lock: they may not be dropped or written */
   uint8_t *data;
   uint64_t total;
   uint64_t filled;
+  uint64_t mapped_nbytes; /* 0: `data` comes from malloc */
+  int upload_fd;          /* the memfd under an offered image's upload, until it is complete; else -1 */
+  uint64_t digest[4];     /* what an upload was offered as */
 };
 
 struct vgx_callback {
@@ -190,7 +195,20 @@ CUresult vgx_function(struct vgx_session *s, uint32_t kind, uint32_t object, CUf
     return result;                                                                                                     \
   } while (0)
 
+/* A complete image, taken out of the session so that no lock is held while it is used; the caller puts it back.
+ * INVALID_IMAGE when there is none (an upload that failed was told as a queued error), or while it is in use. */
+CUresult vgx_image_take(struct vgx_session *s, uint32_t id, struct vgx_image *taken);
+void vgx_image_put(struct vgx_session *s, const struct vgx_image *taken);
+/* Keep bytes from malloc as a complete image; false, and they stay the caller's, when there is no room. */
+bool vgx_image_add(struct vgx_session *s, uint32_t id, void *data, uint64_t nbytes);
 void vgx_images_free(struct vgx_session *s);
+
+/* The host's cache of images, this tenant's alone (daemon/vgpud/image_service.py). Thread-safe; never blocks long.
+ * find: a descriptor of a sealed memfd that holds the image and VGX_IMAGE_PADDING zeros, or -1. store: offer such a
+ * memfd, which the host verifies; it stays the caller's. */
+bool vgx_image_cache_is_there(void);
+int vgx_image_cache_find(const uint64_t digest[4], uint64_t nbytes);
+void vgx_image_cache_store(const uint64_t digest[4], uint64_t nbytes, int fd);
 void vgx_callbacks_wake(struct vgx_session *s);
 
 #endif

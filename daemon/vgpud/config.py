@@ -75,6 +75,15 @@ class LimitsConfig(_Model):
     drain_timeout_s: float = Field(default=5.0, gt=0, le=300)  # from SIGTERM to SIGKILL
 
 
+class ImagesConfig(_Model):
+    """How much of clients' program images is kept, so that the next start need not send them; 0 anywhere: nothing."""
+
+    tenant_nbytes: int = Field(default=512 * 1024 * 1024, ge=0, le=2**40)  # of memory, for each tenant
+    tenant_entries: int = Field(default=1024, ge=0, le=65536)
+    nbytes: int = Field(default=2 * 1024 * 1024 * 1024, ge=0, le=2**44)  # of all tenants
+    keep_s: float = Field(default=86400.0, gt=0, le=1e8)  # after a tenant's last session
+
+
 class LogConfig(_Model):
     """What is logged and how."""
 
@@ -101,6 +110,7 @@ class Config(_Model):
     socket: SocketConfig = SocketConfig()
     tokens: list[TokenConfig] = []
     limits: LimitsConfig = LimitsConfig()
+    images: ImagesConfig = ImagesConfig()
     log: LogConfig = LogConfig()
 
     @field_validator("listen")

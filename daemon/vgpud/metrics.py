@@ -29,6 +29,14 @@ class Metrics:
     workers_ended: int = 0
     workers_failed: int = 0  # ended by a signal or a nonzero code
     workers_killed: int = 0  # by us, because they outlived their client
+    image_hits: int = 0  # images of 64 KiB and more that a client did not need to send
+    image_misses: int = 0
+    image_nbytes_spared: int = 0
+    image_nbytes_uploaded: int = 0  # and verified
+    images_refused: int = 0  # not what the client called them, or too large
+    images_held: int = 0
+    image_nbytes_held: int = 0
+    image_tenants: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
 
     def count_refusal(self, code: CudaError) -> None:

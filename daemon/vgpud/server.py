@@ -27,13 +27,22 @@ from .proto import (
     RemoteProtocolError,
     Welcome,
 )
-from .proto.message import FEATURES, RECORD_NBYTES, VERSION_HIGHEST, VERSION_LOWEST, ClientMessage, HostMessage
+from .proto.message import (
+    FEATURES_OF_SHARED_MEMORY,
+    RECORD_NBYTES,
+    VERSION_HIGHEST,
+    VERSION_LOWEST,
+    ClientMessage,
+    HostMessage,
+)
 from .proto.state import State
 from .session import Session, SessionLimitError, SessionTable
 from .supervisor import Supervisor, WorkerStartError
+from .tenant import Identified, identify_tenant
 
 if TYPE_CHECKING:
     from .config import Config
+    from .image_service import ImageDesk, ImageService
     from .inventory import Inventory
     from .listener import Listener
     from .metrics import Metrics
@@ -67,11 +76,14 @@ def _tune_tcp(sock: socket.socket) -> None:
 class Server:
     """Serves listeners until close(). `config` may be replaced while it runs; sessions keep what they were given."""
 
-    def __init__(self, config: Config, inventory: Inventory, supervisor: Supervisor, metrics: Metrics) -> None:
+    def __init__(
+        self, config: Config, inventory: Inventory, supervisor: Supervisor, images: ImageService, metrics: Metrics
+    ) -> None:
         self.config = config
         self.sessions = SessionTable()
         self._inventory = inventory
         self._supervisor = supervisor
+        self._images = images
         self._nvml = NvmlService(inventory)
         self._metrics = metrics
         self._log = get_logger()
@@ -151,20 +163,23 @@ class Server:
     async def _serve(self, sock: socket.socket, peer: Peer) -> None:
         connection = HostConnection()
         session: Session | None = None
+        owner: Identified | None = None
         pending = True
         try:
             async with asyncio.timeout(self.config.limits.hello_timeout_s):
                 hello = await self._receive(sock, connection)
             assert isinstance(hello, Hello)  # the only message the state machine lets through here
             session = self._admit(hello, peer)
-            features = self._features(hello, peer)
+            owner = self._owner_of_images(sock, hello, session)
+            features = self._features(hello, peer, has_images=owner is not None)
             inventory = relocate(self._inventory.fields, session.pci)
             welcome = Welcome(self._version(hello), features, session.epoch, inventory)
             await self._send(sock, connection, welcome)
             self._count_pending(peer, -1)
             pending = False
             if await self._converse(sock, connection, session):
-                await self._attach(sock, session, features)
+                taken, owner = owner, None
+                await self._attach(sock, session, features, taken)
                 session = None  # the worker's now; closed when it has been reaped
         except _Refusal as refusal:
             await self._refuse(sock, connection, peer, refusal.code, refusal.reason)
@@ -185,6 +200,8 @@ class Server:
                 self._count_pending(peer, -1)
             if session is not None:
                 self._close_session(session)
+            if owner is not None:
+                owner.close()
             sock.close()
 
     async def _receive(self, sock: socket.socket, connection: HostConnection) -> ClientMessage:
@@ -252,12 +269,22 @@ class Server:
             raise _Refusal(CudaError.SYSTEM_DRIVER_MISMATCH, f"no protocol version in common: you {offered}, we {ours}")
         return version
 
-    def _features(self, hello: Hello, peer: Peer) -> tuple[str, ...]:
+    def _features(self, hello: Hello, peer: Peer, *, has_images: bool) -> tuple[str, ...]:
         """What both sides can do. File descriptors travel only over unix sockets."""
-        offered = FEATURES if peer.kind == "unix" and self.config.shared_memory else ()
+        shared = FEATURES_OF_SHARED_MEMORY if peer.kind == "unix" and self.config.shared_memory else ()
+        offered = (*shared, *(("images",) if has_images else ()))
         return tuple(feature for feature in offered if feature in hello.features)
 
-    async def _attach(self, sock: socket.socket, session: Session, features: tuple[str, ...]) -> None:
+    def _owner_of_images(self, sock: socket.socket, hello: Hello, session: Session) -> Identified | None:
+        """Whose images this session's are, if the client can offer images and we can tell."""
+        if "images" not in hello.features or not self._images.is_on:
+            return None
+        return identify_tenant(sock, session.peer, session.token_name)
+
+    async def _attach(
+        self, sock: socket.socket, session: Session, features: tuple[str, ...], owner: Identified | None
+    ) -> None:
+        """Give the connection to a worker; `owner` becomes ours. Raises _Refusal."""
         inventory = self._inventory
         assignment = {
             "session": session.number,
@@ -274,16 +301,29 @@ class Server:
             "peer": session.peer.fields(),
         }
 
+        desk: ImageDesk | None = None
+
         def ended(_worker: Worker) -> None:
+            if desk is not None:
+                desk.close()
             self._close_session(session)
 
         pidfd = open_peer_pidfd(sock, session.peer)
         try:
             worker = await self._supervisor.take()
-            self._supervisor.hand_over(worker, sock, assignment, client_pidfd=pidfd, on_end=ended)
+            if owner is not None:
+                desk = self._images.open(owner)
+            images = None if desk is None else desk.theirs
+            self._supervisor.hand_over(worker, sock, assignment, images=images, client_pidfd=pidfd, on_end=ended)
+            if desk is not None:
+                desk.theirs.close()
         except BaseException as error:
             if pidfd is not None:
                 os.close(pidfd)
+            if desk is not None:
+                desk.close()
+            elif owner is not None:
+                owner.close()
             if isinstance(error, WorkerStartError):
                 raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
             raise

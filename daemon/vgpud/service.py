@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .admin import AdminServer
 from .config import Config, ConfigError, load_config
 from .endpoint import UnixEndpoint
+from .image_service import ImageService
 from .listener import Listener, open_listener
 from .log import configure_log, get_logger
 from .metrics import Metrics
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from .inventory import Inventory
 
-_RELOADABLE = {"limits", "tokens", "log"}
+_RELOADABLE = {"limits", "tokens", "images", "log"}
 
 
 class Service:
@@ -39,7 +40,8 @@ class Service:
         self.supervisor = Supervisor(
             config.worker_command or default_command(config.backend), config.limits, self.metrics
         )
-        self.server = Server(config, inventory, self.supervisor, self.metrics)
+        self.images = ImageService(config.images, self.metrics)
+        self.server = Server(config, inventory, self.supervisor, self.images, self.metrics)
         self.listeners: list[Listener] = []
         self._admin: AdminServer | None = None
         self._inventory = inventory
@@ -59,6 +61,7 @@ class Service:
             self._close_listeners()
             raise
         self.supervisor.start()
+        self.images.start()
         self.server.start(self.listeners)
         names = [str(device["name"]) for device in self._inventory.fields["devices"]]
         where = [str(listener.endpoint) for listener in self.listeners]
@@ -73,6 +76,7 @@ class Service:
         if self._admin is not None:
             await self._admin.close()
         await self.supervisor.drain()
+        await self.images.close()
         self._close_listeners()
 
     async def run(self, until: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -111,6 +115,7 @@ class Service:
         self.config = self.config.model_copy(update={name: getattr(new, name) for name in _RELOADABLE})
         self.server.config = self.config
         self.supervisor.set_limits(self.config.limits)
+        self.images.set_config(self.config.images)
         if "log" in changed:
             configure_log(self.config.log.level, self.config.log.format)
         self._log.info("reloaded", changed=sorted(changed & _RELOADABLE))

@@ -105,6 +105,7 @@ class Supervisor:
         sock: socket.socket,
         assignment: dict[str, Any],
         *,
+        images: socket.socket | None,
         client_pidfd: int | None,
         on_end: Callable[[Worker], None],
     ) -> None:
@@ -114,6 +115,7 @@ class Supervisor:
             worker: the worker.
             sock: the client's socket; afterwards the worker has the only copy: its death is the client's end of file.
             assignment: what the worker must know (see worker/control.py); under 128 KiB as msgpack.
+            images: the worker's end of a session's socket to the cache of images, or None; stays the caller's.
             client_pidfd: watched, and closed, by us: a worker that outlives its client for long is killed.
             on_end: called once, when the worker has been reaped.
 
@@ -122,7 +124,7 @@ class Supervisor:
         """
         sock.setblocking(True)  # the flag is the file description's, which the executor shares
         try:
-            worker.assign(sock, assignment)
+            worker.assign([sock] if images is None else [sock, images], assignment)
         except OSError as error:
             sock.setblocking(False)
             worker.kill()

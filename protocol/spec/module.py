@@ -36,6 +36,17 @@ fn(
     host="custom",
     doc="A piece of an image the client uploads under an id of its choice; pieces come in order.",
 )
+fn(
+    "vgpuImageOffer",
+    [IMAGE, val("total", U64), *(val(f"digest{i}", U64) for i in range(4)), out("known", I32)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="Name an image by its digest (vgs_digest.h, as four little-endian words): known 1, and it is as if it had been "
+    "uploaded; known 0, and its pieces follow under the same id.",
+)
 fn("vgpuImageDrop", [IMAGE], QUEUED, need=INIT, guest="custom", host="custom", doc="Forget an uploaded image.")
 
 fn(

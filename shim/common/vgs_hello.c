@@ -89,7 +89,8 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_str(&packer, "features");
-  vgs_pack_array(&packer, local ? 2 : 0);
+  vgs_pack_array(&packer, local ? 3 : 1);
+  vgs_pack_str(&packer, "images");
   if (local) {
     vgs_pack_str(&packer, "pinned-fd");
     vgs_pack_str(&packer, "ring");
@@ -148,6 +149,7 @@ static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct
         const char *feature = vgs_unpack_str(&unpacker, &nbytes);
         welcome->pinned_fd |= vgs_str_is(feature, nbytes, "pinned-fd");
         welcome->ring |= vgs_str_is(feature, nbytes, "ring");
+        welcome->images |= vgs_str_is(feature, nbytes, "images");
       }
     } else if (vgs_str_is(key, nbytes, "inventory") && !welcome->inventory.devices)
       vgs_inventory_init(&welcome->inventory, &unpacker);

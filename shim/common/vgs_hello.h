@@ -12,6 +12,7 @@ struct vgs_welcome {
   uint16_t epoch;
   uint32_t record_nbytes; /* largest record the host takes */
   bool pinned_fd;         /* feature `pinned-fd` */
+  bool images;            /* images may be offered by their digest */
   bool ring;              /* feature `ring` */
   struct vgs_inventory inventory;
 };

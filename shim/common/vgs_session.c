@@ -136,6 +136,7 @@ CUresult vgs_session_reopen(void) {
       session.welcome.epoch = fresh.epoch;
       session.welcome.record_nbytes = fresh.record_nbytes;
       session.welcome.pinned_fd = fresh.pinned_fd;
+      session.welcome.images = fresh.images;
       __atomic_store_n(&session.fault, 0, __ATOMIC_RELEASE);
     }
   }
@@ -156,6 +157,7 @@ const struct vgs_inventory *vgs_inventory(void) { return &session.welcome.invent
 uint16_t vgs_session_epoch(void) { return session.welcome.epoch; }
 uint32_t vgs_session_record_nbytes(void) { return session.welcome.record_nbytes; }
 bool vgs_session_has_pinned_fd(void) { return session.welcome.pinned_fd; }
+bool vgs_session_has_images(void) { return session.welcome.images; }
 
 /* At exit or dlclose. In a forked child the parent's session is not ours to end, and nothing there may be waited for.
  */

@@ -75,6 +75,7 @@ const struct vgs_inventory *vgs_inventory(void);
 uint16_t vgs_session_epoch(void);
 uint32_t vgs_session_record_nbytes(void);
 bool vgs_session_has_pinned_fd(void);
+bool vgs_session_has_images(void); /* the host keeps images by content */
 
 /* The calling thread's current context, by its id on the wire; 0 for none. Kept by shim/cuda. */
 extern _Thread_local uint32_t vgs_thread_context_id;

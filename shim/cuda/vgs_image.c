@@ -1,5 +1,7 @@
 #include "vgs_image.h"
 #include "vgs_api.h"
+#include "vgs_digest.h"
+#include "vgs_session.h"
 #include "vgw_wire.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -106,9 +108,31 @@ CUresult vgs_image_send_as(const struct vgs_image *image, uint32_t id) {
   return CUDA_SUCCESS;
 }
 
+/* Whether the host has the image already: then it is in place under `id`. */
+static CUresult offer(const struct vgs_image *image, uint32_t id, bool *known) {
+  uint64_t name[VGS_DIGEST_NBYTES / 8];
+  int answer = 0;
+  *known = false;
+  struct vgs_digest *digest = malloc(sizeof *digest);
+  if (!digest)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  vgs_digest_init(digest);
+  for (uint32_t i = 0; i < image->piece_count; i++)
+    vgs_digest_add(digest, image->pieces[i].data, image->pieces[i].nbytes);
+  vgs_digest_finish(digest, (uint8_t *)name);
+  free(digest);
+  CUresult result = vgs_send_vgpuImageOffer(id, image->nbytes, name[0], name[1], name[2], name[3], &answer);
+  *known = !result && answer == 1;
+  return result;
+}
+
 CUresult vgs_image_send(const struct vgs_image *image, uint32_t *id) {
+  bool known = false;
+  CUresult result = CUDA_SUCCESS;
   *id = vgs_image_reserve(1);
-  return vgs_image_send_as(image, *id);
+  if (image->nbytes >= VGS_IMAGE_OFFERED_NBYTES && vgs_session_has_images())
+    result = offer(image, *id, &known);
+  return result || known ? result : vgs_image_send_as(image, *id);
 }
 
 void vgs_image_drop(uint32_t id) { vgs_send_vgpuImageDrop(id, false); }

@@ -22,7 +22,11 @@ struct vgs_image {
  */
 CUresult vgs_image_measure(const void *data, struct vgs_image *image);
 
-/* Upload under a fresh id. The worker forgets it after the load that uses it, or on vgs_image_drop. */
+/* From this size on an image is offered by its digest first, and uploaded only if the host lacks it: below it, asking
+ * costs more than sending. */
+enum { VGS_IMAGE_OFFERED_NBYTES = 64 << 10 };
+
+/* Make the image known to the worker under a fresh id. The worker forgets it on vgs_image_drop. */
 CUresult vgs_image_send(const struct vgs_image *image, uint32_t *id);
 void vgs_image_drop(uint32_t id);
 

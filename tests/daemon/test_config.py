@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vgpud.config import Config, ConfigError, LimitsConfig, LogConfig, load_config, parse_config
+from vgpud.config import Config, ConfigError, ImagesConfig, LimitsConfig, LogConfig, load_config, parse_config
 
 SAMPLE = Path(__file__).parents[2] / "deploy/vgpud.toml"
 
@@ -23,12 +23,13 @@ def test_everything_has_a_default():
 def test_the_sample_loads_and_shows_the_defaults():
     sample = load_config(SAMPLE)
     assert sample.limits == LimitsConfig()
+    assert sample.images == ImagesConfig()
     assert sample.log == LogConfig()
     assert sample.gpus == Config().gpus
     assert sample.libcuda == Config().libcuda
     assert sample.socket.mode_bits == 0o666
     text = SAMPLE.read_text()
-    for name in [*Config.model_fields, *LimitsConfig.model_fields, *LogConfig.model_fields]:
+    for name in [n for c in (Config, LimitsConfig, ImagesConfig, LogConfig) for n in c.model_fields]:
         assert name in text, f"{name} is not in the sample"
 
 

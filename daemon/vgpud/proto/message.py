@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 VERSION_LOWEST = 1
 VERSION_HIGHEST = 1
-FEATURES = ("pinned-fd", "ring")
+FEATURES = ("pinned-fd", "ring", "images")
+FEATURES_OF_SHARED_MEMORY = ("pinned-fd", "ring")
 RECORD_NBYTES = 4 * 1024 * 1024
 
 _FEATURE_COUNT_CAP = 64

@@ -38,6 +38,7 @@ class Assignment:
     limits: dict[str, int]  # {record_nbytes}
     features: list[str]  # as agreed in welcome
     peer: dict[str, Any]  # for the log
+    images_fd: int = -1  # to the host's cache of images, when that was agreed on
 
 
 class Control:
@@ -53,14 +54,16 @@ class Control:
 
     def receive_assignment(self) -> Assignment | None:
         """Block until a session is given; None when vgpud is gone instead."""
-        packet, fds, _flags, _address = socket.recv_fds(self._sock, _PACKET_NBYTES, 1)
+        packet, fds, _flags, _address = socket.recv_fds(self._sock, _PACKET_NBYTES, 2)
         if not packet:
             return None
-        if len(fds) != 1:
-            raise RuntimeError(f"assignment came with {len(fds)} file descriptors instead of 1")
-        os.set_inheritable(fds[0], False)
         fields = unpack_map(packet)
-        return Assignment(client_fd=fds[0], **fields)
+        wanted = 1 + ("images" in fields["features"])
+        if len(fds) != wanted:
+            raise RuntimeError(f"assignment came with {len(fds)} file descriptors instead of {wanted}")
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        return Assignment(client_fd=fds[0], images_fd=fds[1] if wanted == 2 else -1, **fields)
 
     def exit_with_vgpud(self, memory: Callable[[], list[int] | None] = lambda: None) -> None:
         """From now on, end this process as soon as vgpud's end closes, whatever the main thread does.

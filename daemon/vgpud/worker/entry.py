@@ -70,6 +70,8 @@ def _serve(executor: Any, assignment: Assignment, control: Control) -> tuple[int
     except OSError as error:
         return 0, f"the client left before it was served ({error.strerror or error})"
     control.send("attached")
+    if assignment.images_fd >= 0:
+        lib.vgx_image_cache_set(assignment.images_fd)
     ended = int(lib.vgx_serve(assignment.client_fd, options))
     reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")
     return (0 if ended == lib.VGX_ENDED_BY_CLIENT else 1), reason

@@ -1,0 +1,78 @@
+"""Whose images are whose: a tenant is a peer with one token, in one pid namespace, as far as the kernel can tell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .peer import open_peer_pidfd
+
+if TYPE_CHECKING:
+    import socket
+
+    from .peer import Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Two connections with equal tenants may share what they load. `pid_namespace` is None for the host's own."""
+
+    peer: str
+    token: str | None
+    pid_namespace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A tenant, and what keeps its name from being given to another one while it is held: close it."""
+
+    tenant: Tenant
+    namespace_fd: int | None = None
+
+    def close(self) -> None:
+        """Let go of the name."""
+        if self.namespace_fd is not None:
+            os.close(self.namespace_fd)
+
+
+def identify_tenant(sock: socket.socket, peer: Peer, token_name: str | None) -> Identified | None:
+    """The tenant behind a connection; None when it cannot be told from others.
+
+    A TCP address alone is not enough: every user of a machine has it. Of a unix peer in a container the user is not
+    enough, as root of two containers is one user; its pid namespace is told apart if we may look at it.
+    """
+    if peer.kind == "tcp":
+        return None if token_name is None else Identified(Tenant(peer.key, token_name))
+    if peer.kind != "unix":
+        return Identified(Tenant(peer.key, token_name))
+    pidfd = open_peer_pidfd(sock, peer)
+    if pidfd is None:
+        return None
+    namespace_fd: int | None = None
+    try:
+        if not _is_in_our_pid_namespace(peer.pid):
+            namespace_fd = os.open(f"/proc/{peer.pid}/ns/pid", os.O_RDONLY)
+        if select.select([pidfd], [], [], 0)[0]:
+            raise ProcessLookupError  # it has died: what was read may be of another process with its pid
+    except OSError:
+        if namespace_fd is not None:
+            os.close(namespace_fd)
+        return None
+    finally:
+        os.close(pidfd)
+    if namespace_fd is None:
+        return Identified(Tenant(peer.key, token_name))
+    return Identified(Tenant(peer.key, token_name, os.fstat(namespace_fd).st_ino), namespace_fd)
+
+
+def _is_in_our_pid_namespace(pid: int | None) -> bool:
+    """Raises OSError when the process cannot be looked at."""
+    with contextlib.suppress(StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        pids = next(line for line in lines if line.startswith("NSpid:")).split()[1:]
+        return len(pids) == 1
+    raise FileNotFoundError("NSpid")
