@@ -14,6 +14,7 @@ from .profiles import profiles
 from .run import run
 from .smi import smi
 from .version import version
+from .vm import vm
 
 
 def vgpud() -> None:
@@ -29,5 +30,5 @@ def vgpu() -> None:
     """GPUs for machines that have none."""
 
 
-for _command in (run, devices, smi, ping, profiles, api, status, version, *guest_commands):
+for _command in (run, devices, smi, ping, profiles, api, status, version, vm, *guest_commands):
     vgpu.add_command(_command)
