@@ -65,7 +65,7 @@ LIBRARIES = (
         "libnvidia-ml",
         GEN / "nvml",
         "shim/nvml",
-        ("vgs_endpoint", "vgs_hello", "vgs_inventory", "vgs_log", "vgs_msgpack", "vgs_socket", "vgs_stub"),
+        ("vgs_endpoint", "vgs_hello", "vgs_inventory", "vgs_log", "vgs_mark", "vgs_msgpack", "vgs_socket", "vgs_stub"),
     ),
 )
 
@@ -109,6 +109,19 @@ def link(library: Library, target: Path, objects: list[Path], compiler: list[str
         alias.symlink_to(target.name)
 
 
+def build_probe(out: Path, objects: Path, compiler: list[str], flags: list[str]) -> None:
+    """The program that `vgpu doctor` asks the libraries with, beside them."""
+    source, target = ROOT / "shim/probe/vgs_probe.c", out / "vgpu-probe"
+    depfile, command_file = objects / "vgpu-probe.d", objects / "vgpu-probe.cmd"
+    fresh = target.with_suffix(".new")
+    command = [*compiler, *flags, "-MMD", "-MF", str(depfile), "-MT", str(target), str(source)]
+    command += ["-ldl", "-o", str(fresh)]
+    if not is_current(target, depfile, command, command_file):
+        subprocess.run(command, check=True)
+        os.replace(fresh, target)
+        command_file.write_text(shlex.join(command))
+
+
 def main() -> int:
     """Build what the command line asks for; 0 or 1."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -147,6 +160,7 @@ def main() -> int:
             inputs = [library.map, Path(__file__), *parts]
             if not target.exists() or any(path.stat().st_mtime_ns > target.stat().st_mtime_ns for path in inputs):
                 link(library, target, parts, compiler, ldflags)
+        build_probe(options.out, objects, compiler, flags)
     except FileNotFoundError as error:
         print(
             f"shim/build.py: {error.filename or error} not found: on Debian and Ubuntu, apt-get install gcc libc6-dev",

@@ -17,8 +17,13 @@ from build import CFLAGS, ROOT, is_current
 
 GEN = ROOT / "build/gen/cudart"
 SONAMES = {11: "libcudart.so.11.0", 12: "libcudart.so.12", 13: "libcudart.so.13"}
-# Not built from shim/cudart: the log, and the words for the driver's errors.
-SHARED = [ROOT / "shim/common/vgs_log.c", ROOT / "shim/cuda/vgs_error_text.c", GEN / "vgs_rt_driver_names.c"]
+# Not built from shim/cudart: the log, the mark, and the words for the driver's errors.
+SHARED = [
+    ROOT / "shim/common/vgs_log.c",
+    ROOT / "shim/common/vgs_mark.c",
+    ROOT / "shim/cuda/vgs_error_text.c",
+    GEN / "vgs_rt_driver_names.c",
+]
 LDFLAGS = ["-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed"]
 
 

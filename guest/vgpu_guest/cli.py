@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import click
 
+from .doctor.command import doctor
 from .install_command import install, repair, uninstall
 
-commands: tuple[click.Command, ...] = (install, repair, uninstall)
+commands: tuple[click.Command, ...] = (doctor, install, repair, uninstall)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

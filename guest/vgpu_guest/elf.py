@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
-_DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_RPATH, _DT_RUNPATH = 1, 5, 10, 15, 29
+_DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 1, 5, 10, 14, 15, 29
 _ENTRIES_CAP = 65536
 
 
@@ -28,6 +28,7 @@ class Dynamic:
     needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()
     runpath: tuple[str, ...] = ()
+    soname: str = ""
 
 
 def read_dynamic(path: Path) -> Dynamic:
@@ -89,6 +90,7 @@ def _parse(data: mmap.mmap) -> Dynamic:
         needed=tuple(text(at) for at in tags.get(_DT_NEEDED, ())),
         rpath=() if _DT_RUNPATH in tags else paths(_DT_RPATH),
         runpath=runpath,
+        soname=next((text(at) for at in tags.get(_DT_SONAME, ())), ""),
     )
 
 

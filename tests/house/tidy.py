@@ -13,7 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("shim/common", "shim/cuda", "shim/nvml", "shim/cudart", "shim/notice", "daemon/executor", "daemon/simulator")
+PARTS = (
+    *(f"shim/{name}" for name in ("common", "cuda", "nvml", "cudart", "notice", "probe")),
+    "daemon/executor",
+    "daemon/simulator",
+)
 INCLUDES = ["build/gen", "build/gen/nvml", "build/gen/cudart", "build/gen/cudart/13", "protocol/c", *PARTS]
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in INCLUDES), f"-I{sysconfig.get_path('include')}"]
 

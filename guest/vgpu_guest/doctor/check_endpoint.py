@@ -1,0 +1,149 @@
+"""Where this program's vgpud is, whether it answers there, over which channel, and how fast."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from .check_library import DRIVER
+from .endpoint import CONFIGURATION, EndpointError, find, parse
+from .greeting import greet
+from .place import PlaceError, ask
+from .route import describe_route
+
+if TYPE_CHECKING:
+    from .diagnosis import Diagnosis
+    from .subject import Subject
+
+_GREETING_TIMEOUT_S = 20.0
+_FAMILIES = {"unix": "AF_UNIX", "tcp": "AF_INET", "vsock": "AF_VSOCK"}
+
+
+def check(subject: Subject, diagnosis: Diagnosis, *, measure: bool = True) -> None:
+    """Fills `endpoint` and adds the endpoint-... findings."""
+    found: dict[str, str] = ask(subject.place, find, subject.environment)
+    token = found.pop("token")
+    endpoint: dict[str, Any] = {**found, "has_token": bool(token)}
+    diagnosis.endpoint = endpoint
+    if found["configuration"] not in ("read", "absent"):
+        diagnosis.warnings.append(f"{found['configuration_file']}: {found['configuration']}")
+    if not found["url"]:
+        _add_none(subject, diagnosis)
+        return
+    diagnosis.evidence.append(f"endpoint {found['url']}, from {found['source']}")
+    if _is_family_blocked(subject, diagnosis, found["url"]):
+        return
+    try:
+        answer = ask(subject.place, greet, found["url"], token, measure, timeout_s=_GREETING_TIMEOUT_S)
+    except PlaceError as error:
+        answer = {"failure": "endpoint-mute", "text": str(error), "code": 0}
+    if "failure" in answer:
+        endpoint["failure"] = answer["failure"]
+        _add_failure(subject, diagnosis, answer, found)
+        return
+    endpoint.update(answer)
+    endpoint["channel"] = channel(answer)
+    endpoint["route"] = _route(subject, found["url"], str(answer.get("local", "")))
+    _tell(diagnosis, endpoint)
+    protocol = diagnosis.libraries.get(DRIVER, {}).get("protocol")
+    if protocol is not None and answer.get("version") not in (None, protocol):
+        text = f"{DRIVER} speaks protocol {protocol}, vgpud {answer.get('version')}"
+        diagnosis.add("library-version", text)
+
+
+def channel(answer: dict[str, Any]) -> str:
+    """How a program's commands will travel, by what both sides agreed on (docs/guests.md, Channels)."""
+    if answer.get("kind") == "vsock":
+        return "vsock"
+    return "shared-memory rings" if "ring" in answer.get("features", []) else "plain socket"
+
+
+def _tell(diagnosis: Diagnosis, endpoint: dict[str, Any]) -> None:
+    if endpoint.get("route"):
+        diagnosis.evidence.append(f"route: {endpoint['route']}")
+    if "without" in endpoint:
+        diagnosis.warnings.append(endpoint["without"])
+        return
+    inventory = endpoint["inventory"]
+    names = ", ".join(d["name"] for d in inventory["devices"]) or "no device"
+    diagnosis.evidence.append(
+        f"vgpud answers: {names}; {inventory['backend']}, driver {inventory['driver_release']}; {endpoint['channel']}"
+    )
+    if "round_trip_us" in endpoint:
+        rate = endpoint["upload_bytes_per_s"] / 1e6
+        diagnosis.evidence.append(
+            f"hello {endpoint['hello_ms']:.1f} ms, round trip {endpoint['round_trip_us']:.0f} us, "
+            f"at least {rate:.0f} MB/s (control channel)"
+        )
+
+
+def _route(subject: Subject, url: str, local: str) -> str:
+    try:
+        address = parse(url)
+        if address.kind != "tcp":
+            return ""
+        return str(ask(subject.place, describe_route, str(address.address[0]), local))
+    except (EndpointError, PlaceError):
+        return ""
+
+
+def _add_none(subject: Subject, diagnosis: Diagnosis) -> None:
+    import os
+
+    here = find(os.environ)
+    if subject.unit is not None and here["url"] and here["source"] == "VGPU_ENDPOINT":
+        word = subject.label.removesuffix(".service")
+        text = f"{subject.label} has no endpoint: VGPU_ENDPOINT is set in this shell, not in the unit"
+        diagnosis.add("service-environment", text, f"sudo vgpu install --service {word}")
+    else:
+        conf = diagnosis.endpoint.get("configuration_file", CONFIGURATION)
+        diagnosis.add("endpoint-none", f"no VGPU_ENDPOINT, no endpoint in {conf}, no default socket, no stub device")
+
+
+def _is_family_blocked(subject: Subject, diagnosis: Diagnosis, url: str) -> bool:
+    """What a unit's sandbox will forbid: seen in its files, for the doctor's own child is not in it."""
+    unit = subject.unit
+    if unit is None:
+        return False
+    kind = url.partition(":")[0]
+    families = " ".join(unit.settings.get("RestrictAddressFamilies", [])).split()
+    name = _FAMILIES.get(kind, "")
+    if families and name:
+        allowed = name not in families if families[0].startswith("~") else name in families
+        if families[0].startswith("~"):
+            allowed = name not in [f.lstrip("~") for f in families]
+        if not allowed:
+            text = f"{unit.name} has RestrictAddressFamilies={' '.join(families)}, and {url} needs {name}"
+            diagnosis.add(
+                "socket-family-blocked", text, f"systemctl edit {unit.name}  # [Service] RestrictAddressFamilies={name}"
+            )
+            return True
+    if kind == "tcp" and subject.process is None and unit.last("PrivateNetwork").lower() in ("yes", "true", "1", "on"):
+        text = f"{unit.name} has PrivateNetwork=yes: {url} cannot be reached from there"
+        diagnosis.add("socket-family-blocked", text, f"systemctl edit {unit.name}  # [Service] PrivateNetwork=no")
+        return True
+    return False
+
+
+def _add_failure(subject: Subject, diagnosis: Diagnosis, answer: dict[str, Any], found: dict[str, str]) -> None:
+    kind, text = answer["failure"], f"{answer['text']} (from {found['source']})"
+    path = found["url"][5:] if found["url"].startswith("unix:") else ""
+    mend = ""
+    if kind in ("endpoint-denied", "endpoint-blocked"):
+        kind = "endpoint-denied"
+        user = subject.place.user
+        who = str(user.uid) if user is not None else "$USER"
+        mend = f"sudo setfacl -m u:{who}:rw {shlex.quote(path)}  # or add it to the socket's group" if path else ""
+    elif kind == "endpoint-invalid":
+        mend = _edit(subject, found)
+    elif kind == "endpoint-foreign":
+        mend = f"ss -lpn  # what listens there; then correct the endpoint: {_edit(subject, found)}"
+    diagnosis.add(kind, text, mend)
+
+
+def _edit(subject: Subject, found: dict[str, str]) -> str:
+    if found["source"] != "VGPU_ENDPOINT":
+        return f"sudoedit {found['source']}"
+    if subject.unit is not None:
+        return f"systemctl edit {subject.unit.name}  # [Service] Environment=VGPU_ENDPOINT=unix:/run/vgpu/vgpud.sock"
+    return "export VGPU_ENDPOINT=unix:/run/vgpu/vgpud.sock"

@@ -1,0 +1,77 @@
+"""The proof: cuInit in the program's environment, through the very library that the program would get."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import probe
+from .check_library import DRIVER, NVML
+from .place import PlaceError
+
+if TYPE_CHECKING:
+    from .diagnosis import Diagnosis
+    from .subject import Subject
+
+_NO_DEVICE = 100
+
+
+def check(subject: Subject, diagnosis: Diagnosis, tables: list[str]) -> None:
+    """Sets `proven`, fills `probe`; adds cuinit-failed and library-crashed where nothing else explains the failure."""
+    driver = diagnosis.libraries.get(DRIVER, {})
+    if not driver.get("resolved"):
+        return
+    if driver["kind"] != "ours":
+        return  # calling into another driver proves nothing of the vGPU
+    try:
+        outcome = probe.ask(subject.place, subject.environment, "cuda", driver["resolved"], tables)
+    except (PlaceError, probe.NoProbeError) as error:
+        diagnosis.warnings.append(f"cuInit was not tried: {error}")
+        return
+    diagnosis.probe = {"cuda": vars(outcome)}
+    _judge(diagnosis, outcome)
+    nvml = diagnosis.libraries.get(NVML, {})
+    if diagnosis.proven and nvml.get("kind") == "ours":
+        _ask_nvml(subject, diagnosis, nvml["resolved"], outcome)
+
+
+def _judge(diagnosis: Diagnosis, outcome: probe.Outcome) -> None:
+    if outcome.result == 0 and outcome.count > 0 and not outcome.error:
+        diagnosis.proven = True
+        names = ", ".join(f"{d.get('name')} at {d.get('pci')}" for d in outcome.devices)
+        diagnosis.evidence.insert(0, f"cuInit = 0, {outcome.count} device(s): {names}")
+        return
+    said = f": {outcome.said[0]}" if outcome.said else ""
+    if outcome.result is None:
+        diagnosis.add("library-crashed", f"cuInit did not come back: {outcome.error}{said}")
+        return
+    diagnosis.evidence.append(f"cuInit = {outcome.result} {outcome.name}{said}")
+    if diagnosis.findings:
+        return
+    if outcome.result in (0, _NO_DEVICE) and "CUDA_VISIBLE_DEVICES" in _environment(diagnosis):
+        value = _environment(diagnosis)["CUDA_VISIBLE_DEVICES"]
+        diagnosis.add(
+            "devices-hidden",
+            f"CUDA_VISIBLE_DEVICES={value!r} names none of vgpud's devices",
+            "unset CUDA_VISIBLE_DEVICES",
+        )
+    elif outcome.result == 0:
+        diagnosis.add("cuinit-failed", "cuInit = 0, but there is no device")
+    else:
+        diagnosis.add("cuinit-failed", f"cuInit = {outcome.result} {outcome.name}{said}")
+
+
+def _environment(diagnosis: Diagnosis) -> dict[str, str]:
+    return diagnosis.subject.environment if diagnosis.subject is not None else {}
+
+
+def _ask_nvml(subject: Subject, diagnosis: Diagnosis, library: str, cuda: probe.Outcome) -> None:
+    try:
+        outcome = probe.ask(subject.place, subject.environment, "nvml", library)
+    except (PlaceError, probe.NoProbeError):
+        return
+    diagnosis.probe["nvml"] = vars(outcome)
+    if outcome.result != 0:
+        reason = outcome.error or f"code {outcome.result}"
+        diagnosis.warnings.append(f"nvmlInit failed ({reason}): nvidia-smi and memory numbers will be missing")
+    elif outcome.count < cuda.count:
+        diagnosis.warnings.append(f"NVML shows {outcome.count} device(s), the driver {cuda.count}")

@@ -1,0 +1,71 @@
+"""Can this program load libraries of its own choice at all? Class, static linking, setuid, snaps."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+from .library import describe, words
+from .loader import dynamic_of
+from .place import ask
+
+if TYPE_CHECKING:
+    from .diagnosis import Diagnosis
+    from .subject import Subject
+
+
+def check(subject: Subject, diagnosis: Diagnosis) -> bool:
+    """Whether it makes sense to ask the loader about this program."""
+    _check_confinement(subject, diagnosis)
+    if subject.program is None:
+        return True
+    facts = ask(subject.place.as_administrator(), _facts, subject.program)
+    file = facts["file"]["file"]
+    if facts["file"]["kind"] in ("wrong-class", "no-library"):
+        diagnosis.add("program-wrong-class", f"{file} is {words(facts['file'])}", f"file {file}")
+        return False
+    if facts["is_static"] and (facts["file"].get("is_fixed") or subject.kind != "file"):
+        diagnosis.add("program-static", f"{file} is linked statically", f"file {file}  # rebuild it without -static")
+        return False
+    secure = (
+        "is setuid or setgid" if facts["is_setuid"] else "has file capabilities" if facts["has_capabilities"] else ""
+    )
+    if subject.process is not None:
+        secure = "runs in secure-execution mode" if subject.process.is_secure else ""
+    if secure and ("LD_LIBRARY_PATH" in subject.environment or "LD_PRELOAD" in subject.environment):
+        text = f"{file} {secure}: its loader ignores LD_LIBRARY_PATH and paths in LD_PRELOAD"
+        diagnosis.add("secure-execution", text)
+    return True
+
+
+def _check_confinement(subject: Subject, diagnosis: Diagnosis) -> None:
+    process = subject.process
+    program = subject.program or ""
+    if program.startswith("/snap/") or (process is not None and process.is_snap):
+        profile = f", profile {process.confinement}" if process is not None and process.confinement else ""
+        name = program.split("/")[2] if program.startswith("/snap/") else os.path.basename(program)
+        diagnosis.add(
+            "snap-confined",
+            f"{program} is the snap {name}{profile}: its loader, libraries and sockets are the snap's own",
+        )
+    elif process is not None and process.confinement:
+        diagnosis.evidence.append(f"AppArmor profile: {process.confinement}")
+    if process is not None and process.container:
+        diagnosis.evidence.append(f"runs in a {process.container} container")
+
+
+def _facts(program: str) -> dict[str, Any]:
+    """In the place."""
+    dynamic = dynamic_of(program)
+    try:
+        mode = os.stat(program).st_mode
+        has_capabilities = "security.capability" in os.listxattr(program)
+    except OSError:
+        mode, has_capabilities = 0, False
+    return {
+        "file": describe(program),
+        "is_static": dynamic is not None and not dynamic.is_dynamic and not dynamic.soname and not dynamic.needed,
+        "is_setuid": bool(mode & (stat.S_ISUID | stat.S_ISGID)),
+        "has_capabilities": has_capabilities,
+    }

@@ -1,0 +1,36 @@
+"""The order of the checks. Each adds what it finds; a place that cannot be entered is itself a finding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import check_endpoint, check_environment, check_library, check_preload, check_probe, check_program
+from .diagnosis import Diagnosis
+from .place import PlaceError
+from .subject import SubjectError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .subject import Subject
+
+
+def examine(find_subject: Callable[[], Subject]) -> Diagnosis:
+    """Look at a subject; `find_subject` may raise SubjectError or PlaceError."""
+    diagnosis = Diagnosis()
+    try:
+        subject = find_subject()
+        diagnosis.subject = subject
+        goes_on = check_program.check(subject, diagnosis)
+        check_preload.check(subject, diagnosis)
+        check_environment.check(subject, diagnosis)
+        if goes_on:
+            check_library.check(subject, diagnosis)
+        check_endpoint.check(subject, diagnosis)
+        if goes_on:
+            check_probe.check(subject, diagnosis, [])
+    except SubjectError as error:
+        diagnosis.add(error.kind, str(error), error.mend)
+    except PlaceError as error:
+        diagnosis.add("unknown", str(error))
+    return diagnosis

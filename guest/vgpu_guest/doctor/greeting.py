@@ -1,0 +1,203 @@
+"""Saying hello to vgpud as a guest library does (protocol/wire.md), and measuring the way there.
+
+Runs in the program's place, with its rights. Every wait has a deadline, every frame a cap.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from typing import Any
+
+from .endpoint import EndpointError, parse
+
+try:
+    import msgpack  # type: ignore[import-untyped]
+except ImportError:  # a guest's package may come without: then only reachability is told
+    msgpack = None
+
+CONNECT_TIMEOUT_S = 1.0  # the library's own
+ANSWER_TIMEOUT_S = 5.0
+PROTOCOL_VERSION = 1
+FEATURES = ("pinned-fd", "ring")
+_FRAME_NBYTES = 4 << 20
+_PINGS = 20
+_BULK_NBYTES, _BULK_PINGS, _BULK_TIMEOUT_S = 60_000, 64, 1.0
+
+
+class GreetingError(Exception):
+    """`kind` names a verdict; the text is for the user."""
+
+    def __init__(self, kind: str, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.code = code
+
+
+def greet(url: str, token: str, measure: bool) -> dict[str, Any]:
+    """What vgpud answers: `failure` and `text`, or `version`, `features`, `inventory`, and the measurements.
+
+    `round_trip_us` is the median of pings; `upload_bytes_per_s` what pings with ballast reach: the control channel's,
+    so a lower bound for the data's. `local` is our address of the connection.
+    """
+    try:
+        return _greet(url, token, measure)
+    except GreetingError as error:
+        return {"failure": error.kind, "text": str(error), "code": error.code}
+
+
+def _greet(url: str, token: str, measure: bool) -> dict[str, Any]:
+    try:
+        address = parse(url)
+    except EndpointError as error:
+        raise GreetingError("endpoint-invalid", str(error)) from error
+    with _connect(address.family, address.address, url) as sock:
+        answer: dict[str, Any] = {"kind": address.kind, "local": _local(sock)}
+        if msgpack is None:
+            answer["without"] = "python3-msgpack is not installed: connected, but nothing was asked"
+            return answer
+        features = list(FEATURES) if address.kind == "unix" else []
+        client = {"pid": os.getpid(), "comm": "vgpu-doctor", "library": "doctor"}
+        hello = {"type": "hello", "versions": [PROTOCOL_VERSION] * 2, "features": features, "client": client}
+        start = time.perf_counter()
+        welcome = _ask(sock, hello | ({"token": token} if token else {}), "welcome", first=True)
+        answer["hello_ms"] = (time.perf_counter() - start) * 1e3
+        answer["version"] = welcome.get("version")
+        answer["features"] = [str(f) for f in welcome.get("features", []) if isinstance(f, str)][:64]
+        answer["inventory"] = _inventory(welcome.get("inventory"))
+        if measure:
+            _measure(sock, answer)
+        return answer
+
+
+def _connect(family: int, address: Any, url: str) -> socket.socket:
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise GreetingError(
+            "endpoint-blocked", f"no socket of this family may be made here ({error.strerror})"
+        ) from error
+    try:
+        sock.settimeout(CONNECT_TIMEOUT_S)
+        sock.connect(address)
+        sock.settimeout(ANSWER_TIMEOUT_S)
+        if family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except PermissionError as error:
+        sock.close()
+        raise GreetingError("endpoint-denied", f"{url}: this user may not connect (permission denied)") from error
+    except FileNotFoundError as error:
+        sock.close()
+        raise GreetingError("endpoint-unreachable", f"{url}: there is no such socket") from error
+    except ConnectionRefusedError as error:
+        sock.close()
+        if family == socket.AF_UNIX:
+            raise GreetingError("endpoint-stale", f"{url}: a socket that nobody listens on") from error
+        raise GreetingError("endpoint-unreachable", f"{url}: nobody listens there") from error
+    except TimeoutError as error:
+        sock.close()
+        raise GreetingError("endpoint-unreachable", f"{url}: no answer within {CONNECT_TIMEOUT_S:g} s") from error
+    except OSError as error:
+        sock.close()
+        raise GreetingError("endpoint-unreachable", f"{url}: {error.strerror}") from error
+    return sock
+
+
+def _ask(sock: socket.socket, fields: dict[str, Any], expected: str, *, first: bool = False) -> dict[str, Any]:
+    body: bytes = msgpack.packb(fields, use_bin_type=True)
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    try:
+        sock.sendall((b"VGPU" if first else b"") + struct.pack("<I", len(body)) + body)
+    except BrokenPipeError:
+        pass  # a host that refuses at once has closed, but said why
+    except OSError as error:
+        raise GreetingError("endpoint-foreign", f"the connection broke while sending ({error.strerror})") from error
+    (nbytes,) = struct.unpack("<I", _receive(sock, 4, deadline))
+    if not 0 < nbytes <= _FRAME_NBYTES:
+        raise GreetingError("endpoint-foreign", f"what answers there is no vgpud (a frame of {nbytes} bytes)")
+    try:
+        answer = msgpack.unpackb(_receive(sock, nbytes, deadline), raw=False, strict_map_key=True)
+    except GreetingError:
+        raise
+    except Exception as error:  # msgpack raises many kinds
+        raise GreetingError("endpoint-foreign", "what answers there is no vgpud (no msgpack)") from error
+    if not isinstance(answer, dict):
+        raise GreetingError("endpoint-foreign", "what answers there is no vgpud (no map)")
+    if answer.get("type") == "refused":
+        code = answer.get("code") if isinstance(answer.get("code"), int) else 0
+        reason = str(answer.get("reason"))[:256]
+        kind = "endpoint-version" if code == 803 else "endpoint-refused"
+        raise GreetingError(kind, f"vgpud refuses: {reason} (CUresult {code})", int(code or 0))
+    if answer.get("type") != expected:
+        raise GreetingError("endpoint-version", f"vgpud answers {str(answer.get('type'))[:32]!r}, not {expected!r}")
+    if expected == "welcome" and answer.get("version") != PROTOCOL_VERSION:
+        said = str(answer.get("version"))[:16]
+        raise GreetingError("endpoint-version", f"vgpud speaks protocol {said}, this guest {PROTOCOL_VERSION}")
+    return answer
+
+
+def _receive(sock: socket.socket, nbytes: int, deadline: float) -> bytes:
+    data = bytearray()
+    while len(data) < nbytes:
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            piece = sock.recv(min(65536, nbytes - len(data)))
+        except TimeoutError as error:
+            raise GreetingError("endpoint-mute", f"connected, but no answer within {ANSWER_TIMEOUT_S:g} s") from error
+        except OSError as error:
+            raise GreetingError("endpoint-foreign", f"the connection broke ({error.strerror})") from error
+        if not piece:
+            raise GreetingError("endpoint-foreign", "connected, but what listens there hung up without an answer")
+        data += piece
+    return bytes(data)
+
+
+def _measure(sock: socket.socket, answer: dict[str, Any]) -> None:
+    times = []
+    for _ in range(_PINGS):
+        start = time.perf_counter()
+        _ask(sock, {"type": "ping"}, "pong")
+        times.append((time.perf_counter() - start) * 1e6)
+    answer["round_trip_us"] = sorted(times)[len(times) // 2]
+    ballast = bytes(_BULK_NBYTES)
+    start = time.perf_counter()
+    sent = 0
+    while sent < _BULK_PINGS and time.perf_counter() - start < _BULK_TIMEOUT_S:
+        _ask(sock, {"type": "ping", "ballast": ballast}, "pong")  # keys it does not know it ignores
+        sent += 1
+    answer["upload_bytes_per_s"] = sent * _BULK_NBYTES / (time.perf_counter() - start)
+
+
+def _inventory(value: Any) -> dict[str, Any]:
+    """Of an inventory what the doctor speaks of; a stranger wrote it."""
+    if not isinstance(value, dict) or not isinstance(value.get("devices"), list):
+        raise GreetingError("endpoint-version", "vgpud's inventory cannot be read")
+    devices = []
+    for device in value["devices"][:64]:
+        attributes = device.get("attributes", b"") if isinstance(device, dict) else b""
+        if not isinstance(attributes, bytes) or len(attributes) < 77 * 4:
+            raise GreetingError("endpoint-version", "vgpud's inventory cannot be read")
+        numbers = struct.unpack_from("<77i", attributes)
+        nbytes = device.get("memory_nbytes")
+        devices.append(
+            {
+                "name": str(device.get("name"))[:256],
+                "pci": str(device.get("pci"))[:16],
+                "memory_nbytes": nbytes if isinstance(nbytes, int) else 0,
+                "compute_capability": [numbers[75], numbers[76]],
+            }
+        )
+    version = value.get("driver_version")
+    return {
+        "driver_version": version if isinstance(version, int) else 0,
+        "driver_release": str(value.get("driver_release"))[:32],
+        "backend": str(value.get("backend"))[:32],
+        "devices": devices,
+    }
+
+
+def _local(sock: socket.socket) -> str:
+    name = sock.getsockname()
+    return str(name[0]) if isinstance(name, tuple) and sock.family != socket.AF_VSOCK else ""

@@ -1,0 +1,208 @@
+"""Asking the dynamic loader itself which file a name is: ld.so --list, with the program's own environment.
+
+The program is not started. The names it would dlopen are asked for by a library of our making that needs one name and
+nothing else, preloaded before it: then the program's RPATH counts as in its own dlopen (ld.so(8)), and its RUNPATH is
+copied, since that belongs to whoever calls dlopen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..elf import Dynamic, ElfError, read_dynamic
+from ..preload import expand
+from .place import CARRIED, Finished, Place, PlaceError, ask, execute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+LOADER = "/lib64/ld-linux-x86-64.so.2"
+_TIMEOUT_S = 20.0
+_LISTED = re.compile(r"^\t(?P<name>\S.*?)(?: => (?P<file>.+?))?(?: \(0x[0-9a-f]+\))?$")
+_TRYING = re.compile(r"^\s*\d+:\s+trying file=(.*)$")
+_FINDING = re.compile(r"^\s*\d+:\s+find library=(.*) \[\d+\]; searching$")
+_SEARCHING = re.compile(r"^\s*\d+:\s+search (?:path=(?P<path>\S*)\s+\((?P<why>.*)\)|cache=(?P<cache>\S+))$")
+_PRELOAD = re.compile(r"object '([^']*)' from (\S+) cannot be preloaded \(([^)]*)\): ignored")
+_UNDEFINED = re.compile(r"^undefined symbol: (\S+?)(?:, version (\S+))?\s+\((.*)\)$")
+_ERROR = re.compile(r"error while loading shared libraries: (.*)$")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One file the loader looked for, and what made it look there."""
+
+    file: str
+    why: str
+
+
+@dataclass
+class Answer:
+    """What the loader said of one name.
+
+    `file` is None when it finds none; `error` is its own text. `tried` ends with the winner, if there is one.
+    """
+
+    name: str
+    file: str | None = None
+    error: str = ""
+    tried: list[Tried] = field(default_factory=list)
+    preloaded: bool = False
+
+    @property
+    def why(self) -> str:
+        """What made the loader look where it found the file."""
+        return "preloaded" if self.preloaded else self.tried[-1].why if self.tried else ""
+
+
+@dataclass
+class Listing:
+    """What the loader said of a whole program: its libraries, its complaints."""
+
+    libraries: dict[str, str | None] = field(default_factory=dict)
+    undefined: list[tuple[str, str, str]] = field(default_factory=list)  # symbol, version, file that wants it
+    complaints: list[str] = field(default_factory=list)  # version tags
+    refused_preloads: list[tuple[str, str, str]] = field(default_factory=list)  # entry, where from, reason
+    error: str = ""
+    tried: dict[str, list[Tried]] = field(default_factory=dict)
+
+
+def list_program(place: Place, environment: Mapping[str, str], program: str) -> Listing:
+    """All that the loader would do for a program or library, without running it; relocations are checked, too."""
+    extra = {"LD_WARN": "yes", "LD_BIND_NOW": "1"}
+    return _read(_run(place, {**environment, **extra}, ["--list", program]))
+
+
+def find(place: Place, environment: Mapping[str, str], program: str | None, name: str) -> Answer:
+    """Which file `name` is for a program that opens it by name; without a program, for one that has no RPATH."""
+    runpath: tuple[str, ...] = ()
+    if program is not None:
+        runpath = tuple(ask(place, _runpath, program))
+    descriptor = _question(name, runpath)
+    try:
+        arguments = ["--list", CARRIED] if program is None else ["--preload", CARRIED, "--list", program]
+        listing = _read(_run(place, environment, arguments, descriptor))
+    finally:
+        os.close(descriptor)
+    if any(source == "--preload" for _, source, _ in listing.refused_preloads):
+        raise PlaceError("the loader there cannot read what it is asked by: is /proc mounted?")
+    answer = Answer(name, tried=listing.tried.get(name, []))
+    listed = listing.libraries.get(name)
+    if listed is not None:
+        answer.file = listed
+    elif name not in listing.libraries and not listing.error:
+        # Not looked for at all: a file that is there already, preloaded, calls itself so.
+        answer.file = next((f for n, f in listing.libraries.items() if f and ask(place, _soname, f) == name), None)
+        answer.preloaded = answer.file is not None
+    if answer.file is None:
+        answer.error = listing.error or f"{name}: not found"
+    return answer
+
+
+def _runpath(program: str) -> list[str]:
+    """The RUNPATH of a file, ready to stand in another; asked in the program's place."""
+    try:
+        return [str(directory) for directory in expand(read_dynamic(Path(program)).runpath, Path(program).resolve())]
+    except (ElfError, OSError):
+        return []
+
+
+def _soname(file: str) -> str:
+    try:
+        return read_dynamic(Path(file)).soname
+    except (ElfError, OSError):
+        return ""
+
+
+def dynamic_of(program: str) -> Dynamic | None:
+    """Its dynamic section, None where it is no 64-bit ELF file or cannot be read; asked in the program's place."""
+    try:
+        return read_dynamic(Path(program))
+    except (ElfError, OSError):
+        return None
+
+
+def _run(place: Place, environment: Mapping[str, str], arguments: list[str], descriptor: int | None = None) -> Finished:
+    dropped = ("LD_DEBUG_OUTPUT", "LD_TRACE_LOADED_OBJECTS", "LD_VERBOSE", "LD_PROFILE", "LD_SHOW_AUXV")
+    kept = {key: value for key, value in environment.items() if key not in dropped}
+    finished = execute(
+        place, [LOADER, *arguments], {**kept, "LD_DEBUG": "libs"}, timeout_s=_TIMEOUT_S, carried=descriptor
+    )
+    if finished.code is None:
+        raise PlaceError(f"{LOADER} did not answer within {_TIMEOUT_S:g} s")
+    return finished
+
+
+def _read(finished: Finished) -> Listing:
+    listing = Listing()
+    finding, why = "", ""
+    for line in finished.stderr.splitlines():
+        if found := _FINDING.match(line):
+            finding = found[1]
+            listing.tried.setdefault(finding, [])
+        elif found := _SEARCHING.match(line):
+            why = found["why"] or f"loader cache {found['cache']}"
+        elif found := _TRYING.match(line):
+            listing.tried.setdefault(finding, []).append(Tried(found[1], why))
+        elif found := _PRELOAD.search(line):
+            listing.refused_preloads.append((found[1], found[2], found[3]))
+        elif found := _UNDEFINED.match(line):
+            listing.undefined.append((found[1], found[2] or "", found[3]))
+        elif found := _ERROR.search(line):
+            listing.error = found[1]
+        elif "no version information available" in line or ("version `" in line and "not found" in line):
+            listing.complaints.append(line.strip())
+    for line in finished.stdout.splitlines():
+        if found := _UNDEFINED.match(line):
+            listing.undefined.append((found[1], found[2] or "", found[3]))
+        elif found := _LISTED.match(line):
+            file = found["file"] or (found["name"] if "/" in found["name"] else None)
+            listing.libraries[found["name"]] = None if file == "not found" else file
+    if finished.code is not None and finished.code < 0 and not listing.error:
+        listing.error = f"the loader died of signal {-finished.code}"
+    return listing
+
+
+def _question(name: str, runpath: tuple[str, ...]) -> int:
+    """A library in memory that needs `name`; its descriptor."""
+    descriptor = os.memfd_create("vgpu-doctor", 0)
+    os.write(descriptor, needing(name, runpath))
+    return descriptor
+
+
+def needing(name: str, runpath: tuple[str, ...] = ()) -> bytes:
+    """The smallest shared library that the loader takes, with one DT_NEEDED and perhaps a DT_RUNPATH."""
+    strings = b"\0"
+    entries = []
+    for tag, text in ((1, name), (29, ":".join(runpath))):
+        if text:
+            entries.append((tag, len(strings)))
+            strings += os.fsencode(text) + b"\0"
+    header, programs = struct.Struct("<4s5B7xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
+    dynamic_at = header.size + 2 * programs.size
+    dynamic_nbytes = 16 * (len(entries) + 6)
+    hash_at = dynamic_at + dynamic_nbytes
+    symbols_at = hash_at + 16
+    strings_at = symbols_at + 24
+    nbytes = strings_at + len(strings)
+    entries += [(4, hash_at), (5, strings_at), (6, symbols_at), (10, len(strings)), (11, 24), (0, 0)]
+    parts = [
+        header.pack(b"\x7fELF", 2, 1, 1, 0, 0, 3, 62, 1, 0, header.size, 0, 0, header.size, programs.size, 2, 64, 0, 0),
+        programs.pack(1, 6, 0, 0, 0, nbytes, nbytes, 4096),
+        programs.pack(2, 6, dynamic_at, dynamic_at, dynamic_at, dynamic_nbytes, dynamic_nbytes, 8),
+        *(struct.pack("<qQ", *entry) for entry in entries),
+        struct.pack("<4I", 1, 1, 0, 0),
+        bytes(24),
+        strings,
+    ]
+    return b"".join(parts)
+
+
+def directories(answer: Answer) -> Iterator[str]:
+    """Where the loader looked, without the variants for kinds of processors, each once."""
+    seen = dict.fromkeys(os.path.dirname(tried.file) for tried in answer.tried)
+    return (d for d in seen if "glibc-hwcaps" not in d and "/tls" not in d)

@@ -1,0 +1,106 @@
+"""The proof: a child with the program's environment opens the library that the loader names, and calls cuInit.
+
+The child is `vgpu-probe` (shim/probe), which lies beside the guest's libraries. It is executed from a descriptor, so
+that it need not exist in the program's root.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .place import CARRIED, Place, PlaceError, execute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+TIMEOUT_S = 15.0
+NAME = "vgpu-probe"
+INSTALLED = Path("/usr/lib/vgpu")
+
+
+class NoProbeError(Exception):
+    """There is no vgpu-probe here; the text says where it was looked for."""
+
+
+@dataclass
+class Outcome:
+    """What one library answered. `result`: of cuInit, nvmlInit, cudaGetDeviceCount; None if it never came back."""
+
+    result: int | None = None
+    name: str = ""  # of the code
+    version: int = 0
+    count: int = 0
+    devices: list[dict[str, str]] = field(default_factory=list)  # name, pci, memory, capability
+    tables: dict[str, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)  # functions that the library does not have
+    error: str = ""  # it could not be opened, or ended the process
+    said: list[str] = field(default_factory=list)  # the library's log
+
+
+def candidates() -> Iterator[Path]:
+    """Where the probe may lie: installed in the guest, or beside the libraries of an installed or built vgpud."""
+    yield INSTALLED / NAME
+    found = importlib.util.find_spec("vgpud")  # finds without importing
+    for folder in (found.submodule_search_locations or []) if found else []:
+        yield Path(folder) / "_lib" / NAME
+
+
+def ask(place: Place, environment: Mapping[str, str], kind: str, library: str, tables: Sequence[str] = ()) -> Outcome:
+    """Open `library` there and ask it; `kind` is cuda, nvml or cudart.
+
+    Raises:
+        NoProbeError: vgpu-probe is not here.
+        PlaceError: it cannot be started there.
+    """
+    path = next((path for path in candidates() if path.is_file()), None)
+    if path is None:
+        raise NoProbeError(f"{NAME} is neither {' nor '.join(map(str, candidates()))}")
+    quiet = {key: value for key, value in environment.items() if key not in ("VGPU_LOG_FILE", "LD_DEBUG")}
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        command = [CARRIED, kind, library, *tables]
+        finished = execute(place, command, quiet | {"VGPU_LOG": "error"}, timeout_s=TIMEOUT_S, carried=descriptor)
+    finally:
+        os.close(descriptor)
+    outcome = _read(finished.stdout)
+    outcome.said = [line.partition("]: ")[2] for line in finished.stderr.splitlines() if line.startswith("vgpu[")][:20]
+    if finished.code is None:
+        outcome.error = f"no answer within {TIMEOUT_S:g} s"
+        outcome.result = None
+    elif finished.code < 0:
+        outcome.error = f"the process died of signal {-finished.code}"
+        outcome.result = None
+    elif finished.code and not outcome.error:
+        outcome.error = next((line for line in finished.stderr.splitlines() if line), f"exit code {finished.code}")
+    return outcome
+
+
+def _read(text: str) -> Outcome:
+    outcome = Outcome()
+    devices: dict[int, dict[str, str]] = {}
+    for line in text.splitlines():
+        key, _, rest = line.partition(" ")
+        first, _, value = rest.partition(" ")
+        if key == "init":
+            outcome.result = int(first)
+        elif key == "init_name":
+            outcome.name = first
+        elif key in ("version", "count"):
+            setattr(outcome, key, int(first))
+        elif key in ("name", "pci", "memory", "capability"):
+            devices.setdefault(int(first), {})[key] = value
+        elif key == "table":
+            outcome.tables[first] = int(value)
+        elif key == "missing":
+            outcome.missing.append(first)
+        elif key == "error":
+            outcome.error = rest
+    outcome.devices = [devices[index] for index in sorted(devices)]
+    return outcome
+
+
+__all__ = ["NoProbeError", "Outcome", "PlaceError", "ask", "candidates"]

@@ -1,0 +1,33 @@
+"""A diagnosis for people: one verdict line, the evidence under it, the one command that mends it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .diagnosis import Diagnosis
+
+
+def lines(diagnosis: Diagnosis) -> Iterator[str]:
+    """The report, ready to print."""
+    finding = diagnosis.finding
+    label = diagnosis.subject.label if diagnosis.subject is not None else "vgpu doctor"
+    if finding.kind == "ok":
+        yield f"OK: {label} reaches the vGPU: {finding.text}"
+    else:
+        yield f"{finding.kind}: {finding.text}"
+    for text in diagnosis.evidence[1 if finding.kind == "ok" else 0 :]:
+        yield f"  {text}"
+    for other in diagnosis.others:
+        yield f"  also {other.kind}: {other.text}"
+    for text in diagnosis.warnings:
+        yield f"  note: {text}"
+    if finding.mend:
+        yield f"mend: {finding.mend}"
+
+
+def printable(text: str) -> str:
+    """Nothing that strangers wrote may drive the terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,0 +1,39 @@
+"""Which interface and gateway lead to an address. pyroute2 asks the kernel; without it only our address is told."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+
+def describe_route(host: str, local: str) -> str:
+    """In the program's network namespace, as in "dev eth0, via 10.0.0.1, from 10.0.0.7"."""
+    try:
+        return _ask_kernel(host) or _from(local)
+    except Exception:  # an optional package of many versions; the route is evidence, never a verdict
+        return _from(local)
+
+
+def _from(local: str) -> str:
+    return f"from {local}" if local else ""
+
+
+def _ask_kernel(host: str) -> str:
+    from pyroute2 import IPRoute  # type: ignore[import-untyped]
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with IPRoute() as kernel:
+        routes: list[Any] = list(kernel.route("get", dst=host, family=family))
+        if not routes:
+            return ""
+        attributes = dict(routes[0]["attrs"])
+        links = list(kernel.get_links(attributes["RTA_OIF"])) if "RTA_OIF" in attributes else []
+        parts = []
+        if links:
+            facts = dict(links[0]["attrs"])
+            parts.append(f"dev {facts.get('IFLA_IFNAME')} (mtu {facts.get('IFLA_MTU')})")
+    if "RTA_GATEWAY" in attributes:
+        parts.append(f"via {attributes['RTA_GATEWAY']}")
+    if "RTA_PREFSRC" in attributes:
+        parts.append(f"from {attributes['RTA_PREFSRC']}")
+    return ", ".join(parts)

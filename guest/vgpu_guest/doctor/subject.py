@@ -1,0 +1,164 @@
+"""What is looked at: a service, a process, a command, a file or just this machine; with its real environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..preload import resolve_program
+from . import process, unit
+from .place import Place, PlaceError, User, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # what systemd gives a service
+
+
+class SubjectError(Exception):
+    """There is nothing to look at. `kind` names a verdict, `mend` a command; the text is for the user."""
+
+    def __init__(self, kind: str, text: str, mend: str = "") -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.mend = mend
+
+
+@dataclass
+class Subject:
+    """`program` is the binary that the kernel runs, as seen in `place`; None when any program is meant."""
+
+    kind: str  # service, process, command, file, machine
+    label: str
+    place: Place
+    environment: dict[str, str]
+    program: str | None = None
+    process: process.Process | None = None
+    unit: unit.Unit | None = None
+    pids: list[int] = field(default_factory=list)
+
+
+def of_machine(root: str) -> Subject:
+    """Any program that this shell would start."""
+    return Subject("machine", "this machine" if root == "/" else root, Place(root), dict(os.environ))
+
+
+def of_command(command: Sequence[str], root: str) -> Subject:
+    """A command as this shell would run it."""
+    environment = dict(os.environ)
+    place = Place(root)
+    program = ask(place, _resolve, command[0], environment.get("PATH", os.defpath))
+    if program is None:
+        raise SubjectError("program-missing", f"{command[0]}: no such command, or not an executable file")
+    return Subject("command", command[0], place, environment, program)
+
+
+def of_file(file: str, root: str) -> Subject:
+    """A program or library by its path."""
+    path = os.path.abspath(file) if root == "/" else file
+    place = Place(root)
+    if not ask(place, os.path.isfile, path):
+        raise SubjectError("program-missing", f"{file}: no such file")
+    return Subject("file", file, place, dict(os.environ), path)
+
+
+def of_process(pid: int) -> Subject:
+    """A running process."""
+    try:
+        found = process.inspect(pid)
+    except PlaceError as error:
+        raise SubjectError("process-unreadable", str(error), f"sudo vgpu doctor --pid {pid}") from error
+    place = Place(pid=pid, user=found.user)
+    label = f"process {pid} ({os.path.basename(found.program)})"
+    return Subject("process", label, place, found.environment, found.program, process=found, pids=[pid])
+
+
+def of_service(name: str, root: str) -> Subject:
+    """A systemd service: the process that runs, if one does, else what its files say it will be."""
+    place = Place(root)
+    loaded = ask(place, _load_unit, name)
+    full = unit.full_name(name)
+    if loaded is None:
+        others = ask(place, unit.services_running, name.removesuffix(".service"))
+        hint = f"; there is {', '.join(others)}" if others else ""
+        word = name.removesuffix(".service")
+        mend = f"vgpu doctor --service {others[0]}" if others else f"systemctl list-units --all '*{word}*'"
+        raise SubjectError("service-unknown", f"there is no unit {full}{hint}", mend)
+    found = unit.Unit(**loaded)
+    pids = process.in_cgroup(full) or _running(found, root)
+    if pids:
+        subject = of_process(_main(pids, found))
+        return replace(subject, kind="service", label=full, unit=found, pids=pids)
+    if not found.command:
+        raise SubjectError("service-unknown", f"{full} has no ExecStart")
+    home = found.last("RootDirectory")
+    if home:
+        place = Place(os.path.join(root, home.lstrip("/")))
+    environment = {"PATH": _SERVICE_PATH, **found.environment}
+    program = ask(place, _resolve, found.command[0], environment["PATH"])
+    user = ask(Place(root), _look_up_user, *unit.user_of(found))
+    if user is not None and os.geteuid() == 0:
+        place = replace(place, user=User(user[0], user[1], tuple(user[2])))
+    subject = Subject("service", full, place, environment, program, unit=found)
+    if program is None:
+        raise SubjectError("program-missing", f"{full} starts {found.command[0]}, which is not there")
+    return subject
+
+
+def _resolve(name: str, path: str) -> str | None:
+    """In the place: the binary at the end of `#!` lines."""
+    found = resolve_program(name, path)
+    return str(found) if found is not None else None
+
+
+def _load_unit(name: str) -> dict[str, object] | None:
+    found = unit.load(name)
+    return vars(found) if found is not None else None
+
+
+def _running(found: unit.Unit, root: str) -> list[int]:
+    """Without systemd's cgroups (in a container, say): processes of this root that run the unit's program."""
+    if not found.command:
+        return []
+    program = shutil.which(found.command[0], path=_SERVICE_PATH) or found.command[0]
+    wanted = os.path.realpath(os.path.join(root, program.lstrip("/")))
+    pids = []
+    for pid in process.processes():
+        try:
+            if os.path.realpath(f"/proc/{pid}/exe") == wanted:
+                pids.append(pid)
+        except OSError:
+            continue
+    return sorted(pids)
+
+
+def _main(pids: Sequence[int], found: unit.Unit) -> int:
+    """The process that the unit started: the first whose program has the name that ExecStart says."""
+    name = os.path.basename(found.command[0]) if found.command else ""
+    for pid in pids:
+        try:
+            if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == name:
+                return pid
+        except OSError:
+            continue
+    return pids[0]
+
+
+def _look_up_user(user: str, group: str) -> tuple[int, int, list[int]] | None:
+    """In the place: ids of User= and Group= by its /etc/passwd and /etc/group. None: root, or not known there."""
+    if not user:
+        return None
+    for line in process.read_text("/etc/passwd", 1 << 20).splitlines():
+        fields = line.split(":")
+        if len(fields) > 3 and user in (fields[0], fields[2]) and fields[2].isdigit() and fields[3].isdigit():
+            groups = [f for f in map(_group_fields, process.read_text("/etc/group", 1 << 20).splitlines()) if f]
+            gid = next((number for name, number, _ in groups if group in (name, str(number))), int(fields[3]))
+            return int(fields[2]), gid, [number for _, number, members in groups if fields[0] in members]
+    return None
+
+
+def _group_fields(line: str) -> tuple[str, int, list[str]] | None:
+    fields = line.split(":")
+    return (fields[0], int(fields[2]), fields[3].split(",")) if len(fields) == 4 and fields[2].isdigit() else None

@@ -1,0 +1,126 @@
+"""The dynamic symbols of an ELF file: what it defines, what it wants from others, and the version tags of both.
+
+Read by the section table, which stripped libraries keep. Every offset comes from the file and is checked.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .elf import ElfError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_DYNSYM, _VERNEED, _VERDEF, _VERSYM = 11, 0x6FFFFFFE, 0x6FFFFFFD, 0x6FFFFFFF
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOLS_CAP = 1 << 20
+_VERSIONS_CAP = 4096
+_NAME_NBYTES = 4096
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """`defined` names; `wanted`: names with the version tag asked for, "" if none; `tags`: the versions defined."""
+
+    defined: frozenset[str]
+    wanted: dict[str, str]
+    tags: frozenset[str]
+
+
+def read_symbols(path: Path) -> Symbols:
+    """Raises ElfError or OSError; a file without a section table has no symbols that we can see."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size < 64:
+            raise ElfError(f"{path}: not an ELF file")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            try:
+                return _Reader(data).symbols()
+            except (struct.error, OverflowError, IndexError) as error:
+                raise ElfError(f"{path}: damaged ELF file ({error})") from error
+            except ElfError as error:
+                raise ElfError(f"{path}: {error}") from error
+
+
+class _Reader:
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        if data[:6] != b"\x7fELF\x02\x01":
+            raise ElfError("not a 64-bit little-endian ELF file")
+        (table,) = struct.unpack_from("<Q", data, 40)
+        entry_nbytes, count = struct.unpack_from("<HH", data, 58)
+        self.sections = []
+        if table and entry_nbytes == _SECTION.size:
+            self.sections = [_SECTION.unpack_from(data, table + i * entry_nbytes) for i in range(count)]
+
+    def symbols(self) -> Symbols:
+        found = self._first(_DYNSYM)
+        if found is None:
+            return Symbols(frozenset(), {}, frozenset())
+        strings = self._linked(found)
+        names, tags = self._versions()
+        versym = self._first(_VERSYM)
+        defined: set[str] = set()
+        wanted: dict[str, str] = {}
+        for index in range(1, min(found[5] // _SYMBOL.size, _SYMBOLS_CAP)):
+            name_at, info, _other, section, _value, _size = _SYMBOL.unpack_from(
+                self.data, found[4] + index * _SYMBOL.size
+            )
+            if info >> 4 == 0:  # STB_LOCAL
+                continue
+            name = self._string(strings, name_at)
+            if section:
+                defined.add(name)
+                continue
+            number = struct.unpack_from("<H", self.data, versym[4] + 2 * index)[0] & 0x7FFF if versym else 0
+            wanted[name] = names.get(number, "")
+        return Symbols(frozenset(defined), wanted, frozenset(tags))
+
+    def _versions(self) -> tuple[dict[int, str], list[str]]:
+        """The wanted versions by number, and the names of the defined ones without the file's own."""
+        names: dict[int, str] = {}
+        tags: list[str] = []
+        need = self._first(_VERNEED)
+        if need is not None:
+            strings, place = self._linked(need), need[4]
+            for _ in range(min(need[7], _VERSIONS_CAP)):
+                _version, count, _file, auxiliary, following = struct.unpack_from("<HHIII", self.data, place)
+                at = place + auxiliary
+                for _ in range(min(count, _VERSIONS_CAP)):
+                    _hash, _flags, number, name, next_auxiliary = struct.unpack_from("<IHHII", self.data, at)
+                    names[number & 0x7FFF] = self._string(strings, name)
+                    at += next_auxiliary
+                place += following
+        definition = self._first(_VERDEF)
+        if definition is not None:
+            strings, place = self._linked(definition), definition[4]
+            for _ in range(min(definition[7], _VERSIONS_CAP)):
+                _version, flags, _number, _count, _hash, auxiliary, following = struct.unpack_from(
+                    "<HHHHIII", self.data, place
+                )
+                (name,) = struct.unpack_from("<I", self.data, place + auxiliary)
+                if not flags & 1:  # VER_FLG_BASE is the file's own name
+                    tags.append(self._string(strings, name))
+                place += following
+        return names, tags
+
+    def _first(self, kind: int) -> tuple[int, ...] | None:
+        return next((section for section in self.sections if section[1] == kind), None)
+
+    def _linked(self, section: tuple[int, ...]) -> tuple[int, int]:
+        table = self.sections[section[6]]
+        return table[4], table[5]
+
+    def _string(self, table: tuple[int, int], at: int) -> str:
+        start, nbytes = table
+        if at >= nbytes:
+            raise ElfError("a string lies outside the string table")
+        end = self.data.find(b"\0", start + at, min(start + nbytes, start + at + _NAME_NBYTES))
+        if end < 0:
+            raise ElfError("a string does not end")
+        return os.fsdecode(self.data[start + at : end])

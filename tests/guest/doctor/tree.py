@@ -1,0 +1,104 @@
+"""A small system in a directory, for one fault each: a loader, a C library, ours, a program; and the doctor's word."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import ROOT, merged
+from tests.guest.elf_file import compile_c, compile_library
+
+LIB = ROOT / "daemon/vgpud/_lib"
+DOCTOR = [sys.executable, "-c", "from vgpu_guest.cli import vgpu; vgpu()", "doctor"]
+CUDA = 'int cuInit(unsigned f) { return f ? 1 : 999; } const char *maker = "NVIDIA Corporation";'
+MAIN = "int main(void) { return 0; }"
+NOBODY = 65534
+
+
+@dataclass
+class Told:
+    """What the doctor said."""
+
+    code: int
+    answer: dict[str, Any]
+    stderr: str
+
+    @property
+    def verdict(self) -> str:
+        return str(self.answer["verdict"])
+
+    @property
+    def everything(self) -> str:
+        return json.dumps(self.answer)
+
+
+def doctor(*arguments: str | Path, env: dict[str, str] | None = None, timeout_s: float = 60) -> Told:
+    """Run `vgpu doctor --json`; only `env` and the way to Python reach it."""
+    inherited = {"PYTHONPATH": merged(None)["PYTHONPATH"], "PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+    result = subprocess.run(
+        [*DOCTOR, "--json", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env=inherited | (env or {}),
+    )
+    assert result.stdout, result.stderr
+    return Told(result.returncode, json.loads(result.stdout), result.stderr)
+
+
+@dataclass
+class Tree:
+    """`environment` is the program's; it finds our libraries and the endpoint unless a test changes it."""
+
+    root: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    program: str = "/usr/bin/program"
+
+    def __post_init__(self) -> None:
+        for folder in ("lib64", "lib/x86_64-linux-gnu", "usr/bin", "etc", "proc", "usr/lib/vgpu", "tmp", "run"):
+            self.path(folder).mkdir(parents=True)
+        self.copy("/lib64/ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2")
+        self.copy("/lib/x86_64-linux-gnu/libc.so.6", "lib/x86_64-linux-gnu/libc.so.6")
+        for stem in ("libcuda", "libnvidia-ml"):
+            real = (LIB / f"{stem}.so.1").resolve()
+            self.copy(real, f"usr/lib/vgpu/{real.name}")
+            for alias in (f"{stem}.so.1", f"{stem}.so"):
+                self.path(f"usr/lib/vgpu/{alias}").symlink_to(real.name)
+        compile_c(self.path(self.program), MAIN)
+        self.environment.setdefault("LD_LIBRARY_PATH", "/usr/lib/vgpu")
+
+    def path(self, inside: str) -> Path:
+        return self.root / inside.lstrip("/")
+
+    def copy(self, file: str | Path, inside: str) -> Path:
+        target = self.path(inside)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+        target.chmod(0o755)
+        return target
+
+    def write(self, inside: str, text: str) -> Path:
+        target = self.path(inside)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        return target
+
+    def library(self, inside: str, *flags: str, source: str = CUDA) -> Path:
+        return compile_library(self.path(inside), *flags, source=source)
+
+    def unit(self, text: str, name: str = "gpu.service") -> None:
+        self.write(f"etc/systemd/system/{name}", text)
+
+    def ldconfig(self) -> None:
+        """Make the tree's own loader cache."""
+        subprocess.run(["/sbin/ldconfig", "-r", str(self.root)], check=True, timeout=30, capture_output=True)
+
+    def doctor(self, *arguments: str | Path) -> Told:
+        """About the program, or what the arguments say."""
+        return doctor("--root", self.root, *(arguments or (self.program,)), env=self.environment)
