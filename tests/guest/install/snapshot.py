@@ -6,7 +6,9 @@ import os
 import stat
 from pathlib import Path
 
-LOADER_CACHES = ("etc/ld.so.cache", "var/cache/ldconfig/aux-cache")  # made anew, with the same content
+# Inodes and times of all libraries, in the order of a hash table: ldconfig's own memory, never twice the same.
+AUXILIARY_CACHE = "var/cache/ldconfig/aux-cache"
+LOADER_CACHES = ("etc/ld.so.cache", AUXILIARY_CACHE)  # made anew; the first with the same content
 
 
 def snapshot(root: Path) -> dict[str, tuple[object, ...]]:
@@ -21,8 +23,11 @@ def snapshot(root: Path) -> dict[str, tuple[object, ...]]:
             if kind == stat.S_IFLNK:
                 content = os.readlink(path)
             elif kind == stat.S_IFREG:
-                made_ns = 0 if str(path.relative_to(root)) in LOADER_CACHES else status.st_mtime_ns
-                content = (path.read_bytes(), made_ns)
+                where = str(path.relative_to(root))
+                content = (
+                    b"" if where == AUXILIARY_CACHE else path.read_bytes(),
+                    0 if where in LOADER_CACHES else status.st_mtime_ns,
+                )
             found[str(path.relative_to(root))] = (
                 kind,
                 stat.S_IMODE(status.st_mode),

@@ -1,0 +1,110 @@
+"""A guest: this system's own programs and libraries under a root of its own, whose /etc, /var and /usr/lib are fresh.
+
+It needs root, or user namespaces. What is installed into it stays for as long as its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+
+from tests.pypi import CACHE
+
+ROOT = Path(__file__).resolve().parents[3]
+ENTER = Path(__file__).with_name("enter_guest.py")
+VGPU = (sys.executable, "-c", "import sys; from vgpu_guest.cli import vgpu; sys.exit(vgpu(prog_name='vgpu'))")
+_COPIED = ("etc/ld.so.conf", "etc/ld.so.conf.d", "etc/passwd", "etc/group", "etc/nsswitch.conf", "etc/alternatives")
+# What a guest must not see of the machine that runs the tests: its own GPU libraries.
+_HIDDEN = ("libcuda", "libnvidia", "libcudart", "libcublas", "vgpu", "cuda")
+
+
+class Guest:
+    """A system's tree at `root`, entered anew by each command."""
+
+    def __init__(self, root: Path, shared: Mapping[str, Path] | None = None) -> None:
+        """`shared` are further folders of this machine, by their path in the guest."""
+        self.root = root
+        self.binds: list[tuple[str, str, bool]] = []
+        for path in (
+            "tmp",
+            "proc",
+            "dev",
+            "run",
+            "root",
+            "etc",
+            "var/lib",
+            "var/cache/ldconfig",
+            "usr/lib",
+            "opt",
+            "sys",
+        ):
+            (root / path).mkdir(parents=True, exist_ok=True)
+        for name in _COPIED:
+            source = Path("/", name)
+            if source.is_dir():
+                shutil.copytree(source, root / name, symlinks=True)
+            elif source.exists():
+                shutil.copy(source, root / name)
+        self._bind_entries(Path("/usr"), "usr", {"lib", "local"})
+        self._bind_entries(Path("/usr/local"), "usr/local", set())
+        self._bind_entries(Path("/usr/lib"), "usr/lib", {"x86_64-linux-gnu"})
+        self._bind_entries(Path("/usr/lib/x86_64-linux-gnu"), "usr/lib/x86_64-linux-gnu", set())
+        for name in ("bin", "sbin", "lib", "lib64"):
+            self._bind(Path("/", name), name)
+        for device in ("null", "zero", "urandom", "full", "tty", "shm"):
+            if Path("/dev", device).exists():
+                self._bind(Path("/dev", device), f"dev/{device}", read_only=False)
+        self._bind(Path("/proc"), "proc", read_only=False)
+        for folder in dict.fromkeys([ROOT, Path(sys.base_prefix), Path(sys.prefix), CACHE]):
+            if folder.exists() and not folder.is_relative_to("/usr"):
+                self._bind(folder, str(folder).lstrip("/"))
+        for path, source in (shared or {}).items():
+            self._bind(source, path.lstrip("/"), read_only=False)
+        self.run(["/sbin/ldconfig"])
+
+    def _bind_entries(self, folder: Path, path: str, without: set[str]) -> None:
+        (self.root / path).mkdir(parents=True, exist_ok=True)
+        for entry in sorted(folder.iterdir()):
+            if entry.name not in without and not entry.name.startswith(_HIDDEN):
+                self._bind(entry, f"{path}/{entry.name}")
+
+    def _bind(self, source: Path, path: str, *, read_only: bool = True) -> None:
+        target = self.root / path
+        if source.is_symlink():
+            target.symlink_to(os.readlink(source))
+            return
+        if source.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.touch()
+        self.binds.append((str(source), path, read_only))
+
+    def run(
+        self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, timeout_s: float = 100
+    ) -> CompletedProcess[str]:
+        """Run a program in the guest, with a service's bare environment and `environment`."""
+        binds = self.root.with_suffix(".json")
+        binds.write_text(json.dumps(self.binds))
+        namespace = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-m", "-r"]
+        enter = [*namespace, sys.executable, str(ENTER), str(self.root), str(binds)]
+        bare = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root", "LANG": "C.UTF-8"}
+        return subprocess.run(
+            [*enter, *map(str, command)],
+            env={**bare, **(environment or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def vgpu(self, *arguments: str) -> CompletedProcess[str]:
+        """Run `vgpu` in the guest."""
+        path = f"{ROOT}/guest"
+        return self.run([*VGPU, *arguments], {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"})
