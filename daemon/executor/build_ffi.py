@@ -41,6 +41,7 @@ void vgx_image_cache_set(int fd);
 const char *vgx_reason_text(void);
 void vgx_stop(void);
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
+const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);
 
 /* simulator */
 #define VGX_SIM_ABI_VERSION ...

@@ -40,4 +40,8 @@ void vgx_stop(void);
 /* The backend that is the real driver: dlopens `path`, calls cuInit; NULL with `*why` set when it cannot. */
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
 
+/* The same backend with the primary context of `device` made already, for the client that will come; once in a process.
+ * NULL when it cannot be made (no memory left on the device, say). */
+const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);
+
 #endif

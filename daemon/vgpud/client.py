@@ -82,9 +82,9 @@ class Client:
         """Ask one NVML function (or "snapshot"); see protocol/wire.md."""
         return self._ask(Nvml(call, device, arguments), Answer)
 
-    def attach(self) -> Attached:
-        """Ask for a worker; afterwards the socket carries the command stream (see detach)."""
-        return self._ask(Attach(), Attached)
+    def attach(self, device: int = -1) -> Attached:
+        """Ask for a worker, with a context on `device` if there is one. Then the socket carries commands."""
+        return self._ask(Attach(device), Attached)
 
     def detach(self) -> socket.socket:
         """The socket, now the caller's."""

@@ -177,10 +177,10 @@ class Server:
             await self._send(sock, connection, welcome)
             self._count_pending(peer, -1)
             pending = False
-            if await self._converse(sock, connection, session):
-                taken, owner = owner, None
-                await self._attach(sock, session, features, taken)
-                session = None  # the worker's now; closed when it has been reaped
+            attach = await self._converse(sock, connection, session)
+            taken, owner = owner, None
+            await self._attach(sock, session, features, taken, attach.device)
+            session = None  # the worker's now; closed when it has been reaped
         except _Refusal as refusal:
             await self._refuse(sock, connection, peer, refusal.code, refusal.reason)
         except RemoteProtocolError as error:
@@ -221,8 +221,8 @@ class Server:
         async with asyncio.timeout(self.config.limits.frame_timeout_s):
             await asyncio.get_running_loop().sock_sendall(sock, connection.send(message))
 
-    async def _converse(self, sock: socket.socket, connection: HostConnection, session: Session) -> bool:
-        """Answer pings and NVML questions until the client attaches (True). Only between frames may it idle."""
+    async def _converse(self, sock: socket.socket, connection: HostConnection, session: Session) -> Attach:
+        """Answer pings and NVML questions until the client attaches. Only between frames may it idle."""
         loop = asyncio.get_running_loop()
         while True:
             first = await loop.sock_recv(sock, connection.nbytes_wanted)
@@ -233,7 +233,7 @@ class Server:
                 async with asyncio.timeout(self.config.limits.frame_timeout_s):
                     message = await self._receive(sock, connection)
             if isinstance(message, Attach):
-                return True
+                return message
             if isinstance(message, Nvml):
                 self._metrics.nvml_questions += 1
                 await self._send(sock, connection, await self._nvml.answer(message, session, self.sessions))
@@ -282,9 +282,9 @@ class Server:
         return identify_tenant(sock, session.peer, session.token_name)
 
     async def _attach(
-        self, sock: socket.socket, session: Session, features: tuple[str, ...], owner: Identified | None
+        self, sock: socket.socket, session: Session, features: tuple[str, ...], owner: Identified | None, device: int
     ) -> None:
-        """Give the connection to a worker; `owner` becomes ours. Raises _Refusal."""
+        """Give the connection to a worker, one with a context on `device` if there is; `owner` becomes ours."""
         inventory = self._inventory
         assignment = {
             "session": session.number,
@@ -310,7 +310,7 @@ class Server:
 
         pidfd = open_peer_pidfd(sock, session.peer)
         try:
-            worker = await self._supervisor.take()
+            worker = await self._supervisor.take(device)
             if owner is not None:
                 desk = self._images.open(owner)
             images = None if desk is None else desk.theirs

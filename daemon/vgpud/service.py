@@ -38,7 +38,19 @@ class Service:
         self._notifier = Notifier()
         self._log = get_logger()
         self.supervisor = Supervisor(
-            config.worker_command or default_command(config.backend), config.limits, self.metrics
+            config.worker_command or default_command(config.backend),
+            config.limits,
+            self.metrics,
+            warm_orders=[
+                {
+                    "device": device,
+                    "backend": str(inventory.fields["backend"]),
+                    "gpus": inventory.gpus,
+                    "inventory": inventory.fields,
+                    "libcuda": config.libcuda,
+                }
+                for device in range(inventory.device_count)
+            ],
         )
         self.images = ImageService(config.images, self.metrics)
         self.server = Server(config, inventory, self.supervisor, self.images, self.metrics)
@@ -128,6 +140,7 @@ class Service:
             "devices": [str(device["name"]) for device in self._inventory.fields["devices"]],
             "workers": self.supervisor.worker_count,
             "spare_workers": self.supervisor.spare_pids,
+            "warm_workers": self.supervisor.warm_pids,
             "metrics": self.metrics.snapshot(),
             "sessions": [session.summary() for session in self.server.sessions],
         }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _BACKOFF_FIRST_S = 0.25
 _BACKOFF_LAST_S = 30.0
 _FAILURES_BEFORE_REFUSAL = 2  # in a row: one may be bad luck, then the installation is broken and clients are told
+_WARM_RETRY_S = 30.0  # after a context could not be made: its device is full, perhaps
 _STARTING_CAP = 8  # workers that start at the same time: more would only make all of them late
 
 
@@ -36,7 +37,15 @@ def default_command(backend: str) -> list[str]:
 class Supervisor:
     """Owns every worker process. All methods run on the event loop."""
 
-    def __init__(self, command: list[str], limits: LimitsConfig, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        limits: LimitsConfig,
+        metrics: Metrics,
+        *,
+        warm_orders: list[dict[str, Any]] | None = None,
+    ) -> None:
+        """`warm_orders`: for each device, what a worker must know to make a context on it (worker/control.py)."""
         self._command = command
         self._limits = limits
         self._metrics = metrics
@@ -44,6 +53,9 @@ class Supervisor:
         self._workers: set[Worker] = set()
         self._starting: set[Worker] = set()
         self._spares: list[Worker] = []
+        self._warm_orders = warm_orders or []
+        self._warm: dict[int, list[Worker]] = {order["device"]: [] for order in self._warm_orders}
+        self._warm_retry: asyncio.TimerHandle | None = None
         self._waiting: deque[asyncio.Future[Worker]] = deque()
         self._failures_in_row = 0
         self._failure = ""
@@ -62,6 +74,11 @@ class Supervisor:
         """The processes that wait for a client."""
         return [worker.pid for worker in self._spares]
 
+    @property
+    def warm_pids(self) -> dict[int, list[int]]:
+        """By device, the processes that wait for a client with a context made."""
+        return {device: [worker.pid for worker in warm] for device, warm in self._warm.items() if warm}
+
     def start(self) -> None:
         """Start the spare workers."""
         self._fill()
@@ -71,12 +88,24 @@ class Supervisor:
         self._limits = limits
         while len(self._spares) > limits.spare_workers:
             self._spares.pop().terminate()
+        for warm in self._warm.values():
+            while len(warm) > limits.warm_workers:
+                warm.pop().terminate()
         self._fill()
 
-    async def take(self) -> Worker:
-        """A worker that is ready to serve: a spare, or one started now. Raises WorkerStartError."""
+    async def take(self, device: int = -1) -> Worker:
+        """A worker that is ready to serve: one with a context on `device`, a spare, or one started now.
+
+        Raises:
+            WorkerStartError: none can be had.
+        """
         if self._stopping:
             raise WorkerStartError("vgpud is stopping")
+        if self._warm.get(device):
+            worker = self._warm[device].pop(0)
+            self._metrics.warm_workers_taken += 1
+            asyncio.get_running_loop().call_soon(self._fill)
+            return worker
         if self._spares:
             worker = self._spares.pop(0)
             asyncio.get_running_loop().call_soon(self._fill)  # after the caller has handed over: starting takes a while
@@ -139,7 +168,11 @@ class Supervisor:
         self._stopping = True
         if self._refill is not None:
             self._refill.cancel()
+        if self._warm_retry is not None:
+            self._warm_retry.cancel()
         self._spares.clear()
+        for warm in self._warm.values():
+            warm.clear()
         self._starting.clear()
         for worker in list(self._workers):
             worker.terminate()
@@ -161,17 +194,48 @@ class Supervisor:
         if self._refill is not None or self._stopping:
             return
         wanted = self._limits.spare_workers + len(self._waiting) - len(self._spares)
-        while len(self._starting) < min(wanted, _STARTING_CAP):
-            try:
-                worker = spawn_worker(self._command, child_environment(), on_ready=self._ready, on_exit=self._exited)
-            except OSError as error:
-                self._start_failed(f"{self._command[0]}: {error.strerror}")
+        while self._starting_count(None) < min(wanted, _STARTING_CAP):
+            if not self._spawn(None):
                 return
-            worker.expect("ready", self._limits.worker_start_timeout_s, self._count_kill)
-            self._workers.add(worker)
-            self._starting.add(worker)
-            self._idle.clear()
-            self._metrics.workers_started += 1
+        if self._warm_retry is not None:
+            return
+        for order in self._warm_orders:
+            device = order["device"]
+            while (
+                len(self._warm[device]) + self._starting_count(device) < self._limits.warm_workers
+                and len(self._starting) < _STARTING_CAP
+            ):
+                if not self._spawn(order):
+                    return
+
+    def _starting_count(self, device: int | None) -> int:
+        return sum(worker.warm_device == device for worker in self._starting)
+
+    def _spawn(self, warm_order: dict[str, Any] | None) -> bool:
+        """Start one; False when that failed, which is seen to."""
+        try:
+            worker = spawn_worker(
+                self._command, child_environment(), on_ready=self._ready, on_exit=self._exited, warm_order=warm_order
+            )
+        except OSError as error:
+            self._start_failed(f"{self._command[0]}: {error.strerror}")
+            return False
+        worker.expect("ready", self._limits.worker_start_timeout_s, self._count_kill)
+        self._workers.add(worker)
+        self._starting.add(worker)
+        self._idle.clear()
+        self._metrics.workers_started += 1
+        return True
+
+    def _warm_failed(self, worker: Worker) -> None:
+        """Clients are served without: warm workers are tried again later, as the device may be full."""
+        self._log.warning("no warm worker", device=worker.warm_device, why=worker.last_line or worker.how_it_ended)
+        if self._warm_retry is None and not self._stopping:
+            self._warm_retry = asyncio.get_running_loop().call_later(_WARM_RETRY_S, self._try_warm_again)
+
+    def _try_warm_again(self) -> None:
+        self._warm_retry = None
+        self._fill()
 
     def _start_failed(self, why: str) -> None:
         """Try again, ever more slowly, so that a broken installation does not spin; in the end tell who waits."""
@@ -196,6 +260,10 @@ class Supervisor:
             return  # said it twice, or was ended meanwhile
         self._starting.discard(worker)
         self._failures_in_row = 0
+        if worker.warm_device is not None:
+            self._warm[worker.warm_device].append(worker)
+            self._fill()
+            return
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
@@ -214,7 +282,9 @@ class Supervisor:
         self._metrics.workers_failed += failed
         log = self._log.warning if failed else self._log.info
         log("worker ended", session=worker.session, worker=worker.pid, how=worker.how_it_ended, reason=worker.reason)
-        if worker in self._starting:
+        if worker.warm_device is not None and self._end_warm(worker):
+            pass
+        elif worker in self._starting:
             self._starting.discard(worker)
             self._start_failed(worker.last_line or worker.how_it_ended)
         elif worker in self._spares:
@@ -222,3 +292,15 @@ class Supervisor:
             self._fill()
         if worker.on_end is not None:
             worker.on_end(worker)
+
+    def _end_warm(self, worker: Worker) -> bool:
+        """Whether a worker that has ended was one without a client."""
+        if worker in self._starting:
+            self._starting.discard(worker)
+        elif worker in self._warm[worker.warm_device or 0]:
+            self._warm[worker.warm_device or 0].remove(worker)
+        else:
+            return False
+        self._warm_failed(worker)
+        self._fill()
+        return True

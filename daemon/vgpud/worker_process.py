@@ -1,7 +1,8 @@
 """One worker process as vgpud sees it: its control socket, its standard error, its pidfd.
 
 Control messages are msgpack maps, one per SOCK_SEQPACKET packet. To the worker: one assignment, with the client's
-socket. From the worker: {type: "ready"} when it could serve, {type: "attached"} when it answered the client,
+socket; before that, if it was started with --warm, a WarmOrder. From the worker: {type: "ready", why: str?} when it
+could serve, with `why` when it has no context and ends, {type: "attached"} when it answered the client,
 {type: "ended", reason: str}. vgpud may ask {type: "memory"}, answered by {type: "memory", nbytes: [int]}, by device.
 """
 
@@ -38,6 +39,7 @@ class Worker:
         control: socket.socket,
         on_ready: Callable[[Worker], None],
         on_exit: Callable[[Worker], None],
+        warm_device: int | None,
     ) -> None:
         assert process.stderr is not None
         self._loop = asyncio.get_running_loop()
@@ -52,6 +54,7 @@ class Worker:
         self._expected: dict[str, asyncio.TimerHandle] = {}
         self.on_end: Callable[[Worker], None] | None = None
         self.session: int | None = None
+        self.warm_device = warm_device  # it shall have, or has, a context there
         self.reason: str | None = None
         self.last_line: str | None = None
         self._memory_asked: asyncio.Future[tuple[int, ...] | None] | None = None
@@ -173,7 +176,9 @@ class Worker:
         timer = self._expected.pop(kind, None) if isinstance(kind, str) else None
         if timer is not None:
             timer.cancel()
-        if kind == "ready":
+        if kind == "ready" and "why" in message:
+            self.last_line = str(message["why"])[:_LINE_NBYTES]
+        elif kind == "ready":
             self._on_ready(self)
         elif kind == "memory":
             if self._memory_asked is not None and not self._memory_asked.done():
@@ -239,12 +244,21 @@ def spawn_worker(
     *,
     on_ready: Callable[[Worker], None],
     on_exit: Callable[[Worker], None],
+    warm_order: dict[str, Any] | None = None,
 ) -> Worker:
-    """Start a worker process waiting for its assignment; the command gets `--control-fd N`. Raises OSError."""
+    """Start a worker process waiting for its assignment. Raises OSError.
+
+    Args:
+        command: gets `--control-fd N`, and `--warm` when there is an order.
+        environment: of the process.
+        on_ready: called when it could serve.
+        on_exit: called once, after the process was reaped.
+        warm_order: the fields of worker/control.py's WarmOrder.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         process = subprocess.Popen(
-            [*command, "--control-fd", str(theirs.fileno())],
+            [*command, "--control-fd", str(theirs.fileno()), *([] if warm_order is None else ["--warm"])],
             env=environment,
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
@@ -257,4 +271,8 @@ def spawn_worker(
     finally:
         theirs.close()
     ours.setblocking(False)
-    return Worker(process, ours, on_ready, on_exit)
+    worker = Worker(process, ours, on_ready, on_exit, None if warm_order is None else warm_order["device"])
+    if warm_order is not None:
+        with contextlib.suppress(OSError):  # it has died: that is noticed
+            ours.send(pack_map(warm_order))
+    return worker

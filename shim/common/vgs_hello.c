@@ -183,14 +183,21 @@ CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *libr
   return result;
 }
 
+int vgs_attach_device = -1;
+
 CUresult vgs_attach(int fd) {
   int64_t deadline_ms = vgs_now_ms() + VGS_ATTACH_TIMEOUT_MS;
   uint8_t request[32], *body;
   uint32_t nbytes;
   struct vgs_packer packer = {.next = request, .end = request + sizeof request};
-  vgs_pack_map(&packer, 1);
+  int device = __atomic_load_n(&vgs_attach_device, __ATOMIC_RELAXED);
+  vgs_pack_map(&packer, device >= 0 ? 2 : 1);
   vgs_pack_str(&packer, "type");
   vgs_pack_str(&packer, "attach");
+  if (device >= 0) {
+    vgs_pack_str(&packer, "device");
+    vgs_pack_int(&packer, device);
+  }
   CUresult result = vgs_frame_send(fd, request, (uint32_t)(packer.next - request));
   if (result)
     return result;

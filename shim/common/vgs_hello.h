@@ -34,4 +34,7 @@ CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *libr
 /* Have the connection given to a worker. Same results. */
 CUresult vgs_attach(int fd);
 
+/* The device, as the host numbers them, of the context about to be made; -1: none. A worker may have it ready. */
+extern int vgs_attach_device; /* atomic */
+
 #endif

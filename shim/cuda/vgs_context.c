@@ -1,6 +1,7 @@
 #include "vgs_context.h"
 #include "vgs_api.h"
 #include "vgs_device.h"
+#include "vgs_hello.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
 #include "vgs_thread.h"
@@ -92,6 +93,7 @@ CUresult vgs_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     if (!context->wire_id) /* an earlier life used it up */
       context->wire_id = vgs_object_reserve_id(VGW_KIND_CONTEXT);
     vgs_thread_context_id = 0;
+    __atomic_store_n(&vgs_attach_device, vgs_device_wire(dev), __ATOMIC_RELAXED);
     result = vgs_send_cuDevicePrimaryCtxRetain(context->wire_id, vgs_device_wire(dev));
     if (!result)
       __atomic_store_n(&context->active, 1, __ATOMIC_RELEASE);
@@ -209,6 +211,7 @@ CUresult vgs_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   context->flags = flags;
   vgs_thread_context_id = 0;
+  __atomic_store_n(&vgs_attach_device, vgs_device_wire(dev), __ATOMIC_RELAXED);
   result = vgs_send_cuCtxCreate_v2(context->wire_id, flags, vgs_device_wire(dev));
   if (!result && !vgs_thread_push(vgs_object_handle(context))) {
     vgs_send_cuCtxDestroy_v2(context->wire_id);

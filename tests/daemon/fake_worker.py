@@ -6,6 +6,7 @@ Run as `python fake_worker.py MODE --control-fd N`. Modes:
     broken              exits at once
     broken-while:PATH   exits at once so long as the file exists
     hung                is never ready
+    cold                cannot make a context ahead of its client
     mute                takes the session but never attaches
     noisy               writes hostile lines to standard error
 """
@@ -28,6 +29,11 @@ def main() -> None:
     control = Control(int(sys.argv[sys.argv.index("--control-fd") + 1]))
     if mode == "hung":
         time.sleep(600)
+    if "--warm" in sys.argv:
+        control.receive_warm_order()
+        if mode == "cold":
+            control.send("ready", why="no room on purpose")
+            sys.exit(1)
     control.send("ready")
     assignment = control.receive_assignment()
     if assignment is None:

@@ -134,7 +134,7 @@ class FakeDaemon:
         if answer is None:
             return
         connection.sendall(answer)
-        assert _message(connection) == {"type": "attach"}
+        assert _message(connection)["type"] == "attach"
         connection.sendall(frame({"type": "attached", "worker": 1}))
         sending = threading.Lock()
         while True:

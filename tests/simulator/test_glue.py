@@ -65,7 +65,7 @@ from tests.simulator.test_glue import Backend
 
 profiles = profile.parse_gpus("h100")
 inventory = {"devices": [p.inventory(i, "test") for i, p in enumerate(profiles)]}
-pointer = glue.install(_executor.ffi, _executor.lib, profiles, inventory, Path(sys.argv[1]))
+pointer, _ = glue.install(_executor.ffi, _executor.lib, profiles, inventory, Path(sys.argv[1]))
 b = Backend(int(_executor.ffi.cast("uintptr_t", pointer)))
 b.start()
 """

@@ -172,15 +172,16 @@ class Attach:
     """The client wants a worker on this connection; the last control frame a client sends."""
 
     type: ClassVar[str] = "attach"
+    device: int = -1  # of the context it will make first; -1: not known
 
     @classmethod
-    def parse(cls, _fields: Map) -> Attach:
+    def parse(cls, fields: Map) -> Attach:
         """Check a peer\'s map. Raises RemoteProtocolError."""
-        return cls()
+        return cls(_integer(fields, "device", -1, 63) if "device" in fields else -1)
 
     def fields(self) -> Map:
         """The map, without its type."""
-        return {}
+        return {} if self.device < 0 else {"device": self.device}
 
 
 @dataclass(frozen=True, slots=True)

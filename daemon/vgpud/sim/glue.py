@@ -48,15 +48,19 @@ class _Image:
 class Glue:
     """The images and kernels of this process, by the ids the C half knows."""
 
-    def __init__(self, ffi: Any, lib: Any, devices: Sequence[Mapping[str, Any]], cache_dir: Path) -> None:
+    def __init__(self, ffi: Any, lib: Any, devices: Sequence[Mapping[str, Any]], cache_dir: Path | None) -> None:
         self._ffi, self._lib = ffi, lib
         self._devices = [_attributes(device) for device in devices]
-        self._cache = DiskCache(cache_dir)
+        self._cache = DiskCache(cache_dir) if cache_dir is not None else None
         self._loader = Loader()
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._images: dict[int, _Image] = {}
         self._kernels: dict[int, tuple[_Image, str]] = {}
+
+    def set_cache(self, cache_dir: Path) -> None:
+        """Keep compiled kernels there from now on."""
+        self._cache = DiskCache(cache_dir)
 
     # ---- hooks, in the header's order
 
@@ -221,16 +225,18 @@ _HOOKS_WITH_WHY = ("load_image", "describe_kernel", "compile", "link_images")
 _HOOKS = ("unload_image", "kernel_name", "describe_variable", "initial_bytes")
 
 
-def install(ffi: Any, lib: Any, profiles: Sequence[Profile], inventory: Mapping[str, Any], cache_dir: Path) -> Any:
+def install(
+    ffi: Any, lib: Any, profiles: Sequence[Profile], inventory: Mapping[str, Any], cache_dir: Path | None
+) -> tuple[Any, Glue]:
     """Set the simulator up in this process, once.
 
     Args:
         ffi, lib: Of vgpud._executor.
         profiles: The simulated cards of this host, for the record; what counts is the inventory.
         inventory: wire.md's INVENTORY, as this client sees it: its device i is the C half's device i.
-        cache_dir: Where compiled kernels are kept.
+        cache_dir: Where compiled kernels are kept; None: nowhere, until set_cache.
     Returns:
-        `const struct vgx_backend *` for vgx_serve.
+        `const struct vgx_backend *` for vgx_serve, and what stands behind it.
     Raises:
         RuntimeError: A device cannot be set up, such as when its addresses are taken.
     """
@@ -250,7 +256,7 @@ def install(ffi: Any, lib: Any, profiles: Sequence[Profile], inventory: Mapping[
         if result != 0:
             raise RuntimeError(f"simulated device {index} ({device['name']}) cannot be set up: CUDA error {result}")
     lib.vgx_sim_install_python()
-    return cast(Any, lib.vgx_sim_backend())
+    return cast(Any, lib.vgx_sim_backend()), glue
 
 
 def _properties(ffi: Any, lib: Any, device: Mapping[str, Any]) -> Any:

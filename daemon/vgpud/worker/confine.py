@@ -28,15 +28,19 @@ def confine() -> None:
         os.write(2, f"<4>this worker has no seccomp filter: {error.strerror}\n".encode())
 
 
-def confine_files(cache_dir: str, libcuda: str) -> None:
+def confine_files(cache_dir: str | None, libcuda: str) -> None:
     """Give up every file but the system's, those that hold the driver, and the tenant's cache, which is made here.
 
     NVIDIA's driver keeps what it compiles in the cache, too: in the user's home one tenant could change it for others.
+    Without a cache, as long as the tenant is not known, it keeps nothing.
     """
-    cache = Path(cache_dir)
-    with contextlib.suppress(OSError):  # a cache that cannot be written to is a slower start, no failure
-        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.environ["CUDA_CACHE_PATH"] = str(cache / "nvidia")
+    cache = None if cache_dir is None else Path(cache_dir)
+    if cache is None:
+        os.environ["CUDA_CACHE_DISABLE"] = "1"
+    else:
+        with contextlib.suppress(OSError):  # a cache that cannot be written to is a slower start, no failure
+            cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.environ["CUDA_CACHE_PATH"] = str(cache / "nvidia")
     driver = [os.path.realpath(libcuda), libcuda] if os.path.isabs(libcuda) else []
     searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     try:

@@ -22,6 +22,17 @@ _SEND_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class WarmOrder:
+    """What a worker is told that shall make a context before its client is known."""
+
+    device: int
+    backend: str
+    gpus: str
+    inventory: dict[str, Any]
+    libcuda: str
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """What one session's worker is told, and the client's socket, which only it holds now."""
 
@@ -51,6 +62,11 @@ class Control:
         """Tell vgpud something; it may be gone, which the watcher notices."""
         with contextlib.suppress(OSError):
             self._sock.send(pack_map({"type": kind} | fields))
+
+    def receive_warm_order(self) -> WarmOrder | None:
+        """Block until it is there; None when vgpud is gone instead."""
+        packet = self._sock.recv(_PACKET_NBYTES)
+        return WarmOrder(**unpack_map(packet)) if packet else None
 
     def receive_assignment(self) -> Assignment | None:
         """Block until a session is given; None when vgpud is gone instead."""

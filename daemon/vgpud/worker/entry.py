@@ -5,15 +5,26 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..sim import profile
 from .confine import confine, confine_files
-from .control import Assignment, Control, send_attached, send_refused
+from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
 _LINE_NBYTES = 1024
 _SPIN_US = 50
+_UNUSABLE = (RuntimeError, OSError, ValueError)  # what setting a backend up raises, with a line of why
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A backend that is set up: what vgx_serve takes, and, of the simulator, what stands behind it."""
+
+    pointer: Any
+    glue: Any = None
+    is_confined: bool = False  # it has threads already, which are to open no files either
 
 
 def main() -> None:
@@ -21,17 +32,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="vgpud.worker")
     parser.add_argument("--backend", choices=("simulator", "cuda"), required=True)
     parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--warm", action="store_true", help="make a context first, as the control socket says")
     arguments = parser.parse_args()
     control = Control(arguments.control_fd)
     confine()
     executor = _load(arguments.backend)
+    warm: Backend | None = None
+    if arguments.warm:
+        order = control.receive_warm_order()
+        if order is None:
+            return
+        try:
+            warm = _warm_up(executor, order)
+        except _UNUSABLE as error:
+            control.send("ready", why=str(error))
+            os._exit(1)  # half made: the next worker starts from nothing
     control.send("ready")
     assignment = control.receive_assignment()
     if assignment is None:
         return
-    confine_files(assignment.cache_dir, assignment.libcuda)
+    if warm is None or not warm.is_confined:
+        confine_files(assignment.cache_dir, assignment.libcuda)
     control.exit_with_vgpud(lambda: _memory_used(executor.lib, assignment))
-    code, reason = _serve(executor, assignment, control)
+    code, reason = _serve(executor, assignment, control, warm)
     control.send("ended", reason=reason)
     # Not sys.exit: threads of the backend may be inside Python or a kernel. Ending the process frees what they hold.
     os._exit(code)
@@ -44,7 +67,7 @@ def _load(backend: str) -> Any:
     return importlib.import_module("vgpud._executor")
 
 
-def _serve(executor: Any, assignment: Assignment, control: Control) -> tuple[int, str]:
+def _serve(executor: Any, assignment: Assignment, control: Control, warm: Backend | None) -> tuple[int, str]:
     """Everything this process knows of the C executor. Returns the exit code and one line that says why it ended."""
     ffi, lib = executor.ffi, executor.lib
 
@@ -61,8 +84,15 @@ def _serve(executor: Any, assignment: Assignment, control: Control) -> tuple[int
     options.log = log
     try:
         try:
-            options.backend = _set_up_backend(ffi, lib, assignment)
-        except (RuntimeError, OSError, ValueError) as error:
+            if warm is None:
+                cache, order = Path(assignment.cache_dir), assignment
+                backend = _set_up_backend(ffi, lib, order.backend, order.gpus, order.inventory, order.libcuda, cache)
+                options.backend = backend.pointer
+            else:
+                options.backend = warm.pointer
+                if warm.glue is not None:
+                    warm.glue.set_cache(Path(assignment.cache_dir))
+        except _UNUSABLE as error:
             reason = f"the {assignment.backend} backend cannot be set up: {error}"
             send_refused(assignment.client_fd, reason)
             return 1, reason
@@ -84,14 +114,32 @@ def _memory_used(lib: Any, assignment: Assignment) -> list[int] | None:
     return [lib.vgx_sim_memory_used(index) for index in range(len(assignment.devices))]
 
 
-def _set_up_backend(ffi: Any, lib: Any, assignment: Assignment) -> Any:
-    """`const struct vgx_backend *` of this session. Raises RuntimeError, OSError or ValueError, with a line of why."""
-    if assignment.backend == "simulator":
+def _warm_up(executor: Any, order: WarmOrder) -> Backend:
+    """A backend with a context on one device. Raises RuntimeError, OSError or ValueError, with a line of why.
+
+    The real driver starts threads, so its files are confined first, and to less than a tenant's: without a cache.
+    The simulator starts none, and is confined when its tenant, and so its cache, is known.
+    """
+    is_confined = order.backend != "simulator"
+    if is_confined:
+        confine_files(None, order.libcuda)
+    ffi, lib = executor.ffi, executor.lib
+    backend = _set_up_backend(ffi, lib, order.backend, order.gpus, order.inventory, order.libcuda, None)
+    pointer = lib.vgx_warm_backend(backend.pointer, order.device)
+    if pointer == ffi.NULL:
+        raise RuntimeError(f"no context could be made on device {order.device}")
+    return Backend(pointer, backend.glue, is_confined)
+
+
+def _set_up_backend(
+    ffi: Any, lib: Any, name: str, gpus: str, inventory: dict[str, Any], libcuda: str, cache: Path | None
+) -> Backend:
+    """Raises RuntimeError, OSError or ValueError, with a line of why."""
+    if name == "simulator":
         glue = importlib.import_module("vgpud.sim.glue")
-        profiles = profile.parse_gpus(assignment.gpus)
-        return glue.install(ffi, lib, profiles, assignment.inventory, Path(assignment.cache_dir))
+        return Backend(*glue.install(ffi, lib, profile.parse_gpus(gpus), inventory, cache))
     why = ffi.new("const char **")
-    backend = lib.vgx_cuda_backend(assignment.libcuda.encode(), why)
+    backend = lib.vgx_cuda_backend(libcuda.encode(), why)
     if backend == ffi.NULL:
         raise RuntimeError(ffi.string(why[0]).decode(errors="replace") if why[0] != ffi.NULL else "no reason given")
-    return backend
+    return Backend(backend)

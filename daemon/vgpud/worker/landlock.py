@@ -35,11 +35,11 @@ _READABLE = (
 )
 
 
-def restrict(cache: Path, *, readable: Iterable[str] = ()) -> None:
+def restrict(cache: Path | None, *, readable: Iterable[str] = ()) -> None:
     """From now on this thread, and those it starts, open only what this module's first lines say.
 
     Args:
-        cache: Written to; must exist.
+        cache: Written to; must exist. None: nothing is.
         readable: Paths to read besides the system's and Python's; those that do not exist are left out.
     Raises:
         OSError: the kernel cannot do it.
@@ -52,7 +52,8 @@ def restrict(cache: Path, *, readable: Iterable[str] = ()) -> None:
         for path in {*_READABLE, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable}:
             _allow(ruleset, path, _READ & handled)
         _allow(ruleset, "/dev", _USE & handled)
-        _allow(ruleset, os.fspath(cache), _OWN & handled)
+        if cache is not None:
+            _allow(ruleset, os.fspath(cache), _OWN & handled)
         _call(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
