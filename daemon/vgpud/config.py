@@ -13,8 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from .config_location import locate, syntax_error_line
 from .endpoint import (
+    VMADDR_CID_ANY,
     Endpoint,
     EndpointError,
+    HybridVsockEndpoint,
     TcpEndpoint,
     default_endpoint,
     parse_endpoint,
@@ -93,6 +95,32 @@ class LogConfig(_Model):
     lines_per_session_s: float = Field(default=5.0, gt=0, le=1000)
 
 
+class VmConfig(_Model):
+    """A virtual machine: its clients' name, and how its vsock reaches us if not through this host's kernel."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    cid: int = Field(ge=3, lt=VMADDR_CID_ANY)
+    vsock: str | None = None  # vgpud is its vsock device: the vhost-user socket that QEMU connects to
+    hybrid: str | None = None  # the unix socket that its VMM (Firecracker, Cloud Hypervisor) maps vsock to
+    port: int = Field(default=7070, ge=1, lt=VMADDR_CID_ANY)
+    group: str | None = None  # of either socket, whose mode is 0660: the VMM's
+
+    @model_validator(mode="after")
+    def _one_way(self) -> VmConfig:
+        if self.vsock is not None and self.hybrid is not None:
+            raise ValueError("a VM has one vsock device: vsock or hybrid, not both")
+        if self.vsock is not None:
+            parse_endpoint(f"unix:{self.vsock}.control")  # the longer of the two paths that are made from it
+        if self.hybrid_endpoint is not None:
+            parse_endpoint(str(self.hybrid_endpoint))
+        return self
+
+    @property
+    def hybrid_endpoint(self) -> HybridVsockEndpoint | None:
+        """Where its VMM brings its connections."""
+        return None if self.hybrid is None else HybridVsockEndpoint(self.hybrid, self.port)
+
+
 class Config(_Model):
     """The whole file."""
 
@@ -110,6 +138,7 @@ class Config(_Model):
     )
     socket: SocketConfig = SocketConfig()
     tokens: list[TokenConfig] = []
+    vm: Annotated[list[VmConfig], Field(max_length=1024)] = []
     limits: LimitsConfig = LimitsConfig()
     images: ImagesConfig = ImagesConfig()
     log: LogConfig = LogConfig()
@@ -136,6 +165,15 @@ class Config(_Model):
             if isinstance(endpoint, TcpEndpoint) and not endpoint.is_loopback and not self.tokens:
                 raise ValueError(f"listen: {endpoint} is reachable from other machines: configure [[tokens]] first")
         return self
+
+    @field_validator("vm")
+    @classmethod
+    def _distinct(cls, value: list[VmConfig]) -> list[VmConfig]:
+        for key in ("name", "cid", "vsock", "hybrid"):
+            given = [getattr(vm, key) for vm in value if getattr(vm, key) is not None]
+            if twice := [item for item in given if given.count(item) > 1]:
+                raise ValueError(f"two VMs have the {key} {twice[0]!r}")
+        return value
 
     @property
     def endpoints(self) -> list[Endpoint]:

@@ -1,7 +1,11 @@
-"""Endpoints: where vgpud listens and a client connects, written as a URL (unix:/path, tcp://host:port, vsock://cid:port)."""
+"""Endpoints: where vgpud listens and a client connects, written as a URL.
+
+unix:/path, tcp://host:port, vsock://cid:port, hybrid-vsock:/path:port.
+"""
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
@@ -56,7 +60,29 @@ class VsockEndpoint:
         return f"vsock://{'any' if self.cid == VMADDR_CID_ANY else self.cid}:{self.port}"
 
 
-Endpoint = UnixEndpoint | TcpEndpoint | VsockEndpoint
+@dataclass(frozen=True, slots=True)
+class HybridVsockEndpoint:
+    """A VM whose VMM maps vsock to unix sockets: Firecracker, Cloud Hypervisor, vhost-device-vsock.
+
+    A guest's connection to `port` of the host arrives on the socket `path`_`port`, where the host listens; the host
+    reaches a port of the guest by connecting to `path` and asking for it.
+    """
+
+    path: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"hybrid-vsock:{self.path}:{self.port}"
+
+    @property
+    def listening_path(self) -> str:
+        """Where the guest's connections arrive."""
+        return f"{self.path}_{self.port}"
+
+
+Endpoint = UnixEndpoint | TcpEndpoint | VsockEndpoint | HybridVsockEndpoint
+
+_HYBRID_ANSWER_NBYTES = 32  # "OK <port>\n"
 
 
 def _port(text: str, whole: str, highest: int) -> int:
@@ -65,15 +91,24 @@ def _port(text: str, whole: str, highest: int) -> int:
     return int(text)
 
 
+def _check_path(path: str, whole: str, form: str) -> None:
+    if not path.startswith("/") or "\0" in path:
+        raise EndpointError(f"{whole!r}: {form}")
+    if len(os.fsencode(path)) >= SUN_PATH_NBYTES:
+        raise EndpointError(f"{whole!r}: the path is longer than {SUN_PATH_NBYTES - 1} bytes, the kernel's limit")
+
+
 def parse_endpoint(text: str) -> Endpoint:
     """Read an endpoint's URL. Raises EndpointError, its text fit for a user."""
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
-        if not path.startswith("/") or "\0" in path:
-            raise EndpointError(f"{text!r}: a unix endpoint is unix:/absolute/path")
-        if len(os.fsencode(path)) >= SUN_PATH_NBYTES:
-            raise EndpointError(f"{text!r}: the path is longer than {SUN_PATH_NBYTES - 1} bytes, the kernel's limit")
+        _check_path(path, text, "a unix endpoint is unix:/absolute/path")
         return UnixEndpoint(path)
+    if text.startswith("hybrid-vsock:"):
+        path, _, digits = text.removeprefix("hybrid-vsock:").rpartition(":")
+        hybrid = HybridVsockEndpoint(path, _port(digits, text, VMADDR_CID_ANY - 1))
+        _check_path(hybrid.listening_path, text, "a hybrid vsock endpoint is hybrid-vsock:/absolute/path:port")
+        return hybrid
     scheme, separator, rest = text.partition("://")
     host, colon, port = rest.rpartition(":")
     if scheme in ("tcp", "vsock") and not (separator and colon and host):
@@ -92,7 +127,9 @@ def parse_endpoint(text: str) -> Endpoint:
         else:
             raise EndpointError(f"{text!r}: {host!r} is neither a CID nor 'any'")
         return VsockEndpoint(cid, _port(port, text, VMADDR_CID_ANY - 1))
-    raise EndpointError(f"{text!r}: not an endpoint (unix:/path, tcp://host:port or vsock://cid:port)")
+    raise EndpointError(
+        f"{text!r}: not an endpoint (unix:/path, tcp://host:port, vsock://cid:port or hybrid-vsock:/path:port)"
+    )
 
 
 def runtime_directory() -> Path:
@@ -114,7 +151,7 @@ def default_endpoint() -> UnixEndpoint:
 def create_socket(endpoint: Endpoint) -> socket.socket:
     """A stream socket of the endpoint's family, not connected. Raises EndpointError if the kernel has none."""
     match endpoint:
-        case UnixEndpoint():
+        case UnixEndpoint() | HybridVsockEndpoint():
             return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         case TcpEndpoint(host=host):
             return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
@@ -130,7 +167,7 @@ def create_socket(endpoint: Endpoint) -> socket.socket:
 def socket_address(endpoint: Endpoint) -> str | tuple[str, int] | tuple[int, int]:
     """The address to bind or connect, as Python's socket module wants it."""
     match endpoint:
-        case UnixEndpoint(path=path):
+        case UnixEndpoint(path=path) | HybridVsockEndpoint(path=path):
             return path
         case TcpEndpoint(host=host, port=port):
             return (host, port)
@@ -146,7 +183,24 @@ def connect(endpoint: Endpoint, *, timeout_s: float) -> socket.socket:
         sock.connect(socket_address(endpoint))
         if isinstance(endpoint, TcpEndpoint):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        elif isinstance(endpoint, HybridVsockEndpoint):
+            _ask_for_port(sock, endpoint.port)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _ask_for_port(sock: socket.socket, port: int) -> None:
+    """The VMM's answer is `OK` and a port of its own; it hangs up when nobody listens in the guest."""
+    sock.sendall(f"CONNECT {port}\n".encode())
+    answer = b""
+    while not answer.endswith(b"\n"):
+        byte = sock.recv(1)  # no further than the line: what follows is the stream's
+        if not byte:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"the VM refused port {port}")
+        answer += byte
+        if len(answer) > _HYBRID_ANSWER_NBYTES:
+            break
+    if not answer.startswith(b"OK ") or not answer.endswith(b"\n"):
+        raise ConnectionError(errno.EPROTO, f"no hybrid vsock answers there: {answer!r}")

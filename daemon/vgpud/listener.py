@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from .endpoint import Endpoint, TcpEndpoint, UnixEndpoint, create_socket, socket_address
+from .endpoint import Endpoint, HybridVsockEndpoint, TcpEndpoint, UnixEndpoint, create_socket, socket_address
 
 _BACKLOG = 512
 
@@ -30,11 +30,12 @@ class Listener:
     sock: socket.socket
     endpoint: Endpoint
     lock_fd: int | None = None
+    path: str | None = None  # of the socket file
 
     def close(self) -> None:
         """Stop listening and remove the socket file. The lock file stays: removing it would race with a successor."""
-        if isinstance(self.endpoint, UnixEndpoint):
-            Path(self.endpoint.path).unlink(missing_ok=True)
+        if self.path is not None:
+            Path(self.path).unlink(missing_ok=True)
         self.sock.close()
         if self.lock_fd is not None:
             os.close(self.lock_fd)
@@ -45,7 +46,10 @@ def open_listener(endpoint: Endpoint, *, mode: int = 0o600, group: str | None = 
     """Listen. Raises ListenError or EndpointError."""
     try:
         if isinstance(endpoint, UnixEndpoint):
-            return _open_unix(endpoint, mode, group)
+            return _open_unix(endpoint, endpoint.path, mode, group)
+        if isinstance(endpoint, HybridVsockEndpoint):
+            # Whoever connects there is taken for the VM: never everybody.
+            return _open_unix(endpoint, endpoint.listening_path, mode & 0o660, group)
         return _open_port(endpoint)
     except OSError as error:
         raise ListenError(f"cannot listen on {endpoint}: {error.strerror or error}") from error
@@ -67,11 +71,12 @@ def _open_port(endpoint: Endpoint) -> Listener:
     return Listener(sock, endpoint)
 
 
-def _open_unix(endpoint: UnixEndpoint, mode: int, group: str | None) -> Listener:
-    path = Path(endpoint.path)
+def _open_unix(endpoint: UnixEndpoint | HybridVsockEndpoint, where: str, mode: int, group: str | None) -> Listener:
+    path = Path(where)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     owner = path.parent.stat().st_uid
-    if owner not in (0, os.geteuid()):  # its owner could put a socket of his own in our place
+    # Its owner could put a socket of his own in our place. (A VMM's folder is its user's: he has the VM anyway.)
+    if isinstance(endpoint, UnixEndpoint) and owner not in (0, os.geteuid()):
         raise ListenError(f"cannot listen on {endpoint}: the directory belongs to uid {owner}")
     lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     sock = create_socket(endpoint)
@@ -80,10 +85,10 @@ def _open_unix(endpoint: UnixEndpoint, mode: int, group: str | None) -> Listener
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AlreadyRunningError(f"another vgpud is serving {endpoint}") from None
-        _remove_stale(endpoint)
+        _remove_stale(endpoint, where)
         mask = os.umask(0o177)  # nobody gets in between bind and chmod
         try:
-            sock.bind(endpoint.path)
+            sock.bind(where)
         finally:
             os.umask(mask)
         if group is not None:
@@ -95,7 +100,7 @@ def _open_unix(endpoint: UnixEndpoint, mode: int, group: str | None) -> Listener
         sock.close()
         os.close(lock_fd)
         raise
-    return Listener(sock, endpoint, lock_fd)
+    return Listener(sock, endpoint, lock_fd, where)
 
 
 def _group_id(name: str) -> int:
@@ -105,10 +110,10 @@ def _group_id(name: str) -> int:
         raise ListenError(f"socket.group: there is no group {name!r}") from None
 
 
-def _remove_stale(endpoint: UnixEndpoint) -> None:
+def _remove_stale(endpoint: Endpoint, path: str) -> None:
     """Unlink a socket nobody listens on. Something else in its place, or a listener, is left alone and reported."""
     try:
-        status = os.lstat(endpoint.path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(status.st_mode):
@@ -116,9 +121,9 @@ def _remove_stale(endpoint: UnixEndpoint) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
-            probe.connect(endpoint.path)
+            probe.connect(path)
         except ConnectionRefusedError:
-            os.unlink(endpoint.path)
+            os.unlink(path)
             return
         except OSError:
             pass  # a full backlog or a slow server: somebody is there

@@ -6,6 +6,14 @@ import os
 import socket
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .endpoint import Endpoint, HybridVsockEndpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .config import VmConfig
 
 _SO_PEERPIDFD = 77  # Linux 6.5: a pidfd of the peer as it was at connect(), free of pid reuse
 
@@ -19,6 +27,7 @@ class Peer:
     pid: int | None = None
     cid: int | None = None
     host: str | None = None
+    vm: str | None = None  # its name in the configuration
 
     @property
     def key(self) -> str:
@@ -27,25 +36,35 @@ class Peer:
             case "unix":
                 return f"uid:{self.uid}"
             case "vsock":
-                return f"cid:{self.cid}"
+                return f"cid:{self.cid}" if self.vm is None else f"vm:{self.vm}"
             case _:
                 return f"host:{self.host}"
 
     def fields(self) -> dict[str, str | int]:
         """What is known, for the log and the worker."""
         known = {"kind": self.kind, "uid": self.uid, "pid": self.pid, "cid": self.cid, "host": self.host}
+        known["vm"] = self.vm
         return {key: value for key, value in known.items() if value is not None}
 
 
-def identify(sock: socket.socket, address: object) -> Peer:
-    """The peer of an accepted socket; `address` is what accept() returned. Raises OSError when it is gone already."""
+def identify(
+    sock: socket.socket, address: object, endpoint: Endpoint | None = None, vms: Sequence[VmConfig] = ()
+) -> Peer:
+    """The peer of a socket accepted on `endpoint`; `address` is what accept() returned. Raises OSError when it is gone.
+
+    A VM has the name it is configured with. Behind a hybrid vsock socket is its VM: what connects there is the VMM.
+    """
+    if isinstance(endpoint, HybridVsockEndpoint):
+        found = [vm for vm in vms if vm.hybrid == endpoint.path]
+        return Peer("vsock", cid=found[0].cid, vm=found[0].name) if found else Peer("vsock", vm=endpoint.path)
     if sock.family == socket.AF_UNIX:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _gid = struct.unpack("3i", credentials)
         # pid is 0 when the client lives in a pid namespace that ours cannot see
         return Peer("unix", uid=uid, pid=pid or None)
     if sock.family == getattr(socket, "AF_VSOCK", None) and isinstance(address, tuple):
-        return Peer("vsock", cid=int(address[0]))
+        cid = int(address[0])
+        return Peer("vsock", cid=cid, vm=next((vm.name for vm in vms if vm.cid == cid), None))
     host = str(address[0]) if isinstance(address, tuple) else "unknown"
     return Peer("tcp", host=host)
 

@@ -121,27 +121,31 @@ class Server:
                     self._log.warning("cannot accept", endpoint=str(listener.endpoint), error=str(error))
                     await asyncio.sleep(1.0)  # the queue stays readable: without a pause this would spin
                 continue
-            self._metrics.connections_accepted += 1
             try:
                 sock.setblocking(False)
                 if listener.sock.family in (socket.AF_INET, socket.AF_INET6):
                     _tune_tcp(sock)
-                peer = identify(sock, address)
+                peer = identify(sock, address, listener.endpoint, self.config.vm)
             except OSError:
                 sock.close()
                 continue
-            limits = self.config.limits
-            if self._metrics.connections_pending >= limits.pending_connections:
-                self._turn_away(sock, peer)
-                continue
-            if self._pending[peer.key] >= limits.pending_per_client:
-                self._turn_away(sock, peer)
-                continue
-            self._count_pending(peer, 1)
-            task = asyncio.create_task(self._serve(sock, peer))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.admit(sock, peer)
             await asyncio.sleep(0)  # a flood of connections must not keep the loop from serving others
+
+    def admit(self, sock: socket.socket, peer: Peer) -> None:
+        """Serve a connected, non-blocking socket of a peer that is known, unless too many wait already."""
+        self._metrics.connections_accepted += 1
+        limits = self.config.limits
+        if (
+            self._metrics.connections_pending >= limits.pending_connections
+            or self._pending[peer.key] >= limits.pending_per_client
+        ):
+            self._turn_away(sock, peer)
+            return
+        self._count_pending(peer, 1)
+        task = asyncio.create_task(self._serve(sock, peer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _count_pending(self, peer: Peer, change: int) -> None:
         self._metrics.connections_pending += change

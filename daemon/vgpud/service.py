@@ -18,6 +18,7 @@ from .metrics import Metrics
 from .notify import Notifier
 from .server import Server
 from .supervisor import Supervisor, default_command
+from .vm.supervision import VmDevice
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -55,6 +56,7 @@ class Service:
         self.images = ImageService(config.images, self.metrics)
         self.server = Server(config, inventory, self.supervisor, self.images, self.metrics)
         self.listeners: list[Listener] = []
+        self.vm_devices: list[VmDevice] = []
         self._admin: AdminServer | None = None
         self._inventory = inventory
 
@@ -65,6 +67,9 @@ class Service:
                 socket_config = self.config.socket
                 listener = open_listener(endpoint, mode=socket_config.mode_bits, group=socket_config.group)
                 self.listeners.append(listener)
+            for vm in self.config.vm:
+                if vm.hybrid_endpoint is not None:
+                    self.listeners.append(open_listener(vm.hybrid_endpoint, mode=0o660, group=vm.group))
             if self.config.admin is not None:
                 listener = open_listener(UnixEndpoint(self.config.admin), mode=0o600)
                 self._admin = AdminServer(listener, self.status)
@@ -75,6 +80,10 @@ class Service:
         self.supervisor.start()
         self.images.start()
         self.server.start(self.listeners)
+        self.vm_devices = [VmDevice(vm, self.server.admit) for vm in self.config.vm if vm.vsock is not None]
+        for device in self.vm_devices:
+            device.start()
+        await asyncio.gather(*(device.wait_there() for device in self.vm_devices))
         names = [str(device["name"]) for device in self._inventory.fields["devices"]]
         where = [str(listener.endpoint) for listener in self.listeners]
         self._log.info("ready", listen=where, backend=self.config.backend, devices=names)
@@ -84,6 +93,8 @@ class Service:
         """Drain: no new clients, workers ended, sockets removed."""
         self._notifier.stopping()
         self._log.info("stopping", sessions=len(self.server.sessions))
+        for device in self.vm_devices:
+            device.stop()
         await self.server.close()
         if self._admin is not None:
             await self._admin.close()
@@ -141,6 +152,7 @@ class Service:
             "workers": self.supervisor.worker_count,
             "spare_workers": self.supervisor.spare_pids,
             "warm_workers": self.supervisor.warm_pids,
+            "vms": [device.summary() for device in self.vm_devices],
             "metrics": self.metrics.snapshot(),
             "sessions": [session.summary() for session in self.server.sessions],
         }

@@ -184,12 +184,12 @@ class Guest:
         return (self.directory / "qemu.log").read_text(errors="replace")[-2000:]
 
 
-def vhost_user_vsock(path: Path, *, reconnect_s: int = 1) -> list[str]:
-    """QEMU's options for a vsock device that the process behind the socket `path` is."""
-    return [
-        *("-chardev", f"socket,id=vsock,path={path},reconnect={reconnect_s}"),
-        *("-device", "vhost-user-vsock-pci,chardev=vsock"),
-    ]
+def vhost_user_vsock(path: Path) -> list[str]:
+    """QEMU's options for a vsock device that the process behind the socket `path` is.
+
+    No `reconnect=`: with it QEMU does not wait for the connection, and this device cannot do without one.
+    """
+    return ["-chardev", f"socket,id=vsock,path={path}", "-device", "vhost-user-vsock-pci,chardev=vsock"]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import resource
+from collections.abc import Collection
 from pathlib import Path
 
 from . import landlock, seccomp
@@ -13,8 +14,11 @@ from . import landlock, seccomp
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 
 
-def confine() -> None:
-    """Give up privileges that no backend needs. Each step is as good as the kernel allows; none is undone."""
+def confine(allow: Collection[str] = ()) -> None:
+    """Give up privileges that no backend needs. Each step is as good as the kernel allows; none is undone.
+
+    `allow` names system calls that are left to this process (see seccomp.py).
+    """
     # When memory runs out the kernel should end a worker, which costs one client, not vgpud.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
@@ -23,9 +27,9 @@ def confine() -> None:
     prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # workers share a user: this keeps one from tracing or reading another
     try:
-        seccomp.install()
+        seccomp.install(allow)
     except OSError as error:
-        os.write(2, f"<4>this worker has no seccomp filter: {error.strerror}\n".encode())
+        os.write(2, f"<4>this process has no seccomp filter: {error.strerror}\n".encode())
 
 
 def confine_files(cache_dir: str | None, libcuda: str) -> None:

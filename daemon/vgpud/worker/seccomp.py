@@ -13,6 +13,7 @@ import os
 import platform
 import socket
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 
 # Refused whatever the arguments. Numbers from the kernel's tables: x86-64, aarch64 (None: it has no such call).
@@ -110,8 +111,11 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def filter_program(machine: str, pid: int) -> bytes:
-    """The filter as BPF, eight bytes an instruction. Raises KeyError for a machine it knows no numbers of."""
+def filter_program(machine: str, pid: int, allow: Collection[str] = ()) -> bytes:
+    """The filter as BPF, eight bytes an instruction. Raises KeyError for a machine it knows no numbers of.
+
+    `allow` names calls that this process needs though they are refused to a worker.
+    """
     architecture = _ARCHITECTURES[machine]
     refuse = _instruction(_RETURN, _ERRNO | errno.EPERM)
     code = [
@@ -122,8 +126,8 @@ def filter_program(machine: str, pid: int) -> bytes:
         _instruction(_AT_LEAST, architecture.call_cap, 0, 1),
         refuse,
     ]
-    for numbers in _REFUSED.values():
-        if (number := numbers[architecture.column]) is not None:
+    for name, numbers in _REFUSED.items():
+        if name not in allow and (number := numbers[architecture.column]) is not None:
             code += [_instruction(_EQUAL, number, 0, 1), refuse]
     for *columns, values in _FIRST_ARGUMENT.values():
         # An argument is 64 bits wide, these are ints: the kernel itself takes the low half alone.
@@ -137,12 +141,12 @@ def _instruction(code: int, k: int, if_true: int = 0, if_false: int = 0) -> byte
     return struct.pack("=HBBI", code, if_true, if_false, k)
 
 
-def install() -> None:
+def install(allow: Collection[str] = ()) -> None:
     """Put the filter on every thread of this process; it needs no_new_privs. Raises OSError where that cannot be."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call numbers of {machine} are known here")
-    code = filter_program(machine, os.getpid())
+    code = filter_program(machine, os.getpid(), allow)
     program = _Program(len(code) // 8, code)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(_ARCHITECTURES[machine].seccomp, _SET_MODE_FILTER, _FLAG_TSYNC, ctypes.byref(program)) != 0:

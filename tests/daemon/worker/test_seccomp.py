@@ -37,7 +37,7 @@ REFUSED = {
 }
 
 ALLOWED = {
-    "a thread": "threading.Thread(target=print).start()",
+    "a thread": "threading.Thread(target=int).start()",
     "a pair of sockets": "socket.socketpair()",
     "its own limits": "resource.getrlimit(resource.RLIMIT_CORE)",
     "a signal to itself": "os.kill(os.getpid(), 0)",
