@@ -38,11 +38,13 @@ def test_the_samples_commented_keys_are_keys():
     enabled = [
         line[2:] if line.startswith(("# cache_dir =", "# worker_command =", "# group =")) else line for line in lines
     ]
-    enabled = [line[2:] if line.startswith(("# [[tokens]]", "# name =", "# value =")) else line for line in enabled]
+    tables = ("# [[", "# name =", "# value =", "# cid =", "# vsock =", "# hybrid =", "# port =")
+    enabled = [line[2:] if line.startswith(tables) else line for line in enabled]
     config = parse_config("\n".join(enabled), source=str(SAMPLE))
     assert config.token_name("at-least-16-characters") == "lab"
     assert config.socket.group == "vgpu"
     assert config.worker_command is not None
+    assert [vm.name for vm in config.vm] == ["build1", "build2"]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,11 @@ def test_the_samples_commented_keys_are_keys():
         ("# c\nlimits.spare_workers = 'x'", "f.toml:2: limits.spare_workers: "),
         ("[limits]\nhello_timeout_s = 0", "f.toml:2: limits.hello_timeout_s: "),
         ("listen = []", "f.toml:1: listen: "),
+        ("[[vm]]\nname = 'a b'\ncid = 3", "f.toml:2: vm.0.name: "),
+        ("[[vm]]\nname = 'a'\ncid = 2", "f.toml:3: vm.0.cid: "),
+        ("[[vm]]\nname = 'a'\ncid = 3\nvsock = 'x.sock'", "f.toml:1: vm.0: 'unix:x.sock.control': a unix endpoint is"),
+        ("[[vm]]\nname = 'a'\ncid = 3\nvsock = '/a'\nhybrid = '/b'", "f.toml:1: vm.0: a VM has one vsock device"),
+        ("[[vm]]\nname = 'a'\ncid = 3\n[[vm]]\nname = 'b'\ncid = 3", "f.toml: vm: two VMs have the cid 3"),
         ("listen = [\n  'unix:/a',\n  'ftp://x',\n]", "f.toml:1: listen: 'ftp://x': not an endpoint"),
         ("gpus = 'h100'\nlisten = ['tcp://0.0.0.0:7070']", "f.toml:2: listen: tcp://0.0.0.0:7070 is reachable"),
         ("[[tokens]]\nname = 'a'\nvalue = 'short'", "f.toml:3: tokens.0.value: a token has 16 to 255"),

@@ -9,6 +9,7 @@ from vgpud import endpoint as module
 from vgpud.endpoint import (
     VMADDR_CID_ANY,
     EndpointError,
+    HybridVsockEndpoint,
     TcpEndpoint,
     UnixEndpoint,
     VsockEndpoint,
@@ -27,6 +28,8 @@ from vgpud.endpoint import (
         ("tcp://[::1]:0", TcpEndpoint("::1", 0)),
         ("tcp://gpu.example:65535", TcpEndpoint("gpu.example", 65535)),
         ("vsock://2:7070", VsockEndpoint(2, 7070)),
+        ("hybrid-vsock:/run/fc/v.sock:7070", HybridVsockEndpoint("/run/fc/v.sock", 7070)),
+        ("hybrid-vsock:/a:b:1", HybridVsockEndpoint("/a:b", 1)),
         ("vsock://any:4294967294", VsockEndpoint(VMADDR_CID_ANY, 4294967294)),
     ],
 )
@@ -41,7 +44,8 @@ def test_good(text, expected):
         "", "unix:", "unix:relative", "unix:/a\0b", "unix:/" + "x" * 107, "/run/x", "tcp:", "tcp://", "tcp://h",
         "tcp://:1", "tcp://h:", "tcp://h:65536", "tcp://h:-1", "tcp://h:1/x", "tcp://::1:1", "tcp://u@h:1", "tcp://h:\u0661",
         "vsock://2", "vsock://x:1", "vsock://-1:1", "vsock://4294967295:1", "vsock://2:4294967295", "http://h:1",
-        "vsock://99999999999:1", "tcp://h:99999999999999999999",
+        "hybrid-vsock:", "hybrid-vsock:/a", "hybrid-vsock:/a:", "hybrid-vsock:a:1", "hybrid-vsock:/a:4294967295",
+        "hybrid-vsock:/" + "x" * 105 + ":1", "vsock://99999999999:1", "tcp://h:99999999999999999999",
     ],
 )  # fmt: skip
 def test_bad(text):
