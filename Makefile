@@ -5,12 +5,12 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 PYTEST_ARGS ?=
 FUZZ_S ?= 60
-C_FILES = $(wildcard shim/*/*.[ch] daemon/executor/*.[ch] daemon/simulator/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
+C_FILES = $(wildcard shim/*/*.[ch] deploy/packaging/*.c daemon/executor/*.[ch] daemon/simulator/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 EXECUTOR_INPUTS = $(wildcard daemon/executor/* daemon/simulator/* protocol/c/*) build/gen/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gen shim executor build test test-fast test-gpu check fix demo bench asan fuzz api clean
+.PHONY: help setup gen shim executor build test test-fast test-gpu check fix demo bench packages bundle asan fuzz api clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -67,6 +67,9 @@ demo: build ## an unmodified CUDA program from PyPI on a simulated GPU
 
 bench: build ## ratios measured in one run (not a test)
 	@$(PY) tests/bench/bench.py
+
+bundle: build ## vgpud, vgpu and their own Python in one relocatable archive (BUNDLE_ARGS=--without-simulator: smaller)
+	@$(PY) -m deploy.packaging bundle $(BUNDLE_ARGS)
 
 # The guest library and the simulator's C half under AddressSanitizer and UndefinedBehaviorSanitizer. The simulator turns
 # SIGSEGV into CUDA's illegal address itself, and Python's own allocations are not ours to check for leaks.

@@ -1,0 +1,72 @@
+"""`python -m deploy.packaging bundle`: from what is built, into build/packages."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from .binary import TooNewError
+from .bundle import BundleError, Options, make_bundle, pack
+from .debian import DebianError
+from .source import ROOT, describe_source
+from .wheels import WheelError
+
+
+def main() -> int:
+    """What the command line asks for; 0 or 1."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.packaging", description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "build/packages", help="folder of what is made")
+    commands = parser.add_subparsers(dest="command", required=True)
+    bundle = commands.add_parser("bundle", help="vgpud, vgpu and all they need in one relocatable folder")
+    bundle.add_argument("--without-simulator", action="store_true", help="for hosts with a real GPU: no LLVM")
+    bundle.add_argument("--without-programs", action="store_true", help="no compiled CUDA programs")
+    bundle.add_argument("--folder", action="store_true", help="do not make an archive of it")
+    options = parser.parse_args()
+    try:
+        made = _bundle(options)
+    except (BundleError, DebianError, WheelError, TooNewError) as error:
+        print(f"packaging: {error}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        print(f"packaging: {' '.join(map(str, error.cmd))[:200]} failed", file=sys.stderr)
+        return 1
+    for path in made:
+        size = "" if path.is_dir() else f" ({path.stat().st_size / 1e6:.1f} MB)"
+        print(f"{path}{size}")
+    return 0
+
+
+def _bundle(options: argparse.Namespace) -> list[Path]:
+    source = describe_source()
+    kind = "-without-simulator" if options.without_simulator else ""
+    name = f"vgpu-{source.version.replace('~', '-')}-linux-x86_64{kind}"
+    options.out.mkdir(parents=True, exist_ok=True)
+    programs = None if options.without_programs else _programs()
+    with tempfile.TemporaryDirectory(dir=options.out) as scratch:
+        folder = Path(scratch) / name
+        made = Options(simulator=not options.without_simulator, programs=programs)
+        make_bundle(folder, source, made, Path(scratch))
+        if options.folder:
+            shutil.rmtree(options.out / name, ignore_errors=True)
+            return [folder.rename(options.out / name)]
+        archive = options.out / f"{name}.tar.xz"
+        pack(folder, archive, source)
+        return [archive]
+
+
+def _programs() -> dict[str, Path]:
+    """The test programs, compiled by NVIDIA's compiler from PyPI."""
+    from tests.programs.toolchain import HERE, PTX, RELOCATABLE, cuda13
+
+    compiler = cuda13()
+    names = [path.stem for path in sorted(HERE.glob("*.cu")) if "." not in path.stem]
+    several = {path.name.split(".")[0] for path in HERE.glob("*.*.cu")}  # of which one program is linked
+    return {name: compiler.build(name, RELOCATABLE if name in several else PTX) for name in names}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What is done to compiled files before they are shipped: debug information off, and the glibc they ask for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Ubuntu 22.04's. Debian 12 has 2.36, Ubuntu 24.04 2.39, Debian 13 2.41.
+OLDEST_GLIBC = (2, 35)
+_ELF = b"\x7fELF"
+_TOOL_TIMEOUT_S = 120
+
+
+class TooNewError(ValueError):
+    """A file needs a newer glibc than we promise; the text names it."""
+
+
+def stripped(file: Path) -> bytes:
+    """The file without debug information and without symbols that nothing needs when it runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / file.name
+        subprocess.run(["strip", "--strip-unneeded", "-o", str(target), str(file)], check=True, timeout=_TOOL_TIMEOUT_S)
+        return target.read_bytes()
+
+
+def is_elf(file: Path) -> bool:
+    """Whether a regular file, not a link, is a compiled one."""
+    if file.is_symlink() or not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return opened.read(len(_ELF)) == _ELF
+
+
+def glibc_needed(files: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    """The newest glibc version whose symbols each file asks for, (0, 0) for none."""
+    needed = {}
+    for file in files:
+        listing = subprocess.run(
+            ["readelf", "--version-info", "--wide", str(file)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_TOOL_TIMEOUT_S,
+        ).stdout
+        versions = [(int(major), int(minor)) for major, minor in re.findall(r"Name: GLIBC_(\d+)\.(\d+)", listing)]
+        needed[file] = max(versions, default=(0, 0))
+    return needed
+
+
+def newest_glibc(folder: Path) -> tuple[int, int]:
+    """The glibc that all compiled files below `folder` can do with.
+
+    Raises:
+        TooNewError: it is newer than OLDEST_GLIBC.
+    """
+    needed = glibc_needed(file for file in sorted(folder.rglob("*")) if is_elf(file))
+    for file, version in needed.items():
+        if version > OLDEST_GLIBC:
+            wanted, promised = (".".join(map(str, number)) for number in (version, OLDEST_GLIBC))
+            raise TooNewError(f"{file.relative_to(folder)} needs glibc {wanted}, and {promised} is promised")
+    return max(needed.values())

@@ -1,0 +1,146 @@
+"""One relocatable folder with vgpud, vgpu, a Python for them and everything that they import."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .binary import is_elf, newest_glibc
+from .python import VERSION, make_python
+from .source import ROOT, Source
+from .wheels import install_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+FILES = Path(__file__).resolve().parent / "files"
+NBYTES_CAP = 60 * 1000 * 1000
+_TOOL_TIMEOUT_S = 600
+_LIBRARY_GLOBS = ("lib*.so*", "cudart/*/lib*.so*", "notice/lib*.so")
+
+
+class BundleError(Exception):
+    """No bundle; the text says what is missing or too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What goes in besides vgpud and vgpu."""
+
+    simulator: bool = True
+    programs: Mapping[str, Path] | None = None  # compiled CUDA programs, by their name in the bundle
+
+
+def make_bundle(folder: Path, source: Source, options: Options, scratch: Path) -> None:
+    """Fill `folder`, which must not exist.
+
+    Args:
+        scratch: an empty folder; what is in it afterwards is of no use.
+    Raises:
+        BundleError, DebianError, WheelError, TooNewError: the text says why.
+    """
+    python = folder / "python"
+    versions = {"vgpu": source.version}
+    versions |= make_python(python, scratch)
+    versions |= install_wheels(python / "site", VERSION, simulator=options.simulator, scratch=scratch)
+    _copy_vgpu(python / "site")
+    _copy_commands(folder)
+    for name, program in (options.programs or {}).items():
+        (folder / "share/vgpu/programs").mkdir(exist_ok=True)
+        shutil.copy(program, folder / "share/vgpu/programs" / name)
+    _strip(path for path in folder.rglob("*") if is_elf(path))
+    glibc = ".".join(map(str, newest_glibc(folder)))
+    _write_texts(folder, source, glibc, versions, options)
+    _compile(python)
+
+
+def _copy_vgpu(site: Path) -> None:
+    executors = sorted((ROOT / "daemon/vgpud").glob("_executor*.so"))
+    if len(executors) != 1 or not (ROOT / "daemon/vgpud/_lib/libcuda.so.1").exists():
+        raise BundleError("nothing is built, or several executors are there: run `make clean build`")
+    for package in (ROOT / "daemon/vgpud", ROOT / "guest/vgpu_guest"):
+        left_out = shutil.ignore_patterns("__pycache__", "_executor*", "_lib")
+        shutil.copytree(package, site / package.name, ignore=left_out)
+    # cffi compiles it for the limited API, so it is good for every CPython 3: only its name says otherwise.
+    shutil.copy(executors[0], site / "vgpud/_executor.abi3.so")
+    libraries = ROOT / "daemon/vgpud/_lib"
+    for pattern in _LIBRARY_GLOBS:
+        for file in sorted(libraries.glob(pattern)):
+            target = site / "vgpud/_lib" / file.relative_to(libraries)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target, follow_symlinks=False)
+
+
+def _copy_commands(folder: Path) -> None:
+    (folder / "bin").mkdir()
+    for command, arguments in (("vgpu", 'prog_name="vgpu"'), ("vgpud", "")):
+        text = (FILES / "bundle-command.sh").read_text()
+        text = text.replace("@COMMAND@", command).replace("@ARGUMENTS@", arguments)
+        (folder / "bin" / command).write_text(text)
+        (folder / "bin" / command).chmod(0o755)
+    share = folder / "share/vgpu"
+    share.mkdir(parents=True)
+    for file in (ROOT / "deploy/vgpud.toml", FILES / "cuda.toml", ROOT / "deploy/nvidia-smi"):
+        shutil.copy(file, share / file.name)
+    unit = (ROOT / "deploy/vgpud.service").read_text()
+    (share / "vgpud.service").write_text(unit.replace("/usr/bin/vgpud", "/opt/vgpu/bin/vgpud"))
+
+
+def _strip(files: Iterable[Path]) -> None:
+    names = [str(file) for file in files]
+    subprocess.run(["strip", "--strip-unneeded", *names], check=True, timeout=_TOOL_TIMEOUT_S)
+
+
+def _write_texts(folder: Path, source: Source, glibc: str, versions: Mapping[str, str], options: Options) -> None:
+    what = "" if options.simulator else "Without the simulator's compiler: for hosts with a real GPU.\n"
+    text = (FILES / "bundle-readme.txt").read_text()
+    text = text.replace("@VERSION@", source.version).replace("@GLIBC@", glibc).replace("@WHAT@\n", what)
+    (folder / "README").write_text(text)
+    lines = (f"{name} {version}\n" for name, version in sorted(versions.items()))
+    (folder / "CONTENTS").write_text(f"glibc {glibc} or newer\n{''.join(lines)}")
+
+
+def _compile(python: Path) -> None:
+    """Byte code that holds no time and no path of this machine, and is believed as it is."""
+    options = ["-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(python), "-p", "python"]
+    for folder in (python / f"lib/python{VERSION}", python / "site"):
+        command = [str(python / "bin/python3"), "-m", "compileall", *options, str(folder)]
+        subprocess.run(command, check=True, timeout=_TOOL_TIMEOUT_S)
+
+
+def pack(folder: Path, target: Path, source: Source) -> None:
+    """Make the archive of a bundle.
+
+    Raises:
+        BundleError: it is larger than NBYTES_CAP.
+    """
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 0
+        member.uname = member.gname = "root"
+        member.mtime = source.epoch_s
+        if not member.issym():
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+        return member
+
+    partial = target.with_suffix(".partial")
+    # Blocks of a fixed size: the same bytes whatever the number of cores.
+    command = ["xz", "--threads=0", "--block-size=96MiB", "--x86", "--lzma2=preset=6,dict=64MiB", "--stdout"]
+    with partial.open("wb") as out, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out) as xz:
+        assert xz.stdin is not None
+        with tarfile.open(fileobj=xz.stdin, mode="w|", format=tarfile.GNU_FORMAT) as archive:
+            for path in (folder, *sorted(folder.rglob("*"))):
+                name = path.relative_to(folder.parent).as_posix()
+                archive.add(path, arcname=name, recursive=False, filter=plain)
+        xz.stdin.close()
+        if xz.wait():
+            raise BundleError("xz failed")
+    nbytes = partial.stat().st_size
+    if nbytes > NBYTES_CAP:
+        partial.unlink()
+        raise BundleError(f"{target.name} would have {nbytes} bytes, more than the {NBYTES_CAP} promised")
+    partial.rename(target)
