@@ -261,7 +261,11 @@ class Supervisor:
         self._starting.discard(worker)
         self._failures_in_row = 0
         if worker.warm_device is not None:
-            self._warm[worker.warm_device].append(worker)
+            warm = self._warm[worker.warm_device]
+            if len(warm) < self._limits.warm_workers:
+                warm.append(worker)
+            else:
+                worker.terminate()  # fewer are wanted than when it was started
             self._fill()
             return
         while self._waiting:

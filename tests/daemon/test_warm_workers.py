@@ -34,6 +34,7 @@ def taken(running) -> int:
 def test_a_client_gets_the_context_that_was_made(start, tmp_path):
     host = start(worker=None, extra=f"cache_dir = '{tmp_path}/cache'\n{WARM}")
     [first] = wait_warm(host)
+    wait_warm(host, 1)
     cold = run(str(host.endpoint), MEMORY, CUDA_VISIBLE_DEVICES="1")  # its device has a warm worker of its own
     wait_until(lambda: taken(host) == 1)
     warm = run(str(host.endpoint), MEMORY, CUDA_VISIBLE_DEVICES="0")
@@ -48,7 +49,8 @@ def switch_off(host) -> None:
     """No warm workers from now on."""
     host.config.write_text(host.config.read_text().replace(WARM, "limits.warm_workers = 0\n"))
     host.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: warm_pids(host) == {})
+    host.wait_log("reloaded")
+    wait_until(lambda: warm_pids(host) == {} and host.status()["workers"] <= 1, 15)  # one on its way ends, too
 
 
 @pytest.mark.parametrize(
