@@ -225,7 +225,12 @@ class Mux:
                 self.to_guest.put_back()
                 return count, False
             if not got:  # nothing more will come from there; nor be taken, if that end is closed altogether
-                self._write(chain, stream.key, Op.SHUTDOWN, RECEIVE | SEND if stream.finished else SEND)
+                flags = RECEIVE | SEND if stream.finished else SEND
+                if flags == stream.told_shut:
+                    self.to_guest.put_back()
+                    return count, False
+                stream.told_shut = flags
+                self._write(chain, stream.key, Op.SHUTDOWN, flags)
                 return count + 1, False
             self._write(chain, stream.key, Op.RW, 0, got)
         return _PACKETS_A_TURN, False

@@ -38,6 +38,7 @@ class Stream:
         "sent",
         "sock",
         "told_forwarded",
+        "told_shut",
         "writable",
     )
 
@@ -54,6 +55,7 @@ class Stream:
         self.readable = True  # not yet seen to block
         self.writable = True
         self.guest_shut = 0  # RECEIVE and SEND, as the guest said
+        self.told_shut = 0  # likewise, as the guest was told
         self.finished = False  # the other end of `sock` is closed
         self._backlog = bytearray()
         self._backlog_start = 0
