@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .vm_exec import exec_qemu
+from .vm_snippet import snippet
 
 
 @click.group()
@@ -13,3 +14,4 @@ def vm() -> None:
 
 
 vm.add_command(exec_qemu)
+vm.add_command(snippet)
