@@ -16,7 +16,9 @@ from .status import ExitStatus
 @click.option("--for", "monitor", required=True, type=click.Choice([*MONITORS]), help="What runs the VM.")
 @click.option("--cid", required=True, type=click.IntRange(3, 2**32 - 2), help="The VM's vsock address; its own alone.")
 @click.option("--name", default="guest", show_default=True, help="The VM's name, in vgpud's log and metrics.")
-@click.option("--vsock", type=click.Choice(VSOCKS), help="How, where there is a choice. [default: what needs no module]")
+@click.option(
+    "--vsock", type=click.Choice(VSOCKS), help="How, where there is a choice. [default: what needs no module]"
+)
 @click.option("--socket", help="Where the VM's monitor and vgpud meet. [default: /run/vgpu/vm/NAME.sock]")
 @click.option("--memory", default="4G", show_default=True, help="The guest's memory, as after QEMU's -m.")
 @click.option("--part", type=click.Choice(PARTS), help="Only this one's lines, without headings.")
@@ -31,9 +33,9 @@ def snippet(
         fail(f"--memory {memory}: a size is written 512M or 4G", ExitStatus.USAGE)
     vm = Vm(monitor, name, cid, vsock or ways[0], memory, socket or f"/run/vgpu/vm/{name}.sock")
     try:
-        parse_config(vm.part("vgpud"), source="--name, --socket")
+        parse_config(vm.part("vgpud"), source="vgpud.toml")
     except ConfigError as error:
-        fail(str(error), ExitStatus.USAGE)
+        fail(f"vgpud would not take this: {error}", ExitStatus.USAGE)
     if part is not None:
         click.echo(vm.part(part), nl=False)
         return

@@ -18,6 +18,9 @@ MONITORS: dict[str, tuple[str, ...]] = {
 }
 VSOCKS = ("vhost-user", "kernel", "hybrid")
 PARTS = ("vgpud", "vm", "guest")
+_GUEST = """# /etc/vgpu/guest.conf in the guest; `vgpu install --endpoint vsock://2:7070` writes it.
+endpoint = vsock://2:7070
+"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Vm:
         if which == "vgpud":
             return self._vgpud()
         if which == "guest":
-            return "# /etc/vgpu/guest.conf in the guest; `vgpu install --endpoint vsock://2:7070` writes it.\nendpoint = vsock://2:7070\n"
+            return _GUEST
         text = resources.files(__package__).joinpath("snippets", f"{self.monitor}.{self.vsock}.txt").read_text()
         return Template(text).substitute(name=self.name, cid=self.cid, memory=self.memory, socket=self.socket)
 
