@@ -133,6 +133,14 @@ if __name__ == "__main__":
     assert (done.returncode, done.stdout, done.stderr) == (0, "16\n", LINE)
 
 
+@pytest.mark.parametrize(("requirements", "module"), [(CUPY, "cupy"), (NUMBA, "numba.cuda")])
+def test_g04_an_import_says_nothing(
+    before_ours: Installed, machine: Machine, requirements: tuple[str, ...], module: str
+) -> None:
+    done = blocked(machine, python(requirements), f"import {module}", [before_ours.folder])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_g01_cupy(before_ours: Installed, machine: Machine) -> None:
     program = "import cupy\ntry: cupy.zeros(3)\nexcept Exception as e: print(e)"
     done = blocked(machine, python(CUPY), program, [before_ours.folder])

@@ -11,7 +11,7 @@ import pytest
 
 from tests.pypi import packages
 from tests.shim.notice.conftest import HERE, LINE, OURS, Installed, Machine, compiled
-from tests.shim.notice.debian_driver import nvidia_libcuda
+from tests.shim.notice.debian import nvidia_libcuda
 from tests.shim.notice.test_matrix import RESULTS, VISIBLE, due
 
 pytestmark = pytest.mark.client
