@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import click
 
+from .cdi_command import cdi
 from .doctor.command import doctor
 from .install_command import install, repair, uninstall
 
-commands: tuple[click.Command, ...] = (doctor, install, repair, uninstall)
+commands: tuple[click.Command, ...] = (cdi, doctor, install, repair, uninstall)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

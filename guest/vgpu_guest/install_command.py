@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from .cdi import specs_of
 from .endpoint_url import EndpointError, check_endpoint
 from .installation import Installation, Report, without_service
 from .installer import InstallError
@@ -157,6 +158,8 @@ def uninstall(root: Path, user: bool, services: tuple[str, ...], purge: bool) ->
         if kept:
             raise SystemExit(FAILURE)
         click.echo("removed; everything is as it was before")
+        for spec in specs_of(tree) if not user else ():
+            click.echo(f"note: {tree.show(spec)}, by vgpu cdi generate, names what is gone: remove it", err=True)
         for unit in manifest.request.services if manifest and tree.is_live else ():
             click.echo(f"next: systemctl restart {unit}")
 

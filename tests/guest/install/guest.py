@@ -51,30 +51,32 @@ class Guest:
                 shutil.copytree(source, root / name, symlinks=True)
             elif source.exists():
                 shutil.copy(source, root / name)
-        self._bind_entries(Path("/usr"), "usr", {"lib", "local"})
+        self._bind_entries(Path("/usr"), "usr", {"lib", "lib64", "local"})
+        self._bind_entries(Path("/usr/lib64"), "usr/lib64", set())
         self._bind_entries(Path("/usr/local"), "usr/local", set())
         self._bind_entries(Path("/usr/lib"), "usr/lib", {"x86_64-linux-gnu"})
         self._bind_entries(Path("/usr/lib/x86_64-linux-gnu"), "usr/lib/x86_64-linux-gnu", set())
         for name in ("bin", "sbin", "lib", "lib64"):
-            self._bind(Path("/", name), name)
+            self.mount(Path("/", name), name)
         for device in ("null", "zero", "urandom", "full", "tty", "shm"):
             if Path("/dev", device).exists():
-                self._bind(Path("/dev", device), f"dev/{device}", read_only=False)
-        self._bind(Path("/proc"), "proc", read_only=False)
+                self.mount(Path("/dev", device), f"dev/{device}", read_only=False)
+        self.mount(Path("/proc"), "proc", read_only=False)
         for folder in dict.fromkeys([ROOT, Path(sys.base_prefix), Path(sys.prefix), CACHE]):
             if folder.exists() and not folder.is_relative_to("/usr"):
-                self._bind(folder, str(folder).lstrip("/"))
+                self.mount(folder, str(folder).lstrip("/"))
         for path, source in (shared or {}).items():
-            self._bind(source, path.lstrip("/"), read_only=False)
+            self.mount(source, path.lstrip("/"), read_only=False)
         self.run(["/sbin/ldconfig"])
 
     def _bind_entries(self, folder: Path, path: str, without: set[str]) -> None:
         (self.root / path).mkdir(parents=True, exist_ok=True)
-        for entry in sorted(folder.iterdir()):
+        for entry in sorted(folder.iterdir()) if folder.exists() else []:
             if entry.name not in without and not entry.name.startswith(_HIDDEN):
-                self._bind(entry, f"{path}/{entry.name}")
+                self.mount(entry, f"{path}/{entry.name}")
 
-    def _bind(self, source: Path, path: str, *, read_only: bool = True) -> None:
+    def mount(self, source: Path, path: str, *, read_only: bool = True) -> None:
+        """Show a file or folder of this machine in the guest."""
         target = self.root / path
         if source.is_symlink():
             target.symlink_to(os.readlink(source))

@@ -1,0 +1,152 @@
+"""A Container Device Interface spec: how podman, docker, containerd give a container the libraries and the endpoint.
+
+Mounts and variables alone. There is no hook: nothing of ours runs at a container's start, nothing of a container's
+on the host. What is written needs version 0.5 of the interface, so that podman 4.3 (Debian 12) reads it, too.
+Source: the interface's SPEC.md at tags.cncf.io/container-device-interface.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .endpoint_url import socket_path
+from .layout import RELEASE, RUNTIMES, STEMS, SYSTEM
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .tree import Tree
+
+VERSION = "0.5.0"
+KIND = "vgpu.dev/gpu"
+NVIDIA = "nvidia.com/gpu"
+INSIDE = f"/{SYSTEM.libraries}"  # where the libraries are in a container, wherever they are outside
+# What images that are made for NVIDIA's runtime have in LD_LIBRARY_PATH. The variable is replaced whole.
+USUAL_PATH = ("/usr/local/nvidia/lib", "/usr/local/nvidia/lib64", "/usr/local/cuda/lib64")
+# Where the loader looks without being told: Debian and Ubuntu; Fedora and its kin.
+_DEFAULT_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
+_READ_ONLY = ["ro", "nosuid", "nodev", "bind"]
+_FILE_CAP = 1 << 20
+
+
+class CdiError(Exception):
+    """Why there is no spec; one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the spec is to say.
+
+    `libraries` is the folder outside; `path` what follows it in the container's LD_LIBRARY_PATH, or None to mount each
+    library where the loader looks anyway; `configuration` a guest.conf to mount, for its token.
+    """
+
+    libraries: Path
+    endpoint: str
+    kind: str = KIND
+    path: tuple[str, ...] | None = USUAL_PATH
+    runtimes: tuple[str, ...] = ()
+    count: int = 0
+    shares_folder: bool = False
+    configuration: Path | None = None
+
+
+def make_spec(choices: Choices) -> dict[str, Any]:
+    """The spec. The device `all` has every GPU; `0`, `1`, ... one each, and go alone.
+
+    Raises:
+        CdiError: a library is missing.
+    """
+    variables: list[str] = []
+    mounts = _library_mounts(choices)
+    if choices.path is not None:
+        runtimes = [f"{INSIDE}/cudart/{major}" for major in choices.runtimes]
+        variables.append("LD_LIBRARY_PATH=" + ":".join([INSIDE, *choices.path, *runtimes]))
+    socket = socket_path(choices.endpoint)
+    if socket is not None:
+        shared = socket.rpartition("/")[0] if choices.shares_folder else socket
+        mounts.append(_mount(shared, shared))
+    if choices.configuration is not None:
+        mounts.append(_mount(str(choices.configuration), f"/{SYSTEM.endpoint}"))
+    endpoint = f"VGPU_ENDPOINT={choices.endpoint}"  # a device may not be without edits of its own
+    devices = [{"name": "all", "containerEdits": {"env": [endpoint]}}]
+    for index in range(choices.count):
+        devices.append({"name": str(index), "containerEdits": {"env": [endpoint, f"CUDA_VISIBLE_DEVICES={index}"]}})
+    edits: dict[str, Any] = {"env": variables} if variables else {}
+    edits["mounts"] = mounts
+    return {"cdiVersion": VERSION, "kind": choices.kind, "devices": devices, "containerEdits": edits}
+
+
+def _library_mounts(choices: Choices) -> list[dict[str, Any]]:
+    folder = choices.libraries
+    if not (folder / "libcuda.so.1").is_file():
+        raise CdiError(f"{folder} has no libcuda.so.1: run vgpu install, or name the folder with --library-dir")
+    for major in choices.runtimes:
+        if not (folder / "cudart" / major / RUNTIMES[major]).is_file():
+            raise CdiError(f"{folder} has no CUDA runtime {major}")
+    if choices.path is not None:
+        return [_mount(str(folder), INSIDE)]
+    names = {f"{stem}.so{suffix}": f"{stem}.so.1" for stem in STEMS for suffix in (".1", "")}
+    names |= {f"{stem}.so.{RELEASE}": f"{stem}.so.1" for stem in STEMS}
+    names |= {RUNTIMES[major]: f"cudart/{major}/{RUNTIMES[major]}" for major in choices.runtimes}
+    found = [(name, str((folder / source).resolve())) for name, source in names.items()]
+    return [_mount(source, f"{where}/{name}") for where in _DEFAULT_FOLDERS for name, source in found]
+
+
+def _mount(source: str, target: str) -> dict[str, Any]:
+    return {"hostPath": source, "containerPath": target, "options": _READ_ONLY}
+
+
+def to_json(spec: dict[str, Any]) -> str:
+    """As JSON."""
+    return json.dumps(spec, indent=2) + "\n"
+
+
+def to_yaml(spec: dict[str, Any]) -> str:
+    """As YAML, all texts quoted as in JSON, of which YAML is a superset."""
+    return "---\n" + "".join(f"{line}\n" for line in _yaml(spec, 0))
+
+
+def _yaml(value: Any, depth: int) -> list[str]:
+    pad = "  " * depth
+    lines: list[str] = []
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if isinstance(below, (dict, list)):
+                lines += [f"{pad}{key}:", *_yaml(below, depth + 1)]
+            else:
+                lines.append(f"{pad}{key}: {json.dumps(below)}")
+        return lines
+    for item in value:
+        if isinstance(item, (dict, list)):
+            first, *rest = _yaml(item, depth + 1)
+            lines += [f"{pad}- {first.lstrip()}", *rest]
+        else:
+            lines.append(f"{pad}- {json.dumps(item)}")
+    return lines
+
+
+def is_ours(text: str, kind: str) -> bool:
+    """Whether a file's content is a spec of this kind that we made: only such a one is replaced."""
+    return names_kind(text, kind) and "VGPU_ENDPOINT=" in text
+
+
+def names_kind(text: str, kind: str) -> bool:
+    """Whether a spec, JSON or YAML, is of this kind."""
+    return re.search(rf"[\"']?kind[\"']?\s*:\s*[\"']?{re.escape(kind)}[\"'\s,}}]", text) is not None
+
+
+def specs_of(tree: Tree) -> list[str]:
+    """The specs in a tree's /etc/cdi that mount the libraries of `vgpu install`."""
+    found = []
+    with suppress(OSError):
+        for name in tree.names("etc/cdi"):
+            with suppress(OSError, ValueError):
+                text = tree.read(f"etc/cdi/{name}", _FILE_CAP).decode(errors="replace")
+                if re.search(rf"hostPath\"?\s*:\s*\"?{INSIDE}[/\"]", text):
+                    found.append(f"etc/cdi/{name}")
+    return found

@@ -1,0 +1,239 @@
+"""The spec for containers: by the interface's rules, and by what a container that it is applied to then computes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from vgpu_guest.cdi import KIND, NVIDIA, names_kind, to_json, to_yaml
+from vgpu_guest.cli import vgpu
+from vgpud.private_daemon import PrivateDaemon
+
+from tests.guest.install.conftest import Vgpu
+from tests.guest.install.guest import ROOT, Guest
+from tests.programs.toolchain import PTX, SHARED, cuda13
+
+LIBRARIES = ROOT / "daemon/vgpud/_lib"
+COUNT = """
+import ctypes
+driver, count = ctypes.CDLL("libcuda.so"), ctypes.c_int()
+assert driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+print(count.value)
+"""
+SOCKET = "unix:/run/vgpu/vgpud.sock"
+
+
+def check(spec: dict[str, Any]) -> None:
+    """The rules of the interface's SPEC.md and of its reference implementation for what we use, version 0.5."""
+    assert set(spec) == {"cdiVersion", "kind", "devices", "containerEdits"}
+    assert spec["cdiVersion"] == "0.5.0"
+    vendor, _, kind = spec["kind"].partition("/")
+    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]", vendor)
+    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*[A-Za-z0-9]", kind)
+    names = [device["name"] for device in spec["devices"]]
+    assert names
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?", name) for name in names)
+    assert all(set(device) == {"name", "containerEdits"} for device in spec["devices"])
+    for edits in [spec["containerEdits"], *(device["containerEdits"] for device in spec["devices"])]:
+        assert edits, "a device without edits is refused"
+        assert set(edits) <= {"env", "mounts"}, "no hooks, no device nodes"
+        assert all(re.fullmatch(r"[A-Z_]+=.+", variable) for variable in edits.get("env", []))
+        for mount in edits.get("mounts", []):
+            assert set(mount) == {"hostPath", "containerPath", "options"}
+            assert mount["hostPath"].startswith("/")
+            assert mount["containerPath"].startswith("/")
+            assert "ro" in mount["options"]
+            assert all(isinstance(option, str) for option in mount["options"])
+
+
+def generate(*options: str, code: int = 0) -> str:
+    arguments = ["cdi", "generate", "--output", "-", "--library-dir", str(LIBRARIES), *options]
+    result = CliRunner().invoke(vgpu, arguments, prog_name="vgpu")
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("kind", [KIND, NVIDIA])
+@pytest.mark.parametrize("find_by", ["variable", "mount"])
+@pytest.mark.parametrize("endpoint", [SOCKET, "tcp://10.0.0.1:7070", "vsock://2:7070"])
+def test_by_the_rules(kind: str, find_by: str, endpoint: str) -> None:
+    options = ["--as-nvidia"] if kind == NVIDIA else []
+    text = generate("--endpoint", endpoint, "--find-by", find_by, "--count", "2", "--with-cudart", "12", *options)
+    spec = json.loads(text)
+    check(spec)
+    assert spec["kind"] == kind
+    assert names_kind(text, kind)
+    mounts = [mount["containerPath"] for mount in spec["containerEdits"]["mounts"]]
+    assert ("/run/vgpu/vgpud.sock" in mounts) == (endpoint == SOCKET)
+    assert [device["name"] for device in spec["devices"]] == ["all", "0", "1"]
+
+
+def test_the_two_forms_say_the_same() -> None:
+    """Debian has a parser of YAML for its own Python; a reader of the few lines that we write is enough."""
+    options = ["--endpoint", SOCKET, "--count", "2"]
+    spec = json.loads(generate(*options))
+    text = generate(*options, "--format", "yaml")
+    assert names_kind(text, KIND)
+    assert read_yaml(text) == spec
+    tricky = {"a": [{"b": 'x: "y" # z', "c": ["- 1", "no"]}, {"b": "'"}], "d": {"e": "\\"}}
+    assert read_yaml(to_yaml(tricky)) == tricky == json.loads(to_json(tricky))
+
+
+def read_yaml(text: str) -> Any:
+    lines = [line for line in text.splitlines() if line != "---"]
+
+    def block(depth: int) -> Any:
+        pad, found = "  " * depth, None
+        while lines and lines[0].startswith(pad) and not lines[0].startswith(f"{pad} "):
+            line = lines.pop(0)[len(pad) :]
+            if line.startswith("- "):
+                found = found if found is not None else []
+                if re.match(r"[A-Za-z]+:", line[2:]):
+                    lines.insert(0, f"{pad}  {line[2:]}")
+                    found.append(block(depth + 1))
+                else:
+                    found.append(json.loads(line[2:]))
+            else:
+                found = found if found is not None else {}
+                key, _, value = line.partition(":")
+                found[key] = json.loads(value) if value else block(depth + 1)
+        return found
+
+    return block(0)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--endpoint", "tcp://name:1"], "look up no names"),
+        (["--library-path", "relative"], "no absolute path"),
+        (["--library-path", "/a:/b"], "no absolute path"),
+        (["--count", "65"], "not in the range"),
+    ],
+)
+def test_wrong_usage(options: list[str], says: str) -> None:
+    assert says in generate(*options, code=2)
+
+
+def test_a_folder_without_libraries(tmp_path: Path) -> None:
+    assert "has no libcuda.so.1" in generate("--library-dir", str(tmp_path), code=1)
+
+
+def test_a_file_of_somebody_else_stays(tmp_path: Path, run: Vgpu) -> None:
+    file = tmp_path / "nvidia.yaml"
+    file.write_text("kind: nvidia.com/gpu\n")
+    arguments = ["cdi", "generate", "--library-dir", LIBRARIES, "--as-nvidia", "--output", file]
+    assert "not of vgpu cdi generate" in run(*arguments, code=1).output
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere")
+    assert "link" in run(*arguments, code=1).output
+    assert not (tmp_path / "elsewhere").exists()
+    file.unlink()
+    run(*arguments)
+    run(*arguments, "--count", "1")
+    assert 'name: "0"' in file.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["nvidia.yaml"]
+
+
+# Applied
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[PrivateDaemon]:
+    with PrivateDaemon("h100,t4") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def host(tmp_path: Path, daemon: PrivateDaemon) -> Guest:
+    """Where the spec is made."""
+    return Guest(tmp_path / "host", {"/run/vgpu": Path(daemon.endpoint.path).parent})
+
+
+@pytest.fixture
+def container(tmp_path: Path, daemon: PrivateDaemon) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`container(spec, device, command)`: a root without vgpu, to which a runtime applies the spec."""
+
+    def start(spec: dict[str, Any], device: str, command: list[str | Path]) -> subprocess.CompletedProcess[str]:
+        check(spec)
+        guest = Guest(tmp_path / f"container-{len(list(tmp_path.iterdir()))}")
+        (chosen,) = (found["containerEdits"] for found in spec["devices"] if found["name"] == device)
+        environment = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib"}
+        for edits in (spec["containerEdits"], chosen):
+            environment |= dict(variable.split("=", 1) for variable in edits.get("env", []))
+            for mount in edits.get("mounts", []):
+                source = mount["hostPath"].replace("/run/vgpu", str(Path(daemon.endpoint.path).parent))
+                guest.mount(Path(source), mount["containerPath"].lstrip("/"), read_only="ro" in mount["options"])
+        return guest.run(command, environment)
+
+    return start
+
+
+@pytest.mark.client
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("find_by", ["variable", "mount"])
+def test_a_container_computes(
+    host: Guest, container: Callable[..., subprocess.CompletedProcess[str]], find_by: str
+) -> None:
+    options = ["--library-dir", str(LIBRARIES), "--count", "2", "--with-cudart", "13", "--find-by", find_by]
+    result = host.vgpu("cdi", "generate", *options)
+    assert result.returncode == 0, result.stderr
+    spec = json.loads((host.root / "etc/cdi/vgpu.json").read_text())
+    for flavour in (PTX, SHARED):
+        result = container(spec, "all", [cuda13().build("saxpy", flavour)])
+        assert result.stdout.startswith("ok saxpy"), result
+    for device, count in (("all", 2), ("1", 1)):
+        assert container(spec, device, [sys.executable, "-c", COUNT]).stdout == f"{count}\n"
+
+
+def test_in_the_usual_folder(host: Guest) -> None:
+    library = ["--library-dir", str(LIBRARIES)]
+    assert host.vgpu("cdi", "generate", *library).returncode == 0
+    folder = host.root / "etc/cdi"
+    (folder / "vgpu.json").rename(folder / "other.json")
+    twice = host.vgpu("cdi", "generate", *library)
+    assert twice.returncode == 1
+    assert "/etc/cdi/other.json gives vgpu.dev/gpu already" in twice.stderr
+    assert host.vgpu("cdi", "generate", *library, "--as-nvidia", "--format", "yaml").returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["other.json", "vgpu-nvidia.yaml"]
+
+
+def test_uninstall_names_a_spec_that_leads_nowhere_now(host: Guest) -> None:
+    assert host.vgpu("install").returncode == 0
+    assert host.vgpu("cdi", "generate").returncode == 0
+    result = host.vgpu("uninstall")
+    assert result.returncode == 0
+    assert "/etc/cdi/vgpu.json, by vgpu cdi generate, names what is gone" in result.stderr
+
+
+def test_a_link_in_place_of_the_usual_folder_is_not_followed(host: Guest) -> None:
+    (host.root / "tmp/elsewhere").mkdir()
+    (host.root / "etc/cdi").symlink_to("/tmp/elsewhere")
+    result = host.vgpu("cdi", "generate", "--library-dir", str(LIBRARIES))
+    assert result.returncode == 1
+    assert "link, which is not followed" in result.stderr
+    assert not list((host.root / "tmp/elsewhere").iterdir())
+
+
+def test_the_endpoint_of_the_machine(host: Guest) -> None:
+    conf = host.root / "etc/vgpu/guest.conf"
+    conf.parent.mkdir()
+    conf.write_text("endpoint = tcp://127.0.0.1:7070\n")
+    said = host.vgpu("cdi", "generate", "--library-dir", str(LIBRARIES)).stderr
+    assert "is the container itself, unless it runs with --network=host" in said
+    spec = json.loads((host.root / "etc/cdi/vgpu.json").read_text())
+    assert spec["devices"][0]["containerEdits"]["env"] == ["VGPU_ENDPOINT=tcp://127.0.0.1:7070"]
+    assert len(spec["containerEdits"]["mounts"]) == 1
+    conf.write_text("endpoint = tcp://10.0.0.1:7070\ntoken = secret\n")
+    host.vgpu("cdi", "generate", "--library-dir", str(LIBRARIES))
+    text = (host.root / "etc/cdi/vgpu.json").read_text()
+    assert "secret" not in text  # the file is everybody's to read
+    assert json.loads(text)["containerEdits"]["mounts"][1]["hostPath"] == "/etc/vgpu/guest.conf"
