@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .elf import ElfError
+from .elf_section import Header, read_headers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _DYNSYM, _VERNEED, _VERDEF, _VERSYM = 11, 0x6FFFFFFE, 0x6FFFFFFD, 0x6FFFFFFF
-_SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMBOLS_CAP = 1 << 20
 _VERSIONS_CAP = 4096
@@ -50,13 +50,7 @@ def read_symbols(path: Path) -> Symbols:
 class _Reader:
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
-        if data[:6] != b"\x7fELF\x02\x01":
-            raise ElfError("not a 64-bit little-endian ELF file")
-        (table,) = struct.unpack_from("<Q", data, 40)
-        entry_nbytes, count = struct.unpack_from("<HH", data, 58)
-        self.sections = []
-        if table and entry_nbytes == _SECTION.size:
-            self.sections = [_SECTION.unpack_from(data, table + i * entry_nbytes) for i in range(count)]
+        self.sections = read_headers(data)
 
     def symbols(self) -> Symbols:
         found = self._first(_DYNSYM)
@@ -109,10 +103,10 @@ class _Reader:
                 place += following
         return names, tags
 
-    def _first(self, kind: int) -> tuple[int, ...] | None:
+    def _first(self, kind: int) -> Header | None:
         return next((section for section in self.sections if section[1] == kind), None)
 
-    def _linked(self, section: tuple[int, ...]) -> tuple[int, int]:
+    def _linked(self, section: Header) -> tuple[int, int]:
         table = self.sections[section[6]]
         return table[4], table[5]
 

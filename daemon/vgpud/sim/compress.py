@@ -1,10 +1,10 @@
 """Bounded decompression of fatbin payloads: memory follows what really comes out, never what a header claims."""
 
-from enum import Enum
 from typing import Protocol
 
 import lz4.block  # type: ignore[import-untyped]
 import zstandard
+from vgpu_guest.fatbin import Compression
 
 from .image_error import INVALID_IMAGE, ImageError
 
@@ -14,14 +14,6 @@ MAX_OUTPUT_NBYTES = 256 << 20
 _PIECE_NBYTES = 1 << 20
 _ZSTD_WINDOW_NBYTES = 8 << 20
 _LZ4_RATIO = 255  # an LZ4 byte stands for at most this many
-
-
-class Compression(Enum):
-    """How a payload is stored."""
-
-    NONE = "raw"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
 
 
 class _Reader(Protocol):

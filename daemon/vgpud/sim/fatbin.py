@@ -1,186 +1,46 @@
-"""Fat binary containers: what they hold, without decoding it.
+"""Fat binaries as the simulator takes them: vgpu_guest's reader, with the driver's error code, and the payloads."""
 
-A container is a header and entries back to back. Layout (little-endian; observed in the output of nvcc and in NVIDIA's
-libraries, CUDA 11 to 13):
-
-    container   0 u32 magic  4 u16 version (1)  6 u16 header size  8 u64 size of the entries
-    entry       0 u16 kind  4 u32 header size  8 u64 payload size, padded  16 u32 compressed size, 0 if raw  28 u32 sm
-                40 u64 flags  56 u64 uncompressed size, 0 if raw
-"""
-
-import re
-import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from .compress import MAX_OUTPUT_NBYTES, Compression, decompress
+from vgpu_guest import fatbin
+from vgpu_guest.fatbin import KIND_LTO, KIND_PTX, MAGIC, Container, Entry, FatbinError, Target, describe, is_fatbin
+
+from .compress import MAX_OUTPUT_NBYTES, decompress
 from .image_error import INVALID_IMAGE, ImageError
 
-MAGIC = struct.pack("<I", 0xBA55ED50)
-
-_CONTAINER = struct.Struct("<IHHQ")
-_ENTRY = struct.Struct("<H2xIQI8xI8xQ8xQ")  # kind, header, payload, compressed, sm, flags, uncompressed
-_MAX_ENTRY_HEADER_NBYTES = 4096  # 64 to 136 are seen
-
-KIND_PTX = 1
-KIND_ELF = 2
-KIND_LTO = 8
-_KIND_NAMES = {KIND_PTX: "PTX", KIND_ELF: "ELF", KIND_LTO: "LTO-IR"}
-
-_FLAG_LZ4 = 0x2000
-_FLAG_ZSTD = 0x8000
-_FLAG_ARCH_SPECIFIC = 0x100000
-_FLAG_FAMILY_SPECIFIC = 0x200000
-
-_NOT_ZERO = re.compile(rb"[^\0]")
-_TARGET = re.compile(r"sm_([0-9]{1,4})([af]?)")
-
-
-@dataclass(frozen=True)
-class Target:
-    """An architecture that PTX is for, as in sm_90a.
-
-    `suffix` says where it runs: "" here and on all later ones, "f" here and on later ones of the same major number, "a"
-    only here.
-    """
-
-    number: int
-    suffix: str = ""
-
-    def __str__(self) -> str:
-        return f"sm_{self.number}{self.suffix}"
-
-    @property
-    def preference(self) -> tuple[int, int]:
-        """Of two targets that run on a device, the greater is the better match."""
-        return self.number, ("", "f", "a").index(self.suffix)
-
-    @classmethod
-    def parse(cls, text: str) -> "Target | None":
-        """The target named `text`, None if it is not of the form sm_90, sm_90a, sm_100f."""
-        found = _TARGET.fullmatch(text)
-        return cls(int(found[1]), found[2]) if found else None
-
-    def runs_on(self, compute_capability: tuple[int, int]) -> bool:
-        """Whether PTX for this target can be compiled for a device."""
-        own = divmod(self.number, 10)
-        if self.suffix == "a":
-            return own == compute_capability
-        if self.suffix == "f":
-            return own[0] == compute_capability[0] and own[1] <= compute_capability[1]
-        return own <= compute_capability
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One program in a container."""
-
-    kind: int
-    target: Target
-    compression: Compression
-    stored: memoryview  # as it lies in the container, padding cut off where its size is known
-    uncompressed_nbytes: int  # as declared; the stored size if raw
-
-    @property
-    def kind_name(self) -> str:
-        """PTX, ELF, LTO-IR or the number."""
-        return _KIND_NAMES.get(self.kind, f"kind {self.kind}")
-
-    def payload(self, cap_nbytes: int = MAX_OUTPUT_NBYTES) -> bytes:
-        """The decompressed payload; raises ImageError(INVALID_IMAGE) where it is damaged or above the cap."""
-        if len(self.stored) > cap_nbytes:
-            raise ImageError(INVALID_IMAGE, f"an image entry of {len(self.stored)} bytes exceeds {cap_nbytes}")
-        return decompress(self.compression, bytes(self.stored), self.uncompressed_nbytes, cap_nbytes)
-
-
-@dataclass(frozen=True)
-class Container:
-    """A fat binary of one translation unit."""
-
-    entries: tuple[Entry, ...]
-    nbytes: int  # header included
-
-
-def is_fatbin(data: memoryview) -> bool:
-    """Whether a container begins here."""
-    return data[:4] == MAGIC
+__all__ = [
+    "KIND_LTO",
+    "KIND_PTX",
+    "MAGIC",
+    "Container",
+    "Entry",
+    "Target",
+    "describe",
+    "is_fatbin",
+    "payload",
+    "read_container",
+    "read_containers",
+]
 
 
 def read_container(data: memoryview) -> Container:
-    """The container at the start of `data`, which may go on after it.
-
-    Raises:
-        ImageError: INVALID_IMAGE if it does not fit into `data` or contradicts itself.
-    """
-    if len(data) < _CONTAINER.size:
-        raise ImageError(INVALID_IMAGE, f"fatbin: truncated header ({len(data)} bytes)")
-    magic, version, header_nbytes, entries_nbytes = _CONTAINER.unpack_from(data)
-    if magic != 0xBA55ED50 or version != 1 or header_nbytes < _CONTAINER.size:
-        raise ImageError(INVALID_IMAGE, f"fatbin: unknown header (version {version}, {header_nbytes} bytes)")
-    end = header_nbytes + entries_nbytes
-    if end > len(data):
-        raise ImageError(INVALID_IMAGE, f"fatbin: truncated: {end} bytes declared, {len(data)} there")
-    entries: list[Entry] = []
-    place = header_nbytes
-    while place < end:
-        entry, nbytes = _read_entry(data[place:end])
-        entries.append(entry)
-        place += nbytes
-    return Container(tuple(entries), end)
+    """The container at the start of `data`, which may go on after it; raises ImageError(INVALID_IMAGE)."""
+    try:
+        return fatbin.read_container(data)
+    except FatbinError as error:
+        raise ImageError(INVALID_IMAGE, str(error)) from error
 
 
 def read_containers(data: memoryview) -> Iterator[Container]:
-    """Containers back to back, with nothing but zero bytes between and after them."""
-    place = 0
-    while True:
-        container = read_container(data[place:])
-        yield container
-        place += container.nbytes
-        following = _NOT_ZERO.search(data, place)
-        if following is None:
-            return
-        place = following.start()
+    """Containers back to back, with nothing but zero bytes between and after; raises ImageError(INVALID_IMAGE)."""
+    try:
+        yield from fatbin.read_containers(data)
+    except FatbinError as error:
+        raise ImageError(INVALID_IMAGE, str(error)) from error
 
 
-def _read_entry(data: memoryview) -> tuple[Entry, int]:
-    """The entry at the start of `data` and its length with header and padding."""
-    if len(data) < _ENTRY.size:
-        raise ImageError(INVALID_IMAGE, f"fatbin: truncated entry ({len(data)} bytes)")
-    kind, header_nbytes, payload_nbytes, compressed_nbytes, number, flags, declared_nbytes = _ENTRY.unpack_from(data)
-    if not _ENTRY.size <= header_nbytes <= _MAX_ENTRY_HEADER_NBYTES:
-        raise ImageError(INVALID_IMAGE, f"fatbin: entry header of {header_nbytes} bytes")
-    if header_nbytes + payload_nbytes > len(data):
-        raise ImageError(INVALID_IMAGE, f"fatbin: entry of {payload_nbytes} bytes exceeds its container")
-    match flags & (_FLAG_LZ4 | _FLAG_ZSTD):
-        case 0:
-            compression = Compression.NONE
-        case 0x2000:
-            compression = Compression.LZ4
-        case 0x8000:
-            compression = Compression.ZSTD
-        case _:
-            raise ImageError(INVALID_IMAGE, "fatbin: entry with two kinds of compression")
-    if compression is Compression.NONE:
-        stored_nbytes = declared_nbytes = payload_nbytes
-    elif 0 < compressed_nbytes <= payload_nbytes:
-        stored_nbytes = compressed_nbytes
-    else:
-        raise ImageError(
-            INVALID_IMAGE, f"fatbin: {compressed_nbytes} compressed bytes in a payload of {payload_nbytes}"
-        )
-    suffix = "a" if flags & _FLAG_ARCH_SPECIFIC else "f" if flags & _FLAG_FAMILY_SPECIFIC else ""
-    stored = data[header_nbytes : header_nbytes + stored_nbytes]
-    entry = Entry(kind, Target(number, suffix), compression, stored, declared_nbytes)
-    return entry, header_nbytes + payload_nbytes
-
-
-def describe(entries: list[Entry]) -> str:
-    """What there is, for a log line: "ELF sm_86, sm_120; PTX sm_120"."""
-    kinds: dict[str, set[Target]] = {}
-    for entry in entries:
-        kinds.setdefault(entry.kind_name, set()).add(entry.target)
-    parts = []
-    for kind in sorted(kinds):
-        targets = sorted(kinds[kind], key=lambda target: target.preference)
-        parts.append(f"{kind} {', '.join(map(str, targets))}")
-    return "; ".join(parts) or "nothing"
+def payload(entry: Entry, cap_nbytes: int = MAX_OUTPUT_NBYTES) -> bytes:
+    """An entry's program, decompressed; raises ImageError(INVALID_IMAGE) where it is damaged or above the cap."""
+    if len(entry.stored) > cap_nbytes:
+        raise ImageError(INVALID_IMAGE, f"an image entry of {len(entry.stored)} bytes exceeds {cap_nbytes}")
+    return decompress(entry.compression, bytes(entry.stored), entry.uncompressed_nbytes, cap_nbytes)

@@ -112,7 +112,7 @@ def _pick(
     entries: tuple[Entry, ...], compute_capability: tuple[int, int], cap_nbytes: int
 ) -> tuple[str, Target, int] | None:
     for entry in usable(entries, compute_capability):
-        payload = entry.payload(cap_nbytes)
+        payload = fatbin.payload(entry, cap_nbytes)
         text, target = _read_ptx(payload)
         if target.runs_on(compute_capability):  # the text's word counts, should the entry say something else
             return text, target, len(payload)

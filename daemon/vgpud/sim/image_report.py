@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from vgpu_guest.fatbin import Compression
+
 from . import elf, fatbin, image
-from .compress import Compression
 from .fatbin import Entry, Target
 from .image_error import ImageError
 from .link import FATBIN_SECTIONS

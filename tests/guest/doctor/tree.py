@@ -40,7 +40,7 @@ class Told:
 
 def doctor(*arguments: str | Path, env: dict[str, str] | None = None, timeout_s: float = 60) -> Told:
     """Run `vgpu doctor --json`; only `env` and the way to Python reach it."""
-    inherited = {"PYTHONPATH": merged(None)["PYTHONPATH"], "PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+    inherited = {"PYTHONPATH": merged(None)["PYTHONPATH"], "PATH": os.environ["PATH"], "HOME": "/dev/null"}
     result = subprocess.run(
         [*DOCTOR, "--json", *map(str, arguments)],
         capture_output=True,
