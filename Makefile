@@ -21,7 +21,7 @@ $(VENV)/.stamp: pyproject.toml setup.py deploy/make-venv
 	@deploy/make-venv $(VENV)
 	@touch $@
 
-gen: build/gen/.stamp ## run the generator: protocol/spec to build/gen and daemon/vgpud/_gen
+gen: build/gen/.stamp ## run the generator: protocol/spec to build/gen and the packages' _gen
 
 build/gen/.stamp: $(GEN_INPUTS) | $(VENV)/.stamp
 	@$(PY) -m protocol.gen
@@ -88,4 +88,4 @@ api: build ## the coverage table: every driver function and how it travels
 	@$(VENV)/bin/vgpu api
 
 clean: ## remove what was built, but not .venv
-	rm -rf build daemon/vgpud/_gen daemon/vgpud/_lib daemon/vgpud/_executor*.so
+	rm -rf build daemon/vgpud/_gen guest/vgpu_guest/_gen daemon/vgpud/_lib daemon/vgpud/_executor*.so

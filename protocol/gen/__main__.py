@@ -1,4 +1,4 @@
-"""`python -m protocol.gen [--out DIR] [--python DIR] [--write-lock]`: write all that derives from the specification."""
+"""`python -m protocol.gen [--write-lock]`: write all that derives from the specification."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from protocol.gen import emit_guest, emit_host, emit_nvml, emit_python, emit_records, emit_runtime, nvml
+from protocol.gen import emit_coverage, emit_guest, emit_host, emit_nvml, emit_python, emit_records, emit_runtime, nvml
 from protocol.gen.load import ROOT, load
 from protocol.gen.model import SpecError
 from protocol.gen.runtime import load_runtime
@@ -23,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m protocol.gen", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT.parent / "build/gen")
     parser.add_argument("--python", type=Path, default=ROOT.parent / "daemon/vgpud/_gen")
+    parser.add_argument("--guest", type=Path, default=ROOT.parent / "guest/vgpu_guest/_gen")
     parser.add_argument("--write-lock", action="store_true", help="give new functions an opcode in ids.lock")
     options = parser.parse_args()
     try:
@@ -41,15 +42,18 @@ def main() -> int:
         }
         nvml_api = nvml.load()
         files |= {f"nvml/{name}": text for name, text in emit_nvml.emit_all(nvml_api).items()}
-        files |= {f"cudart/{name}": text for name, text in emit_runtime.emit(load_runtime(api)).items()}
+        runtime_api = load_runtime(api)
+        files |= {f"cudart/{name}": text for name, text in emit_runtime.emit(runtime_api).items()}
     except SpecError as error:
         print(f"protocol: {error}", file=sys.stderr)
         return 1
     for name, text in files.items():
         write(options.out / name, text)
-    write(options.python / "__init__.py", '"""Generated Python: built, not committed."""\n')
+    for folder in (options.python, options.guest):
+        write(folder / "__init__.py", '"""Generated Python: built, not committed."""\n')
     write(options.python / "api.py", emit_python.emit(api))
     write(options.python / "nvml.py", emit_nvml.emit_python(nvml_api))
+    write(options.guest / "coverage.py", emit_coverage.emit(api, nvml_api, runtime_api))
     return 0
 
 

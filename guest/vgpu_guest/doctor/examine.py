@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import check_endpoint, check_environment, check_library, check_preload, check_probe, check_program
+from . import check_endpoint, check_environment, check_library, check_need, check_preload, check_probe, check_program
 from .diagnosis import Diagnosis
 from .place import PlaceError
 from .subject import SubjectError
@@ -28,7 +28,9 @@ def examine(find_subject: Callable[[], Subject]) -> Diagnosis:
             check_library.check(subject, diagnosis)
         check_endpoint.check(subject, diagnosis)
         if goes_on:
-            check_probe.check(subject, diagnosis, [])
+            tables = check_need.check(subject, diagnosis)
+            check_probe.check(subject, diagnosis, tables)
+            check_need.judge_tables(diagnosis)
     except SubjectError as error:
         diagnosis.add(error.kind, str(error), error.mend)
     except PlaceError as error:

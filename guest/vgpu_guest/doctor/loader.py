@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 _TIMEOUT_S = 20.0
+_NOTHING_NEEDED = "statically linked"  # what ld.so says of a file without DT_NEEDED
 _LISTED = re.compile(r"^\t(?P<name>\S.*?)(?: => (?P<file>.+?))?(?: \(0x[0-9a-f]+\))?$")
 _TRYING = re.compile(r"^\s*\d+:\s+trying file=(.*)$")
 _FINDING = re.compile(r"^\s*\d+:\s+find library=(.*) \[\d+\]; searching$")
@@ -73,8 +74,17 @@ class Listing:
 
 def list_program(place: Place, environment: Mapping[str, str], program: str) -> Listing:
     """All that the loader would do for a program or library, without running it; relocations are checked, too."""
-    extra = {"LD_WARN": "yes", "LD_BIND_NOW": "1"}
-    return _read(_run(place, {**environment, **extra}, ["--list", program]))
+    # --list never checks relocations, the variable does (as ldd -r); neither runs anything, nor an IFUNC's resolver.
+    extra = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "1"}
+    listing = _read(_run(place, environment, [program], extra=extra))
+    if _NOTHING_NEEDED not in listing.libraries:
+        return listing
+    # Such a library is not looked into further, unless another needs it.
+    descriptor = _question(program, ())
+    try:
+        return _read(_run(place, environment, [CARRIED], descriptor, extra))
+    finally:
+        os.close(descriptor)
 
 
 def find(place: Place, environment: Mapping[str, str], program: str | None, name: str) -> Answer:
@@ -90,6 +100,10 @@ def find(place: Place, environment: Mapping[str, str], program: str | None, name
         os.close(descriptor)
     if any(source == "--preload" for _, source, _ in listing.refused_preloads):
         raise PlaceError("the loader there cannot read what it is asked by: is /proc mounted?")
+    if program is not None and _NOTHING_NEEDED in listing.libraries:
+        return find(place, environment, None, name)
+    if program is not None and listing.error and not listing.error.startswith(f"{name}:"):
+        return _despite(place, environment, listing, name)
     answer = Answer(name, tried=listing.tried.get(name, []))
     listed = listing.libraries.get(name)
     if listed is not None:
@@ -101,6 +115,18 @@ def find(place: Place, environment: Mapping[str, str], program: str | None, name
     if answer.file is None:
         answer.error = listing.error or f"{name}: not found"
     return answer
+
+
+def _despite(place: Place, environment: Mapping[str, str], listing: Listing, name: str) -> Answer:
+    """The answer where the program itself lacks something else, over which the loader gives up: it stops trying where
+    it finds. If it gave up before it came to `name`, it is asked without the program."""
+    tried = listing.tried.get(name, [])
+    if not tried:
+        return find(place, environment, None, name)
+    found = ask(place, _soname, tried[-1].file)
+    if found:
+        return Answer(name, file=tried[-1].file, tried=tried)
+    return Answer(name, error=f"{name}: cannot open shared object file", tried=tried)
 
 
 def _runpath(program: str) -> list[str]:
@@ -126,11 +152,21 @@ def dynamic_of(program: str) -> Dynamic | None:
         return None
 
 
-def _run(place: Place, environment: Mapping[str, str], arguments: list[str], descriptor: int | None = None) -> Finished:
+def _run(
+    place: Place,
+    environment: Mapping[str, str],
+    arguments: list[str],
+    descriptor: int | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> Finished:
     dropped = ("LD_DEBUG_OUTPUT", "LD_TRACE_LOADED_OBJECTS", "LD_VERBOSE", "LD_PROFILE", "LD_SHOW_AUXV")
     kept = {key: value for key, value in environment.items() if key not in dropped}
     finished = execute(
-        place, [LOADER, *arguments], {**kept, "LD_DEBUG": "libs"}, timeout_s=_TIMEOUT_S, carried=descriptor
+        place,
+        [LOADER, *arguments],
+        {**kept, **(extra or {}), "LD_DEBUG": "libs"},
+        timeout_s=_TIMEOUT_S,
+        carried=descriptor,
     )
     if finished.code is None:
         raise PlaceError(f"{LOADER} did not answer within {_TIMEOUT_S:g} s")

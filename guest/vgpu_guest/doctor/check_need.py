@@ -1,0 +1,183 @@
+"""What the program needs before it runs, and whether this library and this endpoint have it."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from . import loader, need
+from .check_library import DRIVER
+from .place import PlaceError, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .diagnosis import Diagnosis
+    from .subject import Subject
+
+_TIMEOUT_S = 60.0  # a closure with libtorch_cuda and its 5 GB of neighbours
+_CUDA_LIBRARY = re.compile(r"lib(cuda|cudart|nvidia|nvrtc|nvJitLink|cu[a-z]+|nccl|npp)[-\w]*\.so")
+_CUDA_SYMBOL = re.compile(r"(cu|cuda|cublas|cudnn|cufft|curand|cusparse|cusolver|nvml|nvrtc|__cuda)[A-Z_]")
+_SYSTEM = ("linux-vdso.so.1", "statically linked")
+_NAMES_CAP = 6  # in one line; all are in the JSON
+_OLDEST_CAPABILITY = [7, 5]  # assumed where no endpoint says which devices there are
+
+
+def check(subject: Subject, diagnosis: Diagnosis) -> list[str]:
+    """Fills `need`; adds symbol-version, runtime-missing, functions-missing, runtime-too-new and no-device-code.
+
+    Returns:
+        The private tables that the program asks for, for the probe to ask for them, too.
+    """
+    if subject.program is None:
+        return []
+    listing = loader.list_program(subject.place, subject.environment, subject.program)
+    _judge_listing(subject, diagnosis, listing)
+    files = [subject.program]
+    files += [file for name, file in listing.libraries.items() if file and name not in _SYSTEM and file not in files]
+    files = [file for file in files if not os.path.basename(file).startswith(("libcuda.so", "libnvidia-ml.so"))]
+    inventory = diagnosis.endpoint.get("inventory", {})
+    devices = inventory.get("devices", [])
+    capability = devices[0]["compute_capability"] if devices else _OLDEST_CAPABILITY
+    machine_code = inventory.get("backend") == "cuda"
+    place = subject.place.as_administrator()
+    try:
+        found = ask(place, need.read_all, files, capability, machine_code, timeout_s=_TIMEOUT_S)
+    except PlaceError as error:
+        diagnosis.warnings.append(f"the program's files were not read: {error}")
+        return []
+    tables = sorted({table for entry in found for table in entry["tables"]})
+    diagnosis.need = {
+        "files": found,
+        "undefined": listing.undefined,
+        "complaints": listing.complaints,
+        "tables": tables,
+    }
+    _judge_imports(diagnosis, found)
+    _judge_runtime(diagnosis, found, inventory.get("driver_version", 0))
+    if devices:
+        _judge_code(diagnosis, found, capability, inventory["backend"])
+    return tables
+
+
+def judge_tables(diagnosis: Diagnosis) -> None:
+    """After the probe: tables without which a runtime gives up."""
+    answers = diagnosis.probe.get("cuda", {}).get("tables", {})
+    refused = [table for table, code in answers.items() if code and need.TABLES.get(table)]
+    if refused:
+        diagnosis.add("tables-missing", f"private tables that the library does not serve: {', '.join(refused)}")
+
+
+def _judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listing) -> None:
+    """The loader's own complaints: version tags (L02), names (L03, L05), libraries that are not there."""
+    culprits: dict[str, list[str]] = {}
+    for name, version, wanted_by in listing.undefined:
+        if _CUDA_SYMBOL.match(name) or _CUDA_LIBRARY.match(version):
+            culprits.setdefault(version or wanted_by, []).append(f"{name}@{version}" if version else name)
+    for library, names in culprits.items():
+        is_versioned = bool(_CUDA_LIBRARY.match(library))
+        file = listing.libraries.get(library) or library
+        text = f"{file} lacks {_shortened(names)}, which {os.path.basename(subject.program or '')} binds to"
+        if is_versioned:
+            diagnosis.add("symbol-version", text, _restore(subject, file))
+        else:
+            text = f"{library} wants {_shortened(names)}, which no library here has"
+            diagnosis.add("functions-missing", text)
+    for complaint in listing.complaints:
+        if _CUDA_LIBRARY.search(complaint) and not culprits:
+            diagnosis.add(
+                "symbol-version", complaint, _restore(subject, complaint.partition(": ")[2].partition(":")[0])
+            )
+    missing = [name for name, file in listing.libraries.items() if file is None and name not in _SYSTEM]
+    if not missing and listing.error and ": cannot open shared object file" in listing.error:
+        missing = [listing.error.partition(":")[0]]
+    for name in missing:
+        if name == DRIVER:
+            continue
+        text = f"{subject.program} needs {name}, which the loader does not find"
+        if _CUDA_LIBRARY.match(name):
+            diagnosis.add("runtime-missing", text, _provide(name))
+        else:
+            diagnosis.warnings.append(text)
+
+
+def _restore(subject: Subject, file: str) -> str:
+    if "/ollama/" in file or "ollama" in (subject.program or ""):
+        return (
+            "curl -fsSL https://ollama.com/install.sh | sh  # restores its libraries; vgpu needs none of them replaced"
+        )
+    return f"reinstall what {file} came with: NVIDIA's own runtime works on vgpu's driver"
+
+
+def _provide(name: str) -> str:
+    if name.startswith("libcudart"):
+        return "sudo vgpu install --with-cudart auto"
+    return f"install the package that has {name} (cuBLAS and others are NVIDIA's; vgpu brings only the runtime)"
+
+
+def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
+    try:
+        from .._gen.coverage import NOT_SUPPORTED
+    except ImportError:
+        return
+    lacking: dict[str, frozenset[str]] = {
+        "libcuda": NOT_SUPPORTED[DRIVER],
+        "libnvidia-ml": NOT_SUPPORTED["libnvidia-ml.so.1"],
+    }
+    for entry in found:
+        for library, names in entry["imports"].items():
+            unsupported = sorted(set(names) & lacking.get(library, frozenset()))
+            entry.setdefault("not_supported", []).extend(unsupported)
+        if entry.get("not_supported"):
+            names = _shortened(entry["not_supported"])
+            diagnosis.warnings.append(f"{entry['file']} imports {names}: vgpu answers NOT_SUPPORTED (801) to these")
+    first, *others = found
+    counts = ", ".join(f"{len(names)} functions of {library}" for library, names in first["imports"].items())
+    static = f"static CUDA runtime {first['static_runtime']}" if first["static_runtime"] else ""
+    parts = [part for part in (counts, static, architectures(first["code"]["kinds"])) if part]
+    if parts:
+        diagnosis.evidence.append(f"needs: {first['file']}: {'; '.join(parts)}")
+    if others:
+        diagnosis.evidence.append(f"and through it: {_shortened([os.path.basename(e['file']) for e in others])}")
+
+
+def architectures(kinds: Iterable[str]) -> str:
+    """Kinds of device code by what they are, as in "ELF sm_80, sm_90; PTX sm_90"."""
+    by_kind: dict[str, list[str]] = {}
+    for text in kinds:
+        kind, _, target = text.rpartition(" ")
+        by_kind.setdefault(kind, []).append(target)
+    ordered = {kind: sorted(targets, key=lambda t: (len(t.rstrip("af")), t)) for kind, targets in by_kind.items()}
+    return "; ".join(f"{kind} {', '.join(ordered[kind])}" for kind in sorted(ordered))
+
+
+def _judge_runtime(diagnosis: Diagnosis, found: list[dict[str, Any]], driver_version: int) -> None:
+    for entry in found:
+        release = entry["static_runtime"].partition(".")[0]
+        major = max(entry["runtime"], int(release) if release.isdigit() else 0)
+        if driver_version and major > driver_version // 1000:
+            text = f"{entry['file']} has a CUDA runtime {major}, the endpoint's driver is for {driver_version // 1000}"
+            diagnosis.add("runtime-too-new", text)
+
+
+def _judge_code(diagnosis: Diagnosis, found: list[dict[str, Any]], capability: list[int], backend: str) -> None:
+    device = f"compute capability {capability[0]}.{capability[1]} ({backend})"
+    code, file = found[0]["code"], found[0]["file"]
+    if code["containers"] and not code["usable"]:
+        text = f"{file} carries {architectures(code['kinds'])}: nothing for {device}"
+        diagnosis.add("no-device-code", text)
+    elif code["usable"] < code["containers"]:
+        count = code["containers"] - code["usable"]
+        diagnosis.warnings.append(
+            f"{count} of {code['containers']} pieces of its device code have nothing for {device}"
+        )
+    useless = [e["file"] for e in found[1:] if e["code"]["containers"] and not e["code"]["usable"]]
+    if useless:
+        names = _shortened([os.path.basename(file) for file in useless])
+        diagnosis.warnings.append(f"no kernel of these runs on {device}: {names}")
+
+
+def _shortened(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMES_CAP} more" if len(names) > _NAMES_CAP else ""
+    return ", ".join(names[:_NAMES_CAP]) + more

@@ -1,0 +1,133 @@
+"""What a program needs is read from its files, before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.guest.doctor.tree import LIB, Tree, doctor
+from tests.guest.elf_file import compile_c, compile_library
+
+FATBINS = ROOT / "tests/sim/data/image"
+USER = "int cudaGetDeviceCount(int *); int main(void) { int n; return cudaGetDeviceCount(&n); }"
+RUNTIME = "int cudaGetDeviceCount(int *n) { *n = 0; return 0; }"
+SONAME = "libcudart.so.12"
+
+
+def bundle(tree: Tree, tmp_path: Path, node: str | None = SONAME, source: str = RUNTIME) -> None:
+    """A libcudart.so.12 of the tree's; `node` names its version node."""
+    options = []
+    if node is not None:
+        script = tmp_path / "map"
+        script.write_text(f"{node} {{ global: *; }};")
+        options = [f"-Wl,--version-script={script}"]
+    tree.library(f"usr/lib/app/{SONAME}", *options, source=source)
+
+
+@pytest.fixture
+def app(tree: Tree, tmp_path: Path) -> Tree:
+    """Its program is linked to a bundled libcudart.so.12, by version tag as all programs are."""
+    bundle(tree, tmp_path)
+    library = tree.path(f"usr/lib/app/{SONAME}")
+    compile_c(tree.path(tree.program), USER, "-x", "none", str(library), "-Wl,-rpath,/usr/lib/app")
+    return tree
+
+
+def test_a_sound_bundle_is_ok(app: Tree) -> None:
+    told = app.doctor()
+    assert told.verdict == "ok", told.everything
+    assert told.answer["libs"][SONAME]["resolved"] == f"/usr/lib/app/{SONAME}"
+    assert told.answer["need"]["files"][0]["runtime"] == 12
+    assert told.answer["need"]["files"][0]["imports"] == {"libcudart": ["cudaGetDeviceCount"]}
+
+
+def test_L02_a_bundled_libcudart_replaced_by_one_without_tags(app: Tree, tmp_path: Path) -> None:
+    bundle(app, tmp_path, node=None)
+    told = app.doctor()
+    assert (told.code, told.verdict) == (10, "symbol-version"), told.everything
+    assert SONAME in told.answer["text"]
+
+
+def test_L02_a_bundled_libcudart_replaced_by_one_with_other_tags(app: Tree, tmp_path: Path) -> None:
+    bundle(app, tmp_path, node="libcudart.so.11.0")
+    told = app.doctor()
+    assert told.verdict == "symbol-version", told.everything
+
+
+def test_L03_a_runtime_that_lacks_a_name(app: Tree, tmp_path: Path) -> None:
+    bundle(app, tmp_path, source="int cudaSomethingElse(void) { return 0; }")
+    told = app.doctor()
+    assert told.verdict == "symbol-version", told.everything
+    assert "cudaGetDeviceCount" in told.answer["text"]
+
+
+def test_I01_the_bundle_is_gone(app: Tree) -> None:
+    app.path(f"usr/lib/app/{SONAME}").unlink()
+    told = app.doctor()
+    assert (told.code, told.verdict) == (10, "runtime-missing"), told.everything
+    assert SONAME in told.answer["text"]
+    assert told.answer["libs"]["libcuda.so.1"]["kind"] == "ours"  # what was found was found all the same
+
+
+def test_L05_a_library_that_wants_what_nobody_has(tree: Tree) -> None:
+    source = "extern int cuNoSuchThing(void); int call(void) { return cuNoSuchThing(); }"
+    tree.library("usr/lib/app/libplugin.so", source=source)
+    told = tree.doctor("/usr/lib/app/libplugin.so")
+    assert (told.code, told.verdict) == (50, "functions-missing"), told.everything
+    assert "cuNoSuchThing" in told.answer["text"]
+
+
+def test_functions_that_are_not_implemented_are_named(tree: Tree) -> None:
+    from vgpu_guest._gen.coverage import NOT_SUPPORTED
+
+    name = min(NOT_SUPPORTED["libcuda.so.1"])
+    source = f"extern int {name}(void); int main(void) {{ return {name}(); }}"
+    compile_c(tree.path(tree.program), source, "-x", "none", str((LIB / "libcuda.so.1").resolve()))
+    told = tree.doctor()
+    assert told.verdict == "ok", told.everything
+    assert any(name in warning and "801" in warning for warning in told.answer["warnings"])
+
+
+def carrying(tmp_path: Path, fatbin: str) -> Path:
+    """A library with device code in nvcc's section."""
+    source = f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{FATBINS / fatbin}\\"\\n.previous"); int nothing;'
+    return compile_library(tmp_path / "libkernels.so", source=source)
+
+
+@pytest.mark.parametrize(
+    ("fatbin", "verdict"),
+    [("none.fatbin", "ok"), ("nothing.fatbin", "no-device-code"), ("lto.fatbin", "no-device-code")],
+)
+def test_device_code_is_read_before_the_program_runs(tmp_path: Path, unix: str, fatbin: str, verdict: str) -> None:
+    told = doctor(carrying(tmp_path, fatbin), env={"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix})
+    assert told.verdict == verdict, told.everything
+    assert told.answer["exit_code"] == told.code == (0 if verdict == "ok" else 50)
+
+
+def test_the_machine_code_of_the_endpoints_own_kind_is_enough_where_it_is_executed() -> None:
+    from vgpu_guest.device_code import runs
+    from vgpu_guest.fatbin import KIND_ELF, Compression, Entry, Target
+
+    def entry(number: int, suffix: str = "") -> Entry:
+        return Entry(KIND_ELF, Target(number, suffix), Compression.NONE, memoryview(b""), 0)
+
+    assert runs(entry(80), (8, 6), True)
+    assert not runs(entry(80), (8, 6), False)
+    assert not runs(entry(86), (8, 0), True)
+    assert not runs(entry(80), (9, 0), True)
+    assert runs(entry(90, "a"), (9, 0), True)
+    assert not runs(entry(90, "a"), (9, 1), True)
+
+
+def test_L15_a_static_runtime_is_recognised(unix: str) -> None:
+    from tests.programs.toolchain import PTX, cuda13
+
+    program = cuda13().build("saxpy", PTX)
+    told = doctor(program, env={"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix})
+    assert told.verdict == "ok", told.everything
+    need = told.answer["need"]["files"][0]
+    assert need["static_runtime"]
+    assert "6bd5fb6c5bf4e74a8987d93912fd9df9" in need["tables"]
+    assert told.answer["probe"]["cuda"]["tables"]["6bd5fb6c5bf4e74a8987d93912fd9df9"] == 0
