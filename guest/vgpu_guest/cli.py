@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import click
 
-from .cdi_command import cdi
-from .doctor.command import doctor
-from .install_command import install, repair, uninstall
+from .lazy_group import LazyGroup
 
-commands: tuple[click.Command, ...] = (cdi, doctor, install, repair, uninstall)
+COMMANDS = {
+    "cdi": "vgpu_guest.cdi_command:cdi",
+    "doctor": "vgpu_guest.doctor.command:doctor",
+    "install": "vgpu_guest.install_command:install",
+    "repair": "vgpu_guest.install_command:repair",
+    "uninstall": "vgpu_guest.install_command:uninstall",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 def vgpu() -> None:
     """GPUs for machines that have none: the guest's side."""
-
-
-for _command in commands:
-    vgpu.add_command(_command)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import click
+from vgpu_guest.lazy_group import LazyGroup
 
-from .vm_exec import exec_qemu
-from .vm_snippet import snippet
+COMMANDS = {
+    "exec": "vgpud.cli.vm_exec:exec_qemu",
+    "snippet": "vgpud.cli.vm_snippet:snippet",
+}
 
 
-@click.group()
+@click.group(cls=LazyGroup, places=COMMANDS)
 def vm() -> None:
     """Virtual machines."""
-
-
-vm.add_command(exec_qemu)
-vm.add_command(snippet)
