@@ -114,6 +114,7 @@ bool vgs_notice_session_first(const struct timespec *marked) {
   if (fd < 0)
     return true;
   bool first = !lock(fd) || add_line(fd, line, nbytes);
-  close(fd); /* which unlocks */
+  flock(fd, LOCK_UN); /* close would not: a child forked meanwhile by another thread holds the same open file */
+  close(fd);
   return first;
 }
