@@ -58,7 +58,7 @@ class _Conversation(ctypes.Structure):
 
 @pytest.mark.parametrize(("group", "is_given"), [("nogroup", True), ("root", False)])
 def test_pam_gives_the_environment_file_to_whom_it_should(tmp_path: Path, group: str, is_given: bool) -> None:
-    """docs/notice.md's two lines, for root, who is in the group root; by libpam itself, with a service of the test's own.
+    """docs/notice.md's two lines for root, who is in the group root; by libpam itself, with a service of its own.
     sshd, cron, su and login do no more, and have further modules that answer for the session.
     """
     try:
