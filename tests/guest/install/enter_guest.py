@@ -1,4 +1,4 @@
-"""`unshare -mpf python enter_guest.py ROOT BINDS.json PROGRAM [ARG...]`: mount what BINDS names below ROOT, change there.
+"""`unshare -mpf python enter_guest.py ROOT BINDS.json PROGRAM [ARG...]`: mount what BINDS names below ROOT, go there.
 
 BINDS is a list of [source, path below ROOT, is read-only]. The mounts go with the process: the namespace is its own.
 """
