@@ -18,7 +18,9 @@ GEN = ROOT / "build/gen"
 RELEASE = "580.159.04"  # the driver release we answer as; file names carry it, as NVIDIA's do
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
-CFLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS]
+# Where the sources lie is kept out of the libraries: the same commit gives the same bytes.
+PREFIX = f"-ffile-prefix-map={ROOT}=."
+CFLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", PREFIX, *WARNINGS]
 INCLUDES = [
     f"-I{path}"
     for path in (

@@ -1,4 +1,4 @@
-"""`python -m deploy.packaging bundle`: from what is built, into build/packages."""
+"""`python -m deploy.packaging guest` and `bundle`: from what is built, into build/packages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from .binary import TooNewError
 from .bundle import BundleError, Options, make_bundle, pack
 from .debian import DebianError
+from .guest import GuestError, guest_files, make_archive, make_deb
 from .source import ROOT, describe_source
 from .wheels import WheelError
 
@@ -21,14 +22,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m deploy.packaging", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "build/packages", help="folder of what is made")
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("guest", help="vgpu for guests, as a .deb and as a .tar.gz")
     bundle = commands.add_parser("bundle", help="vgpud, vgpu and all they need in one relocatable folder")
     bundle.add_argument("--without-simulator", action="store_true", help="for hosts with a real GPU: no LLVM")
     bundle.add_argument("--without-programs", action="store_true", help="no compiled CUDA programs")
     bundle.add_argument("--folder", action="store_true", help="do not make an archive of it")
     options = parser.parse_args()
     try:
-        made = _bundle(options)
-    except (BundleError, DebianError, WheelError, TooNewError) as error:
+        made = _guest(options) if options.command == "guest" else _bundle(options)
+    except (BundleError, GuestError, DebianError, WheelError, TooNewError) as error:
         print(f"packaging: {error}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as error:
@@ -40,10 +42,17 @@ def main() -> int:
     return 0
 
 
+def _guest(options: argparse.Namespace) -> list[Path]:
+    source = describe_source()
+    options.out.mkdir(parents=True, exist_ok=True)
+    guest = guest_files()
+    return [make_deb(guest, source, options.out), make_archive(guest, source, options.out)]
+
+
 def _bundle(options: argparse.Namespace) -> list[Path]:
     source = describe_source()
     kind = "-without-simulator" if options.without_simulator else ""
-    name = f"vgpu-{source.version.replace('~', '-')}-linux-x86_64{kind}"
+    name = f"vgpu-{source.file_version}-linux-x86_64{kind}"
     options.out.mkdir(parents=True, exist_ok=True)
     programs = None if options.without_programs else _programs()
     with tempfile.TemporaryDirectory(dir=options.out) as scratch:

@@ -19,6 +19,11 @@ class Source:
     version: str
     epoch_s: int  # since 1970: SOURCE_DATE_EPOCH, else the commit's time
 
+    @property
+    def file_version(self) -> str:
+        """The version as part of a file's name: shells take `~` for a home."""
+        return self.version.replace("~", "-")
+
 
 def describe_source(root: Path = ROOT) -> Source:
     """Ask git; a source archive has none, and is the release it says it is."""

@@ -22,10 +22,14 @@ from .tree import Tree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    _TextType = click.ParamType[str]
+else:  # Debian 12's click has no type parameters yet
+    _TextType = click.ParamType
+
 FAILURE = 1
 
 
-class _EndpointType(click.ParamType[str]):
+class _EndpointType(_TextType):
     name = "url"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -35,7 +39,7 @@ class _EndpointType(click.ParamType[str]):
             self.fail(str(error), param, ctx)
 
 
-class _ServiceType(click.ParamType[str]):
+class _ServiceType(_TextType):
     name = "name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..payload import PACKAGED
 from .place import CARRIED, Place, PlaceError, execute
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ class Outcome:
 
 
 def candidates() -> Iterator[Path]:
-    """Where the probe may lie: installed in the guest, or beside the libraries of an installed or built vgpud."""
+    """Where the probe may lie: installed in the guest, in its package, beside the libraries of a vgpud."""
     yield INSTALLED / NAME
+    yield PACKAGED / NAME
     found = importlib.util.find_spec("vgpud")  # finds without importing
     for folder in (found.submodule_search_locations or []) if found else []:
         yield Path(folder) / "_lib" / NAME

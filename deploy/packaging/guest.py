@@ -1,0 +1,177 @@
+"""What a guest gets, as a .deb and as a .tar.gz: the libraries to install, and the `vgpu` that installs them.
+
+Both hold bin/vgpu and lib/vgpu-guest with its Python package and the libraries (lib/vgpu-guest/payload): the .deb below
+/usr, the archive in a folder that may lie anywhere, with click in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from vgpu_guest.payload import PayloadError, find_payload
+
+from .binary import newest_glibc, stripped
+from .cache import cache_folder
+from .contents import Contents, compress
+from .manual import manual_page
+from .source import ROOT, Source
+
+NAME = "vgpu-guest"
+FILES = Path(__file__).resolve().parent / "files"
+_HOME = f"lib/{NAME}"
+# Beside the libraries that `vgpu install` copies: what vgpu doctor runs, and what notice/set-up installs.
+_EXTRAS = ("vgpu-probe", "notice/libvgpu-notice.so")
+# In the archive only; pinned, for the same commit shall give the same bytes. The oldest that guests have is 8.0.
+_CLICK = ("click", "8.1.8", "63c132bbbed01578a06712a2d1f497bb62d9c1c0d329b7903a866228027263b2")
+_TOOL_TIMEOUT_S = 300
+
+
+class GuestError(Exception):
+    """No package; the text says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """The files that both packages hold, less the command itself."""
+
+    files: Contents
+    glibc: tuple[int, int]
+
+
+def guest_files() -> Guest:
+    """Collect them from what is built.
+
+    Raises:
+        GuestError: the guest libraries are not built.
+        TooNewError: one needs a newer glibc than we promise.
+    """
+    built = ROOT / "daemon/vgpud/_lib"
+    try:
+        payload = find_payload(built)
+    except PayloadError as error:
+        raise GuestError(f"{error}: run `make build`") from error
+    for name in _EXTRAS:
+        if not (built / name).is_file():
+            raise GuestError(f"{built / name} is missing: run `make build`")
+        payload[name] = built / name
+    files = Contents()
+    files.add_tree(f"{_HOME}/vgpu_guest", ROOT / "guest/vgpu_guest")
+    files.add(f"{_HOME}/__main__.py", (FILES / "guest-main.py").read_text())
+    for path, library in sorted(payload.items()):
+        files.add(f"{_HOME}/payload/{path}", stripped(library), 0o644 if ".so" in path else 0o755)
+    for file in sorted((ROOT / "deploy/notice").iterdir()):
+        is_script = file.read_bytes().startswith(b"#!")
+        files.add(f"{_HOME}/notice/{file.name}", file.read_bytes(), 0o755 if is_script else 0o644)
+    with tempfile.TemporaryDirectory() as scratch:
+        files.write(Path(scratch) / "files", 0)
+        return Guest(files, newest_glibc(Path(scratch) / "files"))
+
+
+def _command(python: str) -> str:
+    return (FILES / "guest-command.sh").read_text().replace("@PYTHON@", python)
+
+
+def make_archive(guest: Guest, source: Source, out: Path) -> Path:
+    """Write the .tar.gz into the folder `out`. Raises GuestError."""
+    name = f"{NAME}-{source.file_version}-linux-x86_64"
+    contents = Contents()
+    contents.merge("", guest.files)
+    contents.add("bin/vgpu", _command("python3"), 0o755)
+    _add_click(contents)
+    readme = (FILES / "guest-readme.txt").read_text().replace("@VERSION@", source.version)
+    contents.add("README", readme.replace("@GLIBC@", ".".join(map(str, guest.glibc))))
+    archive = out / f"{name}.tar.gz"
+    archive.write_bytes(contents.tar_gz(name, source.epoch_s))
+    return archive
+
+
+def _add_click(contents: Contents) -> None:
+    name, version, sha256 = _CLICK
+    folder = cache_folder("wheels")
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    if not wheel.exists():
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command += ["--only-binary", ":all:", "--dest", str(folder), f"{name}=={version}"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S)
+        if result.returncode:
+            raise GuestError(f"pip could not download {name} {version}:\n{result.stderr[-1000:]}")
+    if hashlib.sha256(wheel.read_bytes()).hexdigest() != sha256:
+        wheel.unlink()
+        raise GuestError(f"{wheel.name} is not the file that was expected")
+    with zipfile.ZipFile(wheel) as archive:
+        for member in sorted(archive.namelist()):
+            if member.startswith(f"{name}/") or "license" in member.lower():
+                contents.add(f"{_HOME}/{member}", archive.read(member))
+
+
+def make_deb(guest: Guest, source: Source, out: Path) -> Path:
+    """Write the .deb into the folder `out`, with dpkg-deb.
+
+    Raises:
+        GuestError: there is no dpkg-deb.
+    """
+    contents = Contents()
+    contents.merge("usr", guest.files)
+    contents.add("usr/bin/vgpu", _command("/usr/bin/python3"), 0o755)
+    contents.add("usr/share/man/man1/vgpu.1.gz", compress(_manual(source).encode()))
+    contents.add(f"usr/share/doc/{NAME}/copyright", (FILES / "copyright").read_text())
+    contents.add(f"usr/share/doc/{NAME}/changelog.gz", compress((ROOT / "CHANGELOG.md").read_bytes()))
+    contents.add_tree(f"usr/share/doc/{NAME}", ROOT / "docs", "*.md")
+    control = {
+        "control": _control(contents, guest, source),
+        "md5sums": contents.md5sums(),
+        "postinst": (FILES / "postinst.sh").read_text(),
+        "prerm": (FILES / "prerm.sh").read_text(),
+    }
+    target = out / f"{NAME}_{source.version}_amd64.deb"
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch) / "root"
+        contents.write(root, source.epoch_s)
+        (root / "DEBIAN").mkdir()
+        (root / "DEBIAN").chmod(0o755)  # whatever the umask is
+        for name, text in control.items():
+            path = root / "DEBIAN" / name
+            path.write_text(text)
+            path.chmod(0o755 if text.startswith("#!") else 0o644)
+        command = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(root), str(target)]
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(source.epoch_s)}
+        try:
+            subprocess.run(command, check=True, timeout=_TOOL_TIMEOUT_S, stdout=subprocess.DEVNULL, env=environment)
+        except FileNotFoundError as error:
+            raise GuestError("no dpkg-deb: the .deb is made on Debian or Ubuntu") from error
+    return target
+
+
+def _manual(source: Source) -> str:
+    from vgpu_guest.cli import vgpu
+
+    return manual_page(vgpu, source)
+
+
+def _control(contents: Contents, guest: Guest, source: Source) -> str:
+    glibc = ".".join(map(str, guest.glibc))
+    return f"""\
+Package: {NAME}
+Version: {source.version}
+Architecture: amd64
+Maintainer: The authors of vgpu <vgpu@localhost>
+Section: misc
+Priority: optional
+Installed-Size: {(contents.nbytes + 1023) // 1024}
+Depends: libc6 (>= {glibc}), python3 (>= 3.10), python3-click
+Recommends: python3-msgpack, python3-pyroute2
+Description: GPUs for a machine that has none: the guest's side
+ Unmodified CUDA programs load these libraries in place of NVIDIA's driver, and
+ their calls are carried out by vgpud on a host with GPUs, or by its simulator.
+ .
+ Installing the package puts the libraries first into the loader's path, by
+ "vgpu install"; removing it takes them back. Nothing of another package's is
+ replaced. "vgpu doctor" says why a program does not see a GPU.
+"""
