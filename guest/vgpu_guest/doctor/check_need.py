@@ -33,7 +33,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> list[str]:
     if subject.program is None:
         return []
     listing = loader.list_program(subject.place, subject.environment, subject.program)
-    _judge_listing(subject, diagnosis, listing)
+    judge_listing(subject, diagnosis, listing)
     files = [subject.program]
     files += [file for name, file in listing.libraries.items() if file and name not in _SYSTEM and file not in files]
     files = [file for file in files if not os.path.basename(file).startswith(("libcuda.so", "libnvidia-ml.so"))]
@@ -69,8 +69,8 @@ def judge_tables(diagnosis: Diagnosis) -> None:
         diagnosis.add("tables-missing", f"private tables that the library does not serve: {', '.join(refused)}")
 
 
-def _judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listing) -> None:
-    """The loader's own complaints: version tags (L02), names (L03, L05), libraries that are not there."""
+def judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listing) -> None:
+    """Adds the loader's own complaints: version tags (L02), names (L03, L05), libraries that are not there."""
     culprits: dict[str, list[str]] = {}
     for name, version, wanted_by in listing.undefined:
         if _CUDA_SYMBOL.match(name) or _CUDA_LIBRARY.match(version):

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import check_endpoint, check_environment, check_library, check_need, check_preload, check_probe, check_program
+from . import (
+    check_endpoint,
+    check_environment,
+    check_installation,
+    check_library,
+    check_need,
+    check_ollama,
+    check_preload,
+    check_probe,
+    check_program,
+)
 from .diagnosis import Diagnosis
 from .place import PlaceError
 from .subject import SubjectError
@@ -31,6 +41,9 @@ def examine(find_subject: Callable[[], Subject]) -> Diagnosis:
             tables = check_need.check(subject, diagnosis)
             check_probe.check(subject, diagnosis, tables)
             check_need.judge_tables(diagnosis)
+        check_installation.check(subject, diagnosis)
+        if check_ollama.concerns(subject):
+            check_ollama.check(subject, diagnosis)
     except SubjectError as error:
         diagnosis.add(error.kind, str(error), error.mend)
     except PlaceError as error:

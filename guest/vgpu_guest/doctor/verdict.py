@@ -169,6 +169,14 @@ VERDICTS: dict[str, Verdict] = {
         "the program's kernels exist only as machine code that the endpoint's devices cannot run",
         "nvcc -gencode arch=compute_75,code=compute_75 ...  # rebuild with PTX, or use an endpoint with that GPU",
     ),
+    "function-unsupported": Verdict(
+        PROGRAM, "the program calls functions that vgpu does not implement (801)", "vgpu api"
+    ),
+    "session-lost": Verdict(
+        ENDPOINT,
+        "the worker or vgpud ended, or a kernel faulted: later calls fail",
+        "journalctl -u vgpud  # on the host",
+    ),
     "cuinit-failed": Verdict(ENDPOINT, "all looks right, and cuInit fails", "VGPU_LOG=info COMMAND"),
     "library-crashed": Verdict(LIBRARY, "the library ends the process, or never comes back", "vgpu repair"),
     "unknown": Verdict(FAILED, "the doctor itself could not find out", "sudo vgpu doctor ..."),

@@ -1,0 +1,58 @@
+"""All the ways Ollama may be installed on a machine, and its bundles of CUDA libraries. Read in the place."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from . import unit
+from .process import read_text
+
+PORT = 11434
+_BINARIES = ("/usr/local/bin/ollama", "/usr/bin/ollama", "/bin/ollama", "/opt/ollama/bin/ollama")
+_SNAP = "/snap/ollama/current/meta/snap.yaml"
+_BACKEND = "libggml-cuda.so"
+_ENTRIES_CAP = 64
+
+
+def installs(path: str) -> list[dict[str, Any]]:
+    """Binaries, units and the snap; `path` is a PATH to look through as well."""
+    found: dict[str, dict[str, Any]] = {}
+    candidates = [*_BINARIES, *(f"{directory}/ollama" for directory in path.split(":") if directory)]
+    for file in candidates[:_ENTRIES_CAP]:
+        if os.path.isfile(file) and not os.path.realpath(file).startswith("/snap/"):
+            found.setdefault(os.path.realpath(file), {"kind": "binary", "name": os.path.realpath(file)})
+    listed = list(found.values())
+    for name in unit.services_running("ollama"):
+        loaded = unit.load(name)
+        if loaded is not None and loaded.command:
+            listed.append({"kind": "unit", "name": name, "command": loaded.command[0]})
+    text = read_text(_SNAP)
+    if text:
+        confinement = re.search(r"^confinement:\s*(\w+)", text, re.MULTILINE)
+        kind = confinement[1] if confinement else "strict"
+        listed.append({"kind": "snap", "name": "ollama", "confinement": kind})
+    return listed
+
+
+def bundles(program: str) -> dict[str, Any]:
+    """The CUDA directories of an `ollama`: `library` is its lib/ollama, `backends` the libggml-cuda.so in it."""
+    real = os.path.realpath(program)
+    library = os.path.join(os.path.dirname(os.path.dirname(real)), "lib/ollama")
+    backends = []
+    try:
+        names = sorted(os.listdir(library))
+    except OSError:
+        return {"library": library, "is_there": False, "backends": []}
+    for name in ["", *names[:_ENTRIES_CAP]]:
+        file = os.path.join(library, name, _BACKEND) if name else os.path.join(library, _BACKEND)
+        if os.path.isfile(file):
+            backends.append(file)
+    return {"library": library, "is_there": True, "backends": backends}
+
+
+def port_of(environment: dict[str, str]) -> int:
+    """The port that OLLAMA_HOST says, or the usual one."""
+    found = re.search(r":(\d{1,5})/?$", environment.get("OLLAMA_HOST", ""))
+    return int(found[1]) if found and 0 < int(found[1]) < 65536 else PORT
