@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..elf import ElfError, read_dynamic
 from ..preload import expand
 from . import loader
+from .audit import last_denial
 from .library import describe, describe_all, may_read, obstacle, words
 from .place import PlaceError, ask, execute
 from .probe import INSTALLED, candidates
@@ -194,8 +195,10 @@ def _add_denied(subject: Subject, diagnosis: Diagnosis, loser: dict[str, Any]) -
         directory = way.partition(" (")[0]
         reason, mend = f"{way} keeps {who} out", f"sudo chmod o+rX {shlex.quote(directory)}"
     elif profile:
-        reason = f"AppArmor profile {profile} denies it"
-        mend = f"sudo aa-complain {shlex.quote(profile.partition(' ')[0])}  # then see: journalctl -k | grep DENIED"
+        reason, name = f"AppArmor profile {profile} denies it", profile.partition(" ")[0]
+        line = ask(subject.place.as_administrator(), last_denial, name, file)
+        diagnosis.evidence.append(f"audit: {line}" if line else "no audit line of it can be read here")
+        mend = f"sudo aa-complain {shlex.quote(name)}  # or allow in it: {os.path.dirname(file)}/** rm,"
     else:
         reason, mend = f"{who} may not read it", f"sudo chmod o+r {shlex.quote(file)}"
     diagnosis.add("library-denied", f"{file} is there, but {reason}", mend)
