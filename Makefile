@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 PYTEST_ARGS ?=
 FUZZ_S ?= 60
-C_FILES = $(wildcard shim/*/*.[ch] deploy/packaging/*.c daemon/executor/*.[ch] daemon/simulator/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
+C_FILES = $(wildcard shim/*/*.[ch] deploy/packaging/*.c daemon/bench/*.c daemon/executor/*.[ch] daemon/simulator/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 EXECUTOR_INPUTS = $(wildcard daemon/executor/* daemon/simulator/* protocol/c/*) build/gen/.stamp
 
@@ -30,6 +30,7 @@ build/gen/.stamp: $(GEN_INPUTS) | $(VENV)/.stamp
 shim: build/gen/.stamp ## compile the guest libraries
 	@$(PY) shim/build.py
 	@$(PY) shim/build_cudart.py
+	@$(PY) daemon/bench/build.py >/dev/null
 	@$(PY) shim/build_notice.py
 
 executor: build/executor.stamp ## compile the executor and the simulator's C half
@@ -65,8 +66,9 @@ fix: $(VENV)/.stamp ## format, and mend what the linters can
 demo: build ## an unmodified CUDA program from PyPI on a simulated GPU
 	@$(PY) tests/clients/demo.py
 
-bench: build ## ratios measured in one run (not a test)
-	@$(PY) tests/bench/bench.py
+bench: build ## driver calls over each channel, then the simulator's kernels against C loops (not a test; a card: vgpu bench)
+	@$(VENV)/bin/vgpu bench --simulator h100
+	@$(PY) tests/bench/kernels.py
 
 packages: build ## what guests install: vgpu-guest as a .deb and as a .tar.gz, into build/packages
 	@$(PY) -m deploy.packaging guest

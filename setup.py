@@ -22,6 +22,7 @@ class BuildWithNativeParts(build_py):
                 ["-m", "protocol.gen"],
                 ["shim/build.py"],
                 ["shim/build_cudart.py"],
+                ["daemon/bench/build.py"],
                 ["shim/build_notice.py"],
                 ["daemon/executor/build_ffi.py"],
             ):

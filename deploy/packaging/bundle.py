@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FILES = Path(__file__).resolve().parent / "files"
 NBYTES_CAP = 60 * 1000 * 1000
 _TOOL_TIMEOUT_S = 600
-_LIBRARY_GLOBS = ("lib*.so*", "cudart/*/lib*.so*", "notice/lib*.so", "vgpu-probe")
+_LIBRARY_GLOBS = ("lib*.so*", "cudart/*/lib*.so*", "notice/lib*.so", "bench/calls", "vgpu-probe")
 
 
 class BundleError(Exception):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 RELEASE = "580.159.04"
 # Each library is installed as STEM.so.RELEASE, with links STEM.so.1 and STEM.so.
 STEMS = ("libcuda", "libnvidia-ml")
+PROBE = "vgpu-probe"  # beside them: the doctor's child that opens a library and calls cuInit
 RUNTIMES = {"11": "libcudart.so.11.0", "12": "libcudart.so.12", "13": "libcudart.so.13"}
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\-]{1,200}(@[A-Za-z0-9:_.\\-]{0,100})?\.service")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .layout import RELEASE, STEMS, SYSTEM, USER_SHELL, Layout, drop_in
+from .layout import PROBE, RELEASE, STEMS, SYSTEM, USER_SHELL, Layout, drop_in
 from .manifest import Entry, Request
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def _libraries(request: Request, payload: Mapping[str, Path], layout: Layout) ->
         items.append(_copy(f"{layout.libraries}/{name}", payload[name]))
         for link in (f"{stem}.so.1", f"{stem}.so"):
             items.append(Item(Entry(f"{layout.libraries}/{link}", "link", 0o777, target=name)))
+    if PROBE in payload:
+        items.append(_copy(f"{layout.libraries}/{PROBE}", payload[PROBE], 0o755))
     for path, source in payload.items():
         parts = path.split("/")
         if parts[0] == "cudart" and parts[1] in request.runtimes:
@@ -159,13 +161,12 @@ def _text(path: str, text: str, kind: str = "file") -> Item:
     return Item(Entry(path, kind, 0o644, hashlib.sha256(content).hexdigest(), len(content)), content)
 
 
-def _copy(path: str, source: Path) -> Item:
+def _copy(path: str, source: Path, mode: int = 0o644) -> Item:
     digest, nbytes = hashlib.sha256(), 0
-    item = Item(Entry(path, "file", 0o644), source)
-    for piece in item.content():
+    for piece in Item(Entry(path, "file"), source).content():
         digest.update(piece)
         nbytes += len(piece)
-    return Item(Entry(path, "file", 0o644, digest.hexdigest(), nbytes), source)
+    return Item(Entry(path, "file", mode, digest.hexdigest(), nbytes), source)
 
 
 def is_plain_folder(path: Path) -> bool:

@@ -26,14 +26,24 @@ if mount -t virtiofs -o ro host /host 2>/dev/null; then
   mount -t tmpfs tmpfs /root/run
 fi
 
+# Not in this process, which inherits orphans: busybox's `read` begins anew when a child's death interrupts it, and what
+# it had of the line is lost.
+obey() {
+  echo "@ready $(cut -d ' ' -f 1 /proc/uptime)"
+  while read -r number seconds text; do
+    if [ "$number" = switch ]; then
+      echo "$seconds" > /tmp/switch
+      return
+    fi
+    echo "$text" | base64 -d > /tmp/command
+    timeout -s KILL "$seconds" sh /tmp/command < /dev/null 2>&1
+    status=$?
+    printf '\n@end %s %s\n' "$number" "$status"
+  done
+}
 stty raw -echo < /dev/ttyS0
-echo "@ready $(cut -d ' ' -f 1 /proc/uptime)"
-while read -r number seconds text; do
-  # From here on the file system of /root, and its own init, are the guest's.
-  [ "$number" = switch ] && exec switch_root /root "$seconds"
-  echo "$text" | base64 -d > /tmp/command
-  timeout -s KILL "$seconds" sh /tmp/command < /dev/null 2>&1
-  status=$?
-  printf '\n@end %s %s\n' "$number" "$status"
-done < /dev/ttyS0
+obey < /dev/ttyS0 &
+wait $!
+# From here on the file system of /root, and its own init, are the guest's.
+[ -e /tmp/switch ] && exec switch_root /root "$(cat /tmp/switch)"
 poweroff -f

@@ -1,15 +1,22 @@
-"""A guest whose vsock device vgpud is: programs in it compute on the host's simulated GPU."""
+"""A guest whose vsock device vgpud is: unmodified programs in it compute on the host's simulated GPU."""
 
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.daemon.running import wait_until
+from tests.clients.test_pypi_clients import PROGRAMS, REQUIREMENTS
+from tests.daemon.running import process_exists, wait_until
+from tests.nvml.test_clients import NVITOP
 from tests.programs.toolchain import Toolchain, cuda13
+from tests.pypi import environment
 from tests.vm.daemon import VGPU, VmDaemon, guest_env, vm_daemon
 from tests.vm.guest import Guest, boot
+
+DRIVER_CALLS = Path(__file__).parent / "programs/driver_calls.py"
+FREED_TIMEOUT_S = 30  # of a machine as busy as one likes: what counts is that it happens
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +36,38 @@ def toolchain() -> Toolchain:
     return cuda13()
 
 
-def sessions(daemon: VmDaemon) -> list[dict[str, object]]:
-    return daemon.running.status()["sessions"]
+def wait_worker(daemon: VmDaemon) -> int:
+    """The pid of the only session's worker."""
+    (session,) = wait_until(lambda: [s for s in daemon.running.status()["sessions"] if s["worker_pid"]], 20)
+    assert session["peer"] == "vm:one"
+    return session["worker_pid"]
 
 
+def assert_freed(daemon: VmDaemon, worker: int) -> None:
+    wait_until(lambda: not process_exists(worker) and not daemon.running.status()["sessions"], FREED_TIMEOUT_S)
+
+
+def start(guest: Guest, what: str, until: str) -> int:
+    """Start a program in the background and wait until it has said `until`; its pid."""
+    line = guest.hosted_line([sys.executable, DRIVER_CALLS, what], guest_env())
+    pid = int(guest.check(f"{line} > /tmp/{what} 2>&1 & echo $!"))
+    guest.wait_until(f"grep -q '{until}' /tmp/{what}")
+    return pid
+
+
+def end_all(guest: Guest) -> None:
+    """What start() has started."""
+    each = "for p in $(grep -l {} /proc/[0-9]*/cmdline); do kill -9 $(basename ${{p%/cmdline}}); done; true"
+    guest.check(each.format(DRIVER_CALLS.name))
+
+
+@pytest.mark.client
 @pytest.mark.timeout(700)
-def test_the_compiler_installs(toolchain: Toolchain) -> None:
+def test_what_the_guest_runs_installs(toolchain: Toolchain) -> None:
+    """Apart, so that no other test's time holds a download."""
     assert (toolchain.root / "bin/nvcc").exists()
+    environment(*REQUIREMENTS["cuda_core"])
+    environment(*NVITOP)
 
 
 @pytest.mark.parametrize("program", ["saxpy", "reduction", "streams"])
@@ -45,17 +77,84 @@ def test_a_static_program_computes(guest: Guest, toolchain: Toolchain, program: 
     assert re.search(rf"^ok {program}\b", outcome.output, re.MULTILINE), outcome.output
 
 
-def test_the_peer_is_the_configured_vm(guest: Guest, daemon: VmDaemon) -> None:
-    hold = "from vgpud.client import Client; from vgpud.endpoint import parse_endpoint; import time; "
-    hold += "c = Client(parse_endpoint('vsock://2:7070')); c.hello(); c.attach(); time.sleep(1000)"
-    pid = guest.check(guest.hosted_line([sys.executable, "-c", hold], guest_env()) + " > /tmp/hold 2>&1 & echo $!")
-    (session,) = wait_until(lambda: [s for s in sessions(daemon) if s["worker_pid"]], 20)
-    assert session["peer"] == "vm:one"
-    guest.check(f"kill -9 {pid.strip()}")
-    wait_until(lambda: not sessions(daemon), 20)  # its worker is gone: the guest's kernel closed the stream
+@pytest.mark.client
+def test_cuda_core(guest: Guest) -> None:
+    python = environment(*REQUIREMENTS["cuda_core"]) / "bin/python"
+    outcome = guest.hosted([python, PROGRAMS / "with_cuda_core.py"], env=guest_env(), timeout_s=90)
+    assert "ok cuda_core" in outcome.output.splitlines(), outcome.output
 
 
-def test_ping_from_the_guest(guest: Guest) -> None:
-    outcome = guest.hosted([*VGPU, "ping", "--count", "20"], env=guest_env())
+@pytest.mark.client
+def test_nvitop(guest: Guest) -> None:
+    python = environment(*NVITOP) / "bin/python"
+    outcome = guest.hosted([python, "-m", "nvitop", "-1", "--ascii"], env=guest_env())
     assert outcome.status == 0, outcome.output
-    assert "20 round trips to vsock://2:7070" in outcome.output
+    assert "H100 PCIe" in outcome.output
+    assert "0B / 79.11GiB" in outcome.output
+
+
+def test_ping(guest: Guest) -> None:
+    outcome = guest.hosted([*VGPU, "ping", "--count", "20"], env=guest_env())
+    assert "20 round trips to vsock://2:7070" in outcome.output, outcome.output
+
+
+def test_doctor(guest: Guest) -> None:
+    outcome = guest.hosted([*VGPU, "doctor", "--", sys.executable, "-c", "0"], env=guest_env())
+    assert outcome.status == 0, outcome.output
+    assert "vsock://2:7070" in outcome.output
+
+
+def test_after_an_installation_programs_need_no_environment(guest: Guest, toolchain: Toolchain) -> None:
+    program = toolchain.build("saxpy")
+    assert "cudaErrorInsufficientDriver" in guest.hosted([program]).output
+    paths = {"PYTHONPATH": guest_env()["PYTHONPATH"]}
+    outcome = guest.hosted([*VGPU, "install", "--endpoint", "vsock://2:7070"], env=paths)
+    assert outcome.status == 0, outcome.output
+    outcome = guest.hosted([program])
+    assert outcome.status == 0, outcome.output
+    outcome = guest.hosted([*VGPU, "uninstall"], env=paths)
+    assert outcome.status == 0, outcome.output
+    assert "cudaErrorInsufficientDriver" in guest.hosted([program]).output
+
+
+def test_a_killed_program_frees_what_it_had(guest: Guest, daemon: VmDaemon) -> None:
+    pid = start(guest, "allocate", "allocated")
+    worker = wait_worker(daemon)
+    guest.check(f"kill -9 {pid}")
+    assert_freed(daemon, worker)
+
+
+def test_a_forked_child_does_not_keep_the_session(guest: Guest, daemon: VmDaemon) -> None:
+    pid = start(guest, "fork", "child: 3")
+    worker = wait_worker(daemon)
+    guest.check(f"kill -9 {pid}")  # the child lives on
+    assert_freed(daemon, worker)
+    end_all(guest)
+
+
+def test_a_guest_reset_while_a_kernel_runs(guest: Guest, daemon: VmDaemon, toolchain: Toolchain) -> None:
+    start(guest, "spin", "launched")
+    worker = wait_worker(daemon)
+    guest.reset()
+    assert_freed(daemon, worker)
+    outcome = guest.hosted([toolchain.build("saxpy")], env=guest_env())
+    assert outcome.status == 0, outcome.output
+
+
+@pytest.mark.parametrize("how", ["terminate", "kill"])
+def test_vgpud_is_restarted(guest: Guest, daemon: VmDaemon, toolchain: Toolchain, how: str) -> None:
+    """The device outlives it, since QEMU would not set it up again; sessions end, and new ones work."""
+    start(guest, "allocate", "allocated")
+    worker = wait_worker(daemon)
+    getattr(daemon.running.process, how)()
+    daemon.running.process.wait(20)
+    wait_until(lambda: not process_exists(worker), FREED_TIMEOUT_S)
+    program = toolchain.build("saxpy")
+    outcome = guest.hosted([program], env=guest_env())
+    assert outcome.status == 1
+    assert "cudaErrorSystemNotReady" in outcome.output
+    daemon.start()
+    daemon.running.wait_log("vm device found again")
+    outcome = guest.hosted([program], env=guest_env())
+    assert outcome.status == 0, outcome.output
+    end_all(guest)

@@ -10,6 +10,7 @@ from .. import __version__
 
 COMMANDS = {
     "api": "vgpud.cli.api:api",
+    "bench": "vgpud.cli.bench:bench",
     "devices": "vgpud.cli.devices:devices",
     "status": "vgpud.cli.metrics:status",
     "ping": "vgpud.cli.ping:ping",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from vgpu_guest.cli import vgpu
-from vgpu_guest.layout import RELEASE, RUNTIMES, STEMS
+from vgpu_guest.layout import PROBE, RELEASE, RUNTIMES, STEMS
 
-from tests.guest.elf_file import compile_library
+from tests.guest.elf_file import compile_c, compile_library
 
 Vgpu = Callable[..., Result]
 
@@ -25,6 +25,7 @@ def payload(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.rename(folder / f"{stem}.so.{RELEASE}")
     for major, soname in RUNTIMES.items():
         compile_library(folder / "cudart" / major / soname)
+    compile_c(folder / PROBE, "int main(void) { return 0; }").chmod(0o644)  # as a wheel may unpack it
     return folder
 
 

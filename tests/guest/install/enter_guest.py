@@ -1,4 +1,4 @@
-"""`unshare -m python enter_guest.py ROOT BINDS.json PROGRAM [ARG...]`: mount what BINDS names below ROOT, change there.
+"""`unshare -mpf python enter_guest.py ROOT BINDS.json PROGRAM [ARG...]`: mount what BINDS names below ROOT, go there.
 
 BINDS is a list of [source, path below ROOT, is read-only]. The mounts go with the process: the namespace is its own.
 """
@@ -12,9 +12,9 @@ _REC, _BIND, _REMOUNT, _RDONLY, _PRIVATE = 0x4000, 0x1000, 32, 1, 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def mount(source: str, target: str, flags: int) -> None:
+def mount(source: str, target: str, flags: int, kind: str | None = None) -> None:
     """mount(2)."""
-    if _libc.mount(source.encode(), target.encode(), None, ctypes.c_ulong(flags), None):
+    if _libc.mount(source.encode(), target.encode(), kind and kind.encode(), ctypes.c_ulong(flags), None):
         error = ctypes.get_errno()
         raise OSError(error, f"mount {source} at {target}: {os.strerror(error)}")
 
@@ -27,6 +27,7 @@ with open(binds) as file:
         mount(source, target, _BIND | _REC)
         if is_read_only:
             mount("none", target, _REMOUNT | _BIND | _RDONLY)
+mount("proc", f"{root}/proc", 0, "proc")  # of its own processes alone: others' services are no services here
 os.chroot(root)
 os.chdir("/")
 os.execv(command[0], command)

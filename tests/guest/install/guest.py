@@ -61,7 +61,6 @@ class Guest:
         for device in ("null", "zero", "urandom", "full", "tty", "shm"):
             if Path("/dev", device).exists():
                 self.mount(Path("/dev", device), f"dev/{device}", read_only=False)
-        self.mount(Path("/proc"), "proc", read_only=False)
         for folder in dict.fromkeys([ROOT, Path(sys.base_prefix), Path(sys.prefix), CACHE]):
             if folder.exists() and not folder.is_relative_to("/usr"):
                 self.mount(folder, str(folder).lstrip("/"))
@@ -94,7 +93,7 @@ class Guest:
         """Run a program in the guest, with a service's bare environment and `environment`."""
         binds = self.root.with_suffix(".json")
         binds.write_text(json.dumps(self.binds))
-        namespace = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-m", "-r"]
+        namespace = ["unshare", "-mpf"] if os.geteuid() == 0 else ["unshare", "-mpfr"]
         enter = [*namespace, sys.executable, str(ENTER), str(self.root), str(binds)]
         bare = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root", "LANG": "C.UTF-8"}
         return subprocess.run(

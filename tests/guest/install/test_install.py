@@ -43,6 +43,11 @@ def test_D14_L16_names_and_links(root: Path, payload: Path, run: Vgpu) -> None:
     assert first(root, "libcudart.so.12") == "/usr/lib/vgpu/cudart/12/libcudart.so.12"
 
 
+def test_the_doctors_probe_can_be_run(root: Path, payload: Path, run: Vgpu) -> None:
+    run("install", "--root", root, "--from", payload)
+    assert subprocess.run([root / "usr/lib/vgpu/vgpu-probe"], timeout=10).returncode == 0
+
+
 def test_I10_the_way_back_is_complete(root: Path, payload: Path, run: Vgpu) -> None:
     before = snapshot(root)
     run("install", "--root", root, "--from", payload, "--endpoint", "tcp://10.0.0.1:7070")

@@ -58,7 +58,8 @@ def test_a_program_with_the_static_runtime(guest: Guest) -> None:
     assert "cudaErrorInsufficientDriver" in guest.run([program]).stdout
     done(guest.vgpu("install"))
     assert "ok saxpy" in done(guest.run([program]))
-    assert "ok saxpy" in done(guest.run(["/bin/sh", "-c", f"exec {program}"], {"LD_LIBRARY_PATH": "/nowhere"}))
+    assert "ok saxpy" in done(guest.run([program], {"LD_LIBRARY_PATH": "/nowhere"}))
+    assert done(guest.vgpu("doctor", "--", str(program))).startswith("OK: ")
     done(guest.vgpu("uninstall"))
     assert own(guest) == before
     assert "cudaErrorInsufficientDriver" in guest.run([program]).stdout
@@ -142,16 +143,20 @@ def test_a_llama_cpp_service_goes_from_the_cpu_to_the_vgpu_by_install_alone(
     opt.mkdir(parents=True)
     for file in (cublas / "libcublas.so.13", model):
         (opt / file.name).write_bytes(file.read_bytes())
+    service = opt / "serve"
+    service.write_text(f"#!{sys.executable}\n{(PROGRAMS / 'llama_service.py').read_text()}")
+    service.chmod(0o755)
     unit = guest.root / "etc/systemd/system/llama.service"
     unit.parent.mkdir(parents=True)
-    program = f"{sys.executable} {PROGRAMS / 'llama_service.py'} {ggml} /opt/llama/{model.name}"
-    unit.write_text(f"[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/llama\nExecStart={program}\n")
+    start = f"ExecStart=/opt/llama/serve {ggml} /opt/llama/{model.name}"
+    unit.write_text(f"[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/llama\n{start}\n")
     before = own(guest)
 
     on_cpu = done(guest.run([*START, "llama"]))
     assert [line for line in on_cpu.splitlines() if "logits" not in line] == ["device CPU", "library=cpu"]
 
     assert "llama.service gets the libraries by its drop-in" in done(guest.vgpu("install", "--service", "llama"))
+    assert done(guest.vgpu("doctor", "--service", "llama")).startswith("OK: llama.service reaches the vGPU")
     on_vgpu = done(guest.run([*START, "llama"]))
     assert [line for line in on_vgpu.splitlines() if "logits" not in line] == [
         "device CUDA0: NVIDIA H100 PCIe",

@@ -56,15 +56,22 @@ class _Conversation(ctypes.Structure):
     _fields_ = (("talk", ctypes.c_void_p), ("data", ctypes.c_void_p))
 
 
-def test_pam_env_takes_the_environment_file(tmp_path: Path) -> None:
-    """By libpam itself, with a service of the test's own: sshd, cron, su and login do no more."""
+@pytest.mark.parametrize(("group", "is_given"), [("nogroup", True), ("root", False)])
+def test_pam_gives_the_environment_file_to_whom_it_should(tmp_path: Path, group: str, is_given: bool) -> None:
+    """docs/notice.md's two lines for root, who is in the group root; by libpam itself, with a service of its own.
+    sshd, cron, su and login do no more, and have further modules that answer for the session.
+    """
     try:
         pam = ctypes.CDLL("libpam.so.0")
     except OSError as error:
         pytest.skip(f"{error}: apt-get install libpam0g")
-    (tmp_path / "vgpu-test").write_text(
-        f"session required pam_env.so readenv=1 conffile=/dev/null envfile={NOTICE / 'notice.env'}\n"
+    page = (ROOT / "docs/notice.md").read_text()
+    lines = "".join(f"{line}\n" for line in page.splitlines() if line.startswith("session "))
+    assert lines.count("\n") == 2
+    lines = lines.replace("gpu\n", f"{group}\n").replace(
+        "/etc/vgpu/notice.env", f"{NOTICE / 'notice.env'} conffile=/dev/null"
     )
+    (tmp_path / "vgpu-test").write_text(f"{lines}session required pam_permit.so\n")
     talk = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
         lambda *_: 19
     )
@@ -79,7 +86,8 @@ def test_pam_env_takes_the_environment_file(tmp_path: Path) -> None:
     while listed[len(entries)] is not None:
         entries.append(listed[len(entries)].decode())
     pam.pam_end(handle, 0)
-    assert dict(entry.split("=", 1) for entry in entries) == variables((NOTICE / "notice.env").read_text())
+    given = variables((NOTICE / "notice.env").read_text()) if is_given else {}
+    assert dict(entry.split("=", 1) for entry in entries) == given
 
 
 def test_conf_says_the_defaults(installed: Installed, loader: Loader, machine: Machine) -> None:

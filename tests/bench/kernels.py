@@ -1,14 +1,11 @@
-"""`make bench`: ratios measured in one run, on this machine.
+"""`make bench`, its second part: the simulator's kernels against the same work as plain C loops with all cores.
 
-Calls are timed in the client, against a vgpud of our own, over a unix socket and over TCP. Kernels are timed against
-the same work as plain C loops with all cores, the two taking turns so that both see the same machine. Medians of
-`TURNS`.
+The two take turns, so that both see the same machine. Medians of `TURNS`. (Driver calls: `vgpu bench`.)
 """
 
 import os
 import platform
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -34,9 +31,8 @@ CC = ["gcc", "-Wall", "-Wextra"]
 
 
 def build() -> None:
-    """Compile the client, the loops and the kernels."""
+    """Compile the loops and the kernels."""
     BUILT.mkdir(parents=True, exist_ok=True)
-    subprocess.run([*CC, "-O2", "-o", BUILT / "calls", HERE / "calls.c", "-ldl"], check=True)
     loops = [*CC, "-O3", "-march=native", "-fopenmp", "-o", BUILT / "loops", HERE / "loops.c"]
     subprocess.run(loops, check=True)
     cuda = cuda13()
@@ -45,15 +41,12 @@ def build() -> None:
 
 
 @contextmanager
-def daemon(folder: Path) -> Iterator[dict[str, str]]:
-    """A vgpud with an empty cache; yields its endpoints by name."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    endpoints = {"unix": f"unix:{folder}/vgpud.sock", "TCP": f"tcp://127.0.0.1:{port}"}
+def daemon(folder: Path) -> Iterator[str]:
+    """A vgpud with an empty cache; yields its endpoint."""
+    endpoint = f"unix:{folder}/vgpud.sock"
     config = folder / "vgpud.toml"
     config.write_text(
-        f'listen = ["{endpoints["unix"]}", "{endpoints["TCP"]}"]\nadmin = ""\n'
-        f'gpus = "h100"\ncache_dir = "{folder}/cache"\n[log]\nlevel = "warning"\n'
+        f'listen = ["{endpoint}"]\nadmin = ""\ngpus = "h100"\ncache_dir = "{folder}/cache"\n[log]\nlevel = "warning"\n'
     )
     process = subprocess.Popen([BIN / "vgpud", "--config", config])
     try:
@@ -62,7 +55,7 @@ def daemon(folder: Path) -> Iterator[dict[str, str]]:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit("bench: vgpud did not start")
             time.sleep(0.05)
-        yield endpoints
+        yield endpoint
     finally:
         process.terminate()
         process.wait(timeout=START_TIMEOUT_S)
@@ -79,21 +72,6 @@ def run(program: str, endpoint: str | None = None) -> dict[str, list[float]]:
         raise SystemExit(f"bench: {program} failed: {result.stdout}{result.stderr}")
     lines = (line.split() for line in result.stdout.splitlines())
     return {name: [float(value) for value in values] for name, *values in lines}
-
-
-def bench_calls(endpoints: dict[str, str]) -> None:
-    labels = {
-        "init": "dlopen and cuInit",
-        "first_result": "dlopen to the first kernel's result",
-        "round_trip": "a 4-byte copy from the device",
-        "launch_call": "cuLaunchKernel, queued",
-        "launch_done": "launch until done, 500 to a synchronisation",
-    }
-    print(f"\n{'calls, seen from the client':<46}" + "".join(f"{name:>14}" for name in endpoints))
-    turns = {name: [run("calls", url) for _ in range(TURNS)] for name, url in endpoints.items()}
-    for key, label in labels.items():
-        row = "".join(f"{statistics.median(t[key][0] for t in turns[name]) * 1e6:>11.1f} us" for name in endpoints)
-        print(f"{label:<46}{row}")
 
 
 def bench_kernels(endpoint: str) -> None:
@@ -121,9 +99,8 @@ def main() -> None:
             f"{time.strftime('%Y-%m-%d %H:%M')}, {model}, {len(os.sched_getaffinity(0))} CPUs, "
             f"load {os.getloadavg()[0]:.1f} before, medians of {TURNS} runs"
         )
-        with daemon(folder) as endpoints:
-            bench_calls(endpoints)
-            bench_kernels(endpoints["unix"])
+        with daemon(folder) as endpoint:
+            bench_kernels(endpoint)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
