@@ -81,23 +81,38 @@ static int parse_vsock(struct vgs_endpoint *endpoint, const char *rest) {
   return 0;
 }
 
+static int parse_unix(struct vgs_endpoint *endpoint, const char *path, size_t nbytes) {
+  struct sockaddr_un *local = (struct sockaddr_un *)&endpoint->address;
+  if (!nbytes || nbytes >= sizeof local->sun_path)
+    return -EINVAL;
+  local->sun_family = AF_UNIX;
+  memcpy(local->sun_path, path, nbytes);
+  endpoint->address_nbytes = sizeof *local;
+  return 0;
+}
+
+static int parse_hybrid(struct vgs_endpoint *endpoint, const char *rest) {
+  const char *colon = strrchr(rest, ':');
+  uint64_t port;
+  if (!colon || !parse_number(colon + 1, UINT32_MAX - 1, &port) || !port)
+    return -EINVAL;
+  endpoint->hybrid_port = (uint32_t)port;
+  return parse_unix(endpoint, rest, (size_t)(colon - rest));
+}
+
 int vgs_endpoint_parse(struct vgs_endpoint *endpoint, const char *url) {
   memset(&endpoint->address, 0, sizeof endpoint->address);
+  endpoint->hybrid_port = 0;
   snprintf(endpoint->text, sizeof endpoint->text, "%s", url);
   if (!strncmp(url, "tcp://", 6))
     return parse_tcp(endpoint, url + 6);
   if (!strncmp(url, "vsock://", 8))
     return parse_vsock(endpoint, url + 8);
+  if (!strncmp(url, "hybrid-vsock:", 13))
+    return parse_hybrid(endpoint, url + 13);
   if (strncmp(url, "unix:", 5))
     return -EINVAL;
-  struct sockaddr_un *local = (struct sockaddr_un *)&endpoint->address;
-  size_t nbytes = strlen(url + 5);
-  if (!nbytes || nbytes >= sizeof local->sun_path)
-    return -EINVAL;
-  local->sun_family = AF_UNIX;
-  memcpy(local->sun_path, url + 5, nbytes);
-  endpoint->address_nbytes = sizeof *local;
-  return 0;
+  return parse_unix(endpoint, url + 5, strlen(url + 5));
 }
 
 /* Read a small file whole; the number of bytes, terminated by NUL, or -errno. */
@@ -160,7 +175,8 @@ CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint) {
     return CUDA_ERROR_NO_DEVICE;
   }
   if (vgs_endpoint_parse(endpoint, url) < 0) {
-    vgs_log(VGS_LOG_ERROR, "endpoint '%s' is none of unix:PATH, tcp://HOST:PORT, vsock://CID:PORT", url);
+    vgs_log(VGS_LOG_ERROR,
+            "endpoint '%s' is none of unix:PATH, tcp://HOST:PORT, vsock://CID:PORT, hybrid-vsock:PATH:PORT", url);
     return CUDA_ERROR_SYSTEM_NOT_READY;
   }
   return CUDA_SUCCESS;
@@ -182,6 +198,21 @@ static int connect_once(int fd, const struct vgs_endpoint *endpoint, int64_t dea
   return -error;
 }
 
+/* Ask a VM's monitor for a port of the VM: it answers `OK` and a port of its own, or hangs up. Nothing behind that line
+ * is read. 0 or -errno. */
+static int ask_for_port(int fd, uint32_t port, int64_t deadline_ms) {
+  char line[32];
+  int nbytes = snprintf(line, sizeof line, "CONNECT %u\n", (unsigned)port);
+  struct iovec iov = {.iov_base = line, .iov_len = (size_t)nbytes};
+  int result = vgs_socket_send(fd, &iov, 1, -1);
+  for (size_t used = 0; !result && used < sizeof line; used++) {
+    result = vgs_socket_receive_all(fd, line + used, 1, deadline_ms);
+    if (!result && line[used] == '\n')
+      return strncmp(line, "OK ", 3) ? -EPROTO : 0;
+  }
+  return result == -ECONNRESET ? -ECONNREFUSED : result ? result : -EPROTO;
+}
+
 int vgs_endpoint_connect(const struct vgs_endpoint *endpoint) {
   int64_t deadline_ms = vgs_now_ms() + VGS_CONNECT_TIMEOUT_MS;
   int family = endpoint->address.ss_family;
@@ -193,6 +224,8 @@ int vgs_endpoint_connect(const struct vgs_endpoint *endpoint) {
     poll(NULL, 0, 10);
   if (!result && fcntl(fd, F_SETFL, 0)) /* blocking from now on: a waiting call sleeps in recv */
     result = -errno;
+  if (!result && endpoint->hybrid_port)
+    result = ask_for_port(fd, endpoint->hybrid_port, deadline_ms);
   if (result) {
     close(fd);
     return result;

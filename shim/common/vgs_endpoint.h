@@ -11,6 +11,7 @@ enum { VGS_CONNECT_TIMEOUT_MS = 1000 };
 struct vgs_endpoint {
   struct sockaddr_storage address;
   socklen_t address_nbytes;
+  uint32_t hybrid_port; /* of a VM whose monitor answers at a unix address; 0: none */
   char text[256];  /* as configured, for the log */
   char token[256]; /* "" if none: VGPU_TOKEN or `token` in the configuration file */
 };
@@ -19,7 +20,8 @@ struct vgs_endpoint {
  * Returns: 0; NO_DEVICE when nothing is configured; SYSTEM_NOT_READY when what is configured cannot be understood. */
 CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint);
 
-/* Fill the address from a URL: unix:PATH, tcp://HOST:PORT (numeric or localhost), vsock://CID:PORT. 0 or -EINVAL. */
+/* Fill the address from a URL: unix:PATH, tcp://HOST:PORT (numeric or localhost), vsock://CID:PORT,
+ * hybrid-vsock:PATH:PORT (a port of the VM whose monitor has that socket). 0 or -EINVAL. */
 int vgs_endpoint_parse(struct vgs_endpoint *endpoint, const char *url);
 
 /* Connect within VGS_CONNECT_TIMEOUT_MS. A blocking, close-on-exec socket, or -errno. */

@@ -77,7 +77,7 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
     comm[used++] = *c >= ' ' && *c <= '~' ? *c : '?'; /* msgpack strings are UTF-8; a program's name need not be */
   comm[used] = 0;
   struct vgs_packer packer = {.next = body, .end = body + sizeof body};
-  bool local = endpoint->address.ss_family == AF_UNIX;
+  bool local = endpoint->address.ss_family == AF_UNIX && !endpoint->hybrid_port;
   char stubs[VGS_STUB_MAX][VGS_STUB_ADDRESS_NBYTES];
   uint32_t stub_count = local ? 0 : vgs_stub_find(stubs); /* what a local daemon shows has this machine's addresses */
   bool has_token = *endpoint->token;

@@ -40,7 +40,17 @@ def test_d11_unreachable(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["nonsense", "unix:", "tcp://host.name:1", "tcp://1.2.3.4", "tcp://[::1:7", "vsock://a:1"]
+    "url",
+    [
+        "nonsense",
+        "unix:",
+        "tcp://host.name:1",
+        "tcp://1.2.3.4",
+        "tcp://[::1:7",
+        "vsock://a:1",
+        "hybrid-vsock:/a",
+        "hybrid-vsock::1",
+    ],
 )
 def test_malformed_endpoint(url: str) -> None:
     assert int(run(url, TRY)) == NOT_READY
