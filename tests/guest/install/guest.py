@@ -93,7 +93,7 @@ class Guest:
         """Run a program in the guest, with a service's bare environment and `environment`."""
         binds = self.root.with_suffix(".json")
         binds.write_text(json.dumps(self.binds))
-        namespace = ["unshare", "-mpf"] if os.geteuid() == 0 else ["unshare", "-mpfr"]
+        namespace = ["unshare", "--kill-child", "-mpf"] if os.geteuid() == 0 else ["unshare", "--kill-child", "-mpfr"]
         enter = [*namespace, sys.executable, str(ENTER), str(self.root), str(binds)]
         bare = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root", "LANG": "C.UTF-8"}
         return subprocess.run(

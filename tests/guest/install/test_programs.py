@@ -17,6 +17,7 @@ from subprocess import CompletedProcess
 import pytest
 from vgpud.private_daemon import PrivateDaemon
 
+from tests.guest.elf_file import compile_c, compile_library
 from tests.guest.install.guest import ROOT, Guest
 from tests.guest.install.snapshot import snapshot
 from tests.npm import npm_package
@@ -104,6 +105,39 @@ def test_a_users_own_installation(guest: Guest) -> None:
     assert "ok saxpy" in done(guest.run(["/bin/sh", "-c", f". /root/.local/lib/vgpu/env.sh; exec {program}"]))
     done(guest.vgpu("uninstall", "--user"))
     assert not (guest.root / "root/.local").exists()
+
+
+RPATH_PROGRAM = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void) {
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+  int (*init)(unsigned) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : 0;
+  printf("cuInit %d\\n", init ? init(0) : -1);
+  return 0;
+}
+"""
+
+
+def test_a_program_whose_rpath_leads_to_another_libcuda(guest: Guest) -> None:
+    """As conda's Python has one to its environment's lib: before the environment and the loader's cache."""
+    compile_library(guest.root / "opt/conda/lib/libcuda.so.1", source="int cuInit(unsigned f) { return 35 + (int)f; }")
+    flags = ["-Wl,--disable-new-dtags,-rpath,/opt/conda/lib", "-ldl"]
+    compile_c(guest.root / "opt/conda/bin/app", RPATH_PROGRAM, "-x", "none", *flags)
+    program = "/opt/conda/bin/app"
+    unit = guest.root / "etc/systemd/system/app.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text(f"[Service]\nExecStart={program}\n")
+    done(guest.vgpu("install"))
+    assert done(guest.run([program])) == "cuInit 35\n"
+    diagnosis = guest.vgpu("doctor", "--", program)
+    assert diagnosis.stdout.startswith("library-rpath: "), diagnosis
+    assert "mend: export LD_PRELOAD=/usr/lib/vgpu/libcuda.so.1" in diagnosis.stdout
+    assert done(guest.run([program], {"LD_PRELOAD": "/usr/lib/vgpu/libcuda.so.1"})) == "cuInit 0\n"
+    said = done(guest.vgpu("install", "--service", "app"))
+    assert "app.service: libcuda.so.1 is preloaded, for an RPATH leads to /opt/conda/lib/libcuda.so.1" in said
+    assert done(guest.run([*START, "app"])) == "cuInit 0\n"
+    assert done(guest.vgpu("doctor", "--service", "app")).startswith("OK: ")
 
 
 # The service
