@@ -28,6 +28,7 @@ _SYSTEM = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr
 _KNOWN = ("/usr/lib/vgpu", "/usr/local/lib", "/usr/local/cuda/lib64", "/usr/lib/wsl/lib", "/usr/lib/nvidia")
 _LDCONFIG_TIMEOUT_S = 5.0
 _LOSERS_CAP = 32
+_CANDIDATES_CAP = 4096  # a stranger's LD_LIBRARY_PATH may be megabytes long
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
@@ -47,7 +48,7 @@ def _entry(subject: Subject, answer: loader.Answer, cache: dict[str, list[str]])
         seen.add(winner["real"])
     losers = []
     tried = {tried.file for tried in answer.tried}
-    for file, why in _candidates(subject, answer, cache):
+    for file, why in _candidates(subject, answer, cache)[:_CANDIDATES_CAP]:
         normal = os.path.normpath(file)
         if normal in seen:
             continue

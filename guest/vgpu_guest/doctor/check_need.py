@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import loader, need
 from .check_library import DRIVER
 from .place import PlaceError, ask
+from .verdict import VERDICTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,9 +105,7 @@ def judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listin
 
 def _restore(subject: Subject, file: str) -> str:
     if "/ollama/" in file or "ollama" in (subject.program or ""):
-        return (
-            "curl -fsSL https://ollama.com/install.sh | sh  # restores its libraries; vgpu needs none of them replaced"
-        )
+        return f"{VERDICTS['bundle-missing'].mend}  # restores its libraries; vgpu needs none of them replaced"
     return f"reinstall what {file} came with: NVIDIA's own runtime works on vgpu's driver"
 
 

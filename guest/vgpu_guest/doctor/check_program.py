@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ def _check_confinement(subject: Subject, diagnosis: Diagnosis) -> None:
         diagnosis.add(
             "snap-confined",
             f"{program} is the snap {name}{profile}: its loader, libraries and sockets are the snap's own",
+            f"sudo snap stop --disable {shlex.quote(name)}  # and install it otherwise; Ollama: docs/ollama-snap.md",
         )
     elif process is not None and process.confinement:
         diagnosis.evidence.append(f"AppArmor profile: {process.confinement}")

@@ -9,7 +9,7 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .process import read_text
+from .process import read, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,8 +48,7 @@ def find(environment: Mapping[str, str]) -> dict[str, str]:
     path = environment.get("VGPU_GUEST_CONF", CONFIGURATION)
     found = {"url": "", "source": "", "token": "", "configuration": "absent", "configuration_file": path}
     try:
-        with open(path, "rb") as file:
-            text = file.read(_CONFIGURATION_NBYTES).decode(errors="replace")
+        text = read(path, _CONFIGURATION_NBYTES).decode(errors="replace")
         found["configuration"] = "read"
         for line in text.split("\n"):
             pair = _LINE.match(line)

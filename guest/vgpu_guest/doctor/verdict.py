@@ -48,8 +48,8 @@ VERDICTS: dict[str, Verdict] = {
     ),
     "snap-confined": Verdict(
         CONFINED,
-        "a strict snap sees neither the library nor the socket: not supported, use the unit of ollama.com's install.sh",
-        "snap remove --purge ollama && curl -fsSL https://ollama.com/install.sh | sh && vgpu install --service ollama",
+        "a strict snap sees neither the library nor the socket: not supported, use the program's own installer",
+        "sudo snap stop --disable NAME  # and install it otherwise; Ollama: docs/ollama-snap.md",
     ),
     "secure-execution": Verdict(
         CONFINED,
@@ -63,7 +63,7 @@ VERDICTS: dict[str, Verdict] = {
     "bundle-missing": Verdict(
         LIBRARY,
         "the program's own CUDA libraries are gone (an update deletes Ollama's directory)",
-        "curl -fsSL https://ollama.com/install.sh | sh",
+        "curl -fsSL https://ollama.com/install.sh -o install.sh && sh install.sh",
     ),
     "preload-missing": Verdict(
         LIBRARY,
