@@ -2,6 +2,7 @@
  *
  * An address the client names is either a device address, which the backend checks, or lies in a region this session
  * mapped. Nothing else of this process may be read or written for a client. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -47,53 +48,86 @@ bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes) 
          type == CU_MEMORYTYPE_DEVICE;
 }
 
+void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint64_t nbytes) {
+  const struct vgx_serve_options *options = s->options;
+  if (!(options->features & VGX_FEATURE_REGION) || offset % PAGE || nbytes % PAGE || !nbytes ||
+      offset > options->region_nbytes || nbytes > options->region_nbytes - offset) {
+    errno = EINVAL;
+    return MAP_FAILED;
+  }
+  return mmap(address, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | (address ? MAP_FIXED_NOREPLACE : 0),
+              options->region_fd, (off_t)(options->region_offset + offset));
+}
+
+static bool in_window(uint64_t address, uint64_t nbytes) {
+  uint64_t offset = address - WINDOW_BEGIN;
+  return address >= WINDOW_BEGIN && address % PAGE == 0 && nbytes % PAGE == 0 && nbytes && offset < WINDOW_NBYTES &&
+         nbytes <= WINDOW_NBYTES - offset;
+}
+
+/* What is mapped there becomes memory that the device reaches and copies may name; it is unmapped if that cannot be. */
+static CUresult add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset) {
+  if (at == MAP_FAILED)
+    return errno == EEXIST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = s->backend->cuMemHostRegister_v2(at, nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+  bool registered = result == CUDA_SUCCESS;
+  pthread_mutex_lock(&s->table_lock);
+  if (registered && s->mapping_count == VGX_MAX_MAPPINGS)
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) {
+    struct vgx_mapping *grown = realloc(s->mappings, (s->mapping_count + 1) * sizeof *grown);
+    if (grown) {
+      s->mappings = grown;
+      s->mappings[s->mapping_count++] = (struct vgx_mapping){(uintptr_t)at, nbytes, region_offset};
+    } else {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+  }
+  pthread_mutex_unlock(&s->table_lock);
+  if (result != CUDA_SUCCESS) {
+    if (registered)
+      s->backend->cuMemHostUnregister(at);
+    munmap(at, nbytes);
+  }
+  return result;
+}
+
+CUresult vgx_vgpuHostMapAt(struct vgx_session *s, const struct vgw_req_vgpuHostMapAt *req) {
+  if (!in_window(req->address, req->nbytes))
+    return vgx_violation(s, "pinned region outside its window");
+  void *at = vgx_region_map(s, (void *)req->address, req->offset, req->nbytes);
+  if (at == MAP_FAILED && errno == EINVAL)
+    return vgx_violation(s, "pinned memory outside the session's memory");
+  return add_mapping(s, at, req->nbytes, req->offset);
+}
+
 CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap *req) {
   int fd = vgx_take_fd(s);
   if (fd < 0)
     return vgx_violation(s, "vgpuHostMap without a descriptor");
-  uint64_t offset = req->address - WINDOW_BEGIN;
   struct stat st;
   int seals = fcntl(fd, F_GET_SEALS);
   CUresult result = CUDA_ERROR_INVALID_VALUE;
-  if (req->address < WINDOW_BEGIN || req->address % PAGE || req->nbytes % PAGE || req->nbytes == 0 ||
-      offset >= WINDOW_NBYTES || req->nbytes > WINDOW_NBYTES - offset)
+  if (!in_window(req->address, req->nbytes))
     result = vgx_violation(s, "pinned region outside its window");
   /* A file that could shrink would let the client fault this process at will. */
   else if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < req->nbytes || seals < 0 || !(seals & F_SEAL_SHRINK))
     result = vgx_violation(s, "pinned region without a sealed file of its size");
-  else {
-    void *at = mmap((void *)req->address, req->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
-    if (at == MAP_FAILED) {
-      result = errno == EEXIST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
-    } else {
-      result = s->backend->cuMemHostRegister_v2(at, req->nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-      pthread_mutex_lock(&s->table_lock);
-      if (result == CUDA_SUCCESS && s->mapping_count == VGX_MAX_MAPPINGS)
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-      if (result == CUDA_SUCCESS) {
-        struct vgx_mapping *grown = realloc(s->mappings, (s->mapping_count + 1) * sizeof *grown);
-        if (grown) {
-          s->mappings = grown;
-          s->mappings[s->mapping_count++] = (struct vgx_mapping){req->address, req->nbytes};
-        } else {
-          result = CUDA_ERROR_OUT_OF_MEMORY;
-        }
-      }
-      pthread_mutex_unlock(&s->table_lock);
-      if (result != CUDA_SUCCESS)
-        munmap(at, req->nbytes);
-    }
-  }
+  else
+    result = add_mapping(
+        s, mmap((void *)req->address, req->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0),
+        req->nbytes, VGX_NO_REGION);
   close(fd);
   return result;
 }
 
 CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostUnmap *req) {
-  uint64_t nbytes = 0;
+  uint64_t nbytes = 0, region_offset = VGX_NO_REGION;
   pthread_mutex_lock(&s->table_lock);
   for (uint32_t i = 0; i < s->mapping_count && !nbytes; i++)
     if (s->mappings[i].address == req->address) {
       nbytes = s->mappings[i].nbytes;
+      region_offset = s->mappings[i].region_offset;
       s->mappings[i] = s->mappings[--s->mapping_count];
     }
   pthread_mutex_unlock(&s->table_lock);
@@ -103,6 +137,9 @@ CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostU
   CUresult result = s->backend->cuCtxSynchronize();
   s->backend->cuMemHostUnregister((void *)req->address);
   munmap((void *)req->address, nbytes);
+  if (region_offset != VGX_NO_REGION) /* the host has its memory back; the client's next piece begins with zeros */
+    fallocate(s->options->region_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              (off_t)(s->options->region_offset + region_offset), (off_t)nbytes);
   return result;
 }
 

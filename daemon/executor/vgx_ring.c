@@ -1,8 +1,10 @@
-/* Rings (vgw_ring.h): each is served by a thread of its own, which executes its records in order and may block in one.
+/* Rings (vgw_ring.h), in memory that the client passed or in the session's share of a region: each is served by a
+ * thread of its own, which executes its records in order and may block in one.
  *
  * The memory is the client's to write at any time. A record is copied out before it is looked at; of a long one only
  * the header and the fixed fields, since the bytes behind them are data that nothing is decided by. Replies are built
  * in private memory and copied, except the bytes of a long copy to the host, which are only ever written. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -23,6 +25,7 @@
 #define COPIED_NBYTES (64u << 10) /* records up to this length are copied whole */
 #define CHECK_MS 100              /* how often a sleeping thread looks whether the session has ended */
 #define NAP_NS 20000
+#define REMOTE_NAPS_NS 1000000 /* how long a remote ring's thread naps before it has the client wake it */
 
 struct vgx_ring {
   struct vgw_ring *shared;
@@ -30,6 +33,13 @@ struct vgx_ring {
   uint64_t head;
   bool staging_asked;
   atomic_uint_least64_t executed; /* what fences compare with: the shared word is the client's to overwrite */
+
+  /* In a region the client is another machine, which no futex reaches: what wakes us, and it, comes on the socket. */
+  bool remote;
+  uint32_t sleeps;          /* the number of the ring's thread's sleep, as `worker_waits` shows it */
+  _Atomic uint32_t bell;    /* futex, private: rung by vgpuRingWake */
+  _Atomic uint32_t replied; /* futex, private: sequence of the last reply */
+  atomic_uint waiters;      /* threads in vgpuRingWait */
 };
 
 static int64_t now_ns(void) {
@@ -38,10 +48,26 @@ static int64_t now_ns(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* Sleep until the client rings, and CHECK_MS at most. */
+static void sleep_for_record(struct vgx_ring *ring) {
+  struct vgw_ring *shared = ring->shared;
+  _Atomic uint32_t *bell = ring->remote ? &ring->bell : &shared->doorbell;
+  uint32_t heard = atomic_load_explicit(bell, memory_order_acquire);
+  /* A remote client rings once for each sleep, so each has a number; 0 is none. */
+  if (ring->remote && !++ring->sleeps)
+    ring->sleeps = 1;
+  atomic_store_explicit(&shared->worker_waits, ring->remote ? ring->sleeps : 1, memory_order_relaxed);
+  atomic_thread_fence(memory_order_seq_cst); /* pairs with the client's fence between `tail` and `worker_waits` */
+  if (atomic_load_explicit(&shared->tail, memory_order_acquire) == ring->head)
+    vgw_futex_wait(bell, heard, CHECK_MS);
+  atomic_store_explicit(&shared->worker_waits, 0, memory_order_relaxed);
+}
+
 /* Wait until the client has pushed something; false when the session has ended. Spinning is bounded by the options. */
 static bool wait_for_record(struct vgx_ring *ring) {
   struct vgw_ring *shared = ring->shared;
   int64_t spin_ns = (int64_t)ring->session->options->spin_us * 1000, until = spin_ns ? now_ns() + spin_ns : 0;
+  int64_t naps_until = ring->remote ? now_ns() + spin_ns + REMOTE_NAPS_NS : 0;
   unsigned turns = 0;
   for (;;) {
     /* tail: stored (release) by the client after the record's bytes */
@@ -55,12 +81,12 @@ static bool wait_for_record(struct vgx_ring *ring) {
         until = 0;
       continue;
     }
-    uint32_t bell = atomic_load_explicit(&shared->doorbell, memory_order_acquire);
-    atomic_store_explicit(&shared->worker_waits, 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with the client's fence between `tail` and `worker_waits` */
-    if (atomic_load_explicit(&shared->tail, memory_order_acquire) == ring->head)
-      vgw_futex_wait(&shared->doorbell, bell, CHECK_MS);
-    atomic_store_explicit(&shared->worker_waits, 0, memory_order_relaxed);
+    if (naps_until && now_ns() < naps_until) {
+      nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+      continue;
+    }
+    naps_until = 0;
+    sleep_for_record(ring);
   }
 }
 
@@ -88,10 +114,17 @@ static bool next_header(struct vgx_ring *ring, struct vgw_header *header) {
 }
 
 static void answer(struct executor_thread *t, const struct vgw_header *reply, const struct vgx_reply *out) {
-  struct vgw_ring *shared = t->ring->shared;
+  struct vgx_ring *ring = t->ring;
+  struct vgw_ring *shared = ring->shared;
   memcpy(shared->replies + sizeof *reply, out->record + sizeof *reply, out->private_nbytes);
   memcpy(shared->replies, reply, sizeof *reply);
   atomic_store_explicit(&shared->reply, reply->sequence, memory_order_release);
+  if (ring->remote) {
+    atomic_store(&ring->replied, reply->sequence); /* seq_cst: pairs with `waiters` in vgpuRingWait */
+    if (atomic_load(&ring->waiters))
+      vgw_futex_wake(&ring->replied);
+    return;
+  }
   atomic_thread_fence(memory_order_seq_cst); /* pairs with the client's fence between `client_waits` and `reply` */
   if (atomic_load_explicit(&shared->client_waits, memory_order_relaxed))
     vgw_futex_wake(&shared->reply);
@@ -101,8 +134,7 @@ static void answer(struct executor_thread *t, const struct vgw_header *reply, co
 static bool execute_record(struct executor_thread *t, const struct vgw_header *header) {
   struct vgx_ring *ring = t->ring;
   const struct vgx_operation *op = header->opcode < VGW_OP_COUNT ? &vgx_operations[header->opcode] : NULL;
-  if (!op || !op->dispatch || header->flags & VGW_HAS_FD || header->opcode == VGW_OP_vgpuRingOpen ||
-      header->opcode == VGW_OP_vgpuHostMap) {
+  if (!op || !op->dispatch || header->flags & VGW_HAS_FD || op->flags & VGX_ON_SOCKET) {
     vgx_violation(ring->session, "opcode in a ring");
     return false;
   }
@@ -141,6 +173,22 @@ static void *serve_ring(void *argument) {
   return NULL;
 }
 
+/* Serve the ring that is mapped there; it is unmapped if that cannot be. */
+static CUresult start(struct vgx_session *s, uint32_t number, void *mapped, bool remote) {
+  struct vgx_ring *ring = mapped == MAP_FAILED ? NULL : calloc(1, sizeof *ring);
+  if (ring) {
+    *ring = (struct vgx_ring){.shared = mapped, .session = s, .remote = remote};
+    if (vgx_thread_start(s, serve_ring, ring, answer)) {
+      s->rings[number] = ring;
+      return CUDA_SUCCESS;
+    }
+    free(ring);
+  }
+  if (mapped != MAP_FAILED)
+    munmap(mapped, sizeof(struct vgw_ring));
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult vgx_vgpuRingOpen(struct vgx_session *s, const struct vgw_req_vgpuRingOpen *req) {
   int fd = vgx_take_fd(s);
   struct stat st;
@@ -156,18 +204,45 @@ CUresult vgx_vgpuRingOpen(struct vgx_session *s, const struct vgw_req_vgpuRingOp
   close(fd);
   if (!sound)
     return vgx_violation(s, "ring");
-  struct vgx_ring *ring = mapped == MAP_FAILED ? NULL : calloc(1, sizeof *ring);
-  if (ring) {
-    *ring = (struct vgx_ring){.shared = mapped, .session = s};
-    if (vgx_thread_start(s, serve_ring, ring, answer)) {
-      s->rings[req->ring] = ring;
-      return CUDA_SUCCESS;
-    }
-    free(ring);
-  }
-  if (mapped != MAP_FAILED)
-    munmap(mapped, sizeof(struct vgw_ring));
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  return start(s, req->ring, mapped, false);
+}
+
+CUresult vgx_vgpuRingOpenAt(struct vgx_session *s, const struct vgw_req_vgpuRingOpenAt *req) {
+  if (req->ring >= VGW_RINGS_MAX || s->rings[req->ring])
+    return vgx_violation(s, "ring");
+  void *mapped = vgx_region_map(s, NULL, req->offset, sizeof(struct vgw_ring));
+  if (mapped == MAP_FAILED && errno == EINVAL)
+    return vgx_violation(s, "ring outside the session's memory");
+  return start(s, req->ring, mapped, true);
+}
+
+static struct vgx_ring *remote_ring(struct vgx_session *s, uint32_t number) {
+  struct vgx_ring *ring = number < VGW_RINGS_MAX ? s->rings[number] : NULL;
+  if (ring && ring->remote)
+    return ring;
+  vgx_violation(s, "not a ring in a region");
+  return NULL;
+}
+
+CUresult vgx_vgpuRingWake(struct vgx_session *s, const struct vgw_req_vgpuRingWake *req) {
+  struct vgx_ring *ring = remote_ring(s, req->ring);
+  if (!ring)
+    return CUDA_ERROR_UNKNOWN;
+  atomic_fetch_add(&ring->bell, 1);
+  vgw_futex_wake(&ring->bell);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_vgpuRingWait(struct vgx_session *s, const struct vgw_req_vgpuRingWait *req) {
+  struct vgx_ring *ring = remote_ring(s, req->ring);
+  if (!ring)
+    return CUDA_ERROR_UNKNOWN;
+  atomic_fetch_add(&ring->waiters, 1);
+  uint32_t seen;
+  while ((seen = atomic_load(&ring->replied)) != req->reply && !atomic_load(&s->ended))
+    vgw_futex_wait(&ring->replied, seen, CHECK_MS);
+  atomic_fetch_sub(&ring->waiters, 1);
+  return CUDA_SUCCESS;
 }
 
 CUresult vgx_vgpuRingFence(struct vgx_session *s, const struct vgw_req_vgpuRingFence *req) {

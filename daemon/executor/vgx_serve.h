@@ -6,7 +6,8 @@
 
 struct vgx_backend;
 
-enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2 }; /* both need a channel that carries file descriptors */
+/* The first two need a channel that carries file descriptors; the third, memory shared with the client's machine. */
+enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2, VGX_FEATURE_REGION = 4 };
 
 struct vgx_serve_options {
   const struct vgx_backend *backend;
@@ -14,6 +15,9 @@ struct vgx_serve_options {
   uint32_t max_threads;                     /* that execute calls, rings' threads included; 0: 512 */
   uint32_t spin_us;                         /* how long an idle ring's thread spins before it sleeps; 0: not at all */
   void (*log)(int level, const char *line); /* level as syslog's: 3 error, 4 warning, 6 info; any thread */
+  /* VGX_FEATURE_REGION: the region, and which part of it is this session's (whole pages). */
+  int region_fd;
+  uint64_t region_offset, region_nbytes;
 };
 
 enum vgx_reason {

@@ -41,7 +41,9 @@ struct vgx_table {
 struct vgx_mapping {
   uint64_t address;
   uint64_t nbytes;
+  uint64_t region_offset; /* within the session's share, or VGX_NO_REGION */
 };
+#define VGX_NO_REGION UINT64_MAX
 
 /* Whose node a node is, by ids. */
 struct vgx_graph_node {
@@ -124,7 +126,8 @@ struct executor_thread {
   void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *);
 };
 
-enum { VGX_NEEDS_CONTEXT = 1, VGX_BLOCKS = 2 };
+/* VGX_ON_SOCKET: about the channel itself; not in a ring, and no queued call's error is told with it. */
+enum { VGX_NEEDS_CONTEXT = 1, VGX_BLOCKS = 2, VGX_ON_SOCKET = 4 };
 
 struct vgx_operation {
   const char *name;
@@ -168,6 +171,10 @@ bool vgx_text(char *to, const char *from, uint64_t nbytes);
 
 /* A descriptor received with this record, or -1. Called on the reading thread. */
 int vgx_take_fd(struct vgx_session *s);
+
+/* Map `nbytes` at `offset` of this session's share of the region; both are the client's words. `address` NULL:
+ * anywhere, else there and nowhere else. MAP_FAILED: errno says why; EINVAL: they are outside the share. */
+void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint64_t nbytes);
 
 /* Whether [address, address + nbytes) lies in one pinned region of this session. */
 bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes);

@@ -22,7 +22,7 @@ from .proto import (
     RemoteProtocolError,
     Welcome,
 )
-from .proto.message import ClientMessage, HostMessage
+from .proto.message import FEATURES, REGION, ClientMessage, HostMessage
 
 if TYPE_CHECKING:
     import socket
@@ -48,10 +48,18 @@ class Client:
     """
 
     def __init__(
-        self, endpoint: Endpoint, *, timeout_s: float = 10.0, token: str | None = None, pci: tuple[str, ...] = ()
+        self,
+        endpoint: Endpoint,
+        *,
+        timeout_s: float = 10.0,
+        token: str | None = None,
+        pci: tuple[str, ...] = (),
+        region: bool = False,
     ) -> None:
+        """`pci`: our own addresses of the devices; `region`: say that we found memory shared with the host."""
         self._token = token
         self._pci = pci
+        self._region = region
         self._connection = ClientConnection()
         self._sock = connect(endpoint, timeout_s=timeout_s)
 
@@ -70,7 +78,8 @@ class Client:
     def hello(self) -> Welcome:
         """Introduce ourselves; the answer holds the inventory."""
         info = ClientInfo(pid=os.getpid(), comm="python", library="vgpud.client")
-        return self._ask(Hello(client=info, token=self._token, pci=self._pci), Welcome)
+        features = (*FEATURES, *((REGION,) if self._region else ()))
+        return self._ask(Hello(features=features, client=info, token=self._token, pci=self._pci), Welcome)
 
     def ping(self) -> float:
         """One round trip, in seconds."""
@@ -84,7 +93,7 @@ class Client:
 
     def attach(self, device: int = -1) -> Attached:
         """Ask for a worker, with a context on `device` if there is one. Then the socket carries commands."""
-        return self._ask(Attach(device), Attached)
+        return self._ask(Attach(device, self._region), Attached)
 
     def detach(self) -> socket.socket:
         """The socket, now the caller's."""

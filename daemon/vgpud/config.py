@@ -24,6 +24,7 @@ from .endpoint import (
 )
 
 _CONFIG_NBYTES = 1024 * 1024
+RANGE_NBYTES_MIN = 24 << 20  # a ring takes 10 MiB, and half a range is for pinned memory
 _TOKEN_LENGTHS = range(16, 256)  # the guest library holds up to 255
 
 
@@ -103,10 +104,19 @@ class VmConfig(_Model):
     vsock: str | None = None  # vgpud is its vsock device: the vhost-user socket that QEMU connects to
     hybrid: str | None = None  # the unix socket that its VMM (Firecracker, Cloud Hypervisor) maps vsock to
     port: int = Field(default=7070, ge=1, lt=VMADDR_CID_ANY)
-    group: str | None = None  # of either socket, whose mode is 0660: the VMM's
+    group: str | None = None  # of either socket and the memory, whose mode is 0660: the VMM's
+    ivshmem: str | None = None  # the file behind its ivshmem device: memory that it and this host share
+    ivshmem_mib: int = Field(default=256, ge=32, le=1 << 20)
+    ivshmem_sessions: int = Field(default=4, ge=1, le=64)  # ranges it is divided into; further sessions do without
 
     @model_validator(mode="after")
     def _one_way(self) -> VmConfig:
+        if self.ivshmem_mib & (self.ivshmem_mib - 1):
+            raise ValueError("ivshmem_mib is not a power of two, as a PCI device's memory is")
+        if (self.ivshmem_mib << 20) // self.ivshmem_sessions < RANGE_NBYTES_MIN:
+            raise ValueError(f"ivshmem_mib gives each of ivshmem_sessions less than {RANGE_NBYTES_MIN >> 20} MiB")
+        if self.ivshmem is not None and not self.ivshmem.startswith("/"):
+            raise ValueError("ivshmem is not an absolute path")
         if self.vsock is not None and self.hybrid is not None:
             raise ValueError("a VM has one vsock device: vsock or hybrid, not both")
         if self.vsock is not None:
@@ -169,7 +179,7 @@ class Config(_Model):
     @field_validator("vm")
     @classmethod
     def _distinct(cls, value: list[VmConfig]) -> list[VmConfig]:
-        for key in ("name", "cid", "vsock", "hybrid"):
+        for key in ("name", "cid", "vsock", "hybrid", "ivshmem"):
             given = [getattr(vm, key) for vm in value if getattr(vm, key) is not None]
             if twice := [item for item in given if given.count(item) > 1]:
                 raise ValueError(f"two VMs have the {key} {twice[0]!r}")

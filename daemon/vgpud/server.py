@@ -30,6 +30,7 @@ from .proto import (
 from .proto.message import (
     FEATURES_OF_SHARED_MEMORY,
     RECORD_NBYTES,
+    REGION,
     VERSION_HIGHEST,
     VERSION_LOWEST,
     ClientMessage,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .inventory import Inventory
     from .listener import Listener
     from .metrics import Metrics
+    from .vm.region import Range, Region
     from .worker_process import Worker
 
 _LINGER_NBYTES = 64 * 1024
@@ -81,6 +83,7 @@ class Server:
     ) -> None:
         self.config = config
         self.sessions = SessionTable()
+        self.regions: dict[str, Region] = {}  # by VM
         self._inventory = inventory
         self._supervisor = supervisor
         self._images = images
@@ -177,13 +180,14 @@ class Server:
             owner = self._owner_of_images(sock, hello, session)
             features = self._features(hello, peer, has_images=owner is not None)
             inventory = relocate(self._inventory.fields, session.pci)
-            welcome = Welcome(self._version(hello), features, session.epoch, inventory)
+            region = self.regions[peer.vm or ""].fields if REGION in features else None
+            welcome = Welcome(self._version(hello), features, session.epoch, inventory, region=region)
             await self._send(sock, connection, welcome)
             self._count_pending(peer, -1)
             pending = False
             attach = await self._converse(sock, connection, session)
             taken, owner = owner, None
-            await self._attach(sock, session, features, taken, attach.device)
+            await self._attach(sock, session, features, taken, attach)
             session = None  # the worker's now; closed when it has been reaped
         except _Refusal as refusal:
             await self._refuse(sock, connection, peer, refusal.code, refusal.reason)
@@ -275,8 +279,13 @@ class Server:
 
     def _features(self, hello: Hello, peer: Peer, *, has_images: bool) -> tuple[str, ...]:
         """What both sides can do. File descriptors travel only over unix sockets."""
-        shared = FEATURES_OF_SHARED_MEMORY if peer.kind == "unix" and self.config.shared_memory else ()
-        offered = (*shared, *(("images",) if has_images else ()))
+        offered: tuple[str, ...] = ()
+        if self.config.shared_memory and peer.vm in self.regions:
+            offered = (REGION,)
+        elif self.config.shared_memory and peer.kind == "unix":
+            offered = FEATURES_OF_SHARED_MEMORY
+        if has_images:
+            offered = (*offered, "images")
         return tuple(feature for feature in offered if feature in hello.features)
 
     def _owner_of_images(self, sock: socket.socket, hello: Hello, session: Session) -> Identified | None:
@@ -286,9 +295,9 @@ class Server:
         return identify_tenant(sock, session.peer, session.token_name)
 
     async def _attach(
-        self, sock: socket.socket, session: Session, features: tuple[str, ...], owner: Identified | None, device: int
+        self, sock: socket.socket, session: Session, features: tuple[str, ...], owner: Identified | None, attach: Attach
     ) -> None:
-        """Give the connection to a worker, one with a context on `device` if there is; `owner` becomes ours."""
+        """Give the connection to a worker, one with a context on its device if there is; `owner` becomes ours."""
         inventory = self._inventory
         assignment = {
             "session": session.number,
@@ -306,24 +315,43 @@ class Server:
         }
 
         desk: ImageDesk | None = None
+        region: Region | None = None
+        part: Range | None = None
 
         def ended(_worker: Worker) -> None:
+            if region is not None and part is not None:
+                region.give_back(part)
             if desk is not None:
                 desk.close()
             self._close_session(session)
 
         pidfd = open_peer_pidfd(sock, session.peer)
         try:
-            worker = await self._supervisor.take(device)
+            worker = await self._supervisor.take(attach.device)
+            if attach.region and REGION in features:
+                region = self.regions[session.peer.vm or ""]
+                part = await region.take()
+            if region is not None and part is not None:
+                assignment["region"] = [part.offset, part.nbytes]
             if owner is not None:
                 desk = self._images.open(owner)
             images = None if desk is None else desk.theirs
-            self._supervisor.hand_over(worker, sock, assignment, images=images, client_pidfd=pidfd, on_end=ended)
+            self._supervisor.hand_over(
+                worker,
+                sock,
+                assignment,
+                images=images,
+                region_fd=None if region is None or part is None else region.fd,
+                client_pidfd=pidfd,
+                on_end=ended,
+            )
             if desk is not None:
                 desk.theirs.close()
         except BaseException as error:
             if pidfd is not None:
                 os.close(pidfd)
+            if region is not None and part is not None:
+                region.give_back(part)
             if desk is not None:
                 desk.close()
             elif owner is not None:
@@ -334,7 +362,11 @@ class Server:
         session.worker = worker
         worker.set_lines_per_s(self.config.log.lines_per_session_s)
         self._metrics.sessions_attached += 1
-        self._note(session, "session attached", worker=worker.pid)
+        if region is not None:
+            what = "none left" if part is None else f"{part.nbytes >> 20} MiB at {part.offset:#x}"
+            self._note(session, "session attached", worker=worker.pid, memory=what)
+        else:
+            self._note(session, "session attached", worker=worker.pid)
 
     def _close_session(self, session: Session) -> None:
         self.sessions.close(session)

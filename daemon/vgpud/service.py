@@ -18,6 +18,7 @@ from .metrics import Metrics
 from .notify import Notifier
 from .server import Server
 from .supervisor import Supervisor, default_command
+from .vm.region import Region
 from .vm.supervision import VmDevice
 
 if TYPE_CHECKING:
@@ -61,13 +62,15 @@ class Service:
         self._inventory = inventory
 
     async def start(self) -> None:
-        """Bind and serve. Raises ListenError or EndpointError; then nothing is left open."""
+        """Bind and serve. Raises ListenError, EndpointError or RegionError; then nothing is left open."""
         try:
             for endpoint in self.config.endpoints:
                 socket_config = self.config.socket
                 listener = open_listener(endpoint, mode=socket_config.mode_bits, group=socket_config.group)
                 self.listeners.append(listener)
             for vm in self.config.vm:
+                if vm.ivshmem is not None:
+                    self.server.regions[vm.name] = await asyncio.to_thread(Region.open, vm)
                 if vm.hybrid_endpoint is not None:
                     self.listeners.append(open_listener(vm.hybrid_endpoint, mode=0o660, group=vm.group))
             if self.config.admin is not None:
@@ -99,6 +102,8 @@ class Service:
         if self._admin is not None:
             await self._admin.close()
         await self.supervisor.drain()
+        for region in self.server.regions.values():
+            await region.close()
         await self.images.close()
         self._close_listeners()
 

@@ -135,6 +135,7 @@ class Supervisor:
         assignment: dict[str, Any],
         *,
         images: socket.socket | None,
+        region_fd: int | None = None,
         client_pidfd: int | None,
         on_end: Callable[[Worker], None],
     ) -> None:
@@ -145,6 +146,7 @@ class Supervisor:
             sock: the client's socket; afterwards the worker has the only copy: its death is the client's end of file.
             assignment: what the worker must know (see worker/control.py); under 128 KiB as msgpack.
             images: the worker's end of a session's socket to the cache of images, or None; stays the caller's.
+            region_fd: the region of which the assignment names a range, or None; stays the caller's.
             client_pidfd: watched, and closed, by us: a worker that outlives its client for long is killed.
             on_end: called once, when the worker has been reaped.
 
@@ -153,7 +155,9 @@ class Supervisor:
         """
         sock.setblocking(True)  # the flag is the file description's, which the executor shares
         try:
-            worker.assign([sock] if images is None else [sock, images], assignment)
+            socks = [sock] if images is None else [sock, images]
+            fds = [each.fileno() for each in socks] + ([] if region_fd is None else [region_fd])
+            worker.assign(fds, assignment)
         except OSError as error:
             sock.setblocking(False)
             worker.kill()

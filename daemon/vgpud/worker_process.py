@@ -104,12 +104,12 @@ class Worker:
             if self._memory_asked is asked:
                 self._memory_asked = None
 
-    def assign(self, socks: list[socket.socket], assignment: dict[str, Any]) -> None:
-        """Send the client's socket (and others it needs) and the assignment. Raises OSError when the worker is gone."""
+    def assign(self, fds: list[int], assignment: dict[str, Any]) -> None:
+        """Send the client's socket, what else it needs, and the assignment. Raises OSError when the worker is gone."""
         packet = pack_map(assignment)
         if len(packet) > _PACKET_NBYTES:
             raise OSError(f"assignment of {len(packet)} bytes is over {_PACKET_NBYTES}")
-        socket.send_fds(self._control, [packet], [sock.fileno() for sock in socks])
+        socket.send_fds(self._control, [packet], fds)
         self.session = assignment["session"]
 
     def watch_client(self, pidfd: int | None, timeout_s: float, on_kill: Callable[[], None]) -> None:

@@ -53,6 +53,15 @@ def _size_of(f: Function, p: Param) -> str:
 
 
 PASSES_FD = {"vgpuHostMap", "vgpuRingOpen"}  # calls that hand a descriptor to the worker
+# Calls that a ring cannot carry: about rings themselves, and those that wait for the program's own host functions.
+ON_SOCKET = PASSES_FD | {
+    "vgpuRingOpenAt",
+    "vgpuRingWake",
+    "vgpuRingWait",
+    "vgpuRingFence",
+    "vgpuNextCallback",
+    "vgpuCallbackDone",
+}
 
 
 def _touches(f: Function) -> list[str]:
@@ -88,6 +97,8 @@ def _marshal(f: Function) -> str:
     lines.append(f"      .opcode = VGW_OP_{f.name},")
     lines.append(f"      .wait = {'wait' if f.travel is Travel.QUEUED else 'true'},")
     lines.append(f"      .fd = {'fd' if f.name in PASSES_FD else '-1'},")
+    if f.name in ON_SOCKET:
+        lines.append("      .on_socket = true,")
     lines += _touches(f)
     if fields:
         lines.append("      .fixed = &req,\n      .fixed_nbytes = sizeof req,")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.gen.emit_guest import declarations
+from protocol.gen.emit_guest import ON_SOCKET, declarations
 from protocol.gen.emit_records import BANNER, includes, part_in, part_out, reply_fields, request_fields
 from protocol.gen.load import Api
 from protocol.gen.model import Function, Need, Param, Role
@@ -170,6 +170,8 @@ def _entry_flags(f: Function) -> str:
         flags.append("VGX_NEEDS_CONTEXT")
     if f.blocks:
         flags.append("VGX_BLOCKS")
+    if f.name in ON_SOCKET - {"vgpuRingFence"}:
+        flags.append("VGX_ON_SOCKET")
     return " | ".join(flags) or "0"
 
 

@@ -11,6 +11,7 @@ from protocol.gen.dsl import (
     U8,
     U16,
     U32,
+    U64,
     WAITING,
     bytes_in,
     bytes_out,
@@ -270,11 +271,19 @@ fn(
     doc="Map the attached memfd at the client's own address and make it device-accessible.",
 )
 fn(
+    "vgpuHostMapAt",
+    [val("address", ADDRESS), val("nbytes", SIZE), val("offset", U64)],
+    WAITING,
+    guest="custom",
+    host="custom",
+    doc="As vgpuHostMap, of memory at `offset` in the session's share of a region (wire.md).",
+)
+fn(
     "vgpuHostUnmap",
     [val("address", ADDRESS)],
     WAITING,
     guest="custom",
     host="custom",
     blocks=True,
-    doc="Undo vgpuHostMap.",
+    doc="Undo vgpuHostMap or vgpuHostMapAt.",
 )

@@ -38,6 +38,34 @@ fn(
     doc="Serve the attached memfd as ring number `ring` (vgw_ring.h); always on the socket.",
 )
 fn(
+    "vgpuRingOpenAt",
+    [val("offset", U64), val("ring", U32)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="Serve the ring that lies at `offset` in the session's share of a region (wire.md); always on the socket.",
+)
+fn(
+    "vgpuRingWake",
+    [val("ring", U32)],
+    QUEUED,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="There is something in this ring of a region, whose thread said that it sleeps; always on the socket.",
+)
+fn(
+    "vgpuRingWait",
+    [val("ring", U32), val("reply", U32)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="Answered when this ring of a region holds the reply with that sequence; always on the socket.",
+)
+fn(
     "vgpuRingFence",
     [val("executed", U64), val("ring", U32)],
     QUEUED,

@@ -138,7 +138,7 @@ static int read_file(const char *path, char *into, size_t capacity) {
 }
 
 /* `key = value` lines; `#` begins a comment line. Copies the values of the keys we know. */
-static void read_config(const char *path, char *url, size_t url_capacity, char *token, size_t token_capacity) {
+static void read_config(const char *path, char url[256], struct vgs_endpoint *endpoint) {
   char text[8192], *rest = text, *line;
   if (read_file(path, text, sizeof text) < 0)
     return;
@@ -147,9 +147,11 @@ static void read_config(const char *path, char *url, size_t url_capacity, char *
     if (sscanf(line, " %31[a-z_] = %255s", key, value) != 2)
       continue;
     if (!strcmp(key, "endpoint"))
-      snprintf(url, url_capacity, "%s", value);
+      snprintf(url, 256, "%s", value);
     else if (!strcmp(key, "token"))
-      snprintf(token, token_capacity, "%s", value);
+      snprintf(endpoint->token, sizeof endpoint->token, "%s", value);
+    else if (!strcmp(key, "shared_memory"))
+      snprintf(endpoint->region, sizeof endpoint->region, "%s", value);
   }
 }
 
@@ -157,10 +159,13 @@ CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint) {
   char url[256] = "";
   memset(endpoint, 0, sizeof *endpoint);
   const char *config = getenv("VGPU_GUEST_CONF");
-  read_config(config ? config : default_config, url, sizeof url, endpoint->token, sizeof endpoint->token);
+  read_config(config ? config : default_config, url, endpoint);
   const char *token = getenv("VGPU_TOKEN");
   if (token)
     snprintf(endpoint->token, sizeof endpoint->token, "%s", token);
+  const char *region = getenv("VGPU_SHARED_MEMORY");
+  if (region)
+    snprintf(endpoint->region, sizeof endpoint->region, "%s", region);
   const char *wanted = getenv("VGPU_ENDPOINT");
   if (wanted && *wanted)
     snprintf(url, sizeof url, "%s", wanted);

@@ -4,6 +4,7 @@
 #define VGS_ENDPOINT_H
 
 #include "vgw_cuda.h"
+#include <stdbool.h>
 #include <sys/socket.h>
 
 enum { VGS_CONNECT_TIMEOUT_MS = 1000 };
@@ -12,9 +13,15 @@ struct vgs_endpoint {
   struct sockaddr_storage address;
   socklen_t address_nbytes;
   uint32_t hybrid_port; /* of a VM whose monitor answers at a unix address; 0: none */
-  char text[256];  /* as configured, for the log */
-  char token[256]; /* "" if none: VGPU_TOKEN or `token` in the configuration file */
+  char text[256];       /* as configured, for the log */
+  char token[256];      /* "" if none: VGPU_TOKEN or `token` in the configuration file */
+  char region[256];     /* VGPU_SHARED_MEMORY or `shared_memory`: see vgs_region_look */
 };
+
+/* Whether vgpud is on this machine, so that it can be handed descriptors. */
+static inline bool vgs_endpoint_is_local(const struct vgs_endpoint *endpoint) {
+  return endpoint->address.ss_family == AF_UNIX && !endpoint->hybrid_port;
+}
 
 /* Find the endpoint without connecting.
  * Returns: 0; NO_DEVICE when nothing is configured; SYSTEM_NOT_READY when what is configured cannot be understood. */

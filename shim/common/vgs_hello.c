@@ -69,7 +69,7 @@ CUresult vgs_frame_check(const uint8_t *body, uint32_t body_nbytes, const char *
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
 
-static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const char *library) {
+static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, bool region) {
   uint8_t body[2048];
   char comm[64];
   size_t used = 0;
@@ -77,7 +77,7 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
     comm[used++] = *c >= ' ' && *c <= '~' ? *c : '?'; /* msgpack strings are UTF-8; a program's name need not be */
   comm[used] = 0;
   struct vgs_packer packer = {.next = body, .end = body + sizeof body};
-  bool local = endpoint->address.ss_family == AF_UNIX && !endpoint->hybrid_port;
+  bool local = vgs_endpoint_is_local(endpoint);
   char stubs[VGS_STUB_MAX][VGS_STUB_ADDRESS_NBYTES];
   uint32_t stub_count = local ? 0 : vgs_stub_find(stubs); /* what a local daemon shows has this machine's addresses */
   bool has_token = *endpoint->token;
@@ -89,12 +89,14 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_str(&packer, "features");
-  vgs_pack_array(&packer, local ? 3 : 1);
+  vgs_pack_array(&packer, 1 + (local ? 2 : 0) + (region ? 1 : 0));
   vgs_pack_str(&packer, "images");
   if (local) {
     vgs_pack_str(&packer, "pinned-fd");
     vgs_pack_str(&packer, "ring");
   }
+  if (region)
+    vgs_pack_str(&packer, "region");
   vgs_pack_str(&packer, "client");
   vgs_pack_map(&packer, 3);
   vgs_pack_str(&packer, "pid");
@@ -132,6 +134,24 @@ static void unpack_caps(struct vgs_unpacker *unpacker, struct vgs_welcome *welco
   }
 }
 
+/* {cookie: bin 16, nbytes: int} */
+static void unpack_region(struct vgs_unpacker *unpacker, struct vgs_welcome *welcome) {
+  for (uint32_t left = vgs_unpack_map(unpacker); left && !unpacker->failed; left--) {
+    uint32_t nbytes;
+    const char *key = vgs_unpack_str(unpacker, &nbytes);
+    if (vgs_str_is(key, nbytes, "cookie")) {
+      const uint8_t *cookie = vgs_unpack_bin(unpacker, &nbytes);
+      if (cookie && nbytes == sizeof welcome->region_cookie)
+        memcpy(welcome->region_cookie, cookie, nbytes);
+      else
+        unpacker->failed = true;
+    } else if (vgs_str_is(key, nbytes, "nbytes"))
+      welcome->region_nbytes = (uint64_t)vgs_unpack_int(unpacker, 0, INT64_MAX);
+    else
+      vgs_unpack_skip(unpacker);
+  }
+}
+
 static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct vgs_welcome *welcome) {
   struct vgs_unpacker unpacker = {.next = body, .end = body + body_nbytes};
   int64_t version = 0;
@@ -150,8 +170,11 @@ static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct
         welcome->pinned_fd |= vgs_str_is(feature, nbytes, "pinned-fd");
         welcome->ring |= vgs_str_is(feature, nbytes, "ring");
         welcome->images |= vgs_str_is(feature, nbytes, "images");
+        welcome->region |= vgs_str_is(feature, nbytes, "region");
       }
-    } else if (vgs_str_is(key, nbytes, "inventory") && !welcome->inventory.devices)
+    } else if (vgs_str_is(key, nbytes, "region"))
+      unpack_region(&unpacker, welcome);
+    else if (vgs_str_is(key, nbytes, "inventory") && !welcome->inventory.devices)
       vgs_inventory_init(&welcome->inventory, &unpacker);
     else
       vgs_unpack_skip(&unpacker);
@@ -164,12 +187,13 @@ static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
 
-CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, struct vgs_welcome *welcome) {
+CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, bool region,
+                   struct vgs_welcome *welcome) {
   int64_t deadline_ms = vgs_now_ms() + VGS_WELCOME_TIMEOUT_MS;
   uint8_t *body;
   uint32_t nbytes;
   memset(welcome, 0, sizeof *welcome);
-  CUresult sent = send_hello(fd, endpoint, library);
+  CUresult sent = send_hello(fd, endpoint, library, region);
   if (sent && sent != CUDA_ERROR_SYSTEM_NOT_READY)
     return sent;
   /* A host that refuses everybody closes without reading, and sending fails: its reason may be here all the same. */
@@ -185,18 +209,40 @@ CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *libr
 
 int vgs_attach_device = -1;
 
-CUresult vgs_attach(int fd) {
+/* {type: "attached", worker, region: [offset, nbytes] or nil} */
+static CUresult unpack_attached(const uint8_t *body, uint32_t body_nbytes, struct vgs_attached *attached) {
+  struct vgs_unpacker unpacker = {.next = body, .end = body + body_nbytes};
+  for (uint32_t left = vgs_unpack_map(&unpacker); left && !unpacker.failed; left--) {
+    uint32_t nbytes;
+    const char *key = vgs_unpack_str(&unpacker, &nbytes);
+    if (vgs_str_is(key, nbytes, "region") && unpacker.next < unpacker.end && *unpacker.next != 0xc0) {
+      attached->region = vgs_unpack_array(&unpacker) == 2;
+      attached->offset = (uint64_t)vgs_unpack_int(&unpacker, 0, INT64_MAX);
+      attached->nbytes = (uint64_t)vgs_unpack_int(&unpacker, 0, INT64_MAX);
+      unpacker.failed |= !attached->region;
+    } else
+      vgs_unpack_skip(&unpacker);
+  }
+  return unpacker.failed ? CUDA_ERROR_SYSTEM_DRIVER_MISMATCH : CUDA_SUCCESS;
+}
+
+CUresult vgs_attach(int fd, bool region, struct vgs_attached *attached) {
   int64_t deadline_ms = vgs_now_ms() + VGS_ATTACH_TIMEOUT_MS;
-  uint8_t request[32], *body;
+  uint8_t request[64], *body;
   uint32_t nbytes;
+  memset(attached, 0, sizeof *attached);
   struct vgs_packer packer = {.next = request, .end = request + sizeof request};
   int device = __atomic_load_n(&vgs_attach_device, __ATOMIC_RELAXED);
-  vgs_pack_map(&packer, device >= 0 ? 2 : 1);
+  vgs_pack_map(&packer, 1 + (device >= 0 ? 1 : 0) + (region ? 1 : 0));
   vgs_pack_str(&packer, "type");
   vgs_pack_str(&packer, "attach");
   if (device >= 0) {
     vgs_pack_str(&packer, "device");
     vgs_pack_int(&packer, device);
+  }
+  if (region) {
+    vgs_pack_str(&packer, "region");
+    vgs_pack_int(&packer, 1);
   }
   CUresult result = vgs_frame_send(fd, request, (uint32_t)(packer.next - request));
   if (result)
@@ -204,6 +250,8 @@ CUresult vgs_attach(int fd) {
   if ((result = vgs_frame_receive(fd, &body, &nbytes, deadline_ms)))
     return result;
   result = vgs_frame_check(body, nbytes, "attached");
+  if (!result)
+    result = unpack_attached(body, nbytes, attached);
   free(body);
   return result;
 }

@@ -14,6 +14,9 @@ struct vgs_welcome {
   bool pinned_fd;         /* feature `pinned-fd` */
   bool images;            /* images may be offered by their digest */
   bool ring;              /* feature `ring` */
+  bool region;            /* feature `region`, and these describe it */
+  uint8_t region_cookie[16];
+  uint64_t region_nbytes;
   struct vgs_inventory inventory;
 };
 
@@ -26,13 +29,20 @@ CUresult vgs_frame_receive(int fd, uint8_t **body, uint32_t *nbytes, int64_t dea
  * SYSTEM_DRIVER_MISMATCH. */
 CUresult vgs_frame_check(const uint8_t *body, uint32_t body_nbytes, const char *wanted);
 
-/* Say hello, as `library`, and read the welcome.
+/* Say hello, as `library`, and read the welcome. `region`: memory shared with the host may be here (vgs_region_look).
  * Returns: 0 and an owned inventory; the code of a refusal; SYSTEM_NOT_READY when the peer went away or said nothing in
  * time; SYSTEM_DRIVER_MISMATCH when it speaks another language or version. */
-CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, struct vgs_welcome *welcome);
+CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, bool region,
+                   struct vgs_welcome *welcome);
 
-/* Have the connection given to a worker. Same results. */
-CUresult vgs_attach(int fd);
+/* What a worker was given for this session. */
+struct vgs_attached {
+  bool region; /* a range of the region, in bytes from its beginning */
+  uint64_t offset, nbytes;
+};
+
+/* Have the connection given to a worker; with `region`, ask for a range of it. Same results. */
+CUresult vgs_attach(int fd, bool region, struct vgs_attached *attached);
 
 /* The device, as the host numbers them, of the context about to be made; -1: none. A worker may have it ready. */
 extern int vgs_attach_device; /* atomic */

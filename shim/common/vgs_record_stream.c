@@ -1,5 +1,6 @@
 #include "vgs_record_stream.h"
 #include "vgs_log.h"
+#include "vgs_region.h"
 #include "vgs_ring.h"
 #include "vgs_session.h"
 #include "vgs_socket.h"
@@ -79,8 +80,10 @@ static bool set_error(CUresult error) {
 }
 
 void vgs_stream_fail(CUresult error, const char *reason) {
-  if (set_error(error))
-    vgs_log(VGS_LOG_ERROR, "session lost: %s. Every call returns %d until the primary context is reset", reason, error);
+  if (!set_error(error))
+    return;
+  vgs_region_detach();
+  vgs_log(VGS_LOG_ERROR, "session lost: %s. Every call returns %d until the primary context is reset", reason, error);
 }
 
 bool vgs_stream_peer_gone(void) {
@@ -98,6 +101,7 @@ bool vgs_stream_end(void) {
     poll(NULL, 0, 1);
   }
   vgs_ring_end();
+  vgs_region_end();
   if (stream.fd >= 0)
     close(stream.fd);
   stream.fd = -1;
@@ -106,6 +110,7 @@ bool vgs_stream_end(void) {
 
 void vgs_stream_abandon(void) {
   vgs_ring_abandon();
+  vgs_region_abandon();
   if (stream.fd >= 0)
     close(stream.fd);
   stream.fd = -1;
@@ -272,6 +277,11 @@ static CUresult send_record(struct vgs_call *call, struct waiter *waiter) {
   return CUDA_SUCCESS;
 }
 
+static void note_way(bool wait) {
+  if (vgs_way < VGS_WAY_WAITED)
+    vgs_way = wait ? VGS_WAY_WAITED : VGS_WAY_QUEUED;
+}
+
 static CUresult call_inside(struct vgs_call *call, bool *output) {
   CUresult result = vgs_stream_error();
   if (result)
@@ -281,11 +291,20 @@ static CUresult call_inside(struct vgs_call *call, bool *output) {
   if (!vgs_stream_attached() && (result = vgs_session_attach()))
     return result;
   bool wait = call->wait || stream.sync;
-  if (vgs_way < VGS_WAY_WAITED)
-    vgs_way = wait ? VGS_WAY_WAITED : VGS_WAY_QUEUED;
-  /* A descriptor can only travel on the socket; such calls wait, and nothing that is queued concerns them. */
-  if (call->fd < 0 && vgs_ring_ready())
-    return vgs_ring_call(call, wait, output);
+  /* Calls about the channel itself, and those that pass a descriptor: nothing that is queued concerns them. */
+  if (!call->on_socket) {
+    if (vgs_ring_ready()) {
+      note_way(wait);
+      return vgs_ring_call(call, wait, output);
+    }
+    /* Others have rings and this thread found none free. What it does here is over when it returns. */
+    if (vgs_ring_any()) {
+      wait = true;
+      if ((result = vgs_ring_fence_socket(call)))
+        return result;
+    }
+  }
+  note_way(wait);
   if (!wait) {
     result = send_record(call, NULL);
     return result ? result : vgs_stream_error();
@@ -315,7 +334,8 @@ CUresult vgs_session_call(struct vgs_call *call) {
   __atomic_fetch_add(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
   result = call_inside(call, &output);
   __atomic_fetch_sub(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
-  if (output && vgs_session_output_hook)
+  /* Calls about the channel are made in the middle of others: the next reply says it again. */
+  if (output && !call->on_socket && vgs_session_output_hook)
     vgs_session_output_hook();
   if (is_sticky(result))
     vgs_session_set_fault(result);

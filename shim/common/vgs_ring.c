@@ -3,6 +3,7 @@
 #include "vgs_api.h"
 #include "vgs_log.h"
 #include "vgs_record_stream.h"
+#include "vgs_region.h"
 #include "vgs_touch.h"
 #include "vgw_futex.h"
 #include "vgw_ring.h"
@@ -16,16 +17,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SPIN_NS = 50000, NAP_NS = 20000, CHECK_MS = 20, PLAUSIBLE_SPINS = 64 };
+enum { SPIN_NS = 50000, NAP_NS = 20000, NAP_MAX_NS = 1000000, CHECK_MS = 20, PLAUSIBLE_SPINS = 64 };
+enum { REGION_NAPS_NS = 1000000 }; /* how long a client naps for a reply in a region before it asks to be told */
 
 struct ring {
   struct vgw_ring *shared; /* NULL: not open */
-  pthread_mutex_t lock;    /* contended only when there are more threads than rings */
   uint64_t tail;
-  uint64_t pushed;   /* records, under lock */
+  uint64_t pushed;   /* records */
   uint64_t returned; /* atomic; records whose call has returned: what other rings may have to wait for */
   uint32_t sequence;
-  uint32_t users; /* threads, under rings_lock */
+  uint32_t woken; /* in a region: the sleep of the worker's that we ended last */
+  bool taken;     /* by a thread; under rings_lock */
 };
 
 static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -33,6 +35,8 @@ static struct ring rings[VGW_RINGS_MAX];
 static unsigned opened;     /* atomic; rings[0..opened) may be open */
 static uint32_t generation; /* atomic; of the session, so that a thread's ring of an older one is not used */
 static bool offered;
+static bool full;      /* no further ring can be opened; under rings_lock */
+static bool in_region; /* the other side is another machine: no descriptors, no futex */
 static int64_t spin_ns;
 static pthread_key_t thread_end;
 static bool have_thread_end;
@@ -50,20 +54,34 @@ static void relax(void) { __builtin_ia32_pause(); }
 
 void vgs_ring_start(bool offered_now) {
   offered = offered_now;
+  full = in_region = false;
   /* With two processors or fewer a spinning client keeps the worker from running. */
   spin_ns = sysconf(_SC_NPROCESSORS_ONLN) > 2 ? SPIN_NS : 0;
   __atomic_add_fetch(&generation, 1, __ATOMIC_RELEASE);
 }
 
-/* A thread ends: its ring is free for another one. */
-static void thread_ends(void *ring) {
+void vgs_ring_use_region(void) {
   pthread_mutex_lock(&rings_lock);
-  ((struct ring *)ring)->users--;
+  offered = in_region = true;
   pthread_mutex_unlock(&rings_lock);
 }
 
-/* Map a sealed memfd, as the worker demands, and have it served. Under rings_lock. */
-static CUresult open_ring(struct ring *ring, uint32_t index) {
+/* A thread ends: its ring is free for another one. */
+static void thread_ends(void *ring) {
+  pthread_mutex_lock(&rings_lock);
+  ((struct ring *)ring)->taken = false;
+  pthread_mutex_unlock(&rings_lock);
+}
+
+/* Have a ring in the session's share of the region served. */
+static CUresult open_in_region(struct vgw_ring **shared, uint32_t index) {
+  uint64_t offset;
+  *shared = vgs_region_take_ring(sizeof **shared, &offset);
+  return *shared ? vgs_send_vgpuRingOpenAt(offset, index) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Map a sealed memfd, as the worker demands, and have it served. */
+static CUresult open_memfd(struct vgw_ring **shared, uint32_t index) {
   int fd = memfd_create("vgpu-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -78,35 +96,28 @@ static CUresult open_ring(struct ring *ring, uint32_t index) {
       munmap(mapped, sizeof(struct vgw_ring));
   }
   close(fd);
-  if (result)
-    return result;
-  pthread_mutex_init(&ring->lock, NULL);
-  ring->shared = mapped;
-  ring->tail = ring->pushed = 0;
-  __atomic_store_n(&ring->returned, 0, __ATOMIC_RELEASE);
-  ring->sequence = 0;
-  return CUDA_SUCCESS;
+  *shared = mapped;
+  return result;
 }
 
-/* A ring nobody uses, else a new one, else the one with the fewest users. */
+/* A ring nobody uses, else a new one. NULL: there can be no more, and the socket serves this thread. Under rings_lock.
+ */
 static struct ring *take_ring(void) {
-  struct ring *best = NULL;
   unsigned count = __atomic_load_n(&opened, __ATOMIC_RELAXED);
   for (unsigned i = 0; i < count; i++)
-    if (!best || rings[i].users < best->users)
-      best = &rings[i];
-  if ((!best || best->users) && count < VGW_RINGS_MAX) {
-    if (!open_ring(&rings[count], count)) {
-      best = &rings[count];
-      best->users = 0;
-      __atomic_store_n(&opened, count + 1, __ATOMIC_RELEASE);
-    } else if (!best) {
-      offered = false; /* the host refused: the socket serves */
+    if (!rings[i].taken) {
+      rings[i].taken = true;
+      return &rings[i];
     }
-  }
-  if (best)
-    best->users++;
-  return best;
+  if (count == VGW_RINGS_MAX || full)
+    return NULL;
+  struct vgw_ring *shared;
+  full = in_region ? open_in_region(&shared, count) : open_memfd(&shared, count);
+  if (full)
+    return NULL;
+  rings[count] = (struct ring){.shared = shared, .taken = true};
+  __atomic_store_n(&opened, count + 1, __ATOMIC_RELEASE);
+  return &rings[count];
 }
 
 bool vgs_ring_ready(void) {
@@ -124,6 +135,8 @@ bool vgs_ring_ready(void) {
   return own;
 }
 
+bool vgs_ring_any(void) { return __atomic_load_n(&opened, __ATOMIC_ACQUIRE); }
+
 /* Between attempts to go on: true as long as there is hope. */
 static bool nap(int *turns) {
   if (++*turns < PLAUSIBLE_SPINS && spin_ns) {
@@ -136,7 +149,8 @@ static bool nap(int *turns) {
     vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "the worker closed the connection");
     return false;
   }
-  nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+  long nap_ns = (long)NAP_NS * (1 + *turns / 64); /* as long as it has taken, and an eighth */
+  nanosleep(&(struct timespec){0, nap_ns < NAP_MAX_NS ? nap_ns : NAP_MAX_NS}, NULL);
   return true;
 }
 
@@ -161,6 +175,19 @@ static uint8_t *reserve(struct ring *ring, uint64_t nbytes) {
   return shared->records + place;
 }
 
+/* The worker's thread sleeps or is about to. In a region its word is the number of that sleep, and one message ends it,
+ * however many records are published meanwhile. */
+static void wake_worker(struct ring *ring, uint32_t waits) {
+  if (!in_region) {
+    atomic_fetch_add_explicit(&ring->shared->doorbell, 1, memory_order_release);
+    vgw_futex_wake(&ring->shared->doorbell);
+  } else if (waits != ring->woken) {
+    ring->woken = waits;
+    vgs_send_vgpuRingWake((uint32_t)(ring - rings),
+                          false); /* if it fails the session is over, as the caller will see */
+  }
+}
+
 /* Make what was written visible, and wake the worker's thread if it sleeps. */
 static void publish(struct ring *ring, uint64_t nbytes) {
   struct vgw_ring *shared = ring->shared;
@@ -170,10 +197,9 @@ static void publish(struct ring *ring, uint64_t nbytes) {
   /* Either the worker sees the new tail before it sleeps, or we see that it is about to: both sides store, fence, load.
    */
   atomic_thread_fence(memory_order_seq_cst);
-  if (atomic_load_explicit(&shared->worker_waits, memory_order_relaxed)) {
-    atomic_fetch_add_explicit(&shared->doorbell, 1, memory_order_release);
-    vgw_futex_wake(&shared->doorbell);
-  }
+  uint32_t waits = atomic_load_explicit(&shared->worker_waits, memory_order_relaxed);
+  if (waits)
+    wake_worker(ring, waits);
 }
 
 static CUresult push_fence(struct ring *ring, unsigned other, uint64_t executed) {
@@ -188,19 +214,20 @@ static CUresult push_fence(struct ring *ring, unsigned other, uint64_t executed)
   return CUDA_SUCCESS;
 }
 
+/* `ring` NULL: a fence on the socket. */
 static CUresult fence_on(struct ring *ring, unsigned other, uint64_t position) {
   struct ring *r = &rings[other];
   if (r == ring || other >= __atomic_load_n(&opened, __ATOMIC_ACQUIRE) ||
       atomic_load_explicit(&r->shared->executed, memory_order_acquire) >= position)
     return CUDA_SUCCESS;
-  return push_fence(ring, other, position);
+  return ring ? push_fence(ring, other, position) : vgs_send_vgpuRingFence(position, other, false);
 }
 
 /* Wait, in the worker, for what this call must not overtake. */
 static CUresult push_fences(struct ring *ring, const struct vgs_call *call) {
   unsigned count = __atomic_load_n(&opened, __ATOMIC_ACQUIRE);
   CUresult result = CUDA_SUCCESS;
-  if (count <= 1)
+  if (count <= (ring ? 1 : 0))
     return result;
   bool all = !call->touched_count;
   for (uint32_t i = 0; i < call->touched_count; i++)
@@ -219,6 +246,8 @@ static CUresult push_fences(struct ring *ring, const struct vgs_call *call) {
   }
   return result;
 }
+
+CUresult vgs_ring_fence_socket(const struct vgs_call *call) { return push_fences(NULL, call); }
 
 /* A queued call was pushed: later calls that touch the same come after it. A waiting call is over when it returns. */
 static CUresult note(struct ring *ring, const struct vgs_call *call) {
@@ -241,6 +270,32 @@ static void write_record(uint8_t *at, const struct vgw_header *header, const str
       memcpy(at, from, nbytes);
     memset(at + nbytes, 0, vgw_pad8(nbytes) - nbytes);
     at += vgw_pad8(nbytes);
+  }
+}
+
+/* In a region no word wakes us: nap, ever longer, then have the worker answer on the socket when it has replied. */
+static CUresult wait_reply_in_region(struct ring *ring, uint32_t sequence) {
+  int64_t begun_ns = now_ns();
+  for (unsigned turns = 0;; turns++) {
+    /* reply: stored (release) by the worker after the reply's bytes */
+    if (atomic_load_explicit(&ring->shared->reply, memory_order_acquire) == sequence)
+      return CUDA_SUCCESS;
+    if (vgs_stream_error())
+      return vgs_stream_error();
+    if (turns % 64 && spin_ns) { /* look at the clock now and then */
+      relax();
+      continue;
+    }
+    int64_t waited_ns = now_ns() - begun_ns;
+    if (waited_ns < spin_ns)
+      continue;
+    if (waited_ns > REGION_NAPS_NS) {
+      CUresult result = vgs_send_vgpuRingWait((uint32_t)(ring - rings), sequence);
+      if (result && vgs_stream_error())
+        return result; /* any other error was some queued call's: the reply will say it, too */
+      continue;
+    }
+    nanosleep(&(struct timespec){0, NAP_NS}, NULL);
   }
 }
 
@@ -300,7 +355,8 @@ static CUresult take_reply(struct ring *ring, struct vgs_call *call, uint32_t se
   return CUDA_SUCCESS;
 }
 
-static CUresult call_locked(struct ring *ring, struct vgs_call *call, bool wait, bool *output) {
+CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output) {
+  struct ring *ring = own;
   uint64_t length = sizeof(struct vgw_header) + vgw_pad8(call->fixed_nbytes);
   for (uint32_t i = 0; i < call->part_count; i++) {
     if (call->parts[i].iov_len > VGW_RING_RECORD_NBYTES)
@@ -330,7 +386,7 @@ static CUresult call_locked(struct ring *ring, struct vgs_call *call, bool wait,
   if (!wait) {
     result = note(ring, call);
   } else {
-    result = wait_reply(ring, header.sequence);
+    result = in_region ? wait_reply_in_region(ring, header.sequence) : wait_reply(ring, header.sequence);
     if (!result)
       result = take_reply(ring, call, header.sequence, output);
   }
@@ -338,19 +394,12 @@ static CUresult call_locked(struct ring *ring, struct vgs_call *call, bool wait,
   return result;
 }
 
-CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output) {
-  struct ring *ring = own;
-  pthread_mutex_lock(&ring->lock);
-  CUresult result = call_locked(ring, call, wait, output);
-  pthread_mutex_unlock(&ring->lock);
-  return result;
-}
-
 void vgs_ring_end(void) {
   pthread_mutex_lock(&rings_lock);
   unsigned count = __atomic_exchange_n(&opened, 0, __ATOMIC_ACQ_REL);
   for (unsigned i = 0; i < count; i++) {
-    munmap(rings[i].shared, sizeof(struct vgw_ring));
+    if (!in_region) /* whose memory is the region's */
+      munmap(rings[i].shared, sizeof(struct vgw_ring));
     rings[i].shared = NULL;
   }
   offered = false;

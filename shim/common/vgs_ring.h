@@ -14,8 +14,16 @@
 /* A new session, whose host serves rings or not. */
 void vgs_ring_start(bool offered);
 
+/* Rings lie in the session's share of a region (vgs_region.h), now that it is mapped. Before the first call. */
+void vgs_ring_use_region(void);
+
 /* Whether the calling thread has a ring; the first time it opens one. False: use the socket. */
 bool vgs_ring_ready(void);
+
+/* For a thread that has none: whether others do. Its call must then wait for its reply, and first, by this function,
+ * for what it must not overtake in their rings. */
+bool vgs_ring_any(void);
+CUresult vgs_ring_fence_socket(const struct vgs_call *call);
 
 /* As vgs_session_call, on the calling thread's ring. */
 CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output);

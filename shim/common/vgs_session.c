@@ -3,6 +3,8 @@
 #include "vgs_hello.h"
 #include "vgs_log.h"
 #include "vgs_record_stream.h"
+#include "vgs_region.h"
+#include "vgs_ring.h"
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -61,7 +63,9 @@ static CUresult connect_and_greet(struct vgs_welcome *welcome) {
     vgs_log(VGS_LOG_ERROR, "cannot reach the daemon at %s: %s", endpoint.text, strerror(-fd));
     return CUDA_ERROR_SYSTEM_NOT_READY;
   }
-  result = vgs_hello(fd, &endpoint, "libcuda", welcome);
+  /* A local daemon hands memory over itself, so devices are not looked at unless somebody names one. */
+  bool look = *endpoint.region || !vgs_endpoint_is_local(&endpoint);
+  result = vgs_hello(fd, &endpoint, "libcuda", look && vgs_region_look(endpoint.region), welcome);
   if (result) {
     close(fd);
     return result;
@@ -88,6 +92,19 @@ CUresult vgs_session_open(void) {
   return result;
 }
 
+/* Have a worker, and a share of the memory that we have in common with its host, if we have. */
+static CUresult attach(int fd) {
+  struct vgs_attached attached;
+  bool region =
+      session.welcome.region && vgs_region_recognise(session.welcome.region_cookie, session.welcome.region_nbytes);
+  CUresult result = vgs_attach(fd, region, &attached);
+  if (!result && region && !attached.region)
+    vgs_log(VGS_LOG_INFO, "no memory shared with the host: vgpud has no range left; calls travel on the socket");
+  if (!result && region && attached.region && vgs_region_map(attached.offset, attached.nbytes))
+    vgs_ring_use_region();
+  return result;
+}
+
 CUresult vgs_session_attach(void) {
   CUresult result = vgs_life_check();
   if (result)
@@ -96,7 +113,7 @@ CUresult vgs_session_attach(void) {
   pthread_mutex_lock(&session.lock);
   result = vgs_stream_error();
   if (!result && !vgs_stream_attached()) {
-    result = vgs_attach(vgs_stream_fd());
+    result = attach(vgs_stream_fd());
     if (!result)
       vgs_stream_set_attached();
     else
@@ -136,6 +153,9 @@ CUresult vgs_session_reopen(void) {
       session.welcome.epoch = fresh.epoch;
       session.welcome.record_nbytes = fresh.record_nbytes;
       session.welcome.pinned_fd = fresh.pinned_fd;
+      session.welcome.region = fresh.region;
+      session.welcome.region_nbytes = fresh.region_nbytes;
+      memcpy(session.welcome.region_cookie, fresh.region_cookie, sizeof fresh.region_cookie);
       session.welcome.images = fresh.images;
       __atomic_store_n(&session.fault, 0, __ATOMIC_RELEASE);
     }

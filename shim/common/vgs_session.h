@@ -24,7 +24,8 @@ struct vgs_call {
   struct iovec parts[4]; /* variable parts, in order; padding is added here */
   uint32_t part_count;
   uint16_t opcode;
-  int fd; /* passed along, or -1 */
+  int fd;         /* passed along, or -1 */
+  bool on_socket; /* never in a ring */
   uint32_t touched_count;
   struct vgs_touched touched[2];
   bool wait; /* for the reply; what follows concerns it alone */

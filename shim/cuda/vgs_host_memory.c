@@ -1,13 +1,16 @@
-/* Pinned host memory. Where the channel can pass descriptors it is a memfd that both processes map at one address, so
- * kernels and copies reach it in place; elsewhere it is ordinary memory and copies travel. */
+/* Pinned host memory. Both processes map it at one address, so that kernels and copies reach it in place: a memfd where
+ * the channel passes descriptors, a piece of the region where the host shares one with this machine. Elsewhere it is
+ * ordinary memory and copies travel. */
 #define _GNU_SOURCE
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_log.h"
 #include "vgs_range.h"
+#include "vgs_region.h"
 #include "vgs_session.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -24,8 +27,27 @@ static uint64_t take_address(uint64_t nbytes) {
   return address > WINDOW_END - aligned ? 0 : address;
 }
 
+/* Map a piece of the region here and in the worker. The caller falls back, as for map_memfd. */
+static CUresult map_in_region(uint64_t nbytes, void **memory) {
+  uint64_t address = take_address(nbytes), offset;
+  int error = address ? vgs_region_map_pinned(address, nbytes, &offset) : -ENOMEM;
+  if (error) {
+    vgs_log(VGS_LOG_INFO, "%llu bytes of pinned memory are not shared with the host: %s", (unsigned long long)nbytes,
+            error == -ENOSPC ? "this session's range is full" : strerror(-error));
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  CUresult result = vgs_send_vgpuHostMapAt(address, nbytes, offset);
+  if (result) {
+    munmap((void *)(uintptr_t)address, nbytes);
+    vgs_region_free_pinned(address);
+    return result;
+  }
+  *memory = (void *)(uintptr_t)address;
+  return CUDA_SUCCESS;
+}
+
 /* Map shared memory here and in the worker. 0, or what went wrong; the caller falls back to memory of its own. */
-static CUresult map_shared(uint64_t nbytes, void **memory) {
+static CUresult map_memfd(uint64_t nbytes, void **memory) {
   uint64_t address = take_address(nbytes);
   int fd = address ? memfd_create("vgpu-pinned", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
   if (fd < 0)
@@ -56,7 +78,8 @@ CUresult vgs_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   uint64_t nbytes = ((uint64_t)bytesize + PAGE_NBYTES - 1) & ~(uint64_t)(PAGE_NBYTES - 1);
   void *memory = NULL;
-  bool shared = vgs_session_has_pinned_fd() && !map_shared(nbytes, &memory);
+  bool shared = vgs_session_has_pinned_fd() ? !map_memfd(nbytes, &memory)
+                                            : vgs_region_mapped() && !map_in_region(nbytes, &memory);
   if (!shared) {
     if (vgs_session_error())
       return vgs_session_error();

@@ -2,6 +2,7 @@
  * hundreds of thousands of allocations, and lookups need only a shared lock. */
 #include "vgs_range.h"
 #include "vgs_context.h"
+#include "vgs_region.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -162,6 +163,8 @@ bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed) {
 void vgs_range_unmap(const struct vgs_range *range) {
   if (range->kind == VGS_RANGE_PINNED)
     munmap((void *)(uintptr_t)range->base, range->nbytes);
+  if (range->kind == VGS_RANGE_PINNED && range->shared)
+    vgs_region_free_pinned(range->base);
 }
 
 /* Take the treap apart: what stays is merged again, what goes is freed. Recursion is as deep as the treap, about 2

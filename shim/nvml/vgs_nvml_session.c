@@ -159,7 +159,7 @@ nvmlReturn_t vgs_nvml_session_open(struct vgs_nvml_session *session) {
     session->fd = -1;
     return NVML_ERROR_DRIVER_NOT_LOADED;
   }
-  result = vgs_hello(session->fd, &endpoint, "libnvidia-ml", &welcome);
+  result = vgs_hello(session->fd, &endpoint, "libnvidia-ml", false, &welcome);
   if (!result) {
     session->inventory = welcome.inventory;
     result = fetch_snapshot(session);

@@ -48,7 +48,8 @@ USED = _fields("vgx_handle")
 REQUESTS = [
     record for record in RECORDS if record.name not in CALLBACKS and all(kind in FORMATS for kind, _ in record.request)
 ]
-RARE = re.compile("Destroy|Unload|Reset|Release|Drop")  # they take away what later requests are about
+# They take away what later requests are about, or nearly always end the session.
+RARE = re.compile("Destroy|Unload|Reset|Release|Drop|vgpuRing|vgpuHostMap|vgpuCallback")
 
 
 def encode(name: str, sequence: int, context: int, fields: dict[str, int], tail: bytes = b"") -> bytes:

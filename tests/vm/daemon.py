@@ -45,12 +45,12 @@ class VmDaemon:
 
 
 @contextmanager
-def vm_daemon(names: Sequence[str] = ("one",), extra: str = "") -> Iterator[VmDaemon]:
-    """A vgpud that is the vsock device of the VMs `names`, with CIDs from 3 on."""
+def vm_daemon(names: Sequence[str] = ("one",), extra: str = "", of_each: str = "") -> Iterator[VmDaemon]:
+    """A vgpud that is the vsock device of the VMs `names`, with CIDs from 3 on; `of_each`: more keys of each VM."""
     with tempfile.TemporaryDirectory(prefix="vgpu-vm-") as name:
         directory = Path(name)
         for cid, vm in enumerate(names, 3):
-            extra += f"[[vm]]\nname = '{vm}'\ncid = {cid}\nvsock = '{directory}/{vm}.sock'\n"
+            extra += f"[[vm]]\nname = '{vm}'\ncid = {cid}\nvsock = '{directory}/{vm}.sock'\n{of_each}"
         daemon = VmDaemon(directory, extra)
         try:
             yield daemon

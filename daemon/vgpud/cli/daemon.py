@@ -19,6 +19,7 @@ from ..inventory import InventoryError, load_inventory
 from ..listener import AlreadyRunningError, ListenError
 from ..log import configure_log
 from ..service import Service
+from ..vm.region import RegionError
 from .fail import fail
 from .status import ExitStatus
 
@@ -54,7 +55,7 @@ def daemon(
         _run(service, _stdin_closed if private is not None else None)
     except AlreadyRunningError as error:
         fail(str(error), ExitStatus.ALREADY_RUNNING)
-    except (ListenError, EndpointError) as error:
+    except (ListenError, EndpointError, RegionError) as error:
         fail(str(error), ExitStatus.SOFTWARE)
     finally:
         if private is not None:

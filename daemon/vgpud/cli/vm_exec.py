@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from ..child_environment import child_environment
 from ..client import Client
 from ..inventory import InventoryError, load_inventory
 from ..vm import gpu_identity
+from ..vm.stub_process import start_stub
 from .fail import fail, reported
 from .option import endpoint_option, token_option
 from .status import ExitStatus
 
 if TYPE_CHECKING:
     from ..endpoint import Endpoint
-    from ..vm.pci_config import PciIdentity
 
 _VERSION_TIMEOUT_S = 10
 _KNOWN_VERSION = (7, 2)
@@ -54,7 +51,7 @@ def exec_qemu(gpus: str | None, slot: int, endpoint: Endpoint, token: str | None
         fail(f"{len(identities)} cards from slot {slot} on do not fit on a bus of {_SLOTS}", ExitStatus.USAGE)
     arguments = list(command)
     for index, identity in enumerate(identities):
-        fd = _start_stub(identity)
+        _process, fd = start_stub(identity)  # which is QEMU's child from now on
         arguments += ["-device", f"x-pci-proxy-dev,id=vgpu{index},fd={fd},addr={slot + index:#x}"]
     try:
         os.execvp(arguments[0], arguments)
@@ -87,24 +84,3 @@ def _check_qemu(command: tuple[str, ...]) -> None:
             "-machine memory-backend=ram",
             ExitStatus.USAGE,
         )
-
-
-def _start_stub(identity: PciIdentity) -> int:
-    """Start the process that answers for one card; the descriptor, for QEMU to inherit. It ends with QEMU."""
-    ours, theirs = socket.socketpair()
-    with ours:
-        subprocess.Popen(  # a child of QEMU's, in the end
-            [
-                *(sys.executable, "-P", "-m", "vgpud.vm.pci_stub", "--fd", str(ours.fileno())),
-                *("--id", f"{identity.vendor:04x}:{identity.device:04x}"),
-                *("--subsystem", f"{identity.subsystem_vendor:04x}:{identity.subsystem_device:04x}"),
-                *("--link", f"{identity.link[0]:x}:{identity.link[1]:x}"),
-            ],
-            env=child_environment(),
-            pass_fds=(ours.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is QEMU's to take
-        )
-    theirs.set_inheritable(True)
-    return theirs.detach()

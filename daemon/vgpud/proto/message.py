@@ -15,6 +15,7 @@ VERSION_LOWEST = 1
 VERSION_HIGHEST = 1
 FEATURES = ("pinned-fd", "ring", "images")
 FEATURES_OF_SHARED_MEMORY = ("pinned-fd", "ring")
+REGION = "region"  # the feature; only a client that has found such memory names it
 RECORD_NBYTES = 4 * 1024 * 1024
 
 _FEATURE_COUNT_CAP = 64
@@ -46,6 +47,19 @@ def _features(fields: Map) -> tuple[str, ...]:
     if not all(isinstance(item, str) and len(item) <= _TEXT_CAP for item in value):
         raise RemoteProtocolError(f"features holds something that is not a string of at most {_TEXT_CAP} characters")
     return tuple(value)
+
+
+def _region(fields: Map) -> Map | None:
+    value = fields.get("region")
+    if value is None:
+        return None
+    if (
+        not isinstance(value, dict)
+        or not isinstance(value.get("cookie"), bytes)
+        or type(value.get("nbytes")) is not int
+    ):
+        raise RemoteProtocolError("region is not a map of cookie and nbytes")
+    return {"cookie": value["cookie"], "nbytes": value["nbytes"]}
 
 
 def _pci(fields: Map) -> tuple[str, ...]:
@@ -123,6 +137,7 @@ class Welcome:
     epoch: int
     inventory: Map
     record_nbytes: int = RECORD_NBYTES
+    region: Map | None = None  # {cookie, nbytes}, with the feature `region`
 
     @classmethod
     def parse(cls, fields: Map) -> Welcome:
@@ -136,17 +151,19 @@ class Welcome:
             _integer(fields, "epoch", 1, 65535),
             inventory,
             _integer(caps, "record_nbytes", 4096, 2**31),
+            _region(fields),
         )
 
     def fields(self) -> Map:
         """The map, without its type."""
-        return {
+        fields: Map = {
             "version": self.version,
             "features": list(self.features),
             "epoch": self.epoch,
             "caps": {"record_nbytes": self.record_nbytes},
             "inventory": self.inventory,
         }
+        return fields if self.region is None else fields | {"region": self.region}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +190,18 @@ class Attach:
 
     type: ClassVar[str] = "attach"
     device: int = -1  # of the context it will make first; -1: not known
+    region: bool = False  # it has found the memory that welcome told of, and wants a range of it
 
     @classmethod
     def parse(cls, fields: Map) -> Attach:
         """Check a peer\'s map. Raises RemoteProtocolError."""
-        return cls(_integer(fields, "device", -1, 63) if "device" in fields else -1)
+        device = _integer(fields, "device", -1, 63) if "device" in fields else -1
+        return cls(device, bool(_integer(fields, "region", 0, 1)) if "region" in fields else False)
 
     def fields(self) -> Map:
         """The map, without its type."""
-        return {} if self.device < 0 else {"device": self.device}
+        fields: Map = {} if self.device < 0 else {"device": self.device}
+        return fields | {"region": 1} if self.region else fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +210,19 @@ class Attached:
 
     type: ClassVar[str] = "attached"
     worker: int
+    region: tuple[int, int] | None = None  # the session's range: offset and bytes
 
     @classmethod
     def parse(cls, fields: Map) -> Attached:
         """Check a peer\'s map. Raises RemoteProtocolError."""
-        return cls(_integer(fields, "worker", 0, 2**63 - 1))
+        region = fields.get("region")
+        if region is not None and not (isinstance(region, list) and [type(item) for item in region] == [int, int]):
+            raise RemoteProtocolError("region is not [offset, bytes]")
+        return cls(_integer(fields, "worker", 0, 2**63 - 1), None if region is None else (region[0], region[1]))
 
     def fields(self) -> Map:
         """The map, without its type."""
-        return {"worker": self.worker}
+        return {"worker": self.worker} | ({} if self.region is None else {"region": list(self.region)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ class Assignment:
     features: list[str]  # as agreed in welcome
     peer: dict[str, Any]  # for the log
     images_fd: int = -1  # to the host's cache of images, when that was agreed on
+    region_fd: int = -1  # memory shared with the client's machine, of which
+    region: tuple[int, int] | None = None  # this is the session's: offset and bytes
 
 
 class Control:
@@ -70,16 +72,20 @@ class Control:
 
     def receive_assignment(self) -> Assignment | None:
         """Block until a session is given; None when vgpud is gone instead."""
-        packet, fds, _flags, _address = socket.recv_fds(self._sock, _PACKET_NBYTES, 2)
+        packet, fds, _flags, _address = socket.recv_fds(self._sock, _PACKET_NBYTES, 3)
         if not packet:
             return None
         fields = unpack_map(packet)
-        wanted = 1 + ("images" in fields["features"])
-        if len(fds) != wanted:
-            raise RuntimeError(f"assignment came with {len(fds)} file descriptors instead of {wanted}")
+        names = ["client_fd"]
+        if "images" in fields["features"]:
+            names.append("images_fd")
+        if fields.get("region") is not None:
+            names.append("region_fd")
+        if len(fds) != len(names):
+            raise RuntimeError(f"assignment came with {len(fds)} file descriptors instead of {len(names)}")
         for fd in fds:
             os.set_inheritable(fd, False)
-        return Assignment(client_fd=fds[0], images_fd=fds[1] if wanted == 2 else -1, **fields)
+        return Assignment(**(fields | dict(zip(names, fds, strict=True))))
 
     def exit_with_vgpud(self, memory: Callable[[], list[int] | None] = lambda: None) -> None:
         """From now on, end this process as soon as vgpud's end closes, whatever the main thread does.
@@ -100,9 +106,9 @@ class Control:
         threading.Thread(target=watch, name="control", daemon=True).start()
 
 
-def send_attached(client_fd: int, session: int) -> None:
+def send_attached(client_fd: int, session: int, region: tuple[int, int] | None = None) -> None:
     """Answer the client's attach: the command stream starts with the next byte. Raises OSError when it is gone."""
-    _send(client_fd, Attached(session))
+    _send(client_fd, Attached(session, region))
 
 
 def send_refused(client_fd: int, reason: str) -> None:

@@ -79,6 +79,10 @@ def _serve(executor: Any, assignment: Assignment, control: Control, warm: Backen
     options = ffi.new("struct vgx_serve_options *")
     known = {"pinned-fd": lib.VGX_FEATURE_PINNED_FD, "ring": lib.VGX_FEATURE_RING}
     options.features = sum(bit for name, bit in known.items() if name in assignment.features)
+    if assignment.region is not None:
+        options.features |= lib.VGX_FEATURE_REGION
+        options.region_fd = assignment.region_fd
+        options.region_offset, options.region_nbytes = assignment.region
     # On two processors a thread that spins keeps its client from running.
     options.spin_us = _SPIN_US if (os.cpu_count() or 1) > 2 else 0
     options.log = log
@@ -96,7 +100,7 @@ def _serve(executor: Any, assignment: Assignment, control: Control, warm: Backen
             reason = f"the {assignment.backend} backend cannot be set up: {error}"
             send_refused(assignment.client_fd, reason)
             return 1, reason
-        send_attached(assignment.client_fd, assignment.session)
+        send_attached(assignment.client_fd, assignment.session, assignment.region)
     except OSError as error:
         return 0, f"the client left before it was served ({error.strerror or error})"
     control.send("attached")

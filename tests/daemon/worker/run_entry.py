@@ -9,10 +9,11 @@ import cffi
 
 CDEF = """
 struct vgx_backend;
-enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2 };
+enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2, VGX_FEATURE_REGION = 4 };
 struct vgx_serve_options {
   const struct vgx_backend *backend; uint32_t features; uint32_t max_threads; uint32_t spin_us;
   void (*log)(int level, const char *line);
+  int region_fd; uint64_t region_offset, region_nbytes;
 };
 enum vgx_reason { VGX_ENDED_BY_CLIENT = 0, VGX_ENDED_BY_VIOLATION = 1, VGX_ENDED_BY_CHANNEL = 2 };
 int vgx_serve(int fd, const struct vgx_serve_options *options);

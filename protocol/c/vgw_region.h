@@ -1,0 +1,21 @@
+/* Memory that a virtual machine and its host share (wire.md, "Regions"): its first page, by which a client knows the
+ * one that vgpud meant. The rest is vgpud's to give out: each session gets one range, which holds rings (vgw_ring.h)
+ * and pinned memory. */
+#ifndef VGW_REGION_H
+#define VGW_REGION_H
+
+#include <stdint.h>
+
+#define VGW_REGION_MAGIC "VGPUREGN"
+#define VGW_REGION_HEADER_NBYTES 4096u /* nothing is given out of the first page */
+#define VGW_REGION_PAGE_NBYTES 4096u   /* ranges, rings and pinned memory begin and end on pages */
+
+struct vgw_region_header {
+  char magic[8];
+  uint8_t cookie[16]; /* fresh at each start of vgpud */
+  uint64_t nbytes;    /* of the region */
+};
+
+_Static_assert(sizeof(struct vgw_region_header) == 32, "layout");
+
+#endif

@@ -1,0 +1,43 @@
+/* The session's share of memory that this virtual machine and its host have in common (vgw_region.h): in a guest, the
+ * BAR of an ivshmem device. Rings and pinned memory are taken from it where the channel passes no descriptors.
+ *
+ * One session at a time; opening and ending are the caller's to order, taking and giving back are thread-safe. */
+#ifndef VGS_REGION_H
+#define VGS_REGION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Open what may be the memory: `configured` (a path; "off"; "": every ivshmem device). Says in the log why there is
+ * none. False: there is none. */
+bool vgs_region_look(const char *configured);
+
+/* Keep the one that begins with this cookie; the others are closed. False: none does. */
+bool vgs_region_recognise(const uint8_t cookie[16], uint64_t nbytes);
+
+/* Map our range. False: it cannot be mapped; calls travel on the socket. */
+bool vgs_region_map(uint64_t offset, uint64_t nbytes);
+
+/* Whether a range is mapped. */
+bool vgs_region_mapped(void);
+
+/* A place for a ring, its first page zero; offset within the range. NULL: none is left. It is not given back. */
+void *vgs_region_take_ring(uint64_t nbytes, uint64_t *offset);
+
+/* Map fresh memory of the range at `address`, where nothing may be mapped; `offset` within the range. 0 or -errno. */
+int vgs_region_map_pinned(uint64_t address, uint64_t nbytes, uint64_t *offset);
+
+/* Give a range of vgs_region_map_pinned back; the caller unmaps it. Unknown addresses are ignored. */
+void vgs_region_free_pinned(uint64_t address);
+
+/* The session is lost: its range may be another's soon. The program keeps its addresses, with memory of its own there
+ * instead. */
+void vgs_region_detach(void);
+
+/* Unmap the range, forget the device. */
+void vgs_region_end(void);
+
+/* In a forked child: the range is the parent's. */
+void vgs_region_abandon(void);
+
+#endif
