@@ -1,0 +1,107 @@
+"""`python -m tests.conformance`: run the checks and print where the sides differ."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from vgpud.bench.side import BenchError, Host, native
+
+from tests.conformance.outcome import Outcome, Verdict, compare
+from tests.conformance.suite import GROUPS, PROGRAMS, Outcomes, build, recorded
+from tests.shim.test_oracle import CONSEQUENCES
+
+RECORDED = "H100, recorded"
+SIDES = ("native", "remoted", "simulated")
+
+
+def accepted(name: str, base: Outcome) -> frozenset[str]:
+    """Answers that follow from one that is not offered: without a managed allocation there is nothing to free."""
+    question = name.removeprefix("call ").rsplit(" #", 1)[0]
+    return frozenset(
+        other
+        for (asked, answer), other in CONSEQUENCES.items()
+        if "".join(asked.split()) == question and base.values == (answer,)
+    )
+
+
+def report(columns: Mapping[str, Outcomes], *, everything: bool) -> tuple[str, bool]:
+    """A table of the checks on which the columns differ (or all), a line of counts for each, and whether all is well.
+
+    The first column is what the others are judged by; checks it has not are judged by the next that has them.
+    """
+    names = list(dict.fromkeys(name for outcomes in columns.values() for name in outcomes))
+    counts: dict[str, Counter[Verdict]] = {column: Counter() for column in columns}
+    lines, is_well = [], True
+    for name in names:
+        having = [column for column, outcomes in columns.items() if name in outcomes]
+        able = [column for column in having if columns[column][name].missing is None]
+        base = able[0] if able else having[0]
+        expected = columns[base][name]
+        verdicts = {}
+        for column in having:
+            if column == base:
+                alone = Verdict.DIFFERENT if expected.error else Verdict.NOT_RUN if expected.missing else Verdict.SAME
+                verdicts[column] = alone
+            else:
+                verdicts[column] = compare(expected, columns[column][name], accepted=accepted(name, expected))
+            counts[column][verdicts[column]] += 1
+        is_well &= Verdict.DIFFERENT not in verdicts.values()
+        if everything or set(verdicts.values()) != {Verdict.SAME}:
+            cells = [str(columns[column][name]) if column in having else "" for column in columns]
+            worst = next((v for v in reversed(Verdict) if v in verdicts.values()), Verdict.SAME)
+            lines.append(f"| {name} | {' | '.join(cells)} | {worst.value} |")
+    head = [f"| check | {' | '.join(columns)} | verdict |", "|---" * (len(columns) + 2) + "|"]
+    summary = [
+        f"{column}: " + ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict if count[verdict])
+        for column, count in counts.items()
+    ]
+    return "\n".join([*(head if lines else []), *lines, "", *summary]), is_well
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code: 0 when no side differs, 1 when one does, 2 when nothing could be compared."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    for side in SIDES:
+        parser.add_argument(f"--{side}", action="store_true", help=f"run the {side} column (default: all three)")
+    parser.add_argument("--libcuda", default="libcuda.so.1", help="the machine's own driver")
+    parser.add_argument("--channel", default="shm", choices=("shm", "unix", "tcp"), help="of the remoted columns")
+    parser.add_argument("--gpus", default="h100", help="the simulated devices")
+    parser.add_argument("--group", action="append", choices=GROUPS, help="some of the checks only")
+    parser.add_argument("--program", action="append", choices=PROGRAMS, help="some of the programs only")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter that has the libraries")
+    parser.add_argument("--no-recorded", action="store_true", help=f"leave the column '{RECORDED}' out")
+    parser.add_argument("--all", action="store_true", help="also what is the same everywhere")
+    options = parser.parse_args(arguments)
+    sides = [side for side in SIDES if getattr(options, side)] or list(SIDES)
+    groups = options.group or list(GROUPS)
+    columns: dict[str, Outcomes] = {}
+    if "calls" in groups and not options.no_recorded:
+        columns[RECORDED] = recorded()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-conformance-")))
+        suite = build(groups, folder, options.program or PROGRAMS)
+        try:
+            for name in sides:
+                print(f"{name} ...", file=sys.stderr, flush=True)
+                side = native(options.libcuda)
+                if name != "native":
+                    backend = "simulator" if name == "simulated" else "cuda"
+                    host = Host(options.channel, folder / name, backend, options.gpus, options.libcuda)
+                    side = stack.enter_context(host).side
+                columns[name] = suite.run(side, groups, python=options.python, simulated=name == "simulated")
+        except BenchError as error:
+            print(f"conformance: {error}", file=sys.stderr)
+            return 2
+    text, is_well = report(columns, everything=options.all)
+    print(text)
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""The suite itself: a small part of it on the simulator, all of it on a machine with a card (`make build` first)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conformance.__main__ import main
+from tests.conformance.frameworks import CHECKS
+from tests.conformance.suite import FRAMEWORKS, recorded
+from tests.shim.test_oracle import sections
+
+SMALL = ["saxpy", "reduction", "streams", "errors"]
+
+
+@pytest.mark.timeout(700)
+def test_the_simulator_conforms(capsys: pytest.CaptureFixture[str]) -> None:
+    programs = [word for name in SMALL for word in ("--program", name)]
+    code = main(["--simulated", "--group", "programs", "--group", "calls", "--group", "cupy", "--all", *programs])
+    text = capsys.readouterr().out
+    assert code == 0, text
+    for name in SMALL:
+        assert f"| program {name} |  | ok {name} | same |" in text
+    assert "different" not in text
+    assert "| cupy: elementwise, matmul, sort |  | not run: its kernels are machine code" in text
+
+
+def test_every_recorded_answer_is_a_check() -> None:
+    answers = [pair for pairs in sections().values() for pair in pairs]
+    assert len(recorded()) == len(answers) > 230
+
+
+def test_what_a_driver_answers_otherwise_is_found(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    wrong = dict(recorded())
+    name = next(name for name in wrong if name.startswith("call cuDeviceGet(&d,99)"))
+    wrong[name] = type(wrong[name])(("7",))
+    monkeypatch.setattr("tests.conformance.__main__.recorded", lambda: wrong)
+    assert main(["--simulated", "--group", "calls"]) == 1
+    assert f"| {name} | 7 | 101 | different |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", CHECKS)
+def test_a_library_that_is_not_there_is_named(family: str, tmp_path) -> None:
+    for module in ("torch", "cupy", "jax", "triton"):
+        (tmp_path / f"{module}.py").write_text(f"raise ImportError('{module} is absent on purpose')")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, FRAMEWORKS, family], capture_output=True, text=True, env=env, timeout=60)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["name"] for line in lines] == [f"{family}: {name}" for name in CHECKS[family]]
+    assert all("absent on purpose" in line["missing"] for line in lines)
+
+
+def test_the_libraries_that_must_work_each_have_a_check() -> None:
+    names = " ".join(f"{family} {name}" for family, checks in CHECKS.items() for name in checks)
+    wanted = [
+        "bf16 training",
+        "attention",
+        "torch.compile",
+        "convolution",
+        "LSTM",
+        "fp8",
+        "FFT",
+        "SVD",
+        "solve",
+        "eigh",
+    ]
+    for word in [*wanted, "sparse", "CUDA graph", "cupy", "jax", "triton", "nccl"]:
+        assert word in names
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("channel", ["shm", "unix"])
+def test_remoted_is_as_native(channel: str, capsys: pytest.CaptureFixture[str]) -> None:
+    libcuda = os.environ.get("VGPU_TEST_LIBCUDA", "libcuda.so.1")
+    code = main(["--native", "--remoted", "--no-recorded", "--channel", channel, "--libcuda", libcuda])
+    text = capsys.readouterr().out
+    print(text)
+    assert code == 0, text
