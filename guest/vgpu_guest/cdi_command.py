@@ -171,6 +171,8 @@ def _advice(choices: Choices) -> list[str]:
         notes.append("when vgpud restarts, restart the containers: they hold the old socket")
     if choices.endpoint.startswith(("tcp://127.", "tcp://localhost", "tcp://[::1]")):
         notes.append(f"{choices.endpoint} is the container itself, unless it runs with --network=host")
+    if choices.endpoint.startswith("vsock:"):
+        notes.append("Docker's seccomp profile refuses vsock sockets: use vgpud's unix socket, or another profile")
     if choices.shares_folder and socket is not None and (Path(socket).parent / "admin.sock").exists():
         notes.append(f"{Path(socket).parent} holds vgpud's admin socket, too: give the other one a folder of its own")
     return notes

@@ -83,8 +83,9 @@ class Place:
 
     @property
     def lacks_proc(self) -> bool:
-        """Whether /proc/self/fd is missing there: in a tree that nobody runs in."""
-        return os.path.realpath(self.root_path) != "/" and not os.path.exists(f"{self.root_path}/proc/self/fd")
+        """Whether /proc/self/fd is missing there: in a tree that nobody runs in, or for us, who are no process of a
+        container."""
+        return not os.path.exists(f"{self.root_path}/proc/self/fd")
 
     @contextlib.contextmanager
     def entrance(self, carried: int | None = None) -> Iterator[Callable[[], None]]:

@@ -9,6 +9,7 @@ import os
 import sys
 
 _REC, _BIND, _REMOUNT, _RDONLY, _PRIVATE = 0x4000, 0x1000, 32, 1, 1 << 18
+_PIVOT_ROOT, _MNT_DETACH = 155, 2  # the system call's number on x86-64; glibc has no function for it
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -21,6 +22,7 @@ def mount(source: str, target: str, flags: int, kind: str | None = None) -> None
 
 root, binds, *command = sys.argv[1:]
 mount("none", "/", _REC | _PRIVATE)
+mount(root, root, _BIND)  # a root must be a mount
 with open(binds) as file:
     for source, path, is_read_only in json.load(file):
         target = f"{root}/{path}"
@@ -28,6 +30,8 @@ with open(binds) as file:
         if is_read_only:
             mount("none", target, _REMOUNT | _BIND | _RDONLY)
 mount("proc", f"{root}/proc", 0, "proc")  # of its own processes alone: others' services are no services here
-os.chroot(root)
+os.chdir(root)
+if _libc.syscall(_PIVOT_ROOT, b".", b".") or _libc.umount2(b".", _MNT_DETACH):  # as runtimes of containers do
+    raise OSError(ctypes.get_errno(), "pivot_root")
 os.chdir("/")
 os.execv(command[0], command)

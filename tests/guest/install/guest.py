@@ -22,6 +22,7 @@ VGPU = (sys.executable, "-c", "import sys; from vgpu_guest.cli import vgpu; sys.
 _COPIED = ("etc/ld.so.conf", "etc/ld.so.conf.d", "etc/passwd", "etc/group", "etc/nsswitch.conf", "etc/alternatives")
 # What a guest must not see of the machine that runs the tests: its own GPU libraries.
 _HIDDEN = ("libcuda", "libnvidia", "libcudart", "libcublas", "vgpu", "cuda")
+BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root", "LANG": "C.UTF-8"}
 
 
 class Guest:
@@ -87,18 +88,20 @@ class Guest:
             target.touch()
         self.binds.append((str(source), path, read_only))
 
+    def command(self, command: Sequence[str | Path]) -> list[str]:
+        """What starts a program in the guest."""
+        binds = self.root.with_suffix(".json")
+        binds.write_text(json.dumps(self.binds))
+        namespaces = ["unshare", "--kill-child", "-mpf" if os.geteuid() == 0 else "-mpfr"]
+        return [*namespaces, sys.executable, str(ENTER), str(self.root), str(binds), *map(str, command)]
+
     def run(
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, timeout_s: float = 100
     ) -> CompletedProcess[str]:
         """Run a program in the guest, with a service's bare environment and `environment`."""
-        binds = self.root.with_suffix(".json")
-        binds.write_text(json.dumps(self.binds))
-        namespace = ["unshare", "--kill-child", "-mpf"] if os.geteuid() == 0 else ["unshare", "--kill-child", "-mpfr"]
-        enter = [*namespace, sys.executable, str(ENTER), str(self.root), str(binds)]
-        bare = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root", "LANG": "C.UTF-8"}
         return subprocess.run(
-            [*enter, *map(str, command)],
-            env={**bare, **(environment or {})},
+            self.command(command),
+            env={**BARE, **(environment or {})},
             capture_output=True,
             text=True,
             timeout=timeout_s,

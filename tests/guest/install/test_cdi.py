@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from vgpu_guest.cli import vgpu
 from vgpud.private_daemon import PrivateDaemon
 
 from tests.guest.install.conftest import Vgpu
-from tests.guest.install.guest import ROOT, Guest
+from tests.guest.install.guest import BARE, ROOT, Guest
 from tests.programs.toolchain import PTX, SHARED, cuda13
 
 LIBRARIES = ROOT / "daemon/vgpud/_lib"
@@ -158,40 +159,57 @@ def host(tmp_path: Path, daemon: PrivateDaemon) -> Guest:
     return Guest(tmp_path / "host", {"/run/vgpu": Path(daemon.endpoint.path).parent})
 
 
-@pytest.fixture
-def container(tmp_path: Path, daemon: PrivateDaemon) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`container(spec, device, command)`: a root without vgpu, to which a runtime applies the spec."""
+class Container:
+    """A root without vgpu, to which a spec is applied as a runtime does."""
 
-    def start(spec: dict[str, Any], device: str, command: list[str | Path]) -> subprocess.CompletedProcess[str]:
+    def __init__(self, root: Path, daemon: PrivateDaemon, spec: dict[str, Any], device: str) -> None:
         check(spec)
-        guest = Guest(tmp_path / f"container-{len(list(tmp_path.iterdir()))}")
+        self.guest = Guest(root)
+        self.environment = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib"}
         (chosen,) = (found["containerEdits"] for found in spec["devices"] if found["name"] == device)
-        environment = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib"}
         for edits in (spec["containerEdits"], chosen):
-            environment |= dict(variable.split("=", 1) for variable in edits.get("env", []))
+            self.environment |= dict(variable.split("=", 1) for variable in edits.get("env", []))
             for mount in edits.get("mounts", []):
                 source = mount["hostPath"].replace("/run/vgpu", str(Path(daemon.endpoint.path).parent))
-                guest.mount(Path(source), mount["containerPath"].lstrip("/"), read_only="ro" in mount["options"])
-        return guest.run(command, environment)
+                self.guest.mount(Path(source), mount["containerPath"].lstrip("/"), read_only="ro" in mount["options"])
 
-    return start
+    def says(self, *command: str | Path) -> str:
+        result = self.guest.run(command, self.environment)
+        assert result.returncode == 0, result
+        return result.stdout
 
 
 @pytest.mark.client
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("find_by", ["variable", "mount"])
-def test_a_container_computes(
-    host: Guest, container: Callable[..., subprocess.CompletedProcess[str]], find_by: str
-) -> None:
+def test_a_container_computes(host: Guest, daemon: PrivateDaemon, tmp_path: Path, find_by: str) -> None:
     options = ["--library-dir", str(LIBRARIES), "--count", "2", "--with-cudart", "13", "--find-by", find_by]
     result = host.vgpu("cdi", "generate", *options)
     assert result.returncode == 0, result.stderr
     spec = json.loads((host.root / "etc/cdi/vgpu.json").read_text())
+    with_all, with_one = (Container(tmp_path / device, daemon, spec, device) for device in ("all", "1"))
     for flavour in (PTX, SHARED):
-        result = container(spec, "all", [cuda13().build("saxpy", flavour)])
-        assert result.stdout.startswith("ok saxpy"), result
-    for device, count in (("all", 2), ("1", 1)):
-        assert container(spec, device, [sys.executable, "-c", COUNT]).stdout == f"{count}\n"
+        assert with_all.says(cuda13().build("saxpy", flavour)).startswith("ok saxpy")
+    assert with_all.says(sys.executable, "-c", COUNT) == "2\n"
+    assert with_one.says(sys.executable, "-c", COUNT) == "1\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a container's process is looked into by root alone")
+def test_the_doctor_looks_into_a_container(host: Guest, daemon: PrivateDaemon, tmp_path: Path) -> None:
+    assert host.vgpu("cdi", "generate", "--library-dir", str(LIBRARIES)).returncode == 0
+    spec = json.loads((host.root / "etc/cdi/vgpu.json").read_text())
+    container = Container(tmp_path / "container", daemon, spec, "all")
+    command = container.guest.command(["/bin/sh", "-c", "echo; exec sleep 100"])
+    with subprocess.Popen(command, env={**BARE, **container.environment}, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.read(1) == b"\n"
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            result = CliRunner().invoke(vgpu, ["doctor", "--pid", children[0]])
+        finally:
+            process.kill()
+    assert result.output.startswith("OK: "), result.output
+    assert result.exit_code == 0
 
 
 def test_in_the_usual_folder(host: Guest) -> None:
