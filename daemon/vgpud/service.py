@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import resource
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .admin import AdminServer
 from .config import Config, ConfigError, load_config
-from .endpoint import UnixEndpoint
+from .endpoint import UnixEndpoint, VsockEndpoint
 from .image_service import ImageService
 from .listener import Listener, open_listener
 from .log import configure_log, get_logger
@@ -23,10 +24,10 @@ from .vm.supervision import VmDevice
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from .inventory import Inventory
 
+_VHOST_VSOCK = Path("/dev/vhost-vsock")  # the kernel's own vsock device for virtual machines
 _RELOADABLE = {"limits", "tokens", "images", "log"}
 
 
@@ -68,6 +69,10 @@ class Service:
                 socket_config = self.config.socket
                 listener = open_listener(endpoint, mode=socket_config.mode_bits, group=socket_config.group)
                 self.listeners.append(listener)
+                if isinstance(endpoint, VsockEndpoint) and not _VHOST_VSOCK.exists():
+                    self._log.warning(
+                        "no VM of this host can connect there: modprobe vhost_vsock", listen=str(endpoint)
+                    )
             for vm in self.config.vm:
                 if vm.ivshmem is not None:
                     self.server.regions[vm.name] = await asyncio.to_thread(Region.open, vm)

@@ -117,6 +117,25 @@ def test_after_an_installation_programs_need_no_environment(guest: Guest, toolch
     assert "cudaErrorInsufficientDriver" in guest.hosted([program]).output
 
 
+def test_the_kernels_vsock(guest: Guest) -> None:
+    """A vgpud in the guest listens there, and the library in the guest asks it: both on a real kernel's loopback.
+
+    It gets no further than discovery here: a worker on an emulated processor takes half a minute to start.
+    """
+    config = "listen = ['vsock://any:7070']\nadmin = ''\n[limits]\nspare_workers = 0\n"
+    guest.check(f"cat > /root/tmp/inner.toml <<'END'\n{config}END")
+    line = guest.hosted_line([sys.executable, "-m", "vgpud", "--config", "/tmp/inner.toml"], guest_env())
+    pid = int(guest.check(f"{line} > /tmp/inner.log 2>&1 & echo $!"))
+    guest.wait_until("grep -q ' ready ' /tmp/inner.log")
+    assert "no VM of this host can connect there: modprobe vhost_vsock" in guest.check("cat /tmp/inner.log")
+    ask = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); n = ctypes.create_string_buffer(99); "
+    ask += "print(c.cuInit(0), c.cuDeviceGetName(n, 99, 0), n.value)"
+    outcome = guest.hosted([sys.executable, "-c", ask], env=guest_env("vsock://1:7070"))
+    assert outcome.output == "0 0 b'NVIDIA H100 PCIe'\n", outcome.output
+    assert "session opened peer=cid:1 " in guest.check("cat /tmp/inner.log")
+    guest.check(f"kill {pid}")
+
+
 def test_a_killed_program_frees_what_it_had(guest: Guest, daemon: VmDaemon) -> None:
     pid = start(guest, "allocate", "allocated")
     worker = wait_worker(daemon)
