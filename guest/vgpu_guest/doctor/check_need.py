@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 60.0  # a closure with libtorch_cuda and its 5 GB of neighbours
 _CUDA_LIBRARY = re.compile(r"lib(cuda|cudart|nvidia|nvrtc|nvJitLink|cu[a-z]+|nccl|npp)[-\w]*\.so")
 _CUDA_SYMBOL = re.compile(r"(cu|cuda|cublas|cudnn|cufft|curand|cusparse|cusolver|nvml|nvrtc|__cuda)[A-Z_]")
+_DRIVERS = ("libcuda.so", "libnvidia-ml.so")
 _SYSTEM = ("linux-vdso.so.1", "statically linked")
 _NAMES_CAP = 6  # in one line; all are in the JSON
 _OLDEST_CAPABILITY = [7, 5]  # assumed where no endpoint says which devices there are
@@ -37,7 +38,10 @@ def check(subject: Subject, diagnosis: Diagnosis) -> list[str]:
     judge_listing(subject, diagnosis, listing)
     files = [subject.program]
     files += [file for name, file in listing.libraries.items() if file and name not in _SYSTEM and file not in files]
-    files = [file for file in files if not os.path.basename(file).startswith(("libcuda.so", "libnvidia-ml.so"))]
+    files += ask(subject.place.as_administrator(), need.python_packages, subject.program)
+    if subject.process is not None:
+        files += [file for file in subject.process.libraries if not file.endswith(" (deleted)")]
+    files = [file for file in dict.fromkeys(files) if not file.rpartition("/")[2].startswith(_DRIVERS)]
     inventory = diagnosis.endpoint.get("inventory", {})
     devices = inventory.get("devices", [])
     capability = devices[0]["compute_capability"] if devices else _OLDEST_CAPABILITY
@@ -72,8 +76,11 @@ def judge_tables(diagnosis: Diagnosis) -> None:
 
 def judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listing) -> None:
     """Adds the loader's own complaints: version tags (L02), names (L03, L05), libraries that are not there."""
+    missing = [name for name, file in listing.libraries.items() if file is None and name not in _SYSTEM]
     culprits: dict[str, list[str]] = {}
     for name, version, wanted_by in listing.undefined:
+        if version in missing or (missing and not version):
+            continue  # what it lacks is the library: see below
         if _CUDA_SYMBOL.match(name) or _CUDA_LIBRARY.match(version):
             culprits.setdefault(version or wanted_by, []).append(f"{name}@{version}" if version else name)
     for library, names in culprits.items():
@@ -90,7 +97,6 @@ def judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listin
             diagnosis.add(
                 "symbol-version", complaint, _restore(subject, complaint.partition(": ")[2].partition(":")[0])
             )
-    missing = [name for name, file in listing.libraries.items() if file is None and name not in _SYSTEM]
     if not missing and listing.error and ": cannot open shared object file" in listing.error:
         missing = [listing.error.partition(":")[0]]
     for name in missing:

@@ -15,7 +15,7 @@ from .. import device_code
 from ..elf import ElfError, read_dynamic
 from ..elf_symbol import read_symbols
 
-FILES_CAP = 64
+FILES_CAP = 128
 _SEARCHED_NBYTES = 512 << 20  # for marks of a static runtime; libraries above that are linked dynamically
 
 # Private tables of the driver that NVIDIA's runtimes ask for with cuGetExportTable, by their UUIDs as they lie in
@@ -38,8 +38,28 @@ _LIBRARY_OF = (
     (re.compile(r"cu[A-Z]"), "libcuda"),
     (re.compile(r"nvml[A-Z]"), "libnvidia-ml"),
 )
+_PACKAGES = tuple(
+    f"lib/python3*/site-packages/{library}"
+    for library in (
+        "torch/lib/libtorch_cuda.so",
+        "llama_cpp/lib/libggml-cuda.so",
+        "ctransformers/lib/cuda/*.so",
+        "bitsandbytes/libbitsandbytes_cuda*.so",
+        "cupy_backends/cuda/libs/*.so",
+        "xformers/*.so",
+        "vllm/*.so",
+    )
+)
 _RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 _COMPILER = re.compile(rb"Build cuda_(\d{1,2})\.(\d{1,2})\.")
+
+
+def python_packages(program: str) -> list[str]:
+    """Where an interpreter's own packages have CUDA code, which no ELF header of it says; none for other programs."""
+    if not re.match(r"python[\d.]*$", os.path.basename(program)):
+        return []
+    prefix = Path(program).parent.parent
+    return [str(file) for pattern in _PACKAGES for file in sorted(prefix.glob(pattern))][:FILES_CAP]
 
 
 def read_all(files: list[str], compute_capability: list[int], machine_code: bool) -> list[dict[str, Any]]:

@@ -131,3 +131,20 @@ def test_L15_a_static_runtime_is_recognised(unix: str) -> None:
     assert need["static_runtime"]
     assert "6bd5fb6c5bf4e74a8987d93912fd9df9" in need["tables"]
     assert told.answer["probe"]["cuda"]["tables"]["6bd5fb6c5bf4e74a8987d93912fd9df9"] == 0
+
+
+def test_an_interpreters_packages_are_looked_into(app: Tree, tmp_path: Path) -> None:
+    """`-- python` says nothing of torch; its wheel's kernels are machine code."""
+    app.copy(app.path(app.program), "opt/venv/bin/python3.11")
+    package = "opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so"
+    app.copy(carrying(tmp_path, "nothing.fatbin"), package)
+    told = app.doctor("/opt/venv/bin/python3.11")
+    assert told.verdict == "ok", told.everything
+    assert any("no kernel" in note and "libtorch_cuda.so" in note for note in told.answer["warnings"]), told.everything
+
+
+def test_a_missing_library_is_not_mistaken_for_a_bad_one(app: Tree) -> None:
+    """Its names are undefined, too; the cause is that it is not there."""
+    app.path(f"usr/lib/app/{SONAME}").unlink()
+    told = app.doctor()
+    assert "symbol-version" not in [other["verdict"] for other in told.answer["others"]], told.everything
