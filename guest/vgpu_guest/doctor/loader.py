@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,13 +162,12 @@ def _run(
 ) -> Finished:
     dropped = ("LD_DEBUG_OUTPUT", "LD_TRACE_LOADED_OBJECTS", "LD_VERBOSE", "LD_PROFILE", "LD_SHOW_AUXV")
     kept = {key: value for key, value in environment.items() if key not in dropped}
-    finished = execute(
-        place,
-        [LOADER, *arguments],
-        {**kept, **(extra or {}), "LD_DEBUG": "libs"},
-        timeout_s=_TIMEOUT_S,
-        carried=descriptor,
-    )
+    own = {**kept, **(extra or {})}
+    own.pop("LD_DEBUG", None)
+    command = [LOADER, *arguments]
+    finished = execute(place, command, {**own, "LD_DEBUG": "libs"}, timeout_s=_TIMEOUT_S, carried=descriptor)
+    if finished.code == -signal.SIGXFSZ:  # thousands of directories: then without the tale of each
+        finished = execute(place, command, own, timeout_s=_TIMEOUT_S, carried=descriptor)
     if finished.code is None:
         raise PlaceError(f"{LOADER} did not answer within {_TIMEOUT_S:g} s")
     return finished

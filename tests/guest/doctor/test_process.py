@@ -1,0 +1,164 @@
+"""Running processes: namespaces, what they have mapped, whose rights they have."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vgpu_guest.doctor.process import parse_environment
+
+from tests.conftest import merged
+from tests.guest.doctor.tree import DOCTOR, LIB, Tree, doctor
+from tests.guest.elf_file import compile_c
+
+OPENS = r"""
+#include <dlfcn.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  for (int i = 1; i < argc; i++)
+    if (!dlopen(argv[i], RTLD_NOW))
+      return 1;
+  if (write(1, "x", 1) != 1)
+    return 2;
+  sleep(60);
+  return 0;
+}
+"""
+Start = Callable[..., int]
+
+
+@pytest.fixture
+def start(tree: Tree) -> Iterator[Start]:
+    """start(*libraries, prefix=[...], **environment) runs the tree's program in it until the test ends."""
+    compile_c(tree.path(tree.program), OPENS)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_one(*libraries: str, prefix: tuple[str, ...] = (), **environment: str) -> int:
+        both = {"LD_LIBRARY_PATH": "/usr/lib/vgpu", "VGPU_ENDPOINT": tree.environment["VGPU_ENDPOINT"]}
+        command = [*prefix, "/usr/sbin/chroot", str(tree.root), tree.program, *libraries]
+        process = subprocess.Popen(
+            ["env", "-i", *(f"{k}={v}" for k, v in (both | environment).items()), *command], stdout=subprocess.PIPE
+        )
+        started.append(process)
+        assert process.stdout is not None
+        if process.stdout.read(1) != b"x":
+            assert prefix, "the program does not start"
+            pytest.skip(f"{' '.join(prefix)} does not work here")
+        return process.pid
+
+    yield start_one
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_process_in_a_network_of_its_own_does_not_reach_this_machines(tree: Tree, start: Start) -> None:
+    """As with PrivateNetwork= or in a container: the endpoint is asked from there."""
+    assert tree.doctor("--pid", str(start())).verdict == "ok"
+    told = tree.doctor("--pid", str(start(prefix=("unshare", "-n"))))
+    assert told.verdict == "endpoint-unreachable", told.everything
+
+
+def test_a_process_in_a_mount_namespace_is_seen_with_its_mounts(tree: Tree, start: Start) -> None:
+    """As with PrivateMounts= or in a container: the library is only there."""
+    script = f'mount --bind {LIB} {tree.root}/opt && exec "$@"'
+    tree.path("opt").mkdir()
+    pid = start(prefix=("unshare", "-m", "sh", "-c", script, "sh"), LD_LIBRARY_PATH="/opt")
+    assert not list(tree.path("opt").iterdir())
+    told = tree.doctor("--pid", str(pid))
+    assert told.verdict == "ok", told.everything
+    assert told.answer["libs"]["libcuda.so.1"]["resolved"] == "/opt/libcuda.so.1"
+
+
+def test_L04_two_drivers_in_one_process(tree: Tree, start: Start) -> None:
+    tree.library("opt/libcuda.so.1", "-Wl,-soname,libother.so")
+    pid = start("/opt/libcuda.so.1", "/usr/lib/vgpu/libcuda.so.1")
+    told = tree.doctor("--pid", str(pid))
+    assert (told.code, told.verdict) == (10, "two-drivers"), told.everything
+    assert "/opt/libcuda.so.1" in told.answer["text"]
+
+
+def test_a_library_that_was_replaced_under_the_process(tree: Tree, start: Start) -> None:
+    pid = start("/usr/lib/vgpu/libcuda.so.1")
+    file = tree.path("usr/lib/vgpu/libcuda.so.580.159.04")
+    tree.copy(file, "usr/lib/vgpu/new").replace(file)
+    told = tree.doctor("--pid", str(pid))
+    assert (told.code, told.verdict) == (20, "restart-needed"), told.everything
+
+
+def test_a_setuid_program_ignores_the_environment(tree: Tree) -> None:
+    tree.path(tree.program).chmod(0o755 | stat.S_ISUID)
+    told = tree.doctor()
+    assert (told.code, told.verdict) == (30, "secure-execution"), told.everything
+    assert told.answer["mend"].startswith("vgpu install")
+
+
+def test_a_library_of_another_protocol(tree: Tree) -> None:
+    file = tree.path("usr/lib/vgpu/libcuda.so.580.159.04")
+    note = struct.pack("<III", 5, 4, 1) + b"vgpu\0\0\0\0"
+    data = file.read_bytes()
+    assert data.count(note) == 1
+    file.write_bytes(data.replace(note + struct.pack("<I", 1), note + struct.pack("<I", 2)))
+    told = tree.doctor()
+    assert (told.code, told.verdict) == (10, "library-version"), told.everything
+
+
+def test_without_msgpack_the_library_itself_is_the_proof(unix: str) -> None:
+    code = "import sys; sys.modules['msgpack'] = None\nfrom vgpu_guest.cli import vgpu; vgpu()"
+    result = subprocess.run(
+        [DOCTOR[0], "-c", code, "doctor"],
+        env={"PYTHONPATH": merged(None)["PYTHONPATH"], "LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout
+    assert "python3-msgpack is not installed" in result.stdout
+
+
+def test_without_the_probe_nothing_is_ok(unix: str) -> None:
+    code = (
+        "import vgpu_guest.doctor.probe as probe\nprobe.candidates = lambda: iter(())\n"
+        "from vgpu_guest.cli import vgpu; vgpu()"
+    )
+    result = subprocess.run(
+        [DOCTOR[0], "-c", code, "doctor"],
+        env={"PYTHONPATH": merged(None)["PYTHONPATH"], "LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert result.returncode == 1, result.stdout
+    assert "cuInit was not tried" in result.stdout
+
+
+def test_an_environment_of_megabytes_is_looked_at_in_bounded_time(tree: Tree) -> None:
+    path = ":".join(f"/nowhere/{i:06d}" for i in range(8000))[:100_000] + ":/usr/lib/vgpu"
+    tree.environment["LD_LIBRARY_PATH"] = path
+    assert tree.doctor().verdict == "ok"
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=200, deadline=None)
+def test_any_environment_block_is_read(block: bytes) -> None:
+    found = parse_environment(block)
+    assert all("\0" not in name and "=" not in name for name in found)
+
+
+def test_of_a_name_that_comes_twice_the_first_counts() -> None:
+    assert parse_environment(b"A=1\0A=2\0=x\0B\0C=\0") == {"A": "1", "C": ""}
+
+
+def test_the_doctor_itself_needs_no_root(tmp_path: object, unix: str) -> None:
+    if os.geteuid():
+        assert doctor(env={"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix}).verdict == "ok"
+        return
+    code = "import os; os.setgid(65534); os.setuid(65534)\nfrom vgpu_guest.cli import vgpu; vgpu()"
+    result = subprocess.run(
+        [DOCTOR[0], "-c", f"import vgpu_guest.doctor.command, vgpu_guest.cli\n{code}", "doctor"],
+        env={"PYTHONPATH": merged(None)["PYTHONPATH"], "LD_LIBRARY_PATH": "/nowhere"},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert result.returncode == 10, result.stdout + result.stderr
