@@ -6,6 +6,7 @@ Both hold bin/vgpu and lib/vgpu-guest with its Python package and the libraries 
 
 from __future__ import annotations
 
+import email.utils
 import hashlib
 import os
 import subprocess
@@ -122,7 +123,9 @@ def make_deb(guest: Guest, source: Source, out: Path) -> Path:
     contents.add("usr/bin/vgpu", _command("/usr/bin/python3"), 0o755)
     contents.add("usr/share/man/man1/vgpu.1.gz", compress(_manual(source).encode()))
     contents.add(f"usr/share/doc/{NAME}/copyright", (FILES / "copyright").read_text())
-    contents.add(f"usr/share/doc/{NAME}/changelog.gz", compress((ROOT / "CHANGELOG.md").read_bytes()))
+    contents.add(f"usr/share/doc/{NAME}/changelog.gz", compress(_changelog(source).encode()))
+    contents.add(f"usr/share/doc/{NAME}/CHANGELOG.md.gz", compress((ROOT / "CHANGELOG.md").read_bytes()))
+    contents.add(f"usr/share/lintian/overrides/{NAME}", (FILES / "lintian-overrides").read_text())
     contents.add_tree(f"usr/share/doc/{NAME}", ROOT / "docs", "*.md")
     control = {
         "control": _control(contents, guest, source),
@@ -155,13 +158,24 @@ def _manual(source: Source) -> str:
     return manual_page(vgpu, source)
 
 
+def _maintainer() -> str:
+    """Who builds a package for others names themselves, as Debian's tools have it; nobody else can be asked."""
+    return f"{os.environ.get('DEBFULLNAME', 'The authors of vgpu')} <{os.environ.get('DEBEMAIL', 'vgpu@localhost')}>"
+
+
+def _changelog(source: Source) -> str:
+    day = email.utils.formatdate(source.epoch_s)
+    entry = "  * What has changed: CHANGELOG.md.gz beside this file."
+    return f"{NAME} ({source.version}) unstable; urgency=medium\n\n{entry}\n\n -- {_maintainer()}  {day}\n"
+
+
 def _control(contents: Contents, guest: Guest, source: Source) -> str:
     glibc = ".".join(map(str, guest.glibc))
     return f"""\
 Package: {NAME}
 Version: {source.version}
 Architecture: amd64
-Maintainer: The authors of vgpu <vgpu@localhost>
+Maintainer: {_maintainer()}
 Section: misc
 Priority: optional
 Installed-Size: {(contents.nbytes + 1023) // 1024}

@@ -1,0 +1,117 @@
+"""From a clean tree to a source archive, from that to a wheel, from that to an environment in which vgpu works."""
+
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from vgpu_guest.layout import RUNTIMES
+
+from tests.packaging.isolated import ROOT, run_without, why_not
+from tests.programs.toolchain import cuda13
+
+BUILD_TIMEOUT_S = 300
+_HOOK = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
+
+
+def build(hook: str, tree: Path, out: Path) -> Path:
+    """Run a hook of the build backend (PEP 517) in a source tree; the file that it made."""
+    out.mkdir(exist_ok=True)
+    command = [sys.executable, "-c", _HOOK, hook, str(out)]
+    made = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
+    assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
+    return out / made.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made from what git knows, as in a fresh clone: nothing that is built may get in."""
+    folder = tmp_path_factory.mktemp("sdist")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    names = [name for name in listed.split("\0") if name and (ROOT / name).exists()]
+    for name in names:
+        target = folder / "clone" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes((ROOT / name).read_bytes())
+    return build("build_sdist", folder / "clone", folder / "dist")
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (tree,) = folder.iterdir()
+    return build("build_wheel", tree, folder / "dist")
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the wheel alone; what it depends on is seen through a path file in the running environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = folder / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    command = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install", "--quiet", "--no-deps"]
+    subprocess.run([*command, "--disable-pip-version-check", str(wheel)], check=True, timeout=BUILD_TIMEOUT_S)
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder
+
+
+def run(environment: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run one of its commands where the checkout has nothing of vgpu."""
+    if reason := why_not():
+        pytest.skip(reason)
+    hidden = [ROOT / name for name in ("build", "daemon", "guest", "protocol", "shim")]
+    name, *arguments = command
+    return run_without(hidden, [environment / "bin" / name, *arguments], {"HOME": str(environment), "PATH": "/usr/bin"})
+
+
+@pytest.mark.timeout(400)
+def test_the_source_archive_has_sources_alone(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = [name.split("/", 1)[-1] for name in archive.getnames()]
+    for expected in ("shim/build.py", "protocol/ids.lock", "guest/vgpu_guest/cli.py", "deploy/vgpud.service"):
+        assert expected in names
+    built = [name for name in names if name.endswith((".so", ".pyc", ".o")) or "/_gen/" in name or "/_lib/" in name]
+    assert built == []
+
+
+@pytest.mark.timeout(400)
+def test_the_wheel_has_libraries_data_and_the_guests_tools(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    libraries = ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "notice/libvgpu-notice.so", "vgpu-probe"]
+    libraries += [f"cudart/{major}/{soname}" for major, soname in RUNTIMES.items()]
+    for library in libraries:
+        assert f"vgpud/_lib/{library}" in names
+    assert any(name.startswith("vgpud/_executor") for name in names)
+    kept = ("daemon/vgpud", "guest/vgpu_guest")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *kept], cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout
+    tracked = {name.split("/", 1)[1] for name in listed.split("\0") if name and (ROOT / name).exists()}
+    assert tracked - set(names) == set()
+
+
+def commands() -> Sequence[Sequence[str]]:
+    return [["vgpu", "profiles"], ["vgpu", "doctor", "--help"], ["vgpu", "vm", "--help"], ["vgpud", "--version"]]
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_the_commands_of_an_installed_wheel_start(environment: Path, command: Sequence[str]) -> None:
+    result = run(environment, *command)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.client
+@pytest.mark.timeout(700)
+def test_an_installed_wheel_computes(environment: Path, tmp_path: Path) -> None:
+    program = tmp_path / "saxpy"
+    program.write_bytes(cuda13().build("saxpy").read_bytes())
+    program.chmod(0o755)
+    result = run(environment, "vgpu", "run", "--", program, "3")
+    assert (result.returncode, result.stdout[:8]) == (0, "ok saxpy"), result.stderr
