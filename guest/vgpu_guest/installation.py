@@ -212,7 +212,8 @@ class Installation:
         ours = self.tree.show(self.layout.libraries)
         report.done.insert(0, f"libraries of release {RELEASE} in {ours}")
         if request.runtimes:
-            report.done.append(f"CUDA runtime {', '.join(request.runtimes)} for programs that bring none")
+            where = "for programs that bring none" if self.layout is SYSTEM else "before others, by LD_LIBRARY_PATH"
+            report.done.append(f"CUDA runtime {', '.join(request.runtimes)} {where}")
         if self.layout is SYSTEM:
             self._describe_winner(request, report)
         for unit, service in services.items():

@@ -236,13 +236,27 @@ class Tree:
 
     def _place(self, fresh: str, name: str, folder: int, path: str, replace: bool) -> None:
         self._step(f"place {path}")
-        if replace:
+        if replace or not self._place_new(fresh, name, folder, path):
             os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
-        else:  # link(2), unlike rename(2), does not replace what somebody put there meanwhile
-            os.link(fresh, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-            self._step(f"placed {path}")
-            os.unlink(fresh, dir_fd=folder)
         os.fsync(folder)
+
+    def _place_new(self, fresh: str, name: str, folder: int, path: str) -> bool:
+        """Give it its name unless somebody has taken that meanwhile: link(2), unlike rename(2), does not replace.
+
+        Returns False on a file system without hard links, where nothing but a look before is to be had.
+        """
+        try:
+            os.link(fresh, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+                raise
+            with suppress(FileNotFoundError):
+                os.stat(name, dir_fd=folder, follow_symlinks=False)
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
+            return False
+        self._step(f"placed {path}")
+        os.unlink(fresh, dir_fd=folder)
+        return True
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:

@@ -43,6 +43,37 @@ def test_D14_L16_names_and_links(root: Path, payload: Path, run: Vgpu) -> None:
     assert first(root, "libcudart.so.12") == "/usr/lib/vgpu/cudart/12/libcudart.so.12"
 
 
+def test_the_libraries_of_a_wheel_which_holds_no_links(root: Path, payload: Path, run: Vgpu, tmp_path: Path) -> None:
+    wheel = tmp_path / "_lib"
+    shutil.copytree(payload, wheel)
+    for stem in ("libcuda", "libnvidia-ml"):
+        (wheel / f"{stem}.so.{RELEASE}").rename(wheel / f"{stem}.so.1")
+        compile_library(wheel / f"{stem}.so")
+    run("install", "--root", root, "--from", wheel)
+    assert (root / LIBRARY).read_bytes() == (payload / f"libcuda.so.{RELEASE}").read_bytes()
+    assert os.readlink(root / "usr/lib/vgpu/libcuda.so") == f"libcuda.so.{RELEASE}"
+
+
+def test_repair_takes_in_a_newer_release(
+    root: Path, payload: Path, run: Vgpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(root)
+    run("install", "--root", root, "--from", payload)
+    newer = tmp_path / "newer"
+    shutil.copytree(payload, newer)
+    for stem in ("libcuda", "libnvidia-ml"):
+        (newer / f"{stem}.so.{RELEASE}").rename(newer / f"{stem}.so.581.1.2")
+    for module in ("payload", "plan", "installation"):
+        monkeypatch.setattr(f"vgpu_guest.{module}.RELEASE", "581.1.2")
+    assert (
+        f"are of release {RELEASE}, this vgpu brings 581.1.2" in run("repair", "--root", root, "--from", newer).output
+    )
+    names = {path.name for path in (root / "usr/lib/vgpu").glob("libcuda.so*")}
+    assert names == {"libcuda.so", "libcuda.so.1", "libcuda.so.581.1.2"}
+    run("uninstall", "--root", root)
+    assert snapshot(root) == before
+
+
 def test_the_doctors_probe_can_be_run(root: Path, payload: Path, run: Vgpu) -> None:
     run("install", "--root", root, "--from", payload)
     assert subprocess.run([root / "usr/lib/vgpu/vgpu-probe"], timeout=10).returncode == 0
@@ -300,6 +331,22 @@ def test_a_users_own(tmp_path: Path, payload: Path, run: Vgpu, monkeypatch: pyte
     run("repair", "--user", "--from", payload)
     run("uninstall", "--user")
     assert snapshot(home) == {}
+
+
+GENERATOR = Path("/usr/lib/systemd/user-environment-generators/30-systemd-environment-d-generator")
+
+
+@pytest.mark.skipif(not GENERATOR.exists(), reason="systemd, whose reader of environment.d this asks, is not installed")
+def test_systemd_reads_a_users_environment(
+    tmp_path: Path, payload: Path, run: Vgpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run("install", "--user", "--from", payload, "--with-cudart", "12")
+    library = f"{tmp_path}/.local/lib/vgpu"
+    for before, after in (({}, ""), ({"LD_LIBRARY_PATH": "/theirs"}, ":/theirs")):
+        environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **before}
+        result = subprocess.run([GENERATOR], env=environment, capture_output=True, text=True, timeout=10, check=True)
+        assert f"LD_LIBRARY_PATH={library}:{library}/cudart/12{after}" in result.stdout.splitlines()
 
 
 @pytest.mark.parametrize(

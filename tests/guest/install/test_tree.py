@@ -85,6 +85,23 @@ def test_nothing_is_replaced_unless_it_is_said(root: Path) -> None:
     assert sorted(path.name for path in root.iterdir()) == ["etc", "file"]
 
 
+def test_a_file_system_without_hard_links(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", link)
+    (root / "theirs").write_text("theirs")
+    with Tree(root) as tree:
+        tree.write("file", iter(content("ours")), 0o644, replace=False)
+        with pytest.raises(TreeError) as caught:
+            tree.write("theirs", iter(content("ours")), 0o644, replace=False)
+    assert caught.value.errno == errno.EEXIST
+    assert [(path.name, path.read_text()) for path in sorted(root.glob("*")) if path.is_file()] == [
+        ("file", "ours"),
+        ("theirs", "theirs"),
+    ]
+
+
 def test_what_a_killed_write_left_is_written_over_and_removed(root: Path) -> None:
     (root / f".file{SUFFIX}").write_text("half")
     with Tree(root) as tree:
