@@ -63,8 +63,9 @@ static CUresult connect_and_greet(struct vgs_welcome *welcome) {
     vgs_log(VGS_LOG_ERROR, "cannot reach the daemon at %s: %s", endpoint.text, strerror(-fd));
     return CUDA_ERROR_SYSTEM_NOT_READY;
   }
-  /* A local daemon hands memory over itself, so devices are not looked at unless somebody names one. */
-  bool look = *endpoint.region || !vgs_endpoint_is_local(&endpoint);
+  /* Only the host of a virtual machine shares memory with it, so devices are looked at only on the way there, unless
+   * somebody names one. */
+  bool look = *endpoint.region || endpoint.address.ss_family == AF_VSOCK || endpoint.hybrid_port;
   result = vgs_hello(fd, &endpoint, "libcuda", look && vgs_region_look(endpoint.region), welcome);
   if (result) {
     close(fd);
@@ -72,6 +73,8 @@ static CUresult connect_and_greet(struct vgs_welcome *welcome) {
   }
   vgs_log(VGS_LOG_INFO, "connected to %s: %u device(s), epoch %u", endpoint.text, welcome->inventory.device_count,
           welcome->epoch);
+  if (!welcome->region)
+    vgs_region_end(); /* what was found is not wanted */
   vgs_stream_start(fd, welcome->record_nbytes, welcome->ring);
   return CUDA_SUCCESS;
 }
