@@ -107,13 +107,14 @@ class VmConfig(_Model):
     group: str | None = None  # of either socket and the memory, whose mode is 0660: the VMM's
     ivshmem: str | None = None  # the file behind its ivshmem device: memory that it and this host share
     ivshmem_mib: int = Field(default=256, ge=32, le=1 << 20)
-    ivshmem_sessions: int = Field(default=4, ge=1, le=64)  # ranges it is divided into; further sessions do without
+    # Ranges it is divided into, further sessions do without; 0: four, or as many as it is large enough for.
+    ivshmem_sessions: int = Field(default=0, ge=0, le=64)
 
     @model_validator(mode="after")
     def _one_way(self) -> VmConfig:
         if self.ivshmem_mib & (self.ivshmem_mib - 1):
             raise ValueError("ivshmem_mib is not a power of two, as a PCI device's memory is")
-        if (self.ivshmem_mib << 20) // self.ivshmem_sessions < RANGE_NBYTES_MIN:
+        if (self.ivshmem_mib << 20) // self.ivshmem_ranges < RANGE_NBYTES_MIN:
             raise ValueError(f"ivshmem_mib gives each of ivshmem_sessions less than {RANGE_NBYTES_MIN >> 20} MiB")
         if self.ivshmem is not None and not self.ivshmem.startswith("/"):
             raise ValueError("ivshmem is not an absolute path")
@@ -124,6 +125,11 @@ class VmConfig(_Model):
         if self.hybrid_endpoint is not None:
             parse_endpoint(str(self.hybrid_endpoint))
         return self
+
+    @property
+    def ivshmem_ranges(self) -> int:
+        """`ivshmem_sessions`, or what it stands for."""
+        return self.ivshmem_sessions or max(1, min(4, (self.ivshmem_mib << 20) // RANGE_NBYTES_MIN))
 
     @property
     def hybrid_endpoint(self) -> HybridVsockEndpoint | None:

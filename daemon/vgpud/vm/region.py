@@ -71,7 +71,7 @@ class Region:
         try:
             fd = _open_file(vm.ivshmem, vm.group)
             _take_alone(fd, nbytes)
-            return cls(fd, nbytes, vm.ivshmem_sessions)
+            return cls(fd, nbytes, vm.ivshmem_ranges)
         except (OSError, RegionError) as error:
             if fd >= 0:
                 os.close(fd)

@@ -133,6 +133,11 @@ def test_a_file_system_without_holes_is_written_to(file, monkeypatch):
     os.close(fd)
 
 
+@pytest.mark.parametrize(("mib", "ranges"), [(32, 1), (64, 2), (128, 4), (1024, 4)])
+def test_without_a_number_there_are_as_many_ranges_as_make_sense(mib, ranges):
+    assert VmConfig(name="one", cid=3, ivshmem="/x", ivshmem_mib=mib).ivshmem_ranges == ranges
+
+
 def test_two_vgpuds_do_not_share_a_region(file, monkeypatch):
     monkeypatch.setattr("vgpud.vm.region._LOCK_TIMEOUT_S", 0.1)
     region = Region.open(config(file))
