@@ -56,7 +56,9 @@ def identify_tenant(sock: socket.socket, peer: Peer, token_name: str | None) -> 
     try:
         if not _is_in_our_pid_namespace(peer.pid):
             namespace_fd = os.open(f"/proc/{peer.pid}/ns/pid", os.O_RDONLY)
-        if select.select([pidfd], [], [], 0)[0]:
+        death = select.poll()  # not select(), which knows no descriptor above 1023
+        death.register(pidfd, select.POLLIN)
+        if death.poll(0):
             raise ProcessLookupError  # it has died: what was read may be of another process with its pid
     except OSError:
         if namespace_fd is not None:

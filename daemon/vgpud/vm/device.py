@@ -128,7 +128,10 @@ class Device:
     def _connect(self, port: int) -> socket.socket | None:
         if port != self._port or self._control is None:
             return None
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError:  # no descriptors left: any user of the guest can bring that about
+            return None
         ours.setblocking(False)
         with theirs:
             try:

@@ -81,6 +81,9 @@ class Stream:
         """Take `nbytes` that the guest sent, which lie at the start of `parts`. False: it had no credit for them."""
         if self.backlog_nbytes + nbytes > BUF_ALLOC:
             return False
+        if self._backlog_start >= BUF_ALLOC:  # a worker slower than its guest never lets it become empty
+            del self._backlog[: self._backlog_start]
+            self._backlog_start = 0
         for whole in parts:
             part = whole[:nbytes]
             nbytes -= len(part)

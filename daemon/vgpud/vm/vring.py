@@ -65,6 +65,8 @@ class Vring:
             raise Violation(f"a ring of {size} descriptors")
         if self._memory is not None and self.kick_fd is not None:
             raise Violation("a running ring changes its size")
+        if size != self._size:
+            self.place(None, None)  # what was found has the old size
         self._size = size
 
     def place(self, memory: GuestMemory | None, addresses: Addresses | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
 import signal
 import socket
 import struct
@@ -359,3 +360,16 @@ def one_random_step(driver: Driver, chance: random.Random) -> None:
     else:
         driver.message(chance.randrange(26), chance.randbytes(chance.choice([0, 8, 8, 40])))
     ring.notify()
+
+
+def test_streams_beyond_the_descriptors_there_are_get_refused(driver: Driver) -> None:
+    """Any user of a guest may open streams: too many are that user's loss, not the VM's device's."""
+    in_use = len(os.listdir(f"/proc/{driver.process.pid}/fd"))
+    resource.prlimit(driver.process.pid, resource.RLIMIT_NOFILE, (in_use + 6, in_use + 6))
+    first = driver.open(1)
+    for port in range(2, 12):
+        driver.send(Op.REQUEST, port)
+    ops = [driver.packet(Op.RESPONSE, Op.RST).op for _ in range(2, 12)]
+    assert Op.RST in ops
+    driver.send(Op.RW, 1, b"still here")
+    assert first.recv(100) == b"still here"

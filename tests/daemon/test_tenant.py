@@ -1,0 +1,47 @@
+"""Whose images a connection's are, with the kernel's word for it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+
+import pytest
+from vgpud.peer import identify
+from vgpud.tenant import Tenant, identify_tenant
+
+FD_SETSIZE = 1024  # what select(2) cannot look beyond
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """All numbers below FD_SETSIZE are in use, as in a vgpud of a few hundred sessions."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * FD_SETSIZE)), hard))
+    opened = [os.open("/dev/null", os.O_RDONLY)]
+    while opened[-1] < FD_SETSIZE:
+        opened.append(os.dup(opened[-1]))
+    yield
+    for fd in opened:
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def tenant_of_ourselves() -> Tenant | None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        identified = identify_tenant(ours, identify(ours, None), None)
+    if identified is None:
+        return None
+    identified.close()
+    return identified.tenant
+
+
+def test_a_process_of_this_host_is_its_user():
+    assert tenant_of_ourselves() == Tenant(f"uid:{os.getuid()}", None)
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_it_is_told_however_many_descriptors_are_open():
+    assert tenant_of_ourselves() == Tenant(f"uid:{os.getuid()}", None)
