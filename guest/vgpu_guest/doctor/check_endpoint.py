@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 _GREETING_TIMEOUT_S = 20.0
-_FAMILIES = {"unix": "AF_UNIX", "tcp": "AF_INET", "vsock": "AF_VSOCK"}
+_FAMILIES = {"unix": "AF_UNIX", "tcp": "AF_INET", "vsock": "AF_VSOCK", "hybrid-vsock": "AF_UNIX"}
 
 
 def check(subject: Subject, diagnosis: Diagnosis, *, measure: bool = True) -> None:
@@ -53,9 +53,12 @@ def check(subject: Subject, diagnosis: Diagnosis, *, measure: bool = True) -> No
 
 def channel(answer: dict[str, Any]) -> str:
     """How a program's commands will travel, by what both sides agreed on (docs/guests.md, Channels)."""
-    if answer.get("kind") == "vsock":
-        return "vsock"
-    return "shared-memory rings" if "ring" in answer.get("features", []) else "plain socket"
+    features = answer.get("features", [])
+    if "ring" in features:
+        return "shared-memory rings"
+    if "region" in features:
+        return "shared-memory rings in the VM's ivshmem device"
+    return "vsock" if "vsock" in str(answer.get("kind")) else "plain socket"
 
 
 def _tell(diagnosis: Diagnosis, endpoint: dict[str, Any]) -> None:

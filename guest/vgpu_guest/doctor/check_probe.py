@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 _NO_DEVICE = 100
+_NO_REGION = "no memory shared with the host"  # shim/common/vgs_region.c
 
 
 def check(subject: Subject, diagnosis: Diagnosis, tables: list[str]) -> None:
@@ -35,6 +36,11 @@ def check(subject: Subject, diagnosis: Diagnosis, tables: list[str]) -> None:
 
 
 def _judge(diagnosis: Diagnosis, outcome: probe.Outcome) -> None:
+    no_region = [line for line in outcome.said if line.startswith(_NO_REGION)]
+    if no_region and "ivshmem" in str(diagnosis.endpoint.get("channel")):
+        diagnosis.endpoint["channel"] = "vsock" if "vsock" in diagnosis.endpoint["url"] else "plain socket"
+        diagnosis.warnings.append(no_region[0])
+    outcome.said = [line for line in outcome.said if not line.startswith((_NO_REGION, "connected to "))]
     if outcome.result == 0 and outcome.count > 0 and not outcome.error:
         diagnosis.proven = True
         names = ", ".join(f"{d.get('name')} at {d.get('pci')}" for d in outcome.devices)

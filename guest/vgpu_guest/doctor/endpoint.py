@@ -33,10 +33,11 @@ class Address:
     url: str
     family: int
     address: Any
+    hybrid_port: int = 0  # of a VM whose monitor has the unix socket
 
     @property
     def kind(self) -> str:
-        """unix, tcp or vsock."""
+        """unix, tcp, vsock or hybrid-vsock."""
         return self.url.partition(":")[0]
 
 
@@ -98,17 +99,24 @@ def _is_socket(path: str) -> bool:
 def parse(url: str) -> Address:
     """Raises EndpointError for what the library would not take either."""
     if url.startswith("unix:"):
-        path = url[5:]
-        if not path or len(os.fsencode(path)) >= 108:
-            raise EndpointError(f"{url!r}: a socket's path has 1 to 107 bytes")
-        return Address(url, socket.AF_UNIX, path)
+        return Address(url, socket.AF_UNIX, _check_path(url, url[5:]))
+    if url.startswith("hybrid-vsock:"):
+        path, colon, port = url[13:].rpartition(":")
+        if colon and port.isdigit() and 0 < int(port) < 2**32 - 1:
+            return Address(url, socket.AF_UNIX, _check_path(url, path), int(port))
     scheme, _, rest = url.partition("://")
     host, colon, port = rest.rpartition(":")
     if scheme == "vsock" and colon and host.isdigit() and port.isdigit() and max(int(host), int(port)) < 2**32:
         return Address(url, socket.AF_VSOCK, (int(host), int(port)))
     if scheme == "tcp" and colon and port.isdigit() and 0 < int(port) < 65536:
         return _parse_tcp(url, host, int(port))
-    raise EndpointError(f"{url!r} is none of unix:PATH, tcp://HOST:PORT, vsock://CID:PORT")
+    raise EndpointError(f"{url!r} is none of unix:PATH, tcp://HOST:PORT, vsock://CID:PORT, hybrid-vsock:PATH:PORT")
+
+
+def _check_path(url: str, path: str) -> str:
+    if not path or len(os.fsencode(path)) >= 108:
+        raise EndpointError(f"{url!r}: a socket's path has 1 to 107 bytes")
+    return path
 
 
 def _parse_tcp(url: str, host: str, port: int) -> Address:

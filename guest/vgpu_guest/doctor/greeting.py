@@ -11,7 +11,7 @@ import struct
 import time
 from typing import Any
 
-from .endpoint import EndpointError, parse
+from .endpoint import EndpointError, parse, stub_devices
 
 try:
     import msgpack  # type: ignore[import-untyped]
@@ -21,7 +21,8 @@ except ImportError:  # a guest's package may come without: then only reachabilit
 CONNECT_TIMEOUT_S = 1.0  # the library's own
 ANSWER_TIMEOUT_S = 5.0
 PROTOCOL_VERSION = 1
-FEATURES = ("pinned-fd", "ring")
+LOCAL_FEATURES, REMOTE_FEATURES = ("pinned-fd", "ring"), ("region",)  # what tells of the channel; none is used here
+_STUBS_CAP = 64
 _FRAME_NBYTES = 4 << 20
 _PINGS = 20
 _BULK_NBYTES, _BULK_PINGS, _BULK_TIMEOUT_S = 60_000, 64, 1.0
@@ -54,14 +55,23 @@ def _greet(url: str, token: str, measure: bool) -> dict[str, Any]:
     except EndpointError as error:
         raise GreetingError("endpoint-invalid", str(error)) from error
     with _connect(address.family, address.address, url) as sock:
+        if address.hybrid_port:
+            _ask_for_port(sock, address.hybrid_port)
         answer: dict[str, Any] = {"kind": address.kind, "local": _local(sock)}
         if msgpack is None:
             answer["without"] = "python3-msgpack is not installed: connected, but nothing was asked"
             return answer
-        features = list(FEATURES) if address.kind == "unix" else []
+        features = list(LOCAL_FEATURES if address.kind == "unix" else REMOTE_FEATURES)
         client = {"pid": os.getpid(), "comm": "vgpu-doctor", "library": "doctor"}
-        hello = {"type": "hello", "versions": [PROTOCOL_VERSION] * 2, "features": features, "client": client}
+        hello: dict[str, Any] = {
+            "type": "hello",
+            "versions": [PROTOCOL_VERSION] * 2,
+            "features": features,
+            "client": client,
+        }
         start = time.perf_counter()
+        if address.kind != "unix" and stub_devices():
+            hello["pci"] = stub_devices()[:_STUBS_CAP]
         welcome = _ask(sock, hello | ({"token": token} if token else {}), "welcome", first=True)
         answer["hello_ms"] = (time.perf_counter() - start) * 1e3
         answer["version"] = welcome.get("version")
@@ -103,6 +113,16 @@ def _connect(family: int, address: Any, url: str) -> socket.socket:
         sock.close()
         raise GreetingError("endpoint-unreachable", f"{url}: {error.strerror}") from error
     return sock
+
+
+def _ask_for_port(sock: socket.socket, port: int) -> None:
+    """A VM's monitor answers `OK` and a port of its own, or hangs up."""
+    sock.sendall(f"CONNECT {port}\n".encode())
+    deadline, line = time.monotonic() + ANSWER_TIMEOUT_S, b""
+    while not line.endswith(b"\n") and len(line) < 32:
+        line += _receive(sock, 1, deadline)
+    if not line.startswith(b"OK "):
+        raise GreetingError("endpoint-unreachable", f"the VM's monitor refuses port {port}")
 
 
 def _ask(sock: socket.socket, fields: dict[str, Any], expected: str, *, first: bool = False) -> dict[str, Any]:

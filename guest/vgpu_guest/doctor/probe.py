@@ -65,7 +65,7 @@ def ask(place: Place, environment: Mapping[str, str], kind: str, library: str, t
     descriptor = os.open(path, os.O_RDONLY)
     try:
         command = [CARRIED, kind, library, *tables]
-        finished = execute(place, command, quiet | {"VGPU_LOG": "error"}, timeout_s=TIMEOUT_S, carried=descriptor)
+        finished = execute(place, command, quiet | {"VGPU_LOG": "info"}, timeout_s=TIMEOUT_S, carried=descriptor)
     finally:
         os.close(descriptor)
     outcome = _read(finished.stdout)

@@ -148,3 +148,40 @@ def test_D10_no_visible_device(unix: str, visible: str) -> None:
 def test_D09_a_device_that_is_not_there(unix: str, visible: str) -> None:
     told = told_of(unix, CUDA_VISIBLE_DEVICES=visible)
     assert told.verdict == "devices-hidden", told.everything
+
+
+def test_a_vms_monitor_that_knows_the_port(host: Callable[..., str], unix: str) -> None:
+    """hybrid-vsock: `CONNECT`, then the bytes go on to vgpud."""
+
+    def forward(sock: socket.socket) -> None:
+        assert sock.recv(64) == b"CONNECT 7070\n"
+        with socket.socket(socket.AF_UNIX) as vgpud:
+            vgpud.connect(unix[5:])
+            sock.sendall(b"OK 1073741824\n")
+            for source, sink in ((sock, vgpud), (vgpud, sock)):
+                threading.Thread(target=pump, args=(source, sink), daemon=True).start()
+            time.sleep(5)
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+
+    told = told_of(f"hybrid-vsock:{host(forward)[5:]}:7070")
+    assert told.answer["endpoint"].get("inventory"), told.everything
+    assert told.answer["endpoint"]["channel"] == "vsock"
+
+
+def test_a_vms_monitor_that_refuses(host: Callable[..., str]) -> None:
+    told = told_of(f"hybrid-vsock:{host(answering(b'ERR no such port' + bytes(40)))[5:]}:7070")
+    assert told.verdict == "endpoint-unreachable", told.everything
+
+
+def test_D18_what_the_library_takes_for_an_endpoint_the_doctor_does_too() -> None:
+    """Both read the same texts; cuInit says 802 where it does not understand, as the doctor says endpoint-invalid."""
+    for url in ("unix:/x", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1", "hybrid-vsock:/x:1"):
+        assert told_of(url).verdict == "endpoint-unreachable", url
+    for url in ("hybrid-vsock:/x", "tcp://[::1:1", "vsock://a:1", "tcp://127.0.0.1:0"):
+        told = told_of(url)
+        assert told.verdict == "endpoint-invalid", url
+        assert "is none of" in told.answer["probe"]["cuda"]["said"][0], url
