@@ -10,7 +10,7 @@ from .layout import drop_in, unit_name
 from .tree import Tree, TreeError
 
 # systemd.unit(5): an earlier folder's file hides a later one's of the same name.
-_FOLDERS = (
+FOLDERS = (
     "etc/systemd/system",
     "run/systemd/system",
     "usr/local/lib/systemd/system",
@@ -33,12 +33,13 @@ class Service:
     name: str
     settings: dict[str, list[str]] = field(default_factory=dict)  # of [Service]; an empty assignment begins anew
     file: str = ""
+    drop_ins: list[str] = field(default_factory=list)
 
     def variable(self, name: str) -> str:
         """The last Environment= assignment of a variable, "" if there is none."""
         value = ""
         for line in self.settings.get("Environment", []):
-            for word in _words(line):
+            for word in split_words(line):
                 key, equals, text = word.partition("=")
                 if equals and key == name:
                     value = text
@@ -47,14 +48,14 @@ class Service:
     def program(self) -> str:
         """The file of the first ExecStart=, "" if there is none."""
         for line in self.settings.get("ExecStart", []):
-            words = _words(line.lstrip("@-:+!|"))
+            words = split_words(line.lstrip("@-:+!|"))
             if words:
                 return words[0]
         return ""
 
 
-def read_service(tree: Tree, name: str) -> Service:
-    """Read a unit and its drop-ins.
+def read_service(tree: Tree, name: str, *, with_ours: bool = False) -> Service:
+    """Read a unit and its drop-ins; our own only if told so.
 
     Raises:
         ServiceError: there is no such unit, it is masked, or it cannot be read.
@@ -63,14 +64,14 @@ def read_service(tree: Tree, name: str) -> Service:
     names = [unit]
     if "@" in unit and not unit.endswith("@.service"):
         names.append(unit.partition("@")[0] + "@.service")
-    paths = [f"{folder}/{candidate}" for candidate in names for folder in _FOLDERS]
+    paths = [f"{folder}/{candidate}" for candidate in names for folder in FOLDERS]
     main = next((path for path in paths if _exists(tree, path)), None)
     if main is None:
         raise ServiceError(f"there is no service {unit} in {tree.root}")
     if _is_masked(tree, main):
         raise ServiceError(f"{unit} is masked: {tree.show(main)} is a link to /dev/null")
-    service = Service(unit, file=main)
-    for path in [main, *_drop_ins(tree, names)]:
+    service = Service(unit, file=main, drop_ins=_drop_ins(tree, names, with_ours))
+    for path in [main, *service.drop_ins]:
         _read_settings(service, _text(tree, path))
     return service
 
@@ -89,11 +90,11 @@ def environment_files(tree: Tree, service: Service) -> dict[str, str]:
     return found
 
 
-def _drop_ins(tree: Tree, names: list[str]) -> list[str]:
-    """In the order of their file names; ours is left out."""
+def _drop_ins(tree: Tree, names: list[str], with_ours: bool) -> list[str]:
+    """In the order of their file names."""
     found: dict[str, str] = {}
     for name in ["service", *names[::-1]]:
-        for folder in _FOLDERS[::-1]:
+        for folder in FOLDERS[::-1]:
             try:
                 entries = tree.names(tree.follow(f"{folder}/{name}.d"))
             except (FileNotFoundError, NotADirectoryError, TreeError):
@@ -101,7 +102,7 @@ def _drop_ins(tree: Tree, names: list[str]) -> list[str]:
             for entry in entries[:_FILES_CAP]:
                 if entry.endswith(".conf") and not entry.startswith("."):
                     found[entry] = f"{folder}/{name}.d/{entry}"
-    ours = drop_in(names[0]).rsplit("/", 1)[-1]
+    ours = "" if with_ours else drop_in(names[0]).rsplit("/", 1)[-1]
     return [found[entry] for entry in sorted(found) if entry != ours and not _is_masked(tree, found[entry])]
 
 
@@ -143,7 +144,7 @@ def _read_settings(service: Service, text: str) -> None:
                 values.clear()
 
 
-def _words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """systemd's quoting is near enough to the shell's; what the shell cannot split is split at blanks."""
     try:
         return shlex.split(text)

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..layout import LayoutError, unit_name
 from ..preload import resolve_program
 from . import process, unit
 from .place import Place, PlaceError, User, ask
@@ -79,7 +80,10 @@ def of_service(name: str, root: str) -> Subject:
     """A systemd service: the process that runs, if one does, else what its files say it will be."""
     place = Place(root)
     loaded = ask(place, _load_unit, name)
-    full = unit.full_name(name)
+    try:
+        full = unit_name(name)
+    except LayoutError as error:
+        raise SubjectError("service-unknown", str(error)) from error
     if loaded is None:
         others = ask(place, unit.services_running, name.removesuffix(".service"))
         hint = f"; there is {', '.join(others)}" if others else ""
