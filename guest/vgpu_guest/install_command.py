@@ -145,13 +145,19 @@ def repair(root: Path, user: bool, payload: Path | None, dry_run: bool) -> None:
 @_where
 @click.option("--service", "services", **_SERVICE, help="Take back the drop-in of this service alone (repeatable).")
 @click.option("--purge", is_flag=True, help="Also remove what was changed since it was installed.")
-def uninstall(root: Path, user: bool, services: tuple[str, ...], purge: bool) -> None:
+@click.option("--dry-run", is_flag=True, help="Say what would be removed; change nothing.")
+def uninstall(root: Path, user: bool, services: tuple[str, ...], purge: bool, dry_run: bool) -> None:
     """Remove what `vgpu install` made; the tree is as it was before."""
     with _tree(root, user) as (tree, layout):
         installation = Installation(tree, layout)
         manifest = installation.manifest()
         if services:
-            _uninstall_services(installation, services)
+            _uninstall_services(installation, services, dry_run)
+            return
+        if dry_run:
+            for entry in reversed(manifest.entries if manifest else ()):
+                click.echo(f"would remove {tree.show(entry.path)}")
+            click.echo("nothing was changed")
             return
         kept = installation.uninstall(purge=purge)
         if kept is None:
@@ -168,7 +174,7 @@ def uninstall(root: Path, user: bool, services: tuple[str, ...], purge: bool) ->
             click.echo(f"next: systemctl restart {unit}")
 
 
-def _uninstall_services(installation: Installation, services: tuple[str, ...]) -> None:
+def _uninstall_services(installation: Installation, services: tuple[str, ...], dry_run: bool) -> None:
     manifest = installation.manifest()
     for unit in services:
         if manifest is None or unit not in manifest.request.services:
@@ -176,11 +182,11 @@ def _uninstall_services(installation: Installation, services: tuple[str, ...]) -
     request = manifest.request if manifest else Request()
     for unit in services:
         request = without_service(request, unit)
-    if not request.machine and not request.services:
+    if not request.machine and not request.services and not dry_run:
         installation.uninstall()
         click.echo("removed; it was the last service, and everything is as it was before")
         return
-    _tell(installation.install(lambda _before, _runtimes: request), False)
+    _tell(installation.install(lambda _before, _runtimes: request, dry_run=dry_run), dry_run)
 
 
 @contextmanager

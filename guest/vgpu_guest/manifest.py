@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .endpoint_url import check_endpoint
 from .layout import RUNTIMES, SYSTEM, Layout, LayoutError, drop_in, unit_name
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _decode(document: dict[str, Any], layout: Layout) -> Manifest:
     if state not in (INSTALLING, INSTALLED):
         raise ManifestError(f"has the unknown state {state!r}")
     request = document["request"]
-    services = {unit_name(_text(unit)): _text(url, empty=True) for unit, url in _items(request["services"])}
+    services = {unit_name(_text(unit)): _endpoint(url) for unit, url in _items(request["services"])}
     runtimes = tuple(_text(major) for major in _list(request["runtimes"]))
     if not set(runtimes) <= set(RUNTIMES):
         raise ManifestError("names an unknown CUDA runtime")
@@ -128,7 +129,7 @@ def _decode(document: dict[str, Any], layout: Layout) -> Manifest:
     caches = tuple(_text(path) for path in _list(document["caches"]))
     if not set(caches) <= set(CACHES):
         raise ManifestError("names an unknown cache")
-    wanted = Request(request["machine"], services, runtimes, _text(request["endpoint"], empty=True))
+    wanted = Request(request["machine"], services, runtimes, _endpoint(request["endpoint"]))
     return Manifest(state, _text(document["release"]), wanted, entries, caches)
 
 
@@ -192,6 +193,11 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
     if entry.pending:
         document["pending"] = True
     return document
+
+
+def _endpoint(value: Any) -> str:
+    text = _text(value, empty=True)
+    return check_endpoint(text) if text else ""
 
 
 def _text(value: Any, *, empty: bool = False) -> str:

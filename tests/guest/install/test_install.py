@@ -124,6 +124,14 @@ def test_a_dry_run_changes_nothing(root: Path, payload: Path, run: Vgpu) -> None
     assert f"would make {root}/{LIBRARY}\n" in output
     assert f"would make {root}/{DROP_IN}\n" in output
     assert snapshot(root) == before
+    run("install", "--root", root, "--from", payload, "--service", "llama")
+    before = snapshot(root)
+    assert f"would remove {root}/{LIBRARY}\n" in run("uninstall", "--root", root, "--dry-run").output
+    (root / LIBRARY).unlink()
+    before = snapshot(root)
+    output = run("repair", "--root", root, "--from", payload, "--dry-run").output
+    assert f"found: /{LIBRARY} is missing\nwould make {root}/{LIBRARY}\nnothing was changed\n" == output
+    assert snapshot(root) == before
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ def entry(**changes: object) -> bytes:
         (damaged(lambda d: d["request"].update(services={"../x": ""})), "not the name of a service"),
         (damaged(lambda d: d["request"].update(runtimes=["9"])), "unknown CUDA runtime"),
         (damaged(lambda d: d["request"].update(endpoint="a\nb")), "control characters"),
+        (damaged(lambda d: d["request"].update(endpoint="http://x")), "none of unix"),
+        (damaged(lambda d: d["request"]["services"].update(a='unix:/x" B=1')), "no blanks or quotes"),
         (damaged(lambda d: d.update(caches=["etc/passwd"])), "unknown cache"),
         (damaged(lambda d: d["entries"].extend(d["entries"])), "twice"),
         (damaged(lambda d: d["entries"].extend([{}] * 2000)), "too long"),
