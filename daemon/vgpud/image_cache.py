@@ -166,9 +166,14 @@ def verify(fd: int, digest: bytes, nbytes: int) -> None:
         raise ImageRefused("the file is not a memfd") from error
     if os.fstat(fd).st_size != nbytes + PADDING_NBYTES:
         raise ImageRefused("the file has another size")
-    with mmap.mmap(fd, nbytes + PADDING_NBYTES, mmap.MAP_PRIVATE, mmap.PROT_READ) as mapped, memoryview(mapped) as view:
+    try:
+        mapped = mmap.mmap(fd, nbytes + PADDING_NBYTES, mmap.MAP_PRIVATE, mmap.PROT_READ)
+    except OSError as error:  # one of huge pages, say
+        raise ImageRefused(f"the file cannot be mapped: {error.strerror}") from error
+    with mapped, memoryview(mapped) as view:
         with view[:nbytes] as image:
             if image_digest(image) != digest:
                 raise ImageRefused("its bytes have another digest")
-        if any(view[nbytes:]):
-            raise ImageRefused("it does not end in zeros")
+        with view[nbytes:] as padding:
+            if any(padding):
+                raise ImageRefused("it does not end in zeros")

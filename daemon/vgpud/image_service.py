@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from .image_cache import ImageCache, ImageRefused, verify
 from .log import get_logger
@@ -35,7 +36,8 @@ class ImageService:
         self._cache = ImageCache(config)
         self._metrics = metrics
         self._desks: set[ImageDesk] = set()
-        self._verifying = asyncio.Semaphore(1)  # digesting takes a core: one is what vgpud spends on it
+        self._verifying = asyncio.Lock()  # digesting takes a core: one is what vgpud spends on it
+        self._turns: WeakValueDictionary[Tenant, asyncio.Lock] = WeakValueDictionary()
         self._expiry: asyncio.Task[None] | None = None
 
     @property
@@ -55,7 +57,7 @@ class ImageService:
     def open(self, owner: Identified) -> ImageDesk:
         """Serve a session of this tenant; `owner` becomes ours."""
         self._cache.enter(owner)
-        desk = ImageDesk(self, owner.tenant)
+        desk = ImageDesk(self, owner.tenant, self._turns.setdefault(owner.tenant, asyncio.Lock()))
         self._desks.add(desk)
         self._count()
         return desk
@@ -90,11 +92,11 @@ class ImageService:
             self._metrics.image_nbytes_spared += nbytes
         return fd
 
-    async def store(self, tenant: Tenant, digest: bytes, nbytes: int, fd: int) -> None:
-        """Verify a file and keep it; `fd` becomes ours."""
+    async def store(self, tenant: Tenant, turn: asyncio.Lock, digest: bytes, nbytes: int, fd: int) -> None:
+        """Verify a file and keep it; `fd` becomes ours. Of each tenant one file is in the queue: who floods, waits."""
         try:
             self._cache.check_room(nbytes)
-            async with self._verifying:
+            async with turn, self._verifying:
                 await asyncio.to_thread(verify, fd, digest, nbytes)
         except BaseException as error:
             os.close(fd)
@@ -116,8 +118,9 @@ class ImageService:
 class ImageDesk:
     """One session's socket. `theirs` is for the worker; whoever hands it over closes it."""
 
-    def __init__(self, service: ImageService, tenant: Tenant) -> None:
+    def __init__(self, service: ImageService, tenant: Tenant, turn: asyncio.Lock) -> None:
         self.tenant = tenant
+        self._turn = turn
         self._service = service
         self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ours.setblocking(False)
@@ -157,7 +160,7 @@ class ImageDesk:
         if kind == _FIND and fd is None:
             self._answer(self._service.find(self.tenant, digest, nbytes))
         elif kind == _STORE and fd is not None and len(self._pending) < _PENDING_CAP:
-            task = self._loop.create_task(self._service.store(self.tenant, digest, nbytes, fd))
+            task = self._loop.create_task(self._service.store(self.tenant, self._turn, digest, nbytes, fd))
             self._pending.add(task)
             task.add_done_callback(self._stored)
         elif fd is not None:

@@ -1,0 +1,136 @@
+"""A worker's socket to the cache: what it says is checked, and one tenant's flood holds up nobody else's images."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable
+
+import pytest
+from vgpud import image_service
+from vgpud.config import ImagesConfig
+from vgpud.image_digest import image_digest
+from vgpud.image_service import ImageService
+from vgpud.metrics import Metrics
+from vgpud.tenant import Identified, Tenant
+
+from tests.daemon.test_image_cache import sealed
+
+pytestmark = pytest.mark.asyncio
+
+ALICE, BOB = Tenant("uid:1", None), Tenant("uid:2", None)
+FIND, STORE = 1, 2
+
+
+def question(kind: int, data: bytes) -> bytes:
+    return struct.pack("<IIQ32s", kind, 0, len(data), image_digest(data))
+
+
+def store(sock: socket.socket, data: bytes) -> None:
+    fd = sealed(data)
+    socket.send_fds(sock, [question(STORE, data)], [fd])
+    os.close(fd)
+
+
+async def find(sock: socket.socket, data: bytes) -> bytes | None:
+    """The bytes it was handed, padding included; None when they are not there."""
+    sock.send(question(FIND, data))
+    sock.setblocking(False)
+    await asyncio.wait_for(readable(sock), 5)
+    answer, fds, _, _ = socket.recv_fds(sock, 64, 4)
+    assert struct.unpack("<II", answer) == (len(fds), 0)
+    if not fds:
+        return None
+    try:
+        return os.pread(fds[0], os.fstat(fds[0]).st_size, 0)
+    finally:
+        os.close(fds[0])
+
+
+async def readable(sock: socket.socket) -> None:
+    ready = asyncio.Event()
+    asyncio.get_running_loop().add_reader(sock, ready.set)
+    await ready.wait()
+    asyncio.get_running_loop().remove_reader(sock)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_store_and_find():
+    metrics = Metrics()
+    service = ImageService(ImagesConfig(), metrics)
+    alice, bob = service.open(Identified(ALICE)), service.open(Identified(BOB))
+    data = os.urandom(100_000)
+    assert await find(alice.theirs, data) is None
+    store(alice.theirs, data)
+    await until(lambda: metrics.images_held == 1)
+    assert await find(alice.theirs, data) == data + bytes(64)
+    assert await find(bob.theirs, data) is None
+    alice.close()
+    again = service.open(Identified(ALICE))
+    assert await find(again.theirs, data) == data + bytes(64)
+    await service.close()
+    assert (metrics.image_hits, metrics.image_misses) == (2, 2)
+
+
+@pytest.mark.parametrize("packet", [b"", b"x", bytes(49), struct.pack("<IIQ32s", 9, 0, 1, b"")])
+async def test_what_is_no_question_finds_and_keeps_nothing(packet):
+    before = set(os.listdir("/proc/self/fd"))
+    service = ImageService(ImagesConfig(), Metrics())
+    desk = service.open(Identified(ALICE))
+    fds = [sealed(b"data"), sealed(b"data")]
+    for count in (0, 1, 2):
+        try:
+            socket.send_fds(desk.theirs, [packet], fds[:count])
+        except OSError:  # it has hung up already
+            break
+        await asyncio.sleep(0.05)
+    for fd in fds:
+        os.close(fd)
+    await service.close()
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+async def test_a_flood_of_one_tenant_holds_up_no_other(monkeypatch):
+    order: list[int] = []
+    go = threading.Semaphore(0)
+
+    def verify(fd: int, digest: bytes, nbytes: int) -> None:
+        go.acquire(timeout=5)
+        order.append(nbytes)
+
+    monkeypatch.setattr(image_service, "verify", verify)
+    service = ImageService(ImagesConfig(), Metrics())
+    alice, bob = service.open(Identified(ALICE)), service.open(Identified(BOB))
+    for nbytes in range(1, 9):
+        store(alice.theirs, bytes(nbytes))
+    await asyncio.sleep(0.1)
+    store(bob.theirs, bytes(1000))
+    await asyncio.sleep(0.1)
+    for _ in range(9):
+        go.release()
+    await until(lambda: len(order) == 9)
+    assert order.index(1000) <= 2
+    await service.close()
+
+
+async def test_a_session_that_ends_while_its_image_is_verified(monkeypatch):
+    metrics = Metrics()
+    go = threading.Semaphore(0)
+    monkeypatch.setattr(image_service, "verify", lambda fd, digest, nbytes: go.acquire(timeout=5))
+    service = ImageService(ImagesConfig(), metrics)
+    desk = service.open(Identified(ALICE))
+    store(desk.theirs, b"image")
+    await asyncio.sleep(0.1)
+    desk.close()
+    desk.close()
+    go.release()
+    await until(lambda: metrics.images_held == 1)
+    await service.close()
