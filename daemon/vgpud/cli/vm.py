@@ -6,6 +6,7 @@ import click
 from vgpu_guest.lazy_group import LazyGroup
 
 COMMANDS = {
+    "device": "vgpud.cli.vm_device:device",
     "exec": "vgpud.cli.vm_exec:exec_qemu",
     "snippet": "vgpud.cli.vm_snippet:snippet",
 }

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..endpoint import UnixEndpoint
 from ..listener import ListenError, open_listener
+from ..notify import Notifier
 from ..proto.packing import pack_map, unpack_map
 from ..worker.confine import confine
 from .control import PACKET_NBYTES, VERSION, control_path
@@ -227,30 +228,34 @@ class Device:
             self._epoll.unregister(fd)
 
 
+def serve(name: str, cid: int, port: int, vsock: str, group: str | None, control_fd: int | None = None) -> None:
+    """Be one VM's device; without `control_fd`, a socket to vgpud, until SIGTERM. Raises ListenError or OSError."""
+    device = Device(name, cid, port, vsock, group, control_fd)
+    confine(allow=("accept4",))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    Notifier().ready(f"vsock device of {name}, CID {cid}")
+    try:
+        device.run()
+    finally:
+        device.close()
+
+
 def main() -> int:
-    """The process."""
-    parser = argparse.ArgumentParser(prog="vgpud.vm.device", description=__doc__.split("\n")[0])
+    """The process, as vgpud starts it."""
+    parser = argparse.ArgumentParser(prog="vgpud.vm.device")
     parser.add_argument("--name", required=True)
     parser.add_argument("--cid", type=int, required=True)
     parser.add_argument("--port", type=int, default=7070)
     parser.add_argument("--socket", required=True, help="the vhost-user socket, an absolute path")
     parser.add_argument("--group")
-    parser.add_argument("--control-fd", type=int)
-    arguments = parser.parse_args()
+    parser.add_argument("--control-fd", type=int, required=True)
+    given = parser.parse_args()
     try:
-        device = Device(
-            arguments.name, arguments.cid, arguments.port, arguments.socket, arguments.group, arguments.control_fd
-        )
-        confine(allow=("accept4",))
+        serve(given.name, given.cid, given.port, given.socket, given.group, given.control_fd)
     except (ListenError, OSError) as error:
-        print(f"vm {arguments.name}: {error}", file=sys.stderr)
+        print(f"vm {given.name}: {error}", file=sys.stderr)
         return 1
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
-    try:
-        device.run()
-    finally:
-        device.close()
     return 0
 
 
