@@ -19,6 +19,7 @@ enum vgx_reason { VGX_ENDED_BY_CLIENT = 0, VGX_ENDED_BY_VIOLATION = 1, VGX_ENDED
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 const char *vgx_reason_text(void);
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
+const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);
 """
 
 

@@ -43,7 +43,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Parent:
     """vgpud's side of one worker."""
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library: Path, *options: str) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(10)
         with theirs:
@@ -56,6 +56,7 @@ class Parent:
                     "cuda",
                     "--control-fd",
                     str(theirs.fileno()),
+                    *options,
                 ],
                 env=ENVIRONMENT,
                 pass_fds=(theirs.fileno(),),
@@ -87,6 +88,46 @@ def parent(library):
     if parent.process.poll() is None:
         parent.process.kill()
     parent.process.communicate()
+
+
+ORDER = {"device": 0, "backend": "cuda", "gpus": "h100", "inventory": {}, "libcuda": ASSIGNMENT["libcuda"]}
+
+
+def warm(library: Path, **changes: object) -> Parent:
+    parent = Parent(library, "--warm")
+    parent.control.send(pack_map(ORDER | changes))
+    return parent
+
+
+def test_a_warm_worker_serves(library):
+    parent = warm(library)
+    assert parent.message() == {"type": "ready"}
+    with parent.assign() as client:
+        take_attached(client)
+        assert parent.message() == {"type": "attached"}
+        client.sendall(b"hello")
+        assert client.recv(10) == b"hello"
+    assert parent.message() == {"type": "ended", "reason": "ended"}
+    assert parent.finish()[0] == 0
+    parent.control.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"device": 1}, "no context could be made on device 1"), ({"libcuda": "/absent"}, "no such driver")],
+)
+def test_a_worker_that_cannot_be_warmed_says_why_and_ends(library, changes, why):
+    parent = warm(library, **changes)
+    assert parent.message() == {"type": "ready", "why": why}
+    assert parent.finish()[0] == 1
+    parent.control.close()
+
+
+def test_a_warm_worker_ends_with_vgpud(library):
+    parent = warm(library)
+    assert parent.message() == {"type": "ready"}
+    parent.control.close()
+    assert parent.finish()[0] == 0
 
 
 def take_attached(client: socket.socket) -> None:
