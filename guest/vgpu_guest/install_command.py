@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +18,7 @@ from .endpoint_url import EndpointError, check_endpoint
 from .installation import Installation, Report, without_service
 from .installer import InstallError
 from .layout import RUNTIMES, SYSTEM, USER, LayoutError, unit_name
-from .manifest import ManifestError, Request
+from .manifest import ManifestError, Request, is_smi
 from .payload import PayloadError
 from .service import ServiceError
 from .tree import Tree
@@ -83,6 +87,7 @@ _FROM: dict[str, Any] = {
     multiple=True,
     help="vgpu's CUDA runtimes for programs that bring none (auto: all; with --user: none).",
 )
+@click.option("--with-smi", is_flag=True, help="`vgpu smi` as nvidia-smi, which installers look for, if there is none.")
 @click.option("--from", "payload", **_FROM)
 @click.option("--dry-run", is_flag=True, help="Say what would be made; change nothing.")
 def install(
@@ -91,6 +96,7 @@ def install(
     services: tuple[str, ...],
     endpoint: str | None,
     cudart: tuple[str, ...],
+    with_smi: bool,
     payload: Path | None,
     dry_run: bool,
 ) -> None:
@@ -101,6 +107,8 @@ def install(
     """
     if user and (services or root != Path("/")):
         raise click.UsageError("--user goes without --service and --root: a user's units read the same environment")
+    if user and with_smi:
+        raise click.UsageError("--with-smi is for the machine: it goes without --user")
     if len(cudart) > 1 and {"auto", "none"} & set(cudart):
         raise click.UsageError("--with-cudart auto and none go alone")
 
@@ -113,7 +121,7 @@ def install(
         elif cudart or before == Request():
             # On LD_LIBRARY_PATH, which is all a user has, ours would win over NVIDIA's that a RUNPATH leads to.
             runtimes = () if user else available
-        request = replace(before, runtimes=runtimes)
+        request = replace(before, runtimes=runtimes, smi=_find_smi(root) if with_smi else before.smi)
         if services:
             added = {unit: before.services.get(unit, "") if endpoint is None else endpoint for unit in services}
             return replace(request, services={**before.services, **added})
@@ -124,6 +132,19 @@ def install(
         if user and not dry_run:
             report.done.append(f"for a shell: . {tree.show(layout.libraries)}/env.sh; for the session: log in again")
         _tell(report, dry_run)
+
+
+def _find_smi(root: Path) -> str:
+    """The vgpu that nvidia-smi shall call; in another root, the one that its own PATH leads to."""
+    if find_spec("vgpud") is None:  # finds without importing
+        raise InstallError("this vgpu has no `vgpu smi`: it comes with `pip install vgpu`")
+    theirs = root / "usr/bin/nvidia-smi"
+    if os.path.lexists(theirs):
+        raise InstallError(f"{theirs} is there already: ours would hide it")
+    program = "vgpu" if root != Path("/") else os.path.abspath(shutil.which(sys.argv[0]) or shutil.which("vgpu") or "")
+    if not is_smi(program) or not program.endswith("vgpu"):
+        raise InstallError("vgpu is not in the PATH: nvidia-smi would not find it")
+    return program
 
 
 @click.command()

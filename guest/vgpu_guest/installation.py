@@ -216,6 +216,8 @@ class Installation:
             report.done.append(f"CUDA runtime {', '.join(request.runtimes)} {where}")
         if self.layout is SYSTEM:
             self._describe_winner(request, report)
+        if request.smi and self.layout.smi:
+            report.done.append(f"{self.tree.show(self.layout.smi)} is {request.smi} smi")
         for unit, service in services.items():
             self._describe_service(unit, service, request.services[unit] or request.endpoint, report)
         endpoint = request.endpoint or self.endpoint() if self.layout is SYSTEM else request.endpoint

@@ -31,6 +31,7 @@ class Layout:
     loader: str | None  # before all other directories: libcuda and NVML
     loader_runtimes: str | None  # after them: a libcudart of ours is the last resort
     endpoint: str  # the file that names the endpoint
+    smi: str | None = None  # `vgpu smi` under the name that installers look for
 
     @property
     def runtimes(self) -> str:
@@ -48,6 +49,7 @@ SYSTEM = Layout(
     loader="etc/ld.so.conf.d/000-vgpu.conf",
     loader_runtimes="etc/ld.so.conf.d/zzz-vgpu-cudart.conf",
     endpoint="etc/vgpu/guest.conf",
+    smi="usr/local/bin/nvidia-smi",
 )
 # Below the user's home. The loader has no configuration of a user's: the environment names the libraries.
 USER = Layout(

@@ -50,6 +50,7 @@ class Request:
     services: dict[str, str] = field(default_factory=dict)  # unit to its endpoint, "" for the machine's
     runtimes: tuple[str, ...] = ()
     endpoint: str = ""
+    smi: str = ""  # the vgpu whose `smi` answers as nvidia-smi
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Manifest:
                 "services": self.request.services,
                 "runtimes": list(self.request.runtimes),
                 "endpoint": self.request.endpoint,
+                "smi": self.request.smi,
             },
             "entries": [_entry_document(entry) for entry in self.entries],
             "caches": list(self.caches),
@@ -129,7 +131,10 @@ def _decode(document: dict[str, Any], layout: Layout) -> Manifest:
     caches = tuple(_text(path) for path in _list(document["caches"]))
     if not set(caches) <= set(CACHES):
         raise ManifestError("names an unknown cache")
-    wanted = Request(request["machine"], services, runtimes, _endpoint(request["endpoint"]))
+    smi = _text(request.get("smi", ""), empty=True)
+    if smi and not is_smi(smi):
+        raise ManifestError("names an impossible vgpu")
+    wanted = Request(request["machine"], services, runtimes, _endpoint(request["endpoint"]), smi)
     return Manifest(state, _text(document["release"]), wanted, entries, caches)
 
 
@@ -168,7 +173,7 @@ def _is_ours(path: str, kind: str, layout: Layout) -> bool:
     drop_ins = "etc/systemd/system"
     if layout is SYSTEM and path.startswith(f"{drop_ins}/") and _is_drop_in_folder(parts[3]):
         return len(parts) == 4 if kind == "directory" else path == drop_in(parts[3].removesuffix(".d"))
-    files = [layout.manifest, layout.endpoint, layout.loader, layout.loader_runtimes]
+    files = [layout.manifest, layout.endpoint, layout.loader, layout.loader_runtimes, layout.smi]
     known = [name for name in files if name is not None]
     if kind != "directory":
         return path in known or path.startswith(f"{layout.libraries}/")
@@ -193,6 +198,11 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
     if entry.pending:
         document["pending"] = True
     return document
+
+
+def is_smi(program: str) -> bool:
+    """Whether a program's name can stand in a shell script as it is."""
+    return re.fullmatch(r"vgpu|(/[A-Za-z0-9_.+@-]+)+", program) is not None
 
 
 def _endpoint(value: Any) -> str:

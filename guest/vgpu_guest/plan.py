@@ -86,6 +86,8 @@ def _system(request: Request, layout: Layout, services: Mapping[str, Service], p
         items.append(_text(layout.loader_runtimes, f"{_BY}# Last: any other libcudart is found before.\n{folders}"))
     if request.machine and layout.loader:
         items.append(_text(layout.loader, f"{_BY}/{layout.libraries}\n"))
+    if request.smi and layout.smi:
+        items.append(_text(layout.smi, f'#!/bin/sh\n{_BY}exec {request.smi} smi "$@"\n', mode=0o755))
     for unit, endpoint in request.services.items():
         text = _drop_in(unit, endpoint or request.endpoint, endpoint, services[unit], layout, unit in preload)
         items.append(_text(drop_in(unit), text))
@@ -156,9 +158,9 @@ def _user(request: Request, layout: Layout, home: Path) -> list[Item]:
     return [_text(USER_SHELL, shell), _text(layout.endpoint, session)]
 
 
-def _text(path: str, text: str, kind: str = "file") -> Item:
+def _text(path: str, text: str, kind: str = "file", mode: int = 0o644) -> Item:
     content = text.encode()
-    return Item(Entry(path, kind, 0o644, hashlib.sha256(content).hexdigest(), len(content)), content)
+    return Item(Entry(path, kind, mode, hashlib.sha256(content).hexdigest(), len(content)), content)
 
 
 def _copy(path: str, source: Path, mode: int = 0o644) -> Item:

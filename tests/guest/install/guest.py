@@ -54,7 +54,8 @@ class Guest:
                 shutil.copy(source, root / name)
         self._bind_entries(Path("/usr"), "usr", {"lib", "lib64", "local"})
         self._bind_entries(Path("/usr/lib64"), "usr/lib64", set())
-        self._bind_entries(Path("/usr/local"), "usr/local", set())
+        self._bind_entries(Path("/usr/local"), "usr/local", {"bin"})
+        self._bind_entries(Path("/usr/local/bin"), "usr/local/bin", {"vgpu", "vgpud", "nvidia-smi"})
         self._bind_entries(Path("/usr/lib"), "usr/lib", {"x86_64-linux-gnu"})
         self._bind_entries(Path("/usr/lib/x86_64-linux-gnu"), "usr/lib/x86_64-linux-gnu", set())
         for name in ("bin", "sbin", "lib", "lib64"):

@@ -341,6 +341,22 @@ def test_a_users_own(tmp_path: Path, payload: Path, run: Vgpu, monkeypatch: pyte
     assert snapshot(home) == {}
 
 
+def test_D17_an_nvidia_smi_that_is_there_stays_the_only_one(root: Path, payload: Path, run: Vgpu) -> None:
+    plant(root, "usr/bin/nvidia-smi")
+    before = snapshot(root)
+    arguments = ["install", "--root", root, "--from", payload, "--with-smi"]
+    assert "usr/bin/nvidia-smi is there already" in run(*arguments, code=1).output
+    assert snapshot(root) == before
+    (root / "usr/bin/nvidia-smi").unlink()
+    theirs = plant(root, "usr/local/bin/nvidia-smi")
+    assert "is there and not of vgpu install" in run(*arguments, code=1).output
+    theirs.unlink()
+    run(*arguments)
+    assert theirs.read_text().splitlines()[-1] == 'exec vgpu smi "$@"'
+    run("repair", "--root", root, "--from", payload)
+    assert theirs.exists()
+
+
 GENERATOR = Path("/usr/lib/systemd/user-environment-generators/30-systemd-environment-d-generator")
 
 

@@ -73,6 +73,7 @@ def entry(**changes: object) -> bytes:
         (damaged(lambda d: d["request"].update(endpoint="a\nb")), "control characters"),
         (damaged(lambda d: d["request"].update(endpoint="http://x")), "none of unix"),
         (damaged(lambda d: d["request"]["services"].update(a='unix:/x" B=1')), "no blanks or quotes"),
+        (damaged(lambda d: d["request"].update(smi="vgpu; rm -rf /")), "impossible vgpu"),
         (damaged(lambda d: d.update(caches=["etc/passwd"])), "unknown cache"),
         (damaged(lambda d: d["entries"].extend(d["entries"])), "twice"),
         (damaged(lambda d: d["entries"].extend([{}] * 2000)), "too long"),

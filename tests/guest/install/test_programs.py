@@ -107,6 +107,29 @@ def test_a_users_own_installation(guest: Guest) -> None:
     assert not (guest.root / "root/.local").exists()
 
 
+# What Ollama's install.sh asks before it installs NVIDIA's driver, with lspci's answer for a stub device.
+DETECTION = """
+if command -v nvidia-smi >/dev/null && nvidia-smi -L; then echo GPU ready; exit; fi
+echo would install a driver
+"""
+
+
+def test_D17_an_installer_finds_nvidia_smi_and_installs_no_driver(guest: Guest) -> None:
+    environment = {"PYTHONPATH": f"{ROOT}/guest:{ROOT}/daemon", "PYTHONDONTWRITEBYTECODE": "1"}
+    program = guest.root / "usr/local/bin/vgpu"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(f"#!{sys.executable}\nimport sys\nfrom vgpud.cli.main import vgpu\nsys.exit(vgpu())\n")
+    program.chmod(0o755)
+    assert guest.run(["/bin/sh", "-c", DETECTION]).stdout == "would install a driver\n"
+    said = done(guest.run(["/usr/local/bin/vgpu", "install", "--with-smi"], environment))
+    assert "/usr/local/bin/nvidia-smi is /usr/local/bin/vgpu smi" in said
+    found = done(guest.run(["/bin/sh", "-c", DETECTION], environment)).splitlines()
+    assert found[0].startswith("GPU 0: NVIDIA H100 PCIe (UUID: GPU-")
+    assert found[1] == "GPU ready"
+    done(guest.run(["/usr/local/bin/vgpu", "uninstall"], environment))
+    assert not (program.parent / "nvidia-smi").exists()
+
+
 RPATH_PROGRAM = """
 #include <dlfcn.h>
 #include <stdio.h>
