@@ -73,8 +73,8 @@ bench: build ## driver calls over each channel, then the simulator's kernels aga
 packages: build ## what guests install: vgpu-guest as a .deb and as a .tar.gz, into build/packages
 	@$(PY) -m deploy.packaging guest
 
-bundle: build ## vgpud, vgpu and their own Python in one relocatable archive (BUNDLE_ARGS=--without-simulator: smaller)
-	@$(PY) -m deploy.packaging bundle $(BUNDLE_ARGS)
+bundle: build ## vgpud, vgpu and their own Python in one relocatable archive (VM=1: with a guest; BUNDLE_ARGS=--without-simulator)
+	@$(PY) -m deploy.packaging bundle $(if $(VM),--vm) $(BUNDLE_ARGS)
 
 # The guest library and the simulator's C half under AddressSanitizer and UndefinedBehaviorSanitizer. The simulator turns
 # SIGSEGV into CUDA's illegal address itself, and Python's own allocations are not ours to check for leaks.

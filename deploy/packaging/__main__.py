@@ -14,6 +14,7 @@ from .bundle import BundleError, Options, make_bundle, pack
 from .debian import DebianError
 from .guest import GuestError, guest_files, make_archive, make_deb
 from .source import ROOT, describe_source
+from .virtual_machine import NoMachineError
 from .wheels import WheelError
 
 
@@ -26,11 +27,12 @@ def main() -> int:
     bundle = commands.add_parser("bundle", help="vgpud, vgpu and all they need in one relocatable folder")
     bundle.add_argument("--without-simulator", action="store_true", help="for hosts with a real GPU: no LLVM")
     bundle.add_argument("--without-programs", action="store_true", help="no compiled CUDA programs")
+    bundle.add_argument("--vm", action="store_true", help="QEMU and a guest, to boot without a network")
     bundle.add_argument("--folder", action="store_true", help="do not make an archive of it")
     options = parser.parse_args()
     try:
         made = _guest(options) if options.command == "guest" else _bundle(options)
-    except (BundleError, GuestError, DebianError, WheelError, TooNewError) as error:
+    except (BundleError, GuestError, NoMachineError, DebianError, WheelError, TooNewError) as error:
         print(f"packaging: {error}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as error:
@@ -51,13 +53,14 @@ def _guest(options: argparse.Namespace) -> list[Path]:
 
 def _bundle(options: argparse.Namespace) -> list[Path]:
     source = describe_source()
-    kind = "-without-simulator" if options.without_simulator else ""
+    kind = ("-without-simulator" if options.without_simulator else "") + ("-vm" if options.vm else "")
     name = f"vgpu-{source.file_version}-linux-x86_64{kind}"
     options.out.mkdir(parents=True, exist_ok=True)
     programs = None if options.without_programs else _programs()
     with tempfile.TemporaryDirectory(dir=options.out) as scratch:
         folder = Path(scratch) / name
-        made = Options(simulator=not options.without_simulator, programs=programs)
+        guest = (programs or _programs(["saxpy"])) if options.vm else None
+        made = Options(simulator=not options.without_simulator, programs=programs, guest=guest)
         make_bundle(folder, source, made, Path(scratch))
         if options.folder:
             shutil.rmtree(options.out / name, ignore_errors=True)
@@ -67,12 +70,12 @@ def _bundle(options: argparse.Namespace) -> list[Path]:
         return [archive]
 
 
-def _programs() -> dict[str, Path]:
-    """The test programs, compiled by NVIDIA's compiler from PyPI."""
+def _programs(names: list[str] | None = None) -> dict[str, Path]:
+    """The test programs, or some of them, compiled by NVIDIA's compiler from PyPI."""
     from tests.programs.toolchain import HERE, PTX, RELOCATABLE, cuda13
 
     compiler = cuda13()
-    names = [path.stem for path in sorted(HERE.glob("*.cu")) if "." not in path.stem]
+    names = names or [path.stem for path in sorted(HERE.glob("*.cu")) if "." not in path.stem]
     several = {path.name.split(".")[0] for path in HERE.glob("*.*.cu")}  # of which one program is linked
     return {name: compiler.build(name, RELOCATABLE if name in several else PTX) for name in names}
 

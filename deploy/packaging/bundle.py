@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .binary import is_elf, newest_glibc
 from .python import VERSION, make_python
 from .source import ROOT, Source
+from .virtual_machine import make_machine
 from .wheels import install_wheels
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Options:
 
     simulator: bool = True
     programs: Mapping[str, Path] | None = None  # compiled CUDA programs, by their name in the bundle
+    guest: Mapping[str, Path] | None = None  # programs for a guest that can be booted; None: no guest
 
 
 def make_bundle(folder: Path, source: Source, options: Options, scratch: Path) -> None:
@@ -56,6 +58,8 @@ def make_bundle(folder: Path, source: Source, options: Options, scratch: Path) -
     glibc = ".".join(map(str, newest_glibc(folder)))
     _write_texts(folder, source, glibc, versions, options)
     _compile(python)
+    if options.guest is not None:  # last, for it brings its own glibc
+        make_machine(folder / "vm", folder / "bin/vgpu-vm", options.guest)
 
 
 def _copy_vgpu(site: Path) -> None:
@@ -97,6 +101,7 @@ def _strip(files: Iterable[Path]) -> None:
 
 def _write_texts(folder: Path, source: Source, glibc: str, versions: Mapping[str, str], options: Options) -> None:
     what = "" if options.simulator else "Without the simulator's compiler: for hosts with a real GPU.\n"
+    what += "" if options.guest is None else "With a guest: bin/vgpu-vm boots it and runs CUDA programs in it.\n"
     text = (FILES / "bundle-readme.txt").read_text()
     text = text.replace("@VERSION@", source.version).replace("@GLIBC@", glibc).replace("@WHAT@\n", what)
     (folder / "README").write_text(text)

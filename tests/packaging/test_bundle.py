@@ -16,6 +16,7 @@ from deploy.packaging.python import RELEASE
 from deploy.packaging.source import Source
 from tests.packaging.isolated import ROOT, python_and_checkout, run_without, why_not
 from tests.programs.toolchain import cuda13
+from tests.vm import packages
 
 pytestmark = [
     pytest.mark.client,
@@ -38,7 +39,7 @@ def make(out: Path, *options: str) -> Path:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole bundle, in a folder whose name nobody expects."""
     out = tmp_path_factory.mktemp("bundle")
-    made = make(out / "made", "--folder")
+    made = make(out / "made", "--folder", *([] if packages.missing() else ["--vm"]))
     place = out / "Größe $HOME 'x'"
     made.rename(place)
     return place
@@ -68,6 +69,18 @@ def saxpy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_cuda_program_computes_without_a_python_on_the_machine(run: Run, saxpy: Path) -> None:
     result = run("bin/vgpu", "run", "--", saxpy, "7")
     assert (result.returncode, result.stdout[:8]) == (0, "ok saxpy"), result.stderr
+
+
+@pytest.mark.timeout(300)
+def test_its_guest_boots_and_computes_without_the_machines_qemu(bundle: Path, tmp_path: Path) -> None:
+    if reason := why_not() or packages.missing():
+        pytest.skip(reason)
+    of_qemu = ("/usr/share/qemu", "/usr/share/seabios", "/usr/lib/x86_64-linux-gnu/qemu", "/usr/lib/qemu")
+    hidden = [*python_and_checkout(), *filter(Path.is_dir, map(Path, of_qemu))]
+    result = run_without(hidden, [bundle / "bin/vgpu-vm", "saxpy"], {"HOME": str(tmp_path)})
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "saxpy: exit 0: ok saxpy" in result.stdout
+    assert (bundle / "vm/licenses/qemu-system-x86").exists()
 
 
 def test_a_command_linked_into_the_path_finds_its_bundle(run: Run, bundle: Path, tmp_path: Path) -> None:
