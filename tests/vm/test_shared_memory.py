@@ -19,7 +19,7 @@ from tests.daemon.running import wait_until
 from tests.programs.toolchain import Toolchain, cuda13
 from tests.shim.client import PRELUDE
 from tests.vm import packages
-from tests.vm.daemon import LIBRARY, VmDaemon, guest_env, vm_daemon
+from tests.vm.daemon import LIBRARY, VGPU, VmDaemon, guest_env, vm_daemon
 from tests.vm.guest import Guest, boot
 
 MIB = 128
@@ -130,6 +130,8 @@ def test_without_permission_everything_travels_on_the_socket(guest: Guest) -> No
     nobody = ("/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     said = python(guest, COMPUTE, *nobody)
     assert f"no memory shared with the host: {BAR}: Permission denied" in said
+    doctor = guest.hosted([*nobody, *VGPU, "doctor", "--json", "--", "/bin/true"], env=guest_env(), timeout_s=90)
+    assert f"though vgpud has some for this VM: {BAR}: Permission denied" in doctor.output, doctor.output
     guest.check(f"chmod 666 {BAR}")
     assert SAYS in python(guest, COMPUTE, *nobody)
     guest.check(f"chmod 600 {BAR}")

@@ -10,6 +10,7 @@ from .endpoint import CONFIGURATION, EndpointError, find, parse
 from .greeting import greet
 from .place import PlaceError, ask
 from .route import describe_route
+from .shared_memory import look
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -42,7 +43,11 @@ def check(subject: Subject, diagnosis: Diagnosis, *, measure: bool = True) -> No
         _add_failure(subject, diagnosis, answer, found)
         return
     endpoint.update(answer)
-    endpoint["channel"] = channel(answer)
+    memory: dict[str, str] = {}
+    if "vsock" in str(answer.get("kind")):
+        memory = ask(subject.place, look, subject.environment, found["shared_memory"])
+        _tell_memory(diagnosis, answer, memory)
+    endpoint["channel"] = channel(answer, memory)
     endpoint["route"] = _route(subject, found["url"], str(answer.get("local", "")))
     _tell(diagnosis, endpoint)
     protocol = diagnosis.libraries.get(DRIVER, {}).get("protocol")
@@ -51,14 +56,23 @@ def check(subject: Subject, diagnosis: Diagnosis, *, measure: bool = True) -> No
         diagnosis.add("library-version", text)
 
 
-def channel(answer: dict[str, Any]) -> str:
+def channel(answer: dict[str, Any], memory: dict[str, str]) -> str:
     """How a program's commands will travel, by what both sides agreed on (docs/guests.md, Channels)."""
     features = answer.get("features", [])
     if "ring" in features:
         return "shared-memory rings"
-    if "region" in features:
+    if "region" in features and "path" in memory:
         return "shared-memory rings in the VM's ivshmem device"
     return "vsock" if "vsock" in str(answer.get("kind")) else "plain socket"
+
+
+def _tell_memory(diagnosis: Diagnosis, answer: dict[str, Any], memory: dict[str, str]) -> None:
+    """Say why the faster channel is not to be had, where one side has its part of it (docs/vm.md)."""
+    has_host = "region" in answer.get("features", [])
+    if has_host and "why" in memory:
+        diagnosis.warnings.append(f"no memory shared with the host, though vgpud has some for this VM: {memory['why']}")
+    elif "path" in memory and not has_host and "features" in answer:
+        diagnosis.warnings.append(f"{memory['path']} is not used: vgpud has no `ivshmem` in this VM's [[vm]]")
 
 
 def _tell(diagnosis: Diagnosis, endpoint: dict[str, Any]) -> None:

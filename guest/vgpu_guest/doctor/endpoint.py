@@ -42,12 +42,13 @@ class Address:
 
 
 def find(environment: Mapping[str, str]) -> dict[str, str]:
-    """In the program's place: `url` and `source` of its endpoint ("" when none), and `token`.
+    """In the program's place: `url` and `source` of its endpoint ("" when none), `token` and `shared_memory`.
 
     `configuration` says what became of the configuration file: read, absent, or why it could not be read.
     """
     path = environment.get("VGPU_GUEST_CONF", CONFIGURATION)
     found = {"url": "", "source": "", "token": "", "configuration": "absent", "configuration_file": path}
+    found["shared_memory"] = ""
     try:
         text = read(path, _CONFIGURATION_NBYTES).decode(errors="replace")
         found["configuration"] = "read"
@@ -57,6 +58,8 @@ def find(environment: Mapping[str, str]) -> dict[str, str]:
                 found["url"], found["source"] = pair[2], path
             elif pair and pair[1] == "token":
                 found["token"] = pair[2]
+            elif pair and pair[1] == "shared_memory":
+                found["shared_memory"] = pair[2]
     except FileNotFoundError:
         pass
     except OSError as error:
