@@ -85,6 +85,7 @@ class ImagesConfig(_Model):
     tenant_nbytes: int = Field(default=512 * 1024 * 1024, ge=0, le=2**40)  # of memory, for each tenant
     tenant_entries: int = Field(default=1024, ge=0, le=65536)
     nbytes: int = Field(default=2 * 1024 * 1024 * 1024, ge=0, le=2**44)  # of all tenants
+    entries: int = Field(default=8192, ge=0, le=2**20)  # likewise; each is a descriptor of vgpud's
     keep_s: float = Field(default=86400.0, gt=0, le=1e8)  # after a tenant's last session
 
 

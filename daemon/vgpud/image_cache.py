@@ -51,7 +51,8 @@ class ImageCache:
     @property
     def is_on(self) -> bool:
         """Whether anything can be kept."""
-        return min(self._config.tenant_nbytes, self._config.tenant_entries, self._config.nbytes) > 0
+        bounds = self._config
+        return min(bounds.tenant_nbytes, bounds.tenant_entries, bounds.nbytes, bounds.entries) > 0
 
     @property
     def image_count(self) -> int:
@@ -140,6 +141,8 @@ class ImageCache:
         """The tenant that holds most gives way: one that floods pushes out its own."""
         while self.nbytes > self._config.nbytes:
             self._drop_oldest(max(self._shelves.values(), key=lambda shelf: shelf.nbytes))
+        for _ in range(self.image_count - self._config.entries):
+            self._drop_oldest(max(self._shelves.values(), key=lambda shelf: len(shelf.images)))
 
     def _drop_oldest(self, shelf: _Shelf) -> None:
         _, (fd, nbytes) = shelf.images.popitem(last=False)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from .image_cache import ImageCache, ImageRefused, verify
-from .log import get_logger
+from .log import KeyedRateLimit, get_logger
 
 if TYPE_CHECKING:
     from .config import ImagesConfig
@@ -26,6 +26,8 @@ _QUESTION = struct.Struct("<IIQ32s")
 _ANSWER = struct.Struct("<II")
 _FIND, _STORE = 1, 2
 _PENDING_CAP = 256  # files of a session that wait to be verified: each is a descriptor
+_PENDING_TOTAL_CAP = 1024  # of all sessions
+_UNREAD_NBYTES = 4096  # of answers, some eight: more descriptors on their way would count against all of vgpud's
 _EXPIRE_S = 60.0
 
 
@@ -39,6 +41,8 @@ class ImageService:
         self._verifying = asyncio.Lock()  # digesting takes a core: one is what vgpud spends on it
         self._turns: WeakValueDictionary[Tenant, asyncio.Lock] = WeakValueDictionary()
         self._expiry: asyncio.Task[None] | None = None
+        self._log_limits = KeyedRateLimit(rate=1.0, burst=20.0)  # by peer
+        self.pending_count = 0  # files that wait to be verified
 
     @property
     def is_on(self) -> bool:
@@ -103,7 +107,8 @@ class ImageService:
             if not isinstance(error, ImageRefused):
                 raise
             self._metrics.images_refused += 1
-            get_logger().warning("image not kept", tenant=tenant.peer, why=str(error))
+            if self._log_limits.of(tenant.peer).allows():
+                get_logger().warning("image not kept", tenant=tenant.peer, why=str(error))
             return
         self._metrics.image_nbytes_uploaded += nbytes
         self._cache.store(tenant, digest, nbytes, fd)
@@ -124,6 +129,7 @@ class ImageDesk:
         self._service = service
         self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ours.setblocking(False)
+        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD_NBYTES)
         self._pending: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._ours.fileno(), self._read)
@@ -159,15 +165,20 @@ class ImageDesk:
         kind, _zero, nbytes, digest = _QUESTION.unpack(packet)
         if kind == _FIND and fd is None:
             self._answer(self._service.find(self.tenant, digest, nbytes))
-        elif kind == _STORE and fd is not None and len(self._pending) < _PENDING_CAP:
+        elif kind == _STORE and fd is not None and self._has_room():
+            self._service.pending_count += 1
             task = self._loop.create_task(self._service.store(self.tenant, self._turn, digest, nbytes, fd))
             self._pending.add(task)
             task.add_done_callback(self._stored)
         elif fd is not None:
             os.close(fd)
 
+    def _has_room(self) -> bool:
+        return len(self._pending) < _PENDING_CAP and self._service.pending_count < _PENDING_TOTAL_CAP
+
     def _stored(self, task: asyncio.Task[None]) -> None:
         self._pending.discard(task)
+        self._service.pending_count -= 1
         if not task.cancelled() and task.exception() is not None:
             get_logger().error("an image could not be verified", error=repr(task.exception()))
         if not self._is_open and not self._pending:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PACKET_NBYTES = 128 * 1024  # 64 devices fit; below the kernel's default socket buffer
+_LAST_MESSAGES = 64  # that a worker left behind
 _LINE_NBYTES = 1024
 _LINES_S = 5.0
 _MEMORY_TIMEOUT_S = 0.5
@@ -153,18 +154,19 @@ class Worker:
             os.close(self._client_pidfd)
             self._client_pidfd = None
 
-    def _read_control(self) -> None:
-        while True:
-            try:
-                packet = self._control.recv(_PACKET_NBYTES)
-            except BlockingIOError:
-                return
-            except OSError:
-                packet = b""
-            if not packet:
-                self._loop.remove_reader(self._control.fileno())  # the pidfd tells the rest
-                return
-            self._take(packet)
+    def _read_control(self) -> bool:
+        """Take one message: one that never stops talking must not keep the loop from others. False: there is none."""
+        try:
+            packet = self._control.recv(_PACKET_NBYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            packet = b""
+        if not packet:
+            self._loop.remove_reader(self._control.fileno())  # the pidfd tells the rest
+            return False
+        self._take(packet)
+        return True
 
     def _take(self, packet: bytes) -> None:
         """A worker runs on behalf of a client: what it says is checked like a client's words."""
@@ -219,7 +221,9 @@ class Worker:
             return
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        self._read_control()
+        for _ in range(_LAST_MESSAGES):
+            if not self._read_control():
+                break
         self._read_stderr()
         self._loop.remove_reader(self._control.fileno())
         self._loop.remove_reader(self._stderr.fileno())

@@ -97,6 +97,19 @@ def test_a_tenant_that_floods_pushes_out_its_own(shelves):
     assert s.cache.nbytes == 50
 
 
+def test_tenants_together_hold_a_bounded_number(shelves):
+    """Each image is a descriptor of vgpud's, and a user can be as many tenants as it makes pid namespaces."""
+    s = shelves(entries=10)
+    s.put(BOB, "mine")
+    for i in range(30):
+        tenant = Tenant("uid:1", None, i)
+        s.cache.enter(Identified(tenant))
+        s.put(tenant, "a")
+        s.put(tenant, "b")
+        s.cache.leave(tenant)
+    assert s.cache.image_count == 10
+
+
 def test_the_same_image_twice_is_kept_once(shelves):
     s = shelves()
     assert s.put(ALICE, "x")

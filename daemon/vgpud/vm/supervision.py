@@ -77,6 +77,7 @@ class VmDevice:
 
     def _adopt(self) -> bool:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.setblocking(False)  # what hangs and accepts nobody is not waited for
         try:
             sock.connect(str(control_path(self._path)))  # a local socket: it is there at once, or not at all
             _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -152,25 +153,31 @@ class VmDevice:
         self._retry = asyncio.get_running_loop().call_later(delay_s, self.start)
 
     def _read(self) -> None:
-        while self._control is not None:
-            try:
-                packet, fds, _flags, _ = socket.recv_fds(self._control, PACKET_NBYTES, 1, socket.MSG_CMSG_CLOEXEC)
-            except BlockingIOError:
-                return
-            except OSError:
-                packet, fds = b"", []
-            if not packet:
-                self._hang_up()
-                if self._process is None:  # one that was adopted; of a child the pidfd tells
-                    self._failed("it hung up")
-                return
-            try:
-                self._take(unpack_map(packet), fds)
-            except ValueError:
-                self._log.warning("vm device sent something unreadable")
-            finally:
-                for fd in fds:
-                    os.close(fd)
+        """One message: it parses a stranger's bytes, and if taken over may keep the loop from nobody."""
+        assert self._control is not None
+        try:
+            packet, fds, _flags, _ = socket.recv_fds(self._control, PACKET_NBYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet, fds = b"", []
+        if not packet:
+            self._hang_up()
+            if self._process is None:  # one that was adopted; of a child the pidfd tells
+                self._failed("it hung up")
+            return
+        try:
+            self._take(unpack_map(packet), fds)
+        except ValueError:
+            self._say("warning", "vm device sent something unreadable")
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _say(self, level: str, event: str, **fields: object) -> None:
+        """What it makes us say, a bounded number of lines."""
+        if self._lines.allows():
+            getattr(self._log, level)(event, **fields)
 
     def _take(self, message: dict[str, Any], fds: list[int]) -> None:
         """One message. `fds` that are kept are taken out of the list."""
@@ -180,7 +187,7 @@ class VmDevice:
                 self._there.set()
                 said = (message.get("version"), message.get("name"), message.get("cid"), message.get("port"))
                 if said != (VERSION, self.vm.name, self.vm.cid, self.vm.port):
-                    self._log.warning("the VM's device is of another configuration and is replaced", found=list(said))
+                    self._say("warning", "the VM's device is of another configuration and is replaced", found=said)
                     self._send_exit()
             case "stream" if len(fds) == 1:
                 sock = socket.socket(fileno=fds.pop())
@@ -189,12 +196,12 @@ class VmDevice:
             case "vm":
                 connected = message.get("connected") is True
                 if connected != self.connected:
-                    self._log.info("vm connected" if connected else "vm disconnected")
+                    self._say("info", "vm connected" if connected else "vm disconnected")
                 self.connected = connected
-            case "log" if self._lines.allows():
-                level = message.get("level")
-                log = getattr(self._log, level if level in _LEVELS else "info")
-                log(f"vm {message.get('event')}"[:100], reason=str(message.get("reason"))[:500])
+            case "log":
+                level, event = str(message.get("level")), str(message.get("event"))[:100]
+                event = event if event.isprintable() else ascii(event)
+                self._say(level if level in _LEVELS else "info", f"vm {event}", reason=str(message.get("reason"))[:500])
 
     def _send_exit(self) -> None:
         if self._control is not None:

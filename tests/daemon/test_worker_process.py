@@ -1,0 +1,38 @@
+"""What a worker says, as vgpud takes it: a worker that was taken over is a client like others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+from collections import Counter
+
+from vgpud.proto.packing import pack_map
+from vgpud.worker_process import Worker
+
+
+def test_many_messages_are_taken_in_turn_with_everybody_elses(monkeypatch):
+    taken: list[int] = []
+    monkeypatch.setattr(Worker, "_take", lambda _self, _packet: taken.append(turn))
+    turn = 0
+
+    async def scenario() -> None:
+        nonlocal turn
+        ended = asyncio.Event()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        process = subprocess.Popen(["sleep", "60"], stderr=subprocess.PIPE)
+        worker = Worker(process, ours, lambda _: None, lambda _: ended.set(), None)
+        for _ in range(50):
+            theirs.send(pack_map({"type": "nothing"}))
+        while len(taken) < 50:
+            await asyncio.sleep(0)
+            turn += 1
+        theirs.send(pack_map({"type": "ended", "reason": "its last word"}))
+        worker.kill()
+        await ended.wait()
+        theirs.close()
+
+    asyncio.run(scenario())
+    assert max(Counter(taken).values()) == 1
+    assert len(taken) == 51

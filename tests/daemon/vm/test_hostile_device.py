@@ -1,0 +1,116 @@
+"""vgpud against a VM's device process that was taken over, or hangs: neither the loop nor the log is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+from vgpud.config import VmConfig
+from vgpud.proto.packing import pack_map
+from vgpud.vm.control import control_path
+from vgpud.vm.supervision import VmDevice
+
+
+class Stranger:
+    """What listens where the device of `vm` should be; `peer` is its end once vgpud has come."""
+
+    def __init__(self, tmp_path: Path, backlog: int = 8) -> None:
+        self.vm = VmConfig(name="a", cid=3, vsock=f"{tmp_path}/vm.sock")
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.bind(str(control_path(f"{tmp_path}/vm.sock")))
+        self.listener.listen(backlog)
+        self.device = VmDevice(self.vm, lambda sock, _peer: sock.close())
+
+    def close(self) -> None:
+        self.device.stop()
+        self.listener.close()
+
+
+def run(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(10):
+            await scenario()
+
+    asyncio.run(bounded())
+
+
+def said(capfd: pytest.CaptureFixture[str]) -> str:
+    return "".join(capfd.readouterr())
+
+
+def test_many_messages_are_taken_in_turn_with_everybody_elses(tmp_path, monkeypatch):
+    taken: list[int] = []
+    monkeypatch.setattr(VmDevice, "_take", lambda _self, _message, _fds: taken.append(turn))
+    turn = 0
+
+    async def scenario() -> None:
+        nonlocal turn
+        stranger = Stranger(tmp_path)
+        stranger.device.start()
+        peer, _ = stranger.listener.accept()
+        for _ in range(50):
+            peer.send(pack_map({"type": "nothing"}))
+        while len(taken) < 50:
+            await asyncio.sleep(0)
+            turn += 1
+        stranger.close()
+        peer.close()
+
+    run(scenario)
+    assert max(Counter(taken).values()) == 1
+
+
+def test_what_it_says_of_itself_does_not_flood_the_log(tmp_path, capfd):
+    async def scenario() -> None:
+        stranger = Stranger(tmp_path)
+        stranger.device.start()
+        peer, _ = stranger.listener.accept()
+        for number in range(200):
+            peer.send(pack_map({"type": "vm", "connected": number % 2 == 0}))
+            peer.send(pack_map({"type": "hello", "version": number}))
+            peer.send(b"\xff")
+            await asyncio.sleep(0.001)
+        stranger.close()
+        peer.close()
+
+    run(scenario)
+    assert 1 <= said(capfd).count("\n") <= 60
+
+
+def test_its_words_cannot_forge_a_line(tmp_path, capfd):
+    async def scenario() -> None:
+        stranger = Stranger(tmp_path)
+        stranger.device.start()
+        peer, _ = stranger.listener.accept()
+        peer.send(pack_map({"type": "log", "level": "info", "event": "x\nforged", "reason": "y\nforged"}))
+        peer.send(pack_map({"type": "log", "level": ["no", "text"], "event": "last"}))
+        await asyncio.sleep(0.05)
+        stranger.close()
+        peer.close()
+
+    run(scenario)
+    text = said(capfd)
+    assert "\nforged" not in text
+    assert "last" in text
+
+
+def test_one_that_accepts_nobody_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(VmDevice, "_spawn", lambda self: None)
+
+    async def scenario() -> None:
+        stranger = Stranger(tmp_path, backlog=0)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
+            first.connect(str(control_path(f"{tmp_path}/vm.sock")))
+            watchdog = threading.Timer(3, stranger.listener.close)
+            watchdog.start()
+            stranger.device.start()
+            assert watchdog.is_alive()
+            watchdog.cancel()
+        stranger.close()
+
+    run(scenario)
