@@ -78,6 +78,15 @@ _REFUSED: dict[str, tuple[int, int | None]] = {
     "vhangup": (153, 58),
 }
 
+# Only sockets that must be connected before they are any use: a datagram goes to whatever name it is given.
+_SOCKETS = {"socket": (41, 198), "socketpair": (53, 199)}
+_SOCKET_TYPE_MASK, _SOCKET_TYPES = 0xF, (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
+
+# Processes and threads, but not in new namespaces (CLONE_NEWUSER and others). clone3 has its flags in memory, where a
+# filter cannot look: it "is not there", and libc falls back to clone.
+_CLONE, _CLONE3 = (56, 220), 435
+_NAMESPACES = 0x7E020000
+
 # Allowed for these values of the first argument alone: the call's numbers, and the values. None stands for our own pid.
 _FIRST_ARGUMENT: dict[str, tuple[int, int, tuple[int | None, ...]]] = {
     "socket": (41, 198, (socket.AF_UNIX,)),
@@ -103,8 +112,9 @@ _ARCHITECTURES = {
 # linux/seccomp.h, linux/bpf_common.h
 _SET_MODE_FILTER, _FLAG_TSYNC = 1, 1
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST_ARGUMENT = 0, 4, 16  # struct seccomp_data; the argument's low half
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_AT_NUMBER, _AT_ARCHITECTURE = 0, 4  # struct seccomp_data
+_AT_FIRST_ARGUMENT, _AT_SECOND_ARGUMENT = 16, 24  # their low halves
 
 
 class _Program(ctypes.Structure):
@@ -129,6 +139,19 @@ def filter_program(machine: str, pid: int, allow: Collection[str] = ()) -> bytes
     for name, numbers in _REFUSED.items():
         if name not in allow and (number := numbers[architecture.column]) is not None:
             code += [_instruction(_EQUAL, number, 0, 1), refuse]
+    stream, packets = (_instruction(_EQUAL, kind, 2 - i, 0) for i, kind in enumerate(_SOCKET_TYPES))
+    of_sockets = [
+        *(_instruction(_LOAD, _AT_SECOND_ARGUMENT), _instruction(_AND, _SOCKET_TYPE_MASK)),
+        *(stream, packets, refuse, _instruction(_LOAD, _AT_NUMBER)),
+    ]
+    for numbers in _SOCKETS.values():
+        code += [_instruction(_EQUAL, numbers[architecture.column], 0, len(of_sockets)), *of_sockets]
+    of_clone = [
+        *(_instruction(_LOAD, _AT_FIRST_ARGUMENT), _instruction(_ANY_BIT, _NAMESPACES, 0, 1), refuse),
+        _instruction(_RETURN, _ALLOW),
+    ]
+    code += [_instruction(_EQUAL, _CLONE[architecture.column], 0, len(of_clone)), *of_clone]
+    code += [_instruction(_EQUAL, _CLONE3, 0, 1), _instruction(_RETURN, _ERRNO | errno.ENOSYS)]
     for *columns, values in _FIRST_ARGUMENT.values():
         # An argument is 64 bits wide, these are ints: the kernel itself takes the low half alone.
         tests = [_instruction(_EQUAL, pid if v is None else v, len(values) - i, 0) for i, v in enumerate(values)]

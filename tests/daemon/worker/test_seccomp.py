@@ -25,6 +25,9 @@ REFUSED = {
     "netlink": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
     "another's socket": "socket.socket(socket.AF_UNIX).connect(path)",
     "a socket of its own": "socket.socket(socket.AF_UNIX).bind('\\0vgpu-test-seccomp')",
+    "datagrams to a socket by name": "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)",
+    "the same by another name": "socket.socket(socket.AF_UNIX, socket.SOCK_RAW | socket.SOCK_CLOEXEC)",
+    "the same by a pair": "socket.socketpair(type=socket.SOCK_DGRAM)",
     "signal to its parent": "os.kill(os.getppid(), 0)",
     "signal to its group": "os.kill(0, 0)",
     "signal by pidfd": "signal.pidfd_send_signal(os.pidfd_open(os.getppid()), 0)",
@@ -32,6 +35,8 @@ REFUSED = {
     "read another's memory": "call('process_vm_readv', os.getppid(), 0, 0, 0, 0, 0)",
     "another's limits": "resource.prlimit(os.getppid(), resource.RLIMIT_CORE)",
     "namespaces": "call('unshare', 0x10000000)",
+    "a process in a user namespace": "fork_with(0x10000000)",
+    "a process in a network namespace": "fork_with(0x40000000)",
     "io_uring": "call('io_uring_setup', 1, 0)",
     "bpf": "call('bpf', 0, 0, 0)",
 }
@@ -39,6 +44,8 @@ REFUSED = {
 ALLOWED = {
     "a thread": "threading.Thread(target=int).start()",
     "a pair of sockets": "socket.socketpair()",
+    "a pair for messages": "socket.socketpair(type=socket.SOCK_SEQPACKET)",
+    "a child": "fork_with(0)",
     "its own limits": "resource.getrlimit(resource.RLIMIT_CORE)",
     "a signal to itself": "os.kill(os.getpid(), 0)",
     "shared memory": "os.memfd_create('x')",
@@ -57,6 +64,15 @@ def call(name, *arguments):
     number = seccomp._REFUSED[name][0 if os.uname().machine == "x86_64" else 1]
     if libc.syscall(number, *map(ctypes.c_long, arguments)) < 0:
         raise OSError(ctypes.get_errno(), "")
+
+def fork_with(flags):
+    number = 56 if os.uname().machine == "x86_64" else 220
+    pid = libc.syscall(number, ctypes.c_long(flags | signal.SIGCHLD), *[ctypes.c_long(0)] * 4)
+    if pid == 0:
+        os._exit(0)
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), "")
+    os.waitpid(pid, 0)
 
 def attempt(text):
     try:
@@ -77,6 +93,8 @@ early.set()
 thread.join()
 for name, text in attempts.items():
     results[name] = attempt(text)
+libc.syscall(435, None, ctypes.c_long(0))
+results["clone3"] = ctypes.get_errno()
 print(json.dumps(results))
 """
 
@@ -106,6 +124,11 @@ def test_refused(results, what):
 @pytest.mark.parametrize("what", ALLOWED)
 def test_allowed(results, what):
     assert results[what] == 0
+
+
+def test_clone3_is_not_there_as_a_filter_cannot_see_its_flags(results):
+    """With ENOSYS libc falls back to clone."""
+    assert errno.errorcode[results["clone3"]] == "ENOSYS"
 
 
 def test_an_abort_is_still_a_death_by_sigabrt():
