@@ -69,6 +69,8 @@ class Ring:
     def __init__(self, memory: mmap.mmap, index: int) -> None:
         self.memory, self.index, self.start = memory, index, index * RING_NBYTES
         self.kick, self.call = os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK)
+        # The indices in one load or store: struct would go byte by byte, and the device looks at any time.
+        self.indices = memoryview(memory)[self.start : self.start + RING_NBYTES].cast("H")
         self.added = self.seen = 0
         self.free = deque(range(SIZE))
 
@@ -84,14 +86,14 @@ class Ring:
         self.set_available(self.added)
 
     def set_available(self, index: int) -> None:
-        struct.pack_into("<H", self.memory, self.start + AVAILABLE + 2, index & 0xFFFF)
+        self.indices[AVAILABLE // 2 + 1] = index & 0xFFFF
 
     def notify(self) -> None:
         os.eventfd_write(self.kick, 1)
 
     def used(self) -> list[tuple[int, int]]:
         """(head, nbytes) of the chains that came back since the last call."""
-        (index,) = struct.unpack_from("<H", self.memory, self.start + USED + 2)
+        index = self.indices[USED // 2 + 1]
         came = []
         while self.seen & 0xFFFF != index:
             came.append(struct.unpack_from("<II", self.memory, self.start + USED + 4 + 8 * (self.seen % SIZE)))
@@ -304,6 +306,7 @@ class Driver:
             for sock in self._all:
                 sock.close()
             for ring in self.rings:
+                ring.indices.release()
                 os.close(ring.kick)
                 os.close(ring.call)
             self.memory.close()
