@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from .binary import TooNewError
-from .bundle import BundleError, Options, make_bundle, pack
+from .bundle import NBYTES_CAP, NBYTES_CAP_WITH_GUEST, BundleError, Options, make_bundle, pack
 from .debian import DebianError
 from .guest import GuestError, guest_files, make_archive, make_deb
 from .source import ROOT, describe_source
@@ -66,7 +66,7 @@ def _bundle(options: argparse.Namespace) -> list[Path]:
             shutil.rmtree(options.out / name, ignore_errors=True)
             return [folder.rename(options.out / name)]
         archive = options.out / f"{name}.tar.xz"
-        pack(folder, archive, source)
+        pack(folder, archive, source, NBYTES_CAP_WITH_GUEST if options.vm else NBYTES_CAP)
         return [archive]
 
 

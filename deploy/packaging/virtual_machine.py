@@ -5,13 +5,11 @@ QEMU's parts are the building machine's; bin/vgpu-vm boots it under vgpud, on an
 
 from __future__ import annotations
 
-import gzip
 import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .contents import GZIP_LEVEL
 from .source import ROOT
 
 if TYPE_CHECKING:
@@ -64,8 +62,8 @@ def make_machine(folder: Path, command: Path, programs: Mapping[str, Path]) -> N
     _copy_terms(folder / "licenses", _packages_of({qemu, *libraries, *modules}), unpacked)
     files = {f"/programs/{name}": path for name, path in programs.items()}
     files["/usr/lib/vgpu/libcuda.so.1"] = ROOT / "daemon/vgpud/_lib/libcuda.so.1"
-    image = initramfs.build(files).read_bytes()
-    (folder / "initramfs").write_bytes(gzip.compress(image, GZIP_LEVEL, mtime=0))
+    # Not compressed: the archive is, as a whole, and most of this is in it already.
+    shutil.copy(initramfs.build(files), folder / "initramfs")
     shutil.copy(FILES / "vm_check.py", folder / "vm_check.py")
     shutil.copy(FILES / "vm-command.sh", command)
     command.chmod(0o755)

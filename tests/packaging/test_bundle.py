@@ -161,9 +161,8 @@ def test_an_archive_names_root_alone_and_keeps_links_and_modes(tmp_path: Path) -
     assert archives[0].read_bytes() == archives[1].read_bytes()
 
 
-def test_an_archive_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vgpu-1").mkdir()
-    monkeypatch.setattr("deploy.packaging.bundle.NBYTES_CAP", 10)
     with pytest.raises(BundleError, match="more than the 10 promised"):
-        pack(tmp_path / "vgpu-1", tmp_path / "a.tar.xz", Source("1", epoch_s=0))
+        pack(tmp_path / "vgpu-1", tmp_path / "a.tar.xz", Source("1", epoch_s=0), nbytes_cap=10)
     assert list(tmp_path.iterdir()) == [tmp_path / "vgpu-1"]

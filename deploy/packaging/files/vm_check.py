@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import importlib.util
 import re
 import select
 import subprocess
@@ -123,6 +124,8 @@ def main() -> int:
     options = parser.parse_args()
     if bad := [name for name in options.programs if not re.fullmatch(r"[a-z_]+", name)]:
         parser.error(f"{bad[0]!r} is no program of the guest")
+    if options.config is None and importlib.util.find_spec("llvmlite") is None:
+        parser.error("this bundle has no simulator: --config share/vgpu/cuda.toml computes on this machine's card")
     try:
         config = options.config.read_text() if options.config else 'gpus = "h100"'
         with tempfile.TemporaryDirectory(prefix="vgpu-vm-") as folder:
