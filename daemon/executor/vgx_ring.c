@@ -134,7 +134,7 @@ static void answer(struct executor_thread *t, const struct vgw_header *reply, co
 static bool execute_record(struct executor_thread *t, const struct vgw_header *header) {
   struct vgx_ring *ring = t->ring;
   const struct vgx_operation *op = header->opcode < VGW_OP_COUNT ? &vgx_operations[header->opcode] : NULL;
-  if (!op || !op->dispatch || header->flags & VGW_HAS_FD || op->flags & VGX_ON_SOCKET) {
+  if (!op || !op->dispatch || header->flags & VGW_HAS_FD || op->flags & VGX_NOT_IN_RING) {
     vgx_violation(ring->session, "opcode in a ring");
     return false;
   }

@@ -213,7 +213,7 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
       vgx_log(s, 6, "queued %s failed with %d; told at the next blocking call", op->name, result);
     return;
   }
-  if (result == CUDA_SUCCESS && (op->flags & (VGX_BLOCKS | VGX_ON_SOCKET)) == VGX_BLOCKS)
+  if (result == CUDA_SUCCESS && (op->flags & (VGX_BLOCKS | VGX_ABOUT_CHANNEL)) == VGX_BLOCKS)
     result = atomic_exchange(&s->deferred, CUDA_SUCCESS);
   if (result != CUDA_SUCCESS)
     out.length = out.private_nbytes = 0;

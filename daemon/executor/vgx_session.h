@@ -126,8 +126,8 @@ struct executor_thread {
   void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *);
 };
 
-/* VGX_ON_SOCKET: about the channel itself; not in a ring, and no queued call's error is told with it. */
-enum { VGX_NEEDS_CONTEXT = 1, VGX_BLOCKS = 2, VGX_ON_SOCKET = 4 };
+/* VGX_ABOUT_CHANNEL: the program did not make this call, so no queued call's error is told with it. */
+enum { VGX_NEEDS_CONTEXT = 1, VGX_BLOCKS = 2, VGX_ABOUT_CHANNEL = 4, VGX_NOT_IN_RING = 8 };
 
 struct vgx_operation {
   const char *name;

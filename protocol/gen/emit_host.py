@@ -170,8 +170,10 @@ def _entry_flags(f: Function) -> str:
         flags.append("VGX_NEEDS_CONTEXT")
     if f.blocks:
         flags.append("VGX_BLOCKS")
-    if f.name in ON_SOCKET - {"vgpuRingFence"}:
-        flags.append("VGX_ON_SOCKET")
+    if f.name in ON_SOCKET:
+        flags.append("VGX_ABOUT_CHANNEL")
+    if f.name in ON_SOCKET - {"vgpuRingFence"}:  # which the client puts into rings itself
+        flags.append("VGX_NOT_IN_RING")
     return " | ".join(flags) or "0"
 
 

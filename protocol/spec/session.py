@@ -72,6 +72,7 @@ fn(
     need=INIT,
     guest="custom",
     host="custom",
+    blocks=True,
     doc="Go on in this ring only when that ring has executed so many records.",
 )
 

@@ -214,13 +214,14 @@ static CUresult push_fence(struct ring *ring, unsigned other, uint64_t executed)
   return CUDA_SUCCESS;
 }
 
-/* `ring` NULL: a fence on the socket. */
+/* `ring` NULL: a fence on the socket. It is waited for, which keeps nobody else on the socket waiting: what it waits
+ * for may itself wait for a host function, whose end comes that way. */
 static CUresult fence_on(struct ring *ring, unsigned other, uint64_t position) {
   struct ring *r = &rings[other];
   if (r == ring || other >= __atomic_load_n(&opened, __ATOMIC_ACQUIRE) ||
       atomic_load_explicit(&r->shared->executed, memory_order_acquire) >= position)
     return CUDA_SUCCESS;
-  return ring ? push_fence(ring, other, position) : vgs_send_vgpuRingFence(position, other, false);
+  return ring ? push_fence(ring, other, position) : vgs_send_vgpuRingFence(position, other, true);
 }
 
 /* Wait, in the worker, for what this call must not overtake. */

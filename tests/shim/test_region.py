@@ -180,6 +180,27 @@ assert ctypes.string_at(h, n) == b"\\x05" * n
 """
 
 
+def test_a_fence_for_a_thread_without_a_ring_does_not_keep_a_host_function_from_ending(narrow):
+    """A queued call blocks in the worker until a host function has run, and another thread's call comes after it."""
+    run(
+        narrow,
+        THREADS
+        + textwrap.dedent(
+            """
+            s = stream()
+            wait = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: time.sleep(0.3))
+            for _ in range(3):
+                ok(cuda.cuLaunchHostFunc(s, wait, None))
+                for i in range(3000):  # more than a stream queues
+                    fill(p, i, s)
+                a(lambda: alloc(4096))
+                ok(cuda.cuStreamSynchronize(s))
+                assert a(lambda: value(p)) == 2999
+            """
+        ),
+    )
+
+
 def test_pinned_memory_is_the_same_memory_on_both_sides(host):
     run(host, PINNED)
 

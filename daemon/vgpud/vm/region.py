@@ -172,6 +172,10 @@ def _take_alone(fd: int, nbytes: int) -> None:
             if time.monotonic() > deadline:
                 raise RegionError("another vgpud uses it") from None
             time.sleep(0.05)
+    room = os.fstatvfs(fd)
+    free_nbytes = room.f_bavail * room.f_frsize + found.st_blocks * 512
+    if free_nbytes < nbytes:  # a page that cannot be had would end QEMU, not only a session
+        raise RegionError(f"its file system has room for {free_nbytes // MIB} MiB, and ivshmem_mib = {nbytes // MIB}")
     if found.st_size == 0:
         os.ftruncate(fd, nbytes)
     elif found.st_size != nbytes:

@@ -8,7 +8,7 @@ import socket
 import struct
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,4 +114,5 @@ class RegionRing(RingMemory):
 
     def publish(self, tail: int) -> None:
         super().publish(tail)
-        self._session.send("vgpuRingWake", struct.pack("<II", self._number, 0), wait=False)
+        with suppress(ConnectionError):  # it may have ended the session for what it saw
+            self._session.send("vgpuRingWake", struct.pack("<II", self._number, 0), wait=False)

@@ -181,3 +181,12 @@ def test_what_is_no_region_is_refused_in_a_line(file, tmp_path, kind):
 def test_a_configuration_that_cannot_be(mib, sessions, path):
     with pytest.raises(ValueError, match="ivshmem"):
         VmConfig(name="one", cid=3, ivshmem=path, ivshmem_mib=mib, ivshmem_sessions=sessions)
+
+
+def test_a_file_system_without_the_room_is_refused(file):
+    room = os.statvfs(file.parent)
+    mib = 1 << max(5, (room.f_bavail * room.f_frsize // MIB).bit_length())
+    if mib > 1 << 20:
+        pytest.skip(f"{file.parent} has more room than a region can want")
+    with pytest.raises(RegionError, match="has room for"):
+        Region.open(config(file, mib))

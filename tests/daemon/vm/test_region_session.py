@@ -104,12 +104,22 @@ def test_an_old_sessions_bytes_are_gone(host):
     ],
 )
 def test_what_lies_outside_the_range_ends_the_session(host, name, body):
-    with GuestSession(host) as other, GuestSession(host) as hostile:
+    with GuestSession(host) as hostile:
         assert hostile.ask("cuDevicePrimaryCtxRetain", struct.pack("<Ii", 1, 0)) == 0  # context 1, device 0
         hostile.send(name, body, wait=True, context=1)
         assert hostile.ended()
         assert "protocol violation" in reason(host, hostile)
-        assert other.ask("vgpuTakeOutput", struct.pack("<Q", 8)) == 0
+
+
+def test_nobody_else_notices(host):
+    with GuestSession(host) as other, GuestSession(host) as hostile:
+        other_ring, ring = other.open_ring(), hostile.open_ring()
+        ring.publish(12)
+        assert hostile.ended()
+        other_ring.push(record("vgpuTakeOutput", struct.pack("<Q", 8), flags=1))
+        assert other.ask("vgpuRingWait", struct.pack("<II", 0, 1)) == 0
+        other_ring.close()
+        ring.close()
 
 
 def test_a_range_is_a_sessions_own_even_by_number(host):
@@ -139,22 +149,22 @@ def test_a_range_is_a_sessions_own_even_by_number(host):
     ],
 )
 def test_a_violation_in_a_ring_ends_one_session_with_a_reason(host, data, tail):
-    with GuestSession(host) as other, GuestSession(host) as hostile:
+    with GuestSession(host) as hostile:
         ring = hostile.open_ring()
         ring.memory[HEADER_NBYTES : HEADER_NBYTES + len(data)] = data
         ring.publish(len(data) if tail is None else tail)
         assert hostile.ended()
         assert "protocol violation" in reason(host, hostile)
-        assert other.ask("vgpuTakeOutput", struct.pack("<Q", 8)) == 0
         ring.close()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_client_that_scribbles_over_everything_it_has(host, seed):
     """Random bytes in the whole range, rings' words most of all, while records are served."""
     rng = random.Random(seed)
     with GuestSession(host) as session:
         begin, nbytes = session.range
+        session.sock.settimeout(10)
         rings = [session.open_ring(number * (NBYTES + PAGE), number) for number in range(2)]
         try:
             for sequence in range(1, 300):
