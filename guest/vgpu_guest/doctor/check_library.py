@@ -226,11 +226,18 @@ def _judge_mapped(subject: Subject, diagnosis: Diagnosis) -> None:
     if subject.process is None:
         return
     mapped = [file for file in subject.process.libraries if os.path.basename(file).startswith("libcuda.so")]
+    facts = ask(subject.place.as_administrator(), describe_all, mapped)
+    foreign = [fact for fact in facts if fact["kind"] not in ("ours", "missing")]
     diagnosis.evidence += [f"mapped now: {file}" for file in mapped]
     restart = f"sudo systemctl restart {subject.label}" if subject.kind == "service" else "start the program again"
     distinct = {file.removesuffix(" (deleted)") for file in mapped}
     if len(distinct) > 1:
         diagnosis.add("two-drivers", f"process {subject.process.pid} maps {' and '.join(sorted(distinct))}", restart)
+    elif foreign and diagnosis.libraries[DRIVER]["kind"] == "ours":
+        text = (
+            f"process {subject.process.pid} has {foreign[0]['file']} ({words(foreign[0])}); a new one would get vgpu's"
+        )
+        diagnosis.add("restart-needed", text, restart)
     elif any(file.endswith(" (deleted)") for file in mapped):
         text = f"process {subject.process.pid} still uses a libcuda that was replaced since it started"
         diagnosis.add("restart-needed", text, restart)

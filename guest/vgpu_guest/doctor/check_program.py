@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from .library import describe, words
-from .loader import dynamic_of
+from .loader import LOADER, dynamic_of
 from .place import ask
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 def check(subject: Subject, diagnosis: Diagnosis) -> bool:
     """Whether it makes sense to ask the loader about this program."""
     _check_confinement(subject, diagnosis)
+    if not ask(subject.place.as_administrator(), os.path.exists, LOADER):
+        text = f"{LOADER} is not there: a system without glibc (musl, as Alpine's) cannot load our libraries"
+        diagnosis.add("program-wrong-class", text, "ldd --version  # use an image with glibc 2.35 or newer")
+        return False
     if subject.program is None:
         return True
     facts = ask(subject.place.as_administrator(), _facts, subject.program)

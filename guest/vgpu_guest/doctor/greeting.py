@@ -5,6 +5,7 @@ Runs in the program's place, with its rights. Every wait has a deadline, every f
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401  connect() looks for it, and in the program's place nothing is imported
 import os
 import socket
 import struct

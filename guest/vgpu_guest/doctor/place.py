@@ -14,10 +14,12 @@ import resource
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import traceback
 from dataclasses import dataclass
+from importlib.machinery import BuiltinImporter, FrozenImporter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -205,7 +207,7 @@ def _head(file: Any) -> str:
 
 
 def ask(place: Place, question: Callable[..., Any], *arguments: Any, timeout_s: float = 10.0) -> Any:
-    """Call a function of ours there, in a forked child; its result must be what JSON can hold.
+    """Call a function of ours there, in a forked child; its result must be what JSON can hold. It cannot import.
 
     Raises:
         PlaceError: the place cannot be entered, or the function failed or was not done in time.
@@ -233,9 +235,10 @@ def ask(place: Place, question: Callable[..., Any], *arguments: Any, timeout_s: 
 
 
 def _answer(writing: int, enter: Callable[[], None], question: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """The child's whole life."""
+    """The child's whole life. It imports nothing any more: there, sys.path leads to files of that place's owner."""
     try:
         try:
+            sys.meta_path[:] = [BuiltinImporter, FrozenImporter]
             enter()
             answer = {"result": question(*arguments)}
         except PlaceError as error:

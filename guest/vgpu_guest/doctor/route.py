@@ -5,11 +5,16 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+try:
+    from pyroute2 import IPRoute  # type: ignore[import-untyped]
+except ImportError:  # optional: then only our own address is told
+    IPRoute = None
+
 
 def describe_route(host: str, local: str) -> str:
     """In the program's network namespace, as in "dev eth0, via 10.0.0.1, from 10.0.0.7"."""
     try:
-        return _ask_kernel(host) or _from(local)
+        return (_ask_kernel(host) if IPRoute is not None else "") or _from(local)
     except Exception:  # an optional package of many versions; the route is evidence, never a verdict
         return _from(local)
 
@@ -19,8 +24,6 @@ def _from(local: str) -> str:
 
 
 def _ask_kernel(host: str) -> str:
-    from pyroute2 import IPRoute  # type: ignore[import-untyped]
-
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with IPRoute() as kernel:
         routes: list[Any] = list(kernel.route("get", dst=host, family=family))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vgpu_guest.doctor.place import Place, PlaceError, ask
 from vgpu_guest.doctor.process import parse_environment
 
 from tests.conftest import merged
@@ -84,6 +85,14 @@ def test_L04_two_drivers_in_one_process(tree: Tree, start: Start) -> None:
     assert "/opt/libcuda.so.1" in told.answer["text"]
 
 
+def test_a_driver_that_a_process_took_on_its_own(tree: Tree, start: Start) -> None:
+    """By path, or before the environment was mended: what it has counts, not what a new one would get."""
+    tree.library("opt/libcuda.so.1")
+    told = tree.doctor("--pid", str(start("/opt/libcuda.so.1")))
+    assert (told.code, told.verdict) == (20, "restart-needed"), told.everything
+    assert "/opt/libcuda.so.1" in told.answer["text"]
+
+
 def test_a_library_that_was_replaced_under_the_process(tree: Tree, start: Start) -> None:
     pid = start("/usr/lib/vgpu/libcuda.so.1")
     file = tree.path("usr/lib/vgpu/libcuda.so.580.159.04")
@@ -107,6 +116,28 @@ def test_a_library_of_another_protocol(tree: Tree) -> None:
     file.write_bytes(data.replace(note + struct.pack("<I", 1), note + struct.pack("<I", 2)))
     told = tree.doctor()
     assert (told.code, told.verdict) == (10, "library-version"), told.everything
+
+
+def test_a_system_without_glibc(tree: Tree) -> None:
+    tree.path("lib64/ld-linux-x86-64.so.2").unlink()
+    told = tree.doctor()
+    assert (told.code, told.verdict) == (50, "program-wrong-class"), told.everything
+    assert "musl" in told.answer["text"]
+
+
+def _import_something() -> str:
+    import this_is_the_strangers
+
+    return str(this_is_the_strangers)
+
+
+def test_nothing_is_imported_from_a_strangers_root(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same path leads to his files there."""
+    tree.write("usr/lib/python/this_is_the_strangers.py", "import os; open('/tmp/mark', 'w')")
+    monkeypatch.syspath_prepend("/usr/lib/python")
+    with pytest.raises(PlaceError, match="No module named"):
+        ask(Place(str(tree.root)), _import_something)
+    assert not tree.path("tmp/mark").exists()
 
 
 def test_without_msgpack_the_library_itself_is_the_proof(unix: str) -> None:
