@@ -9,7 +9,7 @@ from .check_library import DRIVER
 from .endpoint import CONFIGURATION, EndpointError, find, parse
 from .greeting import greet
 from .place import PlaceError, ask
-from .route import describe_route
+from .route import describe_route, prepare
 from .shared_memory import look
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def _route(subject: Subject, url: str, local: str) -> str:
         address = parse(url)
         if address.kind != "tcp":
             return ""
+        prepare()
         return str(ask(subject.place, describe_route, str(address.address[0]), local))
     except (EndpointError, PlaceError):
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..elf import ElfError, read_dynamic
@@ -15,8 +16,6 @@ from .place import PlaceError, ask, execute
 from .probe import INSTALLED, candidates
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .diagnosis import Diagnosis
     from .subject import Subject
 
@@ -33,37 +32,44 @@ _CANDIDATES_CAP = 4096  # a stranger's LD_LIBRARY_PATH may be megabytes long
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
     """Fills `libraries` and adds the library-... findings; first of all for libcuda."""
+    administrator = subject.place.as_administrator()
+    own = [] if subject.program is None else ask(administrator, _own_paths, subject.program)
+    runpath = tuple(directory for kind, directory in own if kind == "RUNPATH")
     cache = _loader_cache(subject)
-    for name in NAMES:
-        answer = loader.find(subject.place, subject.environment, subject.program, name)
-        diagnosis.libraries[name] = _entry(subject, answer, cache)
+    answers = [loader.find(subject.place, subject.environment, subject.program, name, runpath) for name in NAMES]
+    files = {answer.name: dict(_candidates(subject, answer, own, cache)[::-1]) for answer in answers}
+    wanted = [[*files[answer.name], *filter(None, [answer.file])] for answer in answers]
+    known = ask(administrator, _describe_present, wanted)
+    readable = ask(subject.place, may_read, list(known))
+    for file, is_readable in zip(known, readable, strict=True):
+        if not is_readable and known[file]["kind"] not in ("dead-link", "denied"):
+            known[file]["kind"] = "denied"
+            known[file]["obstacle"] = ask(administrator, obstacle, file)
+    for answer in answers:
+        diagnosis.libraries[answer.name] = _entry(answer, files[answer.name], known)
     _judge_driver(subject, diagnosis)
     _judge_mapped(subject, diagnosis)
 
 
-def _entry(subject: Subject, answer: loader.Answer, cache: dict[str, list[str]]) -> dict[str, Any]:
-    winner = ask(subject.place.as_administrator(), describe, answer.file) if answer.file else None
-    seen = {os.path.normpath(answer.file)} if answer.file else set()
-    if winner:
-        seen.add(winner["real"])
-    losers = []
+def _describe_present(names: list[list[str]]) -> dict[str, dict[str, Any]]:
+    """In the place: of the candidates those that are there, each once, in their order."""
+    files = dict.fromkeys(file for candidates in names for file in candidates[:_CANDIDATES_CAP])
+    return {file: describe(file) for file in files if os.path.lexists(file)}
+
+
+def _entry(answer: loader.Answer, why: dict[str, str], known: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the JSON says of one name. `why` has the candidates, what comes first for the loader last."""
+    winner = known.get(answer.file) if answer.file else None
+    seen = {winner["real"]} if winner else set()
     tried = {tried.file for tried in answer.tried}
-    for file, why in _candidates(subject, answer, cache)[:_CANDIDATES_CAP]:
-        normal = os.path.normpath(file)
-        if normal in seen:
+    losers = []
+    for file in reversed(why):
+        fact = known.get(file)
+        key = os.path.normpath(file) if fact is None or fact["kind"] == "dead-link" else fact["real"]
+        if fact is None or key in seen or file == answer.file:
             continue
-        seen.add(normal)
-        losers.append((file, why, file in tried))
-    facts = ask(subject.place.as_administrator(), describe_all, [file for file, _, _ in losers])
-    readable = ask(subject.place, may_read, [file for file, _, _ in losers])
-    listed = []
-    for (file, why, was_tried), fact, is_readable in zip(losers, facts, readable, strict=True):
-        if fact["kind"] == "missing" or (winner and fact["real"] == winner["real"]):
-            continue
-        if not is_readable and fact["kind"] not in ("dead-link", "denied"):
-            fact["kind"] = "denied"
-            fact["obstacle"] = ask(subject.place.as_administrator(), obstacle, file)
-        listed.append({**fact, "why": why, "words": words(fact), "passed_over": was_tried})
+        seen.add(key)
+        losers.append({**fact, "why": why[file], "words": words(fact), "passed_over": file in tried})
     return {
         "resolved": answer.file,
         "real": winner["real"] if winner else None,
@@ -74,18 +80,16 @@ def _entry(subject: Subject, answer: loader.Answer, cache: dict[str, list[str]])
         "words": words(winner) if winner else "not found",
         "why": answer.why if answer.file else "",
         "error": "" if answer.file else answer.error,
-        "losers": listed[:_LOSERS_CAP],
+        "losers": losers[:_LOSERS_CAP],
     }
 
 
-def _candidates(subject: Subject, answer: loader.Answer, cache: dict[str, list[str]]) -> list[tuple[str, str]]:
+def _candidates(
+    subject: Subject, answer: loader.Answer, own: list[tuple[str, str]], cache: dict[str, list[str]]
+) -> list[tuple[str, str]]:
     """Where else a file of this name may lie, and what would make the loader look there, in its order."""
     found = [(tried.file, tried.why) for tried in answer.tried]
-    if subject.program is not None:
-        found += [
-            (f"{directory}/{answer.name}", f"{kind} of {subject.program}")
-            for kind, directory in ask(subject.place.as_administrator(), _own_paths, subject.program)
-        ]
+    found += [(f"{directory}/{answer.name}", f"{kind} of {subject.program}") for kind, directory in own]
     for directory in subject.environment.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":"):
         if directory:
             found.append((f"{directory}/{answer.name}", "LD_LIBRARY_PATH"))
@@ -96,8 +100,6 @@ def _candidates(subject: Subject, answer: loader.Answer, cache: dict[str, list[s
 
 def _own_paths(program: str) -> list[tuple[str, str]]:
     """In the place: RPATH and RUNPATH of a program."""
-    from pathlib import Path
-
     try:
         dynamic = read_dynamic(Path(program))
     except (ElfError, OSError):
@@ -111,9 +113,7 @@ def _own_paths(program: str) -> list[tuple[str, str]]:
 def _loader_cache(subject: Subject) -> dict[str, list[str]]:
     """The files of the loader's cache there, by name; empty without ldconfig."""
     try:
-        finished = execute(
-            subject.place.as_administrator(), ["/sbin/ldconfig", "-p"], {}, timeout_s=_LDCONFIG_TIMEOUT_S
-        )
+        finished = execute(subject.place, ["/sbin/ldconfig", "-p"], {}, timeout_s=_LDCONFIG_TIMEOUT_S)
     except PlaceError:
         return {}
     found: dict[str, list[str]] = {}

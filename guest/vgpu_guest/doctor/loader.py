@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..elf import Dynamic, ElfError, read_dynamic
-from ..preload import expand
 from .place import CARRIED, Finished, Place, PlaceError, ask, execute
 
 if TYPE_CHECKING:
@@ -88,11 +87,13 @@ def list_program(place: Place, environment: Mapping[str, str], program: str) -> 
         os.close(descriptor)
 
 
-def find(place: Place, environment: Mapping[str, str], program: str | None, name: str) -> Answer:
-    """Which file `name` is for a program that opens it by name; without a program, for one that has no RPATH."""
-    runpath: tuple[str, ...] = ()
-    if program is not None:
-        runpath = tuple(ask(place, _runpath, program))
+def find(
+    place: Place, environment: Mapping[str, str], program: str | None, name: str, runpath: tuple[str, ...] = ()
+) -> Answer:
+    """Which file `name` is for a program that opens it by name; without a program, for one that has no RPATH.
+
+    `runpath` is the program's, each directory as it is.
+    """
     descriptor = _question(name, runpath)
     try:
         arguments = ["--list", CARRIED] if program is None else ["--preload", CARRIED, "--list", program]
@@ -102,9 +103,9 @@ def find(place: Place, environment: Mapping[str, str], program: str | None, name
     if any(source == "--preload" for _, source, _ in listing.refused_preloads):
         raise PlaceError("the loader there cannot read what it is asked by: is /proc mounted?")
     if program is not None and _NOTHING_NEEDED in listing.libraries:
-        return find(place, environment, None, name)
+        return find(place, environment, None, name, runpath)
     if program is not None and listing.error and not listing.error.startswith(f"{name}:"):
-        return _despite(place, environment, listing, name)
+        return _despite(place, environment, listing, name, runpath)
     answer = Answer(name, tried=listing.tried.get(name, []))
     listed = listing.libraries.get(name)
     if listed is not None:
@@ -118,24 +119,18 @@ def find(place: Place, environment: Mapping[str, str], program: str | None, name
     return answer
 
 
-def _despite(place: Place, environment: Mapping[str, str], listing: Listing, name: str) -> Answer:
+def _despite(
+    place: Place, environment: Mapping[str, str], listing: Listing, name: str, runpath: tuple[str, ...]
+) -> Answer:
     """The answer where the program itself lacks something else, over which the loader gives up: it stops trying where
     it finds. If it gave up before it came to `name`, it is asked without the program."""
     tried = listing.tried.get(name, [])
     if not tried:
-        return find(place, environment, None, name)
+        return find(place, environment, None, name, runpath)
     found = ask(place, _soname, tried[-1].file)
     if found:
         return Answer(name, file=tried[-1].file, tried=tried)
     return Answer(name, error=f"{name}: cannot open shared object file", tried=tried)
-
-
-def _runpath(program: str) -> list[str]:
-    """The RUNPATH of a file, ready to stand in another; asked in the program's place."""
-    try:
-        return [str(directory) for directory in expand(read_dynamic(Path(program)).runpath, Path(program).resolve())]
-    except (ElfError, OSError):
-        return []
 
 
 def _soname(file: str) -> str:

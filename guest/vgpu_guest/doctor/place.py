@@ -90,7 +90,7 @@ class Place:
         return not os.path.exists(f"{self.root_path}/proc/self/fd")
 
     @contextlib.contextmanager
-    def entrance(self, carried: int | None = None) -> Iterator[Callable[[], None]]:
+    def entrance(self, carried: int | None = None, *, executes: bool = False) -> Iterator[Callable[[], None]]:
         """A function that moves the calling process there for good; to be called in a child. Raises PlaceError.
 
         `carried` is a descriptor that must have a path there: /proc/self/fd/N, or in a tree without /proc a copy on
@@ -109,7 +109,7 @@ class Place:
             root = descriptors[-1]
             moves = bool(namespaces) or os.path.realpath(self.root_path) != "/"
             lacks_proc = self.lacks_proc
-            yield lambda: self._enter(namespaces, root if moves else None, carried, lacks_proc)
+            yield lambda: self._enter(namespaces, root if moves else None, carried if lacks_proc else None, executes)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -119,7 +119,7 @@ class Place:
         return "/proc/carried" if self.lacks_proc else f"/proc/self/fd/{descriptor}"
 
     def _enter(
-        self, namespaces: Sequence[tuple[int, int]], root: int | None, carried: int | None, lacks_proc: bool
+        self, namespaces: Sequence[tuple[int, int]], root: int | None, copied: int | None, executes: bool
     ) -> None:
         if root is not None and os.geteuid() != 0:
             _become_root_of_a_namespace()
@@ -127,17 +127,17 @@ class Place:
             _call("setns", descriptor, flag)
         if root is not None:
             os.fchdir(root)
-            if carried is not None and lacks_proc:
-                _carry(carried, "proc")
+            if copied is not None:
+                _carry(copied, "proc")
             os.chroot(".")
             os.chdir("/")
-        if self.user is not None and os.geteuid() == 0:
-            if os.getuid() != self.user.uid or os.getgid() != self.user.gid:
-                os.setgroups(list(self.user.groups))
-                os.setresgid(self.user.gid, self.user.gid, self.user.gid)
-                os.setresuid(self.user.uid, self.user.uid, self.user.uid)
-            if root is not None:
-                _drop_capabilities()
+        user = self.user
+        if user is not None and os.geteuid() == 0 and (os.getuid(), os.getgid()) != (user.uid, user.gid):
+            os.setgroups(list(user.groups))
+            os.setresgid(user.gid, user.gid, user.gid)
+            os.setresuid(user.uid, user.uid, user.uid)
+        if root is not None and os.geteuid() == 0 and (executes or self.user is not None):
+            _drop_capabilities()
         _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user clears it
 
@@ -166,7 +166,11 @@ def execute(
     """
     if carried is not None:
         command = [part.replace(CARRIED, place.carried_path(carried)) for part in command]
-    with place.entrance(carried) as enter, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+    with (
+        place.entrance(carried, executes=True) as enter,
+        tempfile.TemporaryFile() as stdout,
+        tempfile.TemporaryFile() as stderr,
+    ):
 
         def prepare() -> None:
             enter()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import Any
 
-try:
-    from pyroute2 import IPRoute  # type: ignore[import-untyped]
-except ImportError:  # optional: then only our own address is told
-    IPRoute = None
+_classes: list[Any] = []  # IPRoute, once it is imported
+
+
+def prepare() -> None:
+    """Import pyroute2, which takes a while, before the program's place is entered; without it little is told."""
+    with contextlib.suppress(ImportError):
+        from pyroute2 import IPRoute  # type: ignore[import-untyped]
+
+        _classes[:] = [IPRoute]
 
 
 def describe_route(host: str, local: str) -> str:
     """In the program's network namespace, as in "dev eth0, via 10.0.0.1, from 10.0.0.7"."""
     try:
-        return (_ask_kernel(host) if IPRoute is not None else "") or _from(local)
+        return (_ask_kernel(host) if _classes else "") or _from(local)
     except Exception:  # an optional package of many versions; the route is evidence, never a verdict
         return _from(local)
 
@@ -25,7 +31,7 @@ def _from(local: str) -> str:
 
 def _ask_kernel(host: str) -> str:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with IPRoute() as kernel:
+    with _classes[0]() as kernel:
         routes: list[Any] = list(kernel.route("get", dst=host, family=family))
         if not routes:
             return ""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vgpu_guest.doctor.place import Place, PlaceError, ask
+from vgpu_guest.doctor.place import OUTPUT_NBYTES, Place, PlaceError, ask, execute
 from vgpu_guest.doctor.process import parse_environment
 
 from tests.conftest import merged
@@ -123,6 +123,28 @@ def test_a_system_without_glibc(tree: Tree) -> None:
     told = tree.doctor()
     assert (told.code, told.verdict) == (50, "program-wrong-class"), told.everything
     assert "musl" in told.answer["text"]
+
+
+def test_what_is_executed_in_another_root_has_no_privilege(tree: Tree) -> None:
+    """Whatever its uid: its loader and libraries are that root's owner's."""
+    source = '#include <unistd.h>\nint main(void) { return getuid() == 0 && chroot("/") == 0 ? 1 : 0; }'
+    compile_c(tree.path("usr/bin/privileged"), source)
+    own = subprocess.run(["chroot", str(tree.root), "/usr/bin/privileged"], timeout=10)
+    assert own.returncode == 1  # so that the program can tell
+    assert execute(Place(str(tree.root)), ["/usr/bin/privileged"], {}, timeout_s=10).code == 0
+
+
+def test_what_does_not_end_is_ended(tree: Tree) -> None:
+    compile_c(tree.path("usr/bin/endless"), "int main(void) { for (;;); }")
+    assert execute(Place(str(tree.root)), ["/usr/bin/endless"], {}, timeout_s=0.5).code is None
+
+
+def test_what_writes_without_end_is_ended(tree: Tree) -> None:
+    compile_c(tree.path("usr/bin/yes"), '#include <stdio.h>\nint main(void) { for (;;) puts("yes"); }')
+    finished = execute(Place(str(tree.root)), ["/usr/bin/yes"], {}, timeout_s=20)
+    assert finished.code is not None
+    assert finished.code < 0
+    assert len(finished.stdout) <= OUTPUT_NBYTES
 
 
 def _import_something() -> str:
