@@ -4,9 +4,10 @@ with debian.boot(vsock=...) as guest:   # booted, /sbin/init is systemd
     guest.check("systemctl is-system-running --wait")
 """
 
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -109,9 +110,27 @@ def prepare(root: Path) -> None:
 
 @contextmanager
 def boot(
-    *, vsock: Path | None = None, devices: Sequence[str] = (), pass_fds: Sequence[int] = (), memory_mib: int = 1024
+    *,
+    vsock: Path | None = None,
+    devices: Sequence[str] = (),
+    files: Mapping[str, Path] | None = None,
+    folders: Mapping[str, Path] | None = None,
+    memory_mib: int = 1024,
 ) -> Iterator[vm.Guest]:
-    """Boot it, up to systemd's basic target. Arguments as for guest.boot."""
-    with vm.boot(vsock=vsock, devices=devices, pass_fds=pass_fds, memory_mib=memory_mib, root=rootfs()) as guest:
+    """Boot it, up to systemd's basic target.
+
+    Args:
+        vsock, devices: as for guest.boot.
+        files: what to copy into it, by its path there.
+        folders: what to mount in it, read-only, by its path there.
+    """
+    tags = {f"shared{i}": path for i, path in enumerate(folders or {})}
+    shared = {tag: (folders or {})[path] for tag, path in tags.items()}
+    parts = {"vsock": vsock, "devices": devices, "files": files, "shared": shared}
+    with vm.boot(**parts, memory_mib=memory_mib, root=rootfs()) as guest:
+        for path in files or {}:
+            guest.check(f"mkdir -p /root{os.path.dirname(path)} && cp {path} /root{path}")
         guest.switch_root()
+        for tag, path in tags.items():
+            guest.check(f"mkdir -p {path} && mount -t virtiofs -o ro {tag} {path}")
         yield guest

@@ -202,6 +202,7 @@ def boot(
     modules: Sequence[str] = (),
     host_files: bool = True,
     root: Path = Path("/"),
+    shared: Mapping[str, Path] | None = None,
     memory_mib: int = MEMORY_MIB,
     may_reset: bool = False,
 ) -> Iterator[Guest]:
@@ -212,6 +213,7 @@ def boot(
         devices: more of QEMU's options; `pass_fds` are the descriptors they name.
         files, modules: see initramfs.build.
         host_files: give the guest this host's files (needed by Guest.hosted); `root` is the folder it sees as theirs.
+        shared: more folders of this host, by the tag under which the guest mounts them (mount -t virtiofs).
         may_reset: let the guest start again after a reset; else QEMU ends.
     Raises:
         GuestError: it did not come up in time.
@@ -228,8 +230,9 @@ def boot(
             *("-append", COMMAND_LINE),
             *(() if may_reset else ("-no-reboot",)),
         ]
-        if host_files:
-            command += stack.enter_context(shared_root(directory, root))
+        folders = {"host": root} if host_files else {}
+        for tag, folder in (folders | dict(shared or {})).items():
+            command += stack.enter_context(shared_folder(directory, tag, folder))
         if vsock is not None:
             command += vhost_user_vsock(vsock)
         with (directory / "qemu.log").open("wb") as log:
@@ -249,18 +252,18 @@ def boot(
 
 
 @contextmanager
-def shared_root(directory: Path, root: Path) -> Iterator[list[str]]:
-    """A folder of this host as the guest's file system, mounted read-only. Yields QEMU's options."""
-    path = directory / "root.sock"
+def shared_folder(directory: Path, tag: str, folder: Path) -> Iterator[list[str]]:
+    """A folder of this host that the guest can mount, read-only, by its tag. Yields QEMU's options."""
+    path = directory / f"{tag}.sock"
     daemon = packages.virtiofsd_path()
     assert daemon is not None, "packages.qemu() brings virtiofsd"
-    with (directory / "virtiofsd.log").open("wb") as log:
+    with (directory / f"{tag}.log").open("wb") as log:
         process = subprocess.Popen(
             [
                 daemon,
                 f"--socket-path={path}",
                 "-o",
-                f"source={root}",
+                f"source={folder}",
                 "-o",
                 "sandbox=chroot,cache=auto",
                 "--rlimit-nofile=0",
@@ -274,9 +277,9 @@ def shared_root(directory: Path, root: Path) -> Iterator[list[str]]:
         deadline = time.monotonic() + END_TIMEOUT_S
         while not path.exists():
             if process.poll() is not None or time.monotonic() > deadline:
-                raise GuestError(f"virtiofsd did not start:\n{(directory / 'virtiofsd.log').read_text()[-2000:]}")
+                raise GuestError(f"virtiofsd did not start:\n{(directory / f'{tag}.log').read_text()[-2000:]}")
             time.sleep(0.01)
-        yield ["-chardev", f"socket,id=root,path={path}", "-device", "vhost-user-fs-pci,chardev=root,tag=host"]
+        yield ["-chardev", f"socket,id={tag},path={path}", "-device", f"vhost-user-fs-pci,chardev={tag},tag={tag}"]
     finally:
         process.terminate()
         process.wait(END_TIMEOUT_S)

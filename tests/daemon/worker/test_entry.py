@@ -26,7 +26,7 @@ ASSIGNMENT = {
     "devices": [],
     "inventory": {},
     "libcuda": "/stand-in/libcuda.so.1",
-    "cache_dir": "/nonexistent",
+    "cache_dir": "/proc/nonexistent",
     "limits": {"record_nbytes": 4096},
     "features": [],
     "peer": {},
