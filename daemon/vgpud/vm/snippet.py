@@ -16,6 +16,7 @@ MONITORS: dict[str, tuple[str, ...]] = {
     "firecracker": ("hybrid",),
     "cloud-hypervisor": ("hybrid",),
 }
+SHARE_MEMORY = ("qemu", "libvirt")  # those of them that have an ivshmem device
 VSOCKS = ("vhost-user", "kernel", "hybrid")
 PARTS = ("vgpud", "vm", "guest")
 _GUEST = """# /etc/vgpu/guest.conf in the guest; `vgpu install --endpoint vsock://2:7070` writes it.
@@ -33,6 +34,12 @@ class Vm:
     vsock: str  # of MONITORS[monitor]
     memory: str  # of the guest, as QEMU writes it: 4G
     socket: str  # where vgpud and the monitor meet
+    shared_mib: int | None = None  # of memory that both have, for command rings and pinned memory: an ivshmem device
+
+    @property
+    def shared_path(self) -> str:
+        """The file behind that memory."""
+        return f"/dev/shm/vgpu-{self.name}"  # noqa: S108 - libvirt looks for it there; vgpud makes it, and its group's
 
     def part(self, which: str) -> str:
         """One of PARTS, ready to be pasted."""
@@ -40,11 +47,19 @@ class Vm:
             return self._vgpud()
         if which == "guest":
             return _GUEST
-        text = resources.files(__package__).joinpath("snippets", f"{self.monitor}.{self.vsock}.txt").read_text()
-        return Template(text).substitute(name=self.name, cid=self.cid, memory=self.memory, socket=self.socket)
+        folder = resources.files(__package__).joinpath("snippets")
+        shared = ""
+        if self.shared_mib is not None:
+            text = folder.joinpath(f"{self.monitor}.ivshmem.txt").read_text()
+            shared = Template(text).substitute(name=self.name, path=self.shared_path, mib=self.shared_mib)
+        text = folder.joinpath(f"{self.monitor}.{self.vsock}.txt").read_text()
+        known = {"name": self.name, "cid": self.cid, "memory": self.memory, "socket": self.socket, "shared": shared}
+        return Template(text).substitute(known)
 
     def _vgpud(self) -> str:
         lines = [f'name = "{self.name}"', f"cid = {self.cid}"]
+        if self.shared_mib is not None:
+            lines += [f'ivshmem = "{self.shared_path}"', f"ivshmem_mib = {self.shared_mib}"]
         if self.vsock == "kernel":
             return "\n".join(
                 ["# /etc/vgpu/vgpud.toml; `listen` must hold vsock://any:7070, too.", "[[vm]]", *lines, ""]

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from vgpud.cli.main import vgpu
 from vgpud.cli.status import ExitStatus
 from vgpud.config import parse_config
-from vgpud.vm.snippet import MONITORS
+from vgpud.vm.snippet import MONITORS, SHARE_MEMORY
 
 WAYS = [(monitor, way) for monitor, ways in MONITORS.items() for way in ways]
 
@@ -66,6 +66,19 @@ def test_qemus_part_is_arguments_for_a_shell():
     assert "memory-backend-memfd,id=ram,size=512M,share=on" in words
 
 
+@pytest.mark.parametrize(("monitor", "way"), [(m, way) for m in SHARE_MEMORY for way in MONITORS[m]])
+def test_shared_memory_is_one_file_on_both_sides(monitor, way):
+    arguments = ("--for", monitor, "--vsock", way, "--cid", "7", "--name", "build1", "--shared-mib", "256")
+    [vm] = parse_config(part("vgpud", *arguments), source="test").vm
+    assert (vm.ivshmem, vm.ivshmem_mib) == ("/dev/shm/vgpu-build1", 256)
+    text = part("vm", *arguments)
+    if monitor == "libvirt":  # which puts the file into /dev/shm by its name
+        memory = ElementTree.fromstring(text).find("devices/shmem")
+        assert (memory.get("name"), memory.findtext("size")) == ("vgpu-build1", "256")
+    else:
+        assert "mem-path=/dev/shm/vgpu-build1,size=256M,share=on" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -77,6 +90,8 @@ def test_qemus_part_is_arguments_for_a_shell():
         (["--for", "qemu", "--cid", "7", "--name", 'x"\ncid = 3'], "vgpud.toml:"),
         (["--for", "qemu", "--cid", "7", "--socket", "/" + "x" * 200], "vgpud.toml:"),
         (["--for", "qemu", "--cid", "7", "--memory", "4"], "a size is written 512M or 4G"),
+        (["--for", "qemu", "--cid", "7", "--shared-mib", "100"], "not a power of two"),
+        (["--for", "incus", "--cid", "7", "--shared-mib", "64"], "incus has no ivshmem device"),
         (["--for", "qemu", "--cid", "2"], "2 is not in the range"),
         (["--for", "hyperv", "--cid", "7"], "is not one of"),
     ],
