@@ -4,7 +4,6 @@ with debian.boot(vsock=...) as guest:   # booted, /sbin/init is systemd
     guest.check("systemctl is-system-running --wait")
 """
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -126,10 +125,11 @@ def boot(
     """
     tags = {f"shared{i}": path for i, path in enumerate(folders or {})}
     shared = {tag: (folders or {})[path] for tag, path in tags.items()}
-    parts = {"vsock": vsock, "devices": devices, "files": files, "shared": shared}
+    copied = {f"/copied{path}": source for path, source in (files or {}).items()}
+    parts = {"vsock": vsock, "devices": devices, "files": copied, "shared": shared}
     with vm.boot(**parts, memory_mib=memory_mib, root=rootfs()) as guest:
-        for path in files or {}:
-            guest.check(f"mkdir -p /root{os.path.dirname(path)} && cp {path} /root{path}")
+        if files:
+            guest.check("cp -a /copied/. /root/")
         guest.switch_root()
         for tag, path in tags.items():
             guest.check(f"mkdir -p {path} && mount -t virtiofs -o ro {tag} {path}")

@@ -52,7 +52,7 @@ def test_libvirts_part_is_a_domain(way):
     if way == "kernel":
         assert domain.find("devices/vsock/cid").get("address") == "7"
     else:
-        assert "socket,id=vgpu-vsock,path=/run/vgpu/vm/build1.sock,reconnect=1" in arguments
+        assert "socket,id=vgpu-vsock,path=/run/vgpu/vm/build1.sock" in arguments
         assert domain.find("memoryBacking/access").get("mode") == "shared"
 
 
