@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from typing import IO
 
 import click
@@ -77,7 +78,7 @@ def _find_subject(service: str | None, pid: int | None, root: str, command: tupl
         return subject.of_service(service, root)
     if pid is not None:
         return subject.of_process(pid)
-    if len(command) == 1 and "/" in command[0]:
+    if len(command) == 1 and ("/" in command[0] or (".so" in command[0] and os.path.isfile(command[0]))):
         return subject.of_file(command[0], root)
     return subject.of_command(command, root) if command else subject.of_machine(root)
 

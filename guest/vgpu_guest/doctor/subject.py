@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -52,7 +53,8 @@ def of_command(command: Sequence[str], root: str) -> Subject:
     place = Place(root)
     program = ask(place, _resolve, command[0], environment.get("PATH", os.defpath))
     if program is None:
-        raise SubjectError("program-missing", f"{command[0]}: no such command, or not an executable file")
+        text = f"{command[0]}: no such command, or not an executable file"
+        raise SubjectError("program-missing", text, f"command -v {shlex.quote(command[0])}")
     return Subject("command", command[0], place, environment, program)
 
 
@@ -61,7 +63,7 @@ def of_file(file: str, root: str) -> Subject:
     path = os.path.abspath(file) if root == "/" else file
     place = Place(root)
     if not ask(place, os.path.isfile, path):
-        raise SubjectError("program-missing", f"{file}: no such file")
+        raise SubjectError("program-missing", f"{file}: no such file", f"ls -l {shlex.quote(file)}")
     return Subject("file", file, place, dict(os.environ), path)
 
 

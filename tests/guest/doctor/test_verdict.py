@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from vgpu_guest.doctor.diagnosis import Diagnosis
 from vgpu_guest.doctor.verdict import CLASSES, VERDICTS
 
 from tests.conftest import ROOT
 from tests.guest.doctor.tree import Tree, doctor
+from tests.guest.elf_file import compile_library
 
 PAGE = ROOT / "docs/doctor.md"
 KEYS = {"schema", "verdict", "exit_code", "text", "meaning", "mend", "subject", "others", "warnings", "evidence"}
@@ -44,6 +46,13 @@ def test_the_first_cause_of_the_table_wins() -> None:
 def test_the_json_has_the_documented_keys_whatever_happened(tree: Tree) -> None:
     assert set(tree.doctor().answer) == KEYS
     assert set(doctor("--service", "no-such-service").answer) == KEYS
+
+
+def test_a_library_in_the_working_directory_is_a_file_and_no_command(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(compile_library(tmp_path / "libmine.so").parent)
+    assert doctor("libmine.so").answer["subject"]["kind"] == "file"
+    told = doctor("no-such-command")
+    assert (told.code, told.answer["mend"]) == (60, "command -v no-such-command")
 
 
 def test_wrong_use_is_2() -> None:
