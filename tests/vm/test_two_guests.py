@@ -10,6 +10,8 @@ from tests.vm.daemon import VGPU, VmDaemon, guest_env, vm_daemon
 from tests.vm.guest import Guest, boot
 from tests.vm.test_vsock import start
 
+pytestmark = pytest.mark.timeout(240)  # an emulated processor on a machine that has other work
+
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[VmDaemon]:

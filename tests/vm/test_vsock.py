@@ -15,6 +15,7 @@ from tests.pypi import environment
 from tests.vm.daemon import VGPU, VmDaemon, guest_env, vm_daemon
 from tests.vm.guest import Guest, boot
 
+pytestmark = pytest.mark.timeout(240)  # an emulated processor on a machine that has other work
 DRIVER_CALLS = Path(__file__).parent / "programs/driver_calls.py"
 FREED_TIMEOUT_S = 30  # of a machine as busy as one likes: what counts is that it happens
 
@@ -91,11 +92,6 @@ def test_nvitop(guest: Guest) -> None:
     assert outcome.status == 0, outcome.output
     assert "H100 PCIe" in outcome.output
     assert "0B / 79.11GiB" in outcome.output
-
-
-def test_ping(guest: Guest) -> None:
-    outcome = guest.hosted([*VGPU, "ping", "--count", "20"], env=guest_env())
-    assert "20 round trips to vsock://2:7070" in outcome.output, outcome.output
 
 
 def test_doctor(guest: Guest) -> None:
