@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from vgpud.config import VmConfig
+from vgpud.log import configure_log
 from vgpud.proto.packing import pack_map
 from vgpud.vm.control import control_path
 from vgpud.vm.supervision import VmDevice
@@ -39,8 +42,13 @@ def run(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
     asyncio.run(bounded())
 
 
-def said(capfd: pytest.CaptureFixture[str]) -> str:
-    return "".join(capfd.readouterr())
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """What vgpud would log."""
+    out = io.StringIO()
+    configure_log("info", "human", file=out)
+    yield out
+    structlog.reset_defaults()
 
 
 def test_many_messages_are_taken_in_turn_with_everybody_elses(tmp_path, monkeypatch):
@@ -65,7 +73,7 @@ def test_many_messages_are_taken_in_turn_with_everybody_elses(tmp_path, monkeypa
     assert max(Counter(taken).values()) == 1
 
 
-def test_what_it_says_of_itself_does_not_flood_the_log(tmp_path, capfd):
+def test_what_it_says_of_itself_does_not_flood_the_log(tmp_path, log):
     async def scenario() -> None:
         stranger = Stranger(tmp_path)
         stranger.device.start()
@@ -79,10 +87,10 @@ def test_what_it_says_of_itself_does_not_flood_the_log(tmp_path, capfd):
         peer.close()
 
     run(scenario)
-    assert 1 <= said(capfd).count("\n") <= 60
+    assert 1 <= log.getvalue().count("\n") <= 60
 
 
-def test_its_words_cannot_forge_a_line(tmp_path, capfd):
+def test_its_words_cannot_forge_a_line(tmp_path, log):
     async def scenario() -> None:
         stranger = Stranger(tmp_path)
         stranger.device.start()
@@ -94,7 +102,7 @@ def test_its_words_cannot_forge_a_line(tmp_path, capfd):
         peer.close()
 
     run(scenario)
-    text = said(capfd)
+    text = log.getvalue()
     assert "\nforged" not in text
     assert "last" in text
 
