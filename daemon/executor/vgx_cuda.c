@@ -70,13 +70,6 @@ static CUresult load_library(CUlibrary *library, const void *image, uint64_t nby
                                    : CUDA_ERROR_INVALID_IMAGE;
 }
 
-/* Copies to pageable memory go through the driver's own staging; to registered memory the device writes directly. */
-static CUresult register_staging(void *memory, uint64_t nbytes) {
-  enum { PORTABLE = 1 };
-  return backend.cuMemHostRegister_v2 ? backend.cuMemHostRegister_v2(memory, nbytes, PORTABLE)
-                                      : CUDA_ERROR_NOT_SUPPORTED;
-}
-
 static CUresult link_images(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count,
                             void **out, uint64_t *out_nbytes) {
   enum { INPUT_CUBIN = 0, INPUT_PTX = 1, INPUT_FATBIN = 2 };
@@ -139,7 +132,6 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
   backend.name = "cuda";
   backend.load_module = load_module;
   backend.load_library = load_library;
-  backend.register_staging = register_staging;
   backend.link = link_create && link_add && link_complete && link_destroy ? link_images : NULL;
   return &backend;
 }

@@ -192,6 +192,7 @@ CUresult vgx_vgpuCallbackDone(struct vgx_session *s, const struct vgw_req_vgpuCa
 CUresult vgx_vgpuTakeOutput(struct vgx_session *s, const struct vgw_req_vgpuTakeOutput *req, void *text,
                             uint64_t *text_nbytes) {
   (void)req;
+  vgx_notice(s, VGW_NOTICE_OUTPUT, false);
   *text_nbytes = s->backend->take_output ? s->backend->take_output(text, *text_nbytes) : 0;
   return CUDA_SUCCESS;
 }

@@ -31,7 +31,7 @@ struct vgx_ring {
   struct vgw_ring *shared;
   struct vgx_session *session;
   uint64_t head;
-  bool staging_asked;
+  uint64_t tail; /* as last read: the client's line is not taken from it for every record */
   atomic_uint_least64_t executed; /* what fences compare with: the shared word is the client's to overwrite */
 
   /* In a region the client is another machine, which no futex reaches: what wakes us, and it, comes on the socket. */
@@ -66,12 +66,15 @@ static void sleep_for_record(struct vgx_ring *ring) {
 /* Wait until the client has pushed something; false when the session has ended. Spinning is bounded by the options. */
 static bool wait_for_record(struct vgx_ring *ring) {
   struct vgw_ring *shared = ring->shared;
+  if (ring->tail != ring->head)
+    return !atomic_load_explicit(&ring->session->ended, memory_order_relaxed);
   int64_t spin_ns = (int64_t)ring->session->options->spin_us * 1000, until = spin_ns ? now_ns() + spin_ns : 0;
   int64_t naps_until = ring->remote ? now_ns() + spin_ns + REMOTE_NAPS_NS : 0;
   unsigned turns = 0;
   for (;;) {
     /* tail: stored (release) by the client after the record's bytes */
-    if (atomic_load_explicit(&shared->tail, memory_order_acquire) != ring->head)
+    ring->tail = atomic_load_explicit(&shared->tail, memory_order_acquire);
+    if (ring->tail != ring->head)
       return true;
     if (atomic_load(&ring->session->ended))
       return false;
@@ -92,7 +95,7 @@ static bool wait_for_record(struct vgx_ring *ring) {
 
 /* Copy the next record's header out and check it against what has been pushed and what can lie in one piece. */
 static bool next_header(struct vgx_ring *ring, struct vgw_header *header) {
-  uint64_t pushed = atomic_load_explicit(&ring->shared->tail, memory_order_acquire) - ring->head;
+  uint64_t pushed = ring->tail - ring->head;
   uint64_t place = ring->head % VGW_RING_NBYTES, in_one_piece = VGW_RING_NBYTES - place;
   if (pushed > VGW_RING_NBYTES || pushed % 8 || pushed < 8) {
     vgx_violation(ring->session, "position in a ring");
@@ -179,7 +182,9 @@ static CUresult start(struct vgx_session *s, uint32_t number, void *mapped, bool
   if (ring) {
     *ring = (struct vgx_ring){.shared = mapped, .session = s, .remote = remote};
     if (vgx_thread_start(s, serve_ring, ring, answer)) {
-      s->rings[number] = ring;
+      atomic_store(&s->rings[number], ring);
+      if (atomic_load(&s->deferred))
+        vgx_notice(s, VGW_NOTICE_FAILED, true);
       return CUDA_SUCCESS;
     }
     free(ring);
@@ -260,11 +265,7 @@ CUresult vgx_vgpuRingFence(struct vgx_session *s, const struct vgw_req_vgpuRingF
 
 uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring) { return ring->shared->replies; }
 
-void vgx_ring_use_direct(struct vgx_ring *ring) {
-  if (ring->staging_asked)
-    return;
-  /* Only now, since it needs a current context. If it fails, the copy goes through the driver's own staging. */
-  ring->staging_asked = true;
-  if (ring->session->backend->register_staging)
-    ring->session->backend->register_staging(ring->shared->replies, sizeof ring->shared->replies);
+struct vgw_ring *vgx_ring_shared(struct vgx_session *s, uint32_t ring) {
+  struct vgx_ring *open = ring < VGW_RINGS_MAX ? atomic_load(&s->rings[ring]) : NULL;
+  return open ? open->shared : NULL;
 }

@@ -69,8 +69,6 @@ bool vgx_text(char *to, const char *from, uint64_t nbytes) {
 void *vgx_reply_part(struct vgx_reply *out, uint64_t nbytes, uint64_t fixed_nbytes) {
   /* every cap in the specification is far below VGW_RECORD_NBYTES and VGW_RING_REPLY_NBYTES (tests/protocol) */
   out->direct = out->shared && nbytes >= DIRECT_NBYTES;
-  if (out->direct)
-    vgx_ring_use_direct(out->ring);
   return (out->direct ? out->shared : out->record) + sizeof(struct vgw_header) + vgw_pad8(fixed_nbytes);
 }
 
@@ -197,11 +195,19 @@ static void answer_socket(struct executor_thread *t, const struct vgw_header *re
   send_all(t->s, out->record, reply->length);
 }
 
+/* The error of a queued call. Its notice goes; another failure meanwhile puts it up again. */
+static CUresult take_deferred(struct vgx_session *s) {
+  CUresult result = atomic_exchange(&s->deferred, CUDA_SUCCESS);
+  vgx_notice(s, VGW_NOTICE_FAILED, false);
+  if (atomic_load(&s->deferred))
+    vgx_notice(s, VGW_NOTICE_FAILED, true);
+  return result;
+}
+
 void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct vgw_cursor *in,
                  const struct vgx_operation *op) {
   struct vgx_session *s = t->s;
-  struct vgx_reply out = {
-      .record = t->output, .ring = t->ring, .shared = t->ring ? vgx_ring_reply_bytes(t->ring) : NULL};
+  struct vgx_reply out = {.record = t->output, .shared = t->ring ? vgx_ring_reply_bytes(t->ring) : NULL};
   CUresult result = enter_context(t, h->context, op->flags & VGX_NEEDS_CONTEXT);
   if (result == CUDA_SUCCESS)
     result = op->dispatch(s, in, &out);
@@ -209,12 +215,15 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
     return;
   if (!(h->flags & VGW_WANT_REPLY)) {
     int none = CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS && atomic_compare_exchange_strong(&s->deferred, &none, result))
+    if (result != CUDA_SUCCESS && atomic_compare_exchange_strong(&s->deferred, &none, result)) {
+      vgx_notice(s, VGW_NOTICE_FAILED, true);
       vgx_log(s, 6, "queued %s failed with %d; told at the next blocking call", op->name, result);
+    }
     return;
   }
-  if (result == CUDA_SUCCESS && (op->flags & (VGX_BLOCKS | VGX_ABOUT_CHANNEL)) == VGX_BLOCKS)
-    result = atomic_exchange(&s->deferred, CUDA_SUCCESS);
+  if (result == CUDA_SUCCESS && (op->flags & (VGX_BLOCKS | VGX_ABOUT_CHANNEL)) == VGX_BLOCKS &&
+      atomic_load(&s->deferred))
+    result = take_deferred(s);
   if (result != CUDA_SUCCESS)
     out.length = out.private_nbytes = 0;
   struct vgw_header reply = {

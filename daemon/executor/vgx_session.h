@@ -93,7 +93,7 @@ struct vgx_session {
   pthread_mutex_t callback_lock;
   pthread_cond_t callback_due, callback_done;
   struct vgx_callback *callbacks;
-  struct vgx_ring *rings[VGW_RINGS_MAX]; /* set by the reading thread; a ring is there before the client may name it */
+  _Atomic(struct vgx_ring *) rings[VGW_RINGS_MAX]; /* set by the reading thread, before the client may name it */
 
   atomic_uint thread_count, idle_count;
   atomic_int deferred; /* CUresult of the first queued call that failed since the last blocking reply */
@@ -109,7 +109,6 @@ struct vgx_reply {
   uint8_t *record;         /* VGW_RECORD_NBYTES bytes */
   uint32_t length;         /* 0 until finished: header only */
   uint32_t private_nbytes; /* bytes after the header that lie in `record`; the rest are in `shared` */
-  struct vgx_ring *ring;   /* whose reply area `shared` is, or NULL */
   uint8_t *shared;
   bool direct; /* the variable result was written to `shared` */
 };
@@ -145,8 +144,10 @@ bool vgx_thread_start(struct vgx_session *s, void *(*run)(void *), struct vgx_ri
                       void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *));
 void vgx_thread_end(struct executor_thread *t);
 uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring);
-/* A long result is about to be written to the reply area: make it a place the device writes to directly. */
-void vgx_ring_use_direct(struct vgx_ring *ring);
+struct vgw_ring *vgx_ring_shared(struct vgx_session *s, uint32_t ring); /* NULL: not open */
+
+/* Set or clear a bit of `notice` (VGW_NOTICE_*) in all rings. */
+void vgx_notice(struct vgx_session *s, uint32_t bit, bool on);
 
 extern const struct vgx_operation vgx_operations[VGW_OP_COUNT];
 

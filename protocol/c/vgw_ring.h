@@ -18,6 +18,8 @@
 #define VGW_RING_PADDING 0 /* opcode of a record that only fills the end of the ring */
 #define VGW_RINGS_MAX 256  /* of a session */
 
+enum { VGW_NOTICE_FAILED = 1, VGW_NOTICE_OUTPUT = 2 }; /* a queued call has failed; the device has printed something */
+
 struct vgw_ring {
   /* Written by the client. `tail` is stored (release) after the records before it. */
   _Alignas(64) _Atomic uint64_t tail;
@@ -28,13 +30,18 @@ struct vgw_ring {
   _Alignas(64) _Atomic uint64_t head;
   _Atomic uint64_t executed;     /* records executed so far, padding not counted */
   _Atomic uint32_t reply;        /* futex: sequence of the last reply, stored (release) after its bytes */
-  _Atomic uint32_t worker_waits; /* the worker sleeps on `doorbell` or is about to */
+
+  /* Written by the worker, seldom: the client reads them at every call, so they are apart from what changes with every
+   * record. */
+  _Alignas(64) _Atomic uint32_t worker_waits; /* the worker sleeps on `doorbell` or is about to */
+  _Atomic uint32_t notice;                    /* VGW_NOTICE_*: what the next waiting call will be told */
 
   _Alignas(4096) uint8_t records[VGW_RING_NBYTES];
   _Alignas(4096) uint8_t replies[VGW_RING_REPLY_NBYTES];
 };
 
 _Static_assert(offsetof(struct vgw_ring, head) == 64, "the sides' words are apart");
+_Static_assert(offsetof(struct vgw_ring, worker_waits) == 128, "layout");
 _Static_assert(offsetof(struct vgw_ring, records) == 4096, "layout");
 _Static_assert(sizeof(struct vgw_ring) == 4096 + VGW_RING_NBYTES + VGW_RING_REPLY_NBYTES, "layout");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "shared words need lock-free atomics");

@@ -63,6 +63,9 @@ ON_SOCKET = PASSES_FD | {
     "vgpuCallbackDone",
 }
 
+# Waiting calls besides those that block which leave no work behind in a stream they touch.
+SETTLED = {"cuStreamQuery", "cuEventQuery", "cuEventElapsedTime_v2"}
+
 
 def _touches(f: Function) -> list[str]:
     """The streams and events a call is ordered by; none: it is ordered with every call of every thread."""
@@ -100,6 +103,8 @@ def _marshal(f: Function) -> str:
     if f.name in ON_SOCKET:
         lines.append("      .on_socket = true,")
     lines += _touches(f)
+    if f.blocks or f.name in SETTLED:
+        lines.append("      .settled = true,")
     if fields:
         lines.append("      .fixed = &req,\n      .fixed_nbytes = sizeof req,")
     if replies:

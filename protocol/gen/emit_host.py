@@ -20,8 +20,6 @@ struct vgx_backend {
   /* What kernels printed. take_output returns the bytes written to `text`. */
   bool (*output_pending)(void);
   uint64_t (*take_output)(char *text, uint64_t capacity);
-  /* Make memory of this process a place the device copies to directly. NULL: it makes no difference. */
-  CUresult (*register_staging)(void *memory, uint64_t nbytes);
 """
 
 

@@ -1,17 +1,20 @@
 """What the channel needs besides CUDA's functions, and what the executor asks of a backend without a message."""
 
 from protocol.gen.dsl import (
+    ADDRESS,
     DEVICE,
     DEVICEPTR,
     I32,
     INIT,
     QUEUED,
     SIZE,
+    STREAM,
     U32,
     U64,
     WAITING,
     bytes_out,
     fn,
+    handle,
     host_only,
     out,
     ptr,
@@ -76,6 +79,20 @@ fn(
     doc="Go on in this ring only when that ring has executed so many records.",
 )
 
+fn(
+    "vgpuStreamFlag",
+    [val("address", ADDRESS), val("value", U32), handle("hStream", STREAM)],
+    QUEUED,
+    guest="custom",
+    host="custom",
+    doc="Once the stream has come here, the device writes the value to shared pinned memory: the client need not ask.",
+)
+
+host_only(
+    "cuStreamWriteValue32_v2",
+    [ptr("stream", "CUstream"), val("addr", DEVICEPTR), val("value", U32), val("flags", U32)],
+    doc="For vgpuStreamFlag; without it a host function writes.",
+)
 host_only("cuCtxSetCurrent", [ptr("ctx", "CUcontext")], doc="Before each call whose header names another context.")
 host_only(
     "cuFuncGetAttribute",

@@ -33,7 +33,7 @@ static struct {
   int fd; /* -1: none */
   uint32_t record_nbytes;
   int error;    /* atomic; CUresult */
-  int in_calls; /* atomic; threads inside vgs_session_call */
+  int in_calls; /* atomic; threads inside vgs_session_call that use the socket */
   int attached; /* atomic; a worker is at the other end */
   bool sync;    /* VGPU_SYNC=1: every call waits */
   pthread_mutex_t send;
@@ -95,12 +95,11 @@ void vgs_stream_shutdown(void) { set_error(CUDA_ERROR_DEINITIALIZED); }
 
 bool vgs_stream_end(void) {
   int64_t deadline_ms = vgs_now_ms() + DRAIN_TIMEOUT_MS;
-  while (__atomic_load_n(&stream.in_calls, __ATOMIC_ACQUIRE)) {
+  while (__atomic_load_n(&stream.in_calls, __ATOMIC_ACQUIRE) || !vgs_ring_end()) {
     if (vgs_now_ms() > deadline_ms)
       return false;
     poll(NULL, 0, 1);
   }
-  vgs_ring_end();
   vgs_region_end();
   if (stream.fd >= 0)
     close(stream.fd);
@@ -282,29 +281,8 @@ static void note_way(bool wait) {
     vgs_way = wait ? VGS_WAY_WAITED : VGS_WAY_QUEUED;
 }
 
-static CUresult call_inside(struct vgs_call *call, bool *output) {
-  CUresult result = vgs_stream_error();
-  if (result)
-    return result;
-  if (call->part_count > 4)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_stream_attached() && (result = vgs_session_attach()))
-    return result;
-  bool wait = call->wait || stream.sync;
-  /* Calls about the channel itself, and those that pass a descriptor: nothing that is queued concerns them. */
-  if (!call->on_socket) {
-    if (vgs_ring_ready()) {
-      note_way(wait);
-      return vgs_ring_call(call, wait, output);
-    }
-    /* Others have rings and this thread found none free. What it does here is over when it returns. */
-    if (vgs_ring_any()) {
-      wait = true;
-      if ((result = vgs_ring_fence_socket(call)))
-        return result;
-    }
-  }
-  note_way(wait);
+static CUresult call_on_socket(struct vgs_call *call, bool wait, bool *output) {
+  CUresult result;
   if (!wait) {
     result = send_record(call, NULL);
     return result ? result : vgs_stream_error();
@@ -316,6 +294,38 @@ static CUresult call_inside(struct vgs_call *call, bool *output) {
   wait_for_reply(&waiter);
   *output = waiter.done && waiter.output;
   return waiter.done ? waiter.result : vgs_stream_error();
+}
+
+/* Counted, so that nobody closes the socket meanwhile. */
+static CUresult count_on_socket(struct vgs_call *call, bool wait, bool *output) {
+  __atomic_fetch_add(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
+  CUresult result = vgs_stream_error();
+  /* Others have rings and this thread found none free. What it does here is over when it returns. */
+  if (!result && !call->on_socket && vgs_ring_any()) {
+    wait = true;
+    result = vgs_ring_fence_socket(call);
+  }
+  if (!result)
+    result = call_on_socket(call, wait, output);
+  __atomic_fetch_sub(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
+  return result;
+}
+
+static CUresult call_inside(struct vgs_call *call, bool *output) {
+  CUresult result = vgs_stream_error();
+  if (result)
+    return result;
+  if (call->part_count > 4)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_stream_attached() && (result = vgs_session_attach()))
+    return result;
+  bool wait = call->wait || stream.sync;
+  if (vgs_trace_state)
+    note_way(wait);
+  /* Calls about the channel itself, and those that pass a descriptor: nothing that is queued concerns them. */
+  if (!call->on_socket && vgs_ring_ready())
+    return vgs_ring_call(call, wait, output);
+  return count_on_socket(call, wait, output);
 }
 
 /* Faults that poison the process's contexts: the driver repeats them for every later call (oracle: life after 700 and
@@ -331,9 +341,7 @@ CUresult vgs_session_call(struct vgs_call *call) {
     return result;
   int saved = errno;
   bool output = false;
-  __atomic_fetch_add(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
   result = call_inside(call, &output);
-  __atomic_fetch_sub(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
   /* Calls about the channel are made in the middle of others: the next reply says it again. */
   if (output && !call->on_socket && vgs_session_output_hook)
     vgs_session_output_hook();

@@ -4,6 +4,7 @@
 #include "vgs_log.h"
 #include "vgs_record_stream.h"
 #include "vgs_region.h"
+#include "vgs_settle.h"
 #include "vgs_touch.h"
 #include "vgw_futex.h"
 #include "vgw_ring.h"
@@ -17,21 +18,23 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SPIN_NS = 50000, NAP_NS = 20000, NAP_MAX_NS = 1000000, CHECK_MS = 20, PLAUSIBLE_SPINS = 64 };
+enum { SPIN_US = 50, SPIN_MAX_US = 1000000, NAP_NS = 20000, NAP_MAX_NS = 1000000, CHECK_MS = 20, PLAUSIBLE_SPINS = 64 };
 enum { REGION_NAPS_NS = 1000000 }; /* how long a client naps for a reply in a region before it asks to be told */
 
 struct ring {
   struct vgw_ring *shared; /* NULL: not open */
   uint64_t tail;
+  uint64_t head;     /* the worker's, as last read: its line is fetched only when the ring seems full */
   uint64_t pushed;   /* records */
   uint64_t returned; /* atomic; records whose call has returned: what other rings may have to wait for */
   uint32_t sequence;
   uint32_t woken; /* in a region: the sleep of the worker's that we ended last */
   bool taken;     /* by a thread; under rings_lock */
+  int inside;     /* atomic; its thread is in a call */
 };
 
 static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ring rings[VGW_RINGS_MAX];
+static struct ring rings[VGW_RINGS_MAX] = {[0 ... VGW_RINGS_MAX - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 static unsigned opened;     /* atomic; rings[0..opened) may be open */
 static uint32_t generation; /* atomic; of the session, so that a thread's ring of an older one is not used */
 static bool offered;
@@ -56,7 +59,14 @@ void vgs_ring_start(bool offered_now) {
   offered = offered_now;
   full = in_region = false;
   /* With two processors or fewer a spinning client keeps the worker from running. */
-  spin_ns = sysconf(_SC_NPROCESSORS_ONLN) > 2 ? SPIN_NS : 0;
+  long spin_us = sysconf(_SC_NPROCESSORS_ONLN) > 2 ? SPIN_US : 0;
+  const char *wanted = getenv("VGPU_SPIN_US");
+  if (wanted && *wanted >= '0' && *wanted <= '9') {
+    spin_us = strtol(wanted, NULL, 10);
+    spin_us = spin_us > SPIN_MAX_US ? SPIN_MAX_US : spin_us;
+  }
+  spin_ns = (int64_t)spin_us * 1000;
+  vgs_settle_start();
   __atomic_add_fetch(&generation, 1, __ATOMIC_RELEASE);
 }
 
@@ -157,15 +167,15 @@ static bool nap(int *turns) {
 /* Room for `nbytes` in one piece, after padding to the ring's beginning if need be. NULL: the session is over. */
 static uint8_t *reserve(struct ring *ring, uint64_t nbytes) {
   struct vgw_ring *shared = ring->shared;
-  if (!shared)
-    return NULL; /* closed: the session has ended */
   uint64_t place = ring->tail % VGW_RING_NBYTES;
   uint64_t padding = VGW_RING_NBYTES - place < nbytes ? VGW_RING_NBYTES - place : 0;
-  /* head: stored (release) by the worker once it needs the bytes no more */
-  for (int turns = 0;
-       ring->tail + padding + nbytes - atomic_load_explicit(&shared->head, memory_order_acquire) > VGW_RING_NBYTES;)
-    if (!nap(&turns))
+  for (int turns = -1; ring->tail + padding + nbytes - ring->head > VGW_RING_NBYTES;) {
+    if (turns >= 0 && !nap(&turns))
       return NULL;
+    turns = turns < 0 ? 0 : turns;
+    /* head: stored (release) by the worker once it needs the bytes no more */
+    ring->head = atomic_load_explicit(&shared->head, memory_order_acquire);
+  }
   if (padding) {
     struct vgw_header filler = {.length = (uint32_t)padding, .opcode = VGW_RING_PADDING};
     memcpy(shared->records + place, &filler, padding < sizeof filler ? padding : sizeof filler);
@@ -193,10 +203,9 @@ static void publish(struct ring *ring, uint64_t nbytes) {
   struct vgw_ring *shared = ring->shared;
   ring->tail += nbytes;
   ring->pushed++;
-  atomic_store_explicit(&shared->tail, ring->tail, memory_order_release);
   /* Either the worker sees the new tail before it sleeps, or we see that it is about to: both sides store, fence, load.
-   */
-  atomic_thread_fence(memory_order_seq_cst);
+   * An exchange is both store and fence, and cheaper than the two. */
+  atomic_exchange_explicit(&shared->tail, ring->tail, memory_order_seq_cst);
   uint32_t waits = atomic_load_explicit(&shared->worker_waits, memory_order_relaxed);
   if (waits)
     wake_worker(ring, waits);
@@ -224,40 +233,58 @@ static CUresult fence_on(struct ring *ring, unsigned other, uint64_t position) {
   return ring ? push_fence(ring, other, position) : vgs_send_vgpuRingFence(position, other, true);
 }
 
-/* Wait, in the worker, for what this call must not overtake. */
-static CUresult push_fences(struct ring *ring, const struct vgs_call *call) {
+/* Wait, in the worker, for what this call must not overtake. `before` becomes what it comes after. */
+static CUresult push_fences(struct ring *ring, const struct vgs_call *call, uint64_t before[]) {
   unsigned count = __atomic_load_n(&opened, __ATOMIC_ACQUIRE);
   CUresult result = CUDA_SUCCESS;
+  before[0] = before[1] = VGS_TOUCH_ALONE;
   if (count <= (ring ? 1 : 0))
     return result;
   bool all = !call->touched_count;
-  for (uint32_t i = 0; i < call->touched_count; i++)
-    all |= call->touched[i].kind == VGW_KIND_STREAM && call->touched[i].id == 0;
+  uint64_t legacy = vgs_touch_entry(VGW_KIND_STREAM, 0);
+  before[0] = legacy;
+  all |= vgs_touch_of(legacy).mixed;
+  for (uint32_t i = 0; i < call->touched_count; i++) {
+    before[i] = vgs_touch_entry(call->touched[i].kind, call->touched[i].id);
+    all |= (call->touched[i].kind == VGW_KIND_STREAM && call->touched[i].id == 0) || vgs_touch_of(before[i]).mixed;
+  }
   if (all) {
     for (unsigned i = 0; i < count && !result; i++)
       result = fence_on(ring, i, __atomic_load_n(&rings[i].returned, __ATOMIC_ACQUIRE));
     return result;
   }
-  struct vgs_touch last;
   for (uint32_t i = 0; i < call->touched_count && !result; i++) {
-    if (vgs_touch_find(call->touched[i].kind, call->touched[i].id, &last))
-      result = fence_on(ring, last.ring, last.position);
-    if (!result && call->touched[i].kind == VGW_KIND_STREAM && vgs_touch_find(VGW_KIND_STREAM, 0, &last))
-      result = fence_on(ring, last.ring, last.position);
+    if (before[i])
+      result = fence_on(ring, vgs_touch_of(before[i]).ring, vgs_touch_of(before[i]).position);
+    if (!result && call->touched[i].kind == VGW_KIND_STREAM && legacy)
+      result = fence_on(ring, vgs_touch_of(legacy).ring, vgs_touch_of(legacy).position);
   }
   return result;
 }
 
-CUresult vgs_ring_fence_socket(const struct vgs_call *call) { return push_fences(NULL, call); }
+/* Work of a thread without a ring is in order with all rings, and is known to be done never. */
+CUresult vgs_ring_fence_socket(const struct vgs_call *call) {
+  uint64_t before[2];
+  vgs_settle_set_blind();
+  for (uint32_t i = 0; i < call->touched_count; i++)
+    vgs_touch_mix(call->touched[i].kind, call->touched[i].id);
+  return push_fences(NULL, call, before);
+}
 
-/* A queued call was pushed: later calls that touch the same come after it. A waiting call is over when it returns. */
-static CUresult note(struct ring *ring, const struct vgs_call *call) {
+/* A call was pushed: later calls that touch the same come after it. Waiting calls that leave no work behind are over
+ * when they return. */
+static CUresult note(struct ring *ring, const struct vgs_call *call, const uint64_t before[]) {
   struct vgs_touch touch = {.ring = (unsigned)(ring - rings), .position = ring->pushed};
-  if (!call->touched_count)
-    return vgs_touch_set(VGW_KIND_STREAM, 0, touch);
   CUresult result = CUDA_SUCCESS;
-  for (uint32_t i = 0; i < call->touched_count && !result; i++)
-    result = vgs_touch_set(call->touched[i].kind, call->touched[i].id, touch);
+  for (uint32_t i = 0; i < call->touched_count && !result; i++) {
+    result = vgs_touch_set(call->touched[i].kind, call->touched[i].id, before[i], touch);
+    if (call->touched[i].kind == VGW_KIND_STREAM)
+      vgs_settle_note(touch.ring, vgs_thread_context_id, call->touched[i].id);
+  }
+  if (!call->touched_count) {
+    result = vgs_touch_set(VGW_KIND_STREAM, 0, before[0], touch);
+    vgs_settle_note(touch.ring, vgs_thread_context_id, 0);
+  }
   return result;
 }
 
@@ -267,10 +294,12 @@ static void write_record(uint8_t *at, const struct vgw_header *header, const str
   for (uint32_t i = 0; i <= call->part_count; i++) {
     const void *from = i ? call->parts[i - 1].iov_base : call->fixed;
     uint64_t nbytes = i ? call->parts[i - 1].iov_len : call->fixed_nbytes;
-    if (nbytes)
-      memcpy(at, from, nbytes);
-    memset(at + nbytes, 0, vgw_pad8(nbytes) - nbytes);
-    at += vgw_pad8(nbytes);
+    if (!nbytes)
+      continue;
+    uint64_t padded = vgw_pad8(nbytes);
+    memset(at + padded - 8, 0, 8); /* padding first, then the bytes over it */
+    memcpy(at, from, nbytes);
+    at += padded;
   }
 }
 
@@ -356,8 +385,7 @@ static CUresult take_reply(struct ring *ring, struct vgs_call *call, uint32_t se
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output) {
-  struct ring *ring = own;
+static CUresult call_inside(struct ring *ring, struct vgs_call *call, bool wait, bool *output) {
   uint64_t length = sizeof(struct vgw_header) + vgw_pad8(call->fixed_nbytes);
   for (uint32_t i = 0; i < call->part_count; i++) {
     if (call->parts[i].iov_len > VGW_RING_RECORD_NBYTES)
@@ -366,7 +394,8 @@ CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output) {
   }
   if (length > VGW_RING_RECORD_NBYTES)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = push_fences(ring, call);
+  uint64_t before[2];
+  CUresult result = push_fences(ring, call, before);
   if (result)
     return result;
   struct vgw_header header = {.length = (uint32_t)length,
@@ -384,9 +413,9 @@ CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output) {
   uint8_t *next = ring->shared->records + ring->tail % VGW_RING_NBYTES;
   __builtin_prefetch(next, 1);
   __builtin_prefetch(next + 64, 1);
-  if (!wait) {
-    result = note(ring, call);
-  } else {
+  if (!wait || (call->touched_count && !call->settled))
+    result = note(ring, call, before);
+  if (wait && !result) {
     result = in_region ? wait_reply_in_region(ring, header.sequence) : wait_reply(ring, header.sequence);
     if (!result)
       result = take_reply(ring, call, header.sequence, output);
@@ -395,21 +424,64 @@ CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output) {
   return result;
 }
 
-void vgs_ring_end(void) {
+/* Between enter and leave the ring's memory stays. Either we see that the session has ended, or whoever ends it sees us:
+ * both sides store, fence, load. */
+static bool enter(struct ring *ring) {
+  __atomic_exchange_n(&ring->inside, 1, __ATOMIC_SEQ_CST);
+  return own_generation == __atomic_load_n(&generation, __ATOMIC_SEQ_CST);
+}
+
+static void leave(struct ring *ring) { __atomic_store_n(&ring->inside, 0, __ATOMIC_RELEASE); }
+
+CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output) {
+  struct ring *ring = own;
+  CUresult result = enter(ring)          ? call_inside(ring, call, wait, output)
+                    : vgs_stream_error() ? vgs_stream_error()
+                                         : CUDA_ERROR_DEINITIALIZED;
+  leave(ring);
+  return result;
+}
+
+bool vgs_ring_active(void) { return vgs_stream_attached() && vgs_ring_ready(); }
+int64_t vgs_ring_spin_ns(void) { return spin_ns; }
+
+uint32_t vgs_ring_notice(void) {
+  struct ring *ring = own;
+  uint32_t notice = VGW_NOTICE_FAILED;
+  if (enter(ring))
+    notice = atomic_load_explicit(&ring->shared->notice, memory_order_acquire);
+  leave(ring);
+  return notice;
+}
+
+bool vgs_ring_touched_last(uint32_t stream, uint64_t *entry) {
+  *entry = vgs_touch_entry(VGW_KIND_STREAM, stream);
+  struct vgs_touch last = vgs_touch_of(*entry);
+  return own && !last.mixed && last.ring == (unsigned)(own - rings) && last.position == own->pushed;
+}
+
+bool vgs_ring_end(void) {
   pthread_mutex_lock(&rings_lock);
-  unsigned count = __atomic_exchange_n(&opened, 0, __ATOMIC_ACQ_REL);
-  for (unsigned i = 0; i < count; i++) {
-    if (!in_region) /* whose memory is the region's */
-      munmap(rings[i].shared, sizeof(struct vgw_ring));
-    rings[i].shared = NULL;
-  }
+  unsigned count = __atomic_load_n(&opened, __ATOMIC_ACQUIRE);
+  bool idle = true;
   offered = false;
-  __atomic_add_fetch(&generation, 1, __ATOMIC_RELEASE);
-  if (have_thread_end)
-    pthread_key_delete(thread_end);
-  have_thread_end = false;
-  vgs_touch_fini();
+  __atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
+  for (unsigned i = 0; i < count; i++)
+    idle &= !__atomic_load_n(&rings[i].inside, __ATOMIC_SEQ_CST);
+  if (idle) {
+    __atomic_store_n(&opened, 0, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < count; i++) {
+      if (!in_region) /* whose memory is the region's */
+        munmap(rings[i].shared, sizeof(struct vgw_ring));
+      rings[i].shared = NULL;
+    }
+    if (have_thread_end)
+      pthread_key_delete(thread_end);
+    have_thread_end = false;
+    vgs_touch_fini();
+  }
   pthread_mutex_unlock(&rings_lock);
+  return idle;
 }
 
 void vgs_ring_abandon(void) {

@@ -28,8 +28,20 @@ CUresult vgs_ring_fence_socket(const struct vgs_call *call);
 /* As vgs_session_call, on the calling thread's ring. */
 CUresult vgs_ring_call(struct vgs_call *call, bool wait, bool *output);
 
-/* Give the memory back. No thread may be inside a call. */
-void vgs_ring_end(void);
+/* Whether calls of this thread travel in a ring by now. */
+bool vgs_ring_active(void);
+
+/* How long a wait may spin before it sleeps, in ns; 0: not at all. */
+int64_t vgs_ring_spin_ns(void);
+
+/* VGW_NOTICE_*: what the thread's next waiting call will be told. */
+uint32_t vgs_ring_notice(void);
+
+/* Whether the stream's last touch is the thread's own last record, and what it is then. */
+bool vgs_ring_touched_last(uint32_t stream, uint64_t *entry);
+
+/* Give the memory back. False: a thread is inside a call, and nothing was done. */
+bool vgs_ring_end(void);
 
 /* In a forked child: the rings are the parent's. */
 void vgs_ring_abandon(void);

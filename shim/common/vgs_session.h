@@ -28,7 +28,8 @@ struct vgs_call {
   bool on_socket; /* never in a ring */
   uint32_t touched_count;
   struct vgs_touched touched[2];
-  bool wait; /* for the reply; what follows concerns it alone */
+  bool settled; /* a waiting call that leaves no work in the streams it touches */
+  bool wait;    /* for the reply; what follows concerns it alone */
   void *reply_fixed;
   uint32_t reply_fixed_nbytes; /* exact */
   void *reply_part;

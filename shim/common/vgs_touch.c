@@ -1,26 +1,34 @@
 #include "vgs_touch.h"
 #include <stdlib.h>
 
-enum { LEAF_SIZE = 1024, LEAVES = 4096, RING_SHIFT = 56 }; /* ids below 4 Mi, as vgs_handle gives them */
+enum { LEAF_SIZE = 1024, LEAVES = 4096, RING_SHIFT = 56, MIXED_SHIFT = 55 }; /* ids below 4 Mi, as vgs_handle gives */
+#define POSITION_MASK ((UINT64_C(1) << MIXED_SHIFT) - 1)
 
-static uint64_t *leaves[2][LEAVES]; /* atomic; an entry is ring << 56 | position, 0 for none */
+struct leaf {
+  uint64_t last[LEAF_SIZE], settled[LEAF_SIZE]; /* atomic; ring << 56 | mixed << 55 | position */
+};
 
-static uint64_t **leaf_of(uint16_t kind, uint32_t id) {
+static struct leaf *leaves[2][LEAVES]; /* atomic */
+
+static struct leaf **leaf_of(uint16_t kind, uint32_t id) {
   return &leaves[kind == VGW_KIND_EVENT][id / LEAF_SIZE % LEAVES];
 }
 
-bool vgs_touch_find(uint16_t kind, uint32_t id, struct vgs_touch *last) {
-  uint64_t *leaf = __atomic_load_n(leaf_of(kind, id), __ATOMIC_ACQUIRE);
-  uint64_t entry = leaf ? __atomic_load_n(&leaf[id % LEAF_SIZE], __ATOMIC_ACQUIRE) : 0;
-  last->ring = (unsigned)(entry >> RING_SHIFT);
-  last->position = entry & ((UINT64_C(1) << RING_SHIFT) - 1);
-  return entry;
+uint64_t vgs_touch_entry(uint16_t kind, uint32_t id) {
+  struct leaf *leaf = __atomic_load_n(leaf_of(kind, id), __ATOMIC_ACQUIRE);
+  return leaf ? __atomic_load_n(&leaf->last[id % LEAF_SIZE], __ATOMIC_ACQUIRE) : 0;
 }
 
-CUresult vgs_touch_set(uint16_t kind, uint32_t id, struct vgs_touch touch) {
-  uint64_t **place = leaf_of(kind, id), *leaf = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+struct vgs_touch vgs_touch_of(uint64_t entry) {
+  return (struct vgs_touch){.ring = (unsigned)(entry >> RING_SHIFT),
+                            .mixed = entry >> MIXED_SHIFT & 1,
+                            .position = entry & POSITION_MASK};
+}
+
+CUresult vgs_touch_set(uint16_t kind, uint32_t id, uint64_t before, struct vgs_touch touch) {
+  struct leaf **place = leaf_of(kind, id), *leaf = __atomic_load_n(place, __ATOMIC_ACQUIRE);
   if (!leaf) {
-    uint64_t *fresh = calloc(LEAF_SIZE, sizeof *fresh);
+    struct leaf *fresh = calloc(1, sizeof *fresh);
     if (!fresh)
       return CUDA_ERROR_OUT_OF_MEMORY;
     if (__atomic_compare_exchange_n(place, &leaf, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
@@ -28,8 +36,32 @@ CUresult vgs_touch_set(uint16_t kind, uint32_t id, struct vgs_touch touch) {
     else
       free(fresh);
   }
-  __atomic_store_n(&leaf[id % LEAF_SIZE], (uint64_t)touch.ring << RING_SHIFT | touch.position, __ATOMIC_RELEASE);
+  uint64_t entry = (uint64_t)touch.ring << RING_SHIFT | touch.position, *last = &leaf->last[id % LEAF_SIZE];
+  if (before == VGS_TOUCH_ALONE)
+    __atomic_store_n(last, entry, __ATOMIC_RELEASE);
+  else if (!__atomic_compare_exchange_n(last, &before, entry, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    __atomic_store_n(last, entry | UINT64_C(1) << MIXED_SHIFT, __ATOMIC_RELEASE);
   return CUDA_SUCCESS;
+}
+
+void vgs_touch_mix(uint16_t kind, uint32_t id) {
+  struct leaf *leaf = __atomic_load_n(leaf_of(kind, id), __ATOMIC_ACQUIRE);
+  if (leaf) /* without one it was never settled either */
+    __atomic_fetch_or(&leaf->last[id % LEAF_SIZE], UINT64_C(1) << MIXED_SHIFT, __ATOMIC_ACQ_REL);
+}
+
+void vgs_touch_settle(uint32_t stream, uint64_t entry) {
+  struct leaf *leaf = __atomic_load_n(leaf_of(VGW_KIND_STREAM, stream), __ATOMIC_ACQUIRE);
+  if (leaf && !vgs_touch_of(entry).mixed)
+    __atomic_store_n(&leaf->settled[stream % LEAF_SIZE], entry, __ATOMIC_RELEASE);
+}
+
+bool vgs_touch_is_settled(uint32_t stream, uint64_t entry) {
+  struct leaf *leaf = __atomic_load_n(leaf_of(VGW_KIND_STREAM, stream), __ATOMIC_ACQUIRE);
+  uint64_t settled = leaf ? __atomic_load_n(&leaf->settled[stream % LEAF_SIZE], __ATOMIC_ACQUIRE) : 0;
+  struct vgs_touch done = vgs_touch_of(settled), wanted = vgs_touch_of(entry);
+  /* Positions compare within a ring alone. */
+  return settled && entry && !wanted.mixed && done.ring == wanted.ring && done.position >= wanted.position;
 }
 
 void vgs_touch_fini(void) {

@@ -1,4 +1,7 @@
-/* Which ring touched a stream or event last, and how far that ring was then. Lock-free; a table of two levels by id. */
+/* Which ring touched a stream or event last, and how far that ring was then; and how far a stream is known to be done.
+ * Lock-free; a table of two levels by id.
+ *
+ * An entry stands for one moment of its stream: every touch makes another one. 0: never touched. */
 #ifndef VGS_TOUCH_H
 #define VGS_TOUCH_H
 
@@ -7,11 +10,26 @@
 
 struct vgs_touch {
   unsigned ring;
+  bool mixed;        /* two rings touched it at once: what is pushed next comes after all rings */
   uint64_t position; /* records pushed to the ring, this one included: at least 1 */
 };
 
-bool vgs_touch_find(uint16_t kind, uint32_t id, struct vgs_touch *last);
-CUresult vgs_touch_set(uint16_t kind, uint32_t id, struct vgs_touch touch);
+uint64_t vgs_touch_entry(uint16_t kind, uint32_t id);
+struct vgs_touch vgs_touch_of(uint64_t entry);
+
+/* Note a touch. `before` is the entry that it comes after, or VGS_TOUCH_ALONE while there is one ring; if another
+ * ring's touch has come between, the new entry is mixed. */
+#define VGS_TOUCH_ALONE UINT64_MAX
+CUresult vgs_touch_set(uint16_t kind, uint32_t id, uint64_t before, struct vgs_touch touch);
+
+/* Something touched it outside the rings: what is pushed next comes after all rings. */
+void vgs_touch_mix(uint16_t kind, uint32_t id);
+
+/* All that a stream had been given by the time of `entry` is done. */
+void vgs_touch_settle(uint32_t stream, uint64_t entry);
+
+/* Whether what the stream had been given by the time of `entry` is known to be done. */
+bool vgs_touch_is_settled(uint32_t stream, uint64_t entry);
 
 /* Forget everything. No thread may be using the table. */
 void vgs_touch_fini(void);

@@ -27,6 +27,8 @@ static int find(uint64_t id) {
 
 static bool none_active(void) { return !__atomic_load_n(&active_count, __ATOMIC_ACQUIRE); }
 
+bool vgs_capture_any(void) { return !none_active(); }
+
 enum vgs_capture_status vgs_capture_status(uint64_t id) {
   if (!id || none_active())
     return VGS_CAPTURE_NONE;

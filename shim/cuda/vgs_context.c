@@ -1,4 +1,5 @@
 #include "vgs_context.h"
+#include "vgs_area.h"
 #include "vgs_api.h"
 #include "vgs_device.h"
 #include "vgs_hello.h"
@@ -66,6 +67,14 @@ struct vgs_context *vgs_context_primary(CUdevice device) {
   return context;
 }
 
+/* What we have registered in the context ourselves goes before it does. */
+static void drop_areas(uint32_t wire_id) {
+  uint32_t entered = vgs_thread_context_id;
+  vgs_thread_context_id = wire_id;
+  vgs_area_drop_context(wire_id);
+  vgs_thread_context_id = entered;
+}
+
 /* Forget everything that lived in the context. */
 static void drop_contents(uint32_t wire_id) {
   vgs_object_destroy_context(wire_id);
@@ -115,6 +124,7 @@ static CUresult end_primary(struct primary *primary, CUdevice dev, CUresult (*se
   __atomic_store_n(&context->active, 0, __ATOMIC_RELEASE);
   context->wire_id = 0;
   primary->retained = 0;
+  drop_areas(wire_id);
   CUresult result = send(vgs_device_wire(dev));
   drop_contents(wire_id);
   return result;
@@ -158,6 +168,7 @@ CUresult vgs_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
       primaries[device].retained = 0;
     vgs_object_destroy_all();
     vgs_range_drop_all();
+    vgs_area_drop_all();
     result = vgs_session_reopen();
   } else if (is_alive(context)) {
     CUresult told = end_primary(&primaries[dev], dev, vgs_send_cuDevicePrimaryCtxReset_v2);
@@ -249,6 +260,7 @@ CUresult vgs_cuCtxDestroy_v2(CUcontext ctx) {
   if (vgs_thread_top() == ctx)
     vgs_thread_pop();
   uint32_t wire_id = context->wire_id;
+  drop_areas(wire_id);
   vgs_thread_context_id = 0;
   CUresult result = vgs_send_cuCtxDestroy_v2(wire_id);
   drop_contents(wire_id);

@@ -5,6 +5,7 @@
 #include "vgs_enter.h"
 #include "vgs_session.h"
 #include "vgs_thread.h"
+#include "vgs_wait.h"
 
 enum { FLAG_MAP_HOST = 8, API_VERSION = 3020 };
 
@@ -81,7 +82,7 @@ CUresult vgs_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuCtxSynchronize(void) { return vgs_send_cuCtxSynchronize(); }
+CUresult vgs_cuCtxSynchronize(void) { return vgs_wait_context(); }
 
 CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
   struct vgs_context *context = vgs_context_find(ctx);

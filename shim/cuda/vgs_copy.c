@@ -1,11 +1,14 @@
 #include "vgs_copy.h"
 #include "vgs_api.h"
+#include "vgs_area.h"
 #include "vgs_callback.h"
 #include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_log.h"
 #include "vgs_range.h"
+#include "vgs_staging.h"
 #include "vgs_stream.h"
+#include "vgs_wait.h"
 #include <string.h>
 
 CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwise, enum vgs_place *place, bool *known) {
@@ -25,12 +28,16 @@ CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwis
   return CUDA_SUCCESS;
 }
 
+/* Bytes up to this number travel in the command stream: the device need not be waited for. */
+enum { INLINE_NBYTES = 64 << 10 };
+
 /* From the program's memory: the bytes are in the records when this returns, so the program may overwrite them. */
-static CUresult to_device(uint64_t dst, const char *src, uint64_t nbytes, uint32_t stream, bool wait) {
-  for (uint64_t done = 0; done < nbytes;) {
-    uint64_t piece = nbytes - done < VGW_PIECE_NBYTES ? nbytes - done : VGW_PIECE_NBYTES;
-    bool last = done + piece == nbytes;
-    CUresult result = vgs_send_cuMemcpyHtoDAsync_v2(dst + done, src + done, piece, stream, wait && last);
+static CUresult to_device_in_records(const struct vgs_staged *copy) {
+  for (uint64_t done = 0; done < copy->nbytes;) {
+    uint64_t piece = copy->nbytes - done < VGW_PIECE_NBYTES ? copy->nbytes - done : VGW_PIECE_NBYTES;
+    bool last = done + piece == copy->nbytes;
+    CUresult result = vgs_send_cuMemcpyHtoDAsync_v2(copy->device + done, copy->host + done, piece, copy->stream,
+                                                    copy->doubtful && last);
     if (result)
       return result;
     done += piece;
@@ -38,15 +45,27 @@ static CUresult to_device(uint64_t dst, const char *src, uint64_t nbytes, uint32
   return CUDA_SUCCESS;
 }
 
-static CUresult to_host(char *dst, uint64_t src, uint64_t nbytes, uint32_t stream) {
-  for (uint64_t done = 0; done < nbytes;) {
-    uint64_t piece = nbytes - done < VGW_PIECE_NBYTES ? nbytes - done : VGW_PIECE_NBYTES;
-    CUresult result = vgs_send_cuMemcpyDtoHAsync_v2(dst + done, src + done, piece, stream);
+static CUresult to_host_in_records(const struct vgs_staged *copy) {
+  for (uint64_t done = 0; done < copy->nbytes;) {
+    uint64_t piece = copy->nbytes - done < VGW_PIECE_NBYTES ? copy->nbytes - done : VGW_PIECE_NBYTES;
+    CUresult result = vgs_send_cuMemcpyDtoHAsync_v2(copy->host + done, copy->device + done, piece, copy->stream);
     if (result)
       return result;
     done += piece;
   }
   return CUDA_SUCCESS;
+}
+
+static CUresult copy_host_memory(const struct vgs_staged *copy) {
+  bool taken = false;
+  CUresult result = CUDA_SUCCESS;
+  if (copy->to_host && copy->nbytes <= VGS_LANDING_NBYTES)
+    result = vgs_staging_land(copy, &taken);
+  else if (copy->nbytes > INLINE_NBYTES && !vgs_capture_any())
+    result = vgs_staging_copy(copy, &taken);
+  if (taken)
+    return result;
+  return copy->to_host ? to_host_in_records(copy) : to_device_in_records(copy);
 }
 
 CUresult vgs_copy_settle(uint32_t stream, bool known, bool sync) {
@@ -66,8 +85,6 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
   if ((result = vgs_place_of(copy->dst, copy->nbytes, copy->dst_otherwise, &dst, &dst_known)) ||
       (result = vgs_place_of(copy->src, copy->nbytes, copy->src_otherwise, &src, &src_known)))
     return result;
-  char *host_dst = (char *)(uintptr_t)copy->dst;
-  const char *host_src = (const char *)(uintptr_t)copy->src;
   bool dst_device = dst == VGS_PLACE_DEVICE, src_device = src == VGS_PLACE_DEVICE;
   if (on && vgs_capture_status(on->capture) && (dst == VGS_PLACE_HOST || src == VGS_PLACE_HOST)) {
     static bool named; /* each replay would have to read or write the program's memory again */
@@ -75,9 +92,9 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
   }
   if (!dst_device &&
       !src_device) { /* host to host: what the stream does first may write the source, so it comes first */
-    if ((result = vgs_send_cuStreamSynchronize(stream)))
+    if ((result = vgs_wait_stream(stream)))
       return result;
-    memmove(host_dst, host_src, copy->nbytes);
+    memmove((char *)(uintptr_t)copy->dst, (const char *)(uintptr_t)copy->src, copy->nbytes);
     return CUDA_SUCCESS;
   }
   /* A device address nobody told us of (a variable found by a kernel) is judged by the worker: ask for its answer at
@@ -85,17 +102,26 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
   bool doubtful = (dst_device && !dst_known) || (src_device && !src_known);
   if (dst_device && src_device)
     return vgs_send_cuMemcpyDtoDAsync_v2(copy->dst, copy->src, copy->nbytes, stream, doubtful);
-  if (dst == VGS_PLACE_HOST)
-    return to_host(host_dst, copy->src, copy->nbytes, stream);
-  if (src == VGS_PLACE_HOST) {
-    result = vgs_copy_settle(stream, src_known, copy->sync);
-    return result ? result : to_device(copy->dst, host_src, copy->nbytes, stream, doubtful);
+  if (!dst_device || !src_device) {
+    bool to_host = !dst_device;
+    struct vgs_staged staged = {.to_host = to_host,
+                                .device = to_host ? copy->src : copy->dst,
+                                .host = (char *)(uintptr_t)(to_host ? copy->dst : copy->src),
+                                .nbytes = copy->nbytes,
+                                .stream = stream,
+                                .doubtful = doubtful};
+    if (dst == VGS_PLACE_HOST)
+      return copy_host_memory(&staged);
+    if (src == VGS_PLACE_HOST) {
+      result = vgs_copy_settle(stream, src_known, copy->sync);
+      return result ? result : copy_host_memory(&staged);
+    }
   }
   enum { TO_DEVICE = 1, TO_HOST = 2 }; /* one side is pinned memory that the worker reads or writes in place */
   result =
       vgs_send_vgpuMemcpyPinned(copy->dst, copy->src, copy->nbytes, dst_device ? TO_DEVICE : TO_HOST, stream, doubtful);
   if (!result && copy->sync)
-    result = vgs_send_cuStreamSynchronize(stream);
+    result = vgs_wait_stream(stream);
   return result;
 }
 

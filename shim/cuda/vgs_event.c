@@ -1,7 +1,11 @@
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_context.h"
+#include "vgs_ring.h"
+#include "vgs_settle.h"
 #include "vgs_stream.h"
+#include "vgs_touch.h"
+#include "vgs_wait.h"
 
 static struct vgs_event *find(CUevent event) { return vgs_object_find(VGW_KIND_EVENT, event); }
 
@@ -48,7 +52,21 @@ CUresult vgs_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
   event->capture = capturing ? stream->capture : 0;
   if (!capturing)
     __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
-  return vgs_send_cuEventRecordWithFlags(event->object.id, stream_id, flags, false);
+  __atomic_store_n(&event->entry, 0, __ATOMIC_RELEASE);
+  result = vgs_send_cuEventRecordWithFlags(event->object.id, stream_id, flags, false);
+  uint64_t entry;
+  if (!result && !capturing && vgs_ring_active() && vgs_ring_touched_last(stream_id, &entry)) {
+    event->stream = stream_id;
+    __atomic_store_n(&event->entry, entry, __ATOMIC_RELEASE);
+  }
+  return result;
+}
+
+/* Whether a wait for the event's stream has shown that it is done. The legacy stream is every context's. */
+static bool is_done(struct vgs_event *event) {
+  uint64_t entry = __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE);
+  return entry && !(event->stream == 0 && vgs_settle_is_blind()) && vgs_ring_active() && !vgs_ring_notice() &&
+         vgs_touch_is_settled(event->stream, entry);
 }
 
 /* Nobody can ask whether a captured event is done; asking loses the capture, says the programming guide. */
@@ -64,7 +82,9 @@ CUresult vgs_cuEventQuery(CUevent hEvent) {
     return CUDA_ERROR_INVALID_HANDLE;
   if (vgs_capture_status(event->capture))
     return captured(event);
-  return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) ? vgs_send_cuEventQuery(event->object.id) : CUDA_SUCCESS;
+  if (!__atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) || is_done(event))
+    return CUDA_SUCCESS;
+  return vgs_send_cuEventQuery(event->object.id);
 }
 
 CUresult vgs_cuEventSynchronize(CUevent hEvent) {
@@ -73,8 +93,13 @@ CUresult vgs_cuEventSynchronize(CUevent hEvent) {
     return CUDA_ERROR_INVALID_HANDLE;
   if (vgs_capture_status(event->capture))
     return captured(event);
-  return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) ? vgs_send_cuEventSynchronize(event->object.id)
-                                                             : CUDA_SUCCESS;
+  if (!__atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) || is_done(event))
+    return CUDA_SUCCESS;
+  uint64_t entry = __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE);
+  /* Nothing was given to its stream since: the stream's own end is the event's. */
+  if (entry && entry == vgs_touch_entry(VGW_KIND_STREAM, event->stream))
+    return vgs_wait_stream(event->stream);
+  return vgs_send_cuEventSynchronize(event->object.id);
 }
 
 CUresult vgs_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd) {

@@ -3,6 +3,7 @@
 #include "vgs_hooks.h"
 #include "vgs_api.h"
 #include "vgs_callback.h"
+#include "vgs_copiers.h"
 #include "vgs_handle.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
@@ -11,6 +12,11 @@
 #include <string.h>
 
 enum { OUTPUT_NBYTES = 1 << 16 };
+
+static void end_threads(void) {
+  vgs_callback_fini();
+  vgs_copiers_fini();
+}
 
 static void free_all(void) {
   vgs_range_fini();
@@ -44,7 +50,7 @@ static void take_output(void) {
 }
 
 void vgs_hooks_set(void) {
-  vgs_session_end_hook = vgs_callback_fini;
+  vgs_session_end_hook = end_threads;
   vgs_session_free_hook = free_all;
   vgs_session_output_hook = take_output;
 }

@@ -2,6 +2,7 @@
  * the channel passes descriptors, a piece of the region where the host shares one with this machine. Elsewhere it is
  * ordinary memory and copies travel. */
 #define _GNU_SOURCE
+#include "vgs_host_memory.h"
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_log.h"
@@ -67,6 +68,12 @@ static CUresult map_memfd(uint64_t nbytes, void **memory) {
   return result;
 }
 
+CUresult vgs_host_map(uint64_t nbytes, void **memory) {
+  if (vgs_session_has_pinned_fd())
+    return map_memfd(nbytes, memory);
+  return vgs_region_mapped() ? map_in_region(nbytes, memory) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult vgs_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
   if (!pp || Flags & ~(unsigned)HOST_ALLOC_FLAGS)
     return CUDA_ERROR_INVALID_VALUE;
@@ -78,8 +85,7 @@ CUresult vgs_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   uint64_t nbytes = ((uint64_t)bytesize + PAGE_NBYTES - 1) & ~(uint64_t)(PAGE_NBYTES - 1);
   void *memory = NULL;
-  bool shared = vgs_session_has_pinned_fd() ? !map_memfd(nbytes, &memory)
-                                            : vgs_region_mapped() && !map_in_region(nbytes, &memory);
+  bool shared = !vgs_host_map(nbytes, &memory);
   if (!shared) {
     if (vgs_session_error())
       return vgs_session_error();

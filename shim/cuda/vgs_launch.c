@@ -58,12 +58,24 @@ CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, co
     return CUDA_SUCCESS;
   if (!launch->params)
     return CUDA_ERROR_INVALID_VALUE;
-  memset(block, 0, kernel->param_nbytes);
+  uint64_t end = 0;
   for (uint32_t i = 0; i < kernel->param_count; i++) {
-    if (!launch->params[i])
+    const void *value = launch->params[i];
+    uint64_t offset = kernel->params[i].offset, nbytes = kernel->params[i].nbytes;
+    if (!value)
       return CUDA_ERROR_INVALID_VALUE;
-    memcpy(block + kernel->params[i].offset, launch->params[i], kernel->params[i].nbytes);
+    if (offset > end)
+      memset(block + end, 0, offset - end); /* between parameters */
+    if (nbytes == 8) /* most are pointers or integers: a move, not a call */
+      memcpy(block + offset, value, 8);
+    else if (nbytes == 4)
+      memcpy(block + offset, value, 4);
+    else
+      memcpy(block + offset, value, nbytes);
+    end = offset + nbytes > end ? offset + nbytes : end;
   }
+  if (end < kernel->param_nbytes)
+    memset(block + end, 0, kernel->param_nbytes - end);
   return CUDA_SUCCESS;
 }
 

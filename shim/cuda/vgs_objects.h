@@ -44,6 +44,8 @@ struct vgs_event {
   uint32_t flags;
   int recorded;     /* atomic */
   uint64_t capture; /* of the stream it was last recorded in */
+  uint32_t stream;  /* id of that stream */
+  uint64_t entry;   /* atomic; that stream's last touch then (vgs_touch.h), 0 if it is not known */
 };
 
 struct vgs_module {

@@ -5,6 +5,7 @@
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_session.h"
+#include "vgs_wait.h"
 
 /* This thread's own default stream, one per context; the last one used is at hand, the others are found again by
  * context. */
@@ -108,7 +109,7 @@ CUresult vgs_cuStreamSynchronize(CUstream hStream) {
   CUresult result = vgs_stream_id(hStream, &id, &stream);
   if (!result && stream && vgs_capture_status(stream->capture))
     return vgs_capture_forbid(stream->capture);
-  return result ? result : vgs_send_cuStreamSynchronize(id);
+  return result ? result : vgs_wait_stream(id);
 }
 
 CUresult vgs_cuStreamQuery(CUstream hStream) {
@@ -117,7 +118,9 @@ CUresult vgs_cuStreamQuery(CUstream hStream) {
   CUresult result = vgs_stream_id(hStream, &id, &stream);
   if (!result && stream && vgs_capture_status(stream->capture))
     return vgs_capture_forbid(stream->capture);
-  return result ? result : vgs_send_cuStreamQuery(id);
+  if (result || vgs_wait_stream_is_done(id))
+    return result;
+  return vgs_send_cuStreamQuery(id);
 }
 
 CUresult vgs_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {

@@ -1,0 +1,53 @@
+/* Completion without asking: the device itself writes a word of shared pinned memory that the client watches. What the
+ * client would have learned from a reply, it learns from `notice` in its rings. */
+#include <stdlib.h>
+
+#include "vgx_custom.h"
+#include "vgx_session.h"
+
+struct flag {
+  struct vgx_session *session;
+  _Atomic uint32_t *word;
+  uint32_t value;
+};
+
+void vgx_notice(struct vgx_session *s, uint32_t bit, bool on) {
+  for (uint32_t i = 0; i < VGW_RINGS_MAX; i++) {
+    struct vgw_ring *shared = vgx_ring_shared(s, i);
+    if (shared && on)
+      atomic_fetch_or(&shared->notice, bit);
+    else if (shared)
+      atomic_fetch_and(&shared->notice, ~bit);
+  }
+}
+
+/* For backends that cannot write by themselves; they do not run this once a kernel has faulted. */
+static void write_flag(void *argument) {
+  struct flag *flag = argument;
+  struct vgx_session *s = flag->session;
+  if (s->backend->output_pending && s->backend->output_pending())
+    vgx_notice(s, VGW_NOTICE_OUTPUT, true);
+  atomic_store_explicit(flag->word, flag->value, memory_order_release);
+  free(flag);
+}
+
+CUresult vgx_vgpuStreamFlag(struct vgx_session *s, const struct vgw_req_vgpuStreamFlag *req) {
+  void *stream;
+  CUresult result = vgx_handle(s, VGW_KIND_STREAM, req->hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (req->address % sizeof(uint32_t) || !vgx_is_pinned(s, req->address, sizeof(uint32_t)))
+    return vgx_violation(s, "a flag outside pinned memory");
+  if (s->backend->cuStreamWriteValue32_v2)
+    return s->backend->cuStreamWriteValue32_v2(stream, req->address, req->value, 0);
+  if (!s->backend->cuLaunchHostFunc)
+    return vgx_not_offered(s, "cuStreamWriteValue32");
+  struct flag *flag = malloc(sizeof *flag);
+  if (!flag)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *flag = (struct flag){s, (_Atomic uint32_t *)(uintptr_t)req->address, req->value};
+  result = s->backend->cuLaunchHostFunc(stream, write_flag, flag);
+  if (result != CUDA_SUCCESS)
+    free(flag);
+  return result;
+}

@@ -1,0 +1,44 @@
+/* Pieces of shared memory the device reaches, lent to one call at a time: where it writes flags, and where copies of
+ * pageable memory are staged. They are kept for the next call. */
+#ifndef VGS_AREA_H
+#define VGS_AREA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum vgs_area_kind { VGS_AREA_SMALL, VGS_AREA_STAGING };
+
+enum {
+  VGS_SLOTS = 16,
+  VGS_SLOT_NBYTES = 512 << 10, /* so that what the device wrote is still in the cache when it is copied on */
+  VGS_LANDING_OFFSET = 4096,   /* before it: flags, each on a line of its own */
+  VGS_LANDING_NBYTES = 60 << 10
+};
+
+struct vgs_area {
+  uint8_t *memory; /* NULL: not made yet */
+  uint32_t context_id;
+  uint16_t epoch;
+  bool busy;                   /* atomic; whoever sets it has the rest to himself */
+  bool doomed;                 /* atomic; its context ends: whoever has it gives it up */
+  uint32_t values[VGS_SLOTS];  /* what each flag will hold once the slot's last use is over */
+  uint32_t streams[VGS_SLOTS]; /* of that use */
+};
+
+/* An area of the current context, or NULL: there is no shared memory on this channel, or none left. */
+struct vgs_area *vgs_area_take(enum vgs_area_kind kind);
+void vgs_area_release(struct vgs_area *area);
+
+/* The areas of a context that is about to end; of all contexts, once the session is lost. */
+void vgs_area_drop_context(uint32_t context_id);
+void vgs_area_drop_all(void);
+
+static inline uint32_t *vgs_area_flag(struct vgs_area *area, unsigned slot) {
+  return (uint32_t *)(area->memory + slot * 64);
+}
+
+static inline uint8_t *vgs_area_landing(struct vgs_area *area, unsigned slot) {
+  return area->memory + VGS_LANDING_OFFSET + (uint64_t)slot * VGS_SLOT_NBYTES;
+}
+
+#endif

@@ -1,0 +1,12 @@
+/* Host memory that the worker maps at the same address and the device reaches. */
+#ifndef VGS_HOST_MEMORY_H
+#define VGS_HOST_MEMORY_H
+
+#include "vgw_cuda.h"
+#include <stdint.h>
+
+/* Map shared memory (whole pages) here and in the worker, registered in the current context. 0, or what went wrong: the
+ * caller goes without. It is undone by vgs_send_vgpuHostUnmap and munmap. */
+CUresult vgs_host_map(uint64_t nbytes, void **memory);
+
+#endif

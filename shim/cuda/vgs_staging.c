@@ -1,0 +1,212 @@
+#include "vgs_staging.h"
+#include "vgs_api.h"
+#include "vgs_area.h"
+#include "vgs_copiers.h"
+#include "vgs_ring.h"
+#include "vgs_touch.h"
+#include "vgs_wait.h"
+#include <string.h>
+#include <time.h>
+
+enum {
+  TO_DEVICE = 1,
+  TO_HOST = 2,
+  PIECE_LEAST = 64 << 10,
+  HELPED_NBYTES = 2 << 20, /* waking a thread takes as long as copying a few hundred KiB */
+  PATIENCE = 4000          /* looks at a word before a helper naps, or the caller asks the worker */
+};
+
+/* A copy under way. Piece p uses slot p % VGS_SLOTS. */
+struct transfer {
+  const struct vgs_staged *copy;
+  struct vgs_area *area;
+  uint64_t piece_nbytes;
+  uint32_t pieces;
+  uint32_t values[VGS_SLOTS]; /* flags before the first piece */
+  uint32_t next;              /* atomic; the first piece that nobody copies yet */
+  uint32_t issued;            /* atomic; pieces the device was told of */
+  uint32_t copied[VGS_SLOTS]; /* atomic; 1 + the last piece copied by a thread, by slot */
+  bool stop;                  /* atomic */
+};
+
+#define LOAD(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
+#define STORE(place, value) __atomic_store_n(&(place), value, __ATOMIC_RELEASE)
+
+/* The flag's value once the device is done with the use of its slot that piece `p` makes; p < VGS_SLOTS back: the use
+ * before. Values count up by one a use, leaving out 0. */
+static uint32_t value_after(const struct transfer *t, uint32_t p) {
+  uint32_t before = t->values[p % VGS_SLOTS], value = before + p / VGS_SLOTS + 1;
+  return value <= before ? value + 1 : value;
+}
+
+static bool device_done(const struct transfer *t, uint32_t value, uint32_t slot) {
+  return LOAD(*vgs_area_flag(t->area, slot)) == value;
+}
+
+/* Whether piece `p` can be copied: its slot is free, or it has arrived in it. */
+static bool is_ready(const struct transfer *t, uint32_t p) {
+  uint32_t slot = p % VGS_SLOTS;
+  if (t->copy->to_host)
+    return LOAD(t->issued) > p && device_done(t, value_after(t, p), slot);
+  if (p < VGS_SLOTS)
+    return device_done(t, t->values[slot], slot);
+  return LOAD(t->issued) > p - VGS_SLOTS && device_done(t, value_after(t, p - VGS_SLOTS), slot);
+}
+
+static void copy_piece(struct transfer *t, uint32_t p) {
+  uint64_t offset = p * t->piece_nbytes, left = t->copy->nbytes - offset;
+  uint64_t nbytes = left < t->piece_nbytes ? left : t->piece_nbytes;
+  uint8_t *landing = vgs_area_landing(t->area, p % VGS_SLOTS);
+  if (t->copy->to_host)
+    memcpy(t->copy->host + offset, landing, nbytes);
+  else
+    memcpy(landing, t->copy->host + offset, nbytes);
+  STORE(t->copied[p % VGS_SLOTS], p + 1);
+}
+
+/* A helper: take pieces in order, each as soon as it is ready. */
+static void help(void *argument) {
+  struct transfer *t = argument;
+  uint32_t p;
+  while ((p = __atomic_fetch_add(&t->next, 1, __ATOMIC_ACQ_REL)) < t->pieces) {
+    for (unsigned looks = 0; !is_ready(t, p); looks++) {
+      if (LOAD(t->stop))
+        return;
+      if (looks < PATIENCE)
+        __builtin_ia32_pause();
+      else
+        nanosleep(&(struct timespec){0, 20000}, NULL);
+    }
+    copy_piece(t, p);
+  }
+}
+
+/* Tell the device of the next piece, if its slot allows. */
+static CUresult issue(struct transfer *t, bool *progress) {
+  const struct vgs_staged *copy = t->copy;
+  uint32_t p = t->issued, slot = p % VGS_SLOTS;
+  if (p == t->pieces)
+    return CUDA_SUCCESS;
+  if (copy->to_host) { /* the slot's last piece must have been copied out, and older uses of it be over */
+    if (p < VGS_SLOTS ? !device_done(t, t->values[slot], slot) : LOAD(t->copied[slot]) != p - VGS_SLOTS + 1)
+      return CUDA_SUCCESS;
+  } else if (LOAD(t->copied[slot]) != p + 1) {
+    return CUDA_SUCCESS;
+  }
+  uint64_t offset = p * t->piece_nbytes, left = copy->nbytes - offset;
+  uint64_t nbytes = left < t->piece_nbytes ? left : t->piece_nbytes;
+  uint64_t landing = (uintptr_t)vgs_area_landing(t->area, slot), device = copy->device + offset;
+  CUresult result = copy->to_host
+                        ? vgs_send_vgpuMemcpyPinned(landing, device, nbytes, TO_HOST, copy->stream, copy->doubtful)
+                        : vgs_send_vgpuMemcpyPinned(device, landing, nbytes, TO_DEVICE, copy->stream, copy->doubtful);
+  if (!result)
+    result = vgs_wait_push_flag(t->area, slot, copy->stream);
+  if (!result) {
+    STORE(t->issued, p + 1);
+    *progress = true;
+  }
+  return result;
+}
+
+/* Copy one piece if the next one is ready; helpers take those that are not. */
+static void lend_a_hand(struct transfer *t, bool *progress) {
+  uint32_t p = LOAD(t->next);
+  if (p >= t->pieces || !is_ready(t, p) ||
+      !__atomic_compare_exchange_n(&t->next, &p, p + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    return;
+  copy_piece(t, p);
+  *progress = true;
+}
+
+static bool is_over(const struct transfer *t) {
+  if (t->issued < t->pieces)
+    return false;
+  for (uint32_t p = t->pieces < VGS_SLOTS ? 0 : t->pieces - VGS_SLOTS; p < t->pieces && t->copy->to_host; p++)
+    if (LOAD(t->copied[p % VGS_SLOTS]) != p + 1)
+      return false;
+  return true;
+}
+
+/* Sleep until the stream that holds up the next step has done what it was given, and hear of faults. A flag that is
+ * not set then will never be: the call that was to set it has failed. */
+static CUresult ask(struct transfer *t) {
+  uint32_t slot = t->issued % VGS_SLOTS;
+  if (t->issued < VGS_SLOTS && !device_done(t, t->values[slot], slot)) { /* an older use of the slot */
+    CUresult result = vgs_send_cuStreamSynchronize(t->area->streams[slot]);
+    if (result == CUDA_ERROR_INVALID_HANDLE) /* the stream was destroyed meanwhile */
+      result = vgs_send_cuCtxSynchronize();
+    if (!result)
+      STORE(*vgs_area_flag(t->area, slot), t->values[slot]);
+    return result;
+  }
+  CUresult result = vgs_send_cuStreamSynchronize(t->copy->stream);
+  for (uint32_t p = t->issued < VGS_SLOTS ? 0 : t->issued - VGS_SLOTS; p < t->issued && !result; p++)
+    if (!device_done(t, value_after(t, p), p % VGS_SLOTS))
+      result = CUDA_ERROR_UNKNOWN;
+  return result;
+}
+
+static CUresult drive(struct transfer *t) {
+  CUresult result = CUDA_SUCCESS;
+  unsigned idle = 0, patience = vgs_ring_spin_ns() ? PATIENCE : 1;
+  while (!result && !is_over(t)) {
+    bool progress = false;
+    do {
+      progress = false;
+      result = issue(t, &progress);
+    } while (!result && progress);
+    lend_a_hand(t, &progress);
+    if (progress || result) {
+      idle = 0;
+      continue;
+    }
+    __builtin_ia32_pause();
+    if (++idle < patience)
+      continue;
+    idle = 0; /* the device is at something longer, or a kernel has faulted */
+    result = ask(t);
+  }
+  return result;
+}
+
+CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken) {
+  struct vgs_area *area = vgs_area_take(VGS_AREA_STAGING);
+  *taken = area;
+  if (!area)
+    return CUDA_SUCCESS;
+  struct transfer t = {.copy = copy, .area = area};
+  uint64_t piece = copy->nbytes / 8 & ~UINT64_C(4095);
+  t.piece_nbytes = piece < PIECE_LEAST ? PIECE_LEAST : piece > VGS_SLOT_NBYTES ? VGS_SLOT_NBYTES : piece;
+  t.pieces = (uint32_t)((copy->nbytes + t.piece_nbytes - 1) / t.piece_nbytes);
+  memcpy(t.values, area->values, sizeof t.values);
+  bool helped = copy->nbytes >= HELPED_NBYTES && vgs_copiers_start(help, &t);
+  CUresult result = drive(&t);
+  STORE(t.stop, true);
+  if (helped)
+    vgs_copiers_wait();
+  if (!result && copy->to_host) {
+    uint64_t entry;
+    if (vgs_ring_notice())
+      result = vgs_send_cuStreamSynchronize(copy->stream);
+    else if (copy->stream && vgs_ring_touched_last(copy->stream, &entry))
+      vgs_touch_settle(copy->stream, entry);
+  }
+  vgs_area_release(area);
+  return result;
+}
+
+CUresult vgs_staging_land(const struct vgs_staged *copy, bool *taken) {
+  struct vgs_area *area = vgs_area_take(VGS_AREA_SMALL);
+  *taken = area;
+  if (!area)
+    return CUDA_SUCCESS;
+  uint8_t *landing = vgs_area_landing(area, 0);
+  CUresult result = vgs_send_vgpuMemcpyPinned((uintptr_t)landing, copy->device, copy->nbytes, TO_HOST, copy->stream,
+                                              copy->doubtful);
+  if (!result)
+    result = vgs_wait_stream_with(area, copy->stream);
+  if (!result)
+    memcpy(copy->host, landing, copy->nbytes);
+  vgs_area_release(area);
+  return result;
+}

@@ -1,0 +1,26 @@
+/* Long copies of the program's own memory, through staging memory that the device reaches: pieces are copied by several
+ * threads while the device moves others. */
+#ifndef VGS_STAGING_H
+#define VGS_STAGING_H
+
+#include "vgw_cuda.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vgs_staged {
+  bool to_host;
+  uint64_t device; /* address */
+  char *host;
+  uint64_t nbytes;
+  uint32_t stream; /* wire id */
+  bool doubtful;   /* the worker judges the device's address: ask for its answer */
+};
+
+/* Returns when the program may use its memory again; to the host, when all of it has arrived. False in `*taken`: nothing
+ * was done, since there is no memory to stage in. */
+CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken);
+
+/* To the host, at most VGS_LANDING_NBYTES. */
+CUresult vgs_staging_land(const struct vgs_staged *copy, bool *taken);
+
+#endif

@@ -1,0 +1,104 @@
+#include "vgs_wait.h"
+#include "vgs_api.h"
+#include "vgs_capture.h"
+#include "vgs_context.h"
+#include "vgs_enter.h"
+#include "vgs_ring.h"
+#include "vgs_settle.h"
+#include "vgs_touch.h"
+#include <time.h>
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+CUresult vgs_wait_push_flag(struct vgs_area *area, unsigned slot, uint32_t stream) {
+  uint32_t value = area->values[slot] + 1;
+  area->values[slot] = value ? value : 1;
+  area->streams[slot] = stream;
+  return vgs_send_vgpuStreamFlag((uintptr_t)vgs_area_flag(area, slot), area->values[slot], stream, false);
+}
+
+bool vgs_wait_is_set(struct vgs_area *area, unsigned slot) {
+  /* Written by the device after all that the stream was given before. */
+  return __atomic_load_n(vgs_area_flag(area, slot), __ATOMIC_ACQUIRE) == area->values[slot];
+}
+
+bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
+  int64_t spin_ns = vgs_ring_spin_ns(), until = spin_ns ? now_ns() + spin_ns : 0;
+  for (unsigned turns = 1; !vgs_wait_is_set(area, slot); turns++) {
+    if (!until || (turns % 64 == 0 && now_ns() > until))
+      return false;
+    __builtin_ia32_pause();
+  }
+  return true;
+}
+
+/* Ask the worker. What the stream had been given before is done then, if other threads' touches are in order with it. */
+static CUresult ask(uint32_t stream, uint64_t entry) {
+  CUresult result = vgs_send_cuStreamSynchronize(stream);
+  if (!result)
+    vgs_touch_settle(stream, entry);
+  return result;
+}
+
+static bool can_settle(uint32_t stream) { return stream || !vgs_settle_is_blind(); }
+
+CUresult vgs_wait_stream_with(struct vgs_area *area, uint32_t stream) {
+  uint64_t entry = vgs_touch_entry(VGW_KIND_STREAM, stream);
+  if (!area || !vgs_ring_spin_ns() || vgs_capture_any()) /* a flag in the legacy stream would disturb captures */
+    return ask(stream, can_settle(stream) ? entry : 0);
+  CUresult result = vgs_wait_push_flag(area, 0, stream);
+  bool last = vgs_ring_touched_last(stream, &entry);
+  if (!last || !can_settle(stream))
+    entry = 0;
+  if (result)
+    return result;
+  if (!vgs_wait_spin(area, 0) || vgs_ring_notice())
+    return ask(stream, entry);
+  vgs_touch_settle(stream, entry);
+  return CUDA_SUCCESS;
+}
+
+bool vgs_wait_stream_is_done(uint32_t stream) {
+  struct vgs_settle_marks marks;
+  uint32_t only;
+  if (!vgs_ring_active() || vgs_ring_notice())
+    return false;
+  bool done = vgs_touch_is_settled(stream, vgs_touch_entry(VGW_KIND_STREAM, stream));
+  if (stream) /* the legacy stream waits for the others, too */
+    return done;
+  enum vgs_settle state = vgs_settle_look(vgs_context_entered->wire_id, &marks, &only);
+  return state == VGS_SETTLED || (done && state == VGS_SETTLE_ONE && only == 0);
+}
+
+CUresult vgs_wait_stream(uint32_t stream) {
+  if (vgs_wait_stream_is_done(stream))
+    return CUDA_SUCCESS;
+  struct vgs_area *area = vgs_ring_spin_ns() ? vgs_area_take(VGS_AREA_SMALL) : NULL;
+  CUresult result = vgs_wait_stream_with(area, stream);
+  if (area)
+    vgs_area_release(area);
+  return result;
+}
+
+CUresult vgs_wait_context(void) {
+  struct vgs_settle_marks marks, now;
+  uint32_t only, ignored, context_id = vgs_context_entered->wire_id;
+  if (!vgs_ring_active())
+    return vgs_send_cuCtxSynchronize();
+  enum vgs_settle state = vgs_settle_look(context_id, &marks, &only);
+  if (state == VGS_SETTLED && !vgs_ring_notice())
+    return CUDA_SUCCESS;
+  CUresult result = state == VGS_SETTLE_ONE ? vgs_wait_stream(only) : vgs_send_cuCtxSynchronize();
+  if (result)
+    return result;
+  /* The flag of that wait was work, too; if nothing else was given meanwhile, it is done as well. */
+  if (state == VGS_SETTLE_ONE && vgs_settle_look(context_id, &now, &ignored) != VGS_SETTLE_MANY &&
+      vgs_wait_stream_is_done(only))
+    marks = now;
+  vgs_settle_done(&marks);
+  return CUDA_SUCCESS;
+}

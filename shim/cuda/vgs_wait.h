@@ -1,0 +1,28 @@
+/* Waiting for what a stream, an event or a context was given. The device itself says that it is done, in memory that
+ * is watched here for a bounded time; after that, the worker is asked, which also tells of faults. */
+#ifndef VGS_WAIT_H
+#define VGS_WAIT_H
+
+#include "vgs_area.h"
+#include "vgw_cuda.h"
+
+/* Until the stream (by its wire id; not capturing) has done everything it was given. Nothing to do: returns at once.
+ * Errors: of queued calls before, faults, a lost session. */
+CUresult vgs_wait_stream(uint32_t stream);
+
+/* As vgs_wait_stream, with flag 0 of an area that the caller has, or NULL, and never at once. */
+CUresult vgs_wait_stream_with(struct vgs_area *area, uint32_t stream);
+
+/* Whether the stream is known to have done everything. */
+bool vgs_wait_stream_is_done(uint32_t stream);
+
+CUresult vgs_wait_context(void);
+
+/* Have the device set a flag of the area once the stream has come here. */
+CUresult vgs_wait_push_flag(struct vgs_area *area, unsigned slot, uint32_t stream);
+
+/* Watch a flag until it is set or the time for spinning is over; false: it is not set yet. */
+bool vgs_wait_spin(struct vgs_area *area, unsigned slot);
+bool vgs_wait_is_set(struct vgs_area *area, unsigned slot);
+
+#endif

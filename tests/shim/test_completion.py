@@ -1,0 +1,308 @@
+"""Waiting and copying without asking: flags the device writes, staged copies; with and without spinning."""
+
+import sys
+import textwrap
+from collections.abc import Callable
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.shim.client import PRELUDE
+
+Run = Callable[..., CompletedProcess[str]]
+
+TOOLS = '''
+import random
+PTX = rb"""
+.version 7.5
+.target sm_75
+.address_size 64
+.visible .entry wild(.param .u64 data) {
+  .reg .u64 %rd<2>;
+  ld.param.u64 %rd0, [data];
+  st.global.u32 [%rd0], 7;
+  ret;
+}
+.visible .entry add_one(.param .u64 data) {
+  .reg .u64 %rd<2>; .reg .u32 %r<2>;
+  ld.param.u64 %rd0, [data];
+  ld.global.u32 %r0, [%rd0];
+  add.u32 %r0, %r0, 1;
+  st.global.u32 [%rd0], %r0;
+  ret;
+}
+"""
+NOT_READY, ILLEGAL_ADDRESS = 600, 700
+HOST = ctypes.CFUNCTYPE(None, c_void_p)
+def stream(flags=1): return new(cuda.cuStreamCreate, flags)
+def event(): return new(cuda.cuEventCreate, 2)
+def fill(p, v, n, s=None): ok(cuda.cuMemsetD32Async(p, c_uint(v), c_size_t(n), s))
+def kernel(name):
+    return new(cuda.cuModuleGetFunction, new(cuda.cuModuleLoadData, PTX), name)
+def launch(k, p, s=None):
+    value = c_uint64(getattr(p, "value", p))
+    args = (c_void_p * 1)(ctypes.addressof(value))
+    return cuda.cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, s, args, None)
+def put(p, data, s=None): ok(cuda.cuMemcpyHtoDAsync_v2(p, data, c_size_t(len(data)), s))
+def get(p, nbytes, s=None):
+    back = create_string_buffer(nbytes)
+    ok(cuda.cuMemcpyDtoHAsync_v2(back, p, c_size_t(nbytes), s))
+    return back.raw
+ctx = context()
+'''
+
+
+@pytest.fixture(params=["0", "50", "5000"], ids=["sleeping", "spinning", "spinning-long"])
+def simulate(request: pytest.FixtureRequest, vgpu_run: Run) -> Callable[[str], str]:
+    def run(program: str) -> str:
+        text = PRELUDE + TOOLS + textwrap.dedent(program)
+        done = vgpu_run([sys.executable, "-c", text], env={"VGPU_SPIN_US": request.param})
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return done.stdout
+
+    return run
+
+
+def test_a_wait_shows_all_that_was_given(simulate) -> None:
+    simulate(
+        """
+        p, s, t = alloc(4), stream(), stream(0)
+        k = kernel(b"add_one")
+        for on in (s, t, None):
+            fill(p, 0, 1, on)
+            waits = [lambda: cuda.cuStreamSynchronize(on), cuda.cuCtxSynchronize]
+            for i in range(60):
+                ok(launch(k, p, on))
+                ok(waits[i % 2]())
+                assert get(p, 4, s) == (i + 1).to_bytes(4, "little")
+        """
+    )
+
+
+def test_a_wait_for_one_stream_is_none_for_another(simulate) -> None:
+    """What is known of one stream says nothing of the context, nor of the legacy stream."""
+    simulate(
+        """
+        s, t = stream(), stream(0)
+        go = threading.Event()
+        wait = HOST(lambda _: go.wait(20) and None)
+        for held in (s, t):
+            go.clear()
+            ok(cuda.cuLaunchHostFunc(held, wait, None))
+            other = t if held is s else s
+            fill(alloc(64), 1, 16, s if held is t else t)
+            ok(cuda.cuStreamSynchronize(other))
+            assert cuda.cuStreamQuery(other) == 0
+            assert cuda.cuStreamQuery(held) == NOT_READY
+            done = []
+            waiter = threading.Thread(target=lambda: (ok(cuda.cuCtxSetCurrent(ctx)), done.append(cuda.cuCtxSynchronize())))
+            waiter.start()
+            time.sleep(0.1)
+            assert not done
+            go.set()
+            waiter.join(20)
+            assert done == [0]
+            assert cuda.cuStreamQuery(held) == 0
+        """  # noqa: E501
+    )
+
+
+def test_the_legacy_stream_waits_for_blocking_streams(simulate) -> None:
+    simulate(
+        """
+        t = stream(0)
+        order = []
+        slow = HOST(lambda _: (time.sleep(0.05), order.append("t"))[0])
+        for _ in range(3):
+            order.clear()
+            ok(cuda.cuLaunchHostFunc(t, slow, None))
+            fill(alloc(64), 1, 16)
+            ok(cuda.cuStreamSynchronize(None))
+            assert order == ["t"]
+        """
+    )
+
+
+def test_events_are_as_far_as_their_stream(simulate) -> None:
+    simulate(
+        """
+        s, e, later = stream(), event(), event()
+        p = alloc(64)
+        go = threading.Event()
+        wait = HOST(lambda _: go.wait(20) and None)
+        for _ in range(20):
+            go.clear()
+            fill(p, 1, 16, s)
+            ok(cuda.cuEventRecord(e, s))
+            ok(cuda.cuEventSynchronize(e))
+            assert cuda.cuEventQuery(e) == 0
+            ok(cuda.cuLaunchHostFunc(s, wait, None))
+            ok(cuda.cuEventRecord(later, s))
+            assert cuda.cuEventQuery(e) == 0
+            assert cuda.cuEventQuery(later) == NOT_READY
+            go.set()
+            ok(cuda.cuEventSynchronize(later))
+            assert cuda.cuEventQuery(later) == 0 and cuda.cuStreamQuery(s) == 0
+        """
+    )
+
+
+def test_many_threads_in_one_stream(simulate) -> None:
+    """Each thread's launches are done when any thread, later, has waited for the stream."""
+    simulate(
+        """
+        s, k, N = stream(), kernel(b"add_one"), 40
+        cells = [alloc(4) for _ in range(6)]
+        for c in cells: fill(c, 0, 1, s)
+        ok(launch(k, cells[0], s)); fill(cells[0], 0, 1, s)
+        def work(c):
+            ok(cuda.cuCtxSetCurrent(ctx))
+            for i in range(N):
+                ok(launch(k, c, s))
+                if i % 8 == 7: ok(cuda.cuStreamSynchronize(s))
+        for round in range(4):
+            threads = [threading.Thread(target=work, args=(c,)) for c in cells]
+            for t in threads: t.start()
+            for t in threads: t.join(60)
+            ok(cuda.cuStreamSynchronize(s))
+            t = stream()
+            for c in cells: assert get(c, 4, t) == (N * (round + 1)).to_bytes(4, "little")
+        """
+    )
+
+
+def test_copies_of_every_size(simulate) -> None:
+    simulate(
+        """
+        rng = random.Random(3)
+        s = stream()
+        sizes = [1, 4, 4095, 61440, 61441, 65536, 65537, 524288, 524289, 4194304, 8388608, 9000001]
+        big = alloc(max(sizes) + 64)
+        for n in sizes:
+            data = rng.randbytes(n)
+            for on in (s, None):
+                for at in (0, 3):
+                    p = c_uint64(big.value + at)
+                    source = create_string_buffer(data, n)
+                    put(p, source.raw if n < 1000 else data, on)
+                    assert get(p, n, on) == data, (n, at)
+                    put(p, bytes(n), on)
+        """
+    )
+
+
+def test_the_source_may_be_overwritten_at_once(simulate) -> None:
+    simulate(
+        """
+        s, n = stream(), 20 << 20
+        p, source = alloc(n), create_string_buffer(20 << 20)
+        go = threading.Event()
+        for i in range(1, 4):
+            ctypes.memset(source, i, n)
+            ok(cuda.cuMemcpyHtoDAsync_v2(p, source, c_size_t(n), s))
+            ctypes.memset(source, 99, n)
+            assert get(p, n, s) == bytes([i]) * n
+        """
+    )
+
+
+def test_threads_copy_at_the_same_time(simulate) -> None:
+    simulate(
+        """
+        failed = []
+        threading.excepthook = lambda args: failed.append(args)
+        def work(i):
+            ok(cuda.cuCtxSetCurrent(ctx))
+            s, n = stream(), 3_000_000 + i
+            p = alloc(n)
+            for round in range(3):
+                data = bytes([i + 16 * round]) * n
+                put(p, data, s)
+                assert get(p, n, s) == data
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(10)]
+        for t in threads: t.start()
+        for t in threads: t.join(90)
+        assert not failed, failed
+        """
+    )
+
+
+def test_a_copy_behind_a_held_stream_waits_and_delays_nobody(simulate) -> None:
+    simulate(
+        """
+        s, t, n = stream(), stream(), 12 << 20
+        p, q = alloc(n), alloc(4)
+        go = threading.Event()
+        wait = HOST(lambda _: go.wait(30) and None)
+        ok(cuda.cuLaunchHostFunc(s, wait, None))
+        back = []
+        def fetch():
+            ok(cuda.cuCtxSetCurrent(ctx))
+            back.append(get(p, n, s))
+        reader = threading.Thread(target=fetch)
+        reader.start()
+        for i in range(50):
+            fill(q, i, 1, t)
+            assert get(q, 4, t) == i.to_bytes(4, "little")
+        assert not back
+        go.set()
+        reader.join(30)
+        assert len(back[0]) == n
+        """
+    )
+
+
+def test_a_fault_ends_waits_and_copies_with_its_error(simulate) -> None:
+    for end in (
+        "cuda.cuStreamSynchronize(s)",
+        "cuda.cuCtxSynchronize()",
+        "cuda.cuMemcpyDtoHAsync_v2(back, p, c_size_t(64), s)",
+        "cuda.cuMemcpyDtoHAsync_v2(back, p, c_size_t(9 << 20), s)",
+        "(cuda.cuEventRecord(e, s), cuda.cuEventSynchronize(e))[1]",
+    ):
+        simulate(
+            f"""
+            s, e, p, k = stream(), event(), alloc(9 << 20), kernel(b"wild")
+            back = create_string_buffer(9 << 20)
+            ok(launch(k, p, s))
+            ok(cuda.cuStreamSynchronize(s))
+            ok(launch(k, 0x10, s))
+            assert {end} == ILLEGAL_ADDRESS
+            assert cuda.cuCtxSynchronize() == ILLEGAL_ADDRESS
+            """
+        )
+
+
+def test_the_error_of_a_queued_call_is_told_at_the_next_wait(simulate) -> None:
+    simulate(
+        """
+        s, p = stream(), alloc(64)
+        fill(p, 1, 16, s)
+        ok(cuda.cuStreamSynchronize(s))
+        far = c_uint64(0x7FFF12345000)  # nobody's: the worker finds out
+        results = [cuda.cuMemcpyDtoHAsync_v2(create_string_buffer(n), far, c_size_t(n), s) for n in (8, 1 << 20)]
+        assert all(results), results
+        ok(cuda.cuCtxSynchronize())
+        fill(p, 2, 16, s)
+        assert get(p, 4, s) == (2).to_bytes(4, "little")
+        """
+    )
+
+
+def test_contexts_come_and_go(simulate) -> None:
+    """What was registered in a context goes with it, here and in the worker."""
+    simulate(
+        """
+        def mapped(): return sum("vgpu-pinned" in line for line in open("/proc/self/maps"))
+        for i in range(40):
+            c = c_void_p()
+            ok(cuda.cuCtxCreate_v2(byref(c), 0, 0))
+            s, p = stream(), alloc(1 << 20)
+            put(p, bytes([i]) * (1 << 20), s)
+            assert get(p, 1 << 20, s) == bytes([i]) * (1 << 20)
+            fill(p, i, 16, s)
+            ok(cuda.cuStreamSynchronize(s))
+            ok(cuda.cuCtxDestroy_v2(c))
+            assert mapped() <= 2, mapped()
+        """
+    )
