@@ -1,0 +1,67 @@
+"""Driver calls remoted over native on a real card: `python tests/bench/driver.py [--rounds N] [--socket]`.
+
+Each round runs driver.c natively and then through vgpud; a figure is the median of the rounds, the ratio the median of
+the paired ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def measure(program: Path, env: dict[str, str]) -> dict[str, float]:
+    """Microseconds by name."""
+    out = subprocess.run([program], env={**os.environ, **env}, stdout=-1, text=True, check=True, timeout=120).stdout
+    return {name: float(us) for name, us in map(str.split, out.splitlines())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--socket", action="store_true", help="without shared memory")
+    parser.add_argument("--libcuda", default="libcuda.so.1")
+    parser.add_argument("--backend", default="cuda", choices=("cuda", "simulator"), help="simulator: remoted only")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        program = directory / "driver"
+        source = Path(__file__).with_name("driver.c")
+        subprocess.run(["cc", "-O2", "-pthread", source, "-ldl", "-o", program], check=True)
+        (directory / "vgpud.toml").write_text(
+            f"listen = ['unix:{name}/s']\nadmin = '{name}/a'\nbackend = '{options.backend}'\ncache_dir = '{name}'\n"
+            f"libcuda = '{options.libcuda}'\nshared_memory = {str(not options.socket).lower()}\n"
+        )
+        env = {**os.environ, "PYTHONPATH": f"{ROOT / 'daemon'}:{ROOT / 'guest'}:{os.environ.get('PYTHONPATH', '')}"}
+        command = [sys.executable, "-m", "vgpud", "--config", directory / "vgpud.toml"]
+        daemon = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 60
+            while not (directory / "s").exists() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            remote = {"VGPU_ENDPOINT": f"unix:{name}/s", "LD_LIBRARY_PATH": str(ROOT / "daemon/vgpud/_lib")}
+            pairs = []
+            for _ in range(options.rounds):
+                remoted = measure(program, remote)
+                pairs.append((measure(program, {}) if options.backend == "cuda" else remoted, remoted))
+        finally:
+            daemon.terminate()
+            daemon.wait(30)
+    print("| call | native us | remoted us | ratio | least-greatest |\n|---|---|---|---|---|")
+    for call in pairs[0][1]:
+        ratios = sorted(remoted[call] / native[call] for native, remoted in pairs)
+        native_us, remoted_us = (statistics.median(pair[side][call] for pair in pairs) for side in (0, 1))
+        ratio = statistics.median(ratios)
+        print(f"| {call} | {native_us:.3f} | {remoted_us:.3f} | {ratio:.2f} | {ratios[0]:.2f}-{ratios[-1]:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
