@@ -31,7 +31,7 @@ struct vgx_ring {
   struct vgw_ring *shared;
   struct vgx_session *session;
   uint64_t head;
-  uint64_t tail; /* as last read: the client's line is not taken from it for every record */
+  uint64_t tail;                  /* as last read: the client's line is not taken from it for every record */
   atomic_uint_least64_t executed; /* what fences compare with: the shared word is the client's to overwrite */
 
   /* In a region the client is another machine, which no futex reaches: what wakes us, and it, comes on the socket. */

@@ -28,8 +28,8 @@ struct vgw_ring {
 
   /* Written by the worker. `head` is stored (release) when the records before it are not needed any more. */
   _Alignas(64) _Atomic uint64_t head;
-  _Atomic uint64_t executed;     /* records executed so far, padding not counted */
-  _Atomic uint32_t reply;        /* futex: sequence of the last reply, stored (release) after its bytes */
+  _Atomic uint64_t executed; /* records executed so far, padding not counted */
+  _Atomic uint32_t reply;    /* futex: sequence of the last reply, stored (release) after its bytes */
 
   /* Written by the worker, seldom: the client reads them at every call, so they are apart from what changes with every
    * record. */

@@ -5,8 +5,8 @@
 /* Of one ring. Written by its thread, `done` by any: an older value only means less is known. */
 static struct {
   _Alignas(64) uint64_t noted; /* atomic; calls that left work */
-  uint64_t run;   /* atomic; number of the first of the latest calls that were all in one stream << 22 | stream */
-  uint64_t done;  /* atomic */
+  uint64_t run;  /* atomic; number of the first of the latest calls that were all in one stream << 22 | stream */
+  uint64_t done; /* atomic */
   uint32_t context;
 } counts[VGW_RINGS_MAX];
 

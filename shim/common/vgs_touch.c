@@ -20,9 +20,8 @@ uint64_t vgs_touch_entry(uint16_t kind, uint32_t id) {
 }
 
 struct vgs_touch vgs_touch_of(uint64_t entry) {
-  return (struct vgs_touch){.ring = (unsigned)(entry >> RING_SHIFT),
-                            .mixed = entry >> MIXED_SHIFT & 1,
-                            .position = entry & POSITION_MASK};
+  return (struct vgs_touch){
+      .ring = (unsigned)(entry >> RING_SHIFT), .mixed = entry >> MIXED_SHIFT & 1, .position = entry & POSITION_MASK};
 }
 
 CUresult vgs_touch_set(uint16_t kind, uint32_t id, uint64_t before, struct vgs_touch touch) {

@@ -1,6 +1,6 @@
 #include "vgs_context.h"
-#include "vgs_area.h"
 #include "vgs_api.h"
+#include "vgs_area.h"
 #include "vgs_device.h"
 #include "vgs_hello.h"
 #include "vgs_range.h"

@@ -66,7 +66,7 @@ CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, co
       return CUDA_ERROR_INVALID_VALUE;
     if (offset > end)
       memset(block + end, 0, offset - end); /* between parameters */
-    if (nbytes == 8) /* most are pointers or integers: a move, not a call */
+    if (nbytes == 8)                        /* most are pointers or integers: a move, not a call */
       memcpy(block + offset, value, 8);
     else if (nbytes == 4)
       memcpy(block + offset, value, 4);

@@ -201,8 +201,8 @@ CUresult vgs_staging_land(const struct vgs_staged *copy, bool *taken) {
   if (!area)
     return CUDA_SUCCESS;
   uint8_t *landing = vgs_area_landing(area, 0);
-  CUresult result = vgs_send_vgpuMemcpyPinned((uintptr_t)landing, copy->device, copy->nbytes, TO_HOST, copy->stream,
-                                              copy->doubtful);
+  CUresult result =
+      vgs_send_vgpuMemcpyPinned((uintptr_t)landing, copy->device, copy->nbytes, TO_HOST, copy->stream, copy->doubtful);
   if (!result)
     result = vgs_wait_stream_with(area, copy->stream);
   if (!result)

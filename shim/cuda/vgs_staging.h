@@ -16,8 +16,8 @@ struct vgs_staged {
   bool doubtful;   /* the worker judges the device's address: ask for its answer */
 };
 
-/* Returns when the program may use its memory again; to the host, when all of it has arrived. False in `*taken`: nothing
- * was done, since there is no memory to stage in. */
+/* Returns when the program may use its memory again; to the host, when all of it has arrived. False in `*taken`:
+ * nothing was done, since there is no memory to stage in. */
 CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken);
 
 /* To the host, at most VGS_LANDING_NBYTES. */

@@ -36,7 +36,8 @@ bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
   return true;
 }
 
-/* Ask the worker. What the stream had been given before is done then, if other threads' touches are in order with it. */
+/* Ask the worker. What the stream had been given before is done then, if other threads' touches are in order with it.
+ */
 static CUresult ask(uint32_t stream, uint64_t entry) {
   CUresult result = vgs_send_cuStreamSynchronize(stream);
   if (!result)
