@@ -34,7 +34,7 @@ struct ring {
 };
 
 static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ring rings[VGW_RINGS_MAX] = {[0 ... VGW_RINGS_MAX - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+static struct ring rings[VGW_RINGS_MAX];
 static unsigned opened;     /* atomic; rings[0..opened) may be open */
 static uint32_t generation; /* atomic; of the session, so that a thread's ring of an older one is not used */
 static bool offered;
