@@ -143,7 +143,8 @@ static bool execute_record(struct executor_thread *t, const struct vgw_header *h
   }
   const uint8_t *at = ring->shared->records + ring->head % VGW_RING_NBYTES + sizeof *header;
   uint64_t body_nbytes = header->length - sizeof *header, copied = body_nbytes;
-  if (header->length > COPIED_NBYTES && op->fixed_nbytes < body_nbytes)
+  bool is_data = header->length > COPIED_NBYTES || header->opcode == VGW_OP_cuMemcpyHtoDAsync_v2;
+  if (is_data && op->fixed_nbytes < body_nbytes)
     copied = op->fixed_nbytes;
   if (copied > VGW_RECORD_NBYTES)
     return false; /* cannot be: a ring's records are shorter */
@@ -157,12 +158,23 @@ static bool execute_record(struct executor_thread *t, const struct vgw_header *h
   return !atomic_load(&ring->session->ended);
 }
 
+/* The next record is on its way from the client's processor while this one is executed. */
+static void prefetch_next(const struct vgx_ring *ring, uint32_t length) {
+  if (ring->tail - ring->head <= length)
+    return;
+  const uint8_t *next = ring->shared->records + (ring->head + length) % VGW_RING_NBYTES;
+  __builtin_prefetch(next);
+  __builtin_prefetch(next + 64);
+  __builtin_prefetch(next + 128);
+}
+
 static void *serve_ring(void *argument) {
   struct executor_thread *t = argument;
   struct vgx_ring *ring = t->ring;
   struct vgw_header header;
   while (wait_for_record(ring) && next_header(ring, &header)) {
     bool padding = header.opcode == VGW_RING_PADDING;
+    prefetch_next(ring, header.length);
     if (!padding && !execute_record(t, &header))
       break;
     ring->head += header.length;

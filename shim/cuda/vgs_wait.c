@@ -7,6 +7,7 @@
 #include "vgs_settle.h"
 #include "vgs_touch.h"
 #include <time.h>
+#include <unistd.h>
 
 static int64_t now_ns(void) {
   struct timespec t;
@@ -26,14 +27,27 @@ bool vgs_wait_is_set(struct vgs_area *area, unsigned slot) {
   return __atomic_load_n(vgs_area_flag(area, slot), __ATOMIC_ACQUIRE) == area->values[slot];
 }
 
+/* NVIDIA's driver spins for as long as it takes, when there are processors enough. Here a wait may do so for
+ * PATIENCE times the ring's time, unless half of the processors spin already: being woken costs some 30 us. */
+enum { PATIENCE = 40 };
+static int spinners; /* atomic */
+
 bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
-  int64_t spin_ns = vgs_ring_spin_ns(), until = spin_ns ? now_ns() + spin_ns : 0;
-  for (unsigned turns = 1; !vgs_wait_is_set(area, slot); turns++) {
-    if (!until || (turns % 64 == 0 && now_ns() > until))
-      return false;
+  int64_t spin_ns = vgs_ring_spin_ns(), start = spin_ns ? now_ns() : 0;
+  if (vgs_wait_is_set(area, slot) || !spin_ns)
+    return vgs_wait_is_set(area, slot);
+  static long processors;
+  if (!__atomic_load_n(&processors, __ATOMIC_RELAXED))
+    __atomic_store_n(&processors, sysconf(_SC_NPROCESSORS_ONLN), __ATOMIC_RELAXED);
+  bool patient = 2 * (long)__atomic_add_fetch(&spinners, 1, __ATOMIC_RELAXED) <= processors - 2;
+  int64_t until = start + (patient ? PATIENCE * spin_ns : spin_ns);
+  bool set = false;
+  for (unsigned turns = 1; !set && (turns % 64 || now_ns() < until); turns++) {
     __builtin_ia32_pause();
+    set = vgs_wait_is_set(area, slot);
   }
-  return true;
+  __atomic_sub_fetch(&spinners, 1, __ATOMIC_RELAXED);
+  return set;
 }
 
 /* Ask the worker. What the stream had been given before is done then, if other threads' touches are in order with it.
