@@ -30,9 +30,9 @@ struct ring {
   struct vgw_ring *shared; /* NULL: not open */
   uint64_t tail;
   uint64_t populated; /* bytes of records that have pages */
-  uint64_t head;     /* the worker's, as last read: its line is fetched only when the ring seems full */
-  uint64_t pushed;   /* records */
-  uint64_t returned; /* atomic; records whose call has returned: what other rings may have to wait for */
+  uint64_t head;      /* the worker's, as last read: its line is fetched only when the ring seems full */
+  uint64_t pushed;    /* records */
+  uint64_t returned;  /* atomic; records whose call has returned: what other rings may have to wait for */
   uint32_t sequence;
   uint32_t woken; /* in a region: the sleep of the worker's that we ended last */
   bool taken;     /* by a thread; under rings_lock */
@@ -441,8 +441,8 @@ static CUresult call_inside(struct ring *ring, struct vgs_call *call, bool wait,
   return result;
 }
 
-/* Between enter and leave the ring's memory stays. Either we see that the session has ended, or whoever ends it sees us:
- * both sides store, fence, load. */
+/* Between enter and leave the ring's memory stays. Either we see that the session has ended, or whoever ends it sees
+ * us: both sides store, fence, load. */
 static bool enter(struct ring *ring) {
   __atomic_exchange_n(&ring->inside, 1, __ATOMIC_SEQ_CST);
   return own_generation == __atomic_load_n(&generation, __ATOMIC_SEQ_CST);

@@ -52,6 +52,8 @@ def restrict(cache: Path | None, *, readable: Iterable[str] = ()) -> None:
         for path in {*_READABLE, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable}:
             _allow(ruleset, path, _READ & handled)
         _allow(ruleset, "/dev", _USE & handled)
+        # cuInit of 580.159.04 opens something below /proc/self/task so, and answers 304 when it cannot.
+        _allow(ruleset, "/proc/self", (_USE | _TRUNCATE) & handled)
         if cache is not None:
             _allow(ruleset, os.fspath(cache), _OWN & handled)
         _call(_RESTRICT_SELF, ruleset, 0)

@@ -3,6 +3,7 @@
 A worker runs a stranger's command stream, and one that is taken over must reach nothing but its own channel and GPU: it
 may start no program, reach no network and no socket by name, signal and trace nobody, change no mount, module or clock.
 What is refused is listed, not what is allowed: NVIDIA's driver uses whatever calls it likes, and differs by version.
+(580.159.04's cuInit needs bind and listen on a unix socket, and answers 304 without; nobody can be accepted there.)
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ REFUSED = {
     "vsock": "socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)",
     "netlink": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
     "another's socket": "socket.socket(socket.AF_UNIX).connect(path)",
-    "a socket of its own": "socket.socket(socket.AF_UNIX).bind('\\0vgpu-test-seccomp')",
     "datagrams to a socket by name": "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)",
     "the same by another name": "socket.socket(socket.AF_UNIX, socket.SOCK_RAW | socket.SOCK_CLOEXEC)",
     "the same by a pair": "socket.socketpair(type=socket.SOCK_DGRAM)",
+    "who knocks at a socket of its own": "listening().accept()",
     "signal to its parent": "os.kill(os.getppid(), 0)",
     "signal to its group": "os.kill(0, 0)",
     "signal by pidfd": "signal.pidfd_send_signal(os.pidfd_open(os.getppid()), 0)",
@@ -42,6 +42,7 @@ REFUSED = {
 }
 
 ALLOWED = {
+    "a socket of its own, as cuInit makes": "listening()",
     "a thread": "threading.Thread(target=int).start()",
     "a pair of sockets": "socket.socketpair()",
     "a pair for messages": "socket.socketpair(type=socket.SOCK_SEQPACKET)",
@@ -59,6 +60,12 @@ from vgpud.worker.confine import confine
 
 path, attempts = sys.argv[1], json.loads(sys.argv[2])
 libc = ctypes.CDLL(None, use_errno=True)
+
+def listening():
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind("\\0vgpu-test-seccomp-%d" % os.getpid())
+    sock.listen()
+    return sock
 
 def call(name, *arguments):
     number = seccomp._REFUSED[name][0 if os.uname().machine == "x86_64" else 1]
