@@ -83,17 +83,19 @@ static bool upload_begin(struct vgx_image *image) {
   return (image->data = calloc(1, nbytes));
 }
 
-/* A complete upload becomes immutable and goes to the host's cache. False when it could not be mapped again. */
-static bool upload_end(struct vgx_image *image) {
+/* A complete upload, written at `written`, becomes immutable and goes to the host's cache. Until it is mapped again the
+ * image has no data, which is what another thread's read finds. False when it could not be mapped again. */
+static bool upload_end(struct vgx_image *image, void *written) {
   enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
-  munmap(image->data, image->mapped_nbytes); /* a writable mapping keeps it from being sealed */
+  munmap(written, image->mapped_nbytes); /* a writable mapping keeps it from being sealed */
   bool sealed = fcntl(image->upload_fd, F_ADD_SEALS, SEALS) == 0;
-  image->data = map(image->upload_fd, image->mapped_nbytes, PROT_READ, MAP_PRIVATE);
+  void *data = map(image->upload_fd, image->mapped_nbytes, PROT_READ, MAP_PRIVATE);
   if (sealed)
     vgx_image_cache_store(image->digest, image->total, image->upload_fd);
   close(image->upload_fd);
   image->upload_fd = -1;
-  return image->data;
+  __atomic_store_n(&image->data, data, __ATOMIC_RELEASE);
+  return data;
 }
 
 CUresult vgx_vgpuImageOffer(struct vgx_session *s, const struct vgw_req_vgpuImageOffer *req,
@@ -154,11 +156,14 @@ CUresult vgx_vgpuImageWrite(struct vgx_session *s, const struct vgw_req_vgpuImag
     image->filled += req->nbytes;
   }
   bool is_complete = fits && image->filled == image->total && image->upload_fd >= 0;
-  if (is_complete)
+  void *written = is_complete ? image->data : NULL;
+  if (is_complete) {
     image->busy = true;
+    image->data = NULL;
+  }
   pthread_mutex_unlock(&s->table_lock);
   if (is_complete) {
-    bool is_whole = upload_end(image);
+    bool is_whole = upload_end(image, written);
     pthread_mutex_lock(&s->table_lock);
     image->busy = false;
     if (!is_whole) {

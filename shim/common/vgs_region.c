@@ -247,6 +247,8 @@ void vgs_region_end(void) {
 }
 
 void vgs_region_abandon(void) {
-  region.base = NULL; /* MADV_DONTFORK: the child has no mapping */
+  static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+  region.lock = unlocked; /* another thread of the parent may have held it */
+  region.base = NULL;     /* MADV_DONTFORK: the child has no mapping */
   close_candidates(0);
 }

@@ -35,5 +35,7 @@ def reported(endpoint: Endpoint) -> Iterator[None]:
         fail(str(error), ExitStatus.USAGE)
     except TimeoutError:
         fail(f"{endpoint}: no answer", ExitStatus.UNAVAILABLE)
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        fail(f"{endpoint}: no vgpud listens there: {error.strerror}", ExitStatus.UNAVAILABLE)
     except OSError as error:
         fail(f"{endpoint}: {error.strerror or error}", ExitStatus.UNAVAILABLE)

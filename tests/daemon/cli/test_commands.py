@@ -72,7 +72,8 @@ def test_api_without_the_generated_table(monkeypatch):
 def test_nobody_there(tmp_path, command):
     result = invoke(*command, "--endpoint", f"unix:{tmp_path}/absent.sock")
     assert result.exit_code == ExitStatus.UNAVAILABLE
-    assert result.output == f"vgpu {command[0]}: unix:{tmp_path}/absent.sock: No such file or directory\n"
+    said = f"unix:{tmp_path}/absent.sock: no vgpud listens there: No such file or directory"
+    assert result.output == f"vgpu {command[0]}: {said}\n"
 
 
 def test_a_bad_endpoint():
