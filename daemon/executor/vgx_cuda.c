@@ -33,12 +33,18 @@ static bool table_fits(uint64_t nbytes, uint64_t offset, uint64_t entry, uint64_
   return offset <= nbytes && (count == 0 || entry <= (nbytes - offset) / count);
 }
 
+/* Whether a fatbin container's header and what it measures lie within the image. */
+static bool container_fits(const uint8_t *image, uint64_t nbytes) {
+  static const uint8_t magic[4] = {0x50, 0xed, 0x55, 0xba};
+  return nbytes >= 16 && memcmp(image, magic, 4) == 0 && read_u16(image + 6) >= 16 && read_u16(image + 6) <= nbytes &&
+         read_u64(image + 8) <= nbytes - read_u16(image + 6);
+}
+
 /* Whether everything the image's own headers point at lies within it. PTX ends at its NUL: the executor pads images
  * with zeros. */
 static bool image_fits(const uint8_t *image, uint64_t nbytes) {
-  static const uint8_t fatbin[4] = {0x50, 0xed, 0x55, 0xba};
-  if (nbytes >= 16 && memcmp(image, fatbin, 4) == 0)
-    return read_u16(image + 6) <= nbytes && read_u64(image + 8) <= nbytes - read_u16(image + 6);
+  if (nbytes >= 4 && image[0] == 0x50 && image[1] == 0xed)
+    return container_fits(image, nbytes);
   if (nbytes >= 4 && memcmp(image, "\177ELF", 4) == 0) {
     if (nbytes < 64)
       return false;
@@ -59,15 +65,64 @@ static bool image_fits(const uint8_t *image, uint64_t nbytes) {
   return true;
 }
 
+/* What a compiler leaves of a program of several translation units, for the driver to link as it loads: the container
+ * of what was linked already, and those of the units. (The layout of nvcc's .nvFatBinSegment, seen in its output.) */
+struct wrapper {
+  uint32_t magic, version;
+  const uint8_t *data;
+  const uint8_t **units; /* to a NULL */
+};
+enum { WRAPPER_MAGIC = 0x466243b1, WRAPPER_OF_UNITS = 2 };
+
+/* Containers lie one after the other when the client's image was such a wrapper. Their number; their places go to
+ * `places` if that is not NULL. 0: this is no container, or one of them does not fit. */
+static size_t containers(const uint8_t *image, uint64_t nbytes, const uint8_t **places) {
+  size_t count = 0;
+  while (nbytes) {
+    if (!container_fits(image, nbytes))
+      return 0;
+    if (places)
+      places[count] = image;
+    count++;
+    uint64_t step = read_u16(image + 6) + read_u64(image + 8);
+    image += step;
+    nbytes -= step;
+  }
+  return count;
+}
+
+/* What the driver is given for an image: the image, or a wrapper around its containers, which is `made` and to be
+ * freed. NULL when it does not fit. */
+static const void *for_driver(const uint8_t *image, uint64_t nbytes, struct wrapper **made) {
+  *made = NULL;
+  size_t count = containers(image, nbytes, NULL);
+  if (count < 2)
+    return image_fits(image, nbytes) ? image : NULL;
+  struct wrapper *wrapper = calloc(1, sizeof *wrapper + (count + 1) * sizeof *wrapper->units);
+  if (!wrapper)
+    return NULL;
+  const uint8_t **places = (const uint8_t **)(wrapper + 1);
+  containers(image, nbytes, places);
+  *wrapper = (struct wrapper){WRAPPER_MAGIC, WRAPPER_OF_UNITS, places[0], places + 1};
+  return *made = wrapper;
+}
+
 static CUresult load_module(CUmodule *module, const void *image, uint64_t nbytes) {
-  return image_fits(image, nbytes) ? load_data(module, image) : CUDA_ERROR_INVALID_IMAGE;
+  struct wrapper *made;
+  const void *given = for_driver(image, nbytes, &made);
+  CUresult result = given ? load_data(module, given) : CUDA_ERROR_INVALID_IMAGE;
+  free(made);
+  return result;
 }
 
 static CUresult load_library(CUlibrary *library, const void *image, uint64_t nbytes) {
   if (!library_load_data)
     return CUDA_ERROR_NOT_SUPPORTED;
-  return image_fits(image, nbytes) ? library_load_data(library, image, NULL, NULL, 0, NULL, NULL, 0)
-                                   : CUDA_ERROR_INVALID_IMAGE;
+  struct wrapper *made;
+  const void *given = for_driver(image, nbytes, &made);
+  CUresult result = given ? library_load_data(library, given, NULL, NULL, 0, NULL, NULL, 0) : CUDA_ERROR_INVALID_IMAGE;
+  free(made);
+  return result;
 }
 
 static CUresult link_images(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count,

@@ -91,8 +91,9 @@ def _copy_commands(folder: Path) -> None:
     share.mkdir(parents=True)
     for file in (ROOT / "deploy/vgpud.toml", FILES / "cuda.toml", ROOT / "deploy/nvidia-smi"):
         shutil.copy(file, share / file.name)
-    unit = (ROOT / "deploy/vgpud.service").read_text()
-    (share / "vgpud.service").write_text(unit.replace("/usr/bin/vgpud", "/opt/vgpu/bin/vgpud"))
+    for name in ("vgpud.service", "vgpud-vm@.service"):
+        unit = (ROOT / "deploy" / name).read_text()
+        (share / name).write_text(unit.replace("/usr/bin/vgpu", "/opt/vgpu/bin/vgpu"))
 
 
 def _strip(files: Iterable[Path]) -> None:

@@ -101,6 +101,18 @@ def test_reload_keeps_it_and_a_crash_brings_another(guest: Guest) -> None:
     guest.wait_until(f"[ $(systemctl show -P MainPID vgpud) != {before.strip()} ] && systemctl is-active vgpud", SLOW_S)
 
 
+def test_a_vms_device_is_a_unit_of_its_own(guest: Guest) -> None:
+    guest.check("cp /opt/vgpu/share/vgpu/vgpud-vm@.service /etc/systemd/system/ && systemctl daemon-reload")
+    vm = '[[vm]]\nname = "inner"\ncid = 9\nvsock = "/run/vgpu-vm/inner/vsock.sock"\n'
+    guest.check(f"printf '{vm}' >> /etc/vgpu/vgpud.toml")
+    started = guest.run("systemctl start vgpud-vm@inner", SLOW_S)
+    log = guest.run("journalctl -u vgpud-vm@inner --no-pager -o cat").output
+    assert started.status == 0, log
+    assert "seccomp" not in log
+    assert guest.check("stat -c %A /run/vgpu-vm/inner/vsock.sock") == "srw-rw----\n"
+    guest.check("systemctl stop vgpud-vm@inner")
+
+
 def test_a_wrong_configuration_is_said_once_and_not_tried_again(guest: Guest) -> None:
     guest.check("echo 'gpu = \"h100\"' > /etc/vgpu/vgpud.toml; systemctl reset-failed vgpud")
     assert guest.run("systemctl restart vgpud", SLOW_S).status != 0

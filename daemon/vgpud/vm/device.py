@@ -231,10 +231,10 @@ class Device:
 def serve(name: str, cid: int, port: int, vsock: str, group: str | None, control_fd: int | None = None) -> None:
     """Be one VM's device; without `control_fd`, a socket to vgpud, until SIGTERM. Raises ListenError or OSError."""
     device = Device(name, cid, port, vsock, group, control_fd)
-    confine(allow=("accept4",))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    Notifier().ready(f"vsock device of {name}, CID {cid}")
+    Notifier().ready(f"vsock device of {name}, CID {cid}")  # its sockets are there; confined, it could not say so
+    confine(allow=("accept4",))
     try:
         device.run()
     finally:
