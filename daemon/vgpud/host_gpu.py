@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from vgpud.proto.packing import pack_map, unpack_map
+from vgpud.sim.attribute import DeviceAttribute
 
 ATTRIBUTE_COUNT = 161
 LIMIT_COUNT = 10
@@ -21,6 +22,42 @@ INVALID_ATTRIBUTE = -(1 << 31)
 INVALID_LIMIT = (1 << 64) - 1
 _MULTIPROCESSOR_COUNT = 16  # CUdevice_attribute
 PROBE_TIMEOUT_S = 60.0
+
+# What the card can do and its remoted client cannot: 0 there, so that programs take their other path instead of failing
+# on a call. Whoever carries a feature to the client deletes its line here.
+WITHHELD = frozenset(
+    {
+        # the worker has none of the client's pages, but those of pinned memory
+        DeviceAttribute.MANAGED_MEMORY,
+        DeviceAttribute.CONCURRENT_MANAGED_ACCESS,
+        DeviceAttribute.DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
+        DeviceAttribute.PAGEABLE_MEMORY_ACCESS,
+        DeviceAttribute.PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+        DeviceAttribute.CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+        # nothing is shared with other processes, devices or interfaces
+        DeviceAttribute.HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        DeviceAttribute.HANDLE_TYPE_FABRIC_SUPPORTED,
+        DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES,
+        DeviceAttribute.IPC_EVENT_SUPPORTED,
+        DeviceAttribute.MULTICAST_SUPPORTED,
+        DeviceAttribute.DMA_BUF_SUPPORTED,
+        DeviceAttribute.HOST_ALLOC_DMA_BUF_SUPPORTED,
+        DeviceAttribute.GPU_DIRECT_RDMA_SUPPORTED,
+        DeviceAttribute.GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+        DeviceAttribute.GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
+        DeviceAttribute.GPU_DIRECT_RDMA_WRITES_ORDERING,
+        DeviceAttribute.TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
+        DeviceAttribute.COOPERATIVE_MULTI_DEVICE_LAUNCH,
+        # not carried: arrays; memory and pools of the host's own nodes
+        DeviceAttribute.SPARSE_CUDA_ARRAY_SUPPORTED,
+        DeviceAttribute.DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
+        DeviceAttribute.HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        DeviceAttribute.HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+        DeviceAttribute.HOST_NUMA_MULTINODE_IPC_SUPPORTED,
+        DeviceAttribute.HOST_MEMORY_POOLS_SUPPORTED,
+        DeviceAttribute.HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    }
+)
 
 
 class HostGpuError(Exception):
@@ -91,11 +128,6 @@ def _device(driver: _Driver, ordinal: int) -> dict[str, Any]:
     driver.call("cuDeviceGetPCIBusId", pci, 32, device)
     total = ctypes.c_size_t()
     driver.call("cuDeviceTotalMem_v2", ctypes.byref(total), device)
-    attributes = []
-    for attribute in range(ATTRIBUTE_COUNT):
-        value = ctypes.c_int()
-        code = driver.result("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
-        attributes.append(value.value if code == 0 else INVALID_ATTRIBUTE)
     context = ctypes.c_void_p()
     driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     try:
@@ -108,9 +140,19 @@ def _device(driver: _Driver, ordinal: int) -> dict[str, Any]:
         "uuid": uuid.raw,
         "pci": pci.value.decode().lower(),
         "memory_nbytes": total.value,
-        "attributes": struct.pack(f"<{ATTRIBUTE_COUNT}i", *attributes),
+        "attributes": struct.pack(f"<{ATTRIBUTE_COUNT}i", *_attributes(driver, device)),
         **details,
     }
+
+
+def _attributes(driver: _Driver, device: int) -> list[int]:
+    attributes = []
+    for attribute in range(ATTRIBUTE_COUNT):
+        value = ctypes.c_int()
+        code = driver.result("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+        known = 0 if attribute in WITHHELD else value.value
+        attributes.append(known if code == 0 else INVALID_ATTRIBUTE)
+    return attributes
 
 
 def _context_details(driver: _Driver, device: int) -> dict[str, Any]:

@@ -6,17 +6,24 @@
 #include "vgs_range.h"
 #include <string.h>
 
-enum { TYPE_PINNED = 1, LOCATION_DEVICE = 1, ATTRIBUTE_SUPPORTED = 102, ACCESS_MAX = 64 };
+enum {
+  TYPE_PINNED = 1,
+  LOCATION_DEVICE = 1,
+  HANDLE_POSIX_FILE_DESCRIPTOR = 1,
+  ATTRIBUTE_SUPPORTED = 102,
+  ACCESS_MAX = 64
+};
 
 static struct vgs_allocation *find(CUmemGenericAllocationHandle handle) {
   return vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
 }
 
-/* Properties the driver accepts and that are offered here: device memory, not shared with other processes. */
+/* Properties the driver accepts and that are offered here: device memory. It may be asked for with a handle type that
+ * it could be shared by, as NCCL and PyTorch always do; sharing it is then refused by cuMemExportToShareableHandle. */
 static CUresult check(const CUmemAllocationProp *prop) {
   if (!prop || prop->type != TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
-  if (prop->location.type != LOCATION_DEVICE || prop->requestedHandleTypes)
+  if (prop->location.type != LOCATION_DEVICE || prop->requestedHandleTypes & ~HANDLE_POSIX_FILE_DESCRIPTOR)
     return CUDA_ERROR_NOT_SUPPORTED;
   const struct vgs_device *device = vgs_device(prop->location.id);
   if (!device)

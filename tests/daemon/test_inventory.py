@@ -6,6 +6,7 @@ import pytest
 from vgpud import inventory as module
 from vgpud.host_gpu import HostGpuError
 from vgpud.inventory import InventoryError, check_inventory, host_seed, load_inventory
+from vgpud.sim.attribute import DeviceAttribute
 
 
 def good() -> dict:
@@ -34,6 +35,18 @@ def test_no_real_driver(monkeypatch):
     monkeypatch.setattr(module.host_gpu, "probe", probe)
     with pytest.raises(InventoryError, match=r"libcuda = '/x': cannot open"):
         load_inventory("cuda", "h100", "/x")
+
+
+def test_a_card_promises_only_what_reaches_the_client():
+    class Driver:
+        def result(self, _name, value, attribute, _device):
+            value._obj.value = 1
+            return 1 if attribute == 160 else 0
+
+    attributes = module.host_gpu._attributes(Driver(), 0)
+    assert attributes[160] == module.host_gpu.INVALID_ATTRIBUTE
+    assert attributes[DeviceAttribute.MANAGED_MEMORY] == attributes[DeviceAttribute.IPC_EVENT_SUPPORTED] == 0
+    assert attributes[DeviceAttribute.COOPERATIVE_LAUNCH] == 1
 
 
 @pytest.mark.parametrize(
