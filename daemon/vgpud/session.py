@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from .log import Logger
 
@@ -38,7 +39,7 @@ class Session:
     def tenant(self) -> str:
         """Whose this is, as the name of a folder: clients of one tenant may share what they compiled, others never."""
         name = self.peer.key if self.token_name is None else f"token:{self.token_name}"
-        return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else f"%{ord(c):x}" for c in name)
+        return quote(name, safe="")
 
     def summary(self) -> dict[str, Any]:
         """What `vgpu status` shows."""

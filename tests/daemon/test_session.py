@@ -59,4 +59,4 @@ def test_a_tenants_folder_cannot_lead_elsewhere():
             (Peer("tcp", host="127.0.0.1"), "../lab"),
         ]
     ]
-    assert names == ["uid%3a1000", "host%3a%3a%3a1", "token%3a%2e%2e%2flab", "token%3a%2e%2e%2flab"]
+    assert names == ["uid%3A1000", "host%3A%3A%3A1", "token%3A..%2Flab", "token%3A..%2Flab"]
