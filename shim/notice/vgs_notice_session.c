@@ -14,28 +14,70 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RECORD_NBYTES = 4096, LINE_NBYTES = 128, LOCK_TRIES = 50 };
+enum { RECORD_NBYTES = 4096, LINE_NBYTES = 128, LOCK_TRIES = 50, ANCESTORS = 1000 };
 
-/* When a session's leader started, in the kernel's ticks since boot; 0 if it has ended or is hidden from us. */
-static unsigned long long leader_start(pid_t session) {
+/* What /proc says of a process. */
+struct process {
+  int pid, parent, session;
+  unsigned long long start; /* ticks since boot */
+};
+
+/* False if it has ended or is hidden from us; then `found` is as it was. */
+static bool read_process(const char *name, struct process *found) {
   char path[32], text[1024];
-  snprintf(path, sizeof path, "/proc/%d/stat", (int)session);
+  struct process read;
+  snprintf(path, sizeof path, "/proc/%s/stat", name);
   if (vgs_notice_file_read(path, text, sizeof text) <= 0)
-    return 0;
-  const char *field = strrchr(text, ')'); /* the end of field 2, which may hold blanks; the start is field 22 */
+    return false;
+  const char *field = strrchr(text, ')'); /* the end of field 2, which may hold blanks */
+  if (!field || sscanf(text, "%d", &read.pid) != 1 ||
+      sscanf(field, ") %*c %d %*d %d", &read.parent, &read.session) != 2)
+    return false;
   for (int i = 2; field && i < 22; i++)
     field = strchr(field + 1, ' ');
-  return field ? strtoull(field + 1, NULL, 10) : 0;
+  read.start = field ? strtoull(field + 1, NULL, 10) : 0;
+  *found = read;
+  return true;
 }
 
-/* The session's line, with its '\n'; 0 if this process cannot tell its session (another PID namespace's). */
+static bool read_process_number(int pid, struct process *found) {
+  char name[16];
+  snprintf(name, sizeof name, "%d", pid);
+  return read_process(name, found);
+}
+
+/* The leader of this process's session. A session that began outside our PID namespace (unshare --pid, nsenter, a job's
+ * sandbox) has the number 0 here; it is led by the eldest that came in with it, which is an ancestor of ours. All
+ * numbers are those of /proc's namespace: where that is an outer one, it knows the session. */
+static bool find_leader(struct process *leader) {
+  struct process parent;
+  if (!read_process("self", leader)) {
+    *leader = (struct process){.session = getsid(0)};
+    leader->pid = leader->session;
+    return leader->session > 0;
+  }
+  if (leader->session > 0) {
+    int session = leader->session;
+    if (!read_process_number(session, leader))
+      *leader = (struct process){.pid = session};
+    return true;
+  }
+  for (int i = 0; i < ANCESTORS && leader->parent > 0; i++) {
+    if (!read_process_number(leader->parent, &parent) || parent.session != 0)
+      break;
+    *leader = parent;
+  }
+  return true;
+}
+
+/* The session's line, with its '\n'; 0 if this process cannot tell its session (no /proc, another PID namespace's). */
 static size_t session_line(char line[LINE_NBYTES], const struct timespec *marked) {
   char boot[64] = "";
-  pid_t session = getsid(0);
-  if (session <= 0)
+  struct process leader;
+  if (!find_leader(&leader))
     return 0;
   vgs_notice_file_read("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-  int used = snprintf(line, LINE_NBYTES, "%.36s %d %llu %lld.%09ld\n", boot, (int)session, leader_start(session),
+  int used = snprintf(line, LINE_NBYTES, "%.36s %d %llu %lld.%09ld\n", boot, leader.pid, leader.start,
                       (long long)marked->tv_sec, marked->tv_nsec);
   return (size_t)used;
 }

@@ -40,6 +40,31 @@ def test_once_in_a_session(installed: Installed, loader: Loader, machine: Machin
         assert done.stderr == LINE
 
 
+ENTERED = {
+    "own-proc": ["--mount-proc"],
+    "outer-proc": [],
+    "no-proc": ["--mount"],
+}
+
+
+@pytest.mark.parametrize("where", ENTERED)
+def test_once_in_a_session_that_began_outside_the_pid_namespace(
+    installed: Installed, loader: Loader, machine: Machine, where: str
+) -> None:
+    """As `unshare --pid` starts programs, or a CI's sandbox: getsid(2) answers 0 to them. Without /proc nothing tells
+    who belongs together, and each process shows it once.
+    """
+    enter = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--pid", "--fork", *ENTERED[where]]
+    hide = ["sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh"] if where == "no-proc" else []
+    if (tried := subprocess.run([*enter, "true"], capture_output=True, text=True, timeout=60)).returncode:
+        pytest.skip(f"no PID namespace to be had: {tried.stderr.strip()}")
+    for _ in range(2):  # two that came in are two sessions
+        if where == "outer-proc":
+            enter = ["setsid", "--wait", *enter]
+        done = machine.run([*enter, *hide, *shell(loader, 3)], installed.folder, **BLOCKED)
+        assert (done.returncode, done.stderr) == (0, LINE * (3 if where == "no-proc" else 1))
+
+
 def test_g04_eight_workers_at_once_show_one(installed: Installed, loader: Loader, machine: Machine) -> None:
     """As a DataLoader's workers: all find cuInit failing at the same moment."""
     command = " ".join(map(str, loader("proc_v2")))
