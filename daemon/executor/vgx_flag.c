@@ -38,8 +38,11 @@ CUresult vgx_vgpuStreamFlag(struct vgx_session *s, const struct vgw_req_vgpuStre
     return result;
   if (req->address % sizeof(uint32_t) || !vgx_is_pinned(s, req->address, sizeof(uint32_t)))
     return vgx_violation(s, "a flag outside pinned memory");
-  if (s->backend->cuStreamWriteValue32_v2)
-    return s->backend->cuStreamWriteValue32_v2(stream, req->address, req->value, 0);
+  result = s->backend->cuStreamWriteValue32_v2
+               ? s->backend->cuStreamWriteValue32_v2(stream, req->address, req->value, 0)
+               : CUDA_ERROR_NOT_SUPPORTED; /* as drivers answer whose devices cannot */
+  if (result != CUDA_ERROR_NOT_SUPPORTED)
+    return result;
   if (!s->backend->cuLaunchHostFunc)
     return vgx_not_offered(s, "cuStreamWriteValue32");
   struct flag *flag = malloc(sizeof *flag);

@@ -21,6 +21,7 @@ LIMIT_COUNT = 10
 INVALID_ATTRIBUTE = -(1 << 31)
 INVALID_LIMIT = (1 << 64) - 1
 _MULTIPROCESSOR_COUNT = 16  # CUdevice_attribute
+_NOT_SUPPORTED = 801  # CUresult
 PROBE_TIMEOUT_S = 60.0
 
 # What the card can do and its remoted client cannot: 0 there, so that programs take their other path instead of failing
@@ -170,8 +171,10 @@ def _context_details(driver: _Driver, device: int) -> dict[str, Any]:
     granularity = []
     for option in (0, 1):
         nbytes = ctypes.c_size_t()
-        driver.call("cuMemGetAllocationGranularity", ctypes.byref(nbytes), prop, option)
-        granularity.append(nbytes.value)
+        code = driver.result("cuMemGetAllocationGranularity", ctypes.byref(nbytes), prop, option)
+        if code not in (0, _NOT_SUPPORTED):  # without virtual memory management: 0, as in the attributes
+            raise HostGpuError(f"cuMemGetAllocationGranularity answered {code}")
+        granularity.append(nbytes.value if code == 0 else 0)
     topology = _sm_topology(driver, device)
     return {
         **({"sm_topology": topology} if topology else {}),

@@ -18,7 +18,7 @@ from vgpud.client import Client
 from vgpud.endpoint import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
 PATHS = [str(ROOT / "daemon"), str(ROOT / "guest"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -60,12 +60,12 @@ class Running:
     admin_path: Path
 
     @classmethod
-    def start(cls, config: Path, directory: Path, log_name: str) -> Running:
+    def start(cls, config: Path, directory: Path, log_name: str, env: Mapping[str, str] | None = None) -> Running:
         log_path = directory / log_name
         with log_path.open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "vgpud", "--config", str(config)],
-                env=ENVIRONMENT,
+                env=ENVIRONMENT | dict(env or {}),
                 stdin=subprocess.DEVNULL,
                 stderr=log,
                 start_new_session=True,

@@ -1,0 +1,99 @@
+"""The cuda backend without a card: its real driver is our own libcuda, whose GPU another vgpud simulates.
+
+    program -> libcuda -> vgpud B, backend = "cuda" -> worker -> libcuda -> vgpud A, backend = "simulator" -> worker
+
+Nothing of B knows of that but its worker's seccomp filter (worker.py), which leaves it a socket. A's endpoint reaches
+B's processes as VGPU_ENDPOINT, and its NVML is ours, too.
+What differs from NVIDIA's driver there, besides the simulator's own limits:
+
+- memory that B registers stays B's: kernels do not reach the client's pinned memory, copies do
+- there is no cuStreamWriteValue32: flags are written by host functions, of which one runs at a time, so one that stands
+  still holds up the flags of all streams
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.conftest import ROOT, Command, merged, run_command
+from tests.daemon.running import Running
+
+LIBRARIES = ROOT / "daemon/vgpud/_lib"
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@dataclass(frozen=True)
+class Relay:
+    """`relay(command)` runs it on B, over shared memory or a plain socket."""
+
+    env: dict[str, str]
+    shared_memory: bool
+
+    def __call__(self, command: Command, timeout_s: float = 60, **env: str) -> CompletedProcess[str]:
+        return run_command(command, self.env | env, timeout_s)
+
+    def python(self, program: str, **env: str) -> str:
+        """Run a program's text; its standard output."""
+        done = self([sys.executable, "-c", program], **env)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return done.stdout
+
+
+def _start(directory: Path, name: str, config: str, env: dict[str, str]) -> Running:
+    path = directory / f"{name}.toml"
+    path.write_text(
+        f"listen = ['unix:{directory}/{name}.sock']\nadmin = '{directory}/{name}.admin'\n"
+        f"cache_dir = '{directory}/{name}.cache'\n{config}\n"
+    )
+    running = Running.start(path, directory, f"{name}.log", env)
+    running.wait_ready()
+    return running
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A: what B takes for a machine with an H100."""
+    running = _start(tmp_path_factory.mktemp("driver"), "a", "gpus = 'h100'", {})
+    yield running
+    running.end()
+
+
+@pytest.fixture(scope="session")
+def relays(driver: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], Relay]]:
+    """`relays(shared_memory)`: a Relay, started when it is first asked for."""
+    started: list[Running] = []
+
+    @cache
+    def start(shared_memory: bool) -> Relay:
+        config = (
+            f"backend = 'cuda'\nlibcuda = '{LIBRARIES}/libcuda.so.1'\nshared_memory = {str(shared_memory).lower()}\n"
+            f"worker_command = {[sys.executable, str(WORKER), '--backend', 'cuda']!r}"
+        )
+        environment = {"VGPU_ENDPOINT": str(driver.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)}
+        running = _start(tmp_path_factory.mktemp("relay"), "b", config, environment)
+        started.append(running)
+        env = merged({"VGPU_ENDPOINT": str(running.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)})
+        return Relay(env, shared_memory)
+
+    yield start
+    for running in started:
+        running.end()
+
+
+@pytest.fixture(params=[True, False], ids=["shared-memory", "socket"])
+def relay(request: pytest.FixtureRequest, relays: Callable[[bool], Relay]) -> Relay:
+    """A Relay for each channel."""
+    return relays(request.param)
+
+
+@pytest.fixture
+def shared_relay(relays: Callable[[bool], Relay]) -> Relay:
+    """The Relay over shared memory."""
+    return relays(True)

@@ -1,0 +1,31 @@
+"""Waits and staged copies over the cuda backend: the simulator's tests, asked of the relay."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+
+import pytest
+
+from tests.relayed.conftest import Relay
+from tests.shim import test_completion
+from tests.shim.client import PRELUDE
+from tests.shim.test_completion import TOOLS
+
+# A host function that stands still holds up the flags of other streams (see conftest.py).
+BEYOND_THE_RELAY = {
+    "test_a_wait_for_one_stream_is_none_for_another",
+    "test_a_copy_behind_a_held_stream_waits_and_delays_nobody",
+}
+
+
+@pytest.fixture
+def simulate(shared_relay: Relay) -> Callable[[str], str]:
+    def run(program: str) -> str:
+        return shared_relay.python(PRELUDE + TOOLS + textwrap.dedent(program), VGPU_SPIN_US="50")
+
+    return run
+
+
+ASKED = {name: test for name, test in vars(test_completion).items() if name.startswith("test_")}
+globals().update({name: test for name, test in ASKED.items() if name not in BEYOND_THE_RELAY})

@@ -1,0 +1,29 @@
+"""Driver functions with data over the cuda backend: the simulator's tests, asked of the relay."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+
+import pytest
+
+from tests.relayed.conftest import Relay
+from tests.shim import test_driver_api
+from tests.shim.client import PRELUDE
+from tests.shim.test_driver_api import KERNELS
+
+
+@pytest.fixture
+def simulate(shared_relay: Relay) -> Callable[..., str]:
+    def run(program: str, **changes: str) -> str:
+        return shared_relay.python(PRELUDE + KERNELS + textwrap.dedent(program), **changes)
+
+    return run
+
+
+BEYOND_THE_RELAY = {
+    "test_untyped_copies_and_pointer_kinds",  # a kernel reads pinned memory
+    "test_p03_a_killed_worker_is_survived",  # kills the workers of a `vgpu run`
+}
+ASKED = {name: test for name, test in vars(test_driver_api).items() if name.startswith("test_")}
+globals().update({name: test for name, test in ASKED.items() if name not in BEYOND_THE_RELAY})

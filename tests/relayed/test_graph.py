@@ -1,0 +1,26 @@
+"""Capture and graphs over the cuda backend: the simulator's tests, asked of the relay."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+
+import pytest
+
+from tests.relayed.conftest import Relay
+from tests.shim import test_graph
+from tests.shim.client import PRELUDE
+from tests.shim.test_driver_api import KERNELS
+
+
+@pytest.fixture
+def simulate(relay: Relay) -> Callable[..., str]:
+    def run(program: str, **changes: str) -> str:
+        return relay.python(PRELUDE + KERNELS + textwrap.dedent(program), **changes)
+
+    return run
+
+
+BEYOND_THE_RELAY = {"test_nodes_of_every_kind"}  # a node that copies to memory that is pinned in B alone
+ASKED = {name: test for name, test in vars(test_graph).items() if name.startswith("test_")}
+globals().update({name: test for name, test in ASKED.items() if name not in BEYOND_THE_RELAY})

@@ -1,0 +1,30 @@
+"""The programs of tests/programs over the cuda backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.programs.test_programs import SIZES, assert_ok
+from tests.programs.toolchain import PTX, RELOCATABLE, Toolchain, cuda13
+from tests.relayed.conftest import Relay
+
+# `pinned` is not there: its kernels read pinned memory.
+PROGRAMS = [name for name in [*SIZES, "errors", "properties", "functions", "kernel_printf"] if name != "pinned"]
+ON_A_SOCKET = ["copies", "errors", "graphs", "host_function", "streams", "threads"]
+CASES = [*((name, True) for name in PROGRAMS), *((name, False) for name in ON_A_SOCKET)]
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    return cuda13()
+
+
+@pytest.mark.parametrize(
+    ("name", "shared_memory"),
+    CASES,
+    ids=[f"{name}-{'shared-memory' if shared else 'socket'}" for name, shared in CASES],
+)
+def test_program(relays: Callable[[bool], Relay], toolchain: Toolchain, name: str, shared_memory: bool) -> None:
+    assert_ok(relays(shared_memory)([toolchain.build(name, RELOCATABLE if name == "functions" else PTX)]), name)
