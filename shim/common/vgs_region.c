@@ -204,6 +204,15 @@ int vgs_region_map_pinned(uint64_t address, uint64_t nbytes, uint64_t *offset) {
   return -error;
 }
 
+bool vgs_region_can_spare(uint64_t nbytes) {
+  pthread_mutex_lock(&region.lock);
+  uint64_t pinned = region.base && !region.detached ? region.range_nbytes - region.pinned : 0, used = 0;
+  for (struct piece *piece = region.pieces; piece; piece = piece->next)
+    used += piece->nbytes;
+  pthread_mutex_unlock(&region.lock);
+  return nbytes <= pinned / 3 && used <= pinned - nbytes;
+}
+
 void vgs_region_free_pinned(uint64_t address) {
   pthread_mutex_lock(&region.lock);
   struct piece **link = &region.pieces, *found;

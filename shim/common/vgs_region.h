@@ -27,6 +27,10 @@ void *vgs_region_take_ring(uint64_t nbytes, uint64_t *offset);
 /* Map fresh memory of the range at `address`, where nothing may be mapped; `offset` within the range. 0 or -errno. */
 int vgs_region_map_pinned(uint64_t address, uint64_t nbytes, uint64_t *offset);
 
+/* Whether a piece of this size for our own use fits and is at most a third of what is for pinned memory, as the
+ * program's comes from there, too. */
+bool vgs_region_can_spare(uint64_t nbytes);
+
 /* Give a range of vgs_region_map_pinned back; the caller unmaps it. Unknown addresses are ignored. */
 void vgs_region_free_pinned(uint64_t address);
 

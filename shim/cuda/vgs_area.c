@@ -4,6 +4,7 @@
 #include "vgs_context.h"
 #include "vgs_enter.h"
 #include "vgs_host_memory.h"
+#include "vgs_region.h"
 #include "vgs_ring.h"
 #include "vgs_session.h"
 #include <string.h>
@@ -28,14 +29,18 @@ static bool seize(struct vgs_area *area) {
 
 /* The worker's side ends with its context or session. */
 static void forget(struct vgs_area *area, uint64_t nbytes) {
-  if (area->memory)
+  if (area->memory) {
     munmap(area->memory, nbytes);
+    vgs_region_free_pinned((uintptr_t)area->memory);
+  }
   area->memory = NULL;
   __atomic_store_n(&area->doomed, false, __ATOMIC_SEQ_CST);
 }
 
 static bool make(struct vgs_area *area, uint64_t nbytes) {
   void *memory;
+  if (!vgs_session_has_pinned_fd() && !vgs_region_can_spare(nbytes))
+    return false; /* the program's own pinned memory comes from there, too */
   if (vgs_host_map(nbytes, &memory))
     return false;
   area->memory = memory;
@@ -46,7 +51,7 @@ static bool make(struct vgs_area *area, uint64_t nbytes) {
 }
 
 struct vgs_area *vgs_area_take(enum vgs_area_kind kind) {
-  if (!vgs_context_entered || !vgs_session_has_pinned_fd() || !vgs_ring_active())
+  if (!vgs_context_entered || !vgs_ring_active() || (!vgs_session_has_pinned_fd() && !vgs_region_mapped()))
     return NULL;
   for (unsigned i = 0; i < pools[kind].count; i++) {
     struct vgs_area *area = &pools[kind].areas[i];

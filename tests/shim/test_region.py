@@ -45,6 +45,13 @@ def narrow() -> Iterator[RegionHost]:
         yield host
 
 
+@pytest.fixture(scope="module")
+def roomy() -> Iterator[RegionHost]:
+    """Room enough for staging, with one session."""
+    with region_host(mib=128, sessions=1) as host:
+        yield host
+
+
 def start(host: RegionHost, program: str, **changes: str) -> subprocess.Popen[str]:
     env = environment(None, **{**host.environment, "VGPU_LOG": "info", **changes})
     text = PRELUDE + MAPPED + textwrap.dedent(program)
@@ -203,6 +210,58 @@ def test_a_fence_for_a_thread_without_a_ring_does_not_keep_a_host_function_from_
 
 def test_pinned_memory_is_the_same_memory_on_both_sides(host):
     run(host, PINNED)
+
+
+AREAS = """
+def areas():
+    '''Sizes in KiB of what is mapped from the region where pinned memory lies: here, the library's own.'''
+    lines = [line.split() for line in open("/proc/self/maps") if line.rstrip().endswith("/memory")]
+    spans = [[int(x, 16) for x in line[0].split("-")] for line in lines]
+    return sorted(end - begin >> 10 for begin, end in spans if 0x300000000000 <= begin < 0x380000000000)
+context()
+n = 5 << 20
+p, back, s = alloc(n), create_string_buffer(n), new(cuda.cuStreamCreate, 1)
+assert areas() == []
+"""
+
+
+def test_a_wait_watches_a_word_that_the_device_writes_in_it(host):
+    run(
+        host,
+        AREAS
+        + textwrap.dedent(
+            """
+            for i in range(50):
+                ok(cuda.cuMemsetD8Async(p, i, c_size_t(n), s))
+                ok(cuda.cuStreamSynchronize(s))
+                assert areas() == [64]
+            ok(cuda.cuMemcpyDtoH_v2(back, p, c_size_t(100)))
+            assert back.raw[:101] == bytes([49] * 100 + [0])
+            """
+        ),
+        VGPU_SPIN_US="50",
+    )
+
+
+def test_large_copies_are_staged_in_it(roomy):
+    run(
+        roomy,
+        AREAS
+        + textwrap.dedent(
+            """
+            data = bytes(range(251)) * (n // 251)
+            for i in range(3):
+                at = c_uint64(p.value + i)
+                ok(cuda.cuMemcpyHtoD_v2(at, data, c_size_t(len(data))))
+                ok(cuda.cuMemcpyDtoH_v2(back, at, c_size_t(len(data))))
+                assert back.raw[:len(data)] == data
+            assert 8196 in areas()
+            assert in_region(pinned(20 << 20))
+            ok(cuda.cuDevicePrimaryCtxReset_v2(0))
+            assert areas() == []
+            """
+        ),
+    )
 
 
 def test_pinned_memory_comes_back_and_begins_with_zeros(host):
