@@ -30,8 +30,8 @@ class PrivateDaemonError(Exception):
 class PrivateDaemon:
     """Context manager: while it is open, a vgpud answers at `endpoint`.
 
-    At exit its process group is killed and its directory removed. If this process is killed outright, the daemon sees
-    its standard input close and does the same itself.
+    At exit it is told to drain, else killed, and its workers end with it; then its directory is removed. If this
+    process is killed outright, the daemon sees its standard input close and drains by itself.
     """
 
     def __init__(self, gpus: str | None, *, config: Path | None = None, timeout_s: float = 30.0) -> None:
@@ -74,7 +74,7 @@ class PrivateDaemon:
                 env=child_environment() | {"NOTIFY_SOCKET": notify_path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,  # standard error is ours: what it warns of is for the user
-                start_new_session=True,  # a group of its own: ^C is for the program, and it can be killed whole
+                start_new_session=True,  # ^C is for the program
             )
             pidfd = os.pidfd_open(self._process.pid)
             try:

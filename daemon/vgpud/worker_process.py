@@ -268,6 +268,7 @@ def spawn_worker(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
+            start_new_session=True,  # a terminal's ^C is vgpud's to take, which ends its workers then
         )
     except BaseException:
         ours.close()

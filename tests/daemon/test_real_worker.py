@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from tests.daemon.running import Running, process_exists, start_client, wait_until
+from tests.daemon.running import ENVIRONMENT, ROOT, Running, process_exists, start_client, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +90,44 @@ def test_half_a_record_is_not_waited_for_when_the_client_is_gone(running):
     with client:
         client.sendall(struct.pack("<IHH", 4096, 1, 1))
     wait_until(lambda: not process_exists(worker), 2)
+
+
+PROGRAM = """
+import ctypes, sys
+cuda = ctypes.CDLL(sys.argv[1])
+context, free, total = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+print("working", flush=True)
+sys.stdin.read()
+print(cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
+"""
+
+
+def test_ctrl_c_is_vgpuds_alone(start):
+    """A terminal's ^C goes to the foreground group: vgpud ends its workers itself, and their clients are told."""
+    own = start(worker=None)
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(ROOT / "daemon/vgpud/_lib/libcuda.so.1")],
+        env=ENVIRONMENT | {"VGPU_ENDPOINT": str(own.endpoint), "VGPU_LOG": "error"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert program.stdout.readline() == "working\n"
+    [session] = own.status()["sessions"]
+    workers = [session["worker_pid"], *own.status()["spare_workers"]]
+    os.killpg(own.process.pid, signal.SIGINT)
+    assert own.process.wait(10) == 0
+    assert not [pid for pid in workers if process_exists(pid)]
+    out, err = program.communicate(timeout=20)
+    assert out == "46\n"  # CUDA_ERROR_DEVICE_UNAVAILABLE
+    assert "session lost: the worker closed the connection" in err
+    assert re.search(rf"worker ended session=\d+ worker={session['worker_pid']} how=\"signal SIGTERM\"", own.log)
+    assert "KeyboardInterrupt" not in own.log
+    assert not re.search(r"\[(warning|error) *\]|worker says", own.log), own.log
 
 
 def test_a_drain_ends_real_workers(start):
