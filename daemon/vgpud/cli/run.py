@@ -15,6 +15,7 @@ from vgpu_guest.cudart import FOLDER, FOLDERS, find_runtimes
 from vgpu_guest.preload import resolve_program, winning_rpath
 
 from ..private_daemon import PrivateDaemon, PrivateDaemonError
+from .descendants import Descendants
 from .fail import fail
 from .option import EndpointType
 from .status import ExitStatus
@@ -48,7 +49,7 @@ _LIBRARY_DIRECTORY = Path(__file__).resolve().parent.parent / "_lib"
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=0, min_open=True),
-    help="End the program after this many seconds.",
+    help="End the program, and all that it started, after this many seconds.",
 )
 @click.option("--preload/--no-preload", default=None, help="Preload libcuda.so.1 (default: when an RPATH would win).")
 @click.option(
@@ -144,6 +145,7 @@ def _supervise(command: Sequence[str], environment: dict[str, str], timeout_s: f
     """Start the program, pass signals on to it, and return its exit code (128 + signal if it died of one)."""
     awaited = {*_FORWARDED, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    descendants = None if timeout_s is None else Descendants()
     try:
         try:
             # preexec_fn is unsafe with threads; there is one thread here.
@@ -153,26 +155,42 @@ def _supervise(command: Sequence[str], environment: dict[str, str], timeout_s: f
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             fail(f"{command[0]}: {error.strerror}", ExitStatus.NOT_FOUND if missing else ExitStatus.NOT_EXECUTABLE)
-        return _wait(process, awaited, timeout_s)
+        if descendants is not None and timeout_s is not None:
+            return _wait_until(time.monotonic() + timeout_s, process, descendants, awaited)
+        while process.poll() is None:
+            _pass_on(signal.sigwaitinfo(awaited), process)
+        return _exit_code(process)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(process: subprocess.Popen[bytes], awaited: set[signal.Signals], timeout_s: float | None) -> int:
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    timed_out = False
+def _pass_on(caught: signal.struct_siginfo, process: subprocess.Popen[bytes]) -> None:
+    """What a process sent (SI_USER is 0) is for us alone; the terminal's (SI_KERNEL) has reached the program, too."""
+    if caught.si_signo != signal.SIGCHLD and caught.si_code <= 0:
+        process.send_signal(caught.si_signo)
+
+
+def _wait_until(
+    deadline: float, process: subprocess.Popen[bytes], descendants: Descendants, awaited: set[signal.Signals]
+) -> int:
+    """The program's exit code; or end it at the deadline with all that it started, first kindly."""
     while process.poll() is None:
-        left_s = 3600.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        caught = signal.sigtimedwait(awaited, left_s)
-        if caught is None:
-            if deadline is None or time.monotonic() < deadline:
-                continue
-            process.send_signal(signal.SIGKILL if timed_out else signal.SIGTERM)
-            timed_out, deadline = True, time.monotonic() + _KILL_AFTER_S
-        elif caught.si_signo != signal.SIGCHLD and caught.si_code <= 0:
-            # Sent by a process (SI_USER is 0): for us alone. The terminal's (SI_KERNEL) reached the program, too.
-            process.send_signal(caught.si_signo)
-    if timed_out:
-        return int(ExitStatus.TIMEOUT)
+        caught = signal.sigtimedwait(awaited, max(0.0, deadline - time.monotonic()))
+        if caught is not None:
+            _pass_on(caught, process)
+        elif time.monotonic() >= deadline:
+            break
+    else:
+        return _exit_code(process)
+    number = signal.SIGTERM
+    while descendants.pids(process.pid):
+        descendants.signal(process.pid, number)
+        number, deadline = signal.SIGKILL, time.monotonic() + _KILL_AFTER_S
+        while descendants.pids(process.pid) and time.monotonic() < deadline:
+            signal.sigtimedwait(awaited, min(0.1, max(0.0, deadline - time.monotonic())))  # not every end is told to us
+    return int(ExitStatus.TIMEOUT)
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int:
     code = int(process.returncode)
     return code if code >= 0 else int(ExitStatus.SIGNAL_BASE) - code

@@ -174,6 +174,25 @@ def test_timeout(vgpu):
     assert time.monotonic() - begin < 15
 
 
+def test_a_timeout_ends_what_the_program_started(vgpu, tmp_path):
+    """Also what ignores the first signal, and what left its group or outlived it: an orphan in a session of its own."""
+    stubborn = 'trap "" TERM; echo $$ >> pids; while :; do sleep 0.05; done'
+    script = f"cd {tmp_path}; (setsid sh -c '{stubborn}' &); sleep 600 & echo $! >> pids; echo $$ >> pids; sleep 600"
+    ended = vgpu.run("--timeout", "2", *shell(script))
+    assert ended.returncode == ExitStatus.TIMEOUT
+    pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 3
+    assert not [pid for pid in pids if process_exists(pid)]
+
+
+def test_a_program_in_time_leaves_what_it_started(vgpu):
+    ended = vgpu.run("--timeout", "60", *shell("sleep 600 >/dev/null 2>&1 & echo $!; exit 3"))
+    assert ended.returncode == 3
+    pid = int(ended.stdout)
+    assert process_exists(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_signals_reach_the_program(vgpu, number):
     if signal.getsignal(number) is signal.SIG_IGN:  # a shell's background job has it so, and no child could trap it
