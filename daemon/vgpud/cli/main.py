@@ -12,7 +12,7 @@ COMMANDS = {
     "api": "vgpud.cli.api:api",
     "bench": "vgpud.cli.bench:bench",
     "devices": "vgpud.cli.devices:devices",
-    "status": "vgpud.cli.metrics:status",
+    "status": "vgpud.cli.status_command:status",
     "ping": "vgpud.cli.ping:ping",
     "profiles": "vgpud.cli.profiles:profiles",
     "run": "vgpud.cli.run:run",
