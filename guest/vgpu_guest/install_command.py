@@ -154,12 +154,22 @@ def _find_smi(root: Path) -> str:
 def repair(root: Path, user: bool, payload: Path | None, dry_run: bool) -> None:
     """Put back what an update has deleted or changed, and say what that was."""
     with _tree(root, user) as (tree, layout):
-        found, report = Installation(tree, layout, payload).repair(dry_run=dry_run)
+        installation = Installation(tree, layout, payload)
+        found, report = installation.repair(dry_run=dry_run)
         for line in found:
             click.echo(f"found: {line}")
         if not found:
             click.echo("nothing was missing or changed")
-        _tell(report, dry_run)
+        if dry_run:
+            for line in report.done:
+                click.echo(line)
+            click.echo("nothing was changed")
+        elif found:
+            click.echo("everything is as it was installed")
+            manifest = installation.manifest()
+            for unit in manifest.request.services if manifest and tree.is_live else ():
+                click.echo(f"next: systemctl restart {unit}")
+        _warn(report)
 
 
 @click.command()
@@ -238,12 +248,16 @@ def _text(error: OSError) -> str:
 def _tell(report: Report, dry_run: bool) -> None:
     for line in report.done:
         click.echo(line)
-    for line in report.warnings:
-        click.echo(f"warning: {line}", err=True)
     if dry_run:
         click.echo("nothing was changed")
     elif not report.is_changed:
         click.echo("nothing had to be changed")
+    _warn(report)
+
+
+def _warn(report: Report) -> None:
+    for line in report.warnings:
+        click.echo(f"warning: {line}", err=True)
     if report.warnings:
         raise SystemExit(FAILURE)
 

@@ -113,8 +113,13 @@ def test_an_empty_tree_is_empty_again(tmp_path: Path, payload: Path, run: Vgpu) 
 def test_again_changes_nothing(root: Path, payload: Path, run: Vgpu) -> None:
     run("install", "--root", root, "--from", payload, "--service", "llama")
     before = snapshot(root)
-    for arguments in (["install", "--service", "llama"], ["repair"]):
-        assert "nothing had to be changed" in run(*arguments, "--root", root, "--from", payload).output
+    assert "nothing had to be changed" in run("install", "--service", "llama", "--root", root, "--from", payload).output
+    assert snapshot(root) == before
+    for arguments, output in (
+        ([], "nothing was missing or changed\n"),
+        (["--dry-run"], "nothing was missing or changed\nnothing was changed\n"),
+    ):
+        assert run("repair", *arguments, "--root", root, "--from", payload).output == output
         assert snapshot(root) == before
 
 
@@ -210,8 +215,9 @@ def test_I01_I04_repair_puts_back_what_an_update_took(root: Path, payload: Path,
     shutil.rmtree(root / "etc/systemd/system/llama.service.d")
     (root / "etc/ld.so.conf.d/000-vgpu.conf").unlink()
     ldconfig(root)
-    found = {line for line in run("repair", "--root", root, "--from", payload).output.splitlines() if "found" in line}
-    assert found == {
+    *found, last = run("repair", "--root", root, "--from", payload).output.splitlines()
+    assert last == "everything is as it was installed"
+    assert set(found) == {
         f"found: /{LIBRARY} is missing",
         "found: /usr/lib/vgpu/cudart/12/libcudart.so.12 was changed",
         "found: /usr/lib/vgpu/libnvidia-ml.so.1 is a link to /usr/lib/nvidia/libnvidia-ml.so.535",
