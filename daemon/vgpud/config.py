@@ -72,6 +72,7 @@ class LimitsConfig(_Model):
     pending_per_client: int = Field(default=64, ge=1, le=65535)  # so that one client cannot shut the others out
     spare_workers: int = Field(default=1, ge=0, le=16)
     warm_workers: int = Field(default=0, ge=0, le=16)  # for each device, with a context on it: that costs its memory
+    kernel_cache_nbytes: int = Field(default=2**30, ge=0, le=2**44)  # on disk, for each tenant; 0: nothing is kept
     hello_timeout_s: float = Field(default=5.0, gt=0, le=60)
     frame_timeout_s: float = Field(default=5.0, gt=0, le=60)  # a begun frame, or an answer the client does not read
     worker_start_timeout_s: float = Field(default=20.0, gt=0, le=300)

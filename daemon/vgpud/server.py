@@ -309,7 +309,10 @@ class Server:
             "inventory": relocate(inventory.fields, session.pci),
             "libcuda": self.config.libcuda,
             "cache_dir": str(self.config.cache_path / session.tenant),
-            "limits": {"record_nbytes": RECORD_NBYTES},
+            "limits": {
+                "record_nbytes": RECORD_NBYTES,
+                "kernel_cache_nbytes": self.config.limits.kernel_cache_nbytes,
+            },
             "features": list(features),
             "peer": session.peer.fields(),
         }

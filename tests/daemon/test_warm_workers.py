@@ -105,6 +105,13 @@ def test_compiled_kernels_go_to_the_tenants_cache(start, tmp_path):
     assert taken(host) == 1
     [tenant] = [path for path in (tmp_path / "cache").iterdir() if any(path.rglob("*.bin"))]
     assert tenant.name.startswith("uid")
+    for path in tenant.rglob("*.bin"):
+        path.unlink()
+    host.config.write_text(host.config.read_text() + "limits.kernel_cache_nbytes = 0\n")
+    host.process.send_signal(signal.SIGHUP)
+    host.wait_log("reloaded")
+    assert run(str(host.endpoint), program) == "42\n"
+    assert not list(tenant.rglob("*.bin"))
 
 
 def test_a_warm_simulator_has_one_thread_when_its_files_are_confined(start, tmp_path):

@@ -61,11 +61,12 @@ import importlib, sys
 from pathlib import Path
 from vgpud import _executor
 from vgpud.sim import glue, profile
+from vgpud.sim.cache import DiskCache
 from tests.simulator.test_glue import Backend
 
 profiles = profile.parse_gpus("h100")
 inventory = {"devices": [p.inventory(i, "test") for i, p in enumerate(profiles)]}
-pointer, _ = glue.install(_executor.ffi, _executor.lib, profiles, inventory, Path(sys.argv[1]))
+pointer, _ = glue.install(_executor.ffi, _executor.lib, profiles, inventory, DiskCache(sys.argv[1]))
 b = Backend(int(_executor.ffi.cast("uintptr_t", pointer)))
 b.start()
 """

@@ -1,4 +1,9 @@
-"""Compiled kernels on disk, one file each, named by a hash of everything that decides their contents."""
+"""Compiled kernels on disk, one file each, named by a hash of everything that decides their contents.
+
+Several workers of a tenant share a directory. They wait for nobody: a file appears whole, is found or not, and may go
+at any time. What the files take up is the length of one more file, `blocks`, to which whoever stores appends a byte for
+each block: so no worker need list the directory until it is full. Then the files used longest ago go.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +13,26 @@ import os
 import tempfile
 from pathlib import Path
 
+DEFAULT_CAP_NBYTES = 1 << 30  # as NVIDIA's driver bounds its own
 _MAX_NBYTES = 256 << 20  # of one object: larger files are not ours
 _MAGIC = b"vgpusim1"
+_BLOCK_NBYTES = 4096
+_KEPT = 7 / 8  # of the cap, when it was reached
 
 
 class DiskCache:
     """Objects by key under a directory, which is created private to its owner. Any I/O error is a miss."""
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, cap_nbytes: int = DEFAULT_CAP_NBYTES) -> None:
+        """`cap_nbytes`: what its files may take up, give or take what other workers store at the same moment."""
         self.directory = Path(directory)
+        self._cap_blocks = cap_nbytes // _BLOCK_NBYTES
 
     def _path(self, key: str) -> Path:
         return self.directory / key[:2] / f"{key}.bin"
 
     def get(self, key: str) -> bytes | None:
-        """The bytes stored under `key`; None when there are none or they are damaged."""
+        """The bytes stored under `key`, used now; None when there are none or they are damaged."""
         try:
             path = self._path(key)
             if path.stat().st_size > _MAX_NBYTES:
@@ -33,10 +43,15 @@ class DiskCache:
         digest, body = data[len(_MAGIC) : len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
         if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
             return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
         return body
 
     def put(self, key: str, data: bytes) -> None:
-        """Store atomically: a reader sees the whole object or none."""
+        """Store atomically: a reader sees the whole object or none. One that is over the cap alone is not kept."""
+        stored = _MAGIC + hashlib.sha256(data).digest() + data
+        if _blocks(len(stored)) > self._cap_blocks:
+            return
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -45,11 +60,43 @@ class DiskCache:
             return
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(data).digest() + data)
+                file.write(stored)
             os.replace(name, path)
+            self._count(_blocks(len(stored)))
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(name)
+
+    def _count(self, blocks: int) -> None:
+        fd = os.open(self.directory / "blocks", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            known = os.fstat(fd).st_size
+            os.write(fd, b"." * blocks)  # appending is atomic
+            if known == 0 or os.fstat(fd).st_size > self._cap_blocks:
+                os.truncate(fd, self._make_room())
+        finally:
+            os.close(fd)
+
+    def _make_room(self) -> int:
+        """Remove what was used longest ago if all together is over the cap; the blocks that are left, at least one."""
+        found = []
+        for path in self.directory.glob("[0-9a-f][0-9a-f]/*"):
+            with contextlib.suppress(OSError):  # another worker was faster
+                status = path.stat()
+                found.append((status.st_mtime_ns, _blocks(status.st_size), path))
+        left = sum(blocks for _, blocks, _ in found)
+        if left > self._cap_blocks:
+            for _, blocks, path in sorted(found):
+                if left <= self._cap_blocks * _KEPT:
+                    break
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                left -= blocks
+        return max(1, left)
+
+
+def _blocks(nbytes: int) -> int:
+    return -(-nbytes // _BLOCK_NBYTES)
 
 
 def key_of(*parts: str | bytes) -> str:

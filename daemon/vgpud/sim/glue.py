@@ -13,7 +13,6 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from vgpud.sim import image, link
@@ -48,19 +47,19 @@ class _Image:
 class Glue:
     """The images and kernels of this process, by the ids the C half knows."""
 
-    def __init__(self, ffi: Any, lib: Any, devices: Sequence[Mapping[str, Any]], cache_dir: Path | None) -> None:
+    def __init__(self, ffi: Any, lib: Any, devices: Sequence[Mapping[str, Any]], cache: DiskCache | None) -> None:
         self._ffi, self._lib = ffi, lib
         self._devices = [_attributes(device) for device in devices]
-        self._cache = DiskCache(cache_dir) if cache_dir is not None else None
+        self._cache = cache
         self._loader = Loader()
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._images: dict[int, _Image] = {}
         self._kernels: dict[int, tuple[_Image, str]] = {}
 
-    def set_cache(self, cache_dir: Path) -> None:
+    def set_cache(self, cache: DiskCache) -> None:
         """Keep compiled kernels there from now on."""
-        self._cache = DiskCache(cache_dir)
+        self._cache = cache
 
     # ---- hooks, in the header's order
 
@@ -226,7 +225,7 @@ _HOOKS = ("unload_image", "kernel_name", "describe_variable", "initial_bytes")
 
 
 def install(
-    ffi: Any, lib: Any, profiles: Sequence[Profile], inventory: Mapping[str, Any], cache_dir: Path | None
+    ffi: Any, lib: Any, profiles: Sequence[Profile], inventory: Mapping[str, Any], cache: DiskCache | None
 ) -> tuple[Any, Glue]:
     """Set the simulator up in this process, once.
 
@@ -234,7 +233,7 @@ def install(
         ffi, lib: Of vgpud._executor.
         profiles: The simulated cards of this host, for the record; what counts is the inventory.
         inventory: wire.md's INVENTORY, as this client sees it: its device i is the C half's device i.
-        cache_dir: Where compiled kernels are kept; None: nowhere, until set_cache.
+        cache: Where compiled kernels are kept; None: nowhere, until set_cache.
     Returns:
         `const struct vgx_backend *` for vgx_serve, and what stands behind it.
     Raises:
@@ -242,7 +241,7 @@ def install(
     """
     if len(profiles) < len(inventory["devices"]):
         raise RuntimeError(f"{len(inventory['devices'])} devices, but {len(profiles)} profiles")
-    glue = Glue(ffi, lib, inventory["devices"], cache_dir)
+    glue = Glue(ffi, lib, inventory["devices"], cache)
     for name in (*_HOOKS_WITH_WHY, *_HOOKS):
         served = _served(ffi, lib, getattr(glue, name), name in _HOOKS_WITH_WHY)
         ffi.def_extern(name=f"vgx_py_{name}", error=_UNKNOWN)(served)

@@ -32,19 +32,20 @@ def confine(allow: Collection[str] = ()) -> None:
         os.write(2, f"<4>this process has no seccomp filter: {error.strerror}\n".encode())
 
 
-def confine_files(cache_dir: str | None, libcuda: str) -> None:
+def confine_files(cache_dir: str | None, libcuda: str, cache_nbytes: int) -> None:
     """Give up every file but the system's, those that hold the driver, and the tenant's cache, which is made here.
 
     NVIDIA's driver keeps what it compiles in the cache, too: in the user's home one tenant could change it for others.
-    Without a cache, as long as the tenant is not known, it keeps nothing.
+    There it bounds itself, by `cache_nbytes`. Without a cache, as long as the tenant is not known, it keeps nothing.
     """
     cache = None if cache_dir is None else Path(cache_dir)
-    if cache is None:
+    if cache is None or cache_nbytes == 0:
         os.environ["CUDA_CACHE_DISABLE"] = "1"
-    else:
+    if cache is not None:
         with contextlib.suppress(OSError):  # a cache that cannot be written to is a slower start, no failure
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.environ["CUDA_CACHE_PATH"] = str(cache / "nvidia")
+        os.environ["CUDA_CACHE_MAXSIZE"] = str(min(cache_nbytes, 2**32))  # its documentation's highest value
     driver = [os.path.realpath(libcuda), libcuda] if os.path.isabs(libcuda) else []
     searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     try:

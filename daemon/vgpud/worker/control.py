@@ -46,7 +46,7 @@ class Assignment:
     inventory: dict[str, Any]  # wire.md's INVENTORY
     libcuda: str
     cache_dir: str
-    limits: dict[str, int]  # {record_nbytes}
+    limits: dict[str, int]  # {record_nbytes, kernel_cache_nbytes}
     features: list[str]  # as agreed in welcome
     peer: dict[str, Any]  # for the log
     images_fd: int = -1  # to the host's cache of images, when that was agreed on

@@ -6,10 +6,10 @@ import argparse
 import importlib
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..sim import profile
+from ..sim.cache import DiskCache
 from .confine import confine, confine_files
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
@@ -52,7 +52,7 @@ def main() -> None:
     if assignment is None:
         return
     if warm is None or not warm.is_confined:
-        confine_files(assignment.cache_dir, assignment.libcuda)
+        confine_files(assignment.cache_dir, assignment.libcuda, assignment.limits["kernel_cache_nbytes"])
     control.exit_with_vgpud(lambda: _memory_used(executor.lib, assignment))
     code, reason = _serve(executor, assignment, control, warm)
     control.send("ended", reason=reason)
@@ -89,13 +89,13 @@ def _serve(executor: Any, assignment: Assignment, control: Control, warm: Backen
     try:
         try:
             if warm is None:
-                cache, order = Path(assignment.cache_dir), assignment
+                order, cache = assignment, _kernel_cache(assignment)
                 backend = _set_up_backend(ffi, lib, order.backend, order.gpus, order.inventory, order.libcuda, cache)
                 options.backend = backend.pointer
             else:
                 options.backend = warm.pointer
                 if warm.glue is not None:
-                    warm.glue.set_cache(Path(assignment.cache_dir))
+                    warm.glue.set_cache(_kernel_cache(assignment))
         except _UNUSABLE as error:
             reason = f"the {assignment.backend} backend cannot be set up: {error}"
             send_refused(assignment.client_fd, reason)
@@ -109,6 +109,11 @@ def _serve(executor: Any, assignment: Assignment, control: Control, warm: Backen
     ended = int(lib.vgx_serve(assignment.client_fd, options))
     reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")
     return (0 if ended == lib.VGX_ENDED_BY_CLIENT else 1), reason
+
+
+def _kernel_cache(assignment: Assignment) -> DiskCache:
+    """Where the simulator keeps what it compiles for this tenant."""
+    return DiskCache(assignment.cache_dir, cap_nbytes=assignment.limits["kernel_cache_nbytes"])
 
 
 def _memory_used(lib: Any, assignment: Assignment) -> list[int] | None:
@@ -126,7 +131,7 @@ def _warm_up(executor: Any, order: WarmOrder) -> Backend:
     """
     is_confined = order.backend != "simulator"
     if is_confined:
-        confine_files(None, order.libcuda)
+        confine_files(None, order.libcuda, 0)
     ffi, lib = executor.ffi, executor.lib
     backend = _set_up_backend(ffi, lib, order.backend, order.gpus, order.inventory, order.libcuda, None)
     pointer = lib.vgx_warm_backend(backend.pointer, order.device)
@@ -136,7 +141,7 @@ def _warm_up(executor: Any, order: WarmOrder) -> Backend:
 
 
 def _set_up_backend(
-    ffi: Any, lib: Any, name: str, gpus: str, inventory: dict[str, Any], libcuda: str, cache: Path | None
+    ffi: Any, lib: Any, name: str, gpus: str, inventory: dict[str, Any], libcuda: str, cache: DiskCache | None
 ) -> Backend:
     """Raises RuntimeError, OSError or ValueError, with a line of why."""
     if name == "simulator":

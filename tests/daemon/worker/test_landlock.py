@@ -24,7 +24,7 @@ def attempt(path, flags):
         return error.errno
     return 0
 
-confine_files(sys.argv[1], sys.argv[2])
+confine_files(sys.argv[1], sys.argv[2], 1 << 20)
 print(json.dumps([attempt(path, flags) for path, flags in json.loads(sys.argv[3])]))
 """
 
