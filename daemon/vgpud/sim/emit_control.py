@@ -12,8 +12,10 @@ from __future__ import annotations
 from vgpud.sim import abi, ir
 from vgpud.sim.cfg import EXIT, YIELD
 from vgpud.sim.emit_run import BARRIER_WORDS
-from vgpud.sim.emitter import SCALAR, Emitter, Value
+from vgpud.sim.emitter import LANES, SCALAR, Emitter, Value
+from vgpud.sim.lane_pattern import linear
 from vgpud.sim.ptx_module import align_up
+from vgpud.sim.uniformity import thread_shape
 
 _LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
 _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
@@ -101,24 +103,7 @@ class WarpFunction:
         e.e("%params.i = ptrtoint ptr %params to i64")
         e.e(f"%shared.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_SHARED}")
         e.e("%shared = load i64, ptr %shared.p, align 8, !invariant.load !0")
-        width, height, depth = e.block
-        if height == depth == 1:
-            e.e(f"%tid.x = mul i32 %warp, {abi.WARP}")
-            e.e("%tid.y = add i32 0, 0")
-            e.e("%tid.z = add i32 0, 0")
-        elif width % abi.WARP == 0:
-            row = width // abi.WARP
-            e.e(f"%tid.x = mul i32 {e.v(f'urem i32 %warp, {row}')}, {abi.WARP}")
-            line = e.v(f"udiv i32 %warp, {row}")
-            e.e(f"%tid.y = urem i32 {line}, {height}")
-            e.e(f"%tid.z = udiv i32 {line}, {height}")
-        else:
-            flat = e.vector(Value(e.v(f"mul i32 %warp, {abi.WARP}"), 32, 1))
-            kind = f"<{abi.WARP} x i32>"
-            e.e(f"%tid.x = urem {kind} {flat}, splat (i32 {width})" if width > 1 else "%tid.x = add i32 0, 0")
-            line = e.v(f"udiv {kind} {flat}, splat (i32 {width})")
-            e.e(f"%tid.y = urem {kind} {line}, splat (i32 {height})" if height > 1 else "%tid.y = add i32 0, 0")
-            e.e(f"%tid.z = udiv {kind} {line}, splat (i32 {height})" if depth > 1 else "%tid.z = add i32 0, 0")
+        self._thread_numbers()
         if e.full_warps:
             e.e("%init = add i32 -1, 0")
         else:
@@ -126,6 +111,22 @@ class WarpFunction:
             full = e.v(f"icmp uge i32 {rest}, {abi.WARP}")
             part = e.v(f"sub i32 {e.v(f'shl i32 1, {rest}')}, 1")
             e.e(f"%init = select i1 {full}, i32 -1, i32 {part}")
+
+    def _thread_numbers(self) -> None:
+        """%tid, lane 0's where the pattern is known; see uniformity.thread_shape."""
+        e = self.e
+        width, height, _ = e.block
+        first = e.v(f"mul i32 %warp, {abi.WARP}")
+        for axis, (below, count) in enumerate(((1, width), (width, height), (width * height, 0))):
+            form, text = SCALAR, first
+            if not thread_shape(axis, e.block).pattern.known:
+                form, text = LANES, e.vector(Value(first, 32, linear(1)))
+            text = e.v(f"udiv {form.int(32)} {text}, {form.const(below, 32)}")
+            name = f"%tid.{'xyz'[axis]}"
+            if count:
+                e.e(f"{name} = urem {form.int(32)} {text}, {form.const(count, 32)}")
+            else:
+                e.e(f"{name} = add {form.int(32)} {text}, {form.const(0, 32)}")
 
     def _end(self) -> list[str]:
         if not self.spins:
@@ -222,7 +223,7 @@ class WarpFunction:
             return
         guard = e.read(ir.Not(end.guard) if end.guard_negated else end.guard, 1)
         taken, other = targets[0], targets[-1]
-        if guard.stride == 0 and not divergent:
+        if guard.uniform and not divergent:
             name = e.unique("u")
             e.e(f"br i1 {guard.text}, label %{name}.t, label %{name}.f")
             e.label(f"{name}.t")
@@ -231,7 +232,7 @@ class WarpFunction:
             self._jump(other)
             return
         bits = e.v(
-            f"sext i1 {guard.text} to i32" if guard.stride == 0 else f"bitcast <{abi.WARP} x i1> {guard.text} to i32"
+            f"sext i1 {guard.text} to i32" if guard.uniform else f"bitcast <{abi.WARP} x i1> {guard.text} to i32"
         )
         current = e.current
         self._send(taken, e.v(f"and i32 {current}, {bits}"))
@@ -354,9 +355,9 @@ def barrier_operands(e: Emitter, ins: ir.Instruction) -> tuple[str, str, ir.Oper
     values = []
     for operand in operands:
         value = e.read(operand, 32)
-        if value.stride != 0 and predicate is not None:
+        if not value.uniform and predicate is not None:
             raise e.unsupported("barrier number or count differs between lanes")
-        values.append(value.text if value.stride == 0 else _agreed(e, ins, value))
+        values.append(value.text if value.uniform else _agreed(e, ins, value))
     number = "0"
     if values:
         number = values[0] if values[0] == str(ir.CLUSTER_BARRIER) else e.v(f"and i32 {values[0]}, 15")

@@ -6,7 +6,9 @@ window; its lane-0 value is sign-extended, so that `s[tid - 1]` addresses right 
 from __future__ import annotations
 
 from vgpud.sim import abi, ir
+from vgpud.sim.emit_segment import can_store, load_segments, segments, store_segments
 from vgpud.sim.emitter import LANES, SCALAR, WARP, Emitter, Value, emits
+from vgpud.sim.lane_pattern import VARYING, linear
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
@@ -30,20 +32,20 @@ def address(e: Emitter, operand: ir.Operand, space: str) -> Value:
         value = e.read(base, 64)
         return _plus(e, value, offset)
     value = e.read(base, 32)
-    form = LANES if value.stride is None else SCALAR
-    text = value.text
+    form, text = value.form, value.text
     if offset:
         text = e.v(f"add {form.int(32)} {text}, {form.const(offset, 32)}")
-    wide = e.resize(form, text, 32, 64, signed=value.stride not in (None, 0))
+    wide = e.resize(form, text, 32, 64, signed=value.pattern.known and not value.uniform)
     window = e.splat("%shared", "i64") if form.vector else "%shared"
-    return Value(e.v(f"add {form.int(64)} {wide}, {window}"), 64, value.stride)
+    # A vector was widened lane by lane: lanes below zero are not where the pattern says.
+    return Value(e.v(f"add {form.int(64)} {wide}, {window}"), 64, value.pattern if value.pattern.known else VARYING)
 
 
 def _plus(e: Emitter, value: Value, offset: int) -> Value:
     if offset == 0:
         return value
-    form = LANES if value.stride is None else SCALAR
-    return Value(e.v(f"add {form.int(64)} {value.text}, {form.const(offset, 64)}"), 64, value.stride)
+    text = e.v(f"add {value.form.int(64)} {value.text}, {value.form.const(offset, 64)}")
+    return Value(text, 64, value.pattern)
 
 
 def elements(operand: ir.Operand) -> tuple[ir.Operand, ...]:
@@ -68,7 +70,7 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
     values = []
     for index in range(len(targets)):
         at = _plus(e, place, index * nbytes)
-        if at.stride == 0:
+        if at.uniform:
             values.append((SCALAR, _load_scalar(e, at.text, nbits, ordered)))
         elif ordered:
             values.append((LANES, _load_each(e, at, nbits, index)))
@@ -112,12 +114,12 @@ def _load_each(e: Emitter, at: Value, nbits: int, index: int) -> str:
 
 def load_lanes(e: Emitter, at: Value, nbits: int, probe: bool = False) -> str:
     """Plain loads of all acting lanes. `probe`: look at run time whether the addresses are consecutive."""
-    nbytes, kind = nbits // 8, LANES.int(nbits)
-    if at.stride == nbytes:
-        return _load_consecutive(e, at.text, nbits, e.mask())
+    kind = LANES.int(nbits)
+    if segments(at.pattern, nbits // 8) is not None:
+        return load_segments(e, at, nbits, e.mask())
     where = e.vector(at)
     mask = e.all_or_mask()
-    if probe and nbits >= 32 and at.stride is None:
+    if probe and nbits >= 32 and not at.pattern.known:
         return _load_probed(e, where, nbits, mask)
     if nbits < 32:
         name = f"gather{nbits}"
@@ -149,7 +151,7 @@ def _load_probed(e: Emitter, where: str, nbits: int, mask: str) -> str:
     lane = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', bits), ('i1', 'false')))}, {WARP - 1}")
     first = e.v(f"extractelement <{WARP} x i64> {where}, i32 {lane}")
     base = e.v(f"sub i64 {first}, {e.v(f'mul i64 {e.resize(SCALAR, lane, 32, 64)}, {nbytes}')}")
-    expected = e.vector(Value(base, 64, nbytes))
+    expected = e.vector(Value(base, 64, linear(nbytes)))
     wrong = e.v(f"and <{WARP} x i1> {e.v(f'icmp ne <{WARP} x i64> {expected}, {where}')}, {mask}")
     fits = e.v(f"icmp eq i32 {e.v(f'bitcast <{WARP} x i1> {wrong} to i32')}, 0")
     name = e.unique("probe")
@@ -209,7 +211,7 @@ def store(e: Emitter, ins: ir.Instruction) -> None:
         fence_before(e, ins)
     for index, value in enumerate(values):
         at = _plus(e, place, index * nbytes)
-        if at.stride == 0 and value.stride == 0:
+        if at.uniform and value.uniform:
             e.if_any(lambda at=at, value=value: e.e(  # type: ignore[misc]
                 f"store {'volatile ' if ordered else ''}i{nbits} {value.text}, ptr {pointer(e, at.text)}, "
                 f"align {nbytes}"
@@ -233,13 +235,9 @@ def _store_each(e: Emitter, at: Value, value: Value) -> None:
 def store_lanes(e: Emitter, at: Value, text: str, nbits: int, row: bool = True) -> None:
     """Plain stores of all acting lanes; of lanes with one address the highest wins."""
     nbytes, kind = nbits // 8, LANES.int(nbits)
-    if row and at.stride == nbytes:
-        mask = e.mask()
-        if mask is None:
-            e.e(f"store {kind} {text}, ptr {pointer(e, at.text)}, align {nbytes}")
-        else:
-            e.e(e.call("void", f"llvm.masked.store.v{WARP}i{nbits}.p0", (kind, text), ("ptr", pointer(e, at.text)),
-                       ("i32", str(nbytes)), (f"<{WARP} x i1>", mask)))  # fmt: skip
+    mask = e.mask()
+    if row and can_store(at.pattern, nbytes, mask is not None):
+        store_segments(e, at, text, nbits, mask)
         return
     if nbits < 32:
         where, what = e.spread("address", e.vector(at), 64), e.spread("operand", text, nbits)
@@ -247,7 +245,7 @@ def store_lanes(e: Emitter, at: Value, text: str, nbits: int, row: bool = True) 
         return
     pointers = e.v(f"inttoptr <{WARP} x i64> {e.vector(at)} to <{WARP} x ptr>")
     e.e(e.call("void", f"llvm.masked.scatter.v{WARP}i{nbits}.v{WARP}p0", (kind, text), (f"<{WARP} x ptr>", pointers),
-               ("i32", str(nbytes)), (f"<{WARP} x i1>", e.all_or_mask())))  # fmt: skip
+               ("i32", str(nbytes)), (f"<{WARP} x i1>", mask or "splat (i1 true)")))  # fmt: skip
 
 
 def fence_before(e: Emitter, ins: ir.Instruction) -> None:

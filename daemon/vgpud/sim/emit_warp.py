@@ -6,6 +6,7 @@ from __future__ import annotations
 from vgpud.sim import ir
 from vgpud.sim.emit_control import arrive
 from vgpud.sim.emitter import LANES, SCALAR, WARP, Emitter, Value, emits
+from vgpud.sim.lane_pattern import UNIFORM
 
 _LANE_IDS = "<" + ", ".join(f"i32 {lane}" for lane in range(WARP)) + ">"
 _V = LANES.int(32)
@@ -83,7 +84,7 @@ def _present(e: Emitter, ins: ir.Instruction) -> str:
     if ins.has("sync") and len(ins.operands) > 4:
         members = e.read(ins.operands[4], 32)
         constant = e.analysis.constant(ins.operands[4])
-        if members.stride == 0 and (constant is None or constant & 0xFFFFFFFF != 0xFFFFFFFF):
+        if members.uniform and (constant is None or constant & 0xFFFFFFFF != 0xFFFFFFFF):
             present = members.text if present == "-1" else e.v(f"and i32 {present}, {members.text}")
     return present
 
@@ -137,7 +138,7 @@ def members_of(e: Emitter, operand: ir.Operand | None) -> str:
     """The member mask of each lane as a vector, restricted to the lanes that execute."""
     present = e.mask_bits()
     if operand is None:
-        return e.vector(Value(present, 32, 0))
+        return e.vector(Value(present, 32, UNIFORM))
     mask = e.read(operand, 32)
     vector = e.vector(mask)
     if present == "-1":
@@ -151,8 +152,8 @@ def vote(e: Emitter, ins: ir.Instruction) -> None:
     (predicate,) = e.lanes(ins.operands[1:2], 1)
     true = bits_of(e, predicate)
     mask_operand = ins.operands[2] if ins.has("sync") else None
-    mask = e.read(mask_operand, 32) if mask_operand is not None else Value("-1", 32, 0)
-    if mask.stride == 0:
+    mask = e.read(mask_operand, 32) if mask_operand is not None else Value("-1", 32, UNIFORM)
+    if mask.uniform:
         present = e.mask_bits()
         members = mask.text
         if present != "-1":
@@ -234,7 +235,7 @@ def reduce_lanes(e: Emitter, ins: ir.Instruction) -> None:
         return e.v(e.call("i32", f"llvm.vector.reduce.{prefix}{name}.v32i32", (_V, chosen)))
 
     present = e.mask_bits()
-    if mask.stride == 0:
+    if mask.uniform:
         members = mask.text if present == "-1" else e.v(f"and i32 {mask.text}, {present}")
         e.put(ins.operands[0], SCALAR, reduce(flags_of(e, members) if members != "-1" else LANES.const(1, 1)), 32)
         return

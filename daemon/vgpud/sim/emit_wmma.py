@@ -10,6 +10,7 @@ from vgpud.sim import ir
 from vgpud.sim.emit_matrix import Shape, multiply
 from vgpud.sim.emit_memory import address, elements, load_lanes, space_of, store_lanes
 from vgpud.sim.emitter import LANES, WARP, Emitter, Value, emits
+from vgpud.sim.lane_pattern import VARYING
 
 _SIZES = {
     "m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8),
@@ -121,7 +122,7 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
         )
         kind = LANES.int(64)
         index = e.v(f"add {kind} {e.v(f'mul {kind} {stride}, {major}')}, {minor}")
-        return Value(e.v(f"add {kind} {base}, {e.v(f'mul {kind} {index}, splat (i64 {nbits // 8})')}"), 64, None)
+        return Value(e.v(f"add {kind} {base}, {e.v(f'mul {kind} {index}, splat (i64 {nbits // 8})')}"), 64, VARYING)
 
     together = per_register == 1 or by_row == (part != "b")  # a register's elements are neighbours in memory
     unit, steps = (word, 1) if together else (nbits, per_register)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from vgpud.sim import abi, ir
 from vgpud.sim.cfg import Graph
 from vgpud.sim.inline import Program
+from vgpud.sim.lane_pattern import UNIFORM, Pattern, linear
 from vgpud.sim.liveness import Liveness
 from vgpud.sim.ptx_error import PtxError, UnsupportedInstruction
 from vgpud.sim.uniformity import Analysis, Shape, local_stride, special_shape
@@ -25,11 +26,19 @@ FP_SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An operand's value: a vector when stride is None, else lane 0's scalar."""
+    """An operand's value: lane 0's scalar when the pattern is known, else a vector."""
 
     text: str
     nbits: int
-    stride: int | None
+    pattern: Pattern
+
+    @property
+    def uniform(self) -> bool:
+        return self.pattern.uniform
+
+    @property
+    def form(self) -> Form:
+        return SCALAR if self.pattern.known else LANES
 
 
 class Form:
@@ -161,7 +170,7 @@ class Emitter:
         return f'%"r {reg.name}"'
 
     def register_type(self, reg: ir.Reg) -> str:
-        return (LANES if self.shape(reg).stride is None else SCALAR).int(reg.nbits)
+        return (SCALAR if self.shape(reg).pattern.known else LANES).int(reg.nbits)
 
     def splat(self, text: str, kind: str) -> str:
         one = self.v(f"insertelement <{WARP} x {kind}> poison, {kind} {text}, i32 0")
@@ -169,25 +178,21 @@ class Emitter:
             f"shufflevector <{WARP} x {kind}> {one}, <{WARP} x {kind}> poison, <{WARP} x i32> zeroinitializer"
         )
 
-    def iota(self, nbits: int, stride: int) -> str:
+    def constants(self, nbits: int, values: Sequence[int]) -> str:
+        """A constant vector of integers."""
         half = 1 << (nbits - 1)
-        lanes = ((lane * stride + half) % (2 * half) - half for lane in range(WARP))
-        return "<" + ", ".join(f"i{nbits} {value}" for value in lanes) + ">"
+        wrapped = ((value + half) % (2 * half) - half for value in values)
+        return "<" + ", ".join(f"i{nbits} {value}" for value in wrapped) + ">"
 
     def vector(self, value: Value) -> str:
         """The value on all lanes."""
-        if value.stride is None:
+        if not value.pattern.known:
             return value.text
-        text = value.text
-        if text.lstrip("-").isdigit():
-            if value.stride == 0:
-                return LANES.const(int(text), value.nbits)
-            wide = LANES.const(int(text), value.nbits)
-        else:
-            wide = self.splat(text, f"i{value.nbits}")
-        if value.stride == 0:
+        text, nbits = value.text, value.nbits
+        wide = LANES.const(int(text), nbits) if text.lstrip("-").isdigit() else self.splat(text, f"i{nbits}")
+        if value.uniform:
             return wide
-        return self.v(f"add {LANES.int(value.nbits)} {wide}, {self.iota(value.nbits, value.stride)}")
+        return self.v(f"add {LANES.int(nbits)} {wide}, {self.constants(nbits, value.pattern.offsets())}")
 
     def resize(self, form: Form, text: str, old: int, new: int, signed: bool = False) -> str:
         if old == new:
@@ -204,7 +209,7 @@ class Emitter:
         """The value of a source operand as an integer of `nbits`."""
         match operand:
             case ir.Imm():
-                return Value(SCALAR.const(operand.value, nbits), nbits, 0)
+                return Value(SCALAR.const(operand.value, nbits), nbits, UNIFORM)
             case ir.FloatImm():
                 bits = operand.bits
                 if operand.nbits == 64 and nbits == 32:
@@ -213,39 +218,39 @@ class Emitter:
                     )
                 elif operand.nbits != nbits:
                     raise self.malformed("floating-point constant of another width")
-                return Value(SCALAR.const(bits, nbits), nbits, 0)
+                return Value(SCALAR.const(bits, nbits), nbits, UNIFORM)
             case ir.Reg():
-                stride = self.shape(operand).stride
-                form = LANES if stride is None else SCALAR
+                pattern = self.shape(operand).pattern
+                form = SCALAR if pattern.known else LANES
                 text = self.v(f"load {form.int(operand.nbits)}, ptr {self.slot(operand)}, align 64")
-                return Value(self.resize(form, text, operand.nbits, nbits), nbits, stride)
+                return Value(self.resize(form, text, operand.nbits, nbits), nbits, pattern)
             case ir.Special():
                 return self._special(operand.name, nbits)
             case ir.Symbol():
                 return self._symbol(operand, nbits)
             case ir.Not():
                 value = self.read(operand.operand, 1)
-                form = LANES if value.stride is None else SCALAR
-                return Value(self.v(f"xor {form.int(1)} {value.text}, {form.const(1, 1)}"), 1, value.stride)
+                text = self.v(f"xor {value.form.int(1)} {value.text}, {value.form.const(1, 1)}")
+                return Value(text, 1, value.pattern)
         raise self.malformed("operand is not a value")
 
     def _symbol(self, symbol: ir.Symbol, nbits: int) -> Value:
         """The address of a variable in its own space; local and param addresses are real ones."""
         program = self.program
         if symbol.name in program.shared:
-            return Value(str(program.shared[symbol.name] + symbol.offset), nbits, 0)
+            return Value(str(program.shared[symbol.name] + symbol.offset), nbits, UNIFORM)
         if symbol.name in program.locals:
             text = self.v(f"add i64 %local, {program.locals[symbol.name] + symbol.offset}")
-            return Value(self.resize(SCALAR, text, 64, nbits), nbits, self.local_stride)
+            return Value(self.resize(SCALAR, text, 64, nbits), nbits, linear(self.local_stride))
         if symbol.name in program.params:
             text = self.v(f"add i64 %params.i, {program.params[symbol.name] + symbol.offset}")
-            return Value(self.resize(SCALAR, text, 64, nbits), nbits, 0)
+            return Value(self.resize(SCALAR, text, 64, nbits), nbits, UNIFORM)
         if symbol.name in program.symbols:
             place = self.v(f"getelementptr i64, ptr %symbols, i64 {program.symbols.index(symbol.name)}")
             text = self.v(f"load i64, ptr {place}, align 8, !invariant.load !0")
             if symbol.offset:
                 text = self.v(f"add i64 {text}, {symbol.offset}")
-            return Value(self.resize(SCALAR, text, 64, nbits), nbits, 0)
+            return Value(self.resize(SCALAR, text, 64, nbits), nbits, UNIFORM)
         raise self.unsupported(f"address of {symbol.name}")
 
     def _special(self, name: str, nbits: int) -> Value:
@@ -253,18 +258,18 @@ class Emitter:
 
         shape = special_shape(name, self.block)
         text, width = emit_special(self, name)
-        form = LANES if shape.stride is None else SCALAR
-        return Value(self.resize(form, text, width, nbits), nbits, shape.stride)
+        form = SCALAR if shape.pattern.known else LANES
+        return Value(self.resize(form, text, width, nbits), nbits, shape.pattern)
 
     def sources(self, ins: ir.Instruction, operands: Sequence[ir.Operand], *nbits: int) -> tuple[Form, list[str]]:
         """Read operands, all as scalars or all as vectors, whichever the destination needs. The last width repeats."""
         widths = [*nbits, *([nbits[-1]] * len(operands))][: len(operands)]
         values = [self.read(operand, width) for operand, width in zip(operands, widths, strict=True)]
         targets = ir.defined(ins)
-        if targets and all(self.shape(reg).stride is not None for reg in targets):
-            assert all(value.stride is not None for value in values), ins
+        if targets and all(self.shape(reg).pattern.known for reg in targets):
+            assert all(value.pattern.known for value in values), ins
             return SCALAR, [value.text for value in values]
-        if all(value.stride == 0 for value in values):
+        if all(value.uniform for value in values):
             return SCALAR, [value.text for value in values]
         return LANES, [self.vector(value) for value in values]
 
@@ -282,18 +287,17 @@ class Emitter:
         if (target.nbits == 1) != (nbits == 1):
             raise self.malformed("destination has the wrong type")
         text = self.resize(form, text, nbits, target.nbits, signed)
-        stride = self.shape(target).stride
         kind = self.register_type(target)
-        if stride is not None:
+        if self.shape(target).pattern.known:
             assert not form.vector, (self.instruction, target)
             if self.guard is not None:
-                assert self.guard.stride == 0
+                assert self.guard.uniform
                 old = self.v(f"load {kind}, ptr {self.slot(target)}, align 64")
                 text = self.v(f"select i1 {self.guard.text}, {kind} {text}, {kind} {old}")
             self.e(f"store {kind} {text}, ptr {self.slot(target)}, align 64")
             return
         if not form.vector:
-            text = self.vector(Value(text, target.nbits, 0))
+            text = self.vector(Value(text, target.nbits, UNIFORM))
         mask = None
         if self.position in self.analysis.divergent and self.analysis.conflicts >> self.live.index[target] & 1:
             mask = self.mask()
@@ -346,7 +350,7 @@ class Emitter:
         """The same as an i32."""
         if self.guard is None:
             return self.current
-        if self.guard.stride == 0:
+        if self.guard.uniform:
             wide = self.v(f"sext i1 {self.guard.text} to i32")
         else:
             wide = self.v(f"bitcast <{WARP} x i1> {self.guard.text} to i32")

@@ -1,9 +1,10 @@
 """How a register's value varies over the lanes of a warp, and which blocks may run with some lanes missing.
 
-A shape has a stride: 0 means all lanes agree, n that lane l holds base + n*l, None that lanes are unrelated. Uniform
-and affine registers are kept as the one scalar of lane 0. Lanes move in lockstep: a loop is left only when all its
-lanes have left it, so a register needs no per-lane copy just because its block is divergent, only when lanes that
-wait in one place still need it while others overwrite it: those are the conflicts.
+A shape has a lane pattern (lane_pattern.py). A register whose pattern is known is kept as the one scalar of lane 0;
+any other is a vector, whose pattern, where it says something, tells which of its lanes are neighbours. Lanes move in
+lockstep: a loop is left only when all its lanes have left it, so a register needs no per-lane copy just because its
+block is divergent, only when lanes that wait in one place still need it while others overwrite it: those are the
+conflicts.
 
 Assumption: signed 32-bit indices do not overflow inside a warp (as C assumes). Unsigned ones may wrap below zero, so
 widening them keeps the affine shape only when it derives from thread and block numbers."""
@@ -12,31 +13,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vgpud.sim import ir
+from vgpud.sim import ir, lane_pattern
 from vgpud.sim.abi import WARP
 from vgpud.sim.cfg import EXIT, Graph
 from vgpud.sim.inline import Program
+from vgpud.sim.lane_pattern import Pattern, digit, linear
 from vgpud.sim.liveness import Liveness
+
+_MAX_ALIGNMENT = 1 << 31
+_SMALL = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    stride: int | None
-    aligned: bool = False  # lane 0 holds a multiple of 32, stride 1
+    pattern: Pattern
+    alignment: int = 1  # a power of two: lane 0 holds a multiple of it
     nowrap: bool = False  # a small non-negative number: widening it cannot wrap inside a warp
 
+    @property
+    def uniform(self) -> bool:
+        return self.pattern.uniform
 
-UNIFORM = Shape(0)
-VARYING = Shape(None)
-_MAX_STRIDE = 1 << 24
+
+UNIFORM = Shape(lane_pattern.UNIFORM)
+VARYING = Shape(lane_pattern.VARYING)
 
 
 def join(a: Shape, b: Shape) -> Shape:
-    if a == b:
-        return a
-    if a.stride is None or a.stride != b.stride:
-        return VARYING
-    return Shape(a.stride, a.aligned and b.aligned, a.nowrap and b.nowrap)
+    return Shape(a.pattern.join(b.pattern), min(a.alignment, b.alignment), a.nowrap and b.nowrap)
 
 
 @dataclass(slots=True)
@@ -57,18 +61,37 @@ class Analysis:
 
 def special_shape(name: str, block: tuple[int, int, int]) -> Shape:
     """Shape of a special register for a block shape."""
-    flat = block[1] == block[2] == 1
-    rows = flat or block[0] % WARP == 0  # every warp lies in one row
-    if name == "%laneid" or (name == "%tid.x" and rows):
-        return Shape(1, True, True)
+    if name == "%laneid":
+        return Shape(linear(1), _MAX_ALIGNMENT, True)
     if name in ("%tid.x", "%tid.y", "%tid.z"):
-        axis = "xyz".index(name[-1])
-        return UNIFORM if rows or block[axis] == 1 else VARYING
+        return thread_shape("xyz".index(name[-1]), block)
     if name.startswith("%lanemask"):
         return VARYING
-    if name.split(".")[0] in ("%ctaid", "%ntid", "%nctaid"):
-        return Shape(0, False, True)
-    return UNIFORM
+    return Shape(lane_pattern.UNIFORM, 1, name.split(".")[0] in ("%ctaid", "%ntid", "%nctaid"))
+
+
+def thread_shape(axis: int, block: tuple[int, int, int]) -> Shape:
+    """Shape of a thread number. Lane l of warp w is thread t = 32*w + l of the block, whose numbers are t % width,
+    t / width % height and t / (width * height)."""
+    width, height, depth = block
+    if block[axis] == 1:
+        return Shape(lane_pattern.UNIFORM, _MAX_ALIGNMENT, True)
+    if width % WARP == 0 or height == depth == 1:  # a warp lies in one row
+        return Shape(linear(1), WARP, True) if axis == 0 else Shape(lane_pattern.UNIFORM, 1, True)
+    if width & (width - 1):
+        return VARYING
+    row_bits = width.bit_length() - 1  # of the lane number, those that count in a row; the others count rows
+    rows = WARP >> row_bits  # of a warp
+    if axis == 0:
+        return Shape(digit(0, row_bits), _MAX_ALIGNMENT, True)
+    if depth == 1 or height % rows == 0:
+        return Shape(digit(row_bits), rows, True) if axis == 1 else Shape(lane_pattern.UNIFORM, 1, True)
+    if height & (height - 1):
+        return VARYING
+    plane_bits = row_bits + height.bit_length() - 1
+    if axis == 1:
+        return Shape(digit(row_bits, plane_bits), _MAX_ALIGNMENT, True)
+    return Shape(digit(plane_bits), WARP >> plane_bits, True)
 
 
 class _Analyser:
@@ -112,9 +135,9 @@ class _Analyser:
     def _is_divergent(self, end: ir.Instruction | None) -> bool:
         if end is None or end.opcode in ("bar", "barrier"):
             return False
-        if end.guard is not None and self._shape(end.guard).stride != 0:
+        if end.guard is not None and not self._shape(end.guard).uniform:
             return True
-        return end.opcode == "brx" and self._shape(end.operands[0]).stride != 0
+        return end.opcode == "brx" and not self._shape(end.operands[0]).uniform
 
     def _diverge(self, branch: int) -> None:
         blocks, result, live = self.graph.blocks, self.result, self.live
@@ -185,11 +208,11 @@ class _Analyser:
                     if any(reg not in shapes and self._is_defined(reg) for reg in ir.used(ins)):
                         continue
                     new = self._transfer(ins)
-                    if ins.guard is not None and self._shape(ins.guard).stride != 0:
+                    if ins.guard is not None and not self._shape(ins.guard).uniform:
                         new = VARYING
                     for reg in targets:
                         old = shapes.get(reg)
-                        shape = VARYING if reg.type == "pred" and new.stride != 0 else new
+                        shape = VARYING if reg.type == "pred" and not new.uniform else new
                         merged = shape if old is None else join(old, shape)
                         if merged != old:
                             shapes[reg] = merged
@@ -216,12 +239,12 @@ class _Analyser:
             case ir.Address():
                 return self._shape(operand.base)
             case ir.Symbol() if operand.name in self.program.locals:
-                return Shape(self.local_stride)
+                return Shape(linear(self.local_stride))
             case ir.Imm():
-                return Shape(0, False, 0 <= operand.value < 1 << 30)
+                return Shape(lane_pattern.UNIFORM, alignment_of(operand.value), 0 <= operand.value < _SMALL)
             case ir.Vector():
                 shapes = [self._shape(item) for item in operand.items]
-                return UNIFORM if all(s.stride == 0 for s in shapes) else VARYING
+                return UNIFORM if all(s.uniform for s in shapes) else VARYING
         return UNIFORM
 
     def _transfer(self, ins: ir.Instruction) -> Shape:
@@ -231,7 +254,7 @@ class _Analyser:
         if op == "activemask":
             return UNIFORM
         if op in ("vote", "redux"):
-            return UNIFORM if self._shape(ins.operands[-1]).stride == 0 and ins.has("sync") else VARYING
+            return UNIFORM if self._shape(ins.operands[-1]).uniform and ins.has("sync") else VARYING
         if op in ("bar", "barrier"):
             return UNIFORM
         shapes = [self._shape(operand) for operand in ins.operands[1:]]
@@ -239,54 +262,90 @@ class _Analyser:
             return VARYING
         if ins.has("cc") or op in ("addc", "subc", "madc"):
             return VARYING
-        if all(s.stride == 0 for s in shapes):
+        if all(s.uniform for s in shapes):
             nowrap = op in ("mov", "add", "mul", "mad", "shl", "cvt") and all(s.nowrap for s in shapes)
-            return Shape(0, False, nowrap and not ins.type.startswith("f"))
-        if any(s.stride is None for s in shapes) or ins.type[:1] == "f" or len(ins.operands) < 2:
+            integer = ins.type[:1] in ("u", "s", "b") and not ins.type.endswith("x2")
+            return Shape(lane_pattern.UNIFORM, self._alignment(ins, shapes) if integer else 1, nowrap and integer)
+        if ins.type[:1] == "f" or ins.type.endswith("x2") or len(ins.operands) < 2:
             return VARYING
-        return self._affine(ins, shapes)
+        return self._patterned(ins, shapes)
 
-    def _affine(self, ins: ir.Instruction, shapes: list[Shape]) -> Shape:
-        op = ins.opcode
-        strides = [s.stride or 0 for s in shapes]
+    def _alignment(self, ins: ir.Instruction, shapes: list[Shape]) -> int:
+        """A power of two that divides lane 0's integer result."""
+        first, constant = shapes[0].alignment, self.result.constant
+        match ins.opcode:
+            case "mov" if isinstance(ins.operands[0], ir.Reg) and not isinstance(ins.operands[1], ir.Vector):
+                return first
+            case "cvt" if all(m[0] in "us" for m in ins.modifiers if m in ir.TYPE_NBITS) and not ins.has("sat"):
+                return first
+            case "add" | "sub" if not ins.has("sat"):
+                return min(first, shapes[1].alignment)
+            case "mul" | "mad" if ins.has("lo", "wide") and not ins.has("sat"):
+                product = min(first * shapes[1].alignment, _MAX_ALIGNMENT)
+                return min(product, shapes[2].alignment) if ins.opcode == "mad" else product
+            case "shl":
+                amount = constant(ins.operands[2])
+                return min(first << amount, _MAX_ALIGNMENT) if amount is not None and 0 <= amount < 32 else 1
+            case "and":
+                mask = constant(ins.operands[2])
+                return max(first, alignment_of(mask)) if mask is not None else 1
+        return 1
+
+    def _patterned(self, ins: ir.Instruction, shapes: list[Shape]) -> Shape:
+        """Of an integer result whose sources are not all uniform."""
+        first, constant = shapes[0], self.result.constant
         nowrap = all(s.nowrap for s in shapes)
-        constant = self.result.constant
-        match op:
-            case "mov" | "cvta" if not isinstance(ins.operands[1], ir.Vector) and not isinstance(
-                ins.operands[0], ir.Vector
-            ):
-                return shapes[0]
+        aligned = self._alignment(ins, shapes)
+        match ins.opcode:
+            case "mov" if isinstance(ins.operands[0], ir.Reg) and not isinstance(ins.operands[1], ir.Vector):
+                return first
+            case "cvta":
+                return Shape(first.pattern)
             case "cvt":
-                return self._convert(ins, shapes[0])
+                return self._convert(ins, first)
             case "add" if not ins.has("sat"):
-                return self._bounded(strides[0] + strides[1], nowrap)
+                return Shape(first.pattern.sum(shapes[1].pattern), aligned, nowrap)
             case "sub" if not ins.has("sat"):
-                return self._bounded(strides[0] - strides[1], False)
+                return Shape(first.pattern.difference(shapes[1].pattern), aligned, False)
+            case "mul" | "mad" if ins.has("lo", "wide") and not ins.has("sat"):
+                return self._product(ins, shapes, aligned)
             case "shl":
                 amount = constant(ins.operands[2])
                 if amount is not None and 0 <= amount < 24:
-                    return self._bounded(strides[0] << amount, nowrap)
-            case "shr":
-                if shapes[0].aligned and constant(ins.operands[2]) == 5:
-                    return Shape(0, False, True)
-            case "and":
-                if shapes[0].aligned and constant(ins.operands[2]) == WARP - 1:
-                    return Shape(1, True, True)
-            case "mul" | "mad" if ins.has("lo", "wide"):
-                factor, stride = constant(ins.operands[2]), strides[0]
-                if strides[0] == 0:
-                    factor, stride = constant(ins.operands[1]), strides[1]
-                elif strides[1] != 0:
-                    return VARYING
-                if stride == 0:
-                    factor = 0
-                if factor is None or (stride and ins.has("wide") and ins.type[0] == "u" and not (
-                    shapes[0].nowrap if strides[0] else shapes[1].nowrap
-                )):  # fmt: skip
-                    return VARYING
-                if ins.has("wide") and ins.type[0] == "u" and factor < 0:
-                    return VARYING
-                return self._bounded(stride * factor + (strides[2] if op == "mad" else 0), nowrap and factor >= 0)
+                    return Shape(first.pattern.scaled(1 << amount), aligned, nowrap)
+            case "shr" | "and" | "or" | "xor" if first.pattern.separate(first.alignment):
+                return self._bitwise(ins, first, constant(ins.operands[2]))
+        return VARYING
+
+    def _product(self, ins: ir.Instruction, shapes: list[Shape], aligned: int) -> Shape:
+        a, b = shapes[:2]
+        if not a.uniform and not b.uniform:
+            return VARYING
+        value, factor = (b, self.result.constant(ins.operands[1])) if a.uniform else (
+            a, self.result.constant(ins.operands[2])
+        )  # fmt: skip
+        may_wrap = not value.nowrap or (factor is not None and factor < 0)
+        if ins.has("wide") and ins.type[0] == "u" and not value.uniform and may_wrap:
+            return VARYING  # lanes that wrapped are far from the others once wide
+        pattern = value.pattern.scaled(factor)
+        if ins.opcode == "mad":
+            pattern = pattern.sum(shapes[2].pattern)
+        return Shape(pattern, aligned, all(s.nowrap for s in shapes) and factor is not None and factor >= 0)
+
+    def _bitwise(self, ins: ir.Instruction, shape: Shape, operand: int | None) -> Shape:
+        """Of a shift or logic instruction with a constant on a value whose bits are separate."""
+        pattern, aligned = shape.pattern, shape.alignment
+        if operand is None:
+            return VARYING
+        if ins.opcode == "shr" and 0 <= operand < 32:
+            small = shape.nowrap or (ins.type[0] != "s" and operand > 1)
+            return Shape(pattern.bits(lambda step: step >> operand), max(1, aligned >> operand), small)
+        if ins.opcode == "and":
+            small = shape.nowrap or 0 <= operand < _SMALL
+            aligned = _MAX_ALIGNMENT if 0 <= operand < aligned else max(aligned, alignment_of(operand))
+            return Shape(pattern.bits(lambda step: step & operand), aligned, small)
+        if ins.opcode in ("or", "xor") and 0 <= operand < aligned and pattern == pattern.bits(lambda s: s & ~operand):
+            return Shape(pattern, min(aligned, alignment_of(operand)), shape.nowrap)
         return VARYING
 
     def _convert(self, ins: ir.Instruction, shape: Shape) -> Shape:
@@ -298,11 +357,13 @@ class _Analyser:
         if narrow < 32 or wide < 32:
             return VARYING
         if wide <= narrow or source[0] == "s" or shape.nowrap:
-            return Shape(shape.stride, wide == narrow and shape.aligned, shape.nowrap and wide >= narrow)
+            return Shape(shape.pattern, shape.alignment, shape.nowrap and wide >= narrow)
         return VARYING
 
-    def _bounded(self, stride: int, nowrap: bool) -> Shape:
-        return Shape(stride, False, nowrap) if abs(stride) <= _MAX_STRIDE else VARYING
+
+def alignment_of(value: int) -> int:
+    """The largest power of two that divides a constant."""
+    return min(value & -value, _MAX_ALIGNMENT) if value else _MAX_ALIGNMENT
 
 
 def local_stride(program: Program) -> int:

@@ -1,0 +1,122 @@
+"""Loads and stores of lanes whose addresses have a pattern, as few memory accesses: a run of lanes with consecutive
+elements is one vector, lanes that share an address are one element. Only bytes of acting lanes are touched, as by a
+gather, and where lanes store to one address the highest wins.
+
+The lanes are halved until a part is such a segment: part (first lane, n) is lanes first..first+2**n-1."""
+
+from __future__ import annotations
+
+from vgpud.sim.emitter import LANES, WARP, Emitter, Value
+from vgpud.sim.lane_pattern import LANE_BITS, Pattern
+
+_MAX_SEGMENTS = 8  # more, and a gather does as well
+_MAX_SMALL_SEGMENTS = WARP  # of elements a gather has no instruction for
+
+
+def segments(pattern: Pattern, nbytes: int) -> int | None:
+    """How many accesses the lanes' elements of `nbytes` take; None: do not use them."""
+    count = 1
+    for n in range(LANE_BITS, -1, -1):
+        if _same(pattern, n) or _row(pattern, n, nbytes):
+            break
+        count *= 1 if pattern.steps[n - 1] == 0 else 2
+    return count if count <= (_MAX_SEGMENTS if nbytes >= 4 else _MAX_SMALL_SEGMENTS) else None
+
+
+def _same(pattern: Pattern, n: int) -> bool:
+    return all(step == 0 for step in pattern.steps[:n])
+
+
+def _row(pattern: Pattern, n: int, nbytes: int) -> bool:
+    return n > 0 and all(step == nbytes << k for k, step in enumerate(pattern.steps[:n]))
+
+
+def load_segments(e: Emitter, at: Value, nbits: int, mask: str | None) -> str:
+    """The elements of all acting lanes."""
+    return _load(e, at, nbits, mask, 0, LANE_BITS)
+
+
+def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: int) -> str:
+    kind, nbytes = f"<{1 << n} x i{nbits}>", nbits // 8
+    if _row(at.pattern, n, nbytes):
+        place = _pointer(e, at, first)
+        if mask is None:
+            return e.v(f"load {kind}, ptr {place}, align {nbytes}")
+        return e.v(e.call(kind, f"llvm.masked.load.v{1 << n}i{nbits}.p0", ("ptr", place), ("i32", str(nbytes)),
+                          (f"<{1 << n} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
+    if _same(at.pattern, n):
+        place = _pointer(e, at, first)
+        if mask is not None:  # nothing is read where no lane acts
+            nowhere = e.stack("nowhere", "i64")
+            place = e.v(f"select i1 {_any(e, mask, n)}, ptr {place}, ptr {nowhere}")
+        element = e.v(f"load i{nbits}, ptr {place}, align {nbytes}")
+        one = e.v(f"insertelement {kind} poison, i{nbits} {element}, i32 0")
+        return e.v(f"shufflevector {kind} {one}, {kind} poison, <{1 << n} x i32> zeroinitializer") if n else one
+    half = 1 << (n - 1)
+    lower, upper = (_part(e, mask, n, side) for side in (0, 1))
+    if at.pattern.steps[n - 1] == 0:
+        either = mask and e.v(f"or <{half} x i1> {lower}, {upper}")
+        low = high = _load(e, at, nbits, either, first, n - 1)
+    else:
+        low = _load(e, at, nbits, lower, first, n - 1)
+        high = _load(e, at, nbits, upper, first + half, n - 1)
+    both = ", ".join(f"i32 {k}" for k in range(2 * half))
+    return e.v(f"shufflevector <{half} x i{nbits}> {low}, <{half} x i{nbits}> {high}, <{2 * half} x i32> <{both}>")
+
+
+def can_store(pattern: Pattern, nbytes: int, masked: bool) -> bool:
+    """Whether store_segments serves: under a mask it has no way to store one of several lanes' elements."""
+    rows = any(_row(pattern, n, nbytes) for n in range(1, LANE_BITS + 1))
+    return segments(pattern, nbytes) is not None and (rows or not masked)
+
+
+def store_segments(e: Emitter, at: Value, text: str, nbits: int, mask: str | None) -> None:
+    """Store the elements of all acting lanes."""
+    _store(e, at, text, nbits, mask, 0, LANE_BITS)
+
+
+def _store(e: Emitter, at: Value, text: str, nbits: int, mask: str | None, first: int, n: int) -> None:
+    kind, nbytes = f"<{1 << n} x i{nbits}>", nbits // 8
+    if _row(at.pattern, n, nbytes):
+        place = _pointer(e, at, first)
+        if mask is None:
+            e.e(f"store {kind} {text}, ptr {place}, align {nbytes}")
+        else:
+            e.e(e.call("void", f"llvm.masked.store.v{1 << n}i{nbits}.p0", (kind, text), ("ptr", place),
+                       ("i32", str(nbytes)), (f"<{1 << n} x i1>", mask)))  # fmt: skip
+        return
+    if _same(at.pattern, n):
+        last = e.v(f"extractelement {kind} {text}, i32 {(1 << n) - 1}")
+        e.e(f"store i{nbits} {last}, ptr {_pointer(e, at, first)}, align {nbytes}")
+        return
+    half = 1 << (n - 1)
+    for side in (0, 1):
+        if side == 0 and mask is None and at.pattern.steps[n - 1] == 0:
+            continue  # the upper lanes overwrite it all
+        indices = ", ".join(f"i32 {side * half + k}" for k in range(half))
+        part = e.v(f"shufflevector {kind} {text}, {kind} poison, <{half} x i32> <{indices}>")
+        _store(e, at, part, nbits, _part(e, mask, n, side), first + side * half, n - 1)
+
+
+def _pointer(e: Emitter, at: Value, lane: int) -> str:
+    """The address of one lane."""
+    text = at.text
+    if not at.pattern.known:
+        text = e.v(f"extractelement {LANES.int(64)} {text}, i32 {lane}")
+    elif lane:
+        text = e.v(f"add i64 {text}, {at.pattern.offsets()[lane]}")
+    return e.v(f"inttoptr i64 {text} to ptr")
+
+
+def _part(e: Emitter, mask: str | None, n: int, side: int) -> str | None:
+    """The lower or upper half of a mask of 2**n lanes."""
+    if mask is None:
+        return None
+    half = 1 << (n - 1)
+    indices = ", ".join(f"i32 {side * half + k}" for k in range(half))
+    return e.v(f"shufflevector <{1 << n} x i1> {mask}, <{1 << n} x i1> poison, <{half} x i32> <{indices}>")
+
+
+def _any(e: Emitter, mask: str, n: int) -> str:
+    bits = e.v(f"bitcast <{1 << n} x i1> {mask} to i{1 << n}")
+    return e.v(f"icmp ne i{1 << n} {bits}, 0") if n else bits
