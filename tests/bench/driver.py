@@ -42,10 +42,12 @@ def main() -> None:
         )
         env = {**os.environ, "PYTHONPATH": f"{ROOT / 'daemon'}:{ROOT / 'guest'}:{os.environ.get('PYTHONPATH', '')}"}
         command = [sys.executable, "-m", "vgpud", "--config", directory / "vgpud.toml"]
-        daemon = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
+        daemon = subprocess.Popen(command, env=env)
         try:
             deadline = time.monotonic() + 60
-            while not (directory / "s").exists() and time.monotonic() < deadline:
+            while not (directory / "s").exists():
+                if daemon.poll() is not None or time.monotonic() > deadline:
+                    sys.exit("vgpud did not start: what it said is above")
                 time.sleep(0.1)
             remote = {"VGPU_ENDPOINT": f"unix:{name}/s", "LD_LIBRARY_PATH": str(ROOT / "daemon/vgpud/_lib")}
             pairs = []

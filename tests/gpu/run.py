@@ -1,0 +1,167 @@
+"""Everything that needs a card, in one command: `python3 tests/gpu/run.py --wheels DIR --out DIR`.
+
+For a machine with a card and perhaps nothing else: it needs a C compiler, nvcc and a Python with the frameworks to
+compare, but neither a network nor a virtual environment. The rest comes as wheels, which
+`python3 tests/gpu/run.py --fetch DIR` downloads elsewhere. It builds in a copy of this tree, checks (tests/gpu, then
+tests/conformance natively and remoted), measures (`vgpu bench`, tests/bench/driver.py), and writes a file for each
+step into --out, with the card, the driver, the date and the commit in machine.txt. The exit code is 1 if a step failed;
+the others run all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = (
+    ("-m", "protocol.gen"),
+    ("shim/build.py",),
+    ("shim/build_cudart.py",),
+    ("shim/build_notice.py",),
+    ("daemon/bench/build.py",),
+    ("daemon/executor/build_ffi.py",),
+)
+LEFT_OUT = {"llvmlite", "pyroute2"}  # for the simulator, which is not asked here, and the doctor's routes
+NOT_COPIED = (".git", ".venv", "build", "_gen", "_lib", "*.so", "*.whl", "__pycache__", ".*_cache")
+VGPU = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
+TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with the last
+
+
+def steps(libcuda: str, out: Path, rounds: int) -> dict[str, tuple[str, ...]]:
+    """Each step's name and Python arguments. Checks come first: nothing is worth measuring that computes wrongly."""
+    bench = ("-c", VGPU, "bench", "--rounds", str(rounds), "--libcuda", libcuda)
+    return {
+        "tests": (
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-W",
+            "ignore",
+            "-m",
+            "gpu",
+            "tests/gpu",
+            "--timeout",
+            "300",
+        ),
+        "conformance": ("-m", "tests.conformance", "--libcuda", libcuda, "--native", "--remoted"),
+        "bench": (*bench, "--out", str(out), "--name", "bench"),
+        "driver": ("tests/bench/driver.py", "--rounds", str(max(3, rounds - 2)), "--libcuda", libcuda),
+    }
+
+
+def fetch(folder: Path, python_version: str) -> int:
+    """Download what the steps need for a CPython of that version on x86-64 or on this machine's kind of processor."""
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    wanted = [name for name in wanted if name.split(">=")[0] not in LEFT_OUT]
+    target = ["--python-version", python_version, "--only-binary", ":all:"]
+    target += [
+        "--platform",
+        f"manylinux2014_{platform.machine()}",
+        "--platform",
+        f"manylinux_2_28_{platform.machine()}",
+    ]
+    return subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--dest", folder, *target, *wanted, *TESTS]
+    ).returncode
+
+
+def said(*command: str) -> str:
+    """What a command prints, or why it does not."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (done.stdout if done.returncode == 0 else done.stderr).strip()
+
+
+def describe(python: str, commit: str) -> str:
+    frameworks = "; ".join(
+        said(python, "-c", f"import {name}; print({name!r}, {name}.__version__)").splitlines()[-1]
+        for name in ("torch", "cupy", "jax", "triton")
+    )
+    card = said("nvidia-smi", "--query-gpu=name,driver_version,pci.device_id,memory.total", "--format=csv,noheader")
+    lines = {
+        "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        "commit": commit or said("git", "describe", "--always", "--dirty"),
+        "card": card,
+        "processors": str(len(os.sched_getaffinity(0))),
+        "system": platform.platform(),
+        "python": f"{platform.python_version()}: {frameworks}",
+    }
+    return "".join(f"{key}: {value}\n" for key, value in lines.items())
+
+
+def run(tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, limit_s: int) -> bool:
+    """Whether it went well; what it prints goes to `log`."""
+    with log.open("w") as output:
+        try:
+            done = subprocess.run(
+                [sys.executable, *arguments],
+                cwd=tree,
+                env=env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=limit_s,
+            )
+        except subprocess.TimeoutExpired:
+            output.write(f"\nended after {limit_s} s\n")
+            return False
+    return done.returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the results (results)")
+    parser.add_argument("--wheels", type=Path, help="folder with what --fetch has downloaded; without it: installed")
+    parser.add_argument("--fetch", type=Path, metavar="DIR", help="download the wheels, and that is all")
+    parser.add_argument("--python-version", default="3.12", help="of the machine with the card, for --fetch (3.12)")
+    parser.add_argument("--libcuda", default="libcuda.so.1", help="NVIDIA's driver, if the linker does not find it")
+    parser.add_argument("--rounds", type=int, default=7, help="windows of each measurement (7)")
+    parser.add_argument("--limit-s", type=int, default=280, help="seconds that a step may take (280)")
+    parser.add_argument("--commit", default="", help="of this tree, where it is a copy without .git")
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="some of: tests conformance bench driver")
+    options = parser.parse_args()
+    if options.fetch:
+        return fetch(options.fetch, options.python_version)
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    chosen = steps(options.libcuda, out, options.rounds)
+    if unknown := set(options.only or ()) - set(chosen):
+        parser.error(f"no such step: {' '.join(sorted(unknown))}")
+    (out / "machine.txt").write_text(describe(sys.executable, options.commit))
+    print((out / "machine.txt").read_text(), end="", flush=True)
+    with tempfile.TemporaryDirectory(prefix="vgpu-gpu-") as name:
+        site, tree = Path(name) / "site", Path(name) / "tree"
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED, out.name), symlinks=True)
+        if options.wheels:
+            wheels = sorted(options.wheels.resolve().glob("*.whl"))
+            install = ["-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
+            subprocess.run([sys.executable, *install, *map(str, wheels)], check=True)
+        env = {**os.environ, "PYTHONPATH": f"{site}:daemon:guest:.", "VGPU_TEST_LIBCUDA": options.libcuda}
+        for arguments in BUILD:
+            if not run(tree, env, arguments, out / "build.txt", 300):
+                print(f"build: failed\n{(out / 'build.txt').read_text()}")
+                return 1
+        failed = False
+        for step in options.only or chosen:
+            begin = time.monotonic()
+            well = run(tree, env, chosen[step], out / f"{step}.txt", options.limit_s)
+            failed |= not well
+            last = ((out / f"{step}.txt").read_text().strip().splitlines() or [""])[-1]
+            print(f"{step}: {'well' if well else 'failed'} in {time.monotonic() - begin:.0f} s: {last}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
