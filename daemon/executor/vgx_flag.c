@@ -21,13 +21,18 @@ void vgx_notice(struct vgx_session *s, uint32_t bit, bool on) {
   }
 }
 
-/* For backends that cannot write by themselves; they do not run this once a kernel has faulted. */
+/* For backends that cannot write by themselves; they do not run this once a kernel has faulted. The client may have
+ * taken its memory away since it asked (its call for that comes in another ring, or in no context): so it is looked at
+ * again, and stays mapped meanwhile. */
 static void write_flag(void *argument) {
   struct flag *flag = argument;
   struct vgx_session *s = flag->session;
   if (s->backend->output_pending && s->backend->output_pending())
     vgx_notice(s, VGW_NOTICE_OUTPUT, true);
-  atomic_store_explicit(flag->word, flag->value, memory_order_release);
+  pthread_mutex_lock(&s->table_lock);
+  if (vgx_is_pinned_locked(s, (uintptr_t)flag->word, sizeof *flag->word))
+    atomic_store_explicit(flag->word, flag->value, memory_order_release);
+  pthread_mutex_unlock(&s->table_lock);
   free(flag);
 }
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "vgw_pinned.h"
 #include "vgx_custom.h"
 #include "vgx_session.h"
 
@@ -21,19 +22,21 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-/* The window in which clients place pinned memory (vgs_memory): no process maps anything there by itself. */
-#define WINDOW_BEGIN 0x300000000000ull
-#define WINDOW_NBYTES 0x080000000000ull
 #define PAGE 4096ull
 #define POINTER_ATTRIBUTE_MEMORY_TYPE 2
 
-bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
-  bool found = false;
-  pthread_mutex_lock(&s->table_lock);
-  for (uint32_t i = 0; i < s->mapping_count && !found; i++) {
+bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+  for (uint32_t i = 0; i < s->mapping_count; i++) {
     const struct vgx_mapping *m = &s->mappings[i];
-    found = address >= m->address && address - m->address <= m->nbytes && nbytes <= m->nbytes - (address - m->address);
+    if (address >= m->address && address - m->address <= m->nbytes && nbytes <= m->nbytes - (address - m->address))
+      return true;
   }
+  return false;
+}
+
+bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+  pthread_mutex_lock(&s->table_lock);
+  bool found = vgx_is_pinned_locked(s, address, nbytes);
   pthread_mutex_unlock(&s->table_lock);
   return found;
 }
@@ -60,9 +63,9 @@ void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint
 }
 
 static bool in_window(uint64_t address, uint64_t nbytes) {
-  uint64_t offset = address - WINDOW_BEGIN;
-  return address >= WINDOW_BEGIN && address % PAGE == 0 && nbytes % PAGE == 0 && nbytes && offset < WINDOW_NBYTES &&
-         nbytes <= WINDOW_NBYTES - offset;
+  uint64_t offset = address - VGW_PINNED_BEGIN;
+  return address >= VGW_PINNED_BEGIN && address % PAGE == 0 && nbytes % PAGE == 0 && nbytes &&
+         offset < VGW_PINNED_NBYTES && nbytes <= VGW_PINNED_NBYTES - offset;
 }
 
 /* What is mapped there becomes memory that the device reaches and copies may name; it is unmapped if that cannot be. */

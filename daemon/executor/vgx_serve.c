@@ -1,7 +1,9 @@
 /* The command stream of one session: read, check, execute, reply. See vgx_session.h for who may do what when. */
+#define _GNU_SOURCE
 #include "vgx_serve.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 #define READ_NBYTES (64u << 10)
 #define SEND_TIMEOUT_S 30
 #define EXIT_TIMEOUT_S 1
+#define HANGUP_TIMEOUT_S 1
 #define MAX_LOGGED 50 /* lines a session may write to the log */
 
 static struct vgx_session session;
@@ -34,10 +37,11 @@ void vgx_log(struct vgx_session *s, int level, const char *format, ...) {
 }
 
 void vgx_end(struct vgx_session *s, enum vgx_reason reason, const char *text) {
-  if (atomic_exchange(&s->ended, true))
+  if (atomic_exchange(&s->ending, true))
     return;
   atomic_store(&s->reason, reason);
   snprintf(s->reason_text, sizeof s->reason_text, "%s", text);
+  atomic_store(&s->ended, true);
   shutdown(s->fd, SHUT_RDWR);
   vgx_callbacks_wake(s);
 }
@@ -320,6 +324,25 @@ bool vgx_thread_start(struct vgx_session *s, void *(*body)(void *), struct vgx_r
   return false;
 }
 
+/* Until the session has ended. The threads that take turns at reading find the peer's end of file, unless each of them is
+ * inside a call that may last for ever (an endless kernel, a fence on what never comes): so this one looks for it, too.
+ * A peer that is gone has its last records executed for as long as HANGUP_TIMEOUT_S. */
+static void wait_for_end(struct vgx_session *s) {
+  while (!atomic_load(&s->ended)) {
+    struct pollfd channel = {.fd = s->fd, .events = POLLRDHUP};
+    if (poll(&channel, 1, -1) <= 0 || atomic_load(&s->ended))
+      continue;
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += HANGUP_TIMEOUT_S;
+    pthread_mutex_lock(&s->exit_lock);
+    for (int late = 0; !atomic_load(&s->ended) && !late;)
+      late = pthread_cond_timedwait(&s->exit_signal, &s->exit_lock, &deadline);
+    pthread_mutex_unlock(&s->exit_lock);
+    vgx_end(s, VGX_ENDED_BY_CLIENT, "client closed while its calls were being executed");
+  }
+}
+
 int vgx_serve(int fd, const struct vgx_serve_options *options) {
   struct vgx_session *s = &session;
   memset(s, 0, sizeof *s);
@@ -342,9 +365,8 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
     vgx_end(s, VGX_ENDED_BY_RESOURCES, "no memory or threads");
     return VGX_ENDED_BY_RESOURCES;
   }
+  wait_for_end(s);
   pthread_mutex_lock(&s->exit_lock);
-  while (!atomic_load(&s->ended))
-    pthread_cond_wait(&s->exit_signal, &s->exit_lock);
   /* Threads inside the backend may take their time; the worker's exit ends them. Only a clean end frees the session. */
   struct timespec deadline;
   clock_gettime(CLOCK_REALTIME, &deadline);
@@ -359,7 +381,11 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
     munmap(s->input, INPUT_NBYTES);
     vgx_handles_free(s);
     vgx_images_free(s);
+    pthread_mutex_lock(&s->table_lock); /* the backend's threads may still come to a flag */
     free(s->mappings);
+    s->mappings = NULL;
+    s->mapping_count = 0;
+    pthread_mutex_unlock(&s->table_lock);
   }
   return atomic_load(&s->reason);
 }

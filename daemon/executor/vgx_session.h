@@ -97,7 +97,7 @@ struct vgx_session {
 
   atomic_uint thread_count, idle_count;
   atomic_int deferred; /* CUresult of the first queued call that failed since the last blocking reply */
-  atomic_bool ended;
+  atomic_bool ending, ended; /* someone says why; it is said */
   atomic_int reason;
   char reason_text[256];
   pthread_mutex_t exit_lock;
@@ -179,6 +179,7 @@ void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint
 
 /* Whether [address, address + nbytes) lies in one pinned region of this session. */
 bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes);
+bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes); /* with table_lock held */
 
 /* Whether a copy may touch these bytes: they are pinned, or the driver knows their address as device memory. */
 bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes);

@@ -88,7 +88,10 @@ void vgs_stream_fail(CUresult error, const char *reason) {
 
 bool vgs_stream_peer_gone(void) {
   char byte;
-  return stream.fd < 0 || recv(stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+  if (stream.fd < 0)
+    return true;
+  ssize_t got = recv(stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT); /* a peer that left bytes of ours unread: an error */
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 void vgs_stream_shutdown(void) { set_error(CUDA_ERROR_DEINITIALIZED); }

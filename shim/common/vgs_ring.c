@@ -82,10 +82,11 @@ void vgs_ring_use_region(void) {
   pthread_mutex_unlock(&rings_lock);
 }
 
-/* A thread ends: its ring is free for another one. */
+/* A thread ends: its ring is free for another one. If its session has ended meanwhile, another thread may have it. */
 static void thread_ends(void *ring) {
   pthread_mutex_lock(&rings_lock);
-  ((struct ring *)ring)->taken = false;
+  if (own_generation == __atomic_load_n(&generation, __ATOMIC_RELAXED))
+    ((struct ring *)ring)->taken = false;
   pthread_mutex_unlock(&rings_lock);
 }
 
@@ -495,7 +496,7 @@ bool vgs_ring_end(void) {
     if (have_thread_end)
       pthread_key_delete(thread_end);
     have_thread_end = false;
-    vgs_touch_fini();
+    vgs_touch_forget();
   }
   pthread_mutex_unlock(&rings_lock);
   return idle;

@@ -5,10 +5,12 @@
 #include "vgs_record_stream.h"
 #include "vgs_region.h"
 #include "vgs_ring.h"
+#include "vgs_touch.h"
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -182,6 +184,12 @@ uint32_t vgs_session_record_nbytes(void) { return session.welcome.record_nbytes;
 bool vgs_session_has_pinned_fd(void) { return session.welcome.pinned_fd; }
 bool vgs_session_has_images(void) { return session.welcome.images; }
 
+/* Whether no other thread of this process is left, which may be between two looks at what we would free. */
+static bool is_alone(void) {
+  struct stat tasks;
+  return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3; /* a directory has two links of its own */
+}
+
 /* At exit or dlclose. In a forked child the parent's session is not ours to end, and nothing there may be waited for.
  */
 __attribute__((destructor)) static void end(void) {
@@ -193,8 +201,11 @@ __attribute__((destructor)) static void end(void) {
     vgs_session_end_hook();
   if (!vgs_stream_end())
     return; /* a thread is still inside a call: leave it its memory, the process is exiting */
+  if (!is_alone())
+    return;
   if (vgs_session_free_hook)
     vgs_session_free_hook();
+  vgs_touch_fini();
   vgs_inventory_fini(&session.welcome.inventory);
   vgs_log_fini();
 }

@@ -63,6 +63,17 @@ bool vgs_touch_is_settled(uint32_t stream, uint64_t entry) {
   return settled && entry && !wanted.mixed && done.ring == wanted.ring && done.position >= wanted.position;
 }
 
+void vgs_touch_forget(void) {
+  for (int kind = 0; kind < 2; kind++)
+    for (int i = 0; i < LEAVES; i++) {
+      struct leaf *leaf = __atomic_load_n(&leaves[kind][i], __ATOMIC_ACQUIRE);
+      for (int j = 0; leaf && j < LEAF_SIZE; j++) {
+        __atomic_store_n(&leaf->last[j], 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&leaf->settled[j], 0, __ATOMIC_RELAXED);
+      }
+    }
+}
+
 void vgs_touch_fini(void) {
   for (int kind = 0; kind < 2; kind++)
     for (int i = 0; i < LEAVES; i++) {

@@ -31,7 +31,10 @@ void vgs_touch_settle(uint32_t stream, uint64_t entry);
 /* Whether what the stream had been given by the time of `entry` is known to be done. */
 bool vgs_touch_is_settled(uint32_t stream, uint64_t entry);
 
-/* Forget everything. No thread may be using the table. */
+/* Forget everything: the session is over. */
+void vgs_touch_forget(void);
+
+/* Free the table. No thread may be using it. */
 void vgs_touch_fini(void);
 
 #endif

@@ -49,24 +49,36 @@ CUresult vgs_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
   if (flags > 1) /* 1: the external form, which matters inside a capture alone */
     return CUDA_ERROR_INVALID_VALUE;
   bool capturing = stream && vgs_capture_status(stream->capture);
-  event->capture = capturing ? stream->capture : 0;
+  uint64_t capture = capturing ? stream->capture : 0;
+  if (event->capture != capture) /* looking costs less than storing */
+    event->capture = capture;
   if (!capturing)
     __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
   __atomic_store_n(&event->entry, 0, __ATOMIC_RELEASE);
   result = vgs_send_cuEventRecordWithFlags(event->object.id, stream_id, flags, false);
   uint64_t entry;
   if (!result && !capturing && vgs_ring_active() && vgs_ring_touched_last(stream_id, &entry)) {
-    event->stream = stream_id;
+    if (event->stream != stream_id)
+      event->stream = stream_id;
     __atomic_store_n(&event->entry, entry, __ATOMIC_RELEASE);
   }
   return result;
 }
 
+/* Where the event was recorded: its stream's touch then, 0 if it is not known. A thread that records it at this moment
+ * takes `entry` away first, so the two words belong together if it is still the same afterwards. */
+static uint64_t recorded_at(struct vgs_event *event, uint32_t *stream) {
+  uint64_t entry = __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE);
+  *stream = event->stream;
+  return entry == __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE) ? entry : 0;
+}
+
 /* Whether a wait for the event's stream has shown that it is done. The legacy stream is every context's. */
 static bool is_done(struct vgs_event *event) {
-  uint64_t entry = __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE);
-  return entry && !(event->stream == 0 && vgs_settle_is_blind()) && vgs_ring_active() && !vgs_ring_notice() &&
-         vgs_touch_is_settled(event->stream, entry);
+  uint32_t stream;
+  uint64_t entry = recorded_at(event, &stream);
+  return entry && !(stream == 0 && vgs_settle_is_blind()) && vgs_ring_active() && !vgs_ring_notice() &&
+         vgs_touch_is_settled(stream, entry);
 }
 
 /* Nobody can ask whether a captured event is done; asking loses the capture, says the programming guide. */
@@ -95,10 +107,11 @@ CUresult vgs_cuEventSynchronize(CUevent hEvent) {
     return captured(event);
   if (!__atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) || is_done(event))
     return CUDA_SUCCESS;
-  uint64_t entry = __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE);
+  uint32_t stream;
+  uint64_t entry = recorded_at(event, &stream);
   /* Nothing was given to its stream since: the stream's own end is the event's. */
-  if (entry && entry == vgs_touch_entry(VGW_KIND_STREAM, event->stream))
-    return vgs_wait_stream(event->stream);
+  if (entry && entry == vgs_touch_entry(VGW_KIND_STREAM, stream))
+    return vgs_wait_stream(stream);
   return vgs_send_cuEventSynchronize(event->object.id);
 }
 

@@ -9,6 +9,7 @@
 #include "vgs_range.h"
 #include "vgs_region.h"
 #include "vgs_session.h"
+#include "vgw_pinned.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -16,16 +17,14 @@
 #include <unistd.h>
 
 enum { HOST_ALLOC_FLAGS = 7, HOST_REGISTER_FLAGS = 15, PAGE_NBYTES = 4096 };
-#define WINDOW_BEGIN 0x300000000000ull /* far from where the kernel puts mappings on x86-64 and aarch64 */
-#define WINDOW_END 0x380000000000ull
 
-static uint64_t window_next = WINDOW_BEGIN; /* atomic */
+static uint64_t window_next = VGW_PINNED_BEGIN; /* atomic */
 
 /* Reserve an address in the window. Addresses are not reused: 8 TiB of them last. */
 static uint64_t take_address(uint64_t nbytes) {
   uint64_t aligned = (nbytes + (2 << 20) - 1) & ~((2ull << 20) - 1);
   uint64_t address = __atomic_fetch_add(&window_next, aligned, __ATOMIC_RELAXED);
-  return address > WINDOW_END - aligned ? 0 : address;
+  return address > VGW_PINNED_BEGIN + VGW_PINNED_NBYTES - aligned ? 0 : address;
 }
 
 /* Map a piece of the region here and in the worker. The caller falls back, as for map_memfd. */
@@ -81,7 +80,7 @@ CUresult vgs_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
     *pp = NULL;
     return CUDA_SUCCESS;
   }
-  if (bytesize > WINDOW_END - WINDOW_BEGIN)
+  if (bytesize > VGW_PINNED_NBYTES)
     return CUDA_ERROR_OUT_OF_MEMORY;
   uint64_t nbytes = ((uint64_t)bytesize + PAGE_NBYTES - 1) & ~(uint64_t)(PAGE_NBYTES - 1);
   void *memory = NULL;

@@ -35,16 +35,17 @@ struct vgs_stream {
   int priority;
   uint64_t unique_id;
   CUdevice device;
-  uint64_t capture; /* id of the capture it belongs or belonged to: vgs_capture_status */
-  bool capture_origin;
+  /* Several threads may use one stream or event, and one of them begin a capture there. */
+  _Atomic uint64_t capture; /* id of the capture it belongs or belonged to: vgs_capture_status */
+  _Atomic bool capture_origin;
 };
 
 struct vgs_event {
   struct vgs_object object;
   uint32_t flags;
   int recorded;     /* atomic */
-  uint64_t capture; /* of the stream it was last recorded in */
-  uint32_t stream;  /* id of that stream */
+  _Atomic uint64_t capture; /* of the stream it was last recorded in */
+  _Atomic uint32_t stream;  /* id of that stream */
   uint64_t entry;   /* atomic; that stream's last touch then (vgs_touch.h), 0 if it is not known */
 };
 

@@ -11,6 +11,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / os.environ.get("VGT_LIBRARY", "daemon/vgpud/_lib/libcuda.so.1")  # `make asan` has its own
 
+# `make tsan`: a sanitizer's runtime for the program alone, not for the host that is started beside it.
+PRELOAD = [f"LD_PRELOAD={preload}"] if (preload := os.environ.get("VGT_PRELOAD")) else []
+PYTHON = ["env", *PRELOAD, sys.executable] if PRELOAD else [sys.executable]
+
 PRELUDE = f"""
 import ctypes, os, sys, threading, time
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p, create_string_buffer

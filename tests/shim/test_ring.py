@@ -1,13 +1,12 @@
 """Rings: what one thread's call did is seen by every call that began after it returned, in whichever thread."""
 
-import sys
 import textwrap
 from collections.abc import Callable
 from subprocess import CompletedProcess
 
 import pytest
 
-from tests.shim.client import PRELUDE
+from tests.shim.client import PRELUDE, PYTHON
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -51,7 +50,7 @@ p, q = alloc(4 * N), alloc(4 * N)
 @pytest.fixture
 def simulate(vgpu_run: Run) -> Callable[[str], None]:
     def run(program: str) -> None:
-        done = vgpu_run([sys.executable, "-c", PRELUDE + THREADS + textwrap.dedent(program)])
+        done = vgpu_run([*PYTHON, "-c", PRELUDE + THREADS + textwrap.dedent(program)])
         assert done.returncode == 0, (done.stdout, done.stderr)
 
     return run

@@ -1,0 +1,44 @@
+"""Client and worker in one program under ThreadSanitizer: `make tsan` (VGT_ROUNDS, VGT_SANITIZE say how long and what)."""
+
+import os
+import subprocess
+
+import pytest
+
+from tests.races.build import build
+
+SANITIZE = os.environ.get("VGT_SANITIZE", "thread")
+ROUNDS = os.environ.get("VGT_ROUNDS", "3")
+OPTIONS = {
+    "TSAN_OPTIONS": "exitcode=66:history_size=4:atexit_sleep_ms=0",
+    # The simulator turns SIGSEGV into CUDA's illegal address itself; a process that ends with threads leaks.
+    "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1",
+}
+USAGE = 2  # the exit status without a scenario
+SCENARIOS = [("work", "0"), ("work", "50"), ("full", "0"), ("threads", "50"), ("death", "0"), ("death", "50")]
+
+
+@pytest.fixture(scope="module")
+def command() -> list[str]:
+    """The program, in a way that its sanitizer can run: it wants its own addresses free."""
+    program = str(build(SANITIZE))
+    for command in ([program], ["setarch", "-R", program]):
+        done = subprocess.run(command, env={**os.environ, **OPTIONS}, capture_output=True, text=True, timeout=60)
+        if done.returncode == USAGE:
+            return command
+    pytest.skip(f"the sanitizer ({SANITIZE}) cannot run here: {done.stderr.strip()[:300]}")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("scenario", "spin_us"), [*SCENARIOS, ("exit", "50")])
+def test_no_thread_touches_what_another_may_write(command: list[str], scenario: str, spin_us: str) -> None:
+    done = subprocess.run(
+        [*command, scenario, ROUNDS],
+        env={**os.environ, **OPTIONS, "VGPU_SPIN_US": spin_us},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[:6000]
+    assert scenario == "exit" or done.stdout == "done\n"
