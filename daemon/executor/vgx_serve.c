@@ -324,9 +324,9 @@ bool vgx_thread_start(struct vgx_session *s, void *(*body)(void *), struct vgx_r
   return false;
 }
 
-/* Until the session has ended. The threads that take turns at reading find the peer's end of file, unless each of them is
- * inside a call that may last for ever (an endless kernel, a fence on what never comes): so this one looks for it, too.
- * A peer that is gone has its last records executed for as long as HANGUP_TIMEOUT_S. */
+/* Until the session has ended. The threads that take turns at reading find the peer's end of file, unless each of them
+ * is inside a call that may last for ever (an endless kernel, a fence on what never comes): so this one looks for it,
+ * too. A peer that is gone has its last records executed for as long as HANGUP_TIMEOUT_S. */
 static void wait_for_end(struct vgx_session *s) {
   while (!atomic_load(&s->ended)) {
     struct pollfd channel = {.fd = s->fd, .events = POLLRDHUP};

@@ -90,7 +90,8 @@ bool vgs_stream_peer_gone(void) {
   char byte;
   if (stream.fd < 0)
     return true;
-  ssize_t got = recv(stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT); /* a peer that left bytes of ours unread: an error */
+  ssize_t got =
+      recv(stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT); /* a peer that left bytes of ours unread: an error */
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 

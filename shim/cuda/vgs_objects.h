@@ -43,10 +43,10 @@ struct vgs_stream {
 struct vgs_event {
   struct vgs_object object;
   uint32_t flags;
-  int recorded;     /* atomic */
+  int recorded;             /* atomic */
   _Atomic uint64_t capture; /* of the stream it was last recorded in */
   _Atomic uint32_t stream;  /* id of that stream */
-  uint64_t entry;   /* atomic; that stream's last touch then (vgs_touch.h), 0 if it is not known */
+  uint64_t entry;           /* atomic; that stream's last touch then (vgs_touch.h), 0 if it is not known */
 };
 
 struct vgs_module {

@@ -1,4 +1,4 @@
-"""Client and worker in one program under ThreadSanitizer: `make tsan` (VGT_ROUNDS, VGT_SANITIZE say how long and what)."""
+"""Client and worker in one program under ThreadSanitizer: `make tsan` (VGT_ROUNDS: how long; VGT_SANITIZE: what)."""
 
 import os
 import subprocess

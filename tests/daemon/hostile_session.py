@@ -1,0 +1,153 @@
+"""A client without our library, past hello and attach: it says what it likes, record by record."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import socket
+import struct
+from typing import Any
+
+from tests.daemon.ring_memory import F_ADD_SEALS, SEAL_SHRINK_GROW
+from tests.daemon.running import Running
+from tests.fuzz.stream import BY_NAME, HEADER, encode
+
+CONTEXT, STREAM, SECOND_STREAM, FUNCTION = 1, 1, 2, 6
+PINNED = 0x300000000000  # vgw_pinned.h
+HAS_FD = 2
+
+# wait(p): until the word at p is not 0; endless(); store(p): 42
+PTX = b""".version 7.5
+.target sm_75
+.address_size 64
+.visible .entry wait(.param .u64 p)
+{
+  .reg .u64 %rd<2>;
+  .reg .u32 %r<2>;
+  .reg .pred %p<2>;
+  ld.param.u64 %rd1, [p];
+again:
+  ld.volatile.global.u32 %r1, [%rd1];
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 bra again;
+  ret;
+}
+.visible .entry endless()
+{
+  .reg .u32 %r<2>;
+  mov.u32 %r1, 0;
+again:
+  add.u32 %r1, %r1, 1;
+  bra again;
+}
+.visible .entry store(.param .u64 p)
+{
+  .reg .u64 %rd<2>;
+  .reg .u32 %r<2>;
+  ld.param.u64 %rd1, [p];
+  mov.u32 %r1, 42;
+  st.global.u32 [%rd1], %r1;
+  ret;
+}
+"""
+KERNELS = {"wait": 1, "endless": 2, "store": 3}
+
+
+class HostileSession:
+    """A session with a context, two streams (non-blocking), the kernels above, and a few words of device memory."""
+
+    def __init__(self, running: Running, begin: bool = True) -> None:
+        client = running.client(timeout_s=30)
+        client.hello()
+        self.session = client.attach().worker
+        self.running = running
+        self.sock = client.detach()
+        self.sock.settimeout(30)
+        self.sequence = 0
+        if begin:
+            self._begin()
+
+    def __enter__(self) -> HostileSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+    def _begin(self) -> None:
+        self.ok("cuDevicePrimaryCtxRetain", pctx=CONTEXT, context=0)
+        for stream in (STREAM, SECOND_STREAM):
+            self.send("cuStreamCreateWithPriority", phStream=stream, flags=1)
+        self.send("vgpuImageWrite", PTX, image=1, total=len(PTX), nbytes=len(PTX))
+        self.ok("cuModuleLoadData", module=1, image=1)
+        for name, function in KERNELS.items():
+            self.ok("cuModuleGetFunction", name.encode(), hfunc=function, hmod=1, name_nbytes=len(name))
+        self.memory = struct.unpack("<Q", self.ok("cuMemAlloc_v2", bytesize=4096))[0]
+
+    def record(self, name: str, tail: bytes = b"", context: int = CONTEXT, **fields: int) -> bytes:
+        self.sequence += 1
+        return encode(name, self.sequence, context, fields, tail)
+
+    def send(self, name: str, tail: bytes = b"", context: int = CONTEXT, **fields: int) -> None:
+        """Queued, where the call can be."""
+        self.sock.sendall(self.record(name, tail, context, **fields))
+
+    def send_queued(self, name: str, **fields: int) -> None:
+        """A call that answers, without the wish for an answer."""
+        record = bytearray(self.record(name, **fields))
+        record[6:8] = bytes(2)
+        self.sock.sendall(record)
+
+    def reply(self) -> tuple[int, bytes]:
+        header = self.sock.recv(HEADER.size, socket.MSG_WAITALL)
+        if len(header) < HEADER.size:
+            raise ConnectionError("the worker hung up")
+        length, _, _, _, result = HEADER.unpack(header)
+        return result, self.sock.recv(length - HEADER.size, socket.MSG_WAITALL) if length > HEADER.size else b""
+
+    def call(self, name: str, tail: bytes = b"", context: int = CONTEXT, **fields: int) -> tuple[int, bytes]:
+        assert BY_NAME[name].waits
+        self.send(name, tail, context, **fields)
+        return self.reply()
+
+    def ok(self, name: str, tail: bytes = b"", context: int = CONTEXT, **fields: int) -> bytes:
+        result, body = self.call(name, tail, context, **fields)
+        assert result == 0, (name, result)
+        return body
+
+    def launch(self, kernel: str, *params: int, stream: int = STREAM) -> None:
+        dimensions: dict[str, Any] = {f"{what}Dim{axis}": 1 for what in ("grid", "block") for axis in "XYZ"}
+        block = struct.pack(f"<{len(params)}Q", *params)
+        fields = {"kind": FUNCTION, "object": KERNELS[kernel], "hStream": stream, "params_nbytes": len(block)}
+        self.send("cuLaunchKernel", block, **dimensions, **fields)
+
+    def word(self) -> int:
+        """The first word of `memory`, once the first stream has come there."""
+        body = self.ok("cuMemcpyDtoHAsync_v2", srcDevice=self.memory, ByteCount=4, hStream=SECOND_STREAM)
+        return int(struct.unpack_from("<I", body)[0])
+
+    def map_pinned(self, address: int = PINNED, nbytes: int = 4096, seals: int = SEAL_SHRINK_GROW) -> mmap.mmap:
+        """Pinned memory, as our side of it."""
+        fd = os.memfd_create("pinned", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, nbytes)
+            fcntl.fcntl(fd, F_ADD_SEALS, seals)
+            record = bytearray(self.record("vgpuHostMap", address=address, nbytes=nbytes))
+            record[6] |= HAS_FD
+            socket.send_fds(self.sock, [bytes(record)], [fd])
+            result, _ = self.reply()
+            assert result == 0
+            return mmap.mmap(fd, nbytes)
+        finally:
+            os.close(fd)
+
+    def is_served(self) -> bool:
+        """Whether the worker still computes for us."""
+        self.launch("store", self.memory, stream=SECOND_STREAM)
+        return self.word() == 42
+
+    def ended(self, timeout_s: float = 15.0) -> tuple[str, str]:
+        """How the worker ended, and why."""
+        pattern = rf'worker ended session={self.session} worker=\d+ how="?([^"\n]+?)"? reason="?([^"\n]+)'
+        said = self.running.wait_log(pattern, timeout_s)
+        return said[1], said[2]

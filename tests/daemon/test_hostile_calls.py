@@ -1,0 +1,299 @@
+"""Clients that lie, flood, stop and vanish in the data plane: at worst their own session ends, and nothing stays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.hostile_session import CONTEXT, PINNED, SECOND_STREAM, STREAM, HostileSession
+from tests.daemon.ring_memory import (
+    HEADER_NBYTES,
+    NBYTES,
+    RECORDS_NBYTES,
+    SEAL_SHRINK_GROW,
+    RingMemory,
+    open_request,
+)
+from tests.daemon.running import ENVIRONMENT, Running, children, wait_until
+
+EXECUTOR_THREADS = 512  # vgx_serve.h
+FOREVER = 2**64 - 1
+INVALID_HANDLE = 400
+GONE = "client closed while its calls were being executed"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    directory = tmp_path_factory.mktemp("hostile")
+    config = directory / "vgpud.toml"
+    config.write_text(
+        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
+        "[limits]\nspare_workers = 1\n"
+    )
+    running = Running.start(config, directory, "log")
+    running.wait_ready()
+    yield running
+    running.end()
+
+
+@pytest.fixture(scope="module")
+def other(running: Running) -> Iterator[HostileSession]:
+    """Somebody who means no harm, through it all."""
+    with HostileSession(running) as session:
+        yield session
+
+
+class Footprint:
+    """What vgpud holds."""
+
+    def __init__(self, running: Running) -> None:
+        pid = running.process.pid
+        self.sessions = len(running.status()["sessions"])
+        self.workers = len(children(pid))
+        self.has_more_threads = len(os.listdir(f"/proc/{pid}/task")) > 2  # its own, and one that verifies images
+        cached = running.status()["metrics"]["images_held"]  # each is a descriptor
+        self.descriptors = len(os.listdir(f"/proc/{pid}/fd")) - cached
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other)
+
+    def __repr__(self) -> str:
+        return f"Footprint({vars(self)})"
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(running: Running, other: HostileSession) -> Iterator[None]:
+    """Before and after each test: the other client is served, and vgpud holds what it held."""
+    assert other.is_served()
+    before = Footprint(running)
+    yield
+    assert other.is_served()
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: Footprint(running) == before, 20)
+    assert Footprint(running) == before
+
+
+# --- calls that never end ---
+
+
+def test_a_fence_on_what_never_comes_does_not_outlive_its_client(running):
+    """The only thread that would read the client's end of file waits in the fence."""
+    with HostileSession(running, begin=False) as hostile:
+        RingMemory(hostile.sock).close()
+        hostile.send("vgpuRingFence", context=0, executed=FOREVER, ring=0)
+    assert hostile.ended() == ("exit 0", GONE)
+
+
+def test_a_fence_of_a_ring_on_itself_does_not_outlive_its_client(running):
+    with HostileSession(running, begin=False) as hostile:
+        ring = RingMemory(hostile.sock)
+        ring.push(hostile.record("vgpuRingFence", context=0, executed=FOREVER, ring=0))
+        ring.close()
+    assert hostile.ended() == ("exit 0", "client closed")
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["waited for by every thread", "queued"])
+def test_an_endless_kernel_goes_with_its_client(running, answered):
+    """Whoever waits for it: one thread, with the socket in its hands, or as many as there may be."""
+    with HostileSession(running) as hostile:
+        hostile.launch("endless")
+        if answered:
+            waits = [hostile.record("cuStreamSynchronize", hStream=STREAM) for _ in range(EXECUTOR_THREADS + 8)]
+            hostile.sock.sendall(b"".join(waits))
+        else:
+            hostile.send_queued("cuStreamSynchronize", hStream=STREAM)
+        time.sleep(0.2)  # for the threads to get there; it must end well whether they have or not
+    assert hostile.ended() == ("exit 0", GONE)
+
+
+def test_callbacks_that_nobody_runs_go_with_their_client(running):
+    with HostileSession(running) as hostile:
+        for number in range(100):
+            hostile.send("vgpuHostCallback", callback=number % 3, hStream=STREAM)
+        hostile.send("vgpuCallbackDone", callback=77)
+        hostile.send_queued("vgpuNextCallback")
+        hostile.send_queued("vgpuNextCallback")
+        hostile.send_queued("cuCtxSynchronize")
+    assert hostile.ended() == ("exit 0", GONE)
+
+
+# --- flags that the device writes ---
+
+
+@pytest.mark.parametrize(
+    "address",
+    [0, 8, PINNED + 1, PINNED + 2, PINNED - 4, PINNED + 4096, PINNED + 4094, 2**64 - 4, "device memory"],
+)
+def test_a_flag_outside_pinned_memory_is_a_violation(running, address):
+    with HostileSession(running) as hostile:
+        hostile.map_pinned().close()
+        if address == "device memory":
+            address = hostile.memory
+        hostile.send("vgpuStreamFlag", address=address, value=7, hStream=STREAM)
+        assert hostile.ended() == ("exit 1", "protocol violation: a flag outside pinned memory")
+
+
+def test_a_flag_in_a_stream_that_was_never_made_is_a_violation(running):
+    with HostileSession(running) as hostile:
+        hostile.map_pinned().close()
+        hostile.send("vgpuStreamFlag", address=PINNED, value=7, hStream=99)
+        assert hostile.ended() == ("exit 1", "protocol violation: a handle that was never made")
+
+
+def test_a_flag_in_a_stream_that_is_gone_is_an_error_of_the_next_wait(running):
+    with HostileSession(running) as hostile, hostile.map_pinned() as pinned:
+        hostile.send("cuStreamDestroy_v2", hStream=STREAM)
+        hostile.send("vgpuStreamFlag", address=PINNED, value=7, hStream=STREAM)
+        assert hostile.call("cuCtxSynchronize")[0] == INVALID_HANDLE
+        assert pinned[:4] == bytes(4)
+        assert hostile.is_served()
+
+
+def test_a_flood_of_flags_is_written_in_order(running):
+    with HostileSession(running) as hostile, hostile.map_pinned() as pinned:
+        count = 20_000
+        flags = [
+            hostile.record("vgpuStreamFlag", address=PINNED + 4 * (value % 8), value=value, hStream=1 + value % 2)
+            for value in range(1, count + 1)
+        ]
+        hostile.sock.sendall(b"".join(flags))
+        hostile.ok("cuCtxSynchronize")
+        assert sorted(struct.unpack_from("<8I", pinned)) == list(range(count - 7, count + 1))
+
+
+def test_a_flag_whose_memory_is_gone_is_a_violation(running):
+    with HostileSession(running) as hostile:
+        hostile.map_pinned().close()
+        hostile.ok("vgpuHostUnmap", address=PINNED)
+        hostile.send("vgpuStreamFlag", address=PINNED, value=7, hStream=STREAM)
+        assert hostile.ended() == ("exit 1", "protocol violation: a flag outside pinned memory")
+
+
+def test_a_flag_whose_memory_goes_before_its_stream_is_there_is_not_written(running):
+    """The memory is taken away in another context, which waits for none of this one's work."""
+    with HostileSession(running) as hostile, hostile.map_pinned() as pinned:
+        hostile.send("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=0, hStream=STREAM)
+        hostile.launch("wait", hostile.memory)
+        hostile.send("vgpuStreamFlag", address=PINNED, value=7, hStream=STREAM)
+        hostile.ok("cuCtxCreate_v2", context=0, pctx=CONTEXT + 1, dev=0)
+        hostile.ok("vgpuHostUnmap", context=CONTEXT + 1, address=PINNED)
+        hostile.send("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=1, hStream=SECOND_STREAM)
+        hostile.ok("cuStreamSynchronize", hStream=STREAM)
+        assert pinned[:4] == bytes(4)
+        assert hostile.is_served()
+
+
+# --- rings ---
+
+
+def test_positions_that_lie_in_the_workers_words_are_not_believed(running):
+    """The client may write `head`, `executed` and `reply`, too: the worker has its own."""
+    with HostileSession(running) as hostile:
+        ring = RingMemory(hostile.sock)
+        for at in range(64, 192, 4):
+            struct.pack_into("<I", ring.memory, at, 0xFFFFFFF0)
+        place = HEADER_NBYTES + ring.tail
+        record = hostile.record("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=5, hStream=SECOND_STREAM)
+        ring.memory[place : place + len(record)] = record
+        ring.publish(len(record))
+        assert wait_until(lambda: hostile.word() == 5)
+        ring.close()
+
+
+@pytest.mark.parametrize("by", [-8, 8, RECORDS_NBYTES, -(2**63)], ids=["back", "ahead", "a round", "far back"])
+def test_a_tail_that_moves_while_records_are_taken_ends_one_session(running, by):
+    """From positions that were right: back, or ahead over what was never written."""
+    with HostileSession(running) as hostile:
+        ring = RingMemory(hostile.sock)
+        for _ in range(1000):
+            ring.push(hostile.record("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=5, hStream=SECOND_STREAM))
+        wait_until(lambda: ring.word(64) == ring.tail)
+        ring.publish((ring.tail + by) % 2**64)
+        how, why = hostile.ended()
+        assert how == "exit 1"
+        assert "protocol violation" in why
+        ring.close()
+
+
+def test_a_ring_whose_memory_is_taken_away_ends_one_session(running):
+    """Its file cannot shrink, but its pages can go: what is read then is zeros, which is no record."""
+    with HostileSession(running) as hostile:
+        ring = RingMemory(hostile.sock)
+        ring.memory.madvise(9)  # MADV_REMOVE: punches a hole
+        ring.publish(64)
+        assert hostile.ended() == ("exit 1", "protocol violation: record length in a ring")
+        ring.close()
+
+
+def test_rings_to_the_last_one_go_with_their_client(running):
+    """256 rings and as many threads; one more is refused by a violation."""
+    with HostileSession(running, begin=False) as hostile:
+        RingMemory(hostile.sock).close()
+
+        for number in range(1, 257):
+            message, fd = open_request(NBYTES, SEAL_SHRINK_GROW, number)
+            socket.send_fds(hostile.sock, [message], [fd])
+            os.close(fd)
+            if number < 256:
+                assert hostile.reply()[0] == 0
+    assert hostile.ended() == ("exit 1", "protocol violation: ring")
+
+
+# --- clients that stop or die in the middle ---
+
+CLIENT = """
+import sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from tests.shim.client import PRELUDE
+exec(PRELUDE)
+context()
+size = 48 << 20
+big, source = alloc(size), bytes(size)
+print("ready", flush=True)
+while True:
+    {body}
+"""
+BODIES = {
+    "uploading": "ok(cuda.cuMemcpyHtoD_v2(big, source, c_size_t(size)))",
+    "downloading": "ok(cuda.cuMemcpyDtoH_v2(create_string_buffer(size), big, c_size_t(size)))",
+    "filling its ring": "ok(cuda.cuMemsetD32Async(big, c_uint(1), c_size_t(1 << 20), None))",
+    "sending an image": "cuda.cuModuleLoadData(byref(c_void_p()), b'.version 7.5 //' + b'x' * (3 << 20))",
+}
+
+
+def start(running: Running, doing: str) -> subprocess.Popen[str]:
+    """An honest client in a process of its own, busy for ever."""
+    program = CLIENT.format(path=ENVIRONMENT["PYTHONPATH"].split(os.pathsep), body=BODIES[doing])
+    environment = ENVIRONMENT | {"VGPU_ENDPOINT": str(running.endpoint), "VGPU_SPIN_US": "20"}
+    process = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("doing", BODIES)
+def test_a_client_that_is_stopped_and_killed_in_the_middle(running, other, doing):
+    """While it is stopped it holds its ring and its worker, and nobody else waits; then all of it goes."""
+    before = len(children(running.process.pid))
+    process = start(running, doing)
+    try:
+        time.sleep(0.3)  # somewhere in the middle
+        process.send_signal(signal.SIGSTOP)
+        for _ in range(5):
+            assert other.is_served()
+        assert len(children(running.process.pid)) > before
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert not Path(f"/proc/{process.pid}").exists()
