@@ -96,7 +96,7 @@ struct vgx_session {
   _Atomic(struct vgx_ring *) rings[VGW_RINGS_MAX]; /* set by the reading thread, before the client may name it */
 
   atomic_uint thread_count, idle_count;
-  atomic_int deferred; /* CUresult of the first queued call that failed since the last blocking reply */
+  atomic_int deferred;       /* CUresult of the first queued call that failed since the last blocking reply */
   atomic_bool ending, ended; /* someone says why; it is said */
   atomic_int reason;
   char reason_text[256];

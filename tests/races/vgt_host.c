@@ -89,8 +89,8 @@ long __wrap_sysconf(int name) { return name == _SC_NPROCESSORS_ONLN ? PROCESSORS
 /* --- the control phase --- */
 
 static const int32_t attributes_of_h100[][2] = {
-    {1, 1024}, {2, 1024},  {3, 1024}, {4, 64},     {5, INT32_MAX}, {6, 65535},  {7, 65535},  {8, 49152}, {10, 32},
-    {16, 132}, {39, 2048}, {75, 9},   {81, 49152}, {95, 1},        {97, 49152}, {106, 32},   {111, 1024}};
+    {1, 1024}, {2, 1024},  {3, 1024}, {4, 64},     {5, INT32_MAX}, {6, 65535},  {7, 65535}, {8, 49152}, {10, 32},
+    {16, 132}, {39, 2048}, {75, 9},   {81, 49152}, {95, 1},        {97, 49152}, {106, 32},  {111, 1024}};
 
 static void fill_attributes(int32_t *attributes, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
