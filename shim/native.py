@@ -1,0 +1,144 @@
+"""What the scripts that build our C libraries and programs have in common; they need Python and a C compiler alone.
+
+Objects whose sources, headers and command line have not changed are kept. What is linked goes to a new file that then
+takes the old one's place, so that running programs keep the one they mapped.
+"""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GEN = ROOT / "build/gen"
+LIBRARIES = ROOT / "daemon/vgpud/_lib"
+
+_WARNINGS = ("-Wall", "-Wextra", "-Werror")
+# Where the sources lie is kept out of the libraries: the same commit gives the same bytes.
+_CFLAGS = ("-std=gnu11", "-O2", "-g", "-pthread", f"-ffile-prefix-map={ROOT}=.", *_WARNINGS)
+_LIBRARY_CFLAGS = ("-fPIC", "-fvisibility=hidden")
+_LIBRARY_LDFLAGS = ("-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed")
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The compiler that CC names, with CFLAGS and LDFLAGS after our own; `sanitize` as in -fsanitize=, or empty."""
+
+    compiler: tuple[str, ...]
+    cflags: tuple[str, ...]
+    ldflags: tuple[str, ...]
+    sanitize: str = ""
+
+    @classmethod
+    def from_environment(cls, sanitize: str = "") -> "Toolchain":
+        def given(name: str, default: str = "") -> list[str]:
+            return shlex.split(os.environ.get(name, default))
+
+        # A sanitizer's symbols come from its preloaded runtime.
+        of_sanitizer = [f"-fsanitize={sanitize}"] if sanitize else []
+        complete = [] if sanitize else ["-Wl,-z,defs"]
+        careful = ["-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"] if sanitize else []
+        if sanitize == "thread":
+            careful.append("-Wno-tsan")  # it sees no fences; none of ours stands for an acquire or a release
+        cflags = (*_CFLAGS, *given("CFLAGS"), *of_sanitizer, *careful)
+        return cls(tuple(given("CC", "cc")), cflags, (*given("LDFLAGS"), *of_sanitizer, *complete), sanitize)
+
+    def objects(self, name: str) -> Path:
+        """The folder of a library's objects, made now."""
+        folder = ROOT / "build" / "-".join([name, *self.sanitize.split(",")] if self.sanitize else [name])
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def compile(self, sources: Iterable[Path], objects: Path, includes: Iterable[Path]) -> dict[Path, Path]:
+        """Compile, several at a time, what has changed for a library; the object file of each source.
+
+        Raises:
+            subprocess.CalledProcessError: the compiler refused; it has said why on stderr.
+        """
+        options = [*self.cflags, *_LIBRARY_CFLAGS, *(f"-I{folder}" for folder in includes)]
+
+        def one(source: Path) -> Path:
+            target = objects / f"{source.parent.name}-{source.stem}.o"
+            self._make(target, [*options, "-c", str(source), "-o", str(target)], objects)
+            return target
+
+        wanted = sorted(set(sources))
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return dict(zip(wanted, pool.map(one, wanted), strict=True))
+
+    def link(self, target: Path, arguments: Iterable[str | Path]) -> None:
+        """Link a library. Raises subprocess.CalledProcessError."""
+        fresh = _fresh(target)
+        words = [*self.compiler, *_LIBRARY_LDFLAGS, *self.ldflags, *map(str, arguments), "-pthread", "-o", str(fresh)]
+        subprocess.run(words, check=True)
+        fresh.replace(target)
+
+    def program(self, source: Path, target: Path, objects: Path) -> None:
+        """Compile and link a program of one file, if something has changed. Raises subprocess.CalledProcessError."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = _fresh(target)
+        if self._make(target, [*self.cflags, str(source), "-ldl", "-o", str(fresh)], objects):
+            fresh.replace(target)
+
+    def _make(self, target: Path, arguments: list[str], objects: Path) -> bool:
+        """Run the compiler for `target` if something has changed; whether it did."""
+        depfile, command_file = objects / f"{target.stem}.d", objects / f"{target.stem}.cmd"
+        command = [*self.compiler, "-MMD", "-MF", str(depfile), "-MT", str(target), *arguments]
+        if _is_current(target, depfile, command, command_file):
+            return False
+        subprocess.run(command, check=True)
+        command_file.write_text(shlex.join(command))
+        return True
+
+
+def is_older(target: Path, inputs: Iterable[Path]) -> bool:
+    """Whether `target` must be made anew; this module counts as an input."""
+    if not target.exists():
+        return True
+    made = target.stat().st_mtime_ns
+    return any(path.stat().st_mtime_ns > made for path in (Path(__file__), *inputs))
+
+
+def _fresh(target: Path) -> Path:
+    return target.with_name(f"{target.name}.new")
+
+
+def _is_current(target: Path, depfile: Path, command: Sequence[str], command_file: Path) -> bool:
+    """Whether `target` was built by this very command from files that have not changed since."""
+    if not (target.exists() and depfile.exists() and command_file.exists()):
+        return False
+    if command_file.read_text() != shlex.join(command):
+        return False
+    dependencies = depfile.read_text().replace("\\\n", " ").split(":", 1)[1].split()
+    built = target.stat().st_mtime_ns
+    return all(Path(name).exists() and Path(name).stat().st_mtime_ns <= built for name in dependencies)
+
+
+def options(description: str | None, out: Path) -> argparse.ArgumentParser:
+    """The command line of a build script: `out` is where it builds to when it is not told."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=Path, default=out, help="folder of what is built")
+    parser.add_argument("--sanitize", default="", help="sanitizers, as in -fsanitize=")
+    return parser
+
+
+def run(script: str, body: Callable[[], None]) -> int:
+    """Exit code of a build script: 0, or 1 after one line that says what failed."""
+    try:
+        body()
+    except FileNotFoundError as error:
+        print(
+            f"{script}: {error.filename or error} not found: a C compiler is needed (on Debian and Ubuntu, apt-get "
+            "install gcc libc6-dev), and `python -m protocol.gen` first",
+            file=sys.stderr,
+        )
+    except subprocess.CalledProcessError as error:
+        print(f"{script}: {shlex.join(map(str, error.cmd))} failed", file=sys.stderr)
+    else:
+        return 0
+    return 1
