@@ -30,22 +30,44 @@ def _message_type(messages: dict[str, Any], kind: object) -> Any:
     return found
 
 
+def _receive(
+    end: HostConnection | ClientConnection,
+    data: bytes,
+    messages: dict[str, Any],
+    table: dict[tuple[State, str], State],
+    after_error: State,
+) -> Any:
+    """What either end does with bytes of the other, which sends `messages` by `table`."""
+    if len(data) > end.nbytes_wanted:
+        raise LocalProtocolError(f"{len(data)} bytes read where {end.nbytes_wanted} were wanted")
+    try:
+        fields = end.reader.receive(data)
+        if fields is None:
+            return None
+        message = _message_type(messages, fields.get("type")).parse(fields)
+        end.state = _step(table, end.state, message.type, RemoteProtocolError)
+    except RemoteProtocolError:
+        end.state = after_error
+        raise
+    return message
+
+
 class HostConnection:
     """vgpud's end."""
 
     def __init__(self) -> None:
         self.state = State.OPEN
-        self._reader = FrameReader(cap_nbytes=CLIENT_FRAME_NBYTES, expect_magic=True)
+        self.reader = FrameReader(cap_nbytes=CLIENT_FRAME_NBYTES, expect_magic=True)
 
     @property
     def nbytes_wanted(self) -> int:
         """Bytes that may be read now: 0 once the connection is the worker's, closed, or an answer of ours is due."""
-        return self._reader.nbytes_wanted if self.state in (State.OPEN, State.WELCOMED) else 0
+        return self.reader.nbytes_wanted if self.state in (State.OPEN, State.WELCOMED) else 0
 
     @property
     def in_frame(self) -> bool:
         """Whether the client has begun a frame: it must finish it within a deadline."""
-        return self._reader.in_frame
+        return self.reader.in_frame
 
     def receive(self, data: bytes) -> ClientMessage | None:
         """Take bytes from the client; return the message they complete.
@@ -54,17 +76,7 @@ class HostConnection:
             RemoteProtocolError: the client broke the protocol; nothing more may be read.
             LocalProtocolError: more bytes than wanted.
         """
-        if len(data) > self.nbytes_wanted:
-            raise LocalProtocolError(f"{len(data)} bytes read where {self.nbytes_wanted} were wanted")
-        try:
-            fields = self._reader.receive(data)
-            if fields is None:
-                return None
-            message: ClientMessage = _message_type(CLIENT_MESSAGES, fields.get("type")).parse(fields)
-            self.state = _step(CLIENT_SENDS, self.state, message.type, RemoteProtocolError)
-        except RemoteProtocolError:
-            self.state = State.BROKEN
-            raise
+        message: ClientMessage | None = _receive(self, data, CLIENT_MESSAGES, CLIENT_SENDS, State.BROKEN)
         return message
 
     def send(self, message: HostMessage) -> bytes:
@@ -80,26 +92,16 @@ class ClientConnection:
 
     def __init__(self) -> None:
         self.state = State.OPEN
-        self._reader = FrameReader(cap_nbytes=HOST_FRAME_NBYTES, expect_magic=False)
+        self.reader = FrameReader(cap_nbytes=HOST_FRAME_NBYTES, expect_magic=False)
 
     @property
     def nbytes_wanted(self) -> int:
         """Bytes that may be read now: 0 when nothing is awaited."""
-        return 0 if self.state in (State.STREAMING, State.CLOSED, State.OPEN) else self._reader.nbytes_wanted
+        return 0 if self.state in (State.STREAMING, State.CLOSED, State.OPEN) else self.reader.nbytes_wanted
 
     def receive(self, data: bytes) -> HostMessage | None:
         """Take bytes from the host; return the message they complete. Raises as HostConnection.receive."""
-        if len(data) > self.nbytes_wanted:
-            raise LocalProtocolError(f"{len(data)} bytes read where {self.nbytes_wanted} were wanted")
-        try:
-            fields = self._reader.receive(data)
-            if fields is None:
-                return None
-            message: HostMessage = _message_type(HOST_MESSAGES, fields.get("type")).parse(fields)
-            self.state = _step(HOST_SENDS, self.state, message.type, RemoteProtocolError)
-        except RemoteProtocolError:
-            self.state = State.CLOSED
-            raise
+        message: HostMessage | None = _receive(self, data, HOST_MESSAGES, HOST_SENDS, State.CLOSED)
         return message
 
     def send(self, message: ClientMessage) -> bytes:
