@@ -15,13 +15,14 @@ from pathlib import Path
 from vgpud.bench.side import Side
 
 from tests.conformance.frameworks import CHECKS
-from tests.conformance.outcome import Outcome
+from tests.conformance.outcome import NOT_SUPPORTED, Outcome
 from tests.programs.toolchain import PTX, cuda13
 
 ROOT = Path(__file__).resolve().parents[2]
 ORACLE = ROOT / "tests/shim/oracle"
 FRAMEWORKS = Path(__file__).with_name("frameworks.py")
 PROGRAMS = tuple(sorted(p.stem for p in (ROOT / "tests/programs").glob("*.cu") if "." not in p.stem))
+NEEDS_SHARED_MEMORY = {"pinned"}  # without it, it says NOT_SUPPORTED
 FAULTS = ("bad", "trap")
 GROUPS = ("programs", "calls", *CHECKS)
 _PROGRAM_TIMEOUT_S = 120
@@ -37,16 +38,22 @@ class Suite:
     programs: dict[str, Path]
     questions: Path | None
 
-    def run(self, side: Side, groups: Iterable[str], *, python: str, simulated: bool) -> Outcomes:
-        """All outcomes of some groups on one side, by name."""
+    def run(self, side: Side, groups: Iterable[str], *, python: str, simulated: bool, shared_memory: bool) -> Outcomes:
+        """All outcomes of some groups on one side, by name.
+
+        Args:
+            shared_memory: Whether the remoted sides of the comparison share memory with their clients.
+        """
         found: Outcomes = {}
         for group in groups:
             if group == "programs":
-                found |= {f"program {name}": _program(side, name, path) for name, path in self.programs.items()}
+                found |= {
+                    f"program {name}": _program(side, name, path, shared_memory) for name, path in self.programs.items()
+                }
             elif group == "calls":
                 found |= self._calls(side)
             else:
-                found |= _library(side, group, python, simulated)
+                found |= _library(side, group, python, simulated, shared_memory)
         return found
 
     def _calls(self, side: Side) -> Outcomes:
@@ -160,18 +167,22 @@ def _last_words(done: subprocess.CompletedProcess[str]) -> str:
     return f"exit {done.returncode}: {lines[-1][:200] if lines else 'without a word'}"
 
 
-def _program(side: Side, name: str, path: Path) -> Outcome:
+def _program(side: Side, name: str, path: Path, shared_memory: bool) -> Outcome:
     done = _execute([path], side, _PROGRAM_TIMEOUT_S)
     if done.returncode == 0 and re.search(rf"^ok {name}\b", done.stdout, re.MULTILINE):
         return Outcome((f"ok {name}",))  # it has compared what it computed with the CPU
+    if name in NEEDS_SHARED_MEMORY and not shared_memory and "cudaErrorNotSupported" in done.stdout:
+        return Outcome((NOT_SUPPORTED,))
     return Outcome(error=_last_words(done))
 
 
-def _library(side: Side, family: str, python: str, simulated: bool) -> Outcomes:
+def _library(side: Side, family: str, python: str, simulated: bool, shared_memory: bool) -> Outcomes:
     names = [f"{family}: {name}" for name in CHECKS[family]]
     if simulated:
         return {name: Outcome(missing="its kernels are machine code, which a simulator cannot run") for name in names}
-    done = _execute([python, FRAMEWORKS, family], side, _LIBRARY_TIMEOUT_S)
+    # XLA times its candidates with kernels that read pinned memory: that must be shared, or it must not time them.
+    environment = ["env", "XLA_FLAGS=--xla_gpu_autotune_level=0"] if family == "jax" and not shared_memory else []
+    done = _execute([*environment, python, FRAMEWORKS, family], side, _LIBRARY_TIMEOUT_S)
     found = {fields.pop("name"): _outcome(fields) for fields in map(json.loads, done.stdout.splitlines())}
     return {name: found.get(name, Outcome(error=_last_words(done))) for name in names}
 

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from tests.conformance.__main__ import main
+from tests.conformance.__main__ import NOTHING_COMPARED, main
 from tests.conformance.frameworks import CHECKS
-from tests.conformance.suite import FRAMEWORKS, recorded
+from tests.conformance.suite import FRAMEWORKS, GROUPS, recorded
 from tests.shim.test_oracle import sections
 
 SMALL = ["saxpy", "reduction", "streams", "errors"]
@@ -72,12 +72,25 @@ def test_the_libraries_that_must_work_each_have_a_check() -> None:
         assert word in names
 
 
+def test_what_needs_shared_memory_is_not_offered_without(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--simulated", "--channel", "unix", "--group", "programs", "--program", "pinned", "--all"]
+    assert main(words) == 0
+    assert "| program pinned | 801 | same |" in capsys.readouterr().out
+
+
+def test_nothing_compared_is_no_success() -> None:
+    assert main(["--simulated", "--group", "cupy"]) == NOTHING_COMPARED
+
+
 @pytest.mark.gpu
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("channel", ["shm", "unix"])
-def test_remoted_is_as_native(channel: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_remoted_is_as_native(channel: str, group: str, capsys: pytest.CaptureFixture[str]) -> None:
     libcuda = os.environ.get("VGPU_TEST_LIBCUDA", "libcuda.so.1")
-    code = main(["--native", "--remoted", "--no-recorded", "--channel", channel, "--libcuda", libcuda])
+    sides = ["--native", "--remoted", "--no-recorded", "--channel", channel, "--libcuda", libcuda]
+    code = main([*sides, "--group", group, "--all"])
     text = capsys.readouterr().out
-    print(text)
+    if code == NOTHING_COMPARED:
+        pytest.skip(f"no {group} on this machine")
     assert code == 0, text

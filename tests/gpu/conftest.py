@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +61,3 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         builds.append(subprocess.Popen([*command, "-o", directory / name, folder / f"{name}.cu", *parts]))
     assert [build.wait(300) for build in builds] == [0] * len(builds)
     return directory
-
-
-def python() -> str:
-    return sys.executable
