@@ -86,14 +86,15 @@ asan: build ## the C parts' tests with sanitizers
 	ASAN_OPTIONS=detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1 \
 	$(PYTEST) tests/shim tests/simulator $(PYTEST_ARGS)
 
-# Client and worker in one program, so that the sanitizer sees both sides of their shared memory; and the suite of the rings
+# Client and worker in one program, so that the sanitizer sees both sides of their shared memory; and programs
 # with the guest's library alone under it (the host's pinned memory cannot be mapped there: tests/races/build.py).
 ROUNDS ?= 40
 tsan: build ## data races of the rings, the client's threads and the worker's
 	VGT_ROUNDS=$(ROUNDS) $(PYTEST) tests/races $(PYTEST_ARGS)
 	CFLAGS=-DVGW_PINNED_NBYTES=0ull $(PY) shim/build.py --sanitize=thread --out build/tsan
 	VGT_LIBRARY=build/tsan/libcuda.so.1 VGT_PRELOAD=$$(gcc -print-file-name=libtsan.so) \
-	TSAN_OPTIONS=exitcode=66:history_size=4 $(PYTEST) tests/shim/test_ring.py $(PYTEST_ARGS)
+	TSAN_OPTIONS=exitcode=66:history_size=4:suppressions=$(CURDIR)/tests/races/suppressions.txt \
+	$(PYTEST) tests/shim/test_ring.py tests/shim/test_death.py $(PYTEST_ARGS)
 
 fuzz: build ## hostile command streams for FUZZ_S seconds (60), each from a seed that is printed
 	@$(PY) -m tests.fuzz.executor $(FUZZ_S)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.shim.client import PRELUDE
+from tests.shim.client import PRELUDE, PYTHON
 
 TIMEOUT_S = 60
 
@@ -209,7 +208,7 @@ class Host:
         """Run a program after the tools above; its stdin and stdout are pipes."""
         text = PRELUDE + TOOLS + textwrap.dedent(program)
         return subprocess.Popen(
-            [sys.executable, "-c", text],
+            [*PYTHON, "-c", text],
             env={**os.environ, **self.env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

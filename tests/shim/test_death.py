@@ -1,0 +1,113 @@
+"""The worker, or vgpud itself, is killed while eight threads are inside calls of every kind: each hears of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemon.running import Running, wait_until
+from tests.shim.client import environment
+from tests.shim.faults import Host, finish, hear
+
+# Each thread goes on until something is not 0, which is to be the session's loss and nothing else.
+PROGRAM = """
+HOST = ctypes.CFUNCTYPE(None, c_void_p)
+one, endless = kernel("add_one"), kernel("endless")
+MIB = 1 << 20
+held, quiet = new(cuda.cuStreamCreate, 1), new(cuda.cuStreamCreate, 1)
+e = new(cuda.cuEventCreate, 2)
+noted = HOST(lambda _: None)
+big = alloc(32 * MIB)
+
+def launches(t): return launch(one, t)
+def waits(t): return launch(one, t) or cuda.cuStreamSynchronize(t)
+def waits_for_ever(t): return cuda.cuStreamSynchronize(held)
+def waits_for_event(t): return cuda.cuEventSynchronize(e)
+def uploads(t, data=bytes(32 * MIB)): return cuda.cuMemcpyHtoD_v2(big, data, c_size_t(len(data)))
+def downloads(t, back=create_string_buffer(32 * MIB)):
+    return cuda.cuMemcpyDtoHAsync_v2(back, big, c_size_t(32 * MIB), t)
+def calls_back(t): return cuda.cuLaunchHostFunc(t, noted, None) or cuda.cuStreamSynchronize(t)
+def asks(t):
+    q = c_uint64()
+    return (cuda.cuMemAlloc_v2(byref(q), c_size_t(64)) or cuda.cuMemFree_v2(q)
+            or cuda.cuModuleLoadData(byref(c_void_p()), PTX))
+kinds = [launches, waits, waits_for_ever, waits_for_event, uploads, downloads, calls_back, asks]
+
+heard = {}
+def loop(kind):
+    t = c_void_p()
+    result = cuda.cuCtxSetCurrent(ctx) or cuda.cuStreamCreate(byref(t), 1)
+    while not result:
+        result = kind(t)
+    heard[kind.__name__] = result
+
+for turn in range(TURNS):
+    if turn:  # whoever lost a session may begin another one
+        while cuda.cuDevicePrimaryCtxReset_v2(0) or cuda.cuDevicePrimaryCtxRetain(byref(ctx), 0):
+            time.sleep(0.05)
+        ok(cuda.cuCtxSetCurrent(ctx))
+        module, p, big = new(cuda.cuModuleLoadData, PTX), alloc(1 << 20), alloc(32 * MIB)
+        one, endless = kernel("add_one"), kernel("endless")
+        held, e = new(cuda.cuStreamCreate, 1), new(cuda.cuEventCreate, 2)
+    heard.clear()
+    ok(launch(endless, held))
+    ok(cuda.cuEventRecord(e, held))
+    threads = [threading.Thread(target=loop, args=(kind,), daemon=True) for kind in kinds]
+    for t in threads: t.start()
+    time.sleep(0.3)
+    assert not heard, heard
+    said("busy")
+    for t in threads: t.join(40)
+    assert set(heard.values()) == {46} and len(heard) == len(kinds), heard
+    # and so does every call from now on
+    assert [launch(one, None), cuda.cuCtxSynchronize(), cuda.cuMemFree_v2(p)] == [46] * 3
+    said("all heard")
+"""
+
+
+@pytest.fixture(params=["shared-memory"])
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    directory = tmp_path_factory.mktemp("death")
+    config = directory / "vgpud.toml"
+    config.write_text(
+        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
+        f"shared_memory = {str(request.param == 'shared-memory').lower()}\n"
+    )
+    running = Running.start(config, directory, "log")
+    running.wait_ready()
+    yield running
+    running.end()
+
+
+def workers(running: Running) -> list[int]:
+    return [each["worker_pid"] for each in running.status()["sessions"] if each["worker_pid"]]
+
+
+@pytest.mark.parametrize(
+    ("running", "spin_us"),
+    [("shared-memory", "0"), ("shared-memory", "50"), ("socket", "0")],
+    ids=["sleeping", "spinning", "socket"],
+    indirect=["running"],
+)
+def test_a_killed_worker_is_heard_of_by_every_thread(running: Running, spin_us: str) -> None:
+    """And again, in the session after it."""
+    host = Host(environment(str(running.endpoint), VGPU_SPIN_US=spin_us))
+    client = host.start(f"TURNS = 2\n{PROGRAM}")
+    for _ in range(2):
+        hear(client, "busy")
+        [worker] = wait_until(lambda: workers(running))
+        os.kill(worker, signal.SIGKILL)
+        hear(client, "all heard")
+    finish(client)
+
+
+def test_a_killed_vgpud_is_heard_of_by_every_thread(running: Running) -> None:
+    host = Host(environment(str(running.endpoint), VGPU_SPIN_US="20"))
+    client = host.start(f"TURNS = 1\n{PROGRAM}")
+    hear(client, "busy")
+    running.process.kill()
+    hear(client, "all heard")
+    finish(client)
