@@ -1,10 +1,20 @@
-/* Nodes of graphs. A node lives as long as its graph: destroying the graph makes the ids of its nodes gone. */
+/* Nodes of graphs: kernels, copies, fills, empty ones. Host functions and child graphs: vgx_graph_part.c. */
 #include <stdlib.h>
 
 #include "vgx_custom.h"
-#include "vgx_session.h"
+#include "vgx_graph.h"
 
 #define MAX_IDS (VGW_PIECE_NBYTES / sizeof(uint32_t)) /* in one record */
+
+/* What depends on such a node would have to depend on both its halves. */
+static bool is_split(struct vgx_session *s, uint32_t node) {
+  bool found = false;
+  pthread_mutex_lock(&s->table_lock);
+  for (uint32_t i = 0; s->has_split && i < s->graph_part_count && !found; i++)
+    found = s->graph_parts[i].split && s->graph_parts[i].id == node;
+  pthread_mutex_unlock(&s->table_lock);
+  return found;
+}
 
 /* The nodes of an array of ids, malloc'ed. */
 static CUresult nodes_of(struct vgx_session *s, const void *ids, uint32_t ids_nbytes, CUgraphNode **nodes) {
@@ -20,6 +30,8 @@ static CUresult nodes_of(struct vgx_session *s, const void *ids, uint32_t ids_nb
     void *node;
     memcpy(&id, (const char *)ids + i * sizeof id, sizeof id);
     result = id ? vgx_handle(s, VGW_KIND_GRAPH_NODE, id, &node) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && is_split(s, id))
+      result = CUDA_ERROR_NOT_SUPPORTED;
     found[i] = result == CUDA_SUCCESS ? node : NULL;
   }
   if (result != CUDA_SUCCESS) {
@@ -30,123 +42,26 @@ static CUresult nodes_of(struct vgx_session *s, const void *ids, uint32_t ids_nb
   return CUDA_SUCCESS;
 }
 
-/* Note that a node belongs to a graph; false: out of memory. */
-static bool note(struct vgx_session *s, uint32_t graph, uint32_t node) {
-  pthread_mutex_lock(&s->table_lock);
-  if (s->graph_node_count == s->graph_node_capacity) {
-    uint32_t capacity = s->graph_node_capacity ? 2 * s->graph_node_capacity : 64;
-    struct vgx_graph_node *grown = realloc(s->graph_nodes, capacity * sizeof *grown);
-    if (grown) {
-      s->graph_nodes = grown;
-      s->graph_node_capacity = capacity;
-    }
-  }
-  bool room = s->graph_node_count < s->graph_node_capacity;
-  if (room)
-    s->graph_nodes[s->graph_node_count++] = (struct vgx_graph_node){graph, node};
-  pthread_mutex_unlock(&s->table_lock);
-  return room;
-}
-
-CUresult vgx_cuGraphDestroy(struct vgx_session *s, const struct vgw_req_cuGraphDestroy *req) {
-  void *graph;
-  if (!s->backend->cuGraphDestroy)
-    return vgx_not_offered(s, "cuGraphDestroy");
-  CUresult result = req->hGraph ? vgx_handle(s, VGW_KIND_GRAPH, req->hGraph, &graph) : CUDA_ERROR_INVALID_VALUE;
+CUresult vgx_adding_begin(struct vgx_session *s, struct vgx_adding *a, uint32_t graph, const void *ids,
+                          uint32_t ids_nbytes) {
+  CUgraph found;
+  CUresult result = vgx_graph_of(s, graph, &found);
   if (result != CUDA_SUCCESS)
     return result;
-  result = s->backend->cuGraphDestroy(graph);
-  if (result != CUDA_SUCCESS)
-    return result;
-  vgx_handle_set(s, VGW_KIND_GRAPH, req->hGraph, NULL);
-  pthread_mutex_lock(&s->table_lock);
-  for (uint32_t i = 0; i < s->graph_node_count;) {
-    struct vgx_graph_node *at = &s->graph_nodes[i];
-    if (at->graph != req->hGraph) {
-      i++;
-      continue;
-    }
-    uint32_t node = at->node;
-    *at = s->graph_nodes[--s->graph_node_count];
-    pthread_mutex_unlock(&s->table_lock); /* others may add meanwhile, never of this graph: it is gone */
-    vgx_handle_set(s, VGW_KIND_GRAPH_NODE, node, NULL);
-    pthread_mutex_lock(&s->table_lock);
-  }
-  pthread_mutex_unlock(&s->table_lock);
-  return CUDA_SUCCESS;
-}
-
-CUresult vgx_cuGraphGetNodes(struct vgx_session *s, const struct vgw_req_cuGraphGetNodes *req, const void *ids,
-                             struct vgw_rep_cuGraphGetNodes *rep) {
-  void *graph;
-  size_t count = 0, named = req->ids_nbytes / sizeof(uint32_t);
-  if (!s->backend->cuGraphGetNodes)
-    return vgx_not_offered(s, "cuGraphGetNodes");
-  if (req->ids_nbytes % sizeof(uint32_t))
-    return vgx_violation(s, "ids of graph nodes");
-  CUresult result = vgx_handle(s, VGW_KIND_GRAPH, req->hGraph, &graph);
-  if (result == CUDA_SUCCESS)
-    result = s->backend->cuGraphGetNodes(graph, NULL, &count);
-  rep->count = count;
-  if (result != CUDA_SUCCESS || !named)
-    return result;
-  if (named != count)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUgraphNode *nodes = calloc(named, sizeof *nodes);
-  if (!nodes)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  result = s->backend->cuGraphGetNodes(graph, nodes, &count);
-  for (size_t i = 0; i < named && result == CUDA_SUCCESS; i++) {
-    uint32_t id;
-    memcpy(&id, (const char *)ids + i * sizeof id, sizeof id);
-    if (!vgx_handle_reserve(s, VGW_KIND_GRAPH_NODE, id)) {
-      free(nodes);
-      return vgx_violation(s, "node taken");
-    }
-    if (!note(s, req->hGraph, id))
-      result = CUDA_ERROR_OUT_OF_MEMORY;
-    vgx_handle_set(s, VGW_KIND_GRAPH_NODE, id, result == CUDA_SUCCESS ? nodes[i] : NULL);
-  }
-  free(nodes);
-  return result;
-}
-
-/* What adding a node begins and ends with. */
-struct adding {
-  CUgraph graph;
-  CUgraphNode *dependencies, made;
-  uint32_t count;
-};
-
-static CUresult begin(struct vgx_session *s, struct adding *a, uint32_t graph, const void *ids, uint32_t ids_nbytes) {
-  void *found;
-  CUresult result = graph ? vgx_handle(s, VGW_KIND_GRAPH, graph, &found) : CUDA_ERROR_INVALID_VALUE;
-  if (result != CUDA_SUCCESS)
-    return result;
-  *a = (struct adding){.graph = found, .count = ids_nbytes / (uint32_t)sizeof(uint32_t)};
+  *a = (struct vgx_adding){.graph = found, .count = ids_nbytes / (uint32_t)sizeof(uint32_t)};
   return nodes_of(s, ids, ids_nbytes, &a->dependencies);
 }
 
-static CUresult end(struct vgx_session *s, struct adding *a, uint32_t graph, uint32_t node, CUresult result) {
+CUresult vgx_adding_end(struct vgx_session *s, struct vgx_adding *a, uint32_t graph, uint32_t node, CUresult result) {
   free(a->dependencies);
   if (!vgx_handle_reserve(s, VGW_KIND_GRAPH_NODE, node))
     return vgx_violation(s, "node taken");
-  if (result == CUDA_SUCCESS && !note(s, graph, node))
+  struct vgx_graph_part part = {.graph = graph, .id = node, .kind = VGW_KIND_GRAPH_NODE};
+  if (result == CUDA_SUCCESS && !vgx_graph_note(s, &part))
     result = CUDA_ERROR_OUT_OF_MEMORY;
   vgx_handle_set(s, VGW_KIND_GRAPH_NODE, node, result == CUDA_SUCCESS ? a->made : NULL);
   return result;
 }
-
-/* Add a node by `call`, which names the driver's function, its dependencies being `a.made, a.graph, ...`. */
-#define ADD(s, req, dependencies, call)                                                                                \
-  do {                                                                                                                 \
-    struct adding a;                                                                                                   \
-    CUresult result = begin(s, &a, (req)->hGraph, dependencies, (req)->dependencies_nbytes);                           \
-    if (result != CUDA_SUCCESS)                                                                                        \
-      return result;                                                                                                   \
-    return end(s, &a, (req)->hGraph, (req)->node, call);                                                               \
-  } while (0)
-#define PLACE &a.made, a.graph, a.dependencies, a.count
 
 /* Kernel parameters as the driver takes them; `extra` is what they point at. */
 #define KERNEL_PARAMS(req, object, extra)                                                                              \
@@ -175,27 +90,7 @@ CUresult vgx_cuGraphAddKernelNode_v2(struct vgx_session *s, const struct vgw_req
     return found;
   void *extra[] = EXTRA(params, req->params_nbytes);
   CUDA_KERNEL_NODE_PARAMS_v2 node = KERNEL_PARAMS(req, function, extra);
-  ADD(s, req, dependencies, s->backend->cuGraphAddKernelNode_v2(PLACE, &node));
-}
-
-/* A node that is to change. */
-static CUresult node_of(struct vgx_session *s, uint32_t id, CUgraphNode *node) {
-  void *found;
-  CUresult result = id ? vgx_handle(s, VGW_KIND_GRAPH_NODE, id, &found) : CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS)
-    *node = found;
-  return result;
-}
-
-/* A node, and the executable graph in which it is to change. */
-static CUresult changing(struct vgx_session *s, uint32_t exec_id, uint32_t node_id, CUgraphExec *exec,
-                         CUgraphNode *node) {
-  void *found;
-  CUresult result = exec_id ? vgx_handle(s, VGW_KIND_GRAPH_EXEC, exec_id, &found) : CUDA_ERROR_INVALID_VALUE;
-  if (result != CUDA_SUCCESS)
-    return result;
-  *exec = found;
-  return node_of(s, node_id, node);
+  VGX_ADD(s, req, dependencies, s->backend->cuGraphAddKernelNode_v2(VGX_PLACE, &node));
 }
 
 CUresult vgx_cuGraphKernelNodeSetParams_v2(struct vgx_session *s,
@@ -205,7 +100,7 @@ CUresult vgx_cuGraphKernelNodeSetParams_v2(struct vgx_session *s,
   CUgraphNode node;
   if (!s->backend->cuGraphKernelNodeSetParams_v2)
     return vgx_not_offered(s, "cuGraphKernelNodeSetParams");
-  CUresult result = node_of(s, req->hNode, &node);
+  CUresult result = vgx_node_of(s, req->hNode, &node);
   if (result == CUDA_SUCCESS)
     result = vgx_function(s, req->kind, req->object, &function);
   if (result != CUDA_SUCCESS)
@@ -223,7 +118,7 @@ CUresult vgx_cuGraphExecKernelNodeSetParams_v2(struct vgx_session *s,
   CUgraphNode node;
   if (!s->backend->cuGraphExecKernelNodeSetParams_v2)
     return vgx_not_offered(s, "cuGraphExecKernelNodeSetParams");
-  CUresult result = changing(s, req->hGraphExec, req->hNode, &exec, &node);
+  CUresult result = vgx_node_in_exec(s, req->hGraphExec, req->hNode, &exec, &node);
   if (result == CUDA_SUCCESS)
     result = vgx_function(s, req->kind, req->object, &function);
   if (result != CUDA_SUCCESS)
@@ -281,7 +176,7 @@ CUresult vgx_cuGraphAddMemcpyNode(struct vgx_session *s, const struct vgw_req_cu
   if (!COPY_IS_REACHABLE(s, req))
     return CUDA_ERROR_INVALID_VALUE;
   CUDA_MEMCPY3D copy = COPY_PARAMS(req);
-  ADD(s, req, dependencies, s->backend->cuGraphAddMemcpyNode(PLACE, &copy, ctx));
+  VGX_ADD(s, req, dependencies, s->backend->cuGraphAddMemcpyNode(VGX_PLACE, &copy, ctx));
 }
 
 CUresult vgx_cuGraphExecMemcpyNodeSetParams(struct vgx_session *s,
@@ -291,7 +186,7 @@ CUresult vgx_cuGraphExecMemcpyNodeSetParams(struct vgx_session *s,
   CUgraphNode node;
   if (!s->backend->cuGraphExecMemcpyNodeSetParams)
     return vgx_not_offered(s, "cuGraphExecMemcpyNodeSetParams");
-  CUresult result = changing(s, req->hGraphExec, req->hNode, &exec, &node);
+  CUresult result = vgx_node_in_exec(s, req->hGraphExec, req->hNode, &exec, &node);
   if (result == CUDA_SUCCESS)
     result = context_of(s, req->ctx, &ctx);
   if (result != CUDA_SUCCESS)
@@ -311,7 +206,7 @@ CUresult vgx_cuGraphAddMemsetNode(struct vgx_session *s, const struct vgw_req_cu
   if (found != CUDA_SUCCESS)
     return found;
   CUDA_MEMSET_NODE_PARAMS fill = req->memsetParams;
-  ADD(s, req, dependencies, s->backend->cuGraphAddMemsetNode(PLACE, &fill, ctx));
+  VGX_ADD(s, req, dependencies, s->backend->cuGraphAddMemsetNode(VGX_PLACE, &fill, ctx));
 }
 
 CUresult vgx_cuGraphExecMemsetNodeSetParams(struct vgx_session *s,
@@ -321,7 +216,7 @@ CUresult vgx_cuGraphExecMemsetNodeSetParams(struct vgx_session *s,
   CUgraphNode node;
   if (!s->backend->cuGraphExecMemsetNodeSetParams)
     return vgx_not_offered(s, "cuGraphExecMemsetNodeSetParams");
-  CUresult result = changing(s, req->hGraphExec, req->hNode, &exec, &node);
+  CUresult result = vgx_node_in_exec(s, req->hGraphExec, req->hNode, &exec, &node);
   if (result == CUDA_SUCCESS)
     result = context_of(s, req->ctx, &ctx);
   if (result != CUDA_SUCCESS)
@@ -334,7 +229,7 @@ CUresult vgx_cuGraphAddEmptyNode(struct vgx_session *s, const struct vgw_req_cuG
                                  const void *dependencies) {
   if (!s->backend->cuGraphAddEmptyNode)
     return vgx_not_offered(s, "cuGraphAddEmptyNode");
-  ADD(s, req, dependencies, s->backend->cuGraphAddEmptyNode(PLACE));
+  VGX_ADD(s, req, dependencies, s->backend->cuGraphAddEmptyNode(VGX_PLACE));
 }
 
 CUresult vgx_cuGraphAddDependencies(struct vgx_session *s, const struct vgw_req_cuGraphAddDependencies *req,

@@ -66,7 +66,7 @@ void vgx_handles_free(struct vgx_session *s) {
     free(s->tables[kind].slots);
     s->tables[kind] = (struct vgx_table){0};
   }
-  free(s->graph_nodes);
-  s->graph_nodes = NULL;
-  s->graph_node_count = s->graph_node_capacity = 0;
+  free(s->graph_parts);
+  s->graph_parts = NULL;
+  s->graph_part_count = s->graph_part_capacity = 0;
 }

@@ -100,27 +100,34 @@ CUresult vgx_vgpuClusterOccupancy(struct vgx_session *s, const struct vgw_req_vg
   return ask(&rep->value, function, &config);
 }
 
-/* Runs on the backend's thread, in stream order: the stream stands still until the client has run its function. */
-static void callback_due(void *argument) {
-  struct vgx_callback *c = argument;
-  struct vgx_session *s = c->session;
+static struct vgx_session *callbacks_of; /* the process's one session */
+
+/* Runs on the backend's thread, in stream order: the stream stands still until the client has run its function. What it
+ * is called with is the client's id and no address: graphs keep it for longer than anybody here knows. */
+static void callback_due(void *id) {
+  struct vgx_session *s = callbacks_of;
+  struct vgx_callback due = {.id = (uint32_t)(uintptr_t)id};
   pthread_mutex_lock(&s->callback_lock);
   struct vgx_callback **end = &s->callbacks;
   uint32_t waiting = 0;
   for (; *end; end = &(*end)->next)
     waiting++;
   if (waiting < MAX_CALLBACKS) {
-    *end = c;
+    *end = &due;
     pthread_cond_signal(&s->callback_due);
-    while (!c->done && !atomic_load(&s->ended))
+    while (!due.done && !atomic_load(&s->ended))
       pthread_cond_wait(&s->callback_done, &s->callback_lock);
-    for (end = &s->callbacks; *end && *end != c; end = &(*end)->next)
+    for (end = &s->callbacks; *end && *end != &due; end = &(*end)->next)
       continue;
     if (*end)
-      *end = c->next;
+      *end = due.next;
   }
   pthread_mutex_unlock(&s->callback_lock);
-  free(c);
+}
+
+void vgx_callback_of(struct vgx_session *s, uint32_t id, CUDA_HOST_NODE_PARAMS *params) {
+  callbacks_of = s;
+  *params = (CUDA_HOST_NODE_PARAMS){.fn = callback_due, .userData = (void *)(uintptr_t)id};
 }
 
 void vgx_callbacks_wake(struct vgx_session *s) {
@@ -141,15 +148,9 @@ CUresult vgx_vgpuHostCallback(struct vgx_session *s, const struct vgw_req_vgpuHo
     return result;
   if (!s->backend->cuLaunchHostFunc)
     return vgx_not_offered(s, "cuLaunchHostFunc");
-  struct vgx_callback *c = calloc(1, sizeof *c);
-  if (!c)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  c->id = req->callback;
-  c->session = s;
-  result = s->backend->cuLaunchHostFunc(stream, callback_due, c);
-  if (result != CUDA_SUCCESS)
-    free(c);
-  return result;
+  CUDA_HOST_NODE_PARAMS callback;
+  vgx_callback_of(s, req->callback, &callback);
+  return s->backend->cuLaunchHostFunc(stream, callback.fn, callback.userData);
 }
 
 CUresult vgx_vgpuNextCallback(struct vgx_session *s, struct vgw_rep_vgpuNextCallback *rep) {

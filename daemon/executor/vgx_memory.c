@@ -18,9 +18,6 @@
 #define F_GET_SEALS 1034
 #define F_SEAL_SHRINK 2
 #endif
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
 
 #define PAGE 4096ull
 #define POINTER_ATTRIBUTE_MEMORY_TYPE 2
@@ -37,6 +34,15 @@ bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_
 bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   pthread_mutex_lock(&s->table_lock);
   bool found = vgx_is_pinned_locked(s, address, nbytes);
+  pthread_mutex_unlock(&s->table_lock);
+  return found;
+}
+
+bool vgx_move_pinned(struct vgx_session *s, uint64_t address, void *to, const void *from, uint64_t nbytes) {
+  pthread_mutex_lock(&s->table_lock); /* so that it stays mapped */
+  bool found = vgx_is_pinned_locked(s, address, nbytes);
+  if (found)
+    memcpy(to ? to : (void *)address, from ? from : (const void *)address, nbytes);
   pthread_mutex_unlock(&s->table_lock);
   return found;
 }
@@ -62,14 +68,13 @@ void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint
               options->region_fd, (off_t)(options->region_offset + offset));
 }
 
-static bool in_window(uint64_t address, uint64_t nbytes) {
+bool vgx_in_window(uint64_t address, uint64_t nbytes) {
   uint64_t offset = address - VGW_PINNED_BEGIN;
   return address >= VGW_PINNED_BEGIN && address % PAGE == 0 && nbytes % PAGE == 0 && nbytes &&
          offset < VGW_PINNED_NBYTES && nbytes <= VGW_PINNED_NBYTES - offset;
 }
 
-/* What is mapped there becomes memory that the device reaches and copies may name; it is unmapped if that cannot be. */
-static CUresult add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset) {
+CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset) {
   if (at == MAP_FAILED)
     return errno == EEXIST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = s->backend->cuMemHostRegister_v2(at, nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
@@ -96,12 +101,12 @@ static CUresult add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, ui
 }
 
 CUresult vgx_vgpuHostMapAt(struct vgx_session *s, const struct vgw_req_vgpuHostMapAt *req) {
-  if (!in_window(req->address, req->nbytes))
+  if (!vgx_in_window(req->address, req->nbytes))
     return vgx_violation(s, "pinned region outside its window");
   void *at = vgx_region_map(s, (void *)req->address, req->offset, req->nbytes);
   if (at == MAP_FAILED && errno == EINVAL)
     return vgx_violation(s, "pinned memory outside the session's memory");
-  return add_mapping(s, at, req->nbytes, req->offset);
+  return vgx_add_mapping(s, at, req->nbytes, req->offset);
 }
 
 CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap *req) {
@@ -111,13 +116,13 @@ CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap
   struct stat st;
   int seals = fcntl(fd, F_GET_SEALS);
   CUresult result = CUDA_ERROR_INVALID_VALUE;
-  if (!in_window(req->address, req->nbytes))
+  if (!vgx_in_window(req->address, req->nbytes))
     result = vgx_violation(s, "pinned region outside its window");
   /* A file that could shrink would let the client fault this process at will. */
   else if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < req->nbytes || seals < 0 || !(seals & F_SEAL_SHRINK))
     result = vgx_violation(s, "pinned region without a sealed file of its size");
   else
-    result = add_mapping(
+    result = vgx_add_mapping(
         s, mmap((void *)req->address, req->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0),
         req->nbytes, VGX_NO_REGION);
   close(fd);

@@ -45,9 +45,11 @@ struct vgx_mapping {
 };
 #define VGX_NO_REGION UINT64_MAX
 
-/* Whose node a node is, by ids. */
-struct vgx_graph_node {
-  uint32_t graph, node;
+/* A node of a graph, or the graph inside such a node, which live as long as the graph; by ids. */
+struct vgx_graph_part {
+  uint32_t graph, id;
+  enum vgw_kind kind;
+  bool split; /* a copy of which an internal host function does a half */
 };
 
 struct vgx_image {
@@ -61,11 +63,11 @@ struct vgx_image {
   uint64_t digest[4];     /* what an upload was offered as */
 };
 
+/* A host function that is due: on the stack of the backend's thread that waits for the client. */
 struct vgx_callback {
   uint32_t id;
   bool delivered;
   bool done;
-  struct vgx_session *session;
   struct vgx_callback *next;
 };
 
@@ -85,8 +87,10 @@ struct vgx_session {
   struct vgx_table tables[VGW_KIND_COUNT];
   struct vgx_mapping *mappings;
   uint32_t mapping_count;
-  struct vgx_graph_node *graph_nodes; /* of all live graphs */
-  uint32_t graph_node_count, graph_node_capacity;
+  struct vgx_graph_part *graph_parts; /* of all live graphs */
+  uint32_t graph_part_count, graph_part_capacity;
+  bool has_split;           /* some part was */
+  uint64_t reserved_nbytes; /* of vgpuHostReserve */
   struct vgx_image images[VGX_MAX_IMAGES];
   uint64_t image_nbytes;
 
@@ -181,8 +185,26 @@ void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint
 bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes);
 bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes); /* with table_lock held */
 
+/* Copy bytes of pinned memory at `address` to `to`, or those of `from` into it: one of the two is NULL. False: it is
+ * not pinned. */
+bool vgx_move_pinned(struct vgx_session *s, uint64_t address, void *to, const void *from, uint64_t nbytes);
+
+/* Whether whole pages lie in the window where clients place pinned memory. */
+bool vgx_in_window(uint64_t address, uint64_t nbytes);
+
+/* What is mapped at `at` becomes memory that the device reaches and copies may name; it is unmapped if that cannot be.
+ * MAP_FAILED: nothing was mapped, and errno says why. */
+CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset);
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
 /* Whether a copy may touch these bytes: they are pinned, or the driver knows their address as device memory. */
 bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes);
+
+/* The client's function `id` as the driver takes it: a host function, and what it is called with. A second call with
+ * the same id may be due before the first is done, if the id is VGW_CALLBACK_OF_GRAPH. */
+void vgx_callback_of(struct vgx_session *s, uint32_t id, CUDA_HOST_NODE_PARAMS *params);
 
 /* Kernel or function by (kind, id), as something cuLaunchKernel takes. */
 CUresult vgx_function(struct vgx_session *s, uint32_t kind, uint32_t object, CUfunction *function);

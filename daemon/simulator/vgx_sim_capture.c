@@ -74,6 +74,36 @@ CUresult vgx_sim_capture_forbid(CUstream stream, CUresult result) {
   return result;
 }
 
+/* A node that comes after the stream's frontier, and is it from now on. */
+static CUresult append(struct vgx_sim_captured *c, uint32_t type, struct vgx_sim_work *work, CUgraphNode *node) {
+  uint32_t *frontier = malloc(sizeof *frontier);
+  if (!frontier)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgx_sim_graph_add_locked(c->capture->graph, type, work, c->frontier, c->count, node);
+  if (result != CUDA_SUCCESS) {
+    free(frontier);
+    return result;
+  }
+  free(c->frontier);
+  *frontier = (*node)->index;
+  c->frontier = frontier;
+  c->count = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_capture_child_locked(CUstream stream, CUgraph child) {
+  struct vgx_sim_captured *c = &stream->captured;
+  CUgraphNode node;
+  if (c->capture->lost)
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  CUresult result = append(c, VGX_SIM_NODE_GRAPH, NULL, &node);
+  if (result == CUDA_SUCCESS && (result = vgx_sim_graph_put_locked(node, child)) != CUDA_SUCCESS) {
+    node->type = VGX_SIM_NODE_EMPTY;
+    c->capture->lost = true;
+  }
+  return result;
+}
+
 CUresult vgx_sim_capture_locked(CUstream stream, struct vgx_sim_op *op) {
   struct vgx_sim_captured *c = &stream->captured;
   CUgraphNode node;
@@ -84,22 +114,13 @@ CUresult vgx_sim_capture_locked(CUstream stream, struct vgx_sim_op *op) {
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   struct vgx_sim_work *work = malloc(sizeof *work);
-  uint32_t *frontier = malloc(sizeof *frontier);
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (work && frontier) {
-    *work = (struct vgx_sim_work){.refs = 1, .ctx = stream->ctx, .op = op};
-    result = vgx_sim_graph_add_locked(c->capture->graph, (uint32_t)op->kind - 1, work, c->frontier, c->count, &node);
-  }
-  if (result != CUDA_SUCCESS) {
+  if (!work)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *work = (struct vgx_sim_work){.refs = 1, .ctx = stream->ctx, .op = op};
+  CUresult result = append(c, (uint32_t)op->kind - 1, work, &node);
+  if (result != CUDA_SUCCESS)
     free(work);
-    free(frontier);
-    return result;
-  }
-  free(c->frontier);
-  *frontier = node->index;
-  c->frontier = frontier;
-  c->count = 1;
-  return CUDA_SUCCESS;
+  return result;
 }
 
 CUresult vgx_sim_capture_record_locked(CUstream stream, CUevent event) {

@@ -9,7 +9,7 @@
 
 static uint64_t last_serial; /* under the runtime lock */
 
-static bool is_graph(CUgraph graph) { return graph && graph->magic == VGX_SIM_GRAPH; }
+bool vgx_sim_is_graph(CUgraph graph) { return graph && graph->magic == VGX_SIM_GRAPH; }
 
 bool vgx_sim_is_node(CUgraphNode node) { return node && node->magic == VGX_SIM_GRAPH_NODE; }
 
@@ -48,6 +48,7 @@ void vgx_sim_graph_destroy(CUgraph graph) {
   for (uint32_t i = 0; i < graph->count; i++) {
     CUgraphNode node = graph->nodes[i];
     vgx_sim_work_unref(node->work);
+    vgx_sim_graph_destroy(node->child);
     node->magic = VGX_SIM_DEAD;
     free(node->dependencies);
     free(node);
@@ -102,14 +103,14 @@ CUresult vgx_sim_cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
 }
 
 CUresult vgx_sim_cuGraphDestroy(CUgraph hGraph) {
-  if (!is_graph(hGraph))
+  if (!vgx_sim_is_graph(hGraph) || hGraph->owner)
     return CUDA_ERROR_INVALID_VALUE;
   vgx_sim_graph_destroy(hGraph);
   return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes) {
-  if (!is_graph(hGraph) || !numNodes)
+  if (!vgx_sim_is_graph(hGraph) || !numNodes)
     return CUDA_ERROR_INVALID_VALUE;
   vgx_sim_lock();
   for (size_t i = 0; nodes && i < *numNodes; i++) /* beyond the last: NULL, says the manual */
@@ -140,7 +141,7 @@ static bool is_new_edge(CUgraph graph, CUgraphNode from, CUgraphNode to) {
 
 CUresult vgx_sim_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
                                         size_t numDependencies) {
-  if (!is_graph(hGraph) || (numDependencies && (!from || !to)))
+  if (!vgx_sim_is_graph(hGraph) || (numDependencies && (!from || !to)))
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
   vgx_sim_lock();
@@ -162,13 +163,12 @@ CUresult vgx_sim_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from,
   return result;
 }
 
-/* A node with `op` (NULL: none), which is taken over. */
-static CUresult add(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count, uint32_t type,
-                    CUcontext ctx, struct vgx_sim_op *op) {
+CUresult vgx_sim_graph_add(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                           uint32_t type, CUcontext ctx, struct vgx_sim_op *op) {
   struct vgx_sim_work *work = NULL;
   if (op && !(work = vgx_sim_work_create(ctx, op)))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = made && is_graph(graph) && count <= DEPENDENCIES_MAX && (dependencies || count == 0)
+  CUresult result = made && vgx_sim_is_graph(graph) && count <= DEPENDENCIES_MAX && (dependencies || count == 0)
                         ? CUDA_SUCCESS
                         : CUDA_ERROR_INVALID_VALUE;
   uint32_t *indices = result == CUDA_SUCCESS ? malloc((count + 1) * sizeof *indices) : NULL;
@@ -224,8 +224,9 @@ CUresult vgx_sim_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGrap
   CUcontext ctx;
   struct vgx_sim_op *op;
   CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
-  return result == CUDA_SUCCESS ? add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_KERNEL, ctx, op)
-                                : result;
+  return result == CUDA_SUCCESS
+             ? vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_KERNEL, ctx, op)
+             : result;
 }
 
 CUresult vgx_sim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -233,8 +234,9 @@ CUresult vgx_sim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
   CUcontext ctx;
   struct vgx_sim_op *op;
   CUresult result = vgx_sim_memcpy_op(copyParams, given, &ctx, &op);
-  return result == CUDA_SUCCESS ? add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_MEMCPY, ctx, op)
-                                : result;
+  return result == CUDA_SUCCESS
+             ? vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_MEMCPY, ctx, op)
+             : result;
 }
 
 CUresult vgx_sim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -243,13 +245,28 @@ CUresult vgx_sim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
   CUcontext ctx;
   struct vgx_sim_op *op;
   CUresult result = vgx_sim_memset_op(memsetParams, given, &ctx, &op);
-  return result == CUDA_SUCCESS ? add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_MEMSET, ctx, op)
-                                : result;
+  return result == CUDA_SUCCESS
+             ? vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_MEMSET, ctx, op)
+             : result;
 }
 
 CUresult vgx_sim_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                      size_t numDependencies) {
-  return add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_EMPTY, NULL, NULL);
+  return vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_EMPTY, NULL, NULL);
+}
+
+CUresult vgx_sim_node_change(CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op) {
+  struct vgx_sim_work *work = vgx_sim_work_create(ctx, op);
+  if (!work)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  vgx_sim_lock();
+  bool fits = vgx_sim_is_node(node) && node->type == type;
+  struct vgx_sim_work *old = fits ? node->work : work;
+  if (fits)
+    node->work = work;
+  vgx_sim_unlock();
+  vgx_sim_work_unref(old);
+  return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult vgx_sim_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
@@ -258,15 +275,5 @@ CUresult vgx_sim_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KER
   if (!vgx_sim_is_node(hNode) || hNode->type != VGX_SIM_NODE_KERNEL)
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
-  if (result != CUDA_SUCCESS)
-    return result;
-  struct vgx_sim_work *work = vgx_sim_work_create(ctx, op);
-  if (!work)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  vgx_sim_lock();
-  struct vgx_sim_work *old = hNode->work;
-  hNode->work = work;
-  vgx_sim_unlock();
-  vgx_sim_work_unref(old);
-  return CUDA_SUCCESS;
+  return result == CUDA_SUCCESS ? vgx_sim_node_change(hNode, VGX_SIM_NODE_KERNEL, ctx, op) : result;
 }

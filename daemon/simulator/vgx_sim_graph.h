@@ -13,12 +13,13 @@ enum vgx_sim_node_type { /* CUgraphNodeType */
                          VGX_SIM_NODE_MEMCPY = 1,
                          VGX_SIM_NODE_MEMSET = 2,
                          VGX_SIM_NODE_HOST = 3,
+                         VGX_SIM_NODE_GRAPH = 4,
                          VGX_SIM_NODE_EMPTY = 5,
 };
 
 struct vgx_sim_work {
   uint32_t refs;
-  CUcontext ctx;
+  CUcontext ctx; /* NULL: any */
   struct vgx_sim_op *op;
 };
 
@@ -26,9 +27,11 @@ struct CUgraphNode_st {
   uint32_t magic;
   CUgraph graph;
   uint64_t serial; /* of all nodes ever: how an executable graph knows it */
+  uint64_t origin; /* serial of the node it was cloned from */
   uint32_t index;  /* in its graph */
   uint32_t type;
-  struct vgx_sim_work *work; /* NULL: empty node */
+  struct vgx_sim_work *work; /* NULL: empty node, child graph */
+  CUgraph child;             /* the node's own; NULL: none */
   uint32_t *dependencies;    /* indices */
   uint32_t dependency_count;
 };
@@ -37,13 +40,24 @@ struct CUgraph_st {
   uint32_t magic;
   CUgraphNode *nodes; /* in the order they were added */
   uint32_t count, capacity;
+  CUgraphNode owner; /* the node it lies in; NULL: none */
+  uint32_t height;   /* of the child graphs within it */
 };
 
 /* One node more, depending on others of its graph; takes over the reference to `work` (NULL: empty node) when it
  * succeeds. Runtime lock held. */
 CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_work *work, const uint32_t *dependencies,
                                   uint32_t dependency_count, CUgraphNode *made);
+/* Likewise, for a node with `op` (NULL: none), which is taken over. No lock held. */
+CUresult vgx_sim_graph_add(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                           uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
+/* Put `child`, which is taken over when it succeeds, into a node. OUT_OF_MEMORY: too many graphs within each other. */
+CUresult vgx_sim_graph_put_locked(CUgraphNode node, CUgraph child);
+CUgraph vgx_sim_graph_clone_locked(CUgraph original); /* NULL: out of memory */
+bool vgx_sim_is_graph(CUgraph graph);
 bool vgx_sim_is_node(CUgraphNode node);
+/* Give a node of this type other work: `op` is taken over. No lock held. */
+CUresult vgx_sim_node_change(CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
 CUgraph vgx_sim_graph_create(void);                                             /* NULL: out of memory */
 void vgx_sim_graph_destroy(CUgraph graph);                                      /* no lock held */
 struct vgx_sim_work *vgx_sim_work_create(CUcontext ctx, struct vgx_sim_op *op); /* takes over op, also when it fails */
@@ -61,6 +75,12 @@ CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t 
                                uint32_t dynamic_nbytes, void **kernel_params, void **extra, struct vgx_sim_op **op);
 CUresult vgx_sim_copy_create(CUcontext ctx, const CUDA_MEMCPY3D *copy, struct vgx_sim_op **op);
 CUresult vgx_sim_fill_create(const CUDA_MEMSET_NODE_PARAMS *params, struct vgx_sim_op **op);
+
+CUresult vgx_sim_host_create(const CUDA_HOST_NODE_PARAMS *params, struct vgx_sim_op **op);
+void vgx_sim_host_params(const struct vgx_sim_op *op, CUDA_HOST_NODE_PARAMS *params);
+
+/* A launch in a capturing stream: `child`, taken over when it succeeds, becomes a node. */
+CUresult vgx_sim_capture_child_locked(CUstream stream, CUgraph child);
 
 /* For a launch: pin (1) or unpin (-1) its module; false when it is unloaded. Other operations: true. */
 bool vgx_sim_launch_pin_locked(const struct vgx_sim_op *op, int change);

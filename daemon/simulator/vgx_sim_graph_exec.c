@@ -8,12 +8,16 @@
 
 #include "vgx_sim_graph.h"
 
+#define STEPS_MAX (1u << 23)
+
 enum { FLAG_AUTO_FREE = 1, FLAG_DEVICE_LAUNCH = 4, FLAG_NODE_PRIORITY = 8 };
 
+/* A child graph's steps follow its node's. */
 struct step {
   uint64_t serial; /* of the node */
-  uint64_t place;  /* stands for which steps it depends on */
+  uint64_t place;  /* stands for which steps of its graph it depends on */
   uint32_t type;
+  uint32_t inside;           /* how many steps its child graph has */
   struct vgx_sim_work *work; /* NULL: nothing to do */
 };
 
@@ -62,37 +66,65 @@ static uint64_t place_of(CUgraphNode node, const uint32_t *at) {
   return sum;
 }
 
-static void put_step(struct plan *plan, CUgraphNode node, uint32_t *at) {
+static CUresult put_graph(struct plan *plan, CUgraph graph);
+
+static CUresult put_step(struct plan *plan, CUgraphNode node, uint32_t *at, uint32_t first) {
   if (node->work)
     node->work->refs++;
-  at[node->index] = plan->count + 1;
-  plan->steps[plan->count++] = (struct step){node->serial, place_of(node, at), node->type, node->work};
+  at[node->index] = plan->count - first + 1;
+  struct step *step = &plan->steps[plan->count++];
+  *step = (struct step){node->serial, place_of(node, at), node->type, 0, node->work};
+  if (!node->child)
+    return CUDA_SUCCESS;
+  CUresult result = put_graph(plan, node->child);
+  step->inside = (uint32_t)(&plan->steps[plan->count] - step) - 1;
+  return result;
 }
 
-/* The nodes in an order their dependencies allow, as added where they do; INVALID_VALUE: a cycle. */
-static CUresult make_plan_locked(CUgraph graph, struct plan **made) {
-  struct plan *plan = malloc(sizeof *plan + graph->count * sizeof plan->steps[0]);
+/* The nodes of a graph in an order their dependencies allow, as added where they do; INVALID_VALUE: a cycle. */
+static CUresult put_graph(struct plan *plan, CUgraph graph) {
   uint32_t *at = calloc(graph->count + 1, sizeof *at); /* each node's step, from 1; 0: none yet */
-  if (!plan || !at) {
-    free(plan);
-    free(at);
+  if (!at)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  *plan = (struct plan){.refs = 1};
-  for (uint32_t before = UINT32_MAX; plan->count < graph->count && plan->count != before;) {
-    before = plan->count;
-    for (uint32_t i = 0; i < graph->count; i++) {
+  CUresult result = CUDA_SUCCESS;
+  uint32_t first = plan->count, left = graph->count;
+  for (uint32_t before = UINT32_MAX; left && left != before && result == CUDA_SUCCESS;) {
+    before = left;
+    for (uint32_t i = 0; i < graph->count && result == CUDA_SUCCESS; i++) {
       CUgraphNode node = graph->nodes[i];
       bool ready = !at[i];
       for (uint32_t k = 0; ready && k < node->dependency_count; k++)
         ready = at[node->dependencies[k]] != 0;
-      if (ready)
-        put_step(plan, node, at);
+      if (ready) {
+        result = put_step(plan, node, at, first);
+        left--;
+      }
     }
   }
   free(at);
+  return result != CUDA_SUCCESS ? result : left ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static uint64_t step_count(CUgraph graph) {
+  uint64_t count = graph->count;
+  for (uint32_t i = 0; i < graph->count; i++)
+    count += graph->nodes[i]->child ? step_count(graph->nodes[i]->child) : 0;
+  return count;
+}
+
+static CUresult make_plan_locked(CUgraph graph, struct plan **made) {
+  uint64_t count = step_count(graph);
+  struct plan *plan = count <= STEPS_MAX ? malloc(sizeof *plan + count * sizeof plan->steps[0]) : NULL;
+  if (!plan)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *plan = (struct plan){.refs = 1};
   *made = plan;
-  return plan->count == graph->count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return put_graph(plan, graph);
+}
+
+/* Whether the work of a step is for another context than `ctx`. */
+static bool is_foreign(const struct step *step, CUcontext ctx) {
+  return step->work && step->work->ctx && step->work->ctx != ctx;
 }
 
 CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags) {
@@ -114,7 +146,7 @@ CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
   vgx_sim_lock();
   result = make_plan_locked(hGraph, &exec->plan);
   for (uint32_t i = 0; exec->plan && i < exec->plan->count; i++)
-    if (exec->plan->steps[i].work && exec->plan->steps[i].work->ctx != ctx && result == CUDA_SUCCESS)
+    if (is_foreign(&exec->plan->steps[i], ctx) && result == CUDA_SUCCESS)
       result = CUDA_ERROR_NOT_SUPPORTED; /* work of several contexts */
   vgx_sim_unlock();
   if (result == CUDA_SUCCESS) {
@@ -217,12 +249,42 @@ static CUresult check(CUgraphExec exec, CUstream handle, CUstream *stream) {
   return result;
 }
 
+/* In a capturing stream a launch becomes a child graph: one node after the other, as they would run. */
+static CUresult capture(CUgraphExec exec, CUstream stream, bool *captured) {
+  CUgraph child = NULL;
+  CUgraphNode node;
+  CUresult result = CUDA_SUCCESS;
+  vgx_sim_lock();
+  *captured = vgx_sim_is_capturing_locked(stream);
+  if (*captured) {
+    const struct plan *plan = exec->plan;
+    child = vgx_sim_graph_create();
+    result = child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < plan->count && result == CUDA_SUCCESS; i++) {
+      const struct step *step = &plan->steps[i];
+      if (step->type == VGX_SIM_NODE_GRAPH)
+        continue; /* its steps follow */
+      uint32_t before = child->count ? child->count - 1 : 0;
+      result = vgx_sim_graph_add_locked(child, step->type, step->work, &before, child->count ? 1 : 0, &node);
+      if (result == CUDA_SUCCESS && step->work)
+        step->work->refs++;
+    }
+    if (result == CUDA_SUCCESS)
+      result = vgx_sim_capture_child_locked(stream, child);
+  }
+  vgx_sim_unlock();
+  if (result != CUDA_SUCCESS)
+    vgx_sim_graph_destroy(child);
+  return result;
+}
+
 CUresult vgx_sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
   CUstream stream;
+  bool captured = false;
   CUresult result = check(hGraphExec, hStream, &stream);
-  if (result == CUDA_SUCCESS) /* child graphs are not offered */
-    result = vgx_sim_capture_forbid(stream, CUDA_ERROR_NOT_SUPPORTED);
-  return result == CUDA_SUCCESS ? submit(hGraphExec, stream) : result;
+  if (result == CUDA_SUCCESS)
+    result = capture(hGraphExec, stream, &captured);
+  return result != CUDA_SUCCESS || captured ? result : submit(hGraphExec, stream);
 }
 
 /* Everything is where it is needed already. */
@@ -231,17 +293,16 @@ CUresult vgx_sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
   return check(hGraphExec, hStream, &stream);
 }
 
-/* Whether `plan` may stand in for `old`: the same kinds of nodes in the same places, for the same context. */
-static int compare(CUcontext ctx, const struct plan *old, const struct plan *plan) {
-  if (plan->count != old->count)
-    return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-  for (uint32_t i = 0; i < plan->count; i++) {
-    const struct step *a = &old->steps[i], *b = &plan->steps[i];
-    if (a->place != b->place)
+/* Whether `count` steps may stand in for old ones: the same kinds of nodes in the same places, for the same context. */
+static int compare(CUcontext ctx, const struct step *old, const struct step *new, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    if (old[i].place != new[i].place)
       return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    if (a->type != b->type)
+    if (old[i].type != new[i].type)
       return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-    if (b->work && b->work->ctx != ctx)
+    if (old[i].inside != new[i].inside)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    if (is_foreign(&new[i], ctx))
       return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
   }
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
@@ -260,7 +321,8 @@ CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
   result = make_plan_locked(hGraph, &plan);
   if (result == CUDA_SUCCESS) {
     struct plan *old = hGraphExec->plan;
-    reason = compare(hGraphExec->ctx, old, plan);
+    reason = plan->count == old->count ? compare(hGraphExec->ctx, old->steps, plan->steps, plan->count)
+                                       : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     for (uint32_t i = 0; reason == CU_GRAPH_EXEC_UPDATE_SUCCESS && i < plan->count; i++)
       plan->steps[i].serial = old->steps[i].serial; /* it is still known by the nodes it was made of */
     if (reason == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
@@ -285,7 +347,7 @@ static CUresult replace(CUgraphExec exec, CUgraphNode node, uint32_t type, CUcon
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   struct plan *old = NULL;
   vgx_sim_lock();
-  if (is_exec(exec) && vgx_sim_is_node(node) && node->type == type && exec->ctx == ctx) {
+  if (is_exec(exec) && vgx_sim_is_node(node) && node->type == type && (!ctx || exec->ctx == ctx)) {
     size_t nbytes = sizeof *old + exec->plan->count * sizeof old->steps[0];
     struct plan *plan = malloc(nbytes);
     result = plan ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
@@ -338,4 +400,54 @@ CUresult vgx_sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphN
   struct vgx_sim_op *op;
   CUresult result = vgx_sim_memset_op(memsetParams, given, &ctx, &op);
   return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_MEMSET, ctx, op) : result;
+}
+
+CUresult vgx_sim_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                              const CUDA_HOST_NODE_PARAMS *nodeParams) {
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_host_create(nodeParams, &op);
+  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_HOST, NULL, op) : result;
+}
+
+/* Later launches do the work of `child`'s steps in place of those of `exec`'s step `first` on. */
+static CUresult replace_inside_locked(CUgraphExec exec, uint32_t first, const struct plan *child, struct plan **old) {
+  size_t nbytes = sizeof *exec->plan + exec->plan->count * sizeof exec->plan->steps[0];
+  if (compare(exec->ctx, &exec->plan->steps[first], child->steps, child->count) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  struct plan *plan = malloc(nbytes);
+  if (!plan)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  memcpy(plan, exec->plan, nbytes);
+  plan->refs = 1;
+  for (uint32_t i = 0; i < child->count; i++)
+    plan->steps[first + i].work = child->steps[i].work;
+  for (uint32_t i = 0; i < plan->count; i++)
+    if (plan->steps[i].work)
+      plan->steps[i].work->refs++;
+  *old = exec->plan;
+  exec->plan = plan;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph) {
+  struct plan *child = NULL, *old = NULL;
+  if (!is_exec(hGraphExec) || !vgx_sim_is_node(hNode) || !vgx_sim_is_graph(childGraph))
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  const struct plan *plan = hGraphExec->plan;
+  uint32_t i = 0;
+  while (i < plan->count && plan->steps[i].serial != hNode->serial)
+    i++;
+  CUresult result = i < plan->count && plan->steps[i].type == VGX_SIM_NODE_GRAPH ? make_plan_locked(childGraph, &child)
+                                                                                 : CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && child->count != plan->steps[i].inside)
+    result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  if (result == CUDA_SUCCESS)
+    result = replace_inside_locked(hGraphExec, i + 1, child, &old);
+  vgx_sim_unlock();
+  if (child)
+    unref_plan(child);
+  if (old)
+    unref_plan(old);
+  return result;
 }

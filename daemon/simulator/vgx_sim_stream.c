@@ -4,7 +4,7 @@
  * time, so that recording again or destroying the event changes nothing for him. Locking: the runtime lock. */
 #include <stdlib.h>
 
-#include "vgx_sim_internal.h"
+#include "vgx_sim_graph.h"
 
 #define EVENT_FLAGS_VALID (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
@@ -274,19 +274,31 @@ static CUresult run_host_call(struct vgx_sim_op *op) {
   return CUDA_SUCCESS;
 }
 
+CUresult vgx_sim_host_create(const CUDA_HOST_NODE_PARAMS *params, struct vgx_sim_op **op) {
+  if (!params || !params->fn)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct host_call *call = calloc(1, sizeof *call);
+  if (!call)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  call->op = (struct vgx_sim_op){.run = run_host_call, .drop = drop_op, .kind = VGX_SIM_OP_HOST};
+  call->fn = params->fn;
+  call->data = params->userData;
+  *op = &call->op;
+  return CUDA_SUCCESS;
+}
+
+void vgx_sim_host_params(const struct vgx_sim_op *op, CUDA_HOST_NODE_PARAMS *params) {
+  const struct host_call *call = (const struct host_call *)op;
+  *params = (CUDA_HOST_NODE_PARAMS){.fn = call->fn, .userData = call->data};
+}
+
 CUresult vgx_sim_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {
   CUcontext ctx;
   CUstream stream;
   CUresult result = enter_stream(hStream, &ctx, &stream);
   if (result != CUDA_SUCCESS)
     return result;
-  if (!fn)
-    return CUDA_ERROR_INVALID_VALUE;
-  struct host_call *call = calloc(1, sizeof *call);
-  if (!call)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  call->op = (struct vgx_sim_op){.run = run_host_call, .drop = drop_op, .kind = VGX_SIM_OP_HOST};
-  call->fn = fn;
-  call->data = userData;
-  return vgx_sim_submit(stream, &call->op, VGX_SIM_QUEUE);
+  struct vgx_sim_op *op;
+  result = vgx_sim_host_create(&(CUDA_HOST_NODE_PARAMS){.fn = fn, .userData = userData}, &op);
+  return result == CUDA_SUCCESS ? vgx_sim_submit(stream, op, VGX_SIM_QUEUE) : result;
 }

@@ -272,6 +272,11 @@ typedef struct {
 } CUlaunchConfig;
 
 typedef void (*CUhostFn)(void *userData);
+
+typedef struct {
+  CUhostFn fn;
+  void *userData;
+} CUDA_HOST_NODE_PARAMS;
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
 typedef size_t (*CUoccupancyB2DSize)(int blockSize);
 

@@ -14,6 +14,11 @@
 enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2 }; /* request flags */
 enum { VGW_OUTPUT_PENDING = 1 };             /* reply flags */
 
+/* A callback's id, the client's choice, says what it is: one of a graph comes due at each launch; an internal one moves
+ * bytes for the client's library, and the program is not told of its node. */
+#define VGW_CALLBACK_OF_GRAPH 0x80000000u
+#define VGW_CALLBACK_INTERNAL 0x40000000u
+
 struct vgw_header {
   uint32_t length; /* whole record in bytes, a multiple of 8 */
   uint16_t opcode;

@@ -56,6 +56,14 @@ fn(
     doc="Destroy a graph.",
 )
 fn(
+    "cuGraphClone",
+    [out_handle("phGraphClone", GRAPH), handle("originalGraph", GRAPH)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    doc="A copy of a graph, child graphs too.",
+)
+fn(
     "cuGraphInstantiateWithFlags",
     [out_handle("phGraphExec", GRAPH_EXEC), handle("hGraph", GRAPH), val("flags", ULL)],
     WAITING,

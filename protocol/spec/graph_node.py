@@ -35,6 +35,8 @@ CTX = ptr("ctx", "CUcontext")
 KERNEL_PARAMS = ptr("nodeParams", "const CUDA_KERNEL_NODE_PARAMS_v2 *")
 KERNEL_PARAMS_V1 = ptr("nodeParams", "const CUDA_KERNEL_NODE_PARAMS_v1 *")
 COPY_PARAMS = ptr("copyParams", "const CUDA_MEMCPY3D *")
+HOST_PARAMS = ptr("nodeParams", "const CUDA_HOST_NODE_PARAMS *")
+CHILD = ptr("childGraph", "CUgraph")
 MEMSET_PARAMS = ptr("memsetParams", "const CUDA_MEMSET_NODE_PARAMS *")
 
 
@@ -65,6 +67,7 @@ COPY = [
     val("depth", SIZE),
 ]
 MEMSET = [handle("ctx", CONTEXT), struct_in("memsetParams", "CUDA_MEMSET_NODE_PARAMS")]
+CALLBACK = val("callback", U32)
 OF_NODE = handle("hNode", GRAPH_NODE)
 OF_EXEC = handle("hGraphExec", GRAPH_EXEC)
 
@@ -160,4 +163,67 @@ fn(
     WAITING,
     wire=[OF_EXEC, OF_NODE, *MEMSET],
     doc="For later launches.",
+)
+fn(
+    "cuGraphAddHostNode",
+    [*NEW, HOST_PARAMS],
+    WAITING,
+    wire=new(CALLBACK),
+    doc="A function of the program's, called by the client at each launch.",
+)
+fn(
+    "cuGraphHostNodeGetParams",
+    [NODE, ptr("nodeParams", "CUDA_HOST_NODE_PARAMS *")],
+    WAITING,
+    need=INIT,
+    wire=[OF_NODE, out("callback", U32)],
+    doc="Function and argument of a host node.",
+)
+fn(
+    "cuGraphHostNodeSetParams",
+    [NODE, HOST_PARAMS],
+    WAITING,
+    need=INIT,
+    wire=[OF_NODE, CALLBACK],
+    doc="For graphs made executable later.",
+)
+fn(
+    "cuGraphExecHostNodeSetParams",
+    [EXEC, NODE, HOST_PARAMS],
+    WAITING,
+    need=INIT,
+    wire=[OF_EXEC, OF_NODE, CALLBACK],
+    doc="For later launches.",
+)
+fn(
+    "cuGraphAddChildGraphNode",
+    [*NEW, CHILD],
+    WAITING,
+    need=INIT,
+    wire=new(handle("childGraph", GRAPH)),
+    doc="A copy of a graph as one node.",
+)
+fn(
+    "cuGraphChildGraphNodeGetGraph",
+    [NODE, ptr("phGraph", "CUgraph *")],
+    WAITING,
+    need=INIT,
+    wire=[OF_NODE, out_handle("graph", GRAPH)],
+    doc="The graph inside a node, which it dies with.",
+)
+fn(
+    "cuGraphExecChildGraphNodeSetParams",
+    [EXEC, NODE, CHILD],
+    WAITING,
+    need=INIT,
+    wire=[OF_EXEC, OF_NODE, handle("childGraph", GRAPH)],
+    doc="The parameters of a graph of the same shape, for later launches.",
+)
+fn(
+    "cuGraphNodeFindInClone",
+    [ptr("phNode", "CUgraphNode *"), ptr("hOriginalNode", "CUgraphNode"), ptr("hClonedGraph", "CUgraph")],
+    WAITING,
+    need=INIT,
+    wire=[OF_NODE, handle("hGraph", GRAPH), out("node", U32)],
+    doc="A clone's node for an original's: its id, once the clone's nodes are named.",
 )

@@ -69,7 +69,7 @@ fn(
     QUEUED,
     guest="custom",
     host="custom",
-    doc="Stop the stream here until the client has run this callback.",
+    doc="Stop the stream here until the client has run this callback; in a capture with VGW_CALLBACK_OF_GRAPH.",
 )
 fn(
     "vgpuNextCallback",

@@ -279,6 +279,32 @@ fn(
     doc="As vgpuHostMap, of memory at `offset` in the session's share of a region (wire.md).",
 )
 fn(
+    "vgpuHostReserve",
+    [val("address", ADDRESS), val("nbytes", SIZE)],
+    WAITING,
+    guest="custom",
+    host="custom",
+    doc="As vgpuHostMap, of the worker's own memory, where none is shared: for vgpuHostWrite, vgpuHostRead.",
+)
+fn(
+    "vgpuHostWrite",
+    [val("address", ADDRESS), val("nbytes", SIZE), bytes_in("bytes", "nbytes")],
+    QUEUED,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="Bytes into memory of vgpuHostReserve.",
+)
+fn(
+    "vgpuHostRead",
+    [val("address", ADDRESS), val("nbytes", SIZE), bytes_out("bytes", "nbytes")],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="Bytes from memory of vgpuHostReserve.",
+)
+fn(
     "vgpuHostUnmap",
     [val("address", ADDRESS)],
     WAITING,

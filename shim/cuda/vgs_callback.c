@@ -4,9 +4,11 @@
 #include "vgs_callback.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
+#include "vgs_context.h"
 #include "vgs_log.h"
 #include "vgs_session.h"
 #include "vgs_stream.h"
+#include "vgs_work.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -30,6 +32,7 @@ static struct {
   bool started;
   pthread_t thread;
   uint32_t pending; /* atomic; enqueued and not returned yet */
+  int in_graphs;    /* atomic */
 } service = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct callback *take(uint32_t id) {
@@ -44,7 +47,11 @@ static struct callback *take(uint32_t id) {
   return found;
 }
 
-bool vgs_callback_pending(void) { return __atomic_load_n(&service.pending, __ATOMIC_ACQUIRE); }
+bool vgs_callback_pending(void) {
+  return __atomic_load_n(&service.pending, __ATOMIC_ACQUIRE) || __atomic_load_n(&service.in_graphs, __ATOMIC_RELAXED);
+}
+
+void vgs_callback_in_graph(int change) { __atomic_add_fetch(&service.in_graphs, change, __ATOMIC_RELAXED); }
 
 static void discard(struct callback *callback) {
   free(callback);
@@ -60,6 +67,13 @@ static void *serve(void *unused) {
       continue; /* none for a while */
     if (result)
       break;
+    if (id & VGW_CALLBACK_OF_GRAPH) {
+      if (!status)
+        vgs_work_run(id);
+      if (vgs_send_vgpuCallbackDone(id, false))
+        break;
+      continue;
+    }
     struct callback *callback = take(id);
     if (!callback)
       continue;
@@ -97,16 +111,39 @@ static CUresult start_locked(void) {
   return CUDA_SUCCESS;
 }
 
+CUresult vgs_callback_start(void) {
+  pthread_mutex_lock(&service.lock);
+  CUresult result = start_locked();
+  pthread_mutex_unlock(&service.lock);
+  return result;
+}
+
+/* In a capture: a node of the graph, that is run at each launch. */
+static CUresult capture(const struct callback *wanted, const struct vgs_stream *on, uint32_t stream) {
+  if (wanted->callback) /* the older form is not for captures, says the manual */
+    return vgs_capture_forbid(on->capture);
+  if (vgs_capture_status(on->capture) == VGS_CAPTURE_INVALIDATED)
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  CUresult result = vgs_callback_start();
+  if (result)
+    return result;
+  struct vgs_work *work = vgs_work_function(wanted->function, wanted->user_data);
+  if (!work)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  result = vgs_capture_keep(on->capture, work) ? vgs_send_vgpuHostCallback(vgs_work_id(work), stream, true)
+                                               : CUDA_ERROR_OUT_OF_MEMORY;
+  vgs_work_release(work);
+  return result;
+}
+
 static CUresult enqueue(const struct callback *wanted) {
   uint32_t stream;
   struct vgs_stream *on;
   CUresult result = vgs_stream_id(wanted->stream, &stream, &on);
   if (result)
     return result;
-  if (on && vgs_capture_status(on->capture)) {
-    static bool named; /* it would have to run at each replay */
-    return vgs_unimplemented("a host function inside a capture", &named);
-  }
+  if (on && vgs_capture_status(on->capture))
+    return capture(wanted, on, stream);
   struct callback *callback = malloc(sizeof *callback);
   if (!callback)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -114,7 +151,7 @@ static CUresult enqueue(const struct callback *wanted) {
   pthread_mutex_lock(&service.lock);
   result = start_locked();
   if (!result) {
-    callback->id = ++service.last_id;
+    callback->id = service.last_id = (service.last_id + 1) & ~(VGW_CALLBACK_OF_GRAPH | VGW_CALLBACK_INTERNAL);
     callback->next = service.waiting;
     service.waiting = callback;
     __atomic_add_fetch(&service.pending, 1, __ATOMIC_ACQ_REL);
@@ -129,6 +166,13 @@ static CUresult enqueue(const struct callback *wanted) {
   if (result && (callback = take(id)))
     discard(callback);
   return result;
+}
+
+/* A mark in a stream that captures, or beside captures in the legacy stream, would become part of a graph, or disturb
+ * one. */
+CUresult vgs_callback_after(CUstream stream, CUhostFn function, void *argument) {
+  struct callback wanted = {.function = function, .stream = stream, .user_data = argument};
+  return !vgs_context_entered || vgs_capture_any() ? CUDA_ERROR_NOT_PERMITTED : enqueue(&wanted);
 }
 
 CUresult vgs_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {

@@ -1,10 +1,19 @@
 #ifndef VGS_CALLBACK_H
 #define VGS_CALLBACK_H
 
+#include "vgw_cuda.h"
 #include <stdbool.h>
 
-/* Whether some host function was enqueued and has not returned yet: the program's memory may change in stream order. */
+/* Whether some host function was enqueued and has not returned yet, or graphs that were launched have some: the
+ * program's memory may change in stream order. */
 bool vgs_callback_pending(void);
+void vgs_callback_in_graph(int change); /* one more, or less, graph that has some and was launched */
+
+/* See to it that callbacks are asked for. */
+CUresult vgs_callback_start(void);
+
+/* Call a function of ours when a stream is done with what it was given before. An error: it will not be called. */
+CUresult vgs_callback_after(CUstream stream, CUhostFn function, void *argument);
 
 /* Join the service thread, if there is one, and forget callbacks that never came due. The connection is shut down
  * already, so the thread does not wait for it; a callback of the program's that is running is waited for, one second at

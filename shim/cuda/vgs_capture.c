@@ -11,6 +11,7 @@ static struct {
   int mode;
   pthread_t thread;
   bool invalidated;
+  struct vgs_works works;
 } captures[CAPTURES_MAX];
 static uint64_t last_id;
 static int active_count; /* atomic: without captures every check is one load */
@@ -56,17 +57,36 @@ uint64_t vgs_capture_begin(int mode) {
   return id;
 }
 
-enum vgs_capture_status vgs_capture_end(uint64_t id) {
+enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works) {
   enum vgs_capture_status status = VGS_CAPTURE_NONE;
+  *works = (struct vgs_works){0};
   pthread_mutex_lock(&lock);
   int at = find(id);
   if (at >= 0) {
     status = captures[at].invalidated ? VGS_CAPTURE_INVALIDATED : VGS_CAPTURE_ACTIVE;
     captures[at].id = 0;
+    *works = captures[at].works;
+    captures[at].works = (struct vgs_works){0};
     __atomic_sub_fetch(&active_count, 1, __ATOMIC_RELEASE);
   }
   pthread_mutex_unlock(&lock);
   return status;
+}
+
+bool vgs_capture_keep(uint64_t id, struct vgs_work *work) {
+  pthread_mutex_lock(&lock);
+  int at = find(id);
+  bool kept = at >= 0 && vgs_works_keep(&captures[at].works, work, 0, NULL);
+  pthread_mutex_unlock(&lock);
+  return kept;
+}
+
+bool vgs_capture_keep_all(uint64_t id, const struct vgs_works *works) {
+  pthread_mutex_lock(&lock);
+  int at = find(id);
+  bool kept = at >= 0 && vgs_works_keep_all(&captures[at].works, works);
+  pthread_mutex_unlock(&lock);
+  return kept;
 }
 
 CUresult vgs_capture_forbid(uint64_t id) {

@@ -4,6 +4,7 @@
 #define VGS_CAPTURE_H
 
 #include "vgs_objects.h"
+#include "vgs_work.h"
 
 enum vgs_capture_status { VGS_CAPTURE_NONE, VGS_CAPTURE_ACTIVE, VGS_CAPTURE_INVALIDATED };
 
@@ -13,10 +14,14 @@ enum vgs_capture_status vgs_capture_status(uint64_t id);
 /* Whether any stream is capturing. */
 bool vgs_capture_any(void);
 
-/* Begin: a fresh id, or 0 when too many captures are active. End: the id is NONE from now on; returns its last status.
- */
+/* Begin: a fresh id, or 0 when too many captures are active. End: the id is NONE from now on; returns its last status,
+ * and in `works` what the graph is to keep. */
 uint64_t vgs_capture_begin(int mode);
-enum vgs_capture_status vgs_capture_end(uint64_t id);
+enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works);
+
+/* For the graph that is being captured; false: out of memory, or no such capture. */
+bool vgs_capture_keep(uint64_t id, struct vgs_work *work);
+bool vgs_capture_keep_all(uint64_t id, const struct vgs_works *works);
 
 /* A call that must not touch a capturing stream did so: the capture is lost. Returns STREAM_CAPTURE_UNSUPPORTED. */
 CUresult vgs_capture_forbid(uint64_t id);

@@ -9,6 +9,7 @@
 #include "vgs_staging.h"
 #include "vgs_stream.h"
 #include "vgs_wait.h"
+#include "vgs_work.h"
 #include <string.h>
 
 CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwise, enum vgs_place *place, bool *known) {
@@ -86,9 +87,16 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
       (result = vgs_place_of(copy->src, copy->nbytes, copy->src_otherwise, &src, &src_known)))
     return result;
   bool dst_device = dst == VGS_PLACE_DEVICE, src_device = src == VGS_PLACE_DEVICE;
-  if (on && vgs_capture_status(on->capture) && (dst == VGS_PLACE_HOST || src == VGS_PLACE_HOST)) {
-    static bool named; /* each replay would have to read or write the program's memory again */
-    return vgs_unimplemented("a copy of pageable memory inside a capture", &named);
+  if (on && vgs_capture_status(on->capture) &&
+      (dst == VGS_PLACE_HOST || src == VGS_PLACE_HOST || (!dst_device && !src_device))) {
+    struct vgs_captured_copy captured = {.dst = {.place = dst, .address = copy->dst},
+                                         .src = {.place = src, .address = copy->src},
+                                         .width = copy->nbytes,
+                                         .height = 1,
+                                         .depth = 1,
+                                         .stream = stream,
+                                         .capture = on->capture};
+    return vgs_work_capture_copy(&captured);
   }
   if (!dst_device &&
       !src_device) { /* host to host: what the stream does first may write the source, so it comes first */

@@ -1,10 +1,12 @@
 /* Rectangles and boxes. A box is a row of rectangles; a rectangle that touches the program's memory travels packed, in
  * pieces. */
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_copy.h"
 #include "vgs_log.h"
 #include "vgs_stream.h"
+#include "vgs_work.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,11 +126,24 @@ static CUresult copy_box(const struct box *box) {
   return result || !box->sync || !in_place ? result : vgs_send_cuStreamSynchronize(box->stream);
 }
 
+/* Whether the worker reaches both sides, one of which is the device's. */
+static bool is_in_place(const struct box *box) {
+  return box->dst.place != VGS_PLACE_HOST && box->src.place != VGS_PLACE_HOST &&
+         (box->dst.place == VGS_PLACE_DEVICE || box->src.place == VGS_PLACE_DEVICE);
+}
+
+static struct vgs_rows rows_of(const struct side *side) {
+  return (struct vgs_rows){.place = side->place, .address = side->address, .pitch = side->pitch, .slice = side->slice};
+}
+
 static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool sync) {
   if (!c || c->reserved0 || c->reserved1 || c->srcLOD || c->dstLOD)
     return CUDA_ERROR_INVALID_VALUE;
   struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth, .sync = sync};
-  CUresult result = vgs_stream_id(stream, &box.stream, NULL);
+  struct vgs_stream *on;
+  CUresult result = vgs_stream_id(stream, &box.stream, &on);
+  if (!result && sync)
+    result = vgs_capture_check_unsafe();
   if (result || !box.width || !box.height || !box.depth)
     return result;
   if ((result = make_side(&box.dst, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
@@ -136,6 +151,16 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool sync) {
       (result = make_side(&box.src, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
                           c->srcPitch, c->srcHeight, &box)))
     return result;
+  if (on && vgs_capture_status(on->capture) && !is_in_place(&box)) {
+    struct vgs_captured_copy captured = {.dst = rows_of(&box.dst),
+                                         .src = rows_of(&box.src),
+                                         .width = box.width,
+                                         .height = box.height,
+                                         .depth = box.depth,
+                                         .stream = box.stream,
+                                         .capture = on->capture};
+    return vgs_work_capture_copy(&captured);
+  }
   return copy_box(&box);
 }
 

@@ -1,5 +1,7 @@
 /* Capture's calls, and graphs as a whole; their nodes: vgs_graph_node.c. */
+#include "vgs_graph.h"
 #include "vgs_api.h"
+#include "vgs_callback.h"
 #include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_log.h"
@@ -46,7 +48,7 @@ CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
   if (!graph)
     return CUDA_ERROR_OUT_OF_MEMORY;
   graph->unnamed = true;
-  bool lost = vgs_capture_end(stream->capture) == VGS_CAPTURE_INVALIDATED;
+  bool lost = vgs_capture_end(stream->capture, &graph->works) == VGS_CAPTURE_INVALIDATED;
   stream->capture = 0;
   stream->capture_origin = false;
   result = vgs_send_cuStreamEndCapture(id, graph->object.id);
@@ -114,28 +116,38 @@ CUresult vgs_cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
   return result;
 }
 
-CUresult vgs_cuGraphDestroy(CUgraph hGraph) {
-  struct vgs_graph *graph = vgs_object_find(VGW_KIND_GRAPH, hGraph);
-  if (!graph)
-    return CUDA_ERROR_INVALID_VALUE;
-  uint32_t id = graph->object.id;
+/* A graph's object, those of its nodes, and of the graphs inside them. */
+static void forget(struct vgs_graph *graph) {
   for (uint32_t i = 0; i < graph->count; i++) {
-    void *node = vgs_object_find(VGW_KIND_GRAPH_NODE, graph->nodes[i]);
+    struct vgs_graph_node *node = vgs_graph_node_find(graph->nodes[i]);
+    struct vgs_graph *inside = node && node->inside ? vgs_graph_find(node->inside) : NULL;
+    if (inside)
+      forget(inside);
     if (node)
       vgs_object_destroy(node);
   }
   vgs_object_destroy(graph);
+}
+
+CUresult vgs_cuGraphDestroy(CUgraph hGraph) {
+  struct vgs_graph *graph = vgs_graph_find(hGraph);
+  if (!graph || graph->owner) /* one inside a node goes with its owner */
+    return CUDA_ERROR_INVALID_VALUE;
+  uint32_t id = graph->object.id;
+  forget(graph);
   return vgs_send_cuGraphDestroy(id, false);
 }
 
 CUresult vgs_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags) {
-  struct vgs_object *graph = vgs_object_find(VGW_KIND_GRAPH, hGraph);
+  struct vgs_graph *graph = vgs_graph_find(hGraph);
   if (!phGraphExec || !graph)
     return CUDA_ERROR_INVALID_VALUE;
-  struct vgs_object *exec = vgs_object_create(VGW_KIND_GRAPH_EXEC, vgs_context_entered->wire_id);
+  struct vgs_graph_exec *exec = vgs_object_create(VGW_KIND_GRAPH_EXEC, vgs_context_entered->wire_id);
   if (!exec)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgs_send_cuGraphInstantiateWithFlags(exec->id, graph->id, flags);
+  CUresult result = vgs_works_keep_all(&exec->works, &vgs_graph_outermost(graph)->works)
+                        ? vgs_send_cuGraphInstantiateWithFlags(exec->object.id, graph->object.id, flags)
+                        : CUDA_ERROR_OUT_OF_MEMORY;
   if (result)
     vgs_object_destroy(exec);
   else
@@ -176,40 +188,71 @@ CUresult vgs_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
   return result;
 }
 
-static CUresult on_stream(CUgraphExec exec, CUstream hStream, CUresult (*send)(uint32_t, uint32_t, bool)) {
-  uint32_t stream;
-  struct vgs_object *found = vgs_object_find(VGW_KIND_GRAPH_EXEC, exec);
-  CUresult result = vgs_stream_id(hStream, &stream, NULL);
-  if (!found)
-    return CUDA_ERROR_INVALID_VALUE;
-  return result ? result : send(found->id, stream, false);
+/* A launch of a graph that has works: the program's memory may change until it is over. */
+static void note_launch(struct vgs_graph_exec *exec, struct vgs_stream *on) {
+  exec->last = on ? vgs_object_handle(on) : NULL;
+  if (!exec->launched)
+    vgs_callback_in_graph(1);
+  exec->launched = true;
 }
 
 CUresult vgs_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
-  return on_stream(hGraphExec, hStream, vgs_send_cuGraphLaunch);
+  uint32_t stream;
+  struct vgs_stream *on;
+  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
+  CUresult result = vgs_stream_id(hStream, &stream, &on);
+  if (!exec)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  bool captured = on && vgs_capture_status(on->capture);
+  if (captured && !vgs_capture_keep_all(on->capture, &exec->works))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!captured && exec->works.count)
+    note_launch(exec, on);
+  return vgs_send_cuGraphLaunch(exec->object.id, stream, captured);
 }
 
 CUresult vgs_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
-  return on_stream(hGraphExec, hStream, vgs_send_cuGraphUpload);
+  uint32_t stream;
+  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
+  CUresult result = vgs_stream_id(hStream, &stream, NULL);
+  if (!exec)
+    return CUDA_ERROR_INVALID_VALUE;
+  return result ? result : vgs_send_cuGraphUpload(exec->object.id, stream, false);
 }
 
 CUresult vgs_cuGraphExecDestroy(CUgraphExec hGraphExec) {
-  struct vgs_object *exec = vgs_object_find(VGW_KIND_GRAPH_EXEC, hGraphExec);
+  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
   if (!exec)
     return CUDA_ERROR_INVALID_VALUE;
-  uint32_t id = exec->id;
+  uint32_t id = exec->object.id;
+  if (exec->launched && vgs_works_retire(&exec->works, exec->last))
+    vgs_callback_in_graph(-1);
   vgs_object_destroy(exec);
   return vgs_send_cuGraphExecDestroy(id, false);
 }
 
 /* Which node did not fit is not told: the driver may leave that open. */
 CUresult vgs_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
-  struct vgs_object *exec = vgs_object_find(VGW_KIND_GRAPH_EXEC, hGraphExec);
-  struct vgs_graph *graph = vgs_object_find(VGW_KIND_GRAPH, hGraph);
+  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
+  struct vgs_graph *graph = vgs_graph_find(hGraph);
+  struct vgs_works works = {0};
   int error, reason;
   if (!exec || !graph || !resultInfo)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_cuGraphExecUpdate_v2(exec->id, graph->object.id, &error, &reason);
+  CUresult result = vgs_works_keep_all(&works, &vgs_graph_outermost(graph)->works)
+                        ? vgs_send_cuGraphExecUpdate_v2(exec->object.id, graph->object.id, &error, &reason)
+                        : CUDA_ERROR_OUT_OF_MEMORY;
+  if (result || error) {
+    vgs_works_clear(&works);
+  } else {
+    if (exec->works.count && exec->launched)
+      vgs_works_retire(&exec->works, exec->last);
+    else
+      vgs_works_clear(&exec->works);
+    exec->works = works;
+  }
   if (result)
     return result;
   *resultInfo = (CUgraphExecUpdateResultInfo){.result = reason};

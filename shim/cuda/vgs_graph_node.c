@@ -1,8 +1,9 @@
 /* Nodes of graphs: added one by one, or named once a captured graph's are asked for. Each lives as long as its graph.
- */
+ * Host functions and child graphs: vgs_graph_part.c. */
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_copy.h"
+#include "vgs_graph.h"
 #include "vgs_kernel.h"
 #include "vgs_launch.h"
 #include "vgs_log.h"
@@ -10,10 +11,6 @@
 #include <string.h>
 
 enum { NODES_MAX = VGW_PIECE_NBYTES / sizeof(uint32_t) }; /* that one record can name */
-
-static struct vgs_graph *find_graph(CUgraph handle) { return vgs_object_find(VGW_KIND_GRAPH, handle); }
-static struct vgs_graph_node *find_node(CUgraphNode handle) { return vgs_object_find(VGW_KIND_GRAPH_NODE, handle); }
-static struct vgs_object *find_exec(CUgraphExec handle) { return vgs_object_find(VGW_KIND_GRAPH_EXEC, handle); }
 
 /* Node handles as ids, malloc'ed. */
 static CUresult ids_of(const CUgraphNode *handles, size_t count, uint32_t **ids) {
@@ -23,7 +20,7 @@ static CUresult ids_of(const CUgraphNode *handles, size_t count, uint32_t **ids)
   if (!made)
     return CUDA_ERROR_OUT_OF_MEMORY;
   for (size_t i = 0; i < count; i++) {
-    struct vgs_graph_node *node = find_node(handles[i]);
+    struct vgs_graph_node *node = vgs_graph_node_find(handles[i]);
     if (!node) {
       free(made);
       return CUDA_ERROR_INVALID_VALUE;
@@ -33,13 +30,6 @@ static CUresult ids_of(const CUgraphNode *handles, size_t count, uint32_t **ids)
   *ids = made;
   return CUDA_SUCCESS;
 }
-
-/* A node that is being added. */
-struct adding {
-  struct vgs_graph *graph;
-  struct vgs_graph_node *node;
-  uint32_t *dependencies, nbytes;
-};
 
 /* Room for one handle more. */
 static bool make_room(struct vgs_graph *graph, uint32_t more) {
@@ -54,12 +44,14 @@ static bool make_room(struct vgs_graph *graph, uint32_t more) {
   return true;
 }
 
-static CUresult begin(struct adding *a, CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies,
-                      size_t count) {
-  a->graph = find_graph(graph);
+CUresult vgs_adding_begin(struct vgs_adding *a, CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies,
+                          size_t count) {
+  a->graph = vgs_graph_find(graph);
   if (!made || !a->graph)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = ids_of(dependencies, count, &a->dependencies);
+  CUresult result = vgs_graph_name_nodes(a->graph);
+  if (!result)
+    result = ids_of(dependencies, count, &a->dependencies);
   if (result)
     return result;
   a->nbytes = (uint32_t)(count * sizeof(uint32_t));
@@ -70,12 +62,13 @@ static CUresult begin(struct adding *a, CUgraphNode *made, CUgraph graph, const 
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult end(struct adding *a, CUgraphNode *made, CUresult result) {
+CUresult vgs_adding_end(struct vgs_adding *a, CUgraphNode *made, CUresult result) {
   free(a->dependencies);
   if (result) {
     vgs_object_destroy(a->node);
     return result;
   }
+  a->node->graph = vgs_object_handle(a->graph);
   *made = a->graph->nodes[a->graph->count++] = vgs_object_handle(a->node);
   return CUDA_SUCCESS;
 }
@@ -140,16 +133,16 @@ static void keep(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PARAMS_v2 *
 CUresult vgs_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                      size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
   struct vgs_launch launch;
-  struct adding a;
+  struct vgs_adding a;
   char *block;
   CUresult result = pack(nodeParams, &launch, &block);
   if (result)
     return result;
-  result = begin(&a, phGraphNode, hGraph, dependencies, numDependencies);
+  result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies);
   if (!result)
-    result = end(&a, phGraphNode,
-                 vgs_send_cuGraphAddKernelNode_v2(a.node->object.id, a.graph->object.id, SHAPE(launch), a.nbytes,
-                                                  a.dependencies, block));
+    result = vgs_adding_end(&a, phGraphNode,
+                            vgs_send_cuGraphAddKernelNode_v2(a.node->object.id, a.graph->object.id, SHAPE(launch),
+                                                             a.nbytes, a.dependencies, block));
   if (result)
     free(block);
   else
@@ -160,7 +153,7 @@ CUresult vgs_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, c
 CUresult vgs_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
   struct vgs_launch launch;
   char *block;
-  struct vgs_graph_node *node = find_node(hNode);
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
   CUresult result = node ? pack(nodeParams, &launch, &block) : CUDA_ERROR_INVALID_VALUE;
   if (result)
     return result;
@@ -176,19 +169,19 @@ CUresult vgs_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNo
                                                const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
   struct vgs_launch launch;
   char *block;
-  struct vgs_object *exec = find_exec(hGraphExec);
-  struct vgs_graph_node *node = find_node(hNode);
+  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
   CUresult result = exec && node ? pack(nodeParams, &launch, &block) : CUDA_ERROR_INVALID_VALUE;
   if (result)
     return result;
-  result = vgs_send_cuGraphExecKernelNodeSetParams_v2(exec->id, node->object.id, SHAPE(launch), block);
+  result = vgs_send_cuGraphExecKernelNodeSetParams_v2(exec->object.id, node->object.id, SHAPE(launch), block);
   free(block);
   return result;
 }
 
 CUresult vgs_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
   static bool named;
-  struct vgs_graph_node *node = find_node(hNode);
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
   if (!node || !nodeParams)
     return CUDA_ERROR_INVALID_VALUE;
   if (!node->pointers)
@@ -243,66 +236,68 @@ static CUresult context_id(CUcontext ctx, uint32_t *id) {
 CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                   size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
   struct vgs_copy_in_place copy;
-  struct adding a;
+  struct vgs_adding a;
   uint32_t context;
   CUresult result = context_id(ctx, &context);
   if (result || (result = vgs_copy_resolve(copyParams, &copy)) ||
-      (result = begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
+      (result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
     return result;
-  return end(&a, phGraphNode,
-             vgs_send_cuGraphAddMemcpyNode(a.node->object.id, a.graph->object.id, COPY(copy, context), a.nbytes,
-                                           a.dependencies));
+  return vgs_adding_end(&a, phGraphNode,
+                        vgs_send_cuGraphAddMemcpyNode(a.node->object.id, a.graph->object.id, COPY(copy, context),
+                                                      a.nbytes, a.dependencies));
 }
 
 CUresult vgs_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams,
                                             CUcontext ctx) {
   struct vgs_copy_in_place copy;
   uint32_t context;
-  struct vgs_object *exec = find_exec(hGraphExec);
-  struct vgs_graph_node *node = find_node(hNode);
+  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
   CUresult result = exec && node ? context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
   if (!result)
     result = vgs_copy_resolve(copyParams, &copy);
-  return result ? result : vgs_send_cuGraphExecMemcpyNodeSetParams(exec->id, node->object.id, COPY(copy, context));
+  return result ? result
+                : vgs_send_cuGraphExecMemcpyNodeSetParams(exec->object.id, node->object.id, COPY(copy, context));
 }
 
 CUresult vgs_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                   size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
-  struct adding a;
+  struct vgs_adding a;
   uint32_t context;
   CUresult result = memsetParams ? context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
-  if (result || (result = begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
+  if (result || (result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
     return result;
-  return end(&a, phGraphNode,
-             vgs_send_cuGraphAddMemsetNode(a.node->object.id, a.graph->object.id, context, memsetParams, a.nbytes,
-                                           a.dependencies));
+  return vgs_adding_end(&a, phGraphNode,
+                        vgs_send_cuGraphAddMemsetNode(a.node->object.id, a.graph->object.id, context, memsetParams,
+                                                      a.nbytes, a.dependencies));
 }
 
 CUresult vgs_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                             const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
   uint32_t context;
-  struct vgs_object *exec = find_exec(hGraphExec);
-  struct vgs_graph_node *node = find_node(hNode);
+  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
   CUresult result = exec && node && memsetParams ? context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
-  return result ? result : vgs_send_cuGraphExecMemsetNodeSetParams(exec->id, node->object.id, context, memsetParams);
+  return result ? result
+                : vgs_send_cuGraphExecMemsetNodeSetParams(exec->object.id, node->object.id, context, memsetParams);
 }
 
 /* --- the rest --- */
 
 CUresult vgs_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                  size_t numDependencies) {
-  struct adding a;
-  CUresult result = begin(&a, phGraphNode, hGraph, dependencies, numDependencies);
+  struct vgs_adding a;
+  CUresult result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies);
   if (result)
     return result;
-  return end(&a, phGraphNode,
-             vgs_send_cuGraphAddEmptyNode(a.node->object.id, a.graph->object.id, a.nbytes, a.dependencies));
+  return vgs_adding_end(&a, phGraphNode,
+                        vgs_send_cuGraphAddEmptyNode(a.node->object.id, a.graph->object.id, a.nbytes, a.dependencies));
 }
 
 CUresult vgs_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
                                     size_t numDependencies) {
   uint32_t *sources, *targets;
-  struct vgs_graph *graph = find_graph(hGraph);
+  struct vgs_graph *graph = vgs_graph_find(hGraph);
   CUresult result = graph ? ids_of(from, numDependencies, &sources) : CUDA_ERROR_INVALID_VALUE;
   if (result)
     return result;
@@ -325,15 +320,19 @@ CUresult vgs_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, 
 }
 
 CUresult vgs_cuGraphNodeGetType(CUgraphNode hNode, int *type) {
-  struct vgs_graph_node *node = find_node(hNode);
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
   return node && type ? vgs_send_cuGraphNodeGetType(node->object.id, type) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Give the `count` nodes of a captured graph their handles. */
-static CUresult name_nodes(struct vgs_graph *graph, size_t count) {
-  size_t total;
+CUresult vgs_graph_name_nodes(struct vgs_graph *graph) {
+  size_t count, total;
+  if (!graph->unnamed)
+    return CUDA_SUCCESS;
+  CUresult result = vgs_send_cuGraphGetNodes(graph->object.id, &count, 0, "");
+  if (result)
+    return result;
   uint32_t *ids = count <= NODES_MAX && make_room(graph, (uint32_t)count) ? malloc((count + 1) * sizeof *ids) : NULL;
-  CUresult result = ids ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  result = ids ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   uint32_t made = 0;
   for (; !result && made < count; made++) {
     struct vgs_graph_node *node = vgs_object_create(VGW_KIND_GRAPH_NODE, 0);
@@ -341,6 +340,7 @@ static CUresult name_nodes(struct vgs_graph *graph, size_t count) {
       result = CUDA_ERROR_OUT_OF_MEMORY;
       break;
     }
+    node->graph = vgs_object_handle(graph);
     ids[made] = node->object.id;
     graph->nodes[made] = vgs_object_handle(node);
   }
@@ -349,7 +349,7 @@ static CUresult name_nodes(struct vgs_graph *graph, size_t count) {
   free(ids);
   if (result) {
     while (made-- > 0)
-      vgs_object_destroy(find_node(graph->nodes[made]));
+      vgs_object_destroy(vgs_graph_node_find(graph->nodes[made]));
     return result;
   }
   graph->count = (uint32_t)count;
@@ -358,16 +358,16 @@ static CUresult name_nodes(struct vgs_graph *graph, size_t count) {
 }
 
 CUresult vgs_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes) {
-  struct vgs_graph *graph = find_graph(hGraph);
+  struct vgs_graph *graph = vgs_graph_find(hGraph);
   if (!graph || !numNodes)
     return CUDA_ERROR_INVALID_VALUE;
   size_t count = graph->count;
   if (graph->unnamed) {
-    CUresult result = vgs_send_cuGraphGetNodes(graph->object.id, &count, 0, "");
-    if (!result && nodes)
-      result = name_nodes(graph, count);
+    CUresult result = nodes ? vgs_graph_name_nodes(graph) : vgs_send_cuGraphGetNodes(graph->object.id, &count, 0, "");
     if (result)
       return result;
+    if (nodes)
+      count = graph->count;
   }
   if (nodes) {
     size_t room = *numNodes;

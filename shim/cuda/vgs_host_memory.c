@@ -27,6 +27,10 @@ static uint64_t take_address(uint64_t nbytes) {
   return address > VGW_PINNED_BEGIN + VGW_PINNED_NBYTES - aligned ? 0 : address;
 }
 
+/* Something else of this process, or of the worker's, is in the window's way: go far beyond it. */
+enum { SKIPS_MAX = 4 };
+static void skip_addresses(void) { __atomic_fetch_add(&window_next, 4ull << 30, __ATOMIC_RELAXED); }
+
 /* Map a piece of the region here and in the worker. The caller falls back, as for map_memfd. */
 static CUresult map_in_region(uint64_t nbytes, void **memory) {
   uint64_t address = take_address(nbytes), offset;
@@ -55,8 +59,11 @@ static CUresult map_memfd(uint64_t nbytes, void **memory) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   void *mapped = MAP_FAILED;
   /* Sealed, because the worker takes no file that could shrink under it. */
-  if (!ftruncate(fd, (off_t)nbytes) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+  if (!ftruncate(fd, (off_t)nbytes) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)) {
     mapped = mmap((void *)(uintptr_t)address, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+    if (mapped == MAP_FAILED && errno == EEXIST)
+      result = CUDA_ERROR_INVALID_VALUE; /* as the worker answers */
+  }
   if (mapped != MAP_FAILED && (uintptr_t)mapped == address)
     result = vgs_send_vgpuHostMap(address, nbytes, fd);
   if (result && mapped != MAP_FAILED)
@@ -68,9 +75,27 @@ static CUresult map_memfd(uint64_t nbytes, void **memory) {
 }
 
 CUresult vgs_host_map(uint64_t nbytes, void **memory) {
-  if (vgs_session_has_pinned_fd())
-    return map_memfd(nbytes, memory);
-  return vgs_region_mapped() ? map_in_region(nbytes, memory) : CUDA_ERROR_NOT_SUPPORTED;
+  bool passed = vgs_session_has_pinned_fd();
+  if (!passed && !vgs_region_mapped())
+    return CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  for (int i = 0; i < SKIPS_MAX && result == CUDA_ERROR_INVALID_VALUE; i++) {
+    if (i)
+      skip_addresses();
+    result = passed ? map_memfd(nbytes, memory) : map_in_region(nbytes, memory);
+  }
+  return result;
+}
+
+CUresult vgs_host_reserve(uint64_t nbytes, uint64_t *address) {
+  CUresult result = nbytes <= VGW_PINNED_NBYTES ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+  for (int i = 0; i < SKIPS_MAX && result == CUDA_ERROR_INVALID_VALUE; i++) {
+    if (i)
+      skip_addresses();
+    *address = take_address(nbytes);
+    result = *address ? vgs_send_vgpuHostReserve(*address, nbytes) : CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return result;
 }
 
 CUresult vgs_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {

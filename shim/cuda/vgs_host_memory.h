@@ -9,4 +9,7 @@
  * caller goes without. It is undone by vgs_send_vgpuHostUnmap and munmap. */
 CUresult vgs_host_map(uint64_t nbytes, void **memory);
 
+/* Memory of the worker's own at an address of the window, where nothing is mapped here. */
+CUresult vgs_host_reserve(uint64_t nbytes, uint64_t *address);
+
 #endif

@@ -31,11 +31,14 @@ static void context_fini(void *object) {
   context->cls = NULL;
 }
 
+static void graph_exec_fini(void *object) { vgs_works_clear(&((struct vgs_graph_exec *)object)->works); }
+
 /* Its nodes' objects go with cuGraphDestroy: here other kinds' locks cannot be taken. */
 static void graph_fini(void *object) {
   struct vgs_graph *graph = object;
   free(graph->nodes);
   graph->nodes = NULL;
+  vgs_works_clear(&graph->works);
 }
 
 static void graph_node_fini(void *object) {
@@ -58,6 +61,6 @@ const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT] = {
     [VGW_KIND_GRAPH] = {sizeof(struct vgs_graph), graph_fini},
     [VGW_KIND_GRAPH_NODE] = {sizeof(struct vgs_graph_node), graph_node_fini},
     [VGW_KIND_ALLOCATION] = {sizeof(struct vgs_allocation), NULL},
-    [VGW_KIND_GRAPH_EXEC] = {sizeof(struct vgs_object), NULL},
+    [VGW_KIND_GRAPH_EXEC] = {sizeof(struct vgs_graph_exec), graph_exec_fini},
     [VGW_KIND_LINK] = {sizeof(struct vgs_link), link_fini},
 };

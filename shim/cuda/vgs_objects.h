@@ -4,6 +4,7 @@
 #define VGS_OBJECTS_H
 
 #include "vgs_handle.h"
+#include "vgs_work.h"
 #include "vgw_cuda.h"
 #include "vgw_wire.h"
 #include <pthread.h>
@@ -82,11 +83,22 @@ struct vgs_graph {
   struct vgs_object object;
   CUgraphNode *nodes; /* handles of all its nodes, in the order they were added */
   uint32_t count, capacity;
-  bool unnamed; /* captured, and its nodes have no handles yet */
+  bool unnamed;           /* its nodes have no handles yet: captured, a clone, inside a node */
+  CUgraph owner;          /* whose node it lies in; NULL: none */
+  struct vgs_works works; /* those of graphs inside are with the outermost */
+};
+
+struct vgs_graph_exec {
+  struct vgs_object object;
+  struct vgs_works works;
+  CUstream last; /* stream of the last launch */
+  bool launched; /* it has been, and it has works */
 };
 
 struct vgs_graph_node {
   struct vgs_object object;
+  CUgraph graph;                     /* it belongs to */
+  CUgraph inside;                    /* of a child graph's node; NULL: nobody has asked for it */
   CUDA_KERNEL_NODE_PARAMS_v2 params; /* of a kernel node, for GetParams: they point at `pointers` and `block` */
   void **pointers;                   /* NULL: not known here */
   char *block;

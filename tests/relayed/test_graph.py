@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.relayed.conftest import Relay
-from tests.shim import test_graph
+from tests.shim import test_graph, test_graph_work
 from tests.shim.client import PRELUDE
 from tests.shim.test_driver_api import KERNELS
 
@@ -22,5 +22,10 @@ def simulate(relay: Relay) -> Callable[..., str]:
 
 
 BEYOND_THE_RELAY = {"test_nodes_of_every_kind"}  # a node that copies to memory that is pinned in B alone
-ASKED = {name: test for name, test in vars(test_graph).items() if name.startswith("test_")}
+ASKED = {
+    name: test
+    for module in (test_graph, test_graph_work)
+    for name, test in vars(module).items()
+    if name.startswith("test_")
+}
 globals().update({name: test for name, test in ASKED.items() if name not in BEYOND_THE_RELAY})

@@ -1,0 +1,128 @@
+/* Nodes that hold a host function or a graph, and clones of graphs. Locking: the runtime lock; see vgx_sim_graph.h. */
+#include "vgx_sim_graph.h"
+
+#include <stdlib.h>
+
+#define HEIGHT_MAX 64u /* graphs within each other: destroying and planning them is recursive */
+
+CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
+  CUgraph clone = vgx_sim_graph_create();
+  for (uint32_t i = 0; clone && i < original->count; i++) {
+    CUgraphNode from = original->nodes[i], node;
+    CUgraph child = from->child ? vgx_sim_graph_clone_locked(from->child) : NULL;
+    if ((from->child && !child) ||
+        vgx_sim_graph_add_locked(clone, from->type, from->work, from->dependencies, from->dependency_count, &node)) {
+      vgx_sim_unlock(); /* `original` cannot go meanwhile, for nothing more is read of it */
+      vgx_sim_graph_destroy(child);
+      vgx_sim_graph_destroy(clone);
+      vgx_sim_lock();
+      return NULL;
+    }
+    node->origin = from->serial;
+    node->child = child;
+    if (child)
+      child->owner = node;
+    if (from->work)
+      from->work->refs++;
+  }
+  if (clone)
+    clone->height = original->height;
+  return clone;
+}
+
+CUresult vgx_sim_graph_put_locked(CUgraphNode node, CUgraph child) {
+  uint32_t height = child->height + 1;
+  for (CUgraph at = node->graph; at->owner; at = at->owner->graph)
+    height++;
+  if (height > HEIGHT_MAX)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  height = child->height + 1;
+  for (CUgraph at = node->graph; at; at = at->owner ? at->owner->graph : NULL, height++)
+    at->height = height > at->height ? height : at->height;
+  node->child = child;
+  child->owner = node;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
+  if (!phGraphClone || !vgx_sim_is_graph(originalGraph))
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  CUgraph clone = vgx_sim_graph_clone_locked(originalGraph);
+  vgx_sim_unlock();
+  if (!clone)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *phGraphClone = clone;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph) {
+  if (!phNode || !vgx_sim_is_node(hOriginalNode) || !vgx_sim_is_graph(hClonedGraph))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  for (uint32_t i = 0; i < hClonedGraph->count && result != CUDA_SUCCESS; i++)
+    if (hClonedGraph->nodes[i]->origin == hOriginalNode->serial) {
+      *phNode = hClonedGraph->nodes[i];
+      result = CUDA_SUCCESS;
+    }
+  vgx_sim_unlock();
+  return result;
+}
+
+/* The node is added first: one that cannot hold the child stays, as an empty one. */
+CUresult vgx_sim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                          size_t numDependencies, CUgraph childGraph) {
+  CUgraphNode made;
+  if (!phGraphNode || !vgx_sim_is_graph(hGraph) || !vgx_sim_is_graph(childGraph))
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  CUgraph child = vgx_sim_graph_clone_locked(childGraph);
+  vgx_sim_unlock();
+  if (!child)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgx_sim_graph_add(&made, hGraph, dependencies, numDependencies, VGX_SIM_NODE_GRAPH, NULL, NULL);
+  if (result == CUDA_SUCCESS) {
+    vgx_sim_lock();
+    result = vgx_sim_graph_put_locked(made, child);
+    if (result != CUDA_SUCCESS)
+      made->type = VGX_SIM_NODE_EMPTY;
+    vgx_sim_unlock();
+  }
+  if (result == CUDA_SUCCESS)
+    *phGraphNode = made;
+  else
+    vgx_sim_graph_destroy(child);
+  return result;
+}
+
+CUresult vgx_sim_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph) {
+  if (!phGraph || !vgx_sim_is_node(hNode) || !hNode->child)
+    return CUDA_ERROR_INVALID_VALUE;
+  *phGraph = hNode->child;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                    size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams) {
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_host_create(nodeParams, &op);
+  return result == CUDA_SUCCESS
+             ? vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_HOST, NULL, op)
+             : result;
+}
+
+CUresult vgx_sim_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams) {
+  if (!nodeParams || !vgx_sim_is_node(hNode) || hNode->type != VGX_SIM_NODE_HOST)
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  vgx_sim_host_params(hNode->work->op, nodeParams);
+  vgx_sim_unlock();
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams) {
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_host_create(nodeParams, &op);
+  return result == CUDA_SUCCESS ? vgx_sim_node_change(hNode, VGX_SIM_NODE_HOST, NULL, op) : result;
+}

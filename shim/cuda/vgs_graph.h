@@ -1,0 +1,31 @@
+/* What the files on graphs share. */
+#ifndef VGS_GRAPH_H
+#define VGS_GRAPH_H
+
+#include "vgs_objects.h"
+
+static inline struct vgs_graph *vgs_graph_find(CUgraph handle) { return vgs_object_find(VGW_KIND_GRAPH, handle); }
+static inline struct vgs_graph_node *vgs_graph_node_find(CUgraphNode handle) {
+  return vgs_object_find(VGW_KIND_GRAPH_NODE, handle);
+}
+static inline struct vgs_graph_exec *vgs_graph_exec_find(CUgraphExec handle) {
+  return vgs_object_find(VGW_KIND_GRAPH_EXEC, handle);
+}
+
+/* The graph that keeps a graph's works: the outermost. */
+struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph);
+
+/* Give the nodes of a graph their handles, if they have none yet. */
+CUresult vgs_graph_name_nodes(struct vgs_graph *graph);
+
+/* A node that is being added: between the two the request is sent. */
+struct vgs_adding {
+  struct vgs_graph *graph;
+  struct vgs_graph_node *node;
+  uint32_t *dependencies, nbytes;
+};
+CUresult vgs_adding_begin(struct vgs_adding *a, CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies,
+                          size_t count);
+CUresult vgs_adding_end(struct vgs_adding *a, CUgraphNode *made, CUresult result);
+
+#endif

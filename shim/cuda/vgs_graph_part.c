@@ -1,0 +1,176 @@
+/* Nodes that hold a host function or a graph, and clones of graphs. */
+#include "vgs_api.h"
+#include "vgs_callback.h"
+#include "vgs_graph.h"
+
+struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph) {
+  for (struct vgs_graph *owner; graph->owner && (owner = vgs_graph_find(graph->owner));)
+    graph = owner;
+  return graph;
+}
+
+/* --- host functions --- */
+
+/* Work for a node's parameters. */
+static CUresult make_work(const CUDA_HOST_NODE_PARAMS *params, struct vgs_work **work) {
+  CUresult result = params && params->fn ? vgs_callback_start() : CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  *work = vgs_work_function(params->fn, params->userData);
+  return *work ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vgs_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams) {
+  struct vgs_adding a;
+  struct vgs_work *work;
+  CUresult result = make_work(nodeParams, &work);
+  if (result)
+    return result;
+  result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies);
+  if (!result) {
+    struct vgs_works none = {0};
+    result = vgs_works_keep(&vgs_graph_outermost(a.graph)->works, work, a.node->object.id, &none)
+                 ? vgs_send_cuGraphAddHostNode(a.node->object.id, a.graph->object.id, vgs_work_id(work), a.nbytes,
+                                               a.dependencies)
+                 : CUDA_ERROR_OUT_OF_MEMORY;
+    result = vgs_adding_end(&a, phGraphNode, result);
+  }
+  vgs_work_release(work);
+  return result;
+}
+
+CUresult vgs_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams) {
+  uint32_t callback;
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
+  if (!node || !nodeParams)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_send_cuGraphHostNodeGetParams(node->object.id, &callback);
+  return result || vgs_work_params(callback, nodeParams) ? result : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult vgs_cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams) {
+  struct vgs_work *work;
+  struct vgs_works old = {0};
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
+  struct vgs_graph *graph = node ? vgs_graph_find(node->graph) : NULL;
+  CUresult result = graph ? make_work(nodeParams, &work) : CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  result = vgs_send_cuGraphHostNodeSetParams(node->object.id, vgs_work_id(work));
+  if (!result && !vgs_works_keep(&vgs_graph_outermost(graph)->works, work, node->object.id, &old))
+    return CUDA_ERROR_OUT_OF_MEMORY; /* the work stays, for the node has it */
+  vgs_work_release(work);
+  vgs_works_clear(&old); /* graphs made executable keep it for themselves */
+  return result;
+}
+
+CUresult vgs_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                          const CUDA_HOST_NODE_PARAMS *nodeParams) {
+  struct vgs_work *work;
+  struct vgs_works old = {0};
+  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
+  CUresult result = exec && node ? make_work(nodeParams, &work) : CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  result = vgs_send_cuGraphExecHostNodeSetParams(exec->object.id, node->object.id, vgs_work_id(work));
+  if (!result && !vgs_works_keep(&exec->works, work, node->object.id, &old))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  vgs_work_release(work);
+  if (old.count && exec->launched)
+    vgs_works_retire(&old, exec->last);
+  else
+    vgs_works_clear(&old);
+  return result;
+}
+
+/* --- graphs inside nodes --- */
+
+CUresult vgs_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                      size_t numDependencies, CUgraph childGraph) {
+  struct vgs_adding a;
+  struct vgs_graph *child = vgs_graph_find(childGraph);
+  CUresult result =
+      child ? vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies) : CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  struct vgs_graph *to = vgs_graph_outermost(a.graph), *from = vgs_graph_outermost(child);
+  result = to == from || vgs_works_keep_all(&to->works, &from->works)
+               ? vgs_send_cuGraphAddChildGraphNode(a.node->object.id, a.graph->object.id, child->object.id, a.nbytes,
+                                                   a.dependencies)
+               : CUDA_ERROR_OUT_OF_MEMORY;
+  return vgs_adding_end(&a, phGraphNode, result);
+}
+
+/* Always the same handle, as the graph is. */
+CUresult vgs_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph) {
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
+  if (!node || !phGraph)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!node->inside) {
+    struct vgs_graph *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
+    if (!graph)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    graph->unnamed = true;
+    graph->owner = node->graph;
+    CUresult result = vgs_send_cuGraphChildGraphNodeGetGraph(node->object.id, graph->object.id);
+    if (result) {
+      vgs_object_destroy(graph);
+      return result;
+    }
+    node->inside = vgs_object_handle(graph);
+  }
+  *phGraph = node->inside;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph) {
+  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
+  struct vgs_graph *child = vgs_graph_find(childGraph);
+  if (!exec || !node || !child)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_works_keep_all(&exec->works, &vgs_graph_outermost(child)->works))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  return vgs_send_cuGraphExecChildGraphNodeSetParams(exec->object.id, node->object.id, child->object.id);
+}
+
+/* --- clones --- */
+
+CUresult vgs_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
+  struct vgs_graph *original = vgs_graph_find(originalGraph);
+  if (!phGraphClone || !original)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_graph *clone = vgs_object_create(VGW_KIND_GRAPH, 0);
+  if (!clone)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  clone->unnamed = true;
+  CUresult result = vgs_works_keep_all(&clone->works, &vgs_graph_outermost(original)->works)
+                        ? vgs_send_cuGraphClone(clone->object.id, original->object.id)
+                        : CUDA_ERROR_OUT_OF_MEMORY;
+  if (result)
+    vgs_object_destroy(clone);
+  else
+    *phGraphClone = vgs_object_handle(clone);
+  return result;
+}
+
+CUresult vgs_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph) {
+  struct vgs_graph_node *original = vgs_graph_node_find(hOriginalNode);
+  struct vgs_graph *clone = vgs_graph_find(hClonedGraph);
+  uint32_t id;
+  CUresult result = phNode && original && clone ? vgs_graph_name_nodes(clone) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    result = vgs_send_cuGraphNodeFindInClone(original->object.id, clone->object.id, &id);
+  if (result)
+    return result;
+  for (uint32_t i = 0; i < clone->count; i++) {
+    struct vgs_graph_node *node = vgs_graph_node_find(clone->nodes[i]);
+    if (node && node->object.id == id) {
+      *phNode = clone->nodes[i];
+      return CUDA_SUCCESS;
+    }
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}

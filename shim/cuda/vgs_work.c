@@ -1,0 +1,305 @@
+#include "vgs_work.h"
+#include "vgs_api.h"
+#include "vgs_callback.h"
+#include "vgs_capture.h"
+#include "vgs_log.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLACES_MAX = 1 << 24 };
+
+struct vgs_work {
+  uint32_t id, refs;
+  CUhostFn function; /* the program's; NULL: */
+  void *user_data;
+  struct vgs_captured_copy copy;
+  struct vgs_work_memory *memory; /* between the two sides; NULL: both are here */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* By the low bits of an id. A place is used again when its work is gone: nothing can come due for that any more. */
+static struct place {
+  struct vgs_work *work;
+  uint32_t next_free;
+} *places;
+static uint32_t place_count, first_free;
+
+static uint32_t place_of(uint32_t id) { return id & ~(VGW_CALLBACK_OF_GRAPH | VGW_CALLBACK_INTERNAL); }
+
+/* Under `lock`; place 0 stays empty. 0: out of memory. */
+static uint32_t take_place(struct vgs_work *work) {
+  if (!first_free) {
+    uint32_t count = place_count ? 2 * place_count : 64;
+    struct place *grown = count <= PLACES_MAX ? realloc(places, count * sizeof *grown) : NULL;
+    if (!grown)
+      return 0;
+    places = grown;
+    for (uint32_t i = count; i-- > (place_count ? place_count : 1);) {
+      places[i] = (struct place){NULL, first_free};
+      first_free = i;
+    }
+    places[0] = (struct place){0};
+    place_count = count;
+  }
+  uint32_t place = first_free;
+  first_free = places[place].next_free;
+  places[place].work = work;
+  return place;
+}
+
+static struct vgs_work *create(const struct vgs_work *wanted) {
+  struct vgs_work *work = malloc(sizeof *work);
+  if (!work)
+    return NULL;
+  *work = *wanted;
+  work->refs = 1;
+  pthread_mutex_lock(&lock);
+  uint32_t place = take_place(work);
+  work->id = place | VGW_CALLBACK_OF_GRAPH | (work->function ? 0 : VGW_CALLBACK_INTERNAL);
+  pthread_mutex_unlock(&lock);
+  if (place)
+    return work;
+  free(work);
+  return NULL;
+}
+
+struct vgs_work *vgs_work_function(CUhostFn function, void *user_data) {
+  return create(&(struct vgs_work){.function = function, .user_data = user_data});
+}
+
+uint32_t vgs_work_id(const struct vgs_work *work) { return work->id; }
+
+void vgs_work_release(struct vgs_work *work) {
+  pthread_mutex_lock(&lock);
+  bool last = --work->refs == 0;
+  if (last) {
+    places[place_of(work->id)] = (struct place){NULL, first_free};
+    first_free = place_of(work->id);
+  }
+  pthread_mutex_unlock(&lock);
+  if (!last)
+    return;
+  if (work->memory)
+    vgs_work_memory_give(work->memory);
+  free(work);
+}
+
+/* The work of a callback, kept for the caller; NULL: none. */
+static struct vgs_work *find(uint32_t callback) {
+  pthread_mutex_lock(&lock);
+  uint32_t place = place_of(callback);
+  struct vgs_work *work = place < place_count ? places[place].work : NULL;
+  if (work && work->id == callback)
+    work->refs++;
+  else
+    work = NULL;
+  pthread_mutex_unlock(&lock);
+  return work;
+}
+
+bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params) {
+  struct vgs_work *work = find(callback);
+  bool is_program = work && work->function;
+  if (is_program)
+    *params = (CUDA_HOST_NODE_PARAMS){.fn = work->function, .userData = work->user_data};
+  if (work)
+    vgs_work_release(work);
+  return is_program;
+}
+
+/* --- what graphs keep --- */
+
+static bool make_room(struct vgs_works *works, uint32_t more) {
+  if (works->count + more <= works->capacity)
+    return true;
+  uint32_t capacity = 2 * works->capacity + more;
+  struct vgs_kept *grown = realloc(works->items, capacity * sizeof *grown);
+  if (!grown)
+    return false;
+  works->items = grown;
+  works->capacity = capacity;
+  return true;
+}
+
+bool vgs_works_keep(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old) {
+  pthread_mutex_lock(&lock);
+  uint32_t i = 0;
+  while (node && i < works->count && works->items[i].node != node)
+    i++;
+  bool replaces = node && i < works->count;
+  bool room = replaces ? make_room(old, 1) : make_room(works, 1);
+  if (room) {
+    if (replaces)
+      old->items[old->count++] = works->items[i];
+    else
+      i = works->count++;
+    works->items[i] = (struct vgs_kept){work, node};
+    work->refs++;
+  }
+  pthread_mutex_unlock(&lock);
+  return room;
+}
+
+bool vgs_works_keep_all(struct vgs_works *works, const struct vgs_works *others) {
+  pthread_mutex_lock(&lock);
+  bool room = make_room(works, others->count);
+  for (uint32_t i = 0; room && i < others->count; i++) {
+    works->items[works->count++] = others->items[i];
+    others->items[i].work->refs++;
+  }
+  pthread_mutex_unlock(&lock);
+  return room;
+}
+
+void vgs_works_clear(struct vgs_works *works) {
+  for (uint32_t i = 0; i < works->count; i++)
+    vgs_work_release(works->items[i].work);
+  free(works->items);
+  *works = (struct vgs_works){0};
+}
+
+static void clear_retired(void *argument) {
+  vgs_works_clear(argument);
+  free(argument);
+}
+
+bool vgs_works_retire(struct vgs_works *works, CUstream stream) {
+  struct vgs_works *retired = malloc(sizeof *retired);
+  if (retired)
+    *retired = *works;
+  *works = (struct vgs_works){0};
+  bool asked = retired && !vgs_callback_after(stream, clear_retired, retired);
+  if (!asked)
+    free(retired);
+  return asked;
+}
+
+/* --- copies --- */
+
+/* Bytes [offset, offset + nbytes) of what is copied, its rows packed one after the other, from or to one side. */
+static void move_packed(const struct vgs_captured_copy *copy, const struct vgs_rows *side, uint64_t offset,
+                        char *packed, uint64_t nbytes, bool to_side) {
+  while (nbytes) {
+    uint64_t row = offset / copy->width, x = offset % copy->width, part = copy->width - x;
+    part = part < nbytes ? part : nbytes;
+    char *at =
+        (char *)(uintptr_t)(side->address + row / copy->height * side->slice + row % copy->height * side->pitch + x);
+    if (to_side)
+      memmove(at, packed, part);
+    else
+      memmove(packed, at, part);
+    offset += part;
+    packed += part;
+    nbytes -= part;
+  }
+}
+
+static void move_here(const struct vgs_captured_copy *copy) {
+  for (uint64_t row = 0; row < copy->height * copy->depth; row++)
+    move_packed(copy, &copy->dst, row * copy->width,
+                (char *)(uintptr_t)(copy->src.address + row / copy->height * copy->src.slice +
+                                    row % copy->height * copy->src.pitch),
+                copy->width, true);
+}
+
+/* The memory between the sides is the worker's: its bytes travel in records. */
+static CUresult move_in_records(const struct vgs_work *work, const struct vgs_rows *side, uint64_t total,
+                                bool to_side) {
+  CUresult result = CUDA_SUCCESS;
+  char *packed = malloc(total < VGW_PIECE_NBYTES ? total : VGW_PIECE_NBYTES);
+  if (!packed)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (uint64_t done = 0; done < total && !result;) {
+    uint64_t nbytes = total - done < VGW_PIECE_NBYTES ? total - done : VGW_PIECE_NBYTES;
+    if (to_side) {
+      result = vgs_send_vgpuHostRead(work->memory->address + done, nbytes, packed);
+      if (!result)
+        move_packed(&work->copy, side, done, packed, nbytes, true);
+    } else {
+      move_packed(&work->copy, side, done, packed, nbytes, false);
+      result = vgs_send_vgpuHostWrite(work->memory->address + done, nbytes, packed, false);
+    }
+    done += nbytes;
+  }
+  free(packed);
+  return result;
+}
+
+static CUresult move(const struct vgs_work *work) {
+  const struct vgs_captured_copy *copy = &work->copy;
+  if (!work->memory) {
+    move_here(copy);
+    return CUDA_SUCCESS;
+  }
+  bool to_host = copy->src.place == VGS_PLACE_DEVICE;
+  const struct vgs_rows *side = to_host ? &copy->dst : &copy->src;
+  uint64_t total = copy->width * copy->height * copy->depth;
+  if (!work->memory->shared)
+    return move_in_records(work, side, total, to_host);
+  move_packed(copy, side, 0, (char *)(uintptr_t)work->memory->address, total, to_host);
+  return CUDA_SUCCESS;
+}
+
+void vgs_work_run(uint32_t callback) {
+  struct vgs_work *work = find(callback);
+  if (!work)
+    return;
+  CUresult result = CUDA_SUCCESS;
+  if (work->function)
+    work->function(work->user_data);
+  else
+    result = move(work);
+  if (result)
+    vgs_log(VGS_LOG_ERROR, "a graph's copy of pageable memory failed with %d", result);
+  vgs_work_release(work);
+}
+
+/* The device's own part: between its side and the memory in the middle. */
+static CUresult capture_device_half(const struct vgs_captured_copy *copy, uint64_t middle, bool to_host) {
+  enum { TO_DEVICE = 1, TO_HOST = 2 };
+  const struct vgs_rows *device = to_host ? &copy->src : &copy->dst;
+  uint64_t dst = to_host ? middle : device->address, src = to_host ? device->address : middle;
+  if (copy->height == 1 && copy->depth == 1)
+    return vgs_send_vgpuMemcpyPinned(dst, src, copy->width, to_host ? TO_HOST : TO_DEVICE, copy->stream, true);
+  CUresult result = CUDA_SUCCESS;
+  for (uint64_t z = 0; z < copy->depth && !result; z++) {
+    uint64_t packed = middle + z * copy->width * copy->height, slice = device->address + z * device->slice;
+    result = to_host ? vgs_send_vgpuMemcpy2DOnDevice(packed, copy->width, slice, device->pitch, copy->width,
+                                                     copy->height, copy->stream, true)
+                     : vgs_send_vgpuMemcpy2DOnDevice(slice, device->pitch, packed, copy->width, copy->width,
+                                                     copy->height, copy->stream, true);
+  }
+  return result;
+}
+
+CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy) {
+  uint64_t total;
+  bool dst_device = copy->dst.place == VGS_PLACE_DEVICE, src_device = copy->src.place == VGS_PLACE_DEVICE;
+  if (__builtin_mul_overflow(copy->width, copy->height, &total) || __builtin_mul_overflow(total, copy->depth, &total))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (vgs_capture_status(copy->capture) == VGS_CAPTURE_INVALIDATED)
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  struct vgs_work wanted = {.copy = *copy};
+  CUresult result = vgs_callback_start();
+  if (!result && (dst_device || src_device))
+    result = vgs_work_memory_take(total, &wanted.memory);
+  if (result)
+    return result;
+  struct vgs_work *work = create(&wanted);
+  if (!work) {
+    if (wanted.memory)
+      vgs_work_memory_give(wanted.memory);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (!vgs_capture_keep(copy->capture, work))
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (!result && src_device)
+    result = capture_device_half(copy, work->memory->address, true);
+  if (!result)
+    result = vgs_send_vgpuHostCallback(work->id, copy->stream, true);
+  if (!result && dst_device)
+    result = capture_device_half(copy, work->memory->address, false);
+  vgs_work_release(work);
+  return result;
+}

@@ -1,0 +1,72 @@
+/* What graphs have this process do at each launch: the program's host functions, and copies of memory that the worker
+ * does not reach. Such a copy is a host function of ours, which moves bytes between the program's memory and memory
+ * that the worker reaches, before or after the device's own copy: so it happens where the graph puts it, at every
+ * launch.
+ *
+ * Graphs and executable graphs keep the work that may come due; work that nobody keeps is gone. */
+#ifndef VGS_WORK_H
+#define VGS_WORK_H
+
+#include "vgs_copy.h"
+#include "vgw_cuda.h"
+
+struct vgs_work;
+
+/* What a graph keeps. `node`: id of the host node it is the function of, 0: of none that is known here. */
+struct vgs_works {
+  struct vgs_kept {
+    struct vgs_work *work;
+    uint32_t node;
+  } *items;
+  uint32_t count, capacity;
+};
+
+/* Work that the caller keeps until it is released; NULL: out of memory. */
+struct vgs_work *vgs_work_function(CUhostFn function, void *user_data);
+void vgs_work_release(struct vgs_work *work);
+uint32_t vgs_work_id(const struct vgs_work *work); /* the callback's, for the wire */
+
+/* Keep one more, or all that another keeps; in place of what is kept for `node`, which moves to `old`, if there is any.
+ * False: out of memory, and nothing has changed. */
+bool vgs_works_keep(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old);
+bool vgs_works_keep_all(struct vgs_works *works, const struct vgs_works *others);
+void vgs_works_clear(struct vgs_works *works);
+
+/* Clear what launches may still come to, the last of which is in `stream`, once they are over: until then a callback is
+ * pending. False: that could not be asked for, and it is never cleared. */
+bool vgs_works_retire(struct vgs_works *works, CUstream stream);
+
+/* Do what is due. */
+void vgs_work_run(uint32_t callback);
+
+/* Function and argument of a callback that is the program's. */
+bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params);
+
+/* Memory the worker reaches, for bytes on their way (vgs_work_memory.c). */
+struct vgs_work_memory {
+  uint64_t address, nbytes;
+  bool shared; /* with this process, at that address */
+  uint32_t context_id;
+  uint16_t epoch;
+  struct vgs_work_memory *next;
+};
+CUresult vgs_work_memory_take(uint64_t nbytes, struct vgs_work_memory **memory);
+void vgs_work_memory_give(struct vgs_work_memory *memory);
+
+/* One side of a copy. */
+struct vgs_rows {
+  enum vgs_place place;
+  uint64_t address;
+  uint64_t pitch, slice; /* bytes from row to row, and from slice to slice */
+};
+
+/* A copy in a capture, of which at least one side is the program's memory, or none the device's. */
+struct vgs_captured_copy {
+  struct vgs_rows dst, src;
+  uint64_t width, height, depth; /* bytes, rows, slices */
+  uint32_t stream;               /* wire id */
+  uint64_t capture;
+};
+CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy);
+
+#endif

@@ -1,0 +1,405 @@
+"""What graphs have the client do at each launch, and graphs within graphs; on the simulator."""
+
+from collections.abc import Callable
+
+from tests.shim.test_driver_api import simulate  # noqa: F401  (a fixture)
+from tests.shim.test_graph import NODES
+
+Simulate = Callable[..., str]
+
+WORK = (
+    NODES
+    + """
+HOST_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p)
+class HostNode(ctypes.Structure):
+    _fields_ = [("fn", c_void_p), ("data", c_void_p)]
+said, kept = [], []
+def says(text):
+    f = HOST_FUNCTION(lambda data: said.append((text, data)))
+    kept.append(f)
+    return f
+def host_node(f, data): return HostNode(ctypes.cast(f, c_void_p).value, data)
+def begin(s): ok(cuda.cuStreamBeginCapture_v2(s, 0))
+def end(s): return new(lambda out: cuda.cuStreamEndCapture(s, out))
+def executable(graph): return new(cuda.cuGraphInstantiateWithFlags, graph, c_uint64(0))
+def stream(): return new(cuda.cuStreamCreate, 1)
+def sync(s): ok(cuda.cuStreamSynchronize(s))
+def launch_graph(e, s): ok(cuda.cuGraphLaunch(e, s))
+def scaled(values, k): return [v * k % 2**32 for v in values]
+ctx = context()
+"""
+)
+
+
+def test_a_host_function_in_a_capture_runs_at_each_launch(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        WORK
+        + """
+s, p = stream(), alloc(4 * N)
+first, second = says("first"), says("second")
+begin(s)
+ok(cuda.cuLaunchHostFunc(s, first, c_void_p(1)))
+ok(cuda.cuMemsetD32Async(p, c_uint(5), c_size_t(N), s))
+ok(cuda.cuLaunchHostFunc(s, second, c_void_p(2)))
+graph = end(s)
+assert not said
+assert [type_of(n) for n in nodes(graph)] == [3, 2, 3]
+params = HostNode()
+ok(cuda.cuGraphHostNodeGetParams(nodes(graph)[2], byref(params)))
+assert (params.fn, params.data) == (ctypes.cast(second, c_void_p).value, 2)
+e = executable(graph)
+ok(cuda.cuGraphDestroy(graph))  # the executable graph keeps what it needs
+for _ in range(3):
+    launch_graph(e, s)
+sync(s)
+assert said == [("first", 1), ("second", 2)] * 3
+assert download(p, N) == [5] * N
+# what comes after in the stream waits for the function
+slow = HOST_FUNCTION(lambda _: (time.sleep(0.2), said.append("slow")))
+said.clear()
+begin(s)
+ok(cuda.cuLaunchHostFunc(s, slow, None))
+g = end(s)
+e2 = executable(g)
+launch_graph(e2, s)
+event = new(cuda.cuEventCreate, 2)
+ok(cuda.cuEventRecord(event, s))
+assert cuda.cuEventQuery(event) == 600
+ok(cuda.cuEventSynchronize(event))
+assert said == ["slow"]
+# destroyed while it runs: it runs to its end
+said.clear()
+launch_graph(e2, s)
+launch_graph(e, s)
+ok(cuda.cuGraphExecDestroy(e2))
+ok(cuda.cuGraphExecDestroy(e))
+sync(s)
+assert said == ["slow", ("first", 1), ("second", 2)]
+"""
+    )
+
+
+def test_what_a_capture_does_not_take(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        WORK
+        + """
+s = stream()
+old = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_void_p)(lambda *_: said.append("old"))
+begin(s)
+assert cuda.cuStreamAddCallback(s, old, None, 0) == 900, "the older form"
+assert cuda.cuLaunchHostFunc(s, says("late"), None) == 901
+text = create_string_buffer(64)
+assert cuda.cuMemcpyHtoDAsync_v2(alloc_before, text, c_size_t(64), s) == 901
+graph = c_void_p(1)
+assert cuda.cuStreamEndCapture(s, byref(graph)) == 901 and graph.value is None
+sync(s)
+assert not said
+assert cuda.cuLaunchHostFunc(s, says("well"), None) == 0
+sync(s)
+assert said == [("well", None)]
+""".replace("s = stream()", "s, alloc_before = stream(), alloc(64)", 1)
+    )
+
+
+def test_host_nodes(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        WORK
+        + """
+s = stream()
+a, b, c = says("a"), says("b"), says("c")
+graph = new(cuda.cuGraphCreate, 0)
+first = add(cuda.cuGraphAddHostNode, graph, [], byref(host_node(a, 1)))
+second = add(cuda.cuGraphAddHostNode, graph, [first], byref(host_node(b, 2)))
+assert [type_of(n) for n in nodes(graph)] == [3, 3]
+e = executable(graph)
+run(e, s)
+assert said == [("a", 1), ("b", 2)]
+said.clear()
+for i in range(4):  # for later launches of one executable graph, while others are under way
+    ok(cuda.cuGraphExecHostNodeSetParams(e, second, byref(host_node(c, i))))
+    launch_graph(e, s)
+sync(s)
+assert said == [x for i in range(4) for x in (("a", 1), ("c", i or None))]
+params = HostNode()
+ok(cuda.cuGraphHostNodeGetParams(second, byref(params)))
+assert params.data == 2, "the graph's own node is as it was"
+said.clear()
+ok(cuda.cuGraphHostNodeSetParams(first, byref(host_node(b, 7))))
+ok(cuda.cuGraphHostNodeGetParams(first, byref(params)))
+assert params.data == 7
+run(executable(graph), s)
+run(e, s)
+assert said == [("b", 7), ("b", 2), ("a", 1), ("c", 3)]
+made = c_void_p()
+assert cuda.cuGraphAddHostNode(byref(made), graph, None, c_size_t(0), None) == 1
+assert cuda.cuGraphAddHostNode(byref(made), graph, None, c_size_t(0), byref(HostNode())) == 1
+assert cuda.cuGraphHostNodeGetParams(c_void_p(5), byref(params)) == 1
+empty = add(cuda.cuGraphAddEmptyNode, graph, [])
+assert cuda.cuGraphHostNodeGetParams(empty, byref(params)) == 1
+assert cuda.cuGraphHostNodeSetParams(empty, byref(host_node(a, 1))) == 1
+assert cuda.cuGraphExecHostNodeSetParams(e, empty, byref(host_node(a, 1))) == 1
+said.clear()
+run(e, s)
+assert said == [("a", 1), ("c", 3)], "what failed has changed nothing"
+"""
+    )
+
+
+def test_pageable_copies_in_a_capture_happen_at_each_launch(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        WORK
+        + """
+s, p, q = stream(), alloc(4 * N), alloc(4 * N)
+scale = function(module(), b"scale")
+source, back, copy = (create_string_buffer(4 * N) for _ in range(3))
+def fill(values): ctypes.memmove(source, pack(values), 4 * N)
+def read(buffer): return list(struct.unpack(f"<{N}I", buffer.raw))
+args = params(p, c_uint(N), ctypes.c_uint8(3), c_uint64(0))
+fill([9] * N)
+begin(s)
+ok(cuda.cuMemcpyHtoDAsync_v2(p, source, c_size_t(4 * N), s))
+ok(launch(scale, N, s, args))
+ok(cuda.cuMemcpyDtoHAsync_v2(back, p, c_size_t(4 * N), s))
+ok(cuda.cuMemcpyAsync(c_uint64(ctypes.addressof(copy)), c_uint64(ctypes.addressof(back)), c_size_t(4 * N), s))
+graph = end(s)
+assert read(back) == [0] * N
+e = executable(graph)
+assert [type_of(n) for n in nodes(graph)] == [1, 0, 1], "the copy from host to host is not among them"
+for seed in range(3):
+    values = words(N, seed)
+    fill(values)
+    launch_graph(e, s)
+    sync(s)
+    assert read(back) == read(copy) == scaled(values, 3)
+# a host function of the graph writes what its copy reads
+writes = HOST_FUNCTION(lambda _: fill([said[-1]] * N))
+checks = HOST_FUNCTION(lambda _: said.append(read(back)[N - 1]))
+kept.extend((writes, checks))
+said.append(1)
+begin(s)
+ok(cuda.cuLaunchHostFunc(s, writes, None))
+ok(cuda.cuMemcpyHtoDAsync_v2(p, source, c_size_t(4 * N), s))
+ok(launch(scale, N, s, args))
+ok(cuda.cuMemcpyDtoHAsync_v2(back, p, c_size_t(4 * N), s))
+ok(cuda.cuLaunchHostFunc(s, checks, None))
+e2 = executable(end(s))
+for _ in range(4):
+    launch_graph(e2, s)
+ok(cuda.cuCtxSynchronize())
+assert said == [1, 3, 9, 27, 81]
+# updated by another capture, with other memory
+other = create_string_buffer(pack([4] * N), 4 * N)
+begin(s)
+ok(cuda.cuMemcpyHtoDAsync_v2(p, other, c_size_t(4 * N), s))
+ok(launch(scale, N, s, args))
+ok(cuda.cuMemcpyDtoHAsync_v2(copy, p, c_size_t(4 * N), s))
+ok(cuda.cuMemcpyAsync(c_uint64(ctypes.addressof(back)), c_uint64(ctypes.addressof(copy)), c_size_t(4 * N), s))
+newer = end(s)
+info = (c_uint64 * 3)()
+launch_graph(e, s)
+ok(cuda.cuGraphExecUpdate_v2(e, newer, info))
+ok(cuda.cuGraphDestroy(newer))
+ok(cuda.cuGraphDestroy(graph))
+sync(s)
+run(e, s)
+assert read(copy) == [12] * N
+ok(cuda.cuGraphExecDestroy(e))
+# an edge from a copy that has two halves is not offered, and said so
+begin(s)
+ok(cuda.cuMemcpyDtoHAsync_v2(back, p, c_size_t(4 * N), s))
+g = end(s)
+made = c_void_p()
+assert cuda.cuGraphAddEmptyNode(byref(made), g, array(nodes(g)[0]), c_size_t(1)) == 801
+"""
+    )
+
+
+def test_large_copies_and_rectangles_in_a_capture(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        WORK
+        + """
+s, big = stream(), (5 << 20) + 12
+source, back = create_string_buffer(big), create_string_buffer(big)
+p, q = alloc(big), alloc(64 * 300)
+class Copy2D(ctypes.Structure):
+    _fields_ = [(n + k, t) for n in ("src", "dst") for k, t in (
+        ("X", c_size_t), ("Y", c_size_t), ("Type", c_uint), ("Host", c_void_p), ("Device", c_uint64),
+        ("Array", c_void_p), ("Pitch", c_size_t))] + [("width", c_size_t), ("height", c_size_t)]
+rows, out = create_string_buffer(100 * 40), create_string_buffer(bytes([255]) * (90 * 40), 90 * 40)
+to = Copy2D(srcX=7, srcY=2, srcType=1, srcHost=ctypes.addressof(rows), srcPitch=100, dstType=2, dstDevice=q.value,
+            dstPitch=64, width=33, height=30)
+fro = Copy2D(srcType=2, srcDevice=q.value, srcPitch=64, dstX=1, dstType=1, dstHost=ctypes.addressof(out), dstPitch=90,
+             width=33, height=30)
+begin(s)
+ok(cuda.cuMemcpyHtoDAsync_v2(p, source, c_size_t(big), s))
+ok(cuda.cuMemcpyDtoHAsync_v2(back, p, c_size_t(big), s))
+ok(cuda.cuMemcpy2DAsync_v2(byref(to), s))
+ok(cuda.cuMemcpy2DAsync_v2(byref(fro), s))
+assert cuda.cuStreamEndCapture(s, None) == 1
+graph = end(s)
+e = executable(graph)
+rng = random.Random(4)
+for _ in range(2):
+    data = rng.randbytes(big)
+    ctypes.memmove(source, data, big)
+    ctypes.memmove(rows, rng.randbytes(4000), 4000)
+    run(e, s)
+    assert back.raw == data
+    for y in range(30):
+        row = out.raw[90 * y:90 * y + 90]
+        at = 100 * (y + 2) + 7
+        assert row[1:34] == rows.raw[at:at + 33] and row[0] == 255 and row[34:] == bytes([255]) * 56, y
+"""
+    )
+
+
+def test_child_graphs(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        WORK
+        + """
+s, p = stream(), alloc(4 * N)
+scale = function(module(), b"scale")
+args = params(p, c_uint(N), ctypes.c_uint8(3), c_uint64(0))
+child = new(cuda.cuGraphCreate, 0)
+k = add(cuda.cuGraphAddKernelNode_v2, child, [], byref(kernel(scale, N, args)))
+add(cuda.cuGraphAddHostNode, child, [k], byref(host_node(says("child"), 1)))
+graph = new(cuda.cuGraphCreate, 0)
+fill = Memset(p.value, 0, 5, 4, N, 1)
+first = add(cuda.cuGraphAddMemsetNode, graph, [], byref(fill), None)
+one = add(cuda.cuGraphAddChildGraphNode, graph, [first], child)
+two = add(cuda.cuGraphAddChildGraphNode, graph, [one], child)
+add(cuda.cuGraphAddHostNode, graph, [two], byref(host_node(says("parent"), 2)))
+ok(cuda.cuGraphDestroy(child))  # the nodes have copies
+assert [type_of(n) for n in nodes(graph)] == [2, 4, 4, 3]
+e = executable(graph)
+run(e, s)
+assert download(p, N) == [45] * N
+assert said == [("child", 1), ("child", 1), ("parent", 2)]
+# the graph in a node
+inside, again, own = new(lambda out: cuda.cuGraphChildGraphNodeGetGraph(one, out)), c_void_p(), c_void_p()
+ok(cuda.cuGraphChildGraphNodeGetGraph(one, byref(again)))
+assert again.value == inside.value
+ok(cuda.cuGraphChildGraphNodeGetGraph(two, byref(own)))
+assert own.value != inside.value
+assert [type_of(n) for n in nodes(inside)] == [0, 3]
+assert cuda.cuGraphDestroy(inside) == 1, "it is the node's"
+assert cuda.cuGraphChildGraphNodeGetGraph(first, byref(again)) == 1
+kinds = nodes(inside)
+args2 = params(p, c_uint(N), ctypes.c_uint8(10), c_uint64(0))
+ok(cuda.cuGraphKernelNodeSetParams_v2(kinds[0], byref(kernel(scale, N, args2))))
+add(cuda.cuGraphAddHostNode, inside, [kinds[1]], byref(host_node(says("more"), 3)))
+said.clear()
+e2 = executable(graph)
+run(e2, s)
+assert download(p, N) == [150] * N
+assert said == [("child", 1), ("more", 3), ("child", 1), ("parent", 2)]
+run(e, s)
+assert download(p, N) == [45] * N
+# other parameters of a whole child
+other = new(cuda.cuGraphCreate, 0)
+k = add(cuda.cuGraphAddKernelNode_v2, other, [], byref(kernel(scale, N, args2)))
+add(cuda.cuGraphAddHostNode, other, [k], byref(host_node(says("other"), 4)))
+said.clear()
+ok(cuda.cuGraphExecChildGraphNodeSetParams(e, two, other))
+ok(cuda.cuGraphDestroy(other))
+run(e, s)
+assert download(p, N) == [150] * N
+assert said == [("child", 1), ("other", 4), ("parent", 2)]
+unlike = new(cuda.cuGraphCreate, 0)
+add(cuda.cuGraphAddEmptyNode, unlike, [])
+assert cuda.cuGraphExecChildGraphNodeSetParams(e, two, unlike) == 910
+assert cuda.cuGraphExecChildGraphNodeSetParams(e, first, unlike) == 1
+# the parent takes all of it along
+ok(cuda.cuGraphDestroy(graph))
+kind = c_int()
+assert cuda.cuGraphNodeGetType(kinds[0], byref(kind)) == 1
+count = c_size_t()
+assert cuda.cuGraphGetNodes(inside, None, byref(count)) == 1
+run(e2, s)
+assert download(p, N) == [150] * N
+"""
+    )
+
+
+def test_a_graph_launched_into_a_capture(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        WORK
+        + """
+s, p = stream(), alloc(4 * N)
+scale = function(module(), b"scale")
+source = create_string_buffer(pack([2] * N), 4 * N)
+begin(s)
+ok(cuda.cuMemcpyHtoDAsync_v2(p, source, c_size_t(4 * N), s))
+ok(launch(scale, N, s, params(p, c_uint(N), ctypes.c_uint8(3), c_uint64(0))))
+ok(cuda.cuLaunchHostFunc(s, says("inner"), None))
+inner = executable(end(s))
+begin(s)
+ok(cuda.cuGraphLaunch(inner, s))
+ok(launch(scale, N, s, params(p, c_uint(N), ctypes.c_uint8(7), c_uint64(0))))
+graph = end(s)
+assert [type_of(n) for n in nodes(graph)] == [4, 0]
+e = executable(graph)
+ok(cuda.cuGraphExecDestroy(inner))
+for value in (2, 5):
+    ctypes.memmove(source, pack([value] * N), 4 * N)
+    run(e, s)
+    assert download(p, N) == [21 * value] * N
+assert said == [("inner", None)] * 2
+"""
+    )
+
+
+def test_clones(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        WORK
+        + """
+s, p = stream(), alloc(4 * N)
+graph = new(cuda.cuGraphCreate, 0)
+fill = add(cuda.cuGraphAddMemsetNode, graph, [], byref(Memset(p.value, 0, 5, 4, N, 1)), None)
+host = add(cuda.cuGraphAddHostNode, graph, [fill], byref(host_node(says("original"), 1)))
+clone = new(cuda.cuGraphClone, graph)
+found, none = c_void_p(), c_void_p()
+ok(cuda.cuGraphNodeFindInClone(byref(found), host, clone))
+assert [n.value for n in nodes(clone)][1] == found.value != host.value
+assert [type_of(n) for n in nodes(clone)] == [2, 3]
+late = add(cuda.cuGraphAddEmptyNode, graph, [host])
+assert cuda.cuGraphNodeFindInClone(byref(none), late, clone) == 1 and none.value is None
+assert cuda.cuGraphNodeFindInClone(byref(none), host, graph) == 1
+ok(cuda.cuGraphHostNodeSetParams(found, byref(host_node(says("clone"), 2))))
+ok(cuda.cuGraphDestroy(graph))
+e = executable(clone)
+run(e, s)
+assert said == [("clone", 2)] and download(p, N) == [5] * N
+assert cuda.cuGraphClone(byref(none), graph) == 1
+"""
+    )
+
+
+def test_work_and_its_memory_do_not_pile_up(simulate: Simulate) -> None:  # noqa: F811
+    """A program that captures again at every step: what is done with is used again."""
+    simulate(
+        WORK
+        + """
+s, p, nbytes = stream(), alloc(1 << 20), 1 << 20
+source = create_string_buffer(nbytes)
+def step(i):
+    begin(s)
+    ok(cuda.cuMemcpyHtoDAsync_v2(p, source, c_size_t(nbytes), s))
+    ok(cuda.cuLaunchHostFunc(s, says_it, None))
+    graph = end(s)
+    e = executable(graph)
+    ok(cuda.cuGraphDestroy(graph))
+    launch_graph(e, s)
+    ok(cuda.cuGraphExecDestroy(e))
+    sync(s)
+says_it = says("step")
+def size(): return int(open("/proc/self/statm").read().split()[0]) * 4096
+for i in range(10):
+    step(i)
+before = size()
+for i in range(100):
+    step(i)
+assert len(said) == 110
+assert size() - before < 30 << 20, (size() - before) >> 20
+"""
+    )
