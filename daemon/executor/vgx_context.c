@@ -1,9 +1,20 @@
 /* Contexts, streams, events, pools: destroying also forgets the id. */
 #include "vgx_custom.h"
+#include "vgx_ipc.h"
 #include "vgx_session.h"
 
+static CUresult destroy_context(struct vgx_session *s, uint32_t id) {
+  VGX_DESTROY(s, cuCtxDestroy_v2, VGW_KIND_CONTEXT, CUcontext, id);
+}
+
+static CUresult context_gone(struct vgx_session *s, CUresult result) {
+  if (result == CUDA_SUCCESS)
+    vgx_ipc_context_gone(s);
+  return result;
+}
+
 CUresult vgx_cuCtxDestroy_v2(struct vgx_session *s, const struct vgw_req_cuCtxDestroy_v2 *req) {
-  VGX_DESTROY(s, cuCtxDestroy_v2, VGW_KIND_CONTEXT, CUcontext, req->ctx);
+  return context_gone(s, destroy_context(s, req->ctx));
 }
 
 CUresult vgx_cuStreamDestroy_v2(struct vgx_session *s, const struct vgw_req_cuStreamDestroy_v2 *req) {
@@ -63,9 +74,9 @@ CUresult vgx_cuMemPoolGetAttribute(struct vgx_session *s, const struct vgw_req_c
 
 CUresult vgx_cuDevicePrimaryCtxRelease_v2(struct vgx_session *s,
                                           const struct vgw_req_cuDevicePrimaryCtxRelease_v2 *req) {
-  return s->backend->cuDevicePrimaryCtxRelease_v2(req->dev);
+  return context_gone(s, s->backend->cuDevicePrimaryCtxRelease_v2(req->dev));
 }
 
 CUresult vgx_cuDevicePrimaryCtxReset_v2(struct vgx_session *s, const struct vgw_req_cuDevicePrimaryCtxReset_v2 *req) {
-  return s->backend->cuDevicePrimaryCtxReset_v2(req->dev);
+  return context_gone(s, s->backend->cuDevicePrimaryCtxReset_v2(req->dev));
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "vgx_backend.h"
+#include "vgx_cuda_ipc.h"
 #include "vgx_serve.h"
 
 static struct vgx_backend backend;
@@ -184,6 +185,7 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
     *why = text;
     return NULL;
   }
+  vgx_cuda_ipc_resolve(library, &backend);
   backend.name = "cuda";
   backend.load_module = load_module;
   backend.load_library = load_library;

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "vgx_ipc.h"
 #include "vgx_session.h"
 
 #define INPUT_NBYTES (VGW_RECORD_NBYTES + (64u << 10))
@@ -208,6 +209,14 @@ static CUresult take_deferred(struct vgx_session *s) {
   return result;
 }
 
+bool vgx_defer(struct vgx_session *s, CUresult result) {
+  int none = CUDA_SUCCESS;
+  if (!atomic_compare_exchange_strong(&s->deferred, &none, result))
+    return false;
+  vgx_notice(s, VGW_NOTICE_FAILED, true);
+  return true;
+}
+
 void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct vgw_cursor *in,
                  const struct vgx_operation *op) {
   struct vgx_session *s = t->s;
@@ -218,11 +227,8 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
   if (atomic_load(&s->ended))
     return;
   if (!(h->flags & VGW_WANT_REPLY)) {
-    int none = CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS && atomic_compare_exchange_strong(&s->deferred, &none, result)) {
-      vgx_notice(s, VGW_NOTICE_FAILED, true);
+    if (result != CUDA_SUCCESS && vgx_defer(s, result))
       vgx_log(s, 6, "queued %s failed with %d; told at the next blocking call", op->name, result);
-    }
     return;
   }
   if (result == CUDA_SUCCESS && (op->flags & (VGX_BLOCKS | VGX_ABOUT_CHANNEL)) == VGX_BLOCKS &&
@@ -353,6 +359,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   pthread_mutex_init(&s->reading, NULL);
   pthread_mutex_init(&s->sending, NULL);
   pthread_mutex_init(&s->table_lock, NULL);
+  pthread_mutex_init(&s->ipc_lock, NULL);
   pthread_mutex_init(&s->callback_lock, NULL);
   pthread_mutex_init(&s->exit_lock, NULL);
   pthread_cond_init(&s->callback_due, NULL);
@@ -381,6 +388,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
     munmap(s->input, INPUT_NBYTES);
     vgx_handles_free(s);
     vgx_images_free(s);
+    vgx_ipc_free(s);
     pthread_mutex_lock(&s->table_lock); /* the backend's threads may still come to a flag */
     free(s->mappings);
     s->mappings = NULL;

@@ -35,6 +35,9 @@ int vgx_serve(int fd, const struct vgx_serve_options *options);
 /* Before vgx_serve: the socket to the host's cache of images, which becomes ours; without it none may be offered. */
 void vgx_image_cache_set(int fd);
 
+/* The socket to vgpud about what is shared with other clients (vgpud/ipc_service.py), likewise. */
+void vgx_ipc_set(int fd);
+
 /* One line for the log, of the last session served. */
 const char *vgx_reason_text(void);
 

@@ -94,6 +94,13 @@ struct vgx_session {
   struct vgx_image images[VGX_MAX_IMAGES];
   uint64_t image_nbytes;
 
+  pthread_mutex_t ipc_lock; /* exports and events; held while the backend exports, as nothing else waits for it */
+  struct vgx_export *exports;
+  uint32_t export_count;
+  struct vgx_ipc_event *ipc_events; /* all that are mapped */
+  uint32_t ipc_event_count;
+  bool ipc_watched; /* a thread looks after the device's waits */
+
   pthread_mutex_t callback_lock;
   pthread_cond_t callback_due, callback_done;
   struct vgx_callback *callbacks;
@@ -149,6 +156,9 @@ bool vgx_thread_start(struct vgx_session *s, void *(*run)(void *), struct vgx_ri
 void vgx_thread_end(struct executor_thread *t);
 uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring);
 struct vgw_ring *vgx_ring_shared(struct vgx_session *s, uint32_t ring); /* NULL: not open */
+
+/* Tell an error at the next blocking call; false when there is one to tell already. */
+bool vgx_defer(struct vgx_session *s, CUresult result);
 
 /* Set or clear a bit of `notice` (VGW_NOTICE_*) in all rings. */
 void vgx_notice(struct vgx_session *s, uint32_t bit, bool on);

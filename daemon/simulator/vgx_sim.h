@@ -65,4 +65,9 @@ struct vgx_backend;
 /* The table of all this for the executor. */
 const struct vgx_backend *vgx_sim_backend(void);
 
+/* Sharing an allocation with another simulator's process (struct vgx_backend's ipc_export and ipc_open). */
+struct vgx_ipc_object;
+CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base);
+CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);
+
 #endif

@@ -5,14 +5,19 @@
  * and more starts on a 2 MiB boundary, as the real driver's do. Freed pages are replaced by fresh ones, so what one
  * owner wrote is never read by another.
  *
- * Locking: arena->lock is a leaf; nothing is called with it held but the kernel's memory calls. */
+ * An allocation that is exported moves into a file (vgx_sim_ipc.c); one that another process exported is mapped here as
+ * an allocation of no cost.
+ *
+ * Locking: arena->lock is a leaf; nothing is called with it held but the kernel's calls for memory and its files. */
 #define _GNU_SOURCE
 #include "vgx_sim_arena.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define PAGE_NBYTES 4096ull
 #define ALIGN_NBYTES 512ull
@@ -87,29 +92,39 @@ static bool reserve_entry(struct vgx_sim_arena *arena) {
   return true;
 }
 
-static CUresult allocate_locked(struct vgx_sim_arena *arena, uint64_t nbytes, struct vgx_sim_allocation *made) {
-  bool large = nbytes >= LARGE_NBYTES;
-  uint64_t span = round_up(nbytes, PAGE_NBYTES);
-  if (span > arena->capacity_nbytes - arena->used_nbytes)
-    return CUDA_ERROR_OUT_OF_MEMORY;
+/* Find a place for made->nbytes and fill in where that is; *index is where its entry belongs. */
+static bool place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, size_t *index) {
+  bool large = made->nbytes >= LARGE_NBYTES;
+  uint64_t span = round_up(made->nbytes, PAGE_NBYTES);
   uint64_t guard = arena->count < GUARDED_MAX ? PAGE_NBYTES : 0;
   uint64_t align = large ? LARGE_NBYTES : PAGE_NBYTES, start;
-  size_t index;
-  if (!reserve_entry(arena) || (!find_gap(arena, arena->rover, span + guard, align, &start, &index) &&
-                                !find_gap(arena, arena->base + LARGE_NBYTES, span + guard, align, &start, &index)))
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  if (mprotect((void *)start, span, PROT_READ | PROT_WRITE) != 0)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  if (large)
-    madvise((void *)start, span, MADV_HUGEPAGE); /* an optimisation: a kernel without huge pages refuses it */
+  if (!reserve_entry(arena) || (!find_gap(arena, arena->rover, span + guard, align, &start, index) &&
+                                !find_gap(arena, arena->base + LARGE_NBYTES, span + guard, align, &start, index)))
+    return false;
   made->pages = start;
   made->pages_end = start + span;
-  made->address = large ? start : start + span - round_up(nbytes, ALIGN_NBYTES);
+  made->address = large ? start : start + span - round_up(made->nbytes, ALIGN_NBYTES);
+  return true;
+}
+
+static void insert_locked(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *made, size_t index) {
   memmove(&arena->live[index + 1], &arena->live[index], (arena->count - index) * sizeof *arena->live);
   arena->live[index] = *made;
   arena->count++;
+  arena->rover = made->pages_end + (arena->count <= GUARDED_MAX ? PAGE_NBYTES : 0);
+}
+
+static CUresult allocate_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made) {
+  size_t index;
+  uint64_t span = round_up(made->nbytes, PAGE_NBYTES);
+  if (span > arena->capacity_nbytes - arena->used_nbytes || !place_locked(arena, made, &index))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (mprotect((void *)made->pages, span, PROT_READ | PROT_WRITE) != 0)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (made->nbytes >= LARGE_NBYTES)
+    madvise((void *)made->pages, span, MADV_HUGEPAGE); /* an optimisation: a kernel without huge pages refuses it */
   arena->used_nbytes += span;
-  arena->rover = start + span + guard;
+  insert_locked(arena, made, index);
   return CUDA_SUCCESS;
 }
 
@@ -121,27 +136,40 @@ CUresult vgx_sim_arena_allocate(struct vgx_sim_arena *arena, uint64_t nbytes, vo
     return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgx_sim_allocation made = {.nbytes = nbytes, .owner = owner, .pool = pool};
   pthread_mutex_lock(&arena->lock);
-  CUresult result = allocate_locked(arena, nbytes, &made);
+  CUresult result = allocate_locked(arena, &made);
   pthread_mutex_unlock(&arena->lock);
   if (result == CUDA_SUCCESS)
     *address = made.address;
   return result;
 }
 
-/* Give the pages back: what is mapped in their place reads as zero when it is next made accessible. */
-static void release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *entry) {
+/* Give the pages back: what is mapped in their place reads as zero when it is next made accessible. False: they cannot
+ * be, and the address rests for good. */
+static bool release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *entry) {
   size_t nbytes = entry->pages_end - entry->pages;
+  if (!entry->opens)
+    arena->used_nbytes -= nbytes;
   void *got =
       mmap((void *)entry->pages, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  if (got == MAP_FAILED) { /* too many mappings: the same in two steps, which needs none */
+  if (got != MAP_FAILED)
+    return true;
+  /* Too many mappings: the same in two steps, which needs none. What lies in a file would stay, and be seen again. */
+  if (!entry->in_file)
     madvise((void *)entry->pages, nbytes, MADV_DONTNEED);
-    mprotect((void *)entry->pages, nbytes, PROT_NONE);
-  }
-  arena->used_nbytes -= nbytes;
+  mprotect((void *)entry->pages, nbytes, PROT_NONE);
+  return !entry->in_file;
+}
+
+/* What is left of an allocation whose pages could not be given back: nobody finds it, frees it or gets its address. */
+static struct vgx_sim_allocation buried(const struct vgx_sim_allocation *entry) {
+  return (struct vgx_sim_allocation){.pages = entry->pages, .pages_end = entry->pages_end, .freeing = true};
 }
 
 static void remove_entry(struct vgx_sim_arena *arena, size_t index) {
-  release_pages(arena, &arena->live[index]);
+  if (!release_pages(arena, &arena->live[index])) {
+    arena->live[index] = buried(&arena->live[index]);
+    return;
+  }
   arena->count--;
   memmove(&arena->live[index], &arena->live[index + 1], (arena->count - index) * sizeof *arena->live);
 }
@@ -164,8 +192,96 @@ CUresult vgx_sim_arena_retire(struct vgx_sim_arena *arena, uint64_t address) {
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&arena->lock);
   size_t i = lower_bound(arena, address);
-  if (i < arena->count && arena->live[i].address == address && !arena->live[i].freeing) {
+  if (i < arena->count && arena->live[i].address == address && !arena->live[i].freeing && !arena->live[i].opens) {
     arena->live[i].freeing = true;
+    result = CUDA_SUCCESS;
+  }
+  pthread_mutex_unlock(&arena->lock);
+  return result;
+}
+
+static bool is_zero(const uint8_t *page) {
+  const uint64_t *words = (const uint64_t *)page;
+  for (size_t i = 0; i < PAGE_NBYTES / sizeof *words; i++)
+    if (words[i])
+      return false;
+  return true;
+}
+
+/* What a fresh file does not read as already: pages that were never written stay holes. */
+static bool copy_to_file(const struct vgx_sim_allocation *entry, int fd) {
+  for (uint64_t at = entry->pages; at < entry->pages_end; at += PAGE_NBYTES)
+    if (!is_zero((const uint8_t *)at) &&
+        pwrite(fd, (const void *)at, PAGE_NBYTES, (off_t)(at - entry->pages)) != (ssize_t)PAGE_NBYTES)
+      return false;
+  return true;
+}
+
+CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int *fd) {
+  int file = memfd_create("vgpu-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  pthread_mutex_lock(&arena->lock);
+  size_t i = lower_bound(arena, address);
+  struct vgx_sim_allocation *entry = i < arena->count ? &arena->live[i] : NULL;
+  if (!entry || entry->address != address || entry->nbytes != nbytes || entry->freeing || entry->opens) {
+    result = CUDA_ERROR_INVALID_VALUE; /* freed meanwhile */
+  } else {
+    size_t span = entry->pages_end - entry->pages;
+    if (ftruncate(file, (off_t)span) == 0 && fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
+        copy_to_file(entry, file) &&
+        mmap((void *)entry->pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED) {
+      entry->in_file = true;
+      result = CUDA_SUCCESS;
+    }
+  }
+  pthread_mutex_unlock(&arena->lock);
+  if (result == CUDA_SUCCESS)
+    *fd = file;
+  else
+    close(file);
+  return result;
+}
+
+CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const uint64_t key[2], uint64_t nbytes, void *owner, int fd,
+                            uint64_t file_nbytes, uint64_t *address) {
+  struct vgx_sim_allocation made = {
+      .nbytes = nbytes, .owner = owner, .opens = 1, .in_file = true, .key = {key[0], key[1]}};
+  uint64_t span = round_up(nbytes, PAGE_NBYTES);
+  if (file_nbytes < span)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  size_t index;
+  pthread_mutex_lock(&arena->lock);
+  for (index = 0; index < arena->count; index++) {
+    struct vgx_sim_allocation *a = &arena->live[index];
+    if (a->opens && a->owner == owner && a->key[0] == key[0] && a->key[1] == key[1]) {
+      a->opens++;
+      *address = a->address;
+      pthread_mutex_unlock(&arena->lock);
+      return CUDA_SUCCESS;
+    }
+  }
+  if (place_locked(arena, &made, &index) &&
+      mmap((void *)made.pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED) {
+    insert_locked(arena, &made, index);
+    *address = made.address;
+    result = CUDA_SUCCESS;
+  }
+  pthread_mutex_unlock(&arena->lock);
+  return result;
+}
+
+CUresult vgx_sim_arena_close(struct vgx_sim_arena *arena, uint64_t address) {
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  pthread_mutex_lock(&arena->lock);
+  size_t i = lower_bound(arena, address);
+  if (i < arena->count && arena->live[i].address == address && arena->live[i].opens) {
+    if (arena->live[i].opens > 1)
+      arena->live[i].opens--;
+    else
+      remove_entry(arena, i);
     result = CUDA_SUCCESS;
   }
   pthread_mutex_unlock(&arena->lock);
@@ -176,10 +292,10 @@ void vgx_sim_arena_free_owner(struct vgx_sim_arena *arena, void *owner) {
   pthread_mutex_lock(&arena->lock);
   size_t kept = 0;
   for (size_t i = 0; i < arena->count; i++) {
-    if (arena->live[i].owner == owner)
-      release_pages(arena, &arena->live[i]);
-    else
+    if (arena->live[i].owner != owner)
       arena->live[kept++] = arena->live[i];
+    else if (!release_pages(arena, &arena->live[i]))
+      arena->live[kept++] = buried(&arena->live[i]);
   }
   arena->count = kept;
   pthread_mutex_unlock(&arena->lock);

@@ -24,7 +24,10 @@ struct vgx_sim_allocation {
   uint64_t pages, pages_end; /* the accessible pages; an inaccessible one follows while allocations are few */
   void *owner;               /* context, or NULL: a pool's */
   CUmemoryPool pool;
-  bool freeing; /* cuMemFreeAsync was called, the stream has not come to it: invisible to lookups */
+  bool freeing;    /* cuMemFreeAsync was called, the stream has not come to it: invisible to lookups */
+  bool in_file;    /* shared with other processes */
+  uint32_t opens;  /* of another process's allocation: by how many cuIpcOpenMemHandle; 0: it is ours */
+  uint64_t key[2]; /* likewise: which one it is */
 };
 
 struct vgx_sim_arena {
@@ -51,7 +54,20 @@ CUresult vgx_sim_arena_free(struct vgx_sim_arena *arena, uint64_t address, struc
 /* Hide the allocation from lookups until it is freed; INVALID_VALUE when none starts there. */
 CUresult vgx_sim_arena_retire(struct vgx_sim_arena *arena, uint64_t address);
 
-/* Free everything that `owner` allocated. */
+/* Move the allocation of `nbytes` that begins at `address` into a file that other processes can map. It keeps its
+ * address and what it holds; nothing may use it meanwhile. *fd is the caller's. INVALID_VALUE: it is gone. */
+CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int *fd);
+
+/* Map such a file of `file_nbytes`, another process's allocation of `nbytes` > 0 that `key` names; if it is mapped for
+ * this owner already, count that. It costs this device nothing: the memory is the other's. INVALID_VALUE: the file does
+ * not hold the allocation. */
+CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const uint64_t key[2], uint64_t nbytes, void *owner, int fd,
+                            uint64_t file_nbytes, uint64_t *address);
+
+/* Undo one vgx_sim_arena_open; INVALID_VALUE when none was of this address. */
+CUresult vgx_sim_arena_close(struct vgx_sim_arena *arena, uint64_t address);
+
+/* Free everything that `owner` allocated or opened. */
 void vgx_sim_arena_free_owner(struct vgx_sim_arena *arena, void *owner);
 
 /* The allocation that holds `address`; false when none does. */

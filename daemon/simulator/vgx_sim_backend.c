@@ -16,6 +16,8 @@ static const struct vgx_backend backend = {.name = "simulator",
                                            .link = vgx_sim_link,
                                            .output_pending = vgx_sim_output_pending,
                                            .take_output = vgx_sim_take_output,
+                                           .ipc_export = vgx_sim_ipc_export,
+                                           .ipc_open = vgx_sim_ipc_open,
                                            VGX_BACKEND_FUNCTIONS(MEMBER)};
 
 const struct vgx_backend *vgx_sim_backend(void) { return &backend; }

@@ -26,6 +26,7 @@ CUresult vgx_sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Wi
                                     unsigned int ElementSizeBytes);
 CUresult vgx_sim_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags);
 CUresult vgx_sim_cuMemFree_v2(CUdeviceptr dptr);
+CUresult vgx_sim_cuIpcCloseMemHandle(CUdeviceptr dptr);
 CUresult vgx_sim_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags);
 CUresult vgx_sim_cuMemHostUnregister(void *p);
 CUresult vgx_sim_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags);

@@ -114,6 +114,7 @@ struct CUstream_st {
   struct vgx_sim_op *head, *tail;
   bool busy; /* an operation of this stream is running */
   uint64_t busy_ticket;
+  enum vgx_sim_op_kind busy_kind;
   bool destroyed;
   uint32_t waiters;
   struct vgx_sim_captured captured;
@@ -192,6 +193,10 @@ CUresult vgx_sim_wait_context(CUcontext ctx);
 bool vgx_sim_stream_idle_locked(CUstream stream);
 void vgx_sim_wait_progress_locked(void); /* sleep until something completes */
 void vgx_sim_notify_locked(void);        /* something completed */
+/* Between these no device memory is used or changed by any stream. False, and nothing is paused: something ran on and
+ * on. */
+bool vgx_sim_pause(uint32_t timeout_s);
+void vgx_sim_resume(void);
 /* Set the sticky error and cancel what is queued. */
 void vgx_sim_fail_context(CUcontext ctx, CUresult result);
 /* Free the stream once it has no work, waiters or use (runtime lock held). */

@@ -128,7 +128,7 @@ CUresult vgx_sim_cuMemFree_v2(CUdeviceptr dptr) {
     return result;
   struct vgx_sim_device *device = vgx_sim_device_of(dptr);
   struct vgx_sim_allocation a;
-  if (!device || !vgx_sim_arena_find(&device->arena, dptr, &a) || a.address != dptr)
+  if (!device || !vgx_sim_arena_find(&device->arena, dptr, &a) || a.address != dptr || a.opens)
     return CUDA_ERROR_INVALID_VALUE;
   CUcontext owner = a.owner ? a.owner : ctx;
   if (owner != ctx)

@@ -22,6 +22,7 @@ static pthread_cond_t progress = PTHREAD_COND_INITIALIZER, work = PTHREAD_COND_I
 static struct CUstream_st *active_first, *active_last;
 static uint64_t last_ticket;
 static uint32_t thread_count, idle_count, progress_waiters;
+static bool paused; /* no operation starts */
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -53,7 +54,7 @@ bool vgx_sim_stream_idle_locked(CUstream stream) { return oldest_ticket(stream) 
 
 /* Whether an operation with `ticket` at the head of `s` may start. */
 static bool is_turn(const struct CUstream_st *s, const struct vgx_sim_op *op, uint64_t ticket) {
-  if (s->busy || (op->wait && !op->wait->done) || (op->after && !op->after->done))
+  if (paused || s->busy || (op->wait && !op->wait->done) || (op->after && !op->after->done))
     return false;
   if (s->flags & CU_STREAM_NON_BLOCKING)
     return true;
@@ -183,6 +184,7 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   CUresult result = CUDA_SUCCESS;
   s->busy = true;
   s->busy_ticket = op->ticket;
+  s->busy_kind = op->kind;
   activate(s);
   wake_if_ready();
   if (op->run) {
@@ -291,6 +293,43 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   }
   vgx_sim_unlock();
   return result;
+}
+
+/* A host function touches no device memory, and may wait for whoever pauses. */
+static bool is_device_busy(void) {
+  for (struct CUstream_st *s = active_first; s; s = s->active_next)
+    if (s->busy && s->busy_kind != VGX_SIM_OP_HOST)
+      return true;
+  return false;
+}
+
+bool vgx_sim_pause(uint32_t timeout_s) {
+  struct timespec deadline;
+  clock_gettime(CLOCK_REALTIME, &deadline);
+  deadline.tv_sec += timeout_s;
+  int late = 0;
+  vgx_sim_lock();
+  progress_waiters++;
+  while (paused && !late)
+    late = pthread_cond_timedwait(&progress, &vgx_sim_runtime_lock, &deadline);
+  bool ours = !paused;
+  paused = true;
+  while (ours && is_device_busy() && !late)
+    late = pthread_cond_timedwait(&progress, &vgx_sim_runtime_lock, &deadline);
+  progress_waiters--;
+  bool idle = ours && !is_device_busy();
+  vgx_sim_unlock();
+  if (ours && !idle)
+    vgx_sim_resume();
+  return idle;
+}
+
+void vgx_sim_resume(void) {
+  vgx_sim_lock();
+  paused = false;
+  vgx_sim_notify_locked();
+  wake_if_ready();
+  vgx_sim_unlock();
 }
 
 CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream) {

@@ -70,6 +70,7 @@ class LimitsConfig(_Model):
     sessions_per_client: int = Field(default=256, ge=1, le=65535)  # per uid, vsock CID or TCP address
     pending_connections: int = Field(default=256, ge=1, le=65535)  # connections that have not been welcomed yet
     pending_per_client: int = Field(default=64, ge=1, le=65535)  # so that one client cannot shut the others out
+    ipc_objects_per_tenant: int = Field(default=4096, ge=0, le=16384)  # allocations and events shared by cuIpc; 0: none
     spare_workers: int = Field(default=1, ge=0, le=16)
     warm_workers: int = Field(default=0, ge=0, le=16)  # for each device, with a context on it: that costs its memory
     kernel_cache_nbytes: int = Field(default=2**30, ge=0, le=2**44)  # on disk, for each tenant; 0: nothing is kept

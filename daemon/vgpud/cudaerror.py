@@ -1,4 +1,4 @@
-"""The CUresult codes a refusal carries. A program sees them as cuInit's result: they tell causes apart."""
+"""The CUresult codes that vgpud itself answers. A program sees a refusal's as cuInit's result: causes differ."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from enum import IntEnum
 class CudaError(IntEnum):
     """Names and numbers as in the CUDA driver API."""
 
-    INVALID_VALUE = 1  # the client broke the control protocol
+    SUCCESS = 0
+    INVALID_VALUE = 1  # the client broke the control protocol; a handle names nothing that it may open
+    OUT_OF_MEMORY = 2  # a tenant shares too much
     NO_DEVICE = 100  # nothing in the inventory
+    INVALID_CONTEXT = 201  # a handle is of the session's own
     OPERATING_SYSTEM = 304  # no worker could be started
     NOT_PERMITTED = 800  # identity or token
     SYSTEM_NOT_READY = 802  # a limit is reached or vgpud is stopping: try again later

@@ -1,19 +1,17 @@
-"""Workers' questions about images: a socket for each session whose client can offer images by digest.
+"""Workers' questions about images: a desk for each session whose client can offer images by digest.
 
-One SOCK_SEQPACKET packet a message, as daemon/executor/vgx_image_cache.c lays it out. The worker serves a tenant and is
-believed no more than one: it can only find, and store, what is that tenant's.
+The packets are those of daemon/executor/vgx_image_cache.c. A worker can only find, and store, what is its tenant's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import socket
 import struct
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from .desk import Desk
 from .image_cache import ImageCache, ImageRefused, verify
 from .log import KeyedRateLimit, get_logger
 
@@ -27,7 +25,6 @@ _ANSWER = struct.Struct("<II")
 _FIND, _STORE = 1, 2
 _PENDING_CAP = 256  # files of a session that wait to be verified: each is a descriptor
 _PENDING_TOTAL_CAP = 1024  # of all sessions
-_UNREAD_NBYTES = 4096  # of answers, some eight: more descriptors on their way would count against all of vgpud's
 _EXPIRE_S = 60.0
 
 
@@ -120,54 +117,31 @@ class ImageService:
         self._metrics.image_tenants = self._cache.tenant_count
 
 
-class ImageDesk:
-    """One session's socket. `theirs` is for the worker; whoever hands it over closes it."""
+class ImageDesk(Desk):
+    """One session's socket."""
 
     def __init__(self, service: ImageService, tenant: Tenant, turn: asyncio.Lock) -> None:
+        super().__init__(_QUESTION.size)
         self.tenant = tenant
         self._turn = turn
         self._service = service
-        self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._ours.setblocking(False)
-        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD_NBYTES)
         self._pending: set[asyncio.Task[None]] = set()
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._ours.fileno(), self._read)
-        self._is_open = True
 
-    def close(self) -> None:
-        """The session is over; files that wait to be verified still are. Closing again does nothing."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        self._loop.remove_reader(self._ours.fileno())
-        self._ours.close()
-        self.theirs.close()
+    def closed(self) -> None:
+        """Files that wait to be verified still are."""
         if not self._pending:
             self._service._leave(self)
 
-    def _read(self) -> None:
-        """One message; the loop calls again while there are more."""
-        try:
-            packet, fds, _flags, _address = socket.recv_fds(self._ours, _QUESTION.size, 4, socket.MSG_CMSG_CLOEXEC)
-        except BlockingIOError:
-            return
-        except OSError:
-            packet, fds = b"", []
-        fd = fds[0] if len(fds) == 1 else None
-        for other in fds if fd is None else []:
-            os.close(other)
-        if len(packet) != _QUESTION.size:  # its end of file, or a worker that is not ours any more
-            if fd is not None:
-                os.close(fd)
-            self.close()
-            return
+    def take(self, packet: bytes, fd: int | None) -> None:
+        """Find an image, or keep one."""
         kind, _zero, nbytes, digest = _QUESTION.unpack(packet)
         if kind == _FIND and fd is None:
-            self._answer(self._service.find(self.tenant, digest, nbytes))
+            found = self._service.find(self.tenant, digest, nbytes)
+            self.answer(_ANSWER.pack(found is not None, 0), found)
         elif kind == _STORE and fd is not None and self._has_room():
             self._service.pending_count += 1
-            task = self._loop.create_task(self._service.store(self.tenant, self._turn, digest, nbytes, fd))
+            store = self._service.store(self.tenant, self._turn, digest, nbytes, fd)
+            task = asyncio.get_running_loop().create_task(store)
             self._pending.add(task)
             task.add_done_callback(self._stored)
         elif fd is not None:
@@ -181,10 +155,5 @@ class ImageDesk:
         self._service.pending_count -= 1
         if not task.cancelled() and task.exception() is not None:
             get_logger().error("an image could not be verified", error=repr(task.exception()))
-        if not self._is_open and not self._pending:
+        if not self.is_open and not self._pending:
             self._service._leave(self)
-
-    def _answer(self, fd: int | None) -> None:
-        packet = _ANSWER.pack(fd is not None, 0)
-        with contextlib.suppress(OSError):  # it does not read: it will do without
-            socket.send_fds(self._ours, [packet], [] if fd is None else [fd])

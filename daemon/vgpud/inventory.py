@@ -9,6 +9,7 @@ from typing import Any
 
 from . import host_gpu
 from .sim import profile
+from .sim.attribute import DeviceAttribute
 
 _ROW = {
     "name": str,
@@ -69,6 +70,18 @@ def check_inventory(fields: dict[str, Any]) -> None:
             pair = device.get(key)
             if not (isinstance(pair, list | tuple) and len(pair) == 2 and all(type(n) is int for n in pair)):
                 raise InventoryError(f"inventory: device {index}: {key} is not a pair of integers")
+
+
+def without_ipc(fields: dict[str, Any]) -> dict[str, Any]:
+    """The INVENTORY for a client that can share no events with others; the given one is not changed."""
+    at = 4 * DeviceAttribute.IPC_EVENT_SUPPORTED
+    devices = []
+    for device in fields["devices"]:
+        packed = device["attributes"]
+        devices.append(
+            device | {"attributes": packed[:at] + bytes(4) + packed[at + 4 :] if at < len(packed) else packed}
+        )
+    return fields | {"devices": devices}
 
 
 def _simulated(gpus: str, seed: str) -> dict[str, Any]:

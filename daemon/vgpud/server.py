@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .cudaerror import CudaError
+from .inventory import without_ipc
 from .log import KeyedRateLimit, get_logger
 from .nvml.service import NvmlService
 from .pci_address import relocate
@@ -43,8 +44,10 @@ from .tenant import Identified, identify_tenant
 
 if TYPE_CHECKING:
     from .config import Config
-    from .image_service import ImageDesk, ImageService
+    from .desk import Desk
+    from .image_service import ImageService
     from .inventory import Inventory
+    from .ipc_service import IpcService
     from .listener import Listener
     from .metrics import Metrics
     from .vm.region import Range, Region
@@ -79,7 +82,13 @@ class Server:
     """Serves listeners until close(). `config` may be replaced while it runs; sessions keep what they were given."""
 
     def __init__(
-        self, config: Config, inventory: Inventory, supervisor: Supervisor, images: ImageService, metrics: Metrics
+        self,
+        config: Config,
+        inventory: Inventory,
+        supervisor: Supervisor,
+        images: ImageService,
+        ipc: IpcService,
+        metrics: Metrics,
     ) -> None:
         self.config = config
         self.sessions = SessionTable()
@@ -87,6 +96,7 @@ class Server:
         self._inventory = inventory
         self._supervisor = supervisor
         self._images = images
+        self._ipc = ipc
         self._nvml = NvmlService(inventory)
         self._metrics = metrics
         self._log = get_logger()
@@ -177,9 +187,11 @@ class Server:
                 hello = await self._receive(sock, connection)
             assert isinstance(hello, Hello)  # the only message the state machine lets through here
             session = self._admit(hello, peer)
-            owner = self._owner_of_images(sock, hello, session)
-            features = self._features(hello, peer, has_images=owner is not None)
+            owner = identify_tenant(sock, peer, session.token_name)
+            features = self._features(hello, peer, has_images=owner is not None and self._images.is_on)
             inventory = relocate(self._inventory.fields, session.pci)
+            if owner is None or not self._ipc.is_on:
+                inventory = without_ipc(inventory)
             region = self.regions[peer.vm or ""].fields if REGION in features else None
             welcome = Welcome(self._version(hello), features, session.epoch, inventory, region=region)
             await self._send(sock, connection, welcome)
@@ -288,12 +300,6 @@ class Server:
             offered = (*offered, "images")
         return tuple(feature for feature in offered if feature in hello.features)
 
-    def _owner_of_images(self, sock: socket.socket, hello: Hello, session: Session) -> Identified | None:
-        """Whose images this session's are, if the client can offer images and we can tell."""
-        if "images" not in hello.features or not self._images.is_on:
-            return None
-        return identify_tenant(sock, session.peer, session.token_name)
-
     async def _attach(
         self, sock: socket.socket, session: Session, features: tuple[str, ...], owner: Identified | None, attach: Attach
     ) -> None:
@@ -317,14 +323,14 @@ class Server:
             "peer": session.peer.fields(),
         }
 
-        desk: ImageDesk | None = None
+        desks = self._open_desks(owner, features)
         region: Region | None = None
         part: Range | None = None
 
         def ended(_worker: Worker) -> None:
             if region is not None and part is not None:
                 region.give_back(part)
-            if desk is not None:
+            for desk in desks.values():
                 desk.close()
             self._close_session(session)
 
@@ -336,29 +342,25 @@ class Server:
                 part = await region.take()
             if region is not None and part is not None:
                 assignment["region"] = [part.offset, part.nbytes]
-            if owner is not None:
-                desk = self._images.open(owner)
-            images = None if desk is None else desk.theirs
+            assignment["desks"] = list(desks)
             self._supervisor.hand_over(
                 worker,
                 sock,
                 assignment,
-                images=images,
+                desks=[desk.theirs for desk in desks.values()],
                 region_fd=None if region is None or part is None else region.fd,
                 client_pidfd=pidfd,
                 on_end=ended,
             )
-            if desk is not None:
+            for desk in desks.values():
                 desk.theirs.close()
         except BaseException as error:
             if pidfd is not None:
                 os.close(pidfd)
             if region is not None and part is not None:
                 region.give_back(part)
-            if desk is not None:
+            for desk in desks.values():
                 desk.close()
-            elif owner is not None:
-                owner.close()
             if isinstance(error, WorkerStartError):
                 raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
             raise
@@ -370,6 +372,17 @@ class Server:
             self._note(session, "session attached", worker=worker.pid, memory=what)
         else:
             self._note(session, "session attached", worker=worker.pid)
+
+    def _open_desks(self, owner: Identified | None, features: tuple[str, ...]) -> dict[str, Desk]:
+        """What the session's worker may ask of us; `owner` becomes ours."""
+        desks: dict[str, Desk] = {}
+        if owner is not None and self._ipc.is_on:
+            desks["ipc"] = self._ipc.open(owner.copy())
+        if owner is not None and "images" in features:
+            desks["images"] = self._images.open(owner)
+        elif owner is not None:
+            owner.close()
+        return desks
 
     def _close_session(self, session: Session) -> None:
         self.sessions.close(session)

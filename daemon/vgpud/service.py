@@ -13,6 +13,7 @@ from .admin import AdminServer
 from .config import Config, ConfigError, load_config
 from .endpoint import UnixEndpoint, VsockEndpoint
 from .image_service import ImageService
+from .ipc_service import IpcService
 from .listener import Listener, open_listener
 from .log import configure_log, get_logger
 from .metrics import Metrics
@@ -56,7 +57,8 @@ class Service:
             ],
         )
         self.images = ImageService(config.images, self.metrics)
-        self.server = Server(config, inventory, self.supervisor, self.images, self.metrics)
+        self.ipc = IpcService(config.limits)
+        self.server = Server(config, inventory, self.supervisor, self.images, self.ipc, self.metrics)
         self.listeners: list[Listener] = []
         self.vm_devices: list[VmDevice] = []
         self._admin: AdminServer | None = None
@@ -110,6 +112,7 @@ class Service:
         for region in self.server.regions.values():
             await region.close()
         await self.images.close()
+        self.ipc.close()
         self._close_listeners()
 
     async def run(self, until: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -148,6 +151,7 @@ class Service:
         self.config = self.config.model_copy(update={name: getattr(new, name) for name in _RELOADABLE})
         self.server.config = self.config
         self.supervisor.set_limits(self.config.limits)
+        self.ipc.set_limits(self.config.limits)
         self.images.set_config(self.config.images)
         if "log" in changed:
             configure_log(self.config.log.level, self.config.log.format)
@@ -162,6 +166,7 @@ class Service:
             "workers": self.supervisor.worker_count,
             "spare_workers": self.supervisor.spare_pids,
             "warm_workers": self.supervisor.warm_pids,
+            "ipc_objects": self.ipc.count,
             "vms": [device.summary() for device in self.vm_devices],
             "metrics": self.metrics.snapshot(),
             "sessions": [session.summary() for session in self.server.sessions],

@@ -13,7 +13,7 @@ from .worker_process import Worker, spawn_worker
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .config import LimitsConfig
     from .metrics import Metrics
@@ -134,7 +134,7 @@ class Supervisor:
         sock: socket.socket,
         assignment: dict[str, Any],
         *,
-        images: socket.socket | None,
+        desks: Sequence[socket.socket],
         region_fd: int | None = None,
         client_pidfd: int | None,
         on_end: Callable[[Worker], None],
@@ -145,7 +145,7 @@ class Supervisor:
             worker: the worker.
             sock: the client's socket; afterwards the worker has the only copy: its death is the client's end of file.
             assignment: what the worker must know (see worker/control.py); under 128 KiB as msgpack.
-            images: the worker's end of a session's socket to the cache of images, or None; stays the caller's.
+            desks: the worker's ends of its sockets to us, as the assignment names them; they stay the caller's.
             region_fd: the region of which the assignment names a range, or None; stays the caller's.
             client_pidfd: watched, and closed, by us: a worker that outlives its client for long is killed.
             on_end: called once, when the worker has been reaped.
@@ -155,8 +155,7 @@ class Supervisor:
         """
         sock.setblocking(True)  # the flag is the file description's, which the executor shares
         try:
-            socks = [sock] if images is None else [sock, images]
-            fds = [each.fileno() for each in socks] + ([] if region_fd is None else [region_fd])
+            fds = [each.fileno() for each in (sock, *desks)] + ([] if region_fd is None else [region_fd])
             worker.assign(fds, assignment)
         except OSError as error:
             sock.setblocking(False)

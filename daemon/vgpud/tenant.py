@@ -1,4 +1,7 @@
-"""Whose images are whose: a tenant is a peer with one token, in one pid namespace, as far as the kernel can tell."""
+"""Whose images and shared memory are whose: a tenant is a peer with one token, in one pid namespace.
+
+That is as far as the kernel can tell.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Two connections with equal tenants may share what they load. `pid_namespace` is None for the host's own."""
+    """Connections with equal tenants may share images and memory. `pid_namespace` is None for the host's own."""
 
     peer: str
     token: str | None
@@ -32,6 +35,10 @@ class Identified:
 
     tenant: Tenant
     namespace_fd: int | None = None
+
+    def copy(self) -> Identified:
+        """The same once more, to be closed apart."""
+        return Identified(self.tenant, None if self.namespace_fd is None else os.dup(self.namespace_fd))
 
     def close(self) -> None:
         """Let go of the name."""

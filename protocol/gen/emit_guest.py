@@ -165,6 +165,9 @@ def emit_marshal(api: Api) -> str:
     return "".join(out)
 
 
+BY_VALUE = {"CUipcMemHandle", "CUipcEventHandle"}  # structs that the driver's functions take as they are: not traced
+
+
 def _argument_formats(f: Function) -> tuple[str, list[str]]:
     """A format string for the trace and the values it takes."""
     formats, values = [], []
@@ -184,6 +187,8 @@ def _argument_formats(f: Function) -> tuple[str, list[str]]:
         elif p.c.startswith("CUhostFn") or p.c.startswith("CUstreamCallback") or p.c.startswith("CUoccupancyB2DSize"):
             formats.append(f"{p.name}=%p")
             values.append(f"(void *)(uintptr_t){p.name}")
+        elif p.c in BY_VALUE:
+            formats.append(f"{p.name}=...")
         else:
             formats.append(f"{p.name}=%p")
             values.append(f"(void *){p.name}")

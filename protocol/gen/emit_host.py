@@ -7,7 +7,14 @@ from protocol.gen.emit_records import BANNER, includes, part_in, part_out, reply
 from protocol.gen.load import Api
 from protocol.gen.model import Function, Need, Param, Role
 
-PRELUDE = """/* A driver, as the executor sees it: functions named and typed like libcuda's. NULL: not offered. Filled
+PRELUDE = """/* What opens another worker's allocation: the backend's handle, which no client sees, and a descriptor
+ * that goes with it, or -1. */
+struct vgx_ipc_object {
+  CUipcMemHandle handle;
+  int fd;
+};
+
+/* A driver, as the executor sees it: functions named and typed like libcuda's. NULL: not offered. Filled
  * by the simulator (daemon/simulator) or from the real libcuda (vgx_cuda.c). */
 struct vgx_backend {
   const char *name;
@@ -20,6 +27,9 @@ struct vgx_backend {
   /* What kernels printed. take_output returns the bytes written to `text`. */
   bool (*output_pending)(void);
   uint64_t (*take_output)(char *text, uint64_t capacity);
+  /* cuIpcGetMemHandle and cuIpcOpenMemHandle among the backend's own processes. The descriptor is the caller's. */
+  CUresult (*ipc_export)(struct vgx_ipc_object *object, CUdeviceptr base);
+  CUresult (*ipc_open)(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);
 """
 
 

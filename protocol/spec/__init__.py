@@ -9,6 +9,7 @@ MODULES = (
     "launch",
     "stream",
     "event",
+    "ipc",
     "graph",
     "graph_node",
     "virtual",

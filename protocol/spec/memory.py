@@ -46,7 +46,15 @@ fn(
     guest="custom",
     doc="Allocate rows padded for coalesced access.",
 )
-fn("cuMemFree_v2", [val("dptr", DEVICEPTR)], WAITING, guest="custom", blocks=True, doc="Free device memory.")
+fn(
+    "cuMemFree_v2",
+    [val("dptr", DEVICEPTR)],
+    WAITING,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="Free device memory.",
+)
 fn(
     "cuMemGetAddressRange_v2",
     [out("pbase", DEVICEPTR), out("psize", SIZE), val("dptr", DEVICEPTR)],

@@ -37,7 +37,14 @@ fn(
     guest="custom",
     doc="Allocate from a pool in stream order.",
 )
-fn("cuMemFreeAsync", [val("dptr", DEVICEPTR), STREAM_ARG], QUEUED, guest="custom", doc="Free in stream order.")
+fn(
+    "cuMemFreeAsync",
+    [val("dptr", DEVICEPTR), STREAM_ARG],
+    QUEUED,
+    guest="custom",
+    host="custom",
+    doc="Free in stream order.",
+)
 fn(
     "cuDeviceGetDefaultMemPool",
     [out_handle("pool_out", MEMPOOL), val("dev", DEVICE)],

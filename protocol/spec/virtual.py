@@ -74,3 +74,9 @@ fn(
     need=INIT,
     doc="Properties an allocation was made with; kept in the client.",
 )
+fn(
+    "cuMemRetainAllocationHandle",
+    [ptr("handle", f"{HANDLE} *"), ptr("addr", "void *")],
+    need=INIT,
+    doc="The handle of the physical memory that is mapped at an address, once more; kept in the client.",
+)

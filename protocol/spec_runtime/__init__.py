@@ -4,4 +4,4 @@ Enumerations are `int` here and handles have the driver's types; both are the sa
 API 11.8, 12.8 and 13.0 (signatures); the driver calls are those NVIDIA's runtime was seen to make.
 """
 
-MODULES = ("driver", "device", "stream", "memory", "copy", "kernel", "graph")
+MODULES = ("driver", "device", "stream", "memory", "copy", "kernel", "graph", "ipc")

@@ -1,6 +1,7 @@
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_context.h"
+#include "vgs_ipc.h"
 #include "vgs_ring.h"
 #include "vgs_settle.h"
 #include "vgs_stream.h"
@@ -13,7 +14,7 @@ CUresult vgs_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
   if (!phEvent || Flags & ~7u)
     return CUDA_ERROR_INVALID_VALUE;
   if (Flags & CU_EVENT_INTERPROCESS)
-    return CUDA_ERROR_NOT_SUPPORTED;
+    return vgs_ipc_event_create(phEvent, Flags);
   struct vgs_event *event = vgs_object_create(VGW_KIND_EVENT, vgs_context_entered->wire_id);
   if (!event)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -29,7 +30,7 @@ CUresult vgs_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
 CUresult vgs_cuEventDestroy_v2(CUevent hEvent) {
   struct vgs_event *event = find(hEvent);
   if (!event)
-    return CUDA_ERROR_INVALID_HANDLE;
+    return vgs_ipc_event_destroy(hEvent);
   uint32_t id = event->object.id;
   vgs_object_destroy(event);
   return vgs_send_cuEventDestroy_v2(id, false);
@@ -43,7 +44,7 @@ CUresult vgs_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
   struct vgs_stream *stream;
   CUresult result = vgs_stream_id(hStream, &stream_id, &stream);
   if (!event)
-    return CUDA_ERROR_INVALID_HANDLE;
+    return vgs_ipc_event_record(hEvent, hStream, flags);
   if (result)
     return result;
   if (flags > 1) /* 1: the external form, which matters inside a capture alone */
@@ -91,7 +92,7 @@ static CUresult captured(const struct vgs_event *event) {
 CUresult vgs_cuEventQuery(CUevent hEvent) {
   struct vgs_event *event = find(hEvent);
   if (!event)
-    return CUDA_ERROR_INVALID_HANDLE;
+    return vgs_ipc_event_query(hEvent);
   if (vgs_capture_status(event->capture))
     return captured(event);
   if (!__atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) || is_done(event))
@@ -102,7 +103,7 @@ CUresult vgs_cuEventQuery(CUevent hEvent) {
 CUresult vgs_cuEventSynchronize(CUevent hEvent) {
   struct vgs_event *event = find(hEvent);
   if (!event)
-    return CUDA_ERROR_INVALID_HANDLE;
+    return vgs_ipc_event_synchronize(hEvent);
   if (vgs_capture_status(event->capture))
     return captured(event);
   if (!__atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) || is_done(event))

@@ -2,6 +2,7 @@
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_context.h"
+#include "vgs_ipc.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
 #include <string.h>
@@ -66,7 +67,7 @@ CUresult vgs_cuMemFree_v2(CUdeviceptr dptr) {
   struct vgs_range range;
   if (!dptr)
     return CUDA_SUCCESS;
-  if (!vgs_range_find(dptr, &range) || range.base != dptr || range.kind > VGS_RANGE_POOL ||
+  if (!vgs_range_find(dptr, &range) || range.base != dptr || range.kind > VGS_RANGE_POOL || range.allocation ||
       !vgs_range_remove(dptr, false, &range))
     return CUDA_ERROR_INVALID_VALUE;
   return vgs_send_cuMemFree_v2(dptr);
@@ -112,6 +113,8 @@ static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdev
   bool host = range && vgs_range_is_host(range);
   *value = 0;
   *nbytes = 4;
+  if (attribute == ATTRIBUTE_IS_LEGACY_IPC_CAPABLE)
+    *value = range && vgs_ipc_is_capable(range);
   if (attribute == ATTRIBUTE_IS_MANAGED || attribute == ATTRIBUTE_IS_LEGACY_IPC_CAPABLE)
     return range ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (!range)

@@ -53,6 +53,7 @@ const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT] = {
     [VGW_KIND_CONTEXT] = {sizeof(struct vgs_context), context_fini},
     [VGW_KIND_STREAM] = {sizeof(struct vgs_stream), NULL},
     [VGW_KIND_EVENT] = {sizeof(struct vgs_event), NULL},
+    [VGW_KIND_IPC_EVENT] = {sizeof(struct vgs_ipc_event), NULL},
     [VGW_KIND_MODULE] = {sizeof(struct vgs_module), NULL},
     [VGW_KIND_LIBRARY] = {sizeof(struct vgs_library), NULL},
     [VGW_KIND_FUNCTION] = {sizeof(struct vgs_kernel), kernel_fini},

@@ -50,6 +50,11 @@ struct vgs_event {
   uint64_t entry;           /* atomic; that stream's last touch then (vgs_touch.h), 0 if it is not known */
 };
 
+/* An interprocess event: its state is the worker's. */
+struct vgs_ipc_event {
+  struct vgs_object object;
+};
+
 struct vgs_module {
   struct vgs_object object;
   uint32_t library_id; /* of cuLibraryGetModule, else 0 */
@@ -106,7 +111,9 @@ struct vgs_graph_node {
 
 /* Physical memory of cuMemCreate. */
 struct vgs_allocation {
-  struct vgs_object object;
+  struct vgs_object object; /* lives while a handle or a mapping does */
+  uint32_t handles;         /* cuMemCreate and cuMemRetainAllocationHandle less cuMemRelease */
+  uint32_t mappings;        /* both under the lock of vgs_virtual.c */
   CUmemAllocationProp prop;
 };
 

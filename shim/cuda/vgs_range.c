@@ -92,7 +92,14 @@ static CUresult add(struct vgs_range *range) {
   if (!node)
     return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_rwlock_wrlock(&lock);
-  struct node *other;
+  struct node *other = range->kind == VGS_RANGE_IMPORTED ? floor_node(range->base) : NULL;
+  if (other && other->range.base == range->base && other->range.kind == VGS_RANGE_IMPORTED) {
+    other->range.opens++;
+    pthread_rwlock_unlock(&lock);
+    free(node);
+    return CUDA_SUCCESS;
+  }
+  range->opens = 1;
   while ((other = overlapping(range)) &&
          range->kind != VGS_RANGE_REGISTERED) { /* what was there is gone: see vgs_range.h */
     detach(other);
@@ -156,6 +163,19 @@ bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed) {
   }
   pthread_rwlock_unlock(&lock);
   if (known)
+    free(node);
+  return known;
+}
+
+bool vgs_range_close(uint64_t base) {
+  pthread_rwlock_wrlock(&lock);
+  struct node *node = floor_node(base);
+  bool known = node && node->range.base == base && node->range.kind == VGS_RANGE_IMPORTED;
+  bool last = known && --node->range.opens == 0;
+  if (last)
+    detach(node);
+  pthread_rwlock_unlock(&lock);
+  if (last)
     free(node);
   return known;
 }

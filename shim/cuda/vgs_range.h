@@ -12,6 +12,7 @@ enum vgs_range_kind {
   VGS_RANGE_DEVICE,     /* cuMemAlloc, cuMemAllocPitch */
   VGS_RANGE_POOL,       /* cuMemAllocAsync */
   VGS_RANGE_VARIABLE,   /* of a module or library */
+  VGS_RANGE_IMPORTED,   /* cuIpcOpenMemHandle */
   VGS_RANGE_PINNED,     /* cuMemHostAlloc */
   VGS_RANGE_REGISTERED, /* cuMemHostRegister */
 };
@@ -22,6 +23,8 @@ struct vgs_range {
   bool shared; /* pinned memory that the worker maps at the same address */
   uint32_t flags;
   uint32_t context_id; /* wire id; the range dies with it */
+  uint64_t allocation; /* of a mapping: handle of the physical memory; else 0 */
+  uint32_t opens;      /* of an imported range */
   CUcontext context;
   CUdevice device;
   uint64_t buffer_id; /* unique in the process; set by vgs_range_add */
@@ -33,6 +36,9 @@ static inline bool vgs_range_is_host(const struct vgs_range *range) { return ran
  * (variables of an unloaded module, registered memory that the program unmapped) and go. The program's own memory may
  * not overlap anything. Errors: OUT_OF_MEMORY; HOST_MEMORY_ALREADY_REGISTERED. */
 CUresult vgs_range_add(struct vgs_range *range);
+
+/* An imported range that is there already is opened once more; this takes one opening back. False: there is none. */
+bool vgs_range_close(uint64_t base);
 
 /* Add a mapping of cuMemMap, which belongs to a device and outlives contexts; no context need be current. */
 CUresult vgs_range_add_mapping(struct vgs_range *range, CUdevice device);

@@ -4,6 +4,7 @@
 #include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
+#include "vgs_ipc.h"
 #include "vgs_session.h"
 #include "vgs_wait.h"
 
@@ -131,7 +132,7 @@ CUresult vgs_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fl
   if (result)
     return result;
   if (!event)
-    return CUDA_ERROR_INVALID_HANDLE;
+    return vgs_ipc_event_wait(hEvent, hStream, Flags);
   if (Flags > 1) /* 1: the external form, which matters inside a capture alone */
     return CUDA_ERROR_INVALID_VALUE;
   bool captured = vgs_capture_status(event->capture);

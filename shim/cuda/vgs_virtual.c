@@ -1,9 +1,11 @@
 /* Virtual memory management. A handle of physical memory is an id like any other; its value fits the API's 64-bit
- * integer. */
+ * integer. Handles and mappings are counted here: the memory is released in the worker when there are none of either,
+ * so that a mapping leads back to its handle as long as it is there. */
 #include "vgs_api.h"
 #include "vgs_device.h"
 #include "vgs_objects.h"
 #include "vgs_range.h"
+#include <pthread.h>
 #include <string.h>
 
 enum {
@@ -14,8 +16,37 @@ enum {
   ACCESS_MAX = 64
 };
 
+static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* What the program has a handle of. */
 static struct vgs_allocation *find(CUmemGenericAllocationHandle handle) {
-  return vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
+  struct vgs_allocation *allocation = vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
+  pthread_mutex_lock(&count_lock);
+  bool held = allocation && allocation->handles;
+  pthread_mutex_unlock(&count_lock);
+  return held ? allocation : NULL;
+}
+
+/* Count handles or mappings up or down. The last of them gives the memory back. INVALID_VALUE: there is no such
+ * allocation, or no handle of it to give back. */
+static CUresult count(CUmemGenericAllocationHandle handle, int handles, int mappings) {
+  struct vgs_allocation *allocation = vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
+  uint32_t last = 0;
+  pthread_mutex_lock(&count_lock);
+  bool known = allocation && vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle) == allocation &&
+               (handles >= 0 || allocation->handles) && (mappings >= 0 || allocation->mappings);
+  if (known) {
+    allocation->handles += (uint32_t)handles;
+    allocation->mappings += (uint32_t)mappings;
+    if (!allocation->handles && !allocation->mappings) {
+      last = allocation->object.id;
+      vgs_object_destroy(allocation);
+    }
+  }
+  pthread_mutex_unlock(&count_lock);
+  if (!known)
+    return CUDA_ERROR_INVALID_VALUE;
+  return last ? vgs_send_cuMemRelease(last) : CUDA_SUCCESS;
 }
 
 /* Properties the driver accepts and that are offered here: device memory. It may be asked for with a handle type that
@@ -56,6 +87,7 @@ CUresult vgs_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, cons
   if (!allocation)
     return CUDA_ERROR_OUT_OF_MEMORY;
   allocation->prop = *prop;
+  allocation->handles = 1;
   CUmemAllocationProp sent = *prop;
   sent.win32HandleMetaData = NULL;
   sent.location.id = vgs_device_wire(prop->location.id);
@@ -67,13 +99,16 @@ CUresult vgs_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, cons
   return result;
 }
 
-CUresult vgs_cuMemRelease(CUmemGenericAllocationHandle handle) {
-  struct vgs_allocation *allocation = find(handle);
-  if (!allocation)
+CUresult vgs_cuMemRelease(CUmemGenericAllocationHandle handle) { return count(handle, -1, 0); }
+
+CUresult vgs_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
+  struct vgs_range range;
+  if (!handle || !vgs_range_find((uintptr_t)addr, &range) || !range.allocation)
     return CUDA_ERROR_INVALID_VALUE;
-  uint32_t id = allocation->object.id;
-  vgs_object_destroy(allocation);
-  return vgs_send_cuMemRelease(id);
+  CUresult result = count(range.allocation, 1, 0);
+  if (!result)
+    *handle = range.allocation;
+  return result;
 }
 
 CUresult vgs_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
@@ -84,8 +119,10 @@ CUresult vgs_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
   CUresult result = vgs_send_cuMemMap(ptr, size, offset, allocation->object.id, flags);
   if (result)
     return result;
-  struct vgs_range range = {.base = ptr, .nbytes = size, .kind = VGS_RANGE_DEVICE};
-  result = vgs_range_add_mapping(&range, allocation->prop.location.id);
+  struct vgs_range range = {.base = ptr, .nbytes = size, .kind = VGS_RANGE_DEVICE, .allocation = handle};
+  result = count(handle, 0, 1);
+  if (!result && (result = vgs_range_add_mapping(&range, allocation->prop.location.id)))
+    count(handle, 0, -1);
   if (result)
     vgs_send_cuMemUnmap(ptr, size);
   return result;
@@ -99,6 +136,8 @@ CUresult vgs_cuMemUnmap(CUdeviceptr ptr, size_t size) {
     struct vgs_range range;
     if (!vgs_range_find(at, &range) || !vgs_range_remove(range.base, false, &range))
       break;
+    if (range.allocation)
+      count(range.allocation, 0, -1);
     at = range.base + range.nbytes;
   }
   return CUDA_SUCCESS;

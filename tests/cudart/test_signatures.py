@@ -13,7 +13,15 @@ from protocol.gen.model import SpecError
 from tests.cudart.runtimes import MAJORS, Major
 
 HERE = Path(__file__).parent
-WIDTHS = {"int": 4, "unsigned int": 4, "size_t": 8, "uint64_t": 8, "unsigned long long": 8}
+WIDTHS = {
+    "int": 4,
+    "unsigned int": 4,
+    "size_t": 8,
+    "uint64_t": 8,
+    "unsigned long long": 8,
+    "CUipcMemHandle": 64,
+    "CUipcEventHandle": 64,
+}
 HANDLES = re.compile(
     r"CU(stream|event|graph|graphNode|graphExec|memoryPool|library|kernel|function|hostFn|streamCallback)$"
 )

@@ -31,6 +31,7 @@ SIZES = {
     "graphs": (1, 4111),
     "histogram": (1, 20011),
     "host_function": (1, 5003),
+    "ipc": (1, 5003),
     "linker": (1, 5003),
     "matmul": (1, 71),
     "pinned": (1, 10007),

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..cudaerror import CudaError
@@ -49,7 +49,9 @@ class Assignment:
     limits: dict[str, int]  # {record_nbytes, kernel_cache_nbytes}
     features: list[str]  # as agreed in welcome
     peer: dict[str, Any]  # for the log
-    images_fd: int = -1  # to the host's cache of images, when that was agreed on
+    desks: list[str] = field(default_factory=list)  # the sockets to vgpud that came with it
+    images_fd: int = -1  # to the host's cache of images
+    ipc_fd: int = -1  # about what is shared with other clients of the tenant
     region_fd: int = -1  # memory shared with the client's machine, of which
     region: tuple[int, int] | None = None  # this is the session's: offset and bytes
 
@@ -72,13 +74,11 @@ class Control:
 
     def receive_assignment(self) -> Assignment | None:
         """Block until a session is given; None when vgpud is gone instead."""
-        packet, fds, _flags, _address = socket.recv_fds(self._sock, _PACKET_NBYTES, 3)
+        packet, fds, _flags, _address = socket.recv_fds(self._sock, _PACKET_NBYTES, 4)
         if not packet:
             return None
         fields = unpack_map(packet)
-        names = ["client_fd"]
-        if "images" in fields["features"]:
-            names.append("images_fd")
+        names = ["client_fd", *(f"{desk}_fd" for desk in fields.get("desks", ()))]
         if fields.get("region") is not None:
             names.append("region_fd")
         if len(fds) != len(names):

@@ -106,6 +106,8 @@ def _serve(executor: Any, assignment: Assignment, control: Control, warm: Backen
     control.send("attached")
     if assignment.images_fd >= 0:
         lib.vgx_image_cache_set(assignment.images_fd)
+    if assignment.ipc_fd >= 0:
+        lib.vgx_ipc_set(assignment.ipc_fd)
     ended = int(lib.vgx_serve(assignment.client_fd, options))
     reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")
     return (0 if ended == lib.VGX_ENDED_BY_CLIENT else 1), reason

@@ -1,0 +1,25 @@
+/* The worker's end of a socket to vgpud on which it asks questions: one SOCK_SEQPACKET packet a message, each with at
+ * most one descriptor (daemon/vgpud/desk.py is the other end). */
+#ifndef VGX_DESK_H
+#define VGX_DESK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct vgx_desk {
+  pthread_mutex_t lock; /* a question and its answer: held by whoever asks */
+  int fd;               /* -1: there is none */
+  bool failed;          /* an answer that is missing might come for the next question: nothing is asked any more */
+};
+#define VGX_DESK_NONE {PTHREAD_MUTEX_INITIALIZER, -1, false}
+
+void vgx_desk_open(struct vgx_desk *desk, int fd);
+
+/* Send without waiting, since vgpud may not keep up; `fd` -1: no descriptor. */
+bool vgx_desk_send(struct vgx_desk *desk, const void *question, size_t nbytes, int fd);
+
+/* The answer, within two seconds, and its descriptor or -1, which is the caller's. */
+bool vgx_desk_receive(struct vgx_desk *desk, void *answer, size_t nbytes, int *fd);
+
+#endif

@@ -1,0 +1,191 @@
+/* Sharing allocations, and the questions to vgpud. Each allocation is exported once: its handle is the same every time
+ * it is asked for, as the real driver's is, until it is freed. */
+#include "vgx_ipc.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "vgx_custom.h"
+#include "vgx_desk.h"
+
+enum { PUBLISH = 1, FIND = 2, WITHDRAW = 3 };
+enum { EXPORTS_MAX = 4096 };
+enum { POINTER_RANGE_START = 11, POINTER_RANGE_SIZE = 12 };
+
+struct question {
+  uint32_t kind, what;
+  uint64_t nbytes;
+  char token[64], handle[64];
+};
+
+struct answer {
+  int32_t result;
+  uint32_t zero;
+  uint64_t nbytes;
+  char token_or_handle[64];
+};
+
+static struct vgx_desk desk = VGX_DESK_NONE;
+
+struct vgx_export {
+  uint64_t base;
+  char token[64];
+};
+
+void vgx_ipc_set(int fd) { vgx_desk_open(&desk, fd); }
+
+bool vgx_ipc_is_there(void) { return desk.fd >= 0; }
+
+static CUresult ask(const struct question *question, int fd, struct answer *answer, int *answered_fd) {
+  pthread_mutex_lock(&desk.lock);
+  bool answered = vgx_desk_send(&desk, question, sizeof *question, fd) &&
+                  vgx_desk_receive(&desk, answer, sizeof *answer, answered_fd);
+  pthread_mutex_unlock(&desk.lock);
+  return answered ? (CUresult)answer->result : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+CUresult vgx_ipc_publish(enum vgx_ipc_what what, const struct vgx_ipc_object *object, uint64_t nbytes, char token[64]) {
+  struct question question = {.kind = PUBLISH, .what = what, .nbytes = nbytes};
+  memcpy(question.handle, object->handle.reserved, sizeof question.handle);
+  struct answer answer;
+  int none = -1;
+  CUresult result = ask(&question, object->fd, &answer, &none);
+  if (none >= 0)
+    close(none);
+  if (result == CUDA_SUCCESS)
+    memcpy(token, answer.token_or_handle, sizeof answer.token_or_handle);
+  return result;
+}
+
+CUresult vgx_ipc_find(enum vgx_ipc_what what, const char token[64], struct vgx_ipc_object *object, uint64_t *nbytes) {
+  struct question question = {.kind = FIND, .what = what};
+  memcpy(question.token, token, sizeof question.token);
+  struct answer answer;
+  int fd = -1;
+  CUresult result = ask(&question, -1, &answer, &fd);
+  if (result != CUDA_SUCCESS) {
+    if (fd >= 0)
+      close(fd);
+    return result;
+  }
+  memcpy(object->handle.reserved, answer.token_or_handle, sizeof answer.token_or_handle);
+  object->fd = fd;
+  *nbytes = answer.nbytes;
+  return CUDA_SUCCESS;
+}
+
+void vgx_ipc_withdraw(const char token[64]) {
+  struct question question = {.kind = WITHDRAW};
+  memcpy(question.token, token, sizeof question.token);
+  struct answer answer;
+  int none = -1;
+  ask(&question, -1, &answer, &none);
+  if (none >= 0)
+    close(none);
+}
+
+static CUresult export(struct vgx_session *s, uint64_t base, uint64_t nbytes, char token[64]) {
+  struct vgx_export *grown;
+  struct vgx_ipc_object object = {.fd = -1};
+  if (s->export_count == EXPORTS_MAX || !(grown = realloc(s->exports, (s->export_count + 1) * sizeof *grown)))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  s->exports = grown;
+  CUresult result = s->backend->ipc_export(&object, base);
+  if (result == CUDA_SUCCESS)
+    result = vgx_ipc_publish(VGX_IPC_MEMORY, &object, nbytes, token);
+  if (object.fd >= 0)
+    close(object.fd);
+  if (result == CUDA_SUCCESS) {
+    s->exports[s->export_count].base = base;
+    memcpy(s->exports[s->export_count++].token, token, sizeof s->exports->token);
+  }
+  return result;
+}
+
+CUresult vgx_cuIpcGetMemHandle(struct vgx_session *s, const struct vgw_req_cuIpcGetMemHandle *req,
+                               struct vgw_rep_cuIpcGetMemHandle *rep) {
+  const struct vgx_backend *b = s->backend;
+  uint64_t base = 0, nbytes = 0;
+  if (!b->ipc_export || !b->cuPointerGetAttribute || !vgx_ipc_is_there())
+    return vgx_not_offered(s, "cuIpcGetMemHandle");
+  if (b->cuPointerGetAttribute(&base, POINTER_RANGE_START, req->dptr) != CUDA_SUCCESS ||
+      b->cuPointerGetAttribute(&nbytes, POINTER_RANGE_SIZE, base) != CUDA_SUCCESS)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = CUDA_ERROR_NOT_FOUND;
+  pthread_mutex_lock(&s->ipc_lock);
+  for (uint32_t i = 0; i < s->export_count && result != CUDA_SUCCESS; i++)
+    if (s->exports[i].base == base) {
+      memcpy(rep->handle.reserved, s->exports[i].token, sizeof rep->handle.reserved);
+      result = CUDA_SUCCESS;
+    }
+  if (result != CUDA_SUCCESS)
+    result = export(s, base, nbytes, rep->handle.reserved);
+  pthread_mutex_unlock(&s->ipc_lock);
+  return result;
+}
+
+CUresult vgx_cuIpcOpenMemHandle_v2(struct vgx_session *s, const struct vgw_req_cuIpcOpenMemHandle_v2 *req,
+                                   struct vgw_rep_cuIpcOpenMemHandle_v2 *rep) {
+  struct vgx_ipc_object object;
+  CUdeviceptr base = 0;
+  if (!s->backend->ipc_open || !vgx_ipc_is_there())
+    return vgx_not_offered(s, "cuIpcOpenMemHandle");
+  CUresult result = vgx_ipc_find(VGX_IPC_MEMORY, req->handle.reserved, &object, &rep->nbytes);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = s->backend->ipc_open(&base, &object, req->flags);
+  if (object.fd >= 0)
+    close(object.fd);
+  rep->base = base;
+  return result;
+}
+
+/* --- what is gone --- */
+
+void vgx_ipc_free(struct vgx_session *s) {
+  free(s->exports);
+  s->exports = NULL;
+  s->export_count = 0;
+  vgx_ipc_events_free(s);
+}
+
+static void drop(struct vgx_session *s, uint32_t index) {
+  vgx_ipc_withdraw(s->exports[index].token);
+  s->exports[index] = s->exports[--s->export_count];
+}
+
+void vgx_ipc_freed(struct vgx_session *s, uint64_t address) {
+  pthread_mutex_lock(&s->ipc_lock);
+  for (uint32_t i = s->export_count; i-- > 0;)
+    if (s->exports[i].base == address)
+      drop(s, i);
+  pthread_mutex_unlock(&s->ipc_lock);
+}
+
+void vgx_ipc_context_gone(struct vgx_session *s) {
+  uint64_t base;
+  pthread_mutex_lock(&s->ipc_lock);
+  for (uint32_t i = s->export_count; i-- > 0;)
+    if (s->backend->cuPointerGetAttribute(&base, POINTER_RANGE_START, s->exports[i].base) != CUDA_SUCCESS)
+      drop(s, i);
+  pthread_mutex_unlock(&s->ipc_lock);
+}
+
+CUresult vgx_cuMemFree_v2(struct vgx_session *s, const struct vgw_req_cuMemFree_v2 *req) {
+  if (!s->backend->cuMemFree_v2)
+    return vgx_not_offered(s, "cuMemFree");
+  vgx_ipc_freed(s, req->dptr);
+  return s->backend->cuMemFree_v2(req->dptr);
+}
+
+CUresult vgx_cuMemFreeAsync(struct vgx_session *s, const struct vgw_req_cuMemFreeAsync *req) {
+  void *stream;
+  CUresult result = vgx_handle(s, VGW_KIND_STREAM, req->hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!s->backend->cuMemFreeAsync)
+    return vgx_not_offered(s, "cuMemFreeAsync");
+  vgx_ipc_freed(s, req->dptr);
+  return s->backend->cuMemFreeAsync(req->dptr, stream);
+}

@@ -1,0 +1,33 @@
+/* What this session shares with other clients of its tenant. vgpud keeps the handles and says who may open them
+ * (daemon/vgpud/ipc_service.py); workers pass each other nothing but what it holds. */
+#ifndef VGX_IPC_H
+#define VGX_IPC_H
+
+#include "vgx_backend.h"
+#include "vgx_session.h"
+
+enum vgx_ipc_what { VGX_IPC_MEMORY = 1, VGX_IPC_EVENT = 2 };
+
+/* Whether vgpud takes questions for this session. */
+bool vgx_ipc_is_there(void);
+
+/* Have vgpud keep an object; `token` is what opens it from now on. Its descriptor stays the caller's. */
+CUresult vgx_ipc_publish(enum vgx_ipc_what what, const struct vgx_ipc_object *object, uint64_t nbytes, char token[64]);
+
+/* What a token stands for; its descriptor is the caller's. INVALID_VALUE: nothing that this session may open.
+ * INVALID_CONTEXT: it is its own. */
+CUresult vgx_ipc_find(enum vgx_ipc_what what, const char token[64], struct vgx_ipc_object *object, uint64_t *nbytes);
+
+/* Nobody opens it any more; who has opened it keeps it. */
+void vgx_ipc_withdraw(const char token[64]);
+
+/* The allocation at `address` is about to be freed: its address may soon be another's. */
+void vgx_ipc_freed(struct vgx_session *s, uint64_t address);
+/* Whatever a context owned is gone. */
+void vgx_ipc_context_gone(struct vgx_session *s);
+
+/* At the session's end, when none of its threads is left. */
+void vgx_ipc_free(struct vgx_session *s);
+void vgx_ipc_events_free(struct vgx_session *s);
+
+#endif

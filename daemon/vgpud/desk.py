@@ -1,0 +1,69 @@
+"""vgpud's end of a socket on which a worker asks questions: one SOCK_SEQPACKET packet a message, at most one descriptor
+with each (daemon/executor/vgx_desk.c is the other end).
+
+A worker runs on behalf of a tenant and is believed no more than one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+
+_UNREAD_NBYTES = 4096  # of answers, some eight: more descriptors on their way would count against all of vgpud's
+
+
+class Desk:
+    """One session's socket. `theirs` is for the worker; whoever hands it over closes it."""
+
+    def __init__(self, question_nbytes: int) -> None:
+        self.is_open = True
+        self._question_nbytes = question_nbytes
+        self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ours.setblocking(False)
+        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD_NBYTES)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._ours.fileno(), self._read)
+
+    def take(self, packet: bytes, fd: int | None) -> None:
+        """One question; `fd` becomes ours."""
+        raise NotImplementedError
+
+    def closed(self) -> None:
+        """Called once, when no more questions come."""
+
+    def close(self) -> None:
+        """The session is over. Closing again does nothing."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._loop.remove_reader(self._ours.fileno())
+        self._ours.close()
+        self.theirs.close()
+        self.closed()
+
+    def answer(self, packet: bytes, fd: int | None) -> None:
+        """Answer a question; `fd` stays the caller's."""
+        with contextlib.suppress(OSError):  # it does not read: it will do without
+            socket.send_fds(self._ours, [packet], [] if fd is None else [fd])
+
+    def _read(self) -> None:
+        """One message; the loop calls again while there are more."""
+        try:
+            packet, fds, _flags, _address = socket.recv_fds(
+                self._ours, self._question_nbytes, 4, socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            return
+        except OSError:
+            packet, fds = b"", []
+        fd = fds[0] if len(fds) == 1 else None
+        for other in fds if fd is None else []:
+            os.close(other)
+        if len(packet) == self._question_nbytes:
+            self.take(packet, fd)
+            return
+        if fd is not None:
+            os.close(fd)
+        self.close()  # its end of file, or a worker that is not ours any more

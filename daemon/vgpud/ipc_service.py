@@ -1,0 +1,166 @@
+"""Memory and events that clients of one tenant share (cuIpc*): a desk for each session of a tenant that can be told.
+
+What a client gets for an allocation is a token that nobody can guess. vgpud keeps what it stands for: the backend's own
+handle, which no client sees, and the descriptor that goes with it. Only another session of the same tenant gets these
+for the token, and only until its maker's session ends or the memory is freed; what was opened by then stays open.
+
+The packets are those of daemon/executor/vgx_ipc.c.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .cudaerror import CudaError
+from .desk import Desk
+from .log import KeyedRateLimit, get_logger
+
+if TYPE_CHECKING:
+    from .config import LimitsConfig
+    from .tenant import Identified, Tenant
+
+_QUESTION = struct.Struct("<IIQ64s64s")
+_ANSWER = struct.Struct("<iIQ64s")
+_TOKEN_NBYTES = 64
+_TOTAL_CAP = 16384  # of all tenants: each may be a descriptor of vgpud's
+_PUBLISH, _FIND, _WITHDRAW = 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Object:
+    owner: IpcDesk
+    what: int  # memory or event: enum vgx_ipc_what
+    nbytes: int
+    handle: bytes
+    fd: int | None
+
+
+class IpcService:
+    """Owns what is shared. All methods run on the event loop."""
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self._limits = limits
+        self._objects: dict[bytes, _Object] = {}  # by token
+        self._count: Counter[Tenant] = Counter()
+        self._desks: set[IpcDesk] = set()
+        self._log_limits = KeyedRateLimit(rate=1.0, burst=20.0)  # by peer
+
+    @property
+    def is_on(self) -> bool:
+        """Whether clients are offered it."""
+        return self._limits.ipc_objects_per_tenant > 0
+
+    @property
+    def count(self) -> int:
+        """Allocations and events that can be opened."""
+        return len(self._objects)
+
+    def set_limits(self, limits: LimitsConfig) -> None:
+        """Take reloaded bounds; what is there stays."""
+        self._limits = limits
+
+    def open(self, owner: Identified) -> IpcDesk:
+        """Serve a session of this tenant; `owner` becomes ours."""
+        desk = IpcDesk(self, owner)
+        self._desks.add(desk)
+        return desk
+
+    def close(self) -> None:
+        """End all of it."""
+        for desk in list(self._desks):
+            desk.close()
+
+    def publish(self, desk: IpcDesk, what: int, nbytes: int, handle: bytes, fd: int | None) -> bytes | None:
+        """Keep an object; the token, or None when the tenant has too many. `fd` becomes ours."""
+        tenant = desk.tenant
+        if self._count[tenant] >= self._limits.ipc_objects_per_tenant or len(self._objects) >= _TOTAL_CAP:
+            if fd is not None:
+                os.close(fd)
+            self._warn(tenant, f"{self._count[tenant]} allocations and events are shared already")
+            return None
+        token = secrets.token_bytes(_TOKEN_NBYTES)
+        self._objects[token] = _Object(desk, what, nbytes, handle, fd)
+        self._count[tenant] += 1
+        desk.tokens.add(token)
+        return token
+
+    def find(self, desk: IpcDesk, what: int, token: bytes) -> _Object | CudaError:
+        """What a session may open by a token. One that is wrong in whatever way has one answer, which tells nothing."""
+        found = self._objects.get(token)
+        if found is None or found.owner.tenant != desk.tenant or found.what != what:
+            self._warn(desk.tenant, "a handle names nothing that this client may open")
+            return CudaError.INVALID_VALUE
+        # A process that opens what it exported itself: as an H100 answers.
+        return CudaError.INVALID_CONTEXT if found.owner is desk else found
+
+    def withdraw(self, desk: IpcDesk, token: bytes) -> None:
+        """Nobody may open it any more. Of others' tokens there is nothing to withdraw."""
+        if token not in desk.tokens:
+            return
+        desk.tokens.discard(token)
+        gone = self._objects.pop(token)
+        if gone.fd is not None:
+            os.close(gone.fd)
+        self._count[desk.tenant] -= 1
+        if not self._count[desk.tenant]:
+            del self._count[desk.tenant]
+
+    def leave(self, desk: IpcDesk) -> None:
+        """A session is over, and with it what it shared."""
+        for token in list(desk.tokens):
+            self.withdraw(desk, token)
+        self._desks.discard(desk)
+
+    def _warn(self, tenant: Tenant, why: str) -> None:
+        if self._log_limits.of(tenant.peer).allows():
+            get_logger().warning("not shared", tenant=tenant.peer, why=why)
+
+
+class IpcDesk(Desk):
+    """One session's socket."""
+
+    def __init__(self, service: IpcService, owner: Identified) -> None:
+        super().__init__(_QUESTION.size)
+        self.tenant = owner.tenant
+        self.tokens: set[bytes] = set()  # of what this session shares
+        self._owner = owner
+        self._service = service
+
+    def closed(self) -> None:
+        """What it shared is over."""
+        self._service.leave(self)
+        self._owner.close()
+
+    def take(self, packet: bytes, fd: int | None) -> None:
+        """Publish, find or withdraw. Each has an answer."""
+        kind, what, nbytes, token, handle = _QUESTION.unpack(packet)
+        if kind == _PUBLISH:
+            made = self._service.publish(self, what, nbytes, handle, fd)
+            if made is None:
+                self._answer(CudaError.OUT_OF_MEMORY)
+            else:
+                self._answer(CudaError.SUCCESS, token_or_handle=made)
+            return
+        if fd is not None:
+            os.close(fd)
+        if kind == _FIND:
+            found = self._service.find(self, what, token)
+            if isinstance(found, CudaError):
+                self._answer(found)
+            else:
+                self._answer(CudaError.SUCCESS, found.nbytes, found.handle, found.fd)
+        elif kind == _WITHDRAW:
+            self._service.withdraw(self, token)
+            self._answer(CudaError.SUCCESS)
+        else:
+            self._answer(CudaError.INVALID_VALUE)
+
+    def _answer(
+        self, result: CudaError, nbytes: int = 0, token_or_handle: bytes = bytes(_TOKEN_NBYTES), fd: int | None = None
+    ) -> None:
+        self.answer(_ANSWER.pack(result, 0, nbytes, token_or_handle), fd)

@@ -1,0 +1,104 @@
+"""Memory and events shared between clients of one tenant. A handle is a token of vgpud's, never the driver's own."""
+
+from protocol.gen.dsl import (
+    DEVICEPTR,
+    SIZE,
+    STREAM,
+    U32,
+    WAITING,
+    fn,
+    handle,
+    host_only,
+    out,
+    ptr,
+    struct_in,
+    struct_out,
+    val,
+)
+
+MEMORY, EVENT = "CUipcMemHandle", "CUipcEventHandle"
+EVENT_ARG = val("event", U32)  # an id of kind 14
+STREAM_ARG = handle("hStream", STREAM)
+
+fn(
+    "cuIpcGetMemHandle",
+    [ptr("pHandle", f"{MEMORY} *"), val("dptr", DEVICEPTR)],
+    WAITING,
+    wire=[struct_out("handle", MEMORY), val("dptr", DEVICEPTR)],
+    doc="A handle by which another client of the tenant opens the allocation around an address.",
+)
+fn(
+    "cuIpcOpenMemHandle_v2",
+    [ptr("pdptr", "CUdeviceptr *"), ptr("handle", MEMORY), val("Flags", U32)],
+    WAITING,
+    wire=[out("base", DEVICEPTR), out("nbytes", SIZE), struct_in("handle", MEMORY), val("flags", U32)],
+    aliases=["cuIpcOpenMemHandle"],
+    doc="Map another client's allocation; again, if it is mapped already.",
+)
+fn(
+    "cuIpcCloseMemHandle",
+    [val("dptr", DEVICEPTR)],
+    WAITING,
+    guest="custom",
+    blocks=True,
+    doc="Undo one cuIpcOpenMemHandle.",
+)
+fn(
+    "cuIpcGetEventHandle",
+    [ptr("pHandle", f"{EVENT} *"), ptr("event", "CUevent")],
+    WAITING,
+    wire=[struct_out("handle", EVENT), EVENT_ARG],
+    doc="A handle by which another client of the tenant opens an interprocess event.",
+)
+fn(
+    "cuIpcOpenEventHandle",
+    [ptr("phEvent", "CUevent *"), ptr("handle", EVENT)],
+    WAITING,
+    wire=[struct_in("handle", EVENT), EVENT_ARG],
+    doc="Another client's interprocess event.",
+)
+
+# An interprocess event is the executor's: a page that both workers map (vgx_ipc_event.c). Each call waits for its
+# answer, so that what the program does next, in whichever process, comes after it.
+fn(
+    "vgpuIpcEventCreate",
+    [EVENT_ARG],
+    WAITING,
+    guest="custom",
+    host="custom",
+    doc="cuEventCreate with CU_EVENT_INTERPROCESS.",
+)
+fn("vgpuIpcEventDestroy", [EVENT_ARG], WAITING, guest="custom", host="custom", doc="cuEventDestroy of one.")
+fn(
+    "vgpuIpcEventRecord",
+    [EVENT_ARG, STREAM_ARG],
+    WAITING,
+    guest="custom",
+    host="custom",
+    doc="cuEventRecord of one.",
+)
+fn(
+    "vgpuIpcEventWait",
+    [EVENT_ARG, STREAM_ARG],
+    WAITING,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="cuStreamWaitEvent for one.",
+)
+fn("vgpuIpcEventQuery", [EVENT_ARG], WAITING, guest="custom", host="custom", doc="cuEventQuery of one.")
+fn(
+    "vgpuIpcEventSynchronize",
+    [EVENT_ARG],
+    WAITING,
+    guest="custom",
+    host="custom",
+    blocks=True,
+    doc="cuEventSynchronize for one.",
+)
+
+host_only(
+    "cuStreamWaitValue32_v2",
+    [ptr("stream", "CUstream"), val("addr", DEVICEPTR), val("value", U32), val("flags", U32)],
+    doc="For vgpuIpcEventWait; without it a host function waits.",
+)

@@ -1,0 +1,139 @@
+#include "vgs_ipc.h"
+#include "vgs_api.h"
+#include "vgs_capture.h"
+#include "vgs_context.h"
+#include "vgs_device.h"
+#include "vgs_objects.h"
+#include "vgs_stream.h"
+
+enum { ATTRIBUTE_IPC_EVENT_SUPPORTED = 125 };
+
+/* --- memory --- */
+
+/* Memory of cuMemAlloc alone: what lies in a pool or is mapped by cuMemMap is shared in other ways. */
+static bool is_exportable(const struct vgs_range *range) {
+  return range->kind == VGS_RANGE_DEVICE && !range->allocation;
+}
+
+/* vgpud says with the attribute whether this client has others to share with. */
+bool vgs_ipc_is_capable(const struct vgs_range *range) {
+  const struct vgs_device *device = vgs_device(range->device);
+  return is_exportable(range) && device && device->attributes[ATTRIBUTE_IPC_EVENT_SUPPORTED] == 1;
+}
+
+CUresult vgs_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
+  struct vgs_range range;
+  if (!pHandle || !vgs_range_find(dptr, &range) || !is_exportable(&range))
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgs_send_cuIpcGetMemHandle(pHandle, range.base);
+}
+
+CUresult vgs_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  CUdeviceptr base;
+  size_t nbytes;
+  if (!pdptr || Flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_send_cuIpcOpenMemHandle_v2(&base, &nbytes, &handle, Flags);
+  if (result)
+    return result;
+  struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = VGS_RANGE_IMPORTED};
+  if (vgs_range_add(&range)) { /* an address that we do not know would be refused everywhere */
+    vgs_send_cuIpcCloseMemHandle(base);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *pdptr = base;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuIpcCloseMemHandle(CUdeviceptr dptr) {
+  struct vgs_range range;
+  if (!vgs_range_find(dptr, &range) || range.base != dptr || range.kind != VGS_RANGE_IMPORTED)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_send_cuIpcCloseMemHandle(dptr);
+  if (!result)
+    vgs_range_close(dptr);
+  return result;
+}
+
+/* --- events --- */
+
+static struct vgs_ipc_event *find(CUevent event) { return vgs_object_find(VGW_KIND_IPC_EVENT, event); }
+
+CUresult vgs_ipc_event_create(CUevent *event, unsigned int flags) {
+  if (!(flags & CU_EVENT_DISABLE_TIMING)) /* as the driver's manual demands */
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_ipc_event *made = vgs_object_create(VGW_KIND_IPC_EVENT, vgs_context_entered->wire_id);
+  if (!made)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgs_send_vgpuIpcEventCreate(made->object.id);
+  if (result)
+    vgs_object_destroy(made);
+  else
+    *event = vgs_object_handle(made);
+  return result;
+}
+
+CUresult vgs_ipc_event_destroy(CUevent event) {
+  struct vgs_ipc_event *found = find(event);
+  if (!found)
+    return CUDA_ERROR_INVALID_HANDLE;
+  uint32_t id = found->object.id;
+  vgs_object_destroy(found);
+  return vgs_send_vgpuIpcEventDestroy(id);
+}
+
+/* A graph's event would be recorded at each replay, under one number; so none is captured. */
+static CUresult stream_id(CUstream stream, uint32_t *id) {
+  struct vgs_stream *found;
+  CUresult result = vgs_stream_id(stream, id, &found);
+  return !result && found && vgs_capture_status(found->capture) ? vgs_capture_forbid(found->capture) : result;
+}
+
+CUresult vgs_ipc_event_record(CUevent event, CUstream stream, unsigned int flags) {
+  struct vgs_ipc_event *found = find(event);
+  uint32_t id;
+  if (!found)
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = flags > 1 ? CUDA_ERROR_INVALID_VALUE : stream_id(stream, &id);
+  return result ? result : vgs_send_vgpuIpcEventRecord(found->object.id, id);
+}
+
+CUresult vgs_ipc_event_wait(CUevent event, CUstream stream, unsigned int flags) {
+  struct vgs_ipc_event *found = find(event);
+  uint32_t id;
+  if (!found)
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = flags > 1 ? CUDA_ERROR_INVALID_VALUE : stream_id(stream, &id);
+  return result ? result : vgs_send_vgpuIpcEventWait(found->object.id, id);
+}
+
+CUresult vgs_ipc_event_query(CUevent event) {
+  struct vgs_ipc_event *found = find(event);
+  return found ? vgs_send_vgpuIpcEventQuery(found->object.id) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult vgs_ipc_event_synchronize(CUevent event) {
+  struct vgs_ipc_event *found = find(event);
+  return found ? vgs_send_vgpuIpcEventSynchronize(found->object.id) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult vgs_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event) {
+  struct vgs_ipc_event *found = find(event);
+  if (!pHandle)
+    return CUDA_ERROR_INVALID_VALUE;
+  return found ? vgs_send_cuIpcGetEventHandle(pHandle, found->object.id) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult vgs_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
+  if (!phEvent)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_ipc_event *made = vgs_object_create(VGW_KIND_IPC_EVENT, vgs_context_entered->wire_id);
+  if (!made)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgs_send_cuIpcOpenEventHandle(&handle, made->object.id);
+  if (result)
+    vgs_object_destroy(made);
+  else
+    *phEvent = vgs_object_handle(made);
+  return result;
+}

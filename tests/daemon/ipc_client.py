@@ -1,0 +1,166 @@
+"""A client in a process of its own that does what a test tells it, step by step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from ast import literal_eval
+from typing import Any
+
+from tests.shim.client import PRELUDE, environment
+
+# Each line is a Python expression; its value is answered as text. `kernel` adds one to n 32-bit words, after turning
+# round `spins` times.
+LOOP = """
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+
+def result(name, *args):
+    return getattr(cuda, name)(*args)
+
+def get_memory(address):
+    handle = Handle()
+    code = cuda.cuIpcGetMemHandle(byref(handle), c_uint64(address))
+    return code, bytes(handle)
+
+def open_memory(handle, flags=1):
+    address = c_uint64(1)
+    code = cuda.cuIpcOpenMemHandle_v2(byref(address), Handle.from_buffer_copy(handle), flags)
+    return code, address.value
+
+def close_memory(address):
+    return cuda.cuIpcCloseMemHandle(c_uint64(address))
+
+def memory(nbytes):
+    return alloc(nbytes).value
+
+def free(address):
+    return cuda.cuMemFree_v2(c_uint64(address))
+
+def put(address, data):
+    return cuda.cuMemcpyHtoD_v2(c_uint64(address), data, c_size_t(len(data)))
+
+def look(address, nbytes):
+    data = create_string_buffer(nbytes)
+    ok(cuda.cuMemcpyDtoH_v2(data, c_uint64(address), c_size_t(nbytes)))
+    return data.raw
+
+def event(flags=6):
+    handle = c_void_p()
+    return cuda.cuEventCreate(byref(handle), flags), handle.value
+
+def get_event(event):
+    handle = Handle()
+    return cuda.cuIpcGetEventHandle(byref(handle), c_void_p(event)), bytes(handle)
+
+def open_event(handle):
+    found = c_void_p()
+    return cuda.cuIpcOpenEventHandle(byref(found), Handle.from_buffer_copy(handle)), found.value
+
+def stream():
+    return new(cuda.cuStreamCreate, 1).value
+
+def record(event, stream):
+    return cuda.cuEventRecord(c_void_p(event), c_void_p(stream))
+
+def wait(stream, event):
+    return cuda.cuStreamWaitEvent(c_void_p(stream), c_void_p(event), 0)
+
+def query(event):
+    return cuda.cuEventQuery(c_void_p(event))
+
+def synchronize(event):
+    return cuda.cuEventSynchronize(c_void_p(event))
+
+def attribute(address, which):
+    value = c_int(-1)
+    return cuda.cuPointerGetAttribute(byref(value), which, c_uint64(address)), value.value
+
+KERNEL = b'''.version 7.5
+.target sm_75
+.address_size 64
+.visible .entry add(.param .u64 p, .param .u32 n, .param .u64 spins) {
+  .reg .u64 %rd<6>; .reg .u32 %r<6>; .reg .pred %q<3>;
+  ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [n]; ld.param.u64 %rd2, [spins];
+  cvta.to.global.u64 %rd1, %rd1;
+L: setp.eq.u64 %q1, %rd2, 0;
+  @%q1 bra M;
+  sub.u64 %rd2, %rd2, 1;
+  ld.volatile.global.u32 %r2, [%rd1];
+  bra L;
+M: mov.u32 %r3, %tid.x;
+  mov.u32 %r4, %ctaid.x;
+  mov.u32 %r5, %ntid.x;
+  mad.lo.u32 %r3, %r4, %r5, %r3;
+  setp.ge.u32 %q2, %r3, %r1;
+  @%q2 bra D;
+  mul.wide.u32 %rd3, %r3, 4;
+  add.u64 %rd3, %rd1, %rd3;
+  ld.global.u32 %r2, [%rd3];
+  add.u32 %r2, %r2, 1;
+  st.global.u32 [%rd3], %r2;
+D: ret;
+}'''
+
+def add(address, n, stream=None, spins=0):
+    global loaded
+    if "loaded" not in globals():
+        loaded = new(cuda.cuModuleGetFunction, new(cuda.cuModuleLoadData, KERNEL), b"add")
+    values = c_uint64(address), c_uint(n), c_uint64(spins)
+    parameters = (c_void_p * 3)(*(ctypes.cast(ctypes.pointer(v), c_void_p) for v in values))
+    return cuda.cuLaunchKernel(loaded, (n + 127) // 128, 1, 1, 128, 1, 1, 0, c_void_p(stream), parameters, None)
+
+context()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(repr(eval(line)), flush=True)
+"""
+
+
+class IpcClient:
+    """`client("memory(4096)")` runs that in the client and returns its value."""
+
+    def __init__(self, endpoint: str, **changes: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + LOOP],
+            env=environment(endpoint, **changes),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._line() == "ready"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def begin(self, expression: str) -> None:
+        """Have it start on something; `finish` returns the value."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(expression + "\n")
+        self.process.stdin.flush()
+
+    def finish(self) -> Any:
+        """What the expression that was begun came to."""
+        return literal_eval(self._line())
+
+    def __call__(self, expression: str) -> Any:
+        self.begin(expression)
+        return self.finish()
+
+    def end(self) -> None:
+        """It leaves as programs do."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(20)
+        self.process.stdout.close()
+
+    def kill(self) -> None:
+        """It is gone, and nobody has cleaned up."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.kill()
+        self.process.wait(20)
+        self.process.stdin.close()
+        self.process.stdout.close()

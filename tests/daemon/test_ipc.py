@@ -1,0 +1,306 @@
+"""Memory and events shared between two clients, end to end (`make build` first)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.daemon.ipc_client import IpcClient
+from tests.daemon.running import Running, wait_until
+
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 1, 2, 201, 400, 600
+NOT_SUPPORTED, CAPTURE_UNSUPPORTED = 801, 900
+INTERPROCESS, NO_TIMING = 4, 2
+LONG = 20_000_000  # turns of a kernel: some seconds
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture(scope="module", params=["shared memory", "socket"])
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    directory = tmp_path_factory.mktemp("ipc")
+    config = directory / "vgpud.toml"
+    config.write_text(
+        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
+        f"shared_memory = {'true' if request.param == 'shared memory' else 'false'}\nlimits.spare_workers = 2\n"
+    )
+    running = Running.start(config, directory, "log")
+    running.wait_ready()
+    yield running
+    running.end()
+
+
+@pytest.fixture(scope="module")
+def pair(host: Running) -> Iterator[tuple[IpcClient, IpcClient]]:
+    """Two clients that tests leave usable."""
+    clients = IpcClient(str(host.endpoint)), IpcClient(str(host.endpoint))
+    yield clients
+    for client in clients:
+        client.end()
+
+
+def share(maker: IpcClient, opener: IpcClient, nbytes: int) -> tuple[int, int, bytes]:
+    """Its address in both, and the handle."""
+    address = maker(f"memory({nbytes})")
+    code, handle = maker(f"get_memory({address})")
+    assert code == 0
+    code, opened = opener(f"open_memory({handle})")
+    assert code == 0
+    return address, opened, handle
+
+
+@pytest.mark.parametrize("nbytes", [4, 10_000, 3 << 20])
+def test_P05_two_clients_see_each_others_writes(pair, nbytes):
+    a, b = pair
+    data = secrets.token_bytes(nbytes // 4 * 4)
+    address = a(f"memory({nbytes})")
+    assert a(f"put({address}, {data})") == 0
+    code, handle = a(f"get_memory({address})")
+    assert code == 0
+    code, opened = b(f"open_memory({handle})")
+    assert code == 0
+    assert opened % 512 == 0
+    assert b(f"look({opened}, {nbytes})") == data  # what was there before it was exported
+    n = nbytes // 4
+    assert b(f"add({opened}, {n})") == 0
+    assert b("cuda.cuCtxSynchronize()") == 0
+    assert a(f"add({address}, {n})") == 0
+    words = [int.from_bytes(data[4 * i : 4 * i + 4], "little") for i in range(n)]
+    expected = b"".join(((word + 2) % 2**32).to_bytes(4, "little") for word in words)
+    assert a(f"look({address}, {nbytes})") == b(f"look({opened}, {nbytes})") == expected
+    assert b(f"close_memory({opened})") == 0
+    assert a(f"look({address}, {nbytes})") == expected  # closing is the opener's affair
+    assert a(f"free({address})") == 0
+
+
+def test_a_handle_is_of_the_allocation_and_the_same_every_time(pair):
+    a, b = pair
+    address, opened, handle = share(a, b, 8192)
+    assert a(f"get_memory({address} + 5000)") == (0, handle)
+    assert b(f"open_memory({handle})") == (0, opened)
+    assert b(f"close_memory({opened})") == 0
+    assert b(f"look({opened}, 4)") == bytes(4)  # it was opened twice
+    assert b(f"close_memory({opened})") == 0
+    assert b(f"close_memory({opened})") == INVALID_VALUE
+    assert b(f"put({opened}, b'abcd')") != 0
+    assert a(f"free({address})") == 0
+
+
+def test_a_handle_ends_with_the_memory_and_what_was_opened_stays(pair):
+    a, b = pair
+    address, opened, handle = share(a, b, 4096)
+    assert a(f"put({address}, b'still here')") == 0
+    assert a(f"free({address})") == 0
+    assert b(f"open_memory({handle})") == (INVALID_VALUE, 1)
+    assert b(f"look({opened}, 10)") == b"still here"
+    assert b(f"close_memory({opened})") == 0
+    fresh = a("memory(4096)")
+    assert a(f"look({fresh}, 10)") == bytes(10)
+    assert a(f"get_memory({fresh})")[1] != handle
+    assert a(f"free({fresh})") == 0
+
+
+def test_wrong_handles_have_one_answer(pair, host):
+    a, b = pair
+    address, opened, handle = share(a, b, 4096)
+    assert a(f"open_memory({handle})") == (INVALID_CONTEXT, 1)  # its own: as an H100 answers
+    near = bytes([handle[0] ^ 1]) + handle[1:]
+    for wrong in (bytes(64), near, handle[1:] + handle[:1], secrets.token_bytes(64)):
+        assert b(f"open_memory({wrong})") == (INVALID_VALUE, 1)
+        assert b(f"open_event({wrong})")[0] == INVALID_VALUE
+    assert b(f"open_event({handle})")[0] == INVALID_VALUE  # memory is no event
+    assert b(f"open_memory({handle}, 2)") == (INVALID_VALUE, 1)
+    assert "names nothing that this client may open" in host.log
+    assert handle.hex() not in host.log
+    assert repr(handle) not in host.log
+    assert b(f"close_memory({opened})") == 0
+    assert a(f"free({address})") == 0
+
+
+def test_only_memory_of_its_own_kind_is_shared(pair):
+    a, b = pair
+    address, opened, _handle = share(a, b, 4096)
+    assert b(f"free({opened})") == INVALID_VALUE  # the other's
+    assert b(f"cuda.cuMemFreeAsync(c_uint64({opened}), None)") == INVALID_VALUE
+    assert b(f"get_memory({opened})")[0] == INVALID_VALUE
+    assert a(f"attribute({address}, 10)") == (0, 1)
+    assert b(f"attribute({opened}, 10)") == (0, 0)
+    pool = a("(lambda p: (cuda.cuMemAllocAsync(byref(p), c_size_t(4096), None), p.value))(c_uint64())")
+    assert pool[0] == 0
+    assert a(f"get_memory({pool[1]})")[0] == INVALID_VALUE
+    assert a(f"attribute({pool[1]}, 10)") == (0, 0)
+    pinned = a("(lambda p: (cuda.cuMemAllocHost_v2(byref(p), c_size_t(4096)), p.value))(c_void_p())")
+    assert pinned[0] == 0
+    assert a(f"get_memory({pinned[1]})")[0] == INVALID_VALUE
+    assert a("get_memory(0x1000)")[0] == INVALID_VALUE
+    assert a(f"cuda.cuIpcGetMemHandle(None, c_uint64({address}))") == INVALID_VALUE
+    assert b(f"close_memory({opened} + 8)") == INVALID_VALUE
+    assert b(f"close_memory({opened})") == 0
+    assert a(f"free({address})") == 0
+
+
+def test_events_order_what_two_clients_do(pair):
+    a, b = pair
+    address, opened, _ = share(a, b, 40_000)
+    code, event = a("event()")
+    assert code == 0
+    code, handle = a(f"get_event({event})")
+    assert code == 0
+    code, other = b(f"open_event({handle})")
+    assert code == 0
+    assert b(f"query({other})") == b(f"synchronize({other})") == 0  # never recorded
+    first, second = a("stream()"), b("stream()")
+    assert a(f"add({address}, 10000, {first}, {LONG})") == 0
+    assert a(f"record({event}, {first})") == 0
+    assert a(f"query({event})") == b(f"query({other})") == NOT_READY
+    assert b(f"wait({second}, {other})") == 0
+    assert b(f"add({opened}, 10000, {second})") == 0
+    assert b(f"record({other}, {second})") == 0  # either may record it
+    assert a(f"synchronize({event})") == 0
+    assert a(f"look({address}, 40000)") == (2).to_bytes(4, "little") * 10_000
+    assert a(f"query({event})") == b(f"query({other})") == 0
+    assert b(f"cuda.cuEventDestroy_v2(c_void_p({other}))") == a(f"cuda.cuEventDestroy_v2(c_void_p({event}))") == 0
+    assert b(f"open_event({handle})")[0] == INVALID_VALUE
+    assert a(f"query({event})") == a(f"get_event({event})")[0] == INVALID_HANDLE
+    assert b(f"close_memory({opened})") == 0
+    assert a(f"free({address})") == 0
+
+
+def test_many_waits_for_one_event(pair):
+    """More than wait in host functions: the calling thread waits for the others."""
+    a, b = pair
+    address, opened, _ = share(a, b, 512)
+    event = a("event()")[1]
+    other = b(f"open_event({a(f'get_event({event})')[1]})")[1]
+    busy = a("stream()")
+    assert a(f"add({address}, 1, {busy}, {LONG // 4})") == 0
+    assert a(f"record({event}, {busy})") == 0
+    waits = f"[(wait(s, {other}), add({opened} + 4 * i, 1, s)) for i, s in enumerate([stream() for _ in range(24)])]"
+    assert b(waits) == [(0, 0)] * 24
+    assert b("cuda.cuCtxSynchronize()") == 0
+    assert a(f"look({address}, 96)") == (2).to_bytes(4, "little") + (1).to_bytes(4, "little") * 23
+    assert b(f"cuda.cuEventDestroy_v2(c_void_p({other}))") == a(f"cuda.cuEventDestroy_v2(c_void_p({event}))") == 0
+    assert b(f"close_memory({opened})") == 0
+    assert a(f"free({address})") == 0
+
+
+def test_events_that_cannot_be_shared(pair):
+    a, b = pair
+    assert a(f"event({INTERPROCESS})")[0] == INVALID_VALUE  # it would have a time
+    code, ordinary = a(f"event({NO_TIMING})")
+    assert code == 0
+    assert a(f"get_event({ordinary})")[0] == INVALID_HANDLE
+    event = a("event()")[1]
+    handle = a(f"get_event({event})")[1]
+    assert a(f"get_event({event})") == (0, handle)
+    assert a(f"open_event({handle})")[0] == INVALID_CONTEXT
+    other = b(f"open_event({handle})")[1]
+    assert b(f"get_event({other})")[0] == INVALID_HANDLE  # it is its maker's to export
+    stream = a("stream()")
+    assert a(f"cuda.cuStreamBeginCapture_v2(c_void_p({stream}), 0)") == 0
+    assert a(f"record({event}, {stream})") == CAPTURE_UNSUPPORTED
+    assert a(f"cuda.cuStreamEndCapture(c_void_p({stream}), byref(c_void_p()))") != 0
+    assert a(f"cuda.cuEventElapsedTime_v2(byref(c_float()), c_void_p({event}), c_void_p({event}))") == INVALID_HANDLE
+
+
+def test_a_client_that_dies(host, pair):
+    """What was opened of it stays, its handles end, and a wait for what it will never do is an error."""
+    _, b = pair
+    dying = IpcClient(str(host.endpoint))
+    address, opened, handle = share(dying, b, 4096)
+    event, busy = dying("event()")[1], dying("stream()")
+    event_handle = dying(f"get_event({event})")[1]
+    other = b(f"open_event({event_handle})")[1]
+    assert dying(f"put({address}, b'last words')") == 0
+    assert dying(f"add({address} + 1024, 1, {busy}, 1 << 60)") == 0
+    assert dying(f"record({event}, {busy})") == 0
+    stream = b("stream()")
+    assert b(f"wait({stream}, {other})") == 0
+    dying.kill()
+    assert b(f"cuda.cuStreamSynchronize(c_void_p({stream}))") == INVALID_HANDLE
+    assert b(f"query({other})") == b(f"cuda.cuStreamSynchronize(c_void_p({stream}))") == 0
+    assert b(f"look({opened}, 10)") == b"last words"
+    assert b(f"close_memory({opened})") == 0
+    wait_until(lambda: b(f"open_memory({handle})")[0] == INVALID_VALUE)
+    assert b(f"open_event({event_handle})")[0] == INVALID_VALUE
+
+
+def test_what_a_context_owned_is_shared_no_more(host, pair):
+    _, b = pair
+    a = IpcClient(str(host.endpoint))
+    _, opened, handle = share(a, b, 4096)
+    assert a("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
+    assert b(f"open_memory({handle})") == (INVALID_VALUE, 1)
+    assert b(f"close_memory({opened})") == 0
+    a.end()
+
+
+def test_nothing_is_left(host):
+    """Exports end with their sessions."""
+    a, b = IpcClient(str(host.endpoint)), IpcClient(str(host.endpoint))
+    before = host.status()["ipc_objects"]
+    share(a, b, 4096)
+    a(f"get_event({a('event()')[1]})")
+    assert host.status()["ipc_objects"] == before + 2
+    a.end()
+    b.end()
+    wait_until(lambda: host.status()["ipc_objects"] == before)
+
+
+def test_a_tenant_shares_so_much(start: Start) -> None:
+    host = start(worker=None, extra="limits.ipc_objects_per_tenant = 3\n")
+    a = IpcClient(str(host.endpoint))
+    addresses = [a("memory(512)") for _ in range(4)]
+    handles = [a(f"get_memory({address})") for address in addresses]
+    assert [code for code, _ in handles] == [0, 0, 0, OUT_OF_MEMORY]
+    assert a(f"get_event({a('event()')[1]})")[0] == OUT_OF_MEMORY
+    assert a(f"look({addresses[3]}, 4)") == bytes(4)
+    assert a(f"free({addresses[0]})") == 0
+    assert a(f"get_memory({addresses[3]})")[0] == 0
+    a.end()
+
+
+def test_tenants_do_not_meet(start: Start) -> None:
+    """With another token a handle is worth nothing, though the user and the address are the same."""
+    tokens = "".join(f"[[tokens]]\nname = '{name}'\nvalue = '{name * 16}'\n" for name in "xy")
+    host = start(worker=None, extra=tokens, listen=["tcp://127.0.0.1:0"])
+    maker, friend = (IpcClient(str(host.endpoint), VGPU_TOKEN="x" * 16) for _ in range(2))
+    stranger = IpcClient(str(host.endpoint), VGPU_TOKEN="y" * 16)
+    address, _, handle = share(maker, friend, 4096)
+    assert stranger(f"open_memory({handle})") == (INVALID_VALUE, 1)
+    event = maker("event()")[1]
+    event_handle = maker(f"get_event({event})")[1]
+    assert friend(f"open_event({event_handle})")[0] == 0
+    assert stranger(f"open_event({event_handle})")[0] == INVALID_VALUE
+    assert maker(f"attribute({address}, 10)") == (0, 1)
+    for client in (maker, friend, stranger):
+        client.end()
+
+
+def test_without_a_tenant_nothing_is_shared(start: Start) -> None:
+    """Every user of a machine has its address: nobody knows whose clients these are, and they are told so."""
+    host = start(worker=None, listen=["tcp://127.0.0.1:0"])
+    client = IpcClient(str(host.endpoint))
+    address = client("memory(4096)")
+    assert client(f"get_memory({address})")[0] == NOT_SUPPORTED
+    assert client("open_memory(bytes(64))")[0] == client("event()")[0] == NOT_SUPPORTED
+    assert client(f"attribute({address}, 10)") == (0, 0)
+    device = "(lambda v: (cuda.cuDeviceGetAttribute(byref(v), 125, 0), v.value))(c_int())"
+    assert client(device) == (0, 0)
+    client.end()
+
+
+def test_exporting_waits_for_what_runs(pair):
+    """The memory moves: a kernel that is at it goes on where it was."""
+    a, b = pair
+    address, busy = a("memory(40000)"), a("stream()")
+    assert a(f"add({address}, 10000, {busy}, {LONG // 8})") == 0
+    code, handle = a(f"get_memory({address})")
+    assert code == 0
+    code, opened = b(f"open_memory({handle})")
+    assert a("cuda.cuCtxSynchronize()") == 0
+    assert b(f"look({opened}, 40000)") == (1).to_bytes(4, "little") * 10_000
+    assert b(f"close_memory({opened})") == 0
+    assert a(f"free({address})") == 0
