@@ -102,7 +102,9 @@ forward(
 forward("cudaGraphAddEventRecordNode", f"{NODE}, CUevent event", f"cuGraphAddEventRecordNode({GIVEN}, event)")
 forward("cudaGraphAddEventWaitNode", f"{NODE}, CUevent event", f"cuGraphAddEventWaitNode({GIVEN}, event)")
 forward(
-    "cudaGraphAddHostNode", f"{NODE}, const struct cudaHostNodeParams *params", f"cuGraphAddHostNode({GIVEN}, params)"
+    "cudaGraphAddHostNode",
+    f"{NODE}, const struct cudaHostNodeParams *params",
+    f"cuGraphAddHostNode({GIVEN}, (const CUDA_HOST_NODE_PARAMS *)params)",  # one layout
 )
 custom("cudaGraphAddKernelNode", f"{NODE}, const struct cudaKernelNodeParams *params", uses="cuGraphAddKernelNode_v2")
 custom(
