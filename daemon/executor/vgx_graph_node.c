@@ -186,6 +186,8 @@ CUresult vgx_cuGraphExecMemcpyNodeSetParams(struct vgx_session *s,
   CUgraphNode node;
   if (!s->backend->cuGraphExecMemcpyNodeSetParams)
     return vgx_not_offered(s, "cuGraphExecMemcpyNodeSetParams");
+  if (is_split(s, req->hNode))
+    return CUDA_ERROR_NOT_SUPPORTED;
   CUresult result = vgx_node_in_exec(s, req->hGraphExec, req->hNode, &exec, &node);
   if (result == CUDA_SUCCESS)
     result = context_of(s, req->ctx, &ctx);

@@ -5,7 +5,7 @@
 #include "vgx_custom.h"
 #include "vgx_graph.h"
 
-enum { NODE_HOST = 3 }; /* CUgraphNodeType */
+enum { NODE_MEMCPY = 1, NODE_HOST = 3, NODE_GRAPH = 4 }; /* CUgraphNodeType */
 
 CUresult vgx_graph_of(struct vgx_session *s, uint32_t id, CUgraph *graph) {
   void *found;
@@ -140,9 +140,40 @@ static CUresult visible_nodes(struct vgx_session *s, CUgraph graph, CUgraphNode 
   return CUDA_SUCCESS;
 }
 
+/* Whether a node is a copy that the client made of two halves: a child graph that holds them and nothing else. */
+static bool is_whole_copy(struct vgx_session *s, CUgraphNode node, int type) {
+  enum { HALVES = 2 };
+  CUgraph inside;
+  CUgraphNode halves[HALVES];
+  size_t count = 0;
+  uint32_t callback;
+  if (type != NODE_GRAPH || !s->backend->cuGraphChildGraphNodeGetGraph || !s->backend->cuGraphGetNodes ||
+      s->backend->cuGraphChildGraphNodeGetGraph(node, &inside) != CUDA_SUCCESS ||
+      s->backend->cuGraphGetNodes(inside, NULL, &count) != CUDA_SUCCESS || count > HALVES ||
+      s->backend->cuGraphGetNodes(inside, halves, &count) != CUDA_SUCCESS)
+    return false;
+  bool found = false;
+  for (size_t i = 0; i < count && !found; i++)
+    found = callback_of(s, halves[i], &callback) && callback & VGW_CALLBACK_WHOLE_COPY;
+  return found;
+}
+
+CUresult vgx_cuGraphNodeGetType(struct vgx_session *s, const struct vgw_req_cuGraphNodeGetType *req,
+                                struct vgw_rep_cuGraphNodeGetType *rep) {
+  CUgraphNode node;
+  int type;
+  if (!s->backend->cuGraphNodeGetType)
+    return vgx_not_offered(s, "cuGraphNodeGetType");
+  CUresult result = vgx_node_of(s, req->hNode, &node);
+  if (result == CUDA_SUCCESS)
+    result = s->backend->cuGraphNodeGetType(node, &type);
+  if (result == CUDA_SUCCESS)
+    rep->type = is_whole_copy(s, node, type) ? NODE_MEMCPY : type;
+  return result;
+}
+
 /* Give a node the client's id. */
 static CUresult name_node(struct vgx_session *s, uint32_t graph, uint32_t id, CUgraphNode node, bool split) {
-  enum { NODE_MEMCPY = 1 };
   int type;
   split = split && (s->backend->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS || type == NODE_MEMCPY);
   struct vgx_graph_part part = {.graph = graph, .id = id, .kind = VGW_KIND_GRAPH_NODE, .split = split};
@@ -299,7 +330,7 @@ CUresult vgx_cuGraphChildGraphNodeGetGraph(struct vgx_session *s,
   if (!s->backend->cuGraphChildGraphNodeGetGraph)
     return vgx_not_offered(s, "cuGraphChildGraphNodeGetGraph");
   CUresult result = vgx_node_of(s, req->hNode, &node);
-  if (result == CUDA_SUCCESS && !part.graph)
+  if (result == CUDA_SUCCESS && (!part.graph || is_whole_copy(s, node, NODE_GRAPH)))
     result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS)
     result = s->backend->cuGraphChildGraphNodeGetGraph(node, &inside);

@@ -18,6 +18,8 @@ enum { VGW_OUTPUT_PENDING = 1 };             /* reply flags */
  * bytes for the client's library, and the program is not told of its node. */
 #define VGW_CALLBACK_OF_GRAPH 0x80000000u
 #define VGW_CALLBACK_INTERNAL 0x40000000u
+#define VGW_CALLBACK_WHOLE_COPY                                                                                        \
+  0x20000000u /* internal; it and the copy beside it, in a child graph, are one copy node */
 
 struct vgw_header {
   uint32_t length; /* whole record in bytes, a multiple of 8 */

@@ -85,6 +85,7 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
+    host="custom",
     doc="CUgraphNodeType of a node.",
 )
 fn(

@@ -38,11 +38,9 @@ driver(
     "cuStreamUpdateCaptureDependencies_v2",
     "CUstream hStream, CUgraphNode *dependencies, const void *edgeData, size_t numDependencies, unsigned int flags",
 )
-driver("cuGraphClone", "CUgraph *phGraphClone, CUgraph originalGraph")
 driver("cuGraphDestroyNode", "CUgraphNode hNode")
 driver("cuGraphDebugDotPrint", "CUgraph hGraph, const char *path, unsigned int flags")
 driver("cuGraphGetRootNodes", "CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes")
-driver("cuGraphNodeFindInClone", "CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph")
 EDGES, NEIGHBOURS = "CUgraph hGraph, CUgraphNode *from, CUgraphNode *to", "CUgraphNode hNode, CUgraphNode *others"
 CONST_EDGES = "CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to"
 driver("cuGraphGetEdges", f"{EDGES}, size_t *numEdges")
@@ -52,9 +50,6 @@ driver("cuGraphRemoveDependencies_v2", f"{CONST_EDGES}, const void *edgeData, si
 for name in ("cuGraphNodeGetDependencies", "cuGraphNodeGetDependentNodes"):
     driver(name, f"{NEIGHBOURS}, size_t *count")
     driver(f"{name}_v2", f"{NEIGHBOURS}, void *edgeData, size_t *count")
-driver("cuGraphAddChildGraphNode", f"{NODE}, CUgraph childGraph")
-driver("cuGraphChildGraphNodeGetGraph", "CUgraphNode hNode, CUgraph *phGraph")
 driver("cuGraphAddEventRecordNode", f"{NODE}, CUevent event")
 driver("cuGraphAddEventWaitNode", f"{NODE}, CUevent event")
-driver("cuGraphAddHostNode", f"{NODE}, const void *nodeParams")
 driver("cuGraphExecGetFlags", "CUgraphExec hGraphExec, uint64_t *flags")

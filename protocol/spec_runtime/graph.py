@@ -101,10 +101,29 @@ forward(
 )
 forward("cudaGraphAddEventRecordNode", f"{NODE}, CUevent event", f"cuGraphAddEventRecordNode({GIVEN}, event)")
 forward("cudaGraphAddEventWaitNode", f"{NODE}, CUevent event", f"cuGraphAddEventWaitNode({GIVEN}, event)")
+# cudaHostNodeParams is CUDA_HOST_NODE_PARAMS: a function and its argument.
+HOST_PARAMS = "const struct cudaHostNodeParams *params"
+HOST_GIVEN = "(const CUDA_HOST_NODE_PARAMS *)params"
+forward("cudaGraphAddHostNode", f"{NODE}, {HOST_PARAMS}", f"cuGraphAddHostNode({GIVEN}, {HOST_GIVEN})")
 forward(
-    "cudaGraphAddHostNode",
-    f"{NODE}, const struct cudaHostNodeParams *params",
-    f"cuGraphAddHostNode({GIVEN}, (const CUDA_HOST_NODE_PARAMS *)params)",  # one layout
+    "cudaGraphHostNodeGetParams",
+    "CUgraphNode node, struct cudaHostNodeParams *params",
+    "cuGraphHostNodeGetParams(node, (CUDA_HOST_NODE_PARAMS *)params)",
+)
+forward(
+    "cudaGraphHostNodeSetParams",
+    f"CUgraphNode node, {HOST_PARAMS}",
+    f"cuGraphHostNodeSetParams(node, {HOST_GIVEN})",
+)
+forward(
+    "cudaGraphExecHostNodeSetParams",
+    f"CUgraphExec exec, CUgraphNode node, {HOST_PARAMS}",
+    f"cuGraphExecHostNodeSetParams(exec, node, {HOST_GIVEN})",
+)
+forward(
+    "cudaGraphExecChildGraphNodeSetParams",
+    "CUgraphExec exec, CUgraphNode node, CUgraph child",
+    "cuGraphExecChildGraphNodeSetParams(exec, node, child)",
 )
 custom("cudaGraphAddKernelNode", f"{NODE}, const struct cudaKernelNodeParams *params", uses="cuGraphAddKernelNode_v2")
 custom(

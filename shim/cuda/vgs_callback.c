@@ -151,7 +151,8 @@ static CUresult enqueue(const struct callback *wanted) {
   pthread_mutex_lock(&service.lock);
   result = start_locked();
   if (!result) {
-    callback->id = service.last_id = (service.last_id + 1) & ~(VGW_CALLBACK_OF_GRAPH | VGW_CALLBACK_INTERNAL);
+    callback->id = service.last_id =
+        (service.last_id + 1) & ~(VGW_CALLBACK_OF_GRAPH | VGW_CALLBACK_INTERNAL | VGW_CALLBACK_WHOLE_COPY);
     callback->next = service.waiting;
     service.waiting = callback;
     __atomic_add_fetch(&service.pending, 1, __ATOMIC_ACQ_REL);

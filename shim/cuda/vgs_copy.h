@@ -35,7 +35,9 @@ struct vgs_copy_in_place {
   uint64_t dst, dst_pitch, dst_rows, src, src_pitch, src_rows; /* bytes from row to row, rows from slice to slice */
   uint64_t width, height, depth;
 };
-/* NOT_SUPPORTED when a side is the program's own memory. */
-CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *params, struct vgs_copy_in_place *copy);
+struct vgs_captured_copy;
+/* What parameters mean. False in `in_place`: the worker does not reach a side, and `other` says what they mean. */
+CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *params, bool *in_place, struct vgs_copy_in_place *copy,
+                          struct vgs_captured_copy *other);
 
 #endif

@@ -4,7 +4,6 @@
 #include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_copy.h"
-#include "vgs_log.h"
 #include "vgs_stream.h"
 #include "vgs_work.h"
 #include <stdlib.h>
@@ -136,6 +135,24 @@ static struct vgs_rows rows_of(const struct side *side) {
   return (struct vgs_rows){.place = side->place, .address = side->address, .pitch = side->pitch, .slice = side->slice};
 }
 
+static struct vgs_captured_copy captured(const struct box *box, uint64_t capture) {
+  return (struct vgs_captured_copy){.dst = rows_of(&box->dst),
+                                    .src = rows_of(&box->src),
+                                    .width = box->width,
+                                    .height = box->height,
+                                    .depth = box->depth,
+                                    .stream = box->stream,
+                                    .capture = capture};
+}
+
+static CUresult make_sides(const CUDA_MEMCPY3D *c, struct box *box) {
+  CUresult result = make_side(&box->dst, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
+                              c->dstPitch, c->dstHeight, box);
+  return result ? result
+                : make_side(&box->src, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
+                            c->srcPitch, c->srcHeight, box);
+}
+
 static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool sync) {
   if (!c || c->reserved0 || c->reserved1 || c->srcLOD || c->dstLOD)
     return CUDA_ERROR_INVALID_VALUE;
@@ -146,47 +163,36 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool sync) {
     result = vgs_capture_check_unsafe();
   if (result || !box.width || !box.height || !box.depth)
     return result;
-  if ((result = make_side(&box.dst, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
-                          c->dstPitch, c->dstHeight, &box)) ||
-      (result = make_side(&box.src, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
-                          c->srcPitch, c->srcHeight, &box)))
+  if ((result = make_sides(c, &box)))
     return result;
   if (on && vgs_capture_status(on->capture) && !is_in_place(&box)) {
-    struct vgs_captured_copy captured = {.dst = rows_of(&box.dst),
-                                         .src = rows_of(&box.src),
-                                         .width = box.width,
-                                         .height = box.height,
-                                         .depth = box.depth,
-                                         .stream = box.stream,
-                                         .capture = on->capture};
-    return vgs_work_capture_copy(&captured);
+    struct vgs_captured_copy copy = captured(&box, on->capture);
+    return vgs_work_capture_copy(&copy);
   }
   return copy_box(&box);
 }
 
-CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *c, struct vgs_copy_in_place *copy) {
-  static bool named; /* each launch would have to read or write the program's memory again */
+CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *c, bool *in_place, struct vgs_copy_in_place *copy,
+                          struct vgs_captured_copy *other) {
   if (!c || c->reserved0 || c->reserved1 || c->srcLOD || c->dstLOD || !c->WidthInBytes || !c->Height || !c->Depth)
     return CUDA_ERROR_INVALID_VALUE;
   struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
-  CUresult result = make_side(&box.dst, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
-                              c->dstPitch, c->dstHeight, &box);
-  if (!result)
-    result = make_side(&box.src, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
-                       c->srcPitch, c->srcHeight, &box);
+  CUresult result = make_sides(c, &box);
   if (result)
     return result;
-  if (box.dst.place == VGS_PLACE_HOST || box.src.place == VGS_PLACE_HOST)
-    return vgs_unimplemented("a graph's copy of pageable memory", &named);
-  *copy = (struct vgs_copy_in_place){.dst = box.dst.address,
-                                     .dst_pitch = box.dst.pitch,
-                                     .dst_rows = box.dst.slice / box.dst.pitch,
-                                     .src = box.src.address,
-                                     .src_pitch = box.src.pitch,
-                                     .src_rows = box.src.slice / box.src.pitch,
-                                     .width = box.width,
-                                     .height = box.height,
-                                     .depth = box.depth};
+  *in_place = is_in_place(&box);
+  if (*in_place)
+    *copy = (struct vgs_copy_in_place){.dst = box.dst.address,
+                                       .dst_pitch = box.dst.pitch,
+                                       .dst_rows = box.dst.slice / box.dst.pitch,
+                                       .src = box.src.address,
+                                       .src_pitch = box.src.pitch,
+                                       .src_rows = box.src.slice / box.src.pitch,
+                                       .width = box.width,
+                                       .height = box.height,
+                                       .depth = box.depth};
+  else
+    *other = captured(&box, 0);
   return CUDA_SUCCESS;
 }
 

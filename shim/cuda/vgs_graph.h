@@ -15,6 +15,9 @@ static inline struct vgs_graph_exec *vgs_graph_exec_find(CUgraphExec handle) {
 /* The graph that keeps a graph's works: the outermost. */
 struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph);
 
+/* Wire id of the context that a node's parameters name; NULL: the current one. */
+CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id);
+
 /* Give the nodes of a graph their handles, if they have none yet. */
 CUresult vgs_graph_name_nodes(struct vgs_graph *graph);
 

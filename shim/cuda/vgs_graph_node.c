@@ -1,8 +1,8 @@
 /* Nodes of graphs: added one by one, or named once a captured graph's are asked for. Each lives as long as its graph.
- * Host functions and child graphs: vgs_graph_part.c. */
+ * Copies: vgs_graph_copy.c. Host functions and child graphs:
+ * vgs_graph_part.c. */
 #include "vgs_api.h"
 #include "vgs_context.h"
-#include "vgs_copy.h"
 #include "vgs_graph.h"
 #include "vgs_kernel.h"
 #include "vgs_launch.h"
@@ -220,9 +220,9 @@ CUresult vgs_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
   return vgs_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &wide);
 }
 
-/* --- copies and fills --- */
+/* --- fills --- */
 
-static CUresult context_id(CUcontext ctx, uint32_t *id) {
+CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id) {
   struct vgs_context *context = ctx ? vgs_context_find(ctx) : vgs_context_entered;
   if (!context)
     return CUDA_ERROR_INVALID_CONTEXT;
@@ -230,41 +230,11 @@ static CUresult context_id(CUcontext ctx, uint32_t *id) {
   return CUDA_SUCCESS;
 }
 
-#define COPY(c, ctx)                                                                                                   \
-  ctx, (c).dst, (c).dst_pitch, (c).dst_rows, (c).src, (c).src_pitch, (c).src_rows, (c).width, (c).height, (c).depth
-
-CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                  size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
-  struct vgs_copy_in_place copy;
-  struct vgs_adding a;
-  uint32_t context;
-  CUresult result = context_id(ctx, &context);
-  if (result || (result = vgs_copy_resolve(copyParams, &copy)) ||
-      (result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
-    return result;
-  return vgs_adding_end(&a, phGraphNode,
-                        vgs_send_cuGraphAddMemcpyNode(a.node->object.id, a.graph->object.id, COPY(copy, context),
-                                                      a.nbytes, a.dependencies));
-}
-
-CUresult vgs_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams,
-                                            CUcontext ctx) {
-  struct vgs_copy_in_place copy;
-  uint32_t context;
-  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
-  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
-  CUresult result = exec && node ? context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
-  if (!result)
-    result = vgs_copy_resolve(copyParams, &copy);
-  return result ? result
-                : vgs_send_cuGraphExecMemcpyNodeSetParams(exec->object.id, node->object.id, COPY(copy, context));
-}
-
 CUresult vgs_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                   size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
   struct vgs_adding a;
   uint32_t context;
-  CUresult result = memsetParams ? context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
+  CUresult result = memsetParams ? vgs_graph_context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
   if (result || (result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
     return result;
   return vgs_adding_end(&a, phGraphNode,
@@ -277,7 +247,7 @@ CUresult vgs_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
   uint32_t context;
   struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
   struct vgs_graph_node *node = vgs_graph_node_find(hNode);
-  CUresult result = exec && node && memsetParams ? context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
+  CUresult result = exec && node && memsetParams ? vgs_graph_context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
   return result ? result
                 : vgs_send_cuGraphExecMemsetNodeSetParams(exec->object.id, node->object.id, context, memsetParams);
 }

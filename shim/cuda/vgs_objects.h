@@ -104,6 +104,7 @@ struct vgs_graph_node {
   struct vgs_object object;
   CUgraph graph;                     /* it belongs to */
   CUgraph inside;                    /* of a child graph's node; NULL: nobody has asked for it */
+  bool in_halves;                    /* a copy node that is a child graph in the worker */
   CUDA_KERNEL_NODE_PARAMS_v2 params; /* of a kernel node, for GetParams: they point at `pointers` and `block` */
   void **pointers;                   /* NULL: not known here */
   char *block;

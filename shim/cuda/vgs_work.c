@@ -25,7 +25,7 @@ static struct place {
 } *places;
 static uint32_t place_count, first_free;
 
-static uint32_t place_of(uint32_t id) { return id & ~(VGW_CALLBACK_OF_GRAPH | VGW_CALLBACK_INTERNAL); }
+static uint32_t place_of(uint32_t id) { return id & (VGW_CALLBACK_WHOLE_COPY - 1); }
 
 /* Under `lock`; place 0 stays empty. 0: out of memory. */
 static uint32_t take_place(struct vgs_work *work) {
@@ -48,7 +48,7 @@ static uint32_t take_place(struct vgs_work *work) {
   return place;
 }
 
-static struct vgs_work *create(const struct vgs_work *wanted) {
+static struct vgs_work *create(const struct vgs_work *wanted, uint32_t marks) {
   struct vgs_work *work = malloc(sizeof *work);
   if (!work)
     return NULL;
@@ -56,7 +56,7 @@ static struct vgs_work *create(const struct vgs_work *wanted) {
   work->refs = 1;
   pthread_mutex_lock(&lock);
   uint32_t place = take_place(work);
-  work->id = place | VGW_CALLBACK_OF_GRAPH | (work->function ? 0 : VGW_CALLBACK_INTERNAL);
+  work->id = place | VGW_CALLBACK_OF_GRAPH | marks;
   pthread_mutex_unlock(&lock);
   if (place)
     return work;
@@ -65,7 +65,7 @@ static struct vgs_work *create(const struct vgs_work *wanted) {
 }
 
 struct vgs_work *vgs_work_function(CUhostFn function, void *user_data) {
-  return create(&(struct vgs_work){.function = function, .user_data = user_data});
+  return create(&(struct vgs_work){.function = function, .user_data = user_data}, 0);
 }
 
 uint32_t vgs_work_id(const struct vgs_work *work) { return work->id; }
@@ -273,33 +273,71 @@ static CUresult capture_device_half(const struct vgs_captured_copy *copy, uint64
   return result;
 }
 
-CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy) {
+/* The work of a copy; `middle` is the address of the memory between its sides, 0: none. */
+static CUresult create_copy(const struct vgs_captured_copy *copy, uint32_t marks, struct vgs_work **work,
+                            uint64_t *middle) {
   uint64_t total;
-  bool dst_device = copy->dst.place == VGS_PLACE_DEVICE, src_device = copy->src.place == VGS_PLACE_DEVICE;
   if (__builtin_mul_overflow(copy->width, copy->height, &total) || __builtin_mul_overflow(total, copy->depth, &total))
     return CUDA_ERROR_INVALID_VALUE;
-  if (vgs_capture_status(copy->capture) == VGS_CAPTURE_INVALIDATED)
-    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   struct vgs_work wanted = {.copy = *copy};
   CUresult result = vgs_callback_start();
-  if (!result && (dst_device || src_device))
+  if (!result && (copy->dst.place == VGS_PLACE_DEVICE || copy->src.place == VGS_PLACE_DEVICE))
     result = vgs_work_memory_take(total, &wanted.memory);
   if (result)
     return result;
-  struct vgs_work *work = create(&wanted);
-  if (!work) {
-    if (wanted.memory)
-      vgs_work_memory_give(wanted.memory);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  *work = create(&wanted, VGW_CALLBACK_INTERNAL | marks);
+  *middle = wanted.memory ? wanted.memory->address : 0;
+  if (*work)
+    return CUDA_SUCCESS;
+  if (wanted.memory)
+    vgs_work_memory_give(wanted.memory);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy) {
+  struct vgs_work *work;
+  uint64_t middle;
+  if (vgs_capture_status(copy->capture) == VGS_CAPTURE_INVALIDATED)
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  CUresult result = create_copy(copy, 0, &work, &middle);
+  if (result)
+    return result;
   if (!vgs_capture_keep(copy->capture, work))
     result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (!result && src_device)
-    result = capture_device_half(copy, work->memory->address, true);
+  if (!result && copy->src.place == VGS_PLACE_DEVICE)
+    result = capture_device_half(copy, middle, true);
   if (!result)
     result = vgs_send_vgpuHostCallback(work->id, copy->stream, true);
-  if (!result && dst_device)
-    result = capture_device_half(copy, work->memory->address, false);
+  if (!result && copy->dst.place == VGS_PLACE_DEVICE)
+    result = capture_device_half(copy, middle, false);
   vgs_work_release(work);
   return result;
+}
+
+CUresult vgs_work_copy(const struct vgs_captured_copy *copy, struct vgs_work **work, struct vgs_copy_in_place *device) {
+  uint64_t middle;
+  CUresult result = create_copy(copy, VGW_CALLBACK_WHOLE_COPY, work, &middle);
+  *device = (struct vgs_copy_in_place){0};
+  if (result || !middle)
+    return result;
+  bool to_host = copy->src.place == VGS_PLACE_DEVICE;
+  const struct vgs_rows *side = to_host ? &copy->src : &copy->dst;
+  *device = (struct vgs_copy_in_place){.dst = middle,
+                                       .dst_pitch = copy->width,
+                                       .dst_rows = copy->height,
+                                       .src = side->address,
+                                       .src_pitch = side->pitch,
+                                       .src_rows = side->slice / side->pitch,
+                                       .width = copy->width,
+                                       .height = copy->height,
+                                       .depth = copy->depth};
+  if (!to_host) {
+    device->dst = side->address;
+    device->dst_pitch = side->pitch;
+    device->dst_rows = side->slice / side->pitch;
+    device->src = middle;
+    device->src_pitch = copy->width;
+    device->src_rows = copy->height;
+  }
+  return CUDA_SUCCESS;
 }

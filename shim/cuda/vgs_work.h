@@ -69,4 +69,8 @@ struct vgs_captured_copy {
 };
 CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy);
 
+/* Such a copy as a node: our work, and the device's own part, which is nothing (width 0) when that has none. The caller
+ * keeps the work until it is released. */
+CUresult vgs_work_copy(const struct vgs_captured_copy *copy, struct vgs_work **work, struct vgs_copy_in_place *device);
+
 #endif

@@ -28,6 +28,7 @@ SIZES = {
     "arithmetic": (1, 1531),
     "cooperative": (33, 1777),
     "copies": (35, 97),
+    "graph_host": (1, 3001),
     "graphs": (1, 4111),
     "histogram": (1, 20011),
     "host_function": (1, 5003),

@@ -12,7 +12,7 @@ from tests.relayed.conftest import Relay
 
 # `pinned` is not there: its kernels read pinned memory.
 PROGRAMS = [name for name in [*SIZES, "errors", "properties", "functions", "kernel_printf"] if name != "pinned"]
-ON_A_SOCKET = ["copies", "errors", "graphs", "host_function", "streams", "threads"]
+ON_A_SOCKET = ["copies", "errors", "graph_host", "graphs", "host_function", "streams", "threads"]
 CASES = [*((name, True) for name in PROGRAMS), *((name, False) for name in ON_A_SOCKET)]
 
 

@@ -253,6 +253,55 @@ for _ in range(2):
     )
 
 
+def test_copy_nodes_of_pageable_memory(simulate: Simulate) -> None:  # noqa: F811
+    simulate(
+        WORK
+        + """
+s, p = stream(), alloc(4 * N)
+scale = function(module(), b"scale")
+source, back, last = (create_string_buffer(4 * N) for _ in range(3))
+def at(buffer): return c_void_p(ctypes.addressof(buffer))
+def host_copy(dst, src):
+    return Copy(*(Side(type=HOST, host=a.value, pitch=4 * N) for a in (src, dst)), 4 * N, 1, 1)
+def read(buffer): return list(struct.unpack(f"<{N}I", buffer.raw))
+args = params(p, c_uint(N), ctypes.c_uint8(3), c_uint64(0))
+graph = new(cuda.cuGraphCreate, 0)
+first = add(cuda.cuGraphAddMemcpyNode, graph, [], byref(flat(p, at(source), 4 * N)), ctx)
+second = add(cuda.cuGraphAddKernelNode_v2, graph, [first], byref(kernel(scale, N, args)))
+third = add(cuda.cuGraphAddMemcpyNode, graph, [second], byref(flat(at(back), p, 4 * N)), ctx)
+fourth = add(cuda.cuGraphAddMemcpyNode, graph, [third], byref(host_copy(at(last), at(back))), ctx)
+told = add(cuda.cuGraphAddHostNode, graph, [fourth], byref(host_node(says("copied"), 1)))
+assert [type_of(n) for n in nodes(graph)] == [1, 0, 1, 1, 3]
+inside = c_void_p()
+assert cuda.cuGraphChildGraphNodeGetGraph(first, byref(inside)) == 1, "to the program it is a copy"
+clone = new(cuda.cuGraphClone, graph)
+assert sorted(type_of(n) for n in nodes(clone)) == [0, 1, 1, 1, 3]
+e = executable(graph)
+ok(cuda.cuGraphDestroy(clone))
+for seed in (1, 2):
+    values = words(N, seed)
+    ctypes.memmove(source, pack(values), 4 * N)
+    run(e, s)
+    assert read(back) == read(last) == scaled(values, 3)
+# other memory for later launches
+values = words(N, 3)
+newer, newest = create_string_buffer(pack(values), 4 * N), create_string_buffer(4 * N)
+launch_graph(e, s)
+ok(cuda.cuGraphExecMemcpyNodeSetParams(e, first, byref(flat(p, at(newer), 4 * N)), ctx))
+ok(cuda.cuGraphExecMemcpyNodeSetParams(e, third, byref(flat(at(newest), p, 4 * N)), ctx))
+run(e, s)
+assert read(newest) == scaled(values, 3)
+assert read(back) == scaled(words(N, 2), 3)
+assert cuda.cuGraphExecMemcpyNodeSetParams(e, first, byref(flat(at(newest), p, 4 * N)), ctx) == 1, "another direction"
+ok(cuda.cuGraphDestroy(graph))
+run(e, s)
+assert read(newest) == scaled(values, 3)
+ok(cuda.cuGraphExecDestroy(e))
+assert len(said) == 5
+"""
+    )
+
+
 def test_child_graphs(simulate: Simulate) -> None:  # noqa: F811
     simulate(
         WORK

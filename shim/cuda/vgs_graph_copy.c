@@ -1,0 +1,130 @@
+/* Copy nodes. One whose memory the worker does not reach is a child graph there of our host function and the device's
+ * own copy (vgs_work.h); the worker tells it as a copy again. */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_graph.h"
+#include "vgs_log.h"
+
+#define COPY(c, ctx)                                                                                                   \
+  ctx, (c).dst, (c).dst_pitch, (c).dst_rows, (c).src, (c).src_pitch, (c).src_rows, (c).width, (c).height, (c).depth
+
+/* A graph of the two halves, in their order, that belongs to nobody yet. */
+static CUresult make_halves(uint32_t context, uint32_t callback, const struct vgs_copy_in_place *device, bool to_host,
+                            struct vgs_object **made) {
+  struct vgs_object *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
+  uint32_t ours = vgs_object_reserve_id(VGW_KIND_GRAPH_NODE), theirs = vgs_object_reserve_id(VGW_KIND_GRAPH_NODE);
+  CUresult result = graph && ours && theirs ? vgs_send_cuGraphCreate(graph->id, 0) : CUDA_ERROR_OUT_OF_MEMORY;
+  if (result) {
+    if (graph)
+      vgs_object_destroy(graph);
+    return result;
+  }
+  bool after = device->width && to_host;
+  if (after)
+    result = vgs_send_cuGraphAddMemcpyNode(theirs, graph->id, COPY(*device, context), 0, "");
+  if (!result)
+    result = vgs_send_cuGraphAddHostNode(ours, graph->id, callback, after ? sizeof theirs : 0, &theirs);
+  if (!result && device->width && !to_host)
+    result = vgs_send_cuGraphAddMemcpyNode(theirs, graph->id, COPY(*device, context), sizeof ours, &ours);
+  *made = graph;
+  return result;
+}
+
+static void drop_halves(struct vgs_object *graph) {
+  uint32_t id = graph->id;
+  vgs_object_destroy(graph);
+  vgs_send_cuGraphDestroy(id, false);
+}
+
+/* The node's work, and a graph of it; both are the caller's to drop. */
+static CUresult prepare(uint32_t context, const struct vgs_captured_copy *copy, struct vgs_work **work,
+                        struct vgs_object **halves) {
+  struct vgs_copy_in_place device;
+  *halves = NULL;
+  CUresult result = vgs_work_copy(copy, work, &device);
+  if (result) {
+    *work = NULL;
+    return result;
+  }
+  return make_halves(context, vgs_work_id(*work), &device, copy->src.place == VGS_PLACE_DEVICE, halves);
+}
+
+static void drop(struct vgs_work *work, struct vgs_object *halves) {
+  if (halves)
+    drop_halves(halves);
+  if (work)
+    vgs_work_release(work);
+}
+
+CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                  size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
+  struct vgs_copy_in_place copy;
+  struct vgs_captured_copy other;
+  struct vgs_adding a;
+  struct vgs_work *work;
+  struct vgs_object *halves;
+  struct vgs_works none = {0};
+  uint32_t context;
+  bool in_place;
+  CUresult result = vgs_graph_context_id(ctx, &context);
+  if (result || (result = vgs_copy_resolve(copyParams, &in_place, &copy, &other)) ||
+      (result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
+    return result;
+  uint32_t graph = a.graph->object.id, node = a.node->object.id;
+  if (in_place)
+    return vgs_adding_end(&a, phGraphNode,
+                          vgs_send_cuGraphAddMemcpyNode(node, graph, COPY(copy, context), a.nbytes, a.dependencies));
+  result = prepare(context, &other, &work, &halves);
+  if (!result && !vgs_works_keep(&vgs_graph_outermost(a.graph)->works, work, node, &none))
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (!result)
+    result = vgs_send_cuGraphAddChildGraphNode(node, graph, halves->id, a.nbytes, a.dependencies);
+  if (!result)
+    a.node->in_halves = true;
+  drop(work, halves);
+  return vgs_adding_end(&a, phGraphNode, result);
+}
+
+/* What the worker does not reach takes the form it was added in. */
+static CUresult change_halves(struct vgs_graph_exec *exec, struct vgs_graph_node *node, uint32_t context,
+                              const struct vgs_captured_copy *copy) {
+  struct vgs_work *work;
+  struct vgs_object *halves;
+  struct vgs_works old = {0};
+  CUresult result = prepare(context, copy, &work, &halves);
+  if (!result)
+    result = vgs_send_cuGraphExecChildGraphNodeSetParams(exec->object.id, node->object.id, halves->id);
+  if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
+    result = CUDA_ERROR_INVALID_VALUE; /* a copy in another direction */
+  if (!result && !vgs_works_keep(&exec->works, work, node->object.id, &old)) {
+    result = CUDA_ERROR_OUT_OF_MEMORY; /* the work stays, for the node has it */
+    work = NULL;
+  }
+  drop(work, halves);
+  if (old.count && exec->launched)
+    vgs_works_retire(&old, exec->last);
+  else
+    vgs_works_clear(&old);
+  return result;
+}
+
+CUresult vgs_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams,
+                                            CUcontext ctx) {
+  static bool named;
+  struct vgs_copy_in_place copy;
+  struct vgs_captured_copy other;
+  uint32_t context;
+  bool in_place;
+  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
+  CUresult result = exec && node ? vgs_graph_context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    result = vgs_copy_resolve(copyParams, &in_place, &copy, &other);
+  if (result)
+    return result;
+  if (in_place != node->in_halves)
+    return in_place ? vgs_send_cuGraphExecMemcpyNodeSetParams(exec->object.id, node->object.id, COPY(copy, context))
+                    : change_halves(exec, node, context, &other);
+  return vgs_unimplemented("a copy node that changes between memory that is shared with the worker and that is not",
+                           &named);
+}
