@@ -81,12 +81,14 @@ class ImageCache:
         shelf.session_count += 1
 
     def leave(self, tenant: Tenant, now_s: float | None = None) -> None:
-        """A session has ended. Its images stay for the tenant's next one, for `keep_s`."""
+        """A session has ended. Its images stay for the tenant's next one, for `keep_s`, if the tenant is lasting."""
         shelf = self._shelves.get(tenant)
         if shelf is None:
             return  # close() came first
         shelf.session_count -= 1
         shelf.left_at = time.monotonic() if now_s is None else now_s
+        while shelf.images and shelf.session_count == 0 and not shelf.owner.is_lasting:
+            self._drop_oldest(shelf)
         self._forget_if_empty(shelf)
 
     def expire(self, now_s: float | None = None) -> None:

@@ -326,6 +326,7 @@ class Server:
         desks = self._open_desks(owner, features)
         region: Region | None = None
         part: Range | None = None
+        worker: Worker | None = None
 
         def ended(_worker: Worker) -> None:
             if region is not None and part is not None:
@@ -355,6 +356,8 @@ class Server:
             for desk in desks.values():
                 desk.theirs.close()
         except BaseException as error:
+            if worker is not None:
+                worker.terminate()  # it is nobody's
             if pidfd is not None:
                 os.close(pidfd)
             if region is not None and part is not None:

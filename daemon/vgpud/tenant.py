@@ -31,10 +31,15 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A tenant, and what keeps its name from being given to another one while it is held: close it."""
+    """A tenant, and what keeps its name from being given to another one while it is held: close it.
+
+    `is_lasting`: nobody else has its name once it is gone. A CID without a name in the configuration is the next VM's,
+    too, and nothing tells the two apart but that all connections of the first one have ended.
+    """
 
     tenant: Tenant
     namespace_fd: int | None = None
+    is_lasting: bool = True
 
     def copy(self) -> Identified:
         """The same once more, to be closed apart."""
@@ -55,7 +60,7 @@ def identify_tenant(sock: socket.socket, peer: Peer, token_name: str | None) -> 
     if peer.kind == "tcp":
         return None if token_name is None else Identified(Tenant(peer.key, token_name))
     if peer.kind != "unix":
-        return Identified(Tenant(peer.key, token_name))
+        return Identified(Tenant(peer.key, token_name), is_lasting=peer.vm is not None or token_name is not None)
     pidfd = open_peer_pidfd(sock, peer)
     if pidfd is None:
         return None

@@ -133,6 +133,20 @@ def test_images_outlive_sessions_for_a_time(shelves):
     assert (s.cache.tenant_count, s.cache.image_count, s.cache.nbytes) == (0, 0, 0)
 
 
+def test_images_of_a_name_that_others_may_get_end_with_its_last_session(shelves):
+    s = shelves()
+    guest = Tenant("cid:7", None)
+    for _ in range(2):
+        s.cache.enter(Identified(guest, is_lasting=False))
+    s.put(guest, "x")
+    s.cache.leave(guest)
+    assert s.has(guest, "x")
+    s.cache.leave(guest)
+    assert s.cache.image_count == 0
+    s.cache.enter(Identified(guest, is_lasting=False))  # the next VM of that CID
+    assert not s.has(guest, "x")
+
+
 def test_smaller_bounds_take_effect_at_once(shelves):
     s = shelves()
     for name in "abc":

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from vgpud.peer import identify
+from vgpud.peer import Peer, identify
 from vgpud.tenant import Tenant, identify_tenant
 
 FD_SETSIZE = 1024  # what select(2) cannot look beyond
@@ -45,3 +45,21 @@ def test_a_process_of_this_host_is_its_user():
 @pytest.mark.usefixtures("many_descriptors")
 def test_it_is_told_however_many_descriptors_are_open():
     assert tenant_of_ourselves() == Tenant(f"uid:{os.getuid()}", None)
+
+
+@pytest.mark.parametrize(
+    ("peer", "token", "is_lasting"),
+    [
+        (Peer("vsock", cid=7), None, False),
+        (Peer("vsock", cid=7), "lab", True),
+        (Peer("vsock", cid=7, vm="seven"), None, True),
+        (Peer("tcp", host="192.0.2.1"), "lab", True),
+    ],
+    ids=["a CID that the next VM may have", "a token", "a VM with a name", "TCP with a token"],
+)
+def test_whose_name_is_nobody_elses_later(peer, token, is_lasting):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        identified = identify_tenant(ours, peer, token)
+    assert identified is not None
+    assert identified.is_lasting is is_lasting

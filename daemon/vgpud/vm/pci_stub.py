@@ -17,6 +17,7 @@ import struct
 import sys
 from enum import IntEnum
 
+from ..worker.confine import confine
 from .pci_config import CONFIG_NBYTES, ConfigSpace, PciIdentity
 
 _FDS_MAX = 8  # REMOTE_MAX_FDS
@@ -150,6 +151,7 @@ def main() -> int:
         space = ConfigSpace(_identity(arguments))
     except ValueError as error:
         parser.error(str(error))
+    confine()  # QEMU is on the other side, and its guest may have taken it over
     with socket.socket(fileno=arguments.fd) as sock:
         try:
             serve(sock, space)

@@ -93,13 +93,22 @@ class Region:
         if not self._free:
             return None
         taken = self._free.popleft()
+        # Again, although it was cleared when it was given back: the VM may have written to it since. Whoever waits may
+        # be cancelled, the thread not: the range is nobody's until it has come to its end.
+        clearing = asyncio.get_running_loop().create_task(asyncio.to_thread(clear, self.fd, taken.offset, taken.nbytes))
+        self._clearing.add(clearing)
+        clearing.add_done_callback(self._clearing.discard)
         try:
-            # Again, although it was cleared when it was given back: the VM may have written to it since.
-            await asyncio.to_thread(clear, self.fd, taken.offset, taken.nbytes)
+            await asyncio.shield(clearing)
         except BaseException:
-            self._free.append(taken)
+            clearing.add_done_callback(lambda done: self._free_after(done, taken))  # at once if it has failed
             raise
         return taken
+
+    def _free_after(self, clearing: asyncio.Task[None], taken: Range) -> None:
+        if not clearing.cancelled():
+            clearing.exception()  # whoever takes the range clears it again, and hears of it
+        self._free.append(taken)
 
     def give_back(self, taken: Range) -> None:
         """The session of a range has ended, its worker is gone. Its bytes are cleared before anybody has it again."""

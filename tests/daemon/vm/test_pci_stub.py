@@ -3,6 +3,7 @@
 import array
 import os
 import random
+import re
 import socket
 import struct
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from vgpud.vm.pci_config import ConfigSpace, PciIdentity
@@ -178,5 +180,9 @@ def test_the_helper_process_ends_with_its_vm():
         ours.settimeout(10)
         ours.sendall(config(Command.PCI_CFGREAD, 0x6C))
         assert struct.unpack("<i4xQQ", ours.recv(24, socket.MSG_WAITALL))[2] == 16 << 4 | 5
+        status = Path(f"/proc/{helper.pid}/status").read_text()  # what QEMU, taken over, can have of it
+        assert "NoNewPrivs:\t1\n" in status
+        assert "Seccomp:\t2\n" in status
+        assert re.search(r"Max core file size +0 +0 ", Path(f"/proc/{helper.pid}/limits").read_text())
     assert helper.communicate(timeout=10)[1] == ""
     assert helper.returncode == 0

@@ -4,9 +4,11 @@ import asyncio
 import itertools
 import os
 import random
+import threading
 from pathlib import Path
 
 import pytest
+import vgpud.vm.region
 from vgpud.config import VmConfig
 from vgpud.vm.region import HEADER_NBYTES, MIB, PAGE_NBYTES, Range, Region, RegionError, clear
 
@@ -190,3 +192,51 @@ def test_a_file_system_without_the_room_is_refused(file):
         pytest.skip(f"{file.parent} has more room than a region can want")
     with pytest.raises(RegionError, match="has room for"):
         Region.open(config(file, mib))
+
+
+def test_a_range_is_nobodys_while_a_thread_still_clears_it(file, monkeypatch):
+    """Whoever took it was cancelled; the next one must not find it cleared under its hands."""
+    go, cleared = threading.Event(), []
+
+    def slowly(fd: int, offset: int, nbytes: int) -> None:
+        if cleared == []:
+            cleared.append(False)
+            go.wait(20)
+            cleared[0] = True
+        clear(fd, offset, nbytes)
+
+    async def walk() -> None:
+        region = Region.open(config(file))
+        monkeypatch.setattr(vgpud.vm.region, "clear", slowly)
+        first = asyncio.create_task(region.take())
+        while not cleared:
+            await asyncio.sleep(0.001)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert region.free_count == 0
+        assert await region.take() is None
+        go.set()
+        await asyncio.gather(*region._clearing)
+        assert cleared == [True]
+        taken = await region.take()
+        assert taken is not None
+        await region.close()
+
+    asyncio.run(walk())
+
+
+def test_a_range_that_cannot_be_cleared_is_tried_again(file, monkeypatch):
+    def fails(fd: int, offset: int, nbytes: int) -> None:
+        raise OSError(28, "no space")
+
+    async def walk() -> None:
+        region = Region.open(config(file))
+        with monkeypatch.context() as patch:
+            patch.setattr(vgpud.vm.region, "clear", fails)
+            with pytest.raises(OSError, match="no space"):
+                await region.take()
+        await asyncio.sleep(0)
+        assert await region.take() is not None
+        await region.close()
+
+    asyncio.run(walk())
