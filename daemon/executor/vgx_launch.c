@@ -100,7 +100,7 @@ CUresult vgx_vgpuClusterOccupancy(struct vgx_session *s, const struct vgw_req_vg
   return ask(&rep->value, function, &config);
 }
 
-static struct vgx_session *callbacks_of; /* the process's one session */
+static _Atomic(struct vgx_session *) callbacks_of; /* the process's one session; any of its threads sets it */
 
 /* Runs on the backend's thread, in stream order: the stream stands still until the client has run its function. What it
  * is called with is the client's id and no address: graphs keep it for longer than anybody here knows. */
