@@ -1,48 +1,47 @@
 /* Typed handle tables: ids are the client's choice, objects are the backend's. Ids are never reused, so a gone one
- * stays gone. */
+ * stays gone. Looking one up takes no lock: every launch does so three times, on as many threads as there are rings. */
 #include <stdlib.h>
 
 #include "vgx_session.h"
 
-#define MAX_IDS (1u << 22)
 #define SLACK 65536u /* ids may run ahead of use by this much: client threads take them concurrently */
 
+/* What a place holds that has no object. NULL: its id was never used. */
+static char reserved, gone;
+
+/* The place of an id; NULL when no id near it was ever used. */
+static _Atomic(void *) *place_of(struct vgx_table *t, uint32_t id) {
+  struct vgx_leaf *leaf = id < VGX_LEAVES * VGX_LEAF_SIZE
+                              ? atomic_load_explicit(&t->leaves[id / VGX_LEAF_SIZE], memory_order_acquire)
+                              : NULL;
+  return leaf ? &leaf->objects[id % VGX_LEAF_SIZE] : NULL;
+}
+
 CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object) {
-  if (id == 0) {
-    *object = NULL;
+  *object = NULL;
+  if (id == 0)
     return CUDA_SUCCESS;
-  }
-  struct vgx_table *t = &s->tables[kind];
-  pthread_mutex_lock(&s->table_lock);
-  uint8_t state = id < t->count ? t->slots[id].state : 0;
-  *object = state == 2 ? t->slots[id].object : NULL;
-  pthread_mutex_unlock(&s->table_lock);
-  if (state == 2)
-    return CUDA_SUCCESS;
-  if (state == 0)
+  _Atomic(void *) *place = place_of(&s->tables[kind], id);
+  /* Stored (release) by the thread that made the object, perhaps another ring's. */
+  void *found = place ? atomic_load_explicit(place, memory_order_acquire) : NULL;
+  if (!found)
     return vgx_violation(s, "a handle that was never made");
-  return kind == VGW_KIND_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
+  if (found == &gone || found == &reserved)
+    return kind == VGW_KIND_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
+  *object = found;
+  return CUDA_SUCCESS;
 }
 
 bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {
   struct vgx_table *t = &s->tables[kind];
   bool ok = false;
   pthread_mutex_lock(&s->table_lock);
-  if (id != 0 && id < MAX_IDS && id <= 2 * t->used + SLACK) {
-    if (id >= t->count) {
-      uint32_t count = t->count ? t->count : 64;
-      while (count <= id)
-        count *= 2;
-      struct vgx_slot *slots = realloc(t->slots, count * sizeof *slots);
-      if (slots) {
-        for (uint32_t i = t->count; i < count; i++)
-          slots[i] = (struct vgx_slot){0};
-        t->slots = slots;
-        t->count = count;
-      }
-    }
-    if (id < t->count && t->slots[id].state == 0) {
-      t->slots[id].state = 1;
+  if (id != 0 && id < VGX_LEAVES * VGX_LEAF_SIZE && id <= 2 * t->used + SLACK) {
+    if (!place_of(t, id))
+      atomic_store_explicit(&t->leaves[id / VGX_LEAF_SIZE], calloc(1, sizeof(struct vgx_leaf)), memory_order_release);
+    _Atomic(void *) *place = place_of(t, id);
+    if (place && !atomic_load_explicit(place, memory_order_relaxed)) {
+      atomic_store_explicit(place, &reserved, memory_order_relaxed);
       t->used++;
       ok = true;
     }
@@ -52,20 +51,17 @@ bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id) 
 }
 
 void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object) {
-  struct vgx_table *t = &s->tables[kind];
-  pthread_mutex_lock(&s->table_lock);
-  if (id < t->count && t->slots[id].state != 0) {
-    t->slots[id].object = object;
-    t->slots[id].state = object ? 2 : 3;
-  }
-  pthread_mutex_unlock(&s->table_lock);
+  _Atomic(void *) *place = place_of(&s->tables[kind], id);
+  if (place && atomic_load_explicit(place, memory_order_relaxed))
+    atomic_store_explicit(place, object ? object : &gone, memory_order_release);
 }
 
 void vgx_handles_free(struct vgx_session *s) {
-  for (int kind = 0; kind < VGW_KIND_COUNT; kind++) {
-    free(s->tables[kind].slots);
-    s->tables[kind] = (struct vgx_table){0};
-  }
+  for (int kind = 0; kind < VGW_KIND_COUNT; kind++)
+    for (uint32_t i = 0; i < VGX_LEAVES; i++) {
+      free(atomic_load(&s->tables[kind].leaves[i]));
+      atomic_store(&s->tables[kind].leaves[i], NULL);
+    }
   free(s->graph_parts);
   s->graph_parts = NULL;
   s->graph_part_count = s->graph_part_capacity = 0;

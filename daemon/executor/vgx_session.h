@@ -27,15 +27,16 @@
 #define VGX_IMAGE_NBYTES (1ull << 31) /* all uploaded images of a session together */
 #define VGX_IMAGE_PADDING 64          /* zeros behind an image: PTX is NUL-terminated whatever the client sent */
 
-struct vgx_slot {
-  void *object;
-  uint8_t state; /* 0 never used, 1 reserved, 2 live, 3 gone */
+/* Of a kind of handle, by id, in two levels: a place never moves, so that it is found without a lock. */
+enum { VGX_LEAF_SIZE = 4096, VGX_LEAVES = 1024 };
+
+struct vgx_leaf {
+  _Atomic(void *) objects[VGX_LEAF_SIZE];
 };
 
 struct vgx_table {
-  struct vgx_slot *slots; /* by id; slot 0 is unused */
-  uint32_t count;
-  uint32_t used;
+  _Atomic(struct vgx_leaf *) leaves[VGX_LEAVES]; /* made under table_lock */
+  uint32_t used;                                 /* ids; under table_lock */
 };
 
 struct vgx_mapping {
@@ -83,7 +84,7 @@ struct vgx_session {
   uint32_t fd_count;
 
   pthread_mutex_t sending;
-  pthread_mutex_t table_lock; /* tables, mappings, images */
+  pthread_mutex_t table_lock; /* new ids, mappings, images */
   struct vgx_table tables[VGW_KIND_COUNT];
   struct vgx_mapping *mappings;
   uint32_t mapping_count;

@@ -25,6 +25,7 @@ from .endpoint import (
 
 _CONFIG_NBYTES = 1024 * 1024
 RANGE_NBYTES_MIN = 24 << 20  # a ring takes 10 MiB, and half a range is for pinned memory
+_SPIN_US, _FEW_PROCESSORS = 50, 2
 _TOKEN_LENGTHS = range(16, 256)  # the guest library holds up to 255
 
 
@@ -74,11 +75,20 @@ class LimitsConfig(_Model):
     spare_workers: int = Field(default=1, ge=0, le=16)
     warm_workers: int = Field(default=0, ge=0, le=16)  # for each device, with a context on it: that costs its memory
     kernel_cache_nbytes: int = Field(default=2**30, ge=0, le=2**44)  # on disk, for each tenant; 0: nothing is kept
+    # How long a worker's thread looks at an empty ring before it sleeps; left out: 50, or 0 with two processors or fewer.
+    spin_us: int | None = Field(default=None, ge=0, le=1_000_000)
     hello_timeout_s: float = Field(default=5.0, gt=0, le=60)
     frame_timeout_s: float = Field(default=5.0, gt=0, le=60)  # a begun frame, or an answer the client does not read
     worker_start_timeout_s: float = Field(default=20.0, gt=0, le=300)
     worker_exit_timeout_s: float = Field(default=2.0, gt=0, le=60)  # how long a worker may outlive its client
     drain_timeout_s: float = Field(default=5.0, gt=0, le=300)  # from SIGTERM to SIGKILL
+
+    @property
+    def spin_here_us(self) -> int:
+        """`spin_us`, or what this machine's processors can spare: on two, a thread that spins stops its client."""
+        if self.spin_us is not None:
+            return self.spin_us
+        return _SPIN_US if len(os.sched_getaffinity(0)) > _FEW_PROCESSORS else 0
 
 
 class ImagesConfig(_Model):

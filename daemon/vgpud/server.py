@@ -317,6 +317,7 @@ class Server:
             "cache_dir": str(self.config.cache_path / session.tenant),
             "limits": {
                 "record_nbytes": RECORD_NBYTES,
+                "spin_us": self.config.limits.spin_here_us,
                 "kernel_cache_nbytes": self.config.limits.kernel_cache_nbytes,
             },
             "features": list(features),

@@ -1,7 +1,7 @@
 """Driver calls remoted over native on a real card: `python tests/bench/driver.py [--rounds N] [--socket]`.
 
 Each round runs driver.c natively and then through vgpud; a figure is the median of the rounds, the ratio the median of
-the paired ratios.
+the paired ratios. With `--card` the driver is card.c, which takes an H100's time for its calls but has none.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--socket", action="store_true", help="without shared memory")
     parser.add_argument("--libcuda", default="libcuda.so.1")
+    parser.add_argument("--card", action="store_true", help="card.c in the driver's place")
+    parser.add_argument("--libraries", type=Path, default=ROOT / "daemon/vgpud/_lib", help="of another build")
     parser.add_argument("--backend", default="cuda", choices=("cuda", "simulator"), help="simulator: remoted only")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -36,6 +38,12 @@ def main() -> None:
         program = directory / "driver"
         source = Path(__file__).with_name("driver.c")
         subprocess.run(["cc", "-O2", "-pthread", source, "-ldl", "-o", program], check=True)
+        native: dict[str, str] = {}
+        if options.card:
+            options.libcuda = str(directory / "libcuda.so.1")
+            native = {"LD_LIBRARY_PATH": name}
+            card = Path(__file__).with_name("card.c")
+            subprocess.run(["cc", "-O2", "-shared", "-fPIC", card, "-o", options.libcuda], check=True)
         (directory / "vgpud.toml").write_text(
             f"listen = ['unix:{name}/s']\nadmin = '{name}/a'\nbackend = '{options.backend}'\ncache_dir = '{name}'\n"
             f"libcuda = '{options.libcuda}'\nshared_memory = {str(not options.socket).lower()}\n"
@@ -49,11 +57,11 @@ def main() -> None:
                 if daemon.poll() is not None or time.monotonic() > deadline:
                     sys.exit("vgpud did not start: what it said is above")
                 time.sleep(0.1)
-            remote = {"VGPU_ENDPOINT": f"unix:{name}/s", "LD_LIBRARY_PATH": str(ROOT / "daemon/vgpud/_lib")}
+            remote = {"VGPU_ENDPOINT": f"unix:{name}/s", "LD_LIBRARY_PATH": str(options.libraries)}
             pairs = []
             for _ in range(options.rounds):
                 remoted = measure(program, remote)
-                pairs.append((measure(program, {}) if options.backend == "cuda" else remoted, remoted))
+                pairs.append((measure(program, native) if options.backend == "cuda" else remoted, remoted))
         finally:
             daemon.terminate()
             daemon.wait(30)

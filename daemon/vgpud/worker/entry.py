@@ -14,7 +14,6 @@ from .confine import confine, confine_files
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
 _LINE_NBYTES = 1024
-_SPIN_US = 50
 _UNUSABLE = (RuntimeError, OSError, ValueError)  # what setting a backend up raises, with a line of why
 
 
@@ -83,8 +82,7 @@ def _serve(executor: Any, assignment: Assignment, control: Control, warm: Backen
         options.features |= lib.VGX_FEATURE_REGION
         options.region_fd = assignment.region_fd
         options.region_offset, options.region_nbytes = assignment.region
-    # On two processors a thread that spins keeps its client from running.
-    options.spin_us = _SPIN_US if (os.cpu_count() or 1) > 2 else 0
+    options.spin_us = assignment.limits["spin_us"]
     options.log = log
     try:
         try:
