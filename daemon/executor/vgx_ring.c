@@ -24,6 +24,7 @@
 
 #define COPIED_NBYTES (64u << 10) /* records up to this length are copied whole */
 #define CHECK_MS 100              /* how often a sleeping thread looks whether the session has ended */
+#define PREFETCHED_NBYTES 192     /* of the next record: a launch's */
 #define NAP_NS 20000
 #define REMOTE_NAPS_NS 1000000 /* how long a remote ring's thread naps before it has the client wake it */
 
@@ -31,12 +32,14 @@ struct vgx_ring {
   struct vgw_ring *shared;
   struct vgx_session *session;
   uint64_t head;
-  uint64_t tail;                  /* as last read: the client's line is not taken from it for every record */
+  uint64_t tail;                /* as last read: the client's line is not taken from it for every record */
+  uint32_t sleeps;              /* the number of the ring's thread's sleep, as `worker_waits` shows it */
+  atomic_uint_least64_t fenced; /* the least that a sleeping thread of another ring waits for; UINT64_MAX: none does */
+  _Atomic uint32_t fence_bell;  /* futex, private: they sleep on it */
   atomic_uint_least64_t executed; /* what fences compare with: the shared word is the client's to overwrite */
 
   /* In a region the client is another machine, which no futex reaches: what wakes us, and it, comes on the socket. */
   bool remote;
-  uint32_t sleeps;          /* the number of the ring's thread's sleep, as `worker_waits` shows it */
   _Atomic uint32_t bell;    /* futex, private: rung by vgpuRingWake */
   _Atomic uint32_t replied; /* futex, private: sequence of the last reply */
   atomic_uint waiters;      /* threads in vgpuRingWait */
@@ -53,11 +56,11 @@ static void sleep_for_record(struct vgx_ring *ring) {
   struct vgw_ring *shared = ring->shared;
   _Atomic uint32_t *bell = ring->remote ? &ring->bell : &shared->doorbell;
   uint32_t heard = atomic_load_explicit(bell, memory_order_acquire);
-  /* A remote client rings once for each sleep, so each has a number; 0 is none. */
-  if (ring->remote && !++ring->sleeps)
+  /* The client rings once for each sleep, so each has a number; 0 is none. */
+  if (!++ring->sleeps)
     ring->sleeps = 1;
-  atomic_store_explicit(&shared->worker_waits, ring->remote ? ring->sleeps : 1, memory_order_relaxed);
-  atomic_thread_fence(memory_order_seq_cst); /* pairs with the client's fence between `tail` and `worker_waits` */
+  atomic_store_explicit(&shared->worker_waits, ring->sleeps, memory_order_relaxed);
+  atomic_thread_fence(memory_order_seq_cst); /* pairs with the client's exchange of `tail`, before `worker_waits` */
   if (atomic_load_explicit(&shared->tail, memory_order_acquire) == ring->head)
     vgw_futex_wait(bell, heard, CHECK_MS);
   atomic_store_explicit(&shared->worker_waits, 0, memory_order_relaxed);
@@ -158,14 +161,20 @@ static bool execute_record(struct executor_thread *t, const struct vgw_header *h
   return !atomic_load(&ring->session->ended);
 }
 
-/* The next record is on its way from the client's processor while this one is executed. */
+/* The next record is on its way from the client's processor while this one is executed. Lines behind the tail, which
+ * the client is about to write, are left to it. */
 static void prefetch_next(const struct vgx_ring *ring, uint32_t length) {
-  if (ring->tail - ring->head <= length)
-    return;
   const uint8_t *next = ring->shared->records + (ring->head + length) % VGW_RING_NBYTES;
-  __builtin_prefetch(next);
-  __builtin_prefetch(next + 64);
-  __builtin_prefetch(next + 128);
+  uint64_t pushed = ring->tail - ring->head;
+  for (uint64_t offset = 0; offset < PREFETCHED_NBYTES && length + offset < pushed; offset += 64)
+    __builtin_prefetch(next + offset);
+}
+
+/* Wake the threads of other rings that wait for this one; who has to wait on says so again. */
+static void end_fences(struct vgx_ring *ring) {
+  atomic_store(&ring->fenced, UINT64_MAX);
+  atomic_fetch_add(&ring->fence_bell, 1);
+  vgw_futex_wake(&ring->fence_bell);
 }
 
 static void *serve_ring(void *argument) {
@@ -179,10 +188,10 @@ static void *serve_ring(void *argument) {
       break;
     ring->head += header.length;
     if (!padding) {
-      /* This thread alone counts; fences of other rings' threads look. */
-      uint64_t executed = atomic_load_explicit(&ring->executed, memory_order_relaxed) + 1;
-      atomic_store_explicit(&ring->executed, executed, memory_order_release);
+      uint64_t executed = atomic_fetch_add(&ring->executed, 1) + 1; /* seq_cst: pairs with `fenced` in vgpuRingFence */
       atomic_store_explicit(&ring->shared->executed, executed, memory_order_release);
+      if (executed >= atomic_load(&ring->fenced))
+        end_fences(ring);
     }
     atomic_store_explicit(&ring->shared->head, ring->head, memory_order_release);
   }
@@ -194,7 +203,7 @@ static void *serve_ring(void *argument) {
 static CUresult start(struct vgx_session *s, uint32_t number, void *mapped, bool remote) {
   struct vgx_ring *ring = mapped == MAP_FAILED ? NULL : calloc(1, sizeof *ring);
   if (ring) {
-    *ring = (struct vgx_ring){.shared = mapped, .session = s, .remote = remote};
+    *ring = (struct vgx_ring){.shared = mapped, .session = s, .fenced = UINT64_MAX, .remote = remote};
     if (vgx_thread_start(s, serve_ring, ring, answer)) {
       atomic_store(&s->rings[number], ring);
       if (atomic_load(&s->deferred))
@@ -268,13 +277,21 @@ CUresult vgx_vgpuRingFence(struct vgx_session *s, const struct vgw_req_vgpuRingF
   struct vgx_ring *ring = req->ring < VGW_RINGS_MAX ? s->rings[req->ring] : NULL;
   if (!ring)
     return vgx_violation(s, "fence on a ring that is not open");
-  for (int turns = 0; atomic_load(&ring->executed) < req->executed && !atomic_load(&s->ended); turns++) {
-    if (turns < 1000 && s->options->spin_us)
-      __builtin_ia32_pause();
-    else
-      nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+  int64_t until = s->options->spin_us ? now_ns() + (int64_t)s->options->spin_us * 1000 : 0;
+  for (unsigned turns = 1; until && atomic_load(&ring->executed) < req->executed; turns++) {
+    __builtin_ia32_pause();
+    if (turns % 64 == 0 && now_ns() > until)
+      until = 0;
   }
-  return CUDA_SUCCESS;
+  for (;;) {
+    uint32_t heard = atomic_load(&ring->fence_bell); /* before it is said what we wait for: that may end at once */
+    uint64_t least = atomic_load(&ring->fenced);
+    while (req->executed < least && !atomic_compare_exchange_weak(&ring->fenced, &least, req->executed))
+      continue;
+    if (atomic_load(&ring->executed) >= req->executed || atomic_load(&s->ended))
+      return CUDA_SUCCESS;
+    vgw_futex_wait(&ring->fence_bell, heard, CHECK_MS);
+  }
 }
 
 uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring) { return ring->shared->replies; }

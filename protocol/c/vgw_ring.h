@@ -33,7 +33,8 @@ struct vgw_ring {
 
   /* Written by the worker, seldom: the client reads them at every call, so they are apart from what changes with every
    * record. */
-  _Alignas(64) _Atomic uint32_t worker_waits; /* the worker sleeps on `doorbell` or is about to */
+  _Alignas(64) _Atomic uint32_t worker_waits; /* the number of the sleep on `doorbell` that the worker is in
+                                               * or about to begin; 0: it is awake */
   _Atomic uint32_t notice;                    /* VGW_NOTICE_*: what the next waiting call will be told */
 
   _Alignas(4096) uint8_t records[VGW_RING_NBYTES];

@@ -327,8 +327,9 @@ static CUresult call_inside(struct vgs_call *call, bool *output) {
   if (vgs_trace_state)
     note_way(wait);
   /* Calls about the channel itself, and those that pass a descriptor: nothing that is queued concerns them. */
-  if (!call->on_socket && vgs_ring_ready())
-    return vgs_ring_call(call, wait, output);
+  struct vgs_ring *ring = call->on_socket ? NULL : vgs_ring_ready();
+  if (ring)
+    return vgs_ring_call(ring, call, wait, output);
   return count_on_socket(call, wait, output);
 }
 
@@ -353,4 +354,10 @@ CUresult vgs_session_call(struct vgs_call *call) {
     vgs_session_set_fault(result);
   errno = saved;
   return result;
+}
+
+void *vgs_record_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream_id, uint64_t nbytes) {
+  if (vgs_life_check() || vgs_stream_error() || !vgs_stream_attached() || stream.sync || vgs_trace_on())
+    return NULL;
+  return vgs_ring_begin(record, opcode, stream_id, nbytes);
 }

@@ -38,7 +38,7 @@ static void forked(void) {
   vgs_stream_abandon();
 }
 
-CUresult vgs_life_check(void) {
+CUresult vgs_life_error(void) {
   switch (vgs_life_now()) {
   case VGS_LIFE_READY:
     return CUDA_SUCCESS;

@@ -12,6 +12,10 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+/* A thread's variable that several files use. Declared as the library's own, so that a function that uses several finds
+ * the thread's block once. */
+#define VGS_THREAD_LOCAL _Thread_local __attribute__((visibility("hidden")))
+
 /* An object that orders calls: see vgs_ring.h. */
 struct vgs_touched {
   uint16_t kind;
@@ -42,6 +46,22 @@ struct vgs_call {
  * in a forked child. */
 CUresult vgs_session_call(struct vgs_call *call);
 
+/* A queued record written where it travels; for calls that are made as often as launches. */
+struct vgs_record {
+  struct vgs_ring *own, *ring;
+  struct vgs_touched touched;
+  uint64_t before[2];
+  uint64_t nbytes;
+};
+
+/* Begin a record that touches one stream. Its body, `nbytes` (a multiple of 8, at most VGS_RECORD_NBYTES), is to be
+ * written where the result points, and nowhere read; then it is sent, or dropped. NULL: not now; vgs_session_call can
+ * do it, and says why. */
+enum { VGS_RECORD_NBYTES = 4096 };
+void *vgs_record_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream, uint64_t nbytes);
+CUresult vgs_record_send(struct vgs_record *record);
+void vgs_record_drop(struct vgs_record *record);
+
 enum vgs_life {
   VGS_LIFE_NEW,   /* no cuInit has succeeded */
   VGS_LIFE_READY, /* one has */
@@ -52,7 +72,10 @@ extern int vgs_life; /* read with vgs_life_now() */
 static inline enum vgs_life vgs_life_now(void) { return (enum vgs_life)__atomic_load_n(&vgs_life, __ATOMIC_ACQUIRE); }
 
 /* 0 when calls can be made, else NOT_INITIALIZED (before cuInit, or in a forked child) or DEINITIALIZED. */
-CUresult vgs_life_check(void);
+CUresult vgs_life_error(void);
+static inline CUresult vgs_life_check(void) {
+  return vgs_life_now() == VGS_LIFE_READY ? CUDA_SUCCESS : vgs_life_error();
+}
 
 /* Connect and read the inventory, once; later calls return 0 at once. See vgs_endpoint_find and vgs_hello for the
  * errors. */
@@ -80,7 +103,7 @@ bool vgs_session_has_pinned_fd(void);
 bool vgs_session_has_images(void); /* the host keeps images by content */
 
 /* The calling thread's current context, by its id on the wire; 0 for none. Kept by shim/cuda. */
-extern _Thread_local uint32_t vgs_thread_context_id;
+extern VGS_THREAD_LOCAL uint32_t vgs_thread_context_id;
 
 /* Called by the destructor: first once the connection is shut down, to join service threads; then, if no other thread
  * is inside a call any more, to free what the library holds. */

@@ -2,7 +2,7 @@
 #ifndef VGS_ENTER_H
 #define VGS_ENTER_H
 
-#include "vgw_cuda.h"
+#include "vgs_session.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,7 +17,7 @@ CUresult vgs_enter_init(void);
 CUresult vgs_enter_context(void);
 
 /* Set while an exported function's _ptds variant runs: its default stream is the thread's own. */
-extern _Thread_local bool vgs_per_thread_default;
+extern VGS_THREAD_LOCAL bool vgs_per_thread_default;
 
 /* The stream a _ptsz variant means: the thread's own where the program passed 0. */
 CUstream vgs_stream_per_thread(CUstream stream);

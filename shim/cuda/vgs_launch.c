@@ -108,12 +108,51 @@ static CUresult translate_attributes(const CUlaunchConfig *config, CUlaunchAttri
   return CUDA_SUCCESS;
 }
 
+/* The first launch waits: it is the one that may find that the image cannot be compiled or linked. */
+static bool is_first(const struct vgs_kernel *kernel) { return !__atomic_load_n(&kernel->launched, __ATOMIC_ACQUIRE); }
+
+/* A launch without attributes is written where it travels, its parameters packed there. False: not now. */
+static bool send_directly(const struct vgs_launch *launch, CUresult *result) {
+  const struct vgs_kernel *kernel = launch->kernel;
+  const uint32_t *g = launch->grid, *b = launch->block;
+  enum { FIXED_NBYTES = (sizeof(struct vgw_req_cuLaunchKernel) + 7) & ~7 };
+  uint64_t params_nbytes = vgw_pad8(kernel->param_nbytes);
+  struct vgs_record record;
+  char *at = vgs_record_begin(&record, VGW_OP_cuLaunchKernel, launch->stream, FIXED_NBYTES + params_nbytes);
+  if (!at)
+    return false;
+  if (params_nbytes)
+    memset(at + FIXED_NBYTES + params_nbytes - 8, 0, 8); /* padding first, then the bytes over it */
+  const void *given;
+  *result = vgs_launch_pack_params(launch, at + FIXED_NBYTES, &given);
+  if (*result) {
+    vgs_record_drop(&record);
+    return true;
+  }
+  if (given != at + FIXED_NBYTES)
+    memcpy(at + FIXED_NBYTES, given, kernel->param_nbytes);
+  struct vgw_req_cuLaunchKernel req = {.kind = kernel->object.kind,
+                                       .object = kernel->object.id,
+                                       .gridDimX = g[0],
+                                       .gridDimY = g[1],
+                                       .gridDimZ = g[2],
+                                       .blockDimX = b[0],
+                                       .blockDimY = b[1],
+                                       .blockDimZ = b[2],
+                                       .sharedMemBytes = launch->shared_nbytes,
+                                       .hStream = launch->stream,
+                                       .params_nbytes = kernel->param_nbytes};
+  memset(at + FIXED_NBYTES - 8, 0, 8);
+  memcpy(at, &req, sizeof req);
+  *result = vgs_record_send(&record);
+  return true;
+}
+
 static CUresult send(const struct vgs_launch *launch, const CUlaunchAttribute *attributes, uint32_t count,
                      const void *params) {
   struct vgs_kernel *kernel = launch->kernel;
   const uint32_t *g = launch->grid, *b = launch->block;
-  /* The first launch waits: it is the one that may find that the image cannot be compiled or linked. */
-  bool first = !__atomic_load_n(&kernel->launched, __ATOMIC_ACQUIRE);
+  bool first = is_first(kernel);
   CUresult result;
   if (count)
     result = vgs_send_cuLaunchKernelEx(kernel->object.kind, kernel->object.id, g[0], g[1], g[2], b[0], b[1], b[2],
@@ -156,6 +195,8 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
     if (blocks > (unsigned __int128)fit)
       return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
+  if (!count && !is_first(launch.kernel) && send_directly(&launch, &result))
+    return result;
   char small[PARAMS_INLINE_NBYTES], *block = small;
   const void *given;
   if (launch.kernel->param_nbytes > sizeof small && !(block = malloc(launch.kernel->param_nbytes)))

@@ -3,12 +3,23 @@
 #ifndef VGS_THREAD_H
 #define VGS_THREAD_H
 
-#include "vgw_cuda.h"
-#include <stdbool.h>
-#include <stdint.h>
+#include "vgs_session.h"
 
-unsigned vgs_thread_depth(void);
-CUcontext vgs_thread_top(void);          /* NULL for an empty stack */
+enum { VGS_THREAD_DEPTH = 64 }; /* in thread-local storage, so bounded; programs push one or two */
+
+/* vgs_thread.c alone writes it. */
+extern VGS_THREAD_LOCAL struct vgs_thread_stack {
+  unsigned depth;
+  CUcontext contexts[VGS_THREAD_DEPTH];
+} vgs_thread_stack;
+
+static inline unsigned vgs_thread_depth(void) { return vgs_thread_stack.depth; }
+
+/* NULL for an empty stack. */
+static inline CUcontext vgs_thread_top(void) {
+  return vgs_thread_stack.depth ? vgs_thread_stack.contexts[vgs_thread_stack.depth - 1] : NULL;
+}
+
 bool vgs_thread_push(CUcontext context); /* false: full */
 CUcontext vgs_thread_pop(void);
 

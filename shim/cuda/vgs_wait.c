@@ -74,6 +74,7 @@ CUresult vgs_wait_stream_with(struct vgs_area *area, uint32_t stream) {
   if (!vgs_wait_spin(area, 0) || vgs_ring_notice())
     return ask(stream, entry);
   vgs_touch_settle(stream, entry);
+  vgs_ring_drained();
   return CUDA_SUCCESS;
 }
 
