@@ -217,8 +217,7 @@ static uint32_t id_of(struct vgx_session *s, uint32_t graph, CUgraphNode node) {
   pthread_mutex_lock(&s->table_lock);
   for (uint32_t i = 0; i < s->graph_part_count && !id; i++) {
     const struct vgx_graph_part *part = &s->graph_parts[i];
-    if (part->graph == graph && part->kind == VGW_KIND_GRAPH_NODE &&
-        s->tables[part->kind].slots[part->id].object == node)
+    if (part->graph == graph && part->kind == VGW_KIND_GRAPH_NODE && vgx_handle_is(s, part->kind, part->id, node))
       id = part->id;
   }
   pthread_mutex_unlock(&s->table_lock);

@@ -32,6 +32,11 @@ CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void
   return CUDA_SUCCESS;
 }
 
+bool vgx_handle_is(struct vgx_session *s, enum vgw_kind kind, uint32_t id, const void *object) {
+  _Atomic(void *) *place = place_of(&s->tables[kind], id);
+  return place && atomic_load_explicit(place, memory_order_acquire) == object;
+}
+
 bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {
   struct vgx_table *t = &s->tables[kind];
   bool ok = false;

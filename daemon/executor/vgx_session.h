@@ -174,6 +174,7 @@ void vgx_log(struct vgx_session *s, int level, const char *format, ...) __attrib
 
 /* The object of an id. Id 0 is NULL. Gone: INVALID_HANDLE (INVALID_CONTEXT for contexts); never made: a violation. */
 CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object);
+bool vgx_handle_is(struct vgx_session *s, enum vgw_kind kind, uint32_t id, const void *object);
 bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
 void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object); /* NULL: gone */
 void vgx_handles_free(struct vgx_session *s);

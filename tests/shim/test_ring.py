@@ -71,6 +71,54 @@ def test_a_stream_used_by_two_threads(simulate) -> None:
     )
 
 
+@pytest.mark.parametrize("handle", [None, "stream()"])
+def test_threads_take_turns_in_a_stream_whose_calls_wait_in_a_ring(simulate, handle) -> None:
+    """Calls of the others go to the ring where the stream's last one waits, or after it if that is far from its end."""
+    simulate(
+        f"""
+        s = {handle}
+        c, d = Worker(ctx), Worker(ctx)
+        big = alloc(1 << 20)
+        data = bytes(1 << 20)
+        for i in range(40):
+            threads = [a, b, c, d][i % 4 :] + [a, b, c, d][: i % 4]
+            fill(p, 0, s)
+            for _ in range(4):
+                ok(threads[0](lambda: cuda.cuMemcpyHtoDAsync_v2(big, data, c_size_t(1 << 20), s)))
+            for j in range(80):
+                threads[j % 4](lambda: fill(p, 1000 * i + j, s))
+                if j % 7 == 0:
+                    threads[(j + 1) % 4](lambda: copy(q, p, s))
+            ok(threads[i % 3](lambda: cuda.cuStreamSynchronize(s)))
+            assert (value(p), value(q)) == (1000 * i + 79, 1000 * i + 77), i
+        """
+    )
+
+
+def test_threads_launch_in_one_stream_at_once(simulate) -> None:
+    """Nothing is lost or done twice when eight threads push to each other's rings, and wait in between."""
+    simulate(
+        """
+        s = stream()
+        mine = [alloc(4 * N) for _ in range(8)]
+        failed = []
+        threading.excepthook = lambda args: failed.append(args)
+        def work(i):
+            ok(cuda.cuCtxSetCurrent(ctx))
+            for j in range(600):
+                fill(mine[i], j, s if i % 2 else None)
+                if j % 50 == 49:
+                    ok(cuda.cuStreamSynchronize(s))
+                    assert value(mine[i]) == j
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for t in threads: t.start()
+        for t in threads: t.join(60)
+        assert not failed, failed
+        assert [value(m) for m in mine] == [599] * 8
+        """
+    )
+
+
 def test_an_event_carries_order_from_stream_to_stream(simulate) -> None:
     simulate(
         """
