@@ -75,7 +75,7 @@ class LimitsConfig(_Model):
     spare_workers: int = Field(default=1, ge=0, le=16)
     warm_workers: int = Field(default=0, ge=0, le=16)  # for each device, with a context on it: that costs its memory
     kernel_cache_nbytes: int = Field(default=2**30, ge=0, le=2**44)  # on disk, for each tenant; 0: nothing is kept
-    # How long a worker's thread looks at an empty ring before it sleeps; left out: 50, or 0 with two processors or less.
+    # How long a worker's thread looks at an empty ring before it sleeps; left out: 50, or 0 on two processors.
     spin_us: int | None = Field(default=None, ge=0, le=1_000_000)
     hello_timeout_s: float = Field(default=5.0, gt=0, le=60)
     frame_timeout_s: float = Field(default=5.0, gt=0, le=60)  # a begun frame, or an answer the client does not read
