@@ -4,7 +4,6 @@
 #include "vgs_callback.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
-#include "vgs_context.h"
 #include "vgs_log.h"
 #include "vgs_session.h"
 #include "vgs_stream.h"
@@ -173,7 +172,7 @@ static CUresult enqueue(const struct callback *wanted) {
  * one. */
 CUresult vgs_callback_after(CUstream stream, CUhostFn function, void *argument) {
   struct callback wanted = {.function = function, .stream = stream, .user_data = argument};
-  return !vgs_context_entered || vgs_capture_any() ? CUDA_ERROR_NOT_PERMITTED : enqueue(&wanted);
+  return vgs_capture_any() ? CUDA_ERROR_NOT_PERMITTED : enqueue(&wanted);
 }
 
 CUresult vgs_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {

@@ -227,7 +227,8 @@ CUresult vgs_cuGraphExecDestroy(CUgraphExec hGraphExec) {
   if (!exec)
     return CUDA_ERROR_INVALID_VALUE;
   uint32_t id = exec->object.id;
-  if (exec->launched && vgs_works_retire(&exec->works, exec->last))
+  bool launched = exec->launched;
+  if (vgs_graph_exec_retire(exec, &exec->works) && launched)
     vgs_callback_in_graph(-1);
   vgs_object_destroy(exec);
   return vgs_send_cuGraphExecDestroy(id, false);
@@ -247,10 +248,7 @@ CUresult vgs_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgrap
   if (result || error) {
     vgs_works_clear(&works);
   } else {
-    if (exec->works.count && exec->launched)
-      vgs_works_retire(&exec->works, exec->last);
-    else
-      vgs_works_clear(&exec->works);
+    vgs_graph_exec_retire(exec, &exec->works);
     exec->works = works;
   }
   if (result)

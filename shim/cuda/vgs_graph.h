@@ -15,6 +15,9 @@ static inline struct vgs_graph_exec *vgs_graph_exec_find(CUgraphExec handle) {
 /* The graph that keeps a graph's works: the outermost. */
 struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph);
 
+/* Let go of what an executable graph kept until now. False: never, for its launches cannot be waited for. */
+bool vgs_graph_exec_retire(struct vgs_graph_exec *exec, struct vgs_works *works);
+
 /* Wire id of the context that a node's parameters name; NULL: the current one. */
 CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id);
 

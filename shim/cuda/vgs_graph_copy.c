@@ -101,10 +101,7 @@ static CUresult change_halves(struct vgs_graph_exec *exec, struct vgs_graph_node
     work = NULL;
   }
   drop(work, halves);
-  if (old.count && exec->launched)
-    vgs_works_retire(&old, exec->last);
-  else
-    vgs_works_clear(&old);
+  vgs_graph_exec_retire(exec, &old);
   return result;
 }
 

@@ -9,6 +9,13 @@ struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph) {
   return graph;
 }
 
+bool vgs_graph_exec_retire(struct vgs_graph_exec *exec, struct vgs_works *works) {
+  if (exec->launched && works->count)
+    return vgs_works_retire(works, exec->last, exec->object.context_id);
+  vgs_works_clear(works);
+  return true;
+}
+
 /* --- host functions --- */
 
 /* Work for a node's parameters. */
@@ -78,10 +85,7 @@ CUresult vgs_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hN
   if (!result && !vgs_works_keep(&exec->works, work, node->object.id, &old))
     return CUDA_ERROR_OUT_OF_MEMORY;
   vgs_work_release(work);
-  if (old.count && exec->launched)
-    vgs_works_retire(&old, exec->last);
-  else
-    vgs_works_clear(&old);
+  vgs_graph_exec_retire(exec, &old);
   return result;
 }
 

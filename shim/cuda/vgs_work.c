@@ -3,6 +3,7 @@
 #include "vgs_callback.h"
 #include "vgs_capture.h"
 #include "vgs_log.h"
+#include "vgs_session.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,12 +165,12 @@ static void clear_retired(void *argument) {
   free(argument);
 }
 
-bool vgs_works_retire(struct vgs_works *works, CUstream stream) {
+bool vgs_works_retire(struct vgs_works *works, CUstream stream, uint32_t context_id) {
   struct vgs_works *retired = malloc(sizeof *retired);
   if (retired)
     *retired = *works;
   *works = (struct vgs_works){0};
-  bool asked = retired && !vgs_callback_after(stream, clear_retired, retired);
+  bool asked = retired && vgs_thread_context_id == context_id && !vgs_callback_after(stream, clear_retired, retired);
   if (!asked)
     free(retired);
   return asked;

@@ -32,9 +32,9 @@ bool vgs_works_keep(struct vgs_works *works, struct vgs_work *work, uint32_t nod
 bool vgs_works_keep_all(struct vgs_works *works, const struct vgs_works *others);
 void vgs_works_clear(struct vgs_works *works);
 
-/* Clear what launches may still come to, the last of which is in `stream`, once they are over: until then a callback is
- * pending. False: that could not be asked for, and it is never cleared. */
-bool vgs_works_retire(struct vgs_works *works, CUstream stream);
+/* Clear what launches may still come to, the last of which is in `stream` of a context, once they are over: until then
+ * a callback is pending. False: that could not be asked for, and it is never cleared. */
+bool vgs_works_retire(struct vgs_works *works, CUstream stream, uint32_t context_id);
 
 /* Do what is due. */
 void vgs_work_run(uint32_t callback);

@@ -452,3 +452,27 @@ assert len(said) == 110
 assert size() - before < 30 << 20, (size() - before) >> 20
 """
     )
+
+
+def test_an_executable_graph_ends_in_another_context(simulate: Simulate) -> None:  # noqa: F811
+    """What its launches come to is kept: nothing can be asked of its stream from there."""
+    simulate(
+        WORK
+        + """
+slow = HOST_FUNCTION(lambda _: (time.sleep(0.2), said.append("slow")))
+graph = new(cuda.cuGraphCreate, 0)
+add(cuda.cuGraphAddHostNode, graph, [], byref(host_node(slow, None)))
+add(cuda.cuGraphAddHostNode, graph, nodes(graph), byref(host_node(says("end"), None)))
+e = executable(graph)
+launch_graph(e, None)
+other = new(cuda.cuCtxCreate_v2, 0, 0)
+ok(cuda.cuGraphDestroy(graph))
+ok(cuda.cuGraphExecDestroy(e))
+again = new(cuda.cuGraphCreate, 0)
+for i in range(8):  # which must not take the place of the first
+    add(cuda.cuGraphAddHostNode, again, [], byref(host_node(says("wrong"), None)))
+ok(cuda.cuCtxSetCurrent(ctx))
+ok(cuda.cuCtxSynchronize())
+assert said == ["slow", ("end", None)], said
+"""
+    )
