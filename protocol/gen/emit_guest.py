@@ -65,6 +65,8 @@ ON_SOCKET = PASSES_FD | {
 
 # Waiting calls besides those that block which leave no work behind in a stream they touch.
 SETTLED = {"cuStreamQuery", "cuEventQuery", "cuEventElapsedTime_v2"}
+# The one that may block and leaves work nevertheless.
+UNSETTLED = {"vgpuIpcEventWait"}
 
 
 def _touches(f: Function) -> list[str]:
@@ -103,7 +105,7 @@ def _marshal(f: Function) -> str:
     if f.name in ON_SOCKET:
         lines.append("      .on_socket = true,")
     lines += _touches(f)
-    if f.blocks or f.name in SETTLED:
+    if (f.blocks or f.name in SETTLED) and f.name not in UNSETTLED:
         lines.append("      .settled = true,")
     if fields:
         lines.append("      .fixed = &req,\n      .fixed_nbytes = sizeof req,")

@@ -168,6 +168,23 @@ def test_events_order_what_two_clients_do(pair):
     assert a(f"free({address})") == 0
 
 
+def test_a_stream_that_was_clean_waits_all_the_same(pair):
+    """The client knows which streams have nothing to do, and does not ask about them."""
+    a, b = pair
+    address, opened, _ = share(a, b, 512)
+    event = a("event()")[1]
+    other = b(f"open_event({a(f'get_event({event})')[1]})")[1]
+    busy, clean = a("stream()"), b("stream()")
+    for _ in range(2):
+        assert b(f"add({opened}, 1, {clean})") == b(f"cuda.cuStreamSynchronize(c_void_p({clean}))") == 0
+        assert a(f"add({address}, 1, {busy}, {LONG // 4})") == a(f"record({event}, {busy})") == 0
+        assert b(f"wait({clean}, {other})") == 0
+        assert b(f"cuda.cuStreamQuery(c_void_p({clean}))") == NOT_READY
+        assert b(f"cuda.cuStreamSynchronize(c_void_p({clean}))") == b(f"query({other})") == 0
+    assert b(f"look({opened}, 4)") == (4).to_bytes(4, "little")
+    assert b(f"close_memory({opened})") == a(f"free({address})") == 0
+
+
 def test_many_waits_for_one_event(pair):
     """More than wait in host functions: the calling thread waits for the others."""
     a, b = pair

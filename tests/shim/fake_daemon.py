@@ -14,7 +14,8 @@ import msgpack
 from vgpud._gen.api import RECORDS, Record
 
 BY_OPCODE = {record.opcode: record for record in RECORDS}
-FORMATS = {"uint64_t": "Q", "uint32_t": "I", "int32_t": "i", "float": "f"}
+STRUCTS = {"CUmemAllocationProp": "32s", "CUmemLocation": "8s", "CUipcMemHandle": "64s", "CUipcEventHandle": "64s"}
+FORMATS = {"uint64_t": "Q", "uint32_t": "I", "int32_t": "i", "float": "f", **STRUCTS}
 HEADER = struct.Struct("<IHHII")
 WANT_REPLY = 1
 
