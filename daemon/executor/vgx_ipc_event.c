@@ -42,8 +42,8 @@ struct vgx_ipc_event {
   struct vgx_session *s;
   struct page *page;
   uint32_t refs;
-  uint32_t own_last, waited; /* numbers of this session's last record, and of the last the device waits for */
-  int fd;                    /* until it is exported; else -1 */
+  _Atomic uint32_t own_last, waited; /* numbers of this session's last record, and of the last the device waits for */
+  int fd;                            /* until it is exported; else -1 */
   bool published, destroyed;
   char token[64];
   struct vgx_ipc_event *next;
@@ -243,7 +243,8 @@ static void write_done(void *argument) {
   free(work);
 }
 
-/* Give a host function to a stream, with the event kept until it has run. Takes over the caller's reference. */
+/* Give a host function to a stream, with the event kept until it has run. Takes over the caller's reference if it
+ * succeeds. */
 static CUresult submit(CUstream stream, CUhostFn function, struct vgx_ipc_event *e, uint32_t number) {
   struct work *work = malloc(sizeof *work);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -251,10 +252,8 @@ static CUresult submit(CUstream stream, CUhostFn function, struct vgx_ipc_event 
     *work = (struct work){e, number};
     result = e->s->backend->cuLaunchHostFunc(stream, function, work);
   }
-  if (result != CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS)
     free(work);
-    let_go(e);
-  }
   return result;
 }
 
@@ -274,12 +273,13 @@ CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpu
   e->own_last = number;
   result = s->backend->cuStreamWriteValue32_v2 ? s->backend->cuStreamWriteValue32_v2(stream, (uintptr_t)word, number, 0)
                                                : CUDA_ERROR_NOT_SUPPORTED;
-  if (result == CUDA_ERROR_NOT_SUPPORTED)
+  bool by_function = result == CUDA_ERROR_NOT_SUPPORTED;
+  if (by_function)
     result = submit(stream, write_done, e, number);
-  else
-    let_go(e);
   if (result != CUDA_SUCCESS) /* nothing will come there: nobody shall wait for it */
     atomic_store_explicit(word, number, memory_order_release);
+  if (!by_function || result != CUDA_SUCCESS)
+    let_go(e); /* after the last look at its page, which another ring's thread may unmap now */
   return result;
 }
 
@@ -391,8 +391,10 @@ CUresult vgx_vgpuIpcEventWait(struct vgx_session *s, const struct vgw_req_vgpuIp
     return result;
   }
   result = submit(stream, wait_in_stream, e, number);
-  if (result != CUDA_SUCCESS)
+  if (result != CUDA_SUCCESS) {
     atomic_fetch_sub(&blocked, 1);
+    let_go(e);
+  }
   return result;
 }
 
