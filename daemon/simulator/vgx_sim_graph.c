@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODES_MAX (1u << 22)
 #define DEPENDENCIES_MAX (1u << 20) /* of one node */
 
 static uint64_t last_serial; /* under the runtime lock */
@@ -60,7 +59,7 @@ void vgx_sim_graph_destroy(CUgraph graph) {
 
 CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_work *work, const uint32_t *dependencies,
                                   uint32_t dependency_count, CUgraphNode *made) {
-  if (graph->count >= NODES_MAX)
+  if (graph->count >= VGX_SIM_GRAPH_NODES_MAX)
     return CUDA_ERROR_OUT_OF_MEMORY;
   if (graph->count == graph->capacity) {
     uint32_t capacity = graph->capacity ? 2 * graph->capacity : 16;

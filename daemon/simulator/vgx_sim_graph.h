@@ -17,6 +17,8 @@ enum vgx_sim_node_type { /* CUgraphNodeType */
                          VGX_SIM_NODE_EMPTY = 5,
 };
 
+#define VGX_SIM_GRAPH_NODES_MAX (1u << 20) /* of a graph and those within it: a graph put into itself doubles */
+
 struct vgx_sim_work {
   uint32_t refs;
   CUcontext ctx; /* NULL: any */
@@ -53,6 +55,7 @@ CUresult vgx_sim_graph_add(CUgraphNode *made, CUgraph graph, const CUgraphNode *
                            uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
 /* Put `child`, which is taken over when it succeeds, into a node. OUT_OF_MEMORY: too many graphs within each other. */
 CUresult vgx_sim_graph_put_locked(CUgraphNode node, CUgraph child);
+uint64_t vgx_sim_graph_count(CUgraph graph);          /* of nodes, those of child graphs too; runtime lock held */
 CUgraph vgx_sim_graph_clone_locked(CUgraph original); /* NULL: out of memory */
 bool vgx_sim_is_graph(CUgraph graph);
 bool vgx_sim_is_node(CUgraphNode node);

@@ -8,8 +8,6 @@
 
 #include "vgx_sim_graph.h"
 
-#define STEPS_MAX (1u << 23)
-
 enum { FLAG_AUTO_FREE = 1, FLAG_DEVICE_LAUNCH = 4, FLAG_NODE_PRIORITY = 8 };
 
 /* A child graph's steps follow its node's. */
@@ -105,16 +103,9 @@ static CUresult put_graph(struct plan *plan, CUgraph graph) {
   return result != CUDA_SUCCESS ? result : left ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-static uint64_t step_count(CUgraph graph) {
-  uint64_t count = graph->count;
-  for (uint32_t i = 0; i < graph->count; i++)
-    count += graph->nodes[i]->child ? step_count(graph->nodes[i]->child) : 0;
-  return count;
-}
-
 static CUresult make_plan_locked(CUgraph graph, struct plan **made) {
-  uint64_t count = step_count(graph);
-  struct plan *plan = count <= STEPS_MAX ? malloc(sizeof *plan + count * sizeof plan->steps[0]) : NULL;
+  uint64_t count = vgx_sim_graph_count(graph);
+  struct plan *plan = count <= VGX_SIM_GRAPH_NODES_MAX ? malloc(sizeof *plan + count * sizeof plan->steps[0]) : NULL;
   if (!plan)
     return CUDA_ERROR_OUT_OF_MEMORY;
   *plan = (struct plan){.refs = 1};

@@ -30,11 +30,19 @@ CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
   return clone;
 }
 
+uint64_t vgx_sim_graph_count(CUgraph graph) {
+  uint64_t count = graph->count;
+  for (uint32_t i = 0; i < graph->count; i++)
+    count += graph->nodes[i]->child ? vgx_sim_graph_count(graph->nodes[i]->child) : 0;
+  return count;
+}
+
 CUresult vgx_sim_graph_put_locked(CUgraphNode node, CUgraph child) {
   uint32_t height = child->height + 1;
-  for (CUgraph at = node->graph; at->owner; at = at->owner->graph)
+  CUgraph outermost = node->graph;
+  for (; outermost->owner; outermost = outermost->owner->graph)
     height++;
-  if (height > HEIGHT_MAX)
+  if (height > HEIGHT_MAX || vgx_sim_graph_count(outermost) + vgx_sim_graph_count(child) > VGX_SIM_GRAPH_NODES_MAX)
     return CUDA_ERROR_OUT_OF_MEMORY;
   height = child->height + 1;
   for (CUgraph at = node->graph; at; at = at->owner ? at->owner->graph : NULL, height++)

@@ -12,11 +12,25 @@ from tests.shim import test_graph, test_graph_work
 from tests.shim.client import PRELUDE
 from tests.shim.test_driver_api import KERNELS
 
+# What differs where the client and B share no memory: bytes travel.
+ON_A_SOCKET = {
+    "test_a_host_function_in_a_capture_runs_at_each_launch",
+    "test_copy_nodes_of_pageable_memory",
+    "test_large_copies_and_rectangles_in_a_capture",
+    "test_pageable_copies_in_a_capture_happen_at_each_launch",
+}
+OF_THE_SIMULATOR = {"test_graphs_within_graphs_have_a_limit"}
+
 
 @pytest.fixture
-def simulate(relay: Relay) -> Callable[..., str]:
+def shared_memory() -> bool:
+    return True
+
+
+@pytest.fixture
+def simulate(relays: Callable[[bool], Relay], shared_memory: bool) -> Callable[..., str]:
     def run(program: str, **changes: str) -> str:
-        return relay.python(PRELUDE + KERNELS + textwrap.dedent(program), **changes)
+        return relays(shared_memory).python(PRELUDE + KERNELS + textwrap.dedent(program), **changes)
 
     return run
 
@@ -25,6 +39,12 @@ ASKED = {
     name: test
     for module in (test_graph, test_graph_work)
     for name, test in vars(module).items()
-    if name.startswith("test_")
+    if name.startswith("test_") and name not in OF_THE_SIMULATOR
 }
-globals().update(ASKED)
+globals().update({name: test for name, test in ASKED.items() if name not in ON_A_SOCKET})
+
+
+@pytest.mark.parametrize("shared_memory", [True, False], ids=["shared-memory", "socket"])
+@pytest.mark.parametrize("name", sorted(ON_A_SOCKET))
+def test_on_both_channels(simulate: Callable[..., str], name: str) -> None:
+    ASKED[name](simulate)

@@ -370,6 +370,32 @@ assert download(p, N) == [150] * N
     )
 
 
+def test_graphs_within_graphs_have_a_limit(simulate: Simulate) -> None:  # noqa: F811
+    """On the simulator: it walks them recursively, and a graph put into itself doubles."""
+    simulate(
+        WORK
+        + """
+def put(into, child):
+    return cuda.cuGraphAddChildGraphNode(byref(c_void_p()), into, None, c_size_t(0), child)
+doubled = new(cuda.cuGraphCreate, 0)
+for _ in range(32):
+    add(cuda.cuGraphAddEmptyNode, doubled, [])
+results = [put(doubled, doubled) for _ in range(20)]
+assert results[:14] == [0] * 14 and set(results[14:]) == {2}, results
+inner = new(cuda.cuGraphCreate, 0)
+for depth in range(80):
+    outer = new(cuda.cuGraphCreate, 0)
+    result = put(outer, inner)
+    if result:
+        break
+    ok(cuda.cuGraphDestroy(inner))
+    inner = outer
+assert (result, depth) == (2, 64)
+run(executable(inner), stream())
+"""
+    )
+
+
 def test_a_graph_launched_into_a_capture(simulate: Simulate) -> None:  # noqa: F811
     simulate(
         WORK
