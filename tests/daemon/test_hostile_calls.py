@@ -28,7 +28,7 @@ from tests.daemon.running import ENVIRONMENT, Running, children, wait_until
 
 EXECUTOR_THREADS = 512  # vgx_serve.h
 FOREVER = 2**64 - 1
-INVALID_HANDLE = 400
+OUT_OF_MEMORY, INVALID_HANDLE, ILLEGAL_ADDRESS = 2, 400, 700
 GONE = "client closed while its calls were being executed"
 
 
@@ -191,6 +191,38 @@ def test_a_flag_whose_memory_goes_before_its_stream_is_there_is_not_written(runn
         hostile.ok("cuStreamSynchronize", hStream=STREAM)
         assert pinned[:4] == bytes(4)
         assert hostile.is_served()
+
+
+def test_a_copy_whose_memory_goes_before_its_stream_is_there_is_a_fault_of_its_own(running):
+    """Copies of both directions; the worker lives on, to say so."""
+    with HostileSession(running) as hostile:
+        hostile.map_pinned().close()
+        hostile.send("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=0, hStream=STREAM)
+        hostile.launch("wait", hostile.memory)
+        copy = {"nbytes": 64, "hStream": STREAM}
+        hostile.send("vgpuMemcpyPinned", dst=PINNED, src=hostile.memory + 64, direction=2, **copy)
+        hostile.send("vgpuMemcpyPinned", dst=hostile.memory + 64, src=PINNED, direction=1, **copy)
+        hostile.ok("cuCtxCreate_v2", context=0, pctx=CONTEXT + 1, dev=0)
+        hostile.ok("vgpuHostUnmap", context=CONTEXT + 1, address=PINNED)
+        hostile.send("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=1, hStream=SECOND_STREAM)
+        assert hostile.call("cuStreamSynchronize", hStream=STREAM)[0] == ILLEGAL_ADDRESS
+    assert hostile.ended() == ("exit 0", "client closed")
+
+
+# --- images ---
+
+
+def test_images_that_are_offered_and_never_sent_go_with_their_client(running):
+    """As many as there may be, and one more; the same name twice; a piece that is not the next."""
+    with HostileSession(running) as hostile:
+        for number in range(2, 300):
+            digest = {f"digest{i}": number for i in range(4)}
+            result, body = hostile.call("vgpuImageOffer", image=number, total=70_000, **digest)
+            assert (result, struct.unpack_from("<i", body)[0]) == (0, 0)
+        result, _ = hostile.call("vgpuImageOffer", image=300, total=1 << 62, digest0=1)
+        assert result == OUT_OF_MEMORY
+        hostile.send("vgpuImageWrite", bytes(1024), image=2, total=70_000, offset=4096, nbytes=1024)
+        assert hostile.ended() == ("exit 1", "protocol violation: image pieces out of order")
 
 
 # --- rings ---
