@@ -22,6 +22,7 @@ from .log import KeyedRateLimit, get_logger
 
 if TYPE_CHECKING:
     from .config import LimitsConfig
+    from .metrics import Metrics
     from .tenant import Identified, Tenant
 
 _QUESTION = struct.Struct("<IIQ64s64s")
@@ -43,8 +44,9 @@ class _Object:
 class IpcService:
     """Owns what is shared. All methods run on the event loop."""
 
-    def __init__(self, limits: LimitsConfig) -> None:
+    def __init__(self, limits: LimitsConfig, metrics: Metrics) -> None:
         self._limits = limits
+        self._metrics = metrics
         self._objects: dict[bytes, _Object] = {}  # by token
         self._count: Counter[Tenant] = Counter()
         self._desks: set[IpcDesk] = set()
@@ -54,11 +56,6 @@ class IpcService:
     def is_on(self) -> bool:
         """Whether clients are offered it."""
         return self._limits.ipc_objects_per_tenant > 0
-
-    @property
-    def count(self) -> int:
-        """Allocations and events that can be opened."""
-        return len(self._objects)
 
     def set_limits(self, limits: LimitsConfig) -> None:
         """Take reloaded bounds; what is there stays."""
@@ -87,6 +84,7 @@ class IpcService:
         self._objects[token] = _Object(desk, what, nbytes, handle, fd)
         self._count[tenant] += 1
         desk.tokens.add(token)
+        self._metrics.ipc_objects += 1
         return token
 
     def find(self, desk: IpcDesk, what: int, token: bytes) -> _Object | CudaError:
@@ -104,6 +102,7 @@ class IpcService:
             return
         desk.tokens.discard(token)
         gone = self._objects.pop(token)
+        self._metrics.ipc_objects -= 1
         if gone.fd is not None:
             os.close(gone.fd)
         self._count[desk.tenant] -= 1

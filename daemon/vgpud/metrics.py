@@ -38,6 +38,7 @@ class Metrics:
     images_held: int = 0
     image_nbytes_held: int = 0
     image_tenants: int = 0
+    ipc_objects: int = 0  # allocations and events that clients share now
     refusals: Counter[str] = field(default_factory=Counter)
 
     def count_refusal(self, code: CudaError) -> None:

@@ -57,7 +57,7 @@ class Service:
             ],
         )
         self.images = ImageService(config.images, self.metrics)
-        self.ipc = IpcService(config.limits)
+        self.ipc = IpcService(config.limits, self.metrics)
         self.server = Server(config, inventory, self.supervisor, self.images, self.ipc, self.metrics)
         self.listeners: list[Listener] = []
         self.vm_devices: list[VmDevice] = []
@@ -166,7 +166,6 @@ class Service:
             "workers": self.supervisor.worker_count,
             "spare_workers": self.supervisor.spare_pids,
             "warm_workers": self.supervisor.warm_pids,
-            "ipc_objects": self.ipc.count,
             "vms": [device.summary() for device in self.vm_devices],
             "metrics": self.metrics.snapshot(),
             "sessions": [session.summary() for session in self.server.sessions],

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.daemon.hostile_session import STREAM, HostileSession
 from tests.daemon.ipc_client import IpcClient
 from tests.daemon.running import Running, wait_until
 
@@ -257,13 +258,13 @@ def test_what_a_context_owned_is_shared_no_more(host, pair):
 def test_nothing_is_left(host):
     """Exports end with their sessions."""
     a, b = IpcClient(str(host.endpoint)), IpcClient(str(host.endpoint))
-    before = host.status()["ipc_objects"]
+    before = host.status()["metrics"]["ipc_objects"]
     share(a, b, 4096)
     a(f"get_event({a('event()')[1]})")
-    assert host.status()["ipc_objects"] == before + 2
+    assert host.status()["metrics"]["ipc_objects"] == before + 2
     a.end()
     b.end()
-    wait_until(lambda: host.status()["ipc_objects"] == before)
+    wait_until(lambda: host.status()["metrics"]["ipc_objects"] == before)
 
 
 def test_a_tenant_shares_so_much(start: Start) -> None:
@@ -321,3 +322,52 @@ def test_exporting_waits_for_what_runs(pair):
     assert b(f"look({opened}, 40000)") == (1).to_bytes(4, "little") * 10_000
     assert b(f"close_memory({opened})") == 0
     assert a(f"free({address})") == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["vgpuIpcEventRecord", "vgpuIpcEventWait", "vgpuIpcEventQuery", "vgpuIpcEventSynchronize", "vgpuIpcEventDestroy"],
+)
+def test_an_event_that_was_never_made_is_a_violation(host, name):
+    with HostileSession(host) as hostile:
+        hostile.send(
+            name, event=5, **({"hStream": STREAM} if name in ("vgpuIpcEventRecord", "vgpuIpcEventWait") else {})
+        )
+        assert hostile.ended() == ("exit 1", "protocol violation: a handle that was never made")
+
+
+def test_an_id_is_taken_once(host):
+    for second in ("vgpuIpcEventCreate", "cuIpcOpenEventHandle"):
+        with HostileSession(host) as hostile:
+            hostile.ok("vgpuIpcEventCreate", event=1)
+            hostile.send(second, event=1)
+            assert hostile.ended() == ("exit 1", "protocol violation: event taken")
+
+
+def test_what_a_client_without_our_library_says(host):
+    """Addresses it made up, what is not open, an event that could not be opened, and calls without an answer."""
+    with HostileSession(host) as hostile:
+        for address in (0, 1, hostile.memory + 4096, 2**47, 2**64 - 1):
+            assert hostile.call("cuIpcGetMemHandle", dptr=address)[0] == INVALID_VALUE
+            assert hostile.call("cuIpcCloseMemHandle", dptr=address)[0] == INVALID_VALUE
+        assert hostile.call("cuIpcCloseMemHandle", dptr=hostile.memory)[0] == INVALID_VALUE
+        assert hostile.call("cuIpcOpenMemHandle_v2", handle=2**512 - 1, flags=2**32 - 1)[0] == INVALID_VALUE
+        assert hostile.call("cuIpcOpenEventHandle", event=1)[0] == INVALID_VALUE
+        assert hostile.call("vgpuIpcEventRecord", event=1, hStream=STREAM)[0] == INVALID_HANDLE
+        assert hostile.call("vgpuIpcEventQuery", event=0)[0] == INVALID_HANDLE
+        token = hostile.ok("cuIpcGetMemHandle", dptr=hostile.memory + 100)
+        hostile.send_queued("cuIpcGetMemHandle", dptr=hostile.memory)
+        assert hostile.ok("cuIpcGetMemHandle", dptr=hostile.memory) == token
+        assert hostile.is_served()
+
+
+def test_a_session_has_so_many_events(host):
+    with HostileSession(host) as hostile:
+        made = 0
+        while hostile.call("vgpuIpcEventCreate", event=made + 1)[0] == 0:
+            made += 1
+            assert made <= 8192
+        assert made > 100
+        hostile.ok("vgpuIpcEventDestroy", event=1)
+        hostile.ok("vgpuIpcEventCreate", event=made + 2)
+        assert hostile.is_served()

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from vgpud.config import LimitsConfig
 from vgpud.ipc_service import IpcDesk, IpcService
+from vgpud.metrics import Metrics
 from vgpud.tenant import Identified, Tenant
 
 pytestmark = pytest.mark.asyncio
@@ -54,12 +55,17 @@ class Worker:
         return result, nbytes, text, fds
 
 
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
 @pytest_asyncio.fixture
-async def service() -> AsyncIterator[IpcService]:
-    service = IpcService(LimitsConfig(ipc_objects_per_tenant=3))
+async def service(metrics: Metrics) -> AsyncIterator[IpcService]:
+    service = IpcService(LimitsConfig(ipc_objects_per_tenant=3), metrics)
     yield service
     service.close()
-    assert service.count == 0
+    assert metrics.ipc_objects == 0
 
 
 @pytest.fixture
@@ -107,7 +113,7 @@ async def test_others_get_nothing_and_change_nothing(enter, other):
     assert (await friend.ask(FIND, token=token))[0] == SUCCESS
 
 
-async def test_what_is_withdrawn_or_whose_maker_is_gone_is_not_found(enter, service):
+async def test_what_is_withdrawn_or_whose_maker_is_gone_is_not_found(enter, metrics):
     maker, opener = enter(ALICE), enter(ALICE)
     tokens = [(await maker.ask(PUBLISH))[2] for _ in range(2)]
     assert (await maker.ask(WITHDRAW, token=tokens[0]))[0] == SUCCESS
@@ -116,7 +122,7 @@ async def test_what_is_withdrawn_or_whose_maker_is_gone_is_not_found(enter, serv
     assert (await opener.ask(FIND, token=tokens[1]))[0] == SUCCESS
     maker.desk.close()
     assert (await opener.ask(FIND, token=tokens[1]))[0] == INVALID_VALUE
-    assert service.count == 0
+    assert metrics.ipc_objects == 0
 
 
 async def test_a_tenant_has_so_many_and_others_theirs(enter):
@@ -141,7 +147,7 @@ async def test_no_descriptor_stays_open(enter):
 
 
 @pytest.mark.parametrize("packet", [b"x", bytes(QUESTION.size - 1), bytes(QUESTION.size + 1), bytes(4000)], ids=len)
-async def test_a_packet_of_another_size_ends_the_desk(enter, service, packet):
+async def test_a_packet_of_another_size_ends_the_desk(enter, metrics, packet):
     worker = enter(ALICE)
     await worker.ask(PUBLISH)
     fd = file(b"")
@@ -152,4 +158,4 @@ async def test_a_packet_of_another_size_ends_the_desk(enter, service, packet):
         assert (await worker.hear())[0] == INVALID_VALUE
     else:
         assert await worker.hear() == ()
-        assert service.count == 0
+        assert metrics.ipc_objects == 0

@@ -10,6 +10,7 @@ from vgpud._gen.api import RECORDS, Record
 WANT_REPLY = 1
 HEADER = struct.Struct("<IHHII")  # length, opcode, flags, sequence, context or result
 FORMATS = {"uint64_t": "Q", "uint32_t": "I", "int32_t": "i", "float": "f"}
+HANDLES = {"CUipcMemHandle": 64, "CUipcEventHandle": 64}  # structs of bytes
 BY_NAME = {record.name: record for record in RECORDS}
 CALLBACKS = {"vgpuHostCallback", "vgpuNextCallback"}  # they wait for the client, who would have to answer
 
@@ -46,7 +47,9 @@ def _fields(pattern: str) -> dict[str, set[str]]:
 CREATED = _fields("vgx_handle_reserve")
 USED = _fields("vgx_handle")
 REQUESTS = [
-    record for record in RECORDS if record.name not in CALLBACKS and all(kind in FORMATS for kind, _ in record.request)
+    record
+    for record in RECORDS
+    if record.name not in CALLBACKS and all(kind in FORMATS | HANDLES for kind, _ in record.request)
 ]
 # They take away what later requests are about, or nearly always end the session.
 RARE = re.compile("Destroy|Unload|Reset|Release|Drop|vgpuRing|vgpuHostMap|vgpuCallback")
@@ -57,6 +60,9 @@ def encode(name: str, sequence: int, context: int, fields: dict[str, int], tail:
     record = BY_NAME[name]
     fixed = b""
     for kind, field in record.request:
+        if kind in HANDLES:
+            fixed += (fields.get(field, 0) % (1 << 8 * HANDLES[kind])).to_bytes(HANDLES[kind], "big")
+            continue
         if kind not in FORMATS:
             raise ValueError(f"{name}: no way to write a {kind}")
         code = FORMATS[kind]
