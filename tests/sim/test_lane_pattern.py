@@ -146,6 +146,21 @@ ret; }}"""
         assert np.array_equal(stored, left)
 
 
+@pytest.mark.parametrize("block", [(16, 4, 1), (8, 8, 1), (64, 1, 1)])
+@pytest.mark.parametrize("wide", ["mul.wide.u32", "mul.wide.s32"])
+def test_indices_below_zero_of_lanes_that_do_not_act(block: tuple[int, int, int], wide: str) -> None:
+    """Neighbours stay neighbours only where the index did not wrap."""
+    threads = numbers(block)
+    acts = threads["%t0"] >= 3
+    where = threads["%t1"].astype(np.int64) * 1000 + threads["%t0"] - 3
+    table, out = np.arange(where.max() + 1, dtype=np.uint32), np.zeros(acts.size, np.uint32)
+    body = f"""setp.ge.u32 %p0, %t0, 3; mul.lo.u32 %v0, %t1, %t6; add.u32 %v0, %v0, %t0; sub.u32 %v0, %v0, 3;
+{wide} %x2, %v0, 4; add.u64 %x3, %x1, %x2; mov.u32 %v1, 77; @%p0 ld.global.u32 %v1, [%x3];
+mul.wide.u32 %x4, %t5, 4; add.u64 %x5, %x0, %x4; st.global.u32 [%x5], %v1; ret; }}"""
+    run(HEADER + HEAD + body, "k", 1, block, [out, table, 1000])
+    assert np.array_equal(out, np.where(acts, where, 77))
+
+
 @pytest.mark.parametrize("block", [(16, 16, 1), (8, 4, 2), (32, 2, 1)])
 def test_a_tile_in_shared_memory(block: tuple[int, int, int]) -> None:
     """Every thread reads its row's and its column's elements of a tile the block has filled."""

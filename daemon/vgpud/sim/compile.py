@@ -117,15 +117,12 @@ def lower(
     e = Emitter(program, graph, live, analysis, block, flush)
     warp = WarpFunction(e, patient=not cooperative)
     warp_text = warp.emit()
-    barriers = bool(warp.barriers) or any(
-        i.opcode in ("bar", "barrier") and i.has("arrive") for b in graph.blocks for i in b.all()
-    )
     resident = cooperative and any(b.terminator is not None and b.terminator.opcode == cfg.YIELD for b in graph.blocks)
-    frame = lay_out(e.warp_count, warp.frame_nbytes, e.local_stride * abi.WARP, barriers)
+    frame = lay_out(e.warp_count, warp.frame_nbytes, e.local_stride * abi.WARP, warp.arrivals)
     if frame.nbytes > _MAX_FRAME_NBYTES:
         raise PtxError(f"{name}: local memory is too large", 2)
     deadlock = e.string(f"{name}: all warps wait at barriers that cannot complete")
-    run = run_function(e.warp_count, frame, barriers, resident, flush, deadlock, native.IS_X86)
+    run = run_function(e.warp_count, frame, warp.arrivals, resident, flush, deadlock, native.IS_X86, warp.lockstep)
     fp_mode = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
     attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"{fp_mode} }}\n'
     strings = "".join(

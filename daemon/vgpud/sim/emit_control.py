@@ -9,7 +9,7 @@ At a CTA barrier, and where it yields, the warp saves what is live and returns t
 
 from __future__ import annotations
 
-from vgpud.sim import abi, ir
+from vgpud.sim import abi, ir, liveness
 from vgpud.sim.cfg import EXIT, YIELD
 from vgpud.sim.emit_run import BARRIER_WORDS
 from vgpud.sim.emitter import LANES, SCALAR, Emitter, Value
@@ -57,14 +57,18 @@ class WarpFunction:
         for header, last in e.graph.loops:
             self.latches.setdefault(last, []).append(header)
         self.spins = bool(e.analysis.spin_loops & self.divergent)
+        self.arrivals = bool(self.barriers) or any(
+            ins.has("arrive") for b in self.blocks for ins in b.all() if _is_barrier(ins)
+        )
+        self.lockstep = bool(self.barriers) and all(self._is_plain(ins) for b in self.blocks for ins in b.all())
         self.frame_nbytes = 0
-        self.layouts: dict[int, list[tuple[str, str, int]]] = {}  # barrier: (slot, type, offset)
+        self.saved: dict[int, list[tuple[str, str, int]]] = {}  # before a barrier: (slot, type, offset)
+        self.restored: dict[int, list[tuple[str, str, int]]] = {}  # after it
 
     def emit(self) -> str:
         """The text of the function."""
         e = self.e
-        for index in self.barriers:
-            self._lay_out(index)
+        self._lay_out()
         for index in range(len(self.blocks)):
             e.position = index
             self._block(index)
@@ -90,6 +94,16 @@ class WarpFunction:
         end = self._end()
         lines = ["entry:", *slots, *prologue, *clear, *start, *body, *end]
         return f"define internal i32 @warp({WARP_ARGUMENTS}) noinline #0 {{\n" + "\n".join(lines) + "\n}\n"
+
+    def _is_plain(self, ins: ir.Instruction) -> bool:
+        """Not a barrier, or one that all warps pass together: bar.sync 0 without a count."""
+        if ins.opcode == YIELD:
+            return False
+        if not _is_barrier(ins) or ins.has("warp"):
+            return True
+        return (
+            len(ins.operands) == 1 and not ins.has("arrive", "red") and self.e.analysis.constant(ins.operands[0]) == 0
+        )
 
     def _prologue(self) -> None:
         e = self.e
@@ -261,37 +275,48 @@ class WarpFunction:
         end = self.blocks[index].terminator
         return end is not None and end.opcode == YIELD
 
-    def _lay_out(self, index: int) -> None:
-        """Where a warp keeps its registers, and its masks if lanes may wait elsewhere, during a barrier."""
+    def _lay_out(self) -> None:
+        """Where a warp keeps its registers, and its masks if lanes may wait elsewhere, during a barrier: a register
+        has one place for all barriers."""
         e = self.e
-        target = self.blocks[index].successors[0]
-        live = e.live.live_in[target] if target != EXIT else 0
-        masks = index in self.divergent
-        if masks:
-            for other in self.divergent | e.analysis.joins:
-                live |= e.live.live_in[other]
-        end = self.blocks[index].terminator
-        assert end is not None
-        for operand in end.operands[1:] if end.has("red") else ():
-            live |= sum(1 << e.live.index[reg] for reg in ir.registers_of(operand))
-        places, offset = [], 0
-        for reg in e.live.names(live):
+        dirty = liveness.unsaved(e.graph, e.live)
+        needed = {index: self._needed(index) for index in self.barriers}
+        every = offset = 0
+        for live in needed.values():
+            every |= live
+        places: dict[ir.Reg, tuple[str, str, int]] = {}
+        for reg in e.live.names(every):
             kind = e.register_type(reg)
             lanes = abi.WARP if kind.startswith("<") else 1
             nbytes = max(1, lanes * reg.nbits // 8)
             offset = align_up(offset, 64 if lanes > 1 else 8)
-            places.append((e.slot(reg), kind, offset))
+            places[reg] = (e.slot(reg), kind, offset)
             offset += nbytes
-        if masks:
-            offset = align_up(offset, 4)
-            for number in range(len(self.blocks)):
-                places.append((f"%m{number}", "i32", offset))
-                offset += 4
-            if self.spins:
-                places.append(("%yielding", "i1", offset))
-                offset += 1
-        self.layouts[index] = places
-        self.frame_nbytes = max(self.frame_nbytes, align_up(offset, 64))
+        offset = align_up(offset, 4)
+        masks = [(f"%m{number}", "i32", offset + 4 * number) for number in range(len(self.blocks))]
+        if self.spins:
+            masks.append(("%yielding", "i1", offset + 4 * len(masks)))
+        divergent = [index for index in self.barriers if index in self.divergent]
+        for index, live in needed.items():
+            kept = masks if index in divergent else []
+            changed = live if index in divergent else live & dirty[index]
+            self.saved[index] = [*(places[reg] for reg in e.live.names(changed)), *kept]
+            self.restored[index] = [*(places[reg] for reg in e.live.names(live)), *kept]
+        self.frame_nbytes = align_up(offset + (4 * len(masks) if divergent else 0), 64)
+
+    def _needed(self, index: int) -> int:
+        """What a warp still needs after a barrier."""
+        e = self.e
+        target, end = self.blocks[index].successors[0], self.blocks[index].terminator
+        live = e.live.live_in[target] if target != EXIT else 0
+        if index in self.divergent:
+            for other in self.divergent | e.analysis.joins:
+                live |= e.live.live_in[other]
+        assert end is not None
+        for operand in end.operands[1:] if end.has("red") else ():
+            for reg in ir.registers_of(operand):
+                live |= 1 << e.live.index[reg]
+        return live
 
     def _barrier(self, index: int) -> None:
         """Wait: see run_function for the tables."""
@@ -300,13 +325,14 @@ class WarpFunction:
         assert ins is not None
         e.instruction = ins
         if ins.opcode != YIELD:
-            arrive(e, ins, wait=True)
+            if not self.lockstep:
+                arrive(e, ins, wait=True)
         elif self.patient:
             self._go_on(index)
         target = block.successors[0]
         if index in self.divergent:
             self._send(target, e.current)
-        for slot, kind, offset in self.layouts[index]:
+        for slot, kind, offset in self.saved[index]:
             text = e.v(f"load {kind}, ptr {slot}")
             e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
         e.e(f"ret i32 {self.barriers.index(index) + 1}")
@@ -331,7 +357,7 @@ class WarpFunction:
         e = self.e
         outer, e.lines = e.lines, []
         e.label(f"resume{index}")
-        for slot, kind, offset in self.layouts[index]:
+        for slot, kind, offset in self.restored[index]:
             text = e.v(f"load {kind}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
             e.e(f"store {kind} {text}, ptr {slot}")
         ins = self.blocks[index].terminator
@@ -346,6 +372,10 @@ class WarpFunction:
             self._jump(self.blocks[index].successors[0])
         lines, e.lines = e.lines, outer
         return lines
+
+
+def _is_barrier(ins: ir.Instruction) -> bool:
+    return ins.opcode in ("bar", "barrier")
 
 
 def barrier_operands(e: Emitter, ins: ir.Instruction) -> tuple[str, str, ir.Operand | None]:

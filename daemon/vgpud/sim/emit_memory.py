@@ -8,7 +8,7 @@ from __future__ import annotations
 from vgpud.sim import abi, ir
 from vgpud.sim.emit_segment import can_store, load_segments, segments, store_segments
 from vgpud.sim.emitter import LANES, SCALAR, WARP, Emitter, Value, emits
-from vgpud.sim.lane_pattern import VARYING, linear
+from vgpud.sim.lane_pattern import LANE_BITS, UNIFORM, VARYING, Pattern, linear
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
@@ -33,12 +33,15 @@ def address(e: Emitter, operand: ir.Operand, space: str) -> Value:
         return _plus(e, value, offset)
     value = e.read(base, 32)
     form, text = value.form, value.text
+    window = e.splat("%shared", "i64") if form.vector else "%shared"
+    if value.pattern.known and not value.uniform:
+        wide = e.resize(form, text, 32, 64, signed=True)
+        return _plus(e, Value(e.v(f"add i64 {wide}, {window}"), 64, value.pattern), offset)
     if offset:
         text = e.v(f"add {form.int(32)} {text}, {form.const(offset, 32)}")
-    wide = e.resize(form, text, 32, 64, signed=value.pattern.known and not value.uniform)
-    window = e.splat("%shared", "i64") if form.vector else "%shared"
-    # A vector was widened lane by lane: lanes below zero are not where the pattern says.
-    return Value(e.v(f"add {form.int(64)} {wide}, {window}"), 64, value.pattern if value.pattern.known else VARYING)
+    wide = e.resize(form, text, 32, 64)
+    # A vector is widened lane by lane: lanes below zero are not where the pattern says.
+    return Value(e.v(f"add {form.int(64)} {wide}, {window}"), 64, UNIFORM if value.uniform else VARYING)
 
 
 def _plus(e: Emitter, value: Value, offset: int) -> Value:
@@ -118,23 +121,15 @@ def load_lanes(e: Emitter, at: Value, nbits: int, probe: bool = False) -> str:
     if segments(at.pattern, nbits // 8) is not None:
         return load_segments(e, at, nbits, e.mask())
     where = e.vector(at)
-    mask = e.all_or_mask()
     if probe and nbits >= 32 and not at.pattern.known:
-        return _load_probed(e, where, nbits, mask)
+        return _load_probed(e, where, nbits, e.mask())
+    mask = e.all_or_mask()
     if nbits < 32:
         name = f"gather{nbits}"
         e.helper(name, _gather_helper(nbits))
         bits = e.v(f"bitcast <{WARP} x i1> {mask} to i32")
         return e.v(f"call {kind} @{name}(<{WARP} x i64> {where}, i32 {bits})")
     return _gather(e, where, nbits, mask)
-
-
-def _load_consecutive(e: Emitter, base: str, nbits: int, mask: str | None) -> str:
-    nbytes, kind = nbits // 8, LANES.int(nbits)
-    if mask is None:
-        return e.v(f"load {kind}, ptr {pointer(e, base)}, align {nbytes}")
-    return e.v(e.call(kind, f"llvm.masked.load.v{WARP}i{nbits}.p0", ("ptr", pointer(e, base)), ("i32", str(nbytes)),
-                      (f"<{WARP} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
 
 
 def _gather(e: Emitter, where: str, nbits: int, mask: str) -> str:
@@ -144,26 +139,43 @@ def _gather(e: Emitter, where: str, nbits: int, mask: str) -> str:
                       ("i32", str(nbits // 8)), (f"<{WARP} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
 
 
-def _load_probed(e: Emitter, where: str, nbits: int, mask: str) -> str:
-    """The base that would make the first acting lane's address right, and the test that it suits all others."""
+def _load_probed(e: Emitter, where: str, nbits: int, mask: str | None) -> str:
+    """Rows of consecutive addresses, as long as the block's rows are, if that is what the addresses turn out to be."""
     nbytes, kind = nbits // 8, LANES.int(nbits)
-    bits = e.v(f"bitcast <{WARP} x i1> {mask} to i32")
-    lane = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', bits), ('i1', 'false')))}, {WARP - 1}")
-    first = e.v(f"extractelement <{WARP} x i64> {where}, i32 {lane}")
-    base = e.v(f"sub i64 {first}, {e.v(f'mul i64 {e.resize(SCALAR, lane, 32, 64)}, {nbytes}')}")
-    expected = e.vector(Value(base, 64, linear(nbytes)))
-    wrong = e.v(f"and <{WARP} x i1> {e.v(f'icmp ne <{WARP} x i64> {expected}, {where}')}, {mask}")
+    width = e.block[0]
+    lanes = width if width in (8, 16) else WARP
+    if lanes == WARP and mask is not None:  # what lanes hold that do not act is anything
+        at, wrong = _row_of_acting(e, where, nbytes, mask)
+    else:
+        starts = ", ".join(f"i32 {lane & -lanes}" for lane in range(WARP))
+        start = e.v(f"shufflevector <{WARP} x i64> {where}, <{WARP} x i64> poison, <{WARP} x i32> <{starts}>")
+        steps = e.constants(64, [lane % lanes * nbytes for lane in range(WARP)])
+        wrong = e.v(f"icmp ne <{WARP} x i64> {e.v(f'sub <{WARP} x i64> {where}, {start}')}, {steps}")
+        row = tuple(nbytes << k if 1 << k < lanes else None for k in range(LANE_BITS))
+        at = Value(where, 64, Pattern(row)) if None in row else Value(
+            e.v(f"extractelement <{WARP} x i64> {where}, i32 0"), 64, Pattern(row)
+        )  # fmt: skip
     fits = e.v(f"icmp eq i32 {e.v(f'bitcast <{WARP} x i1> {wrong} to i32')}, 0")
     name = e.unique("probe")
     e.e(f"br i1 {fits}, label %{name}.row, label %{name}.each")
     e.label(f"{name}.row")
-    row = _load_consecutive(e, base, nbits, mask)
+    rows = load_segments(e, at, nbits, mask)
     e.e(f"br label %{name}.end")
     e.label(f"{name}.each")
-    each = _gather(e, where, nbits, mask)
+    each = _gather(e, where, nbits, mask or "splat (i1 true)")
     e.e(f"br label %{name}.end")
     e.label(f"{name}.end")
-    return e.v(f"phi {kind} [ {row}, %{name}.row ], [ {each}, %{name}.each ]")
+    return e.v(f"phi {kind} [ {rows}, %{name}.row ], [ {each}, %{name}.each ]")
+
+
+def _row_of_acting(e: Emitter, where: str, nbytes: int, mask: str) -> tuple[Value, str]:
+    """The base that makes the first acting lane's address right, and the lanes it does not suit."""
+    bits = e.v(f"bitcast <{WARP} x i1> {mask} to i32")
+    lane = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', bits), ('i1', 'false')))}, {WARP - 1}")
+    first = e.v(f"extractelement <{WARP} x i64> {where}, i32 {lane}")
+    base = e.v(f"sub i64 {first}, {e.v(f'mul i64 {e.resize(SCALAR, lane, 32, 64)}, {nbytes}')}")
+    at = Value(base, 64, linear(nbytes))
+    return at, e.v(f"and <{WARP} x i1> {e.v(f'icmp ne <{WARP} x i64> {e.vector(at)}, {where}')}, {mask}")
 
 
 def _gather_helper(nbits: int) -> str:

@@ -7,7 +7,10 @@ Frames of a thread: the tables (see below), the saved registers of each warp, lo
 17 barriers of 8 words (emit_control.table_entry), then for each warp the barrier it waits at (RUNNING, ENDED), then for
 each warp the place it resumes at. Without barriers one warp runs after another, in one frame. In a resident kernel
 each CTA has all this, and after its tables a copy of vgx_sim_thread with its own shared memory and then the number of
-its warps that live."""
+its warps that live.
+
+Where every barrier is bar.sync 0 for all (`lockstep`), the warps that have not ended wait at one barrier after each
+round, and it is complete: nothing is counted, and of the tables only the place to resume at is used."""
 
 from __future__ import annotations
 
@@ -47,7 +50,14 @@ def _tables_nbytes(warp_count: int) -> int:
 
 
 def run_function(
-    warp_count: int, frame: FrameLayout, barriers: bool, resident: bool, flush: bool, deadlock: str, x86: bool
+    warp_count: int,
+    frame: FrameLayout,
+    barriers: bool,
+    resident: bool,
+    flush: bool,
+    deadlock: str,
+    x86: bool,
+    lockstep: bool,
 ) -> str:
     """Text of the entry. `deadlock` is the global that holds the message for services->fail."""
     thread = "%thread.c" if resident else "%thread"
@@ -75,6 +85,8 @@ def run_function(
     tables = "  %tables = getelementptr i8, ptr %frames, i64 0\n"
     if resident:
         tables, body = "", _resident_loop(warp_count, frame, _round(warp_count, per_warp, call, deadlock))
+    elif lockstep:
+        body = _claim(_lockstep_loop(warp_count, per_warp, call))
     elif barriers:
         body = _claim(_barrier_loop(warp_count, _round(warp_count, per_warp, call, deadlock)))
     else:
@@ -173,6 +185,39 @@ def _barrier_loop(warp_count: int, one_round: str) -> str:
   br label %warps
 {one_round}released:
   %all = icmp eq i32 %live1, 0
+  br i1 %all, label %next, label %round
+"""
+
+
+def _lockstep_loop(warp_count: int, per_warp: str, call: str) -> str:
+    """Rounds of all warps until each has ended."""
+    return f"""{_start(warp_count, "%tables", "cta", "round")}round:
+  %live0 = phi i32 [ {warp_count}, %start ], [ %live2, %round.end ]
+  br label %warps
+warps:
+  %w = phi i32 [ 0, %round ], [ %w.n, %warp.next ]
+  %live = phi i32 [ %live0, %round ], [ %live2, %warp.next ]
+  %st.i = add i32 %w, {BARRIER_WORDS + warp_count}
+  %st.p = getelementptr i32, ptr %tables, i32 %st.i
+  %state = load i32, ptr %st.p
+  %gone = icmp eq i32 %state, {_ENDED}
+  br i1 %gone, label %warp.next, label %warp.run
+warp.run:
+  %w.l = zext i32 %w to i64
+{per_warp}  %r = call i32 @warp({call})
+  %ended = icmp eq i32 %r, 0
+  %to = select i1 %ended, i32 {_ENDED}, i32 %r
+  store i32 %to, ptr %st.p
+  %less = zext i1 %ended to i32
+  %live1 = sub i32 %live, %less
+  br label %warp.next
+warp.next:
+  %live2 = phi i32 [ %live, %warps ], [ %live1, %warp.run ]
+  %w.n = add i32 %w, 1
+  %w.more = icmp ult i32 %w.n, {warp_count}
+  br i1 %w.more, label %warps, label %round.end
+round.end:
+  %all = icmp eq i32 %live2, 0
   br i1 %all, label %next, label %round
 """
 

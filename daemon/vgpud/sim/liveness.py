@@ -1,11 +1,12 @@
-"""Which registers a thread still needs at the start of each block. Sets are integers, one bit a register."""
+"""Which registers a thread still needs at the start of each block, and which have changed since they were last saved.
+Sets are integers, one bit a register."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from vgpud.sim import ir
-from vgpud.sim.cfg import EXIT, Graph
+from vgpud.sim.cfg import EXIT, YIELD, Block, Graph
 
 
 @dataclass(slots=True)
@@ -59,3 +60,33 @@ def compute(graph: Graph) -> Liveness:
             live_in[node] = new
             pending.update(graph.blocks[node].predecessors)
     return Liveness(registers, index, live_in, defs)
+
+
+def unsaved(graph: Graph, live: Liveness) -> list[int]:
+    """For each block, the registers that may have been written since the warp last saved all it needs: what is
+    computed once before a loop need not be saved at every barrier in it."""
+    dirty_out = [0] * len(graph.blocks)
+    dirty_in = [0] * len(graph.blocks)
+    pending = set(range(len(graph.blocks)))
+    while pending:
+        node = min(pending)
+        pending.discard(node)
+        block = graph.blocks[node]
+        dirty_in[node] = 0
+        for pred in block.predecessors:
+            dirty_in[node] |= dirty_out[pred]
+        new = _written_after_saving(block, live) if _always_saves(block) else dirty_in[node] | live.defs[node]
+        if new != dirty_out[node]:
+            dirty_out[node] = new
+            pending.update(succ for succ in block.successors if succ != EXIT)
+    return [dirty | defs for dirty, defs in zip(dirty_in, live.defs, strict=True)]
+
+
+def _always_saves(block: Block) -> bool:
+    return block.is_barrier and block.terminator is not None and block.terminator.opcode != YIELD
+
+
+def _written_after_saving(block: Block, live: Liveness) -> int:
+    """The result of a barrier's reduction."""
+    assert block.terminator is not None
+    return sum(1 << live.index[reg] for reg in set(ir.defined(block.terminator)))
