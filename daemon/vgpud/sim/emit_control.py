@@ -12,13 +12,14 @@ from __future__ import annotations
 from vgpud.sim import abi, ir, liveness
 from vgpud.sim.cfg import EXIT, YIELD
 from vgpud.sim.emit_run import BARRIER_WORDS
-from vgpud.sim.emitter import LANES, SCALAR, Emitter, Value
+from vgpud.sim.emitter import LANES, SCALAR, Bound, Emitter, Value
 from vgpud.sim.lane_pattern import linear
 from vgpud.sim.ptx_module import align_up
 from vgpud.sim.uniformity import thread_shape
 
 _LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
 _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
+_DOUBLED_INSTRUCTIONS = 64  # blocks of loops up to this size are made for all lanes and for some
 _PATIENCE = 64  # rounds of waiting loops before other warps may run
 _MEET = frozenset(
     [
@@ -164,20 +165,31 @@ class WarpFunction:
             empty = e.v(f"or i1 {empty}, {e.v('load i1, ptr %yielding')}")
         e.e(f"br i1 {empty}, label %l{index}, label %b{index}")
         e.label(f"b{index}")
+        mask = "-1" if e.full_warps else "%init"
         if divergent:
-            e.current = e.v(f"load i32, ptr %m{index}")
-        else:
-            e.current = "-1" if e.full_warps else "%init"
+            mask = e.v(f"load i32, ptr %m{index}")
         e.e(f"store i32 0, ptr %m{index}")
+        if divergent and e.in_loop and not block.is_barrier and len(block.instructions) <= _DOUBLED_INSTRUCTIONS:
+            e.e(f"br i1 {e.v(f'icmp eq i32 {mask}, -1')}, label %f{index}, label %s{index}")
+            e.label(f"f{index}")  # all lanes are here, as they are in most rounds of most loops: no masks
+            self._body(index, "-1")
+            e.label(f"s{index}")
+        self._body(index, mask)
+        e.label(f"l{index}")
+        self._latch(index)
+
+    def _body(self, index: int, mask: str) -> None:
+        """A block's instructions and where its lanes go, to label l<index> if not elsewhere."""
+        e, block = self.e, self.blocks[index]
+        e.current = mask
+        e.bounds.clear()
         for ins in block.instructions:
             e.emit(ins)
         e.guard = None
         if block.is_barrier:
             self._barrier(index)
         else:
-            self._branch(index, divergent)
-        e.label(f"l{index}")
-        self._latch(index)
+            self._branch(index, index in self.divergent)
 
     def _latch(self, index: int) -> None:
         """Lanes at the header of a loop that ends here go round again, inner loops first."""
@@ -245,6 +257,8 @@ class WarpFunction:
             e.label(f"{name}.f")
             self._jump(other)
             return
+        if e.current == "-1" and e.in_loop and end.guard in e.bounds:
+            self._together(index, e.bounds[end.guard], taken, other, end.guard_negated)
         bits = e.v(
             f"sext i1 {guard.text} to i32" if guard.uniform else f"bitcast <{abi.WARP} x i1> {guard.text} to i32"
         )
@@ -252,6 +266,15 @@ class WarpFunction:
         self._send(taken, e.v(f"and i32 {current}, {bits}"))
         self._send(other, e.v(f"and i32 {current}, {e.v(f'xor i32 {bits}, -1')}"))
         e.e(f"br label %l{index}")
+
+    def _together(self, index: int, bound: Bound, taken: int, other: int, negated: bool) -> None:
+        """One scalar comparison tells that all lanes stay below a loop's limit, as in all rounds but the last."""
+        e, name = self.e, self.e.unique("together")
+        e.e(f"br i1 {e.all_below(bound)}, label %{name}, label %{name}.not")
+        e.label(name)
+        self._send(taken if bound.holds != negated else other, "-1")
+        e.e(f"br label %l{index}")
+        e.label(f"{name}.not")
 
     def _indexed(self, index: int, end: ir.Instruction, divergent: bool) -> None:
         """brx.idx: lanes go to the target their index names; an index out of range ends the lane."""

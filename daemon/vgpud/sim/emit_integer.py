@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vgpud.sim import ir
-from vgpud.sim.emitter import Emitter, Form, emits
+from vgpud.sim.emitter import Bound, Emitter, Form, emits
 
 _INT_COMPARE = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq": "eq", "ne": "ne"}
 _FLOAT_COMPARE = {
@@ -229,6 +229,25 @@ def compare(e: Emitter, ins: ir.Instruction) -> None:
     e.put(first_target, form, result, 1)
     if isinstance(target, ir.Pair) and second is not None:
         e.put(target.second, form, second, 1)
+    if combine is None and e.guard is None and not is_float(kind) and isinstance(first_target, ir.Reg):
+        _remember_bound(e, ins, first_target, nbits)
+
+
+_BELOW = {"lt": ("lt", True), "le": ("le", True), "lo": ("lt", True), "ls": ("le", True),
+          "ge": ("lt", False), "gt": ("le", False), "hs": ("lt", False), "hi": ("le", False)}  # fmt: skip
+_SWAPPED = {"lt": "gt", "le": "ge", "lo": "hi", "ls": "hs", "gt": "lt", "ge": "le", "hi": "lo", "hs": "ls"}
+
+
+def _remember_bound(e: Emitter, ins: ir.Instruction, target: ir.Reg, nbits: int) -> None:
+    """Let a branch on the result look at the highest lane alone: see Emitter.bounds."""
+    name = ins.modifiers[0]
+    index, limit = (e.read(operand, nbits) for operand in ins.operands[1:3])
+    if index.uniform:
+        index, limit, name = limit, index, _SWAPPED.get(name, "")
+    if name in _BELOW and limit.uniform and index.pattern.known and min(index.pattern.offsets()) == 0:
+        relation, holds = _BELOW[name]
+        signed = ins.modifiers[-1][0] == "s"
+        e.bounds[target] = Bound(index, limit, f"{'s' if signed else 'u'}{relation}", holds)
 
 
 def compare_values(e: Emitter, form: Form, name: str, kind: str, a: str, b: str, ftz: bool = False) -> str:

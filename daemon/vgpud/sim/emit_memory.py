@@ -11,6 +11,7 @@ from vgpud.sim.emitter import LANES, SCALAR, WARP, Emitter, Value, emits
 from vgpud.sim.lane_pattern import LANE_BITS, UNIFORM, VARYING, Pattern, linear
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
+_LINE_NBYTES = 64  # of the processor's cache
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
 
 
@@ -81,8 +82,20 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
             values.append((LANES, load_lanes(e, at, nbits, probe=ins.has("global") and len(targets) == 1)))
     if ordered:
         fence_after(e, ins)
+    if ins.has("global") and place.pattern.stride == nbytes * len(targets):
+        _fetch_ahead(e, place.text, WARP * nbytes * len(targets))
     for target, (form, text) in zip(targets, values, strict=True):
         e.put(target, form, text, nbits, signed=ins.type[0] == "s")
+
+
+def _fetch_ahead(e: Emitter, base: str, nbytes: int) -> None:
+    """Ask for the line after a row that is loaded in a loop: the next warp's row, most often. A grid's warps go through
+    memory in steps too wide for the processor to foresee, and one warp's loop ends before the next one's begins."""
+    if e.warp_count == 1 or e.block[1] * e.block[2] > 1 or not e.in_loop:
+        return
+    for offset in range(nbytes, 2 * nbytes, _LINE_NBYTES):
+        place = pointer(e, e.v(f"add i64 {base}, {offset}"))
+        e.e(e.call("void", "llvm.prefetch.p0", ("ptr", place), ("i32", "0"), ("i32", "3"), ("i32", "1")))
 
 
 def _load_scalar(e: Emitter, at: str, nbits: int, ordered: bool) -> str:

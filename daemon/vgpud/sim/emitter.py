@@ -41,6 +41,16 @@ class Value:
         return SCALAR if self.pattern.known else LANES
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A predicate that compares an index with a limit that all lanes share."""
+
+    index: Value
+    limit: Value
+    relation: str  # slt, sle, ult or ule
+    holds: bool  # the predicate is that index is below the limit; else that it is not
+
+
 class Form:
     """Whether an operation is done once (n = 1) or on all lanes (n = 32); spells types and constants."""
 
@@ -114,6 +124,11 @@ class Emitter:
         self.current = "-1"  # its lane mask, i32
         self.guard: Value | None = None
         self.instruction: ir.Instruction | None = None
+        self.bounds: dict[ir.Reg, Bound] = {}  # predicates as the current block has last set them
+
+    @property
+    def in_loop(self) -> bool:
+        return any(header <= self.position <= last for header, last in self.graph.loops)
 
     # ---- text
 
@@ -287,6 +302,7 @@ class Emitter:
         if (target.nbits == 1) != (nbits == 1):
             raise self.malformed("destination has the wrong type")
         text = self.resize(form, text, nbits, target.nbits, signed)
+        self.bounds.pop(target, None)
         kind = self.register_type(target)
         if self.shape(target).pattern.known:
             assert not form.vector, (self.instruction, target)
@@ -345,6 +361,19 @@ class Emitter:
 
     def all_or_mask(self) -> str:
         return self.mask() or "splat (i1 true)"
+
+    def all_below(self, bound: Bound) -> str:
+        """Whether the index is below the limit in all lanes, as a scalar: the highest lane's is, and none wrapped."""
+        nbits, signed = bound.index.nbits, bound.relation[0]
+        highest = str(max(bound.index.pattern.offsets()))
+        kind = f"i{nbits}"
+        call = self.call(
+            f"{{{kind}, i1}}", f"llvm.{signed}add.with.overflow.{kind}", (kind, bound.index.text), (kind, highest)
+        )
+        pair = self.v(call)
+        last, wrapped = (self.v(f"extractvalue {{{kind}, i1}} {pair}, {part}") for part in (0, 1))
+        below = self.v(f"icmp {bound.relation} {kind} {last}, {bound.limit.text}")
+        return self.v(f"and i1 {below}, {self.v(f'xor i1 {wrapped}, true')}")
 
     def mask_bits(self) -> str:
         """The same as an i32."""
