@@ -19,7 +19,8 @@ from vgpud.sim.uniformity import thread_shape
 
 _LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
 _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
-_DOUBLED_INSTRUCTIONS = 64  # blocks of loops up to this size are made for all lanes and for some
+_DOUBLED_INSTRUCTIONS = 64  # blocks of loops up to this size are made for all lanes and for some,
+_DOUBLED_KERNEL_INSTRUCTIONS = 1200  # in kernels up to this size: longer ones take long enough to compile
 _PATIENCE = 64  # rounds of waiting loops before other warps may run
 _MEET = frozenset(
     [
@@ -62,6 +63,7 @@ class WarpFunction:
             ins.has("arrive") for b in self.blocks for ins in b.all() if _is_barrier(ins)
         )
         self.lockstep = bool(self.barriers) and all(self._is_plain(ins) for b in self.blocks for ins in b.all())
+        self.instructions = sum(len(block.instructions) for block in self.blocks)
         self.frame_nbytes = 0
         self.saved: dict[int, list[tuple[str, str, int]]] = {}  # before a barrier: (slot, type, offset)
         self.restored: dict[int, list[tuple[str, str, int]]] = {}  # after it
@@ -169,7 +171,7 @@ class WarpFunction:
         if divergent:
             mask = e.v(f"load i32, ptr %m{index}")
         e.e(f"store i32 0, ptr %m{index}")
-        if divergent and e.in_loop and not block.is_barrier and len(block.instructions) <= _DOUBLED_INSTRUCTIONS:
+        if divergent and self._doubled(index):
             e.e(f"br i1 {e.v(f'icmp eq i32 {mask}, -1')}, label %f{index}, label %s{index}")
             e.label(f"f{index}")  # all lanes are here, as they are in most rounds of most loops: no masks
             self._body(index, "-1")
@@ -177,6 +179,11 @@ class WarpFunction:
         self._body(index, mask)
         e.label(f"l{index}")
         self._latch(index)
+
+    def _doubled(self, index: int) -> bool:
+        block = self.blocks[index]
+        small = len(block.instructions) <= _DOUBLED_INSTRUCTIONS and self.instructions <= _DOUBLED_KERNEL_INSTRUCTIONS
+        return small and self.e.in_loop and not block.is_barrier
 
     def _body(self, index: int, mask: str) -> None:
         """A block's instructions and where its lanes go, to label l<index> if not elsewhere."""
