@@ -40,5 +40,6 @@ def test_no_thread_touches_what_another_may_write(command: list[str], scenario: 
         timeout=500,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[:6000]
+    where = sorted({line for line in done.stderr.splitlines() if line.startswith("SUMMARY")})
+    assert done.returncode == 0, (where, done.stderr[:6000])
     assert scenario == "exit" or done.stdout == "done\n"
