@@ -197,8 +197,6 @@ void vgx_sim_notify_locked(void);        /* something completed */
  * on. */
 bool vgx_sim_pause(uint32_t timeout_s);
 void vgx_sim_resume(void);
-/* Set the sticky error and cancel what is queued. */
-void vgx_sim_fail_context(CUcontext ctx, CUresult result);
 /* Free the stream once it has no work, waiters or use (runtime lock held). */
 void vgx_sim_stream_release_locked(CUstream stream);
 

@@ -198,5 +198,4 @@ static CUresult id_of(enum vgw_kind kind, const void *handle, uint32_t *id) {
 }
 
 CUresult vgs_handle_id_module(CUmodule handle, uint32_t *id) { return id_of(VGW_KIND_MODULE, handle, id); }
-CUresult vgs_handle_id_library(CUlibrary handle, uint32_t *id) { return id_of(VGW_KIND_LIBRARY, handle, id); }
 CUresult vgs_handle_id_mempool(CUmemoryPool handle, uint32_t *id) { return id_of(VGW_KIND_MEMPOOL, handle, id); }

@@ -55,7 +55,6 @@ static inline void *vgs_object_handle(const void *object) {
 
 /* Ids for generated marshalling: 0 or INVALID_HANDLE. */
 CUresult vgs_handle_id_module(CUmodule handle, uint32_t *id);
-CUresult vgs_handle_id_library(CUlibrary handle, uint32_t *id);
 CUresult vgs_handle_id_mempool(CUmemoryPool handle, uint32_t *id);
 
 #endif

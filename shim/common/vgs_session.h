@@ -98,7 +98,6 @@ void vgs_session_set_fault(CUresult fault);
 /* Valid from the first successful vgs_session_open to the end of the process. */
 const struct vgs_inventory *vgs_inventory(void);
 uint16_t vgs_session_epoch(void);
-uint32_t vgs_session_record_nbytes(void);
 bool vgs_session_has_pinned_fd(void);
 bool vgs_session_has_images(void); /* the host keeps images by content */
 

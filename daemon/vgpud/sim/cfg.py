@@ -27,10 +27,6 @@ class Block:
         """Whether the warp leaves its function here and comes back."""
         return self.terminator is not None and self.terminator.opcode in ("bar", "barrier", YIELD)
 
-    @property
-    def is_branch(self) -> bool:
-        return self.terminator is not None and not self.is_barrier
-
     def all(self) -> Iterable[ir.Instruction]:
         yield from self.instructions
         if self.terminator is not None:
