@@ -9,9 +9,12 @@ from subprocess import CompletedProcess
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
 VGPU = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"]
 RUN_TIMEOUT_S = 100
+# Folders that take minutes, longest first: of the processes that share the tests out none is left with one at last.
+LONGEST_FIRST = ("shim", "programs", "cudart", "guest", "daemon", "packaging", "clients")
 
 Command = Sequence[str | int | Path]
 Run = Callable[..., CompletedProcess[str]]
@@ -25,6 +28,20 @@ def merged(env: Mapping[str, str] | None) -> dict[str, str]:
 
 def run_command(command: Command, env: Mapping[str, str] | None, timeout_s: float) -> CompletedProcess[str]:
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout_s, env=env)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under pytest-xdist the tests of a folder stay together, in their order: what they set up is set up once."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+
+    def order(item: pytest.Item) -> int:
+        part = item.path.relative_to(HERE).parts[0]
+        return LONGEST_FIRST.index(part) if part in LONGEST_FIRST else len(LONGEST_FIRST)
+
+    items.sort(key=order)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(str(item.path.parent.relative_to(HERE))))
 
 
 @pytest.fixture(scope="session")

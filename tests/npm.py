@@ -19,7 +19,7 @@ def npm_package(name: str, version: str) -> Path:
     """
     target = CACHE / f"npm-{name.strip('@').replace('/', '-')}-{version}"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / ".lock").open("w") as lock:
+    with (CACHE / f".{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if target.exists():
             return target

@@ -1,7 +1,7 @@
 """Packages from PyPI that tests run but vgpu does not depend on: each set in a folder of its own, kept between runs.
 
-The folder is `$VGPU_TEST_CACHE`, else `~/.cache/vgpu-tests`. A set is installed once, under a lock, and appears
-complete or not at all.
+The folder is `$VGPU_TEST_CACHE`, else `~/.cache/vgpu-tests`. A set is installed once, under a lock of its own, and
+appears complete or not at all.
 """
 
 import fcntl
@@ -34,7 +34,7 @@ def environment(*requirements: str, with_dependencies: bool = True, from_source:
     name = requirements[0].split("=")[0].split("[")[0].strip("<>~!")
     target = CACHE / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / ".lock").open("w") as lock:
+    with (CACHE / f".{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if target.exists():
             return target

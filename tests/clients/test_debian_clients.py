@@ -2,13 +2,14 @@
 
 import os
 import shutil
-import subprocess
 import xml.etree.ElementTree as ET
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Run
+from tests.vm import packages
 
 pytestmark = pytest.mark.client
 
@@ -16,8 +17,9 @@ pytestmark = pytest.mark.client
 def installed(program: str, package: str) -> str:
     """The program's path, installed now if that can be done; else the test is skipped, and says what is missing."""
     if not shutil.which(program) and os.geteuid() == 0 and shutil.which("apt-get"):
-        for command in (["update"], ["install", "-y", "-q", "--no-install-recommends", package]):
-            subprocess.run(["apt-get", *command], capture_output=True, timeout=100, check=False)
+        with packages.locked(), suppress(RuntimeError):
+            packages.refresh_lists()
+            packages.apt("apt-get", *packages.INSTALL, package)
     path = shutil.which(program)
     if not path:
         pytest.skip(f"{program} is not here: apt-get install {package}")

@@ -55,16 +55,7 @@ def rootfs() -> Path:
             return target
         if shutil.which("mmdebstrap") is None:
             packages.refresh_lists()
-            packages.apt(
-                "apt-get",
-                "-o",
-                "DPkg::Lock::Timeout=60",
-                "-y",
-                "-q",
-                "--no-install-recommends",
-                "install",
-                "mmdebstrap",
-            )
+            packages.apt("apt-get", *packages.INSTALL, "mmdebstrap")
         partial = target.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.parent.mkdir(parents=True, exist_ok=True)

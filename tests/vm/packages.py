@@ -21,6 +21,7 @@ APT_TIMEOUT_S = 300
 QEMU_PACKAGE = "qemu-system-x86"
 KERNEL_PACKAGE = "linux-image-cloud-amd64"  # depends on the kernel proper, whose name holds its version
 BUSYBOX_PACKAGE = "busybox-static"
+INSTALL = ("-o", "DPkg::Lock::Timeout=60", "-y", "-q", "--no-install-recommends", "install")
 VIRTIOFSD = ("/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd")
 
 
@@ -87,8 +88,7 @@ def qemu() -> str:
     with locked():
         if shutil.which("qemu-system-x86_64") is None or virtiofsd_path() is None:
             refresh_lists()
-            options = ("-o", "DPkg::Lock::Timeout=60", "-y", "-q", "--no-install-recommends")
-            apt("apt-get", *options, "install", QEMU_PACKAGE)
+            apt("apt-get", *INSTALL, QEMU_PACKAGE)
     path = shutil.which("qemu-system-x86_64")
     if path is None:
         raise RuntimeError(f"{QEMU_PACKAGE} was installed and brought no qemu-system-x86_64")
