@@ -42,7 +42,7 @@ class Service:
         self._notifier = Notifier()
         self._log = get_logger()
         self.supervisor = Supervisor(
-            config.worker_command or default_command(config.backend),
+            config.worker_command or default_command(config.backend, config.libcuda),
             config.limits,
             self.metrics,
             warm_orders=[

@@ -29,9 +29,9 @@ class WorkerStartError(Exception):
     """No worker can be had now; the text is for the client."""
 
 
-def default_command(backend: str) -> list[str]:
+def default_command(backend: str, libcuda: str) -> list[str]:
     """`-P` keeps the working directory off the module path: a worker runs our code, wherever vgpud was started."""
-    return [sys.executable, "-P", "-m", "vgpud.worker", "--backend", backend]
+    return [sys.executable, "-P", "-m", "vgpud.worker", "--backend", backend, "--libcuda", libcuda]
 
 
 class Supervisor:

@@ -32,23 +32,51 @@ def confine(allow: Collection[str] = ()) -> None:
         os.write(2, f"<4>this process has no seccomp filter: {error.strerror}\n".encode())
 
 
-def confine_files(cache_dir: str | None, libcuda: str, cache_nbytes: int) -> None:
-    """Give up every file but the system's, those that hold the driver, and the tenant's cache, which is made here.
+class Files:
+    """The files that a worker keeps: made ready while nobody waits for it."""
 
-    NVIDIA's driver keeps what it compiles in the cache, too: in the user's home one tenant could change it for others.
-    There it bounds itself, by `cache_nbytes`. Without a cache, as long as the tenant is not known, it keeps nothing.
+    def __init__(self, libcuda: str) -> None:
+        driver = [os.path.realpath(libcuda), libcuda] if os.path.isabs(libcuda) else []
+        searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+        readable = [*filter(os.path.isabs, searched), *map(os.path.dirname, driver)]
+        self._ruleset: landlock.Ruleset | None = None
+        self._why = ""
+        try:
+            self._ruleset = landlock.Ruleset(readable)
+        except OSError as error:
+            self._why = error.strerror or str(error)
+
+    def confine(self, cache_dir: str | None, cache_nbytes: int) -> None:
+        """Give up every file but the system's, those that hold the driver, and the tenant's cache, which is made here.
+
+        NVIDIA's driver keeps what it compiles in the cache, too: in the user's home one tenant could change it for
+        others. There it bounds itself, by `cache_nbytes`. Without a cache, as long as the tenant is not known, it keeps
+        nothing.
+        """
+        cache = None if cache_dir is None else Path(cache_dir)
+        if cache is None or cache_nbytes == 0:
+            os.environ["CUDA_CACHE_DISABLE"] = "1"
+        if cache is not None:
+            with contextlib.suppress(OSError):  # a cache that cannot be written to is a slower start, no failure
+                cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.environ["CUDA_CACHE_PATH"] = str(cache / "nvidia")
+            os.environ["CUDA_CACHE_MAXSIZE"] = str(min(cache_nbytes, 2**32))  # its documentation's highest value
+        try:
+            if self._ruleset is not None:
+                self._ruleset.enforce(cache)
+        except OSError as error:
+            self._ruleset, self._why = None, error.strerror or str(error)
+        if self._ruleset is None:
+            os.write(2, f"<4>this worker's files are not confined: {self._why}\n".encode())
+
+
+def load_driver(libcuda: str) -> None:
+    """Have the driver's library mapped and linked before a client waits for that. It is not started (cuInit).
+
+    That it cannot be is no error yet: it is told to the client that needs it. Threads that it started already would
+    not be confined with their process.
     """
-    cache = None if cache_dir is None else Path(cache_dir)
-    if cache is None or cache_nbytes == 0:
-        os.environ["CUDA_CACHE_DISABLE"] = "1"
-    if cache is not None:
-        with contextlib.suppress(OSError):  # a cache that cannot be written to is a slower start, no failure
-            cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.environ["CUDA_CACHE_PATH"] = str(cache / "nvidia")
-        os.environ["CUDA_CACHE_MAXSIZE"] = str(min(cache_nbytes, 2**32))  # its documentation's highest value
-    driver = [os.path.realpath(libcuda), libcuda] if os.path.isabs(libcuda) else []
-    searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    try:
-        landlock.restrict(cache, readable=[*filter(os.path.isabs, searched), *map(os.path.dirname, driver)])
-    except OSError as error:
-        os.write(2, f"<4>this worker's files are not confined: {error.strerror}\n".encode())
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(libcuda)
+    if len(os.listdir("/proc/self/task")) > 1:
+        os.write(2, b"<4>the driver starts threads when it is loaded: their files are not confined\n")

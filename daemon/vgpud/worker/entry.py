@@ -10,7 +10,7 @@ from typing import Any
 
 from ..sim import profile
 from ..sim.cache import DiskCache
-from .confine import confine, confine_files
+from .confine import Files, confine, load_driver
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
 _LINE_NBYTES = 1024
@@ -31,6 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="vgpud.worker")
     parser.add_argument("--backend", choices=("simulator", "cuda"), required=True)
     parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--libcuda", default="", help="the driver that the session will name; empty: not known yet")
     parser.add_argument("--warm", action="store_true", help="make a context first, as the control socket says")
     arguments = parser.parse_args()
     control = Control(arguments.control_fd)
@@ -46,12 +47,16 @@ def main() -> None:
         except _UNUSABLE as error:
             control.send("ready", why=str(error))
             os._exit(1)  # half made: the next worker starts from nothing
+    elif arguments.backend == "cuda" and arguments.libcuda:
+        load_driver(arguments.libcuda)
+    files = Files(arguments.libcuda) if arguments.libcuda else None
     control.send("ready")
     assignment = control.receive_assignment()
     if assignment is None:
         return
     if warm is None or not warm.is_confined:
-        confine_files(assignment.cache_dir, assignment.libcuda, assignment.limits["kernel_cache_nbytes"])
+        files = files or Files(assignment.libcuda)
+        files.confine(assignment.cache_dir, assignment.limits["kernel_cache_nbytes"])
     control.exit_with_vgpud(lambda: _memory_used(executor.lib, assignment))
     code, reason = _serve(executor, assignment, control, warm)
     control.send("ended", reason=reason)
@@ -131,7 +136,7 @@ def _warm_up(executor: Any, order: WarmOrder) -> Backend:
     """
     is_confined = order.backend != "simulator"
     if is_confined:
-        confine_files(None, order.libcuda, 0)
+        Files(order.libcuda).confine(None, 0)
     ffi, lib = executor.ffi, executor.lib
     backend = _set_up_backend(ffi, lib, order.backend, order.gpus, order.inventory, order.libcuda, None)
     pointer = lib.vgx_warm_backend(backend.pointer, order.device)

@@ -35,30 +35,39 @@ _READABLE = (
 )
 
 
-def restrict(cache: Path | None, *, readable: Iterable[str] = ()) -> None:
-    """From now on this thread, and those it starts, open only what this module's first lines say.
+class Ruleset:
+    """What a process shall be able to open: made while nobody waits for it, enforced once its cache is known."""
 
-    Args:
-        cache: Written to; must exist. None: nothing is.
-        readable: Paths to read besides the system's and Python's; those that do not exist are left out.
-    Raises:
-        OSError: the kernel cannot do it.
-    """
-    version = _call(_CREATE_RULESET, None, 0, _VERSION)
-    handled = sum(rights for since, rights in _RIGHTS_BY_VERSION.items() if version >= since)
-    attributes = struct.pack("=Q", handled)
-    ruleset = _call(_CREATE_RULESET, attributes, len(attributes), 0)
-    try:
+    def __init__(self, readable: Iterable[str] = ()) -> None:
+        """`readable`: besides the system's and Python's paths; those that do not exist are left out.
+
+        Raises:
+            OSError: the kernel cannot do it.
+        """
+        version = _call(_CREATE_RULESET, None, 0, _VERSION)
+        self._handled = sum(rights for since, rights in _RIGHTS_BY_VERSION.items() if version >= since)
+        attributes = struct.pack("=Q", self._handled)
+        self._fd = _call(_CREATE_RULESET, attributes, len(attributes), 0)
         for path in {*_READABLE, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable}:
-            _allow(ruleset, path, _READ & handled)
-        _allow(ruleset, "/dev", _USE & handled)
+            _allow(self._fd, path, _READ & self._handled)
+        _allow(self._fd, "/dev", _USE & self._handled)
         # cuInit of 580.159.04 opens something below /proc/self/task so, and answers 304 when it cannot.
-        _allow(ruleset, "/proc/self", (_USE | _TRUNCATE) & handled)
-        if cache is not None:
-            _allow(ruleset, os.fspath(cache), _OWN & handled)
-        _call(_RESTRICT_SELF, ruleset, 0)
-    finally:
-        os.close(ruleset)
+        _allow(self._fd, "/proc/self", (_USE | _TRUNCATE) & self._handled)
+
+    def enforce(self, cache: Path | None) -> None:
+        """From now on this thread, and those it starts, open only what this module's first lines say. Once.
+
+        Args:
+            cache: Written to; must exist. None: nothing is.
+        Raises:
+            OSError: the kernel cannot do it.
+        """
+        try:
+            if cache is not None:
+                _allow(self._fd, os.fspath(cache), _OWN & self._handled)
+            _call(_RESTRICT_SELF, self._fd, 0)
+        finally:
+            os.close(self._fd)
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

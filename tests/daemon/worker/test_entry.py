@@ -204,3 +204,39 @@ def test_it_is_confined(parent):
     assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
     assert Path(f"/proc/{parent.process.pid}/oom_score_adj").read_text() == "500\n"
     client.close()
+
+
+# A driver says on standard error when it is mapped, and with VGT_THREAD starts a thread then.
+DRIVER = """
+#include <pthread.h>
+#include <unistd.h>
+static void *sleep_long(void *unused) { return sleep(60), unused; }
+__attribute__((constructor)) static void load(void) {
+  pthread_t thread;
+  if (write(2, "mapped\\n", 7) && THREAD)
+    pthread_create(&thread, 0, sleep_long, 0);
+}
+"""
+
+
+@pytest.mark.parametrize("thread", [0, 1])
+def test_the_driver_is_mapped_before_a_client_waits(library, tmp_path, thread):
+    """Threads that it should start then are not confined, which is said."""
+    driver = compile_library(tmp_path / "libcuda.so.1", f"-DTHREAD={thread}", "-pthread", source=DRIVER)
+    parent = Parent(library, "--libcuda", str(driver))
+    assert parent.message() == {"type": "ready"}
+    parent.control.close()
+    code, err = parent.finish()
+    assert code == 0
+    assert err.startswith("mapped\n")
+    assert ("their files are not confined" in err) == bool(thread)
+
+
+def test_a_driver_that_is_not_there_is_told_to_the_client(library):
+    parent = Parent(library, "--libcuda", "/absent/libcuda.so.1")
+    assert parent.message() == {"type": "ready"}
+    with parent.assign(libcuda="/absent/libcuda.so.1") as client:
+        nbytes = int.from_bytes(client.recv(4), "little")
+        assert "no such driver" in str(unpack_map(client.recv(nbytes)))
+    parent.finish()
+    parent.control.close()

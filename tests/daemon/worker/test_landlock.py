@@ -15,7 +15,7 @@ from tests.daemon.running import ENVIRONMENT
 
 SCRIPT = """
 import json, os, sys
-from vgpud.worker.confine import confine_files
+from vgpud.worker.confine import Files
 
 def attempt(path, flags):
     try:
@@ -24,7 +24,7 @@ def attempt(path, flags):
         return error.errno
     return 0
 
-confine_files(sys.argv[1], sys.argv[2], 1 << 20)
+Files(sys.argv[2]).confine(sys.argv[1], 1 << 20)
 print(json.dumps([attempt(path, flags) for path, flags in json.loads(sys.argv[3])]))
 """
 
