@@ -30,6 +30,7 @@ def run_command(command: Command, env: Mapping[str, str] | None, timeout_s: floa
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout_s, env=env)
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist looks at the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under pytest-xdist the tests of a folder stay together, in their order: what they set up is set up once."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
