@@ -44,7 +44,7 @@ build: shim executor ## all of the above
 # Two processes share the folders out, as most tests keep less than one processor busy. A virtual machine does not, and is
 # slow enough: it has the machine for itself.
 test: build ## everything the CI runs: all tests but those that need a GPU
-	$(PYTEST) -n 2 --dist loadgroup --no-loadscope-reorder --ignore tests/vm $(PYTEST_ARGS)
+	$(PYTEST) -n 2 --no-loadscope-reorder --ignore tests/vm $(PYTEST_ARGS)
 	$(PYTEST) tests/vm $(PYTEST_ARGS)
 
 test-fast: build ## the tests that need no program from PyPI
