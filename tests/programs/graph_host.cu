@@ -126,7 +126,8 @@ int main(int argc, char **argv) {
   launch.kernelParams = params;
   CUDA(cudaGraphCreate(&graph, 0));
   CUDA(cudaGraphAddHostNode(&before, graph, nullptr, 0, &writes));
-  CUDA(cudaGraphAddMemcpyNode1D(&to_device, graph, &before, 1, device, built.in.data(), nbytes, cudaMemcpyHostToDevice));
+  CUDA(
+      cudaGraphAddMemcpyNode1D(&to_device, graph, &before, 1, device, built.in.data(), nbytes, cudaMemcpyHostToDevice));
   CUDA(cudaGraphAddKernelNode(&kernel, graph, &to_device, 1, &launch));
   CUDA(cudaGraphAddMemcpyNode1D(&to_host, graph, &kernel, 1, built.out.data(), device, nbytes, cudaMemcpyDeviceToHost));
   CUDA(cudaGraphAddHostNode(&after, graph, &to_host, 1, &reads));

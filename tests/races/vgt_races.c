@@ -1,5 +1,6 @@
-/* A program of many threads on the driver API, with its host in the same process: `vgt_races SCENARIO ROUNDS`. Built with
- * -fsanitize=thread it is a test of who may touch what when, on both sides of a ring; results are checked as well. */
+/* A program of many threads on the driver API, with its host in the same process: `vgt_races SCENARIO ROUNDS`. Built
+ * with -fsanitize=thread it is a test of who may touch what when, on both sides of a ring; results are checked as well.
+ */
 #include "vgt_host.h"
 #include "vgw_cuda.h"
 #include <pthread.h>
@@ -328,8 +329,11 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } scenarios[] = {{"work", scenario_work},   {"full", scenario_full}, {"threads", scenario_threads},
-                   {"death", scenario_death}, {"exit", scenario_exit}};
+  } scenarios[] = {{"work", scenario_work},
+                   {"full", scenario_full},
+                   {"threads", scenario_threads},
+                   {"death", scenario_death},
+                   {"exit", scenario_exit}};
   alarm(TIMEOUT_S);
   rounds = argc > 2 ? atoi(argv[2]) : 8;
   vgt_host_start();
