@@ -110,6 +110,18 @@ def add(address, n, stream=None, spins=0):
     parameters = (c_void_p * 3)(*(ctypes.cast(ctypes.pointer(v), c_void_p) for v in values))
     return cuda.cuLaunchKernel(loaded, (n + 127) // 128, 1, 1, 128, 1, 1, 0, c_void_p(stream), parameters, None)
 
+gates = []
+
+def shut(stream):
+    '''What the stream is given from now on waits until open_gates().'''
+    opened = threading.Event()
+    gates.append((opened, ctypes.CFUNCTYPE(None, c_void_p)(lambda _: opened.wait(60) and None)))
+    return cuda.cuLaunchHostFunc(c_void_p(stream), gates[-1][1], None)
+
+def open_gates():
+    for opened, _ in gates:
+        opened.set()
+
 context()
 print("ready", flush=True)
 for line in sys.stdin:

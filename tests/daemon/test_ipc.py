@@ -153,12 +153,13 @@ def test_events_order_what_two_clients_do(pair):
     assert code == 0
     assert b(f"query({other})") == b(f"synchronize({other})") == 0  # never recorded
     first, second = a("stream()"), b("stream()")
-    assert a(f"add({address}, 10000, {first}, {LONG})") == 0
+    assert a(f"shut({first})") == a(f"add({address}, 10000, {first})") == 0
     assert a(f"record({event}, {first})") == 0
     assert a(f"query({event})") == b(f"query({other})") == NOT_READY
     assert b(f"wait({second}, {other})") == 0
     assert b(f"add({opened}, 10000, {second})") == 0
     assert b(f"record({other}, {second})") == 0  # either may record it
+    assert a("open_gates()") is None
     assert a(f"synchronize({event})") == 0
     assert a(f"look({address}, 40000)") == (2).to_bytes(4, "little") * 10_000
     assert a(f"query({event})") == b(f"query({other})") == 0
@@ -178,9 +179,10 @@ def test_a_stream_that_was_clean_waits_all_the_same(pair):
     busy, clean = a("stream()"), b("stream()")
     for _ in range(2):
         assert b(f"add({opened}, 1, {clean})") == b(f"cuda.cuStreamSynchronize(c_void_p({clean}))") == 0
-        assert a(f"add({address}, 1, {busy}, {LONG // 4})") == a(f"record({event}, {busy})") == 0
+        assert a(f"shut({busy})") == a(f"add({address}, 1, {busy})") == a(f"record({event}, {busy})") == 0
         assert b(f"wait({clean}, {other})") == 0
         assert b(f"cuda.cuStreamQuery(c_void_p({clean}))") == NOT_READY
+        assert a("open_gates()") is None
         assert b(f"cuda.cuStreamSynchronize(c_void_p({clean}))") == b(f"query({other})") == 0
     assert b(f"look({opened}, 4)") == (4).to_bytes(4, "little")
     assert b(f"close_memory({opened})") == a(f"free({address})") == 0
