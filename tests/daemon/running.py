@@ -18,7 +18,7 @@ from vgpud.client import Client
 from vgpud.endpoint import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 PATHS = [str(ROOT / "daemon"), str(ROOT / "guest"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -125,6 +125,18 @@ client.hello()
 print(client.attach().worker, flush=True)
 sys.stdin.read()
 """
+
+
+def vgpud_with_real_workers(directory: Path, more: str = "") -> Iterator[Running]:
+    """For a fixture to yield from: a vgpud that simulates, with these lines more in its configuration."""
+    config = directory / "vgpud.toml"
+    config.write_text(
+        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n{more}"
+    )
+    running = Running.start(config, directory, "log")
+    running.wait_ready()
+    yield running
+    running.end()
 
 
 def start_client(running: Running) -> subprocess.Popen[bytes]:

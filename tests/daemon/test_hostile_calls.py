@@ -24,7 +24,7 @@ from tests.daemon.ring_memory import (
     RingMemory,
     open_request,
 )
-from tests.daemon.running import ENVIRONMENT, Running, children, wait_until
+from tests.daemon.running import ENVIRONMENT, Running, children, vgpud_with_real_workers, wait_until
 
 EXECUTOR_THREADS = 512  # vgx_serve.h
 FOREVER = 2**64 - 1
@@ -34,16 +34,7 @@ GONE = "client closed while its calls were being executed"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    directory = tmp_path_factory.mktemp("hostile")
-    config = directory / "vgpud.toml"
-    config.write_text(
-        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
-        "[limits]\nspare_workers = 1\n"
-    )
-    running = Running.start(config, directory, "log")
-    running.wait_ready()
-    yield running
-    running.end()
+    yield from vgpud_with_real_workers(tmp_path_factory.mktemp("hostile"), "[limits]\nspare_workers = 1\n")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.daemon.hostile_session import STREAM, HostileSession
 from tests.daemon.ipc_client import IpcClient
-from tests.daemon.running import Running, wait_until
+from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 1, 2, 201, 400, 600
 NOT_SUPPORTED, CAPTURE_UNSUPPORTED = 801, 900
@@ -21,16 +21,10 @@ Start = Callable[..., Running]
 
 @pytest.fixture(scope="module", params=["shared memory", "socket"])
 def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    directory = tmp_path_factory.mktemp("ipc")
-    config = directory / "vgpud.toml"
-    config.write_text(
-        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
-        f"shared_memory = {'true' if request.param == 'shared memory' else 'false'}\nlimits.spare_workers = 2\n"
+    yield from vgpud_with_real_workers(
+        tmp_path_factory.mktemp("ipc"),
+        f"shared_memory = {'true' if request.param == 'shared memory' else 'false'}\nlimits.spare_workers = 2\n",
     )
-    running = Running.start(config, directory, "log")
-    running.wait_ready()
-    yield running
-    running.end()
 
 
 @pytest.fixture(scope="module")

@@ -15,20 +15,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.daemon.running import ENVIRONMENT, ROOT, Running, process_exists, start_client, wait_until
+from tests.daemon.running import (
+    ENVIRONMENT,
+    ROOT,
+    Running,
+    process_exists,
+    start_client,
+    vgpud_with_real_workers,
+    wait_until,
+)
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    directory = tmp_path_factory.mktemp("real")
-    config = directory / "vgpud.toml"
-    config.write_text(
-        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
-    )
-    running = Running.start(config, directory, "log")
-    running.wait_ready()
-    yield running
-    running.end()
+    yield from vgpud_with_real_workers(tmp_path_factory.mktemp("real"))
 
 
 def attach(running: Running) -> tuple[socket.socket, int]:

@@ -11,20 +11,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.daemon.ring_memory import HEADER_NBYTES, NBYTES, OPCODES, SEAL_SHRINK_GROW, RingMemory, open_request
-from tests.daemon.running import Running
+from tests.daemon.running import Running, vgpud_with_real_workers
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    directory = tmp_path_factory.mktemp("ring")
-    config = directory / "vgpud.toml"
-    config.write_text(
-        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
-    )
-    running = Running.start(config, directory, "log")
-    running.wait_ready()
-    yield running
-    running.end()
+    yield from vgpud_with_real_workers(tmp_path_factory.mktemp("ring"))
 
 
 class Ring:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.daemon.running import Running, wait_until
+from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
 from tests.shim.client import environment
 from tests.shim.faults import Host, finish, hear
 
@@ -70,16 +70,9 @@ for turn in range(TURNS):
 
 @pytest.fixture(params=["shared-memory"])
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    directory = tmp_path_factory.mktemp("death")
-    config = directory / "vgpud.toml"
-    config.write_text(
-        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
-        f"shared_memory = {str(request.param == 'shared-memory').lower()}\n"
+    yield from vgpud_with_real_workers(
+        tmp_path_factory.mktemp("death"), f"shared_memory = {str(request.param == 'shared-memory').lower()}\n"
     )
-    running = Running.start(config, directory, "log")
-    running.wait_ready()
-    yield running
-    running.end()
 
 
 def workers(running: Running) -> list[int]:

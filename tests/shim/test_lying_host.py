@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.ring_memory import HEADER_NBYTES, NBYTES, RECORDS_NBYTES
-from tests.daemon.running import Running
+from tests.daemon.running import Running, vgpud_with_real_workers
 from tests.shim.client import PRELUDE, PYTHON, environment
 
 # Offsets in struct vgw_ring of what the worker writes.
@@ -120,15 +120,7 @@ class LyingWire:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    directory = tmp_path_factory.mktemp("lying")
-    config = directory / "vgpud.toml"
-    config.write_text(
-        f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n"
-    )
-    running = Running.start(config, directory, "log")
-    running.wait_ready()
-    yield running
-    running.end()
+    yield from vgpud_with_real_workers(tmp_path_factory.mktemp("lying"))
 
 
 def lie(ring: mmap.mmap, rng: random.Random) -> None:
