@@ -6,6 +6,7 @@
  * in private memory and copied, except the bytes of a long copy to the host, which are only ever written. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -26,6 +27,7 @@
 #define CHECK_MS 100              /* how often a sleeping thread looks whether the session has ended */
 #define PREFETCHED_NBYTES 192     /* of the next record: a launch's */
 #define NAP_NS 20000
+#define PATIENCE 40            /* times spin_us, while the client spins for the device itself (vgs_wait.c) */
 #define REMOTE_NAPS_NS 1000000 /* how long a remote ring's thread naps before it has the client wake it */
 
 struct vgx_ring {
@@ -34,6 +36,7 @@ struct vgx_ring {
   uint64_t head;
   uint64_t tail;                /* as last read: the client's line is not taken from it for every record */
   uint32_t sleeps;              /* the number of the ring's thread's sleep, as `worker_waits` shows it */
+  bool flagged;                 /* the last record was a flag: the client goes on as soon as the device has set it */
   atomic_uint_least64_t fenced; /* the least that a sleeping thread of another ring waits for; UINT64_MAX: none does */
   _Atomic uint32_t fence_bell;  /* futex, private: they sleep on it */
   atomic_uint_least64_t executed; /* what fences compare with: the shared word is the client's to overwrite */
@@ -66,34 +69,53 @@ static void sleep_for_record(struct vgx_ring *ring) {
   atomic_store_explicit(&shared->worker_waits, 0, memory_order_relaxed);
 }
 
+static bool has_record(struct vgx_ring *ring) {
+  /* tail: stored (release) by the client after the record's bytes */
+  ring->tail = atomic_load_explicit(&ring->shared->tail, memory_order_acquire);
+  return ring->tail != ring->head;
+}
+
+/* Look at an empty ring for so long; whether there is something to do: a record, or an end. */
+static bool spin(struct vgx_ring *ring, int64_t ns, bool yields) {
+  int64_t until = now_ns() + ns;
+  for (unsigned turns = 1; turns % 64 || now_ns() < until; turns++) {
+    if (has_record(ring) || atomic_load(&ring->session->ended))
+      return true;
+    __builtin_ia32_pause();
+    if (yields && turns % 64 == 0)
+      sched_yield();
+  }
+  return false;
+}
+
+/* The client watches a word that the device will write, and goes on then: being woken takes some 40 us, which counts
+ * beside a copy of a millisecond. As in vgs_wait.c half of the processors are left alone, and whoever wants one has it.
+ */
+static bool spin_with_client(struct vgx_ring *ring, int64_t ns) {
+  static atomic_long processors, spinners;
+  if (!atomic_load(&processors))
+    atomic_store(&processors, sysconf(_SC_NPROCESSORS_ONLN));
+  bool found = 2 * (atomic_fetch_add(&spinners, 1) + 1) <= atomic_load(&processors) - 2 && spin(ring, ns, true);
+  atomic_fetch_sub(&spinners, 1);
+  return found;
+}
+
 /* Wait until the client has pushed something; false when the session has ended. Spinning is bounded by the options. */
 static bool wait_for_record(struct vgx_ring *ring) {
-  struct vgw_ring *shared = ring->shared;
   if (ring->tail != ring->head)
     return !atomic_load_explicit(&ring->session->ended, memory_order_relaxed);
-  int64_t spin_ns = (int64_t)ring->session->options->spin_us * 1000, until = spin_ns ? now_ns() + spin_ns : 0;
-  int64_t naps_until = ring->remote ? now_ns() + spin_ns + REMOTE_NAPS_NS : 0;
-  unsigned turns = 0;
-  for (;;) {
-    /* tail: stored (release) by the client after the record's bytes */
-    ring->tail = atomic_load_explicit(&shared->tail, memory_order_acquire);
-    if (ring->tail != ring->head)
-      return true;
+  int64_t spin_ns = (int64_t)ring->session->options->spin_us * 1000;
+  bool found = spin_ns && (spin(ring, spin_ns, false) || (ring->flagged && spin_with_client(ring, PATIENCE * spin_ns)));
+  int64_t naps_until = ring->remote && !found ? now_ns() + REMOTE_NAPS_NS : 0;
+  while (!has_record(ring)) {
     if (atomic_load(&ring->session->ended))
       return false;
-    if (until) {
-      __builtin_ia32_pause();
-      if (++turns % 64 == 0 && now_ns() > until)
-        until = 0;
-      continue;
-    }
-    if (naps_until && now_ns() < naps_until) {
+    if (naps_until && now_ns() < naps_until)
       nanosleep(&(struct timespec){0, NAP_NS}, NULL);
-      continue;
-    }
-    naps_until = 0;
-    sleep_for_record(ring);
+    else
+      sleep_for_record(ring);
   }
+  return true;
 }
 
 /* Copy the next record's header out and check it against what has been pushed and what can lie in one piece. */
@@ -188,6 +210,7 @@ static void *serve_ring(void *argument) {
       break;
     ring->head += header.length;
     if (!padding) {
+      ring->flagged = header.opcode == VGW_OP_vgpuStreamFlag;
       uint64_t executed = atomic_fetch_add(&ring->executed, 1) + 1; /* seq_cst: pairs with `fenced` in vgpuRingFence */
       atomic_store_explicit(&ring->shared->executed, executed, memory_order_release);
       if (executed >= atomic_load(&ring->fenced))

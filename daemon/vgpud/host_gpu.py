@@ -39,7 +39,6 @@ WITHHELD = frozenset(
         DeviceAttribute.HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
         DeviceAttribute.HANDLE_TYPE_FABRIC_SUPPORTED,
         DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES,
-        DeviceAttribute.IPC_EVENT_SUPPORTED,  # it is carried, but has not run on a card (docs/real-gpu.md)
         DeviceAttribute.MULTICAST_SUPPORTED,
         DeviceAttribute.DMA_BUF_SUPPORTED,
         DeviceAttribute.HOST_ALLOC_DMA_BUF_SUPPORTED,

@@ -17,8 +17,15 @@ from collections.abc import Callable
 from typing import Any
 
 Check = Callable[[], list[float]]
-CHECKS: dict[str, dict[str, tuple[float, Check]]] = {"torch": {}, "cupy": {}, "jax": {}, "triton": {}, "nccl": {}}
-NEEDS = {"torch": ["torch"], "cupy": ["cupy"], "jax": ["jax"], "triton": ["torch", "triton"], "nccl": ["torch"]}
+NEEDS = {
+    "torch": ["torch"],
+    "transformers": ["torch", "transformers"],
+    "cupy": ["cupy"],
+    "jax": ["jax"],
+    "triton": ["torch", "triton"],
+    "nccl": ["torch"],
+}
+CHECKS: dict[str, dict[str, tuple[float, Check]]] = {family: {} for family in NEEDS}
 SAME_BITS, FP32, FP8 = 0.0, 1e-4, 5e-2
 
 
@@ -196,6 +203,58 @@ def out_of_memory() -> list[float]:
     except torch.OutOfMemoryError:
         return numbers(torch.ones(10, device="cuda").sum())
     raise AssertionError("16 TiB were had")
+
+
+def double_in_place(queue: Any, done: Any) -> None:
+    tensor = queue.get()
+    tensor *= 2
+    done.put(float(tensor.sum()))
+    del tensor  # before its owner frees it
+
+
+@check("torch", "a tensor changed by another process, torch.multiprocessing", SAME_BITS)
+def two_processes() -> list[float]:
+    torch = seeded()
+    context = torch.multiprocessing.get_context("spawn")
+    queue, done = context.Queue(), context.Queue()
+    child = context.Process(target=double_in_place, args=(queue, done))
+    child.start()
+    tensor = torch.arange(1000.0, device="cuda")
+    queue.put(tensor)
+    there = done.get(timeout=120)
+    child.join(60)
+    assert child.exitcode == 0
+    return [there, *numbers(tensor.sum())]
+
+
+@check("torch", "expandable segments", SAME_BITS)
+def expandable_segments() -> list[float]:
+    torch = seeded()
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    try:
+        kept = [torch.full((size,), 1.0, device="cuda") for size in (1 << 20, 3 << 20, 9 << 20)]
+        del kept[1]
+        kept.append(torch.full((30 << 20,), 2.0, device="cuda"))
+        result = numbers(*(tensor.sum() for tensor in kept))
+        kept.clear()
+        torch.cuda.empty_cache()
+    finally:
+        torch.cuda.memory._set_allocator_settings("expandable_segments:False")
+    return result
+
+
+@check("transformers", "generation, a small Llama, bf16", SAME_BITS)
+def generation() -> list[float]:
+    torch = seeded()
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=500, hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=4
+    )
+    model = LlamaForCausalLM(config).cuda().bfloat16().eval()
+    prompt = torch.arange(1, 17, device="cuda")[None]
+    tokens = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, do_sample=False)
+    return [float(token) for token in tokens[0]]
 
 
 @check("cupy", "elementwise, matmul, sort", SAME_BITS)
