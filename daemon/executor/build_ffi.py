@@ -42,6 +42,7 @@ struct vgx_serve_options {
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 void vgx_image_cache_set(int fd);
 void vgx_ipc_set(int fd);
+int vgx_restrict_threads(int ruleset_fd);
 const char *vgx_reason_text(void);
 void vgx_stop(void);
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);

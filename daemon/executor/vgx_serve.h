@@ -38,6 +38,10 @@ void vgx_image_cache_set(int fd);
 /* The socket to vgpud about what is shared with other clients (vgpud/ipc_service.py), likewise. */
 void vgx_ipc_set(int fd);
 
+/* Have Landlock's ruleset hold for all of this process's threads; 0 or an errno: ETIMEDOUT if one blocks signals. Once
+ * at a time, while no session is served. */
+int vgx_restrict_threads(int ruleset_fd);
+
 /* One line for the log, of the last session served. */
 const char *vgx_reason_text(void);
 

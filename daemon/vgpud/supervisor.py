@@ -22,6 +22,7 @@ _BACKOFF_FIRST_S = 0.25
 _BACKOFF_LAST_S = 30.0
 _FAILURES_BEFORE_REFUSAL = 2  # in a row: one may be bad luck, then the installation is broken and clients are told
 _WARM_RETRY_S = 30.0  # after a context could not be made: its device is full, perhaps
+_CACHE_CAP_NBYTES = 2**32  # of NVIDIA's driver: its documentation's highest value
 _STARTING_CAP = 8  # workers that start at the same time: more would only make all of them late
 
 
@@ -32,6 +33,13 @@ class WorkerStartError(Exception):
 def default_command(backend: str, libcuda: str) -> list[str]:
     """`-P` keeps the working directory off the module path: a worker runs our code, wherever vgpud was started."""
     return [sys.executable, "-P", "-m", "vgpud.worker", "--backend", backend, "--libcuda", libcuda]
+
+
+def cache_environment(limits: LimitsConfig) -> dict[str, str]:
+    """How NVIDIA's driver bounds what it keeps of what it has compiled: read when it is started."""
+    if limits.kernel_cache_nbytes == 0:
+        return {"CUDA_CACHE_DISABLE": "1"}
+    return {"CUDA_CACHE_MAXSIZE": str(min(limits.kernel_cache_nbytes, _CACHE_CAP_NBYTES))}
 
 
 class Supervisor:
@@ -84,12 +92,13 @@ class Supervisor:
         self._fill()
 
     def set_limits(self, limits: LimitsConfig) -> None:
-        """Take reloaded limits; superfluous spares are ended."""
+        """Take reloaded limits; of the workers without a client those are ended that are too many, or know others."""
+        kept = cache_environment(limits) == cache_environment(self._limits)
         self._limits = limits
-        while len(self._spares) > limits.spare_workers:
+        while len(self._spares) > kept * limits.spare_workers:
             self._spares.pop().terminate()
         for warm in self._warm.values():
-            while len(warm) > limits.warm_workers:
+            while len(warm) > kept * limits.warm_workers:
                 warm.pop().terminate()
         self._fill()
 
@@ -218,7 +227,11 @@ class Supervisor:
         """Start one; False when that failed, which is seen to."""
         try:
             worker = spawn_worker(
-                self._command, child_environment(), on_ready=self._ready, on_exit=self._exited, warm_order=warm_order
+                self._command,
+                child_environment() | cache_environment(self._limits),
+                on_ready=self._ready,
+                on_exit=self._exited,
+                warm_order=warm_order,
             )
         except OSError as error:
             self._start_failed(f"{self._command[0]}: {error.strerror}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from vgpud.client import RefusedError
@@ -74,6 +76,22 @@ def test_there_is_always_a_spare(start):
     os.kill(running.status()["spare_workers"][0], signal.SIGKILL)
     wait_until(lambda: running.status()["metrics"]["workers_failed"] == 1)
     wait_until(lambda: len(running.status()["spare_workers"]) == 2)
+
+
+def test_what_waits_knows_the_bound_of_the_drivers_cache(start):
+    """NVIDIA's driver reads it when it is started."""
+    running = start(extra="limits.kernel_cache_nbytes = 123456\n")
+
+    def told() -> str:
+        with contextlib.suppress(OSError, ValueError):  # there is none just now
+            [spare] = running.status()["spare_workers"]
+            return Path(f"/proc/{spare}/environ").read_text()
+        return ""
+
+    wait_until(lambda: "\0CUDA_CACHE_MAXSIZE=123456\0" in told())
+    running.config.write_text(running.config.read_text().replace("123456", "0"))
+    running.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "\0CUDA_CACHE_DISABLE=1\0" in told())
 
 
 def test_without_spares_a_worker_is_started_on_demand(start):

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import resource
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from . import landlock, seccomp
@@ -33,7 +33,7 @@ def confine(allow: Collection[str] = ()) -> None:
 
 
 class Files:
-    """The files that a worker keeps: made ready while nobody waits for it."""
+    """The files that a worker keeps: made ready while nobody waits for it, before its driver is started."""
 
     def __init__(self, libcuda: str) -> None:
         driver = [os.path.realpath(libcuda), libcuda] if os.path.isabs(libcuda) else []
@@ -45,38 +45,27 @@ class Files:
             self._ruleset = landlock.Ruleset(readable)
         except OSError as error:
             self._why = error.strerror or str(error)
+        # NVIDIA's driver reads where its cache is when it is started, and looks there when it compiles: by then this
+        # descriptor is the tenant's folder. In the user's home one tenant could change what others run.
+        self._place = os.open("/proc", os.O_PATH | os.O_CLOEXEC)  # where nothing can be made
+        os.environ["CUDA_CACHE_PATH"] = f"/proc/self/fd/{self._place}"
 
-    def confine(self, cache_dir: str | None, cache_nbytes: int) -> None:
+    def confine(self, cache_dir: str, restrict_threads: Callable[[int], int]) -> None:
         """Give up every file but the system's, those that hold the driver, and the tenant's cache, which is made here.
 
-        NVIDIA's driver keeps what it compiles in the cache, too: in the user's home one tenant could change it for
-        others. There it bounds itself, by `cache_nbytes`. Without a cache, as long as the tenant is not known, it keeps
-        nothing.
+        A cache that cannot be written to is a slower start, no failure.
         """
-        cache = None if cache_dir is None else Path(cache_dir)
-        if cache is None or cache_nbytes == 0:
-            os.environ["CUDA_CACHE_DISABLE"] = "1"
-        if cache is not None:
-            with contextlib.suppress(OSError):  # a cache that cannot be written to is a slower start, no failure
-                cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.environ["CUDA_CACHE_PATH"] = str(cache / "nvidia")
-            os.environ["CUDA_CACHE_MAXSIZE"] = str(min(cache_nbytes, 2**32))  # its documentation's highest value
+        cache = Path(cache_dir)
+        with contextlib.suppress(OSError):
+            cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (cache / "nvidia").mkdir(exist_ok=True, mode=0o700)
+            folder = os.open(cache / "nvidia", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.dup2(folder, self._place, inheritable=False)
+            os.close(folder)
         try:
             if self._ruleset is not None:
-                self._ruleset.enforce(cache)
+                self._ruleset.enforce(cache, restrict_threads)
         except OSError as error:
             self._ruleset, self._why = None, error.strerror or str(error)
         if self._ruleset is None:
             os.write(2, f"<4>this worker's files are not confined: {self._why}\n".encode())
-
-
-def load_driver(libcuda: str) -> None:
-    """Have the driver's library mapped and linked before a client waits for that. It is not started (cuInit).
-
-    That it cannot be is no error yet: it is told to the client that needs it. Threads that it started already would
-    not be confined with their process.
-    """
-    with contextlib.suppress(OSError):
-        ctypes.CDLL(libcuda)
-    if len(os.listdir("/proc/self/task")) > 1:
-        os.write(2, b"<4>the driver starts threads when it is loaded: their files are not confined\n")

@@ -1,8 +1,13 @@
-"""`python -m vgpud.worker`: wait for a client, set its backend up, serve it in the C executor until one side ends."""
+"""`python -m vgpud.worker`: wait for a client, set its backend up, serve it in the C executor until one side ends.
+
+The real driver is started (cuInit) while nobody waits: that takes a tenth of a second when no other process on the host
+has the GPU's memory mapped (UVM), and a worker that waits is such a process for the others.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 from dataclasses import dataclass
@@ -10,7 +15,7 @@ from typing import Any
 
 from ..sim import profile
 from ..sim.cache import DiskCache
-from .confine import Files, confine, load_driver
+from .confine import Files, confine
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
 _LINE_NBYTES = 1024
@@ -23,7 +28,6 @@ class Backend:
 
     pointer: Any
     glue: Any = None
-    is_confined: bool = False  # it has threads already, which are to open no files either
 
 
 def main() -> None:
@@ -31,34 +35,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="vgpud.worker")
     parser.add_argument("--backend", choices=("simulator", "cuda"), required=True)
     parser.add_argument("--control-fd", type=int, required=True)
-    parser.add_argument("--libcuda", default="", help="the driver that the session will name; empty: not known yet")
+    parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that the session will name")
     parser.add_argument("--warm", action="store_true", help="make a context first, as the control socket says")
     arguments = parser.parse_args()
     control = Control(arguments.control_fd)
     confine()
     executor = _load(arguments.backend)
-    warm: Backend | None = None
+    files = Files(arguments.libcuda)
+    backend: Backend | None = None
     if arguments.warm:
         order = control.receive_warm_order()
         if order is None:
             return
         try:
-            warm = _warm_up(executor, order)
+            backend = _warm_up(executor, order)
         except _UNUSABLE as error:
             control.send("ready", why=str(error))
             os._exit(1)  # half made: the next worker starts from nothing
-    elif arguments.backend == "cuda" and arguments.libcuda:
-        load_driver(arguments.libcuda)
-    files = Files(arguments.libcuda) if arguments.libcuda else None
+    elif arguments.backend == "cuda":
+        with contextlib.suppress(*_UNUSABLE):  # tried again for the client that needs it, who is told
+            backend = _start_driver(executor, arguments.libcuda)
     control.send("ready")
     assignment = control.receive_assignment()
     if assignment is None:
         return
-    if warm is None or not warm.is_confined:
-        files = files or Files(assignment.libcuda)
-        files.confine(assignment.cache_dir, assignment.limits["kernel_cache_nbytes"])
+    files.confine(assignment.cache_dir, executor.lib.vgx_restrict_threads)
     control.exit_with_vgpud(lambda: _memory_used(executor.lib, assignment))
-    code, reason = _serve(executor, assignment, control, warm)
+    code, reason = _serve(executor, assignment, control, backend)
     control.send("ended", reason=reason)
     # Not sys.exit: threads of the backend may be inside Python or a kernel. Ending the process frees what they hold.
     os._exit(code)
@@ -71,8 +74,8 @@ def _load(backend: str) -> Any:
     return importlib.import_module("vgpud._executor")
 
 
-def _serve(executor: Any, assignment: Assignment, control: Control, warm: Backend | None) -> tuple[int, str]:
-    """Everything this process knows of the C executor. Returns the exit code and one line that says why it ended."""
+def _serve(executor: Any, assignment: Assignment, control: Control, backend: Backend | None) -> tuple[int, str]:
+    """Serve one client, on a backend that is set up or is to be. Returns the exit code and one line of why it ended."""
     ffi, lib = executor.ffi, executor.lib
 
     @ffi.callback("void(int, const char *)")  # type: ignore[untyped-decorator]
@@ -91,14 +94,10 @@ def _serve(executor: Any, assignment: Assignment, control: Control, warm: Backen
     options.log = log
     try:
         try:
-            if warm is None:
-                order, cache = assignment, _kernel_cache(assignment)
-                backend = _set_up_backend(ffi, lib, order.backend, order.gpus, order.inventory, order.libcuda, cache)
-                options.backend = backend.pointer
-            else:
-                options.backend = warm.pointer
-                if warm.glue is not None:
-                    warm.glue.set_cache(_kernel_cache(assignment))
+            backend = backend or _set_up(executor, assignment)
+            if backend.glue is not None:
+                backend.glue.set_cache(_kernel_cache(assignment))
+            options.backend = backend.pointer
         except _UNUSABLE as error:
             reason = f"the {assignment.backend} backend cannot be set up: {error}"
             send_refused(assignment.client_fd, reason)
@@ -129,31 +128,27 @@ def _memory_used(lib: Any, assignment: Assignment) -> list[int] | None:
 
 
 def _warm_up(executor: Any, order: WarmOrder) -> Backend:
-    """A backend with a context on one device. Raises RuntimeError, OSError or ValueError, with a line of why.
-
-    The real driver starts threads, so its files are confined first, and to less than a tenant's: without a cache.
-    The simulator starts none, and is confined when its tenant, and so its cache, is known.
-    """
-    is_confined = order.backend != "simulator"
-    if is_confined:
-        Files(order.libcuda).confine(None, 0)
-    ffi, lib = executor.ffi, executor.lib
-    backend = _set_up_backend(ffi, lib, order.backend, order.gpus, order.inventory, order.libcuda, None)
-    pointer = lib.vgx_warm_backend(backend.pointer, order.device)
-    if pointer == ffi.NULL:
+    """A backend with a context on one device. Raises RuntimeError, OSError or ValueError, with a line of why."""
+    backend = _set_up(executor, order)
+    pointer = executor.lib.vgx_warm_backend(backend.pointer, order.device)
+    if pointer == executor.ffi.NULL:
         raise RuntimeError(f"no context could be made on device {order.device}")
-    return Backend(pointer, backend.glue, is_confined)
+    return Backend(pointer, backend.glue)
 
 
-def _set_up_backend(
-    ffi: Any, lib: Any, name: str, gpus: str, inventory: dict[str, Any], libcuda: str, cache: DiskCache | None
-) -> Backend:
-    """Raises RuntimeError, OSError or ValueError, with a line of why."""
-    if name == "simulator":
-        glue = importlib.import_module("vgpud.sim.glue")
-        return Backend(*glue.install(ffi, lib, profile.parse_gpus(gpus), inventory, cache))
+def _set_up(executor: Any, order: Assignment | WarmOrder) -> Backend:
+    """The backend that an order names. Raises RuntimeError, OSError or ValueError, with a line of why."""
+    if order.backend == "cuda":
+        return _start_driver(executor, order.libcuda)
+    glue = importlib.import_module("vgpud.sim.glue")
+    return Backend(*glue.install(executor.ffi, executor.lib, profile.parse_gpus(order.gpus), order.inventory, None))
+
+
+def _start_driver(executor: Any, libcuda: str) -> Backend:
+    """The real driver after cuInit. Raises RuntimeError, with a line of why."""
+    ffi = executor.ffi
     why = ffi.new("const char **")
-    backend = lib.vgx_cuda_backend(libcuda.encode(), why)
-    if backend == ffi.NULL:
+    pointer = executor.lib.vgx_cuda_backend(libcuda.encode(), why)
+    if pointer == ffi.NULL:
         raise RuntimeError(ffi.string(why[0]).decode(errors="replace") if why[0] != ffi.NULL else "no reason given")
-    return Backend(backend)
+    return Backend(pointer)

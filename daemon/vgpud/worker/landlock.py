@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 # linux/landlock.h; the calls have the same numbers on every architecture.
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_CREATE_RULESET, _ADD_RULE = 444, 445
 _VERSION, _PATH_BENEATH = 1, 1
 _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 7, 1 << 8
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
@@ -54,18 +54,19 @@ class Ruleset:
         # cuInit of 580.159.04 opens something below /proc/self/task so, and answers 304 when it cannot.
         _allow(self._fd, "/proc/self", (_USE | _TRUNCATE) & self._handled)
 
-    def enforce(self, cache: Path | None) -> None:
-        """From now on this thread, and those it starts, open only what this module's first lines say. Once.
+    def enforce(self, cache: Path, restrict_threads: Callable[[int], int]) -> None:
+        """From now on this process opens only what this module's first lines say. Once.
 
         Args:
-            cache: Written to; must exist. None: nothing is.
+            cache: Written to, if it is there.
+            restrict_threads: Given the ruleset's descriptor, makes it hold for every thread; returns 0 or an errno.
         Raises:
-            OSError: the kernel cannot do it.
+            OSError: the kernel cannot do it, or a thread does not answer.
         """
         try:
-            if cache is not None:
-                _allow(self._fd, os.fspath(cache), _OWN & self._handled)
-            _call(_RESTRICT_SELF, self._fd, 0)
+            _allow(self._fd, os.fspath(cache), _OWN & self._handled)
+            if code := restrict_threads(self._fd):
+                raise OSError(code, "a thread does not answer" if code == errno.ETIMEDOUT else os.strerror(code))
         finally:
             os.close(self._fd)
 

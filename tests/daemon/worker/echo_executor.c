@@ -9,17 +9,18 @@ static int backend;
 static uint32_t features;
 
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
-  if (strcmp(path, "/stand-in/libcuda.so.1") == 0)
+  if (strcmp(path, "/stand-in/libcuda.so.1") == 0 && write(2, "started\n", 8) == 8)
     return (const struct vgx_backend *)&backend;
   *why = "no such driver";
   return NULL;
 }
 
-/* Device 0 has room for a context, if the driver was loaded without a cache that could be somebody's. */
+/* Device 0 has room for a context. */
 const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *cold, int32_t device) {
-  const char *disabled = getenv("CUDA_CACHE_DISABLE");
-  return device == 0 && disabled && strcmp(disabled, "1") == 0 ? cold : NULL;
+  return device == 0 ? cold : NULL;
 }
+
+int vgx_restrict_threads(int ruleset_fd) { return ruleset_fd < 0; }
 
 int vgx_serve(int fd, const struct vgx_serve_options *options) {
   char data[4096];

@@ -17,6 +17,7 @@ struct vgx_serve_options {
 };
 enum vgx_reason { VGX_ENDED_BY_CLIENT = 0, VGX_ENDED_BY_VIOLATION = 1, VGX_ENDED_BY_CHANNEL = 2 };
 int vgx_serve(int fd, const struct vgx_serve_options *options);
+int vgx_restrict_threads(int ruleset_fd);
 const char *vgx_reason_text(void);
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
 const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);

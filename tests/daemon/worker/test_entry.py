@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -143,7 +144,7 @@ def test_a_session(parent, features, reason):
         client.sendall(b"hello")
         assert client.recv(10) == b"hello"
     assert parent.message() == {"type": "ended", "reason": reason}
-    assert parent.finish() == (0, "<4>first line second line\n")
+    assert parent.finish() == (0, "started\n<4>first line second line\n")
 
 
 def test_a_violation_ends_with_a_code(parent):
@@ -206,30 +207,16 @@ def test_it_is_confined(parent):
     client.close()
 
 
-# A driver says on standard error when it is mapped, and with VGT_THREAD starts a thread then.
-DRIVER = """
-#include <pthread.h>
-#include <unistd.h>
-static void *sleep_long(void *unused) { return sleep(60), unused; }
-__attribute__((constructor)) static void load(void) {
-  pthread_t thread;
-  if (write(2, "mapped\\n", 7) && THREAD)
-    pthread_create(&thread, 0, sleep_long, 0);
-}
-"""
-
-
-@pytest.mark.parametrize("thread", [0, 1])
-def test_the_driver_is_mapped_before_a_client_waits(library, tmp_path, thread):
-    """Threads that it should start then are not confined, which is said."""
-    driver = compile_library(tmp_path / "libcuda.so.1", f"-DTHREAD={thread}", "-pthread", source=DRIVER)
-    parent = Parent(library, "--libcuda", str(driver))
+def test_the_driver_is_started_once_before_a_client_waits(library):
+    parent = Parent(library, "--libcuda", str(ASSIGNMENT["libcuda"]))
     assert parent.message() == {"type": "ready"}
+    assert parent.process.stderr is not None
+    assert os.read(parent.process.stderr.fileno(), 100) == b"started\n"
+    with parent.assign() as client:
+        take_attached(client)
+    assert parent.message() == {"type": "attached"}
+    assert parent.finish() == (0, "<4>first line second line\n")
     parent.control.close()
-    code, err = parent.finish()
-    assert code == 0
-    assert err.startswith("mapped\n")
-    assert ("their files are not confined" in err) == bool(thread)
 
 
 def test_a_driver_that_is_not_there_is_told_to_the_client(library):

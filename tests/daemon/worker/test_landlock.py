@@ -14,32 +14,56 @@ import pytest
 from tests.daemon.running import ENVIRONMENT
 
 SCRIPT = """
-import json, os, sys
+import json, os, signal, sys, threading
+from vgpud._executor import lib
 from vgpud.worker.confine import Files
+
+cache, libcuda, blocked, tries = json.loads(sys.argv[1])
+confined, done = threading.Event(), []
 
 def attempt(path, flags):
     try:
-        os.close(os.open(path, flags, 0o600))
+        os.close(os.open(os.path.expandvars(path), flags, 0o600))
     except OSError as error:
         return error.errno
     return 0
 
-Files(sys.argv[2]).confine(sys.argv[1], 1 << 20)
-print(json.dumps([attempt(path, flags) for path, flags in json.loads(sys.argv[3])]))
+def attempt_all():
+    if blocked:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGURG])
+    started.wait()
+    confined.wait()
+    done.append([attempt(path, flags) for path, flags in tries])
+
+files = Files(libcuda)
+assert attempt("${CUDA_CACHE_PATH}/new", os.O_WRONLY | os.O_CREAT)
+started = threading.Barrier(4)
+threads = [threading.Thread(target=attempt_all) for _ in range(3)]  # as a driver has them that was started before
+for thread in threads:
+    thread.start()
+started.wait()
+files.confine(cache, lib.vgx_restrict_threads)
+confined.set()
+for thread in threads:
+    thread.join()
+if not blocked:
+    assert done[0] == done[1] == done[2] == [attempt(path, flags) for path, flags in tries]
+print(json.dumps(done[0]))
 """
 
 
-def attempts(cache: Path, tries: list[tuple[Path, int]], libcuda: str = "libcuda.so.1") -> list[str]:
-    """The errors' names, '' for success, of opening each path with these flags."""
-    given = json.dumps([(str(path), flags) for path, flags in tries])
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(cache), libcuda, given],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
+def execute(
+    cache: Path, libcuda: str, blocked: bool, tries: list[tuple[Path, int]]
+) -> subprocess.CompletedProcess[str]:
+    given = json.dumps([str(cache), libcuda, blocked, [(str(path), flags) for path, flags in tries]])
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, given], env=ENVIRONMENT, capture_output=True, text=True, timeout=30, check=False
     )
+
+
+def attempts(cache: Path, tries: list[tuple[Path, int]], libcuda: str = "libcuda.so.1") -> list[str]:
+    """The errors' names, '' for success, of opening each path with these flags: the same in every thread."""
+    done = execute(cache, libcuda, False, tries)
     assert done.stderr == ""  # no word that the kernel has no Landlock
     return [errno.errorcode.get(code, "") for code in json.loads(done.stdout)]
 
@@ -91,3 +115,19 @@ def test_the_driver_named_in_the_configuration_can_be_read(tmp_path, secret):
         "",
         "EACCES",
     ]
+
+
+def test_the_drivers_cache_is_the_tenants(tmp_path):
+    assert attempts(tmp_path / "uid-1000", [(Path("${CUDA_CACHE_PATH}/index"), os.O_RDWR | os.O_CREAT)]) == [""]
+    assert (tmp_path / "uid-1000/nvidia/index").exists()
+
+
+def test_a_cache_that_cannot_be_made_is_none():
+    tries = [(Path("${CUDA_CACHE_PATH}/index"), os.O_RDWR | os.O_CREAT)]
+    assert attempts(Path("/proc/nonexistent"), tries) != [""]
+
+
+def test_a_thread_that_takes_no_signals_is_told(tmp_path):
+    done = execute(tmp_path / "cache", "libcuda.so.1", True, [(tmp_path, os.O_RDONLY)])
+    assert done.stderr == "<4>this worker's files are not confined: a thread does not answer\n"
+    assert json.loads(done.stdout) == [0]
