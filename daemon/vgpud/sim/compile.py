@@ -15,6 +15,7 @@ from vgpud.sim import (  # noqa: F401  (each registers its emitters)
     abi,
     cfg,
     emit_atomic,
+    emit_barrier,
     emit_bits,
     emit_call,
     emit_convert,
@@ -118,7 +119,7 @@ def lower(
     warp = WarpFunction(e, patient=not cooperative)
     warp_text = warp.emit()
     resident = cooperative and any(b.terminator is not None and b.terminator.opcode == cfg.YIELD for b in graph.blocks)
-    frame = lay_out(e.warp_count, warp.frame_nbytes, e.local_stride * abi.WARP, warp.arrivals)
+    frame = lay_out(e.warp_count, warp.spills.nbytes, e.local_stride * abi.WARP, warp.arrivals)
     if frame.nbytes > _MAX_FRAME_NBYTES:
         raise PtxError(f"{name}: local memory is too large", 2)
     deadlock = e.string(f"{name}: all warps wait at barriers that cannot complete")

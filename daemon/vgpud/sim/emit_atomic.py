@@ -4,8 +4,10 @@ read-modify-write is atomic there."""
 from __future__ import annotations
 
 from vgpud.sim import ir
+from vgpud.sim.abi import WARP
 from vgpud.sim.emit_memory import address, elements, fence_after, fence_before, pointer, space_of
-from vgpud.sim.emitter import FP_NAMES, LANES, SCALAR, WARP, Emitter, Value, emits
+from vgpud.sim.emitter import Emitter, emits
+from vgpud.sim.lane_value import FP_NAMES, LANES, SCALAR, Value
 
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 _RMW = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap"}

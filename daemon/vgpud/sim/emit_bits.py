@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vgpud.sim import ir
 from vgpud.sim.emit_integer import clamped_shift
-from vgpud.sim.emitter import Emitter, Form, emits
+from vgpud.sim.emitter import Emitter, emits
+from vgpud.sim.lane_value import Form
 
 
 @emits("popc", "clz", "brev")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from vgpud.sim import abi, ir
+from vgpud.sim.abi import WARP
 from vgpud.sim.emit_memory import pointer
-from vgpud.sim.emitter import LANES, WARP, Emitter, emits
+from vgpud.sim.emitter import Emitter, emits
+from vgpud.sim.lane_value import LANES
 
 _LAUNCH_FAILED = 719
 

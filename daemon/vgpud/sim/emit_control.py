@@ -9,15 +9,14 @@ At a CTA barrier, and where it yields, the warp saves what is live and returns t
 
 from __future__ import annotations
 
-from vgpud.sim import abi, ir, liveness
+from vgpud.sim import abi, ir, spill
 from vgpud.sim.cfg import EXIT, YIELD
-from vgpud.sim.emit_run import BARRIER_WORDS
-from vgpud.sim.emitter import LANES, SCALAR, Bound, Emitter, Value
+from vgpud.sim.emit_barrier import arrive, reduction_result
+from vgpud.sim.emitter import Emitter
 from vgpud.sim.lane_pattern import linear
-from vgpud.sim.ptx_module import align_up
+from vgpud.sim.lane_value import LANES, SCALAR, Bound, Value
 from vgpud.sim.uniformity import thread_shape
 
-_LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
 _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
 _DOUBLED_INSTRUCTIONS = 64  # blocks of loops up to this size are made for all lanes and for some,
 _DOUBLED_KERNEL_INSTRUCTIONS = 1200  # in kernels up to this size: longer ones take long enough to compile
@@ -47,7 +46,7 @@ WARP_ARGUMENTS = (
 
 
 class WarpFunction:
-    """Emits @warp; `frame_nbytes` is what one warp saves at a barrier."""
+    """Emits @warp."""
 
     def __init__(self, e: Emitter, patient: bool) -> None:
         """`patient`: yield now and then, not in every round."""
@@ -64,14 +63,12 @@ class WarpFunction:
         )
         self.lockstep = bool(self.barriers) and all(self._is_plain(ins) for b in self.blocks for ins in b.all())
         self.instructions = sum(len(block.instructions) for block in self.blocks)
-        self.frame_nbytes = 0
-        self.saved: dict[int, list[tuple[str, str, int]]] = {}  # before a barrier: (slot, type, offset)
-        self.restored: dict[int, list[tuple[str, str, int]]] = {}  # after it
+        masks = [(f"%m{number}", "i32") for number in range(len(self.blocks))]
+        self.spills = spill.lay_out(e, self.barriers, [*masks, ("%yielding", "i1")] if self.spins else masks)
 
     def emit(self) -> str:
         """The text of the function."""
         e = self.e
-        self._lay_out()
         for index in range(len(self.blocks)):
             e.position = index
             self._block(index)
@@ -305,49 +302,6 @@ class WarpFunction:
         end = self.blocks[index].terminator
         return end is not None and end.opcode == YIELD
 
-    def _lay_out(self) -> None:
-        """Where a warp keeps its registers, and its masks if lanes may wait elsewhere, during a barrier: a register
-        has one place for all barriers."""
-        e = self.e
-        dirty = liveness.unsaved(e.graph, e.live)
-        needed = {index: self._needed(index) for index in self.barriers}
-        every = offset = 0
-        for live in needed.values():
-            every |= live
-        places: dict[ir.Reg, tuple[str, str, int]] = {}
-        for reg in e.live.names(every):
-            kind = e.register_type(reg)
-            lanes = abi.WARP if kind.startswith("<") else 1
-            nbytes = max(1, lanes * reg.nbits // 8)
-            offset = align_up(offset, 64 if lanes > 1 else 8)
-            places[reg] = (e.slot(reg), kind, offset)
-            offset += nbytes
-        offset = align_up(offset, 4)
-        masks = [(f"%m{number}", "i32", offset + 4 * number) for number in range(len(self.blocks))]
-        if self.spins:
-            masks.append(("%yielding", "i1", offset + 4 * len(masks)))
-        divergent = [index for index in self.barriers if index in self.divergent]
-        for index, live in needed.items():
-            kept = masks if index in divergent else []
-            changed = live if index in divergent else live & dirty[index]
-            self.saved[index] = [*(places[reg] for reg in e.live.names(changed)), *kept]
-            self.restored[index] = [*(places[reg] for reg in e.live.names(live)), *kept]
-        self.frame_nbytes = align_up(offset + (4 * len(masks) if divergent else 0), 64)
-
-    def _needed(self, index: int) -> int:
-        """What a warp still needs after a barrier."""
-        e = self.e
-        target, end = self.blocks[index].successors[0], self.blocks[index].terminator
-        live = e.live.live_in[target] if target != EXIT else 0
-        if index in self.divergent:
-            for other in self.divergent | e.analysis.joins:
-                live |= e.live.live_in[other]
-        assert end is not None
-        for operand in end.operands[1:] if end.has("red") else ():
-            for reg in ir.registers_of(operand):
-                live |= 1 << e.live.index[reg]
-        return live
-
     def _barrier(self, index: int) -> None:
         """Wait: see run_function for the tables."""
         e, block = self.e, self.blocks[index]
@@ -362,7 +316,7 @@ class WarpFunction:
         target = block.successors[0]
         if index in self.divergent:
             self._send(target, e.current)
-        for slot, kind, offset in self.saved[index]:
+        for slot, kind, offset in self.spills.saved[index]:
             text = e.v(f"load {kind}, ptr {slot}")
             e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
         e.e(f"ret i32 {self.barriers.index(index) + 1}")
@@ -387,7 +341,7 @@ class WarpFunction:
         e = self.e
         outer, e.lines = e.lines, []
         e.label(f"resume{index}")
-        for slot, kind, offset in self.restored[index]:
+        for slot, kind, offset in self.spills.restored[index]:
             text = e.v(f"load {kind}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
             e.e(f"store {kind} {text}, ptr {slot}")
         ins = self.blocks[index].terminator
@@ -406,79 +360,3 @@ class WarpFunction:
 
 def _is_barrier(ins: ir.Instruction) -> bool:
     return ins.opcode in ("bar", "barrier")
-
-
-def barrier_operands(e: Emitter, ins: ir.Instruction) -> tuple[str, str, ir.Operand | None]:
-    """(barrier number, threads expected or "0" for all, predicate of a reduction)."""
-    operands = list(ins.operands[1:] if ins.has("red") else ins.operands)
-    predicate = operands.pop() if ins.has("red") else None
-    values = []
-    for operand in operands:
-        value = e.read(operand, 32)
-        if not value.uniform and predicate is not None:
-            raise e.unsupported("barrier number or count differs between lanes")
-        values.append(value.text if value.uniform else _agreed(e, ins, value))
-    number = "0"
-    if values:
-        number = values[0] if values[0] == str(ir.CLUSTER_BARRIER) else e.v(f"and i32 {values[0]}, 15")
-    return number, values[1] if len(values) > 1 else "0", predicate
-
-
-def _agreed(e: Emitter, ins: ir.Instruction, value: Value) -> str:
-    """What all acting lanes hold, where that is not known beforehand (debug builds keep it in local memory); the launch
-    fails where they do not agree."""
-    kind, vector, acting = f"<{abi.WARP} x i32>", e.vector(value), e.mask_bits()
-    first = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', acting), ('i1', 'false')))}, {abi.WARP - 1}")
-    chosen = e.v(f"extractelement {kind} {vector}, i32 {first}")
-    other = e.v(f"icmp ne {kind} {vector}, {e.splat(chosen, 'i32')}")
-    wrong = e.v(f"and i32 {e.v(f'bitcast <{abi.WARP} x i1> {other} to i32')}, {acting}")
-    name = e.unique("agreed")
-    e.e(f"br i1 {e.v(f'icmp eq i32 {wrong}, 0')}, label %{name}, label %{name}.not")
-    e.label(f"{name}.not")
-    message = e.string(f"{ins.text} with different operands in one warp in {e.program.name}, line {ins.line}")
-    e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(_LAUNCH_FAILED)), ("ptr", message)))
-    e.e(f"br label %{name}")
-    e.label(name)
-    return chosen
-
-
-def table_entry(e: Emitter, number: str, word: int) -> str:
-    """A word of a barrier's row: 0 threads arrived, 1 expected, 2 and 3 true predicates and threads so far, 4 and 5 the
-    same of the last completed round."""
-    row = e.v(f"mul i32 {number}, 8")
-    return e.v(f"getelementptr i32, ptr %tables, i32 {e.v(f'add i32 {row}, {word}')}")
-
-
-def add_to(e: Emitter, slot: str, amount: str) -> None:
-    old = e.v(f"load i32, ptr {slot}")
-    e.e(f"store i32 {e.v(f'add i32 {old}, {amount}')}, ptr {slot}")
-
-
-def arrive(e: Emitter, ins: ir.Instruction, wait: bool) -> None:
-    """Count the warp, whole, as arrived."""
-    number, expected, predicate = barrier_operands(e, ins)
-    count = table_entry(e, number, 0)
-    add_to(e, count, str(abi.WARP))
-    e.e(f"store i32 {expected}, ptr {table_entry(e, number, 1)}")
-    if predicate is not None:
-        (vector,) = e.lanes([predicate], 1)
-        true = e.v(f"and i32 {e.v(f'bitcast <{abi.WARP} x i1> {vector} to i32')}, {e.current}")
-        for word, bits in ((2, true), (3, e.current)):
-            some = e.v(e.call("i32", "llvm.ctpop.i32", ("i32", bits)))
-            add_to(e, table_entry(e, number, word), some)
-    if wait:
-        slot = e.v(f"getelementptr i32, ptr %tables, i32 {e.v(f'add i32 %warp, {BARRIER_WORDS}')}")
-        e.e(f"store i32 {number}, ptr {slot}")
-
-
-def reduction_result(e: Emitter, ins: ir.Instruction) -> None:
-    """The destination of bar.red, read after the barrier."""
-    number, _, _ = barrier_operands(e, ins)
-    true = e.v(f"load i32, ptr {table_entry(e, number, 4)}")
-    if ins.has("popc"):
-        e.put(ins.operands[0], SCALAR, true, 32)
-    elif ins.has("and"):
-        threads = e.v(f"load i32, ptr {table_entry(e, number, 5)}")
-        e.put(ins.operands[0], SCALAR, e.v(f"icmp eq i32 {true}, {threads}"), 1)
-    else:
-        e.put(ins.operands[0], SCALAR, e.v(f"icmp ne i32 {true}, 0"), 1)

@@ -7,7 +7,8 @@ from vgpud.sim.emit_float import flush, operand, result_bits, round_bf16, satura
 from vgpud.sim.emit_float8 import FORMATS, convert_pair
 from vgpud.sim.emit_integer import is_float
 from vgpud.sim.emit_rounding import narrow
-from vgpud.sim.emitter import FP_NAMES, Emitter, Form, emits
+from vgpud.sim.emitter import Emitter, emits
+from vgpud.sim.lane_value import FP_NAMES, Form
 
 _INTEGER_ROUNDING = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _UNSUPPORTED = ("e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4", "rs")

@@ -8,7 +8,8 @@ import math
 import struct
 
 from vgpud.sim import ir
-from vgpud.sim.emitter import FP_NAMES, Emitter, Form, emits
+from vgpud.sim.emitter import Emitter, emits
+from vgpud.sim.lane_value import FP_NAMES, Form
 
 
 def operand(e: Emitter, form: Form, text: str, kind: str, ftz: bool = False) -> tuple[str, str]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vgpud.sim import ir
-from vgpud.sim.emitter import Emitter, Form
+from vgpud.sim.emitter import Emitter
+from vgpud.sim.lane_value import Form
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vgpud.sim import ir
-from vgpud.sim.emitter import Bound, Emitter, Form, emits
+from vgpud.sim.emitter import Emitter, emits
+from vgpud.sim.lane_value import Bound, Form
 
 _INT_COMPARE = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq": "eq", "ne": "ne"}
 _FLOAT_COMPARE = {

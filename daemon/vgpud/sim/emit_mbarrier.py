@@ -8,8 +8,10 @@ once. Whoever waits tests in a loop, where its warp yields (cfg.may_wait)."""
 from __future__ import annotations
 
 from vgpud.sim import ir
+from vgpud.sim.abi import WARP
 from vgpud.sim.emit_memory import address, pointer, space_of
-from vgpud.sim.emitter import LANES, WARP, Emitter, emits
+from vgpud.sim.emitter import Emitter, emits
+from vgpud.sim.lane_value import LANES
 
 _MAX_COUNT = (1 << 20) - 1
 _UPDATE = """define internal i64 @mbarrier(ptr %p, i64 %arrivals, i64 %nbytes, i64 %dropped, i1 %ends) noinline #0 {

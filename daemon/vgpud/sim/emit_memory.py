@@ -6,9 +6,11 @@ window; its lane-0 value is sign-extended, so that `s[tid - 1]` addresses right 
 from __future__ import annotations
 
 from vgpud.sim import abi, ir
+from vgpud.sim.abi import WARP
 from vgpud.sim.emit_segment import can_store, load_segments, segments, store_segments
-from vgpud.sim.emitter import LANES, SCALAR, WARP, Emitter, Value, emits
+from vgpud.sim.emitter import Emitter, emits
 from vgpud.sim.lane_pattern import LANE_BITS, UNIFORM, VARYING, Pattern, linear
+from vgpud.sim.lane_value import LANES, SCALAR, Value
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
 _LINE_NBYTES = 64  # of the processor's cache

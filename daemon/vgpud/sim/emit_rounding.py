@@ -4,7 +4,8 @@ the exact one when an error term says it lies on the wrong side."""
 from __future__ import annotations
 
 from vgpud.sim import ir
-from vgpud.sim.emitter import FP_NAMES, Emitter, Form
+from vgpud.sim.emitter import Emitter
+from vgpud.sim.lane_value import FP_NAMES, Form
 
 
 def directed(e: Emitter, form: Form, name: str, kind: str, values: list[str], mode: str) -> str:

@@ -3,11 +3,11 @@
 A kernel of a cooperative launch may be resident: all its CTAs have frames and shared memory of their own, and the entry
 goes round over them, a round of each at a time, so that CTAs may wait for each other.
 
-Frames of a thread: the tables (see below), the saved registers of each warp, local memory. Tables, in 32-bit words:
-17 barriers of 8 words (emit_control.table_entry), then for each warp the barrier it waits at (RUNNING, ENDED), then for
-each warp the place it resumes at. Without barriers one warp runs after another, in one frame. In a resident kernel
-each CTA has all this, and after its tables a copy of vgx_sim_thread with its own shared memory and then the number of
-its warps that live.
+Frames of a thread: the tables (see below), the saved registers of each warp, local memory. Tables, in 32-bit words: 17
+barriers of 8 words (emit_barrier), then for each warp the barrier it waits at (RUNNING, ENDED), then for each warp the
+place it resumes at. Without barriers one warp runs after another, in one frame. In a resident kernel each CTA has all
+this, and after its tables a copy of vgx_sim_thread with its own shared memory and then the number of its warps that
+live.
 
 Where every barrier is bar.sync 0 for all (`lockstep`), the warps that have not ended wait at one barrier after each
 round, and it is complete: nothing is counted, and of the tables only the place to resume at is used."""

@@ -4,9 +4,10 @@ member mask leaves out, contribute nothing; reading from one gives a lane its ow
 from __future__ import annotations
 
 from vgpud.sim import ir
-from vgpud.sim.emit_control import arrive
-from vgpud.sim.emitter import LANES, SCALAR, WARP, Emitter, Value, emits
+from vgpud.sim.abi import WARP
+from vgpud.sim.emitter import Emitter, emits
 from vgpud.sim.lane_pattern import UNIFORM
+from vgpud.sim.lane_value import LANES, SCALAR, Value
 
 _LANE_IDS = "<" + ", ".join(f"i32 {lane}" for lane in range(WARP)) + ">"
 _V = LANES.int(32)
@@ -19,15 +20,6 @@ def bits_of(e: Emitter, flags: str) -> str:
 
 def flags_of(e: Emitter, bits: str) -> str:
     return e.v(f"bitcast i32 {bits} to {_M}")
-
-
-@emits("bar", "barrier")
-def barrier(e: Emitter, ins: ir.Instruction) -> None:
-    """bar.warp.sync needs nothing, lanes are in step. Waiting CTA barriers end a block: see emit_control."""
-    if ins.has("cluster"):  # an arrival; the wait is inline.CLUSTER_BARRIER
-        return
-    if ins.has("arrive"):
-        arrive(e, ins, wait=False)
 
 
 @emits("activemask")

@@ -1,0 +1,69 @@
+"""What a warp saves of its registers and masks while it waits at a barrier, and where. A register has one place for all
+barriers; masks are kept where lanes may wait elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vgpud.sim import abi, ir, liveness
+from vgpud.sim.cfg import EXIT
+from vgpud.sim.emitter import Emitter
+from vgpud.sim.ptx_module import align_up
+
+_MASK_NBYTES = 4
+
+Place = tuple[str, str, int]  # stack slot, type, offset in the warp's part of the frame
+
+
+@dataclass(frozen=True, slots=True)
+class Spills:
+    """By the number of the block that a barrier ends."""
+
+    saved: dict[int, list[Place]]  # before it
+    restored: dict[int, list[Place]]  # after it
+    nbytes: int  # of one warp
+
+
+def lay_out(e: Emitter, barriers: Sequence[int], masks: Sequence[tuple[str, str]]) -> Spills:
+    """`barriers`: blocks that end in one; `masks`: slots and types of what says where lanes are."""
+    dirty = liveness.unsaved(e.graph, e.live)
+    needed = {index: _needed(e, index) for index in barriers}
+    every = offset = 0
+    for live in needed.values():
+        every |= live
+    places: dict[ir.Reg, Place] = {}
+    for reg in e.live.names(every):
+        kind = e.register_type(reg)
+        lanes = abi.WARP if kind.startswith("<") else 1
+        nbytes = max(1, lanes * reg.nbits // 8)
+        offset = align_up(offset, 64 if lanes > 1 else 8)
+        places[reg] = (e.slot(reg), kind, offset)
+        offset += nbytes
+    offset = align_up(offset, _MASK_NBYTES)
+    mask_places = [(slot, kind, offset + _MASK_NBYTES * number) for number, (slot, kind) in enumerate(masks)]
+    saved, restored = {}, {}
+    for index, live in needed.items():
+        divergent = index in e.analysis.divergent
+        kept = mask_places if divergent else []
+        changed = live if divergent else live & dirty[index]
+        saved[index] = [*(places[reg] for reg in e.live.names(changed)), *kept]
+        restored[index] = [*(places[reg] for reg in e.live.names(live)), *kept]
+    if any(index in e.analysis.divergent for index in barriers):
+        offset += _MASK_NBYTES * len(masks)
+    return Spills(saved, restored, align_up(offset, 64))
+
+
+def _needed(e: Emitter, index: int) -> int:
+    """What a warp still needs after a barrier."""
+    block = e.graph.blocks[index]
+    target, end = block.successors[0], block.terminator
+    live = e.live.live_in[target] if target != EXIT else 0
+    if index in e.analysis.divergent:
+        for other in e.analysis.divergent | e.analysis.joins:
+            live |= e.live.live_in[other]
+    assert end is not None
+    for operand in end.operands[1:] if end.has("red") else ():
+        for reg in ir.registers_of(operand):
+            live |= 1 << e.live.index[reg]
+    return live
