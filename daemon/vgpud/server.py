@@ -1,22 +1,22 @@
-"""The front door: accept, identify, admit, answer discovery, and give an attaching client's socket to a worker."""
+"""The front door: accept, identify, admit, answer discovery, and see an attaching client off (handover.py)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
-import os
 import socket
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .cudaerror import CudaError
+from .handover import Handover
 from .inventory import without_ipc
 from .log import KeyedRateLimit, get_logger
 from .nvml.service import NvmlService
 from .pci_address import relocate
-from .peer import Peer, identify, open_peer_pidfd
+from .peer import Peer, identify
 from .proto import (
     Attach,
     Hello,
@@ -30,7 +30,6 @@ from .proto import (
 )
 from .proto.message import (
     FEATURES_OF_SHARED_MEMORY,
-    RECORD_NBYTES,
     REGION,
     VERSION_HIGHEST,
     VERSION_LOWEST,
@@ -39,19 +38,18 @@ from .proto.message import (
 )
 from .proto.state import State
 from .session import Session, SessionLimitError, SessionTable
-from .supervisor import Supervisor, WorkerStartError
+from .supervisor import WorkerStartError
 from .tenant import Identified, identify_tenant
 
 if TYPE_CHECKING:
     from .config import Config
-    from .desk import Desk
     from .image_service import ImageService
     from .inventory import Inventory
     from .ipc_service import IpcService
     from .listener import Listener
     from .metrics import Metrics
-    from .vm.region import Range, Region
-    from .worker_process import Worker
+    from .supervisor import Supervisor
+    from .vm.region import Region
 
 _LINGER_NBYTES = 64 * 1024
 _LINGER_S = 1.0
@@ -94,9 +92,9 @@ class Server:
         self.sessions = SessionTable()
         self.regions: dict[str, Region] = {}  # by VM
         self._inventory = inventory
-        self._supervisor = supervisor
         self._images = images
         self._ipc = ipc
+        self._handover = Handover(inventory, supervisor, images, ipc)
         self._nvml = NvmlService(inventory)
         self._metrics = metrics
         self._log = get_logger()
@@ -303,71 +301,21 @@ class Server:
     async def _attach(
         self, sock: socket.socket, session: Session, features: tuple[str, ...], owner: Identified | None, attach: Attach
     ) -> None:
-        """Give the connection to a worker, one with a context on its device if there is; `owner` becomes ours."""
-        inventory = self._inventory
-        assignment = {
-            "session": session.number,
-            "epoch": session.epoch,
-            "backend": inventory.fields["backend"],
-            "gpus": inventory.gpus,
-            "host_seed": inventory.host_seed,
-            "devices": [{"index": i, "name": d["name"]} for i, d in enumerate(inventory.fields["devices"])],
-            "inventory": relocate(inventory.fields, session.pci),
-            "libcuda": self.config.libcuda,
-            "cache_dir": str(self.config.cache_path / session.tenant),
-            "limits": {
-                "record_nbytes": RECORD_NBYTES,
-                "spin_us": self.config.limits.spin_here_us,
-                "kernel_cache_nbytes": self.config.limits.kernel_cache_nbytes,
-            },
-            "features": list(features),
-            "peer": session.peer.fields(),
-        }
-
-        desks = self._open_desks(owner, features)
-        region: Region | None = None
-        part: Range | None = None
-        worker: Worker | None = None
-
-        def ended(_worker: Worker) -> None:
-            if region is not None and part is not None:
-                region.give_back(part)
-            for desk in desks.values():
-                desk.close()
-            self._close_session(session)
-
-        pidfd = open_peer_pidfd(sock, session.peer)
+        """Give the connection to a worker; `owner` becomes the handover's."""
+        region = self.regions[session.peer.vm or ""] if attach.region and REGION in features else None
         try:
-            worker = await self._supervisor.take(attach.device)
-            if attach.region and REGION in features:
-                region = self.regions[session.peer.vm or ""]
-                part = await region.take()
-            if region is not None and part is not None:
-                assignment["region"] = [part.offset, part.nbytes]
-            assignment["desks"] = list(desks)
-            self._supervisor.hand_over(
-                worker,
+            worker, part = await self._handover.hand_over(
                 sock,
-                assignment,
-                desks=[desk.theirs for desk in desks.values()],
-                region_fd=None if region is None or part is None else region.fd,
-                client_pidfd=pidfd,
-                on_end=ended,
+                session,
+                self.config,
+                features=features,
+                device=attach.device,
+                owner=owner,
+                region=region,
+                on_end=lambda: self._close_session(session),
             )
-            for desk in desks.values():
-                desk.theirs.close()
-        except BaseException as error:
-            if worker is not None:
-                worker.terminate()  # it is nobody's
-            if pidfd is not None:
-                os.close(pidfd)
-            if region is not None and part is not None:
-                region.give_back(part)
-            for desk in desks.values():
-                desk.close()
-            if isinstance(error, WorkerStartError):
-                raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
-            raise
+        except WorkerStartError as error:
+            raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
         session.worker = worker
         worker.set_lines_per_s(self.config.log.lines_per_session_s)
         self._metrics.sessions_attached += 1
@@ -376,17 +324,6 @@ class Server:
             self._note(session, "session attached", worker=worker.pid, memory=what)
         else:
             self._note(session, "session attached", worker=worker.pid)
-
-    def _open_desks(self, owner: Identified | None, features: tuple[str, ...]) -> dict[str, Desk]:
-        """What the session's worker may ask of us; `owner` becomes ours."""
-        desks: dict[str, Desk] = {}
-        if owner is not None and self._ipc.is_on:
-            desks["ipc"] = self._ipc.open(owner.copy())
-        if owner is not None and "images" in features:
-            desks["images"] = self._images.open(owner)
-        elif owner is not None:
-            owner.close()
-        return desks
 
     def _close_session(self, session: Session) -> None:
         self.sessions.close(session)

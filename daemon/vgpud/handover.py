@@ -1,0 +1,141 @@
+"""Handing over: an attaching client's socket goes to a worker, with what its session may use there."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from .pci_address import relocate
+from .peer import open_peer_pidfd
+from .proto.message import RECORD_NBYTES
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from .config import Config
+    from .desk import Desk
+    from .image_service import ImageService
+    from .inventory import Inventory
+    from .ipc_service import IpcService
+    from .session import Session
+    from .supervisor import Supervisor
+    from .tenant import Identified
+    from .vm.region import Range, Region
+    from .worker_process import Worker
+
+
+class Handover:
+    """From vgpud's connections to the supervisor's workers."""
+
+    def __init__(self, inventory: Inventory, supervisor: Supervisor, images: ImageService, ipc: IpcService) -> None:
+        self._inventory = inventory
+        self._supervisor = supervisor
+        self._images = images
+        self._ipc = ipc
+
+    async def hand_over(
+        self,
+        sock: socket.socket,
+        session: Session,
+        config: Config,
+        *,
+        features: tuple[str, ...],
+        device: int,
+        owner: Identified | None,
+        region: Region | None,
+        on_end: Callable[[], None],
+    ) -> tuple[Worker, Range | None]:
+        """Give a connection to a worker, one with a context on its device if there is.
+
+        Args:
+            sock: the client's; closed here when the worker has it.
+            session: the client's.
+            config: as it is now; the session keeps it.
+            features: those that the client was welcomed with.
+            device: the one it will use first; -1: it did not say.
+            owner: the tenant that its desks act for, or None for no desks; becomes ours.
+            region: shall lend the session a part, if one is left; None: no part is wanted.
+            on_end: called once, when the worker has been reaped.
+
+        Returns:
+            The worker, and the part that was lent.
+
+        Raises:
+            WorkerStartError: no worker could take it; the socket is still the caller's.
+        """
+        assignment = self._assignment(session, features, config)
+        desks = self._open_desks(owner, features)
+        part: Range | None = None
+        worker: Worker | None = None
+
+        def ended(_worker: Worker) -> None:
+            if region is not None and part is not None:
+                region.give_back(part)
+            for desk in desks.values():
+                desk.close()
+            on_end()
+
+        pidfd = open_peer_pidfd(sock, session.peer)
+        try:
+            worker = await self._supervisor.take(device)
+            if region is not None:
+                part = await region.take()
+            if region is not None and part is not None:
+                assignment["region"] = [part.offset, part.nbytes]
+            assignment["desks"] = list(desks)
+            self._supervisor.hand_over(
+                worker,
+                sock,
+                assignment,
+                desks=[desk.theirs for desk in desks.values()],
+                region_fd=None if region is None or part is None else region.fd,
+                client_pidfd=pidfd,
+                on_end=ended,
+            )
+            for desk in desks.values():
+                desk.theirs.close()
+        except BaseException:
+            if worker is not None:
+                worker.terminate()  # it is nobody's
+            if pidfd is not None:
+                os.close(pidfd)
+            if region is not None and part is not None:
+                region.give_back(part)
+            for desk in desks.values():
+                desk.close()
+            raise
+        return worker, part
+
+    def _assignment(self, session: Session, features: tuple[str, ...], config: Config) -> dict[str, Any]:
+        """What the worker must know, but for what is lent to the session alone; see worker/control.py."""
+        inventory = self._inventory
+        return {
+            "session": session.number,
+            "epoch": session.epoch,
+            "backend": inventory.fields["backend"],
+            "gpus": inventory.gpus,
+            "host_seed": inventory.host_seed,
+            "devices": [{"index": i, "name": d["name"]} for i, d in enumerate(inventory.fields["devices"])],
+            "inventory": relocate(inventory.fields, session.pci),
+            "libcuda": config.libcuda,
+            "cache_dir": str(config.cache_path / session.tenant),
+            "limits": {
+                "record_nbytes": RECORD_NBYTES,
+                "spin_us": config.limits.spin_here_us,
+                "kernel_cache_nbytes": config.limits.kernel_cache_nbytes,
+            },
+            "features": list(features),
+            "peer": session.peer.fields(),
+        }
+
+    def _open_desks(self, owner: Identified | None, features: tuple[str, ...]) -> dict[str, Desk]:
+        """What the session's worker may ask of us; `owner` becomes ours."""
+        desks: dict[str, Desk] = {}
+        if owner is not None and self._ipc.is_on:
+            desks["ipc"] = self._ipc.open(owner.copy())
+        if owner is not None and "images" in features:
+            desks["images"] = self._images.open(owner)
+        elif owner is not None:
+            owner.close()
+        return desks
