@@ -1,47 +1,22 @@
-/* Executable graphs. A launch is one operation of its stream, which does the nodes' work one after another in an order
- * that their dependencies allow. It holds the plan it began with: parameters that change later are for later launches.
+/* Executable graphs: instantiation and launches. A launch is one operation of its stream, which does the nodes' work
+ * one after another in an order that their dependencies allow.
  *
  * Locking: the runtime lock; `launch_order` is taken before it, so that launches of one graph are queued in the order
  * in which they wait for each other. */
 #include <stdlib.h>
-#include <string.h>
 
-#include "vgx_sim_graph.h"
+#include "vgx_sim_graph_exec.h"
 
 enum { FLAG_AUTO_FREE = 1, FLAG_DEVICE_LAUNCH = 4, FLAG_NODE_PRIORITY = 8 };
 
-/* A child graph's steps follow its node's. */
-struct step {
-  uint64_t serial; /* of the node */
-  uint64_t place;  /* stands for which steps of its graph it depends on */
-  uint32_t type;
-  uint32_t inside;           /* how many steps its child graph has */
-  struct vgx_sim_work *work; /* NULL: nothing to do */
-};
-
-struct plan {
-  uint32_t refs;
-  uint32_t count;
-  struct step steps[];
-};
-
-struct CUgraphExec_st {
-  uint32_t magic;
-  CUcontext ctx;
-  struct plan *plan;
-  struct vgx_sim_marker *last; /* the last launch's end; NULL: none yet */
-};
-
 struct run {
   struct vgx_sim_op op;
-  struct plan *plan;
+  struct vgx_sim_plan *plan;
 };
 
 static pthread_mutex_t launch_order = PTHREAD_MUTEX_INITIALIZER;
 
-static bool is_exec(CUgraphExec exec) { return exec && exec->magic == VGX_SIM_GRAPH_EXEC; }
-
-static void unref_plan(struct plan *plan) {
+void vgx_sim_plan_unref(struct vgx_sim_plan *plan) {
   vgx_sim_lock();
   bool last = --plan->refs == 0;
   vgx_sim_unlock();
@@ -64,14 +39,14 @@ static uint64_t place_of(CUgraphNode node, const uint32_t *at) {
   return sum;
 }
 
-static CUresult put_graph(struct plan *plan, CUgraph graph);
+static CUresult put_graph(struct vgx_sim_plan *plan, CUgraph graph);
 
-static CUresult put_step(struct plan *plan, CUgraphNode node, uint32_t *at, uint32_t first) {
+static CUresult put_step(struct vgx_sim_plan *plan, CUgraphNode node, uint32_t *at, uint32_t first) {
   if (node->work)
     node->work->refs++;
   at[node->index] = plan->count - first + 1;
-  struct step *step = &plan->steps[plan->count++];
-  *step = (struct step){node->serial, place_of(node, at), node->type, 0, node->work};
+  struct vgx_sim_step *step = &plan->steps[plan->count++];
+  *step = (struct vgx_sim_step){node->serial, place_of(node, at), node->type, 0, node->work};
   if (!node->child)
     return CUDA_SUCCESS;
   CUresult result = put_graph(plan, node->child);
@@ -80,7 +55,7 @@ static CUresult put_step(struct plan *plan, CUgraphNode node, uint32_t *at, uint
 }
 
 /* The nodes of a graph in an order their dependencies allow, as added where they do; INVALID_VALUE: a cycle. */
-static CUresult put_graph(struct plan *plan, CUgraph graph) {
+static CUresult put_graph(struct vgx_sim_plan *plan, CUgraph graph) {
   uint32_t *at = calloc(graph->count + 1, sizeof *at); /* each node's step, from 1; 0: none yet */
   if (!at)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -103,19 +78,15 @@ static CUresult put_graph(struct plan *plan, CUgraph graph) {
   return result != CUDA_SUCCESS ? result : left ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-static CUresult make_plan_locked(CUgraph graph, struct plan **made) {
+CUresult vgx_sim_plan_create_locked(CUgraph graph, struct vgx_sim_plan **made) {
   uint64_t count = vgx_sim_graph_count(graph);
-  struct plan *plan = count <= VGX_SIM_GRAPH_NODES_MAX ? malloc(sizeof *plan + count * sizeof plan->steps[0]) : NULL;
+  struct vgx_sim_plan *plan =
+      count <= VGX_SIM_GRAPH_NODES_MAX ? malloc(sizeof *plan + count * sizeof plan->steps[0]) : NULL;
   if (!plan)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  *plan = (struct plan){.refs = 1};
+  *plan = (struct vgx_sim_plan){.refs = 1};
   *made = plan;
   return put_graph(plan, graph);
-}
-
-/* Whether the work of a step is for another context than `ctx`. */
-static bool is_foreign(const struct step *step, CUcontext ctx) {
-  return step->work && step->work->ctx && step->work->ctx != ctx;
 }
 
 CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags) {
@@ -135,9 +106,9 @@ CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
   exec->magic = VGX_SIM_GRAPH_EXEC;
   exec->ctx = ctx;
   vgx_sim_lock();
-  result = make_plan_locked(hGraph, &exec->plan);
+  result = vgx_sim_plan_create_locked(hGraph, &exec->plan);
   for (uint32_t i = 0; exec->plan && i < exec->plan->count; i++)
-    if (is_foreign(&exec->plan->steps[i], ctx) && result == CUDA_SUCCESS)
+    if (vgx_sim_is_foreign(&exec->plan->steps[i], ctx) && result == CUDA_SUCCESS)
       result = CUDA_ERROR_NOT_SUPPORTED; /* work of several contexts */
   vgx_sim_unlock();
   if (result == CUDA_SUCCESS) {
@@ -145,16 +116,16 @@ CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
     return result;
   }
   if (exec->plan)
-    unref_plan(exec->plan);
+    vgx_sim_plan_unref(exec->plan);
   free(exec);
   return result;
 }
 
 CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec) {
-  if (!is_exec(hGraphExec))
+  if (!vgx_sim_is_exec(hGraphExec))
     return CUDA_ERROR_INVALID_VALUE;
   hGraphExec->magic = VGX_SIM_DEAD;
-  unref_plan(hGraphExec->plan); /* launches that are queued hold it too */
+  vgx_sim_plan_unref(hGraphExec->plan); /* launches that are queued hold it too */
   vgx_sim_lock();
   if (hGraphExec->last)
     vgx_sim_marker_unref_locked(hGraphExec->last);
@@ -164,7 +135,7 @@ CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec) {
 }
 
 static CUresult run_plan(struct vgx_sim_op *op) {
-  const struct plan *plan = ((struct run *)op)->plan;
+  const struct vgx_sim_plan *plan = ((struct run *)op)->plan;
   CUresult result = CUDA_SUCCESS;
   for (uint32_t i = 0; result == CUDA_SUCCESS && i < plan->count; i++) {
     struct vgx_sim_work *work = plan->steps[i].work;
@@ -175,12 +146,12 @@ static CUresult run_plan(struct vgx_sim_op *op) {
 }
 
 static void drop_run(struct vgx_sim_op *op) {
-  unref_plan(((struct run *)op)->plan);
+  vgx_sim_plan_unref(((struct run *)op)->plan);
   free(op);
 }
 
-/* Pin, or unpin, the modules of the first `count` steps; false: one is unloaded, and nothing is pinned. */
-static bool pin_locked(const struct plan *plan) {
+/* Pin the modules of all steps; false: one is unloaded, and nothing is pinned. */
+static bool pin_locked(const struct vgx_sim_plan *plan) {
   for (uint32_t i = 0; i < plan->count; i++)
     if (plan->steps[i].work && !vgx_sim_launch_pin_locked(plan->steps[i].work->op, 1)) {
       while (i-- > 0)
@@ -202,7 +173,7 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
   }
   pthread_mutex_lock(&launch_order);
   vgx_sim_lock();
-  struct plan *plan = exec->plan;
+  struct vgx_sim_plan *plan = exec->plan;
   if (!pin_locked(plan)) {
     vgx_sim_unlock();
     pthread_mutex_unlock(&launch_order);
@@ -223,7 +194,7 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
     if (plan->steps[i].work)
       vgx_sim_launch_pin_locked(plan->steps[i].work->op, -1);
   vgx_sim_unlock();
-  unref_plan(plan);
+  vgx_sim_plan_unref(plan);
   return result;
 }
 
@@ -233,7 +204,7 @@ static CUresult check(CUgraphExec exec, CUstream handle, CUstream *stream) {
   CUresult result = vgx_sim_enter(&ctx);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_stream_of(ctx, handle, stream);
-  if (result == CUDA_SUCCESS && !is_exec(exec))
+  if (result == CUDA_SUCCESS && !vgx_sim_is_exec(exec))
     result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && (*stream)->ctx != exec->ctx)
     result = CUDA_ERROR_NOT_SUPPORTED;
@@ -248,11 +219,11 @@ static CUresult capture(CUgraphExec exec, CUstream stream, bool *captured) {
   vgx_sim_lock();
   *captured = vgx_sim_is_capturing_locked(stream);
   if (*captured) {
-    const struct plan *plan = exec->plan;
+    const struct vgx_sim_plan *plan = exec->plan;
     child = vgx_sim_graph_create();
     result = child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < plan->count && result == CUDA_SUCCESS; i++) {
-      const struct step *step = &plan->steps[i];
+      const struct vgx_sim_step *step = &plan->steps[i];
       if (step->type == VGX_SIM_NODE_GRAPH)
         continue; /* its steps follow */
       uint32_t before = child->count ? child->count - 1 : 0;
@@ -282,163 +253,4 @@ CUresult vgx_sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
 CUresult vgx_sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
   CUstream stream;
   return check(hGraphExec, hStream, &stream);
-}
-
-/* Whether `count` steps may stand in for old ones: the same kinds of nodes in the same places, for the same context. */
-static int compare(CUcontext ctx, const struct step *old, const struct step *new, uint32_t count) {
-  for (uint32_t i = 0; i < count; i++) {
-    if (old[i].place != new[i].place)
-      return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    if (old[i].type != new[i].type)
-      return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-    if (old[i].inside != new[i].inside)
-      return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    if (is_foreign(&new[i], ctx))
-      return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
-  }
-  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
-}
-
-CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
-  CUcontext ctx;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result != CUDA_SUCCESS)
-    return result;
-  if (!is_exec(hGraphExec) || !hGraph || hGraph->magic != VGX_SIM_GRAPH || !resultInfo)
-    return CUDA_ERROR_INVALID_VALUE;
-  struct plan *plan = NULL;
-  int reason = CU_GRAPH_EXEC_UPDATE_ERROR;
-  vgx_sim_lock();
-  result = make_plan_locked(hGraph, &plan);
-  if (result == CUDA_SUCCESS) {
-    struct plan *old = hGraphExec->plan;
-    reason = plan->count == old->count ? compare(hGraphExec->ctx, old->steps, plan->steps, plan->count)
-                                       : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    for (uint32_t i = 0; reason == CU_GRAPH_EXEC_UPDATE_SUCCESS && i < plan->count; i++)
-      plan->steps[i].serial = old->steps[i].serial; /* it is still known by the nodes it was made of */
-    if (reason == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
-      hGraphExec->plan = plan;
-      plan = old;
-    } else {
-      result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    }
-  }
-  vgx_sim_unlock();
-  if (plan)
-    unref_plan(plan);
-  *resultInfo = (CUgraphExecUpdateResultInfo){.result = reason};
-  return result;
-}
-
-/* Later launches do `op`, which is taken over, in place of the node's work. */
-static CUresult replace(CUgraphExec exec, CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op) {
-  struct vgx_sim_work *work = vgx_sim_work_create(ctx, op);
-  if (!work)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  struct plan *old = NULL;
-  vgx_sim_lock();
-  if (is_exec(exec) && vgx_sim_is_node(node) && node->type == type && (!ctx || exec->ctx == ctx)) {
-    size_t nbytes = sizeof *old + exec->plan->count * sizeof old->steps[0];
-    struct plan *plan = malloc(nbytes);
-    result = plan ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
-    if (plan) {
-      memcpy(plan, exec->plan, nbytes);
-      plan->refs = 1;
-      for (uint32_t i = 0; i < plan->count; i++) {
-        struct step *step = &plan->steps[i];
-        if (step->serial == node->serial) {
-          step->work = work;
-          result = CUDA_SUCCESS;
-        } else if (step->work) {
-          step->work->refs++;
-        }
-      }
-      old = plan;
-      if (result == CUDA_SUCCESS) {
-        old = exec->plan;
-        exec->plan = plan;
-      }
-    }
-  }
-  vgx_sim_unlock();
-  if (old)
-    unref_plan(old);
-  if (result != CUDA_SUCCESS)
-    vgx_sim_work_unref(work);
-  return result;
-}
-
-CUresult vgx_sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                   const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
-  CUcontext ctx;
-  struct vgx_sim_op *op;
-  CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
-  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_KERNEL, ctx, op) : result;
-}
-
-CUresult vgx_sim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                const CUDA_MEMCPY3D *copyParams, CUcontext given) {
-  CUcontext ctx;
-  struct vgx_sim_op *op;
-  CUresult result = vgx_sim_memcpy_op(copyParams, given, &ctx, &op);
-  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_MEMCPY, ctx, op) : result;
-}
-
-CUresult vgx_sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext given) {
-  CUcontext ctx;
-  struct vgx_sim_op *op;
-  CUresult result = vgx_sim_memset_op(memsetParams, given, &ctx, &op);
-  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_MEMSET, ctx, op) : result;
-}
-
-CUresult vgx_sim_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                              const CUDA_HOST_NODE_PARAMS *nodeParams) {
-  struct vgx_sim_op *op;
-  CUresult result = vgx_sim_host_create(nodeParams, &op);
-  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_HOST, NULL, op) : result;
-}
-
-/* Later launches do the work of `child`'s steps in place of those of `exec`'s step `first` on. */
-static CUresult replace_inside_locked(CUgraphExec exec, uint32_t first, const struct plan *child, struct plan **old) {
-  size_t nbytes = sizeof *exec->plan + exec->plan->count * sizeof exec->plan->steps[0];
-  if (compare(exec->ctx, &exec->plan->steps[first], child->steps, child->count) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
-    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-  struct plan *plan = malloc(nbytes);
-  if (!plan)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  memcpy(plan, exec->plan, nbytes);
-  plan->refs = 1;
-  for (uint32_t i = 0; i < child->count; i++)
-    plan->steps[first + i].work = child->steps[i].work;
-  for (uint32_t i = 0; i < plan->count; i++)
-    if (plan->steps[i].work)
-      plan->steps[i].work->refs++;
-  *old = exec->plan;
-  exec->plan = plan;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgx_sim_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph) {
-  struct plan *child = NULL, *old = NULL;
-  if (!is_exec(hGraphExec) || !vgx_sim_is_node(hNode) || !vgx_sim_is_graph(childGraph))
-    return CUDA_ERROR_INVALID_VALUE;
-  vgx_sim_lock();
-  const struct plan *plan = hGraphExec->plan;
-  uint32_t i = 0;
-  while (i < plan->count && plan->steps[i].serial != hNode->serial)
-    i++;
-  CUresult result = i < plan->count && plan->steps[i].type == VGX_SIM_NODE_GRAPH ? make_plan_locked(childGraph, &child)
-                                                                                 : CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS && child->count != plan->steps[i].inside)
-    result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-  if (result == CUDA_SUCCESS)
-    result = replace_inside_locked(hGraphExec, i + 1, child, &old);
-  vgx_sim_unlock();
-  if (child)
-    unref_plan(child);
-  if (old)
-    unref_plan(old);
-  return result;
 }

@@ -1,0 +1,44 @@
+/* Executable graphs, as what launches them and what updates them share them.
+ *
+ * A launch holds the plan it began with: a plan that a launch can have is not changed, an update makes another.
+ * Locking: the runtime lock guards an executable graph's members and a plan's references. */
+#ifndef VGX_SIM_GRAPH_EXEC_H
+#define VGX_SIM_GRAPH_EXEC_H
+
+#include "vgx_sim_graph.h"
+
+/* A child graph's steps follow its node's. */
+struct vgx_sim_step {
+  uint64_t serial; /* of the node */
+  uint64_t place;  /* stands for which steps of its graph it depends on */
+  uint32_t type;
+  uint32_t inside;           /* how many steps its child graph has */
+  struct vgx_sim_work *work; /* NULL: nothing to do */
+};
+
+struct vgx_sim_plan {
+  uint32_t refs;
+  uint32_t count;
+  struct vgx_sim_step steps[];
+};
+
+struct CUgraphExec_st {
+  uint32_t magic;
+  CUcontext ctx;
+  struct vgx_sim_plan *plan;
+  struct vgx_sim_marker *last; /* the last launch's end; NULL: none yet */
+};
+
+static inline bool vgx_sim_is_exec(CUgraphExec exec) { return exec && exec->magic == VGX_SIM_GRAPH_EXEC; }
+
+/* Whether the work of a step is for another context than `ctx`. */
+static inline bool vgx_sim_is_foreign(const struct vgx_sim_step *step, CUcontext ctx) {
+  return step->work && step->work->ctx && step->work->ctx != ctx;
+}
+
+/* The nodes of a graph in an order their dependencies allow; INVALID_VALUE: a cycle. What `made` is set to is to be
+ * let go also when it fails; it must be NULL before. Runtime lock held. */
+CUresult vgx_sim_plan_create_locked(CUgraph graph, struct vgx_sim_plan **made);
+void vgx_sim_plan_unref(struct vgx_sim_plan *plan); /* no lock held */
+
+#endif

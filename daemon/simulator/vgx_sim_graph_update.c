@@ -1,0 +1,172 @@
+/* Updates of executable graphs: other parameters for one node, or those of another graph for all. Each gives the graph
+ * another plan; launches that are queued keep theirs. Locking: the runtime lock. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_sim_graph_exec.h"
+
+/* Whether `count` steps may stand in for old ones: the same kinds of nodes in the same places, for the same context. */
+static int compare(CUcontext ctx, const struct vgx_sim_step *old, const struct vgx_sim_step *new, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    if (old[i].place != new[i].place)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    if (old[i].type != new[i].type)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+    if (old[i].inside != new[i].inside)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    if (vgx_sim_is_foreign(&new[i], ctx))
+      return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+  }
+  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!vgx_sim_is_exec(hGraphExec) || !hGraph || hGraph->magic != VGX_SIM_GRAPH || !resultInfo)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgx_sim_plan *plan = NULL;
+  int reason = CU_GRAPH_EXEC_UPDATE_ERROR;
+  vgx_sim_lock();
+  result = vgx_sim_plan_create_locked(hGraph, &plan);
+  if (result == CUDA_SUCCESS) {
+    struct vgx_sim_plan *old = hGraphExec->plan;
+    reason = plan->count == old->count ? compare(hGraphExec->ctx, old->steps, plan->steps, plan->count)
+                                       : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    for (uint32_t i = 0; reason == CU_GRAPH_EXEC_UPDATE_SUCCESS && i < plan->count; i++)
+      plan->steps[i].serial = old->steps[i].serial; /* it is still known by the nodes it was made of */
+    if (reason == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+      hGraphExec->plan = plan;
+      plan = old;
+    } else {
+      result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    }
+  }
+  vgx_sim_unlock();
+  if (plan)
+    vgx_sim_plan_unref(plan);
+  *resultInfo = (CUgraphExecUpdateResultInfo){.result = reason};
+  return result;
+}
+
+/* NULL: out of memory. The references to the steps' work are the caller's to count. */
+static struct vgx_sim_plan *copy_plan(const struct vgx_sim_plan *plan) {
+  size_t nbytes = sizeof *plan + plan->count * sizeof plan->steps[0];
+  struct vgx_sim_plan *copy = malloc(nbytes);
+  if (copy) {
+    memcpy(copy, plan, nbytes);
+    copy->refs = 1;
+  }
+  return copy;
+}
+
+/* Later launches do `op`, which is taken over, in place of the node's work. */
+static CUresult replace(CUgraphExec exec, CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op) {
+  struct vgx_sim_work *work = vgx_sim_work_create(ctx, op);
+  if (!work)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  struct vgx_sim_plan *old = NULL;
+  vgx_sim_lock();
+  if (vgx_sim_is_exec(exec) && vgx_sim_is_node(node) && node->type == type && (!ctx || exec->ctx == ctx)) {
+    struct vgx_sim_plan *plan = copy_plan(exec->plan);
+    result = plan ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    if (plan) {
+      for (uint32_t i = 0; i < plan->count; i++) {
+        struct vgx_sim_step *step = &plan->steps[i];
+        if (step->serial == node->serial) {
+          step->work = work;
+          result = CUDA_SUCCESS;
+        } else if (step->work) {
+          step->work->refs++;
+        }
+      }
+      old = plan;
+      if (result == CUDA_SUCCESS) {
+        old = exec->plan;
+        exec->plan = plan;
+      }
+    }
+  }
+  vgx_sim_unlock();
+  if (old)
+    vgx_sim_plan_unref(old);
+  if (result != CUDA_SUCCESS)
+    vgx_sim_work_unref(work);
+  return result;
+}
+
+CUresult vgx_sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                   const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
+  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_KERNEL, ctx, op) : result;
+}
+
+CUresult vgx_sim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_MEMCPY3D *copyParams, CUcontext given) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_memcpy_op(copyParams, given, &ctx, &op);
+  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_MEMCPY, ctx, op) : result;
+}
+
+CUresult vgx_sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext given) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_memset_op(memsetParams, given, &ctx, &op);
+  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_MEMSET, ctx, op) : result;
+}
+
+CUresult vgx_sim_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                              const CUDA_HOST_NODE_PARAMS *nodeParams) {
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_host_create(nodeParams, &op);
+  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_HOST, NULL, op) : result;
+}
+
+/* Later launches do the work of `child`'s steps in place of those of `exec`'s step `first` on. */
+static CUresult replace_inside_locked(CUgraphExec exec, uint32_t first, const struct vgx_sim_plan *child,
+                                      struct vgx_sim_plan **old) {
+  if (compare(exec->ctx, &exec->plan->steps[first], child->steps, child->count) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  struct vgx_sim_plan *plan = copy_plan(exec->plan);
+  if (!plan)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (uint32_t i = 0; i < child->count; i++)
+    plan->steps[first + i].work = child->steps[i].work;
+  for (uint32_t i = 0; i < plan->count; i++)
+    if (plan->steps[i].work)
+      plan->steps[i].work->refs++;
+  *old = exec->plan;
+  exec->plan = plan;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph) {
+  struct vgx_sim_plan *child = NULL, *old = NULL;
+  if (!vgx_sim_is_exec(hGraphExec) || !vgx_sim_is_node(hNode) || !vgx_sim_is_graph(childGraph))
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  const struct vgx_sim_plan *plan = hGraphExec->plan;
+  uint32_t i = 0;
+  while (i < plan->count && plan->steps[i].serial != hNode->serial)
+    i++;
+  CUresult result = i < plan->count && plan->steps[i].type == VGX_SIM_NODE_GRAPH
+                        ? vgx_sim_plan_create_locked(childGraph, &child)
+                        : CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && child->count != plan->steps[i].inside)
+    result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  if (result == CUDA_SUCCESS)
+    result = replace_inside_locked(hGraphExec, i + 1, child, &old);
+  vgx_sim_unlock();
+  if (child)
+    vgx_sim_plan_unref(child);
+  if (old)
+    vgx_sim_plan_unref(old);
+  return result;
+}
