@@ -1,0 +1,224 @@
+/* Interprocess events in use: streams record them, streams and threads wait for them. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "vgx_custom.h"
+#include "vgx_ipc_event.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+enum { BLOCKED_MAX = 16 };
+enum { WAIT_GEQ = 0 }; /* CU_STREAM_WAIT_VALUE_GEQ: the difference is compared, so numbers may wrap */
+enum { POLL_FIRST_NS = 20000, POLL_LAST_NS = 1000000, LIVENESS_NS = 100000000 };
+
+/* A wait, or a record, that is in a stream. */
+struct work {
+  struct vgx_ipc_event *event;
+  uint32_t number;
+};
+
+static atomic_uint blocked; /* host functions that wait: each keeps a thread of the backend's */
+
+static bool is_recorder_dead(const struct vgx_ipc_page *page, uint32_t number) {
+  int32_t pid = atomic_load(&page->recorder[number % VGX_IPC_SLOTS]);
+  if (pid <= 0 || pid == getpid())
+    return false;
+  int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+  if (fd >= 0)
+    close(fd);
+  return fd < 0 && errno == ESRCH;
+}
+
+/* --- records --- */
+
+/* Backends that cannot write by themselves do not run this once a kernel has faulted. */
+static void write_done(void *argument) {
+  struct work *work = argument;
+  atomic_store_explicit(&work->event->page->done[work->number % VGX_IPC_SLOTS], work->number, memory_order_release);
+  vgx_ipc_event_let_go(work->event);
+  free(work);
+}
+
+/* Give a host function to a stream, with the event kept until it has run. Takes over the caller's reference if it
+ * succeeds. */
+static CUresult submit(CUstream stream, CUhostFn function, struct vgx_ipc_event *e, uint32_t number) {
+  struct work *work = malloc(sizeof *work);
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (work) {
+    *work = (struct work){e, number};
+    result = e->s->backend->cuLaunchHostFunc(stream, function, work);
+  }
+  if (result != CUDA_SUCCESS)
+    free(work);
+  return result;
+}
+
+CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpuIpcEventRecord *req) {
+  void *stream;
+  struct vgx_ipc_event *e;
+  CUresult result = vgx_handle(s, VGW_KIND_STREAM, req->hStream, &stream);
+  if (result == CUDA_SUCCESS)
+    result = vgx_ipc_event_take(s, req->event, &e);
+  if (result != CUDA_SUCCESS)
+    return result;
+  struct vgx_ipc_page *page = e->page;
+  uint32_t number = atomic_fetch_add(&page->recorded, 1) + 1;
+  _Atomic uint32_t *word = &page->done[number % VGX_IPC_SLOTS];
+  bool comparable = atomic_load(&page->pid_namespace) == vgx_ipc_pid_namespace();
+  atomic_store(&page->recorder[number % VGX_IPC_SLOTS], comparable ? getpid() : 0);
+  e->own_last = number;
+  result = s->backend->cuStreamWriteValue32_v2 ? s->backend->cuStreamWriteValue32_v2(stream, (uintptr_t)word, number, 0)
+                                               : CUDA_ERROR_NOT_SUPPORTED;
+  bool by_function = result == CUDA_ERROR_NOT_SUPPORTED;
+  if (by_function)
+    result = submit(stream, write_done, e, number);
+  if (result != CUDA_SUCCESS) /* nothing will come there: nobody shall wait for it */
+    atomic_store_explicit(word, number, memory_order_release);
+  if (!by_function || result != CUDA_SUCCESS)
+    vgx_ipc_event_let_go(e); /* after the last look at its page, which another ring's thread may unmap now */
+  return result;
+}
+
+/* --- waits --- */
+
+/* End the waits for records whose recorder has died; whether there were any. */
+static bool release_dead(struct vgx_ipc_event *e) {
+  bool found = false;
+  uint32_t last = atomic_load(&e->page->recorded);
+  for (uint32_t number = last - VGX_IPC_SLOTS + 1; number != last + 1; number++)
+    if (!vgx_ipc_event_is_done(e, number) && is_recorder_dead(e->page, number) && !vgx_ipc_event_is_done(e, number)) {
+      atomic_store_explicit(&e->page->done[number % VGX_IPC_SLOTS], number, memory_order_release);
+      found = true;
+    }
+  if (found)
+    vgx_log(e->s, 4, "an interprocess event's recorder died before the event came");
+  return found;
+}
+
+/* Until the record is done. INVALID_HANDLE: its recorder died before. */
+static CUresult wait_done(struct vgx_ipc_event *e, uint32_t number) {
+  struct timespec pause = {0, POLL_FIRST_NS};
+  int64_t since_checked_ns = 0;
+  while (!vgx_ipc_event_is_done(e, number) && !atomic_load(&e->s->ended)) {
+    nanosleep(&pause, NULL);
+    since_checked_ns += pause.tv_nsec;
+    if (pause.tv_nsec < POLL_LAST_NS)
+      pause.tv_nsec *= 2;
+    if (since_checked_ns < LIVENESS_NS)
+      continue;
+    since_checked_ns = 0;
+    if (release_dead(e))
+      return CUDA_ERROR_INVALID_HANDLE;
+  }
+  return CUDA_SUCCESS;
+}
+
+static void wait_in_stream(void *argument) {
+  struct work *work = argument;
+  struct vgx_session *s = work->event->s;
+  CUresult result = wait_done(work->event, work->number);
+  if (result != CUDA_SUCCESS)
+    vgx_defer(s, result);
+  atomic_fetch_sub(&blocked, 1);
+  vgx_ipc_event_let_go(work->event);
+  free(work);
+}
+
+/* Nobody but us can end the device's wait for a record of the dead. */
+static void *watch_waits(void *argument) {
+  struct executor_thread *t = argument;
+  struct vgx_session *s = t->s;
+  const struct timespec pause = {0, LIVENESS_NS};
+  bool waiting = true;
+  while (waiting && !atomic_load(&s->ended)) {
+    nanosleep(&pause, NULL);
+    waiting = false;
+    pthread_mutex_lock(&s->ipc_lock);
+    for (struct vgx_ipc_event *e = s->ipc_events; e; e = e->next) {
+      if (vgx_ipc_event_is_done(e, e->waited))
+        continue;
+      waiting = true;
+      if (release_dead(e))
+        vgx_defer(s, CUDA_ERROR_INVALID_HANDLE);
+    }
+    if (!waiting)
+      s->ipc_watched = false;
+    pthread_mutex_unlock(&s->ipc_lock);
+  }
+  vgx_thread_end(t);
+  return NULL;
+}
+
+static void watch(struct vgx_session *s) {
+  pthread_mutex_lock(&s->ipc_lock);
+  if (!s->ipc_watched)
+    s->ipc_watched = vgx_thread_start(s, watch_waits, NULL, NULL);
+  pthread_mutex_unlock(&s->ipc_lock);
+}
+
+CUresult vgx_vgpuIpcEventWait(struct vgx_session *s, const struct vgw_req_vgpuIpcEventWait *req) {
+  void *stream;
+  struct vgx_ipc_event *e;
+  CUresult result = vgx_handle(s, VGW_KIND_STREAM, req->hStream, &stream);
+  if (result == CUDA_SUCCESS)
+    result = vgx_ipc_event_take(s, req->event, &e);
+  if (result != CUDA_SUCCESS)
+    return result;
+  uint32_t number = atomic_load(&e->page->recorded);
+  if (vgx_ipc_event_is_done(e, number)) {
+    vgx_ipc_event_let_go(e);
+    return CUDA_SUCCESS;
+  }
+  if (s->backend->cuStreamWaitValue32_v2) {
+    e->waited = number;
+    watch(s);
+    CUdeviceptr word = (uintptr_t)&e->page->done[number % VGX_IPC_SLOTS];
+    result = s->backend->cuStreamWaitValue32_v2(stream, word, number, WAIT_GEQ);
+    if (result != CUDA_ERROR_NOT_SUPPORTED) {
+      vgx_ipc_event_let_go(e);
+      return result;
+    }
+  }
+  /* Beyond so many host functions the calling thread waits in the stream's place. */
+  if (atomic_fetch_add(&blocked, 1) >= BLOCKED_MAX) {
+    atomic_fetch_sub(&blocked, 1);
+    result = wait_done(e, number);
+    vgx_ipc_event_let_go(e);
+    return result;
+  }
+  result = submit(stream, wait_in_stream, e, number);
+  if (result != CUDA_SUCCESS) {
+    atomic_fetch_sub(&blocked, 1);
+    vgx_ipc_event_let_go(e);
+  }
+  return result;
+}
+
+CUresult vgx_vgpuIpcEventQuery(struct vgx_session *s, const struct vgw_req_vgpuIpcEventQuery *req) {
+  struct vgx_ipc_event *e;
+  CUresult result = vgx_ipc_event_take(s, req->event, &e);
+  if (result != CUDA_SUCCESS)
+    return result;
+  uint32_t number = atomic_load(&e->page->recorded);
+  result = vgx_ipc_event_is_done(e, number)    ? CUDA_SUCCESS
+           : is_recorder_dead(e->page, number) ? CUDA_ERROR_INVALID_HANDLE
+                                               : CUDA_ERROR_NOT_READY;
+  vgx_ipc_event_let_go(e);
+  return result;
+}
+
+CUresult vgx_vgpuIpcEventSynchronize(struct vgx_session *s, const struct vgw_req_vgpuIpcEventSynchronize *req) {
+  struct vgx_ipc_event *e;
+  CUresult result = vgx_ipc_event_take(s, req->event, &e);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = wait_done(e, atomic_load(&e->page->recorded));
+  vgx_ipc_event_let_go(e);
+  return result;
+}
