@@ -94,6 +94,8 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
                                          .width = copy->nbytes,
                                          .height = 1,
                                          .depth = 1,
+                                         .pageable = (dst == VGS_PLACE_HOST && !dst_known) ||
+                                                     (src == VGS_PLACE_HOST && !src_known),
                                          .stream = stream,
                                          .capture = on->capture};
     return vgs_work_capture_copy(&captured);

@@ -135,12 +135,15 @@ static struct vgs_rows rows_of(const struct side *side) {
   return (struct vgs_rows){.place = side->place, .address = side->address, .pitch = side->pitch, .slice = side->slice};
 }
 
+static bool is_pageable(const struct side *side) { return side->place == VGS_PLACE_HOST && !side->known; }
+
 static struct vgs_captured_copy captured(const struct box *box, uint64_t capture) {
   return (struct vgs_captured_copy){.dst = rows_of(&box->dst),
                                     .src = rows_of(&box->src),
                                     .width = box->width,
                                     .height = box->height,
                                     .depth = box->depth,
+                                    .pageable = is_pageable(&box->dst) || is_pageable(&box->src),
                                     .stream = box->stream,
                                     .capture = capture};
 }

@@ -6,6 +6,7 @@
 #include "vgs_context.h"
 #include "vgs_log.h"
 #include "vgs_stream.h"
+#include "vgs_wait.h"
 #include <string.h>
 
 enum { MODE_MAX = 2 };
@@ -196,6 +197,8 @@ static void note_launch(struct vgs_graph_exec *exec, struct vgs_stream *on) {
   exec->launched = true;
 }
 
+/* One that copies pageable memory is over when this returns, as with NVIDIA's driver (580.159.04, seen on an H200): the
+ * program may use its memory again without a word. Others are queued. */
 CUresult vgs_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
   uint32_t stream;
   struct vgs_stream *on;
@@ -210,7 +213,9 @@ CUresult vgs_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   if (!captured && exec->works.count)
     note_launch(exec, on);
-  return vgs_send_cuGraphLaunch(exec->object.id, stream, captured);
+  bool waits = !captured && exec->works.pageable;
+  result = vgs_send_cuGraphLaunch(exec->object.id, stream, captured);
+  return result || !waits ? result : vgs_wait_stream(stream);
 }
 
 CUresult vgs_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {

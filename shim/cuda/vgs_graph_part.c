@@ -99,11 +99,13 @@ CUresult vgs_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
       child ? vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies) : CUDA_ERROR_INVALID_VALUE;
   if (result)
     return result;
-  struct vgs_graph *to = vgs_graph_outermost(a.graph), *from = vgs_graph_outermost(child);
-  result = to == from || vgs_works_keep_all(&to->works, &from->works)
-               ? vgs_send_cuGraphAddChildGraphNode(a.node->object.id, a.graph->object.id, child->object.id, a.nbytes,
-                                                   a.dependencies)
+  struct vgs_works *works = &vgs_graph_outermost(a.graph)->works, none = {0}, old = {0};
+  uint32_t node = a.node->object.id;
+  result = vgs_works_keep_child(works, &vgs_graph_outermost(child)->works, node, &none)
+               ? vgs_send_cuGraphAddChildGraphNode(node, a.graph->object.id, child->object.id, a.nbytes, a.dependencies)
                : CUDA_ERROR_OUT_OF_MEMORY;
+  if (result && vgs_works_keep_child(works, &none, node, &old)) /* a graph added to itself in vain must not grow */
+    vgs_works_clear(&old);
   return vgs_adding_end(&a, phGraphNode, result);
 }
 
@@ -133,11 +135,17 @@ CUresult vgs_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphN
   struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
   struct vgs_graph_node *node = vgs_graph_node_find(hNode);
   struct vgs_graph *child = vgs_graph_find(childGraph);
+  struct vgs_works works = {0}, old = {0};
   if (!exec || !node || !child)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_works_keep_all(&exec->works, &vgs_graph_outermost(child)->works))
+  if (!vgs_works_keep_all(&works, &vgs_graph_outermost(child)->works))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  return vgs_send_cuGraphExecChildGraphNodeSetParams(exec->object.id, node->object.id, child->object.id);
+  CUresult result = vgs_send_cuGraphExecChildGraphNodeSetParams(exec->object.id, node->object.id, child->object.id);
+  if (!result && !vgs_works_keep_child(&exec->works, &works, node->object.id, &old))
+    return CUDA_ERROR_OUT_OF_MEMORY; /* they stay, for the node has them */
+  vgs_works_clear(&works);
+  vgs_graph_exec_retire(exec, &old);
+  return result;
 }
 
 /* --- clones --- */

@@ -112,9 +112,11 @@ bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params) {
 /* --- what graphs keep --- */
 
 static bool make_room(struct vgs_works *works, uint32_t more) {
-  if (works->count + more <= works->capacity)
+  if (more <= works->capacity - works->count)
     return true;
-  uint32_t capacity = 2 * works->capacity + more;
+  uint32_t capacity;
+  if (__builtin_mul_overflow(works->capacity, 2, &capacity) || __builtin_add_overflow(capacity, more, &capacity))
+    return false;
   struct vgs_kept *grown = realloc(works->items, capacity * sizeof *grown);
   if (!grown)
     return false;
@@ -123,34 +125,60 @@ static bool make_room(struct vgs_works *works, uint32_t more) {
   return true;
 }
 
-bool vgs_works_keep(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old) {
+/* There is room. */
+static void append(struct vgs_works *works, struct vgs_kept kept) {
+  works->items[works->count++] = kept;
+  works->pageable += kept.work->copy.pageable;
+}
+
+/* Move what is kept for a node. Under `lock`. */
+static bool take_out(struct vgs_works *works, uint32_t node, struct vgs_works *old) {
+  uint32_t found = 0, left = 0;
+  for (uint32_t i = 0; i < works->count; i++)
+    found += works->items[i].node == node;
+  if (!make_room(old, found))
+    return false;
+  for (uint32_t i = 0; found && i < works->count; i++) {
+    struct vgs_kept kept = works->items[i];
+    if (kept.node == node) {
+      append(old, kept);
+      works->pageable -= kept.work->copy.pageable;
+    } else {
+      works->items[left++] = kept;
+    }
+  }
+  if (found)
+    works->count = left;
+  return true;
+}
+
+/* With `as_they_are` each stays with its own node. `others` may be `works` itself. */
+static bool keep(struct vgs_works *works, const struct vgs_works *others, bool as_they_are, uint32_t node,
+                 struct vgs_works *old) {
   pthread_mutex_lock(&lock);
-  uint32_t i = 0;
-  while (node && i < works->count && works->items[i].node != node)
-    i++;
-  bool replaces = node && i < works->count;
-  bool room = replaces ? make_room(old, 1) : make_room(works, 1);
-  if (room) {
-    if (replaces)
-      old->items[old->count++] = works->items[i];
-    else
-      i = works->count++;
-    works->items[i] = (struct vgs_kept){work, node};
+  uint32_t more = others->count;
+  bool room = make_room(works, more) && (!node || take_out(works, node, old));
+  for (uint32_t i = 0; room && i < more; i++) {
+    struct vgs_work *work = others->items[i].work;
+    append(works, (struct vgs_kept){work, as_they_are ? others->items[i].node : node});
     work->refs++;
   }
   pthread_mutex_unlock(&lock);
   return room;
 }
 
+bool vgs_works_keep(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old) {
+  struct vgs_kept one = {work, node};
+  return keep(works, &(struct vgs_works){.items = &one, .count = 1}, false, node, old);
+}
+
 bool vgs_works_keep_all(struct vgs_works *works, const struct vgs_works *others) {
-  pthread_mutex_lock(&lock);
-  bool room = make_room(works, others->count);
-  for (uint32_t i = 0; room && i < others->count; i++) {
-    works->items[works->count++] = others->items[i];
-    others->items[i].work->refs++;
-  }
-  pthread_mutex_unlock(&lock);
-  return room;
+  return keep(works, others, true, 0, NULL);
+}
+
+bool vgs_works_keep_child(struct vgs_works *works, const struct vgs_works *others, uint32_t node,
+                          struct vgs_works *old) {
+  return keep(works, others, false, node, old);
 }
 
 void vgs_works_clear(struct vgs_works *works) {

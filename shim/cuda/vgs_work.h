@@ -12,13 +12,15 @@
 
 struct vgs_work;
 
-/* What a graph keeps. `node`: id of the host node it is the function of, 0: of none that is known here. */
+/* What a graph keeps, which may be more than can still come due. `node`: id of the node whose work it is, or that of
+ * the child graph it came with; 0: of none that is known here. */
 struct vgs_works {
   struct vgs_kept {
     struct vgs_work *work;
     uint32_t node;
   } *items;
   uint32_t count, capacity;
+  uint32_t pageable; /* how many of them copy pageable memory */
 };
 
 /* Work that the caller keeps until it is released; NULL: out of memory. */
@@ -26,10 +28,12 @@ struct vgs_work *vgs_work_function(CUhostFn function, void *user_data);
 void vgs_work_release(struct vgs_work *work);
 uint32_t vgs_work_id(const struct vgs_work *work); /* the callback's, for the wire */
 
-/* Keep one more, or all that another keeps; in place of what is kept for `node`, which moves to `old`, if there is any.
- * False: out of memory, and nothing has changed. */
+/* Keep one more, all that another keeps, or all of that for a child graph's node; in place of what is kept for `node`,
+ * which moves to `old`, if there is any. False: out of memory, and nothing has changed. */
 bool vgs_works_keep(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old);
 bool vgs_works_keep_all(struct vgs_works *works, const struct vgs_works *others);
+bool vgs_works_keep_child(struct vgs_works *works, const struct vgs_works *others, uint32_t node,
+                          struct vgs_works *old);
 void vgs_works_clear(struct vgs_works *works);
 
 /* Clear what launches may still come to, the last of which is in `stream` of a context, once they are over: until then
@@ -64,6 +68,7 @@ struct vgs_rows {
 struct vgs_captured_copy {
   struct vgs_rows dst, src;
   uint64_t width, height, depth; /* bytes, rows, slices */
+  bool pageable;                 /* a side is memory that the program neither allocated nor registered as pinned */
   uint32_t stream;               /* wire id */
   uint64_t capture;
 };

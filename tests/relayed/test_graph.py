@@ -8,16 +8,20 @@ from collections.abc import Callable
 import pytest
 
 from tests.relayed.conftest import Relay
-from tests.shim import test_graph, test_graph_work
+from tests.shim import test_graph, test_graph_launch, test_graph_work
 from tests.shim.client import PRELUDE
 from tests.shim.test_driver_api import KERNELS
 
 # What differs where the client and B share no memory: bytes travel.
 ON_A_SOCKET = {
     "test_a_host_function_in_a_capture_runs_at_each_launch",
+    "test_a_launch_without_pageable_copies_returns_at_once",
     "test_copy_nodes_of_pageable_memory",
     "test_large_copies_and_rectangles_in_a_capture",
+    "test_other_threads_go_on_while_a_launch_waits",
+    "test_pageable_copies_given_and_taken",
     "test_pageable_copies_in_a_capture_happen_at_each_launch",
+    "test_pageable_memory_is_the_programs_again_when_a_launch_returns",
 }
 OF_THE_SIMULATOR = {"test_graphs_within_graphs_have_a_limit"}
 
@@ -37,7 +41,7 @@ def simulate(relays: Callable[[bool], Relay], shared_memory: bool) -> Callable[.
 
 ASKED = {
     name: test
-    for module in (test_graph, test_graph_work)
+    for module in (test_graph, test_graph_work, test_graph_launch)
     for name, test in vars(module).items()
     if name.startswith("test_") and name not in OF_THE_SIMULATOR
 }

@@ -1,4 +1,4 @@
-"""The worker, or vgpud itself, is killed while eight threads are inside calls of every kind: each hears of it."""
+"""The worker, or vgpud itself, is killed while nine threads are inside calls of every kind: each hears of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,14 @@ def asks(t):
     q = c_uint64()
     return (cuda.cuMemAlloc_v2(byref(q), c_size_t(64)) or cuda.cuMemFree_v2(q)
             or cuda.cuModuleLoadData(byref(c_void_p()), PTX))
-kinds = [launches, waits, waits_for_ever, waits_for_event, uploads, downloads, calls_back, asks]
+def replays(t): return cuda.cuGraphLaunch(copies, t)
+kinds = [launches, waits, waits_for_ever, waits_for_event, uploads, downloads, calls_back, asks, replays]
+
+def graph_of_copies(s, data=create_string_buffer(64)):
+    ok(cuda.cuStreamBeginCapture_v2(s, 0))
+    ok(cuda.cuMemcpyHtoDAsync_v2(p, data, c_size_t(64), s))
+    graph = new(lambda out: cuda.cuStreamEndCapture(s, out))
+    return new(cuda.cuGraphInstantiateWithFlags, graph, c_uint64(0))
 
 heard = {}
 def loop(kind):
@@ -52,6 +59,7 @@ for turn in range(TURNS):
         module, p, big = new(cuda.cuModuleLoadData, PTX), alloc(1 << 20), alloc(32 * MIB)
         one, endless = kernel("add_one"), kernel("endless")
         held, e = new(cuda.cuStreamCreate, 1), new(cuda.cuEventCreate, 2)
+    copies = graph_of_copies(held)
     heard.clear()
     ok(launch(endless, held))
     ok(cuda.cuEventRecord(e, held))
