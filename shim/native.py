@@ -23,6 +23,15 @@ _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 _CFLAGS = ("-std=gnu11", "-O2", "-g", "-pthread", f"-ffile-prefix-map={ROOT}=.", *_WARNINGS)
 _LIBRARY_CFLAGS = ("-fPIC", "-fvisibility=hidden")
 _LIBRARY_LDFLAGS = ("-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed")
+# A launch goes through thirty small functions of a dozen files: compiled as one program it takes a fifth less time. The
+# table of entry points declares them all with one type.
+_AS_ONE_PROGRAM = ("-O2", "-flto=auto", "-Wno-lto-type-mismatch")
+
+
+def _is_gcc(compiler: Sequence[str]) -> bool:
+    """Others need a linker of their own for it."""
+    told = subprocess.run([*compiler, "--version"], capture_output=True, text=True)
+    return "Free Software Foundation" in told.stdout
 
 
 @dataclass(frozen=True)
@@ -45,8 +54,10 @@ class Toolchain:
         careful = ["-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"] if sanitize else []
         if sanitize == "thread":
             careful.append("-Wno-tsan")  # it sees no fences; none of ours stands for an acquire or a release
-        cflags = (*_CFLAGS, *given("CFLAGS"), *of_sanitizer, *careful)
-        return cls(tuple(given("CC", "cc")), cflags, (*given("LDFLAGS"), *of_sanitizer, *complete), sanitize)
+        compiler = tuple(given("CC", "cc"))
+        whole = () if sanitize or not _is_gcc(compiler) else _AS_ONE_PROGRAM
+        cflags = (*_CFLAGS, *whole, *given("CFLAGS"), *of_sanitizer, *careful)
+        return cls(compiler, cflags, (*whole, *given("LDFLAGS"), *of_sanitizer, *complete), sanitize)
 
     def objects(self, name: str) -> Path:
         """The folder of a library's objects, made now."""

@@ -77,7 +77,8 @@ def computes():
     one, before = kernel("add_one"), value()
     for i in range(20): ok(launch(one, s))
     ok(cuda.cuStreamSynchronize(s))
-    assert value() == before + 20
+    after = value()
+    assert after == before + 20, (before, after)
 def said(line):
     print(line, flush=True)
 '''
