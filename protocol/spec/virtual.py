@@ -16,6 +16,7 @@ fn(
     [out("ptr", DEVICEPTR), val("size", SIZE), val("alignment", SIZE), val("addr", DEVICEPTR), val("flags", ULL)],
     WAITING,
     need=INIT,
+    guest="custom",
     doc="Reserve an address range.",
 )
 fn("cuMemAddressFree", [val("ptr", DEVICEPTR), val("size", SIZE)], WAITING, need=INIT, doc="Free an address range.")

@@ -3,6 +3,7 @@
 #include "vgs_hooks.h"
 #include "vgs_api.h"
 #include "vgs_callback.h"
+#include "vgs_claim.h"
 #include "vgs_copiers.h"
 #include "vgs_handle.h"
 #include "vgs_range.h"
@@ -20,6 +21,7 @@ static void end_threads(void) {
 
 static void free_all(void) {
   vgs_range_fini();
+  vgs_claim_fini();
   vgs_object_fini();
 }
 

@@ -1,6 +1,7 @@
 #include "vgs_ipc.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
+#include "vgs_claim.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_objects.h"
@@ -37,7 +38,8 @@ CUresult vgs_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, un
   if (result)
     return result;
   struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = VGS_RANGE_IMPORTED};
-  if (vgs_range_add(&range)) { /* an address that we do not know would be refused everywhere */
+  /* An address that we do not know would be refused everywhere; the driver opens the memory there again. */
+  if (!vgs_claim(base, nbytes) || vgs_range_add(&range)) {
     vgs_send_cuIpcCloseMemHandle(base);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

@@ -1,6 +1,7 @@
 /* Allocations, and what an address is. */
 #include "vgs_api.h"
 #include "vgs_capture.h"
+#include "vgs_claim.h"
 #include "vgs_context.h"
 #include "vgs_ipc.h"
 #include "vgs_range.h"
@@ -29,13 +30,42 @@ static CUresult note(CUdeviceptr address, size_t nbytes, enum vgs_range_kind kin
   return result ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
+static CUresult give_back(void *unused, CUdeviceptr address) {
+  (void)unused;
+  return vgs_send_cuMemFree_v2(address);
+}
+
+static CUresult make_linear(void *bytesize, CUdeviceptr *address, uint64_t *nbytes) {
+  *nbytes = *(size_t *)bytesize;
+  return vgs_send_cuMemAlloc_v2(address, *nbytes);
+}
+
+struct rectangle {
+  size_t width, height, pitch;
+  unsigned element_nbytes;
+};
+
+static CUresult make_rectangle(void *argument, CUdeviceptr *address, uint64_t *nbytes) {
+  struct rectangle *r = argument;
+  CUresult result = vgs_send_cuMemAllocPitch_v2(address, &r->pitch, r->width, r->height, r->element_nbytes);
+  if (result)
+    return result;
+  if (!__builtin_mul_overflow(r->pitch, r->height, nbytes))
+    return CUDA_SUCCESS;
+  vgs_send_cuMemFree_v2(*address);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static const struct vgs_maker linear = {make_linear, give_back}, pitched = {make_rectangle, give_back};
+
 CUresult vgs_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
   CUdeviceptr address;
+  uint64_t nbytes;
   if (!dptr || !bytesize)
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = vgs_capture_check_unsafe();
   if (!result)
-    result = vgs_send_cuMemAlloc_v2(&address, bytesize);
+    result = vgs_claim_made(&linear, &bytesize, &address, &nbytes);
   if (!result)
     result = note(address, bytesize, VGS_RANGE_DEVICE);
   if (!result)
@@ -46,19 +76,20 @@ CUresult vgs_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
 CUresult vgs_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
                                 unsigned int ElementSizeBytes) {
   CUdeviceptr address;
-  size_t pitch;
+  uint64_t nbytes;
+  struct rectangle asked = {.width = WidthInBytes, .height = Height, .element_nbytes = ElementSizeBytes};
   if (!dptr || !pPitch || !WidthInBytes || !Height)
     return CUDA_ERROR_INVALID_VALUE;
   if (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = vgs_capture_check_unsafe();
   if (!result)
-    result = vgs_send_cuMemAllocPitch_v2(&address, &pitch, WidthInBytes, Height, ElementSizeBytes);
+    result = vgs_claim_made(&pitched, &asked, &address, &nbytes);
   if (!result)
-    result = pitch > SIZE_MAX / Height ? CUDA_ERROR_OUT_OF_MEMORY : note(address, pitch * Height, VGS_RANGE_DEVICE);
+    result = note(address, nbytes, VGS_RANGE_DEVICE);
   if (!result) {
     *dptr = address;
-    *pPitch = pitch;
+    *pPitch = asked.pitch;
   }
   return result;
 }

@@ -1,5 +1,6 @@
 /* Stream-ordered allocation. */
 #include "vgs_api.h"
+#include "vgs_claim.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_range.h"
@@ -18,27 +19,46 @@ static CUresult note(CUdeviceptr *dptr, CUdeviceptr address, size_t nbytes, uint
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
+struct asked {
+  size_t nbytes;
+  const struct vgs_pool *pool; /* NULL: the device's own */
+  uint32_t stream;
+};
+
+static CUresult make(void *argument, CUdeviceptr *address, uint64_t *nbytes) {
+  const struct asked *asked = argument;
+  *nbytes = asked->nbytes;
+  return asked->pool ? vgs_send_cuMemAllocFromPoolAsync(address, *nbytes, asked->pool->object.id, asked->stream)
+                     : vgs_send_cuMemAllocAsync(address, *nbytes, asked->stream);
+}
+
+static CUresult give_back(void *argument, CUdeviceptr address) {
+  return vgs_send_cuMemFreeAsync(address, ((const struct asked *)argument)->stream, false);
+}
+
+static CUresult allocate(CUdeviceptr *dptr, struct asked asked) {
+  static const struct vgs_maker maker = {make, give_back};
   CUdeviceptr address;
+  uint64_t nbytes;
+  CUresult result = vgs_claim_made(&maker, &asked, &address, &nbytes);
+  return result ? result : note(dptr, address, nbytes, asked.stream);
+}
+
+CUresult vgs_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
   uint32_t stream;
   CUresult result = vgs_stream_id(hStream, &stream, NULL);
   if (!dptr || !bytesize)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!result)
-    result = vgs_send_cuMemAllocAsync(&address, bytesize, stream);
-  return result ? result : note(dptr, address, bytesize, stream);
+  return result ? result : allocate(dptr, (struct asked){bytesize, NULL, stream});
 }
 
 CUresult vgs_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
-  CUdeviceptr address;
   uint32_t stream;
-  struct vgs_pool *from = find(pool);
+  const struct vgs_pool *from = find(pool);
   CUresult result = vgs_stream_id(hStream, &stream, NULL);
   if (!dptr || !bytesize || !from)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!result)
-    result = vgs_send_cuMemAllocFromPoolAsync(&address, bytesize, from->object.id, stream);
-  return result ? result : note(dptr, address, bytesize, stream);
+  return result ? result : allocate(dptr, (struct asked){bytesize, from, stream});
 }
 
 CUresult vgs_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {

@@ -1,6 +1,7 @@
 /* A treap (a search tree by base, a heap by random priority): insertion and removal stay logarithmic for programs with
  * hundreds of thousands of allocations, and lookups need only a shared lock. */
 #include "vgs_range.h"
+#include "vgs_claim.h"
 #include "vgs_context.h"
 #include "vgs_region.h"
 #include <pthread.h>
@@ -140,7 +141,8 @@ CUresult vgs_range_add_mapping(struct vgs_range *range, CUdevice device) {
 
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes) {
   struct vgs_range fresh = {.base = address, .nbytes = nbytes, .kind = VGS_RANGE_VARIABLE};
-  vgs_range_add(&fresh); /* if there is no memory for it the worker judges each copy instead */
+  if (vgs_claim(address, nbytes))
+    vgs_range_add(&fresh); /* if there is no memory for it the worker judges each copy instead */
 }
 
 bool vgs_range_find(uint64_t address, struct vgs_range *found) {

@@ -2,6 +2,7 @@
  * integer. Handles and mappings are counted here: the memory is released in the worker when there are none of either,
  * so that a mapping leads back to its handle as long as it is there. */
 #include "vgs_api.h"
+#include "vgs_claim.h"
 #include "vgs_device.h"
 #include "vgs_objects.h"
 #include "vgs_range.h"
@@ -74,6 +75,36 @@ CUresult vgs_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
   const struct vgs_device *device = vgs_device(asked.location.id);
   *granularity = option ? device->granularity_recommended : device->granularity_minimum;
   return *granularity ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+struct reservation {
+  size_t nbytes, alignment;
+  CUdeviceptr wish;
+  unsigned long long flags;
+};
+
+static CUresult reserve(void *argument, CUdeviceptr *address, uint64_t *nbytes) {
+  const struct reservation *r = argument;
+  *nbytes = r->nbytes;
+  return vgs_send_cuMemAddressReserve(address, r->nbytes, r->alignment, r->wish, r->flags);
+}
+
+static CUresult give_back(void *argument, CUdeviceptr address) {
+  return vgs_send_cuMemAddressFree(address, ((const struct reservation *)argument)->nbytes);
+}
+
+CUresult vgs_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                                 unsigned long long flags) {
+  static const struct vgs_maker maker = {reserve, give_back};
+  struct reservation asked = {size, alignment, addr, flags};
+  CUdeviceptr address;
+  uint64_t nbytes;
+  if (!ptr)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_claim_made(&maker, &asked, &address, &nbytes);
+  if (!result)
+    *ptr = address;
+  return result;
 }
 
 CUresult vgs_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,

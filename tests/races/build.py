@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 WRAPPED = [f"-Wl,--wrap={name}" for name in ("mmap", "munmap", "sysconf")]
 # ThreadSanitizer has its own tables where pinned and device memory lie.
 LAYOUT = (
+    "-DVGS_CLAIMS=0",
     "-DVGW_PINNED_BEGIN=0x4000000000ull",
     "-DVGW_PINNED_NBYTES=0x1000000000ull",
     "-DVGX_SIM_ARENA_BASE=0x1000000000ull",

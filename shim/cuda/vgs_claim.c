@@ -1,0 +1,157 @@
+#define _GNU_SOURCE
+#include "vgs_claim.h"
+#include "vgs_log.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+#ifndef VGS_CLAIMS
+#define VGS_CLAIMS 1 /* 0: in a program that is client and worker at once, where the addresses are those of memory */
+#endif
+
+/* Tries: of an allocation whose addresses are taken. A claim is rounded to whole chunks, so that most allocations fall
+ * into one that is there. */
+enum { TRIES = 16, PAGE_NBYTES = 4096, CHUNK_NBYTES = 2 << 20 };
+
+struct claim {
+  uint64_t begin, end;
+};
+
+/* Ascending, apart from each other. */
+static struct {
+  pthread_rwlock_t lock;
+  struct claim *claims;
+  size_t count, capacity;
+} claimed = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+
+/* The first claim that ends behind `address`. */
+static size_t find(uint64_t address) {
+  size_t low = 0, high = claimed.count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (claimed.claims[middle].end > address)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+static bool is_claimed(uint64_t begin, uint64_t end) {
+  size_t i = find(begin);
+  return i < claimed.count && claimed.claims[i].begin <= begin && claimed.claims[i].end >= end;
+}
+
+/* Map what has no claim yet of [begin, end). 0, EEXIST, or why nothing more can be mapped; what was mapped before it
+ * failed is undone. */
+static int map_gaps(uint64_t begin, uint64_t end) {
+  uint64_t at = begin;
+  int error = 0;
+  for (size_t i = find(begin); at < end && !error; i++) {
+    uint64_t next = i < claimed.count && claimed.claims[i].begin < end ? claimed.claims[i].begin : end;
+    if (next > at) {
+      void *wanted = (void *)(uintptr_t)at;
+      void *got =
+          mmap(wanted, next - at, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+      if (got == MAP_FAILED)
+        error = errno;
+      else if (got != wanted) { /* kernels before 4.17 do not know the flag, and go elsewhere */
+        munmap(got, next - at);
+        error = EEXIST;
+      }
+    }
+    if (!error)
+      at = next < end ? claimed.claims[i].end : end;
+  }
+  if (!error)
+    return 0;
+  uint64_t undo = begin;
+  for (size_t i = find(begin); undo < at; i++) {
+    uint64_t next = i < claimed.count && claimed.claims[i].begin < at ? claimed.claims[i].begin : at;
+    if (next > undo)
+      munmap((void *)(uintptr_t)undo, next - undo);
+    undo = next < at ? claimed.claims[i].end : at;
+  }
+  return error;
+}
+
+/* Enter [begin, end) in place of all that it touches. There is room. */
+static void enter(uint64_t begin, uint64_t end) {
+  size_t first = find(begin - 1), after = first;
+  while (after < claimed.count && claimed.claims[after].begin <= end) {
+    begin = claimed.claims[after].begin < begin ? claimed.claims[after].begin : begin;
+    end = claimed.claims[after].end > end ? claimed.claims[after].end : end;
+    after++;
+  }
+  memmove(&claimed.claims[first + 1], &claimed.claims[after], (claimed.count - after) * sizeof *claimed.claims);
+  claimed.count = claimed.count - after + first + 1;
+  claimed.claims[first] = (struct claim){begin, end};
+}
+
+static int claim_locked(uint64_t begin, uint64_t end) {
+  if (claimed.count == claimed.capacity) {
+    size_t capacity = claimed.capacity ? 2 * claimed.capacity : 64;
+    struct claim *grown = realloc(claimed.claims, capacity * sizeof *grown);
+    if (!grown)
+      return ENOMEM;
+    claimed.claims = grown;
+    claimed.capacity = capacity;
+  }
+  int error = map_gaps(begin, end);
+  if (!error)
+    enter(begin, end);
+  return error;
+}
+
+bool vgs_claim(uint64_t address, uint64_t nbytes) {
+  uint64_t begin = address & ~(uint64_t)(PAGE_NBYTES - 1), end;
+  if (!VGS_CLAIMS || !begin || __builtin_add_overflow(address, nbytes, &end) || end > UINT64_MAX - CHUNK_NBYTES)
+    return true;
+  end = (end + PAGE_NBYTES - 1) & ~(uint64_t)(PAGE_NBYTES - 1);
+  pthread_rwlock_rdlock(&claimed.lock);
+  bool known = is_claimed(begin, end);
+  pthread_rwlock_unlock(&claimed.lock);
+  if (known)
+    return true;
+  uint64_t first = begin & ~(uint64_t)(CHUNK_NBYTES - 1),
+           last = (end + CHUNK_NBYTES - 1) & ~(uint64_t)(CHUNK_NBYTES - 1);
+  pthread_rwlock_wrlock(&claimed.lock);
+  int error = first ? claim_locked(first, last) : EEXIST;
+  if (error == EEXIST) /* something else in its chunks: the pages themselves may be free */
+    error = claim_locked(begin, end);
+  pthread_rwlock_unlock(&claimed.lock);
+  return error != EEXIST;
+}
+
+CUresult vgs_claim_made(const struct vgs_maker *maker, void *argument, CUdeviceptr *address, uint64_t *nbytes) {
+  CUdeviceptr taken[TRIES];
+  int count = 0;
+  CUresult result;
+  while (!(result = maker->make(argument, address, nbytes)) && !vgs_claim(*address, *nbytes)) {
+    taken[count++] = *address;
+    if (count == TRIES) {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+      break;
+    }
+  }
+  if (count)
+    vgs_log(VGS_LOG_INFO, "device memory at %#llx lies over memory of this process: %s", (unsigned long long)taken[0],
+            result ? "none could be had elsewhere" : "allocated elsewhere");
+  while (count)
+    maker->give_back(argument, taken[--count]);
+  return result;
+}
+
+void vgs_claim_fini(void) {
+  for (size_t i = 0; i < claimed.count; i++)
+    munmap((void *)(uintptr_t)claimed.claims[i].begin, claimed.claims[i].end - claimed.claims[i].begin);
+  free(claimed.claims);
+  claimed.claims = NULL;
+  claimed.count = claimed.capacity = 0;
+}
