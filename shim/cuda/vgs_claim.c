@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -48,6 +50,14 @@ static bool is_claimed(uint64_t begin, uint64_t end) {
   return i < claimed.count && claimed.claims[i].begin <= begin && claimed.claims[i].end >= end;
 }
 
+/* Not through libc: a sanitizer's mmap has an idea of its own of which addresses there are. */
+static void *map(uint64_t address, uint64_t nbytes) {
+  enum { FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE };
+  return (void *)syscall(SYS_mmap, address, nbytes, PROT_NONE, FLAGS, -1, 0);
+}
+
+static void unmap(void *at, uint64_t nbytes) { syscall(SYS_munmap, at, nbytes); }
+
 /* Map what has no claim yet of [begin, end). 0, EEXIST, or why nothing more can be mapped; what was mapped before it
  * failed is undone. */
 static int map_gaps(uint64_t begin, uint64_t end) {
@@ -56,13 +66,11 @@ static int map_gaps(uint64_t begin, uint64_t end) {
   for (size_t i = find(begin); at < end && !error; i++) {
     uint64_t next = i < claimed.count && claimed.claims[i].begin < end ? claimed.claims[i].begin : end;
     if (next > at) {
-      void *wanted = (void *)(uintptr_t)at;
-      void *got =
-          mmap(wanted, next - at, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+      void *got = map(at, next - at);
       if (got == MAP_FAILED)
         error = errno;
-      else if (got != wanted) { /* kernels before 4.17 do not know the flag, and go elsewhere */
-        munmap(got, next - at);
+      else if (got != (void *)(uintptr_t)at) { /* kernels before 4.17 do not know the flag, and go elsewhere */
+        unmap(got, next - at);
         error = EEXIST;
       }
     }
@@ -75,7 +83,7 @@ static int map_gaps(uint64_t begin, uint64_t end) {
   for (size_t i = find(begin); undo < at; i++) {
     uint64_t next = i < claimed.count && claimed.claims[i].begin < at ? claimed.claims[i].begin : at;
     if (next > undo)
-      munmap((void *)(uintptr_t)undo, next - undo);
+      unmap((void *)(uintptr_t)undo, next - undo);
     undo = next < at ? claimed.claims[i].end : at;
   }
   return error;
@@ -150,7 +158,7 @@ CUresult vgs_claim_made(const struct vgs_maker *maker, void *argument, CUdevicep
 
 void vgs_claim_fini(void) {
   for (size_t i = 0; i < claimed.count; i++)
-    munmap((void *)(uintptr_t)claimed.claims[i].begin, claimed.claims[i].end - claimed.claims[i].begin);
+    unmap((void *)(uintptr_t)claimed.claims[i].begin, claimed.claims[i].end - claimed.claims[i].begin);
   free(claimed.claims);
   claimed.claims = NULL;
   claimed.count = claimed.capacity = 0;
