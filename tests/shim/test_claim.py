@@ -38,12 +38,37 @@ def stream_ordered(nbytes):
     p = c_uint64(0xdead)
     return cuda.cuMemAllocAsync(byref(p), c_size_t(nbytes), None), p.value
 
+def reserved(nbytes):
+    p = c_uint64(0xdead)
+    return cuda.cuMemAddressReserve(byref(p), c_size_t(nbytes), c_size_t(0), c_uint64(0), c_uint64(0)), p.value
+
 def next_address():
     '''Where the simulator puts the next allocation of 256 MiB: from here on the addresses are free.'''
     result, first = linear(256 * MIB)
     assert result == 0
     return first + 256 * MIB
 context()
+"""
+
+# Wherever a driver puts what comes next, before or behind what it gave: the program has been there first.
+AROUND = """
+result, first = linear(256 * MIB)
+assert result == 0
+places = [first + i * 64 * MIB for i in range(-40, 40)]
+places = [place for place in places if own(place)]
+assert places
+for make in makers:
+    for i in range(6):
+        result, p = make(256 * MIB)
+        assert result == 0
+        assert not any(p <= place < p + 256 * MIB for place in places), hex(p)
+        assert not own(p) and not own(p + 255 * MIB)
+ok(cuda.cuCtxSynchronize())
+for place in places:
+    ctypes.memset(place, 7, 64)
+    ok(cuda.cuMemcpyHtoD_v2(c_uint64(first), c_void_p(place), c_size_t(64)))
+    ok(cuda.cuMemcpyDtoH_v2(c_void_p(place + 100), c_uint64(first), c_size_t(64)))
+    assert ctypes.string_at(place + 100, 64) == bytes([7]) * 64
 """
 
 Run = Callable[..., CompletedProcess[str]]
@@ -78,6 +103,10 @@ def test_what_lies_over_the_programs_memory_is_allocated_elsewhere(simulate: Sim
         assert ctypes.string_at(place + 100, 64) == bytes([7]) * 64
         """
     )
+
+
+def test_no_way_to_allocate_gives_what_is_the_programs(simulate: Simulate) -> None:
+    simulate("makers = [linear, pitched, stream_ordered]\n" + AROUND)
 
 
 def test_what_the_program_maps_later_lies_elsewhere(simulate: Simulate) -> None:

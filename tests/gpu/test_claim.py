@@ -1,0 +1,19 @@
+"""Unified addressing on a real card: see tests/shim/test_claim.py."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.gpu.conftest import RemotedRun
+from tests.shim.client import PRELUDE
+from tests.shim.test_claim import AROUND, TOOLS
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+
+def test_no_way_to_allocate_gives_what_is_the_programs(remoted_run: RemotedRun) -> None:
+    program = f"{PRELUDE}{TOOLS}makers = [linear, pitched, stream_ordered, reserved]\n{AROUND}"
+    done = remoted_run([sys.executable, "-c", program])
+    assert done.returncode == 0, (done.stdout, done.stderr)
