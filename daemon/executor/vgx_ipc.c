@@ -137,7 +137,8 @@ CUresult vgx_cuIpcOpenMemHandle_v2(struct vgx_session *s, const struct vgw_req_c
   result = s->backend->ipc_open(&base, &object, req->flags);
   if (object.fd >= 0)
     close(object.fd);
-  rep->base = base;
+  if (result == CUDA_SUCCESS)
+    rep->base = base;
   return result;
 }
 

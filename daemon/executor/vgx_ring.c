@@ -4,6 +4,7 @@
  * The memory is the client's to write at any time. A record is copied out before it is looked at; of a long one only
  * the header and the fixed fields, since the bytes behind them are data that nothing is decided by. Replies are built
  * in private memory and copied, except the bytes of a long copy to the host, which are only ever written. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -92,9 +93,11 @@ static bool spin(struct vgx_ring *ring, int64_t ns, bool yields) {
  * beside a copy of a millisecond. As in vgs_wait.c half of the processors are left alone, and whoever wants one has it.
  */
 static bool spin_with_client(struct vgx_ring *ring, int64_t ns) {
-  static atomic_long processors, spinners;
-  if (!atomic_load(&processors))
-    atomic_store(&processors, sysconf(_SC_NPROCESSORS_ONLN));
+  static atomic_int processors, spinners;
+  if (!atomic_load(&processors)) {
+    cpu_set_t set; /* holds 1024; the call fails where there are more */
+    atomic_store(&processors, sched_getaffinity(0, sizeof set, &set) ? CPU_SETSIZE : CPU_COUNT(&set));
+  }
   bool found = 2 * (atomic_fetch_add(&spinners, 1) + 1) <= atomic_load(&processors) - 2 && spin(ring, ns, true);
   atomic_fetch_sub(&spinners, 1);
   return found;

@@ -35,7 +35,7 @@ WITHHELD = frozenset(
         DeviceAttribute.PAGEABLE_MEMORY_ACCESS,
         DeviceAttribute.PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
         DeviceAttribute.CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
-        # nothing is shared with other processes, devices or interfaces
+        # shared with other processes by cuIpc alone (vgx_ipc.c); with devices and interfaces, nothing
         DeviceAttribute.HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
         DeviceAttribute.HANDLE_TYPE_FABRIC_SUPPORTED,
         DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES,

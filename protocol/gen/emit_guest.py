@@ -44,12 +44,32 @@ def emit_api(api: Api) -> str:
     )
     for f in api.travelling():
         out.append(f"CUresult vgs_send_{f.name}({', '.join(send_params(f)) or 'void'});\n")
+    out.append(
+        "\n/* The same, queued, for calls that are made often: the record is begun, the caller writes its part where it"
+        "\n * travels, then sends or drops it (vgs_session.h). False: not now, and vgs_send can do it. */\n"
+        "struct vgs_record;\n"
+    )
+    out += [f"{_begin_head(f)};\n" for f in _in_place(api)]
     out.append("\n#endif\n")
     return "".join(out)
 
 
 def _size_of(f: Function, p: Param) -> str:
     return f"{p.name}_nbytes" if p.role is Role.TEXT_IN else f"(uint64_t){p.size}"
+
+
+IN_PLACE = {"cuLaunchKernel"}  # queued calls with one part that are made often enough to write it where it travels
+
+
+def _in_place(api: Api) -> list[Function]:
+    return [f for f in api.travelling() if f.name in IN_PLACE]
+
+
+def _begin_head(f: Function) -> str:
+    [part] = part_in(f)
+    values = [p for p in f.sent if p is not part]
+    declared = [f"uint32_t {p.name}" if p.role is Role.HANDLE else p.declaration for p in values]
+    return f"bool vgs_begin_{f.name}(struct vgs_record *record, {', '.join(declared)}, void **{part.name})"
 
 
 PASSES_FD = {"vgpuHostMap", "vgpuRingOpen"}  # calls that hand a descriptor to the worker
@@ -78,6 +98,39 @@ def _touches(f: Function) -> list[str]:
     return [f"      .touched_count = {len(touched)},", f"      .touched = {{{inner}}},"]
 
 
+def _fill_request(f: Function) -> list[str]:
+    lines = [f"  struct vgw_req_{f.name} req;", "  memset(&req, 0, sizeof req);"]
+    for p in f.sent:
+        if p.role is Role.STRUCT_IN:
+            lines.append(f"  req.{p.name} = *{p.name};")
+        elif p.role is Role.TEXT_IN:
+            lines.append(f"  req.{p.name}_nbytes = (uint32_t){p.name}_nbytes;")
+        elif p.role in (Role.VALUE, Role.HANDLE, Role.OUT_HANDLE):
+            lines.append(f"  req.{p.name} = {p.name};")
+    return lines
+
+
+def _begin(f: Function) -> str:
+    """Write the fixed fields where they travel, and say where the part goes, behind its padding."""
+    [part] = part_in(f)
+    [stream] = [p for p in f.sent if p.kind is not None]
+    lines = [
+        f"{_begin_head(f)} {{",
+        *_fill_request(f),
+        "  enum { FIXED_NBYTES = (sizeof req + 7) & ~7 };",
+        f"  uint64_t nbytes = vgw_pad8({_size_of(f, part)});",
+        f"  uint8_t *at = vgs_record_begin(record, VGW_OP_{f.name}, {stream.name}, FIXED_NBYTES + nbytes);",
+        "  if (!at) return false;",
+        "  memset(at + FIXED_NBYTES - 8, 0, 8);",
+        "  memcpy(at, &req, sizeof req);",
+        "  if (nbytes) memset(at + FIXED_NBYTES + nbytes - 8, 0, 8);",
+        f"  *{part.name} = at + FIXED_NBYTES;",
+        "  return true;",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _marshal(f: Function) -> str:
     lines = [f"CUresult vgs_send_{f.name}({', '.join(send_params(f)) or 'void'}) {{"]
     fields = request_fields(f)
@@ -86,15 +139,7 @@ def _marshal(f: Function) -> str:
             lines.append(f"  uint64_t {p.name}_nbytes = strlen({p.name});")
             lines.append(f"  if ({p.name}_nbytes > {p.cap}) return CUDA_ERROR_INVALID_VALUE;")
     if fields:
-        lines.append(f"  struct vgw_req_{f.name} req;")
-        lines.append("  memset(&req, 0, sizeof req);")
-        for p in f.sent:
-            if p.role is Role.STRUCT_IN:
-                lines.append(f"  req.{p.name} = *{p.name};")
-            elif p.role is Role.TEXT_IN:
-                lines.append(f"  req.{p.name}_nbytes = (uint32_t){p.name}_nbytes;")
-            elif p.role in (Role.VALUE, Role.HANDLE, Role.OUT_HANDLE):
-                lines.append(f"  req.{p.name} = {p.name};")
+        lines += _fill_request(f)
     replies = reply_fields(f)
     if replies:
         lines.append(f"  struct vgw_rep_{f.name} rep;")
@@ -161,8 +206,10 @@ NULL_RESULTS = {"cuMemGetInfo_v2"}  # functions whose results may each be NULL
 
 
 def emit_marshal(api: Api) -> str:
-    out = [BANNER, '#include <string.h>\n\n#include "vgs_api.h"\n#include "vgs_handle.h"\n#include "vgs_session.h"\n\n']
+    headers = ("vgs_api.h", "vgs_handle.h", "vgs_session.h", "vgw_wire.h")
+    out = [BANNER, "#include <string.h>\n\n", *(f'#include "{header}"\n' for header in headers), "\n"]
     out += [_marshal(f) + "\n" for f in api.travelling()]
+    out += [_begin(f) + "\n" for f in _in_place(api)]
     out += [_forward(f) + "\n" for f in api.travelling() if f.exported and not f.guest_custom]
     return "".join(out)
 

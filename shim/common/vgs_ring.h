@@ -38,6 +38,8 @@ bool vgs_ring_active(void);
 /* How long a wait may spin before it sleeps, in ns; 0: not at all. */
 int64_t vgs_ring_spin_ns(void);
 
+int vgs_ring_processors(void); /* that this process may use */
+
 /* VGW_NOTICE_*: what the thread's next waiting call will be told. */
 uint32_t vgs_ring_notice(void);
 

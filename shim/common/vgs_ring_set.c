@@ -25,6 +25,7 @@ static bool offered;
 static bool full;      /* no further ring can be opened; under lock */
 static bool in_region; /* set before the first call */
 static int64_t spin_ns;
+static int processors;
 static pthread_key_t thread_end;
 static bool have_thread_end;
 
@@ -35,6 +36,7 @@ unsigned vgs_ring_count(void) { return __atomic_load_n(&opened, __ATOMIC_ACQUIRE
 bool vgs_ring_any(void) { return vgs_ring_count(); }
 bool vgs_ring_in_region(void) { return in_region; }
 int64_t vgs_ring_spin_ns(void) { return spin_ns; }
+int vgs_ring_processors(void) { return processors; }
 
 /* That this process may use, which can be fewer than the machine has. */
 static int processor_count(void) {
@@ -46,7 +48,8 @@ void vgs_ring_start(bool offered_now) {
   offered = offered_now;
   full = in_region = false;
   /* With two processors or fewer a spinning client keeps the worker from running. */
-  long spin_us = processor_count() > FEW_PROCESSORS ? SPIN_US : 0;
+  processors = processor_count();
+  long spin_us = processors > FEW_PROCESSORS ? SPIN_US : 0;
   const char *wanted = getenv("VGPU_SPIN_US");
   if (wanted && *wanted >= '0' && *wanted <= '9') {
     spin_us = strtol(wanted, NULL, 10);

@@ -4,6 +4,7 @@
 #include "vgs_claim.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
+#include "vgs_log.h"
 #include "vgs_objects.h"
 #include "vgs_stream.h"
 
@@ -39,7 +40,11 @@ CUresult vgs_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, un
     return result;
   struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = VGS_RANGE_IMPORTED};
   /* An address that we do not know would be refused everywhere; the driver opens the memory there again. */
-  if (!vgs_claim(base, nbytes) || vgs_range_add(&range)) {
+  bool claimed = vgs_claim(base, nbytes);
+  if (!claimed)
+    vgs_log(VGS_LOG_INFO, "an allocation opened by a handle, at %#llx, lies over memory of this process: refused",
+            (unsigned long long)base);
+  if (!claimed || vgs_range_add(&range)) {
     vgs_send_cuIpcCloseMemHandle(base);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

@@ -115,35 +115,19 @@ static bool is_first(const struct vgs_kernel *kernel) { return !__atomic_load_n(
 static bool send_directly(const struct vgs_launch *launch, CUresult *result) {
   const struct vgs_kernel *kernel = launch->kernel;
   const uint32_t *g = launch->grid, *b = launch->block;
-  enum { FIXED_NBYTES = (sizeof(struct vgw_req_cuLaunchKernel) + 7) & ~7 };
-  uint64_t params_nbytes = vgw_pad8(kernel->param_nbytes);
   struct vgs_record record;
-  char *at = vgs_record_begin(&record, VGW_OP_cuLaunchKernel, launch->stream, FIXED_NBYTES + params_nbytes);
-  if (!at)
+  void *params;
+  if (!vgs_begin_cuLaunchKernel(&record, kernel->object.kind, kernel->object.id, g[0], g[1], g[2], b[0], b[1], b[2],
+                                launch->shared_nbytes, launch->stream, kernel->param_nbytes, &params))
     return false;
-  if (params_nbytes)
-    memset(at + FIXED_NBYTES + params_nbytes - 8, 0, 8); /* padding first, then the bytes over it */
   const void *given;
-  *result = vgs_launch_pack_params(launch, at + FIXED_NBYTES, &given);
+  *result = vgs_launch_pack_params(launch, params, &given);
   if (*result) {
     vgs_record_drop(&record);
     return true;
   }
-  if (given != at + FIXED_NBYTES)
-    memcpy(at + FIXED_NBYTES, given, kernel->param_nbytes);
-  struct vgw_req_cuLaunchKernel req = {.kind = kernel->object.kind,
-                                       .object = kernel->object.id,
-                                       .gridDimX = g[0],
-                                       .gridDimY = g[1],
-                                       .gridDimZ = g[2],
-                                       .blockDimX = b[0],
-                                       .blockDimY = b[1],
-                                       .blockDimZ = b[2],
-                                       .sharedMemBytes = launch->shared_nbytes,
-                                       .hStream = launch->stream,
-                                       .params_nbytes = kernel->param_nbytes};
-  memset(at + FIXED_NBYTES - 8, 0, 8);
-  memcpy(at, &req, sizeof req);
+  if (given != params)
+    memcpy(params, given, kernel->param_nbytes);
   *result = vgs_record_send(&record);
   return true;
 }

@@ -7,7 +7,6 @@
 #include "vgs_settle.h"
 #include "vgs_touch.h"
 #include <time.h>
-#include <unistd.h>
 
 static int64_t now_ns(void) {
   struct timespec t;
@@ -36,10 +35,7 @@ bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
   int64_t spin_ns = vgs_ring_spin_ns(), start = spin_ns ? now_ns() : 0;
   if (vgs_wait_is_set(area, slot) || !spin_ns)
     return vgs_wait_is_set(area, slot);
-  static long processors;
-  if (!__atomic_load_n(&processors, __ATOMIC_RELAXED))
-    __atomic_store_n(&processors, sysconf(_SC_NPROCESSORS_ONLN), __ATOMIC_RELAXED);
-  bool patient = 2 * (long)__atomic_add_fetch(&spinners, 1, __ATOMIC_RELAXED) <= processors - 2;
+  bool patient = 2 * __atomic_add_fetch(&spinners, 1, __ATOMIC_RELAXED) <= vgs_ring_processors() - 2;
   int64_t until = start + (patient ? PATIENCE * spin_ns : spin_ns);
   bool set = false;
   for (unsigned turns = 1; !set && (turns % 64 || now_ns() < until); turns++) {

@@ -45,6 +45,16 @@ def test_the_same_commit_gives_the_same_bytes(guest: Guest, tmp_path: Path) -> N
         assert one.read_bytes() == two.read_bytes()
 
 
+def test_a_compiler_that_cannot_link_all_as_one_program_links_it_in_parts(tmp_path: Path) -> None:
+    """Some are installed without what -flto takes; the libraries are the slower ones then."""
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *-flto*) exit 1 ;; esac\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    command = [sys.executable, ROOT / "shim/build_notice.py", "--out", tmp_path / "out"]
+    subprocess.run(command, check=True, timeout=100, cwd=ROOT, env={**os.environ, "CC": str(compiler)})
+    assert b"cuInit\0" in stripped(tmp_path / "out/libvgpu-notice.so")
+
+
 def test_libraries_do_not_say_where_they_were_built(tmp_path: Path) -> None:
     """The smallest library, built in this checkout and in another folder."""
     other = tmp_path / "another place"
