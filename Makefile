@@ -10,7 +10,7 @@ GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.ts
 EXECUTOR_INPUTS = $(wildcard daemon/executor/* daemon/simulator/* protocol/c/*) build/gen/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gen shim executor build test test-fast test-gpu check fix demo bench packages bundle asan tsan fuzz api clean
+.PHONY: help setup gen shim executor build test test-fast test-gpu check check-format fix demo bench packages bundle asan tsan fuzz api clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -57,9 +57,12 @@ check: build ## linters, types, formats, layout, the built library's symbols
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(PY) -m mypy
-	@echo clang-format; $(VENV)/bin/clang-format --dry-run -Werror $(C_FILES)
+	$(MAKE) -s check-format
 	$(PY) tests/house/tidy.py
 	$(PYTEST) -q tests/house
+
+check-format: $(VENV)/.stamp ## the C files' format alone
+	@echo clang-format; $(VENV)/bin/clang-format --dry-run -Werror $(C_FILES)
 
 fix: $(VENV)/.stamp ## format, and mend what the linters can
 	$(VENV)/bin/ruff check --fix
