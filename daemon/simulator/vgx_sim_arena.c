@@ -28,17 +28,25 @@
 
 static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
+/* Map [address, address + nbytes) without access, memory or a place in core dumps, in place of what lies there. All
+ * that nobody may touch has these same properties, so that the kernel merges neighbours into one mapping: the number of
+ * mappings follows from what is live, not from how often something was allocated. */
+static void *map_idle(uint64_t address, uint64_t nbytes, int fixed) {
+  void *got = mmap((void *)address, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
+  if (got == (void *)address)
+    madvise(got, nbytes, MADV_DONTDUMP);
+  return got;
+}
+
 CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64_t capacity_nbytes) {
   uint64_t base = VGX_SIM_ARENA_BASE + device * VGX_SIM_ARENA_NBYTES;
-  void *got = mmap((void *)base, VGX_SIM_ARENA_NBYTES, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  void *got = map_idle(base, VGX_SIM_ARENA_NBYTES, MAP_FIXED_NOREPLACE);
   if (got == MAP_FAILED)
     return CUDA_ERROR_OPERATING_SYSTEM;
   if ((uint64_t)got != base) { /* a kernel before 4.17 takes the address as a hint */
     munmap(got, VGX_SIM_ARENA_NBYTES);
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
-  madvise(got, VGX_SIM_ARENA_NBYTES, MADV_DONTDUMP);
   *arena = (struct vgx_sim_arena){.base = base,
                                   .end = base + VGX_SIM_ARENA_NBYTES,
                                   .capacity_nbytes = capacity_nbytes,
@@ -149,9 +157,7 @@ static bool release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allo
   size_t nbytes = entry->pages_end - entry->pages;
   if (!entry->opens)
     arena->used_nbytes -= nbytes;
-  void *got =
-      mmap((void *)entry->pages, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  if (got != MAP_FAILED)
+  if (map_idle(entry->pages, nbytes, MAP_FIXED) != MAP_FAILED)
     return true;
   /* Too many mappings: the same in two steps, which needs none. What lies in a file would stay, and be seen again. */
   if (!entry->in_file)

@@ -31,6 +31,13 @@ def is_accessible(address: int) -> bool:
     return False
 
 
+def mappings() -> int:
+    """Of the arena of device 0."""
+    with open("/proc/self/maps") as maps:
+        lows = (int(line.split("-")[0], 16) for line in maps)
+        return sum(ARENA_BASE <= low < ARENA_BASE + (1 << 40) for low in lows)
+
+
 @pytest.mark.parametrize("nbytes", [1, 511, 513, 4096, 10000, 3 * MIB + 1])
 def test_allocation_is_aligned_zeroed_and_guarded(sim: Simulator, nbytes: int) -> None:
     address = sim.alloc(nbytes)
@@ -90,6 +97,39 @@ def test_next_fit_survives_a_walk_around_the_arena(sim: Simulator) -> None:
     for _ in range(80):  # 80 x 20 GiB passes the reservation's end
         sim.ok("cuMemFree_v2", at(sim.alloc(20 << 30)))
     assert sim.read(keep, 4) == b"kept"
+
+
+@pytest.mark.parametrize("live", [0, 16])
+@pytest.mark.parametrize("nbytes", [64, MIB, 3 * MIB])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_mappings_follow_from_what_is_live(sim: Simulator, nbytes: int, live: int, pooled: bool) -> None:
+    """NR01: what was freed leaves no mapping behind, of which the kernel allows 65,530."""
+    address, before, held = ctypes.c_uint64(), mappings(), []
+    for i in range(300):
+        if pooled:
+            sim.ok("cuMemAllocAsync", ctypes.byref(address), size(nbytes), None)
+        else:
+            sim.ok("cuMemAlloc_v2", ctypes.byref(address), size(nbytes))
+        sim.ok("cuMemsetD8_v2", address, i % 256, size(min(nbytes, 64)))
+        held.append(address.value)
+        if len(held) > live:  # in a changing order, so that holes come and go
+            gone = at(held.pop(i * 7 % len(held)))
+            sim.ok("cuMemFreeAsync", gone, None) if pooled else sim.ok("cuMemFree_v2", gone)
+    sim.ok("cuCtxSynchronize")
+    assert mappings() <= before + 2 * live + 1
+    for each in held:
+        sim.ok("cuMemFree_v2", at(each))
+    assert mappings() <= before + 1
+
+
+def test_a_hundred_thousand_cycles(sim: Simulator) -> None:
+    """NR01: a session that allocates and frees all day."""
+    address, before = ctypes.c_uint64(), sim.free_nbytes()
+    out, nbytes = ctypes.byref(address), size(64)
+    for _ in range(100_000):
+        assert sim.lib.vgx_sim_cuMemAlloc_v2(out, nbytes) == 0
+        assert sim.lib.vgx_sim_cuMemFree_v2(address) == 0
+    assert sim.free_nbytes() == before
 
 
 def test_copies_check_ranges(sim: Simulator) -> None:
