@@ -14,6 +14,7 @@ from pathlib import Path
 from vgpud.sim import (  # noqa: F401  (each registers its emitters)
     abi,
     cfg,
+    dump,
     emit_atomic,
     emit_barrier,
     emit_bits,
@@ -38,7 +39,7 @@ from vgpud.sim.cache import DiskCache, key_of
 from vgpud.sim.emit_control import WarpFunction
 from vgpud.sim.emit_run import lay_out, run_function
 from vgpud.sim.emitter import Emitter
-from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
+from vgpud.sim.ptx_error import NOT_SUPPORTED, InternalError, PtxError, UnsupportedInstruction
 from vgpud.sim.ptx_module import EntryInfo, Param, PtxModule, Variable
 
 __all__ = [
@@ -48,7 +49,6 @@ __all__ = [
 
 _MAX_BLOCK_THREADS = 1024
 _QUICK_INSTRUCTIONS = 1200  # larger kernels get fewer LLVM passes
-_UNKNOWN = 999  # CUDA_ERROR_UNKNOWN
 _MAX_FRAME_NBYTES = 1 << 32
 
 
@@ -94,8 +94,13 @@ def compile_entry(
     try:
         text, compiled, size = lower(module, name, block, cooperative)
         code = native.assemble(text, quick=size > _QUICK_INSTRUCTIONS)
-    except (AssertionError, RuntimeError) as error:  # a bug of ours, or LLVM refusing the IR: no other kernel suffers
-        raise PtxError(f"{name}: internal compiler error: {str(error)[:300]}", _UNKNOWN) from error
+    except InternalError as error:
+        raise _reported(error, module, block, cooperative, cache) from error
+    except PtxError:
+        raise
+    except Exception as error:  # a mistake of this compiler, or LLVM refusing the IR: no other kernel suffers
+        where = f"{Path(error.__traceback__.tb_frame.f_code.co_filename).stem}" if error.__traceback__ else "?"
+        raise _reported(InternalError(name, where, error), module, block, cooperative, cache) from error
     missing = native.missing_symbols(code)
     if missing:
         raise PtxError(f"{name}: needs {', '.join(missing)}, which this host does not have", NOT_SUPPORTED)
@@ -103,6 +108,18 @@ def compile_entry(
     if cache is not None:
         cache.put(key, _pack(compiled))
     return compiled
+
+
+def _reported(
+    error: InternalError, module: PtxModule, block: tuple[int, int, int], cooperative: bool, cache: DiskCache | None
+) -> InternalError:
+    """The error with the place of its dump."""
+    if cache is not None:
+        facts = [str(error), f"block {block}, cooperative {cooperative}, {native.cpu_name()}"]
+        path = dump.write(cache.directory, facts, module.texts, error.__context__ or error)
+        if path is not None:
+            error.args = (f"{error}; attach {path} to a report",)
+    return error
 
 
 def lower(

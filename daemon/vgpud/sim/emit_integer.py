@@ -259,8 +259,12 @@ def compare_values(e: Emitter, form: Form, name: str, kind: str, a: str, b: str,
     if is_float(kind):
         element, x = emit_float.operand(e, form, a, kind, ftz)
         _, y = emit_float.operand(e, form, b, kind, ftz)
+        if name not in _FLOAT_COMPARE:
+            raise e.malformed(f"no comparison .{name} of floats")
         return e.v(f"fcmp {_FLOAT_COMPARE[name]} {form.of(element)} {x}, {y}")
     condition = _INT_COMPARE.get(name) or ("s" if kind[0] == "s" else "u") + name
+    if name not in _BELOW and name not in _INT_COMPARE:
+        raise e.malformed(f"no comparison .{name} of integers")
     return e.v(f"icmp {condition} {form.int(nbits)} {a}, {b}")
 
 

@@ -7,17 +7,16 @@ values."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 
-from vgpud.sim import ir
+from vgpud.sim import ir, ptx_form
 from vgpud.sim.abi import WARP
 from vgpud.sim.cfg import Graph
 from vgpud.sim.inline import Program
 from vgpud.sim.lane_pattern import UNIFORM, linear
 from vgpud.sim.lane_value import FP_NAMES, LANES, SCALAR, Bound, Form, Value
 from vgpud.sim.liveness import Liveness
-from vgpud.sim.ptx_error import PtxError, UnsupportedInstruction
+from vgpud.sim.ptx_error import InternalError, PtxError, UnsupportedInstruction
 from vgpud.sim.uniformity import Analysis, Shape, local_stride, special_shape
 
 EmitFunction = Callable[["Emitter", ir.Instruction], None]
@@ -161,9 +160,7 @@ class Emitter:
             case ir.FloatImm():
                 bits = operand.bits
                 if operand.nbits == 64 and nbits == 32:
-                    bits = int.from_bytes(
-                        struct.pack("<f", struct.unpack("<d", bits.to_bytes(8, "little"))[0]), "little"
-                    )
+                    bits = ir.narrow_float(bits)
                 elif operand.nbits != nbits:
                     raise self.malformed("floating-point constant of another width")
                 return Value(SCALAR.const(bits, nbits), nbits, UNIFORM)
@@ -378,11 +375,16 @@ class Emitter:
         emitter = EMITTERS.get(ins.opcode)
         if emitter is None:
             raise self.unsupported()
+        unknown = ptx_form.unknown_modifier(ins)
+        if unknown is not None:
+            raise self.unsupported(f"unknown modifier .{unknown}")
         self.guard = None
         if ins.guard is not None:
             self.guard = self.read(ir.Not(ins.guard) if ins.guard_negated else ins.guard, 1)
         self.e(f"; {ins.line}: {ins.text}")
         try:
             emitter(self, ins)
-        except (IndexError, ValueError, KeyError, AttributeError) as error:
-            raise self.unsupported(f"{type(error).__name__}: {error}") from error
+        except PtxError:
+            raise
+        except Exception as error:  # ours: what the image may contain is checked before it is used
+            raise InternalError(self.program.name, f"line {ins.line}, `{ins.text}`", error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,15 @@ class Name:
     """A label, function or prototype name: whatever is not a value."""
 
     name: str
+
+
+def narrow_float(bits: int) -> int:
+    """The bits of an f64 as an f32, to nearest even; what is too large becomes infinite."""
+    (value,) = struct.unpack("<d", bits.to_bytes(8, "little"))
+    try:
+        return int.from_bytes(struct.pack("<f", value), "little")
+    except OverflowError:
+        return 0xFF800000 if value < 0 else 0x7F800000
 
 
 Operand = Reg | Imm | FloatImm | Special | Symbol | Address | Not | Vector | Pair | Sink | Name

@@ -12,6 +12,8 @@ from vgpud.sim.ptx_lexer import Tokens, parse_integer
 
 _MAX_VARIABLE_NBYTES = 1 << 40
 _MAX_BLOCK_THREADS = 1024
+_MAX_ALIGN = 1 << 20
+_MAX_INITIALIZER_DEPTH = 32
 
 
 @dataclass(slots=True)
@@ -35,7 +37,7 @@ def parse_declaration(tokens: Tokens) -> list[Declaration]:
     while tokens.peek.startswith("."):
         word = tokens.take()[1:]
         if word == "align":
-            align = integer(tokens)
+            align = alignment(tokens)
         elif word in ("ptr", "volatile"):
             continue
         elif word in ("visible", "weak", "common", "extern"):
@@ -61,10 +63,12 @@ def parse_declaration(tokens: Tokens) -> list[Declaration]:
         raise tokens.error("declaration without a type")
     found = []
     while True:
-        name = tokens.take()
+        name = tokens.name()
         count: int | None = None
         while tokens.accept("["):
             size = 0 if tokens.peek == "]" else integer(tokens)
+            if size < 0:
+                raise tokens.error(f"{name} has a dimension of {size}")
             tokens.expect("]")
             count = size if count is None else count * size
         initializer = None
@@ -93,11 +97,21 @@ def integer(tokens: Tokens) -> int:
     return -value if negative else value
 
 
-def _initializer(tokens: Tokens) -> list[ir.Scalar]:
+def alignment(tokens: Tokens) -> int:
+    """A power of two."""
+    value = integer(tokens)
+    if not 0 < value <= _MAX_ALIGN or value & (value - 1):
+        raise tokens.error(f"alignment {value}")
+    return value
+
+
+def _initializer(tokens: Tokens, depth: int = 0) -> list[ir.Scalar]:
     if tokens.accept("{"):
+        if depth == _MAX_INITIALIZER_DEPTH:
+            raise tokens.error("initializer with too many nested braces")
         values: list[ir.Scalar] = []
         while not tokens.accept("}"):
-            values += _initializer(tokens)
+            values += _initializer(tokens, depth + 1)
             tokens.accept(",")
         return values
     literal = parse_literal(tokens)
@@ -125,7 +139,8 @@ def _address_by_bytes(tokens: Tokens, mask: int) -> ir.Symbol:
             literal = parse_literal(tokens)
             mask = literal.value if isinstance(literal, ir.Imm) else 0
         tokens.expect("(")
-        (value,) = _initializer(tokens)
+        values = _initializer(tokens)
+        value = values[0] if len(values) == 1 else None
         tokens.expect(")")
         if mask != 0xFF << 8 * byte or not isinstance(value, ir.Symbol) or (byte and value != found):
             raise tokens.error("expected the eight bytes of an address")
@@ -158,11 +173,15 @@ def parse_literal(tokens: Tokens) -> ir.Imm | ir.FloatImm | None:
     value = parse_integer(word)
     if value is not None:
         return ir.Imm(-value if negative else ~value if inverted else value)
+    if "." not in word and "e" not in word.lower():
+        raise tokens.error(f"malformed number `{word[:40]}`")
     return ir.FloatImm(int.from_bytes(struct.pack("<d", float(word) * (-1 if negative else 1)), "little"), 64)
 
 
 def parse_header(tokens: Tokens, name: str, is_entry: bool) -> ir.Function:
     while tokens.peek not in (".entry", ".func"):
+        if not tokens.peek:
+            raise tokens.error(f"malformed header of {name}")
         if not tokens.peek.startswith(".") and not tokens.peek.isdigit() and not tokens.peek.startswith('"'):
             raise tokens.error(f"unexpected `{tokens.peek}` before {name}")
         if tokens.peek in (".file", ".loc", ".version", ".target", ".address_size", ".section"):
@@ -187,7 +206,7 @@ def parse_header(tokens: Tokens, name: str, is_entry: bool) -> ir.Function:
             block = [1, 1, 1]
             for axis in range(3):
                 value = tokens.take()
-                block[axis] = int(value) if value.isdigit() else 0
+                block[axis] = parse_integer(value) or 0
                 if not 0 < block[axis] <= _MAX_BLOCK_THREADS:
                     raise tokens.error(f"bad {word}")
                 if not tokens.accept(","):
@@ -209,7 +228,7 @@ def parameters(tokens: Tokens) -> list[ir.Parameter]:
             kind = tokens.take()[1:]
             if kind not in ir.TYPE_NBITS:
                 raise tokens.error(f"unknown type .{kind}")
-            name = tokens.take()
+            name = tokens.name()
             params.append(ir.Parameter(name, kind, ir.type_nbytes(kind), 1, ir.Reg(name, kind)))
         else:
             align = _param_align(tokens)
@@ -225,7 +244,7 @@ def _param_align(tokens: Tokens) -> int:
     words, index = tokens.words, tokens.index
     while words[index].startswith(".") and words[index] != ".ptr":
         if words[index] == ".align":
-            return int(words[index + 1])
+            return parse_integer(words[index + 1]) or 0  # parse_declaration refuses what is no alignment
         index += 1
     if words[index] == ".ptr":
         kind = next((w[1:] for w in words[tokens.index : index] if w[1:] in ir.TYPE_NBITS), "b8")

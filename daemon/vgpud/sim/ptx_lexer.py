@@ -18,17 +18,34 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_MAX_DIGITS = 2 + 64  # of an integer: 0b and 64 of them
+_NAME = re.compile(r"[A-Za-z_$%]")
+
+
+class Lines:
+    """Line numbers of places in a text. The newlines are found once, however many cursors ask."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._newlines: list[int] | None = None
+
+    def number(self, place: int) -> int:
+        """The 1-based line that holds the character at `place`."""
+        if self._newlines is None:
+            self._newlines = [m.start() for m in re.finditer("\n", self._text)]
+        return bisect_right(self._newlines, place - 1) + 1
+
 
 class Tokens:
-    """A cursor over the tokens of text[start:end]; `""` is what follows the last one."""
+    """A cursor over the tokens of text[start:end]; `""` is what follows the last one. All cursors over a text share its
+    `lines`."""
 
-    def __init__(self, text: str, start: int = 0, end: int | None = None) -> None:
+    def __init__(self, text: str, start: int = 0, end: int | None = None, lines: Lines | None = None) -> None:
         end = len(text) if end is None else end
         self.words: list[str] = []
         self.places: list[int] = []
         self.index = 0
-        self._text = text
-        self._newlines: list[int] | None = None
+        self._lines = lines or Lines(text)
         place = start
         match = _TOKEN.match
         while place < end:
@@ -53,9 +70,7 @@ class Tokens:
     @property
     def line(self) -> int:
         """1-based line of the next token."""
-        if self._newlines is None:
-            self._newlines = [m.start() for m in re.finditer("\n", self._text[: self.places[-1]])]
-        return bisect_right(self._newlines, self.places[self.index] - 1) + 1
+        return self._lines.number(self.places[self.index])
 
     @property
     def peek(self) -> str:
@@ -67,6 +82,16 @@ class Tokens:
             raise self.error("unexpected end")
         self.index += 1
         return word
+
+    def skip(self, count: int) -> None:
+        for _ in range(count):
+            self.take()
+
+    def name(self) -> str:
+        """Take an identifier."""
+        if not _NAME.match(self.peek):
+            raise self.error(f"expected a name before `{self.peek}`")
+        return self.take()
 
     def accept(self, word: str) -> bool:
         if self.words[self.index] != word:
@@ -83,9 +108,9 @@ class Tokens:
 
 
 def parse_integer(word: str) -> int | None:
-    """The value of an integer literal, None when `word` is none."""
+    """The value of an integer literal of at most 64 bits, None when `word` is none."""
     digits = word.rstrip("U")
-    if not digits[:1].isdigit():
+    if not digits[:1].isdigit() or len(digits) > _MAX_DIGITS:
         return None
     try:
         if digits[:2] in ("0x", "0X"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -151,6 +150,10 @@ class PtxModule:
         self._in_initializers.add(symbol)
         return offset, place.name, place.offset
 
+    @property
+    def texts(self) -> list[str]:
+        return [text.text for text in self._texts]
+
     # ---- functions
 
     def is_variable(self, name: str) -> bool:
@@ -173,7 +176,7 @@ class PtxModule:
             if source is None:
                 raise PtxError(f"no function {name}")
             place = source.place
-            tokens = Tokens(source.text.text, place.start, place.end)
+            tokens = Tokens(source.text.text, place.start, place.end, source.text.lines)
             function = parse_header(tokens, place.name, place.is_entry)
             function.name = name
             BodyParser(tokens, function, source.names).parse()
@@ -282,7 +285,7 @@ def _initial_bytes(decl: Declaration) -> tuple[bytes, list[tuple[int, str, int]]
             case ir.FloatImm():
                 bits = value.bits
                 if decl.type == "f32" and value.nbits == 64:
-                    bits = struct.unpack("<I", struct.pack("<f", struct.unpack("<d", bits.to_bytes(8, "little"))[0]))[0]
+                    bits = ir.narrow_float(bits)
                 data += bits.to_bytes(max(unit, value.nbits // 8), "little")[:unit]
             case ir.Symbol() if unit in (1, 8):
                 relocations.append((len(data), value.name, value.offset))

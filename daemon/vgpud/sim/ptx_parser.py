@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from vgpud.sim import ir
+from vgpud.sim import ir, ptx_form
 from vgpud.sim.isa import OPCODES, SPECIAL_REGISTERS
 from vgpud.sim.ptx_declaration import Declaration, integer, offset_of, parameters, parse_declaration, parse_literal
 from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError
 from vgpud.sim.ptx_lexer import Tokens
 
 _MAX_REGISTERS = 1 << 20
+_MAX_DEPTH = 256  # nested scopes: a name is sought in each
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class BodyParser:
     def __init__(self, tokens: Tokens, function: ir.Function, names: Mapping[str, str]) -> None:
         self.tokens, self.function, self.names = tokens, function, names
         self.scopes = [_Scope()]
+        self.labels: dict[int, list[str]] = {}  # by the index of the token after a scope's opening brace
         self.scope_count = 0
         for param in (*function.returns, *function.params):
             self.scopes[0].names[param.name] = param.register or ir.Symbol(param.name)
@@ -36,6 +38,7 @@ class BodyParser:
     def parse(self) -> None:
         tokens = self.tokens
         tokens.expect("{")
+        self._collect_labels()
         self._declare_labels()
         depth = 1
         while depth:
@@ -46,6 +49,8 @@ class BodyParser:
                 self.scopes.append(_Scope(suffix=f".{self.scope_count}"))
                 self._declare_labels()
                 depth += 1
+                if depth > _MAX_DEPTH:
+                    raise tokens.error(f"more than {_MAX_DEPTH} nested scopes")
             elif word == "}":
                 tokens.take()
                 self.scopes.pop()
@@ -76,7 +81,7 @@ class BodyParser:
             self._skip_loc()
             return
         elif word == ".file":
-            tokens.index += 3
+            tokens.skip(3)
             while tokens.accept(","):
                 tokens.take()
             return
@@ -91,13 +96,13 @@ class BodyParser:
     def _skip_loc(self) -> None:
         """`.loc file line column [, function_name label [+ n], inlined_at file line column]`."""
         tokens = self.tokens
-        tokens.index += 4
+        tokens.skip(4)
         while tokens.accept(","):
             if tokens.accept("function_name"):
                 tokens.take()
                 offset_of(tokens)
             elif tokens.accept("inlined_at"):
-                tokens.index += 3
+                tokens.skip(3)
             else:
                 raise tokens.error("malformed .loc")
 
@@ -118,7 +123,7 @@ class BodyParser:
         if not kind:
             raise tokens.error("register declaration without a type")
         while True:
-            name = tokens.take()
+            name = tokens.name()
             if tokens.accept("<"):
                 count = integer(tokens)
                 tokens.expect(">")
@@ -148,21 +153,27 @@ class BodyParser:
     # ---- labels
 
     def _declare_labels(self) -> None:
-        """Labels are visible before they are met: collect those of the scope that begins at the cursor."""
-        words, index, depth, scope = self.tokens.words, self.tokens.index, 0, self.scopes[-1]
-        if scope.suffix == "" and ":" not in words:
+        """Labels are visible before they are met: declare those of the scope that begins at the cursor."""
+        scope = self.scopes[-1]
+        for name in self.labels.get(self.tokens.index, ()):
+            scope.labels[name] = self._unique(name, scope)
+
+    def _collect_labels(self) -> None:
+        """Find the labels of every scope in one pass, however deep they nest."""
+        words, first = self.tokens.words, self.tokens.index
+        if ":" not in words:
             return
-        while index < len(words) - 1:
+        open_scopes = [first]
+        for index in range(first, len(words)):
             word = words[index]
             if word == "{":
-                depth += 1
+                open_scopes.append(index + 1)
             elif word == "}":
-                depth -= 1
-                if depth < 0:
+                open_scopes.pop()
+                if not open_scopes:
                     return
-            elif word == ":" and depth == 0:
-                scope.labels[words[index - 1]] = self._unique(words[index - 1], scope)
-            index += 1
+            elif word == ":":
+                self.labels.setdefault(open_scopes[-1], []).append(words[index - 1])
 
     def _find_label(self, name: str) -> str:
         for scope in reversed(self.scopes):
@@ -224,7 +235,11 @@ class BodyParser:
                 if not tokens.accept(","):
                     break
         tokens.expect(";")
-        return ir.Instruction(opcode, tuple(modifiers), tuple(operands), line, guard, negated)
+        ins = ir.Instruction(opcode, tuple(modifiers), tuple(operands), line, guard, negated)
+        found_fault = ptx_form.fault(ins)
+        if found_fault is not None:
+            raise PtxError(f"line {line}: `{ins.text}` {found_fault}")
+        return ins
 
     def _call(self) -> list[ir.Operand]:
         """Results, callee, arguments; the callee is a Name, or a register and the name of its prototype follows."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from vgpud.sim.isa import MAX_VERSION
 from vgpud.sim.ptx_declaration import Declaration, parse_declaration
 from vgpud.sim.ptx_error import NOT_SUPPORTED, UNSUPPORTED_PTX_VERSION, PtxError
-from vgpud.sim.ptx_lexer import Tokens
+from vgpud.sim.ptx_lexer import Lines, Tokens
 
 _TOP = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[{};]', re.DOTALL)
 _BRACES = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[{}]', re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _HEADER = re.compile(
-    r"\s*\.version\s+(\d+)\.(\d+)\s+\.target\s+(\w+(?:\s*,\s*\w+)*)\s*(?:\.address_size\s+(\d+))?(?=\s|$)"
+    r"\s*\.version\s+(\d{1,4})\.(\d{1,4})\s+\.target\s+(\w+(?:\s*,\s*\w+)*)\s*(?:\.address_size\s+(\d+))?(?=\s|$)"
 )
 _LINE_DIRECTIVE = re.compile(r"\s*\.(?:file\b[^\n]*|loc\b[^\n]*|version\b[^\n]*|target\b[^\n]*|address_size\b[^\n]*)")
 _FUNCTION = re.compile(r"\.(entry|func)\b")
@@ -45,6 +45,7 @@ class PtxText:
 
     def __init__(self, text: str) -> None:
         self.text = text.rstrip("\0")
+        self.lines = Lines(self.text)
         self.version: tuple[int, int] = (0, 0)
         self.target = ""
         self.places: dict[str, Place] = {}  # in order
@@ -101,7 +102,7 @@ class PtxText:
             elif mark == "}":
                 depth -= 1
                 if depth < 0:
-                    raise Tokens(text, found.start(), found.end()).error("unexpected `}`")
+                    raise Tokens(text, found.start(), found.end(), self.lines).error("unexpected `}`")
             elif mark == ";" and depth == 0:
                 self._statement(start, found.start())
                 start = place
@@ -139,7 +140,7 @@ class PtxText:
             if named is not None:
                 self.prototypes[named[1] or named[2]] = _linkage(statement)
             return
-        tokens = Tokens(self.text, start, end)
+        tokens = Tokens(self.text, start, end, self.lines)
         while tokens.peek in (".version", ".target", ".address_size", ".file", ".loc"):
             line = tokens.line
             while tokens.peek and tokens.line == line:
@@ -147,9 +148,9 @@ class PtxText:
         if not tokens.peek or tokens.peek == ".pragma":
             return
         if tokens.accept(".alias"):
-            alias = tokens.take()
+            alias = tokens.name()
             tokens.expect(",")
-            self._aliases[alias] = tokens.take()
+            self._aliases[alias] = tokens.name()
         else:
             for decl in parse_declaration(tokens):
                 self._declare(decl, tokens)
