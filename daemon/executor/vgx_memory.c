@@ -129,6 +129,16 @@ CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap
   return result;
 }
 
+CUresult vgx_vgpuDeviceFile(struct vgx_session *s, const struct vgw_req_vgpuDeviceFile *req) {
+  int fd = vgx_take_fd(s);
+  if (fd < 0)
+    return vgx_violation(s, "vgpuDeviceFile without a descriptor");
+  CUresult result =
+      s->backend->device_file ? s->backend->device_file(req->device, fd) : vgx_not_offered(s, "vgpuDeviceFile");
+  close(fd);
+  return result;
+}
+
 CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostUnmap *req) {
   uint64_t nbytes = 0, region_offset = VGX_NO_REGION;
   pthread_mutex_lock(&s->table_lock);

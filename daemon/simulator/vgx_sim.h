@@ -9,9 +9,10 @@
 #include <stdint.h>
 
 #include "vgw_cuda.h"
+#include "vgw_device_memory.h"
 #include "vgx_sim_hooks.h"
 
-#define VGX_SIM_DEVICES_MAX 32u /* 1 TiB of addresses each: they end below where programs are mapped */
+#define VGX_SIM_DEVICES_MAX VGW_SIMULATED_DEVICES_MAX
 #define VGX_SIM_ATTRIBUTES_MAX 192u
 #define VGX_SIM_LIMITS_MAX 16u
 
@@ -60,6 +61,10 @@ CUresult vgx_sim_load_library(CUlibrary *library, const void *image, uint64_t nb
 /* Link PTX inputs for `device`; *out is malloc'ed and the caller's. */
 CUresult vgx_sim_link(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count, void **out,
                       uint64_t *out_nbytes);
+
+/* Have the device's memory lie in the client's file (vgw_device_memory.h); the descriptor stays the caller's.
+ * INVALID_VALUE: it is too small or could shrink, or there is one; NOT_READY: something is allocated. */
+CUresult vgx_sim_device_file(CUdevice device, int fd);
 
 struct vgx_backend;
 /* The table of all this for the executor. */

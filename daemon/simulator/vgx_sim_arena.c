@@ -5,8 +5,11 @@
  * and more starts on a 2 MiB boundary, as the real driver's do. Freed pages are replaced by fresh ones, so what one
  * owner wrote is never read by another.
  *
- * An allocation that is exported moves into a file (vgx_sim_ipc.c); one that another process exported is mapped here as
- * an allocation of no cost.
+ * With a file, everything above holds the same: what is free is mapped from it without access, and what was freed is
+ * punched out of it. The client that maps it, too, may write where nothing is allocated; that is its own memory.
+ *
+ * Other processes map an allocation from that file. Private memory moves into a file when it is exported
+ * (vgx_sim_ipc.c). One that another process exported is mapped here as an allocation of no cost.
  *
  * Locking: arena->lock is a leaf; nothing is called with it held but the kernel's calls for memory and its files. */
 #define _GNU_SOURCE
@@ -29,30 +32,56 @@
 static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 /* Map [address, address + nbytes) without access, memory or a place in core dumps, in place of what lies there. All
- * that nobody may touch has these same properties, so that the kernel merges neighbours into one mapping: the number of
+ * that nobody may use has these same properties, so that the kernel merges neighbours into one mapping: the number of
  * mappings follows from what is live, not from how often something was allocated. */
-static void *map_idle(uint64_t address, uint64_t nbytes, int fixed) {
-  void *got = mmap((void *)address, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
+static void *map_idle(const struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int fixed) {
+  int kind = arena->file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  off_t offset = arena->file < 0 ? 0 : (off_t)(address - arena->base);
+  void *got = mmap((void *)address, nbytes, PROT_NONE, kind | MAP_NORESERVE | fixed, arena->file, offset);
   if (got == (void *)address)
     madvise(got, nbytes, MADV_DONTDUMP);
   return got;
 }
 
 CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64_t capacity_nbytes) {
-  uint64_t base = VGX_SIM_ARENA_BASE + device * VGX_SIM_ARENA_NBYTES;
-  void *got = map_idle(base, VGX_SIM_ARENA_NBYTES, MAP_FIXED_NOREPLACE);
+  uint64_t base = VGW_DEVICE_MEMORY_BEGIN + device * VGW_DEVICE_MEMORY_NBYTES;
+  *arena = (struct vgx_sim_arena){.base = base,
+                                  .end = base + VGW_DEVICE_MEMORY_NBYTES,
+                                  .file = -1,
+                                  .capacity_nbytes = capacity_nbytes,
+                                  .rover = base + LARGE_NBYTES};
+  void *got = map_idle(arena, base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED_NOREPLACE);
   if (got == MAP_FAILED)
     return CUDA_ERROR_OPERATING_SYSTEM;
   if ((uint64_t)got != base) { /* a kernel before 4.17 takes the address as a hint */
-    munmap(got, VGX_SIM_ARENA_NBYTES);
+    munmap(got, VGW_DEVICE_MEMORY_NBYTES);
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
-  *arena = (struct vgx_sim_arena){.base = base,
-                                  .end = base + VGX_SIM_ARENA_NBYTES,
-                                  .capacity_nbytes = capacity_nbytes,
-                                  .rover = base + LARGE_NBYTES};
   pthread_mutex_init(&arena->lock, NULL);
   return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_arena_adopt(struct vgx_sim_arena *arena, int file) {
+  CUresult result = CUDA_SUCCESS;
+  int mine = fcntl(file, F_DUPFD_CLOEXEC, 3);
+  if (mine < 0)
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  pthread_mutex_lock(&arena->lock);
+  if (arena->file >= 0 || arena->count) {
+    result = arena->file >= 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_READY;
+  } else {
+    arena->file = mine;
+    if (map_idle(arena, arena->base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED) == MAP_FAILED) {
+      arena->file = -1;
+      result = CUDA_ERROR_OPERATING_SYSTEM;
+      if (map_idle(arena, arena->base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED) == MAP_FAILED)
+        arena->capacity_nbytes = arena->used_nbytes; /* the addresses may be another's by now: nothing is allocated */
+    }
+  }
+  pthread_mutex_unlock(&arena->lock);
+  if (result != CUDA_SUCCESS)
+    close(mine);
+  return result;
 }
 
 /* Index of the first live allocation whose pages end above `address`. */
@@ -129,7 +158,7 @@ static CUresult allocate_locked(struct vgx_sim_arena *arena, struct vgx_sim_allo
     return CUDA_ERROR_OUT_OF_MEMORY;
   if (mprotect((void *)made->pages, span, PROT_READ | PROT_WRITE) != 0)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  if (made->nbytes >= LARGE_NBYTES)
+  if (made->nbytes >= LARGE_NBYTES && arena->file < 0) /* in a file the advice would keep it apart when it is freed */
     madvise((void *)made->pages, span, MADV_HUGEPAGE); /* an optimisation: a kernel without huge pages refuses it */
   arena->used_nbytes += span;
   insert_locked(arena, made, index);
@@ -155,15 +184,21 @@ CUresult vgx_sim_arena_allocate(struct vgx_sim_arena *arena, uint64_t nbytes, vo
  * be, and the address rests for good. */
 static bool release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *entry) {
   size_t nbytes = entry->pages_end - entry->pages;
+  void *pages = (void *)entry->pages;
   if (!entry->opens)
     arena->used_nbytes -= nbytes;
-  if (map_idle(entry->pages, nbytes, MAP_FIXED) != MAP_FAILED)
+  if (arena->file >= 0 && !entry->opens)
+    return fallocate(arena->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(entry->pages - arena->base),
+                     (off_t)nbytes) == 0 &&
+           mprotect(pages, nbytes, PROT_NONE) == 0;
+  if (map_idle(arena, entry->pages, nbytes, MAP_FIXED) != MAP_FAILED)
     return true;
   /* Too many mappings: the same in two steps, which needs none. What lies in a file would stay, and be seen again. */
-  if (!entry->in_file)
-    madvise((void *)entry->pages, nbytes, MADV_DONTNEED);
-  mprotect((void *)entry->pages, nbytes, PROT_NONE);
-  return !entry->in_file;
+  bool in_file = entry->moved || entry->opens;
+  if (!in_file)
+    madvise(pages, nbytes, MADV_DONTNEED);
+  mprotect(pages, nbytes, PROT_NONE);
+  return !in_file;
 }
 
 /* What is left of an allocation whose pages could not be given back: nobody finds it, frees it or gets its address. */
@@ -223,39 +258,46 @@ static bool copy_to_file(const struct vgx_sim_allocation *entry, int fd) {
   return true;
 }
 
-CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int *fd) {
+/* The memory of an allocation becomes a file's, which is the caller's. */
+static CUresult move_to_file(struct vgx_sim_allocation *entry, int *fd) {
+  size_t span = entry->pages_end - entry->pages;
   int file = memfd_create("vgpu-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (file < 0)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (file >= 0 && ftruncate(file, (off_t)span) == 0 &&
+      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 && copy_to_file(entry, file) &&
+      mmap((void *)entry->pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED) {
+    entry->moved = true;
+    *fd = file;
+    return CUDA_SUCCESS;
+  }
+  if (file >= 0)
+    close(file);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int *fd,
+                             uint64_t *offset) {
+  CUresult result = CUDA_ERROR_INVALID_VALUE; /* freed meanwhile */
   pthread_mutex_lock(&arena->lock);
   size_t i = lower_bound(arena, address);
   struct vgx_sim_allocation *entry = i < arena->count ? &arena->live[i] : NULL;
-  if (!entry || entry->address != address || entry->nbytes != nbytes || entry->freeing || entry->opens) {
-    result = CUDA_ERROR_INVALID_VALUE; /* freed meanwhile */
-  } else {
-    size_t span = entry->pages_end - entry->pages;
-    if (ftruncate(file, (off_t)span) == 0 && fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
-        copy_to_file(entry, file) &&
-        mmap((void *)entry->pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED) {
-      entry->in_file = true;
-      result = CUDA_SUCCESS;
-    }
+  if (entry && entry->address == address && entry->nbytes == nbytes && !entry->freeing && !entry->opens) {
+    *offset = arena->file < 0 ? 0 : entry->pages - arena->base;
+    if (arena->file < 0)
+      result = move_to_file(entry, fd);
+    else
+      result = (*fd = fcntl(arena->file, F_DUPFD_CLOEXEC, 3)) < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
   }
   pthread_mutex_unlock(&arena->lock);
-  if (result == CUDA_SUCCESS)
-    *fd = file;
-  else
-    close(file);
   return result;
 }
 
-CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const uint64_t key[2], uint64_t nbytes, void *owner, int fd,
-                            uint64_t file_nbytes, uint64_t *address) {
-  struct vgx_sim_allocation made = {
-      .nbytes = nbytes, .owner = owner, .opens = 1, .in_file = true, .key = {key[0], key[1]}};
-  uint64_t span = round_up(nbytes, PAGE_NBYTES);
-  if (file_nbytes < span)
+CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const struct vgx_sim_shared *shared, void *owner,
+                            uint64_t *address) {
+  const uint64_t *key = shared->key;
+  struct vgx_sim_allocation made = {.nbytes = shared->nbytes, .owner = owner, .opens = 1, .key = {key[0], key[1]}};
+  uint64_t span = round_up(shared->nbytes, PAGE_NBYTES);
+  if (shared->offset % PAGE_NBYTES || shared->offset > shared->file_nbytes ||
+      span > shared->file_nbytes - shared->offset)
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   size_t index;
@@ -270,7 +312,8 @@ CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const uint64_t key[2], 
     }
   }
   if (place_locked(arena, &made, &index) &&
-      mmap((void *)made.pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED) {
+      mmap((void *)made.pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared->fd,
+           (off_t)shared->offset) != MAP_FAILED) {
     insert_locked(arena, &made, index);
     *address = made.address;
     result = CUDA_SUCCESS;

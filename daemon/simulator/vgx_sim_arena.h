@@ -1,4 +1,5 @@
-/* Device memory: one reservation of address space per device, page by page accessible while it is allocated. */
+/* Device memory: one reservation of address space per device, page by page accessible while it is allocated. Its pages
+ * are this process's own, or those of a file that the client maps, too. */
 #ifndef VGX_SIM_ARENA_H
 #define VGX_SIM_ARENA_H
 
@@ -8,15 +9,7 @@
 #include <stdint.h>
 
 #include "vgw_cuda.h"
-
-/* No ordinary process maps anything here, so a device address is never a valid host address of a client. Both may be
- * set by the compiler's command line: ThreadSanitizer reserves this range. */
-#ifndef VGX_SIM_ARENA_BASE
-#define VGX_SIM_ARENA_BASE 0x200000000000ull
-#endif
-#ifndef VGX_SIM_ARENA_NBYTES
-#define VGX_SIM_ARENA_NBYTES (1ull << 40)
-#endif
+#include "vgw_device_memory.h"
 
 struct vgx_sim_allocation {
   uint64_t address;          /* what the client was told */
@@ -25,7 +18,7 @@ struct vgx_sim_allocation {
   void *owner;               /* context, or NULL: a pool's */
   CUmemoryPool pool;
   bool freeing;    /* cuMemFreeAsync was called, the stream has not come to it: invisible to lookups */
-  bool in_file;    /* shared with other processes */
+  bool moved;      /* private memory that lies in a file of its own now, for other processes */
   uint32_t opens;  /* of another process's allocation: by how many cuIpcOpenMemHandle; 0: it is ours */
   uint64_t key[2]; /* likewise: which one it is */
 };
@@ -33,6 +26,7 @@ struct vgx_sim_allocation {
 struct vgx_sim_arena {
   pthread_mutex_t lock; /* leaf */
   uint64_t base, end;
+  int file;                        /* of all its memory, base at offset 0; -1: memory is private */
   uint64_t capacity_nbytes;        /* the profile's memory */
   uint64_t used_nbytes;            /* pages of live allocations, and what contexts cost */
   uint64_t rover;                  /* next fit starts here, so that a freed address rests as long as possible */
@@ -42,6 +36,11 @@ struct vgx_sim_arena {
 
 /* 0, or OPERATING_SYSTEM when the addresses are taken. */
 CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64_t capacity_nbytes);
+
+/* Put the device's memory into a file of at least VGW_DEVICE_MEMORY_NBYTES that cannot shrink; the descriptor stays the
+ * caller's. INVALID_VALUE: it has such a file; NOT_READY: something is allocated; OPERATING_SYSTEM: it cannot be
+ * mapped, and memory stays private. */
+CUresult vgx_sim_arena_adopt(struct vgx_sim_arena *arena, int file);
 
 /* Allocate `nbytes` (> 0), zero-filled, 512-byte aligned. OUT_OF_MEMORY when the profile's memory or the host's is used
  * up. */
@@ -54,15 +53,21 @@ CUresult vgx_sim_arena_free(struct vgx_sim_arena *arena, uint64_t address, struc
 /* Hide the allocation from lookups until it is freed; INVALID_VALUE when none starts there. */
 CUresult vgx_sim_arena_retire(struct vgx_sim_arena *arena, uint64_t address);
 
-/* Move the allocation of `nbytes` that begins at `address` into a file that other processes can map. It keeps its
- * address and what it holds; nothing may use it meanwhile. *fd is the caller's. INVALID_VALUE: it is gone. */
-CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int *fd);
+/* Where other processes find the allocation of `nbytes` that begins at `address`: in *fd, which is the caller's, from
+ * *offset on. Private memory moves into a file for that: it keeps its address and what it holds; nothing may use it
+ * meanwhile. INVALID_VALUE: it is gone. */
+CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int *fd, uint64_t *offset);
 
-/* Map such a file of `file_nbytes`, another process's allocation of `nbytes` > 0 that `key` names; if it is mapped for
- * this owner already, count that. It costs this device nothing: the memory is the other's. INVALID_VALUE: the file does
- * not hold the allocation. */
-CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const uint64_t key[2], uint64_t nbytes, void *owner, int fd,
-                            uint64_t file_nbytes, uint64_t *address);
+/* Another process's allocation: `nbytes` > 0 at `offset` of a file of `file_nbytes`; `key` names it. */
+struct vgx_sim_shared {
+  uint64_t key[2], nbytes, offset, file_nbytes;
+  int fd;
+};
+
+/* Map it; if it is mapped for this owner already, count that. It costs this device nothing: the memory is the other's.
+ * INVALID_VALUE: the file does not hold the allocation. */
+CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const struct vgx_sim_shared *shared, void *owner,
+                            uint64_t *address);
 
 /* Undo one vgx_sim_arena_open; INVALID_VALUE when none was of this address. */
 CUresult vgx_sim_arena_close(struct vgx_sim_arena *arena, uint64_t address);

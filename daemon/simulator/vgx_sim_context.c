@@ -42,7 +42,8 @@ void vgx_sim_set_hooks(const struct vgx_sim_hooks *hooks) { vgx_sim_hooks = hook
 
 CUresult vgx_sim_configure(uint32_t index, const struct vgx_sim_device_properties *properties) {
   if (index >= VGX_SIM_DEVICES_MAX || devices[index].configured || properties->memory_nbytes == 0 ||
-      properties->memory_nbytes > VGX_SIM_ARENA_NBYTES / 4 || properties->context_nbytes >= properties->memory_nbytes)
+      properties->memory_nbytes > VGW_DEVICE_MEMORY_NBYTES / 4 ||
+      properties->context_nbytes >= properties->memory_nbytes)
     return CUDA_ERROR_INVALID_VALUE;
   struct vgx_sim_device *device = &devices[index];
   CUresult result = vgx_sim_arena_init(&device->arena, index, properties->memory_nbytes);
@@ -62,9 +63,9 @@ struct vgx_sim_device *vgx_sim_device_at(CUdevice device) {
 }
 
 struct vgx_sim_device *vgx_sim_device_of(uint64_t address) {
-  if (address < VGX_SIM_ARENA_BASE)
+  if (address < VGW_DEVICE_MEMORY_BEGIN)
     return NULL;
-  uint64_t index = (address - VGX_SIM_ARENA_BASE) / VGX_SIM_ARENA_NBYTES;
+  uint64_t index = (address - VGW_DEVICE_MEMORY_BEGIN) / VGW_DEVICE_MEMORY_NBYTES;
   return index < VGX_SIM_DEVICES_MAX && devices[index].configured ? &devices[index] : NULL;
 }
 

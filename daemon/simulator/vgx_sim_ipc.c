@@ -1,5 +1,7 @@
-/* Allocations that two processes share. Memory is private until it is exported; then it moves into a file, which the
- * handle's opener maps. Who never exports pays nothing.
+/* Allocations that two processes share. The handle's opener maps a piece of the device's file. Without one memory is
+ * private until it is exported; then it moves into a file of its own.
+ *
+ * What an opener reads once the exporter has freed the allocation is undefined, as CUDA says: zeros, or what it held.
  *
  * The handle is for other simulators alone; the file travels beside it. An opener believes nothing of either: a file
  * that could shrink would let its maker fault the opener at will. */
@@ -25,6 +27,7 @@ struct exported { /* lies in the handle */
   uint64_t key[2];
   uint64_t nbytes;
   uint32_t device, zero;
+  uint64_t offset; /* of its first page in the file */
 };
 _Static_assert(sizeof(struct exported) <= sizeof(CUipcMemHandle), "it lies in the handle");
 
@@ -41,12 +44,14 @@ CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base) {
   struct exported exported = {.nbytes = a.nbytes, .device = device->index};
   if (getrandom(exported.key, sizeof exported.key, 0) != sizeof exported.key)
     return CUDA_ERROR_OPERATING_SYSTEM;
-  if (!vgx_sim_pause(PAUSE_TIMEOUT_S)) {
+  bool moves = device->arena.file < 0; /* nothing may use it meanwhile */
+  if (moves && !vgx_sim_pause(PAUSE_TIMEOUT_S)) {
     vgx_sim_log("simulator: memory cannot be exported while a kernel goes on and on");
     return CUDA_ERROR_NOT_READY;
   }
-  result = vgx_sim_arena_share(&device->arena, base, a.nbytes, &object->fd);
-  vgx_sim_resume();
+  result = vgx_sim_arena_share(&device->arena, base, a.nbytes, &object->fd, &exported.offset);
+  if (moves)
+    vgx_sim_resume();
   if (result != CUDA_SUCCESS)
     return result;
   object->handle = (CUipcMemHandle){0};
@@ -71,7 +76,23 @@ CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object
     return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(object->fd, &st) != 0 || (uint64_t)st.st_size < exported.nbytes)
     return CUDA_ERROR_MAP_FAILED;
-  return vgx_sim_arena_open(&device->arena, exported.key, exported.nbytes, ctx, object->fd, (uint64_t)st.st_size, base);
+  struct vgx_sim_shared shared = {.key = {exported.key[0], exported.key[1]},
+                                  .nbytes = exported.nbytes,
+                                  .offset = exported.offset,
+                                  .file_nbytes = (uint64_t)st.st_size,
+                                  .fd = object->fd};
+  return vgx_sim_arena_open(&device->arena, &shared, ctx, base);
+}
+
+CUresult vgx_sim_device_file(CUdevice dev, int fd) {
+  struct vgx_sim_device *device = vgx_sim_device_at(dev);
+  struct stat st;
+  int seals = fcntl(fd, F_GET_SEALS);
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) != 0 || (uint64_t)st.st_size < VGW_DEVICE_MEMORY_NBYTES)
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgx_sim_arena_adopt(&device->arena, fd);
 }
 
 CUresult vgx_sim_cuIpcCloseMemHandle(CUdeviceptr dptr) {

@@ -72,7 +72,7 @@ def _begin_head(f: Function) -> str:
     return f"bool vgs_begin_{f.name}(struct vgs_record *record, {', '.join(declared)}, void **{part.name})"
 
 
-PASSES_FD = {"vgpuHostMap", "vgpuRingOpen"}  # calls that hand a descriptor to the worker
+PASSES_FD = {"vgpuHostMap", "vgpuRingOpen", "vgpuDeviceFile"}  # calls that hand a descriptor to the worker
 # Calls that a ring cannot carry: about rings themselves, and those that wait for the program's own host functions.
 ON_SOCKET = PASSES_FD | {
     "vgpuRingOpenAt",
@@ -297,9 +297,12 @@ def emit_exports(api: Api) -> str:
     return "".join(out)
 
 
+OWN_EXPORTS = ("vgpuDeviceIsSimulated", "vgpuHostAlias")  # vgs_alias.h
+
+
 def emit_map(api: Api) -> str:
     """NVIDIA's libcuda has no version tags: one anonymous node."""
-    names = "".join(f"    {name};\n" for name in api.exports)
+    names = "".join(f"    {name};\n" for name in (*api.exports, *OWN_EXPORTS))
     return f"{BANNER}{{\n  global:\n{names}  local:\n    *;\n}};\n"
 
 

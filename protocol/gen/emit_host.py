@@ -30,6 +30,8 @@ struct vgx_backend {
   /* cuIpcGetMemHandle and cuIpcOpenMemHandle among the backend's own processes. The descriptor is the caller's. */
   CUresult (*ipc_export)(struct vgx_ipc_object *object, CUdeviceptr base);
   CUresult (*ipc_open)(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);
+  /* Have the device's memory lie in the client's file (vgw_device_memory.h). The descriptor is the caller's. */
+  CUresult (*device_file)(CUdevice device, int fd);
 """
 
 

@@ -2,6 +2,7 @@
 
 from protocol.gen.dsl import (
     ADDRESS,
+    DEVICE,
     DEVICEPTR,
     I32,
     INIT,
@@ -320,4 +321,13 @@ fn(
     host="custom",
     blocks=True,
     doc="Undo vgpuHostMap or vgpuHostMapAt.",
+)
+fn(
+    "vgpuDeviceFile",
+    [val("device", DEVICE)],
+    WAITING,
+    need=INIT,
+    guest="custom",
+    host="custom",
+    doc="Have a simulated device's memory lie in the attached memfd (vgw_device_memory.h).",
 )

@@ -13,10 +13,6 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-#ifndef VGS_CLAIMS
-#define VGS_CLAIMS 1 /* 0: in a program that is client and worker at once, where the addresses are those of memory */
-#endif
-
 /* Tries: of an allocation whose addresses are taken. A claim is rounded to whole chunks, so that most allocations fall
  * into one that is there. */
 enum { TRIES = 16, PAGE_NBYTES = 4096, CHUNK_NBYTES = 2 << 20 };

@@ -9,6 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifndef VGS_CLAIMS
+#define VGS_CLAIMS 1 /* 0: in a program that is client and worker at once, where the addresses are those of memory */
+#endif
+
 /* Claim a range; what is claimed already stays so until vgs_claim_fini. False: something of the program's lies there.
  * Where the system allows no further mappings it is true: the range may be free, and was not looked at. */
 bool vgs_claim(uint64_t address, uint64_t nbytes);

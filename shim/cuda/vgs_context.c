@@ -1,4 +1,5 @@
 #include "vgs_context.h"
+#include "vgs_alias.h"
 #include "vgs_api.h"
 #include "vgs_area.h"
 #include "vgs_device.h"
@@ -103,6 +104,7 @@ CUresult vgs_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
       context->wire_id = vgs_object_reserve_id(VGW_KIND_CONTEXT);
     vgs_thread_context_id = 0;
     __atomic_store_n(&vgs_attach_device, vgs_device_wire(dev), __ATOMIC_RELAXED);
+    vgs_alias_open(dev);
     result = vgs_send_cuDevicePrimaryCtxRetain(context->wire_id, vgs_device_wire(dev));
     if (!result)
       __atomic_store_n(&context->active, 1, __ATOMIC_RELEASE);
@@ -223,6 +225,7 @@ CUresult vgs_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
   context->flags = flags;
   vgs_thread_context_id = 0;
   __atomic_store_n(&vgs_attach_device, vgs_device_wire(dev), __ATOMIC_RELAXED);
+  vgs_alias_open(dev);
   result = vgs_send_cuCtxCreate_v2(context->wire_id, flags, vgs_device_wire(dev));
   if (!result && !vgs_thread_push(vgs_object_handle(context))) {
     vgs_send_cuCtxDestroy_v2(context->wire_id);

@@ -83,13 +83,13 @@ def test_a_handle_is_of_the_allocation_and_the_same_every_time(pair):
     assert a(f"free({address})") == 0
 
 
-def test_a_handle_ends_with_the_memory_and_what_was_opened_stays(pair):
+def test_a_handle_ends_with_the_memory_and_what_was_opened_does_not_fault(pair):
     a, b = pair
     address, opened, handle = share(a, b, 4096)
     assert a(f"put({address}, b'still here')") == 0
     assert a(f"free({address})") == 0
     assert b(f"open_memory({handle})") == (INVALID_VALUE, 1)
-    assert b(f"look({opened}, 10)") == b"still here"
+    assert b(f"look({opened}, 10)") in (b"still here", bytes(10))  # undefined, says CUDA
     assert b(f"close_memory({opened})") == 0
     fresh = a("memory(4096)")
     assert a(f"look({fresh}, 10)") == bytes(10)

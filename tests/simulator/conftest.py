@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 INT32_MIN = -(1 << 31)
 UINT64_MAX = (1 << 64) - 1
+PRIVATE, IN_FILE = 0, 2  # devices, by where their memory lies
+DEVICE_NBYTES = 1 << 40  # vgw_device_memory.h
 
 # An H100's, as far as the C half reads them (CUdevice_attribute).
 ATTRIBUTES = {
@@ -57,8 +60,9 @@ class Properties(ctypes.Structure):
 class Simulator:
     """`sim.cuMemAlloc_v2(...)` calls vgx_sim_cuMemAlloc_v2 and returns its result code."""
 
-    def __init__(self, lib: ctypes.CDLL) -> None:
+    def __init__(self, lib: ctypes.CDLL, device: int = PRIVATE) -> None:
         self.lib = lib
+        self.device = device
 
     def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:
         function = getattr(self.lib, f"vgx_sim_{name}")
@@ -156,14 +160,28 @@ def library_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_simulator(tmp_path_factory.mktemp("simulator") / "vgt_simulator.so")
 
 
+def device_file(nbytes: int = DEVICE_NBYTES, seals: int = fcntl.F_SEAL_SHRINK) -> int:
+    """A file as clients make it for a device's memory."""
+    file = os.memfd_create("vgt", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    os.ftruncate(file, nbytes)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+    return file
+
+
 def open_simulator(path: Path) -> ctypes.CDLL:
-    """Load it into this process and describe two devices; once in a process, since it reserves addresses."""
+    """Load it into this process and describe three devices; once in a process, since it reserves addresses.
+
+    The memory of the last one lies in a file, as clients on the same machine have it.
+    """
     lib = ctypes.CDLL(str(path))
-    for device in range(2):
+    for device in range(IN_FILE + 1):
         properties = Properties(memory_nbytes=80 << 30, context_nbytes=CONTEXT_NBYTES, priority_greatest=-5)
         properties.attributes[:] = [ATTRIBUTES.get(i, INT32_MIN) for i in range(192)]
         properties.limits[:] = [*LIMITS, *([UINT64_MAX] * 13)]
         assert lib.vgx_sim_configure(device, ctypes.byref(properties)) == 0
+    file = device_file()
+    assert lib.vgx_sim_device_file(IN_FILE, file) == 0
+    os.close(file)
     lib.vgx_sim_set_threads(4)
     lib.vgt_install()
     lib.vgt_keep_log()
@@ -181,8 +199,13 @@ def library(library_path: Path) -> ctypes.CDLL:
 @pytest.fixture
 def sim(library: ctypes.CDLL) -> Iterator[Simulator]:
     """A simulator with a fresh context current; the context is destroyed afterwards."""
-    simulator = Simulator(library)
+    yield from on_device(library, PRIVATE)
+
+
+def on_device(library: ctypes.CDLL, device: int) -> Iterator[Simulator]:
+    """The body of `sim`, for any device."""
+    simulator = Simulator(library, device)
     context = ctypes.c_void_p()
-    simulator.ok("cuCtxCreate_v2", ctypes.byref(context), 0, 0)
+    simulator.ok("cuCtxCreate_v2", ctypes.byref(context), 0, device)
     yield simulator
     simulator.ok("cuCtxDestroy_v2", context)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .conftest import MIB, Simulator
+from .conftest import DEVICE_NBYTES, IN_FILE, MIB, PRIVATE, Simulator, on_device
 from .test_memory import at, is_accessible, size
 
 INVALID_VALUE, OUT_OF_MEMORY, MAP_FAILED, PEER_ACCESS_UNSUPPORTED = 1, 2, 205, 217
@@ -23,11 +23,19 @@ class Object(ctypes.Structure):
 
     _fields_ = (("handle", ctypes.c_ubyte * 64), ("fd", ctypes.c_int))
 
-    def changed(self, fd: int | None = None, nbytes: int | None = None, device: int | None = None) -> Object:
-        key, old_nbytes, old_device = struct.unpack_from("<16sQI", bytes(self.handle))
-        values = (key, old_nbytes if nbytes is None else nbytes, old_device if device is None else device)
-        handle = struct.pack("<16sQI", *values).ljust(64, b"\0")
+    def changed(
+        self, fd: int | None = None, nbytes: int | None = None, device: int | None = None, offset: int | None = None
+    ) -> Object:
+        key, *old = struct.unpack_from("<16sQIxxxxQ", bytes(self.handle))
+        values = (was if new is None else new for was, new in zip(old, (nbytes, device, offset), strict=True))
+        handle = struct.pack("<16sQIxxxxQ", key, *values).ljust(64, b"\0")
         return Object((ctypes.c_ubyte * 64).from_buffer_copy(handle), self.fd if fd is None else fd)
+
+
+@pytest.fixture(params=[PRIVATE, IN_FILE], ids=["private", "file"])
+def sim(library: ctypes.CDLL, request: pytest.FixtureRequest) -> Iterator[Simulator]:
+    """Private memory moves into a file when it is exported; a device's file is shared as it is."""
+    yield from on_device(library, request.param)
 
 
 def export(sim: Simulator, address: int) -> Object:
@@ -70,7 +78,8 @@ def test_what_was_there_stays_and_writes_are_seen_on_both_sides(sim: Simulator, 
     assert sim.free_nbytes() == free  # the opener's costs nothing
     assert not is_accessible(other + (nbytes + 4095) // 4096 * 4096)
     sim.ok("cuMemFree_v2", at(address))
-    assert sim.read(other, 1) == (b"\1" if nbytes > 1 else b"\2")
+    held = b"\1" if nbytes > 1 else b"\2"
+    assert sim.read(other, 1) == (held if sim.device == PRIVATE else b"\0"), "undefined, and no fault"
     sim.ok("cuIpcCloseMemHandle", at(other))
     assert not is_accessible(other)
     os.close(made.fd)
@@ -80,7 +89,7 @@ def test_memory_that_was_never_written_costs_no_file(sim: Simulator) -> None:
     address = sim.alloc(256 * MIB)
     sim.write(address + 100 * MIB, b"x")
     made = export(sim, address)
-    assert os.fstat(made.fd).st_size == 256 * MIB
+    assert os.fstat(made.fd).st_size == (256 * MIB if sim.device == PRIVATE else DEVICE_NBYTES)
     assert os.fstat(made.fd).st_blocks * 512 <= 4 * MIB
     assert sim.read(address + 100 * MIB, 2) == b"x\0"
     with pytest.raises(PermissionError):
@@ -113,7 +122,7 @@ def test_a_context_closes_what_it_opened(sim: Simulator, shared: tuple[int, Obje
     _, made = shared
     mine, second = ctypes.c_void_p(), ctypes.c_void_p()
     sim.ok("cuCtxGetCurrent", ctypes.byref(mine))
-    sim.ok("cuCtxCreate_v2", ctypes.byref(second), 0, 0)
+    sim.ok("cuCtxCreate_v2", ctypes.byref(second), 0, sim.device)
     free = sim.free_nbytes()
     code, other = opened(sim, made)
     assert code == 0
@@ -145,7 +154,11 @@ def test_an_opener_believes_neither_handle_nor_file(sim: Simulator, shared: tupl
     for nbytes in (0, 80 * 1024 * MIB + 1, 2**63, 2**64 - 1):
         assert opened(sim, made.changed(nbytes=nbytes)) == (INVALID_VALUE, 7)
     for nbytes in (4 * 4096, 8 * MIB):  # more than the file holds
-        assert opened(sim, made.changed(nbytes=nbytes)) == (MAP_FAILED, 7)
+        if sim.device == PRIVATE:
+            assert opened(sim, made.changed(nbytes=nbytes)) == (MAP_FAILED, 7)
+    size_of_file = os.fstat(made.fd).st_size
+    for offset in (1, size_of_file - 4096, size_of_file, 2**63, 2**64 - 4096):
+        assert opened(sim, made.changed(offset=offset)) == (INVALID_VALUE, 7)
     assert opened(sim, made.changed(device=1)) == (PEER_ACCESS_UNSUPPORTED, 7)
     assert opened(sim, made.changed(device=9)) == opened(sim, made.changed(device=2**32 - 1)) == (INVALID_VALUE, 7)
     assert opened(sim, made, 0) == opened(sim, made, 3) == (INVALID_VALUE, 7)

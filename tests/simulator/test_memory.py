@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+from collections.abc import Iterator
 
 import pytest
 
-from .conftest import CONTEXT_NBYTES, MIB, Simulator
+from .conftest import CONTEXT_NBYTES, DEVICE_NBYTES, IN_FILE, MIB, PRIVATE, Simulator, device_file, on_device
 
 INVALID_VALUE, OUT_OF_MEMORY = 1, 2
 ARENA_BASE = 0x200000000000
+
+
+@pytest.fixture(params=[PRIVATE, IN_FILE], ids=["private", "file"])
+def sim(library: ctypes.CDLL, request: pytest.FixtureRequest) -> Iterator[Simulator]:
+    """Both kinds of device memory behave the same."""
+    yield from on_device(library, request.param)
 
 
 def size(n: int) -> ctypes.c_size_t:
@@ -32,10 +40,10 @@ def is_accessible(address: int) -> bool:
 
 
 def mappings() -> int:
-    """Of the arena of device 0."""
+    """Of all devices' addresses."""
     with open("/proc/self/maps") as maps:
         lows = (int(line.split("-")[0], 16) for line in maps)
-        return sum(ARENA_BASE <= low < ARENA_BASE + (1 << 40) for low in lows)
+        return sum(ARENA_BASE <= low < ARENA_BASE + 16 * DEVICE_NBYTES for low in lows)
 
 
 @pytest.mark.parametrize("nbytes", [1, 511, 513, 4096, 10000, 3 * MIB + 1])
@@ -130,6 +138,20 @@ def test_a_hundred_thousand_cycles(sim: Simulator) -> None:
         assert sim.lib.vgx_sim_cuMemAlloc_v2(out, nbytes) == 0
         assert sim.lib.vgx_sim_cuMemFree_v2(address) == 0
     assert sim.free_nbytes() == before
+
+
+def test_a_file_is_believed_only_if_it_holds_the_device(sim: Simulator) -> None:
+    unsized, unsealed, whole = device_file(DEVICE_NBYTES - 4096), device_file(seals=0), device_file()
+    assert sim.device_file(1, unsized) == INVALID_VALUE
+    assert sim.device_file(1, unsealed) == INVALID_VALUE
+    assert sim.device_file(1, -1) == INVALID_VALUE
+    assert sim.device_file(3, whole) == sim.device_file(-1, whole) == 101
+    assert sim.device_file(IN_FILE, whole) == INVALID_VALUE, "it has one"
+    if sim.device == PRIVATE:
+        sim.alloc(4096)
+        assert sim.device_file(PRIVATE, whole) == 600, "something is allocated"
+    for file in (unsized, unsealed, whole):
+        os.close(file)
 
 
 def test_copies_check_ranges(sim: Simulator) -> None:
@@ -244,7 +266,7 @@ def test_pointer_attributes(sim: Simulator) -> None:
 
 def test_pool_counts_and_frees_in_stream_order(sim: Simulator) -> None:
     pool, used, address = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint64()
-    sim.ok("cuDeviceGetDefaultMemPool", ctypes.byref(pool), 0)
+    sim.ok("cuDeviceGetDefaultMemPool", ctypes.byref(pool), sim.device)
     before = sim.free_nbytes()
     sim.ok("cuMemAllocAsync", ctypes.byref(address), size(1 << 20), None)
     sim.ok("cuMemPoolGetAttribute", pool, 7, ctypes.byref(used))
