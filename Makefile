@@ -5,9 +5,9 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 PYTEST_ARGS ?=
 FUZZ_S ?= 60
-C_FILES = $(wildcard shim/*/*.[ch] deploy/packaging/*.c daemon/bench/*.c daemon/executor/*.[ch] daemon/simulator/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
+C_FILES = $(wildcard shim/*/*.[ch] deploy/packaging/*.c daemon/bench/*.c daemon/executor/*.[ch] daemon/vgpusim/device/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
-EXECUTOR_INPUTS = $(wildcard daemon/executor/* daemon/simulator/* protocol/c/*) build/gen/.stamp
+EXECUTOR_INPUTS = $(wildcard daemon/executor/* daemon/vgpusim/device/* protocol/c/*) build/gen/.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help setup gen shim executor build test test-fast test-gpu check check-format fix demo bench packages bundle asan tsan fuzz api clean
@@ -90,7 +90,7 @@ asan: build ## the C parts' tests with sanitizers
 	VGT_CFLAGS='-fsanitize=$(SANITIZE) -fno-sanitize-recover=undefined -fno-omit-frame-pointer' VGT_LIBRARY=build/asan/libcuda.so.1 \
 	LD_PRELOAD=$$(gcc -print-file-name=libasan.so):$$(gcc -print-file-name=libubsan.so) \
 	ASAN_OPTIONS=detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1 \
-	$(PYTEST) tests/shim tests/simulator $(PYTEST_ARGS)
+	$(PYTEST) tests/shim tests/vgpusim/device $(PYTEST_ARGS)
 
 # Client and worker in one program, so that the sanitizer sees both sides of their shared memory; and programs
 # with the guest's library alone under it (the host's pinned memory cannot be mapped there: tests/races/build.py).

@@ -12,18 +12,17 @@ from native import GEN, LIBRARIES, ROOT, Toolchain, is_older, options, run
 RELEASE = "580.159.04"  # the driver release we answer as; file names carry it, as NVIDIA's do
 INCLUDES = [
     *(GEN, GEN / "nvml", ROOT / "protocol/c"),
-    *(ROOT / "shim" / name for name in ("common", "cuda", "nvml", "notice")),
+    *(ROOT / "shim" / name for name in ("base", "connect", "channel", "cuda", "nvml", "notice")),
 ]
 
 
 @dataclass(frozen=True)
 class Library:
-    """One guest library. It is complete alone: what several need of shim/common is linked into each."""
+    """One guest library. It is complete alone: what several need is linked into each."""
 
     stem: str
     generated: Path  # folder of its generated C files and version script
-    folder: str  # of its own C files
-    common: tuple[str, ...] = ("*",)  # files of shim/common
+    folders: tuple[str, ...]  # of its C files, below shim/
     notice: tuple[str, ...] = ()  # files of shim/notice
 
     @property
@@ -35,20 +34,14 @@ class Library:
         """All its C files: generated ones first."""
         return [
             *sorted(self.generated.glob("vgs_*.c")),
-            *sorted(path for name in self.common for path in (ROOT / "shim/common").glob(f"{name}.c")),
+            *(path for name in self.folders for path in sorted((ROOT / "shim" / name).glob("*.c"))),
             *sorted(path for name in self.notice for path in (ROOT / "shim/notice").glob(f"{name}.c")),
-            *sorted((ROOT / self.folder).glob("*.c")),
         ]
 
 
 GUEST_LIBRARIES = (
-    Library("libcuda", GEN, "shim/cuda", notice=("vgs_notice*",)),
-    Library(
-        "libnvidia-ml",
-        GEN / "nvml",
-        "shim/nvml",
-        ("vgs_endpoint", "vgs_hello", "vgs_inventory", "vgs_log", "vgs_mark", "vgs_msgpack", "vgs_socket", "vgs_stub"),
-    ),
+    Library("libcuda", GEN, ("base", "connect", "channel", "cuda"), notice=("vgs_notice*",)),
+    Library("libnvidia-ml", GEN / "nvml", ("base", "connect", "nvml")),
 )
 
 

@@ -11,14 +11,9 @@ from native import GEN, LIBRARIES, ROOT, Toolchain, is_older, options, run
 
 GENERATED = GEN / "cudart"
 SONAMES = {11: "libcudart.so.11.0", 12: "libcudart.so.12", 13: "libcudart.so.13"}
-INCLUDES = [GENERATED, ROOT / "protocol/c", *(ROOT / "shim" / name for name in ("common", "cuda", "cudart"))]
-# Not built from shim/cudart: the log, the mark, and the words for the driver's errors.
-SHARED = [
-    ROOT / "shim/common/vgs_log.c",
-    ROOT / "shim/common/vgs_mark.c",
-    ROOT / "shim/cuda/vgs_error_text.c",
-    GENERATED / "vgs_rt_driver_names.c",
-]
+INCLUDES = [GENERATED, ROOT / "protocol/c", *(ROOT / "shim" / name for name in ("base", "connect", "cudart"))]
+# The log, the mark, the texts of the driver's errors, and their names.
+SHARED = [*sorted((ROOT / "shim/base").glob("*.c")), GENERATED / "vgs_rt_driver_names.c"]
 
 
 def build(out: Path, toolchain: Toolchain) -> None:

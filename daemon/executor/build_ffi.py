@@ -17,7 +17,7 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ROOT / "build/gen"
 BUILD = ROOT / "build/executor"
-INCLUDES = ("daemon/executor", "daemon/simulator", "protocol/c", "build/gen")
+INCLUDES = ("daemon/executor", "daemon/vgpusim/device", "protocol/c", "build/gen")
 
 CDEF = """
 /* executor */
@@ -88,7 +88,7 @@ void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t run, uint
 void *malloc(size_t nbytes);
 """
 
-# Served by vgpud.sim.glue.
+# Served by vgpusim.glue.
 HOOKS = """
 int32_t vgx_py_load_image(uint32_t, const void *, uint64_t, uint64_t *, uint32_t *, uint32_t *, char *);
 int32_t vgx_py_unload_image(uint64_t);
@@ -133,7 +133,7 @@ static void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t ru
 
 def sources() -> list[str]:
     """Every C file of the extension."""
-    folders = (ROOT / "daemon/executor", ROOT / "daemon/simulator")
+    folders = (ROOT / "daemon/executor", ROOT / "daemon/vgpusim/device")
     files = [path for folder in folders for path in sorted(folder.glob("*.c"))]
     return [str(path) for path in [*files, *sorted(GENERATED.glob("vgx_*.c"))]]
 

@@ -1,5 +1,5 @@
 /* The worker's end of a socket to vgpud on which it asks questions: one SOCK_SEQPACKET packet a message, each with at
- * most one descriptor (daemon/vgpud/desk.py is the other end). */
+ * most one descriptor (daemon/vgpud/services/desk.py is the other end). */
 #ifndef VGX_DESK_H
 #define VGX_DESK_H
 

@@ -1,4 +1,4 @@
-/* The worker's questions to the host's cache of images (daemon/vgpud/image_service.py answers them). */
+/* The worker's questions to the host's cache of images (daemon/vgpud/services/image_service.py answers them). */
 #include <string.h>
 
 #include "vgx_desk.h"

@@ -1,5 +1,5 @@
 /* What this session shares with other clients of its tenant. vgpud keeps the handles and says who may open them
- * (daemon/vgpud/ipc_service.py); workers pass each other nothing but what it holds. */
+ * (daemon/vgpud/services/ipc_service.py); workers pass each other nothing but what it holds. */
 #ifndef VGX_IPC_H
 #define VGX_IPC_H
 

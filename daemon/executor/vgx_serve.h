@@ -35,7 +35,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options);
 /* Before vgx_serve: the socket to the host's cache of images, which becomes ours; without it none may be offered. */
 void vgx_image_cache_set(int fd);
 
-/* The socket to vgpud about what is shared with other clients (vgpud/ipc_service.py), likewise. */
+/* The socket to vgpud about what is shared with other clients (vgpud/services/ipc_service.py), likewise. */
 void vgx_ipc_set(int fd);
 
 /* Have Landlock's ruleset hold for all of this process's threads; 0 or an errno: ETIMEDOUT if one blocks signals. Once

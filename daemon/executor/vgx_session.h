@@ -246,9 +246,9 @@ void vgx_image_put(struct vgx_session *s, const struct vgx_image *taken);
 bool vgx_image_add(struct vgx_session *s, uint32_t id, void *data, uint64_t nbytes);
 void vgx_images_free(struct vgx_session *s);
 
-/* The host's cache of images, this tenant's alone (daemon/vgpud/image_service.py). Thread-safe; never blocks long.
- * find: a descriptor of a sealed memfd that holds the image and VGX_IMAGE_PADDING zeros, or -1. store: offer such a
- * memfd, which the host verifies; it stays the caller's. */
+/* The host's cache of images, this tenant's alone (daemon/vgpud/services/image_service.py). Thread-safe; never blocks
+ * long. find: a descriptor of a sealed memfd that holds the image and VGX_IMAGE_PADDING zeros, or -1. store: offer such
+ * a memfd, which the host verifies; it stays the caller's. */
 bool vgx_image_cache_is_there(void);
 int vgx_image_cache_find(const uint64_t digest[4], uint64_t nbytes);
 void vgx_image_cache_store(const uint64_t digest[4], uint64_t nbytes, int fd);

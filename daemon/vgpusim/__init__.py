@@ -1,1 +1,1 @@
-"""The simulator's Python half: device profiles, images, and the compiler from PTX to native code."""
+"""The simulated GPU: device profiles, images, the compiler from PTX to native code, and a driver in C (device/)."""

@@ -1,8 +1,8 @@
-"""The Python half of the simulator's hooks (daemon/simulator/vgx_sim_hooks.h): images and kernels for the C half.
+"""The Python half of the simulator's hooks (daemon/vgpusim/device/vgx_sim_hooks.h): images and kernels for the C half.
 
 Each hook may be called from any thread. An exception with a `result` (ImageError, PtxError) is that CUresult and a line
 of the log; any other is CUDA_ERROR_UNKNOWN and its traceback. Parsing and compiling are serialised per module, since a
-PtxModule is not meant for two threads; vgpud.sim.native guards LLVM.
+PtxModule is not meant for two threads; vgpusim.codegen.native guards LLVM.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from vgpud.sim import image, link
-from vgpud.sim.attribute import DeviceAttribute
-from vgpud.sim.compile import CompiledKernel, DiskCache, PtxModule, Variable, compile_entry
-from vgpud.sim.loader import Loader
-from vgpud.sim.profile import Profile
-from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError
+from vgpusim.codegen.compile import CompiledKernel, DiskCache, PtxModule, Variable, compile_entry
+from vgpusim.codegen.loader import Loader
+from vgpusim.image import image, link
+from vgpusim.profiles.attribute import DeviceAttribute
+from vgpusim.profiles.profile import Profile
+from vgpusim.ptx.error import NOT_SUPPORTED, PtxError
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _NOT_FOUND, _UNKNOWN = 1, 2, 500, 999
 _LINE_NBYTES = 1024

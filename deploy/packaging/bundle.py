@@ -67,8 +67,8 @@ def _copy_vgpu(site: Path) -> None:
     executors = sorted((ROOT / "daemon/vgpud").glob("_executor*.so"))
     if len(executors) != 1 or not (ROOT / "daemon/vgpud/_lib/libcuda.so.1").exists():
         raise BundleError("nothing is built, or several executors are there: run `make clean build`")
-    for package in (ROOT / "daemon/vgpud", ROOT / "guest/vgpu_guest"):
-        left_out = shutil.ignore_patterns("__pycache__", "_executor*", "_lib")
+    for package in (ROOT / "daemon/vgpud", ROOT / "daemon/vgpusim", ROOT / "guest/vgpu_guest"):
+        left_out = shutil.ignore_patterns("__pycache__", "_executor*", "_lib", "*.[ch]")
         shutil.copytree(package, site / package.name, ignore=left_out)
     # cffi compiles it for the limited API, so it is good for every CPython 3: only its name says otherwise.
     shutil.copy(executors[0], site / "vgpud/_executor.abi3.so")

@@ -1,4 +1,4 @@
-"""Which endpoints our libraries accept (shim/common/vgs_endpoint.c), said before they are written down."""
+"""Which endpoints our libraries accept (shim/connect/vgs_endpoint.c), said before they are written down."""
 
 from __future__ import annotations
 

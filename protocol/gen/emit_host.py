@@ -15,7 +15,7 @@ struct vgx_ipc_object {
 };
 
 /* A driver, as the executor sees it: functions named and typed like libcuda's. NULL: not offered. Filled
- * by the simulator (daemon/simulator) or from the real libcuda (vgx_cuda.c). */
+ * by the simulator (daemon/vgpusim/device) or from the real libcuda (vgx_cuda.c). */
 struct vgx_backend {
   const char *name;
   /* Load an image of known size: what cuModuleLoadData and cuLibraryLoadData do, but bounded. */

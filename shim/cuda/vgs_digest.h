@@ -2,7 +2,7 @@
  * and Python's hashlib.blake2b have it: leaves of 16 KiB, digests of 32 bytes, unlimited fanout.
  *
  * A tree, because four leaves go through one core side by side; the host checks it leaf by leaf with its own
- * implementation (daemon/vgpud/image_digest.py). */
+ * implementation (daemon/vgpud/services/image_digest.py). */
 #ifndef VGS_DIGEST_H
 #define VGS_DIGEST_H
 

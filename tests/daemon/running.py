@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vgpud.client import Client
+from vgpud.cli.client import Client
 from vgpud.endpoint import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Running:
 
 CLIENT = """
 import sys
-from vgpud.client import Client
+from vgpud.cli.client import Client
 from vgpud.endpoint import parse_endpoint
 client = Client(parse_endpoint(sys.argv[1]))
 client.hello()

@@ -15,7 +15,7 @@ from vgpu_guest.elf_symbol import read_symbols
 from tests.conftest import ROOT
 from tests.guest.elf_file import compile_c, compile_library
 
-FATBIN = ROOT / "tests/sim/data/image/none.fatbin"
+FATBIN = ROOT / "tests/vgpusim/image/data/none.fatbin"
 SECTION = f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{FATBIN}\\"\\n.previous");'
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
-    *(f"shim/{name}" for name in ("common", "cuda", "nvml", "cudart", "notice", "probe")),
+    *(f"shim/{name}" for name in ("base", "connect", "channel", "cuda", "nvml", "cudart", "notice", "probe")),
     "daemon/executor",
-    "daemon/simulator",
+    "daemon/vgpusim/device",
 )
 INCLUDES = ["build/gen", "build/gen/nvml", "build/gen/cudart", "build/gen/cudart/13", "protocol/c", *PARTS]
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in INCLUDES), f"-I{sysconfig.get_path('include')}"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from vgpud.private_daemon import PrivateDaemon
+from vgpud.cli.private_daemon import PrivateDaemon
 
 ROOT = Path(__file__).resolve().parents[2]
 LIB = ROOT / "daemon/vgpud/_lib"

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 import pytest
-from vgpud.inventory import load_inventory
+from vgpud.devices.inventory import load_inventory
 from vgpud.nvml.call import CALLS, NvmlResult
 from vgpud.nvml.guest import GuestProcess
 from vgpud.nvml.host import HostNvml, _only_own

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from vgpud.inventory import load_inventory
+from vgpud.devices.inventory import load_inventory
 from vgpud.proto.packing import pack_map, unpack_map
 
 from tests.nvml.conftest import LIBRARY, VARIABLES
@@ -190,7 +190,7 @@ def test_damaged_bytes(script: Script, library: ctypes.CDLL, data: st.DataObject
 
 
 def test_many_devices_fit(guest: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from vgpud.private_daemon import PrivateDaemon
+    from vgpud.cli.private_daemon import PrivateDaemon
 
     with PrivateDaemon("h100:64") as daemon:
         monkeypatch.setenv("VGPU_ENDPOINT", str(daemon.endpoint))

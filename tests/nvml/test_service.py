@@ -7,13 +7,13 @@ import struct
 from typing import Any
 
 import pytest
-from vgpud.inventory import Inventory, load_inventory
+from vgpud.devices.inventory import Inventory, load_inventory
 from vgpud.log import get_logger
 from vgpud.nvml.call import CALLS, NvmlResult
 from vgpud.nvml.service import NvmlService
-from vgpud.peer import Peer
 from vgpud.proto import Answer, ClientInfo, Nvml
-from vgpud.session import Session
+from vgpud.tenancy.peer import Peer
+from vgpud.tenancy.session import Session
 
 MIB = 1 << 20
 MEMORY_V2 = 0x02000028

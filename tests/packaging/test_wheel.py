@@ -87,12 +87,13 @@ def test_the_wheel_has_libraries_data_and_the_guests_tools(wheel: Path) -> None:
     for library in libraries:
         assert f"vgpud/_lib/{library}" in names
     assert any(name.startswith("vgpud/_executor") for name in names)
-    kept = ("daemon/vgpud", "guest/vgpu_guest")
+    kept = ("daemon/vgpud", "daemon/vgpusim/*.py", "daemon/vgpusim/*.toml", "guest/vgpu_guest")
     listed = subprocess.run(
         ["git", "ls-files", "-z", *kept], cwd=ROOT, capture_output=True, check=True, text=True
     ).stdout
     tracked = {name.split("/", 1)[1] for name in listed.split("\0") if name and (ROOT / name).exists()}
     assert tracked - set(names) == set()
+    assert [name for name in names if name.endswith((".c", ".h"))] == []
 
 
 def commands() -> Sequence[Sequence[str]]:

@@ -29,8 +29,9 @@ LAYOUT = (
 def sources() -> list[Path]:
     """Every C file of the guest's library, of the executor and of the simulator, and ours."""
     library = next(library for library in GUEST_LIBRARIES if library.stem == "libcuda")
-    worker = [path for folder in ("executor", "simulator") for path in sorted((ROOT / "daemon" / folder).glob("*.c"))]
-    kernels = ROOT / "tests/simulator/vgt_kernels.c"
+    folders = ("executor", "vgpusim/device")
+    worker = [path for folder in folders for path in sorted((ROOT / "daemon" / folder).glob("*.c"))]
+    kernels = ROOT / "tests/vgpusim/device/vgt_kernels.c"
     return [*library.sources(), *worker, *sorted(GEN.glob("vgx_*.c")), kernels, *sorted(HERE.glob("*.c"))]
 
 
@@ -44,7 +45,7 @@ def build(sanitize: str = "") -> Path:
     layout = LAYOUT if "thread" in sanitize else ()
     toolchain = replace(toolchain, cflags=(*toolchain.cflags, *layout))
     folder = toolchain.objects("races")
-    includes = [*INCLUDES, ROOT / "daemon/executor", ROOT / "daemon/simulator"]
+    includes = [*INCLUDES, ROOT / "daemon/executor", ROOT / "daemon/vgpusim/device"]
     objects = list(toolchain.compile(sources(), folder, includes).values())
     target = folder / "vgt_races"
     if is_older(target, objects):

@@ -1,5 +1,5 @@
 /* A host in the program's own process: vgpud in a few lines, the real executor behind it, on the simulator's C half
- * with hand-written kernels (tests/simulator/vgt_kernels.c). A file that both sides map is mapped once, so that a
+ * with hand-written kernels (tests/vgpusim/device/vgt_kernels.c). A file that both sides map is mapped once, so that a
  * sanitizer sees the client's thread and the worker's at one address. */
 #ifndef VGT_HOST_H
 #define VGT_HOST_H

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from vgpud.image_digest import image_digest
+from vgpud.services.image_digest import image_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAF = 16384
@@ -16,10 +16,10 @@ LEAF = 16384
 @pytest.fixture(scope="module", params=["this machine's", "without AVX2"])
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("digest") / "digest"
-    sources = [ROOT / "tests/shim/vgt_digest.c", ROOT / "shim/common/vgs_digest.c"]
+    sources = [ROOT / "tests/shim/vgt_digest.c", ROOT / "shim/cuda/vgs_digest.c"]
     options = ["-std=gnu11", "-O2", "-Wall", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=undefined"]
     plain = ["-DVGS_DIGEST_PLAIN"] if request.param == "without AVX2" else []
-    subprocess.run(["gcc", *options, *plain, f"-I{ROOT / 'shim/common'}", "-o", output, *sources], check=True)
+    subprocess.run(["gcc", *options, *plain, f"-I{ROOT / 'shim/cuda'}", "-o", output, *sources], check=True)
     return output
 
 

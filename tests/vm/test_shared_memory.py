@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from vgpud.inventory import load_inventory
+from vgpud.devices.inventory import load_inventory
 from vgpud.vm import gpu_identity
 from vgpud.vm.stub_process import start_stub
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..child_environment import child_environment
+from vgpud.supervision.child_environment import child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from .endpoint import Endpoint, connect
-from .proto import (
+from vgpud.endpoint import Endpoint, connect
+from vgpud.proto import (
     Answer,
     Attach,
     Attached,
@@ -22,7 +22,7 @@ from .proto import (
     RemoteProtocolError,
     Welcome,
 )
-from .proto.message import FEATURES, REGION, ClientMessage, HostMessage
+from vgpud.proto.message import FEATURES, REGION, ClientMessage, HostMessage
 
 if TYPE_CHECKING:
     import socket

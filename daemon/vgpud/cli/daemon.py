@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vgpud.devices.inventory import InventoryError, load_inventory
+from vgpud.serving.listener import AlreadyRunningError, ListenError
+from vgpud.serving.service import Service
+
 from .. import __version__
 from ..config import Config, ConfigError, LogConfig, load_config
 from ..endpoint import EndpointError
-from ..inventory import InventoryError, load_inventory
-from ..listener import AlreadyRunningError, ListenError
 from ..log import configure_log
-from ..service import Service
 from ..vm.region import RegionError
 from .fail import fail
 from .status import ExitStatus

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..client import Client
-from ..inventory import InventoryError, check_inventory
+from vgpud.devices.inventory import InventoryError, check_inventory
+
 from ..proto import RemoteProtocolError
+from .client import Client
 from .fail import reported
 from .option import endpoint_option, token_option
 from .table import format_nbytes, format_table

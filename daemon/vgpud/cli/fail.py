@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from ..client import RefusedError
 from ..endpoint import Endpoint, EndpointError
 from ..proto import RemoteProtocolError
+from .client import RefusedError
 from .status import ExitStatus
 
 if TYPE_CHECKING:

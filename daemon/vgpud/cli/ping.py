@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..client import Client
+from .client import Client
 from .fail import reported
 from .option import endpoint_option, token_option
 

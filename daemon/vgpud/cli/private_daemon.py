@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .child_environment import child_environment
-from .endpoint import UnixEndpoint
+from vgpud.endpoint import UnixEndpoint
+from vgpud.supervision.child_environment import child_environment
 
 if TYPE_CHECKING:
     from types import TracebackType

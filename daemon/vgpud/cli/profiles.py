@@ -10,7 +10,7 @@ from .table import format_nbytes, format_table
 @click.command()
 def profiles() -> None:
     """List the simulator's device profiles, as --gpu takes them."""
-    from ..sim import profile
+    from vgpusim.profiles import profile
 
     rows = []
     for key in profile.available():

@@ -14,10 +14,10 @@ import click
 from vgpu_guest.cudart import FOLDER, FOLDERS, find_runtimes
 from vgpu_guest.preload import resolve_program, winning_rpath
 
-from ..private_daemon import PrivateDaemon, PrivateDaemonError
 from .descendants import Descendants
 from .fail import fail
 from .option import EndpointType
+from .private_daemon import PrivateDaemon, PrivateDaemonError
 from .status import ExitStatus
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from vgpud.serving.listener import AlreadyRunningError, ListenError
+
 from ..config import ConfigError, load_config
-from ..listener import AlreadyRunningError, ListenError
 from ..vm.device import serve
 from .fail import fail
 from .status import ExitStatus

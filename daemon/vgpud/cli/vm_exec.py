@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..client import Client
-from ..inventory import InventoryError, load_inventory
+from vgpud.devices.inventory import InventoryError, load_inventory
+
 from ..vm import gpu_identity
 from ..vm.stub_process import start_stub
+from .client import Client
 from .fail import fail, reported
 from .option import endpoint_option, token_option
 from .status import ExitStatus

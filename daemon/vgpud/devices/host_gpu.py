@@ -1,6 +1,6 @@
 """The inventory of the host's real GPUs, asked of the real libcuda in a process of its own.
 
-vgpud itself never loads the driver: `python -m vgpud.host_gpu [LIBCUDA]` prints the INVENTORY map of
+vgpud itself never loads the driver: `python -m vgpud.devices.host_gpu [LIBCUDA]` prints the INVENTORY map of
 protocol/wire.md as msgpack on stdout, or one line on stderr and exit code 1. Limits and memory cost need a context, so
 each device gets one for the time of the question.
 """
@@ -13,8 +13,9 @@ import subprocess
 import sys
 from typing import Any
 
+from vgpusim.profiles.attribute import DeviceAttribute
+
 from vgpud.proto.packing import pack_map, unpack_map
-from vgpud.sim.attribute import DeviceAttribute
 
 ATTRIBUTE_COUNT = 161
 LIMIT_COUNT = 10
@@ -76,7 +77,10 @@ def probe(libcuda: str = "libcuda.so.1") -> dict[str, Any]:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "vgpud.host_gpu", libcuda], capture_output=True, timeout=PROBE_TIMEOUT_S, check=False
+            [sys.executable, "-m", "vgpud.devices.host_gpu", libcuda],
+            capture_output=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise HostGpuError(f"{libcuda} did not answer within {PROBE_TIMEOUT_S:.0f} s") from error

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vgpusim.profiles import profile
+from vgpusim.profiles.attribute import DeviceAttribute
+
 from . import host_gpu
-from .sim import profile
-from .sim.attribute import DeviceAttribute
 
 _ROW = {
     "name": str,

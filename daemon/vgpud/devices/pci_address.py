@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from .sim.attribute import DeviceAttribute
+from vgpusim.profiles.attribute import DeviceAttribute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

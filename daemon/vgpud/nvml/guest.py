@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..session import Session
+    from vgpud.tenancy.session import Session
 
 
 @dataclass(frozen=True, slots=True)

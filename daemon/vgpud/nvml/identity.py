@@ -6,8 +6,9 @@ import struct
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from vgpusim.profiles.attribute import DeviceAttribute
+
 from ..proto import Answer
-from ..sim.attribute import DeviceAttribute
 from .call import CALLS, Call, NvmlResult, pack_struct
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..pci_address import relocate
+from vgpud.devices.pci_address import relocate
+
 from ..proto import Answer
 from .call import CALLS, Call, NvmlResult, pack_struct
 from .guest import guest_processes
@@ -15,9 +16,10 @@ from .simulator import SimulatorNvml
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..inventory import Inventory
+    from vgpud.devices.inventory import Inventory
+    from vgpud.tenancy.session import Session
+
     from ..proto import Nvml
-    from ..session import Session
     from .guest import GuestProcess
 
 SNAPSHOT = "snapshot"

@@ -7,8 +7,9 @@ import tomllib
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ..sim import profile
-from ..sim.attribute import DeviceAttribute
+from vgpusim.profiles import profile
+from vgpusim.profiles.attribute import DeviceAttribute
+
 from .call import CALLS, Call, pack_struct
 from .identity import NOT_SUPPORTED, Given, Known, answer, attributes_of, capability_of, identity, version
 

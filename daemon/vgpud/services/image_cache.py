@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from .image_digest import image_digest
 
 if TYPE_CHECKING:
-    from .config import ImagesConfig
-    from .tenant import Identified, Tenant
+    from vgpud.config import ImagesConfig
+    from vgpud.tenancy.tenant import Identified, Tenant
 
 PADDING_NBYTES = 64  # zeros behind an image (VGX_IMAGE_PADDING)
 _F_GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_SEAL_SHRINK, _GROW, _WRITE

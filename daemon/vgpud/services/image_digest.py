@@ -1,4 +1,4 @@
-"""The digest that names an image (shim/common/vgs_digest.h): BLAKE2b in its tree mode, here by hashlib."""
+"""The digest that names an image (shim/cuda/vgs_digest.h): BLAKE2b in its tree mode, here by hashlib."""
 
 from __future__ import annotations
 

@@ -11,14 +11,15 @@ import struct
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from vgpud.log import KeyedRateLimit, get_logger
+
 from .desk import Desk
 from .image_cache import ImageCache, ImageRefused, verify
-from .log import KeyedRateLimit, get_logger
 
 if TYPE_CHECKING:
-    from .config import ImagesConfig
-    from .metrics import Metrics
-    from .tenant import Identified, Tenant
+    from vgpud.config import ImagesConfig
+    from vgpud.metrics import Metrics
+    from vgpud.tenancy.tenant import Identified, Tenant
 
 _QUESTION = struct.Struct("<IIQ32s")
 _ANSWER = struct.Struct("<II")

@@ -16,14 +16,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cudaerror import CudaError
+from vgpud.cudaerror import CudaError
+from vgpud.log import KeyedRateLimit, get_logger
+
 from .desk import Desk
-from .log import KeyedRateLimit, get_logger
 
 if TYPE_CHECKING:
-    from .config import LimitsConfig
-    from .metrics import Metrics
-    from .tenant import Identified, Tenant
+    from vgpud.config import LimitsConfig
+    from vgpud.metrics import Metrics
+    from vgpud.tenancy.tenant import Identified, Tenant
 
 _QUESTION = struct.Struct("<IIQ64s64s")
 _ANSWER = struct.Struct("<iIQ64s")

@@ -8,8 +8,8 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from .log import get_logger
-from .peer import identify
+from vgpud.log import get_logger
+from vgpud.tenancy.peer import identify
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from .pci_address import relocate
-from .peer import open_peer_pidfd
-from .proto.message import RECORD_NBYTES
+from vgpud.devices.pci_address import relocate
+from vgpud.proto.message import RECORD_NBYTES
+from vgpud.tenancy.peer import open_peer_pidfd
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from .config import Config
-    from .desk import Desk
-    from .image_service import ImageService
-    from .inventory import Inventory
-    from .ipc_service import IpcService
-    from .session import Session
-    from .supervisor import Supervisor
-    from .tenant import Identified
-    from .vm.region import Range, Region
-    from .worker_process import Worker
+    from vgpud.config import Config
+    from vgpud.devices.inventory import Inventory
+    from vgpud.services.desk import Desk
+    from vgpud.services.image_service import ImageService
+    from vgpud.services.ipc_service import IpcService
+    from vgpud.supervision.supervisor import Supervisor
+    from vgpud.supervision.worker_process import Worker
+    from vgpud.tenancy.session import Session
+    from vgpud.tenancy.tenant import Identified
+    from vgpud.vm.region import Range, Region
 
 
 class Handover:

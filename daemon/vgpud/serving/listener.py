@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from .endpoint import Endpoint, HybridVsockEndpoint, TcpEndpoint, UnixEndpoint, create_socket, socket_address
+from vgpud.endpoint import Endpoint, HybridVsockEndpoint, TcpEndpoint, UnixEndpoint, create_socket, socket_address
 
 _BACKLOG = 512
 

@@ -10,14 +10,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cudaerror import CudaError
-from .handover import Handover
-from .inventory import without_ipc
-from .log import KeyedRateLimit, get_logger
-from .nvml.service import NvmlService
-from .pci_address import relocate
-from .peer import Peer, identify
-from .proto import (
+from vgpud.cudaerror import CudaError
+from vgpud.devices.inventory import without_ipc
+from vgpud.devices.pci_address import relocate
+from vgpud.log import KeyedRateLimit, get_logger
+from vgpud.nvml.service import NvmlService
+from vgpud.proto import (
     Attach,
     Hello,
     HostConnection,
@@ -28,7 +26,7 @@ from .proto import (
     RemoteProtocolError,
     Welcome,
 )
-from .proto.message import (
+from vgpud.proto.message import (
     FEATURES_OF_SHARED_MEMORY,
     REGION,
     VERSION_HIGHEST,
@@ -36,20 +34,24 @@ from .proto.message import (
     ClientMessage,
     HostMessage,
 )
-from .proto.state import State
-from .session import Session, SessionLimitError, SessionTable
-from .supervisor import WorkerStartError
-from .tenant import Identified, identify_tenant
+from vgpud.proto.state import State
+from vgpud.supervision.supervisor import WorkerStartError
+from vgpud.tenancy.peer import Peer, identify
+from vgpud.tenancy.session import Session, SessionLimitError, SessionTable
+from vgpud.tenancy.tenant import Identified, identify_tenant
+
+from .handover import Handover
 
 if TYPE_CHECKING:
-    from .config import Config
-    from .image_service import ImageService
-    from .inventory import Inventory
-    from .ipc_service import IpcService
+    from vgpud.config import Config
+    from vgpud.devices.inventory import Inventory
+    from vgpud.metrics import Metrics
+    from vgpud.services.image_service import ImageService
+    from vgpud.services.ipc_service import IpcService
+    from vgpud.supervision.supervisor import Supervisor
+    from vgpud.vm.region import Region
+
     from .listener import Listener
-    from .metrics import Metrics
-    from .supervisor import Supervisor
-    from .vm.region import Region
 
 _LINGER_NBYTES = 64 * 1024
 _LINGER_S = 1.0

@@ -9,24 +9,25 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vgpud.config import Config, ConfigError, load_config
+from vgpud.endpoint import UnixEndpoint, VsockEndpoint
+from vgpud.log import configure_log, get_logger
+from vgpud.metrics import Metrics
+from vgpud.services.image_service import ImageService
+from vgpud.services.ipc_service import IpcService
+from vgpud.supervision.supervisor import Supervisor, default_command
+from vgpud.vm.region import Region
+from vgpud.vm.supervision import VmDevice
+
 from .admin import AdminServer
-from .config import Config, ConfigError, load_config
-from .endpoint import UnixEndpoint, VsockEndpoint
-from .image_service import ImageService
-from .ipc_service import IpcService
 from .listener import Listener, open_listener
-from .log import configure_log, get_logger
-from .metrics import Metrics
 from .notify import Notifier
 from .server import Server
-from .supervisor import Supervisor, default_command
-from .vm.region import Region
-from .vm.supervision import VmDevice
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from .inventory import Inventory
+    from vgpud.devices.inventory import Inventory
 
 _VHOST_VSOCK = Path("/dev/vhost-vsock")  # the kernel's own vsock device for virtual machines
 _RELOADABLE = {"limits", "tokens", "images", "log"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parent.parent
 _KEPT = {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "XDG_CACHE_HOME", "CACHE_DIRECTORY", "TMPDIR"}
 _SECRET = {"VGPU_TOKEN"}
 

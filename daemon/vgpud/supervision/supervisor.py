@@ -7,16 +7,17 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from vgpud.log import get_logger
+
 from .child_environment import child_environment
-from .log import get_logger
 from .worker_process import Worker, spawn_worker
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
-    from .config import LimitsConfig
-    from .metrics import Metrics
+    from vgpud.config import LimitsConfig
+    from vgpud.metrics import Metrics
 
 _BACKOFF_FIRST_S = 0.25
 _BACKOFF_LAST_S = 30.0

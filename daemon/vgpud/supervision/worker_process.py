@@ -16,8 +16,8 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from .log import RateLimit, get_logger
-from .proto.packing import pack_map, unpack_map
+from vgpud.log import RateLimit, get_logger
+from vgpud.proto.packing import pack_map, unpack_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable

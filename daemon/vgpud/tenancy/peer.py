@@ -8,12 +8,12 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .endpoint import Endpoint, HybridVsockEndpoint
+from vgpud.endpoint import Endpoint, HybridVsockEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .config import VmConfig
+    from vgpud.config import VmConfig
 
 _SO_PEERPIDFD = 77  # Linux 6.5: a pidfd of the peer as it was at connect(), free of pid reuse
 

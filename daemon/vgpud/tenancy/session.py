@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from .log import Logger
+from vgpud.log import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .config import LimitsConfig
+    from vgpud.config import LimitsConfig
+    from vgpud.proto import ClientInfo
+    from vgpud.supervision.worker_process import Worker
+
     from .peer import Peer
-    from .proto import ClientInfo
-    from .worker_process import Worker
 
 
 @dataclass(slots=True, eq=False)

@@ -17,9 +17,10 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any
 
+from vgpud.serving.listener import ListenError, open_listener
+from vgpud.serving.notify import Notifier
+
 from ..endpoint import UnixEndpoint
-from ..listener import ListenError, open_listener
-from ..notify import Notifier
 from ..proto.packing import pack_map, unpack_map
 from ..worker.confine import confine
 from .control import PACKET_NBYTES, VERSION, control_path

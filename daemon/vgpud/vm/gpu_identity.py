@@ -5,14 +5,15 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from vgpusim.profiles.attribute import DeviceAttribute
+
 from ..nvml.call import CALLS, NvmlResult
 from ..nvml.simulator import SimulatorNvml
-from ..sim.attribute import DeviceAttribute
 from .pci_config import PciIdentity
 
 if TYPE_CHECKING:
-    from ..client import Client
-    from ..inventory import Inventory
+    from vgpud.cli.client import Client
+    from vgpud.devices.inventory import Inventory
 
 _GENERATION, _WIDTH = "nvmlDeviceGetMaxPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkWidth"
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from ..child_environment import child_environment
+from vgpud.supervision.child_environment import child_environment
 
 if TYPE_CHECKING:
     from .pci_config import PciIdentity

@@ -11,9 +11,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..child_environment import child_environment
+from vgpud.supervision.child_environment import child_environment
+from vgpud.tenancy.peer import Peer
+
 from ..log import RateLimit, get_logger
-from ..peer import Peer
 from ..proto.packing import pack_map, unpack_map
 from .control import PACKET_NBYTES, VERSION, control_path
 

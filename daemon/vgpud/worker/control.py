@@ -1,4 +1,4 @@
-"""The worker's end of its control socket (see vgpud/worker_process.py for the messages)."""
+"""The worker's end of its control socket (see vgpud/supervision/worker_process.py for the messages)."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from ..sim import profile
-from ..sim.cache import DiskCache
+from vgpusim.codegen.cache import DiskCache
+from vgpusim.profiles import profile
+
 from .confine import Files, confine
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
@@ -70,7 +71,7 @@ def main() -> None:
 def _load(backend: str) -> Any:
     """Import what a session needs while nobody waits for it: the executor, and LLVM for the simulator."""
     if backend == "simulator":
-        importlib.import_module("vgpud.sim.glue")
+        importlib.import_module("vgpusim.glue")
     return importlib.import_module("vgpud._executor")
 
 
@@ -140,7 +141,7 @@ def _set_up(executor: Any, order: Assignment | WarmOrder) -> Backend:
     """The backend that an order names. Raises RuntimeError, OSError or ValueError, with a line of why."""
     if order.backend == "cuda":
         return _start_driver(executor, order.libcuda)
-    glue = importlib.import_module("vgpud.sim.glue")
+    glue = importlib.import_module("vgpusim.glue")
     return Backend(*glue.install(executor.ffi, executor.lib, profile.parse_gpus(order.gpus), order.inventory, None))
 
 

@@ -1,5 +1,6 @@
-"""Offsets of daemon/simulator/vgx_sim_abi.h, as the generated code uses them. tests/sim/test_abi.py compares the
-two."""
+"""Offsets of daemon/vgpusim/device/vgx_sim_abi.h, as the generated code uses them.
+
+tests/vgpusim/codegen/test_memory.py compares the two."""
 
 VERSION = 2
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from vgpud.sim import ir
-from vgpud.sim.inline import Program
-from vgpud.sim.ptx_error import PtxError
+from vgpusim.codegen.inline import Program
+from vgpusim.ptx import ir
+from vgpusim.ptx.error import PtxError
 
 EXIT = -1
 YIELD = "vgx.yield"  # not PTX: a warp lets others run, and goes on at the next block

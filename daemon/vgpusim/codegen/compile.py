@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vgpud.sim import (  # noqa: F401  (each registers its emitters)
+from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     abi,
     cfg,
     dump,
@@ -30,17 +30,17 @@ from vgpud.sim import (  # noqa: F401  (each registers its emitters)
     emit_warp,
     emit_wmma,
     inline,
-    ir,
     liveness,
     native,
     uniformity,
 )  # fmt: skip
-from vgpud.sim.cache import DiskCache, key_of
-from vgpud.sim.emit_control import WarpFunction
-from vgpud.sim.emit_run import lay_out, run_function
-from vgpud.sim.emitter import Emitter
-from vgpud.sim.ptx_error import NOT_SUPPORTED, InternalError, PtxError, UnsupportedInstruction
-from vgpud.sim.ptx_module import EntryInfo, Param, PtxModule, Variable
+from vgpusim.codegen.cache import DiskCache, key_of
+from vgpusim.codegen.emit_control import WarpFunction
+from vgpusim.codegen.emit_run import lay_out, run_function
+from vgpusim.codegen.emitter import Emitter
+from vgpusim.ptx import ir
+from vgpusim.ptx.error import NOT_SUPPORTED, InternalError, PtxError, UnsupportedInstruction
+from vgpusim.ptx.module import EntryInfo, Param, PtxModule, Variable
 
 __all__ = [
     "CompiledKernel", "DiskCache", "EntryInfo", "Param", "PtxError", "PtxModule", "UnsupportedInstruction", "Variable",
@@ -54,7 +54,7 @@ _MAX_FRAME_NBYTES = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """Native code of a kernel for one block shape; see daemon/simulator/vgx_sim_abi.h."""
+    """Native code of a kernel for one block shape; see daemon/vgpusim/device/vgx_sim_abi.h."""
 
     object_code: bytes
     frame_nbytes: int  # scratch of each pool thread
@@ -182,7 +182,7 @@ def _flushes_everything(graph: cfg.Graph) -> bool:
 def _compiler_version() -> bytes:
     """A hash of this package's sources."""
     state = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
         state.update(path.name.encode() + path.read_bytes())
     return state.digest()
 

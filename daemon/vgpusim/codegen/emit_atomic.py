@@ -3,11 +3,11 @@ read-modify-write is atomic there."""
 
 from __future__ import annotations
 
-from vgpud.sim import ir
-from vgpud.sim.abi import WARP
-from vgpud.sim.emit_memory import address, elements, fence_after, fence_before, pointer, space_of
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_value import FP_NAMES, LANES, SCALAR, Value
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_memory import address, elements, fence_after, fence_before, pointer, space_of
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import FP_NAMES, LANES, SCALAR, Value
+from vgpusim.ptx import ir
 
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 _RMW = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap"}
@@ -102,7 +102,7 @@ def _read_modify_write(e: Emitter, kind: str, operation: str, at: str, value: st
 
 
 def _combine(e: Emitter, kind: str, operation: str, old: str, value: str) -> str:
-    from vgpud.sim import emit_float
+    from vgpusim.codegen import emit_float
 
     nbits = ir.TYPE_NBITS[kind]
     if kind[0] == "f" or kind.startswith("bf"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from vgpud.sim import abi, ir
-from vgpud.sim.emit_run import BARRIER_WORDS
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_value import SCALAR, Value
+from vgpusim.codegen import abi
+from vgpusim.codegen.emit_run import BARRIER_WORDS
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import SCALAR, Value
+from vgpusim.ptx import ir
 
 _LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
 

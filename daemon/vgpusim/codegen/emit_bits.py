@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vgpud.sim import ir
-from vgpud.sim.emit_integer import clamped_shift
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_value import Form
+from vgpusim.codegen.emit_integer import clamped_shift
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import Form
+from vgpusim.ptx import ir
 
 
 @emits("popc", "clz", "brev")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from vgpud.sim import abi, ir
-from vgpud.sim.abi import WARP
-from vgpud.sim.emit_memory import pointer
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_value import LANES
+from vgpusim.codegen import abi
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_memory import pointer
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import LANES
+from vgpusim.ptx import ir
 
 _LAUNCH_FAILED = 719
 

@@ -9,13 +9,14 @@ At a CTA barrier, and where it yields, the warp saves what is live and returns t
 
 from __future__ import annotations
 
-from vgpud.sim import abi, ir, spill
-from vgpud.sim.cfg import EXIT, YIELD
-from vgpud.sim.emit_barrier import arrive, reduction_result
-from vgpud.sim.emitter import Emitter
-from vgpud.sim.lane_pattern import linear
-from vgpud.sim.lane_value import LANES, SCALAR, Bound, Value
-from vgpud.sim.uniformity import thread_shape
+from vgpusim.codegen import abi, spill
+from vgpusim.codegen.cfg import EXIT, YIELD
+from vgpusim.codegen.emit_barrier import arrive, reduction_result
+from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.lane_pattern import linear
+from vgpusim.codegen.lane_value import LANES, SCALAR, Bound, Value
+from vgpusim.codegen.uniformity import thread_shape
+from vgpusim.ptx import ir
 
 _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
 _DOUBLED_INSTRUCTIONS = 64  # blocks of loops up to this size are made for all lanes and for some,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from vgpud.sim import ir
-from vgpud.sim.emit_float import flush, operand, result_bits, round_bf16, saturate
-from vgpud.sim.emit_float8 import FORMATS, convert_pair
-from vgpud.sim.emit_integer import is_float
-from vgpud.sim.emit_rounding import narrow
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_value import FP_NAMES, Form
+from vgpusim.codegen.emit_float import flush, operand, result_bits, round_bf16, saturate
+from vgpusim.codegen.emit_float8 import FORMATS, convert_pair
+from vgpusim.codegen.emit_integer import is_float
+from vgpusim.codegen.emit_rounding import narrow
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import FP_NAMES, Form
+from vgpusim.ptx import ir
 
 _INTEGER_ROUNDING = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _UNSUPPORTED = ("e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4", "rs")
@@ -85,7 +85,7 @@ def _wide_integer_directed(e: Emitter, form: Form, value: str, source: str, to: 
     """64-bit integers: the nearest float, compared with the integer it came from."""
     if to not in ("f32", "f64"):
         raise e.unsupported("directed rounding to this type")
-    from vgpud.sim.emit_rounding import step
+    from vgpusim.codegen.emit_rounding import step
 
     signed = source[0] == "s"
     element, nbits = FP_NAMES[to], ir.TYPE_NBITS[to]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vgpud.sim import ir
-from vgpud.sim.emit_mbarrier import arrive_after_copies, bulk_copy
-from vgpud.sim.emit_memory import address, pointer
-from vgpud.sim.emitter import Emitter, emits
+from vgpusim.codegen.emit_mbarrier import arrive_after_copies, bulk_copy
+from vgpusim.codegen.emit_memory import address, pointer
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.ptx import ir
 
 
 @emits("cp")

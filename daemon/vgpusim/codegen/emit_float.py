@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 import struct
 
-from vgpud.sim import ir
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_value import FP_NAMES, Form
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import FP_NAMES, Form
+from vgpusim.ptx import ir
 
 
 def operand(e: Emitter, form: Form, text: str, kind: str, ftz: bool = False) -> tuple[str, str]:
@@ -70,7 +70,7 @@ def packed_forms(e: Emitter, ins: ir.Instruction, form: Form, args: list[str]) -
 
 def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
     """add, sub, mul, mad/fma, div, min, max, abs, neg of any float type, packed ones included."""
-    from vgpud.sim import emit_rounding
+    from vgpusim.codegen import emit_rounding
 
     nbits = ir.TYPE_NBITS[ins.type]
     if ins.type == "f32x2" or len([m for m in ins.modifiers if m in ir.TYPE_NBITS]) > 1:
@@ -133,7 +133,7 @@ def _compute(e: Emitter, ins: ir.Instruction, form: Form, element: str, values: 
 def _half_fma(e: Emitter, form: Form, values: list[str]) -> str:
     """In f32 the product is exact; the sum is rounded to odd there, so that rounding to half is the only one. (LLVM's
     own expansion calls a run-time function on CPUs without half arithmetic.)"""
-    from vgpud.sim.emit_rounding import two_sum
+    from vgpusim.codegen.emit_rounding import two_sum
 
     single, kind = form.of("float"), form.int(32)
     a, b, c = (e.v(f"fpext {form.of('half')} {v} to {single}") for v in values)
@@ -172,7 +172,7 @@ def fused(e: Emitter, ins: ir.Instruction) -> None:
 
 @emits("rcp", "sqrt", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh")
 def unary(e: Emitter, ins: ir.Instruction) -> None:
-    from vgpud.sim import emit_rounding
+    from vgpusim.codegen import emit_rounding
 
     nbits = ir.TYPE_NBITS[ins.type]
     form, raw = e.sources(ins, ins.operands[1:2], nbits)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vgpud.sim import ir
-from vgpud.sim.emitter import Emitter
-from vgpud.sim.lane_value import Form
+from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.lane_value import Form
+from vgpusim.ptx import ir
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vgpud.sim import ir
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_value import Bound, Form
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import Bound, Form
+from vgpusim.ptx import ir
 
 _INT_COMPARE = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq": "eq", "ne": "ne"}
 _FLOAT_COMPARE = {
@@ -19,7 +19,7 @@ def is_float(kind: str) -> bool:
 
 @emits("add", "sub", "mul", "mad", "min", "max", "abs", "neg", "div", "rem")
 def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
-    from vgpud.sim import emit_float
+    from vgpusim.codegen import emit_float
 
     if is_float(ins.type):
         emit_float.arithmetic(e, ins)
@@ -253,7 +253,7 @@ def _remember_bound(e: Emitter, ins: ir.Instruction, target: ir.Reg, nbits: int)
 
 def compare_values(e: Emitter, form: Form, name: str, kind: str, a: str, b: str, ftz: bool = False) -> str:
     """One comparison, an i1 a lane."""
-    from vgpud.sim import emit_float
+    from vgpusim.codegen import emit_float
 
     nbits = ir.TYPE_NBITS[kind]
     if is_float(kind):

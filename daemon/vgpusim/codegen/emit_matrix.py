@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vgpud.sim import ir
-from vgpud.sim.abi import WARP
-from vgpud.sim.emit_float import operand, result_bits
-from vgpud.sim.emit_memory import address, elements, space_of
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_value import LANES
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_float import operand, result_bits
+from vgpusim.codegen.emit_memory import address, elements, space_of
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import LANES
+from vgpusim.ptx import ir
 
 _V = LANES.int(32)
 _SCRATCH = 24  # registers of the largest form's A, B and C together

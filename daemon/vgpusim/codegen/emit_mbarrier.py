@@ -7,11 +7,11 @@ once. Whoever waits tests in a loop, where its warp yields (cfg.may_wait)."""
 
 from __future__ import annotations
 
-from vgpud.sim import ir
-from vgpud.sim.abi import WARP
-from vgpud.sim.emit_memory import address, pointer, space_of
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_value import LANES
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_memory import address, pointer, space_of
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import LANES
+from vgpusim.ptx import ir
 
 _MAX_COUNT = (1 << 20) - 1
 _UPDATE = """define internal i64 @mbarrier(ptr %p, i64 %arrivals, i64 %nbytes, i64 %dropped, i1 %ends) noinline #0 {

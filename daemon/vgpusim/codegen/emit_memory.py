@@ -5,12 +5,13 @@ window; its lane-0 value is sign-extended, so that `s[tid - 1]` addresses right 
 
 from __future__ import annotations
 
-from vgpud.sim import abi, ir
-from vgpud.sim.abi import WARP
-from vgpud.sim.emit_segment import can_store, load_segments, segments, store_segments
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_pattern import LANE_BITS, UNIFORM, VARYING, Pattern, linear
-from vgpud.sim.lane_value import LANES, SCALAR, Value
+from vgpusim.codegen import abi
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_segment import can_store, load_segments, segments, store_segments
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_pattern import LANE_BITS, UNIFORM, VARYING, Pattern, linear
+from vgpusim.codegen.lane_value import LANES, SCALAR, Value
+from vgpusim.ptx import ir
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
 _LINE_NBYTES = 64  # of the processor's cache

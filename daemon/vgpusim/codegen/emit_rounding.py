@@ -3,9 +3,9 @@ the exact one when an error term says it lies on the wrong side."""
 
 from __future__ import annotations
 
-from vgpud.sim import ir
-from vgpud.sim.emitter import Emitter
-from vgpud.sim.lane_value import FP_NAMES, Form
+from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.lane_value import FP_NAMES, Form
+from vgpusim.ptx import ir
 
 
 def directed(e: Emitter, form: Form, name: str, kind: str, values: list[str], mode: str) -> str:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vgpud.sim import abi, ir
-from vgpud.sim.ptx_module import align_up
+from vgpusim.codegen import abi
+from vgpusim.ptx import ir
+from vgpusim.ptx.module import align_up
 
 RUN_SYMBOL = "vgx_run"
 _RUNNING, _ENDED = -1, -2

@@ -6,10 +6,10 @@ The lanes are halved until a part is such a segment: part (first lane, n) is lan
 
 from __future__ import annotations
 
-from vgpud.sim.abi import WARP
-from vgpud.sim.emitter import Emitter
-from vgpud.sim.lane_pattern import LANE_BITS, Pattern
-from vgpud.sim.lane_value import LANES, Value
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.lane_pattern import LANE_BITS, Pattern
+from vgpusim.codegen.lane_value import LANES, Value
 
 _MAX_SEGMENTS = 8  # more, and a gather does as well
 _MAX_SMALL_SEGMENTS = WARP  # of elements a gather has no instruction for

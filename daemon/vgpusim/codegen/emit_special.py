@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from vgpud.sim import abi, ir
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_value import SCALAR
-from vgpud.sim.ptx_module import RESERVED_SHARED_NBYTES
+from vgpusim.codegen import abi
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import SCALAR
+from vgpusim.ptx import ir
+from vgpusim.ptx.module import RESERVED_SHARED_NBYTES
 
 _SM_COUNT_UNKNOWN = 1 << 16  # the ABI does not tell; larger than any %smid
 

@@ -3,11 +3,11 @@ member mask leaves out, contribute nothing; reading from one gives a lane its ow
 
 from __future__ import annotations
 
-from vgpud.sim import ir
-from vgpud.sim.abi import WARP
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_pattern import UNIFORM
-from vgpud.sim.lane_value import LANES, SCALAR, Value
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_pattern import UNIFORM
+from vgpusim.codegen.lane_value import LANES, SCALAR, Value
+from vgpusim.ptx import ir
 
 _LANE_IDS = "<" + ", ".join(f"i32 {lane}" for lane in range(WARP)) + ">"
 _V = LANES.int(32)

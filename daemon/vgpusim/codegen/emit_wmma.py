@@ -6,13 +6,13 @@ mma's fragments are. Where the f16 fragments have more registers than elements, 
 
 from __future__ import annotations
 
-from vgpud.sim import ir
-from vgpud.sim.abi import WARP
-from vgpud.sim.emit_matrix import Shape, multiply
-from vgpud.sim.emit_memory import address, elements, load_lanes, space_of, store_lanes
-from vgpud.sim.emitter import Emitter, emits
-from vgpud.sim.lane_pattern import VARYING
-from vgpud.sim.lane_value import LANES, Value
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_matrix import Shape, multiply
+from vgpusim.codegen.emit_memory import address, elements, load_lanes, space_of, store_lanes
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_pattern import VARYING
+from vgpusim.codegen.lane_value import LANES, Value
+from vgpusim.ptx import ir
 
 _SIZES = {
     "m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8),

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vgpud.sim import ir, ptx_form
-from vgpud.sim.abi import WARP
-from vgpud.sim.cfg import Graph
-from vgpud.sim.inline import Program
-from vgpud.sim.lane_pattern import UNIFORM, linear
-from vgpud.sim.lane_value import FP_NAMES, LANES, SCALAR, Bound, Form, Value
-from vgpud.sim.liveness import Liveness
-from vgpud.sim.ptx_error import InternalError, PtxError, UnsupportedInstruction
-from vgpud.sim.uniformity import Analysis, Shape, local_stride, special_shape
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.cfg import Graph
+from vgpusim.codegen.inline import Program
+from vgpusim.codegen.lane_pattern import UNIFORM, linear
+from vgpusim.codegen.lane_value import FP_NAMES, LANES, SCALAR, Bound, Form, Value
+from vgpusim.codegen.liveness import Liveness
+from vgpusim.codegen.uniformity import Analysis, Shape, local_stride, special_shape
+from vgpusim.ptx import form as ptx_form
+from vgpusim.ptx import ir
+from vgpusim.ptx.error import InternalError, PtxError, UnsupportedInstruction
 
 EmitFunction = Callable[["Emitter", ir.Instruction], None]
 EMITTERS: dict[str, EmitFunction] = {}
@@ -199,7 +200,7 @@ class Emitter:
         raise self.unsupported(f"address of {symbol.name}")
 
     def _special(self, name: str, nbits: int) -> Value:
-        from vgpud.sim.emit_special import emit_special
+        from vgpusim.codegen.emit_special import emit_special
 
         shape = special_shape(name, self.block)
         text, width = emit_special(self, name)

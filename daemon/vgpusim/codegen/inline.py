@@ -9,9 +9,9 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from vgpud.sim import ir
-from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
-from vgpud.sim.ptx_module import PtxModule, align_up, reserved_shared, shared_layout
+from vgpusim.ptx import ir
+from vgpusim.ptx.error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
+from vgpusim.ptx.module import PtxModule, align_up, reserved_shared, shared_layout
 
 BUILTINS = {"vprintf": 2, "__assertfail": 5, "malloc": 1, "free": 1}  # served by the driver; number of arguments
 _LAUNCH_FAILED = 719

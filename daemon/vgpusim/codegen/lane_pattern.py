@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vgpud.sim.abi import WARP
+from vgpusim.codegen.abi import WARP
 
 LANE_BITS = WARP.bit_length() - 1
 _MAX_STEP = 1 << 28

@@ -7,8 +7,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from vgpud.sim.abi import WARP
-from vgpud.sim.lane_pattern import Pattern
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.lane_pattern import Pattern
 
 FP_NAMES = {"f16": "half", "f32": "float", "f64": "double", "bf16": "bfloat"}
 FP_SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}

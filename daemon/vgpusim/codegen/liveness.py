@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vgpud.sim import ir
-from vgpud.sim.cfg import EXIT, YIELD, Block, Graph
+from vgpusim.codegen.cfg import EXIT, YIELD, Block, Graph
+from vgpusim.ptx import ir
 
 
 @dataclass(slots=True)

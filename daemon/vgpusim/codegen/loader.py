@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import threading
 
-from vgpud.sim.compile import CompiledKernel
-from vgpud.sim.emit_run import RUN_SYMBOL
-from vgpud.sim.native import LoadedObject
+from vgpusim.codegen.compile import CompiledKernel
+from vgpusim.codegen.emit_run import RUN_SYMBOL
+from vgpusim.codegen.native import LoadedObject
 
 
 class Loader:

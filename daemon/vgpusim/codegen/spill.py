@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vgpud.sim import abi, ir, liveness
-from vgpud.sim.cfg import EXIT
-from vgpud.sim.emitter import Emitter
-from vgpud.sim.ptx_module import align_up
+from vgpusim.codegen import abi, liveness
+from vgpusim.codegen.cfg import EXIT
+from vgpusim.codegen.emitter import Emitter
+from vgpusim.ptx import ir
+from vgpusim.ptx.module import align_up
 
 _MASK_NBYTES = 4
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vgpud.sim import ir, lane_pattern
-from vgpud.sim.abi import WARP
-from vgpud.sim.cfg import EXIT, Graph
-from vgpud.sim.inline import Program
-from vgpud.sim.lane_pattern import Pattern, digit, linear
-from vgpud.sim.liveness import Liveness
+from vgpusim.codegen import lane_pattern
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.cfg import EXIT, Graph
+from vgpusim.codegen.inline import Program
+from vgpusim.codegen.lane_pattern import Pattern, digit, linear
+from vgpusim.codegen.liveness import Liveness
+from vgpusim.ptx import ir
 
 _MAX_ALIGNMENT = 1 << 31
 _SMALL = 1 << 30

@@ -1,8 +1,8 @@
-/* The contract between compiled kernels (vgpud/sim emits them) and the pool that runs them.
+/* The contract between compiled kernels (vgpusim emits them) and the pool that runs them.
  *
  * A kernel is compiled for one block shape. Its entry takes CTAs from `next_cta` until none is left, running each CTA
  * to completion, so a CTA may wait for lower-numbered ones. The Python side asserts the same offsets
- * (vgpud/sim/abi.py).
+ * (vgpusim/codegen/abi.py).
  *
  * A resident kernel, of a cooperative launch, runs all CTAs at once, on one thread: its CTAs may wait for each other.
  * CTA i has frames at i times CompiledKernel.frame_nbytes and shared memory at i times vgx_sim_shared_stride. */

@@ -6,7 +6,7 @@ import lz4.block  # type: ignore[import-untyped]
 import zstandard
 from vgpu_guest.fatbin import Compression
 
-from .image_error import INVALID_IMAGE, ImageError
+from vgpusim.image.error import INVALID_IMAGE, ImageError
 
 MAX_OUTPUT_NBYTES = 256 << 20
 """The most one image may hold after decompression; the largest PTX entry met in practice (ggml) is below 4 MiB."""

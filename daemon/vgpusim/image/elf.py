@@ -4,7 +4,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .image_error import INVALID_IMAGE, ImageError
+from vgpusim.image.error import INVALID_IMAGE, ImageError
 
 MAGIC = b"\x7fELF"
 EM_CUDA = 190

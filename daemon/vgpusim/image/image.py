@@ -1,16 +1,16 @@
 """Images as clients load them: PTX text, fat binaries, cuLink's output. What comes out is PTX that the device can run.
 
-`python -m vgpud.sim.image FILE` lists what a program, library or image carries.
+`python -m vgpusim.image FILE` lists what a program, library or image carries.
 """
 
 import re
-import sys
 from dataclasses import dataclass
+
+from vgpusim.image.error import INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, ImageError
 
 from . import elf, fatbin
 from .compress import MAX_OUTPUT_NBYTES
 from .fatbin import Entry, Target
-from .image_error import INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, ImageError
 
 LINKED_SECTION = ".vgpu.ptx"
 """Where link.link() puts its texts, each ended by a NUL."""
@@ -138,9 +138,3 @@ def _read_ptx(data: bytes) -> tuple[str, Target]:
 def _no_binary(found: str, compute_capability: tuple[int, int]) -> ImageError:
     major, minor = compute_capability
     return ImageError(NO_BINARY_FOR_GPU, f"{found}; no PTX that runs on sm_{major}{minor}: {REMEDY}")
-
-
-if __name__ == "__main__":
-    from .image_report import main
-
-    sys.exit(main())

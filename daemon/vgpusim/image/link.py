@@ -6,9 +6,10 @@ in order in the section .vgpu.ptx; the module made of it resolves .extern symbol
 
 from collections.abc import Sequence
 
+from vgpusim.image.error import INVALID_IMAGE, INVALID_VALUE, NOT_SUPPORTED, ImageError
+
 from . import elf, fatbin, image
 from .compress import MAX_OUTPUT_NBYTES
-from .image_error import INVALID_IMAGE, INVALID_VALUE, NOT_SUPPORTED, ImageError
 
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 """Where nvcc puts fatbins in objects, libraries and programs: whole ones, and those of relocatable device code."""

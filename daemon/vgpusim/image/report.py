@@ -1,4 +1,4 @@
-"""What an image, library or program carries: the command `python -m vgpud.sim.image`."""
+"""What an image, library or program carries: the command `python -m vgpusim.image`."""
 
 import argparse
 import mmap
@@ -10,16 +10,17 @@ from pathlib import Path
 
 from vgpu_guest.fatbin import Compression
 
+from vgpusim.image.error import ImageError
+
 from . import elf, fatbin, image
 from .fatbin import Entry, Target
-from .image_error import ImageError
 from .link import FATBIN_SECTIONS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the report; 0 if every container has PTX for the device, 1 if not, 2 if the file cannot be read."""
     parser = argparse.ArgumentParser(
-        prog="python -m vgpud.sim.image", description="List the device code that a file carries."
+        prog="python -m vgpusim.image", description="List the device code that a file carries."
     )
     parser.add_argument("file", type=Path, help="a program, shared library, object, fatbin, cubin or PTX")
     parser.add_argument("--cc", type=_compute_capability, default=(9, 0), help="compute capability (default 9.0)")

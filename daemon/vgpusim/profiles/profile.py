@@ -188,7 +188,7 @@ def _combined_pci_id(identity: tuple[int, int]) -> int:
 
 
 def _folder() -> Any:
-    return resources.files(__package__) / "profiles"
+    return resources.files(__package__)
 
 
 _KEYS = {"extends", "name", "compute_capability", "memory_nbytes", "context_nbytes", "pci_device", "pci_subsystem"} | {

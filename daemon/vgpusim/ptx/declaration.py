@@ -6,9 +6,9 @@ import re
 import struct
 from dataclasses import dataclass
 
-from vgpud.sim import ir
-from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError
-from vgpud.sim.ptx_lexer import Tokens, parse_integer
+from vgpusim.ptx import ir
+from vgpusim.ptx.error import NOT_SUPPORTED, PtxError
+from vgpusim.ptx.lexer import Tokens, parse_integer
 
 _MAX_VARIABLE_NBYTES = 1 << 40
 _MAX_BLOCK_THREADS = 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-from vgpud.sim.ptx_error import PtxError
+from vgpusim.ptx.error import PtxError
 
 _TOKEN = re.compile(
     r"""(?P<skip>[ \t\r\n]+|//[^\n]*|/\*.*?\*/)

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vgpud.sim.ptx_error import PtxError
-from vgpud.sim.ptx_text import PtxText
+from vgpusim.ptx.error import PtxError
+from vgpusim.ptx.text import PtxText
 
 
 @dataclass(slots=True)

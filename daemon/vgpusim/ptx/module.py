@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vgpud.sim import ir
-from vgpud.sim.ptx_declaration import Declaration, parse_header
-from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError
-from vgpud.sim.ptx_lexer import Tokens
-from vgpud.sim.ptx_link import resolve
-from vgpud.sim.ptx_parser import BodyParser
-from vgpud.sim.ptx_text import Place, PtxText
+from vgpusim.ptx import ir
+from vgpusim.ptx.declaration import Declaration, parse_header
+from vgpusim.ptx.error import NOT_SUPPORTED, PtxError
+from vgpusim.ptx.lexer import Tokens
+from vgpusim.ptx.link import resolve
+from vgpusim.ptx.parser import BodyParser
+from vgpusim.ptx.text import Place, PtxText
 
 EAGER_TEXT_NBYTES = 256 << 10  # smaller texts are parsed completely, so that syntax errors show at load
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from vgpud.sim import ir, ptx_form
-from vgpud.sim.isa import OPCODES, SPECIAL_REGISTERS
-from vgpud.sim.ptx_declaration import Declaration, integer, offset_of, parameters, parse_declaration, parse_literal
-from vgpud.sim.ptx_error import NOT_SUPPORTED, PtxError
-from vgpud.sim.ptx_lexer import Tokens
+from vgpusim.ptx import form as ptx_form
+from vgpusim.ptx import ir
+from vgpusim.ptx.declaration import Declaration, integer, offset_of, parameters, parse_declaration, parse_literal
+from vgpusim.ptx.error import NOT_SUPPORTED, PtxError
+from vgpusim.ptx.isa import OPCODES, SPECIAL_REGISTERS
+from vgpusim.ptx.lexer import Tokens
 
 _MAX_REGISTERS = 1 << 20
 _MAX_DEPTH = 256  # nested scopes: a name is sought in each

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from vgpud.sim.isa import MAX_VERSION
-from vgpud.sim.ptx_declaration import Declaration, parse_declaration
-from vgpud.sim.ptx_error import NOT_SUPPORTED, UNSUPPORTED_PTX_VERSION, PtxError
-from vgpud.sim.ptx_lexer import Lines, Tokens
+from vgpusim.ptx.declaration import Declaration, parse_declaration
+from vgpusim.ptx.error import NOT_SUPPORTED, UNSUPPORTED_PTX_VERSION, PtxError
+from vgpusim.ptx.isa import MAX_VERSION
+from vgpusim.ptx.lexer import Lines, Tokens
 
 _TOP = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[{};]', re.DOTALL)
 _BRACES = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[{}]', re.DOTALL)

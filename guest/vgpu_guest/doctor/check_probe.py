@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 _NO_DEVICE = 100
-_NO_REGION = "no memory shared with the host"  # shim/common/vgs_region.c
+_NO_REGION = "no memory shared with the host"  # shim/channel/vgs_region.c
 
 
 def check(subject: Subject, diagnosis: Diagnosis, tables: list[str]) -> None:

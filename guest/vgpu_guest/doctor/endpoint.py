@@ -1,4 +1,4 @@
-"""Where a program's vgpud is, found as the guest libraries find it (shim/common/vgs_endpoint.c)."""
+"""Where a program's vgpud is, found as the guest libraries find it (shim/connect/vgs_endpoint.c)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def find(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def stub_devices() -> list[str]:
-    """PCI addresses of the stubs that a virtual machine is given (shim/common/vgs_stub.c), none without sysfs.
+    """PCI addresses of the stubs that a virtual machine is given (shim/connect/vgs_stub.c), none without sysfs.
 
     A stub is NVIDIA's, of a display class, and has no driver.
     """

@@ -1,4 +1,4 @@
-"""Memory that a virtual machine shares with its host, looked for as the library does (shim/common/vgs_region.c)."""
+"""Memory that a virtual machine shares with its host, looked for as the library does (shim/channel/vgs_region.c)."""
 
 from __future__ import annotations
 

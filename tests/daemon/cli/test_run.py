@@ -120,7 +120,7 @@ def test_the_programs_environment(vgpu):
 
 
 def test_the_private_daemon_answers(vgpu):
-    script = "import os; from vgpud.client import Client; from vgpud.endpoint import parse_endpoint as p\n"
+    script = "import os; from vgpud.cli.client import Client; from vgpud.endpoint import parse_endpoint as p\n"
     script += "c = Client(p(os.environ['VGPU_ENDPOINT'])); print([d['name'] for d in c.hello().inventory['devices']])\n"
     script += "c.attach(); s = c.detach(); s.sendall(b'x'); print(s.recv(1))"
     ended = vgpu.run("--gpu", "t4:2,h100", "--", sys.executable, "-c", script)
@@ -275,7 +275,7 @@ def test_nothing_is_left_when_vgpu_run_is_killed(vgpu):
 
 
 def test_the_program_sees_its_daemons_death(vgpu):
-    script = "import os, signal; from vgpud.client import Client; from vgpud.endpoint import parse_endpoint as p\n"
+    script = "import os, signal; from vgpud.cli.client import Client; from vgpud.endpoint import parse_endpoint as p\n"
     script += "c = Client(p(os.environ['VGPU_ENDPOINT'])); c.hello(); c.attach()\n"
     script += "print('attached', flush=True); print(c.detach().recv(1))"
     process = vgpu.start("--", sys.executable, "-c", script)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from vgpud import inventory as module
-from vgpud.host_gpu import HostGpuError
-from vgpud.inventory import InventoryError, check_inventory, host_seed, load_inventory
-from vgpud.sim.attribute import DeviceAttribute
+from vgpud.devices import inventory as module
+from vgpud.devices.host_gpu import HostGpuError
+from vgpud.devices.inventory import InventoryError, check_inventory, host_seed, load_inventory
+from vgpusim.profiles.attribute import DeviceAttribute
 
 
 def good() -> dict:

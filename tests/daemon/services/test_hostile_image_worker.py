@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from vgpud import image_service
 from vgpud.config import ImagesConfig
-from vgpud.image_cache import PADDING_NBYTES
-from vgpud.image_service import ImageService
 from vgpud.log import configure_log
 from vgpud.metrics import Metrics
-from vgpud.tenant import Identified, Tenant
+from vgpud.services import image_service
+from vgpud.services.image_cache import PADDING_NBYTES
+from vgpud.services.image_service import ImageService
+from vgpud.tenancy.tenant import Identified, Tenant
 
-from tests.daemon.test_image_cache import sealed
+from tests.daemon.services.test_image_cache import sealed
 
 FIND, STORE = 1, 2
 
@@ -91,7 +91,7 @@ def test_files_that_wait_are_bounded_over_all_sessions(monkeypatch):
 
 def test_answers_that_are_not_read_hold_few_descriptors_in_flight():
     """The kernel counts descriptors on their way by user, and refuses vgpud any more when there are too many."""
-    from vgpud.image_digest import image_digest
+    from vgpud.services.image_digest import image_digest
 
     data = b"y" * 100
 

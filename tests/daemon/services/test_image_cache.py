@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 from vgpud.config import ImagesConfig
-from vgpud.image_cache import PADDING_NBYTES, ImageCache, ImageRefused, verify
-from vgpud.image_digest import image_digest
-from vgpud.tenant import Identified, Tenant
+from vgpud.services.image_cache import PADDING_NBYTES, ImageCache, ImageRefused, verify
+from vgpud.services.image_digest import image_digest
+from vgpud.tenancy.tenant import Identified, Tenant
 
 ALICE, BOB = Tenant("uid:1", None), Tenant("uid:2", None)
 F_ADD_SEALS, SEALS = 1033, 0x2 | 0x4 | 0x8

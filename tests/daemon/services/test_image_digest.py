@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from vgpud.image_digest import NBYTES, image_digest
+from vgpud.services.image_digest import NBYTES, image_digest
 
 LEAF = 16384
 

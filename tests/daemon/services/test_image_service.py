@@ -10,14 +10,14 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from vgpud import image_service
 from vgpud.config import ImagesConfig
-from vgpud.image_digest import image_digest
-from vgpud.image_service import ImageService
 from vgpud.metrics import Metrics
-from vgpud.tenant import Identified, Tenant
+from vgpud.services import image_service
+from vgpud.services.image_digest import image_digest
+from vgpud.services.image_service import ImageService
+from vgpud.tenancy.tenant import Identified, Tenant
 
-from tests.daemon.test_image_cache import sealed
+from tests.daemon.services.test_image_cache import sealed
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from vgpud.image_digest import image_digest
+from vgpud.services.image_digest import image_digest
 
 from tests.daemon.running import Running, wait_until
 from tests.fuzz.stream import HEADER, encode

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 from vgpud.config import LimitsConfig
-from vgpud.ipc_service import IpcDesk, IpcService
 from vgpud.metrics import Metrics
-from vgpud.tenant import Identified, Tenant
+from vgpud.services.ipc_service import IpcDesk, IpcService
+from vgpud.tenancy.tenant import Identified, Tenant
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from vgpud.cli.client import Client
 from vgpud.cli.main import vgpu
-from vgpud.client import Client
 from vgpud.endpoint import HybridVsockEndpoint, UnixEndpoint, connect
 
 from tests.daemon.hybrid_monitor import hybrid_monitor

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 from vgpud.endpoint import TcpEndpoint, UnixEndpoint
-from vgpud.listener import AlreadyRunningError, ListenError, open_listener
+from vgpud.serving.listener import AlreadyRunningError, ListenError, open_listener
 
 
 def endpoint_in(directory) -> UnixEndpoint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from vgpud.notify import Notifier
+from vgpud.serving.notify import Notifier
 
 
 def test_without_a_manager_nothing_happens():

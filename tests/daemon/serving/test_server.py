@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from vgpud.client import RefusedError
+from vgpud.cli.client import RefusedError
 from vgpud.cudaerror import CudaError
 from vgpud.proto import ClientConnection, Hello, Refused
 from vgpud.proto.frame import MAGIC, encode_frame

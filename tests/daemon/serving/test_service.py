@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 import pytest
+from vgpud.cli.client import RefusedError
 from vgpud.cli.status import ExitStatus
-from vgpud.client import RefusedError
 
 from tests.daemon.running import ENVIRONMENT, ROOT, Running, wait_until
 

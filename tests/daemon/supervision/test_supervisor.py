@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from vgpud.client import RefusedError
+from vgpud.cli.client import RefusedError
 from vgpud.cudaerror import CudaError
 
 from tests.daemon.running import children, process_exists, start_client, wait_until

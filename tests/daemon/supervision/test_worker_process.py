@@ -8,7 +8,7 @@ import subprocess
 from collections import Counter
 
 from vgpud.proto.packing import pack_map
-from vgpud.worker_process import Worker
+from vgpud.supervision.worker_process import Worker
 
 
 def test_many_messages_are_taken_in_turn_with_everybody_elses(monkeypatch):

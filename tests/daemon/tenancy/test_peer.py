@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 
-from vgpud.peer import Peer, identify, open_peer_pidfd
+from vgpud.tenancy.peer import Peer, identify, open_peer_pidfd
 
 from tests.daemon.running import ENVIRONMENT
 

@@ -7,9 +7,9 @@ import itertools
 import pytest
 from vgpud.config import LimitsConfig
 from vgpud.log import get_logger
-from vgpud.peer import Peer
 from vgpud.proto import ClientInfo
-from vgpud.session import Session, SessionLimitError, SessionTable
+from vgpud.tenancy.peer import Peer
+from vgpud.tenancy.session import Session, SessionLimitError, SessionTable
 
 ALICE, BOB = Peer("unix", uid=1), Peer("unix", uid=2)
 

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from vgpud.peer import Peer, identify
-from vgpud.tenant import Tenant, identify_tenant
+from vgpud.tenancy.peer import Peer, identify
+from vgpud.tenancy.tenant import Tenant, identify_tenant
 
 FD_SETSIZE = 1024  # what select(2) cannot look beyond
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vgpud.client import Client
+from vgpud.cli.client import Client
 from vgpud.endpoint import parse_endpoint
 
 from tests.daemon.ring_memory import NBYTES, OPCODES, RingMemory

@@ -1,7 +1,7 @@
 """The stub's registers, as a guest's kernel reads them."""
 
 import pytest
-from vgpud.inventory import load_inventory
+from vgpud.devices.inventory import load_inventory
 from vgpud.vm import gpu_identity
 from vgpud.vm.pci_config import CONFIG_NBYTES, REGISTERS_NBYTES, ConfigSpace, PciIdentity
 

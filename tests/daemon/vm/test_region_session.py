@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from vgpud.client import Client
+from vgpud.cli.client import Client
 from vgpud.endpoint import parse_endpoint
 
 from tests.daemon.ring_memory import HEADER_NBYTES, NBYTES, OPCODES

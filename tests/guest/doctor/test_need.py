@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 from tests.guest.doctor.tree import LIB, Tree, doctor
 from tests.guest.elf_file import compile_c, compile_library
 
-FATBINS = ROOT / "tests/sim/data/image"
+FATBINS = ROOT / "tests/vgpusim/image/data"
 USER = "int cudaGetDeviceCount(int *); int main(void) { int n; return cudaGetDeviceCount(&n); }"
 RUNTIME = "int cudaGetDeviceCount(int *n) { *n = 0; return 0; }"
 SONAME = "libcudart.so.12"

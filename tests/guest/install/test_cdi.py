@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from vgpu_guest.cdi import KIND, NVIDIA, names_kind, to_json, to_yaml
 from vgpu_guest.cli import vgpu
-from vgpud.private_daemon import PrivateDaemon
+from vgpud.cli.private_daemon import PrivateDaemon
 
 from tests.guest.install.conftest import Vgpu
 from tests.guest.install.guest import BARE, ROOT, Guest

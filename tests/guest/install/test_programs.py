@@ -15,7 +15,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from vgpud.private_daemon import PrivateDaemon
+from vgpud.cli.private_daemon import PrivateDaemon
 
 from tests.guest.elf_file import compile_c, compile_library
 from tests.guest.install.guest import ROOT, Guest

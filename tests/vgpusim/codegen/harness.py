@@ -8,8 +8,8 @@ import mmap
 from collections.abc import Sequence
 
 import numpy as np
-from vgpud.sim.compile import PtxModule, compile_entry
-from vgpud.sim.loader import Loader
+from vgpusim.codegen.compile import PtxModule, compile_entry
+from vgpusim.codegen.loader import Loader
 
 U8P = ctypes.c_void_p
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from vgpud.sim.cache import DiskCache
+from vgpusim.codegen.cache import DiskCache
 
 from tests.daemon.running import ENVIRONMENT
 
@@ -91,8 +91,8 @@ def test_other_files_of_the_tenant_stay(tmp_path: Path) -> None:
 WORKER = """
 import sys
 from pathlib import Path
-from vgpud.sim.cache import DiskCache
-from tests.sim.test_cache import key
+from vgpusim.codegen.cache import DiskCache
+from tests.vgpusim.codegen.test_cache import key
 first, cap_nbytes = int(sys.argv[2]), int(sys.argv[3])
 cache = DiskCache(sys.argv[1], cap_nbytes=cap_nbytes)
 for number in range(first, first + 200):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from vgpud.sim import ir
-from vgpud.sim.compile import DiskCache, PtxError, PtxModule, compile_entry
-from vgpud.sim.ptx_module import FUNCTION_NBYTES, FUNCTIONS
+from vgpusim.codegen.compile import DiskCache, PtxError, PtxModule, compile_entry
+from vgpusim.ptx import ir
+from vgpusim.ptx.module import FUNCTION_NBYTES, FUNCTIONS
 
-from tests.sim.harness import HEADER, run
+from tests.vgpusim.codegen.harness import HEADER, run
 
 FORM = "(.param .b32 _) _ (.param .b32 _)"
 BODIES = "".join(

@@ -6,9 +6,9 @@ import struct
 
 import numpy as np
 import pytest
-from vgpud.sim.compile import PtxError, UnsupportedInstruction
+from vgpusim.codegen.compile import PtxError, UnsupportedInstruction
 
-from tests.sim.harness import HEADER, run
+from tests.vgpusim.codegen.harness import HEADER, run
 
 THREADS = """.reg .b32 %t<9>, %r<30>; .reg .b64 %x<20>; .reg .pred %p<20>;
 ld.param.u64 %x0, [out]; mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x; mov.u32 %t2, %ntid.x; mad.lo.u32 %t3, %t1, %t2,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vgpud.sim import dump, ir
-from vgpud.sim.compile import DiskCache, PtxModule, compile_entry
-from vgpud.sim.emitter import EMITTERS, Emitter
-from vgpud.sim.ptx_error import InternalError
+from vgpusim.codegen import dump
+from vgpusim.codegen.compile import DiskCache, PtxModule, compile_entry
+from vgpusim.codegen.emitter import EMITTERS, Emitter
+from vgpusim.ptx import ir
+from vgpusim.ptx.error import InternalError
 
-from tests.sim.harness import HEADER
+from tests.vgpusim.codegen.harness import HEADER
 
 TEXT = f"{HEADER}.visible .entry k()\n{{\n.reg .u32 %r<4>;\npopc.b32 %r1, %r2;\nret;\n}}\n"
 
@@ -40,7 +41,7 @@ def test_error_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(graph: object) -> None:
         raise AssertionError("broken")
 
-    monkeypatch.setattr("vgpud.sim.liveness.compute", fails)
+    monkeypatch.setattr("vgpusim.codegen.liveness.compute", fails)
     with pytest.raises(InternalError, match=r"AssertionError: broken$"):
         compile_entry(PtxModule.parse(TEXT), "k", (32, 1, 1))
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tests.sim.instruction import Array, apply, floats, integers
+from tests.vgpusim.codegen.instruction import Array, apply, floats, integers
 
 DTYPE = {"f16": "f2", "f32": "f4", "f64": "f8"}
 

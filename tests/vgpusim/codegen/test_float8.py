@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.sim.instruction import apply
+from tests.vgpusim.codegen.instruction import apply
 
 MANTISSA = {"e4m3x2": 3, "e5m2x2": 2}
 BIAS = {"e4m3x2": 7, "e5m2x2": 15}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.sim.instruction import Array, apply, integers
+from tests.vgpusim.codegen.instruction import Array, apply, integers
 
 
 def width(kind: str) -> int:

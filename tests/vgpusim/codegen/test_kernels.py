@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sim.harness import run
+from tests.vgpusim.codegen.harness import run
 
 KERNELS = Path(__file__).parent / "kernels"
 

@@ -11,10 +11,10 @@ import random
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from vgpud.sim.lane_pattern import UNIFORM, VARYING, Pattern, digit, linear
-from vgpud.sim.uniformity import thread_shape
+from vgpusim.codegen.lane_pattern import UNIFORM, VARYING, Pattern, digit, linear
+from vgpusim.codegen.uniformity import thread_shape
 
-from tests.sim.harness import HEADER, run
+from tests.vgpusim.codegen.harness import HEADER, run
 
 Lanes = NDArray[np.uint32]
 BLOCKS = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from vgpud.sim import cfg, inline, liveness
-from vgpud.sim.ptx_module import PtxModule
+from vgpusim.codegen import cfg, inline, liveness
+from vgpusim.ptx.module import PtxModule
 
-from tests.sim.harness import HEADER, run
+from tests.vgpusim.codegen.harness import HEADER, run
 
 LOOP = """.visible .entry k(.param .u64 out, .param .u32 n) {
 .reg .b32 %t, %n, %i, %sum, %once, %late, %a, %c; .reg .b64 %x<4>; .reg .pred %p; .shared .align 4 .b8 s[4096];

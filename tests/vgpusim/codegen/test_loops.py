@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.sim.harness import HEADER, run
+from tests.vgpusim.codegen.harness import HEADER, run
 
 CONDITIONS = {
     "lt.s32 %p, %i, %n": (True, lambda i, n: i < n), "gt.s32 %p, %n, %i": (True, lambda i, n: i < n),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from vgpud.sim.compile import UnsupportedInstruction
+from vgpusim.codegen.compile import UnsupportedInstruction
 
-from tests.sim.harness import HEADER, run
+from tests.vgpusim.codegen.harness import HEADER, run
 
 BYTES = ("s8", "u8")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vgpud.sim.compile import PtxError
+from vgpusim.codegen.compile import PtxError
 
-from tests.sim.harness import HEADER, run
+from tests.vgpusim.codegen.harness import HEADER, run
 
 KERNELS = Path(__file__).parent / "kernels"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vgpud.sim import abi
-from vgpud.sim.compile import DiskCache, PtxModule, compile_entry
+from vgpusim.codegen import abi
+from vgpusim.codegen.compile import DiskCache, PtxModule, compile_entry
 
-from tests.sim.harness import HEADER, run
-from tests.sim.test_control import threads
+from tests.vgpusim.codegen.harness import HEADER, run
+from tests.vgpusim.codegen.test_control import threads
 
 
 @pytest.mark.parametrize("kind", ["u8", "s8", "u16", "s16", "b32", "b64", "f64"])
@@ -228,9 +228,9 @@ ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [%r1]; st.global.v4.u32 [%x4], {%r3, %r4,
 
 def test_offsets_of_the_abi() -> None:
     """abi.py against the C header's comments and the harness's ctypes structs."""
-    from tests.sim.harness import Launch, Services, Thread
+    from tests.vgpusim.codegen.harness import Launch, Services, Thread
 
-    header = (Path(__file__).parents[2] / "daemon/simulator/vgx_sim_abi.h").read_text()
+    header = (Path(__file__).parents[3] / "daemon/vgpusim/device/vgx_sim_abi.h").read_text()
     named = {m[1]: int(m[2]) for m in re.finditer(r"(\w+)(?:\[3\])?;\s*/\*\s*(\d+)\b", header)}
     assert named["params"] == abi.LAUNCH_PARAMS
     for name, offset in (

@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
-from vgpud.sim import compile as compiler
-from vgpud.sim.compile import PtxError, PtxModule
-from vgpud.sim.native import llvm
-from vgpud.sim.ptx_error import InternalError
-from vgpud.sim.ptx_text import PtxText
+from vgpusim.codegen import compile as compiler
+from vgpusim.codegen.compile import PtxError, PtxModule
+from vgpusim.codegen.native import llvm
+from vgpusim.ptx.error import InternalError
+from vgpusim.ptx.text import PtxText
 
-from tests.sim.harness import HEADER
+from tests.vgpusim.codegen.harness import HEADER
 
 _TOKEN = re.compile(r"\s+|//[^\n]*|[.%$\w:]+|.", re.DOTALL)
 _ODD = ["-1", "0", "4294967296", "0x", "1.0e999", *"{}[],;_!|-", "%tid.x", ".u8", ".pred", ".f64", ".b128", '"x"']

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vgpud.sim.compile import PtxModule
-from vgpud.sim.ptx_module import RESERVED_SHARED_NBYTES
+from vgpusim.codegen.compile import PtxModule
+from vgpusim.ptx.module import RESERVED_SHARED_NBYTES
 
-from tests.sim.harness import HEADER, run
+from tests.vgpusim.codegen.harness import HEADER, run
 
 KERNELS = Path(__file__).parent / "kernels"
 

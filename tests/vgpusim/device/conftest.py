@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MIB = 1 << 20
 INT32_MIN = -(1 << 31)
 UINT64_MAX = (1 << 64) - 1
@@ -128,8 +128,8 @@ class Simulator:
 
 def compile_simulator(target: Path) -> Path:
     """Compile the sources; VGT_CFLAGS adds flags, such as a sanitizer's."""
-    sources = sorted((ROOT / "daemon/simulator").glob("*.c")) + sorted((ROOT / "tests/simulator").glob("*.c"))
-    includes = ["-I", ROOT / "daemon/simulator", "-I", ROOT / "protocol/c", "-I", ROOT / "build/gen"]
+    sources = sorted((ROOT / "daemon/vgpusim/device").glob("*.c")) + sorted((ROOT / "tests/vgpusim/device").glob("*.c"))
+    includes = ["-I", ROOT / "daemon/vgpusim/device", "-I", ROOT / "protocol/c", "-I", ROOT / "build/gen"]
     flags = os.environ.get("VGT_CFLAGS", "").split()
     command = [
         os.environ.get("CC", "gcc"),

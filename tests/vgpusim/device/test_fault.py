@@ -14,7 +14,7 @@ from .conftest import ROOT
 
 PRELUDE = """
 import ctypes, sys
-from tests.simulator.conftest import Simulator, open_simulator
+from tests.vgpusim.device.conftest import Simulator, open_simulator
 lib = open_simulator({path!r})
 sim = Simulator(lib)
 context = ctypes.c_void_p()

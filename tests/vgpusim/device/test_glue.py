@@ -1,4 +1,4 @@
-"""The simulator as the executor has it: real PTX, compiled by vgpud.sim, through the backend table of vgpud._executor.
+"""The simulator as the executor has it: real PTX, compiled by vgpusim, through the backend table of vgpud._executor.
 
 One process serves all tests, because the glue is installed once in a process."""
 
@@ -60,9 +60,10 @@ SERVER = """
 import importlib, sys
 from pathlib import Path
 from vgpud import _executor
-from vgpud.sim import glue, profile
-from vgpud.sim.cache import DiskCache
-from tests.simulator.test_glue import Backend
+from vgpusim import glue
+from vgpusim.profiles import profile
+from vgpusim.codegen.cache import DiskCache
+from tests.vgpusim.device.test_glue import Backend
 
 profiles = profile.parse_gpus("h100")
 inventory = {"devices": [p.inventory(i, "test") for i, p in enumerate(profiles)]}
@@ -151,7 +152,7 @@ def test_ptx_runs(tmp_path: Path) -> None:
         tmp_path,
         """
 import struct
-from tests.simulator.test_glue import PTX
+from tests.vgpusim.device.test_glue import PTX
 result, module = b.load(PTX)
 assert result == 0
 count = 100_000
@@ -196,7 +197,7 @@ def test_linked_image_loads(tmp_path: Path) -> None:
     run(
         tmp_path,
         """
-from tests.simulator.test_glue import PTX
+from tests.vgpusim.device.test_glue import PTX
 out, data = b.ffi.new("void **"), b.ffi.new("char[]", PTX)
 nbytes, images, linked = b.ffi.new("uint64_t *", len(PTX)), b.ffi.new("void *[]", [data]), b.ffi.new("uint64_t *")
 assert b.table.link(0, images, nbytes, 1, out, linked) == 0
@@ -214,7 +215,7 @@ def test_compiled_fault_is_illegal_address(tmp_path: Path) -> None:
         tmp_path,
         """
 import struct
-from tests.simulator.test_glue import PTX
+from tests.vgpusim.device.test_glue import PTX
 _, module = b.load(PTX)
 assert b.launch(b.function(module, "poke"), struct.pack("<Q", 64)) == 0
 print(b.table.cuCtxSynchronize(), b.table.cuCtxSynchronize())

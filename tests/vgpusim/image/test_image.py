@@ -9,11 +9,11 @@ import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from vgpud.sim import elf, image, link
-from vgpud.sim.compress import MAX_OUTPUT_NBYTES
-from vgpud.sim.image_error import ImageError
+from vgpusim.image import elf, image, link
+from vgpusim.image.compress import MAX_OUTPUT_NBYTES
+from vgpusim.image.error import ImageError
 
-DATA = Path(__file__).parent / "data" / "image"
+DATA = Path(__file__).parent / "data"
 PTX = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k() { ret; }\n"
 
 

@@ -1,11 +1,12 @@
-"""`python -m vgpud.sim.image`."""
+"""`python -m vgpusim.image`."""
 
 import os
 import subprocess
 import sys
 
 import pytest
-from vgpud.sim import image_report, link
+from vgpusim.image import link
+from vgpusim.image import report as image_report
 
 from .test_image import DATA, PTX, container, entry, read
 
@@ -78,7 +79,7 @@ def test_missing_file(capsys):
 
 def test_as_a_command():
     told = subprocess.run(
-        [sys.executable, "-m", "vgpud.sim.image", DATA / "lto.fatbin"],
+        [sys.executable, "-m", "vgpusim.image", DATA / "lto.fatbin"],
         capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert told.returncode == 1

@@ -5,8 +5,8 @@ import struct
 import subprocess
 
 import pytest
-from vgpud.sim import elf, image, link
-from vgpud.sim.image_error import ImageError
+from vgpusim.image import elf, image, link
+from vgpusim.image.error import ImageError
 
 from .test_image import DATA, PTX, ptx_for, read, target_of
 

@@ -5,9 +5,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from vgpud.sim import profile
-from vgpud.sim.attribute import ContextLimit, DeviceAttribute
-from vgpud.sim.profile import ProfileError
+from vgpusim.profiles import profile
+from vgpusim.profiles.attribute import ContextLimit, DeviceAttribute
+from vgpusim.profiles.profile import ProfileError
 
 DATA = Path(__file__).parent / "data"
 
@@ -154,7 +154,7 @@ def test_parse_gpus_refuses(text, message):
 )
 def test_bad_file_names_itself_and_the_key(old, new, message, tmp_path, monkeypatch):
     real = profile._folder()
-    for file in real.iterdir():
+    for file in real.glob("*.toml"):
         (tmp_path / file.name).write_text(file.read_text())
     text = (tmp_path / "h100.toml").read_text()
     assert old in text
@@ -165,7 +165,7 @@ def test_bad_file_names_itself_and_the_key(old, new, message, tmp_path, monkeypa
 
 
 def test_overlay_needs_a_reason(tmp_path, monkeypatch):
-    for file in profile._folder().iterdir():
+    for file in profile._folder().glob("*.toml"):
         (tmp_path / file.name).write_text(file.read_text())
     (tmp_path / "_simulator.toml").write_text("[attributes]\nmanaged_memory = 0\n")
     monkeypatch.setattr(profile, "_folder", lambda: tmp_path)

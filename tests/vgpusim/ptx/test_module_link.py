@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from vgpud.sim.compile import PtxError, PtxModule
+from vgpusim.codegen.compile import PtxError, PtxModule
 
-from tests.sim.harness import HEADER, run
+from tests.vgpusim.codegen.harness import HEADER, run
 
 SCALE = "(.param .b32 r) scale(.param .b32 x)"
 PROTOTYPE = f".extern .func {SCALE};\n"

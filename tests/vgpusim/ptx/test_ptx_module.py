@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vgpud.sim.compile import Param, PtxError, PtxModule
-from vgpud.sim.ptx_module import EAGER_TEXT_NBYTES
+from vgpusim.codegen.compile import Param, PtxError, PtxModule
+from vgpusim.ptx.module import EAGER_TEXT_NBYTES
 
-from tests.sim.harness import HEADER
+from tests.vgpusim.codegen.harness import HEADER
 
 ENTRY = ".visible .entry {name}({params}) {head} {{ {body} ret; }}\n"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from vgpud.sim import ir
+from vgpusim.ptx import ir
 
 _COUNTS: dict[tuple[int, int], str] = {
     (0, 0): "exit ret trap brkpt",

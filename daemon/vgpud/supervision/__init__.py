@@ -1,0 +1,1 @@
+"""Worker processes as vgpud sees them: started, kept ready, reaped."""

@@ -1,0 +1,1 @@
+"""PTX instructions to native code, by way of LLVM."""

@@ -1,0 +1,1 @@
+"""What clients load: fat binaries, ELF files and PTX text, down to the PTX that a device can run."""

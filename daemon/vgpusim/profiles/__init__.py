@@ -1,0 +1,1 @@
+"""What each card answers: attributes, limits and sizes, as data."""
