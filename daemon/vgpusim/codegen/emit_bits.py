@@ -43,8 +43,7 @@ def extract_field(e: Emitter, ins: ir.Instruction) -> None:
     nbits, signed = ir.TYPE_NBITS[ins.type], ins.type[0] == "s"
     form, (a, b, c) = e.sources(ins, ins.operands[1:], nbits, 32, 32)
     word = form.int(32)
-    pos = e.v(f"and {word} {b}, {form.const(255, 32)}")
-    length = e.v(f"and {word} {c}, {form.const(255, 32)}")
+    pos, length = _field_place(e, form, b, c, nbits)
     kind = form.int(nbits)
     shifted = clamped_shift(e, form, "ashr" if signed else "lshr", a, pos, nbits)
     unused = e.icall(form, "usub.sat", 32, form.const(nbits, 32), length)
@@ -59,13 +58,20 @@ def extract_field(e: Emitter, ins: ir.Instruction) -> None:
     )
 
 
+def _field_place(e: Emitter, form: Form, pos: str, length: str, nbits: int) -> tuple[str, str]:
+    """Position and length: for 32-bit fields a card takes the low byte of each, for 64-bit ones the whole word."""
+    if nbits == 64:
+        return pos, length
+    low = form.const(255, 32)
+    return e.v(f"and {form.int(32)} {pos}, {low}"), e.v(f"and {form.int(32)} {length}, {low}")
+
+
 @emits("bfi")
 def insert_field(e: Emitter, ins: ir.Instruction) -> None:
     nbits = ir.TYPE_NBITS[ins.type]
     form, (a, b, c, d) = e.sources(ins, ins.operands[1:], nbits, nbits, 32, 32)
-    word, kind = form.int(32), form.int(nbits)
-    pos = e.v(f"and {word} {c}, {form.const(255, 32)}")
-    length = e.v(f"and {word} {d}, {form.const(255, 32)}")
+    kind = form.int(nbits)
+    pos, length = _field_place(e, form, c, d, nbits)
     ones = clamped_shift(e, form, "shl", form.const(-1, nbits), length, nbits)
     mask = clamped_shift(e, form, "shl", e.v(f"xor {kind} {ones}, {form.const(-1, nbits)}"), pos, nbits)
     field = e.v(f"and {kind} {clamped_shift(e, form, 'shl', a, pos, nbits)}, {mask}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vgpusim.codegen.emit_float import flush, operand, result_bits, round_bf16, saturate
+from vgpusim.codegen.emit_float import flush, made_bits, operand, result_bits, round_bf16, saturate
 from vgpusim.codegen.emit_float8 import FORMATS, convert_pair
 from vgpusim.codegen.emit_integer import is_float
-from vgpusim.codegen.emit_rounding import narrow
+from vgpusim.codegen.emit_rounding import narrow, to_odd
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import FP_NAMES, Form
 from vgpusim.ptx import ir
@@ -29,7 +29,9 @@ def convert(e: Emitter, ins: ir.Instruction) -> None:
         _pack_floats(e, ins, to)
         return
     from_nbits = ir.TYPE_NBITS[source]
-    form, (value,) = e.sources(ins, ins.operands[1:2], from_nbits)
+    form, (value,) = e.sources(
+        ins, ins.operands[1:2], from_nbits, any_nan=source == "f32" and to not in ("f64", "tf32")
+    )
     nbits = 32 if to == "tf32" else ir.TYPE_NBITS[to]
     if is_float(to) and is_float(source):
         bits = _float_to_float(e, ins, form, value, source, to)
@@ -73,7 +75,7 @@ def _integer_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, s
         result = e.to_fp(form, double_to_half(e, form, exact), "f16")
     elif to == "bf16" and nbits > 16:
         exact = e.v(f"{name} {form.int(nbits)} {value} to {form.of('double')}")
-        result = e.to_fp(form, _round_to_odd(e, form, exact), "f32")
+        result = e.to_fp(form, to_odd(e, form, exact), "f32")
     else:
         result = e.v(f"{name} {form.int(nbits)} {value} to {form.of(element)}")
     if ins.has("sat"):
@@ -104,8 +106,8 @@ def _wide_integer_directed(e: Emitter, form: Form, value: str, source: str, to: 
 
 
 def _float_to_integer(e: Emitter, ins: ir.Instruction, form: Form, value: str, source: str, to: str) -> str:
-    """Out of range values clamp, always; NaN gives 0, or for 64-bit results 2^63, as GPUs do."""
-    element, x = operand(e, form, value, source, ins.has("ftz"))
+    """Out of range values clamp, always. NaN gives 0, or the highest bit where 64 bits take part, as GPUs do."""
+    element, x = operand(e, form, value, source, ins.has("ftz") and source == "f32")
     if element == "half":
         element, x = "float", e.v(f"fpext {form.of('half')} {x} to {form.of('float')}")
     rounding = ins.one_of(*_INTEGER_ROUNDING)
@@ -119,58 +121,62 @@ def _float_to_integer(e: Emitter, ins: ir.Instruction, form: Form, value: str, s
     result = e.v(
         e.call(kind, f"llvm.{name}.sat.{form.suffix(f'i{nbits}')}.{form.suffix(element)}", (form.of(element), x))
     )
-    if nbits == 64:
+    if nbits == 64 or source == "f64":
         nan = e.v(f"fcmp uno {form.of(element)} {x}, {x}")
-        result = e.v(f"select {form.int(1)} {nan}, {kind} {form.const(1 << 63, 64)}, {kind} {result}")
+        result = e.v(f"select {form.int(1)} {nan}, {kind} {form.const(1 << (nbits - 1), nbits)}, {kind} {result}")
     return result
 
 
 def _float_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, source: str, to: str) -> str:
-    ftz = ins.has("ftz")
-    element, x = operand(e, form, value, source, ftz)
+    ftz = ins.has("ftz")  # of f32 alone: f16's subnormals are normal numbers of f32
+    if ftz and (source, to) == ("f32", "f64"):
+        value = e.canonical_nan(form, value, source)
+    element, x = operand(e, form, value, source, ftz and source == "f32")
     rounding = ins.one_of(*_INTEGER_ROUNDING)
     if rounding is not None:
         x = e.fcall(form, _INTEGER_ROUNDING[rounding], element, x)
     mode = ins.one_of("rz", "rm", "rp")
     target = "float" if to == "bf16" else FP_NAMES[to]
     if ins.has("relu"):
-        x = e.fcall(form, "maxnum", element, x, form.fconst(0.0, element))
+        x = e.fcall(form, "maximum", element, x, form.fconst(0.0, element))
     if ins.has("sat"):
         x = saturate(e, form, x, element)
     if to == source:
         return result_bits(e, form, x, to, ftz)
     if to == "bf16" and mode == "rz" and source == "f32":
-        bits = e.from_fp(form, x, "f32")
-        return e.resize(form, e.v(f"lshr {form.int(32)} {bits}, {form.const(16, 32)}"), 32, 16)
+        return _truncate_bf16(e, form, x)
     if mode and (element, target) in (("double", "float"), ("float", "half")) and to != "bf16":
         bits = narrow(e, form, x, None, source if source != "bf16" else "f32", to, mode)
-        return flush(e, form, bits) if ftz and to == "f32" else bits
+        if source == "f64":
+            return flush(e, form, bits) if ftz else bits
+        return made_bits(e, form, bits, to)
     if mode and ir.TYPE_NBITS[to] < ir.TYPE_NBITS[source]:
         raise e.unsupported("directed rounding to this type")
     if element == "double" and to == "f16":
         return double_to_half(e, form, x)
     if element == "double" and to == "bf16":
-        return round_bf16(e, form, e.to_fp(form, _round_to_odd(e, form, x), "f32"))
+        return round_bf16(e, form, e.to_fp(form, to_odd(e, form, x), "f32"))
     order = ["half", "float", "double"]
     if element != target:
         name = "fpext" if order.index(target) > order.index(element) else "fptrunc"
         x = e.v(f"{name} {form.of(element)} {x} to {form.of(target)}")
+    bits = e.from_fp(form, x, to) if to != "bf16" else ""
+    if source in ("f64", "bf16") and to != "bf16":  # f64's payload goes along, cut or widened, and so does bf16's
+        return flush(e, form, bits) if ftz and to == "f32" else bits
     return result_bits(e, form, x, to, ftz)
 
 
-def _round_to_odd(e: Emitter, form: Form, x: str) -> str:
-    """Bits of double x as f32, truncated with the last bit set if anything was lost: a second rounding is then
-    exact."""
-    bits = narrow(e, form, x, None, "f64", "f32", "rz")
-    back = e.v(f"fpext {form.of('float')} {e.to_fp(form, bits, 'f32')} to {form.of('double')}")
-    inexact = e.v(f"fcmp one {form.of('double')} {back}, {x}")
-    sticky = e.v(f"zext {form.int(1)} {inexact} to {form.int(32)}")
-    return e.v(f"or {form.int(32)} {bits}, {sticky}")
-
-
 def double_to_half(e: Emitter, form: Form, x: str) -> str:
-    odd = e.to_fp(form, _round_to_odd(e, form, x), "f32")
+    odd = e.to_fp(form, to_odd(e, form, x), "f32")
     return e.from_fp(form, e.v(f"fptrunc {form.of('float')} {odd} to {form.of('half')}"), "f16")
+
+
+def _truncate_bf16(e: Emitter, form: Form, x: str) -> str:
+    word = form.int(32)
+    high = e.v(f"lshr {word} {e.from_fp(form, x, 'f32')}, {form.const(16, 32)}")
+    nan = e.v(f"fcmp uno {form.of('float')} {x}, {x}")
+    high = e.v(f"select {form.int(1)} {nan}, {word} {form.const(0x7FFF, 32)}, {word} {high}")
+    return e.resize(form, high, 32, 16)
 
 
 def _to_tf32(e: Emitter, ins: ir.Instruction, form: Form, value: str) -> str:
@@ -187,25 +193,27 @@ def _to_tf32(e: Emitter, ins: ir.Instruction, form: Form, value: str) -> str:
     result = e.v(f"and {kind} {rounded}, {mask}")
     x = e.to_fp(form, value, "f32")
     nan = e.v(f"fcmp uno {form.of('float')} {x}, {x}")
-    return e.v(f"select {form.int(1)} {nan}, {kind} {form.const(0x7FFFFFFF, 32)}, {kind} {result}")
+    return e.v(f"select {form.int(1)} {nan}, {kind} {e.v(f'and {kind} {value}, {mask}')}, {kind} {result}")
 
 
 def _pack_floats(e: Emitter, ins: ir.Instruction, to: str) -> None:
     """cvt.rn.f16x2.f32 d, a, b: a becomes the high half."""
-    if (ins.has("rz", "rm", "rp") and to == "f16x2") or ins.type != "f32":
+    if ins.has("rm", "rp") or ins.type != "f32":
         raise e.unsupported()
-    form, values = e.sources(ins, ins.operands[1:], 32)
+    form, values = e.sources(ins, ins.operands[1:], 32, any_nan=True)
     halves = []
     for value in values:
         _, x = operand(e, form, value, "f32", ins.has("ftz"))
         if ins.has("relu"):
-            x = e.fcall(form, "maxnum", "float", x, form.fconst(0.0, "float"))
+            x = e.fcall(form, "maximum", "float", x, form.fconst(0.0, "float"))
         if to == "f16x2":
-            half = e.v(f"fptrunc {form.of('float')} {x} to {form.of('half')}")
-            halves.append(e.resize(form, e.from_fp(form, half, "f16"), 16, 32))
+            if ins.has("rz"):
+                bits = narrow(e, form, x, None, "f32", "f16", "rz")
+            else:
+                bits = e.from_fp(form, e.v(f"fptrunc {form.of('float')} {x} to {form.of('half')}"), "f16")
+            halves.append(e.resize(form, made_bits(e, form, bits, "f16"), 16, 32))
         elif ins.has("rz"):
-            bits = e.from_fp(form, x, "f32")
-            halves.append(e.v(f"lshr {form.int(32)} {bits}, {form.const(16, 32)}"))
+            halves.append(e.resize(form, _truncate_bf16(e, form, x), 16, 32))
         else:
             halves.append(e.resize(form, round_bf16(e, form, x), 16, 32))
     high = e.v(f"shl {form.int(32)} {halves[0]}, {form.const(16, 32)}")

@@ -13,32 +13,53 @@ from vgpusim.ptx import ir
 
 
 def operand(e: Emitter, form: Form, text: str, kind: str, ftz: bool = False) -> tuple[str, str]:
-    """(LLVM element type, value) of an integer that holds a float of `kind`; bf16 is widened to float."""
+    """(LLVM element type, value) of an integer that holds a float of `kind`; bf16 is widened to float. `ftz` makes
+    subnormals zeros."""
     if kind == "bf16":
         wide = e.v(f"shl {form.int(32)} {e.resize(form, text, 16, 32)}, {form.const(16, 32)}")
         return "float", e.v(f"bitcast {form.int(32)} {wide} to {form.of('float')}")
-    if ftz and kind == "f32":
-        text = flush(e, form, text)
+    if ftz and kind in ("f32", "f16"):
+        text = flush(e, form, text, kind)
     return FP_NAMES[kind], e.to_fp(form, text, kind)
 
 
 def result_bits(e: Emitter, form: Form, value: str, kind: str, ftz: bool = False) -> str:
-    """The integer that holds `value`, an LLVM value of the element type operand() gave for `kind`."""
+    """The integer that holds `value`, an LLVM value of the element type operand() gave for `kind`. Its NaN is the one
+    that a GPU makes, where it makes one of its own."""
     if kind == "bf16":
         return round_bf16(e, form, value)
-    bits = e.from_fp(form, value, kind)
-    return flush(e, form, bits) if ftz and kind == "f32" else bits
+    return made_bits(e, form, e.from_fp(form, value, kind), kind, ftz)
 
 
-def flush(e: Emitter, form: Form, bits: str) -> str:
-    """f32 subnormals to zeros of their sign; the CPU does it when the whole kernel is .ftz."""
-    if e.flush_by_mxcsr:
+def made_bits(e: Emitter, form: Form, bits: str, kind: str, ftz: bool = False, always: bool = False) -> str:
+    """The same for a result that is an integer already. `always`: the CPU's flush mode does not serve."""
+    if ftz and kind in ("f32", "f16"):
+        bits = flush(e, form, bits, kind, always)
+    if kind == "f64" or (kind == "f32" and e.defers_nan):
         return bits
-    kind = form.int(32)
-    exponent = e.v(f"and {kind} {bits}, {form.const(0x7F800000, 32)}")
-    small = e.v(f"icmp eq {kind} {exponent}, {form.const(0, 32)}")
-    sign = e.v(f"and {kind} {bits}, {form.const(0x80000000, 32)}")
-    return e.v(f"select {form.int(1)} {small}, {kind} {sign}, {kind} {bits}")
+    return e.canonical_nan(form, bits, kind)
+
+
+def flush(e: Emitter, form: Form, bits: str, kind: str = "f32", always: bool = False) -> str:
+    """Subnormals to zeros of their sign; the CPU does it for arithmetic in f32 when the whole kernel is .ftz."""
+    if e.flush_by_mxcsr and kind == "f32" and not always:
+        return bits
+    nbits, exponent = ir.TYPE_NBITS[kind], {"f32": 0x7F800000, "f16": 0x7C00}[kind]
+    word = form.int(nbits)
+    small = e.v(f"icmp eq {word} {e.v(f'and {word} {bits}, {form.const(exponent, nbits)}')}, {form.const(0, nbits)}")
+    sign = e.v(f"and {word} {bits}, {form.const(1 << (nbits - 1), nbits)}")
+    return e.v(f"select {form.int(1)} {small}, {word} {sign}, {word} {bits}")
+
+
+def last_nan(e: Emitter, form: Form, value: str, operands: list[str]) -> str:
+    """f64 arithmetic passes its last NaN operand on, made quiet; processors differ in which one they take."""
+    kind, word = form.of("double"), form.int(64)
+    bits = e.from_fp(form, value, "f64")
+    for x in operands:
+        nan = e.v(f"fcmp uno {kind} {x}, {x}")
+        quiet = e.v(f"or {word} {e.from_fp(form, x, 'f64')}, {form.const(1 << 51, 64)}")
+        bits = e.v(f"select {form.int(1)} {nan}, {word} {quiet}, {word} {bits}")
+    return e.to_fp(form, bits, "f64")
 
 
 def round_bf16(e: Emitter, form: Form, value: str) -> str:
@@ -75,29 +96,30 @@ def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
     nbits = ir.TYPE_NBITS[ins.type]
     if ins.type == "f32x2" or len([m for m in ins.modifiers if m in ir.TYPE_NBITS]) > 1:
         raise e.unsupported()
-    form, raw = e.sources(ins, ins.operands[1:], nbits)
+    form, raw = e.sources(ins, ins.operands[1:], nbits, any_nan=ins.type == "f32")
     kind, wide, args = packed_forms(e, ins, form, raw)
     ftz = ins.has("ftz")
     if ins.opcode in ("abs", "neg"):
         bits = _sign(e, ins, wide, args[0], kind, ftz)
+    elif ins.opcode in ("min", "max"):
+        bits = _bounded(e, ins, wide, args, kind, ftz)
     else:
         values = [operand(e, wide, a, kind, ftz)[1] for a in args]
         element = operand_element(kind)
         mode = ins.one_of("rz", "rm", "rp")
-        if mode and ins.opcode not in ("min", "max"):
-            bits = emit_rounding.directed(e, wide, ins.opcode, kind, values, mode)
-            if ftz:
-                bits = flush(e, wide, bits)
-            if ins.has("sat"):
-                bits = result_bits(e, wide, saturate(e, wide, e.to_fp(wide, bits, kind), element), kind)
+        if mode:
+            value = emit_rounding.directed(e, wide, ins.opcode, kind, values, mode)
         else:
-            value = _compute(e, ins, wide, element, values)
-            if ins.has("sat"):
-                value = saturate(e, wide, value, element)
-            if ins.has("relu"):
-                value = e.fcall(wide, "maximumnum" if not ins.has("NaN") else "maximum", element, value,
-                                wide.fconst(0.0, element))  # fmt: skip
-            bits = result_bits(e, wide, value, kind, ftz)
+            value = _compute(e, ins, wide, kind, values)
+        if kind == "f64" and ins.opcode != "div":
+            value = last_nan(e, wide, value, values[1:])
+        if ftz and ins.has("sat", "relu"):
+            value = e.to_fp(wide, flush(e, wide, e.from_fp(wide, value, kind), kind), kind)
+        if ins.has("sat"):
+            value = saturate(e, wide, value, element)
+        if ins.has("relu"):
+            value = e.fcall(wide, "maximum", element, value, wide.fconst(0.0, element))
+        bits = result_bits(e, wide, value, kind, ftz)
     if wide is not form:
         bits = e.v(f"bitcast {wide.int(16)} {bits} to {form.int(32)}")
     e.put(ins.operands[0], form, bits, nbits)
@@ -109,25 +131,43 @@ def operand_element(kind: str) -> str:
 
 def _sign(e: Emitter, ins: ir.Instruction, form: Form, text: str, kind: str, ftz: bool) -> str:
     nbits = ir.TYPE_NBITS[kind]
-    if ftz and kind == "f32":
-        text = flush(e, form, text)
     if ins.opcode == "abs":
-        return e.v(f"and {form.int(nbits)} {text}, {form.const((1 << (nbits - 1)) - 1, nbits)}")
-    return e.v(f"xor {form.int(nbits)} {text}, {form.const(1 << (nbits - 1), nbits)}")
+        bits = e.v(f"and {form.int(nbits)} {text}, {form.const((1 << (nbits - 1)) - 1, nbits)}")
+    else:
+        bits = e.v(f"xor {form.int(nbits)} {text}, {form.const(1 << (nbits - 1), nbits)}")
+    return made_bits(e, form, bits, kind, ftz, always=True)
 
 
-def _compute(e: Emitter, ins: ir.Instruction, form: Form, element: str, values: list[str]) -> str:
-    kind = form.of(element)
+def _compute(e: Emitter, ins: ir.Instruction, form: Form, kind: str, values: list[str]) -> str:
+    element = operand_element(kind)
     match ins.opcode:
         case "add" | "sub" | "mul" | "div":
-            return e.v(f"f{ins.opcode} {kind} {values[0]}, {values[1]}")
+            return e.v(f"f{ins.opcode} {form.of(element)} {values[0]}, {values[1]}")
         case "fma" | "mad":
-            if element == "half":
+            if kind == "f16":
                 return _half_fma(e, form, values)
+            if kind == "bf16":
+                return _short_fma(e, form, values)
             return e.fcall(form, "fma", element, *values)
-        case "min" | "max":
-            return _extremum(e, ins, form, element, values)
     raise e.unsupported()
+
+
+def _short_fma(e: Emitter, form: Form, values: list[str]) -> str:
+    """a * b + c of bf16 values in f32, rounded to odd, so that the rounding to bf16 is the only one. In double the
+    product is exact."""
+    from vgpusim.codegen.emit_rounding import to_odd, two_sum
+
+    double, word = form.of("double"), form.int(64)
+    a, b, c = (e.v(f"fpext {form.of('float')} {v} to {double}") for v in values)
+    total, error = two_sum(e, form, "double", e.v(f"fmul {double} {a}, {b}"), c)
+    bits = e.from_fp(form, total, "f64")
+    inexact = e.v(f"fcmp one {double} {error}, {form.fconst(0.0, 'double')}")
+    even = e.v(f"icmp eq {word} {e.v(f'and {word} {bits}, {form.const(1, 64)}')}, {form.const(0, 64)}")
+    signs = e.v(f"xor {word} {bits}, {e.from_fp(form, error, 'f64')}")
+    step = e.v(f"or {word} {e.v(f'ashr {word} {signs}, {form.const(63, 64)}')}, {form.const(1, 64)}")
+    change = e.v(f"and {form.int(1)} {inexact}, {even}")
+    odd = e.v(f"add {word} {bits}, {e.v(f'select {form.int(1)} {change}, {word} {step}, {word} {form.const(0, 64)}')}")
+    return e.to_fp(form, to_odd(e, form, e.to_fp(form, odd, "f64")), "f32")
 
 
 def _half_fma(e: Emitter, form: Form, values: list[str]) -> str:
@@ -146,6 +186,23 @@ def _half_fma(e: Emitter, form: Form, values: list[str]) -> str:
     change = e.v(f"and {form.int(1)} {inexact}, {even}")
     odd = e.v(f"add {kind} {bits}, {e.v(f'select {form.int(1)} {change}, {kind} {step}, {kind} {form.const(0, 32)}')}")
     return e.v(f"fptrunc {single} {e.v(f'bitcast {kind} {odd} to {single}')} to {form.of('half')}")
+
+
+def _bounded(e: Emitter, ins: ir.Instruction, form: Form, args: list[str], kind: str, ftz: bool) -> str:
+    """Bits of min and max. The CPU's flush mode is for arithmetic, so .ftz is done here."""
+    if ftz and kind in ("f32", "f16"):
+        args = [flush(e, form, a, kind, always=True) for a in args]
+    values = [operand(e, form, a, kind)[1] for a in args]
+    element = operand_element(kind)
+    value = _extremum(e, ins, form, element, values)
+    if kind == "f64":  # two NaNs: the last
+        a, b = values[:2]
+        neither = e.v(f"fcmp uno {form.of(element)} {a}, {a}")
+        value = e.v(f"select {form.int(1)} {neither}, {form.of(element)} {last_nan(e, form, b, [b])}, "
+                    f"{form.of(element)} {value}")  # fmt: skip
+    if ins.has("relu"):
+        value = e.fcall(form, "maximum", element, value, form.fconst(0.0, element))
+    return result_bits(e, form, value, kind)
 
 
 def _extremum(e: Emitter, ins: ir.Instruction, form: Form, element: str, values: list[str]) -> str:
@@ -175,7 +232,7 @@ def unary(e: Emitter, ins: ir.Instruction) -> None:
     from vgpusim.codegen import emit_rounding
 
     nbits = ir.TYPE_NBITS[ins.type]
-    form, raw = e.sources(ins, ins.operands[1:2], nbits)
+    form, raw = e.sources(ins, ins.operands[1:2], nbits, any_nan=ins.type == "f32")
     kind, wide, args = packed_forms(e, ins, form, raw)
     ftz = ins.has("ftz")
     element, x = operand(e, wide, args[0], kind, ftz)
@@ -183,8 +240,7 @@ def unary(e: Emitter, ins: ir.Instruction) -> None:
     if mode:
         one = wide.fconst(1.0, element)
         name, values = ("div", [one, x]) if ins.opcode == "rcp" else ("sqrt", [x])
-        bits = emit_rounding.directed(e, wide, name, kind, values, mode)
-        bits = flush(e, wide, bits) if ftz else bits
+        bits = result_bits(e, wide, emit_rounding.directed(e, wide, name, kind, values, mode), kind, ftz)
     else:
         if kind == "f16":  # computed in f32: one rounding at the end
             element, x = "float", e.v(f"fpext {wide.of('half')} {x} to {wide.of('float')}")
@@ -256,7 +312,7 @@ def test_property(e: Emitter, ins: ir.Instruction) -> None:
         "infinite": 0x204,
         "number": 0x3FC,
         "notanumber": 0x3,
-        "normal": 0x108,
+        "normal": 0x168,  # zeros, too
         "subnormal": 0x90,
     }
     name = ins.one_of(*classes)

@@ -61,14 +61,14 @@ def _to_half(e: Emitter, form: Form, word: str, name: str) -> str:
     multiplication, which makes subnormals right as well."""
     kind, half = form.int(16), form.of("half")
     if name == "e5m2x2":
-        return e.v(f"shl {kind} {word}, {form.const(8, 16)}")
+        return e.canonical_nan(form, e.v(f"shl {kind} {word}, {form.const(8, 16)}"), "f16")
     magnitude = e.v(f"and {kind} {word}, {form.const(0x7F, 16)}")
     sign = e.v(f"shl {kind} {e.v(f'and {kind} {word}, {form.const(0x80, 16)}')}, {form.const(8, 16)}")
     shifted = e.to_fp(form, e.v(f"shl {kind} {magnitude}, {form.const(7, 16)}"), "f16")
     scaled = e.from_fp(form, e.v(f"fmul {half} {shifted}, {form.fconst(256.0, 'half')}"), "f16")
     nan = e.v(f"icmp eq {kind} {magnitude}, {form.const(0x7F, 16)}")
-    bits = e.v(f"select {form.int(1)} {nan}, {kind} {form.const(0x7FFF, 16)}, {kind} {scaled}")
-    return e.v(f"or {kind} {bits}, {sign}")
+    signed = e.v(f"or {kind} {scaled}, {sign}")
+    return e.v(f"select {form.int(1)} {nan}, {kind} {form.const(0x7FFF, 16)}, {kind} {signed}")
 
 
 def _from_float(e: Emitter, form: Form, x: str, to: _Format, relu: bool) -> str:

@@ -208,7 +208,7 @@ def compare(e: Emitter, ins: ir.Instruction) -> None:
     nbits = ir.TYPE_NBITS[kind]
     operands = ins.operands[1:]
     combine = ins.one_of("and", "or", "xor")
-    form, args = e.sources(ins, operands, nbits, nbits, 1)
+    form, args = e.sources(ins, operands, nbits, nbits, 1, any_nan=kind == "f32")
     result = compare_values(e, form, ins.modifiers[0], kind, args[0], args[1], ins.has("ftz"))
     flag = form.int(1)
     second = None
@@ -294,7 +294,7 @@ def _compare_packed(e: Emitter, ins: ir.Instruction, kind: str) -> None:
 @emits("selp")
 def select(e: Emitter, ins: ir.Instruction) -> None:
     nbits = ir.TYPE_NBITS[ins.type]
-    form, (a, b, p) = e.sources(ins, ins.operands[1:], nbits, nbits, 1)
+    form, (a, b, p) = e.sources(ins, ins.operands[1:], nbits, nbits, 1, any_nan=e.defers_nan)
     kind = form.int(nbits)
     e.put(ins.operands[0], form, e.v(f"select {form.int(1)} {p}, {kind} {a}, {kind} {b}"), nbits)
 

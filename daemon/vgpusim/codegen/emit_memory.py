@@ -295,7 +295,7 @@ def move(e: Emitter, ins: ir.Instruction) -> None:
     elif isinstance(target, ir.Vector):
         _unpack(e, ins, target, source, nbits)
     else:
-        form, (text,) = e.sources(ins, [source], nbits)
+        form, (text,) = e.sources(ins, [source], nbits, any_nan=e.defers_nan)
         e.put(target, form, text, nbits, signed=ins.type[0] == "s")
 
 

@@ -1,37 +1,58 @@
-"""Directed rounding (.rz .rm .rp) without touching the CPU's rounding mode: the nearest result, then one step towards
-the exact one when an error term says it lies on the wrong side."""
+"""Directed rounding (.rz .rm .rp): of arithmetic by the processor's rounding mode; of conversions by the nearest
+result, then one step towards the exact one when that lies on the wrong side."""
 
 from __future__ import annotations
 
+from vgpusim.codegen import native
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_value import FP_NAMES, Form
 from vgpusim.ptx import ir
 
+_X86_MODES = {"rm": 0x2000, "rp": 0x4000, "rz": 0x6000}  # of the control word
+_X86_WORD, _X86_FLUSH_WORD = 0x1F80, 0x9FC0  # exceptions masked; subnormals are zeros
+_MODES = {"rz": 0, "rp": 2, "rm": 3}  # of llvm.set.rounding; 1 is to nearest
+_LLVM_NAMES = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "fma": "fma", "mad": "fma", "sqrt": "sqrt"}
+
 
 def directed(e: Emitter, form: Form, name: str, kind: str, values: list[str], mode: str) -> str:
-    """Bits of op(values) rounded towards zero, minus or plus infinity. `values` are LLVM floats of `kind`."""
-    if kind == "f64":
-        return _native(e, form, name, "double", values, mode, kind)
-    if kind != "f32":
-        raise e.unsupported("directed rounding of this type")
-    wide = [e.v(f"fpext {form.of('float')} {v} to {form.of('double')}") for v in values]
-    if name in ("fma", "mad"):  # the product is exact in double; the sum has an error term
-        product = e.v(f"fmul {form.of('double')} {wide[0]}, {wide[1]}")
-        total, error = two_sum(e, form, "double", product, wide[2])
-    elif name in ("add", "sub"):
-        other = wide[1] if name == "add" else e.v(f"fneg {form.of('double')} {wide[1]}")
-        total, error = two_sum(e, form, "double", wide[0], other)
-    elif name == "mul":
-        total, error = e.v(f"fmul {form.of('double')} {wide[0]}, {wide[1]}"), None
-    elif name == "div":
-        total = e.v(f"fdiv {form.of('double')} {wide[0]}, {wide[1]}")
-        error = _quotient_error(e, form, "double", total, wide)
-    elif name == "sqrt":
-        total = e.fcall(form, "sqrt", "double", wide[0])
-        error = e.fcall(form, "fma", "double", e.v(f"fneg {form.of('double')} {total}"), total, wide[0])
-    else:
+    """op(values) rounded towards zero, minus or plus infinity: a function that sets the processor's rounding mode."""
+    if kind not in ("f32", "f64") or name not in _LLVM_NAMES:
         raise e.unsupported("directed rounding")
-    return narrow(e, form, total, error, "f64", "f32", mode)
+    element = FP_NAMES[kind]
+    operation, wide, suffix = _LLVM_NAMES[name], form.of(element), form.suffix(element)
+    helper = f"{operation}.{mode}.{suffix}"
+    listed = ", ".join(f"{wide} %x{i}" for i in range(len(values)))
+    enter, leave, declared = _mode_change(mode, e.flush_by_mxcsr)
+    intrinsic = f"llvm.experimental.constrained.{operation}.{suffix}"
+    types = ", ".join([wide] * len(values))
+    e.helper(helper, f"""define internal {wide} @{helper}({listed}) noinline strictfp #0 {{
+{enter}  %r = call {wide} @{intrinsic}({listed}, metadata !"round.dynamic", metadata !"fpexcept.strict") strictfp
+{leave}  ret {wide} %r
+}}
+{declared}declare {wide} @{intrinsic}({types}, metadata, metadata)
+""")  # fmt: skip
+    return e.v(f"call {wide} @{helper}({', '.join(f'{wide} {v}' for v in values)})")
+
+
+def _mode_change(mode: str, flush: bool) -> tuple[str, str, str]:
+    """Texts: set a rounding mode, return to the usual one, and what they declare."""
+    if not native.IS_X86:
+        change = "  call void @llvm.set.rounding(i32 {})\n"
+        return change.format(_MODES[mode]), change.format(1), "declare void @llvm.set.rounding(i32)\n"
+    word = _X86_FLUSH_WORD if flush else _X86_WORD
+    change = "  store i32 {}, ptr %mode\n  call void @llvm.x86.sse.ldmxcsr(ptr %mode)\n"
+    enter = "  %mode = alloca i32\n" + change.format(word | _X86_MODES[mode])
+    return enter, change.format(word), "declare void @llvm.x86.sse.ldmxcsr(ptr)\n"
+
+
+def to_odd(e: Emitter, form: Form, x: str) -> str:
+    """Bits of double x as f32, truncated with the last bit set if anything was lost: a second rounding is then
+    exact."""
+    bits = narrow(e, form, x, None, "f64", "f32", "rz")
+    back = e.v(f"fpext {form.of('float')} {e.to_fp(form, bits, 'f32')} to {form.of('double')}")
+    inexact = e.v(f"fcmp one {form.of('double')} {back}, {x}")
+    sticky = e.v(f"zext {form.int(1)} {inexact} to {form.int(32)}")
+    return e.v(f"or {form.int(32)} {bits}, {sticky}")
 
 
 def narrow(e: Emitter, form: Form, value: str, error: str | None, source: str, to: str, mode: str) -> str:
@@ -84,53 +105,6 @@ def step(e: Emitter, form: Form, bits: str, difference: str, element: str, nbits
     return e.v(f"select {flag} {move}, {kind} {moved}, {kind} {bits}")
 
 
-def _native(e: Emitter, form: Form, name: str, element: str, values: list[str], mode: str, kind: str) -> str:
-    """f64, with error terms in f64 itself: exact unless the error underflows."""
-    wide = form.of(element)
-    if name in ("add", "sub"):
-        other = values[1] if name == "add" else e.v(f"fneg {wide} {values[1]}")
-        total, error = two_sum(e, form, element, values[0], other)
-    elif name == "mul":
-        total = e.v(f"fmul {wide} {values[0]}, {values[1]}")
-        error = e.fcall(form, "fma", element, values[0], values[1], e.v(f"fneg {wide} {total}"))
-    elif name == "div":
-        total = e.v(f"fdiv {wide} {values[0]}, {values[1]}")
-        error = _quotient_error(e, form, element, total, values)
-    elif name == "sqrt":
-        total = e.fcall(form, "sqrt", element, values[0])
-        error = e.fcall(form, "fma", element, e.v(f"fneg {wide} {total}"), total, values[0])
-    elif name in ("fma", "mad"):
-        total, error = _fma_error(e, form, element, values)
-    else:
-        raise e.unsupported("directed rounding")
-    if name not in ("div", "sqrt"):
-        error = _past_largest(e, form, element, total, error, values)
-    return step(e, form, e.from_fp(form, total, kind), error, element, ir.TYPE_NBITS[kind], mode)
-
-
-def _fma_error(e: Emitter, form: Form, element: str, values: list[str]) -> tuple[str, str]:
-    """The rounded a * b + c, and a number with the sign of its error (Boldo and Muller, "Exact and approximated error
-    of the FMA")."""
-    kind = form.of(element)
-    total = e.fcall(form, "fma", element, *values)
-    high = e.v(f"fmul {kind} {values[0]}, {values[1]}")
-    low = e.fcall(form, "fma", element, values[0], values[1], e.v(f"fneg {kind} {high}"))
-    middle, lowest = two_sum(e, form, element, values[2], low)
-    top, rest = two_sum(e, form, element, high, middle)
-    gap = e.v(f"fadd {kind} {e.v(f'fsub {kind} {top}, {total}')}, {rest}")
-    return total, e.v(f"fadd {kind} {gap}, {lowest}")
-
-
-def _past_largest(e: Emitter, form: Form, element: str, total: str, error: str, values: list[str]) -> str:
-    """An infinite result of finite operands lies further out than the exact one."""
-    kind, flag, infinity = form.of(element), form.int(1), form.fconst(float("inf"), element)
-    past = e.v(f"fcmp oeq {kind} {e.fcall(form, 'fabs', element, total)}, {infinity}")
-    for value in values:
-        finite = e.v(f"fcmp olt {kind} {e.fcall(form, 'fabs', element, value)}, {infinity}")
-        past = e.v(f"and {flag} {past}, {finite}")
-    return e.v(f"select {flag} {past}, {kind} {e.v(f'fneg {kind} {total}')}, {kind} {error}")
-
-
 def two_sum(e: Emitter, form: Form, element: str, a: str, b: str) -> tuple[str, str]:
     """Knuth's two-sum: the rounded sum and its exact error."""
     kind = form.of(element)
@@ -138,11 +112,3 @@ def two_sum(e: Emitter, form: Form, element: str, a: str, b: str) -> tuple[str, 
     bb = e.v(f"fsub {kind} {total}, {a}")
     rest = e.v(f"fsub {kind} {a}, {e.v(f'fsub {kind} {total}, {bb}')}")
     return total, e.v(f"fadd {kind} {rest}, {e.v(f'fsub {kind} {b}, {bb}')}")
-
-
-def _quotient_error(e: Emitter, form: Form, element: str, quotient: str, values: list[str]) -> str:
-    """A number with the sign of a/b - quotient."""
-    kind = form.of(element)
-    rest = e.fcall(form, "fma", element, e.v(f"fneg {kind} {quotient}"), values[1], values[0])
-    one = e.fcall(form, "copysign", element, form.fconst(1.0, element), values[1])
-    return e.v(f"fmul {kind} {rest}, {one}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vgpusim.codegen import nan_payload
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.cfg import Graph
 from vgpusim.codegen.inline import Program
@@ -43,6 +44,7 @@ class Emitter:
     ) -> None:  # fmt: skip
         self.program, self.graph, self.live, self.analysis, self.block = program, graph, live, analysis, block
         self.flush_by_mxcsr = flush_by_mxcsr
+        self.deferred = nan_payload.deferred(graph)
         self.thread_count = block[0] * block[1] * block[2]
         self.full_warps = self.thread_count % WARP == 0
         self.warp_count = (self.thread_count + WARP - 1) // WARP
@@ -153,8 +155,9 @@ class Emitter:
         kind = "trunc" if new < old else "sext" if signed else "zext"
         return self.v(f"{kind} {form.int(old)} {text} to {form.int(new)}")
 
-    def read(self, operand: ir.Operand, nbits: int) -> Value:
-        """The value of a source operand as an integer of `nbits`."""
+    def read(self, operand: ir.Operand, nbits: int, any_nan: bool = False) -> Value:
+        """The value of a source operand as an integer of `nbits`. `any_nan`: the payload of an f32 NaN does not matter
+        to the reader."""
         match operand:
             case ir.Imm():
                 return Value(SCALAR.const(operand.value, nbits), nbits, UNIFORM)
@@ -169,6 +172,8 @@ class Emitter:
                 pattern = self.shape(operand).pattern
                 form = SCALAR if pattern.known else LANES
                 text = self.v(f"load {form.int(operand.nbits)}, ptr {self.slot(operand)}, align 64")
+                if operand in self.deferred and not any_nan:
+                    text = self.canonical_nan(form, text, "f32")
                 return Value(self.resize(form, text, operand.nbits, nbits), nbits, pattern)
             case ir.Special():
                 return self._special(operand.name, nbits)
@@ -207,10 +212,12 @@ class Emitter:
         form = SCALAR if shape.pattern.known else LANES
         return Value(self.resize(form, text, width, nbits), nbits, shape.pattern)
 
-    def sources(self, ins: ir.Instruction, operands: Sequence[ir.Operand], *nbits: int) -> tuple[Form, list[str]]:
+    def sources(
+        self, ins: ir.Instruction, operands: Sequence[ir.Operand], *nbits: int, any_nan: bool = False
+    ) -> tuple[Form, list[str]]:
         """Read operands, all as scalars or all as vectors, whichever the destination needs. The last width repeats."""
         widths = [*nbits, *([nbits[-1]] * len(operands))][: len(operands)]
-        values = [self.read(operand, width) for operand, width in zip(operands, widths, strict=True)]
+        values = [self.read(operand, width, any_nan) for operand, width in zip(operands, widths, strict=True)]
         targets = ir.defined(ins)
         if targets and all(self.shape(reg).pattern.known for reg in targets):
             assert all(value.pattern.known for value in values), ins
@@ -264,6 +271,23 @@ class Emitter:
 
     def from_fp(self, form: Form, text: str, kind: str) -> str:
         return self.v(f"bitcast {form.of(FP_NAMES[kind])} {text} to {form.int(ir.TYPE_NBITS[kind])}")
+
+    @property
+    def defers_nan(self) -> bool:
+        """Whether the readers of the current instruction's result make its NaN canonical."""
+        targets = ir.defined(self.instruction) if self.instruction is not None else []
+        return bool(targets) and all(reg in self.deferred for reg in targets)
+
+    def canonical_nan(self, form: Form, bits: str, kind: str) -> str:
+        """The bits of a float with every NaN the one that a GPU makes."""
+        nbits, exponent = ir.TYPE_NBITS[kind], {"f32": 0x7F800000, "f16": 0x7C00, "bf16": 0x7F80}[kind]
+        magnitude = self.v(f"and {form.int(nbits)} {bits}, {form.const((1 << (nbits - 1)) - 1, nbits)}")
+        nan = self.v(f"icmp ugt {form.int(nbits)} {magnitude}, {form.const(exponent, nbits)}")
+        if kind == "f32":  # one instruction on most processors
+            x = self.to_fp(form, bits, kind)
+            nan = self.v(f"fcmp uno {form.of('float')} {x}, {x}")
+        canonical = form.const(nan_payload.CANONICAL_NAN[kind], nbits)
+        return self.v(f"select {form.int(1)} {nan}, {form.int(nbits)} {canonical}, {form.int(nbits)} {bits}")
 
     def fcall(self, form: Form, name: str, element: str, *arguments: str) -> str:
         """Call llvm.<name> on floating-point values of one type."""

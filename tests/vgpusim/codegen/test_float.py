@@ -208,7 +208,8 @@ def test_float_to_integer(source: str, to: str, mode: str, function: Callable[[A
     low, high = (-(1 << (m - 1)), (1 << (m - 1)) - 1) if to[0] == "s" else (0, (1 << m) - 1)
     for x, got in zip(a, result.tolist(), strict=True):
         if math.isnan(x):
-            expected = 0 if m < 64 else (1 << 63 if to[0] == "u" else -(1 << 63))
+            highest = 1 << (m - 1) if to[0] == "u" else -(1 << (m - 1))
+            expected = highest if m == 64 or source == "f64" else 0  # as an H200 answers
         elif math.isinf(x):
             expected = high if x > 0 else low
         else:
@@ -316,7 +317,7 @@ def test_testp() -> None:
     a = np.array([0.0, 1.0, np.inf, -np.inf, np.nan, 1e-40, -3.0], "f4")
     expected = {
         "finite": [1, 1, 0, 0, 0, 1, 1], "infinite": [0, 0, 1, 1, 0, 0, 0], "number": [1, 1, 1, 1, 0, 1, 1],
-        "notanumber": [0, 0, 0, 0, 1, 0, 0], "normal": [0, 1, 0, 0, 0, 0, 1], "subnormal": [0, 0, 0, 0, 0, 1, 0],
+        "notanumber": [0, 0, 0, 0, 1, 0, 0], "normal": [1, 1, 0, 0, 0, 0, 1], "subnormal": [0, 0, 0, 0, 0, 1, 0],
     }  # fmt: skip
     for name, values in expected.items():
         assert apply(f"testp.{name}.f32 %p1, %a0; selp.u32 %d0, 1, 0, %p1;", [a], "u4")[0].tolist() == values
