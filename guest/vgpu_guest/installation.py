@@ -12,13 +12,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import loader_cache
+from . import leftover, loader_cache
 from .installer import Installer, InstallError
-from .layout import RELEASE, SYSTEM, Layout
-from .manifest import INSTALLED, Manifest, Request
+from .layout import RELEASE, STEMS, SYSTEM, Layout
+from .loader_conf import Reader, obstacle
+from .manifest import INSTALLED, Manifest, ManifestError, Request
 from .payload import find_payload
 from .plan import Item, is_plain_folder, needed_family, plan
 from .preload import resolve_program, winning_rpath
+from .recover import recover
 from .service import Service, ServiceError, environment_files, read_service
 from .tree import Tree, TreeError
 
@@ -94,18 +96,37 @@ class Installation:
         Raises:
             InstallError: nothing is installed; and as install().
         """
-        manifest = self.manifest()
+        lost, manifest = self._recovered(dry_run=dry_run)
         if manifest is None:
             raise InstallError(f"nothing is installed in {self.tree.root}")
+        if lost and dry_run:
+            return [lost], Report([f"would take over {self.tree.show(entry.path)}" for entry in manifest.entries])
         found = [str(finding) for finding in self._installer.findings(manifest)]
         if manifest.state != INSTALLED:
             found.insert(0, "an installation was interrupted")
+        if lost:
+            found.insert(0, lost)
         if manifest.release != RELEASE:
             found.append(f"the libraries are of release {manifest.release}, this vgpu brings {RELEASE}")
         report = self.install(lambda before, _runtimes: before, dry_run=dry_run)
         if report.is_changed and not found:
             found.append("libraries or units have changed since")
         return found, report
+
+    def _recovered(self, *, dry_run: bool) -> tuple[str, Manifest | None]:
+        """What happened to the manifest, "" if nothing; and the manifest, made anew from the tree where it must be."""
+        try:
+            manifest = self.manifest()
+            lost = "" if manifest is not None else f"{self.tree.show(self.layout.manifest)} was lost"
+        except ManifestError as error:
+            manifest, lost = None, str(error)
+        if manifest is not None:
+            return "", manifest
+        manifest = recover(self.tree, self.layout)
+        if manifest is not None and not dry_run:
+            with self._installer.locked():
+                self._installer.adopt(manifest)
+        return lost, manifest
 
     def uninstall(self, *, purge: bool = False) -> list[str] | None:
         """Remove everything; what was changed and therefore kept, or None if nothing was installed."""
@@ -215,7 +236,8 @@ class Installation:
             where = "for programs that bring none" if self.layout is SYSTEM else "before others, by LD_LIBRARY_PATH"
             report.done.append(f"CUDA runtime {', '.join(request.runtimes)} {where}")
         if self.layout is SYSTEM:
-            self._describe_winner(request, report)
+            for stem in STEMS:
+                self._describe_winner(request, report, f"{stem}.so.1")
         if request.smi and self.layout.smi:
             report.done.append(f"{self.tree.show(self.layout.smi)} is {request.smi} smi")
         for unit, service in services.items():
@@ -224,17 +246,18 @@ class Installation:
         if endpoint:
             report.done.append(f"endpoint {endpoint}, by {self.tree.show(self.layout.endpoint)}")
 
-    def _describe_winner(self, request: Request, report: Report) -> None:
-        ours = f"/{self.layout.libraries}/libcuda.so.1"
-        found = loader_cache.candidates(self.tree, "libcuda.so.1")
+    def _describe_winner(self, request: Request, report: Report, name: str) -> None:
+        ours = f"/{self.layout.libraries}/{name}"
+        found = loader_cache.candidates(self.tree, name)
         others = [path for path in found if path != ours]
         if not request.machine:
             if others:
                 report.done.append(f"all other programs go on getting {others[0]}")
             return
         if not found or found[0] != ours:
-            why = self._why_first(found[0]) if found else "its ld.so.conf does not include /etc/ld.so.conf.d/*.conf"
-            report.warnings.append(f"programs do not get {ours}: {why}")
+            found_obstacle = obstacle(Reader(self._conf_text, self._conf_names), found[0] if found else "")
+            command = f"; mend: {found_obstacle.mend}" if found_obstacle.mend and self.tree.is_live else ""
+            report.warnings.append(f"programs do not get {ours}: {found_obstacle.why or found[:1]}{command}")
             return
         report.done.append(f"programs get {ours}, by /{self.layout.loader}")
         for path in others:
@@ -242,21 +265,17 @@ class Installation:
                 f"{path} comes after it; a program with an RPATH or LD_LIBRARY_PATH to it still gets that"
             )
 
-    def _why_first(self, path: str) -> str:
-        folder = os.path.dirname(path)
-        conf = "etc/ld.so.conf.d"
+    def _conf_text(self, file: str) -> str | None:
         try:
-            names = ["etc/ld.so.conf", *(f"{conf}/{name}" for name in self.tree.names(conf) if name.endswith(".conf"))]
+            return self.tree.read(self.tree.follow(file.lstrip("/")), _CONF_CAP).decode(errors="replace")
+        except (OSError, ValueError):
+            return None
+
+    def _conf_names(self, folder: str) -> list[str]:
+        try:
+            return self.tree.names(folder.lstrip("/"))
         except OSError:
-            names = []
-        for name in names:
-            try:
-                lines = self.tree.read(self.tree.follow(name), _CONF_CAP).decode(errors="replace").split()
-            except (OSError, ValueError):
-                continue
-            if folder in [line.rstrip("/") for line in lines]:
-                return f"{path} comes first, for /{name} is read before /{self.layout.loader}"
-        return f"{path} comes first"
+            return []
 
     def _describe_service(self, unit: str, service: Service, endpoint: str, report: Report) -> None:
         files = environment_files(self.tree, service)
@@ -272,6 +291,7 @@ class Installation:
             report.warnings.append(f"{unit} forbids kinds of sockets (RestrictAddressFamilies={' '.join(families)})")
         if endpoint.startswith("tcp:") and service.settings.get("PrivateNetwork", ["no"])[-1:] in (["yes"], ["true"]):
             report.warnings.append(f"{unit} has no network (PrivateNetwork=yes): use a unix or vsock endpoint")
+        report.warnings += leftover.warnings(self.tree, service)
         hint = f"systemctl restart {unit}" if self.tree.is_live else "at its next start"
         report.done.append(f"{unit} gets the libraries by its drop-in: {hint}")
 

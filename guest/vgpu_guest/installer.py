@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _LOCK_TIMEOUT_S = 10.0
 _MARGIN_NBYTES = 1 << 20  # left free on each file system, for the manifest and what the loader's cache grows by
 _PIECE_NBYTES = 1 << 20
+_WAY_OUT = "remove it, or, where an installation's manifest was lost, run vgpu repair"
 
 
 class InstallError(Exception):
@@ -73,6 +74,12 @@ class Installer:
         finally:
             os.close(fd)
 
+    def adopt(self, manifest: Manifest) -> None:
+        """Write a manifest of what is there already, in place of one that was lost or is damaged."""
+        self._clear_unfinished_manifest()
+        is_first = self.tree.status(self.layout.manifest) is None
+        self._write_manifest(manifest, is_first=is_first)
+
     # What is there
 
     def manifest(self) -> Manifest | None:
@@ -83,7 +90,12 @@ class Installer:
         """How the tree differs from the manifest. A configuration that its owner changed is no difference."""
         found = []
         for entry in manifest.entries:
-            what = self.difference(entry)
+            try:
+                what = self.difference(entry)
+            except PermissionError:
+                if entry.kind != "configuration":
+                    raise
+                continue  # its owner keeps it from others, who need not compare it
             if what and not (entry.kind == "configuration" and what == "was changed"):
                 found.append(Finding(entry.path, what))
         return found
@@ -131,11 +143,11 @@ class Installer:
             what = self.difference(entry)
             if not what:
                 if entry.path not in owned:
-                    raise InstallError(f"{self.tree.show(entry.path)} is there and not of vgpu install: remove it")
+                    raise InstallError(f"{self.tree.show(entry.path)} is there and not of vgpu install: {_WAY_OUT}")
                 continue
             before = owned.get(entry.path)
             if what != "is missing" and (before is None or (before.pending and self.difference(before))):
-                raise InstallError(f"{self.tree.show(entry.path)} is there and not of vgpu install: remove it")
+                raise InstallError(f"{self.tree.show(entry.path)} is there and not of vgpu install: {_WAY_OUT}")
             status = self.tree.status(entry.path)
             if status is not None and stat.S_ISDIR(status.st_mode):
                 raise InstallError(f"{self.tree.show(entry.path)} is a folder now: remove it")

@@ -109,9 +109,9 @@ def decode(content: bytes, layout: Layout) -> Manifest:
             raise ManifestError(f"has format {str(document.get('format'))[:20]}, and this vgpu knows {FORMAT}")
         return _decode(document, layout)
     except ManifestError as error:
-        raise ManifestError(f"{layout.manifest} {error}") from error
+        raise ManifestError(f"/{layout.manifest} {error}: `vgpu repair` makes it anew") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ManifestError(f"{layout.manifest} is damaged: {error}") from error
+        raise ManifestError(f"/{layout.manifest} is damaged ({error}): `vgpu repair` makes it anew") from error
 
 
 def _decode(document: dict[str, Any], layout: Layout) -> Manifest:

@@ -7,6 +7,7 @@
  *   vgpu-probe cudart FILE
  *
  * Exits with 0 when the library opened, whatever it said; 1 when it did not; 2 for wrong use. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -69,6 +70,20 @@ static void ask_table(const char *text) {
   printf("table %s %d\n", text, result ? result : table ? 0 : 999); /* success without a table kills its users */
 }
 
+/* Who answers to a name: the library itself, for whoever asks its cuGetProcAddress or the process's global scope. A
+ * file that was preloaded may stand before it in either. */
+static void ask_binding(const char *name, const char *versioned) {
+  int (*get)(const char *, void **, int, uint64_t, int *) = entry("cuGetProcAddress_v2");
+  Dl_info own, other;
+  void *mine = dlsym(library, versioned), *found = NULL;
+  if (!mine || !dladdr(mine, &own))
+    return;
+  if (!get || get(name, &found, 12000, 0, NULL) || !found || !dladdr(found, &other) || own.dli_fbase == other.dli_fbase)
+    found = dlsym(RTLD_DEFAULT, versioned);
+  if (found && dladdr(found, &other) && own.dli_fbase != other.dli_fbase)
+    printf("foreign %s %s\n", versioned, other.dli_fname);
+}
+
 static void ask_cuda(int count, char **tables) {
   int (*init)(unsigned) = entry("cuInit");
   int (*get_count)(int *) = entry("cuDeviceGetCount");
@@ -78,6 +93,10 @@ static void ask_cuda(int count, char **tables) {
   const char *name;
   if (!init)
     return;
+  ask_binding("cuInit", "cuInit");
+  ask_binding("cuDeviceGetCount", "cuDeviceGetCount");
+  ask_binding("cuMemAlloc", "cuMemAlloc_v2");
+  ask_binding("cuLaunchKernel", "cuLaunchKernel");
   result = init(0);
   printf("init %d\n", result);
   if (result && get_name && !get_name(result, &name) && name)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from .check_library import DRIVER
+from . import check_configuration, judge_endpoint, mend
 from .endpoint import CONFIGURATION, EndpointError, find, parse
 from .greeting import greet
+from .names import DRIVER
 from .place import PlaceError, ask
 from .route import describe_route, prepare
 from .shared_memory import look
@@ -22,14 +23,14 @@ _FAMILIES = {"unix": "AF_UNIX", "tcp": "AF_INET", "vsock": "AF_VSOCK", "hybrid-v
 
 def check(subject: Subject, diagnosis: Diagnosis, *, measure: bool = True) -> None:
     """Fills `endpoint` and adds the endpoint-... findings."""
-    found: dict[str, str] = ask(subject.place, find, subject.environment)
+    found: dict[str, Any] = ask(subject.place, find, subject.environment)
     token = found.pop("token")
     endpoint: dict[str, Any] = {**found, "has_token": bool(token)}
     diagnosis.endpoint = endpoint
-    if found["configuration"] not in ("read", "absent"):
-        diagnosis.warnings.append(f"{found['configuration_file']}: {found['configuration']}")
+    check_configuration.check(subject, diagnosis, found)
     if not found["url"]:
-        _add_none(subject, diagnosis)
+        if not any(f.kind.startswith("configuration-") for f in diagnosis.findings):
+            _add_none(subject, diagnosis)
         return
     diagnosis.evidence.append(f"endpoint {found['url']}, from {found['source']}")
     if _is_family_blocked(subject, diagnosis, found["url"]):
@@ -40,7 +41,7 @@ def check(subject: Subject, diagnosis: Diagnosis, *, measure: bool = True) -> No
         answer = {"failure": "endpoint-mute", "text": str(error), "code": 0}
     if "failure" in answer:
         endpoint["failure"] = answer["failure"]
-        _add_failure(subject, diagnosis, answer, found)
+        judge_endpoint.judge(subject, diagnosis, answer, found, token)
         return
     endpoint.update(answer)
     memory: dict[str, str] = {}
@@ -110,9 +111,10 @@ def _add_none(subject: Subject, diagnosis: Diagnosis) -> None:
 
     here = find(os.environ)
     if subject.unit is not None and here["url"] and here["source"] == "VGPU_ENDPOINT":
-        word = subject.label.removesuffix(".service")
+        word, url = subject.label.removesuffix(".service"), shlex.quote(here["url"])
         text = f"{subject.label} has no endpoint: VGPU_ENDPOINT is set in this shell, not in the unit"
-        diagnosis.add("service-environment", text, f"sudo vgpu install --service {word}")
+        command = f"sudo vgpu install --service {word} --endpoint {url} && {mend.restart(subject.label)}"
+        diagnosis.add("service-environment", text, command)
     else:
         conf = diagnosis.endpoint.get("configuration_file", CONFIGURATION)
         diagnosis.add("endpoint-none", f"no VGPU_ENDPOINT, no endpoint in {conf}, no default socket, no stub device")
@@ -132,36 +134,14 @@ def _is_family_blocked(subject: Subject, diagnosis: Diagnosis, url: str) -> bool
             allowed = name not in [f.lstrip("~") for f in families]
         if not allowed:
             text = f"{unit.name} has RestrictAddressFamilies={' '.join(families)}, and {url} needs {name}"
-            diagnosis.add(
-                "socket-family-blocked", text, f"systemctl edit {unit.name}  # [Service] RestrictAddressFamilies={name}"
-            )
+            if families[0].startswith("~"):
+                advice = f"take {name} out of RestrictAddressFamilies= in {', '.join(unit.files)}"
+                diagnosis.add("socket-family-blocked", text, advice=advice)
+            else:
+                diagnosis.add("socket-family-blocked", text, mend.set_in_unit(unit, "RestrictAddressFamilies", name))
             return True
     if kind == "tcp" and subject.process is None and unit.last("PrivateNetwork").lower() in ("yes", "true", "1", "on"):
         text = f"{unit.name} has PrivateNetwork=yes: {url} cannot be reached from there"
-        diagnosis.add("socket-family-blocked", text, f"systemctl edit {unit.name}  # [Service] PrivateNetwork=no")
+        diagnosis.add("socket-family-blocked", text, mend.set_in_unit(unit, "PrivateNetwork", "no"))
         return True
     return False
-
-
-def _add_failure(subject: Subject, diagnosis: Diagnosis, answer: dict[str, Any], found: dict[str, str]) -> None:
-    kind, text = answer["failure"], f"{answer['text']} (from {found['source']})"
-    path = found["url"][5:] if found["url"].startswith("unix:") else ""
-    mend = ""
-    if kind in ("endpoint-denied", "endpoint-blocked"):
-        kind = "endpoint-denied"
-        user = subject.place.user
-        who = str(user.uid) if user is not None else "$USER"
-        mend = f"sudo setfacl -m u:{who}:rw {shlex.quote(path)}  # or add it to the socket's group" if path else ""
-    elif kind == "endpoint-invalid":
-        mend = _edit(subject, found)
-    elif kind == "endpoint-foreign":
-        mend = f"ss -lpn  # what listens there; then correct the endpoint: {_edit(subject, found)}"
-    diagnosis.add(kind, text, mend)
-
-
-def _edit(subject: Subject, found: dict[str, str]) -> str:
-    if found["source"] != "VGPU_ENDPOINT":
-        return f"sudoedit {found['source']}"
-    if subject.unit is not None:
-        return f"systemctl edit {subject.unit.name}  # [Service] Environment=VGPU_ENDPOINT=unix:/run/vgpu/vgpud.sock"
-    return "export VGPU_ENDPOINT=unix:/run/vgpu/vgpud.sock"

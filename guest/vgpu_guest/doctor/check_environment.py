@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import notice_conf
+from . import mend
+from .place import ask
+
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
     from .subject import Subject
@@ -19,10 +23,12 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
     diagnosis.evidence += [f"{name} is set" for name in _SECRET if name in environment]
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and is_empty(visible):
-        mend = "unset CUDA_VISIBLE_DEVICES"
-        if subject.unit is not None:
-            mend = f"systemctl edit {subject.unit.name}  # [Service] UnsetEnvironment=CUDA_VISIBLE_DEVICES"
-        diagnosis.add("devices-hidden", f"CUDA_VISIBLE_DEVICES={visible!r} shows no device", mend)
+        notice: str = "" if visible else ask(subject.place.as_administrator(), notice_conf.message)
+        if notice:
+            diagnosis.add("devices-blocked", f"GPU access: {notice}")
+        else:
+            command = mend.set_variable(subject, "CUDA_VISIBLE_DEVICES", "")
+            diagnosis.add("devices-hidden", f"CUDA_VISIBLE_DEVICES={visible!r} shows no device", command)
     unit = subject.unit
     if unit is None:
         return
@@ -35,8 +41,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
     changed = [n for n in (*_NAMES, *_SECRET) if n in unit.environment and unit.environment[n] != environment.get(n)]
     if changed:
         text = f"process {subject.process.pid} was started before {unit.name} got its {', '.join(changed)}"
-        mend = f"sudo systemctl daemon-reload && sudo systemctl restart {unit.name}"
-        diagnosis.add("restart-needed", text, mend)
+        diagnosis.add("restart-needed", text, mend.restart(unit.name))
 
 
 def is_empty(visible: str) -> bool:

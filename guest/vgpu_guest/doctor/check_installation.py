@@ -29,10 +29,12 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
         return
     more = len(found["differences"]) - 1
     text = found["differences"][0] + (f", and {more} more" if more else "")
-    if diagnosis.proven:
+    bound = {str(entry.get("real")) for entry in diagnosis.libraries.values()}
+    damaged = [line for line in found["differences"] if line.partition(" ")[0] in bound]
+    if diagnosis.proven and not damaged:
         diagnosis.warnings.append(f"{text}: `sudo vgpu repair` puts it back")
     else:
-        diagnosis.add("library-drift", text, "sudo vgpu repair")
+        diagnosis.add("library-drift", damaged[0] if damaged else text, "sudo vgpu repair")
     diagnosis.evidence += [f"  changed: {line}" for line in found["differences"][1:8]]
 
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from . import loader, need
-from .check_library import DRIVER
+from .names import DRIVER, RUNTIMES
 from .place import PlaceError, ask
 from .verdict import VERDICTS
 
@@ -20,6 +20,23 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 60.0  # a closure with libtorch_cuda and its 5 GB of neighbours
 _CUDA_LIBRARY = re.compile(r"lib(cuda|cudart|nvidia|nvrtc|nvJitLink|cu[a-z]+|nccl|npp)[-\w]*\.so")
 _CUDA_SYMBOL = re.compile(r"(cu|cuda|cublas|cudnn|cufft|curand|cusparse|cusolver|nvml|nvrtc|__cuda)[A-Z_]")
+# What a function of NVIDIA's runtime cannot do without; those whose names differ from the driver's by their prefix.
+_DRIVER_OF = {
+    "cudaMallocManaged": "cuMemAllocManaged",
+    "cudaMemPrefetchAsync": "cuMemPrefetchAsync_v2",
+    "cudaMemAdvise": "cuMemAdvise_v2",
+    "cudaMallocArray": "cuArrayCreate_v2",
+    "cudaMalloc3DArray": "cuArray3DCreate_v2",
+    "cudaMallocMipmappedArray": "cuMipmappedArrayCreate",
+    "cudaCreateTextureObject": "cuTexObjectCreate",
+    "cudaCreateSurfaceObject": "cuSurfObjectCreate",
+    "cudaDeviceEnablePeerAccess": "cuCtxEnablePeerAccess",
+    "cudaMemcpyPeer": "cuMemcpyPeer",
+    "cudaMemcpyPeerAsync": "cuMemcpyPeerAsync",
+    "cudaImportExternalMemory": "cuImportExternalMemory",
+    "cudaImportExternalSemaphore": "cuImportExternalSemaphore",
+    "cudaGraphicsMapResources": "cuGraphicsMapResources",
+}
 _DRIVERS = ("libcuda.so", "libnvidia-ml.so")
 _SYSTEM = ("linux-vdso.so.1", "statically linked")
 _NAMES_CAP = 6  # in one line; all are in the JSON
@@ -34,7 +51,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> list[str]:
     """
     if subject.program is None:
         return []
-    listing = loader.list_program(subject.place, subject.environment, subject.program)
+    listing = diagnosis.listing or loader.list_program(subject.place, subject.environment, subject.program)
     judge_listing(subject, diagnosis, listing)
     files = [subject.program]
     files += [file for name, file in listing.libraries.items() if file and name not in _SYSTEM and file not in files]
@@ -88,14 +105,14 @@ def judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listin
         file = listing.libraries.get(library) or library
         text = f"{file} lacks {_shortened(names)}, which {os.path.basename(subject.program or '')} binds to"
         if is_versioned:
-            diagnosis.add("symbol-version", text, _restore(subject, file))
+            diagnosis.add("symbol-version", text, advice=_restore(subject, file))
         else:
             text = f"{library} wants {_shortened(names)}, which no library here has"
             diagnosis.add("functions-missing", text)
     for complaint in listing.complaints:
         if _CUDA_LIBRARY.search(complaint) and not culprits:
             diagnosis.add(
-                "symbol-version", complaint, _restore(subject, complaint.partition(": ")[2].partition(":")[0])
+                "symbol-version", complaint, advice=_restore(subject, complaint.partition(": ")[2].partition(":")[0])
             )
     if not missing and listing.error and ": cannot open shared object file" in listing.error:
         missing = [listing.error.partition(":")[0]]
@@ -104,21 +121,22 @@ def judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listin
             continue
         text = f"{subject.program} needs {name}, which the loader does not find"
         if _CUDA_LIBRARY.match(name):
-            diagnosis.add("runtime-missing", text, _provide(name))
+            diagnosis.add("runtime-missing", text, *_provide(name))
         else:
             diagnosis.warnings.append(text)
 
 
 def _restore(subject: Subject, file: str) -> str:
     if "/ollama/" in file or "ollama" in (subject.program or ""):
-        return f"{VERDICTS['bundle-missing'].mend}  # restores its libraries; vgpu needs none of them replaced"
+        return f"{VERDICTS['bundle-missing'].advice}  # restores its libraries; vgpu needs none of them replaced"
     return f"reinstall what {file} came with: NVIDIA's own runtime works on vgpu's driver"
 
 
-def _provide(name: str) -> str:
+def _provide(name: str) -> tuple[str, str]:
+    """A command that cures it, or advice."""
     if name.startswith("libcudart"):
-        return "sudo vgpu install --with-cudart auto"
-    return f"install the package that has {name} (cuBLAS and others are NVIDIA's; vgpu brings only the runtime)"
+        return "sudo vgpu install --with-cudart auto", ""
+    return "", f"install the package that has {name} (cuBLAS and others are NVIDIA's; vgpu brings only the runtime)"
 
 
 def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
@@ -130,13 +148,21 @@ def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
         "libcuda": NOT_SUPPORTED[DRIVER],
         "libnvidia-ml": NOT_SUPPORTED["libnvidia-ml.so.1"],
     }
+    for name in RUNTIMES:
+        if diagnosis.listing is not None and diagnosis.listing.libraries.get(name):
+            lacking["libcudart"] = _runtime_lacking(diagnosis, name, NOT_SUPPORTED)
     for entry in found:
         for library, names in entry["imports"].items():
             unsupported = sorted(set(names) & lacking.get(library, frozenset()))
             entry.setdefault("not_supported", []).extend(unsupported)
-        if entry.get("not_supported"):
-            names = _shortened(entry["not_supported"])
-            diagnosis.warnings.append(f"{entry['file']} imports {names}: vgpu answers NOT_SUPPORTED (801) to these")
+        if not entry.get("not_supported"):
+            continue
+        names = _shortened(entry["not_supported"])
+        text = f"{entry['file']} imports {names}: vgpu answers NOT_SUPPORTED (801) to these"
+        if entry is found[0]:
+            diagnosis.add("function-unsupported", text)
+        else:
+            diagnosis.warnings.append(text)
     first, *others = found
     counts = ", ".join(f"{len(names)} functions of {library}" for library, names in first["imports"].items())
     static = f"static CUDA runtime {first['static_runtime']}" if first["static_runtime"] else ""
@@ -145,6 +171,14 @@ def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
         diagnosis.evidence.append(f"needs: {first['file']}: {'; '.join(parts)}")
     if others:
         diagnosis.evidence.append(f"and through it: {_shortened([os.path.basename(e['file']) for e in others])}")
+
+
+def _runtime_lacking(diagnosis: Diagnosis, name: str, table: dict[str, frozenset[str]]) -> frozenset[str]:
+    """Functions of a runtime that end in 801: those without a body in ours; in NVIDIA's those whose driver function
+    has none."""
+    if diagnosis.libraries[name]["kind"] == "ours":
+        return table.get(name, frozenset())
+    return frozenset(runtime for runtime, driver in _DRIVER_OF.items() if driver in table[DRIVER])
 
 
 def architectures(kinds: Iterable[str]) -> str:
@@ -174,8 +208,9 @@ def _judge_code(diagnosis: Diagnosis, found: list[dict[str, Any]], capability: l
         diagnosis.add("no-device-code", text)
     elif code["usable"] < code["containers"]:
         count = code["containers"] - code["usable"]
-        diagnosis.warnings.append(
-            f"{count} of {code['containers']} pieces of its device code have nothing for {device}"
+        diagnosis.evidence.append(
+            f"{count} of {code['containers']} pieces of its device code have nothing for {device}: "
+            "kernels of those end in 209, if it launches any"
         )
     useless = [e["file"] for e in found[1:] if e["code"]["containers"] and not e["code"]["usable"]]
     if useless:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from . import check_need, loader, ollama, process
+from . import check_need, loader, mend, ollama, process
+from .library import words
 from .place import PlaceError, ask
 
 if TYPE_CHECKING:
@@ -35,6 +37,13 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
         diagnosis.add("bundle-missing", f"{found['library']} {what}: {subject.program} can only use the CPU")
     for backend in found["backends"]:
         _judge_backend(subject, diagnosis, found["library"], backend)
+    for fact in ask(place, ollama.leftovers, found["library"]):
+        text = f"{fact['file']} is no part of Ollama ({words(fact)}) and is found before vgpu's by its runner"
+        diagnosis.add("library-foreign", text, f"sudo rm {shlex.quote(fact['file'])}{_restart(subject)}")
+
+
+def _restart(subject: Subject) -> str:
+    return f" && {mend.restart(subject.label)}" if subject.kind == "service" else ""
 
 
 def _judge_backend(subject: Subject, diagnosis: Diagnosis, library: str, backend: str) -> None:
@@ -63,4 +72,4 @@ def _judge_port(subject: Subject, diagnosis: Diagnosis) -> None:
         diagnosis.installs.append({"kind": "listener", "name": owner.program, "pid": pid, "port": port, "of": kind})
         if subject.kind == "service" and pid not in subject.pids:
             text = f"port {port} belongs to process {pid} ({owner.program}, {kind}), not to {subject.label}"
-            diagnosis.add("port-owned-by-other", text, f"vgpu doctor --pid {pid}")
+            diagnosis.add("port-owned-by-other", text, advice=f"vgpu doctor --pid {pid}")

@@ -7,6 +7,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from . import mend
 from .library import describe, words
 from .place import ask
 from .process import read_text
@@ -27,14 +28,14 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
     system: list[dict[str, Any]] = ask(subject.place.as_administrator(), _system_entries)
     lines = len({facts["line"] for facts in system})
     for facts in system:
-        entry, mend = facts["file"], removal(facts["line"], lines)
+        entry, command = facts["file"], removal(facts["line"], lines)
         if not os.path.isabs(entry) or facts["kind"] in ("no-library", "wrong-class"):
             reason = words(facts) if os.path.isabs(entry) else "not an absolute path"
             text = f"{FILE} has a line {entry!r}: {reason}"
-            diagnosis.add("preload-garbage", text, mend)
+            diagnosis.add("preload-garbage", text, command)
         elif facts["kind"] in ("missing", "dead-link", "denied"):
             text = f"{FILE} names {entry}: {words(facts)}; the loader goes on without it"
-            diagnosis.add("preload-missing", text, mend)
+            diagnosis.add("preload-missing", text, command)
     entries = [e for e in re.split(r"[: ]+", subject.environment.get("LD_PRELOAD", "")) if e][:_ENTRIES_CAP]
     with_paths = [entry for entry in entries if "/" in entry]
     for facts in ask(subject.place, _describe_all, with_paths):
@@ -52,10 +53,7 @@ def removal(line: str, count: int) -> str:
 
 
 def _unset(subject: Subject, entry: str, entries: Sequence[str]) -> str:
-    left = ":".join(e for e in entries if e != entry)
-    if subject.unit is not None:
-        return f"systemctl edit {subject.unit.name}  # Environment=LD_PRELOAD={left}"
-    return f"export LD_PRELOAD={shlex.quote(left)}" if left else "unset LD_PRELOAD"
+    return mend.set_variable(subject, "LD_PRELOAD", ":".join(e for e in entries if e != entry))
 
 
 def _system_entries() -> list[dict[str, Any]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import probe
-from .check_library import DRIVER, NVML
+from . import mend, probe
+from .names import DRIVER, NVML
 from .place import PlaceError
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ def _judge(diagnosis: Diagnosis, outcome: probe.Outcome) -> None:
         diagnosis.endpoint["channel"] = "vsock" if "vsock" in diagnosis.endpoint["url"] else "plain socket"
         diagnosis.warnings.append(no_region[0])
     outcome.said = [line for line in outcome.said if not line.startswith((_NO_REGION, "connected to "))]
+    for name, file in outcome.foreign.items():
+        text = f"{name} is answered by {file}, not by {diagnosis.libraries[DRIVER]['resolved']}, to whoever asks for it"
+        if not any(f.kind == "library-interposed" and file in f.text for f in diagnosis.findings):
+            diagnosis.add("library-interposed", text)
     if outcome.result == 0 and outcome.count > 0 and not outcome.error:
         diagnosis.proven = True
         names = ", ".join(f"{d.get('name')} at {d.get('pci')}" for d in outcome.devices)
@@ -58,7 +62,7 @@ def _judge(diagnosis: Diagnosis, outcome: probe.Outcome) -> None:
         diagnosis.add(
             "devices-hidden",
             f"CUDA_VISIBLE_DEVICES={value!r} names none of vgpud's devices",
-            "unset CUDA_VISIBLE_DEVICES",
+            mend.set_variable(diagnosis.subject, "CUDA_VISIBLE_DEVICES", "") if diagnosis.subject is not None else "",
         )
     elif outcome.result == 0:
         diagnosis.add("cuinit-failed", "cuInit = 0, but there is no device")
@@ -78,6 +82,6 @@ def _ask_nvml(subject: Subject, diagnosis: Diagnosis, library: str, cuda: probe.
     diagnosis.probe["nvml"] = vars(outcome)
     if outcome.result != 0:
         reason = outcome.error or f"code {outcome.result}"
-        diagnosis.warnings.append(f"nvmlInit failed ({reason}): nvidia-smi and memory numbers will be missing")
+        diagnosis.add("nvml-failed", f"nvmlInit failed ({reason}) though cuInit = 0: no nvidia-smi, no memory numbers")
     elif outcome.count < cuda.count:
         diagnosis.warnings.append(f"NVML shows {outcome.count} device(s), the driver {cuda.count}")

@@ -8,7 +8,8 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from .library import describe, words
-from .loader import LOADER, dynamic_of
+from .loader import LOADER, dynamic_of, find
+from .names import DRIVER
 from .place import ask
 
 if TYPE_CHECKING:
@@ -21,17 +22,17 @@ def check(subject: Subject, diagnosis: Diagnosis) -> bool:
     _check_confinement(subject, diagnosis)
     if not ask(subject.place.as_administrator(), os.path.exists, LOADER):
         text = f"{LOADER} is not there: a system without glibc (musl, as Alpine's) cannot load our libraries"
-        diagnosis.add("program-wrong-class", text, "ldd --version  # use an image with glibc 2.35 or newer")
+        diagnosis.add("program-wrong-class", text, advice="use an image with glibc 2.34 or newer (ldd --version)")
         return False
     if subject.program is None:
         return True
     facts = ask(subject.place.as_administrator(), _facts, subject.program)
     file = facts["file"]["file"]
     if facts["file"]["kind"] in ("wrong-class", "no-library"):
-        diagnosis.add("program-wrong-class", f"{file} is {words(facts['file'])}", f"file {file}")
+        diagnosis.add("program-wrong-class", f"{file} is {words(facts['file'])}", advice=f"file {file}")
         return False
     if facts["is_static"] and (facts["file"].get("is_fixed") or subject.kind != "file"):
-        diagnosis.add("program-static", f"{file} is linked statically", f"file {file}  # rebuild it without -static")
+        diagnosis.add("program-static", f"{file} is linked statically", advice="rebuild it without -static")
         return False
     secure = (
         "is setuid or setgid" if facts["is_setuid"] else "has file capabilities" if facts["has_capabilities"] else ""
@@ -40,7 +41,14 @@ def check(subject: Subject, diagnosis: Diagnosis) -> bool:
         secure = "runs in secure-execution mode" if subject.process.is_secure else ""
     if secure and ("LD_LIBRARY_PATH" in subject.environment or "LD_PRELOAD" in subject.environment):
         text = f"{file} {secure}: its loader ignores LD_LIBRARY_PATH and paths in LD_PRELOAD"
-        diagnosis.add("secure-execution", text)
+        subject.environment = {
+            k: v for k, v in subject.environment.items() if k not in ("LD_LIBRARY_PATH", "LD_PRELOAD")
+        }
+        answer = find(subject.place, subject.environment, subject.program, DRIVER)
+        if answer.file is not None and ask(subject.place.as_administrator(), describe, answer.file)["kind"] == "ours":
+            diagnosis.warnings.append(f"{text}; it finds {answer.file} without them")
+        else:
+            diagnosis.add("secure-execution", text)
     return True
 
 
@@ -53,7 +61,7 @@ def _check_confinement(subject: Subject, diagnosis: Diagnosis) -> None:
         diagnosis.add(
             "snap-confined",
             f"{program} is the snap {name}{profile}: its loader, libraries and sockets are the snap's own",
-            f"sudo snap stop --disable {shlex.quote(name)}  # and install it otherwise; Ollama: docs/ollama-snap.md",
+            advice=f"sudo snap stop --disable {shlex.quote(name)}; install it otherwise (Ollama: docs/ollama-snap.md)",
         )
     elif process is not None and process.confinement:
         diagnosis.evidence.append(f"AppArmor profile: {process.confinement}")

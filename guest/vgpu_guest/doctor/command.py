@@ -96,7 +96,7 @@ def read_log(file: IO[bytes]) -> Diagnosis:
         diagnosis.add(match.kind, f"{match.cause} (line {match.number})")
         diagnosis.evidence.append(f"line {match.number}: {match.line[:300]}")
     if not diagnosis.findings:
-        diagnosis.add("unknown", "no line of this log is known to the doctor", "vgpu doctor --service NAME")
+        diagnosis.add("unknown", "no line of this log is known to the doctor", advice="vgpu doctor --service NAME")
     return diagnosis
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .mend import vgpu
 from .verdict import ORDER, VERDICTS, Verdict
 
 if TYPE_CHECKING:
+    from .loader import Listing
     from .subject import Subject
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault: its kind is a key of VERDICTS, `text` what was seen, `mend` the command here and now."""
+    """A fault: its kind is a key of VERDICTS, `text` what was seen.
+
+    `mend` is the command that cures it here and now; `advice` says what to do where no command can.
+    """
 
     kind: str
     text: str
     mend: str
+    advice: str = ""
 
 
 @dataclass
@@ -32,12 +38,19 @@ class Diagnosis:
     endpoint: dict[str, Any] = field(default_factory=dict)
     probe: dict[str, Any] = field(default_factory=dict)
     need: dict[str, Any] = field(default_factory=dict)
+    listing: Listing | None = None  # the loader's, of the program
     installs: list[dict[str, Any]] = field(default_factory=list)  # of Ollama
     proven: bool = False  # a real cuInit in the program's environment returned 0 and showed a device
 
-    def add(self, kind: str, text: str, mend: str = "") -> None:
-        """A fault; without `mend` the table's command stands."""
-        self.findings.append(Finding(kind, text, mend or VERDICTS[kind].mend))
+    def add(self, kind: str, text: str, mend: str = "", advice: str = "") -> None:
+        """A fault; without `mend` and `advice` the table's stand. The same fault is listed once."""
+        if not mend and not advice:
+            mend, advice = VERDICTS[kind].mend, VERDICTS[kind].advice
+        if "sudo vgpu " in mend:
+            mend = mend.replace("sudo vgpu ", f"sudo {vgpu()} ")
+        finding = Finding(kind, text, mend, advice)
+        if finding not in self.findings:
+            self.findings.append(finding)
 
     @property
     def finding(self) -> Finding:
@@ -70,6 +83,7 @@ class Diagnosis:
             "text": first.text,
             "meaning": self.verdict.meaning,
             "mend": first.mend,
+            "advice": first.advice,
             "subject": None
             if subject is None
             else {
@@ -79,7 +93,7 @@ class Diagnosis:
                 "pids": subject.pids,
                 "root": subject.place.root_path,
             },
-            "others": [{"verdict": f.kind, "text": f.text, "mend": f.mend} for f in self.others],
+            "others": [{"verdict": f.kind, "text": f.text, "mend": f.mend, "advice": f.advice} for f in self.others],
             "warnings": self.warnings,
             "evidence": self.evidence,
             "libs": self.libraries,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..guest_conf import NBYTES_CAP
+from ..guest_conf import parse as parse_configuration
 from .process import read, read_text
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ CONFIGURATION = "/etc/vgpu/guest.conf"
 SOCKET = "/run/vgpu/vgpud.sock"
 STUB_ENDPOINT = "vsock://2:7070"
 _DEVICES = "/sys/bus/pci/devices"
-_CONFIGURATION_NBYTES = 8191  # what the library reads of it
-_LINE = re.compile(r"\s*([a-z_]{1,31})\s*=\s*(\S{1,255})")
 
 
 class EndpointError(ValueError):
@@ -41,25 +40,23 @@ class Address:
         return self.url.partition(":")[0]
 
 
-def find(environment: Mapping[str, str]) -> dict[str, str]:
+def find(environment: Mapping[str, str]) -> dict[str, Any]:
     """In the program's place: `url` and `source` of its endpoint ("" when none), `token` and `shared_memory`.
 
-    `configuration` says what became of the configuration file: read, absent, or why it could not be read.
+    `configuration` says what became of the configuration file: read, absent, or why it could not be read; `problems`
+    are its lines that count for nothing.
     """
     path = environment.get("VGPU_GUEST_CONF", CONFIGURATION)
-    found = {"url": "", "source": "", "token": "", "configuration": "absent", "configuration_file": path}
-    found["shared_memory"] = ""
+    found: dict[str, Any] = {"url": "", "source": "", "token": "", "shared_memory": "", "problems": []}
+    found |= {"configuration": "absent", "configuration_file": path}
     try:
-        text = read(path, _CONFIGURATION_NBYTES).decode(errors="replace")
+        configuration = parse_configuration(read(path, NBYTES_CAP).decode(errors="replace"))
         found["configuration"] = "read"
-        for line in text.split("\n"):
-            pair = _LINE.match(line)
-            if pair and pair[1] == "endpoint":
-                found["url"], found["source"] = pair[2], path
-            elif pair and pair[1] == "token":
-                found["token"] = pair[2]
-            elif pair and pair[1] == "shared_memory":
-                found["shared_memory"] = pair[2]
+        found["url"] = configuration.values.get("endpoint", "")
+        found["source"] = path if found["url"] else ""
+        found["token"] = configuration.values.get("token", "")
+        found["shared_memory"] = configuration.values.get("shared_memory", "")
+        found["problems"] = configuration.as_json()["problems"]
     except FileNotFoundError:
         pass
     except OSError as error:

@@ -8,12 +8,15 @@ from . import (
     check_endpoint,
     check_environment,
     check_installation,
+    check_interposed,
     check_library,
     check_need,
     check_ollama,
     check_preload,
     check_probe,
     check_program,
+    check_python,
+    check_runtime,
 )
 from .diagnosis import Diagnosis
 from .place import PlaceError
@@ -31,21 +34,25 @@ def examine(find_subject: Callable[[], Subject]) -> Diagnosis:
     try:
         subject = find_subject()
         diagnosis.subject = subject
+        diagnosis.warnings += subject.notes
         goes_on = check_program.check(subject, diagnosis)
         check_preload.check(subject, diagnosis)
         check_environment.check(subject, diagnosis)
         if goes_on:
             check_library.check(subject, diagnosis)
+            check_interposed.check(subject, diagnosis)
         check_endpoint.check(subject, diagnosis)
         if goes_on:
             tables = check_need.check(subject, diagnosis)
+            check_python.check(subject, diagnosis)
             check_probe.check(subject, diagnosis, tables)
             check_need.judge_tables(diagnosis)
+            check_runtime.check(subject, diagnosis)
         check_installation.check(subject, diagnosis)
         if check_ollama.concerns(subject):
             check_ollama.check(subject, diagnosis)
     except SubjectError as error:
-        diagnosis.add(error.kind, str(error), error.mend)
+        diagnosis.add(error.kind, str(error), advice=error.advice)
     except PlaceError as error:
         diagnosis.add("unknown", str(error))
     return diagnosis

@@ -56,11 +56,20 @@ def describe(file: str) -> dict[str, Any]:
     mark = head.find(_NOTE)
     if mark >= 0 and len(head) >= mark + 24:
         facts["kind"], facts["protocol"] = "ours", struct.unpack_from("<I", head, mark + 20)[0]
+        if not _has_sections(head):
+            facts["kind"], facts["reason"] = "no-library", "vgpu's, but damaged: its end is missing or zeros"
     elif "stubs" in Path(file).parts or "stubs" in Path(facts["real"]).parts:
         facts["kind"] = "stub"
     elif b"NVIDIA" in head or b"nvidia" in head:
         facts["kind"] = "nvidia"
     return facts
+
+
+def _has_sections(data: bytes) -> bool:
+    """Whether the table at a library's end is there: our build keeps it, a copy that was cut off or zeroed has none."""
+    (at,) = struct.unpack_from("<Q", data, 40)
+    nbytes, count = struct.unpack_from("<HH", data, 58)
+    return bool(at and count and nbytes) and any(data[at : at + nbytes * count]) and len(data) >= at + nbytes * count
 
 
 def words(facts: dict[str, Any]) -> str:

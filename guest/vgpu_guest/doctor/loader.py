@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 _TIMEOUT_S = 20.0
+_LIBC = "libc.so.6"
 _NOTHING_NEEDED = "statically linked"  # what ld.so says of a file without DT_NEEDED
 _LISTED = re.compile(r"^\t(?P<name>\S.*?)(?: => (?P<file>.+?))?(?: \(0x[0-9a-f]+\))?$")
 _TRYING = re.compile(r"^\s*\d+:\s+trying file=(.*)$")
@@ -76,34 +77,51 @@ def list_program(place: Place, environment: Mapping[str, str], program: str) -> 
     """All that the loader would do for a program or library, without running it; relocations are checked, too."""
     # --list never checks relocations, the variable does (as ldd -r); neither runs anything, nor an IFUNC's resolver.
     extra = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "1"}
-    listing = _read(_run(place, environment, [program], extra=extra))
+    listing = _read(place, _run(place, environment, [program], extra=extra))
     if _NOTHING_NEEDED not in listing.libraries:
         return listing
     # Such a library is not looked into further, unless another needs it.
     descriptor = _question(program, ())
     try:
-        return _read(_run(place, environment, [CARRIED], descriptor, extra))
+        return _read(place, _run(place, environment, [CARRIED], descriptor, extra))
     finally:
         os.close(descriptor)
 
 
+def preloaded(place: Place, environment: Mapping[str, str]) -> list[str]:
+    """The files that LD_PRELOAD and /etc/ld.so.preload put into every program, in the loader's order."""
+    descriptor = _question(_LIBC, ())
+    try:
+        libraries = _read(place, _run(place, environment, ["--list", CARRIED], descriptor)).libraries
+    finally:
+        os.close(descriptor)
+    before = list(libraries)[: list(libraries).index(_LIBC)] if _LIBC in libraries else []  # breadth first
+    return [file for name in before if (file := libraries[name])]
+
+
 def find(
-    place: Place, environment: Mapping[str, str], program: str | None, name: str, runpath: tuple[str, ...] = ()
+    place: Place,
+    environment: Mapping[str, str],
+    program: str | None,
+    name: str,
+    runpath: tuple[str, ...] = (),
+    rpath: tuple[str, ...] = (),
 ) -> Answer:
     """Which file `name` is for a program that opens it by name; without a program, for one that has no RPATH.
 
-    `runpath` is the program's, each directory as it is.
+    `runpath` and `rpath` are those of the file that calls dlopen, each directory as it is; the program's own RPATH is
+    known to the loader.
     """
-    descriptor = _question(name, runpath)
+    descriptor = _question(name, runpath, rpath)
     try:
         arguments = ["--list", CARRIED] if program is None else ["--preload", CARRIED, "--list", program]
-        listing = _read(_run(place, environment, arguments, descriptor))
+        listing = _read(place, _run(place, environment, arguments, descriptor))
     finally:
         os.close(descriptor)
     if any(source == "--preload" for _, source, _ in listing.refused_preloads):
         raise PlaceError("the loader there cannot read what it is asked by: is /proc mounted?")
     if program is not None and _NOTHING_NEEDED in listing.libraries:
-        return find(place, environment, None, name, runpath)
+        return find(place, environment, None, name, runpath, rpath)
     if program is not None and listing.error and not listing.error.startswith(f"{name}:"):
         return _despite(place, environment, listing, name, runpath)
     answer = Answer(name, tried=listing.tried.get(name, []))
@@ -168,7 +186,7 @@ def _run(
     return finished
 
 
-def _read(finished: Finished) -> Listing:
+def _read(place: Place, finished: Finished) -> Listing:
     listing = Listing()
     finding, why = "", ""
     for line in finished.stderr.splitlines():
@@ -178,7 +196,7 @@ def _read(finished: Finished) -> Listing:
         elif found := _SEARCHING.match(line):
             why = found["why"] or f"loader cache {found['cache']}"
         elif found := _TRYING.match(line):
-            listing.tried.setdefault(finding, []).append(Tried(found[1], why))
+            listing.tried.setdefault(finding, []).append(Tried(_absolute(place, found[1]), why))
         elif found := _PRELOAD.search(line):
             listing.refused_preloads.append((found[1], found[2], found[3]))
         elif found := _UNDEFINED.match(line):
@@ -191,25 +209,32 @@ def _read(finished: Finished) -> Listing:
         if found := _UNDEFINED.match(line):
             listing.undefined.append((found[1], found[2] or "", found[3]))
         elif found := _LISTED.match(line):
-            file = found["file"] or (found["name"] if "/" in found["name"] else None)
-            listing.libraries[found["name"]] = None if file == "not found" else file
+            name, file = found["name"], found["file"]
+            if file is None and ("/" in name or listing.tried.get(name)):  # a file in the working directory has no =>
+                file = name
+            listing.libraries[name] = None if file is None or file == "not found" else _absolute(place, file)
     if finished.code is not None and finished.code < 0 and not listing.error:
         listing.error = f"the loader died of signal {-finished.code}"
     return listing
 
 
-def _question(name: str, runpath: tuple[str, ...]) -> int:
+def _absolute(place: Place, file: str) -> str:
+    """A file as the loader names it, which relative and empty entries of a path make relative."""
+    return file if file.startswith("/") else os.path.normpath(os.path.join(place.cwd, file))
+
+
+def _question(name: str, runpath: tuple[str, ...], rpath: tuple[str, ...] = ()) -> int:
     """A library in memory that needs `name`; its descriptor."""
     descriptor = os.memfd_create("vgpu-doctor", 0)
-    os.write(descriptor, needing(name, runpath))
+    os.write(descriptor, needing(name, runpath, rpath))
     return descriptor
 
 
-def needing(name: str, runpath: tuple[str, ...] = ()) -> bytes:
-    """The smallest shared library that the loader takes, with one DT_NEEDED and perhaps a DT_RUNPATH."""
+def needing(name: str, runpath: tuple[str, ...] = (), rpath: tuple[str, ...] = ()) -> bytes:
+    """The smallest shared library that the loader takes, with one DT_NEEDED and perhaps a DT_RUNPATH or DT_RPATH."""
     strings = b"\0"
     entries = []
-    for tag, text in ((1, name), (29, ":".join(runpath))):
+    for tag, text in ((1, name), (29, ":".join(runpath)), (15, "" if runpath else ":".join(rpath))):
         if text:
             entries.append((tag, len(strings)))
             strings += os.fsencode(text) + b"\0"

@@ -6,7 +6,9 @@ import os
 import re
 from typing import Any
 
+from ..leftover import DRIVER_FILE
 from . import unit
+from .library import describe
 from .process import read_text
 
 PORT = 11434
@@ -50,6 +52,20 @@ def bundles(program: str) -> dict[str, Any]:
         if os.path.isfile(file):
             backends.append(file)
     return {"library": library, "is_there": True, "backends": backends}
+
+
+def leftovers(library: str) -> list[dict[str, Any]]:
+    """Files of the driver's names in the bundle, which brings none; its runner searches there first."""
+    found = []
+    try:
+        folders = [library, *(entry.path for entry in os.scandir(library) if entry.is_dir())][:_ENTRIES_CAP]
+        for folder in folders:
+            for name in sorted(os.listdir(folder)):
+                if DRIVER_FILE.fullmatch(name):
+                    found.append(describe(os.path.join(folder, name)))
+    except OSError:
+        pass
+    return [fact for fact in found if fact["kind"] != "ours"]
 
 
 def port_of(environment: dict[str, str]) -> int:

@@ -53,11 +53,15 @@ class User:
 
 @dataclass(frozen=True)
 class Place:
-    """`root` is a directory as seen from here; with `pid`, that process's root and namespaces are meant instead."""
+    """`root` is a directory as seen from here; with `pid`, that process's root and namespaces are meant instead.
+
+    `cwd` is the working directory as seen in that root: the loader takes relative and empty entries from there.
+    """
 
     root: str = "/"
     pid: int | None = None
     user: User | None = None  # None: ours
+    cwd: str = "/"
 
     @property
     def is_foreign(self) -> bool:
@@ -71,7 +75,7 @@ class Place:
 
     def as_administrator(self) -> Place:
         """The same place with our own rights: to look at files that its user may not read."""
-        return Place(self.root, self.pid)
+        return Place(self.root, self.pid, cwd=self.cwd)
 
     def _other_namespaces(self) -> list[tuple[str, int]]:
         if self.pid is None:
@@ -138,6 +142,8 @@ class Place:
             os.setresuid(user.uid, user.uid, user.uid)
         if root is not None and os.geteuid() == 0 and (executes or self.user is not None):
             _drop_capabilities()
+        with contextlib.suppress(OSError):  # as a program whose working directory was removed
+            os.chdir(self.cwd)
         _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user clears it
 

@@ -37,6 +37,7 @@ class Outcome:
     count: int = 0
     devices: list[dict[str, str]] = field(default_factory=list)  # name, pci, memory, capability
     tables: dict[str, int] = field(default_factory=dict)
+    foreign: dict[str, str] = field(default_factory=dict)  # names that another file's function answers
     missing: list[str] = field(default_factory=list)  # functions that the library does not have
     error: str = ""  # it could not be opened, or ended the process
     said: list[str] = field(default_factory=list)  # the library's log
@@ -97,6 +98,8 @@ def _read(text: str) -> Outcome:
             devices.setdefault(int(first), {})[key] = value
         elif key == "table":
             outcome.tables[first] = int(value)
+        elif key == "foreign":
+            outcome.foreign[first] = value
         elif key == "missing":
             outcome.missing.append(first)
         elif key == "error":

@@ -30,6 +30,7 @@ class Process:
     environment: dict[str, str]
     libraries: tuple[str, ...]  # mapped files with .so in their names; " (deleted)" is kept
     user: User
+    cwd: str
     is_secure: bool  # AT_SECURE: its loader ignores LD_LIBRARY_PATH, and paths in LD_PRELOAD
     confinement: str  # its AppArmor profile, "" if none
     cgroup: str
@@ -96,6 +97,7 @@ def inspect(pid: int) -> Process:
             environment=environment,
             libraries=tuple(dict.fromkeys(_within(file, root) for file in _mapped(maps) if ".so" in file)),
             user=_user(read_text(f"{base}/status")),
+            cwd=_within(os.readlink(f"{base}/cwd").removesuffix(" (deleted)"), root) or "/",
             is_secure=_is_secure(pid),
             confinement=confinement(pid),
             cgroup=read_text(f"{base}/cgroup", 4096),

@@ -1,4 +1,4 @@
-"""A diagnosis for people: one verdict line, the evidence under it, the one command that mends it."""
+"""A diagnosis for people: one verdict line, the evidence under it, the one command that mends it, or advice."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"  note: {text}"
     if finding.mend:
         yield f"mend: {finding.mend}"
+    if finding.advice:
+        yield f"next: {finding.advice}"
 
 
 def printable(text: str) -> str:

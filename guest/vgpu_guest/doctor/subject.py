@@ -16,16 +16,18 @@ from .place import Place, PlaceError, User, ask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_WRAPPERS = ("env", "nohup", "nice", "setsid", "time", "stdbuf", "ionice")
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "busybox")
 _SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # what systemd gives a service
 
 
 class SubjectError(Exception):
-    """There is nothing to look at. `kind` names a verdict, `mend` a command; the text is for the user."""
+    """There is nothing to look at. `kind` names a verdict, `advice` what shows more; the text is for the user."""
 
-    def __init__(self, kind: str, text: str, mend: str = "") -> None:
+    def __init__(self, kind: str, text: str, advice: str = "") -> None:
         super().__init__(text)
         self.kind = kind
-        self.mend = mend
+        self.advice = advice
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Subject:
     place: Place
     environment: dict[str, str]
     program: str | None = None
+    arguments: tuple[str, ...] = ()  # of `program`, which for a script is its interpreter
+    notes: list[str] = field(default_factory=list)  # what of it is not looked at
     process: process.Process | None = None
     unit: unit.Unit | None = None
     pids: list[int] = field(default_factory=list)
@@ -44,26 +48,30 @@ class Subject:
 
 def of_machine(root: str) -> Subject:
     """Any program that this shell would start."""
-    return Subject("machine", "this machine" if root == "/" else root, Place(root), dict(os.environ))
+    return Subject("machine", "this machine" if root == "/" else root, _here(root), dict(os.environ))
 
 
 def of_command(command: Sequence[str], root: str) -> Subject:
     """A command as this shell would run it."""
-    environment = dict(os.environ)
-    place = Place(root)
-    program = ask(place, _resolve, command[0], environment.get("PATH", os.defpath))
+    environment, label = dict(os.environ), command[0]
+    place = _here(root)
+    words = unwrapped(list(command), environment)
+    program, script = ask(place, _resolve, words[0], environment.get("PATH", os.defpath))
     if program is None:
-        text = f"{command[0]}: no such command, or not an executable file"
-        raise SubjectError("program-missing", text, f"command -v {shlex.quote(command[0])}")
-    return Subject("command", command[0], place, environment, program)
+        text = f"{words[0]}: no such command, or not an executable file"
+        raise SubjectError("program-missing", text, f"command -v {shlex.quote(words[0])}")
+    arguments = (script, *words[1:]) if script else tuple(words[1:])
+    return Subject("command", label, place, environment, program, arguments, _unfollowed(program, arguments))
 
 
 def of_file(file: str, root: str) -> Subject:
     """A program or library by its path."""
     path = os.path.abspath(file) if root == "/" else file
-    place = Place(root)
+    place = _here(root)
     if not ask(place, os.path.isfile, path):
         raise SubjectError("program-missing", f"{file}: no such file", f"ls -l {shlex.quote(file)}")
+    if interpreter := ask(place, _interpreter, path):
+        return replace(of_command([*interpreter, path], root), label=file)
     return Subject("file", file, place, dict(os.environ), path)
 
 
@@ -73,14 +81,15 @@ def of_process(pid: int) -> Subject:
         found = process.inspect(pid)
     except PlaceError as error:
         raise SubjectError("process-unreadable", str(error), f"sudo vgpu doctor --pid {pid}") from error
-    place = Place(pid=pid, user=found.user)
+    place = Place(pid=pid, user=found.user, cwd=found.cwd)
     label = f"process {pid} ({os.path.basename(found.program)})"
-    return Subject("process", label, place, found.environment, found.program, process=found, pids=[pid])
+    arguments = found.arguments[1:]
+    return Subject("process", label, place, found.environment, found.program, arguments, process=found, pids=[pid])
 
 
 def of_service(name: str, root: str) -> Subject:
     """A systemd service: the process that runs, if one does, else what its files say it will be."""
-    place = Place(root)
+    place = Place(root)  # systemd starts services in /
     loaded = ask(place, _load_unit, name)
     try:
         full = unit_name(name)
@@ -90,8 +99,8 @@ def of_service(name: str, root: str) -> Subject:
         others = ask(place, unit.services_running, name.removesuffix(".service"))
         hint = f"; there is {', '.join(others)}" if others else ""
         word = name.removesuffix(".service")
-        mend = f"vgpu doctor --service {others[0]}" if others else f"systemctl list-units --all '*{word}*'"
-        raise SubjectError("service-unknown", f"there is no unit {full}{hint}", mend)
+        advice = f"vgpu doctor --service {others[0]}" if others else f"systemctl list-units --all '*{word}*'"
+        raise SubjectError("service-unknown", f"there is no unit {full}{hint}", advice)
     found = unit.Unit(**loaded)
     pids = process.in_cgroup(full) or _running(found, root)
     if pids:
@@ -102,21 +111,87 @@ def of_service(name: str, root: str) -> Subject:
     home = found.last("RootDirectory")
     if home:
         place = Place(os.path.join(root, home.lstrip("/")))
+    directory = found.last("WorkingDirectory").lstrip("-")
+    if os.path.isabs(directory):
+        place = replace(place, cwd=directory)
     environment = {"PATH": _SERVICE_PATH, **found.environment}
-    program = ask(place, _resolve, found.command[0], environment["PATH"])
+    program, script = ask(place, _resolve, found.command[0], environment["PATH"])
+    arguments = (script, *found.command[1:]) if script else tuple(found.command[1:])
     user = ask(Place(root), _look_up_user, *unit.user_of(found))
     if user is not None and os.geteuid() == 0:
         place = replace(place, user=User(user[0], user[1], tuple(user[2])))
-    subject = Subject("service", full, place, environment, program, unit=found)
+    notes = _unfollowed(program or "", arguments)
+    subject = Subject("service", full, place, environment, program, arguments, notes, unit=found)
     if program is None:
         raise SubjectError("program-missing", f"{full} starts {found.command[0]}, which is not there")
     return subject
 
 
-def _resolve(name: str, path: str) -> str | None:
-    """In the place: the binary at the end of `#!` lines."""
+def _here(root: str) -> Place:
+    """Where a program that this shell starts would stand: in its working directory, or in another tree's root."""
+    try:
+        return Place(root, cwd=os.getcwd() if root == "/" else "/")
+    except FileNotFoundError:  # it was removed
+        return Place(root)
+
+
+def _resolve(name: str, path: str) -> tuple[str | None, str]:
+    """In the place: the binary at the end of `#!` lines, and the script that leads to it, "" where it is one itself."""
     found = resolve_program(name, path)
-    return str(found) if found is not None else None
+    if found is None:
+        return None, ""
+    first = shutil.which(name, path=path) or ""
+    return str(found), first if first and _is_script(first) else ""
+
+
+def _is_script(file: str) -> bool:
+    try:
+        return process.read(file, 2) == b"#!"
+    except OSError:
+        return False
+
+
+def _interpreter(file: str) -> list[str]:
+    """In the place: what runs a file that is no binary and that a shell would not find executable; [] for others."""
+    try:
+        head = process.read(file, 256)
+    except OSError:
+        return []
+    if head.startswith(b"#!"):
+        words = head[2:].split(b"\n", 1)[0].decode(errors="replace").split()
+        if words and os.path.basename(words[0]) == "env":
+            words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        return words
+    return ["python3"] if file.endswith(".py") and head[:4] != b"\x7fELF" else []
+
+
+def unwrapped(words: list[str], environment: dict[str, str]) -> list[str]:
+    """The command behind those that only set its environment or its place in the system; changes `environment`."""
+    while len(words) > 1 and os.path.basename(words[0]) in _WRAPPERS:
+        is_env = os.path.basename(words[0]) == "env"
+        rest = words[1:]
+        while rest and (rest[0].startswith("-") or (is_env and "=" in rest[0])):
+            word = rest.pop(0)
+            if is_env and word in ("-i", "-", "--ignore-environment"):
+                environment.clear()
+            elif word in ("-u", "-n", "-o", "-e", "-S") and rest:
+                value = rest.pop(0)
+                if is_env and word == "-u":
+                    environment.pop(value, None)
+            elif "=" in word and not word.startswith("-"):
+                key, _, value = word.partition("=")
+                environment[key] = value
+        if not rest:
+            break
+        words = rest
+    return words
+
+
+def _unfollowed(program: str, arguments: tuple[str, ...]) -> list[str]:
+    """A shell's script may start anything, in any environment: that is not followed."""
+    if os.path.basename(program) not in _SHELLS or not arguments:
+        return []
+    return [f"{program} was looked at, not what its script starts: vgpu doctor -- PROGRAM looks at that"]
 
 
 def _load_unit(name: str) -> dict[str, object] | None:

@@ -39,7 +39,7 @@ def test_L06_an_earlier_directory(tree: Tree) -> None:
     assert driver["resolved"] == "/usr/local/lib/libcuda.so.1"
     assert "535.104.05" in told.answer["text"]
     assert [loser["file"] for loser in driver["losers"]] == ["/usr/lib/vgpu/libcuda.so.1"]
-    assert told.answer["mend"] == "export LD_LIBRARY_PATH=/usr/lib/vgpu:$LD_LIBRARY_PATH"
+    assert told.answer["mend"] == "export LD_LIBRARY_PATH=/usr/lib/vgpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
 
 def test_L06_a_foreign_driver_in_the_loader_cache(tree: Tree) -> None:

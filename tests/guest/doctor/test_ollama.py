@@ -117,7 +117,7 @@ def test_L02_a_replaced_libcudart_in_the_bundle(ollama: Tree) -> None:
     )
     told = ollama.doctor("--service", "ollama")
     assert told.verdict == "symbol-version", told.everything
-    assert "ollama.com/install.sh" in told.answer["mend"]
+    assert "ollama.com/install.sh" in told.answer["advice"]
 
 
 def test_I06_the_listener_is_named_with_what_it_has(ollama: Tree, start) -> None:
@@ -134,7 +134,7 @@ def test_I06_another_process_owns_the_port(ollama: Tree, start) -> None:
     pid = start("/home/u/ollama")
     told = ollama.doctor("--service", "ollama")
     assert (told.code, told.verdict) == (60, "port-owned-by-other"), told.everything
-    assert told.answer["mend"] == f"vgpu doctor --pid {pid}"
+    assert told.answer["advice"] == f"vgpu doctor --pid {pid}"
 
 
 def test_I07_the_snap_is_recognised_and_not_pretended_to_work(ollama: Tree) -> None:

@@ -14,7 +14,7 @@ from tests.guest.elf_file import compile_library
 
 PAGE = ROOT / "docs/doctor.md"
 KEYS = {"schema", "verdict", "exit_code", "text", "meaning", "mend", "subject", "others", "warnings", "evidence"}
-KEYS |= {"libs", "endpoint", "probe", "need", "ollama"}
+KEYS |= {"advice", "libs", "endpoint", "probe", "need", "ollama"}
 
 
 def test_the_page_shows_every_verdict_with_its_code_and_meaning() -> None:
@@ -52,7 +52,7 @@ def test_a_library_in_the_working_directory_is_a_file_and_no_command(tmp_path: P
     monkeypatch.chdir(compile_library(tmp_path / "libmine.so").parent)
     assert doctor("libmine.so").answer["subject"]["kind"] == "file"
     told = doctor("no-such-command")
-    assert (told.code, told.answer["mend"]) == (60, "command -v no-such-command")
+    assert (told.code, told.answer["advice"]) == (60, "command -v no-such-command")
 
 
 def test_wrong_use_is_2() -> None:

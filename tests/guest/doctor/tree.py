@@ -38,7 +38,9 @@ class Told:
         return json.dumps(self.answer)
 
 
-def doctor(*arguments: str | Path, env: dict[str, str] | None = None, timeout_s: float = 60) -> Told:
+def doctor(
+    *arguments: str | Path, env: dict[str, str] | None = None, timeout_s: float = 60, cwd: Path | None = None
+) -> Told:
     """Run `vgpu doctor --json`; only `env` and the way to Python reach it."""
     inherited = {"PYTHONPATH": merged(None)["PYTHONPATH"], "PATH": os.environ["PATH"], "HOME": "/dev/null"}
     result = subprocess.run(
@@ -47,6 +49,7 @@ def doctor(*arguments: str | Path, env: dict[str, str] | None = None, timeout_s:
         text=True,
         timeout=timeout_s,
         env=inherited | (env or {}),
+        cwd=cwd,
     )
     assert result.stdout, result.stderr
     return Told(result.returncode, json.loads(result.stdout), result.stderr)

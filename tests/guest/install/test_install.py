@@ -403,10 +403,45 @@ def test_a_damaged_manifest_is_an_error_of_one_line(root: Path, payload: Path, r
     document = json.loads(manifest.read_text())
     document["entries"].append({"path": "etc/passwd", "kind": "file", "mode": 0, "sha256": "0" * 64, "nbytes": 0})
     manifest.write_text(json.dumps(document))
-    for command in ("install", "repair", "uninstall"):
+    for command in ("install", "uninstall"):
         output = run(command, "--root", root, code=1).output
         assert "claims etc/passwd" in output
+        assert "`vgpu repair` makes it anew" in output
         assert output.count("\n") == 1
+
+
+@pytest.mark.parametrize("fault", ["damaged", "lost", "claims too much"])
+def test_GM11_a_manifest_that_is_lost_or_damaged_has_a_way_out(
+    root: Path, payload: Path, run: Vgpu, fault: str
+) -> None:
+    """repair takes over what is there, makes it whole, and uninstall leaves nothing of it."""
+    before = snapshot(root)
+    run("install", "--root", root, "--from", payload, "--endpoint", "unix:/run/x.sock", "--service", "llama")
+    run("install", "--root", root, "--from", payload, "--endpoint", "tcp://10.0.0.1:7070")
+    whole = snapshot(root)
+    manifest = root / SYSTEM.manifest
+    document = json.loads(manifest.read_text())
+    request = document["request"]
+    if fault == "lost":
+        manifest.unlink()
+    elif fault == "damaged":
+        manifest.write_text(manifest.read_text()[:100])
+    else:
+        document["entries"].append({"path": "etc/passwd", "kind": "file", "mode": 0, "sha256": "0" * 64, "nbytes": 0})
+        manifest.write_text(json.dumps(document))
+    (root / SYSTEM.libraries / f"libcuda.so.{RELEASE}").write_bytes(b"")
+    run("repair", "--root", root, "--from", payload)
+    assert json.loads(manifest.read_text())["request"] == request
+
+    def files(state: dict[str, object]) -> dict[str, object]:
+        kept = {path: what for path, what in state.items() if "manifest" not in path and "cache" not in path}
+        replaced = f"{SYSTEM.libraries}/libcuda.so.{RELEASE}"  # with another time of change
+        return {path: what[4][0] if path == replaced else what for path, what in kept.items()}  # type: ignore[index]
+
+    assert files(snapshot(root)) == files(whole)
+    run("uninstall", "--root", root)
+    left = {path for path in set(snapshot(root)) - set(before) if "cache" not in path}
+    assert left <= {"etc/systemd", "etc/systemd/system"}  # nobody knows any more who made these
 
 
 @pytest.mark.parametrize("fault", ["absent", "text"])

@@ -1,0 +1,135 @@
+"""A Python program without running it: which script or module a command line starts, and which packages it imports.
+
+These functions run in the program's place, so they return what JSON can hold.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from .process import read
+
+_SOURCE_NBYTES = 1 << 20
+_FILES_CAP = 64  # of the program's own modules
+_LIBRARIES_CAP = 400  # of one package
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+
+
+def is_python(program: str) -> bool:
+    """Whether a binary is an interpreter, by its name."""
+    return re.fullmatch(r"python[\d.]*t?", os.path.basename(program)) is not None
+
+
+def started(arguments: list[str]) -> dict[str, str]:
+    """What an interpreter's arguments (without its own name) start: `kind` file, module, command or "", and `value`."""
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if joined := re.fullmatch(r"-[bBdEhiIOPqRsSuvVx]*([mc])(.*)", word, re.DOTALL):
+            return {"kind": "module" if joined[1] == "m" else "command", "value": joined[2] or "".join(rest[:1])}
+        if word in _WITH_VALUE and rest:
+            rest.pop(0)
+        elif not word.startswith("-"):
+            return {"kind": "file", "value": word}
+    return {"kind": "", "value": ""}
+
+
+def examine(program: str, arguments: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """In the place: `imports` of the program and its own modules; `packages`: where each lies and what it has compiled.
+
+    `script` is what it starts, `sites` are the interpreter's folders of packages.
+    """
+    what = started(arguments)
+    sites = _sites(program, environment)
+    entry: Path | None = None
+    source = ""
+    if what["kind"] == "file":
+        entry = Path(what["value"])
+        if entry.is_dir():
+            entry = entry / "__main__.py"
+    elif what["kind"] == "module":
+        entry = _find_module(what["value"], [Path.cwd(), *sites])
+    elif what["kind"] == "command":
+        source = what["value"]
+    imports = _imports(entry, source)
+    packages = {}
+    for name in imports:
+        folder = next((site / name for site in sites if (site / name).is_dir()), None)
+        if folder is not None:
+            libraries = [str(file) for file in sorted(folder.rglob("*.so*")) if file.is_file()]
+            packages[name] = {"folder": str(folder), "libraries": libraries[:_LIBRARIES_CAP]}
+    return {
+        **what,
+        "script": str(entry) if entry is not None else "",
+        "imports": sorted(imports),
+        "packages": packages,
+        "sites": [str(site) for site in sites],
+    }
+
+
+def _sites(program: str, environment: dict[str, str]) -> list[Path]:
+    prefix = Path(program).parent.parent
+    prefixes = [prefix, Path("/usr"), Path("/usr/local")] if str(prefix) in ("/", "/usr") else [prefix]
+    found = [Path(entry) for entry in environment.get("PYTHONPATH", "").split(":") if entry]
+    for base in prefixes:
+        found += [site for kind in ("site", "dist") for site in sorted(base.glob(f"lib/python3*/{kind}-packages"))]
+    home = environment.get("HOME", "")
+    if home and not (prefix / "pyvenv.cfg").exists():
+        found += sorted(Path(home).glob(".local/lib/python3*/site-packages"))
+    return found
+
+
+def _find_module(name: str, folders: list[Path]) -> Path | None:
+    parts = name.split(".")
+    for folder in folders:
+        base = folder.joinpath(*parts)
+        for candidate in (base / "__main__.py", base.with_suffix(".py")):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def _imports(entry: Path | None, source: str) -> set[str]:
+    """Top-level names that the program and the modules beside it import."""
+    found: set[str] = set()
+    waiting: list[tuple[Path | None, str]] = [(entry, source)]
+    seen: set[Path] = set()
+    while waiting and len(seen) < _FILES_CAP:
+        file, text = waiting.pop()
+        if file is not None:
+            if file in seen:
+                continue
+            seen.add(file)
+            try:
+                text = read(str(file), _SOURCE_NBYTES).decode(errors="replace")
+            except OSError:
+                continue
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        folder = file.parent if file is not None else Path.cwd()
+        for name in _imported(tree):
+            beside = _find_module(name, [folder])
+            package = folder / name / "__init__.py"
+            if beside is None and package.is_file():
+                beside = package
+            if beside is not None and "site-packages" not in beside.parts and "dist-packages" not in beside.parts:
+                waiting.append((beside, ""))
+            else:
+                found.add(name)
+    return found
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names

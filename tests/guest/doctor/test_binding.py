@@ -1,0 +1,265 @@
+"""What the program would bind is what is judged: each name, from the loader's real search, where the program stands.
+
+The cases GD1 to GD9: the doctor said OK, and the program failed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.guest.doctor.tree import CUDA, LIB, MAIN, Tree, doctor
+from tests.guest.elf_file import compile_c, compile_library
+
+OLD_SHIM = "int cuInit(unsigned f) { (void)f; return 100; }"
+WRAPPER = "int cuMemAlloc_v2(void *p, unsigned long n) { (void)p; (void)n; return 0; }"
+SLEEP = '#include <unistd.h>\nint main(void) { return write(1, "x", 1) != 1 || sleep(60); }'
+
+
+def both(tree: Tree) -> str:
+    return f"LD_LIBRARY_PATH=/usr/lib/vgpu VGPU_ENDPOINT={tree.environment['VGPU_ENDPOINT']}"
+
+
+def test_GD1_a_link_to_an_old_shim_in_ollamas_own_folder(tree: Tree) -> None:
+    tree.program = "/usr/local/bin/ollama"
+    compile_c(tree.path(tree.program), MAIN)
+    tree.library("usr/local/lib/ollama/cuda_v12/libggml-cuda.so", source="int ggml;")
+    tree.library("opt/old/libshim.so", source=OLD_SHIM)
+    tree.unit(f"[Service]\nExecStart={tree.program} serve\nEnvironment={both(tree)}\n", "ollama.service")
+    assert tree.doctor("--service", "ollama").verdict == "ok"
+    link = tree.path("usr/local/lib/ollama/libcuda.so.1")
+    link.symlink_to("/opt/old/libshim.so")
+    told = tree.doctor("--service", "ollama")
+    assert (told.code, told.verdict) == (10, "library-foreign"), told.everything
+    assert "/usr/local/lib/ollama/libcuda.so.1" in told.answer["text"]
+    assert told.answer["mend"].startswith("sudo rm /usr/local/lib/ollama/libcuda.so.1 && ")
+
+
+def test_GD2_an_old_shim_in_the_units_LD_PRELOAD(tree: Tree) -> None:
+    tree.library("opt/old/libshim.so", source=OLD_SHIM)
+    tree.unit(
+        f"[Service]\nExecStart={tree.program}\nEnvironment={both(tree)}\nEnvironment=LD_PRELOAD=/opt/old/libshim.so\n"
+    )
+    told = tree.doctor("--service", "gpu")
+    assert (told.code, told.verdict) == (10, "library-interposed"), told.everything
+    assert "/opt/old/libshim.so is preloaded and defines cuInit" in told.answer["text"]
+    assert "UnsetEnvironment=LD_PRELOAD" in told.answer["mend"]
+
+
+def test_GD2_the_running_process_too(tree: Tree) -> None:
+    tree.library("opt/old/libshim.so", source=OLD_SHIM)
+    compile_c(tree.path(tree.program), SLEEP)
+    environment = {**tree.environment, "LD_PRELOAD": "/opt/old/libshim.so"}
+    with subprocess.Popen(
+        [tree.program], env=environment, preexec_fn=lambda: os.chroot(tree.root), cwd="/", stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.read(1) == b"x"
+            told = tree.doctor("--pid", str(process.pid))
+        finally:
+            process.kill()
+    assert told.verdict == "library-interposed", told.everything
+    assert "env -u LD_PRELOAD" in told.answer["advice"]
+
+
+def test_GD3_a_foreign_nvml_first_in_the_cache(tree: Tree) -> None:
+    tree.library("opt/nvidia/libnvidia-ml.so.1", source='int nvmlInit_v2(void) { return 9; } char m[] = "NVIDIA";')
+    tree.write("etc/ld.so.conf", "include /etc/ld.so.conf.d/*.conf\n")
+    tree.write("etc/ld.so.conf.d/00-nvidia.conf", "/opt/nvidia\n")
+    tree.write("etc/ld.so.conf.d/000-vgpu.conf", "/usr/lib/vgpu\n")
+    tree.ldconfig()
+    del tree.environment["LD_LIBRARY_PATH"]
+    told = tree.doctor()
+    assert (told.code, told.verdict) == (10, "library-foreign"), told.everything
+    assert "libnvidia-ml.so.1 resolves to /opt/nvidia/libnvidia-ml.so.1" in told.answer["text"]
+    assert "/etc/ld.so.conf.d/00-nvidia.conf is read before" in told.answer["text"]
+
+
+@pytest.mark.parametrize(("source", "name"), [(OLD_SHIM, "cuInit"), (WRAPPER, "cuMemAlloc_v2")])
+def test_GD4_GD5_a_preloaded_function_of_cudas_is_named(tree: Tree, source: str, name: str) -> None:
+    """Whatever else it is called and does: the program calls it in place of libcuda's."""
+    tree.library("opt/libtool.so", source=source)
+    tree.environment["LD_PRELOAD"] = "/opt/libtool.so"
+    told = tree.doctor()
+    assert (told.code, told.verdict) == (10, "library-interposed"), told.everything
+    assert name in told.answer["text"]
+    assert told.answer["mend"] == "unset LD_PRELOAD"
+
+
+def test_a_preloaded_file_without_cudas_names_is_nothing(tree: Tree) -> None:
+    tree.library("opt/libtool.so", source="int custom(void) { return 0; }")
+    tree.environment["LD_PRELOAD"] = "/opt/libtool.so"
+    assert tree.doctor().verdict == "ok"
+
+
+@pytest.mark.parametrize("entry", [":", ".", "lib", ":/nowhere", "/nowhere:"])
+def test_GD6_a_foreign_library_by_an_empty_or_relative_entry(tmp_path: Path, unix: str, entry: str) -> None:
+    """The loader takes both from the working directory, which is the program's."""
+    program = compile_c(tmp_path / "program", MAIN)
+    compile_library(tmp_path / "libcuda.so.1", source=CUDA)
+    compile_library(tmp_path / "lib/libcuda.so.1", source=CUDA)
+    environment = {"LD_LIBRARY_PATH": f"{entry}:{LIB}", "VGPU_ENDPOINT": unix}
+    told = doctor("--", program, env=environment, cwd=tmp_path)
+    where = tmp_path / "lib/libcuda.so.1" if entry == "lib" else tmp_path / "libcuda.so.1"
+    assert told.verdict == "library-foreign", told.everything
+    assert told.answer["libs"]["libcuda.so.1"]["resolved"] == str(where)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert doctor("--", program, env=environment, cwd=elsewhere).verdict == "ok"
+
+
+def test_GD6_a_relative_rpath(tmp_path: Path, unix: str) -> None:
+    program = compile_c(tmp_path / "program", MAIN, "-Wl,--disable-new-dtags,-rpath,lib")
+    compile_library(tmp_path / "lib/libcuda.so.1", source=CUDA)
+    environment = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix}
+    assert doctor("--", program, env=environment, cwd=tmp_path).verdict == "library-rpath"
+    assert doctor("--", program, env=environment, cwd=Path("/")).verdict == "ok"
+
+
+def test_GD6_a_process_is_asked_in_its_own_working_directory(tmp_path: Path, unix: str) -> None:
+    program = compile_c(tmp_path / "program", SLEEP)
+    compile_library(tmp_path / "libcuda.so.1", source=CUDA)
+    environment = {"LD_LIBRARY_PATH": f":{LIB}", "VGPU_ENDPOINT": unix}
+    with subprocess.Popen([program], env=environment, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.read(1) == b"x"
+            assert doctor("--pid", str(process.pid), cwd=Path("/")).verdict == "library-foreign"
+        finally:
+            process.kill()
+
+
+def test_a_unit_is_asked_in_its_working_directory(tree: Tree) -> None:
+    tree.library("srv/app/libcuda.so.1")
+    tree.unit(
+        f"[Service]\nExecStart={tree.program}\nWorkingDirectory=/srv/app\n"
+        f"Environment=LD_LIBRARY_PATH=.:/usr/lib/vgpu VGPU_ENDPOINT={tree.environment['VGPU_ENDPOINT']}\n"
+    )
+    told = tree.doctor("--service", "gpu")
+    assert told.verdict == "library-foreign", told.everything
+    assert told.answer["libs"]["libcuda.so.1"]["resolved"] == "/srv/app/libcuda.so.1"
+
+
+def test_a_library_of_the_programs_own_with_an_rpath_to_another(tree: Tree) -> None:
+    """dlopen by a plugin searches the plugin's RPATH, not the program's."""
+    tree.library("opt/theirs/libcuda.so.1")
+    plugin = tree.library(
+        "usr/lib/app/libplugin.so",
+        "-Wl,--disable-new-dtags,-rpath,/opt/theirs",
+        source="int plugin(void) { return 0; }",
+    )
+    compile_c(
+        tree.path(tree.program),
+        "int plugin(void); int main(void) { return plugin(); }",
+        "-x",
+        "none",
+        str(plugin),
+        "-Wl,-rpath,/usr/lib/app",
+    )
+    told = tree.doctor()
+    assert told.verdict == "library-rpath", told.everything
+    assert "/usr/lib/app/libplugin.so opens libcuda.so.1 and gets /opt/theirs/libcuda.so.1" in told.answer["text"]
+
+
+def test_GD7_a_half_zeroed_library(tree: Tree) -> None:
+    file = tree.path("usr/lib/vgpu/libcuda.so.580.159.04")
+    whole = file.read_bytes()
+    for start, end in ((len(whole) // 2, len(whole)), (0, len(whole) // 2)):
+        file.write_bytes(whole[:start] + bytes(end - start) + whole[end:])
+        told = tree.doctor()
+        assert (told.code, told.verdict) == (10, "library-damaged"), (start, told.everything)
+
+
+def test_a_runtime_that_does_not_reach_the_vgpu(tree: Tree) -> None:
+    """libcudart is asked as libcuda is: one that shows no device is a fault, whosever it is."""
+    runtime = tree.library(
+        "usr/lib/app/libcudart.so.12", source="int cudaGetDeviceCount(int *n) { *n = 0; return 35; }"
+    )
+    source = "int cudaGetDeviceCount(int *); int main(void) { int n; return cudaGetDeviceCount(&n); }"
+    compile_c(tree.path(tree.program), source, "-x", "none", str(runtime), "-Wl,-rpath,/usr/lib/app")
+    told = tree.doctor()
+    assert (told.code, told.verdict) == (10, "runtime-foreign"), told.everything
+    assert "cudaGetDeviceCount = 35" in told.answer["text"]
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """A virtual environment with empty packages of known names."""
+    sites = tmp_path / "venv/lib/python3.11/site-packages"
+    for name in ("cupy", "numba", "warp", "harmless"):
+        (sites / name).mkdir(parents=True)
+        (sites / name / "__init__.py").touch()
+    (sites / "nvidia/nvjitlink/lib").mkdir(parents=True)
+    (sites / "nvidia/nvjitlink/lib/libnvJitLink.so.13").touch()
+    (tmp_path / "venv/bin").mkdir()
+    (tmp_path / "venv/pyvenv.cfg").touch()
+    interpreter = tmp_path / "venv/bin/python3"
+    interpreter.symlink_to(os.path.realpath(sys.executable))
+    return interpreter
+
+
+@pytest.mark.parametrize(
+    ("source", "variables", "verdict"),
+    [
+        ("import harmless", {}, "ok"),
+        ("import cupy as cp", {}, "machine-code-made"),
+        ("import cupy", {"CUPY_COMPILE_WITH_PTX": "1"}, "machine-code-made"),
+        ("import cupy", {"CUPY_COMPILE_WITH_PTX": "1", "CUPY_ACCELERATORS": ""}, "ok"),
+        ("from numba import cuda", {}, "machine-code-made"),
+        ("import warp as wp\nwp.init()", {}, "machine-code-made"),
+        ("import warp as wp\nwp.config.cuda_output = 'ptx'", {}, "ok"),
+        ("import helper", {}, "machine-code-made"),
+    ],
+)
+def test_GD8_a_python_programs_packages(
+    python: Path, unix: str, source: str, variables: dict[str, str], verdict: str
+) -> None:
+    script = python.parent.parent.parent / "work/program.py"
+    script.parent.mkdir()
+    script.write_text(source + "\n")
+    (script.parent / "helper.py").write_text("import cupy\n")
+    environment = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix, **variables}
+    told = doctor("--", python, script, env=environment)
+    assert told.verdict == verdict, told.everything
+    assert doctor("--", python, "-m", "program", env=environment, cwd=script.parent).verdict == verdict
+    if "CUPY_COMPILE_WITH_PTX" not in variables and source.startswith("import cupy"):
+        assert told.answer["mend"] == "export CUPY_COMPILE_WITH_PTX=1 CUPY_ACCELERATORS="
+
+
+def test_GD9_runtime_functions_that_answer_801(tree: Tree) -> None:
+    from vgpu_guest._gen.coverage import NOT_SUPPORTED
+
+    runtime = LIB / "cudart/12/libcudart.so.12"
+    names = sorted(n for n in NOT_SUPPORTED["libcudart.so.12"] if n.startswith("cuda"))[:3]
+    tree.copy(runtime, "usr/lib/app/libcudart.so.12")
+    calls = " + ".join(f"{name}()" for name in names)
+    source = "".join(f"int {name}(void);" for name in names) + f"int main(void) {{ return {calls}; }}"
+    compile_c(tree.path(tree.program), source, "-x", "none", str(runtime), "-Wl,-rpath,/usr/lib/app")
+    told = tree.doctor()
+    assert (told.code, told.verdict) == (50, "function-unsupported"), told.everything
+    assert all(name in told.answer["text"] for name in names)
+
+
+@pytest.mark.parametrize("how", ["script", "wrapper", "env", "file without #!"])
+def test_GM10_scripts_and_wrappers_are_programs(python: Path, unix: str, how: str) -> None:
+    folder = python.parent.parent.parent
+    script = folder / "t.py"
+    script.write_text("" if how == "file without #!" else f"#!{python}\nimport harmless\n")
+    script.chmod(0o644 if how == "file without #!" else 0o755)
+    wrapper = folder / "wrap.sh"
+    wrapper.write_text("#!/bin/sh\nexec ./t.py\n")
+    wrapper.chmod(0o755)
+    environment = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix}
+    command: list[str | Path] = [wrapper if how == "wrapper" else script]
+    if how == "env":
+        command = ["--", "env", "-u", "LD_LIBRARY_PATH", f"LD_LIBRARY_PATH={LIB}", script]
+        environment["LD_LIBRARY_PATH"] = "/nowhere"
+    told = doctor(*command, env=environment)
+    assert told.verdict == "ok", told.everything
+    if how == "wrapper":
+        assert any("not what its script starts" in note for note in told.answer["warnings"])
