@@ -41,9 +41,8 @@ def check(subject: Subject, diagnosis: Diagnosis) -> bool:
         secure = "runs in secure-execution mode" if subject.process.is_secure else ""
     if secure and ("LD_LIBRARY_PATH" in subject.environment or "LD_PRELOAD" in subject.environment):
         text = f"{file} {secure}: its loader ignores LD_LIBRARY_PATH and paths in LD_PRELOAD"
-        subject.environment = {
-            k: v for k, v in subject.environment.items() if k not in ("LD_LIBRARY_PATH", "LD_PRELOAD")
-        }
+        ignored = ("LD_LIBRARY_PATH", "LD_PRELOAD")
+        subject.environment = {key: value for key, value in subject.environment.items() if key not in ignored}
         answer = find(subject.place, subject.environment, subject.program, DRIVER)
         if answer.file is not None and ask(subject.place.as_administrator(), describe, answer.file)["kind"] == "ours":
             diagnosis.warnings.append(f"{text}; it finds {answer.file} without them")
