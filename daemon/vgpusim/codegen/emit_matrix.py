@@ -7,9 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vgpusim.codegen import emit_aligned_sum as aligned
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.emit_float import operand, result_bits
+from vgpusim.codegen.emit_convert import double_to_half
+from vgpusim.codegen.emit_float import operand
 from vgpusim.codegen.emit_memory import address, elements, space_of
+from vgpusim.codegen.emit_rounding import narrow
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import LANES
 from vgpusim.ptx import ir
@@ -111,8 +114,8 @@ def _shuffle(e: Emitter, kind: str, value: str, lanes: Sequence[int]) -> str:
 
 def _mma_function(e: Emitter, name: str, shape: Shape, types: tuple[str, str, str, str]) -> str:
     """For each accumulator element of a lane: the sum over k of A[row, k] * B[k, column], fetched from the lanes that
-    hold them. Sums run in f32 (f64, i32), in the order of k."""
-    d_type, a_type, b_type, c_type = types
+    hold them."""
+    _, a_type, b_type, c_type = types
     nbits = 64 if a_type == "f64" else 32
     kind = LANES.int(nbits)
     registers = []
@@ -124,46 +127,93 @@ def _mma_function(e: Emitter, name: str, shape: Shape, types: tuple[str, str, st
         registers.append(e.v(f"load {kind}, ptr {at}, align 64"))
     a_values = [v for r in registers[:a_count] for v in _split(e, r, a_type)]
     b_values = [v for r in registers[a_count : a_count + b_count] for v in _split(e, r, b_type)]
-    c_registers = registers[a_count + b_count :]
-    element = {"s32": "i32", "f64": "double"}.get(d_type, "float")
-    wide = LANES.of(element)
-    if c_type == "f16":
-        sums = [v for r in c_registers for v in _split(e, r, "f16")]
-    elif d_type == "s32":
-        sums = c_registers
+    c_values = [v for r in registers[a_count + b_count :] for v in _split(e, r, c_type)]
+    if a_type in aligned.KINDS:
+        usual = aligned.all_usual(e, [*a_values, *b_values], c_values, a_type)
+        e.e(f"br i1 {usual}, label %usual, label %special")
+        for label, precision in (("usual", aligned.SINGLE), ("special", aligned.DOUBLE)):
+            e.label(label)
+            _store_results(e, _tensor_core(e, shape, precision, types, a_values, b_values, c_values), types)
+            e.e("ret void")
     else:
-        sums = [e.v(f"bitcast {kind} {r} to {wide}") for r in c_registers]
-    a_where = _holders(shape.a, shape.a_place)
-    b_where = _holders(shape.b, shape.b_place)
-    places = [(lane // 4, lane % 4) for lane in range(WARP)]
-    for i in range(outputs):
-        targets = [shape.c_place(g, t, i) for g, t in places]
-        for k in range(shape.k):
-            a_at = [a_where[row, k] for row, _ in targets]
-            b_at = [b_where[k, column] for _, column in targets]
-            assert len({x for _, x in a_at}) == 1
-            assert len({x for _, x in b_at}) == 1
-            x = _shuffle(e, element, a_values[a_at[0][1]], [lane for lane, _ in a_at])
-            y = _shuffle(e, element, b_values[b_at[0][1]], [lane for lane, _ in b_at])
+        _store_results(e, _sums(e, shape, a_type, a_values, b_values, c_values), types)
+        e.e("ret void")
+    return f'define internal void @"{name}"(ptr %out, ptr %in) noinline #0 {{\n' + "\n".join(e.lines) + "\n}\n"
+
+
+def _factors(
+    e: Emitter, shape: Shape, element: str, i: int, a_values: Sequence[str], b_values: Sequence[str]
+) -> list[tuple[str, str]]:
+    """For accumulator element i, the factors of each k."""
+    a_where, b_where = _holders(shape.a, shape.a_place), _holders(shape.b, shape.b_place)
+    targets = [shape.c_place(lane // 4, lane % 4, i) for lane in range(WARP)]
+    pairs = []
+    for k in range(shape.k):
+        a_at = [a_where[row, k] for row, _ in targets]
+        b_at = [b_where[k, column] for _, column in targets]
+        assert len({x for _, x in a_at}) == 1
+        assert len({x for _, x in b_at}) == 1
+        x = _shuffle(e, element, a_values[a_at[0][1]], [lane for lane, _ in a_at])
+        y = _shuffle(e, element, b_values[b_at[0][1]], [lane for lane, _ in b_at])
+        pairs.append((x, y))
+    return pairs
+
+
+def _sums(
+    e: Emitter, shape: Shape, a_type: str, a_values: Sequence[str], b_values: Sequence[str], c_values: Sequence[str]
+) -> list[str]:
+    """In the order of k: of integers, whose order does not matter, and of doubles."""
+    element = "double" if a_type == "f64" else "i32"
+    wide, sums = LANES.of(element), []
+    for i, start in enumerate(c_values):
+        value = start
+        for x, y in _factors(e, shape, element, i, a_values, b_values):
             if element == "i32":
-                sums[i] = e.v(f"add {wide} {sums[i]}, {e.v(f'mul {wide} {x}, {y}')}")
+                value = e.v(f"add {wide} {value}, {e.v(f'mul {wide} {x}, {y}')}")
             else:
-                sums[i] = e.fcall(LANES, "fma", element, x, y, sums[i])
-    results = sums
+                value = e.fcall(LANES, "fma", element, x, y, value)
+        sums.append(value)
+    return sums
+
+
+def _tensor_core(
+    e: Emitter, shape: Shape, precision: aligned.Precision, types: tuple[str, str, str, str],
+    a_values: Sequence[str], b_values: Sequence[str], c_values: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """Bits of the sums in the result's type, of 16 or 32 bits."""
+    d_type, a_type, _, _ = types
+    a, b = ([aligned.widen(e, precision, v) for v in values] for values in (a_values, b_values))
+    a_powers, b_powers = ([aligned.factor_power(e, precision, v, a_type) for v in values] for values in (a, b))
+    element, results = precision.element, []
+    for i, start in enumerate(c_values):
+        c = aligned.widen(e, precision, start)
+        factors = _factors(e, shape, element, i, a, b)
+        total = aligned.total(e, precision, factors, _factors(e, shape, element, i, a_powers, b_powers), c)
+        if d_type == "f16":
+            bits = double_to_half(e, LANES, total)
+        elif precision is aligned.SINGLE:
+            bits = e.from_fp(LANES, aligned.cut_to_single(e, total), "f32")
+        else:
+            bits = narrow(e, LANES, total, None, "f64", "f32", "rz")
+        if precision is aligned.DOUBLE:
+            bits = aligned.or_special(e, factors, c, bits, d_type)
+        results.append(bits)
+    return results
+
+
+def _store_results(e: Emitter, results: Sequence[str], types: tuple[str, str, str, str]) -> None:
+    d_type = types[0]
+    kind = LANES.int(64 if d_type == "f64" else 32)
     if d_type == "f16":
-        halves = [e.v(f"fptrunc {wide} {s} to {LANES.of('half')}") for s in sums]
-        words = [e.resize(LANES, result_bits(e, LANES, h, "f16"), 16, 32) for h in halves]
+        words = [e.resize(LANES, half, 16, 32) for half in results]
         results = [
             e.v(f"or {_V} {low}, {e.v(f'shl {_V} {high}, splat (i32 16)')}")
             for low, high in zip(words[::2], words[1::2], strict=True)
         ]
-    elif d_type != "s32":
-        results = [e.v(f"bitcast {wide} {s} to {kind}") for s in sums]
+    elif d_type == "f64":
+        results = [e.from_fp(LANES, value, "f64") for value in results]
     for index, result in enumerate(results):
         e.e(f"store {kind} {result}, ptr {e.v(f'getelementptr {kind}, ptr %out, i32 {index}')}, align 64")
-    return (
-        f'define internal void @"{name}"(ptr %out, ptr %in) noinline #0 {{\n' + "\n".join(e.lines) + "\n  ret void\n}\n"
-    )
 
 
 def _holders(count: int, place: Place) -> dict[tuple[int, int], tuple[int, int]]:
@@ -173,8 +223,10 @@ def _holders(count: int, place: Place) -> dict[tuple[int, int], tuple[int, int]]
 
 def _split(e: Emitter, register: str, kind: str) -> list[str]:
     """The elements of one register as f32 (i32, f64) vectors."""
-    if kind == "f64":
-        return [e.to_fp(LANES, register, "f64")]
+    if kind == "s32":
+        return [register]
+    if kind in ("f32", "f64"):
+        return [e.to_fp(LANES, register, kind)]
     if kind == "tf32":  # the hardware reads the upper 19 bits
         return [e.to_fp(LANES, e.v(f"and {_V} {register}, splat (i32 -8192)"), "f32")]
     if kind in ("s8", "u8"):

@@ -1,0 +1,164 @@
+"""What a tensor core of Hopper makes of a warp's fragments, in numpy: the reference for mma of f16, bf16 and tf32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from vgpusim.codegen.emit_matrix import _SHAPES
+
+from tests.vgpusim.codegen.harness import HEADER, run
+
+WARPS = 64
+WORDS = 10  # of each lane's inputs
+_FRACTION_BITS = 25
+_SMALLEST = {"f16": -14, "bf16": -126, "tf32": -126}
+Words = NDArray[np.uint32]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mma:
+    """A form, the registers of A, B and C, and what comparing an H200 with sums of f32 in the order of k has shown: how
+    many of the results differ, and the first of them."""
+
+    shape: str
+    d: str
+    kind: str
+    a: int
+    b: int
+    c: int
+    differing: int
+    first: int
+
+    @property
+    def text(self) -> str:
+        def registers(letter: str, first: int, count: int) -> str:
+            return "{" + ", ".join(f"%{letter}{first + i}" for i in range(count)) + "}"
+
+        return (
+            f"mma.sync.aligned.{self.shape}.row.col.{self.d}.{self.kind}.{self.kind}.{self.d} "
+            f"{registers('d', 0, self.c)}, {registers('a', 0, self.a)}, {registers('a', self.a, self.b)}, "
+            f"{registers('a', self.a + self.b, self.c)};"
+        )
+
+
+FORMS = (
+    Mma("m16n8k8", "f32", "f16", 2, 1, 4, 4573, 0xC2251AA4),
+    Mma("m16n8k16", "f32", "f16", 4, 2, 4, 5286, 0x4289B6E0),
+    Mma("m16n8k8", "f16", "f16", 2, 1, 2, 1, 0x35C7BB05),
+    Mma("m16n8k16", "f16", "f16", 4, 2, 2, 2, 0x0466C628),
+    Mma("m16n8k8", "f32", "bf16", 2, 1, 4, 3880, 0x4190E192),
+    Mma("m16n8k16", "f32", "bf16", 4, 2, 4, 4547, 0x42BD510E),
+    Mma("m16n8k4", "f32", "tf32", 2, 1, 4, 3942, 0x4163F70C),
+    Mma("m16n8k8", "f32", "tf32", 4, 2, 4, 4587, 0x41180DC5),
+)
+
+
+def inputs(form: Mma) -> Words:
+    """The words that the card has computed with: the order of the draws is part of them."""
+    rng, count = np.random.default_rng(7), WARPS * 32
+    words = rng.integers(0, 1 << 32, (count, WORDS), dtype=np.uint32)
+
+    def values(kind: str, n: int) -> Words:
+        normal = rng.standard_normal((count, n, 2))
+        usual = (normal * 2.0 ** rng.integers(-4, 5, normal.shape)).astype(np.float32)
+        if kind in ("f32", "tf32"):
+            return usual[:, :, 0].copy().view(np.uint32)
+        if kind == "f16":
+            bits = usual.astype(np.float16).view(np.uint16).astype(np.uint32)
+        else:
+            bits = usual.view(np.uint32) >> 16
+        return np.asarray(bits[..., 0] | bits[..., 1] << 16, np.uint32)
+
+    factors = form.a + form.b
+    words[:, :factors] = values(form.kind, factors)
+    words[:, factors:] = values(form.d, WORDS - factors)
+    return np.ascontiguousarray(words)
+
+
+def simulate(form: Mma, words: Words) -> Words:
+    lines = [".visible .entry k(.param .u64 in, .param .u64 out) { .reg .b32 %a<10>, %d<4>, %t<4>; .reg .b64 %x<4>;"]
+    lines += ["mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x; mad.lo.u32 %t0, %t1, 32, %t0;"]
+    lines += ["ld.param.u64 %x0, [in]; ld.param.u64 %x1, [out];"]
+    lines += [f"mad.wide.u32 %x0, %t0, {4 * WORDS}, %x0; mad.wide.u32 %x1, %t0, {4 * form.c}, %x1;"]
+    lines += [f"ld.global.b32 %a{i}, [%x0+{4 * i}];" for i in range(WORDS)]
+    lines += [form.text, *(f"st.global.b32 [%x1+{4 * i}], %d{i};" for i in range(form.c)), "ret; }"]
+    result = np.zeros((len(words), form.c), np.uint32)
+    run(HEADER + "\n".join(lines) + "\n", "k", len(words) // 32, 32, [words, result])
+    return result
+
+
+@np.errstate(invalid="ignore")  # signalling NaNs
+def _floats(register: Words, kind: str) -> list[Floats]:
+    if kind in ("f32", "tf32"):
+        mask = np.uint32(0xFFFFE000 if kind == "tf32" else 0xFFFFFFFF)
+        return [(register & mask).view(np.float32).astype(np.float64)]
+    halves = [(register >> np.uint32(shift)) & np.uint32(0xFFFF) for shift in (0, 16)]
+    if kind == "f16":
+        return [half.astype(np.uint16).view(np.float16).astype(np.float64) for half in halves]
+    return [(half << np.uint32(16)).view(np.float32).astype(np.float64) for half in halves]
+
+
+def matrices(form: Mma, words: Words) -> tuple[Floats, Floats, Floats]:
+    """A, B transposed, and C of each warp."""
+    shape = _SHAPES[form.shape, form.kind]
+    lanes = words.reshape(-1, 32, WORDS)
+    found = []
+    for rows, columns, first, count, kind, place in (
+        (shape.m, shape.k, 0, form.a, form.kind, shape.a_place),
+        (shape.k, shape.n, form.a, form.b, form.kind, shape.b_place),
+        (shape.m, shape.n, form.a + form.b, form.c, form.d, shape.c_place),
+    ):
+        matrix = np.zeros((len(lanes), rows, columns))
+        elements = [v for r in range(first, first + count) for v in _floats(lanes[:, :, r].copy(), kind)]
+        for lane in range(32):
+            for index, values in enumerate(elements):
+                matrix[(slice(None), *place(lane // 4, lane % 4, index))] = values[:, lane]
+        found.append(matrix)
+    return found[0], found[1].transpose(0, 2, 1), found[2]
+
+
+def to_words(form: Mma, matrix: Floats) -> Words:
+    """The registers of D."""
+    shape = _SHAPES[form.shape, form.kind]
+    count = shape.m * shape.n // 32
+    lanes = np.zeros((len(matrix), 32, count))
+    for lane in range(32):
+        for index in range(count):
+            lanes[:, lane, index] = matrix[(slice(None), *shape.c_place(lane // 4, lane % 4, index))]
+    with np.errstate(all="ignore"):
+        if form.d == "f32":
+            return lanes.astype(np.float32).view(np.uint32).reshape(-1, count)
+        halves = lanes.astype(np.float16).view(np.uint16).astype(np.uint32)
+    return np.asarray(halves[..., ::2] | halves[..., 1::2] << 16, np.uint32).reshape(-1, count // 2)
+
+
+def _exponent(value: Floats, smallest: int) -> NDArray[np.int64]:
+    exponents = np.frexp(np.where(np.isfinite(value), value, 1.0))[1].astype(np.int64) - 1
+    return np.where(value == 0, smallest, np.maximum(exponents, smallest))
+
+
+def reference(form: Mma, words: Words) -> Words:
+    a, b, c = matrices(form, words)
+    smallest = _SMALLEST[form.kind]
+    factors = a[:, :, None, :], b[:, None, :, :]
+    with np.errstate(all="ignore"):
+        products = factors[0] * factors[1]
+        special = products.sum(-1) + c
+        exponents = _exponent(factors[0], smallest) + _exponent(factors[1], smallest)
+        unit = 2.0 ** (np.maximum(exponents.max(-1), _exponent(c, -126)) - _FRACTION_BITS).astype(np.float64)
+        total = (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(c / unit)) * unit
+        if form.d == "f32":
+            near = total.astype(np.float32)
+            total = np.where(np.abs(near) > np.abs(total), np.nextafter(near, np.float32(0)), near).astype(np.float64)
+        return to_words(form, np.where(np.isfinite(special), total, special))
+
+
+def in_order(form: Mma, words: Words) -> Words:
+    """Sums in f32, a fused multiply-add for each k: what the simulator made before it followed the hardware."""
+    a, b, c = matrices(form, words)
+    for k in range(a.shape[-1]):
+        c = (a[:, :, None, k] * b[:, None, :, k] + c).astype(np.float32).astype(np.float64)
+    return to_words(form, c)
