@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 PYTEST_ARGS ?=
 FUZZ_S ?= 60
-C_FILES = $(wildcard shim/*/*.[ch] deploy/packaging/*.c daemon/bench/*.c daemon/executor/*.[ch] daemon/vgpusim/device/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
+C_FILES = $(wildcard shim/*/*.[ch] pytorch/vgpu_torch/core/*.cc pytorch/vgpu_torch/core/*.h deploy/packaging/*.c daemon/bench/*.c daemon/executor/*.[ch] daemon/vgpusim/device/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 EXECUTOR_INPUTS = $(wildcard daemon/executor/* daemon/vgpusim/device/* protocol/c/*) build/gen/.stamp
 
@@ -32,6 +32,7 @@ shim: build/gen/.stamp ## compile the guest libraries
 	@$(PY) shim/build_cudart.py
 	@$(PY) daemon/bench/build.py
 	@$(PY) shim/build_notice.py
+	@$(PY) pytorch/build.py
 
 executor: build/executor.stamp ## compile the executor and the simulator's C half
 

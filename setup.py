@@ -24,6 +24,7 @@ class BuildWithNativeParts(build_py):
                 ["shim/build_cudart.py"],
                 ["daemon/bench/build.py"],
                 ["shim/build_notice.py"],
+                ["pytorch/build.py"],
                 ["daemon/executor/build_ffi.py"],
             ):
                 subprocess.run([sys.executable, *step], cwd=ROOT, check=True)

@@ -22,7 +22,16 @@ FILES = Path(__file__).resolve().parent / "files"
 NBYTES_CAP = 60 * 1000 * 1000
 NBYTES_CAP_WITH_GUEST = 100 * 1000 * 1000
 _TOOL_TIMEOUT_S = 600
-_LIBRARY_GLOBS = ("lib*.so*", "cudart/*/lib*.so*", "notice/lib*.so", "bench/calls", "vgpu-probe")
+_LIBRARY_GLOBS = (
+    "lib*.so*",
+    "cudart/*/lib*.so*",
+    "notice/lib*.so",
+    "bench/calls",
+    "vgpu-probe",
+    "torch/*/METADATA",
+    "torch/*/*.*",
+    "torch/*/*/*.*",
+)
 
 
 class BundleError(Exception):

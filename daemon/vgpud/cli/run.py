@@ -19,6 +19,7 @@ from .fail import fail
 from .option import EndpointType
 from .private_daemon import PrivateDaemon, PrivateDaemonError
 from .status import ExitStatus
+from .torch_overlay import is_wanted, put_on_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +60,12 @@ _LIBRARY_DIRECTORY = Path(__file__).resolve().parent.parent / "_lib"
     help="Whose libcudart: NVIDIA's where the program finds it, else vgpu's (auto); vgpu's; NVIDIA's or none.",
 )
 @click.option(
+    "--torch/--no-torch",
+    "torch",
+    default=True,
+    help="On a simulated device PyTorch's own kernels run on the CPU, where the program's Python has torch.",
+)
+@click.option(
     "--library-dir",
     type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
     default=_LIBRARY_DIRECTORY,
@@ -73,6 +80,7 @@ def run(
     timeout_s: float | None,
     preload: bool | None,
     cudart: str,
+    torch: bool,
     library_dir: Path,
     command: tuple[str, ...],
 ) -> None:
@@ -95,6 +103,7 @@ def run(
                 fail(str(error), ExitStatus.UNAVAILABLE)
         environment = _environment(command[0], endpoint, library, trace, preload)
         _choose_cudart(cudart, command[0], environment, library_dir / FOLDER)
+        _choose_torch(torch, command[0], environment, library_dir)
         code = _supervise(command, environment, timeout_s)
     raise SystemExit(code)
 
@@ -139,6 +148,14 @@ def _choose_cudart(choice: str, program: str, environment: dict[str, str], folde
         for soname, found in theirs.items():
             where = f"vgpu's, in {ours[soname]}" if soname in ours else found or "not given by vgpu"
             click.echo(f"vgpu run: {soname} is {where}", err=True)
+
+
+def _choose_torch(wanted: bool, program: str, environment: dict[str, str], library_directory: Path) -> None:
+    """Give the program vgpu-torch, unless it is switched off or the program's Python has no torch."""
+    if not wanted:
+        environment["VGPU_TORCH"] = "0"  # also for one that is installed in the program's Python
+    if environment.get("VGPU_TORCH") != "0" and is_wanted(program, os.environ):
+        put_on_path(environment, library_directory)
 
 
 def _supervise(command: Sequence[str], environment: dict[str, str], timeout_s: float | None) -> int:

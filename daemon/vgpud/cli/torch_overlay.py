@@ -1,0 +1,55 @@
+"""vgpu-torch for a program: is it wanted, and how does the program's Python find it?
+
+Only torch reads its entry point, so that it is harmless on the path of any other Python program. It is left out where
+the program's Python is known and has no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vgpu_guest.preload import resolve_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FOLDER = "torch"  # beside libcuda.so.1; pytorch/build.py fills it
+_PYTHON = re.compile(r"python(\d(\.\d+)?)?t?$")
+_SITES = ("lib/python3*/site-packages", "lib/python3/dist-packages", "local/lib/python3*/dist-packages")
+
+
+def is_wanted(program: str, environment: Mapping[str, str]) -> bool:
+    """False only where `program` is Python, or a script of its, and that Python has no torch."""
+    path = environment.get("PATH", os.defpath)
+    binary = resolve_program(program, path)
+    if binary is None or not (_PYTHON.match(binary.name) or _PYTHON.match(binary.resolve().name)):
+        return True  # a shell, make, ...: whatever Python it starts is not known yet
+    named = shutil.which(program, path=path)
+    return any((site / "torch/version.py").is_file() for site in _sites({named, str(binary)}, environment))
+
+
+def _sites(programs: set[str | None], environment: Mapping[str, str]) -> Iterator[Path]:
+    """Where a Python's packages may lie, without running it."""
+    for entry in environment.get("PYTHONPATH", "").split(":"):
+        if entry:
+            yield Path(entry)
+    files = [Path(program) for program in programs if program is not None]
+    for prefix in dict.fromkeys(file.parent.parent for program in files for file in (program, program.resolve())):
+        for pattern in _SITES:
+            yield from prefix.glob(pattern)
+    if "HOME" in environment:
+        yield from Path(environment["HOME"]).glob(".local/lib/python3*/site-packages")
+
+
+def put_on_path(environment: dict[str, str], library_directory: Path) -> bool:
+    """Append the package's folder to PYTHONPATH, so that it hides nothing; False if this build has none."""
+    folder = library_directory / FOLDER
+    if not folder.is_dir():
+        return False
+    rest = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = f"{rest}:{folder}" if rest else str(folder)
+    return True

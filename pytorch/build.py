@@ -1,0 +1,32 @@
+"""Put vgpu-torch where `vgpu run` finds it: `python pytorch/build.py` copies the package into vgpud/_lib/torch.
+
+The folder is what an installation would be, package and metadata: torch finds the entry point there. Used by the
+Makefile and by setup.py.
+"""
+
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TARGET = HERE.parent / "daemon/vgpud/_lib/torch"
+
+
+def main() -> int:
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+    shutil.rmtree(TARGET, ignore_errors=True)
+    shutil.copytree(HERE / "vgpu_torch", TARGET / "vgpu_torch", ignore=shutil.ignore_patterns("__pycache__"))
+    metadata = TARGET / f"vgpu_torch-{project['version']}.dist-info"
+    metadata.mkdir()
+    header = {"Metadata-Version": "2.1", "Name": project["name"], "Version": project["version"]}
+    (metadata / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in header.items()))
+    sections = []
+    for group, entries in project["entry-points"].items():
+        sections.append(f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in entries.items()))
+    (metadata / "entry_points.txt").write_text("\n".join(sections))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

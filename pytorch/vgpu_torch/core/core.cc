@@ -1,0 +1,11 @@
+// One translation unit: torch's headers are most of the compiler's time.
+#include "check.cc"
+#include "copy.cc"
+#include "device.cc"
+#include "fallback.cc"
+#include "mirror.cc"
+#include "operator.cc"
+#include "random.cc"
+#include "register.cc"
+#include "sparse.cc"
+#include "widen.cc"

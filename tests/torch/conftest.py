@@ -1,0 +1,57 @@
+"""An unmodified PyTorch with CUDA from PyPI, without the NVIDIA libraries whose code never runs here."""
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.pypi import CACHE, SITE, environment
+from tests.torch.placeholders import place
+
+PROGRAMS = Path(__file__).parent / "programs"
+VERSION = "2.14.1"
+# What `import torch` needs of its dependencies, and what torch.testing needs.
+REQUIREMENTS = (
+    f"torch=={VERSION}",
+    "nvidia-cuda-runtime==13.0.*",
+    "nvidia-cuda-cupti==13.0.*",
+    "nvidia-cuda-nvrtc==13.0.*",
+    "expecttest",
+    "filelock",
+    "fsspec",
+    "jinja2",
+    "markupsafe",
+    "mpmath",
+    "networkx",
+    "numpy",
+    "pyyaml",
+    "sympy",
+    "typing-extensions",
+)
+
+Run = Callable[..., CompletedProcess[str]]
+RunTorch = Callable[..., CompletedProcess[str]]
+
+
+def torch_python() -> Path:
+    """The interpreter of an environment with torch, made on first use (about 700 MB)."""
+    root = environment(*REQUIREMENTS, with_dependencies=False)
+    with (CACHE / ".torch-placeholders.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        place(root / SITE / "torch/lib")
+    return root / "bin/python"
+
+
+@pytest.fixture(scope="session")
+def run_torch(vgpu_run: Run) -> RunTorch:
+    """`run_torch("train.py", "cuda", ...)` runs a program of ours under `vgpu run`; `code=` gives it as text."""
+
+    def run(*command: str, code: str = "", timeout_s: float = 100, env: dict[str, str] | None = None, gpu: str = "h100",
+            options: tuple[str, ...] = ()) -> CompletedProcess[str]:  # fmt: skip
+        program = ["-c", code] if code else [str(PROGRAMS / command[0]), *command[1:]]
+        threads = {"OMP_NUM_THREADS": "1", **(env or {})}
+        return vgpu_run([torch_python(), *program], gpu=gpu, env=threads, timeout_s=timeout_s, options=options)
+
+    return run

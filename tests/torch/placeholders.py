@@ -1,0 +1,98 @@
+"""Libraries that torch's CUDA build is linked with and never calls here: empty ones in their place.
+
+cuBLAS, cuDNN, cuFFT, cuSPARSE, NCCL and others are 2 GB of downloads, and none of their code runs on a simulated
+device. Each placeholder has the name, the version nodes and the functions that torch asks for. One that is called
+after all ends the program with its name. torch is unchanged: its RPATH finds them in torch/lib.
+"""
+
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+# By prefix, where the symbols carry no version that names their library.
+PREFIXES = {
+    "nccl": "libnccl.so.2",
+    "cusparseLt": "libcusparseLt.so.0",
+    "curand": "libcurand.so.10",
+    "cuFile": "libcufile.so.0",
+    "nvshmem": "libnvshmem_host.so.3",
+    "cublasLt": "libcublasLt.so.13",
+}
+LIBRARIES = {
+    *PREFIXES.values(),
+    "libcublas.so.13",
+    "libcudnn.so.9",
+    "libcufft.so.12",
+    "libcusparse.so.12",
+}
+# What torch asks when it is imported or when it chooses an implementation; the numbers are those it was built with.
+ANSWERS = {"cudnnGetVersion": 92400}
+BODY = """\
+#include <stdlib.h>
+#include <unistd.h>
+#include <string.h>
+static void *called(const char *name) {
+  static const char text[] = ": called in a placeholder of the tests\\n";
+  if (write(2, name, strlen(name)) >= 0 && write(2, text, sizeof text - 1) >= 0) abort();
+  abort();
+}
+"""
+
+
+def place(torch_lib: Path) -> None:
+    """Write a placeholder into torch/lib for each library; one that is there is kept."""
+    wanted: dict[str, set[tuple[str, str]]] = {library: set() for library in LIBRARIES}
+    for file in sorted(torch_lib.glob("lib*.so")):
+        for library, symbol, version in _undefined(file):
+            wanted[library].add((symbol, version))
+    for library, symbols in wanted.items():
+        if not (torch_lib / library).exists():
+            _build(torch_lib, library, symbols)
+
+
+def _undefined(file: Path) -> set[tuple[str, str, str]]:
+    listing = subprocess.run(["readelf", "-W", "--dyn-syms", file], capture_output=True, text=True, check=True).stdout
+    found = set()
+    for line in listing.splitlines():
+        fields = line.split()
+        if len(fields) < 8 or fields[6] != "UND":
+            continue
+        symbol, _, version = fields[7].partition("@")
+        version = version.lstrip("@")
+        by_prefix = next((PREFIXES[p] for p in sorted(PREFIXES, key=len, reverse=True) if symbol.startswith(p)), None)
+        library = version if version in LIBRARIES else by_prefix
+        if library is not None and re.fullmatch(r"\w+", symbol):
+            found.add((library, symbol, version))
+    return found
+
+
+def _build(folder: Path, library: str, symbols: set[tuple[str, str]]) -> None:
+    source, script = folder / f".{library}.c", folder / f".{library}.map"
+    lines = [BODY]
+    for symbol in sorted({symbol for symbol, _ in symbols}):
+        body = f"return (void *){ANSWERS[symbol]};" if symbol in ANSWERS else f'return called("{symbol}");'
+        lines.append(f"void *{symbol}(void) {{ {body} }}\n")
+    source.write_text("".join(lines))
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for symbol, version in sorted(symbols):
+        nodes[version].append(symbol)
+    texts = [f"{node} {{ global: {' '.join(f'{s};' for s in names)} }};\n" for node, names in nodes.items() if node]
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-w",
+        "-O0",
+        f"-Wl,-soname,{library}",
+        "-o",
+        folder / f".{library}.so",
+        source,
+    ]
+    if texts:
+        script.write_text("".join(texts))
+        command += [f"-Wl,--version-script={script}"]
+    subprocess.run(command, check=True, timeout=60)
+    (folder / f".{library}.so").replace(folder / library)
+    source.unlink()
+    script.unlink(missing_ok=True)
