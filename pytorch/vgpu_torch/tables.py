@@ -24,7 +24,8 @@ class DeviceRule(IntEnum):
     SAME = 0
     ITERATOR = 1
     INDICES = 2
-    NONE = 3
+    CONVOLUTION = 3
+    NONE = 4
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,16 @@ void check_indices(const Operator &op, c10::ArrayRef<c10::IValue> values) {
   }
 }
 
+void check_convolution(c10::ArrayRef<c10::IValue> values) {
+  const at::Tensor &input = values[0].toTensor(), &weight = values[1].toTensor();
+  TORCH_CHECK(input.options().type_equal(weight.options()), "Input type (", input.toString(), ") and weight type (",
+              weight.toString(), ") should be the same");
+  for_each_tensor(values[2], [&](const at::Tensor &bias) {
+    TORCH_CHECK(input.options().type_equal(bias.options()), "Input type (", input.toString(), ") and bias type (",
+                bias.toString(), ") should be the same");
+  });
+}
+
 void check_dtype(const Operator &op, c10::ArrayRef<c10::IValue> values) {
   for (const c10::IValue &value : values) {
     std::optional<at::ScalarType> dtype;
@@ -80,6 +90,9 @@ void check_call(const Operator &op, c10::ArrayRef<c10::IValue> values) {
     break;
   case DeviceRule::INDICES:
     check_indices(op, values);
+    break;
+  case DeviceRule::CONVOLUTION:
+    check_convolution(values);
     break;
   case DeviceRule::NONE:
     break;

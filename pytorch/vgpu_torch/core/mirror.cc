@@ -63,24 +63,30 @@ void Mirrors::fetch() {
       span.begin = 0;
     const size_t nbytes = span.end - span.begin;
     reads |= nbytes > 0;
-    if (device_is_in_place()) {
-      // The whole storage, so that offsets agree. It is resizable: an out= argument may get new memory, which
-      // write_back() notices.
-      void *alias = nbytes ? device_host_alias(span.device.data()) : nullptr;
-      TORCH_CHECK(!nbytes || alias, "vgpu: device memory at ", span.device.data(), " is not mapped in this process");
-      span.begin = 0;
-      span.end = nbytes ? span.device.nbytes() : 0;
-      span.host = c10::Storage(c10::Storage::use_byte_size_t(), span.end, c10::DataPtr(alias, c10::kCPU),
-                               c10::GetCPUAllocator(), true);
-    } else {
-      span.host = c10::Storage(c10::Storage::use_byte_size_t(), nbytes, c10::GetCPUAllocator(), true);
-      if (nbytes)
-        stream_.to_host(span.host.mutable_data(), static_cast<const char *>(span.device.data()) + span.begin, nbytes);
-    }
+    if (nbytes && device_is_in_place() && map(span))
+      continue;
+    span.host = c10::Storage(c10::Storage::use_byte_size_t(), nbytes, c10::GetCPUAllocator(), true);
+    if (nbytes)
+      stream_.to_host(span.host.mutable_data(), static_cast<const char *>(span.device.data()) + span.begin, nbytes);
     span.base = span.host.data();
   }
   if (reads)
     stream_.synchronize();
+}
+
+// Let the host's storage be the device's memory: the whole of it, so that offsets agree. It is resizable: an out=
+// argument may get new memory, which write_back() notices. False where the memory is not mapped in this process.
+bool Mirrors::map(Span &span) {
+  void *alias = device_host_alias(span.device.data());
+  if (!alias)
+    return false;
+  span.begin = 0;
+  span.end = span.device.nbytes();
+  span.host = c10::Storage(c10::Storage::use_byte_size_t(), span.end, c10::DataPtr(alias, c10::kCPU),
+                           c10::GetCPUAllocator(), true);
+  span.base = alias;
+  span.in_place = true;
+  return true;
 }
 
 at::Tensor Mirrors::host(const at::Tensor &tensor, bool writes) {
@@ -119,10 +125,8 @@ void Mirrors::write_back() {
     else if (was_resized(pair, spans_[pair.span]))
       resize_device(pair, spans_[pair.span]);
   }
-  if (device_is_in_place())
-    return;
   for (const Span &span : spans_) {
-    if (!span.written || span.end <= span.begin)
+    if (!span.written || span.in_place || span.end <= span.begin)
       continue;
     stream_.to_device(static_cast<char *>(span.device.mutable_data()) + span.begin, span.base, span.end - span.begin);
     copies_pending_ = true;
@@ -180,9 +184,8 @@ void Mirrors::send(const at::Tensor &host, const at::Tensor &device) {
   const size_t nbytes = host.numel() * host.itemsize();
   if (!nbytes)
     return;
-  if (device_is_in_place()) {
-    void *alias = device_host_alias(device.mutable_data_ptr());
-    TORCH_CHECK(alias, "vgpu: new device memory is not mapped in this process");
+  void *alias = device_is_in_place() ? device_host_alias(device.data_ptr()) : nullptr;
+  if (alias) {
     memcpy(alias, host.const_data_ptr(), nbytes);
     return;
   }

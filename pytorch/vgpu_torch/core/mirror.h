@@ -33,6 +33,7 @@ private:
     c10::Storage device, host;
     size_t begin = SIZE_MAX, end = 0; // bytes of the device's storage
     const void *base = nullptr;       // of the host's storage, as fetch() made it
+    bool in_place = false;            // the host's storage is the device's memory itself
     bool written = false;
   };
   struct Pair {
@@ -43,6 +44,7 @@ private:
   static constexpr size_t SPARSE = SIZE_MAX;
 
   Span &span_of(const at::Tensor &tensor);
+  static bool map(Span &span);
   at::Tensor strided_host(const at::Tensor &tensor, const Span &span) const;
   void replace_sparse(const Pair &pair) const;
   void resize_device(const Pair &pair, Span &span);

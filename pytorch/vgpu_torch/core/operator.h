@@ -9,10 +9,11 @@ namespace vgpu_torch {
 
 // How CUDA's kernel checks that its tensors are on one device.
 enum class DeviceRule : int {
-  SAME = 0,     // the generated wrapper: every tensor, and it names the argument
-  ITERATOR = 1, // TensorIterator: as above, but CPU scalars are allowed; it names the two devices
-  INDICES = 2,  // indexing: indices may be on the CPU, everything else is on one device
-  NONE = 3,     // devices may differ
+  SAME = 0,        // the generated wrapper: every tensor, and it names the argument
+  ITERATOR = 1,    // TensorIterator: as above, but CPU scalars are allowed; it names the two devices
+  INDICES = 2,     // indexing: indices may be on the CPU, everything else is on one device
+  CONVOLUTION = 3, // the types of input, weight and bias are compared, which name the device
+  NONE = 4,        // devices may differ
 };
 
 struct Rules {
