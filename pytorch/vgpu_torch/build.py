@@ -25,7 +25,7 @@ class BuildError(Exception):
 def cache_folder() -> Path:
     """The folder of built libraries; only its owner may write there, for its files are loaded as code."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(base) / "vgpu/torch"
+    folder = Path(base) / "vgpu-torch"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = folder.stat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:

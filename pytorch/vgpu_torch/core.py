@@ -16,6 +16,7 @@ class Kind(IntEnum):
     FALLBACK = 0
     COPY = 1
     REFUSAL = 2
+    DISTRIBUTION = 3
 
 
 class CoreError(Exception):
@@ -26,6 +27,7 @@ class Core:
     def __init__(self, library: Path, in_place: bool) -> None:
         self._library = ctypes.PyDLL(str(library))  # the lock is kept: registrations are quick
         self._library.vgpu_torch_error.restype = ctypes.c_char_p
+        self._library.vgpu_torch_trace_text.restype = ctypes.c_char_p
         self._override = self._library.vgpu_torch_override
         text = ctypes.c_char_p
         self._override.argtypes = [text, text, text, ctypes.c_int, ctypes.c_int, text, text, ctypes.c_ulonglong, text]
@@ -34,6 +36,15 @@ class Core:
     @property
     def is_in_place(self) -> bool:
         return bool(self._library.vgpu_torch_is_in_place())
+
+    def trace(self, on: bool) -> None:
+        """Note every operator that runs on the CPU from now on, or no longer."""
+        self._library.vgpu_torch_trace(int(on))
+
+    def traced(self) -> list[tuple[str, str]]:
+        """Operators noted since the last call, with the number of their first tensor's dtype, in order, each once."""
+        lines = self._library.vgpu_torch_trace_text().decode().splitlines()
+        return [(name, dtype) for name, dtype in (line.split("\t") for line in lines)]
 
     def override(self, name: str, key: str, kind: Kind, rules: Rules) -> None:
         """Replace the kernel of `name` (namespace::name.overload) for the dispatch key `key`."""

@@ -17,6 +17,7 @@ from .tables import Tables
 if TYPE_CHECKING:
     from collections import Counter
 
+_KINDS = {Answer.CPU: Kind.FALLBACK, Answer.REFUSED: Kind.REFUSAL, Answer.RANDOM: Kind.DISTRIBUTION}
 _state: dict[str, Any] = {}  # what must live as long as the kernels
 
 
@@ -53,15 +54,15 @@ def install() -> Counter[Answer]:
 
     import torch
 
-    tables = Tables(torch.__version__)
+    tables = Tables(torch.__version__, refuse_dtypes=os.environ.get("VGPU_TORCH_DTYPES") != "0")
     core = Core(core_library(), in_place=os.environ.get("VGPU_TORCH_COPY") != "1")
     _state.update(core=core, tables=tables)
     own = composites.load()
     counts: Counter[Answer] = Counter()
     for decision in decide(own):
         counts[decision.answer] += 1
-        if decision.answer is Answer.CPU or decision.answer is Answer.REFUSED:
-            kind = Kind.REFUSAL if decision.answer is Answer.REFUSED else Kind.FALLBACK
+        kind = _KINDS.get(decision.answer)
+        if kind is not None:
             kind = Kind.COPY if decision.name == "aten::copy_" and decision.key == "CUDA" else kind
             core.override(decision.name, decision.key, kind, tables.rules(decision.name, decision.key))
     with warnings.catch_warnings():

@@ -13,6 +13,7 @@ class Answer(Enum):
     NATIVE = "native"  # torch's own CUDA kernel: host code only
     CPU = "executed on the CPU"
     COMPOSED = "composed"  # of other operators
+    RANDOM = "random as on the GPU"  # Philox, with CUDA's layout
     REFUSED = "refused"
 
 
@@ -61,6 +62,23 @@ ALSO = {
     "aten::copy_",
 }
 
+# Random operators with a GPU's numbers (core/distribution.cc).
+RANDOM = {
+    "aten::_fused_dropout",
+    "aten::bernoulli_.Tensor",
+    "aten::bernoulli_.float",
+    "aten::cauchy_",
+    "aten::exponential_",
+    "aten::geometric_",
+    "aten::log_normal_",
+    "aten::native_dropout",
+    "aten::normal_",
+    "aten::random_",
+    "aten::random_.from",
+    "aten::random_.to",
+    "aten::uniform_",
+}
+
 # Sparse tensors' own metadata and parts.
 SPARSE_NATIVE = {
     "_coalesced_", "_dimI", "_dimV", "_indices", "_nnz", "_sparse_compressed_tensor_unsafe",
@@ -83,7 +101,9 @@ def decide(composites: Collection[str]) -> Iterator[Decision]:
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         if name.split("::")[0] in HOST_NAMESPACES:
             continue
-        if name in composites:
+        if name in RANDOM:
+            yield Decision(name, "CUDA", Answer.RANDOM)
+        elif name in composites:
             yield Decision(name, "CUDA", Answer.COMPOSED)
         elif name in NATIVE:
             yield Decision(name, "CUDA", Answer.NATIVE)

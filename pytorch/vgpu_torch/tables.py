@@ -40,10 +40,11 @@ class Rules:
 class Tables:
     """The rules of one version of torch; generic ones where it has no data."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, refuse_dtypes: bool = True) -> None:
         self.minor = ".".join(version.split("+")[0].split(".")[:2])
         self.file = DATA / f"operators-{self.minor}.tsv"
         self.is_known = self.file.exists()
+        self._refuse_dtypes = refuse_dtypes
         self._rows: dict[str, list[str]] = {}
         if self.is_known:
             lines = [line for line in self.file.read_text().splitlines() if not line.startswith("#")]
@@ -58,6 +59,6 @@ class Tables:
             return Rules(generic, f"wrapper_{key}_{short}", short, 0, hidden)
         rule, method, kernel, dtypes = row
         mask = 0
-        for number in dtypes.split(",") if dtypes != "-" else []:
+        for number in dtypes.split(",") if dtypes != "-" and self._refuse_dtypes else []:
             mask |= 1 << int(number)
         return Rules(DeviceRule[rule], f"wrapper_{key}_{method}", short if kernel == "-" else kernel, mask, hidden)

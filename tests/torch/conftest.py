@@ -27,6 +27,7 @@ REQUIREMENTS = (
     "networkx",
     "numpy",
     "pyyaml",
+    "setuptools",
     "sympy",
     "typing-extensions",
 )

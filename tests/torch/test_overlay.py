@@ -42,8 +42,8 @@ def test_without_a_compiler_torch_still_works(run_torch: RunTorch, tmp_path: Pat
 
 
 def test_a_library_cache_of_someone_else_is_refused(run_torch: RunTorch, tmp_path: Path) -> None:
-    (tmp_path / "vgpu/torch").mkdir(parents=True)
-    (tmp_path / "vgpu/torch").chmod(0o777)
+    (tmp_path / "vgpu-torch").mkdir(parents=True)
+    (tmp_path / "vgpu-torch").chmod(0o777)
     result = run_torch(code=ADD, env={"XDG_CACHE_HOME": str(tmp_path)})
     assert "can be written by" in result.stderr
     assert "no kernel image" in result.stderr

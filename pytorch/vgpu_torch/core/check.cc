@@ -64,21 +64,25 @@ void check_convolution(c10::ArrayRef<c10::IValue> values) {
 }
 
 void check_dtype(const Operator &op, c10::ArrayRef<c10::IValue> values) {
+  const auto dtype = first_dtype(values);
+  TORCH_CHECK_NOT_IMPLEMENTED(!dtype || !(op.rules.refused_dtypes >> static_cast<int>(*dtype) & 1), "\"",
+                              op.rules.kernel, "\" not implemented for '", toString(*dtype), "'");
+}
+
+} // namespace
+
+std::optional<at::ScalarType> first_dtype(c10::ArrayRef<c10::IValue> values) {
+  std::optional<at::ScalarType> dtype;
   for (const c10::IValue &value : values) {
-    std::optional<at::ScalarType> dtype;
     for_each_tensor(value, [&](const at::Tensor &tensor) {
       if (!dtype)
         dtype = tensor.scalar_type();
     });
-    if (!dtype)
-      continue;
-    TORCH_CHECK_NOT_IMPLEMENTED(!(op.rules.refused_dtypes >> static_cast<int>(*dtype) & 1), "\"", op.rules.kernel,
-                                "\" not implemented for '", toString(*dtype), "'");
-    return;
+    if (dtype)
+      break;
   }
+  return dtype;
 }
-
-} // namespace
 
 void check_call(const Operator &op, c10::ArrayRef<c10::IValue> values) {
   switch (op.rules.device) {

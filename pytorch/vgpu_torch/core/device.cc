@@ -7,13 +7,15 @@
 namespace vgpu_torch {
 namespace {
 
-enum { MEMCPY_TO_DEVICE = 1, MEMCPY_TO_HOST = 2 }; // cudaMemcpyKind
+enum { MAX_THREADS_PER_MULTIPROCESSOR = 39, MULTIPROCESSOR_COUNT = 16 }; // cudaDeviceAttr
+enum { MEMCPY_TO_DEVICE = 1, MEMCPY_TO_HOST = 2 };                       // cudaMemcpyKind
 
 struct Runtime {
   int (*memcpy_async)(void *, const void *, size_t, int, void *);
   int (*stream_synchronize)(void *);
   int (*stream_is_capturing)(void *, int *);
   int (*launch_host_func)(void *, void (*)(void *), void *);
+  int (*device_get_attribute)(int *, int, int);
   const char *(*get_error_string)(int);
   void *(*host_alias)(unsigned long long); // vgpu's libcuda only; nullptr elsewhere
 } runtime;
@@ -43,6 +45,8 @@ const char *device_init() {
     return "cudaStreamIsCapturing";
   if (!find(library, "cudaLaunchHostFunc", runtime.launch_host_func))
     return "cudaLaunchHostFunc";
+  if (!find(library, "cudaDeviceGetAttribute", runtime.device_get_attribute))
+    return "cudaDeviceGetAttribute";
   if (!find(library, "cudaGetErrorString", runtime.get_error_string))
     return "cudaGetErrorString";
   void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
@@ -55,6 +59,15 @@ void device_set_in_place(bool wanted) { in_place = wanted && runtime.host_alias;
 bool device_is_in_place() { return in_place; }
 
 c10::Device device_current() { return c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice(); }
+
+static int attribute(c10::Device device, int number) {
+  int value = 0;
+  check(runtime.device_get_attribute(&value, number, device.index()), "an attribute of the device");
+  return value;
+}
+
+int device_multiprocessors(c10::Device device) { return attribute(device, MULTIPROCESSOR_COUNT); }
+int device_threads_per_multiprocessor(c10::Device device) { return attribute(device, MAX_THREADS_PER_MULTIPROCESSOR); }
 
 DeviceStream::DeviceStream(c10::Device device) {
   const c10::impl::VirtualGuardImpl guard(c10::kCUDA);

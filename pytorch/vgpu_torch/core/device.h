@@ -17,6 +17,8 @@ void device_set_in_place(bool wanted);
 bool device_is_in_place();
 
 c10::Device device_current();
+int device_multiprocessors(c10::Device device);
+int device_threads_per_multiprocessor(c10::Device device);
 
 // The calling thread's current stream on one device. The device must be the current one (a DeviceGuard is held).
 class DeviceStream {

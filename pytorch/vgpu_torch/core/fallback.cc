@@ -3,6 +3,7 @@
 #include "check.h"
 #include "mirror.h"
 #include "random.h"
+#include "trace.h"
 #include "widen.h"
 #include <c10/core/DeviceGuard.h>
 
@@ -49,6 +50,7 @@ void Fallback::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet
   const size_t n = op_.arguments.size();
   const c10::ArrayRef<c10::IValue> given(stack->data() + stack->size() - n, n);
   check_call(op_, given);
+  trace_call(op_, given);
   const c10::Device device = device_of(given);
   const c10::DeviceGuard guard(device);
   const DeviceStream stream(device);

@@ -1,13 +1,15 @@
 // The core's C interface: the Python side (install.py) decides which operator has which kernel.
 #include "device.h"
+#include "distribution.h"
 #include "fallback.h"
+#include "trace.h"
 #include <ATen/core/enum_tag.h>
 #include <c10/util/Exception.h>
 
 namespace vgpu_torch {
 namespace {
 
-enum Kind : int { FALLBACK = 0, COPY = 1, REFUSAL = 2 };
+enum Kind : int { FALLBACK = 0, COPY = 1, REFUSAL = 2, DISTRIBUTION = 3 };
 
 thread_local std::string last_error;
 
@@ -27,6 +29,9 @@ c10::KernelFunction kernel(Kind kind, Operator op) {
     return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Copy>(std::move(op)));
   case REFUSAL:
     return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(std::move(op)));
+  case DISTRIBUTION:
+    TORCH_CHECK(Distribution::knows(op.name), op.name, " is no distribution");
+    return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Distribution>(std::move(op)));
   default:
     return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Fallback>(std::move(op)));
   }
@@ -62,6 +67,16 @@ EXPORT int vgpu_torch_init(int in_place) {
 }
 
 EXPORT int vgpu_torch_is_in_place() { return device_is_in_place(); }
+
+// From now on every call of a fallback is noted (1) or no longer (0); see vgpu_torch_trace_text().
+EXPORT void vgpu_torch_trace(int on) { trace_set(on); }
+
+// The calls since the last question, each once, in order: lines `operator TAB dtype of the first tensor`.
+EXPORT const char *vgpu_torch_trace_text() {
+  static std::string text;
+  text = trace_text();
+  return text.c_str();
+}
 
 EXPORT int vgpu_torch_override(const char *name, const char *overload, const char *key, int kind, int device_rule,
                                const char *method, const char *kernel_name, unsigned long long refused_dtypes,

@@ -1,0 +1,99 @@
+"""Find the dtypes that CUDA's kernels lack and the CPU's have, from torch's own tables (op_db's dtypesIfCUDA).
+
+`VGPU_TORCH_DTYPES=0 vgpu run -- python find_dtypes.py OUT`: every operator of op_db runs on the simulated device with
+every dtype, and the core notes which ATen operators that took. A pair (ATen operator, dtype) that occurs where CUDA
+supports the dtype is good. Where CUDA does not support it, the pairs that are not good explain the refusal: the one
+that bears the operator's name, else the first. OUT has lines `operator TAB numbers` for make_tables.py, and as comments
+what remains unexplained.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import sys
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.testing._internal.common_dtype import all_types_and_complex_and
+from torch.testing._internal.common_methods_invocations import op_db
+from vgpu_torch.install import _state
+
+DTYPES = sorted(all_types_and_complex_and(torch.bool, torch.half, torch.bfloat16), key=str)
+GOOD_SAMPLES, BAD_SAMPLES, SAMPLE_TIMEOUT_S = 12, 2, 20
+
+
+class TimedOut(Exception):
+    pass
+
+
+def on_alarm(*_: object) -> None:
+    raise TimedOut
+
+
+def run(op, dtype, samples):
+    """The ATen operators that the samples take, and whether any sample ran."""
+    core, ran = _state["core"], False
+    for make in (torch.manual_seed, np.random.seed, random.seed):
+        make(0)
+    signal.alarm(SAMPLE_TIMEOUT_S)
+    try:
+        for sample in itertools.islice(op.sample_inputs("cuda", dtype), samples):
+            core.traced()
+            core.trace(True)
+            try:
+                op(sample.input, *sample.args, **sample.kwargs)
+                ran = True
+            except TimedOut:
+                raise
+            except Exception:
+                core.traced()
+                continue
+            finally:
+                core.trace(False)
+            yield from core.traced()
+            if samples == BAD_SAMPLES and ran:
+                return
+    except Exception:  # no samples of this dtype, or too slow
+        return
+    finally:
+        signal.alarm(0)
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    signal.signal(signal.SIGALRM, on_alarm)
+    torch.ones(1, device="cuda")
+    good: set[tuple[str, str]] = set()
+    bad = []
+    for op in op_db:
+        supported = op.dtypesIfCUDA if op.dtypesIfCUDA is not None else op.dtypes
+        for dtype in DTYPES:
+            if dtype in supported:
+                good.update(run(op, dtype, GOOD_SAMPLES))
+            else:
+                taken = list(dict.fromkeys(run(op, dtype, BAD_SAMPLES)))
+                if taken:
+                    bad.append((op, dtype, taken))
+        print(op.name, op.variant_test_name, file=sys.stderr, flush=True)
+    refused: dict[str, set[int]] = defaultdict(set)
+    unexplained = []
+    for op, dtype, taken in bad:
+        candidates = [pair for pair in taken if pair not in good and pair[1] != "-"]
+        names = {op.name.split(".")[-1], op.aten_name}
+        named = [pair for pair in candidates if pair[0].split("::")[1].split(".")[0].strip("_") in names]
+        if candidates:
+            name, number = (named or candidates)[0]
+            refused[name].add(int(number))
+        else:
+            unexplained.append(f"# {op.name} {op.variant_test_name} {dtype}: {' '.join(n for n, _ in taken[:6])}")
+    lines = [f"{name}\t{','.join(map(str, sorted(numbers)))}" for name, numbers in sorted(refused.items())]
+    Path(sys.argv[1]).write_text("\n".join([*lines, *unexplained]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
