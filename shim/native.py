@@ -24,7 +24,9 @@ _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 _PLACELESS = f"-ffile-prefix-map={ROOT}=."
 _CFLAGS = ("-std=gnu11", "-O2", "-g", "-pthread", _PLACELESS, *_WARNINGS)
 _LIBRARY_CFLAGS = ("-fPIC", "-fvisibility=hidden")
-_LIBRARY_LDFLAGS = ("-shared", "-Wl,-z,relro,-z,now", "-Wl,--as-needed")
+# A library's own names are bound to itself: a preloaded library that exports one of them, a wrapper of cuMemAlloc_v2 or
+# another libcuda, must not become what cuGetProcAddress answers.
+_LIBRARY_LDFLAGS = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,relro,-z,now", "-Wl,--as-needed")
 # A launch goes through thirty small functions of a dozen files: compiled as one program it takes a third less time. The
 # table of entry points declares them all with one type.
 _AS_ONE_PROGRAM = ("-O2", "-flto=auto", _PLACELESS, "-Wno-lto-type-mismatch")

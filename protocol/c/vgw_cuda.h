@@ -229,6 +229,24 @@ typedef struct {
   size_t width, height; /* elements, rows */
 } CUDA_MEMSET_NODE_PARAMS;
 
+typedef struct {
+  void *execAffinityParams;
+  int32_t numExecAffinityParams;
+  void *cigParams;
+} CUctxCreateParams;
+
+/* 12.4 knows the first member of `sm` alone; the union has the same size. */
+typedef struct {
+  int32_t type;
+  char pad[92];
+  union {
+    struct {
+      uint32_t smCount, minSmPartitionSize, smCoscheduledAlignment;
+    } sm;
+    char oversize[48];
+  };
+} CUdevResource;
+
 enum {
   CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
   CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1,
@@ -312,6 +330,8 @@ _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v2) == 72, "kernel node");
 _Static_assert(sizeof(CUgraphExecUpdateResultInfo) == 24, "graph update");
 _Static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40, "memset node");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "pool");
+_Static_assert(sizeof(CUctxCreateParams) == 24, "context");
+_Static_assert(sizeof(CUdevResource) == 144, "resource");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "allocation");
 
 #endif

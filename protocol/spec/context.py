@@ -16,6 +16,7 @@ from protocol.gen.dsl import (
     ptr,
     val,
 )
+from protocol.gen.model import Need
 
 fn(
     "cuDevicePrimaryCtxRetain",
@@ -83,9 +84,14 @@ fn(
 )
 fn(
     "cuCtxCreate_v4",
-    [ptr("pctx", "CUcontext *"), ptr("ctxCreateParams", "void *"), val("flags", U32), val("dev", DEVICE)],
+    [
+        ptr("pctx", "CUcontext *"),
+        ptr("ctxCreateParams", "const CUctxCreateParams *"),
+        val("flags", U32),
+        val("dev", DEVICE),
+    ],
     need=INIT,
-    doc="With creation parameters: only NULL.",
+    doc="With creation parameters: none, or a struct that asks for nothing.",
 )
 fn(
     "cuCtxDestroy_v2",
@@ -168,4 +174,28 @@ fn(
     "cuFlushGPUDirectRDMAWrites",
     [val("target", I32), val("scope", I32)],
     doc="GPUDirect RDMA is not offered, so nothing is in flight: NOT_SUPPORTED.",
+)
+
+for scope, need in (("", Need.CONTEXT), ("Global", Need.NOTHING)):
+    for verb, doc in (
+        ("Get", "Read a setting of core dumps."),
+        ("Set", "Keep a setting of core dumps; no dump is written."),
+    ):
+        fn(
+            f"cuCoredump{verb}Attribute{scope}",
+            [val("attrib", I32), ptr("value", "void *"), ptr("size", "size_t *")],
+            need=need,
+            doc=doc,
+        )
+fn(
+    "cuDeviceGetDevResource",
+    [val("device", DEVICE), ptr("resource", "CUdevResource *"), val("type", I32)],
+    need=INIT,
+    doc="A device's multiprocessors as a resource.",
+)
+fn(
+    "cuCtxGetDevResource",
+    [ptr("hCtx", "CUcontext"), ptr("resource", "CUdevResource *"), val("type", I32)],
+    need=INIT,
+    doc="A context's multiprocessors as a resource: all of the device's.",
 )

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "vgs_log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -19,11 +20,11 @@ static pthread_once_t log_once = PTHREAD_ONCE_INIT;
 
 static void read_environment(void) {
   static const char *const names[] = {"off", "error", "info", "trace"};
-  const char *wanted = getenv("VGPU_LOG");
+  const char *wanted = secure_getenv("VGPU_LOG");
   for (int i = 0; wanted && i < 4; i++)
     if (!strcmp(wanted, names[i]))
       log_level = (enum vgs_log_level)i;
-  const char *path = getenv("VGPU_LOG_FILE");
+  const char *path = secure_getenv("VGPU_LOG_FILE");
   log_path = path && *path ? strdup(path) : NULL;
   __atomic_store_n(&vgs_trace_state, log_level == VGS_LOG_TRACE, __ATOMIC_RELAXED);
 }
@@ -38,19 +39,38 @@ bool vgs_log_enabled(enum vgs_log_level level) {
   return level <= log_level;
 }
 
+/* C0 and DEL, and C1 as it is written in UTF-8: what begins a line or moves a terminal's cursor. */
+static bool is_control(const unsigned char *at) {
+  return *at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0);
+}
+
+size_t vgs_log_escape(char *into, size_t capacity, const char *text) {
+  size_t used = 0;
+  for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+    char escaped[5] = {(char)*at};
+    if (is_control(at))
+      snprintf(escaped, sizeof escaped, "\\x%02x", *at);
+    size_t nbytes = strlen(escaped);
+    if (used + nbytes >= capacity)
+      break;
+    memcpy(into + used, escaped, nbytes);
+    used += nbytes;
+  }
+  into[used] = 0;
+  return used;
+}
+
 void vgs_log(enum vgs_log_level level, const char *format, ...) {
   if (!vgs_log_enabled(level))
     return;
   int saved = errno;
-  char line[1024];
-  int used = snprintf(line, sizeof line, "vgpu[%d]: ", (int)getpid());
+  char text[1024], line[2048];
   va_list arguments;
   va_start(arguments, format);
-  int more = vsnprintf(line + used, sizeof line - (size_t)used - 1, format, arguments);
+  vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  size_t nbytes = (size_t)used + (more < 0 ? 0 : (size_t)more);
-  if (nbytes > sizeof line - 2)
-    nbytes = sizeof line - 2;
+  size_t nbytes = (size_t)snprintf(line, sizeof line, "vgpu[%d]: ", (int)getpid());
+  nbytes += vgs_log_escape(line + nbytes, sizeof line - nbytes - 1, text);
   line[nbytes++] = '\n';
   int fd = log_path ? open(log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : STDERR_FILENO;
   if (fd >= 0) {

@@ -5,6 +5,7 @@
 
 #include "vgw_cuda.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <time.h>
 
 enum vgs_log_level { VGS_LOG_OFF, VGS_LOG_ERROR, VGS_LOG_INFO, VGS_LOG_TRACE };
@@ -23,6 +24,10 @@ bool vgs_log_enabled(enum vgs_log_level level);
 
 /* Write one line to stderr or VGPU_LOG_FILE. Keeps errno. */
 void vgs_log(enum vgs_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Copy text with its control characters as \xNN, so that what a program or a host says stays one line. Cut to fit;
+ * returns its length without the NUL. `capacity` at least 1. */
+size_t vgs_log_escape(char *into, size_t capacity, const char *text);
 
 static inline bool vgs_trace_on(void) {
   int state = __atomic_load_n(&vgs_trace_state, __ATOMIC_RELAXED);

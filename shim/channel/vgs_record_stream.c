@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "vgs_record_stream.h"
 #include "vgs_log.h"
 #include "vgs_region.h"
@@ -50,7 +51,7 @@ void (*vgs_session_output_hook)(void);
 
 void vgs_stream_start(int fd, uint32_t record_nbytes, bool rings) {
   vgs_ring_start(rings);
-  const char *sync = getenv("VGPU_SYNC");
+  const char *sync = secure_getenv("VGPU_SYNC");
   stream.fd = fd;
   stream.record_nbytes = record_nbytes;
   stream.sync = sync && !strcmp(sync, "1");

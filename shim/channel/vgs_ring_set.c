@@ -1,11 +1,11 @@
 #define _GNU_SOURCE
 #include "vgs_api.h"
+#include "vgs_memfd.h"
 #include "vgs_record_stream.h"
 #include "vgs_region.h"
 #include "vgs_ring_internal.h"
 #include "vgs_settle.h"
 #include "vgs_touch.h"
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ void vgs_ring_start(bool offered_now) {
   /* With two processors or fewer a spinning client keeps the worker from running. */
   processors = processor_count();
   long spin_us = processors > FEW_PROCESSORS ? SPIN_US : 0;
-  const char *wanted = getenv("VGPU_SPIN_US");
+  const char *wanted = secure_getenv("VGPU_SPIN_US");
   if (wanted && *wanted >= '0' && *wanted <= '9') {
     spin_us = strtol(wanted, NULL, 10);
     spin_us = spin_us > SPIN_MAX_US ? SPIN_MAX_US : spin_us;
@@ -81,15 +81,13 @@ static CUresult open_in_region(struct vgw_ring **shared, uint32_t index) {
   return *shared ? vgs_send_vgpuRingOpenAt(offset, index) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Map a sealed memfd, as the worker demands, and have it served. */
+/* Map a sealed memfd, and have it served. */
 static CUresult open_memfd(struct vgw_ring **shared, uint32_t index) {
-  int fd = memfd_create("vgpu-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  int fd = vgs_memfd_create("vgpu-ring", sizeof(struct vgw_ring));
   if (fd < 0)
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  void *mapped = MAP_FAILED;
-  if (!ftruncate(fd, sizeof(struct vgw_ring)) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
-    mapped = mmap(NULL, sizeof(struct vgw_ring), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  void *mapped = mmap(NULL, sizeof(struct vgw_ring), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (mapped != MAP_FAILED) {
     madvise(mapped, sizeof(struct vgw_ring), MADV_DONTFORK);
     result = vgs_send_vgpuRingOpen(index, fd);

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "vgs_endpoint.h"
 #include "vgs_log.h"
 #include "vgs_socket.h"
@@ -158,15 +159,15 @@ static void read_config(const char *path, char url[256], struct vgs_endpoint *en
 CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint) {
   char url[256] = "";
   memset(endpoint, 0, sizeof *endpoint);
-  const char *config = getenv("VGPU_GUEST_CONF");
+  const char *config = secure_getenv("VGPU_GUEST_CONF");
   read_config(config ? config : default_config, url, endpoint);
-  const char *token = getenv("VGPU_TOKEN");
+  const char *token = secure_getenv("VGPU_TOKEN");
   if (token)
     snprintf(endpoint->token, sizeof endpoint->token, "%s", token);
-  const char *region = getenv("VGPU_SHARED_MEMORY");
+  const char *region = secure_getenv("VGPU_SHARED_MEMORY");
   if (region)
     snprintf(endpoint->region, sizeof endpoint->region, "%s", region);
-  const char *wanted = getenv("VGPU_ENDPOINT");
+  const char *wanted = secure_getenv("VGPU_ENDPOINT");
   if (wanted && *wanted)
     snprintf(url, sizeof url, "%s", wanted);
   struct stat status;

@@ -4,6 +4,7 @@
 #include "vgs_area.h"
 #include "vgs_device.h"
 #include "vgs_hello.h"
+#include "vgs_limit.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
 #include "vgs_thread.h"
@@ -126,6 +127,7 @@ static CUresult end_primary(struct primary *primary, CUdevice dev, CUresult (*se
   __atomic_store_n(&context->active, 0, __ATOMIC_RELEASE);
   context->wire_id = 0;
   primary->retained = 0;
+  vgs_limit_forget(context);
   drop_areas(wire_id);
   CUresult result = send(vgs_device_wire(dev));
   drop_contents(wire_id);
@@ -240,14 +242,22 @@ CUresult vgs_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
+/* Execution affinity is refused: cuDeviceGetExecAffinitySupport says no. */
 CUresult vgs_cuCtxCreate_v3(CUcontext *pctx, void *paramsArray, int numParams, unsigned int flags, CUdevice dev) {
-  if (paramsArray && numParams)
-    return CUDA_ERROR_NOT_SUPPORTED; /* execution affinity: cuDeviceGetExecAffinitySupport says no */
-  return vgs_cuCtxCreate_v2(pctx, flags, dev);
+  if (numParams < 0 || (numParams && !paramsArray))
+    return CUDA_ERROR_INVALID_VALUE;
+  return numParams ? CUDA_ERROR_NOT_SUPPORTED : vgs_cuCtxCreate_v2(pctx, flags, dev);
 }
 
-CUresult vgs_cuCtxCreate_v4(CUcontext *pctx, void *ctxCreateParams, unsigned int flags, CUdevice dev) {
-  return ctxCreateParams ? CUDA_ERROR_NOT_SUPPORTED : vgs_cuCtxCreate_v2(pctx, flags, dev);
+/* Parameters that ask for nothing are as none: CUDA 13's cuCtxCreate is called with a zeroed struct. */
+CUresult vgs_cuCtxCreate_v4(CUcontext *pctx, const CUctxCreateParams *ctxCreateParams, unsigned int flags,
+                            CUdevice dev) {
+  if (!ctxCreateParams)
+    return vgs_cuCtxCreate_v2(pctx, flags, dev);
+  if (ctxCreateParams->cigParams) /* shared with a graphics API */
+    return CUDA_ERROR_NOT_SUPPORTED;
+  return vgs_cuCtxCreate_v3(pctx, ctxCreateParams->execAffinityParams, ctxCreateParams->numExecAffinityParams, flags,
+                            dev);
 }
 
 CUresult vgs_cuCtxDestroy_v2(CUcontext ctx) {

@@ -94,20 +94,6 @@ CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
   return vgs_send_cuCtxSynchronize();
 }
 
-CUresult vgs_cuCtxGetLimit(size_t *pvalue, int limit) {
-  if (!pvalue || limit < 0 || limit >= VGS_LIMIT_MAX)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (vgs_device(vgs_context_entered->device)->limits[limit] == VGS_LIMIT_UNSUPPORTED)
-    return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  return vgs_send_cuCtxGetLimit(pvalue, limit);
-}
-
-CUresult vgs_cuCtxSetLimit(int limit, size_t value) {
-  if (limit < 0 || limit >= VGS_LIMIT_MAX)
-    return CUDA_ERROR_INVALID_VALUE;
-  return vgs_send_cuCtxSetLimit(limit, value);
-}
-
 CUresult vgs_cuCtxGetCacheConfig(int *pconfig) {
   if (!pconfig)
     return CUDA_ERROR_INVALID_VALUE;

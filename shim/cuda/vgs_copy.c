@@ -70,7 +70,9 @@ static CUresult copy_host_memory(const struct vgs_staged *copy) {
 }
 
 CUresult vgs_copy_settle(uint32_t stream, bool known, bool sync) {
-  return vgs_callback_pending() && (known || sync) ? vgs_send_cuStreamSynchronize(stream) : CUDA_SUCCESS;
+  if (!known && sync)
+    return vgs_wait_stream(stream);
+  return known && vgs_callback_pending() ? vgs_send_cuStreamSynchronize(stream) : CUDA_SUCCESS;
 }
 
 CUresult vgs_copy(const struct vgs_copy *copy) {
@@ -123,8 +125,9 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
     if (dst == VGS_PLACE_HOST)
       return copy_host_memory(&staged);
     if (src == VGS_PLACE_HOST) {
-      result = vgs_copy_settle(stream, src_known, copy->sync);
-      return result ? result : copy_host_memory(&staged);
+      if ((result = vgs_copy_settle(stream, src_known, copy->sync)) || (result = copy_host_memory(&staged)))
+        return result;
+      return src_known && copy->sync ? vgs_wait_stream(stream) : CUDA_SUCCESS;
     }
   }
   enum { TO_DEVICE = 1, TO_HOST = 2 }; /* one side is pinned memory that the worker reads or writes in place */
@@ -171,8 +174,16 @@ CUresult vgs_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, 
   return copy_as(dstDevice, VGS_PLACE_DEVICE, srcDevice, VGS_PLACE_DEVICE, ByteCount, hStream, false);
 }
 
+/* Addresses decide, not the name: a side may be pinned memory, and then the copy is complete on return. Between device
+ * memory it is queued like the asynchronous form. */
+static bool is_host(uint64_t address) {
+  struct vgs_range range;
+  return vgs_range_find(address, &range) && vgs_range_is_host(&range);
+}
+
 CUresult vgs_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
-  return copy_as(dstDevice, VGS_PLACE_DEVICE, srcDevice, VGS_PLACE_DEVICE, ByteCount, vgs_stream_default(), false);
+  return copy_as(dstDevice, VGS_PLACE_DEVICE, srcDevice, VGS_PLACE_DEVICE, ByteCount, vgs_stream_default(),
+                 is_host(dstDevice) || is_host(srcDevice));
 }
 
 /* Unified addresses: what the client does not know is the program's own memory. */
@@ -184,17 +195,23 @@ CUresult vgs_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, C
   return copy_as(dst, VGS_PLACE_HOST, src, VGS_PLACE_HOST, ByteCount, hStream, false);
 }
 
-CUresult vgs_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                               size_t ByteCount, CUstream hStream) {
+static CUresult copy_peer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
+                          size_t ByteCount, CUstream hStream, bool sync) {
   struct vgs_context *dst = vgs_context_find(dstContext), *src = vgs_context_find(srcContext);
   if (!dst || !src)
     return CUDA_ERROR_INVALID_CONTEXT;
   if (dst->device != src->device)
     return CUDA_ERROR_NOT_SUPPORTED; /* copies between devices are not offered yet */
-  return copy_as(dstDevice, VGS_PLACE_DEVICE, srcDevice, VGS_PLACE_DEVICE, ByteCount, hStream, false);
+  return copy_as(dstDevice, VGS_PLACE_DEVICE, srcDevice, VGS_PLACE_DEVICE, ByteCount, hStream, sync);
+}
+
+CUresult vgs_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
+                               size_t ByteCount, CUstream hStream) {
+  return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream, false);
 }
 
 CUresult vgs_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
                           size_t ByteCount) {
-  return vgs_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, vgs_stream_default());
+  return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, vgs_stream_default(),
+                   is_host(dstDevice) || is_host(srcDevice));
 }

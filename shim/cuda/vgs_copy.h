@@ -16,9 +16,10 @@ enum vgs_place {
  * INVALID_VALUE if the address is known and the bytes reach beyond its allocation, or the mappings that follow on. */
 CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwise, enum vgs_place *place, bool *known);
 
-/* Before bytes are read from the program's memory for a copy: if a host function that comes first in the stream may
- * still write them, wait for the stream. Memory the driver does not know (`known` false) is read at once by an
- * asynchronous copy, as the driver does. */
+/* Before bytes are read from the program's memory for a copy. A synchronous copy of pageable memory (`known` false)
+ * waits for its stream first, as the driver does: what runs there may be reading or, by mapped memory, writing what the
+ * copy changes. An asynchronous one reads at once. Pinned memory that the worker does not see is read once no host
+ * function that comes first in the stream can still write it. */
 CUresult vgs_copy_settle(uint32_t stream, bool known, bool sync);
 
 /* What the caller knows of the two sides; `sync` calls are complete for the host when they return. */

@@ -5,6 +5,7 @@
 #include "vgs_context.h"
 #include "vgs_copy.h"
 #include "vgs_stream.h"
+#include "vgs_wait.h"
 #include "vgs_work.h"
 #include <stdlib.h>
 #include <string.h>
@@ -95,10 +96,11 @@ static CUresult to_host(const struct box *box, char *dst, uint64_t src, char *pa
 static CUresult copy_slice(const struct box *box, uint64_t z, char *packed) {
   uint64_t dst = box->dst.address + z * box->dst.slice, src = box->src.address + z * box->src.slice;
   bool dst_host = box->dst.place == VGS_PLACE_HOST, src_host = box->src.place == VGS_PLACE_HOST;
-  if (!dst_host && !src_host)
+  bool dst_device = box->dst.place == VGS_PLACE_DEVICE, src_device = box->src.place == VGS_PLACE_DEVICE;
+  if (!dst_host && !src_host && (dst_device || src_device))
     return vgs_send_vgpuMemcpy2DOnDevice(dst, box->dst.pitch, src, box->src.pitch, box->width, box->height, box->stream,
                                          box->doubtful);
-  if (dst_host && src_host) {
+  if (!dst_device && !src_device) { /* the stream has been waited for */
     for (uint64_t y = 0; y < box->height; y++)
       memmove((char *)(uintptr_t)dst + y * box->dst.pitch, (const char *)(uintptr_t)src + y * box->src.pitch,
               box->width);
@@ -108,10 +110,14 @@ static CUresult copy_slice(const struct box *box, uint64_t z, char *packed) {
                   : to_host(box, (char *)(uintptr_t)dst, src, packed);
 }
 
+static bool is_pinned(const struct side *side) {
+  return side->place == VGS_PLACE_SHARED || (side->place == VGS_PLACE_HOST && side->known);
+}
+
 static CUresult copy_box(const struct box *box) {
   CUresult result = CUDA_SUCCESS;
   bool dst_device = box->dst.place == VGS_PLACE_DEVICE, src_device = box->src.place == VGS_PLACE_DEVICE;
-  if (!dst_device && !src_device && (result = vgs_send_cuStreamSynchronize(box->stream)))
+  if (!dst_device && !src_device && (result = vgs_wait_stream(box->stream)))
     return result;
   if (box->src.place == VGS_PLACE_HOST && (result = vgs_copy_settle(box->stream, box->src.known, box->sync)))
     return result;
@@ -121,8 +127,8 @@ static CUresult copy_box(const struct box *box) {
   for (uint64_t z = 0; z < box->depth && !result; z++)
     result = copy_slice(box, z, packed);
   free(packed);
-  bool in_place = box->dst.place == VGS_PLACE_SHARED || box->src.place == VGS_PLACE_SHARED;
-  return result || !box->sync || !in_place ? result : vgs_send_cuStreamSynchronize(box->stream);
+  bool pinned = is_pinned(&box->dst) || is_pinned(&box->src);
+  return result || !box->sync || !pinned ? result : vgs_wait_stream(box->stream);
 }
 
 /* Whether the worker reaches both sides, one of which is the device's. */

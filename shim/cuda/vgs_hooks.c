@@ -6,6 +6,7 @@
 #include "vgs_claim.h"
 #include "vgs_copiers.h"
 #include "vgs_handle.h"
+#include "vgs_launch.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
 #include <stdio.h>
@@ -52,6 +53,7 @@ static void take_output(void) {
 }
 
 void vgs_hooks_set(void) {
+  vgs_launch_configure();
   vgs_session_end_hook = end_threads;
   vgs_session_free_hook = free_all;
   vgs_session_output_hook = take_output;

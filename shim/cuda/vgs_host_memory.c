@@ -6,12 +6,13 @@
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_log.h"
+#include "vgs_memfd.h"
 #include "vgs_range.h"
 #include "vgs_region.h"
 #include "vgs_session.h"
+#include "vgs_wait.h"
 #include "vgw_pinned.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -53,17 +54,14 @@ static CUresult map_in_region(uint64_t nbytes, void **memory) {
 /* Map shared memory here and in the worker. 0, or what went wrong; the caller falls back to memory of its own. */
 static CUresult map_memfd(uint64_t nbytes, void **memory) {
   uint64_t address = take_address(nbytes);
-  int fd = address ? memfd_create("vgpu-pinned", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
+  int fd = address ? vgs_memfd_create("vgpu-pinned", nbytes) : -1;
   if (fd < 0)
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  void *mapped = MAP_FAILED;
-  /* Sealed, because the worker takes no file that could shrink under it. */
-  if (!ftruncate(fd, (off_t)nbytes) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)) {
-    mapped = mmap((void *)(uintptr_t)address, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
-    if (mapped == MAP_FAILED && errno == EEXIST)
-      result = CUDA_ERROR_INVALID_VALUE; /* as the worker answers */
-  }
+  void *mapped =
+      mmap((void *)(uintptr_t)address, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+  if (mapped == MAP_FAILED && errno == EEXIST)
+    result = CUDA_ERROR_INVALID_VALUE; /* as the worker answers */
   if (mapped != MAP_FAILED && (uintptr_t)mapped == address)
     result = vgs_send_vgpuHostMap(address, nbytes, fd);
   if (result && mapped != MAP_FAILED)
@@ -137,7 +135,7 @@ CUresult vgs_cuMemFreeHost(void *p) {
   if (!vgs_range_find((uintptr_t)p, &range) || range.kind != VGS_RANGE_PINNED ||
       !vgs_range_remove((uintptr_t)p, true, &range))
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = range.shared ? vgs_send_vgpuHostUnmap(range.base) : CUDA_SUCCESS;
+  CUresult result = range.shared ? vgs_send_vgpuHostUnmap(range.base) : vgs_wait_context();
   vgs_range_unmap(&range);
   return result;
 }
@@ -182,5 +180,5 @@ CUresult vgs_cuMemHostUnregister(void *p) {
   if (!vgs_range_find((uintptr_t)p, &range) || range.kind != VGS_RANGE_REGISTERED ||
       !vgs_range_remove((uintptr_t)p, true, &range))
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-  return CUDA_SUCCESS;
+  return vgs_wait_context(); /* the program may unmap the memory as soon as this returns */
 }

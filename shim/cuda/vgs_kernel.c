@@ -116,8 +116,9 @@ static CUresult param_info(struct vgs_kernel *kernel, size_t index, size_t *offs
   return CUDA_SUCCESS;
 }
 
-static CUresult name_of(const char **name, const struct vgs_kernel *kernel) {
-  if (!name)
+/* `handle` NULL is a bad value, not a bad handle. */
+static CUresult name_of(const char **name, const void *handle, const struct vgs_kernel *kernel) {
+  if (!name || !handle)
     return CUDA_ERROR_INVALID_VALUE;
   if (!kernel)
     return CUDA_ERROR_INVALID_HANDLE;
@@ -141,7 +142,7 @@ CUresult vgs_cuFuncSetAttribute(CUfunction hfunc, int attrib, int value) {
   return set_attribute(attrib, value, vgs_kernel_find(hfunc));
 }
 
-CUresult vgs_cuFuncGetName(const char **name, CUfunction hfunc) { return name_of(name, vgs_kernel_find(hfunc)); }
+CUresult vgs_cuFuncGetName(const char **name, CUfunction hfunc) { return name_of(name, hfunc, vgs_kernel_find(hfunc)); }
 
 /* A kernel made by cuModuleGetFunction knows its module's id; the handle is put together from it. */
 static void *owner_handle(const struct vgs_kernel *kernel, enum vgw_kind kind) {
@@ -215,7 +216,7 @@ CUresult vgs_cuKernelSetCacheConfig(CUkernel kernel, int config, CUdevice dev) {
   return vgs_device(dev) ? check_hint(find_kernel(kernel), config, 3) : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult vgs_cuKernelGetName(const char **name, CUkernel kernel) { return name_of(name, find_kernel(kernel)); }
+CUresult vgs_cuKernelGetName(const char **name, CUkernel kernel) { return name_of(name, kernel, find_kernel(kernel)); }
 
 CUresult vgs_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel) {
   struct vgs_kernel *of = find_kernel(kernel);

@@ -1,10 +1,12 @@
 /* Launches: what the driver refuses at once is refused here (oracle), so that the rest can be queued. */
 #include "vgs_launch.h"
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_kernel.h"
 #include "vgs_stream.h"
+#include "vgs_wait.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +152,18 @@ static CUresult send(const struct vgs_launch *launch, const CUlaunchAttribute *a
   return result;
 }
 
+static bool blocking;
+
+void vgs_launch_configure(void) {
+  const char *wanted = getenv("CUDA_LAUNCH_BLOCKING");
+  blocking = wanted && *wanted && strcmp(wanted, "0");
+}
+
+/* With CUDA_LAUNCH_BLOCKING a launch itself reports the fault of its kernel. A captured launch runs later. */
+static CUresult finish(const struct vgs_launch *launch, const struct vgs_stream *on, CUresult result) {
+  return result || !blocking || (on && vgs_capture_status(on->capture)) ? result : vgs_wait_stream(launch->stream);
+}
+
 static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void **params, void **extra) {
   struct vgs_launch launch = {.kernel = vgs_kernel_find(f),
                               .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
@@ -162,7 +176,8 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
   CUlaunchAttribute attributes[ATTRIBUTES_MAX];
   uint32_t count;
   bool cooperative = false;
-  CUresult result = vgs_stream_id(config->hStream, &launch.stream, NULL);
+  struct vgs_stream *on;
+  CUresult result = vgs_stream_id(config->hStream, &launch.stream, &on);
   if (result || (result = vgs_kernel_describe(launch.kernel)) || (result = vgs_launch_check_shape(&launch)) ||
       (result = translate_attributes(config, attributes, &count, &cooperative)))
     return result;
@@ -180,7 +195,7 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
       return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
   if (!count && !is_first(launch.kernel) && send_directly(&launch, &result))
-    return result;
+    return finish(&launch, on, result);
   char small[PARAMS_INLINE_NBYTES], *block = small;
   const void *given;
   if (launch.kernel->param_nbytes > sizeof small && !(block = malloc(launch.kernel->param_nbytes)))
@@ -190,7 +205,7 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
     result = send(&launch, attributes, count, given);
   if (block != small)
     free(block);
-  return result;
+  return finish(&launch, on, result);
 }
 
 CUresult vgs_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,

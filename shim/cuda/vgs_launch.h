@@ -18,4 +18,7 @@ CUresult vgs_launch_check_shape(const struct vgs_launch *launch);
  * kernel's parameters; it is filled, or *given set to the program's own. */
 CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, const void **given);
 
+/* Read CUDA_LAUNCH_BLOCKING. By cuInit. */
+void vgs_launch_configure(void);
+
 #endif

@@ -1,8 +1,10 @@
-/* Fills. Checked here as the driver checks them (oracle), then queued. */
+/* Fills. Checked here as the driver checks them (oracle), then queued. A fill of pinned host memory is complete when
+ * the call returns, unless it is one of the Async forms: the program reads that memory without asking anybody. */
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_copy.h"
 #include "vgs_stream.h"
+#include "vgs_wait.h"
 #include <string.h>
 
 struct target {
@@ -12,6 +14,7 @@ struct target {
   bool empty; /* checked no further */
   bool waits; /* the worker must judge the address */
   bool local; /* pinned memory that the worker cannot see */
+  bool host;  /* pinned memory of either kind */
 };
 
 static CUresult check(struct target *t, CUstream handle) {
@@ -33,6 +36,7 @@ static CUresult check(struct target *t, CUstream handle) {
     return result;
   t->waits = !known;
   t->local = place == VGS_PLACE_HOST;
+  t->host = place != VGS_PLACE_DEVICE;
   return CUDA_SUCCESS;
 }
 
@@ -47,29 +51,45 @@ static CUresult fill_here(const struct target *t, uint32_t value) {
   return result;
 }
 
+/* Wait for the fill of a call that is not asynchronous. */
+static CUresult finish(const struct target *t, CUresult result) {
+  return result || t->empty || !t->host || t->local ? result : vgs_wait_stream(t->stream);
+}
+
 #define DEFINE_MEMSET(bits, type)                                                                                      \
-  CUresult vgs_cuMemsetD##bits##Async(CUdeviceptr dst, type value, size_t n, CUstream stream) {                        \
-    struct target t = {.address = dst, .width = n, .height = 1, .element_nbytes = bits / 8};                           \
-    CUresult result = check(&t, stream);                                                                               \
-    if (result || t.empty)                                                                                             \
+  static CUresult fill##bits(struct target *t, type value, CUstream stream) {                                          \
+    t->element_nbytes = bits / 8;                                                                                      \
+    CUresult result = check(t, stream);                                                                                \
+    if (result || t->empty)                                                                                            \
       return result;                                                                                                   \
-    return t.local ? fill_here(&t, value) : vgs_send_cuMemsetD##bits##Async(dst, value, n, t.stream, t.waits);         \
+    return t->local ? fill_here(t, value)                                                                              \
+                    : vgs_send_cuMemsetD##bits##Async(t->address, value, t->width, t->stream, t->waits);               \
+  }                                                                                                                    \
+  CUresult vgs_cuMemsetD##bits##Async(CUdeviceptr dst, type value, size_t n, CUstream stream) {                        \
+    struct target t = {.address = dst, .width = n, .height = 1};                                                       \
+    return fill##bits(&t, value, stream);                                                                              \
   }                                                                                                                    \
   CUresult vgs_cuMemsetD##bits##_v2(CUdeviceptr dst, type value, size_t n) {                                           \
-    return vgs_cuMemsetD##bits##Async(dst, value, n, vgs_stream_default());                                            \
+    struct target t = {.address = dst, .width = n, .height = 1};                                                       \
+    return finish(&t, fill##bits(&t, value, vgs_stream_default()));                                                    \
+  }                                                                                                                    \
+  static CUresult fill_2d##bits(struct target *t, type value, CUstream stream) {                                       \
+    t->element_nbytes = bits / 8;                                                                                      \
+    CUresult result = check(t, stream);                                                                                \
+    if (result || t->empty)                                                                                            \
+      return result;                                                                                                   \
+    return t->local ? fill_here(t, value)                                                                              \
+                    : vgs_send_cuMemsetD2D##bits##Async(t->address, t->pitch, value, t->width, t->height, t->stream,   \
+                                                        t->waits);                                                     \
   }                                                                                                                    \
   CUresult vgs_cuMemsetD2D##bits##Async(CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height,        \
                                         CUstream stream) {                                                             \
-    struct target t = {.address = dst, .pitch = pitch, .width = width, .height = height, .element_nbytes = bits / 8};  \
-    CUresult result = check(&t, stream);                                                                               \
-    if (result || t.empty)                                                                                             \
-      return result;                                                                                                   \
-    if (t.local)                                                                                                       \
-      return fill_here(&t, value);                                                                                     \
-    return vgs_send_cuMemsetD2D##bits##Async(dst, pitch, value, width, height, t.stream, t.waits);                     \
+    struct target t = {.address = dst, .pitch = pitch, .width = width, .height = height};                              \
+    return fill_2d##bits(&t, value, stream);                                                                           \
   }                                                                                                                    \
   CUresult vgs_cuMemsetD2D##bits##_v2(CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height) {        \
-    return vgs_cuMemsetD2D##bits##Async(dst, pitch, value, width, height, vgs_stream_default());                       \
+    struct target t = {.address = dst, .pitch = pitch, .width = width, .height = height};                              \
+    return finish(&t, fill_2d##bits(&t, value, vgs_stream_default()));                                                 \
   }
 
 DEFINE_MEMSET(8, unsigned char)

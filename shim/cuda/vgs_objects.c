@@ -1,4 +1,5 @@
 #include "vgs_objects.h"
+#include "vgs_coredump.h"
 #include <stdlib.h>
 
 static void kernel_fini(void *object) {
@@ -29,6 +30,7 @@ static void context_fini(void *object) {
     free(entry);
   }
   context->cls = NULL;
+  vgs_coredump_destroy(context);
 }
 
 static void graph_exec_fini(void *object) { vgs_works_clear(&((struct vgs_graph_exec *)object)->works); }

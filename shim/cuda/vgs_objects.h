@@ -4,6 +4,7 @@
 #define VGS_OBJECTS_H
 
 #include "vgs_handle.h"
+#include "vgs_inventory.h"
 #include "vgs_work.h"
 #include "vgw_cuda.h"
 #include "vgw_wire.h"
@@ -27,7 +28,10 @@ struct vgs_context {
   uint64_t unique_id;
   int cache_config, shared_config;
   uint32_t per_thread_stream_flags;
-  struct vgs_cls_entry *cls; /* under the CLS lock of vgs_context.c */
+  uint32_t limits_known; /* bits; this and the limits under the lock of vgs_limit.c */
+  size_t limits[VGS_LIMIT_MAX];
+  struct vgs_coredump *coredump; /* under the lock of vgs_coredump.c */
+  struct vgs_cls_entry *cls;     /* under the CLS lock of vgs_context.c */
 };
 
 struct vgs_stream {

@@ -150,11 +150,12 @@ static CUresult drive(struct transfer *t) {
   CUresult result = CUDA_SUCCESS;
   unsigned idle = 0, patience = vgs_ring_spin_ns() ? PATIENCE : 1;
   while (!result && !is_over(t)) {
-    bool progress = false;
+    bool progress = false, issued;
     do {
-      progress = false;
-      result = issue(t, &progress);
-    } while (!result && progress);
+      issued = false;
+      result = issue(t, &issued);
+      progress |= issued;
+    } while (!result && issued);
     lend_a_hand(t, &progress);
     if (progress || result) {
       idle = 0;

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "vgs_notice.h"
 #include <errno.h>
 #include <pthread.h>
@@ -14,7 +15,7 @@ static bool is_set_and_empty(const char *name) {
 }
 
 static bool is_off(void) {
-  const char *value = getenv("VGPU_NOTICE");
+  const char *value = secure_getenv("VGPU_NOTICE");
   return value && !strcmp(value, "0");
 }
 

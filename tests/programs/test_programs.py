@@ -72,7 +72,7 @@ def test_the_compiler_installs(toolchain: Toolchain) -> None:
     assert (toolchain.root / "bin/nvcc").exists()
 
 
-@pytest.mark.parametrize("name", marked([*SIZES, "errors", "properties"]))
+@pytest.mark.parametrize("name", marked([*SIZES, "errors", "properties", "waits"]))
 def test_program_with_its_own_size(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
     assert_ok(vgpu_run([toolchain.build(name)]), name)
 
@@ -94,6 +94,8 @@ def test_program_with_random_input(toolchain: Toolchain, vgpu_run: Run, name: st
         ("properties", SHARED),
         ("streams", PER_THREAD),
         ("threads", PER_THREAD),
+        ("waits", PER_THREAD),
+        ("waits", SHARED),
         ("matmul", DEBUG),
         ("arithmetic", DEBUG),
         ("cooperative", DEBUG),
@@ -142,7 +144,7 @@ def test_a_device_older_than_the_program_refuses_it(toolchain: Toolchain, vgpu_r
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", [*SIZES, "errors", "properties", "kernel_printf"])
+@pytest.mark.parametrize("name", [*SIZES, "errors", "properties", "kernel_printf", "waits"])
 def test_program_on_the_real_driver(toolchain: Toolchain, native_run: Run, name: str) -> None:
     """The programs themselves are right: NVIDIA's own driver passes them."""
     assert_ok(native_run([toolchain.build(name, PTX)]), name)

@@ -1,0 +1,36 @@
+/* Device resources: how many multiprocessors there are. They cannot be divided here: green contexts are not offered. */
+#include "vgs_api.h"
+#include "vgs_context.h"
+#include "vgs_device.h"
+
+enum {
+  RESOURCE_SM = 1,
+  RESOURCE_WORKQUEUE = 10000,
+  MULTIPROCESSOR_COUNT = 16, /* CUdevice_attribute */
+  MAJOR = 75,
+  PARTITION_BEFORE_HOPPER = 2,
+  PARTITION = 8
+};
+
+static CUresult describe(const struct vgs_device *device, CUdevResource *resource, int type) {
+  if (type > RESOURCE_SM && type <= RESOURCE_WORKQUEUE)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (!resource || type != RESOURCE_SM)
+    return CUDA_ERROR_INVALID_VALUE;
+  /* By architecture, as the manual of green contexts has it. */
+  unsigned least = device->attributes[MAJOR] >= 9 ? PARTITION : PARTITION_BEFORE_HOPPER;
+  *resource = (CUdevResource){.type = type};
+  resource->sm.smCount = (unsigned)device->attributes[MULTIPROCESSOR_COUNT];
+  resource->sm.minSmPartitionSize = resource->sm.smCoscheduledAlignment = least;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, int type) {
+  const struct vgs_device *found = vgs_device(device);
+  return found ? describe(found, resource, type) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult vgs_cuCtxGetDevResource(CUcontext hCtx, CUdevResource *resource, int type) {
+  struct vgs_context *context = vgs_context_find(hCtx);
+  return context ? describe(vgs_device(context->device), resource, type) : CUDA_ERROR_INVALID_CONTEXT;
+}

@@ -1,0 +1,122 @@
+"""A guest of other people's processes: limits, set-user-id programs, hosts that say nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.shim.client import PRELUDE, ROOT, run
+
+Run = Callable[..., CompletedProcess[str]]
+LIBRARIES = ROOT / "daemon/vgpud/_lib"
+
+
+@pytest.mark.parametrize("limit_kib", [0, 100, 8192, 100_000])
+def test_nr02_a_limit_on_file_sizes_ends_no_program(vgpu_run: Run, limit_kib: int) -> None:
+    """Shared memory counts as files: what does not fit under RLIMIT_FSIZE is done without it."""
+    program = (
+        PRELUDE
+        + """
+context()
+p = alloc(1 << 20)
+host = c_void_p()
+ok(cuda.cuMemHostAlloc(byref(host), c_size_t(256 << 20), 0))
+ctypes.memset(host, 5, 1 << 20)
+ok(cuda.cuMemcpyHtoD_v2(p, host, c_size_t(1 << 20)))
+ctypes.memset(host, 0, 1 << 20)
+ok(cuda.cuMemcpyDtoH_v2(host, p, c_size_t(1 << 20)))
+assert ctypes.string_at(host, 1 << 20) == b"\\5" * (1 << 20)
+ok(cuda.cuMemFreeHost(host))
+print("ok")
+"""
+    )
+    done = vgpu_run(["sh", "-c", f'ulimit -f {2 * limit_kib}; exec "$@"', "sh", sys.executable, "-c", program])
+    assert (done.returncode, done.stdout) == (0, "ok\n"), (done.returncode, done.stderr)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a set-user-id program of root's")
+def test_nr03_a_set_user_id_program_takes_nothing_from_the_environment(tmp_path: Path) -> None:
+    """An ordinary user must not write into root's files by VGPU_LOG_FILE, nor choose the endpoint or the token."""
+    folder = tmp_path
+    for parent in (folder, *folder.parents):  # pytest's folders are the user's alone
+        if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    libraries = folder / "lib"
+    libraries.mkdir(mode=0o755)
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        shutil.copy(LIBRARIES / name, libraries / name)
+    source = (
+        "#include <dlfcn.h>\n#include <unistd.h>\nint main(void) {\n"
+        '  void *cuda = dlopen("libcuda.so.1", 2), *nvml = dlopen("libnvidia-ml.so.1", 2);\n'
+        "  if (!cuda || !nvml || geteuid() || !getuid()) return 99;\n"
+        '  ((int (*)(void))dlsym(nvml, "nvmlInit_v2"))();\n  ((int (*)(unsigned))dlsym(cuda, "cuInit"))(0);\n'
+        "  return 0;\n}\n"
+    )
+    monitor = folder / "monitor"
+    command = ["cc", "-x", "c", "-", "-o", str(monitor), "-ldl", f"-Wl,-rpath,{libraries}"]
+    subprocess.run(command, input=source.encode(), check=True)
+    monitor.chmod(0o4755)
+    secret = folder / "secret"
+    secret.write_text("secret\n")
+    secret.chmod(0o600)
+    with socket.socket(socket.AF_UNIX) as listener:
+        path = folder / "asked"
+        listener.bind(str(path))
+        path.chmod(0o777)
+        listener.listen()
+        listener.settimeout(0.2)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "VGPU_LOG": "trace",
+            "VGPU_LOG_FILE": str(secret),
+            "VGPU_ENDPOINT": f"unix:{path}",
+            "VGPU_TOKEN": "x",
+        }
+        done = subprocess.run([str(monitor)], env=environment, user="nobody", capture_output=True, timeout=60)
+        if done.returncode == 99:
+            pytest.skip("set-user-id programs do not work on this file system")
+        assert done.returncode == 0, done.stderr
+        assert secret.read_text() == "secret\n"
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+def test_nr03_text_in_the_log_is_one_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    endpoint = "unix:/x\nevil::0:0::/:/bin/sh\n\x1b[2J#\xc2\x9b"
+    run(endpoint, "assert cuda.cuInit(0) == 802", VGPU_LOG="error", VGPU_LOG_FILE=str(log))
+    [line] = log.read_text(errors="surrogateescape").splitlines()
+    assert "\\x0aevil::0:0::/:/bin/sh\\x0a\\x1b[2J#" in line
+
+
+def test_gp12_a_mute_endpoint_is_given_up_within_a_second(tmp_path: Path) -> None:
+    """The time is the library's own: between the connection and the end of it, as the host sees them."""
+    path = str(tmp_path / "mute")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        program = "import ctypes; print(ctypes.CDLL({!r}).{}(0))"
+        for library, function, result in (("libcuda.so.1", "cuInit", 802), ("libnvidia-ml.so.1", "nvmlInit_v2", 9)):
+            client = subprocess.Popen(
+                [sys.executable, "-c", program.format(str(LIBRARIES / library), function)],
+                env={**os.environ, "VGPU_ENDPOINT": f"unix:{path}"},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            host, _ = listener.accept()
+            connected = time.monotonic()
+            with host:
+                while host.recv(4096):
+                    pass
+            held = time.monotonic() - connected
+            assert client.communicate(timeout=60)[0] == f"{result}\n"
+            assert held < 5  # one second, on a machine that has time
