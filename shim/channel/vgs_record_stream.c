@@ -275,6 +275,9 @@ static CUresult send_record(struct vgs_call *call, struct waiter *waiter) {
     pthread_mutex_unlock(&stream.wait);
   }
   int error = vgs_stream_error() ? 0 : vgs_socket_send(stream.fd, iov, count, call->fd);
+  bool leaves_work = !call->on_socket && (!waiter || (call->touched_count && !call->settled));
+  if (leaves_work && !vgs_ring_any())
+    vgs_ring_note_socket(call);
   pthread_mutex_unlock(&stream.send);
   if (error)
     vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, strerror(-error));

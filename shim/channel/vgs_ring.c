@@ -280,6 +280,8 @@ uint32_t vgs_ring_notice(void) {
   return notice;
 }
 
+bool vgs_ring_knows(void) { return vgs_ring_active() ? !vgs_ring_notice() : vgs_stream_attached() && !vgs_ring_any(); }
+
 static void leave_both(const struct vgs_record *record) {
   if (record->ring != record->own)
     vgs_ring_leave(record->ring);

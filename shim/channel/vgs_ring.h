@@ -26,6 +26,10 @@ struct vgs_ring *vgs_ring_ready(void);
 bool vgs_ring_any(void);
 CUresult vgs_ring_fence_socket(const struct vgs_call *call);
 
+/* A call that leaves work behind was sent on the socket while no thread had a ring: what may still be running is known
+ * there, too. Under the lock of sending. */
+void vgs_ring_note_socket(const struct vgs_call *call);
+
 /* As vgs_session_call, on the calling thread's ring. */
 CUresult vgs_ring_call(struct vgs_ring *own, struct vgs_call *call, bool wait, bool *output);
 
@@ -34,6 +38,9 @@ void *vgs_ring_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream
 
 /* Whether calls of this thread travel in a ring by now. */
 bool vgs_ring_active(void);
+
+/* Whether it is known what may still be running, and nothing else is to be told (vgs_ring_notice). */
+bool vgs_ring_knows(void);
 
 /* How long a wait may spin before it sleeps, in ns; 0: not at all. */
 int64_t vgs_ring_spin_ns(void);

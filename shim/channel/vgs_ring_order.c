@@ -102,13 +102,30 @@ CUresult vgs_ring_note(struct vgs_ring *own, struct vgs_ring *ring, const struct
   for (uint32_t i = 0; i < count && !result; i++) {
     result = vgs_touch_set(touched[i].kind, touched[i].id, before[i], touch);
     if (touched[i].kind == VGW_KIND_STREAM)
-      vgs_settle_note(touch.ring, vgs_thread_context_id, touched[i].id);
+      vgs_settle_note(touch.ring, vgs_thread_context_id, touched[i].id, touch.position);
   }
   if (!count) {
     result = vgs_touch_set(VGW_KIND_STREAM, 0, before[0], touch);
-    vgs_settle_note(touch.ring, vgs_thread_context_id, 0);
+    vgs_settle_note(touch.ring, vgs_thread_context_id, 0, touch.position);
   }
   return result;
+}
+
+/* Where no thread has a ring the socket is the only way, and its records are in one order: as if it were ring 0. */
+void vgs_ring_note_socket(const struct vgs_call *call) {
+  static uint64_t position; /* under the lock of sending */
+  struct vgs_touch touch = {.position = ++position};
+  for (uint32_t i = 0; i < call->touched_count; i++) {
+    if (vgs_touch_set(call->touched[i].kind, call->touched[i].id, VGS_TOUCH_ALONE, touch))
+      vgs_settle_set_blind();
+    if (call->touched[i].kind == VGW_KIND_STREAM && call->opcode != VGW_OP_cuStreamCreateWithPriority)
+      vgs_settle_note(0, vgs_thread_context_id, call->touched[i].id, position);
+  }
+  if (!call->touched_count) {
+    if (vgs_touch_set(VGW_KIND_STREAM, 0, VGS_TOUCH_ALONE, touch))
+      vgs_settle_set_blind();
+    vgs_settle_note(0, vgs_thread_context_id, 0, position);
+  }
 }
 
 bool vgs_ring_touched_last(uint32_t stream, uint64_t *entry) {

@@ -7,6 +7,7 @@ static struct {
   _Alignas(64) uint64_t noted; /* atomic; calls that left work */
   uint64_t run;  /* atomic; number of the first of the latest calls that were all in one stream << 22 | stream */
   uint64_t done; /* atomic */
+  uint64_t position, done_position; /* atomic; of the last call noted, and of the last one known to be done */
   uint32_t context;
 } counts[VGW_RINGS_MAX];
 
@@ -22,6 +23,8 @@ void vgs_settle_start(void) {
     STORE(counts[i].noted, 0);
     STORE(counts[i].run, 0);
     STORE(counts[i].done, 0);
+    STORE(counts[i].position, 0);
+    STORE(counts[i].done_position, 0);
     counts[i].context = 0;
   }
   STORE(used, 0);
@@ -41,7 +44,7 @@ static void meet_context(unsigned ring, uint32_t context) {
     STORE(blind, true);
 }
 
-void vgs_settle_note(unsigned ring, uint32_t context, uint32_t stream) {
+void vgs_settle_note(unsigned ring, uint32_t context, uint32_t stream, uint64_t position) {
   if (!context)
     return; /* no work without a context */
   if (ring >= LOAD(used)) {
@@ -55,6 +58,7 @@ void vgs_settle_note(unsigned ring, uint32_t context, uint32_t stream) {
     meet_context(ring, context);
   if (noted == 1 || (run & ((1u << STREAM_BITS) - 1)) != stream)
     STORE(counts[ring].run, noted << STREAM_BITS | stream);
+  STORE(counts[ring].position, position);
   STORE(counts[ring].noted, noted);
 }
 
@@ -62,6 +66,7 @@ enum vgs_settle vgs_settle_look(uint32_t context, struct vgs_settle_marks *marks
   enum vgs_settle found = VGS_SETTLED;
   marks->count = LOAD(used);
   for (unsigned i = 0; i < marks->count; i++) {
+    marks->position[i] = LOAD(counts[i].position); /* before `noted`, so that it is of no later call */
     uint64_t done = LOAD(counts[i].done), noted = marks->noted[i] = LOAD(counts[i].noted);
     if (noted <= done)
       continue;
@@ -77,6 +82,12 @@ enum vgs_settle vgs_settle_look(uint32_t context, struct vgs_settle_marks *marks
 }
 
 void vgs_settle_done(const struct vgs_settle_marks *marks) {
-  for (unsigned i = 0; i < marks->count && !LOAD(blind); i++)
+  for (unsigned i = 0; i < marks->count && !LOAD(blind); i++) {
     STORE(counts[i].done, marks->noted[i]);
+    STORE(counts[i].done_position, marks->position[i]);
+  }
+}
+
+bool vgs_settle_is_done(unsigned ring, uint64_t position) {
+  return ring < LOAD(used) && position <= LOAD(counts[ring].done_position) && !LOAD(blind);
 }

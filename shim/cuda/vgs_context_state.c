@@ -90,8 +90,9 @@ CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
     return CUDA_ERROR_INVALID_CONTEXT;
   if (vgs_session_fault())
     return vgs_session_fault();
+  vgs_context_entered = context;
   vgs_thread_context_id = context->wire_id;
-  return vgs_send_cuCtxSynchronize();
+  return vgs_wait_context();
 }
 
 CUresult vgs_cuCtxGetCacheConfig(int *pconfig) {

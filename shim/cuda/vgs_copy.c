@@ -8,6 +8,7 @@
 #include "vgs_range.h"
 #include "vgs_staging.h"
 #include "vgs_stream.h"
+#include "vgs_touch.h"
 #include "vgs_wait.h"
 #include "vgs_work.h"
 #include <string.h>
@@ -47,6 +48,7 @@ static CUresult to_device_in_records(const struct vgs_staged *copy) {
 }
 
 static CUresult to_host_in_records(const struct vgs_staged *copy) {
+  uint64_t entry = vgs_touch_entry(VGW_KIND_STREAM, copy->stream);
   for (uint64_t done = 0; done < copy->nbytes;) {
     uint64_t piece = copy->nbytes - done < VGW_PIECE_NBYTES ? copy->nbytes - done : VGW_PIECE_NBYTES;
     CUresult result = vgs_send_cuMemcpyDtoHAsync_v2(copy->host + done, copy->device + done, piece, copy->stream);
@@ -54,6 +56,7 @@ static CUresult to_host_in_records(const struct vgs_staged *copy) {
       return result;
     done += piece;
   }
+  vgs_wait_note_done(copy->stream, entry);
   return CUDA_SUCCESS;
 }
 

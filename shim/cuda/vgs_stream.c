@@ -6,6 +6,7 @@
 #include "vgs_enter.h"
 #include "vgs_ipc.h"
 #include "vgs_session.h"
+#include "vgs_touch.h"
 #include "vgs_wait.h"
 
 /* This thread's own default stream, one per context; the last one used is at hand, the others are found again by
@@ -36,11 +37,15 @@ static CUresult create(uint32_t flags, int priority, struct vgs_stream **created
   if (!stream)
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = vgs_send_cuStreamCreateWithPriority(stream->object.id, flags, priority, false);
-  if (result)
+  if (result) {
     vgs_object_destroy(stream);
-  else
-    *created = stream;
-  return result;
+    return result;
+  }
+  /* Its creation is no work: to wait for an empty stream, nothing may be put into it, as that would come after what
+   * the legacy stream does. */
+  vgs_touch_settle(stream->object.id, vgs_touch_entry(VGW_KIND_STREAM, stream->object.id));
+  *created = stream;
+  return CUDA_SUCCESS;
 }
 
 /* The thread's own default stream blocks with the legacy stream, as an ordinary stream does. It lives as long as its

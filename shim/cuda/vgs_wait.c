@@ -77,13 +77,21 @@ CUresult vgs_wait_stream_with(struct vgs_area *area, uint32_t stream) {
 bool vgs_wait_stream_is_done(uint32_t stream) {
   struct vgs_settle_marks marks;
   uint32_t only;
-  if (!vgs_ring_active() || vgs_ring_notice())
+  if (!vgs_ring_knows())
     return false;
-  bool done = vgs_touch_is_settled(stream, vgs_touch_entry(VGW_KIND_STREAM, stream));
+  uint64_t entry = vgs_touch_entry(VGW_KIND_STREAM, stream);
+  struct vgs_touch last = vgs_touch_of(entry);
+  bool done = vgs_touch_is_settled(stream, entry) ||
+              (entry && !last.mixed && vgs_settle_is_done(last.ring, last.position)); /* by a wait for the context */
   if (stream) /* the legacy stream waits for the others, too */
     return done;
   enum vgs_settle state = vgs_settle_look(vgs_context_entered->wire_id, &marks, &only);
   return state == VGS_SETTLED || (done && state == VGS_SETTLE_ONE && only == 0);
+}
+
+void vgs_wait_note_done(uint32_t stream, uint64_t entry) {
+  if (can_settle(stream))
+    vgs_touch_settle(stream, entry);
 }
 
 CUresult vgs_wait_stream(uint32_t stream) {
@@ -99,10 +107,10 @@ CUresult vgs_wait_stream(uint32_t stream) {
 CUresult vgs_wait_context(void) {
   struct vgs_settle_marks marks, now;
   uint32_t only, ignored, context_id = vgs_context_entered->wire_id;
-  if (!vgs_ring_active())
+  if (!vgs_ring_knows())
     return vgs_send_cuCtxSynchronize();
   enum vgs_settle state = vgs_settle_look(context_id, &marks, &only);
-  if (state == VGS_SETTLED && !vgs_ring_notice())
+  if (state == VGS_SETTLED)
     return CUDA_SUCCESS;
   CUresult result = state == VGS_SETTLE_ONE ? vgs_wait_stream(only) : vgs_send_cuCtxSynchronize();
   if (result)

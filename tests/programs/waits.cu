@@ -14,11 +14,18 @@ enum { KIB = 1 << 10, MIB = 1 << 20, EARLY_MS = 30, LATE_MS = 30000 };
 enum wait { WAITS, RETURNS };
 
 __device__ int symbol[MIB / 4];
+// A channel without shared memory has no device address for pinned memory (`device_gate` is null then): a host function
+// holds the stream instead, and calls that only such memory lets return early are not asked for.
 static volatile int *gate, *device_gate;
 
 __global__ void hold(volatile int *flag) {
   while (!*flag)
     ;
+}
+
+static void hold_by_host(void *) {
+  while (!*gate)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 __global__ void fill(unsigned char *p, unsigned char value, size_t n) {
@@ -59,7 +66,10 @@ static void expect(const char *name, wait expected, std::function<int()> call, s
   CUDA(cudaDeviceSynchronize());
   *gate = 0;
   std::thread caller([&] {
-    hold<<<1, 1>>>(device_gate);
+    if (device_gate)
+      hold<<<1, 1>>>(device_gate);
+    else
+      CUDA(cudaLaunchHostFunc(0, hold_by_host, nullptr));
     got = call();
     seen = effect && effect();
     returned = true;
@@ -103,8 +113,9 @@ static void fills() {
       "cudaMemset3D of pinned memory", WAITS, [&] { return cudaMemset3D(box, 7, make_cudaExtent(KIB, KIB / 4, 4)); },
       pinned_holds_7);
   reset();
-  expect(
-      "cudaMemsetAsync of pinned memory", RETURNS, [] { return cudaMemsetAsync(pinned, 7, MIB, 0); }, pinned_holds_7);
+  if (device_gate)
+    expect(
+        "cudaMemsetAsync of pinned memory", RETURNS, [] { return cudaMemsetAsync(pinned, 7, MIB, 0); }, pinned_holds_7);
 
   typedef int (*set8)(unsigned long long, unsigned char, size_t);
   typedef int (*set16)(unsigned long long, unsigned short, size_t);
@@ -139,8 +150,9 @@ static void copies_to_the_device() {
     expect(("cudaMemcpyToSymbol, " + size).c_str(), WAITS, [n] { return cudaMemcpyToSymbol(symbol, pageable, n); });
   }
   expect("cudaMemcpy H2D pinned", WAITS, [] { return cudaMemcpy(device, pinned, MIB, cudaMemcpyHostToDevice); });
-  expect("cudaMemcpyAsync H2D pinned", RETURNS,
-         [] { return cudaMemcpyAsync(device, pinned, MIB, cudaMemcpyHostToDevice, 0); });
+  if (device_gate) // else the host function that comes first may write the source
+    expect("cudaMemcpyAsync H2D pinned", RETURNS,
+           [] { return cudaMemcpyAsync(device, pinned, MIB, cudaMemcpyHostToDevice, 0); });
   expect("cudaMemcpy2DAsync H2D pageable", RETURNS,
          [] { return cudaMemcpy2DAsync(device2, KIB, pageable, KIB, KIB, KIB, cudaMemcpyHostToDevice, 0); });
   expect("cudaMemcpy2D H2D pageable", WAITS,
@@ -205,6 +217,8 @@ static void copies_to_the_host() {
        true},
   };
   for (auto &c : cases) {
+    if (!device_gate && c.pinned && c.expected == RETURNS)
+      continue;
     reset();
     expect(c.name, c.expected, c.call, c.pinned ? std::function<bool()>(pinned_holds_9) : pageable_holds_9);
   }
@@ -272,7 +286,12 @@ static void streams_and_events() {
 int main(int argc, char **argv) {
   vgt_parse(argc, argv, 1);
   CUDA(cudaHostAlloc((void **)&gate, 64, cudaHostAllocMapped));
-  CUDA(cudaHostGetDevicePointer((void **)&device_gate, (void *)gate, 0));
+  cudaError_t shared = cudaHostGetDevicePointer((void **)&device_gate, (void *)gate, 0);
+  if (shared == cudaErrorNotSupported)
+    device_gate = nullptr;
+  else
+    CUDA(shared);
+  cudaGetLastError();
   CUDA(cudaMalloc(&device, MIB));
   CUDA(cudaMalloc(&device2, MIB));
   CUDA(cudaMallocHost(&pinned, MIB));
@@ -280,7 +299,8 @@ int main(int argc, char **argv) {
   pageable = (unsigned char *)malloc(MIB);
   pageable2 = (unsigned char *)malloc(MIB);
   *gate = 1;
-  hold<<<1, 1>>>(device_gate); // loaded and compiled now: the first launch of a kernel may wait
+  if (device_gate)
+    hold<<<1, 1>>>(device_gate); // loaded and compiled now: the first launch of a kernel may wait
   fill<<<1, 1>>>(device, 7, 1);
   CUDA(cudaDeviceSynchronize());
 
@@ -289,14 +309,15 @@ int main(int argc, char **argv) {
   copies_to_the_host();
   memory();
   streams_and_events();
-  expect(
-      "a kernel that writes pinned memory", RETURNS,
-      [] {
-        memset(pinned, 1, KIB);
-        fill<<<1, 64>>>(pinned, 7, KIB);
-        return cudaGetLastError();
-      },
-      [] { return holds(pinned, 7, KIB); });
+  if (device_gate)
+    expect(
+        "a kernel that writes pinned memory", RETURNS,
+        [] {
+          memset(pinned, 1, KIB);
+          fill<<<1, 64>>>(pinned, 7, KIB);
+          return cudaGetLastError();
+        },
+        [] { return holds(pinned, 7, KIB); });
   expect("cudaFuncSetAttribute", RETURNS,
          [] { return cudaFuncSetAttribute(fill, cudaFuncAttributePreferredSharedMemoryCarveout, 50); });
   expect("cudaDeviceSetLimit of the printf buffer", RETURNS,

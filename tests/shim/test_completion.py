@@ -3,6 +3,7 @@
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
@@ -306,3 +307,39 @@ def test_contexts_come_and_go(simulate) -> None:
             assert mapped() <= 2, mapped()
         """
     )
+
+
+def test_a_wait_that_nothing_precedes_is_none_on_a_socket_either(vgpu_run: Run, tmp_path: Path) -> None:
+    """Every answer costs a round trip there: after a copy to the host, or a wait, a stream is known to be done."""
+    log = tmp_path / "log"
+    config = tmp_path / "vgpud.toml"
+    config.write_text("shared_memory = false\n")
+    program = """
+        p, s = alloc(4), stream(0)
+        k = kernel(b"add_one")
+        def item(on):
+            ok(launch(k, p, on))
+            back = get(p, 4, on)
+            ok(cuda.cuStreamSynchronize(on))
+            return back
+        fill(p, 0, 1)
+        for on in (None, None, s, s):
+            print(item(on)[0], flush=True)
+            ok(cuda.cuCtxSynchronize())
+            ok(cuda.cuCtxSynchronize())
+        put(p, b"abcd", s)
+        ok(cuda.cuStreamSynchronize(s))
+        ok(cuda.cuStreamSynchronize(s))
+        ok(cuda.cuMemcpyHtoD_v2(p, b"efgh", c_size_t(4)))
+        assert get(p, 4) == b"efgh"
+    """
+    done = vgpu_run(
+        [sys.executable, "-c", PRELUDE + TOOLS + textwrap.dedent(program)],
+        env={"VGPU_LOG": "trace", "VGPU_LOG_FILE": str(log)},
+        options=["--config", str(config)],
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["1", "2", "3", "4"]), done.stderr
+    waits = [line for line in log.read_text().splitlines() if "Synchronize" in line or "HtoD_v2" in line]
+    ways = ["waited" if "waited" in line else "none" for line in waits]
+    assert ways[:12] == ["none"] * 12  # the copies to the host have waited
+    assert ways[12:14] == ["waited", "none"]

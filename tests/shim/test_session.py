@@ -71,13 +71,14 @@ def die(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
 def test_f01_worker_death_is_one_sticky_error_until_the_reset(path: Path) -> None:
     epochs = iter([7, 8])
     with FakeDaemon(
-        path, lambda: frame(welcome(epoch=next(epochs))), **Memory().handlers, cuCtxSynchronize=die
+        path, lambda: frame(welcome(epoch=next(epochs))), **Memory().handlers, cuStreamSynchronize=die
     ) as daemon:
         run(
             daemon.url,
             """
             ctx = context()
             p, stream = alloc(4096), new(cuda.cuStreamCreate, 0)
+            ok(cuda.cuEventRecord(new(cuda.cuEventCreate, 0), stream))
             assert cuda.cuCtxSynchronize() == 46
             q, n = c_uint64(1), c_int()
             assert cuda.cuMemAlloc_v2(byref(q), c_size_t(16)) == 46 and q.value == 1
@@ -224,9 +225,9 @@ def test_sixteen_threads_get_their_own_answers(path: Path) -> None:
     @blocking
     def limit(fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
         time.sleep(rng.random() * 0.003)
-        return 0, {"pvalue": 1000 + fields["limit"]}, b""
+        return 200 + fields["limit"], {}, b""
 
-    with FakeDaemon(path, cuCtxGetLimit=limit) as daemon:
+    with FakeDaemon(path, cuCtxSetLimit=limit) as daemon:
         run(
             daemon.url,
             """
@@ -234,12 +235,11 @@ def test_sixteen_threads_get_their_own_answers(path: Path) -> None:
             wrong = []
             def work(me):
                 ok(cuda.cuCtxSetCurrent(ctx))
-                value = c_size_t()
                 for i in range(60):
                     asked = (me + i) % 3
-                    result = cuda.cuCtxGetLimit(byref(value), asked)
-                    if result or value.value != 1000 + asked:
-                        wrong.append((me, i, result, value.value))
+                    result = cuda.cuCtxSetLimit(asked, c_size_t(0))
+                    if result != 200 + asked:
+                        wrong.append((me, i, result))
             threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
             for t in threads: t.start()
             for t in threads: t.join()
@@ -255,12 +255,12 @@ def test_a_blocked_call_does_not_delay_another_thread(path: Path) -> None:
     def synchronize(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
         return (0 if release.wait(10) else 999), {}, b""
 
-    def get_limit(fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
+    def set_limit(fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
         if fields["limit"] == 2:
             release.set()
-        return 0, {"pvalue": fields["limit"]}, b""
+        return 0, {}, b""
 
-    with FakeDaemon(path, cuCtxSynchronize=synchronize, cuCtxGetLimit=get_limit) as daemon:
+    with FakeDaemon(path, cuStreamSynchronize=synchronize, cuCtxSetLimit=set_limit) as daemon:
         run(
             daemon.url,
             """
@@ -268,15 +268,14 @@ def test_a_blocked_call_does_not_delay_another_thread(path: Path) -> None:
             results = []
             def block():
                 ok(cuda.cuCtxSetCurrent(ctx))
+                ok(cuda.cuEventRecord(new(cuda.cuEventCreate, 0), None))  # something to wait for
                 results.append(cuda.cuCtxSynchronize())
             threads = [threading.Thread(target=block) for _ in range(3)]
             for t in threads: t.start()
             time.sleep(0.1)
-            value = c_size_t()
             for limit in (0, 1, 2):
                 assert not results
-                ok(cuda.cuCtxGetLimit(byref(value), limit))
-                assert value.value == limit
+                ok(cuda.cuCtxSetLimit(limit, c_size_t(0)))
             for t in threads: t.join()
             assert results == [0, 0, 0]
             """,
@@ -293,7 +292,7 @@ def test_every_waiter_is_woken_by_the_workers_death(path: Path) -> None:
                 daemon.connections[-1].shutdown(socket.SHUT_RDWR)
             return 0, {}, b""
 
-        daemon.answers["cuCtxSynchronize"] = hang_up
+        daemon.answers["cuStreamSynchronize"] = hang_up
         output = run(
             daemon.url,
             """
@@ -301,6 +300,7 @@ def test_every_waiter_is_woken_by_the_workers_death(path: Path) -> None:
             results = []
             def block():
                 ok(cuda.cuCtxSetCurrent(ctx))
+                ok(cuda.cuEventRecord(new(cuda.cuEventCreate, 0), None))  # something to wait for
                 results.append(cuda.cuCtxSynchronize())
             threads = [threading.Thread(target=block) for _ in range(8)]
             for t in threads: t.start()
@@ -316,9 +316,9 @@ def test_signals_do_not_break_calls(path: Path) -> None:
     @blocking
     def slow(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
         time.sleep(0.02)
-        return 0, {"pvalue": 5}, b""
+        return 0, {}, b""
 
-    with FakeDaemon(path, cuCtxGetLimit=slow) as daemon:
+    with FakeDaemon(path, cuCtxSetLimit=slow) as daemon:
         run(
             daemon.url,
             """
@@ -328,9 +328,8 @@ def test_signals_do_not_break_calls(path: Path) -> None:
             signal.signal(signal.SIGALRM, hit)
             signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
             context()
-            value = c_size_t()
             for _ in range(20):
-                ok(cuda.cuCtxGetLimit(byref(value), 0))
+                ok(cuda.cuCtxSetLimit(0, c_size_t(0)))
             assert hits[0] >= 10  # coalesced by the interpreter
             signal.setitimer(signal.ITIMER_REAL, 0)
             """,
