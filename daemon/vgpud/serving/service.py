@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import resource
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,9 @@ from vgpud.log import configure_log, get_logger
 from vgpud.metrics import Metrics
 from vgpud.services.image_service import ImageService
 from vgpud.services.ipc_service import IpcService
-from vgpud.supervision.supervisor import Supervisor, default_command
+from vgpud.supervision.child_environment import child_environment
+from vgpud.supervision.spawner import CommandSpawner, LauncherSpawner, Spawner
+from vgpud.supervision.supervisor import Supervisor
 from vgpud.vm.region import Region
 from vgpud.vm.supervision import VmDevice
 
@@ -42,8 +45,9 @@ class Service:
         self._config_path = config_path
         self._notifier = Notifier()
         self._log = get_logger()
+        self._spawner = self._make_spawner()
         self.supervisor = Supervisor(
-            config.worker_command or default_command(config.backend, config.libcuda),
+            self._spawner,
             config.limits,
             self.metrics,
             warm_orders=[
@@ -64,6 +68,18 @@ class Service:
         self.vm_devices: list[VmDevice] = []
         self._admin: AdminServer | None = None
         self._inventory = inventory
+
+    def _make_spawner(self) -> Spawner:
+        config = self.config
+        if config.worker_command:
+            return CommandSpawner(config.worker_command, child_environment())
+        # `-P` keeps the working directory off the module path: a worker runs our code, wherever vgpud was started.
+        launcher = [sys.executable, "-P", "-m", "vgpud.worker.launcher"]
+        options = ["--backend", config.backend, "--libcuda", config.libcuda]
+        return LauncherSpawner([*launcher, *options], child_environment(), self._isolation_is_missing)
+
+    def _isolation_is_missing(self) -> None:
+        self._log.warning("workers are isolated less than they could be", missing=list(self._spawner.missing))
 
     async def start(self) -> None:
         """Bind and serve. Raises ListenError, EndpointError or RegionError; then nothing is left open."""
@@ -165,6 +181,7 @@ class Service:
             "backend": self.config.backend,
             "devices": [str(device["name"]) for device in self._inventory.fields["devices"]],
             "workers": self.supervisor.worker_count,
+            "isolation_missing": list(self._spawner.missing),
             "spare_workers": self.supervisor.spare_pids,
             "warm_workers": self.supervisor.warm_pids,
             "vms": [device.summary() for device in self.vm_devices],

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from vgpud.log import get_logger
 
-from .child_environment import child_environment
 from .worker_process import Worker, spawn_worker
 
 if TYPE_CHECKING:
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
 
     from vgpud.config import LimitsConfig
     from vgpud.metrics import Metrics
+
+    from .spawner import Spawner
 
 _BACKOFF_FIRST_S = 0.25
 _BACKOFF_LAST_S = 30.0
@@ -29,11 +29,6 @@ _STARTING_CAP = 8  # workers that start at the same time: more would only make a
 
 class WorkerStartError(Exception):
     """No worker can be had now; the text is for the client."""
-
-
-def default_command(backend: str, libcuda: str) -> list[str]:
-    """`-P` keeps the working directory off the module path: a worker runs our code, wherever vgpud was started."""
-    return [sys.executable, "-P", "-m", "vgpud.worker", "--backend", backend, "--libcuda", libcuda]
 
 
 def cache_environment(limits: LimitsConfig) -> dict[str, str]:
@@ -48,14 +43,21 @@ class Supervisor:
 
     def __init__(
         self,
-        command: list[str],
+        spawner: Spawner,
         limits: LimitsConfig,
         metrics: Metrics,
         *,
         warm_orders: list[dict[str, Any]] | None = None,
     ) -> None:
-        """`warm_orders`: for each device, what a worker must know to make a context on it (worker/control.py)."""
-        self._command = command
+        """Start nothing yet.
+
+        Args:
+            spawner: makes the processes; closed by drain().
+            limits: see set_limits().
+            metrics: counted in.
+            warm_orders: for each device, what a worker must know to make a context on it (worker/control.py).
+        """
+        self._spawner = spawner
         self._limits = limits
         self._metrics = metrics
         self._log = get_logger()
@@ -198,6 +200,7 @@ class Supervisor:
                 worker.kill()
                 self._count_kill()
             await self._idle.wait()
+        self._spawner.close()
 
     def _count_kill(self) -> None:
         self._metrics.workers_killed += 1
@@ -228,14 +231,14 @@ class Supervisor:
         """Start one; False when that failed, which is seen to."""
         try:
             worker = spawn_worker(
-                self._command,
-                child_environment() | cache_environment(self._limits),
+                self._spawner,
+                cache_environment(self._limits),
                 on_ready=self._ready,
                 on_exit=self._exited,
                 warm_order=warm_order,
             )
         except OSError as error:
-            self._start_failed(f"{self._command[0]}: {error.strerror}")
+            self._start_failed(str(error))
             return False
         worker.expect("ready", self._limits.worker_start_timeout_s, self._count_kill)
         self._workers.add(worker)

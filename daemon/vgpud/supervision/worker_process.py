@@ -1,4 +1,4 @@
-"""One worker process as vgpud sees it: its control socket, its standard error, its pidfd.
+"""One worker process as vgpud sees it: its control socket, its standard error, its end.
 
 Control messages are msgpack maps, one per SOCK_SEQPACKET packet. To the worker: one assignment, with the client's
 socket; before that, if it was started with --warm, a WarmOrder. From the worker: {type: "ready", why: str?} when it
@@ -13,7 +13,6 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 from vgpud.log import RateLimit, get_logger
@@ -21,6 +20,8 @@ from vgpud.proto.packing import pack_map, unpack_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .spawner import Process, Spawner
 
 _PACKET_NBYTES = 128 * 1024  # 64 devices fit; below the kernel's default socket buffer
 _LAST_MESSAGES = 64  # that a worker left behind
@@ -36,18 +37,18 @@ class Worker:
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: Process,
         control: socket.socket,
+        stderr_fd: int,
         on_ready: Callable[[Worker], None],
         on_exit: Callable[[Worker], None],
         warm_device: int | None,
     ) -> None:
-        assert process.stderr is not None
         self._loop = asyncio.get_running_loop()
         self._process = process
         self._control = control
         self._on_ready, self._on_exit = on_ready, on_exit
-        self._stderr = process.stderr
+        self._stderr_fd = stderr_fd
         self._stderr_rest = b""
         self._lines = RateLimit(_LINES_S)
         self._client_pidfd: int | None = None
@@ -59,15 +60,14 @@ class Worker:
         self.reason: str | None = None
         self.last_line: str | None = None
         self._memory_asked: asyncio.Future[tuple[int, ...] | None] | None = None
-        self._pidfd = os.pidfd_open(process.pid)
-        os.set_blocking(self._stderr.fileno(), False)
-        self._loop.add_reader(self._pidfd, self._reap)
+        os.set_blocking(stderr_fd, False)
+        process.on_exit = self._ended
         self._loop.add_reader(self._control.fileno(), self._read_control)
-        self._loop.add_reader(self._stderr.fileno(), self._read_stderr)
+        self._loop.add_reader(stderr_fd, self._read_stderr)
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """The process id; 0 while it is being started."""
         return self._process.pid
 
     @property
@@ -132,16 +132,11 @@ class Worker:
 
     def terminate(self) -> None:
         """Ask it to end (SIGTERM)."""
-        self._signal(signal.SIGTERM)
+        self._process.signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it (SIGKILL)."""
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, number)
+        self._process.signal(signal.SIGKILL)
 
     def _kill_late(self, why: str, on_kill: Callable[[], None]) -> None:
         get_logger().warning("worker killed", session=self.session, worker=self.pid, why=why)
@@ -190,13 +185,13 @@ class Worker:
 
     def _read_stderr(self) -> None:
         try:
-            data = os.read(self._stderr.fileno(), 16 * 1024)
+            data = os.read(self._stderr_fd, 16 * 1024)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         if not data:
-            self._loop.remove_reader(self._stderr.fileno())
+            self._loop.remove_reader(self._stderr_fd)
         *lines, rest = (self._stderr_rest + data).split(b"\n")
         if not data or len(rest) > _LINE_NBYTES:
             lines, rest = [*lines, rest], b""
@@ -216,19 +211,15 @@ class Worker:
             log = getattr(get_logger(), level)
             log("worker says", session=self.session, worker=self.pid, line=text, held_back=held_back)
 
-    def _reap(self) -> None:
-        if self._process.poll() is None:
-            return
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
+    def _ended(self) -> None:
         for _ in range(_LAST_MESSAGES):
             if not self._read_control():
                 break
         self._read_stderr()
         self._loop.remove_reader(self._control.fileno())
-        self._loop.remove_reader(self._stderr.fileno())
+        self._loop.remove_reader(self._stderr_fd)
         self._control.close()
-        self._stderr.close()
+        os.close(self._stderr_fd)
         self._unwatch_client()
         for timer in (self._kill_timer, *self._expected.values()):
             if timer is not None:
@@ -243,7 +234,7 @@ def _memory_told(nbytes: object) -> tuple[int, ...] | None:
 
 
 def spawn_worker(
-    command: list[str],
+    spawner: Spawner,
     environment: dict[str, str],
     *,
     on_ready: Callable[[Worker], None],
@@ -253,32 +244,26 @@ def spawn_worker(
     """Start a worker process waiting for its assignment. Raises OSError.
 
     Args:
-        command: gets `--control-fd N`, and `--warm` when there is an order.
-        environment: of the process.
+        spawner: makes the process.
+        environment: of the process, besides what the spawner gives each.
         on_ready: called when it could serve.
         on_exit: called once, after the process was reaped.
         warm_order: the fields of worker/control.py's WarmOrder.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    stderr_fd, their_stderr_fd = os.pipe()
     try:
-        process = subprocess.Popen(
-            [*command, "--control-fd", str(theirs.fileno()), *([] if warm_order is None else ["--warm"])],
-            env=environment,
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            # A terminal's ^C is vgpud's to take, which ends its workers then. Not a session of its own: the kernel
-            # schedules sessions as groups, and a call with an answer would take a fifth longer on two processors.
-            process_group=0,
-        )
+        process = spawner.spawn(theirs.fileno(), their_stderr_fd, environment, warm=warm_order is not None)
     except BaseException:
         ours.close()
+        os.close(stderr_fd)
         raise
     finally:
         theirs.close()
+        os.close(their_stderr_fd)
     ours.setblocking(False)
-    worker = Worker(process, ours, on_ready, on_exit, None if warm_order is None else warm_order["device"])
+    warm_device = None if warm_order is None else warm_order["device"]
+    worker = Worker(process, ours, stderr_fd, on_ready, on_exit, warm_device)
     if warm_order is not None:
         with contextlib.suppress(OSError):  # it has died: that is noticed
             ours.send(pack_map(warm_order))

@@ -39,12 +39,24 @@ def main() -> None:
     parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that the session will name")
     parser.add_argument("--warm", action="store_true", help="make a context first, as the control socket says")
     arguments = parser.parse_args()
-    control = Control(arguments.control_fd)
+    run(arguments.control_fd, backend_name=arguments.backend, libcuda=arguments.libcuda, warm=arguments.warm)
+
+
+def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None:
+    """Serve one client, in a process of its own.
+
+    Args:
+        control_fd: the socket to vgpud (control.py); becomes ours.
+        backend_name: "simulator" or "cuda".
+        libcuda: the driver that the session will name.
+        warm: make a context first, as the control socket says.
+    """
+    control = Control(control_fd)
     confine()
-    executor = _load(arguments.backend)
-    files = Files(arguments.libcuda)
+    executor = load(backend_name)
+    files = Files(libcuda)
     backend: Backend | None = None
-    if arguments.warm:
+    if warm:
         order = control.receive_warm_order()
         if order is None:
             return
@@ -53,9 +65,9 @@ def main() -> None:
         except _UNUSABLE as error:
             control.send("ready", why=str(error))
             os._exit(1)  # half made: the next worker starts from nothing
-    elif arguments.backend == "cuda":
+    elif backend_name == "cuda":
         with contextlib.suppress(*_UNUSABLE):  # tried again for the client that needs it, who is told
-            backend = _start_driver(executor, arguments.libcuda)
+            backend = _start_driver(executor, libcuda)
     control.send("ready")
     assignment = control.receive_assignment()
     if assignment is None:
@@ -68,7 +80,7 @@ def main() -> None:
     os._exit(code)
 
 
-def _load(backend: str) -> Any:
+def load(backend: str) -> Any:
     """Import what a session needs while nobody waits for it: the executor, and LLVM for the simulator."""
     if backend == "simulator":
         importlib.import_module("vgpusim.glue")

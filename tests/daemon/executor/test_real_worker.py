@@ -125,7 +125,7 @@ def test_ctrl_c_is_vgpuds_alone(start):
     out, err = program.communicate(timeout=20)
     assert out == "46\n"  # CUDA_ERROR_DEVICE_UNAVAILABLE
     assert "session lost: the worker closed the connection" in err
-    assert re.search(rf"worker ended session=\d+ worker={session['worker_pid']} how=\"signal SIGTERM\"", own.log)
+    assert re.search(rf"worker ended session=\d+ worker={session['worker_pid']} how=\"signal SIGKILL\"", own.log)
     assert "KeyboardInterrupt" not in own.log
     assert not re.search(r"\[(warning|error) *\]|worker says", own.log), own.log
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-import subprocess
 from collections import Counter
 
 from vgpud.proto.packing import pack_map
+from vgpud.supervision.spawner import CommandSpawner
 from vgpud.supervision.worker_process import Worker
 
 
@@ -21,8 +22,10 @@ def test_many_messages_are_taken_in_turn_with_everybody_elses(monkeypatch):
         ended = asyncio.Event()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        process = subprocess.Popen(["sleep", "60"], stderr=subprocess.PIPE)
-        worker = Worker(process, ours, lambda _: None, lambda _: ended.set(), None)
+        stderr_fd, theirs_fd = os.pipe()
+        process = CommandSpawner(["sh", "-c", "sleep 60"], dict(os.environ)).spawn(0, theirs_fd, {}, warm=False)
+        os.close(theirs_fd)
+        worker = Worker(process, ours, stderr_fd, lambda _: None, lambda _: ended.set(), None)
         for _ in range(50):
             theirs.send(pack_map({"type": "nothing"}))
         while len(taken) < 50:

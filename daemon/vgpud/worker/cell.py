@@ -1,0 +1,130 @@
+"""A worker's namespaces: what the launcher enters once for all of its workers, and what each worker gets of its own.
+
+All of it needs privileges over a user namespace: the host's, where vgpud runs as root, else a new one in which vgpud's
+user is mapped to itself. Each step that the kernel refuses is named in `missing`; the others still hold.
+
+- pid: a worker is the first process of its own namespace. It can name no other process, so it can signal, trace and
+  reschedule none, and when it ends the kernel ends whatever it has started.
+- mount: /proc shows that namespace alone, /dev/shm is empty.
+- ipc, net: no System V object and no abstract socket is shared with another program of the host.
+- Capabilities: none are left, and none can be gained.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+
+# linux/sched.h, sys/mount.h, linux/prctl.h, linux/capability.h
+_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_NOSUID, _NODEV, _NOEXEC, _REC, _PRIVATE = 2, 4, 8, 0x4000, 1 << 18
+_PR_CAPBSET_DROP = 24
+_CAPABILITY_VERSION = 0x20080522
+_CAPABILITY_COUNT = 64  # more than any kernel has
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_SHM = "/dev/shm"  # noqa: S108
+_SHM_OPTIONS = "size=16m,nr_inodes=256,mode=1777"
+
+
+class Cells:
+    """Entered once by the launcher; then begin_fork(), fork, end_fork() and, in the child, enter()."""
+
+    def __init__(self) -> None:
+        self.missing: list[str] = []
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self._has_pid_namespace = False
+        self._has_mount_namespace = False
+
+    def enter_shared(self) -> None:
+        """Enter the namespaces that all workers of this launcher share. This process must have one thread."""
+        uid, gid = os.geteuid(), os.getegid()
+        if uid != 0 and not self._try("user namespace", self._unshare, _NEWUSER):
+            self.missing += ["pid namespace", "mount namespace", "ipc namespace", "network namespace"]
+            return
+        if uid != 0:
+            self._try("user namespace", _map_own_ids, uid, gid)
+        self._has_mount_namespace = self._try("mount namespace", self._unshare, _NEWNS) and self._try(
+            "mount namespace", self._mount, "none", "/", None, _REC | _PRIVATE, None
+        )
+        if self._has_mount_namespace and os.path.isdir(_SHM):
+            flags = _NOSUID | _NODEV | _NOEXEC
+            self._try("empty /dev/shm", self._mount, "vgpu-shm", _SHM, "tmpfs", flags, _SHM_OPTIONS)
+        self._try("ipc namespace", self._unshare, _NEWIPC | _NEWUTS)
+        self._try("network namespace", self._unshare, _NEWNET)
+        self._has_pid_namespace = self._try("pid namespace", self._probe_pid_namespace)
+
+    def begin_fork(self) -> None:
+        """The next child is the first process of a new pid namespace. Raises OSError."""
+        if self._has_pid_namespace:
+            self._unshare(_NEWPID)
+
+    def end_fork(self) -> None:
+        """In the parent: later children are born here again, until the next begin_fork(). Raises OSError."""
+        if self._has_pid_namespace:
+            self._check(self._libc.setns(self._own_pid_namespace, _NEWPID))
+
+    def enter(self) -> None:
+        """In the child, first thing: its own view of /proc, its own System V objects, and no capabilities."""
+        if self._has_pid_namespace and self._has_mount_namespace:
+            try:
+                self._unshare(_NEWNS | _NEWIPC)
+                self._mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, None)
+            except OSError as error:
+                # Inside a container parts of /proc are covered, and the kernel refuses a mount that would uncover them.
+                os.write(2, f"<4>this worker sees the launcher's /proc: {error.strerror}\n".encode())
+        os.close(self._own_pid_namespace)
+        try:
+            self._drop_capabilities()
+        except OSError as error:
+            os.write(2, f"<4>this worker keeps its capabilities: {error.strerror}\n".encode())
+
+    def _drop_capabilities(self) -> None:
+        for capability in range(_CAPABILITY_COUNT):
+            if self._libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+                break  # EINVAL: past the last; EPERM: this process may not, and has none to drop
+        header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+        data = (ctypes.c_uint32 * 6)()
+        self._check(self._libc.syscall(_CAPSET[platform.machine()], ctypes.byref(header), ctypes.byref(data)))
+
+    def _probe_pid_namespace(self) -> None:
+        """Whether a child can be born into a new namespace and later ones here again: a launcher must know before."""
+        self._unshare(_NEWPID)
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        self._check(self._libc.setns(self._own_pid_namespace, _NEWPID))
+
+    def _try(self, name: str, step: object, *arguments: object) -> bool:
+        assert callable(step)
+        try:
+            step(*arguments)
+        except OSError as error:
+            if not any(entry.startswith(name) for entry in self.missing):
+                self.missing.append(f"{name} ({error.strerror or error})")
+            return False
+        return True
+
+    def _unshare(self, flags: int) -> None:
+        self._check(self._libc.unshare(flags))
+
+    def _mount(self, source: str, target: str, kind: str | None, flags: int, options: str | None) -> None:
+        encoded = [None if text is None else text.encode() for text in (source, target, kind)]
+        data = None if options is None else options.encode()
+        self._check(self._libc.mount(*encoded, ctypes.c_ulong(flags), data))
+
+    @staticmethod
+    def _check(result: int) -> None:
+        if result != 0:
+            code = ctypes.get_errno() or errno.EIO
+            raise OSError(code, os.strerror(code))
+
+
+def _map_own_ids(uid: int, gid: int) -> None:
+    """In a new user namespace: this user and group keep their numbers; there are no others."""
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)

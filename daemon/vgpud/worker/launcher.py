@@ -1,0 +1,141 @@
+"""`python -m vgpud.worker.launcher`: has everything loaded that a worker needs, and forks one for each order.
+
+A fork takes milliseconds and shares the loaded code and data; a worker that is started from a command takes a third of
+a second of a processor, and 20 MB. The launcher meets no client, starts no driver and has one thread: what it forks is
+as fresh as a process just started. It enters the namespaces of cell.py, so vgpud itself needs no privilege for cells.
+
+Messages are msgpack maps, one per SOCK_SEQPACKET packet.
+
+From vgpud: {type: "spawn", id: int, warm: bool, environment: {str: str}}, with two descriptors: the worker's end of its
+control socket, and its standard error.
+To vgpud, first: {type: "hello", missing: [str]}: what this kernel refuses of a cell. Then for each order
+{type: "started", id, pid}, with a pidfd, or {type: "failed", id, why}; later {type: "exited", id, code}, where a
+negative code is a signal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from typing import Any
+
+from ..proto.packing import pack_map, unpack_map
+from .cell import Cells
+from .entry import load, run
+
+_PACKET_NBYTES = 64 * 1024
+_PR_SET_NAME = 15
+
+
+class Launcher:
+    """Serves orders until vgpud closes its end."""
+
+    def __init__(self, control: socket.socket, backend: str, libcuda: str, cells: Cells) -> None:
+        self._control, self._backend, self._libcuda, self._cells = control, backend, libcuda, cells
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Until vgpud is gone; its workers notice that by themselves."""
+        while True:
+            for key, _events in self._selector.select():
+                if key.fileobj is not self._control:
+                    self._reap(key.fd, *key.data)
+                elif not self._take_order():
+                    return
+
+    def _take_order(self) -> bool:
+        packet, fds, _flags, _address = socket.recv_fds(self._control, _PACKET_NBYTES, 2)
+        if not packet:
+            return False
+        order = unpack_map(packet)
+        try:
+            if len(fds) != 2:
+                raise OSError(f"the order came with {len(fds)} descriptors instead of 2")
+            self._spawn(order, *fds)
+        except OSError as error:
+            self._send({"type": "failed", "id": order["id"], "why": error.strerror or str(error)})
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    def _spawn(self, order: dict[str, Any], control_fd: int, stderr_fd: int) -> None:
+        self._cells.begin_fork()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(order, control_fd, stderr_fd)
+        finally:
+            self._cells.end_fork()
+        pidfd = os.pidfd_open(pid)
+        self._selector.register(pidfd, selectors.EVENT_READ, (order["id"], pid))
+        self._send({"type": "started", "id": order["id"], "pid": pid}, [pidfd])
+
+    def _become_worker(self, order: dict[str, Any], control_fd: int, stderr_fd: int) -> None:
+        """In the child: never returns."""
+        try:
+            os.setpgid(0, 0)  # the signals of a terminal are vgpud's to take
+            os.dup2(stderr_fd, 2)
+            os.close(stderr_fd)
+            for fd in [key.fd for key in self._selector.get_map().values()]:
+                os.close(fd)
+            self._selector.close()
+            self._cells.enter()
+            ctypes.CDLL(None).prctl(_PR_SET_NAME, b"vgpu-worker", 0, 0, 0)
+            os.environ.update(order["environment"])
+            run(control_fd, backend_name=self._backend, libcuda=self._libcuda, warm=order["warm"])
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
+            os._exit(1)
+        os._exit(0)
+
+    def _reap(self, pidfd: int, number: int, pid: int) -> None:
+        _pid, status = os.waitpid(pid, 0)
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        self._send({"type": "exited", "id": number, "code": os.waitstatus_to_exitcode(status)})
+
+    def _send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
+        try:
+            socket.send_fds(self._control, [pack_map(message)], fds or [])
+        except OSError:
+            sys.exit(0)  # vgpud is gone
+
+
+def main() -> None:
+    """The launcher's life."""
+    parser = argparse.ArgumentParser(prog="vgpud.worker.launcher")
+    parser.add_argument("--backend", choices=("simulator", "cuda"), required=True)
+    parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that the sessions will name")
+    parser.add_argument("--shared-namespaces", action="store_true", help="make no namespaces")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    control = socket.socket(fileno=arguments.control_fd)
+    cells = Cells()
+    if not arguments.shared_namespaces:
+        cells.enter_shared()
+    load(arguments.backend)
+    threads = len(os.listdir("/proc/self/task"))
+    if threads != 1:
+        # A lock that another thread holds while this one forks would stay locked in the child.
+        sys.exit(f"the launcher has {threads} threads instead of one")
+    gc.collect()
+    gc.freeze()  # a collection in a child would write to, and so copy, every page of objects
+    try:
+        control.send(pack_map({"type": "hello", "missing": cells.missing}))
+    except OSError:
+        return
+    Launcher(control, arguments.backend, arguments.libcuda, cells).serve()
+
+
+if __name__ == "__main__":
+    main()
