@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,9 +16,31 @@ enum { PAGE_NBYTES = 4096, EVENTS_MAX = 8192 };
 
 _Static_assert(sizeof(struct vgx_ipc_page) <= PAGE_NBYTES, "it is a page");
 
-uint64_t vgx_ipc_pid_namespace(void) {
-  struct stat st;
-  return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+static uint32_t own_mark(void) {
+  static _Atomic uint32_t mark;
+  uint32_t known = atomic_load(&mark), drawn = 0;
+  while (!known) {
+    if (getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+      return 0;
+    drawn &= INT32_MAX;
+    known = drawn && atomic_compare_exchange_strong(&mark, &known, drawn) ? drawn : known;
+  }
+  return known;
+}
+
+static struct flock byte_of(uint32_t mark) {
+  return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = PAGE_NBYTES + (off_t)mark, .l_len = 1};
+}
+
+uint32_t vgx_ipc_event_mark(struct vgx_ipc_event *e) {
+  uint32_t mark = own_mark();
+  struct flock lock = byte_of(mark);
+  return mark && fcntl(e->fd, F_SETLK, &lock) == 0 ? mark : 0;
+}
+
+bool vgx_ipc_event_is_alive(const struct vgx_ipc_event *e, uint32_t mark) {
+  struct flock lock = byte_of(mark);
+  return mark == own_mark() || fcntl(e->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 /* Unmap what nobody uses any more: destroyed, no work that waits for it, and no record that is under way. */
@@ -31,11 +54,12 @@ static void reap_locked(struct vgx_session *s) {
     s->ipc_event_count--;
     s->backend->cuMemHostUnregister(e->page);
     munmap(e->page, PAGE_NBYTES);
+    close(e->fd);
     free(e);
   }
 }
 
-/* Map `fd`, which stays the caller's, and enter it as the client's event `id`. */
+/* Map `fd`, which becomes the event's on success, and enter it as the client's event `id`. */
 static CUresult enter_page(struct vgx_session *s, uint32_t id, int fd, struct vgx_ipc_event **made) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   struct vgx_ipc_event *e = calloc(1, sizeof *e);
@@ -43,7 +67,7 @@ static CUresult enter_page(struct vgx_session *s, uint32_t id, int fd, struct vg
   if (e && at != MAP_FAILED)
     result = s->backend->cuMemHostRegister_v2(at, PAGE_NBYTES, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
   if (result == CUDA_SUCCESS) {
-    *e = (struct vgx_ipc_event){.s = s, .page = at, .fd = -1};
+    *e = (struct vgx_ipc_event){.s = s, .page = at, .fd = fd};
     pthread_mutex_lock(&s->ipc_lock);
     reap_locked(s);
     if (s->ipc_event_count < EVENTS_MAX) {
@@ -83,12 +107,10 @@ CUresult vgx_vgpuIpcEventCreate(struct vgx_session *s, const struct vgw_req_vgpu
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   CUresult result = enter_page(s, req->event, fd, &e);
-  if (result == CUDA_SUCCESS) {
-    atomic_store(&e->page->pid_namespace, vgx_ipc_pid_namespace());
-    e->fd = fd;
-  } else {
+  if (result == CUDA_SUCCESS)
+    e->own = true;
+  else
     close(fd);
-  }
   return result;
 }
 
@@ -121,16 +143,12 @@ CUresult vgx_cuIpcGetEventHandle(struct vgx_session *s, const struct vgw_req_cuI
   struct vgx_ipc_event *e;
   pthread_mutex_lock(&s->ipc_lock);
   CUresult result = find(s, req->event, &e);
-  if (result == CUDA_SUCCESS && e->fd < 0 && !e->published) /* it was opened: it is another's to export */
+  if (result == CUDA_SUCCESS && !e->own) /* it was opened: it is another's to export */
     result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS && !e->published) {
     struct vgx_ipc_object object = {.fd = e->fd};
     result = vgx_ipc_publish(VGX_IPC_EVENT, &object, PAGE_NBYTES, e->token);
-    if (result == CUDA_SUCCESS) {
-      e->published = true;
-      close(e->fd);
-      e->fd = -1;
-    }
+    e->published = result == CUDA_SUCCESS;
   }
   if (result == CUDA_SUCCESS)
     memcpy(rep->handle.reserved, e->token, sizeof e->token);
@@ -152,7 +170,7 @@ CUresult vgx_cuIpcOpenEventHandle(struct vgx_session *s, const struct vgw_req_cu
     int seals = fcntl(object.fd, F_GET_SEALS);
     bool good = seals >= 0 && seals & F_SEAL_SHRINK && fstat(object.fd, &st) == 0 && st.st_size >= PAGE_NBYTES;
     result = good ? enter_page(s, req->event, object.fd, &e) : CUDA_ERROR_MAP_FAILED;
-    if (object.fd >= 0)
+    if (object.fd >= 0 && result != CUDA_SUCCESS)
       close(object.fd);
   }
   if (result != CUDA_SUCCESS)
@@ -169,8 +187,6 @@ CUresult vgx_vgpuIpcEventDestroy(struct vgx_session *s, const struct vgw_req_vgp
     e->destroyed = true;
     if (e->published)
       vgx_ipc_withdraw(e->token);
-    if (e->fd >= 0)
-      close(e->fd);
     reap_locked(s);
   }
   pthread_mutex_unlock(&s->ipc_lock);
@@ -180,8 +196,7 @@ CUresult vgx_vgpuIpcEventDestroy(struct vgx_session *s, const struct vgw_req_vgp
 void vgx_ipc_events_free(struct vgx_session *s) {
   for (struct vgx_ipc_event *e = s->ipc_events, *next; e; e = next) {
     next = e->next;
-    if (e->fd >= 0)
-      close(e->fd);
+    close(e->fd);
     if (!e->refs) /* else work of the backend's still uses it, until the process ends */
       free(e);
   }

@@ -15,10 +15,9 @@
 enum { VGX_IPC_SLOTS = 256 };
 
 struct vgx_ipc_page {
-  _Atomic uint32_t recorded;               /* number of the last record; 0: none */
-  _Atomic uint64_t pid_namespace;          /* of its maker */
-  _Atomic uint32_t done[VGX_IPC_SLOTS];    /* a record's number, once it is done */
-  _Atomic int32_t recorder[VGX_IPC_SLOTS]; /* who made it: a worker's pid, 0 for one in another pid namespace */
+  _Atomic uint32_t recorded;                /* number of the last record; 0: none */
+  _Atomic uint32_t done[VGX_IPC_SLOTS];     /* a record's number, once it is done */
+  _Atomic uint32_t recorder[VGX_IPC_SLOTS]; /* who made it: a worker's mark (vgx_ipc_event_mark), 0: nobody */
 };
 
 /* References: the client's handle, and each piece of work in a stream that uses the page. */
@@ -27,8 +26,8 @@ struct vgx_ipc_event {
   struct vgx_ipc_page *page;
   uint32_t refs;
   _Atomic uint32_t own_last, waited; /* numbers of this session's last record, and of the last the device waits for */
-  int fd;                            /* until it is exported; else -1 */
-  bool published, destroyed;
+  int fd;                            /* the page's, as long as this object exists: see vgx_ipc_event_mark */
+  bool own, published, destroyed;    /* own: made here, not opened */
   char token[64];
   struct vgx_ipc_event *next;
 };
@@ -41,6 +40,12 @@ static inline bool vgx_ipc_event_is_done(const struct vgx_ipc_event *e, uint32_t
 CUresult vgx_ipc_event_take(struct vgx_session *s, uint32_t id, struct vgx_ipc_event **e);
 void vgx_ipc_event_let_go(struct vgx_ipc_event *e);
 
-uint64_t vgx_ipc_pid_namespace(void); /* this process's; 0: it cannot be told */
+/* This worker's mark in the page: a number, with a lock on the byte of the page's file that it stands for. The kernel
+ * drops the lock when the process ends, which others see whatever pid namespaces they live in. It would also drop it if
+ * this process closed any descriptor of the file, so `fd` stays open. 0: no lock could be had. */
+uint32_t vgx_ipc_event_mark(struct vgx_ipc_event *e);
+
+/* Whether the worker of that mark still runs. */
+bool vgx_ipc_event_is_alive(const struct vgx_ipc_event *e, uint32_t mark);
 
 #endif

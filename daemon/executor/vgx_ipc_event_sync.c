@@ -1,17 +1,11 @@
 /* Interprocess events in use: streams record them, streams and threads wait for them. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "vgx_custom.h"
 #include "vgx_ipc_event.h"
-
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
 
 enum { BLOCKED_MAX = 16 };
 enum { WAIT_GEQ = 0 }; /* CU_STREAM_WAIT_VALUE_GEQ: the difference is compared, so numbers may wrap */
@@ -25,14 +19,9 @@ struct work {
 
 static atomic_uint blocked; /* host functions that wait: each keeps a thread of the backend's */
 
-static bool is_recorder_dead(const struct vgx_ipc_page *page, uint32_t number) {
-  int32_t pid = atomic_load(&page->recorder[number % VGX_IPC_SLOTS]);
-  if (pid <= 0 || pid == getpid())
-    return false;
-  int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-  if (fd >= 0)
-    close(fd);
-  return fd < 0 && errno == ESRCH;
+static bool is_recorder_dead(const struct vgx_ipc_event *e, uint32_t number) {
+  uint32_t mark = atomic_load(&e->page->recorder[number % VGX_IPC_SLOTS]);
+  return mark && !vgx_ipc_event_is_alive(e, mark);
 }
 
 /* --- records --- */
@@ -70,8 +59,7 @@ CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpu
   struct vgx_ipc_page *page = e->page;
   uint32_t number = atomic_fetch_add(&page->recorded, 1) + 1;
   _Atomic uint32_t *word = &page->done[number % VGX_IPC_SLOTS];
-  bool comparable = atomic_load(&page->pid_namespace) == vgx_ipc_pid_namespace();
-  atomic_store(&page->recorder[number % VGX_IPC_SLOTS], comparable ? getpid() : 0);
+  atomic_store(&page->recorder[number % VGX_IPC_SLOTS], vgx_ipc_event_mark(e));
   e->own_last = number;
   result = s->backend->cuStreamWriteValue32_v2 ? s->backend->cuStreamWriteValue32_v2(stream, (uintptr_t)word, number, 0)
                                                : CUDA_ERROR_NOT_SUPPORTED;
@@ -92,7 +80,7 @@ static bool release_dead(struct vgx_ipc_event *e) {
   bool found = false;
   uint32_t last = atomic_load(&e->page->recorded);
   for (uint32_t number = last - VGX_IPC_SLOTS + 1; number != last + 1; number++)
-    if (!vgx_ipc_event_is_done(e, number) && is_recorder_dead(e->page, number) && !vgx_ipc_event_is_done(e, number)) {
+    if (!vgx_ipc_event_is_done(e, number) && is_recorder_dead(e, number) && !vgx_ipc_event_is_done(e, number)) {
       atomic_store_explicit(&e->page->done[number % VGX_IPC_SLOTS], number, memory_order_release);
       found = true;
     }
@@ -206,9 +194,9 @@ CUresult vgx_vgpuIpcEventQuery(struct vgx_session *s, const struct vgw_req_vgpuI
   if (result != CUDA_SUCCESS)
     return result;
   uint32_t number = atomic_load(&e->page->recorded);
-  result = vgx_ipc_event_is_done(e, number)    ? CUDA_SUCCESS
-           : is_recorder_dead(e->page, number) ? CUDA_ERROR_INVALID_HANDLE
-                                               : CUDA_ERROR_NOT_READY;
+  result = vgx_ipc_event_is_done(e, number) ? CUDA_SUCCESS
+           : is_recorder_dead(e, number)    ? CUDA_ERROR_INVALID_HANDLE
+                                            : CUDA_ERROR_NOT_READY;
   vgx_ipc_event_let_go(e);
   return result;
 }

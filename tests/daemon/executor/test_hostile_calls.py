@@ -24,7 +24,7 @@ from tests.daemon.ring_memory import (
     RingMemory,
     open_request,
 )
-from tests.daemon.running import ENVIRONMENT, Running, children, vgpud_with_real_workers, wait_until
+from tests.daemon.running import ENVIRONMENT, Running, vgpud_with_real_workers, wait_until
 
 EXECUTOR_THREADS = 512  # vgx_serve.h
 FOREVER = 2**64 - 1
@@ -49,8 +49,9 @@ class Footprint:
 
     def __init__(self, running: Running) -> None:
         pid = running.process.pid
-        self.sessions = len(running.status()["sessions"])
-        self.workers = len(children(pid))
+        status = running.status()
+        self.sessions = len(status["sessions"])
+        self.workers = status["workers"]
         self.has_more_threads = len(os.listdir(f"/proc/{pid}/task")) > 2  # its own, and one that verifies images
         cached = running.status()["metrics"]["images_held"]  # each is a descriptor
         self.descriptors = len(os.listdir(f"/proc/{pid}/fd")) - cached
@@ -307,14 +308,14 @@ def start(running: Running, doing: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("doing", BODIES)
 def test_a_client_that_is_stopped_and_killed_in_the_middle(running, other, doing):
     """While it is stopped it holds its ring and its worker, and nobody else waits; then all of it goes."""
-    before = len(children(running.process.pid))
+    before = running.status()["workers"]
     process = start(running, doing)
     try:
         time.sleep(0.3)  # somewhere in the middle
         process.send_signal(signal.SIGSTOP)
         for _ in range(5):
             assert other.is_served()
-        assert len(children(running.process.pid)) > before
+        assert running.status()["workers"] > before
     finally:
         process.kill()
         process.wait()

@@ -1,0 +1,113 @@
+"""Workers forked by the launcher: quickly, and each in a cell of its own (daemon/vgpud/worker/cell.py)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.running import Running, children, process_exists, start_client, vgpud_with_real_workers, wait_until
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    yield from vgpud_with_real_workers(tmp_path)
+
+
+def worker_of(running: Running, client_pid: int) -> int:
+    [worker] = [s["worker_pid"] for s in running.status()["sessions"] if s["pid"] == client_pid]
+    assert worker
+    return worker
+
+
+def namespace(pid: int, kind: str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/{kind}")
+
+
+def has(running: Running, name: str) -> bool:
+    """Whether this kernel gives vgpud's workers that part of a cell; what it does not give is named in the status."""
+    return not any(missing.startswith(name) for missing in running.status()["isolation_missing"])
+
+
+def test_AT2_AT5_AT22_a_worker_is_the_first_process_of_a_pid_namespace_of_its_own(running):
+    client, other = start_client(running), start_client(running)
+    worker, neighbour = worker_of(running, client.pid), worker_of(running, other.pid)
+    if not has(running, "pid namespace"):
+        assert running.wait_log("isolated less than they could be")
+        pytest.skip("this kernel gives no pid namespaces")
+    status = Path(f"/proc/{worker}/status").read_text()
+    assert [line.split()[-1] for line in status.splitlines() if line.startswith("NSpid")] == ["1"]
+    spaces = {namespace(pid, "pid") for pid in (worker, neighbour, running.process.pid)}
+    assert len(spaces) == 3
+    if has(running, "mount namespace"):
+        seen = {name for name in os.listdir(f"/proc/{worker}/root/proc") if name.isdigit()}
+        assert seen == {"1"}
+    for process in (client, other):
+        process.kill()
+        process.communicate()
+
+
+def test_AT3_a_worker_has_no_capabilities(running):
+    client = start_client(running)
+    status = Path(f"/proc/{worker_of(running, client.pid)}/status").read_text()
+    held = {line.split()[0]: int(line.split()[1], 16) for line in status.splitlines() if line.startswith("Cap")}
+    assert held == dict.fromkeys(("CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"), 0)
+    client.kill()
+    client.communicate()
+
+
+def test_AT4_workers_share_neither_dev_shm_nor_ipc_objects_with_the_host(running):
+    client = start_client(running)
+    worker = worker_of(running, client.pid)
+    if has(running, "mount namespace"):
+        mine = Path("/dev/shm") / f"vgpu-test-{os.getpid()}"
+        mine.write_text("another VM's memory")
+        try:
+            assert os.listdir(f"/proc/{worker}/root/dev/shm") == []
+        finally:
+            mine.unlink()
+    for kind in ("ipc", "net"):
+        if has(running, f"{kind} namespace" if kind == "ipc" else "network namespace"):
+            assert namespace(worker, kind) != namespace(running.process.pid, kind)
+    client.kill()
+    client.communicate()
+
+
+def test_a_worker_shares_what_is_loaded_with_the_launcher(running):
+    """An idle worker costs little memory of its own: what it shares with others is counted in parts."""
+    client = start_client(running)
+    rollup = Path(f"/proc/{worker_of(running, client.pid)}/smaps_rollup").read_text()
+    own_kib = sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_"))
+    assert own_kib < 16 * 1024
+    client.kill()
+    client.communicate()
+
+
+def test_a_launcher_that_dies_leaves_its_workers_and_is_replaced(running):
+    client = start_client(running)
+    worker = worker_of(running, client.pid)
+    [launcher] = children(running.process.pid)
+    os.kill(launcher, signal.SIGKILL)
+    wait_until(lambda: not process_exists(launcher))
+    other = start_client(running)
+    assert process_exists(worker)
+    assert worker_of(running, other.pid) != worker
+    for process in (client, other):
+        process.kill()
+        process.communicate()
+    wait_until(lambda: running.status()["sessions"] == [], 20)
+    assert not process_exists(worker)
+
+
+def test_no_worker_outlives_vgpud(tmp_path):
+    for running in vgpud_with_real_workers(tmp_path):
+        client = start_client(running)
+        worker, pid = worker_of(running, client.pid), running.process.pid
+        everything = [worker, *children(pid)]
+        running.process.kill()
+        running.process.wait()
+        wait_until(lambda: not [each for each in everything if process_exists(each)], 20)
+        client.communicate()
