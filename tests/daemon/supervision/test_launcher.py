@@ -102,12 +102,10 @@ def test_a_launcher_that_dies_leaves_its_workers_and_is_replaced(running):
     assert not process_exists(worker)
 
 
-def test_no_worker_outlives_vgpud(tmp_path):
-    for running in vgpud_with_real_workers(tmp_path):
-        client = start_client(running)
-        worker, pid = worker_of(running, client.pid), running.process.pid
-        everything = [worker, *children(pid)]
-        running.process.kill()
-        running.process.wait()
-        wait_until(lambda: not [each for each in everything if process_exists(each)], 20)
-        client.communicate()
+def test_no_worker_outlives_vgpud(running):
+    client = start_client(running)
+    everything = [worker_of(running, client.pid), *children(running.process.pid)]
+    running.process.kill()
+    running.process.wait()
+    wait_until(lambda: not [each for each in everything if process_exists(each)], 20)
+    client.communicate()
