@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 2
+VERSION = 3
 
 LAUNCH_PARAMS = 0
 LAUNCH_NEXT_CTA = 8
@@ -31,5 +31,6 @@ SERVICE_ASSERTFAIL = 8
 SERVICE_FAIL = 16
 SERVICE_MALLOC = 24
 SERVICE_FREE = 32
+SERVICE_BAD_ACCESS = 40
 
 WARP = 32  # lanes

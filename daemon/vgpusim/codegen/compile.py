@@ -49,6 +49,7 @@ __all__ = [
 
 _MAX_BLOCK_THREADS = 1024
 _QUICK_INSTRUCTIONS = 1200  # larger kernels get fewer LLVM passes
+_RARELY = '!1 = !{!"branch_weights", i32 1, i32 1000000}\n'  # as !prof !1
 _MAX_FRAME_NBYTES = 1 << 32
 
 
@@ -150,7 +151,7 @@ def lower(
     texts = [warp_text, run, *e.helpers.values()]
     declared = {line for text in texts for line in text.splitlines() if line.startswith("declare")} | e.declarations
     bodies = "\n".join(line for text in texts for line in text.splitlines() if not line.startswith("declare"))
-    whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + "!0 = !{}\n"
+    whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + "!0 = !{}\n" + _RARELY
     size = sum(len(b.instructions) for b in graph.blocks)
     return whole, CompiledKernel(b"", frame.nbytes, program.shared_nbytes, program.symbols, cooperative, resident), size
 

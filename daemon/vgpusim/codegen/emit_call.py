@@ -63,7 +63,8 @@ def builtin(e: Emitter, ins: ir.Instruction) -> None:
             case _:
                 message, file, line, function, _char_nbytes = values
                 listed = [("ptr", pointer(e, message)), ("ptr", pointer(e, file)), ("i32", line)]
-                e.e(e.service(abi.SERVICE_ASSERTFAIL, "void", *listed, ("ptr", pointer(e, function))))
+                listed += [("ptr", pointer(e, function)), *e.thread_place(lane)]
+                e.e(e.service(abi.SERVICE_ASSERTFAIL, "void", *listed))
                 return
         e.e(f"store i{out} {result}, ptr {e.v(f'getelementptr i{out}, ptr {place}, i32 {lane}')}")
 

@@ -117,7 +117,8 @@ class WarpFunction:
             e.e(f"%{name} = load ptr, ptr %{name}.p, align 8, !invariant.load !0")
         e.e("%params.i = ptrtoint ptr %params to i64")
         e.e(f"%shared.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_SHARED}")
-        e.e("%shared = load i64, ptr %shared.p, align 8, !invariant.load !0")
+        e.e("%shared.w = load i64, ptr %shared.p, align 8, !invariant.load !0")
+        e.e(f"%shared = and i64 %shared.w, -{abi.SHARED_ALIGN}")  # it is aligned: what hides no misaligned offset
         self._thread_numbers()
         if e.full_warps:
             e.e("%init = add i32 -1, 0")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vgpusim.codegen import abi
 from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_access import check_alignment
 from vgpusim.codegen.emit_segment import can_store, load_segments, segments, store_segments
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_pattern import LANE_BITS, UNIFORM, VARYING, Pattern, linear
@@ -71,6 +72,7 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
     nbytes = nbits // 8
     targets = elements(ins.operands[0])
     place = address(e, ins.operands[1], space_of(e, ins))
+    _check(e, ins, ins.operands[1], place, nbytes * len(targets))
     ordered = ins.has(*_ORDERED)
     if ordered:
         fence_before(e, ins)
@@ -89,6 +91,12 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
         _fetch_ahead(e, place.text, WARP * nbytes * len(targets))
     for target, (form, text) in zip(targets, values, strict=True):
         e.put(target, form, text, nbits, signed=ins.type[0] == "s")
+
+
+def _check(e: Emitter, ins: ir.Instruction, operand: ir.Operand, at: Value, nbytes: int) -> None:
+    """Parameters and variables at fixed places are where the compiler has put them."""
+    if isinstance(operand, ir.Address) and not (isinstance(operand.base, ir.Symbol) and space_of(e, ins) != "global"):
+        check_alignment(e, ins, at, nbytes)
 
 
 def _fetch_ahead(e: Emitter, base: str, nbytes: int) -> None:
@@ -234,6 +242,7 @@ def store(e: Emitter, ins: ir.Instruction) -> None:
     place = address(e, ins.operands[0], space_of(e, ins))
     sources = elements(ins.operands[1])
     values = [e.read(source, nbits) for source in sources]
+    _check(e, ins, ins.operands[0], place, nbytes * len(sources))
     ordered = ins.has(*_ORDERED)
     if ordered:
         fence_before(e, ins)

@@ -394,6 +394,18 @@ class Emitter:
         listed = ", ".join(f"{kind} {value}" for kind, value in (("ptr", "%services"), *arguments))
         return f"call {result} {function}({listed})"
 
+    def thread_place(self, lane: str) -> list[tuple[str, str]]:
+        """The arguments that tell a service which thread calls: its CTA, in memory, and its number there."""
+        thread = self.v(f"add i32 {self.v(f'mul i32 %warp, {WARP}')}, {lane}")
+        return [("ptr", self.cta_place()), ("i32", thread)]
+
+    def cta_place(self) -> str:
+        """The CTA's number in the grid, in memory."""
+        cta = self.stack("cta.place", "[3 x i32]")
+        for axis, name in enumerate("xyz"):
+            self.e(f"store i32 %cta.{name}, ptr {self.v(f'getelementptr i32, ptr {cta}, i32 {axis}')}")
+        return cta
+
     def emit(self, ins: ir.Instruction) -> None:
         """Emit one instruction."""
         self.instruction = ins

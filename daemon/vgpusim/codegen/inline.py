@@ -196,6 +196,8 @@ class _Inliner:
             if BUILTINS.get(target.name) != len(arguments.items):
                 raise UnsupportedInstruction(self.program.name, ins.text, ins.line, f"external function {target.name}")
             self.program.body.append(ins)
+            if target.name == "__assertfail":  # the thread ends there, though it returns as far as PTX says
+                self.program.body.append(ir.Instruction("exit", (), (), ins.line))
             return
         callee = self.module.function(target.name)
         if len(callee.params) != len(arguments.items) or len(callee.returns) != len(results.items):

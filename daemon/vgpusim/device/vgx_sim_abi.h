@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 2 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 3 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 
@@ -47,14 +47,18 @@ struct vgx_sim_services {
   /* Device printf: `format` and `args` as the vprintf ABI passes them (args: packed, naturally aligned). Returns its
    * count. */
   int32_t (*vprintf)(struct vgx_sim_services *, const char *format, const uint8_t *args);
-  /* Device assert: does not return; the launch ends with CUDA_ERROR_ASSERT (710). */
+  /* Device assert of one thread, which ends; the launch ends with CUDA_ERROR_ASSERT (710) when its running CTAs have
+   * ended, or soon. `thread` is the thread's number in its CTA. */
   void (*assertfail)(struct vgx_sim_services *, const char *message, const char *file, uint32_t line,
-                     const char *function);
+                     const char *function, const uint32_t cta[3], uint32_t thread);
   /* trap and failed checks: does not return; the launch ends with `result` (a CUresult; trap is 719). */
   void (*fail)(struct vgx_sim_services *, int32_t result, const char *message);
   /* Device heap, limited by CU_LIMIT_MALLOC_HEAP_SIZE; NULL when it is full. */
   void *(*malloc)(struct vgx_sim_services *, uint64_t nbytes);
   void (*free)(struct vgx_sim_services *, void *);
+  /* A thread's access that a check has refused: does not return; the launch ends with `result`. `what` says which. */
+  void (*bad_access)(struct vgx_sim_services *, int32_t result, const char *what, uint64_t address,
+                     const uint32_t cta[3], uint32_t thread);
 };
 
 /* From one CTA's shared memory to the next in a resident launch. */

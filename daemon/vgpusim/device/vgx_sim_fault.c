@@ -154,4 +154,9 @@ void vgx_sim_service_end(void) {
     leave_stopped(g);
 }
 
+void vgx_sim_service_pause(void) {
+  if (current_guard)
+    current_guard->in_service = 0;
+}
+
 void vgx_sim_kick(pthread_t thread) { pthread_kill(thread, kick_signal()); }

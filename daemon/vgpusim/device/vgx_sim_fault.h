@@ -26,6 +26,9 @@ _Noreturn void vgx_sim_leave(CUresult result, const char *message);
 void vgx_sim_service_begin(void);
 void vgx_sim_service_end(void);
 
+/* service_end that does not leave a stopped launch at once: the thread is ending in its own time. */
+void vgx_sim_service_pause(void);
+
 /* Make `thread` leave its guarded body if its stop word is set. */
 void vgx_sim_kick(pthread_t thread);
 

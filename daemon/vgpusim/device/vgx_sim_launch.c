@@ -29,8 +29,10 @@ struct launch {
 struct run {
   struct vgx_sim_services services; /* kernels hand it back: what follows is found through it */
   CUcontext ctx;
-  uint32_t message_taken; /* atomic: the first failing thread's message is kept */
-  char message[256];
+  const struct vgx_sim_launch *launch;
+  uint32_t assertion_count; /* atomic */
+  uint32_t message_taken;   /* atomic: the first failing thread's message is kept */
+  char message[1280];
   /* Where cooperative_groups' grid barrier lives: its size, then the barrier's word. */
   _Alignas(16) uint32_t workspace[4];
 };
@@ -62,18 +64,38 @@ static void copy_string(char *to, size_t capacity, const char *from) {
   to[n] = 0;
 }
 
+/* "block: [1,0,0], thread: [28,0,0]" */
+static void put_place(char *to, size_t capacity, const struct run *l, const uint32_t cta[3], uint32_t thread) {
+  const uint32_t *block = l->launch->block;
+  snprintf(to, capacity, "block: [%u,%u,%u], thread: [%u,%u,%u]", cta[0], cta[1], cta[2], thread % block[0],
+           thread / block[0] % block[1], thread / block[0] / block[1]);
+}
+
+static void serve_bad_access(struct vgx_sim_services *services, int32_t result, const char *what, uint64_t address,
+                             const uint32_t cta[3], uint32_t thread) {
+  char place[128], text[512];
+  put_place(place, sizeof place, of_services(services), cta, thread);
+  snprintf(text, sizeof text, "%s at address 0x%llx, %s", what, (unsigned long long)address, place);
+  fail_with(of_services(services), result, text);
+}
+
+/* Each failing thread has a line, as on a device: the other threads of the CTAs that run go on for a moment. */
 static void serve_assertfail(struct vgx_sim_services *services, const char *message, const char *file, uint32_t line,
-                             const char *function) {
+                             const char *function, const uint32_t cta[3], uint32_t thread) {
   struct run *l = of_services(services);
-  char what[512], where[512], who[512], text[2048];
+  char what[512], where[512], who[512], place[128], text[2048];
   copy_string(what, sizeof what, message);
   copy_string(where, sizeof where, file);
   copy_string(who, sizeof who, function);
   vgx_sim_service_begin();
-  int n = snprintf(text, sizeof text, "%s:%u: %s: Assertion `%s' failed.\n", where, line, who, what);
+  put_place(place, sizeof place, l, cta, thread);
+  int n = snprintf(text, sizeof text, "%s:%u: %s: %s Assertion `%s` failed.\n", where, line, who, place, what);
   vgx_sim_output_append(l->ctx, text, (uint64_t)n < sizeof text ? (uint64_t)n : sizeof text - 1);
-  vgx_sim_service_end();
-  fail_with(l, CUDA_ERROR_ASSERT, what);
+  if (__atomic_fetch_add(&l->assertion_count, 1, __ATOMIC_RELAXED) == 0) {
+    snprintf(l->message, sizeof l->message, "%s:%u: assertion `%s` failed in %s", where, line, what, place);
+    vgx_sim_pool_end_soon(l->launch->stop, CUDA_ERROR_ASSERT, l->message);
+  }
+  vgx_sim_service_pause();
 }
 
 static void serve_fail(struct vgx_sim_services *services, int32_t result, const char *message) {
@@ -114,10 +136,12 @@ static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
 static CUresult run_launch(struct vgx_sim_op *op) {
   static uint64_t last_launch;
   const struct launch *l = (const struct launch *)op;
-  struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free},
-                    .ctx = l->ctx,
-                    .workspace = {sizeof run.workspace}};
+  struct run run = {
+      .services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free, serve_bad_access},
+      .ctx = l->ctx,
+      .workspace = {sizeof run.workspace}};
   struct vgx_sim_job job = l->job;
+  run.launch = &job.launch;
   job.launch.services = &run.services;
   job.launch.workspace = l->cooperative ? (uint8_t *)run.workspace : NULL;
   job.launch.launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED);

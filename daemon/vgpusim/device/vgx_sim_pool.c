@@ -22,6 +22,7 @@
 #define SHARED_WINDOW_NBYTES ((1ull << 32) + VGX_SIM_SHARED_NBYTES_MAX)
 #define FRAMES_KEPT_NBYTES (64ull << 20) /* larger ones go back after the launch */
 #define STACK_NBYTES (8ull << 20)
+#define ENDING_NS 200000000u       /* how long running CTAs may go on after vgx_sim_pool_end_soon */
 #define KICK_INTERVAL_NS 10000000u /* a stopped launch is kicked this often until its threads have left */
 
 struct running {
@@ -32,6 +33,7 @@ struct running {
   uint32_t wanted;  /* pool threads that may still join */
   uint64_t deadline_ns;
   struct vgx_sim_fault fault;
+  struct vgx_sim_fault ending; /* result 0, or what the launch ends with when its threads have left */
   pthread_t threads[THREADS_MAX];
   uint32_t thread_count; /* threads inside, the owner included */
   struct running *next;
@@ -156,11 +158,26 @@ static void participate(struct running *r) {
       break;
     }
   r->wanted = 0; /* this thread found no CTA left, or the launch is over */
+  if (r->ending.result != CUDA_SUCCESS)
+    fault = r->ending;
   if (fault.result != CUDA_SUCCESS && r->fault.result == CUDA_SUCCESS) {
     r->fault = fault;
     __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
     pthread_cond_signal(&watch); /* others may be waiting for this thread's CTA: the watchdog kicks them */
   }
+  pthread_mutex_unlock(&pool_lock);
+}
+
+void vgx_sim_pool_end_soon(const uint32_t *stop, CUresult result, const char *message) {
+  pthread_mutex_lock(&pool_lock);
+  for (struct running *r = jobs; r; r = r->next)
+    if (&r->stop == stop && r->ending.result == CUDA_SUCCESS) {
+      r->ending = (struct vgx_sim_fault){.result = result, .message = message};
+      uint64_t latest = now_ns() + ENDING_NS;
+      r->deadline_ns = latest < r->deadline_ns ? latest : r->deadline_ns;
+      __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
+      pthread_cond_signal(&watch);
+    }
   pthread_mutex_unlock(&pool_lock);
 }
 
@@ -198,6 +215,8 @@ static void *watchdog_thread(void *unused) {
     for (struct running *r = jobs; r; r = r->next) {
       if (r->fault.result == CUDA_SUCCESS && r->deadline_ns <= now) {
         r->fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_TIMEOUT, .message = "the watchdog's limit"};
+        if (r->ending.result != CUDA_SUCCESS)
+          r->fault = r->ending;
         __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
       }
       if (r->fault.result != CUDA_SUCCESS) {

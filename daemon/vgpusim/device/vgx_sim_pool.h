@@ -22,4 +22,9 @@ struct vgx_sim_job {
  * all: then its result is returned and *fault tells more. */
 CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault);
 
+/* From inside a running launch, named by its stop word: begin no CTA any more, and end with `result` once those that
+ * run have ended, or after a moment. The first caller's result and message count; the message must outlive the launch.
+ */
+void vgx_sim_pool_end_soon(const uint32_t *stop, CUresult result, const char *message);
+
 #endif

@@ -126,6 +126,7 @@ class Instruction:
     line: int
     guard: Reg | None = None
     guard_negated: bool = False
+    source: str = ""  # file:line of .loc
 
     @property
     def text(self) -> str:

@@ -179,7 +179,7 @@ class PtxModule:
             tokens = Tokens(source.text.text, place.start, place.end, source.text.lines)
             function = parse_header(tokens, place.name, place.is_entry)
             function.name = name
-            BodyParser(tokens, function, source.names).parse()
+            BodyParser(tokens, function, source.names, source.text.files).parse()
             for decl in function.globals:
                 self._define(decl, source.names, decl.name)
             self._functions[name] = function

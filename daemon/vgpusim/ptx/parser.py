@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -28,8 +29,11 @@ class BodyParser:
     """Parses one `{ ... }` into a Function whose header is already known. `names` maps what the text declares at module
     scope to names of the module."""
 
-    def __init__(self, tokens: Tokens, function: ir.Function, names: Mapping[str, str]) -> None:
-        self.tokens, self.function, self.names = tokens, function, names
+    def __init__(
+        self, tokens: Tokens, function: ir.Function, names: Mapping[str, str], files: Mapping[int, str]
+    ) -> None:
+        self.tokens, self.function, self.names, self.files = tokens, function, names, files
+        self.source = ""  # what the last .loc has said
         self.scopes = [_Scope()]
         self.labels: dict[int, list[str]] = {}  # by the index of the token after a scope's opening brace
         self.scope_count = 0
@@ -97,7 +101,11 @@ class BodyParser:
     def _skip_loc(self) -> None:
         """`.loc file line column [, function_name label [+ n], inlined_at file line column]`."""
         tokens = self.tokens
-        tokens.skip(4)
+        tokens.skip(1)
+        file, line = integer(tokens), integer(tokens)
+        tokens.skip(1)
+        if line:  # 0: the compiler's own code, which belongs to what is before it
+            self.source = sys.intern(f"{self.files.get(file, '?')}:{line}")
         while tokens.accept(","):
             if tokens.accept("function_name"):
                 tokens.take()
@@ -236,7 +244,7 @@ class BodyParser:
                 if not tokens.accept(","):
                     break
         tokens.expect(";")
-        ins = ir.Instruction(opcode, tuple(modifiers), tuple(operands), line, guard, negated)
+        ins = ir.Instruction(opcode, tuple(modifiers), tuple(operands), line, guard, negated, self.source)
         found_fault = ptx_form.fault(ins)
         if found_fault is not None:
             raise PtxError(f"line {line}: `{ins.text}` {found_fault}")

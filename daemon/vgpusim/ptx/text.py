@@ -17,6 +17,7 @@ _HEADER = re.compile(
     r"\s*\.version\s+(\d{1,4})\.(\d{1,4})\s+\.target\s+(\w+(?:\s*,\s*\w+)*)\s*(?:\.address_size\s+(\d+))?(?=\s|$)"
 )
 _LINE_DIRECTIVE = re.compile(r"\s*\.(?:file\b[^\n]*|loc\b[^\n]*|version\b[^\n]*|target\b[^\n]*|address_size\b[^\n]*)")
+_FILE = re.compile(r'\.file\s+(\d{1,9})\s+"([^"\n]{1,4096})"')
 _FUNCTION = re.compile(r"\.(entry|func)\b")
 _FUNCTION_NAME = re.compile(r"\.entry\s+([\w$%]+)|\.func\s*(?:\.\w+\s*)*(?:\([^)]*\)\s*)?([\w$%]+)")
 _LINKAGE = re.compile(r"\.(visible|weak|common|extern)\b")
@@ -52,6 +53,7 @@ class PtxText:
         self.prototypes: dict[str, str] = {}  # functions declared without a body: their linkage
         self.variables: dict[str, Declaration] = {}  # .global, .const and .shared
         self._aliases: dict[str, str] = {}
+        self.files = {int(m[1]): m[2] for m in _FILE.finditer(self.text)}  # of .file
         self._read_header()
         self._index()
         for alias, target in self._aliases.items():

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import mmap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from vgpusim.codegen.compile import PtxModule, compile_entry
@@ -15,7 +16,7 @@ U8P = ctypes.c_void_p
 
 
 class Services(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("vprintf", "assertfail", "fail", "malloc", "free")]
+    _fields_ = [(name, ctypes.c_void_p) for name in ("vprintf", "assertfail", "fail", "malloc", "free", "bad_access")]
 
 
 class Launch(ctypes.Structure):
@@ -38,7 +39,11 @@ class Thread(ctypes.Structure):
 
 
 _VPRINTF = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-_ASSERT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_char_p)
+_PLACE = (ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32)  # CTA, thread in it
+_ASSERT = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_char_p, *_PLACE
+)
+_BAD_ACCESS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.c_uint64, *_PLACE)
 _FAIL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
 _MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -60,6 +65,8 @@ class Events:
         self.arguments: list[bytes] = []
         self.failed: list[tuple[int, bytes]] = []
         self.asserted: list[tuple[bytes, bytes, int, bytes]] = []
+        self.places: list[tuple[tuple[int, ...], int]] = []
+        self.bad_accesses: list[tuple[int, bytes, int, tuple[int, ...], int]] = []
         self.heap: list[ctypes.Array[ctypes.c_char]] = []
         self.freed: list[int] = []
         self.argument_nbytes = 64
@@ -129,8 +136,12 @@ def run(
     def fail(_: int, result: int, message: bytes) -> None:
         events.failed.append((result, message))
 
-    def assertfail(_: int, message: bytes, file: bytes, line: int, function: bytes) -> None:
+    def assertfail(_: int, message: bytes, file: bytes, line: int, function: bytes, cta: Any, thread: int) -> None:
         events.asserted.append((message, file, line, function))
+        events.places.append((tuple(cta[0:3]), thread))
+
+    def bad_access(_: int, result: int, what: bytes, address: int, cta: Any, thread: int) -> None:
+        events.bad_accesses.append((result, what, address, tuple(cta[0:3]), thread))
 
     def malloc(_: int, nbytes: int) -> int:
         buffer = ctypes.create_string_buffer(nbytes)
@@ -140,7 +151,14 @@ def run(
     def free(_: int, pointer: int) -> None:
         events.freed.append(pointer)
 
-    callbacks = (_VPRINTF(vprintf), _ASSERT(assertfail), _FAIL(fail), _MALLOC(malloc), _FREE(free))
+    callbacks = (
+        _VPRINTF(vprintf),
+        _ASSERT(assertfail),
+        _FAIL(fail),
+        _MALLOC(malloc),
+        _FREE(free),
+        _BAD_ACCESS(bad_access),
+    )
     services = Services(*(ctypes.cast(c, ctypes.c_void_p) for c in callbacks))
     data = pack(module, name, values)
     params = ctypes.create_string_buffer(data, len(data) + 16)

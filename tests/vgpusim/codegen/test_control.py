@@ -279,7 +279,9 @@ $out: ret; }
 st.u32 [%x0+20], %r; ld.param.u64 %x1, [out]; mad.wide.u32 %x2, %r, 4, %x1; ld.u32 %r, [%x0+20]; st.global.u32 [%x2],
 %r; { .param .b64 p; st.param.b64 [p], %x0; call free, (p); } ret; }"""
     )
-    assert run(text, "a", 1, 8, []).asserted == [(b"Hi", b"f", 12, b"f")]
+    events = run(text, "a", 2, 8, [])
+    assert events.asserted == [(b"Hi", b"f", 12, b"f")] * 2
+    assert events.places == [((0, 0, 0), 3), ((1, 0, 0), 3)]
     failed = run(text, "t", 1, 40, []).failed
     assert failed[0][0] == 719
     assert b"trap in t" in failed[0][1]

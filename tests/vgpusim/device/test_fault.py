@@ -72,7 +72,7 @@ assert sim.read(address + 8 * 99, 8) == (100).to_bytes(8, "little")
     assert [int(word) for word in lines[0].split()] == [code] * 7 + [0, code, 0, 709]
     assert f"error {code}" in lines[1]
     if code == 710:
-        assert lines[2] == "file.cu:12: kernel: Assertion `x > 0' failed."
+        assert lines[2] == "file.cu:12: kernel: block: [0,0,0], thread: [0,0,0] Assertion `x > 0` failed."
 
 
 def test_fault_names_the_kernel_and_the_allocation(library_path: Path) -> None:

@@ -75,8 +75,8 @@ static void illegal(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, ui
 }
 
 static void assertion(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
-  (void)t, (void)cta;
-  l->services->assertfail(l->services, "x > 0", "file.cu", 12, "kernel");
+  (void)t;
+  l->services->assertfail(l->services, "x > 0", "file.cu", 12, "kernel", (uint32_t[]){(uint32_t)cta, 0, 0}, 0);
 }
 
 /* (format, args): device addresses */
