@@ -29,6 +29,29 @@ CUresult vgx_cuModuleUnload(struct vgx_session *s, const struct vgw_req_cuModule
   VGX_DESTROY(s, cuModuleUnload, VGW_KIND_MODULE, CUmodule, req->hmod);
 }
 
+CUresult vgx_vgpuLibraryManaged(struct vgx_session *s, const struct vgw_req_vgpuLibraryManaged *req, const char *name,
+                                struct vgw_rep_vgpuLibraryManaged *rep) {
+  char text[VGX_TEXT_NBYTES];
+  void *library;
+  uint64_t placed = 0, nbytes = 0;
+  CUresult result = vgx_handle(s, VGW_KIND_LIBRARY, req->library, &library);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (!vgx_text(text, name, req->name_nbytes))
+    return CUDA_ERROR_NOT_FOUND;
+  if (!s->backend->managed_variable)
+    return vgx_not_offered(s, "cuLibraryGetManaged");
+  result = s->backend->managed_variable(library, text, 0, &placed, &nbytes);
+  if (result == CUDA_SUCCESS && req->address) {
+    if (!vgx_is_pinned(s, req->address, nbytes))
+      return vgx_violation(s, "managed variable outside pinned memory");
+    result = s->backend->managed_variable(library, text, req->address, &placed, &nbytes);
+  }
+  rep->placed = placed;
+  rep->nbytes = nbytes;
+  return result;
+}
+
 CUresult vgx_cuLibraryUnload(struct vgx_session *s, const struct vgw_req_cuLibraryUnload *req) {
   VGX_DESTROY(s, cuLibraryUnload, VGW_KIND_LIBRARY, CUlibrary, req->library);
 }

@@ -214,7 +214,11 @@ def emit_marshal(api: Api) -> str:
     return "".join(out)
 
 
-BY_VALUE = {"CUipcMemHandle", "CUipcEventHandle"}  # structs that the driver's functions take as they are: not traced
+BY_VALUE = {
+    "CUipcMemHandle",
+    "CUipcEventHandle",
+    "CUmemLocation",
+}  # structs that the driver's functions take as they are: not traced
 
 
 def _argument_formats(f: Function) -> tuple[str, list[str]]:

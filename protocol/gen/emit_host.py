@@ -30,6 +30,10 @@ struct vgx_backend {
   /* cuIpcGetMemHandle and cuIpcOpenMemHandle among the backend's own processes. The descriptor is the caller's. */
   CUresult (*ipc_export)(struct vgx_ipc_object *object, CUdeviceptr base);
   CUresult (*ipc_open)(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);
+  /* A managed variable of a library: *placed is its address, 0 while it has none; `address`, if not 0, is
+   * where it lies from now on, in registered memory of its size. */
+  CUresult (*managed_variable)(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
+                               uint64_t *nbytes);
   /* Have the device's memory lie in the client's file (vgw_device_memory.h). The descriptor is the caller's. */
   CUresult (*device_file)(CUdevice device, int fd);
 """

@@ -242,6 +242,12 @@ for name, extra in (
     fn(name, [ptr("pCopy", "const CUDA_MEMCPY2D *"), *extra], doc="Copy a rectangle.")
 fn("cuMemcpy3D_v2", [ptr("pCopy", "const CUDA_MEMCPY3D *")], doc="Copy a box.")
 fn("cuMemcpy3DAsync_v2", [ptr("pCopy", "const CUDA_MEMCPY3D *"), ptr("hStream", "CUstream")], doc="Copy a box.")
+fn("cuMemcpy3DPeer", [ptr("pCopy", "const CUDA_MEMCPY3D_PEER *")], doc="Copy a box, between devices too.")
+fn(
+    "cuMemcpy3DPeerAsync",
+    [ptr("pCopy", "const CUDA_MEMCPY3D_PEER *"), ptr("hStream", "CUstream")],
+    doc="Copy a box, between devices too.",
+)
 
 # Memsets.
 for bits, scalar in ((8, U8), (16, U16), (32, U32)):
@@ -269,6 +275,48 @@ for bits, scalar in ((8, U8), (16, U16), (32, U32)):
         doc=f"Fill a rectangle with a {bits}-bit value.",
     )
     fn(f"cuMemsetD2D{bits}_v2", rectangle, QUEUED, guest="custom", doc=f"Fill a rectangle with a {bits}-bit value.")
+
+# Managed memory: shared as pinned memory is.
+fn(
+    "cuMemAllocManaged",
+    [out("dptr", DEVICEPTR), val("bytesize", SIZE), val("flags", U32)],
+    doc="Memory that host and device use at one address, where the channel shares memory.",
+)
+LOCATION = ptr("location", "CUmemLocation")
+RANGE = [val("devPtr", DEVICEPTR), val("count", SIZE)]
+fn("cuMemAdvise", [*RANGE, val("advice", I32), val("device", DEVICE)], doc="Advice about managed memory: kept.")
+fn("cuMemAdvise_v2", [*RANGE, val("advice", I32), LOCATION], doc="Advice about managed memory: kept.")
+fn(
+    "cuMemPrefetchAsync",
+    [*RANGE, val("dstDevice", DEVICE), ptr("hStream", "CUstream")],
+    doc="Where managed memory will be used: kept; nothing moves.",
+)
+fn(
+    "cuMemPrefetchAsync_v2",
+    [*RANGE, LOCATION, val("flags", U32), ptr("hStream", "CUstream")],
+    doc="Where managed memory will be used: kept; nothing moves.",
+)
+fn(
+    "cuMemRangeGetAttribute",
+    [ptr("data", "void *"), val("dataSize", SIZE), val("attribute", I32), *RANGE],
+    doc="Advice about managed memory.",
+)
+fn(
+    "cuMemRangeGetAttributes",
+    [
+        ptr("data", "void **"),
+        ptr("dataSizes", "size_t *"),
+        ptr("attributes", "int *"),
+        val("numAttributes", SIZE),
+        *RANGE,
+    ],
+    doc="Several at once.",
+)
+fn(
+    "cuStreamAttachMemAsync",
+    [ptr("hStream", "CUstream"), val("dptr", DEVICEPTR), val("length", SIZE), val("flags", U32)],
+    doc="Who uses managed memory: checked; everybody may.",
+)
 
 # Pinned memory that both processes map.
 fn(

@@ -1,6 +1,7 @@
 """Images: uploaded in pieces, then loaded as module or library. Kernels are described once and cached in the client."""
 
 from protocol.gen.dsl import (
+    ADDRESS,
     DEVICE,
     DEVICEPTR,
     FUNCTION,
@@ -167,6 +168,20 @@ fn(
     WAITING,
     guest="custom",
     doc="A library's variable in the current context.",
+)
+fn(
+    "cuLibraryGetManaged",
+    [out("dptr", DEVICEPTR), out("bytes", SIZE), ptr("library", "CUlibrary"), ptr("name", "const char *")],
+    need=INIT,
+    doc="A library's managed variable, in memory that host and device use at one address.",
+)
+fn(
+    "vgpuLibraryManaged",
+    [out("placed", ADDRESS), out("nbytes", SIZE), val("address", ADDRESS), handle("library", LIBRARY), text_in("name")],
+    WAITING,
+    guest="custom",
+    host="custom",
+    doc="Where a managed variable lies, 0 if nowhere yet; with an address in pinned memory: it lies there from now on.",
 )
 fn(
     "cuLibraryGetKernelCount",

@@ -180,6 +180,7 @@ CUresult vgs_session_fault(void) { return __atomic_load_n(&session.fault, __ATOM
 CUresult vgs_session_error(void) { return vgs_stream_error(); }
 const struct vgs_inventory *vgs_inventory(void) { return &session.welcome.inventory; }
 uint16_t vgs_session_epoch(void) { return session.welcome.epoch; }
+bool vgs_session_shares_memory(void) { return session.welcome.pinned_fd || session.welcome.region; }
 bool vgs_session_has_pinned_fd(void) { return session.welcome.pinned_fd; }
 bool vgs_session_has_images(void) { return session.welcome.images; }
 

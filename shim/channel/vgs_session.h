@@ -99,7 +99,8 @@ void vgs_session_set_fault(CUresult fault);
 const struct vgs_inventory *vgs_inventory(void);
 uint16_t vgs_session_epoch(void);
 bool vgs_session_has_pinned_fd(void);
-bool vgs_session_has_images(void); /* the host keeps images by content */
+bool vgs_session_shares_memory(void); /* with the worker, by descriptors or in a region */
+bool vgs_session_has_images(void);    /* the host keeps images by content */
 
 /* The calling thread's current context, by its id on the wire; 0 for none. Kept by shim/cuda. */
 extern VGS_THREAD_LOCAL uint32_t vgs_thread_context_id;

@@ -203,8 +203,6 @@ static CUresult copy_peer(CUdeviceptr dstDevice, CUcontext dstContext, CUdevicep
   struct vgs_context *dst = vgs_context_find(dstContext), *src = vgs_context_find(srcContext);
   if (!dst || !src)
     return CUDA_ERROR_INVALID_CONTEXT;
-  if (dst->device != src->device)
-    return CUDA_ERROR_NOT_SUPPORTED; /* copies between devices are not offered yet */
   return copy_as(dstDevice, VGS_PLACE_DEVICE, srcDevice, VGS_PLACE_DEVICE, ByteCount, hStream, sync);
 }
 
@@ -213,8 +211,29 @@ CUresult vgs_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUde
   return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream, false);
 }
 
+/* Wait for another context's work; the current one's is ordered by the stream. */
+static CUresult settle_context(const struct vgs_context *context) {
+  uint32_t entered = vgs_thread_context_id;
+  if (context == vgs_context_entered)
+    return CUDA_SUCCESS;
+  vgs_thread_context_id = context->wire_id;
+  CUresult result = vgs_send_cuCtxSynchronize();
+  vgs_thread_context_id = entered;
+  return result;
+}
+
 CUresult vgs_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
                           size_t ByteCount) {
-  return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, vgs_stream_default(),
-                   is_host(dstDevice) || is_host(srcDevice));
+  struct vgs_context *dst = vgs_context_find(dstContext), *src = vgs_context_find(srcContext);
+  if (!dst || !src)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  CUresult result = settle_context(src);
+  if (!result && dst != src)
+    result = settle_context(dst);
+  if (!result)
+    result = copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, vgs_stream_default(),
+                       is_host(dstDevice) || is_host(srcDevice));
+  if (!result && (src != vgs_context_entered || dst != vgs_context_entered)) /* what these do next comes after it */
+    result = vgs_cuCtxSynchronize();
+  return result;
 }

@@ -226,6 +226,42 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool sync) {
   return copy_3d(&box, stream, sync);
 }
 
+/* One address space holds all devices' memory: the contexts say nothing that the addresses do not. */
+static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *c, CUstream stream, bool sync) {
+  if (!c)
+    return CUDA_ERROR_INVALID_VALUE;
+  if ((c->srcContext && !vgs_context_find(c->srcContext)) || (c->dstContext && !vgs_context_find(c->dstContext)))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  CUDA_MEMCPY3D box = {.srcXInBytes = c->srcXInBytes,
+                       .srcY = c->srcY,
+                       .srcZ = c->srcZ,
+                       .srcLOD = c->srcLOD,
+                       .srcMemoryType = c->srcMemoryType,
+                       .srcHost = c->srcHost,
+                       .srcDevice = c->srcDevice,
+                       .srcArray = c->srcArray,
+                       .srcPitch = c->srcPitch,
+                       .srcHeight = c->srcHeight,
+                       .dstXInBytes = c->dstXInBytes,
+                       .dstY = c->dstY,
+                       .dstZ = c->dstZ,
+                       .dstLOD = c->dstLOD,
+                       .dstMemoryType = c->dstMemoryType,
+                       .dstHost = c->dstHost,
+                       .dstDevice = c->dstDevice,
+                       .dstArray = c->dstArray,
+                       .dstPitch = c->dstPitch,
+                       .dstHeight = c->dstHeight,
+                       .WidthInBytes = c->WidthInBytes,
+                       .Height = c->Height,
+                       .Depth = c->Depth};
+  return copy_3d(&box, stream, sync);
+}
+
+CUresult vgs_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy) { return copy_3d_peer(pCopy, vgs_stream_default(), true); }
+CUresult vgs_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream) {
+  return copy_3d_peer(pCopy, hStream, false);
+}
 CUresult vgs_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCopy, vgs_stream_default(), true); }
 CUresult vgs_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCopy, vgs_stream_default(), true); }
 CUresult vgs_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream) { return copy_2d(pCopy, hStream, false); }

@@ -2,6 +2,7 @@
 #include "vgs_api.h"
 #include "vgs_hooks.h"
 #include "vgs_log.h"
+#include "vgs_managed.h"
 #include "vgs_notice.h"
 #include "vgs_session.h"
 #include "vgs_visible.h"
@@ -128,7 +129,7 @@ CUresult vgs_cuDeviceGetAttribute(int *pi, int attrib, CUdevice dev) {
     return CUDA_ERROR_INVALID_DEVICE;
   if (device->attributes[attrib] == VGS_ATTRIBUTE_INVALID)
     return CUDA_ERROR_INVALID_VALUE;
-  *pi = device->attributes[attrib];
+  *pi = vgs_managed_attribute(attrib, device->attributes[attrib]);
   return CUDA_SUCCESS;
 }
 

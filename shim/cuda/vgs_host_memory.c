@@ -96,6 +96,14 @@ CUresult vgs_host_reserve(uint64_t nbytes, uint64_t *address) {
   return result;
 }
 
+/* Kernels do not reach this process's memory. */
+static CUresult refuse_mapped(void) {
+  static bool named;
+  if (!__atomic_exchange_n(&named, true, __ATOMIC_RELAXED))
+    vgs_log(VGS_LOG_ERROR, "host memory on this channel has no device address: CUDA_ERROR_NOT_SUPPORTED");
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult vgs_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
   if (!pp || Flags & ~(unsigned)HOST_ALLOC_FLAGS)
     return CUDA_ERROR_INVALID_VALUE;
@@ -105,6 +113,8 @@ CUresult vgs_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
   }
   if (bytesize > VGW_PINNED_NBYTES)
     return CUDA_ERROR_OUT_OF_MEMORY;
+  if (Flags & CU_MEMHOSTALLOC_DEVICEMAP && !vgs_session_shares_memory())
+    return refuse_mapped();
   uint64_t nbytes = ((uint64_t)bytesize + PAGE_NBYTES - 1) & ~(uint64_t)(PAGE_NBYTES - 1);
   void *memory = NULL;
   bool shared = !vgs_host_map(nbytes, &memory);
@@ -144,12 +154,8 @@ CUresult vgs_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned 
   struct vgs_range range;
   if (!pdptr || Flags || !vgs_range_find((uintptr_t)p, &range) || !vgs_range_is_host(&range))
     return CUDA_ERROR_INVALID_VALUE;
-  if (!range.shared) {
-    static bool named;
-    if (!__atomic_exchange_n(&named, true, __ATOMIC_RELAXED))
-      vgs_log(VGS_LOG_ERROR, "host memory on this channel has no device address: CUDA_ERROR_NOT_SUPPORTED");
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  if (!range.shared)
+    return refuse_mapped();
   *pdptr = (uintptr_t)p;
   return CUDA_SUCCESS;
 }
@@ -158,7 +164,7 @@ CUresult vgs_cuMemHostGetFlags(unsigned int *pFlags, void *p) {
   struct vgs_range range;
   if (!pFlags || !vgs_range_find((uintptr_t)p, &range) || !vgs_range_is_host(&range))
     return CUDA_ERROR_INVALID_VALUE;
-  *pFlags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP;
+  *pFlags = range.flags | (range.shared ? CU_MEMHOSTALLOC_DEVICEMAP : 0);
   return CUDA_SUCCESS;
 }
 

@@ -15,4 +15,7 @@ static inline int vgs_kernel_attribute(const struct vgs_kernel *kernel, int attr
   return __atomic_load_n(&kernel->attributes[attribute], __ATOMIC_RELAXED);
 }
 
+/* The library of a handle, loaded in the worker. */
+CUresult vgs_library_find(CUlibrary handle, struct vgs_library **library);
+
 #endif

@@ -21,7 +21,7 @@ static CUresult load(struct vgs_library *library) {
   return result;
 }
 
-static CUresult find(CUlibrary handle, struct vgs_library **library) {
+CUresult vgs_library_find(CUlibrary handle, struct vgs_library **library) {
   *library = vgs_object_find(VGW_KIND_LIBRARY, handle);
   if (!*library)
     return CUDA_ERROR_INVALID_HANDLE;
@@ -102,7 +102,7 @@ CUresult vgs_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, const char 
   struct vgs_library *library;
   if (!pKernel || !name)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = find(handle, &library);
+  CUresult result = vgs_library_find(handle, &library);
   if (result)
     return result;
   struct vgs_kernel *kernel = vgs_kernel_make(VGW_KIND_KERNEL, library->object.id, 0, name);
@@ -120,7 +120,7 @@ CUresult vgs_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle) {
   struct vgs_library *library;
   if (!pMod)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = find(handle, &library);
+  CUresult result = vgs_library_find(handle, &library);
   if (result)
     return result;
   struct vgs_module *module = vgs_object_create(VGW_KIND_MODULE, vgs_context_entered->wire_id);
@@ -141,7 +141,7 @@ CUresult vgs_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary hand
   size_t nbytes;
   if (!name || (!dptr && !bytes))
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = find(handle, &library);
+  CUresult result = vgs_library_find(handle, &library);
   if (!result)
     result = vgs_send_cuLibraryGetGlobal(&address, &nbytes, library->object.id, name);
   if (result)
@@ -158,7 +158,7 @@ CUresult vgs_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib) {
   struct vgs_library *library;
   if (!count)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = find(lib, &library);
+  CUresult result = vgs_library_find(lib, &library);
   return result ? result : vgs_send_cuLibraryGetKernelCount(count, library->object.id);
 }
 
@@ -168,7 +168,7 @@ CUresult vgs_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernel
   unsigned count;
   if (!kernels)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = find(lib, &library);
+  CUresult result = vgs_library_find(lib, &library);
   if (!result)
     result = vgs_send_cuLibraryGetKernelCount(&count, library->object.id);
   for (unsigned i = 0; !result && i < count && i < numKernels; i++) {

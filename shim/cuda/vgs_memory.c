@@ -4,6 +4,7 @@
 #include "vgs_claim.h"
 #include "vgs_context.h"
 #include "vgs_ipc.h"
+#include "vgs_managed.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
 #include <string.h>
@@ -98,8 +99,10 @@ CUresult vgs_cuMemFree_v2(CUdeviceptr dptr) {
   struct vgs_range range;
   if (!dptr)
     return CUDA_SUCCESS;
-  if (!vgs_range_find(dptr, &range) || range.base != dptr || range.kind > VGS_RANGE_POOL || range.allocation ||
-      !vgs_range_remove(dptr, false, &range))
+  bool known = vgs_range_find(dptr, &range) && range.base == dptr;
+  if (known && range.kind == VGS_RANGE_MANAGED && range.context_id)
+    return vgs_managed_free(dptr);
+  if (!known || range.kind > VGS_RANGE_POOL || range.allocation || !vgs_range_remove(dptr, false, &range))
     return CUDA_ERROR_INVALID_VALUE;
   return vgs_send_cuMemFree_v2(dptr);
 }
@@ -141,24 +144,27 @@ enum {
  * INVALID_VALUE for an address nobody knows, or an attribute that makes no sense for it. */
 static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdeviceptr address, uint64_t *value,
                              unsigned *nbytes) {
+  bool managed = range && range->kind == VGS_RANGE_MANAGED;
   bool host = range && vgs_range_is_host(range);
   *value = 0;
   *nbytes = 4;
   if (attribute == ATTRIBUTE_IS_LEGACY_IPC_CAPABLE)
     *value = range && vgs_ipc_is_capable(range);
+  if (attribute == ATTRIBUTE_IS_MANAGED)
+    *value = managed;
   if (attribute == ATTRIBUTE_IS_MANAGED || attribute == ATTRIBUTE_IS_LEGACY_IPC_CAPABLE)
     return range ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (!range)
     return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
   case ATTRIBUTE_MEMORY_TYPE:
-    *value = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    *value = host && !managed ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
     return CUDA_SUCCESS;
   case ATTRIBUTE_DEVICE_ORDINAL:
     *value = (uint64_t)range->device;
     return CUDA_SUCCESS;
   case ATTRIBUTE_MAPPED:
-    *value = 1;
+    *value = !host || range->shared;
     return CUDA_SUCCESS;
   case ATTRIBUTE_SYNC_MEMOPS:
   case ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -174,7 +180,7 @@ static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdev
     return CUDA_SUCCESS;
   case ATTRIBUTE_DEVICE_POINTER:
     *value = address;
-    return CUDA_SUCCESS;
+    return host && !range->shared ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
   case ATTRIBUTE_HOST_POINTER:
     *value = address;
     return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

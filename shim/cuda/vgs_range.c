@@ -155,6 +155,18 @@ bool vgs_range_find(uint64_t address, struct vgs_range *found) {
   return known;
 }
 
+void vgs_range_set_advice(const struct vgs_range *range) {
+  pthread_rwlock_wrlock(&lock);
+  struct node *node = floor_node(range->base);
+  if (node && node->range.base == range->base && node->range.buffer_id == range->buffer_id) {
+    node->range.preferred = range->preferred;
+    node->range.prefetched = range->prefetched;
+    node->range.accessed_by = range->accessed_by;
+    node->range.read_mostly = range->read_mostly;
+  }
+  pthread_rwlock_unlock(&lock);
+}
+
 bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed) {
   pthread_rwlock_wrlock(&lock);
   struct node *node = floor_node(base);
@@ -183,9 +195,10 @@ bool vgs_range_close(uint64_t base) {
 }
 
 void vgs_range_unmap(const struct vgs_range *range) {
-  if (range->kind == VGS_RANGE_PINNED)
+  bool mapped = range->kind == VGS_RANGE_PINNED || range->kind == VGS_RANGE_MANAGED;
+  if (mapped)
     munmap((void *)(uintptr_t)range->base, range->nbytes);
-  if (range->kind == VGS_RANGE_PINNED && range->shared)
+  if (mapped && range->shared)
     vgs_region_free_pinned(range->base);
 }
 

@@ -14,6 +14,7 @@ enum vgs_range_kind {
   VGS_RANGE_VARIABLE,   /* of a module or library */
   VGS_RANGE_IMPORTED,   /* cuIpcOpenMemHandle */
   VGS_RANGE_PINNED,     /* cuMemHostAlloc */
+  VGS_RANGE_MANAGED,    /* cuMemAllocManaged, managed variables: host memory as copies go */
   VGS_RANGE_REGISTERED, /* cuMemHostRegister */
 };
 
@@ -28,6 +29,10 @@ struct vgs_range {
   CUcontext context;
   CUdevice device;
   uint64_t buffer_id; /* unique in the process; set by vgs_range_add */
+  /* Advice about managed memory: devices, -1 the CPU, -2 none; a bit for each device, the CPU's first. */
+  CUdevice preferred, prefetched;
+  uint64_t accessed_by;
+  bool read_mostly;
 };
 
 static inline bool vgs_range_is_host(const struct vgs_range *range) { return range->kind >= VGS_RANGE_PINNED; }
@@ -45,6 +50,9 @@ CUresult vgs_range_add_mapping(struct vgs_range *range, CUdevice device);
 
 /* Note a module's variable; again, if it is known already. */
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes);
+
+/* Keep the advice of a range that was found, if it is known still. */
+void vgs_range_set_advice(const struct vgs_range *range);
 
 /* The range that holds an address. */
 bool vgs_range_find(uint64_t address, struct vgs_range *found);

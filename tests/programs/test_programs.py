@@ -34,6 +34,7 @@ SIZES = {
     "host_function": (1, 5003),
     "ipc": (1, 5003),
     "linker": (1, 5003),
+    "managed": (4, 10007),
     "matmul": (1, 71),
     "pinned": (1, 10007),
     "pools": (1, 3001),
@@ -135,6 +136,10 @@ def test_machine_code_alone_is_refused_by_a_simulated_device(toolchain: Toolchai
 @pytest.mark.parametrize("name", ["reduction", "properties"])
 def test_program_on_other_devices(toolchain: Toolchain, vgpu_run: Run, name: str, gpu: str) -> None:
     assert_ok(vgpu_run([toolchain.build(name)], gpu=gpu), name)
+
+
+def test_nr05_copies_between_devices(toolchain: Toolchain, vgpu_run: Run) -> None:
+    assert_ok(vgpu_run([toolchain.build("peers")], gpu="h100:2"), "peers")
 
 
 def test_a_device_older_than_the_program_refuses_it(toolchain: Toolchain, vgpu_run: Run) -> None:

@@ -10,8 +10,11 @@ from tests.programs.test_programs import SIZES, assert_ok
 from tests.programs.toolchain import PTX, RELOCATABLE, Toolchain, cuda13
 from tests.relayed.conftest import Relay
 
-# `pinned` is not there: its kernels read pinned memory.
-PROGRAMS = [name for name in [*SIZES, "errors", "properties", "functions", "kernel_printf"] if name != "pinned"]
+# Kernels of these read memory that client and worker share: here it is the worker's alone (conftest.py).
+IN_SHARED_MEMORY = {"managed", "pinned"}
+PROGRAMS = [
+    name for name in [*SIZES, "errors", "properties", "functions", "kernel_printf"] if name not in IN_SHARED_MEMORY
+]
 ON_A_SOCKET = ["copies", "errors", "graph_host", "graphs", "host_function", "streams", "threads"]
 CASES = [*((name, True) for name in PROGRAMS), *((name, False) for name in ON_A_SOCKET)]
 

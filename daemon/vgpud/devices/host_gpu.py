@@ -30,8 +30,6 @@ PROBE_TIMEOUT_S = 60.0
 WITHHELD = frozenset(
     {
         # the worker has none of the client's pages, but those of pinned memory
-        DeviceAttribute.MANAGED_MEMORY,
-        DeviceAttribute.CONCURRENT_MANAGED_ACCESS,
         DeviceAttribute.DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
         DeviceAttribute.PAGEABLE_MEMORY_ACCESS,
         DeviceAttribute.PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,

@@ -40,7 +40,7 @@ def flatten(module: PtxModule, name: str) -> Program:
 
     Raises:
         UnsupportedInstruction: calls of functions without a body and their addresses.
-        PtxError: NOT_SUPPORTED for recursion and managed variables.
+        PtxError: NOT_SUPPORTED for recursion.
     """
     entry = module.function(name)
     if entry.cluster_ctas > 1:
@@ -65,9 +65,6 @@ def flatten(module: PtxModule, name: str) -> Program:
         s for ins in program.body if isinstance(ins, ir.Instruction) for o in ins.operands for s in _symbols(o)
     }
     program.symbols = sorted(s for s in mentioned if module.is_variable(s))
-    managed = next((v.name for v in module.variables if v.space == "managed" and v.name in mentioned), None)
-    if managed is not None:
-        raise PtxError(f"{name}: managed variable {managed}: no managed memory here", NOT_SUPPORTED)
     return program
 
 

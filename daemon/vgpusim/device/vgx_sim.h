@@ -62,6 +62,10 @@ CUresult vgx_sim_load_library(CUlibrary *library, const void *image, uint64_t nb
 CUresult vgx_sim_link(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count, void **out,
                       uint64_t *out_nbytes);
 
+/* struct vgx_backend's managed_variable. */
+CUresult vgx_sim_managed_variable(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
+                                  uint64_t *nbytes);
+
 /* Have the device's memory lie in the client's file (vgw_device_memory.h); the descriptor stays the caller's.
  * INVALID_VALUE: it is too small or could shrink, or there is one; NOT_READY: something is allocated. */
 CUresult vgx_sim_device_file(CUdevice device, int fd);

@@ -18,6 +18,7 @@ static const struct vgx_backend backend = {.name = "simulator",
                                            .take_output = vgx_sim_take_output,
                                            .ipc_export = vgx_sim_ipc_export,
                                            .ipc_open = vgx_sim_ipc_open,
+                                           .managed_variable = vgx_sim_managed_variable,
                                            .device_file = vgx_sim_device_file,
                                            VGX_BACKEND_FUNCTIONS(MEMBER)};
 

@@ -67,10 +67,13 @@ static CUresult place_variables(CUmodule m) {
       vgx_sim_arena_allocate(&m->ctx->device->arena, round_up(total ? total : 1, ALIGN_MAX), m->ctx, NULL, &m->base);
   if (result != CUDA_SUCCESS)
     return result;
-  for (uint32_t i = 0; i < count; i++)
-    m->addresses[i] += m->base;
+  for (uint32_t i = 0; i < count; i++) {
+    uint64_t elsewhere = m->library ? vgx_sim_managed_address(m->library, m->variable_names[i]) : 0;
+    m->addresses[i] = elsewhere ? elsewhere : m->base + m->addresses[i];
+  }
   for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-    result = vgx_sim_hooks->initial_bytes(m->image, i, m->addresses, (uint8_t *)m->addresses[i]);
+    if (m->addresses[i] - m->base < total) /* what lies elsewhere has had its first contents */
+      result = vgx_sim_hooks->initial_bytes(m->image, i, m->addresses, (uint8_t *)m->addresses[i]);
   return result;
 }
 

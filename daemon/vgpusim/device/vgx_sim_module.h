@@ -53,8 +53,16 @@ struct CUkern_st {
   struct CUkern_st *next;
 };
 
+/* A managed variable that lies where the client has it, too, in all contexts. */
+struct vgx_sim_managed {
+  struct vgx_sim_managed *next;
+  uint64_t address;
+  char name[];
+};
+
 struct CUlib_st {
   uint32_t magic;
+  struct vgx_sim_managed *managed;
   uint8_t *image;
   uint64_t nbytes;
   CUmodule modules; /* one per context that used it; the last in the list was loaded first */
@@ -75,6 +83,8 @@ void vgx_sim_function_unpin(CUfunction function);
 /* The kernel compiled for a block shape; waits while another thread compiles it. */
 CUresult vgx_sim_function_compile(CUfunction function, const uint32_t block[3], uint32_t flags,
                                   const struct vgx_sim_variant **variant);
+/* Where a library's managed variable lies; 0: wherever its module has it. */
+uint64_t vgx_sim_managed_address(CUlibrary library, const char *name);
 /* The module of a library in a context, loaded on first use. */
 CUresult vgx_sim_library_module(CUlibrary library, CUcontext ctx, CUmodule *module);
 

@@ -45,7 +45,7 @@ def test_a_card_promises_only_what_reaches_the_client():
 
     attributes = module.host_gpu._attributes(Driver(), 0)
     assert attributes[160] == module.host_gpu.INVALID_ATTRIBUTE
-    assert attributes[DeviceAttribute.MANAGED_MEMORY] == attributes[DeviceAttribute.MULTICAST_SUPPORTED] == 0
+    assert attributes[DeviceAttribute.DMA_BUF_SUPPORTED] == attributes[DeviceAttribute.MULTICAST_SUPPORTED] == 0
     assert attributes[DeviceAttribute.COOPERATIVE_LAUNCH] == 1
 
 
