@@ -5,6 +5,7 @@ The steps are those of the Makefile; an editable install leaves them to it.
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,10 @@ from setuptools import Distribution, find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+LIBRARIES = (
+    *("libcuda.so*", "libnvidia-ml.so*", "cudart/*/libcudart.so*"),
+    *("bench/calls", "notice/libvgpu-notice.so", "vgpu-probe", "torch/*/*", "torch/vgpu_torch/*/*"),
+)
 
 
 class BuildWithNativeParts(build_py):
@@ -31,8 +36,14 @@ class BuildWithNativeParts(build_py):
             self.packages = [*find_packages("daemon"), *find_packages("guest")]
         super().run()
         if not self.editable_mode:
+            libraries = Path(self.build_lib) / "vgpu_guest/_lib"
+            for pattern in LIBRARIES:
+                for file in sorted((ROOT / "build/guest").glob(pattern)):
+                    target = libraries / file.relative_to(ROOT / "build/guest")
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(file, target, follow_symlinks=False)
             for stem in ("libcuda", "libnvidia-ml"):
-                self.name_without_links(Path(self.build_lib) / "vgpud/_lib", stem)
+                self.name_without_links(libraries, stem)
 
     def name_without_links(self, folder: Path, stem: str) -> None:
         """A wheel holds no links, and copies under three names would be three libraries in one process.

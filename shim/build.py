@@ -1,4 +1,4 @@
-"""Compile the guest libraries: `python shim/build.py` makes libcuda and libnvidia-ml, and their links, in vgpud/_lib.
+"""Compile the guest libraries: `python shim/build.py` makes libcuda and libnvidia-ml, and their links, in build/guest.
 
 Used by the Makefile and by setup.py.
 """

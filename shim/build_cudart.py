@@ -1,6 +1,6 @@
 """Compile the runtime libraries: `python shim/build_cudart.py` makes libcudart.so.11.0, .12 and .13.
 
-They lie in vgpud/_lib/cudart/11, 12 and 13: a program may be given one without the others. One source, compiled three
+They lie in build/guest/cudart/11, 12 and 13: a program may be given one without the others. One source, compiled three
 times with the generated headers of a major each. Used by the Makefile and by setup.py.
 """
 

@@ -1,5 +1,5 @@
 """Compile the notice for drivers that are not ours: `python shim/build_notice.py` makes notice/libvgpu-notice.so in
-vgpud/_lib.
+build/guest.
 
 It is a libcuda.so.1 in front of another (shim/notice/vgs_next_libcuda.c), found at the path that --next gives. Our own
 libcuda has the notice inside and needs none. Used by the Makefile and by setup.py.

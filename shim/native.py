@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GEN = ROOT / "build/gen"
-LIBRARIES = ROOT / "daemon/vgpud/_lib"
+LIBRARIES = ROOT / "build/guest"
 
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 # Where the sources lie is kept out of the libraries: the same commit gives the same bytes.

@@ -1,4 +1,4 @@
-"""Compile the C program of `vgpu bench`: `python daemon/bench/build.py` puts it into vgpud/_lib/bench.
+"""Compile the C program of `vgpu bench`: `python daemon/bench/build.py` puts it into build/guest/bench.
 
 It calls whichever libcuda.so.1 the loader finds, so it needs only a C compiler.
 """

@@ -74,17 +74,17 @@ def make_bundle(folder: Path, source: Source, options: Options, scratch: Path) -
 
 def _copy_vgpu(site: Path) -> None:
     executors = sorted((ROOT / "daemon/vgpud").glob("_executor*.so"))
-    if len(executors) != 1 or not (ROOT / "daemon/vgpud/_lib/libcuda.so.1").exists():
+    if len(executors) != 1 or not (ROOT / "build/guest/libcuda.so.1").exists():
         raise BundleError("nothing is built, or several executors are there: run `make clean build`")
     for package in (ROOT / "daemon/vgpud", ROOT / "daemon/vgpusim", ROOT / "guest/vgpu_guest"):
-        left_out = shutil.ignore_patterns("__pycache__", "_executor*", "_lib", "*.[ch]")
+        left_out = shutil.ignore_patterns("__pycache__", "_executor*", "*.[ch]")
         shutil.copytree(package, site / package.name, ignore=left_out)
     # cffi compiles it for the limited API, so it is good for every CPython 3: only its name says otherwise.
     shutil.copy(executors[0], site / "vgpud/_executor.abi3.so")
-    libraries = ROOT / "daemon/vgpud/_lib"
+    libraries = ROOT / "build/guest"
     for pattern in _LIBRARY_GLOBS:
         for file in sorted(libraries.glob(pattern)):
-            target = site / "vgpud/_lib" / file.relative_to(libraries)
+            target = site / "vgpu_guest/_lib" / file.relative_to(libraries)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, target, follow_symlinks=False)
 

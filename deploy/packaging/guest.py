@@ -53,7 +53,7 @@ def guest_files() -> Guest:
         GuestError: the guest libraries are not built.
         TooNewError: one needs a newer glibc than we promise.
     """
-    built = ROOT / "daemon/vgpud/_lib"
+    built = ROOT / "build/guest"
     try:
         payload = find_payload(built)
     except PayloadError as error:

@@ -61,7 +61,7 @@ def make_machine(folder: Path, command: Path, programs: Mapping[str, Path]) -> N
     unpacked = [kernel.parents[1] / "usr/share/doc", packages.unpacked(packages.BUSYBOX_PACKAGE) / "usr/share/doc"]
     _copy_terms(folder / "licenses", _packages_of({qemu, *libraries, *modules}), unpacked)
     files = {f"/programs/{name}": path for name, path in programs.items()}
-    files["/usr/lib/vgpu/libcuda.so.1"] = ROOT / "daemon/vgpud/_lib/libcuda.so.1"
+    files["/usr/lib/vgpu/libcuda.so.1"] = ROOT / "build/guest/libcuda.so.1"
     # Not compressed: the archive is, as a whole, and most of this is in it already.
     shutil.copy(initramfs.build(files), folder / "initramfs")
     shutil.copy(FILES / "vm_check.py", folder / "vm_check.py")

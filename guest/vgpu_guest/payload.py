@@ -6,6 +6,7 @@ from pathlib import Path
 
 from .elf import ElfError, read_dynamic
 from .layout import PROBE, RELEASE, RUNTIMES, STEMS
+from .libraries import LIBRARIES
 
 _HERE = Path(__file__).resolve().parent.parent
 # Where the .deb and the .tar.gz have them; not the place they are used from, which is `vgpu install`'s alone.
@@ -27,7 +28,7 @@ def find_payload(folder: Path | None = None) -> dict[str, Path]:
     Raises:
         PayloadError: libcuda or libnvidia-ml is missing, or something is no 64-bit library.
     """
-    folders = [folder] if folder else [_HERE / "vgpud/_lib", _HERE.parent / "daemon/vgpud/_lib", PACKAGED]
+    folders = [folder] if folder else [LIBRARIES, PACKAGED]
     for candidate in folders:
         if _library(candidate, STEMS[0]) is not None:
             return _read(candidate)

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--socket", action="store_true", help="without shared memory")
     parser.add_argument("--libcuda", default="libcuda.so.1")
     parser.add_argument("--card", action="store_true", help="card.c in the driver's place")
-    parser.add_argument("--libraries", type=Path, default=ROOT / "daemon/vgpud/_lib", help="of another build")
+    parser.add_argument("--libraries", type=Path, default=ROOT / "build/guest", help="of another build")
     parser.add_argument("--backend", default="cuda", choices=("cuda", "simulator"), help="simulator: remoted only")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

@@ -63,7 +63,7 @@ def daemon(folder: Path) -> Iterator[str]:
 
 def run(program: str, endpoint: str | None = None) -> dict[str, list[float]]:
     """Run a program that prints lines of a name and seconds; natively, or as a client of `endpoint`."""
-    library = f"{ROOT}/daemon/vgpud/_lib"
+    library = f"{ROOT}/build/guest"
     env = {**os.environ, **({"VGPU_ENDPOINT": endpoint, "LD_LIBRARY_PATH": library} if endpoint else {})}
     if endpoint:
         time.sleep(SPARE_WORKER_S)

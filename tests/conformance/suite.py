@@ -88,7 +88,7 @@ def build(groups: Iterable[str], folder: Path, programs: Iterable[str] = PROGRAM
         built = dict(zip(wanted, pool.map(compiled, wanted), strict=True))
     questions = folder / "questions"
     if "calls" in groups:
-        library = ROOT / "daemon/vgpud/_lib/libcuda.so.1"  # for its name alone: the loader finds each side's own
+        library = ROOT / "build/guest/libcuda.so.1"  # for its name alone: the loader finds each side's own
         options = ["-Wno-deprecated-declarations", f"-I{include}", "-o", str(questions)]
         subprocess.run(["cc", *options, str(ORACLE / "vgt_questions.c"), str(library), "-lpthread"], check=True)
     return Suite(built, questions)

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.pypi import packages
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = ROOT / "daemon/vgpud/_lib/cudart"
+OURS = ROOT / "build/guest/cudart"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import ROOT, Command, merged, run_command
 from tests.daemon.running import Running
 
-LIBRARIES = ROOT / "daemon/vgpud/_lib"
+LIBRARIES = ROOT / "build/guest"
 
 
 @dataclass(frozen=True)

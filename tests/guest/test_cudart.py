@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from vgpu_guest.cudart import FOLDERS, find_runtimes
+from vgpu_guest.libraries import LIBRARIES
 
 from tests.conftest import Run
 from tests.guest.elf_file import compile_c, compile_library
@@ -114,11 +115,11 @@ def which(vgpu_run: Run, *options: str) -> tuple[str, str]:
 
 def test_run_gives_ours_and_says_so(vgpu_run: Run) -> None:
     file, said = which(vgpu_run, "--cudart", "ours")
-    assert file.endswith("_lib/cudart/12/libcudart.so.12")
+    assert file == str(LIBRARIES / "cudart/12/libcudart.so.12")
     assert "libcudart.so.12 is vgpu's" in said
 
 
 def test_run_gives_none_of_ours_if_told_so(vgpu_run: Run) -> None:
     file, said = which(vgpu_run, "--cudart", "theirs")
-    assert "_lib/cudart" not in file
+    assert not file.startswith(str(LIBRARIES))
     assert "libcudart.so.12 is not given by vgpu" in said

@@ -42,7 +42,7 @@ def test_what_a_program_wants_with_its_tag(files: Path) -> None:
 
 
 def test_our_library_defines_what_it_exports() -> None:
-    symbols = read_symbols(ROOT / "daemon/vgpud/_lib/libcuda.so.1")
+    symbols = read_symbols(ROOT / "build/guest/libcuda.so.1")
     assert {"cuInit", "cuGetProcAddress_v2"} <= symbols.defined
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-LIB = Path(__file__).resolve().parents[2] / "daemon/vgpud/_lib"
+LIB = Path(__file__).resolve().parents[2] / "build/guest"
 NEWEST_GLIBC = (2, 35)
 
 

@@ -13,7 +13,7 @@ import pytest
 from vgpud.cli.private_daemon import PrivateDaemon
 
 ROOT = Path(__file__).resolve().parents[2]
-LIB = ROOT / "daemon/vgpud/_lib"
+LIB = ROOT / "build/guest"
 LIBRARY = LIB / "libnvidia-ml.so.1"
 
 # What a guest's environment says of vgpud; none of it may leak into a test from the developer's.

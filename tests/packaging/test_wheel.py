@@ -85,7 +85,7 @@ def test_the_wheel_has_libraries_data_and_the_guests_tools(wheel: Path) -> None:
     libraries = ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "notice/libvgpu-notice.so", "vgpu-probe"]
     libraries += [f"cudart/{major}/{soname}" for major, soname in RUNTIMES.items()]
     for library in libraries:
-        assert f"vgpud/_lib/{library}" in names
+        assert f"vgpu_guest/_lib/{library}" in names
     assert any(name.startswith("vgpud/_executor") for name in names)
     kept = ("daemon/vgpud", "daemon/vgpusim/*.py", "daemon/vgpusim/*.toml", "guest/vgpu_guest")
     listed = subprocess.run(

@@ -25,7 +25,7 @@ import pytest
 from tests.conftest import ROOT, Command, merged, run_command
 from tests.daemon.running import Running
 
-LIBRARIES = ROOT / "daemon/vgpud/_lib"
+LIBRARIES = ROOT / "build/guest"
 WORKER = Path(__file__).with_name("worker.py")
 
 

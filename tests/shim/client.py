@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / os.environ.get("VGT_LIBRARY", "daemon/vgpud/_lib/libcuda.so.1")  # `make asan` has its own
+LIBRARY = ROOT / os.environ.get("VGT_LIBRARY", "build/guest/libcuda.so.1")  # `make asan` has its own
 
 # `make tsan`: a sanitizer's runtime for the program alone, not for the host that is started beside it.
 PRELOAD = [f"LD_PRELOAD={preload}"] if (preload := os.environ.get("VGT_PRELOAD")) else []

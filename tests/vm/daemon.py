@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 from tests.daemon.running import Running
 
-LIBRARY = ROOT / "daemon/vgpud/_lib"
+LIBRARY = ROOT / "build/guest"
 VGPU = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"]
 
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vgpu_guest.libraries import LIBRARIES
+
 from .side import BenchError, Host, Side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-CALLS = Path(__file__).resolve().parent.parent / "_lib/bench/calls"
+CALLS = LIBRARIES / "bench/calls"
 WORK = Path(__file__).with_name("work.py")
 SETS = ("calls", "torch", "cupy", "jax", "triton")
 _START_TIMEOUT_S = 300.0  # torch over a socket uploads what it loads

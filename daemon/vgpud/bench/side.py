@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vgpu_guest.libraries import LIBRARIES
+
 from vgpud.supervision.child_environment import child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_LIBRARIES = Path(__file__).resolve().parent.parent / "_lib"
 _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.02
@@ -48,7 +49,7 @@ class Side:
 
 
 def _is_ours(folder: str) -> bool:
-    return Path(folder).resolve() == _LIBRARIES
+    return Path(folder).resolve() == LIBRARIES
 
 
 def native(libcuda: str) -> Side:
@@ -59,9 +60,9 @@ def native(libcuda: str) -> Side:
 
 def remote(name: str, endpoint: str, token: str | None = None) -> Side:
     """A vgpud that is there."""
-    if not (_LIBRARIES / "libcuda.so.1").exists():
-        raise BenchError(f"{_LIBRARIES}/libcuda.so.1 is missing: this build has no guest library")
-    environment = {"VGPU_ENDPOINT": endpoint, "LD_LIBRARY_PATH": str(_LIBRARIES)}
+    if not (LIBRARIES / "libcuda.so.1").exists():
+        raise BenchError(f"{LIBRARIES}/libcuda.so.1 is missing: this build has no guest library")
+    environment = {"VGPU_ENDPOINT": endpoint, "LD_LIBRARY_PATH": str(LIBRARIES)}
     return Side(name, environment | ({} if token is None else {"VGPU_TOKEN": token}))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 from vgpu_guest.cudart import FOLDER, FOLDERS, find_runtimes
+from vgpu_guest.libraries import LIBRARIES
 from vgpu_guest.preload import resolve_program, winning_rpath
 
 from .descendants import Descendants
@@ -36,7 +37,6 @@ _FORWARDED = (
     signal.SIGUSR2,
     signal.SIGWINCH,
 )
-_LIBRARY_DIRECTORY = Path(__file__).resolve().parent.parent / "_lib"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -68,7 +68,7 @@ _LIBRARY_DIRECTORY = Path(__file__).resolve().parent.parent / "_lib"
 @click.option(
     "--library-dir",
     type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
-    default=_LIBRARY_DIRECTORY,
+    default=LIBRARIES,
     help="The directory that holds libcuda.so.1 (default: the one installed with vgpu).",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from pathlib import Path
 from typing import Any
 
-_LIBRARY = Path(__file__).resolve().parent.parent / "_lib/libnvidia-ml.so.1"
+from vgpu_guest.libraries import LIBRARIES
+
+_LIBRARY = LIBRARIES / "libnvidia-ml.so.1"
 
 
 class NvmlUnavailableError(Exception):

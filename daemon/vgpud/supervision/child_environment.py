@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from vgpu_guest.libraries import LIBRARIES
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 _KEPT = {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "XDG_CACHE_HOME", "CACHE_DIRECTORY", "TMPDIR"}
 _SECRET = {"VGPU_TOKEN"}
@@ -19,7 +21,7 @@ def child_environment() -> dict[str, str]:
     }
     parts = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     # Inside `vgpu run` the guest library is on that path: a worker that found it as the real driver would call us.
-    if foreign := [part for part in parts if Path(part).resolve() != _PACKAGE / "_lib"]:
+    if foreign := [part for part in parts if Path(part).resolve() != LIBRARIES]:
         environment["LD_LIBRARY_PATH"] = ":".join(foreign)
     inherited = [str(Path(part).resolve()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     environment["PYTHONPATH"] = os.pathsep.join([str(_PACKAGE.parent), *inherited])

@@ -6,12 +6,12 @@ that it need not exist in the program's root.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..libraries import LIBRARIES
 from ..payload import PACKAGED
 from .place import CARRIED, Place, PlaceError, execute
 
@@ -47,9 +47,7 @@ def candidates() -> Iterator[Path]:
     """Where the probe may lie: installed in the guest, in its package, beside the libraries of a vgpud."""
     yield INSTALLED / NAME
     yield PACKAGED / NAME
-    found = importlib.util.find_spec("vgpud")  # finds without importing
-    for folder in (found.submodule_search_locations or []) if found else []:
-        yield Path(folder) / "_lib" / NAME
+    yield LIBRARIES / NAME
 
 
 def ask(place: Place, environment: Mapping[str, str], kind: str, library: str, tables: Sequence[str] = ()) -> Outcome:

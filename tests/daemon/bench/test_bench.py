@@ -96,15 +96,15 @@ def test_a_side_that_dies_in_a_window_is_told(tmp_path: Path, monkeypatch: pytes
 
 
 def test_our_library_is_not_the_native_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vgpud.bench.side import _LIBRARIES, native, remote
+    from vgpud.bench.side import LIBRARIES, native, remote
 
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{_LIBRARIES}:/opt/other")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{LIBRARIES}:/opt/other")
     monkeypatch.setenv("VGPU_ENDPOINT", "unix:/s")
     for side in (native("libcuda.so.1"), native("/opt/driver/libcuda.so.1")):
         environment = side.of_program()
-        assert str(_LIBRARIES) not in environment["LD_LIBRARY_PATH"]
+        assert str(LIBRARIES) not in environment["LD_LIBRARY_PATH"]
         assert environment["LD_LIBRARY_PATH"].endswith("/opt/other")
         assert "VGPU_ENDPOINT" not in environment
     environment = remote("shm", "unix:/t").of_program()
-    assert environment["LD_LIBRARY_PATH"] == f"{_LIBRARIES}:/opt/other"
+    assert environment["LD_LIBRARY_PATH"] == f"{LIBRARIES}:/opt/other"
     assert environment["VGPU_ENDPOINT"] == "unix:/t"

@@ -108,7 +108,7 @@ def test_ctrl_c_is_vgpuds_alone(start):
     """A terminal's ^C goes to the foreground group: vgpud ends its workers itself, and their clients are told."""
     own = start(worker=None)
     program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(ROOT / "daemon/vgpud/_lib/libcuda.so.1")],
+        [sys.executable, "-c", PROGRAM, str(ROOT / "build/guest/libcuda.so.1")],
         env=ENVIRONMENT | {"VGPU_ENDPOINT": str(own.endpoint), "VGPU_LOG": "error"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

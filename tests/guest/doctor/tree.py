@@ -14,7 +14,7 @@ from typing import Any
 from tests.conftest import ROOT, merged
 from tests.guest.elf_file import compile_c, compile_library
 
-LIB = ROOT / "daemon/vgpud/_lib"
+LIB = ROOT / "build/guest"
 DOCTOR = [sys.executable, "-c", "from vgpu_guest.cli import vgpu; vgpu()", "doctor"]
 CUDA = 'int cuInit(unsigned f) { return f ? 1 : 999; } const char *maker = "NVIDIA Corporation";'
 MAIN = "int main(void) { return 0; }"

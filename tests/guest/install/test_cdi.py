@@ -21,7 +21,7 @@ from tests.guest.install.conftest import Vgpu
 from tests.guest.install.guest import BARE, ROOT, Guest
 from tests.programs.toolchain import PTX, SHARED, cuda13
 
-LIBRARIES = ROOT / "daemon/vgpud/_lib"
+LIBRARIES = ROOT / "build/guest"
 COUNT = """
 import ctypes
 driver, count = ctypes.CDLL("libcuda.so"), ctypes.c_int()

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).resolve().parent
-OURS = ROOT / "daemon/vgpud/_lib/libcuda.so.1"
+OURS = ROOT / "build/guest/libcuda.so.1"
 MESSAGE = "GPUs are reserved for the course."
 # As a log shows it; a terminal has a frame instead of the first words.
 LINE = f"GPU access: {MESSAGE}\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.shim.notice.conftest import ROOT, Installed, Machine
 
-LIBRARY = ROOT / "daemon/vgpud/_lib/notice/libvgpu-notice.so"
+LIBRARY = ROOT / "build/guest/notice/libvgpu-notice.so"
 NEXT = "/usr/lib/vgpu/notice/next/libcuda.so.1"
 NEWEST_GLIBC = (2, 35)
 Loader = Callable[[str], list[str | Path]]
