@@ -14,10 +14,6 @@ from setuptools import Distribution, find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-LIBRARIES = (
-    *("libcuda.so*", "libnvidia-ml.so*", "cudart/*/libcudart.so*"),
-    *("bench/calls", "notice/libvgpu-notice.so", "vgpu-probe", "torch/*/*", "torch/vgpu_torch/*/*"),
-)
 
 
 class BuildWithNativeParts(build_py):
@@ -37,11 +33,7 @@ class BuildWithNativeParts(build_py):
         super().run()
         if not self.editable_mode:
             libraries = Path(self.build_lib) / "vgpu_guest/_lib"
-            for pattern in LIBRARIES:
-                for file in sorted((ROOT / "build/guest").glob(pattern)):
-                    target = libraries / file.relative_to(ROOT / "build/guest")
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(file, target, follow_symlinks=False)
+            shutil.copytree(ROOT / "build/guest", libraries, symlinks=True)
             for stem in ("libcuda", "libnvidia-ml"):
                 self.name_without_links(libraries, stem)
 

@@ -1,4 +1,4 @@
-"""Put vgpu-torch where `vgpu run` finds it: `python pytorch/build.py` copies the package into vgpud/_lib/torch.
+"""Put vgpu-torch where `vgpu run` finds it: `python pytorch/build.py` copies the package into build/guest/torch.
 
 The folder is what an installation would be, package and metadata: torch finds the entry point there. Used by the
 Makefile and by setup.py.
@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TARGET = HERE.parent / "daemon/vgpud/_lib/torch"
+TARGET = HERE.parent / "build/guest/torch"
 
 
 def main() -> int:

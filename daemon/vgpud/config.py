@@ -176,7 +176,7 @@ class Config(_Model):
     @classmethod
     def _endpoints(cls, value: list[str]) -> list[str]:
         for text in value:
-            parse_endpoint(text)
+            parse_endpoint(text, listening=True)
         return value
 
     @field_validator("admin")
@@ -207,7 +207,7 @@ class Config(_Model):
     @property
     def endpoints(self) -> list[Endpoint]:
         """`listen`, parsed."""
-        return [parse_endpoint(text) for text in self.listen]
+        return [parse_endpoint(text, listening=True) for text in self.listen]
 
     @property
     def cache_path(self) -> Path:

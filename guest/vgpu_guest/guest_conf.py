@@ -1,4 +1,4 @@
-"""guest.conf as our libraries read it (shim/common/vgs_endpoint.c), and its lines that they pass over.
+"""guest.conf as our libraries read it (shim/connect/vgs_endpoint.c), and its lines that they pass over.
 
 `key = value` lines; `#` begins a comment line. What is wrong is named with the line that was meant, never with its
 value: that may be a token.

@@ -61,10 +61,8 @@ static CUresult connect_and_greet(struct vgs_welcome *welcome) {
     session.fork_handled = true;
   }
   int fd = vgs_endpoint_connect(&endpoint);
-  if (fd < 0) {
-    vgs_log(VGS_LOG_ERROR, "cannot reach the daemon at %s: %s", endpoint.text, strerror(-fd));
+  if (fd < 0)
     return CUDA_ERROR_SYSTEM_NOT_READY;
-  }
   /* Only the host of a virtual machine shares memory with it, so devices are looked at only on the way there, unless
    * somebody names one. */
   bool look = *endpoint.region || endpoint.address.ss_family == AF_VSOCK || endpoint.hybrid_port;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/vm_sockets.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -22,98 +23,142 @@ static const char default_socket[] = "/run/vgpu/vgpud.sock";
 static const char default_vsock[] = "vsock://2:7070"; /* CID 2 is the host of a virtual machine */
 static const char default_config[] = "/etc/vgpu/guest.conf";
 
-/* A decimal number that takes the whole text, at most `greatest`. */
-static bool parse_number(const char *text, uint64_t greatest, uint64_t *value) {
-  if (*text < '0' || *text > '9')
+enum { URL_NBYTES = 257 }; /* one more than an endpoint has: what is too long is refused, not cut */
+
+static const char bad_host[] = "the host is no name, IPv4 address or IPv6 address in brackets";
+static const char bad_tcp_port[] = "the port is no number from 1 to 65535";
+static const char bad_vsock_port[] = "the port is no number from 1 to 4294967294";
+static const char bad_cid[] = "the CID is no number from 0 to 4294967294";
+
+/* A decimal number of `nbytes` digits. */
+static bool parse_number(const char *text, size_t nbytes, uint64_t least, uint64_t greatest, uint64_t *value) {
+  if (!nbytes || nbytes > 10)
     return false;
-  char *end;
-  errno = 0;
-  *value = strtoull(text, &end, 10);
-  return !*end && !errno && *value <= greatest;
+  *value = 0;
+  for (size_t i = 0; i < nbytes; i++) {
+    if (text[i] < '0' || text[i] > '9')
+      return false;
+    *value = *value * 10 + (uint64_t)(text[i] - '0');
+  }
+  return *value >= least && *value <= greatest;
 }
 
-static int parse_tcp(struct vgs_endpoint *endpoint, const char *rest) {
-  char host[64];
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static bool is_name(const char *host, size_t nbytes) {
+  for (size_t i = 0; i < nbytes; i++) {
+    char c = host[i], lower = (char)(c | 0x20);
+    if (!(is_digit(c) || (lower >= 'a' && lower <= 'z') || c == '_' || (i && (c == '.' || c == '-'))))
+      return false;
+  }
+  return nbytes > 0;
+}
+
+/* Whether the last label begins with a digit: the resolver reads such a text as an address in some old form (127.1). */
+static bool is_numeric(const char *host, size_t nbytes) {
+  if (nbytes && host[nbytes - 1] == '.')
+    nbytes--;
+  size_t begin = nbytes;
+  while (begin && host[begin - 1] != '.')
+    begin--;
+  return begin < nbytes && is_digit(host[begin]);
+}
+
+static const char *parse_tcp(struct vgs_endpoint *endpoint, const char *rest) {
   const char *colon = strrchr(rest, ':');
   uint64_t port;
-  if (!colon || !parse_number(colon + 1, 65535, &port) || !port)
-    return -EINVAL;
+  if (!colon || !parse_number(colon + 1, strlen(colon + 1), 1, 65535, &port))
+    return bad_tcp_port;
   size_t nbytes = (size_t)(colon - rest);
-  bool bracketed = nbytes > 2 && rest[0] == '[' && colon[-1] == ']';
+  bool bracketed = nbytes >= 2 && rest[0] == '[' && colon[-1] == ']';
   if (bracketed) {
     rest++;
     nbytes -= 2;
   }
-  if (!nbytes || nbytes >= sizeof host)
-    return -EINVAL;
-  memcpy(host, rest, nbytes);
-  host[nbytes] = 0;
+  if (nbytes >= sizeof endpoint->host || (!bracketed && !is_name(rest, nbytes)))
+    return bad_host;
+  memcpy(endpoint->host, rest, nbytes);
+  endpoint->host[nbytes] = 0;
+  endpoint->host_port = (uint16_t)port;
+  if (!bracketed && !is_numeric(rest, nbytes) && strcmp(endpoint->host, "localhost") != 0)
+    return NULL; /* resolved when it connects */
   struct sockaddr_in *v4 = (struct sockaddr_in *)&endpoint->address;
   struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&endpoint->address;
-  if (bracketed && inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
+  const char *literal = strcmp(endpoint->host, "localhost") ? endpoint->host : "127.0.0.1";
+  if (inet_pton(bracketed ? AF_INET6 : AF_INET, literal, bracketed ? (void *)&v6->sin6_addr : &v4->sin_addr) != 1)
+    return bad_host;
+  if (bracketed) {
     v6->sin6_family = AF_INET6;
     v6->sin6_port = htons((uint16_t)port);
-    endpoint->address_nbytes = sizeof *v6;
-    return 0;
+  } else {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons((uint16_t)port);
   }
-  if (bracketed || inet_pton(AF_INET, strcmp(host, "localhost") ? host : "127.0.0.1", &v4->sin_addr) != 1)
-    return -EINVAL;
-  v4->sin_family = AF_INET;
-  v4->sin_port = htons((uint16_t)port);
-  endpoint->address_nbytes = sizeof *v4;
-  return 0;
+  endpoint->address_nbytes = bracketed ? sizeof *v6 : sizeof *v4;
+  endpoint->host[0] = 0;
+  return NULL;
 }
 
-static int parse_vsock(struct vgs_endpoint *endpoint, const char *rest) {
-  char cid_text[16];
-  const char *colon = strchr(rest, ':');
+static const char *parse_vsock(struct vgs_endpoint *endpoint, const char *rest) {
+  const char *colon = strrchr(rest, ':');
   uint64_t cid, port;
-  if (!colon || (size_t)(colon - rest) >= sizeof cid_text)
-    return -EINVAL;
-  memcpy(cid_text, rest, (size_t)(colon - rest));
-  cid_text[colon - rest] = 0;
-  if (!parse_number(cid_text, UINT32_MAX, &cid) || !parse_number(colon + 1, UINT32_MAX, &port))
-    return -EINVAL;
+  if (!colon || !parse_number(colon + 1, strlen(colon + 1), 1, UINT32_MAX - 1, &port))
+    return bad_vsock_port;
+  if (!parse_number(rest, (size_t)(colon - rest), 0, UINT32_MAX - 1, &cid))
+    return bad_cid;
   struct sockaddr_vm *vm = (struct sockaddr_vm *)&endpoint->address;
   vm->svm_family = AF_VSOCK;
   vm->svm_cid = (unsigned)cid;
   vm->svm_port = (unsigned)port;
   endpoint->address_nbytes = sizeof *vm;
-  return 0;
+  return NULL;
 }
 
-static int parse_unix(struct vgs_endpoint *endpoint, const char *path, size_t nbytes) {
+/* `reserved`: bytes that a path made from this one needs besides. */
+static const char *parse_unix(struct vgs_endpoint *endpoint, const char *path, size_t nbytes, size_t reserved) {
   struct sockaddr_un *local = (struct sockaddr_un *)&endpoint->address;
-  if (!nbytes || nbytes >= sizeof local->sun_path)
-    return -EINVAL;
+  if (!nbytes || path[0] != '/')
+    return "the path is not absolute";
+  if (nbytes + reserved >= sizeof local->sun_path)
+    return "the path is longer than 107 bytes";
   local->sun_family = AF_UNIX;
   memcpy(local->sun_path, path, nbytes);
   endpoint->address_nbytes = sizeof *local;
-  return 0;
+  return NULL;
 }
 
-static int parse_hybrid(struct vgs_endpoint *endpoint, const char *rest) {
+static const char *parse_hybrid(struct vgs_endpoint *endpoint, const char *rest) {
   const char *colon = strrchr(rest, ':');
   uint64_t port;
-  if (!colon || !parse_number(colon + 1, UINT32_MAX - 1, &port) || !port)
-    return -EINVAL;
+  if (!colon || !parse_number(colon + 1, strlen(colon + 1), 1, UINT32_MAX - 1, &port))
+    return bad_vsock_port;
+  char listener[16]; /* the host's end has the socket PATH_PORT */
+  int reserved = snprintf(listener, sizeof listener, "_%u", (unsigned)port);
   endpoint->hybrid_port = (uint32_t)port;
-  return parse_unix(endpoint, rest, (size_t)(colon - rest));
+  return parse_unix(endpoint, rest, (size_t)(colon - rest), (size_t)reserved);
 }
 
-int vgs_endpoint_parse(struct vgs_endpoint *endpoint, const char *url) {
+const char *vgs_endpoint_parse(struct vgs_endpoint *endpoint, const char *url) {
   memset(&endpoint->address, 0, sizeof endpoint->address);
   endpoint->hybrid_port = 0;
+  endpoint->host[0] = 0;
   snprintf(endpoint->text, sizeof endpoint->text, "%s", url);
+  if (strlen(url) >= sizeof endpoint->text)
+    return "it is longer than 255 bytes";
+  for (const char *c = url; *c; c++)
+    if ((unsigned char)*c < 0x20 || *c == 0x7f)
+      return "it has control characters";
+  if (!strncmp(url, "unix:", 5)) {
+    const char *path = strncmp(url + 5, "//", 2) ? url + 5 : url + 7;
+    return parse_unix(endpoint, path, strlen(path), 0);
+  }
+  if (!strncmp(url, "hybrid-vsock:", 13))
+    return parse_hybrid(endpoint, url + 13);
   if (!strncmp(url, "tcp://", 6))
     return parse_tcp(endpoint, url + 6);
   if (!strncmp(url, "vsock://", 8))
     return parse_vsock(endpoint, url + 8);
-  if (!strncmp(url, "hybrid-vsock:", 13))
-    return parse_hybrid(endpoint, url + 13);
-  if (strncmp(url, "unix:", 5))
-    return -EINVAL;
-  return parse_unix(endpoint, url + 5, strlen(url + 5));
+  return "it is none of unix:/PATH, tcp://HOST:PORT, vsock://CID:PORT, hybrid-vsock:/PATH:PORT";
 }
 
 /* Read a small file whole; the number of bytes, terminated by NUL, or -errno. */
@@ -139,25 +184,25 @@ static int read_file(const char *path, char *into, size_t capacity) {
 }
 
 /* `key = value` lines; `#` begins a comment line. Copies the values of the keys we know. */
-static void read_config(const char *path, char url[256], struct vgs_endpoint *endpoint) {
+static void read_config(const char *path, char url[URL_NBYTES], struct vgs_endpoint *endpoint) {
   char text[8192], *rest = text, *line;
   if (read_file(path, text, sizeof text) < 0)
     return;
   while ((line = strsep(&rest, "\n"))) {
-    char key[32], value[256];
-    if (sscanf(line, " %31[a-z_] = %255s", key, value) != 2)
+    char key[32], value[URL_NBYTES];
+    if (sscanf(line, " %31[a-z_] = %256s", key, value) != 2)
       continue;
     if (!strcmp(key, "endpoint"))
-      snprintf(url, 256, "%s", value);
+      snprintf(url, URL_NBYTES, "%s", value);
     else if (!strcmp(key, "token"))
-      snprintf(endpoint->token, sizeof endpoint->token, "%s", value);
+      snprintf(endpoint->token, sizeof endpoint->token, "%.255s", value);
     else if (!strcmp(key, "shared_memory"))
-      snprintf(endpoint->region, sizeof endpoint->region, "%s", value);
+      snprintf(endpoint->region, sizeof endpoint->region, "%.255s", value);
   }
 }
 
 CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint) {
-  char url[256] = "";
+  char url[URL_NBYTES] = "";
   memset(endpoint, 0, sizeof *endpoint);
   const char *config = secure_getenv("VGPU_GUEST_CONF");
   read_config(config ? config : default_config, url, endpoint);
@@ -180,17 +225,17 @@ CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint) {
     vgs_log(VGS_LOG_INFO, "no endpoint: set VGPU_ENDPOINT or %s", default_config);
     return CUDA_ERROR_NO_DEVICE;
   }
-  if (vgs_endpoint_parse(endpoint, url) < 0) {
-    vgs_log(VGS_LOG_ERROR,
-            "endpoint '%s' is none of unix:PATH, tcp://HOST:PORT, vsock://CID:PORT, hybrid-vsock:PATH:PORT", url);
+  const char *why = vgs_endpoint_parse(endpoint, url);
+  if (why) {
+    vgs_log(VGS_LOG_ERROR, "endpoint '%s': %s", url, why);
     return CUDA_ERROR_SYSTEM_NOT_READY;
   }
   return CUDA_SUCCESS;
 }
 
 /* One attempt; -EAGAIN from a unix socket means that its backlog is full. */
-static int connect_once(int fd, const struct vgs_endpoint *endpoint, int64_t deadline_ms) {
-  if (!connect(fd, (const struct sockaddr *)&endpoint->address, endpoint->address_nbytes))
+static int connect_once(int fd, const struct sockaddr *address, socklen_t nbytes, int64_t deadline_ms) {
+  if (!connect(fd, address, nbytes))
     return 0;
   if (errno != EINPROGRESS && errno != EINTR)
     return -errno;
@@ -198,8 +243,8 @@ static int connect_once(int fd, const struct vgs_endpoint *endpoint, int64_t dea
   if (ready < 0)
     return ready;
   int error = 0;
-  socklen_t nbytes = sizeof error;
-  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &nbytes))
+  socklen_t error_nbytes = sizeof error;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_nbytes))
     return -errno;
   return -error;
 }
@@ -219,19 +264,20 @@ static int ask_for_port(int fd, uint32_t port, int64_t deadline_ms) {
   return result == -ECONNRESET ? -ECONNREFUSED : result ? result : -EPROTO;
 }
 
-int vgs_endpoint_connect(const struct vgs_endpoint *endpoint) {
+/* Connect to one address; `port` is a VM's, to be asked of its monitor, or 0. */
+static int connect_to(const struct sockaddr *address, socklen_t nbytes, uint32_t port) {
   int64_t deadline_ms = vgs_now_ms() + VGS_CONNECT_TIMEOUT_MS;
-  int family = endpoint->address.ss_family;
+  int family = address->sa_family;
   int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0)
     return -errno;
   int result;
-  while ((result = connect_once(fd, endpoint, deadline_ms)) == -EAGAIN && vgs_now_ms() < deadline_ms)
+  while ((result = connect_once(fd, address, nbytes, deadline_ms)) == -EAGAIN && vgs_now_ms() < deadline_ms)
     poll(NULL, 0, 10);
   if (!result && fcntl(fd, F_SETFL, 0)) /* blocking from now on: a waiting call sleeps in recv */
     result = -errno;
-  if (!result && endpoint->hybrid_port)
-    result = ask_for_port(fd, endpoint->hybrid_port, deadline_ms);
+  if (!result && port)
+    result = ask_for_port(fd, port, deadline_ms);
   if (result) {
     close(fd);
     return result;
@@ -246,5 +292,32 @@ int vgs_endpoint_connect(const struct vgs_endpoint *endpoint) {
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
   }
+  return fd;
+}
+
+/* Connect to the first address of the host's name that answers. */
+static int connect_to_host(const struct vgs_endpoint *endpoint, const char **why) {
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV}, *found = NULL;
+  char port[8];
+  snprintf(port, sizeof port, "%u", (unsigned)endpoint->host_port);
+  int error = getaddrinfo(endpoint->host, port, &hints, &found);
+  if (error) {
+    *why = error == EAI_SYSTEM ? NULL : gai_strerror(error);
+    return error == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
+  }
+  int result = -EADDRNOTAVAIL;
+  for (struct addrinfo *each = found; each && result < 0; each = each->ai_next)
+    result = connect_to(each->ai_addr, each->ai_addrlen, 0);
+  freeaddrinfo(found);
+  return result;
+}
+
+int vgs_endpoint_connect(const struct vgs_endpoint *endpoint) {
+  const char *why = NULL;
+  int fd = *endpoint->host ? connect_to_host(endpoint, &why)
+                           : connect_to((const struct sockaddr *)&endpoint->address, endpoint->address_nbytes,
+                                        endpoint->hybrid_port);
+  if (fd < 0)
+    vgs_log(VGS_LOG_ERROR, "cannot reach the daemon at %s: %s", endpoint->text, why ? why : strerror(-fd));
   return fd;
 }

@@ -12,6 +12,8 @@ enum { VGS_CONNECT_TIMEOUT_MS = 1000 };
 struct vgs_endpoint {
   struct sockaddr_storage address;
   socklen_t address_nbytes;
+  char host[254];       /* a name to resolve for each connection; "" where `address` is complete */
+  uint16_t host_port;   /* goes with `host` */
   uint32_t hybrid_port; /* of a VM whose monitor answers at a unix address; 0: none */
   char text[256];       /* as configured, for the log */
   char token[256];      /* "" if none: VGPU_TOKEN or `token` in the configuration file */
@@ -27,11 +29,13 @@ static inline bool vgs_endpoint_is_local(const struct vgs_endpoint *endpoint) {
  * Returns: 0; NO_DEVICE when nothing is configured; SYSTEM_NOT_READY when what is configured cannot be understood. */
 CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint);
 
-/* Fill the address from a URL: unix:PATH, tcp://HOST:PORT (numeric or localhost), vsock://CID:PORT,
- * hybrid-vsock:PATH:PORT (a port of the VM whose monitor has that socket). 0 or -EINVAL. */
-int vgs_endpoint_parse(struct vgs_endpoint *endpoint, const char *url);
+/* Fill the address from a URL: unix:/PATH, tcp://HOST:PORT, vsock://CID:PORT, hybrid-vsock:/PATH:PORT (a port of the VM
+ * whose monitor has that socket). protocol/data/endpoints.tsv holds this grammar and vgpu_guest/endpoint.py together.
+ * Returns: NULL, or why it is no endpoint. */
+const char *vgs_endpoint_parse(struct vgs_endpoint *endpoint, const char *url);
 
-/* Connect within VGS_CONNECT_TIMEOUT_MS. A blocking, close-on-exec socket, or -errno. */
+/* Connect; each address of a name has VGS_CONNECT_TIMEOUT_MS, and the resolver its own limits (resolv.conf). A failure
+ * is logged. Returns: a blocking, close-on-exec socket, or -errno. */
 int vgs_endpoint_connect(const struct vgs_endpoint *endpoint);
 
 #endif

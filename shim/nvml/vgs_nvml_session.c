@@ -155,7 +155,6 @@ nvmlReturn_t vgs_nvml_session_open(struct vgs_nvml_session *session) {
     return nvml_result(result);
   session->fd = vgs_endpoint_connect(&endpoint);
   if (session->fd < 0) {
-    vgs_log(VGS_LOG_ERROR, "cannot reach the daemon at %s: %s", endpoint.text, strerror(-session->fd));
     session->fd = -1;
     return NVML_ERROR_DRIVER_NOT_LOADED;
   }

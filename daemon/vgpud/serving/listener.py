@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from vgpud.endpoint import Endpoint, HybridVsockEndpoint, TcpEndpoint, UnixEndpoint, create_socket, socket_address
+from vgpud.endpoint import Endpoint, HybridVsockEndpoint, TcpEndpoint, UnixEndpoint, bound_socket
 
 _BACKLOG = 512
 
@@ -56,11 +56,8 @@ def open_listener(endpoint: Endpoint, *, mode: int = 0o600, group: str | None = 
 
 
 def _open_port(endpoint: Endpoint) -> Listener:
-    sock = create_socket(endpoint)
+    sock = bound_socket(endpoint)
     try:
-        if isinstance(endpoint, TcpEndpoint):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(socket_address(endpoint))
         sock.listen(_BACKLOG)
         sock.setblocking(False)
         if isinstance(endpoint, TcpEndpoint):
@@ -79,7 +76,7 @@ def _open_unix(endpoint: UnixEndpoint | HybridVsockEndpoint, where: str, mode: i
     if isinstance(endpoint, UnixEndpoint) and owner not in (0, os.geteuid()):
         raise ListenError(f"cannot listen on {endpoint}: the directory belongs to uid {owner}")
     lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    sock = create_socket(endpoint)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from ..endpoint import EndpointError, TcpEndpoint, parse_endpoint
 from . import check_configuration, judge_endpoint, mend
-from .endpoint import CONFIGURATION, EndpointError, find, parse
+from .endpoint import CONFIGURATION, find
 from .greeting import greet
 from .names import DRIVER
 from .place import PlaceError, ask
@@ -49,7 +50,7 @@ def check(subject: Subject, diagnosis: Diagnosis, *, measure: bool = True) -> No
         memory = ask(subject.place, look, subject.environment, found["shared_memory"])
         _tell_memory(diagnosis, answer, memory)
     endpoint["channel"] = channel(answer, memory)
-    endpoint["route"] = _route(subject, found["url"], str(answer.get("local", "")))
+    endpoint["route"] = _route(subject, found["url"], str(answer.get("remote", "")), str(answer.get("local", "")))
     _tell(diagnosis, endpoint)
     protocol = diagnosis.libraries.get(DRIVER, {}).get("protocol")
     if protocol is not None and answer.get("version") not in (None, protocol):
@@ -95,13 +96,13 @@ def _tell(diagnosis: Diagnosis, endpoint: dict[str, Any]) -> None:
         )
 
 
-def _route(subject: Subject, url: str, local: str) -> str:
+def _route(subject: Subject, url: str, remote: str, local: str) -> str:
     try:
-        address = parse(url)
-        if address.kind != "tcp":
+        endpoint = parse_endpoint(url)
+        if not isinstance(endpoint, TcpEndpoint):
             return ""
         prepare()
-        return str(ask(subject.place, describe_route, str(address.address[0]), local))
+        return str(ask(subject.place, describe_route, remote, local))
     except (EndpointError, PlaceError):
         return ""
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..guest_conf import NBYTES_CAP
@@ -19,25 +17,6 @@ CONFIGURATION = "/etc/vgpu/guest.conf"
 SOCKET = "/run/vgpu/vgpud.sock"
 STUB_ENDPOINT = "vsock://2:7070"
 _DEVICES = "/sys/bus/pci/devices"
-
-
-class EndpointError(ValueError):
-    """The text is no endpoint; what is wrong with it, for the user."""
-
-
-@dataclass(frozen=True)
-class Address:
-    """An endpoint taken apart: what socket.connect wants."""
-
-    url: str
-    family: int
-    address: Any
-    hybrid_port: int = 0  # of a VM whose monitor has the unix socket
-
-    @property
-    def kind(self) -> str:
-        """unix, tcp, vsock or hybrid-vsock."""
-        return self.url.partition(":")[0]
 
 
 def find(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -94,38 +73,3 @@ def _is_socket(path: str) -> bool:
         return stat.S_ISSOCK(os.stat(path).st_mode)
     except OSError:
         return False
-
-
-def parse(url: str) -> Address:
-    """Raises EndpointError for what the library would not take either."""
-    if url.startswith("unix:"):
-        return Address(url, socket.AF_UNIX, _check_path(url, url[5:]))
-    if url.startswith("hybrid-vsock:"):
-        path, colon, port = url[13:].rpartition(":")
-        if colon and port.isdigit() and 0 < int(port) < 2**32 - 1:
-            return Address(url, socket.AF_UNIX, _check_path(url, path), int(port))
-    scheme, _, rest = url.partition("://")
-    host, colon, port = rest.rpartition(":")
-    if scheme == "vsock" and colon and host.isdigit() and port.isdigit() and max(int(host), int(port)) < 2**32:
-        return Address(url, socket.AF_VSOCK, (int(host), int(port)))
-    if scheme == "tcp" and colon and port.isdigit() and 0 < int(port) < 65536:
-        return _parse_tcp(url, host, int(port))
-    raise EndpointError(f"{url!r} is none of unix:PATH, tcp://HOST:PORT, vsock://CID:PORT, hybrid-vsock:PATH:PORT")
-
-
-def _check_path(url: str, path: str) -> str:
-    if not path or len(os.fsencode(path)) >= 108:
-        raise EndpointError(f"{url!r}: a socket's path has 1 to 107 bytes")
-    return path
-
-
-def _parse_tcp(url: str, host: str, port: int) -> Address:
-    try:
-        if host.startswith("[") and host.endswith("]"):
-            socket.inet_pton(socket.AF_INET6, host[1:-1])
-            return Address(url, socket.AF_INET6, (host[1:-1], port))
-        host = "127.0.0.1" if host == "localhost" else host
-        socket.inet_pton(socket.AF_INET, host)
-        return Address(url, socket.AF_INET, (host, port))
-    except OSError:
-        raise EndpointError(f"{url!r}: the host must be a numeric address or localhost") from None

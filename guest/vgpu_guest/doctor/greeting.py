@@ -5,14 +5,15 @@ Runs in the program's place, with its rights. Every wait has a deadline, every f
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401  connect() looks for it, and in the program's place nothing is imported
+import encodings.idna  # noqa: F401  getaddrinfo() looks for it, and in the program's place nothing is imported
 import os
 import socket
 import struct
 import time
 from typing import Any
 
-from .endpoint import EndpointError, parse, stub_devices
+from ..endpoint import Endpoint, EndpointError, HybridVsockEndpoint, addresses, parse_endpoint
+from .endpoint import stub_devices
 
 try:
     import msgpack  # type: ignore[import-untyped]
@@ -52,17 +53,19 @@ def greet(url: str, token: str, measure: bool) -> dict[str, Any]:
 
 def _greet(url: str, token: str, measure: bool) -> dict[str, Any]:
     try:
-        address = parse(url)
+        endpoint = parse_endpoint(url)
     except EndpointError as error:
         raise GreetingError("endpoint-invalid", str(error)) from error
-    with _connect(address.family, address.address, url) as sock:
-        if address.hybrid_port:
-            _ask_for_port(sock, address.hybrid_port)
-        answer: dict[str, Any] = {"kind": address.kind, "local": _local(sock)}
+    with _connect(endpoint) as sock:
+        if isinstance(endpoint, HybridVsockEndpoint):
+            _ask_for_port(sock, endpoint.port)
+        kind = url.partition(":")[0]
+        answer: dict[str, Any] = {"kind": kind, "local": _address(sock, sock.getsockname())}
+        answer["remote"] = _address(sock, sock.getpeername())
         if msgpack is None:
             answer["without"] = "python3-msgpack is not installed: connected, but nothing was asked"
             return answer
-        features = list(LOCAL_FEATURES if address.kind == "unix" else REMOTE_FEATURES)
+        features = list(LOCAL_FEATURES if kind == "unix" else REMOTE_FEATURES)
         client = {"pid": os.getpid(), "comm": "vgpu-doctor", "library": "doctor"}
         hello: dict[str, Any] = {
             "type": "hello",
@@ -71,7 +74,7 @@ def _greet(url: str, token: str, measure: bool) -> dict[str, Any]:
             "client": client,
         }
         start = time.perf_counter()
-        if address.kind != "unix" and stub_devices():
+        if kind != "unix" and stub_devices():
             hello["pci"] = stub_devices()[:_STUBS_CAP]
         welcome = _ask(sock, hello | ({"token": token} if token else {}), "welcome", first=True)
         answer["hello_ms"] = (time.perf_counter() - start) * 1e3
@@ -83,7 +86,22 @@ def _greet(url: str, token: str, measure: bool) -> dict[str, Any]:
         return answer
 
 
-def _connect(family: int, address: Any, url: str) -> socket.socket:
+def _connect(endpoint: Endpoint) -> socket.socket:
+    """To the first address that answers. The last one's failure is told."""
+    try:
+        found = addresses(endpoint)
+    except EndpointError as error:
+        raise GreetingError("endpoint-unreachable", str(error)) from error
+    failure = GreetingError("endpoint-unreachable", f"{endpoint}: the name has no address")
+    for family, address in found:
+        try:
+            return _connect_to(family, address, str(endpoint))
+        except GreetingError as error:
+            failure = error
+    raise failure
+
+
+def _connect_to(family: int, address: Any, url: str) -> socket.socket:
     try:
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
@@ -219,6 +237,5 @@ def _inventory(value: Any) -> dict[str, Any]:
     }
 
 
-def _local(sock: socket.socket) -> str:
-    name = sock.getsockname()
+def _address(sock: socket.socket, name: Any) -> str:
     return str(name[0]) if isinstance(name, tuple) and sock.family != socket.AF_VSOCK else ""

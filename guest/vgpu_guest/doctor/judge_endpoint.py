@@ -8,10 +8,10 @@ import shlex
 import stat
 from typing import TYPE_CHECKING, Any
 
+from ..endpoint import EndpointError, parse_endpoint
 from ..service import FOLDERS
 from . import mend
 from .check_configuration import access
-from .endpoint import EndpointError, parse
 from .place import ask
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def guess(url: str) -> str:
         if re.search(r"[|\\&\s'\"]", candidate):
             continue
         try:
-            parse(candidate)
+            parse_endpoint(candidate)
         except EndpointError:
             continue
         return candidate

@@ -114,7 +114,7 @@ def read_yaml(text: str) -> Any:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--endpoint", "tcp://name:1"], "look up no names"),
+        (["--endpoint", "tcp://127.1:1"], "the host is no name"),
         (["--library-path", "relative"], "no absolute path"),
         (["--library-path", "/a:/b"], "no absolute path"),
         (["--count", "65"], "not in the range"),

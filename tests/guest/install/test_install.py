@@ -384,7 +384,7 @@ def test_systemd_reads_a_users_environment(
     [
         (["--user", "--service", "x"], "goes without"),
         (["--service", "../x"], "not the name of a service"),
-        (["--endpoint", "tcp://gpu-host:7070"], "look up no names"),
+        (["--endpoint", "tcp://gpu host:7070"], "the host is no name"),
         (["--endpoint", "http://1.2.3.4"], "none of"),
         (["--with-cudart", "none", "--with-cudart", "12"], "go alone"),
         (["--with-cudart", "9"], "is not one of"),
