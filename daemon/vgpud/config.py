@@ -68,9 +68,9 @@ class LimitsConfig(_Model):
     """What clients may use up. All of it can be changed by SIGHUP."""
 
     max_sessions: int = Field(default=1024, ge=1, le=65535)
-    sessions_per_client: int = Field(default=256, ge=1, le=65535)  # per uid, vsock CID or TCP address
-    pending_connections: int = Field(default=256, ge=1, le=65535)  # connections that have not been welcomed yet
-    pending_per_client: int = Field(default=64, ge=1, le=65535)  # so that one client cannot shut the others out
+    sessions_per_client: int = Field(default=512, ge=1, le=65535)  # per uid, vsock CID or TCP address
+    pending_connections: int = Field(default=1024, ge=1, le=65535)  # connections that have not been welcomed yet
+    pending_per_client: int = Field(default=512, ge=1, le=65535)  # so that one client cannot shut the others out
     ipc_objects_per_tenant: int = Field(default=4096, ge=0, le=16384)  # allocations and events shared by cuIpc; 0: none
     spare_workers: int = Field(default=1, ge=0, le=16)
     warm_workers: int = Field(default=0, ge=0, le=16)  # for each device, with a context on it: that costs its memory
@@ -79,6 +79,8 @@ class LimitsConfig(_Model):
     spin_us: int | None = Field(default=None, ge=0, le=1_000_000)
     hello_timeout_s: float = Field(default=5.0, gt=0, le=60)
     frame_timeout_s: float = Field(default=5.0, gt=0, le=60)  # a begun frame, or an answer the client does not read
+    # How long a session without a worker may be silent: after hello, and between two questions to NVML.
+    attach_timeout_s: float = Field(default=3600.0, gt=0, le=1e7)
     worker_start_timeout_s: float = Field(default=20.0, gt=0, le=300)
     worker_exit_timeout_s: float = Field(default=2.0, gt=0, le=60)  # how long a worker may outlive its client
     drain_timeout_s: float = Field(default=5.0, gt=0, le=300)  # from SIGTERM to SIGKILL

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections import Counter
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ from vgpud.tenancy.session import Session, SessionLimitError, SessionTable
 from vgpud.tenancy.tenant import Identified, identify_tenant
 
 from .handover import Handover
+from .pending import PendingConnections
 
 if TYPE_CHECKING:
     from vgpud.config import Config
@@ -101,7 +102,7 @@ class Server:
         self._metrics = metrics
         self._log = get_logger()
         self._log_limits = KeyedRateLimit(rate=5.0, burst=100.0)  # by peer: one that floods hides nobody else's lines
-        self._pending: Counter[str] = Counter()  # connections not welcomed yet, by peer
+        self._pending = PendingConnections()
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: list[asyncio.Task[None]] = []
 
@@ -148,23 +149,18 @@ class Server:
     def admit(self, sock: socket.socket, peer: Peer) -> None:
         """Serve a connected, non-blocking socket of a peer that is known, unless too many wait already."""
         self._metrics.connections_accepted += 1
-        limits = self.config.limits
-        if (
-            self._metrics.connections_pending >= limits.pending_connections
-            or self._pending[peer.key] >= limits.pending_per_client
-        ):
+        if not self._pending.make_room(peer.key, self.config.limits):
             self._turn_away(sock, peer)
             return
-        self._count_pending(peer, 1)
         task = asyncio.create_task(self._serve(sock, peer))
+        self._pending.add(peer.key, task)
+        self._metrics.connections_pending = self._pending.count
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _count_pending(self, peer: Peer, change: int) -> None:
-        self._metrics.connections_pending += change
-        self._pending[peer.key] += change
-        if not self._pending[peer.key]:
-            del self._pending[peer.key]
+    def _waits_no_longer(self, peer: Peer, task: asyncio.Task[None]) -> None:
+        self._pending.remove(peer.key, task)
+        self._metrics.connections_pending = self._pending.count
 
     def _turn_away(self, sock: socket.socket, peer: Peer) -> None:
         """Refuse without waiting: the point of the cap is to spend nothing more on a flood."""
@@ -181,12 +177,14 @@ class Server:
         connection = HostConnection()
         session: Session | None = None
         owner: Identified | None = None
-        pending = True
+        task = asyncio.current_task()
+        assert task is not None
         try:
             async with asyncio.timeout(self.config.limits.hello_timeout_s):
                 hello = await self._receive(sock, connection)
             assert isinstance(hello, Hello)  # the only message the state machine lets through here
             session = self._admit(hello, peer)
+            session.end = task.cancel
             owner = identify_tenant(sock, peer, session.token_name)
             features = self._features(hello, peer, has_images=owner is not None and self._images.is_on)
             inventory = relocate(self._inventory.fields, session.pci)
@@ -195,8 +193,7 @@ class Server:
             region = self.regions[peer.vm or ""].fields if REGION in features else None
             welcome = Welcome(self._version(hello), features, session.epoch, inventory, region=region)
             await self._send(sock, connection, welcome)
-            self._count_pending(peer, -1)
-            pending = False
+            self._waits_no_longer(peer, task)
             attach = await self._converse(sock, connection, session)
             taken, owner = owner, None
             await self._attach(sock, session, features, taken, attach)
@@ -216,8 +213,7 @@ class Server:
         except Exception:  # a bug of ours ends this connection, not the daemon
             self._log.exception("internal error", peer=peer.key)
         finally:
-            if pending:
-                self._count_pending(peer, -1)
+            self._waits_no_longer(peer, task)
             if session is not None:
                 self._close_session(session)
             if owner is not None:
@@ -245,7 +241,9 @@ class Server:
         """Answer pings and NVML questions until the client attaches. Only between frames may it idle."""
         loop = asyncio.get_running_loop()
         while True:
-            first = await loop.sock_recv(sock, connection.nbytes_wanted)
+            async with asyncio.timeout(self.config.limits.attach_timeout_s):
+                first = await loop.sock_recv(sock, connection.nbytes_wanted)
+            session.heard_at = time.monotonic()
             if not first:
                 raise _Gone
             message = connection.receive(first)
@@ -271,6 +269,8 @@ class Server:
         if peer.kind == "tcp" and self.config.tokens and token_name is None:
             raise _Refusal(CudaError.NOT_PERMITTED, "a valid token is needed")
         log = self._log.bind(peer=peer.key, pid=peer.pid)
+        if len(self.sessions) >= self.config.limits.max_sessions:
+            self._end_an_idle_session(peer)
         try:
             session = self.sessions.open(peer, hello.client, token_name, self.config.limits, log)
         except SessionLimitError as error:
@@ -280,6 +280,14 @@ class Server:
         self._metrics.sessions_open += 1
         self._note(session, "session opened", comm=hello.client.comm, token=token_name, epoch=session.epoch)
         return session
+
+    def _end_an_idle_session(self, newcomer: Peer) -> None:
+        """Make room for a client that has fewer sessions than another which has some without a worker."""
+        idle = self.sessions.longest_idle(newcomer)
+        if idle is not None:
+            self._warn(idle.peer, "idle session ended for another client's", session=idle.number)
+            self._close_session(idle)
+            idle.end()
 
     @staticmethod
     def _version(hello: Hello) -> int:
@@ -304,6 +312,7 @@ class Server:
         self, sock: socket.socket, session: Session, features: tuple[str, ...], owner: Identified | None, attach: Attach
     ) -> None:
         """Give the connection to a worker; `owner` becomes the handover's."""
+        session.attaching = True
         region = self.regions[session.peer.vm or ""] if attach.region and REGION in features else None
         try:
             worker, part = await self._handover.hand_over(
@@ -328,7 +337,8 @@ class Server:
             self._note(session, "session attached", worker=worker.pid)
 
     def _close_session(self, session: Session) -> None:
-        self.sessions.close(session)
+        if not self.sessions.close(session):
+            return
         self._metrics.sessions_open = len(self.sessions)
         self._note(session, "session closed")
 

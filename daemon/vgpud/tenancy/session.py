@@ -13,13 +13,18 @@ from urllib.parse import quote
 from vgpud.log import Logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from vgpud.config import LimitsConfig
     from vgpud.proto import ClientInfo
     from vgpud.supervision.worker_process import Worker
 
     from .peer import Peer
+
+
+# The last 1/_RESERVED of the sessions are for clients that hold fewer than 1/_FEW of all: so four clients, each within
+# its own limit, do not shut out the others.
+_RESERVED, _FEW = 4, 16
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +38,9 @@ class Session:
     token_name: str | None
     log: Logger
     opened_at: float = field(default_factory=time.monotonic)
+    heard_at: float = field(default_factory=time.monotonic)  # when the client last said something; until it attaches
+    end: Callable[[], object] = lambda: None  # closes the connection; until it is the worker's
+    attaching: bool = False  # a worker is being found
     worker: Worker | None = None  # once attached
     pci: tuple[str, ...] = ()  # the guest's addresses of the first devices (pci_address.py)
 
@@ -81,8 +89,12 @@ class SessionTable:
         """Register a new session. Raises SessionLimitError."""
         if len(self._sessions) >= limits.max_sessions:
             raise SessionLimitError(f"all {limits.max_sessions} sessions are in use")
-        if self._by_peer[peer.key] >= limits.sessions_per_client:
+        held = self._by_peer[peer.key]
+        if held >= limits.sessions_per_client:
             raise SessionLimitError(f"all {limits.sessions_per_client} sessions of {peer.key} are in use")
+        few = limits.max_sessions // _FEW
+        if held >= few > 0 and len(self._sessions) >= limits.max_sessions - limits.max_sessions // _RESERVED:
+            raise SessionLimitError(f"the last sessions are for clients with fewer than {few}; {peer.key} has {held}")
         self._epoch = self._epoch % 65535 + 1
         number = next(self._numbers)
         session = Session(number, self._epoch, peer, client, token_name, log.bind(session=number))
@@ -90,9 +102,24 @@ class SessionTable:
         self._by_peer[peer.key] += 1
         return session
 
-    def close(self, session: Session) -> None:
-        """Forget a session. Closing it again does nothing."""
-        if self._sessions.pop(session.number, None) is not None:
-            self._by_peer[session.peer.key] -= 1
-            if not self._by_peer[session.peer.key]:
-                del self._by_peer[session.peer.key]
+    def longest_idle(self, newcomer: Peer) -> Session | None:
+        """The session to end in favour of `newcomer`'s: without a worker, and of the client that holds most sessions.
+
+        None: nobody who has such a session holds more than `newcomer`.
+        """
+        idle = [session for session in self._sessions.values() if session.worker is None and not session.attaching]
+        held = max((self._by_peer[session.peer.key] for session in idle), default=0)
+        if held <= self._by_peer[newcomer.key]:
+            return None
+        return min(
+            (session for session in idle if self._by_peer[session.peer.key] == held), key=lambda each: each.heard_at
+        )
+
+    def close(self, session: Session) -> bool:
+        """Forget a session. False: it was closed before."""
+        if self._sessions.pop(session.number, None) is None:
+            return False
+        self._by_peer[session.peer.key] -= 1
+        if not self._by_peer[session.peer.key]:
+            del self._by_peer[session.peer.key]
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
@@ -32,6 +33,33 @@ def test_limits_by_client_and_in_all():
     table.close(first)
     assert len(table) == 2
     open_session(table, ALICE, **limits)
+
+
+def test_AT12_four_clients_cannot_have_all_sessions():
+    table = SessionTable()
+    limits = {"max_sessions": 64, "sessions_per_client": 16}
+    for uid in range(4):
+        for _ in range(16):
+            with contextlib.suppress(SessionLimitError):
+                open_session(table, Peer("unix", uid=uid), **limits)
+    assert len(table) == 52
+    for uid in range(10, 20):  # who comes late is served
+        open_session(table, Peer("unix", uid=uid), **limits)
+    with pytest.raises(SessionLimitError, match="the last sessions are for clients with fewer than 4; uid:1 has 16"):
+        open_session(table, Peer("unix", uid=1), **(limits | {"sessions_per_client": 20}))
+
+
+def test_the_session_that_makes_room_has_no_worker_and_is_of_who_has_most():
+    table = SessionTable()
+    sessions = [open_session(table, peer) for peer in (ALICE, ALICE, ALICE, BOB)]
+    for heard_at, session in enumerate(sessions):
+        session.heard_at = heard_at
+    sessions[0].attaching = True
+    assert table.longest_idle(BOB) is sessions[1]
+    assert table.longest_idle(ALICE) is None
+    for session in sessions:
+        session.attaching = True
+    assert table.longest_idle(BOB) is None
 
 
 def test_epochs_stay_in_range_and_differ_from_their_neighbours():
