@@ -1,4 +1,5 @@
 /* Launches, host callbacks, device output. */
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <time.h>
 
@@ -155,7 +156,7 @@ CUresult vgx_vgpuHostCallback(struct vgx_session *s, const struct vgw_req_vgpuHo
 
 CUresult vgx_vgpuNextCallback(struct vgx_session *s, struct vgw_rep_vgpuNextCallback *rep) {
   struct timespec deadline;
-  clock_gettime(CLOCK_REALTIME, &deadline);
+  clock_gettime(CLOCK_MONOTONIC, &deadline);
   deadline.tv_sec += NEXT_TIMEOUT_S;
   CUresult result = CUDA_ERROR_NOT_READY;
   pthread_mutex_lock(&s->callback_lock);
@@ -169,7 +170,7 @@ CUresult vgx_vgpuNextCallback(struct vgx_session *s, struct vgw_rep_vgpuNextCall
       rep->status = CUDA_SUCCESS;
       result = CUDA_SUCCESS;
     } else {
-      late = pthread_cond_timedwait(&s->callback_due, &s->callback_lock, &deadline);
+      late = pthread_cond_clockwait(&s->callback_due, &s->callback_lock, CLOCK_MONOTONIC, &deadline);
     }
   }
   pthread_mutex_unlock(&s->callback_lock);

@@ -339,11 +339,11 @@ static void wait_for_end(struct vgx_session *s) {
     if (poll(&channel, 1, -1) <= 0 || atomic_load(&s->ended))
       continue;
     struct timespec deadline;
-    clock_gettime(CLOCK_REALTIME, &deadline);
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
     deadline.tv_sec += HANGUP_TIMEOUT_S;
     pthread_mutex_lock(&s->exit_lock);
     for (int late = 0; !atomic_load(&s->ended) && !late;)
-      late = pthread_cond_timedwait(&s->exit_signal, &s->exit_lock, &deadline);
+      late = pthread_cond_clockwait(&s->exit_signal, &s->exit_lock, CLOCK_MONOTONIC, &deadline);
     pthread_mutex_unlock(&s->exit_lock);
     vgx_end(s, VGX_ENDED_BY_CLIENT, "client closed while its calls were being executed");
   }
@@ -376,11 +376,11 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   pthread_mutex_lock(&s->exit_lock);
   /* Threads inside the backend may take their time; the worker's exit ends them. Only a clean end frees the session. */
   struct timespec deadline;
-  clock_gettime(CLOCK_REALTIME, &deadline);
+  clock_gettime(CLOCK_MONOTONIC, &deadline);
   deadline.tv_sec += EXIT_TIMEOUT_S;
   int late = 0;
   while (atomic_load(&s->thread_count) && !late)
-    late = pthread_cond_timedwait(&s->exit_signal, &s->exit_lock, &deadline);
+    late = pthread_cond_clockwait(&s->exit_signal, &s->exit_lock, CLOCK_MONOTONIC, &deadline);
   pthread_mutex_unlock(&s->exit_lock);
   if (!late) {
     while (s->fd_count)

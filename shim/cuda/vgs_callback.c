@@ -192,9 +192,9 @@ CUresult vgs_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, vo
 /* A callback of the program's that never returns must not keep the process from exiting. */
 static void join_within(pthread_t thread, int seconds) {
   struct timespec deadline;
-  clock_gettime(CLOCK_REALTIME, &deadline);
+  clock_gettime(CLOCK_MONOTONIC, &deadline);
   deadline.tv_sec += seconds;
-  if (pthread_timedjoin_np(thread, NULL, &deadline))
+  if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &deadline))
     vgs_log(VGS_LOG_ERROR, "a host function is still running at the end: left behind");
 }
 

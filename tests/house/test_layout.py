@@ -22,3 +22,14 @@ def test_no_file_is_longer_than_the_ceiling() -> None:
     lengths = {path.relative_to(ROOT): path.read_text().count("\n") for path in tracked_sources()}
     assert len(lengths) > 0
     assert {str(path): count for path, count in lengths.items() if count > CEILING} == {}
+
+
+def test_AT21_no_deadline_follows_the_clock_on_the_wall() -> None:
+    """Somebody sets it back, and a wait of two seconds takes an hour."""
+    parts = (ROOT / "daemon", ROOT / "shim", ROOT / "protocol")
+    sources = [
+        each for each in tracked_sources() if each.suffix in (".c", ".h") and any(map(each.is_relative_to, parts))
+    ]
+    assert sources
+    found = [path.name for path in sources if "CLOCK_REALTIME" in path.read_text()]
+    assert found == []

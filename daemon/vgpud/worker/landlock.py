@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import os
 import stat
 import struct
@@ -28,11 +29,11 @@ _READ = _READ_FILE | _READ_DIR
 _USE = _READ | _WRITE_FILE
 _OWN = _USE | _TRUNCATE | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER
 
-# /dev/shm is shared by all workers, so of /dev nothing below it may be made or removed.
 _READABLE = (
     *("/usr", "/lib", "/lib32", "/lib64", "/opt", "/proc", "/sys"),
     *("/etc/ld.so.cache", "/etc/localtime", "/etc/nvidia", "/run/nvidia"),
 )
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # and NVIDIA's; not /dev/shm
 
 
 class Ruleset:
@@ -50,7 +51,9 @@ class Ruleset:
         self._fd = _call(_CREATE_RULESET, attributes, len(attributes), 0)
         for path in {*_READABLE, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable}:
             _allow(self._fd, path, _READ & self._handled)
-        _allow(self._fd, "/dev", _USE & self._handled)
+        _allow(self._fd, "/dev", _READ_DIR & self._handled)
+        for path in (*_DEVICES, *glob.glob("/dev/nvidia*")):
+            _allow(self._fd, path, _USE & self._handled)
         # cuInit of 580.159.04 opens something below /proc/self/task so, and answers 304 when it cannot.
         _allow(self._fd, "/proc/self", (_USE | _TRUNCATE) & self._handled)
 

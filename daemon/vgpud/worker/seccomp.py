@@ -92,6 +92,16 @@ _FIRST_ARGUMENT: dict[str, tuple[int, int, tuple[int | None, ...]]] = {
     "kill": (62, 129, (None,)),
     "tgkill": (234, 131, (None,)),  # abort() signals itself so
     "prlimit64": (302, 261, (0, None)),
+    "setpriority": (141, 140, (0,)),  # PRIO_PROCESS: by user it would reach every worker of that user
+    "ioprio_set": (251, 30, (1,)),  # IOPRIO_WHO_PROCESS, likewise
+}
+
+
+# Allowed but for these values of the second argument: a descriptor's owner is whoever gets its signals, of which
+# F_SETSIG chooses the number (fcntl.h, asm-generic/ioctls.h); TIOCSTI and TIOCLINUX type into a terminal.
+_SECOND_ARGUMENT: dict[str, tuple[int, int, tuple[int, ...]]] = {
+    "fcntl": (72, 25, (8, 10, 15, 1024, 1026)),  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
+    "ioctl": (16, 29, (0x8901, 0x8902, 0x5412, 0x541C)),  # FIOSETOWN, SIOCSPGRP
 }
 
 
@@ -155,6 +165,10 @@ def filter_program(machine: str, pid: int, allow: Collection[str] = ()) -> bytes
         # An argument is 64 bits wide, these are ints: the kernel itself takes the low half alone.
         tests = [_instruction(_EQUAL, pid if v is None else v, len(values) - i, 0) for i, v in enumerate(values)]
         block = [_instruction(_LOAD, _AT_FIRST_ARGUMENT), *tests, refuse, _instruction(_RETURN, _ALLOW)]
+        code += [_instruction(_EQUAL, columns[architecture.column], 0, len(block)), *block]
+    for *columns, refused in _SECOND_ARGUMENT.values():
+        tests = [_instruction(_EQUAL, v, len(refused) - i, 0) for i, v in enumerate(refused)]
+        block = [_instruction(_LOAD, _AT_SECOND_ARGUMENT), *tests, _instruction(_RETURN, _ALLOW), refuse]
         code += [_instruction(_EQUAL, columns[architecture.column], 0, len(block)), *block]
     return b"".join([*code, _instruction(_RETURN, _ALLOW)])
 

@@ -231,7 +231,7 @@ static void *watchdog_thread(void *unused) {
       pthread_cond_wait(&watch, &pool_lock);
     } else {
       struct timespec until = {.tv_sec = (time_t)(next / 1000000000u), .tv_nsec = (long)(next % 1000000000u)};
-      pthread_cond_timedwait(&watch, &pool_lock, &until);
+      pthread_cond_clockwait(&watch, &pool_lock, CLOCK_MONOTONIC, &until);
     }
   }
   return NULL;

@@ -298,17 +298,17 @@ static bool is_device_busy(void) {
 
 bool vgx_sim_pause(uint32_t timeout_s) {
   struct timespec deadline;
-  clock_gettime(CLOCK_REALTIME, &deadline);
+  clock_gettime(CLOCK_MONOTONIC, &deadline);
   deadline.tv_sec += timeout_s;
   int late = 0;
   vgx_sim_lock();
   progress_waiters++;
   while (paused && !late)
-    late = pthread_cond_timedwait(&progress, &vgx_sim_runtime_lock, &deadline);
+    late = pthread_cond_clockwait(&progress, &vgx_sim_runtime_lock, CLOCK_MONOTONIC, &deadline);
   bool ours = !paused;
   paused = true;
   while (ours && is_device_busy() && !late)
-    late = pthread_cond_timedwait(&progress, &vgx_sim_runtime_lock, &deadline);
+    late = pthread_cond_clockwait(&progress, &vgx_sim_runtime_lock, CLOCK_MONOTONIC, &deadline);
   progress_waiters--;
   bool idle = ours && !is_device_busy();
   vgx_sim_unlock();

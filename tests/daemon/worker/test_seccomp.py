@@ -39,6 +39,10 @@ REFUSED = {
     "a process in a network namespace": "fork_with(0x40000000)",
     "io_uring": "call('io_uring_setup', 1, 0)",
     "bpf": "call('bpf', 0, 0, 0)",
+    "AT2: signals to another by a descriptor": "fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid())",
+    "AT2: a signal of one's choice": "fcntl.fcntl(0, 10, 9)",
+    "AT2: the same by ioctl": "fcntl.ioctl(0, 0x8901, struct.pack('i', os.getppid()))",
+    "AT3: everybody's priority": "os.setpriority(os.PRIO_USER, os.getuid(), 19)",
 }
 
 ALLOWED = {
@@ -48,13 +52,15 @@ ALLOWED = {
     "a pair for messages": "socket.socketpair(type=socket.SOCK_SEQPACKET)",
     "a child": "fork_with(0)",
     "its own limits": "resource.getrlimit(resource.RLIMIT_CORE)",
+    "its own priority": "os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0))",
+    "a file lock": "fcntl.lockf(os.memfd_create('x'), fcntl.LOCK_EX)",
     "a signal to itself": "os.kill(os.getpid(), 0)",
     "shared memory": "os.memfd_create('x')",
     "executable memory": "mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)",
 }
 
 SCRIPT = """
-import ctypes, json, mmap, os, resource, signal, socket, sys, threading
+import ctypes, fcntl, json, mmap, os, resource, signal, socket, struct, sys, threading
 from vgpud.worker import seccomp
 from vgpud.worker.confine import confine
 
