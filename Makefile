@@ -7,7 +7,6 @@ PYTEST_ARGS ?=
 FUZZ_S ?= 60
 C_FILES = $(wildcard shim/*/*.[ch] pytorch/vgpu_torch/core/*.cc pytorch/vgpu_torch/core/*.h deploy/packaging/*.c daemon/bench/*.c daemon/executor/*.[ch] daemon/vgpusim/device/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
-EXECUTOR_INPUTS = $(wildcard daemon/executor/* daemon/vgpusim/device/* protocol/c/*) build/gen/.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help setup gen shim executor build test test-fast test-gpu check check-format fix demo bench packages bundle asan tsan fuzz api clean
@@ -34,11 +33,8 @@ shim: build/gen/.stamp ## compile the guest libraries
 	@$(PY) shim/build_notice.py
 	@$(PY) pytorch/build.py
 
-executor: build/executor.stamp ## compile the executor and the simulator's C half
-
-build/executor.stamp: $(EXECUTOR_INPUTS)
+executor: build/gen/.stamp ## compile the executor and the simulator's C half
 	@$(PY) daemon/executor/build_ffi.py
-	@touch $@
 
 build: shim executor ## all of the above
 

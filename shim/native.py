@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GEN = ROOT / "build/gen"
 LIBRARIES = ROOT / "build/guest"
 
-_WARNINGS = ("-Wall", "-Wextra", "-Werror")
+_WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Werror")
 # Where the sources lie is kept out of the libraries: the same commit gives the same bytes.
 _PLACELESS = f"-ffile-prefix-map={ROOT}=."
 _CFLAGS = ("-std=gnu11", "-O2", "-g", "-pthread", _PLACELESS, *_WARNINGS)
@@ -49,20 +49,28 @@ class Toolchain:
     sanitize: str = ""
 
     @classmethod
-    def from_environment(cls, sanitize: str = "") -> "Toolchain":
+    def from_environment(cls, sanitize: str = "", *, whole_program: bool = True, complete: bool = True) -> "Toolchain":
+        """CC, CFLAGS and LDFLAGS, and what all our libraries are compiled with.
+
+        Args:
+            whole_program: optimise across files, at every link; without, a changed file costs its own compilation.
+            complete: whether a library must define or link to every symbol that it uses.
+        """
+
         def given(name: str, default: str = "") -> list[str]:
             return shlex.split(os.environ.get(name, default))
 
         # A sanitizer's symbols come from its preloaded runtime.
         of_sanitizer = [f"-fsanitize={sanitize}"] if sanitize else []
-        complete = [] if sanitize else ["-Wl,-z,defs"]
+        defined = ["-Wl,-z,defs"] if complete and not sanitize else []
         careful = ["-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"] if sanitize else []
         if sanitize == "thread":
             careful.append("-Wno-tsan")  # it sees no fences; none of ours stands for an acquire or a release
         compiler = tuple(given("CC", "cc"))
-        whole = _AS_ONE_PROGRAM if not sanitize and _can_link(compiler, _AS_ONE_PROGRAM) else ()
+        wanted = whole_program and not sanitize
+        whole = _AS_ONE_PROGRAM if wanted and _can_link(compiler, _AS_ONE_PROGRAM) else ()
         cflags = (*_CFLAGS, *whole, *given("CFLAGS"), *of_sanitizer, *careful)
-        return cls(compiler, cflags, (*whole, *given("LDFLAGS"), *of_sanitizer, *complete), sanitize)
+        return cls(compiler, cflags, (*whole, *given("LDFLAGS"), *of_sanitizer, *defined), sanitize)
 
     def objects(self, name: str) -> Path:
         """The folder of a library's objects, made now."""

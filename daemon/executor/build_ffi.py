@@ -1,23 +1,30 @@
 """Build vgpud._executor: the executor, the simulator's C half and the generated dispatcher as one extension module.
 
-`python daemon/executor/build_ffi.py` compiles it with cffi (API mode) and puts it beside the daemon's Python files.
-What Python may call or serve stands in CDEF and HOOKS; the C compiler checks it against the headers. VGPU_CFLAGS adds
-flags.
+`python daemon/executor/build_ffi.py` has cffi write its half (API mode), compiles what has changed, and puts the
+extension beside the daemon's Python files. What Python may call or serve stands in CDEF and HOOKS; the C compiler
+checks it against the headers. VGPU_CFLAGS adds flags.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
-import shutil
+import shlex
+import sys
+import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 from cffi import FFI
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = ROOT / "build/gen"
-BUILD = ROOT / "build/executor"
-INCLUDES = ("daemon/executor", "daemon/vgpusim/device", "protocol/c", "build/gen")
+sys.path.append(str(ROOT / "shim"))
+
+from native import GEN, Toolchain, is_older, run  # noqa: E402
+
+INCLUDES = [ROOT / folder for folder in ("daemon/executor", "daemon/vgpusim/device", "protocol/c", "build/gen")]
 
 CDEF = """
 /* executor */
@@ -131,42 +138,37 @@ static void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t ru
 """
 
 
-def sources() -> list[str]:
-    """Every C file of the extension."""
+def sources() -> list[Path]:
+    """Every C file of the extension that is not cffi's."""
     folders = (ROOT / "daemon/executor", ROOT / "daemon/vgpusim/device")
-    files = [path for folder in folders for path in sorted(folder.glob("*.c"))]
-    return [str(path) for path in [*files, *sorted(GENERATED.glob("vgx_*.c"))]]
+    return [*(path for folder in folders for path in sorted(folder.glob("*.c"))), *sorted(GEN.glob("vgx_*.c"))]
 
 
-def build() -> Path:
-    """Compile; the path of the extension module."""
+def write_binding(path: Path) -> None:
+    """Let cffi write its half of the extension; the file's time is kept where nothing has changed."""
     ffi = FFI()
-    flags = os.environ.get("VGPU_CFLAGS", "").split()
     ffi.cdef(CDEF + 'extern "Python" {' + HOOKS + "}")
-    ffi.set_source(
-        "vgpud._executor",
-        SOURCE % {"hooks": re.sub(r"(?m)^(?=\w)", "static ", HOOKS)},
-        sources=sources(),
-        include_dirs=[str(ROOT / folder) for folder in INCLUDES],
-        extra_compile_args=[
-            "-std=gnu11",
-            "-O2",
-            "-g",
-            "-fvisibility=hidden",
-            *os.environ.get("VGPU_CFLAGS", "").split(),
-        ],
-        extra_link_args=["-pthread", *flags],
-        libraries=["dl", "m"],
+    ffi.set_source("vgpud._executor", SOURCE % {"hooks": re.sub(r"(?m)^(?=\w)", "static ", HOOKS)})
+    with contextlib.redirect_stdout(io.StringIO()):
+        ffi.emit_c_code(str(path))
+
+
+def build() -> None:
+    """Compile what has changed, and put the extension beside the daemon's Python files."""
+    toolchain = Toolchain.from_environment(whole_program=False, complete=False)
+    given = tuple(shlex.split(os.environ.get("VGPU_CFLAGS", "")))
+    toolchain = replace(toolchain, cflags=(*toolchain.cflags, *given), ldflags=(*toolchain.ldflags, *given))
+    objects = toolchain.objects("executor")
+    binding = objects / "vgx_binding.c"
+    write_binding(binding)
+    built = toolchain.compile(sources(), objects, INCLUDES)
+    built |= replace(toolchain, cflags=(*toolchain.cflags, "-w")).compile(  # what cffi writes is not ours to change
+        [binding], objects, [*INCLUDES, Path(sysconfig.get_path("include"))]
     )
-    BUILD.mkdir(parents=True, exist_ok=True)
-    made = Path(ffi.compile(tmpdir=str(BUILD)))
-    target = ROOT / "daemon/vgpud" / made.name
-    beside = target.with_suffix(".new")
-    shutil.copyfile(made, beside)
-    beside.chmod(0o755)
-    beside.replace(target)  # a running worker keeps the old file
-    return target
+    target = ROOT / f"daemon/vgpud/_executor{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if is_older(target, [Path(__file__), *built.values()]):
+        toolchain.link(target, [*built.values(), "-ldl", "-lm"])  # a running worker keeps the old file
 
 
 if __name__ == "__main__":
-    print(build())
+    sys.exit(run("daemon/executor/build_ffi.py", build))
