@@ -174,8 +174,10 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
   }
 #define RESOLVE(name) backend.name = (__typeof__(backend.name))dlsym(library, #name);
   VGX_BACKEND_FUNCTIONS(RESOLVE)
-  if (!backend.cuEventElapsedTime_v2) /* drivers before 12.8 */
-    backend.cuEventElapsedTime_v2 = (__typeof__(backend.cuEventElapsedTime_v2))dlsym(library, "cuEventElapsedTime");
+#define RESOLVE_OLDER(name, older)                                                                                     \
+  if (!backend.name)                                                                                                   \
+    backend.name = (__typeof__(backend.name))dlsym(library, #older);
+  VGX_BACKEND_OLDER_NAMES(RESOLVE_OLDER)
   load_data = (__typeof__(load_data))dlsym(library, "cuModuleLoadData");
   library_load_data = (__typeof__(library_load_data))dlsym(library, "cuLibraryLoadData");
   link_create = (__typeof__(link_create))dlsym(library, "cuLinkCreate_v2");

@@ -36,16 +36,12 @@ static void write_flag(void *argument) {
   free(flag);
 }
 
-CUresult vgx_vgpuStreamFlag(struct vgx_session *s, const struct vgw_req_vgpuStreamFlag *req) {
-  void *stream;
-  CUresult result = vgx_handle(s, VGW_KIND_STREAM, req->hStream, &stream);
-  if (result != CUDA_SUCCESS)
-    return result;
+CUresult vgx_vgpuStreamFlag(struct vgx_session *s, const struct vgw_req_vgpuStreamFlag *req, CUstream stream) {
   if (req->address % sizeof(uint32_t) || !vgx_is_pinned(s, req->address, sizeof(uint32_t)))
     return vgx_violation(s, "a flag outside pinned memory");
-  result = s->backend->cuStreamWriteValue32_v2
-               ? s->backend->cuStreamWriteValue32_v2(stream, req->address, req->value, 0)
-               : CUDA_ERROR_NOT_SUPPORTED; /* as drivers answer whose devices cannot */
+  CUresult result = s->backend->cuStreamWriteValue32_v2
+                        ? s->backend->cuStreamWriteValue32_v2(stream, req->address, req->value, 0)
+                        : CUDA_ERROR_NOT_SUPPORTED; /* as drivers answer whose devices cannot */
   if (result != CUDA_ERROR_NOT_SUPPORTED)
     return result;
   if (!s->backend->cuLaunchHostFunc)

@@ -1,53 +1,158 @@
-/* Typed handle tables: ids are the client's choice, objects are the backend's. Ids are never reused, so a gone one
- * stays gone. Looking one up takes no lock: every launch does so three times, on as many threads as there are rings. */
-#include <stdlib.h>
+#include "vgx_handle.h"
 
-#include "vgx_session.h"
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_handle_internal.h"
 
 #define SLACK 65536u /* ids may run ahead of use by this much: client threads take them concurrently */
 
-/* What a place holds that has no object. NULL: its id was never used. */
-static char reserved, gone;
+char vgx_place_reserved, vgx_place_gone, vgx_place_ending;
 
-/* The place of an id; NULL when no id near it was ever used. */
-static _Atomic(void *) *place_of(struct vgx_table *t, uint32_t id) {
-  struct vgx_leaf *leaf = id < VGX_LEAVES * VGX_LEAF_SIZE
-                              ? atomic_load_explicit(&t->leaves[id / VGX_LEAF_SIZE], memory_order_acquire)
+/* The record's thread; initial-exec: it is read for each late lookup. */
+_Thread_local __attribute__((tls_model("initial-exec"))) struct executor_thread *vgx_executing;
+
+static bool is_object(const void *found) {
+  return found && found != &vgx_place_reserved && found != &vgx_place_gone && found != &vgx_place_ending;
+}
+
+_Atomic(void *) *vgx_place(struct vgx_session *s, vgx_name name) {
+  uint32_t kind = vgx_name_kind(name), id = vgx_name_id(name);
+  struct vgx_leaf *leaf = kind < VGW_KIND_COUNT && id < VGX_LEAVES * VGX_LEAF_SIZE
+                              ? atomic_load_explicit(&s->tables[kind].leaves[id / VGX_LEAF_SIZE], memory_order_acquire)
                               : NULL;
   return leaf ? &leaf->objects[id % VGX_LEAF_SIZE] : NULL;
+}
+
+struct vgx_link *vgx_link_locked(struct vgx_session *s, vgx_name name) {
+  struct vgx_leaf *leaf = atomic_load_explicit(
+      &s->tables[vgx_name_kind(name)].leaves[vgx_name_id(name) / VGX_LEAF_SIZE], memory_order_relaxed);
+  return &leaf->links[vgx_name_id(name) % VGX_LEAF_SIZE];
+}
+
+/* --- what a record uses --- */
+
+/* The name of an id; an id beyond every table gets one that no place has. */
+static vgx_name name_of(uint32_t kind, uint32_t id) {
+  return id < VGX_LEAVES * VGX_LEAF_SIZE ? vgx_name_make(kind, id) : vgx_name_make(VGW_KIND_COUNT, 1);
+}
+
+/* After the fence that follows the name's writing into a slot. */
+static CUresult load(struct vgx_session *s, uint32_t kind, vgx_name name, void **object) {
+  _Atomic(void *) *place = vgx_place(s, name);
+  /* Stored (release) by the thread that made the object, perhaps another ring's. */
+  void *found = place ? atomic_load_explicit(place, memory_order_acquire) : NULL;
+  if (!found)
+    return vgx_violation(s, "a handle that was never made");
+  if (!is_object(found))
+    return kind == VGW_KIND_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
+  *object = found;
+  return CUDA_SUCCESS;
+}
+
+static uint32_t field(const void *fixed, uint16_t offset) {
+  uint32_t value;
+  memcpy(&value, (const char *)fixed + offset, sizeof value);
+  return value;
+}
+
+static void put(struct vgx_held *held, vgx_name name) {
+  uint32_t slot = held->count < VGX_SLOTS ? held->count++ : VGX_SLOTS - 1;
+  atomic_store_explicit(&held->slots[slot], held->count < VGX_SLOTS ? name : VGX_EVERYTHING, memory_order_relaxed);
+}
+
+CUresult vgx_hold(struct executor_thread *t, const struct vgx_operation *op, uint32_t context_id, const void *fixed,
+                  void **context, void **objects) {
+  struct vgx_session *s = t->s;
+  vgx_name context_name = name_of(VGW_KIND_CONTEXT, context_id), names[VGX_HANDLES_MAX];
+  uint32_t kinds[VGX_HANDLES_MAX];
+  vgx_executing = t;
+  *context = NULL;
+  put(&t->held, context_id ? context_name : 0);
+  for (uint32_t i = 0; i < op->handle_count; i++) {
+    const struct vgx_ref *ref = &op->handles[i];
+    uint32_t id = field(fixed, ref->offset);
+    kinds[i] = ref->kind < VGW_KIND_COUNT ? ref->kind : field(fixed, ref->kind_offset);
+    if (ref->kind == VGW_KIND_COUNT && kinds[i] != VGW_KIND_FUNCTION && kinds[i] != VGW_KIND_KERNEL)
+      return vgx_violation(s, "kind of kernel");
+    names[i] = id ? name_of(kinds[i], id) : 0;
+    put(&t->held, names[i]);
+  }
+  atomic_thread_fence(memory_order_seq_cst); /* pairs with that of the destroyer, between its mark and our slots */
+  CUresult entered = context_id ? load(s, VGW_KIND_CONTEXT, context_name, context) : CUDA_ERROR_INVALID_CONTEXT;
+  if (entered != CUDA_SUCCESS && op->flags & VGX_NEEDS_CONTEXT)
+    return entered; /* first: what was to be made in it was not */
+  for (uint32_t i = 0; i < op->handle_count; i++) {
+    objects[i] = NULL;
+    CUresult result = names[i] ? load(s, kinds[i], names[i], &objects[i]) : (CUresult)op->handles[i].null_result;
+    if (result != CUDA_SUCCESS)
+      return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+void vgx_release(struct executor_thread *t) {
+  for (uint32_t i = 0; i < t->held.count; i++)
+    atomic_store_explicit(&t->held.slots[i], 0, memory_order_release);
+  t->held.count = 0;
+}
+
+void vgx_release_one(enum vgw_kind kind, uint32_t id) {
+  for (uint32_t i = 0; i < vgx_executing->held.count; i++)
+    if (atomic_load_explicit(&vgx_executing->held.slots[i], memory_order_relaxed) == vgx_name_make(kind, id))
+      atomic_store_explicit(&vgx_executing->held.slots[i], 0, memory_order_release);
 }
 
 CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object) {
   *object = NULL;
   if (id == 0)
     return CUDA_SUCCESS;
-  _Atomic(void *) *place = place_of(&s->tables[kind], id);
-  /* Stored (release) by the thread that made the object, perhaps another ring's. */
-  void *found = place ? atomic_load_explicit(place, memory_order_acquire) : NULL;
-  if (!found)
-    return vgx_violation(s, "a handle that was never made");
-  if (found == &gone || found == &reserved)
-    return kind == VGW_KIND_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
-  *object = found;
-  return CUDA_SUCCESS;
+  vgx_name name = name_of(kind, id);
+  put(&vgx_executing->held, name);
+  atomic_thread_fence(memory_order_seq_cst); /* as in vgx_hold */
+  return load(s, kind, name, object);
 }
 
-bool vgx_handle_is(struct vgx_session *s, enum vgw_kind kind, uint32_t id, const void *object) {
-  _Atomic(void *) *place = place_of(&s->tables[kind], id);
-  return place && atomic_load_explicit(place, memory_order_acquire) == object;
+CUresult vgx_handles(struct vgx_session *s, enum vgw_kind kind, const uint32_t *ids, uint32_t count, void ***objects) {
+  void **found = malloc((count + 1) * sizeof *found);
+  if (!found)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  put(&vgx_executing->held, VGX_EVERYTHING);
+  atomic_thread_fence(memory_order_seq_cst); /* as in vgx_hold */
+  CUresult result = CUDA_SUCCESS;
+  for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+    uint32_t id;
+    memcpy(&id, ids + i, sizeof id);
+    result = id ? load(s, kind, name_of(kind, id), &found[i]) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && vgx_handle_is_split(s, kind, id))
+      result = CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (result == CUDA_SUCCESS)
+    *objects = found;
+  else
+    free(found);
+  return result;
 }
+
+uint32_t vgx_context_id(void) { return vgx_executing->context; }
+
+void vgx_free_array(void *array) { free(*(void **)array); }
+
+/* --- new objects --- */
 
 bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {
   struct vgx_table *t = &s->tables[kind];
   bool ok = false;
   pthread_mutex_lock(&s->table_lock);
   if (id != 0 && id < VGX_LEAVES * VGX_LEAF_SIZE && id <= 2 * t->used + SLACK) {
-    if (!place_of(t, id))
+    vgx_name name = vgx_name_make(kind, id);
+    if (!vgx_place(s, name))
       atomic_store_explicit(&t->leaves[id / VGX_LEAF_SIZE], calloc(1, sizeof(struct vgx_leaf)), memory_order_release);
-    _Atomic(void *) *place = place_of(t, id);
+    _Atomic(void *) *place = vgx_place(s, name);
     if (place && !atomic_load_explicit(place, memory_order_relaxed)) {
-      atomic_store_explicit(place, &reserved, memory_order_relaxed);
+      atomic_store_explicit(place, &vgx_place_reserved, memory_order_relaxed);
       t->used++;
+      t->greatest = id > t->greatest ? id : t->greatest;
       ok = true;
     }
   }
@@ -55,10 +160,67 @@ bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id) 
   return ok;
 }
 
-void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object) {
-  _Atomic(void *) *place = place_of(&s->tables[kind], id);
-  if (place && atomic_load_explicit(place, memory_order_relaxed))
-    atomic_store_explicit(place, object ? object : &gone, memory_order_release);
+void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object, enum vgw_kind owner_kind,
+                    uint32_t owner_id) {
+  vgx_name name = vgx_name_make(kind, id);
+  pthread_mutex_lock(&s->table_lock);
+  _Atomic(void *) *place = vgx_place(s, name);
+  if (place && atomic_load_explicit(place, memory_order_relaxed) == &vgx_place_reserved) {
+    if (object) {
+      vgx_link_locked(s, name)->context = vgx_executing->context;
+      if (owner_id)
+        vgx_own_locked(s, name, vgx_name_make(owner_kind, owner_id));
+    }
+    atomic_store_explicit(place, object ? object : &vgx_place_gone, memory_order_release);
+  }
+  pthread_mutex_unlock(&s->table_lock);
+}
+
+/* --- what is known of them --- */
+
+CUresult vgx_handle_ids(struct vgx_session *s, enum vgw_kind kind, uint32_t graph_id, void *const *objects,
+                        size_t count, uint32_t *ids) {
+  CUresult result = CUDA_SUCCESS;
+  pthread_mutex_lock(&s->table_lock);
+  vgx_name first = graph_id ? vgx_link_locked(s, vgx_name_make(VGW_KIND_GRAPH, graph_id))->first : 0;
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+    ids[i] = 0;
+    for (vgx_name name = first; name && !ids[i]; name = vgx_link_locked(s, name)->next)
+      if (vgx_name_kind(name) == kind && atomic_load(vgx_place(s, name)) == objects[i])
+        ids[i] = vgx_name_id(name);
+    for (uint32_t id = 1; !graph_id && id <= s->tables[kind].greatest && !ids[i]; id++) {
+      _Atomic(void *) *place = vgx_place(s, vgx_name_make(kind, id));
+      if (place && atomic_load(place) == objects[i])
+        ids[i] = id;
+    }
+    result = ids[i] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+  pthread_mutex_unlock(&s->table_lock);
+  return result;
+}
+
+uint32_t vgx_handle_owner(struct vgx_session *s, enum vgw_kind kind, uint32_t id, enum vgw_kind owner_kind) {
+  pthread_mutex_lock(&s->table_lock);
+  vgx_name name = vgx_name_make(kind, id), owner = vgx_place(s, name) ? vgx_link_locked(s, name)->owner : 0;
+  pthread_mutex_unlock(&s->table_lock);
+  return owner && vgx_name_kind(owner) == owner_kind ? vgx_name_id(owner) : 0;
+}
+
+void vgx_handle_set_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {
+  pthread_mutex_lock(&s->table_lock);
+  vgx_link_locked(s, vgx_name_make(kind, id))->split = true;
+  atomic_store(&s->has_split, true);
+  pthread_mutex_unlock(&s->table_lock);
+}
+
+bool vgx_handle_is_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {
+  if (!atomic_load_explicit(&s->has_split, memory_order_relaxed))
+    return false;
+  pthread_mutex_lock(&s->table_lock);
+  vgx_name name = vgx_name_make(kind, id);
+  bool split = vgx_place(s, name) && vgx_link_locked(s, name)->split;
+  pthread_mutex_unlock(&s->table_lock);
+  return split;
 }
 
 void vgx_handles_free(struct vgx_session *s) {
@@ -67,7 +229,4 @@ void vgx_handles_free(struct vgx_session *s) {
       free(atomic_load(&s->tables[kind].leaves[i]));
       atomic_store(&s->tables[kind].leaves[i], NULL);
     }
-  free(s->graph_parts);
-  s->graph_parts = NULL;
-  s->graph_part_count = s->graph_part_capacity = 0;
 }

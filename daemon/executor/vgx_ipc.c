@@ -172,21 +172,3 @@ void vgx_ipc_context_gone(struct vgx_session *s) {
       drop(s, i);
   pthread_mutex_unlock(&s->ipc_lock);
 }
-
-CUresult vgx_cuMemFree_v2(struct vgx_session *s, const struct vgw_req_cuMemFree_v2 *req) {
-  if (!s->backend->cuMemFree_v2)
-    return vgx_not_offered(s, "cuMemFree");
-  vgx_ipc_freed(s, req->dptr);
-  return s->backend->cuMemFree_v2(req->dptr);
-}
-
-CUresult vgx_cuMemFreeAsync(struct vgx_session *s, const struct vgw_req_cuMemFreeAsync *req) {
-  void *stream;
-  CUresult result = vgx_handle(s, VGW_KIND_STREAM, req->hStream, &stream);
-  if (result != CUDA_SUCCESS)
-    return result;
-  if (!s->backend->cuMemFreeAsync)
-    return vgx_not_offered(s, "cuMemFreeAsync");
-  vgx_ipc_freed(s, req->dptr);
-  return s->backend->cuMemFreeAsync(req->dptr, stream);
-}

@@ -59,8 +59,8 @@ static void reap_locked(struct vgx_session *s) {
   }
 }
 
-/* Map `fd`, which becomes the event's on success, and enter it as the client's event `id`. */
-static CUresult enter_page(struct vgx_session *s, uint32_t id, int fd, struct vgx_ipc_event **made) {
+/* Map `fd`, which becomes the event's on success, as an event. */
+static CUresult enter_page(struct vgx_session *s, int fd, struct vgx_ipc_event **made) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   struct vgx_ipc_event *e = calloc(1, sizeof *e);
   void *at = mmap(NULL, PAGE_NBYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -81,7 +81,6 @@ static CUresult enter_page(struct vgx_session *s, uint32_t id, int fd, struct vg
     if (result != CUDA_SUCCESS)
       s->backend->cuMemHostUnregister(at);
   }
-  vgx_handle_set(s, VGW_KIND_IPC_EVENT, id, result == CUDA_SUCCESS ? e : NULL);
   if (result == CUDA_SUCCESS) {
     *made = e;
     return CUDA_SUCCESS;
@@ -92,58 +91,51 @@ static CUresult enter_page(struct vgx_session *s, uint32_t id, int fd, struct vg
   return result;
 }
 
-CUresult vgx_vgpuIpcEventCreate(struct vgx_session *s, const struct vgw_req_vgpuIpcEventCreate *req) {
+CUresult vgx_vgpuIpcEventCreate(struct vgx_session *s, const struct vgw_req_vgpuIpcEventCreate *req, CUevent *event) {
   struct vgx_ipc_event *e;
+  (void)req;
   if (!vgx_ipc_is_there() || !s->backend->cuLaunchHostFunc)
     return vgx_not_offered(s, "cuEventCreate with CU_EVENT_INTERPROCESS");
-  if (!vgx_handle_reserve(s, VGW_KIND_IPC_EVENT, req->event))
-    return vgx_violation(s, "event taken");
   int fd = memfd_create("vgpu-event", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0 || ftruncate(fd, PAGE_NBYTES) != 0 ||
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    vgx_handle_set(s, VGW_KIND_IPC_EVENT, req->event, NULL);
     if (fd >= 0)
       close(fd);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  CUresult result = enter_page(s, req->event, fd, &e);
-  if (result == CUDA_SUCCESS)
+  CUresult result = enter_page(s, fd, &e);
+  if (result == CUDA_SUCCESS) {
+    *event = (CUevent)e;
     e->own = true;
-  else
+  } else {
     close(fd);
+  }
   return result;
 }
 
-static CUresult find(struct vgx_session *s, uint32_t id, struct vgx_ipc_event **e) {
-  void *object;
-  CUresult result = vgx_handle(s, VGW_KIND_IPC_EVENT, id, &object);
-  *e = object;
-  return result == CUDA_SUCCESS && !object ? CUDA_ERROR_INVALID_HANDLE : result;
+struct vgx_ipc_event *vgx_ipc_event_ref(CUevent event, uint32_t id) {
+  struct vgx_ipc_event *e = (struct vgx_ipc_event *)event;
+  pthread_mutex_lock(&e->s->ipc_lock);
+  e->refs++;
+  pthread_mutex_unlock(&e->s->ipc_lock);
+  vgx_release_one(VGW_KIND_IPC_EVENT, id);
+  return e;
 }
 
-/* The same, and it stays until vgx_ipc_event_let_go. */
-CUresult vgx_ipc_event_take(struct vgx_session *s, uint32_t id, struct vgx_ipc_event **e) {
-  pthread_mutex_lock(&s->ipc_lock);
-  CUresult result = find(s, id, e);
-  if (result == CUDA_SUCCESS)
-    (*e)->refs++;
-  pthread_mutex_unlock(&s->ipc_lock);
-  return result;
-}
-
-void vgx_ipc_event_let_go(struct vgx_ipc_event *e) {
+void vgx_ipc_event_unref(struct vgx_ipc_event *e) {
   struct vgx_session *s = e->s;
   pthread_mutex_lock(&s->ipc_lock);
   e->refs--;
   pthread_mutex_unlock(&s->ipc_lock);
 }
 
-CUresult vgx_cuIpcGetEventHandle(struct vgx_session *s, const struct vgw_req_cuIpcGetEventHandle *req,
+CUresult vgx_cuIpcGetEventHandle(struct vgx_session *s, const struct vgw_req_cuIpcGetEventHandle *req, CUevent event,
                                  struct vgw_rep_cuIpcGetEventHandle *rep) {
-  struct vgx_ipc_event *e;
+  struct vgx_ipc_event *e = (struct vgx_ipc_event *)event;
+  CUresult result = CUDA_SUCCESS;
+  (void)req;
   pthread_mutex_lock(&s->ipc_lock);
-  CUresult result = find(s, req->event, &e);
-  if (result == CUDA_SUCCESS && !e->own) /* it was opened: it is another's to export */
+  if (!e->own) /* it was opened: it is another's to export */
     result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS && !e->published) {
     struct vgx_ipc_object object = {.fd = e->fd};
@@ -156,41 +148,37 @@ CUresult vgx_cuIpcGetEventHandle(struct vgx_session *s, const struct vgw_req_cuI
   return result;
 }
 
-CUresult vgx_cuIpcOpenEventHandle(struct vgx_session *s, const struct vgw_req_cuIpcOpenEventHandle *req) {
+CUresult vgx_cuIpcOpenEventHandle(struct vgx_session *s, const struct vgw_req_cuIpcOpenEventHandle *req,
+                                  CUevent *event) {
   struct vgx_ipc_object object;
   struct vgx_ipc_event *e;
   struct stat st;
   uint64_t nbytes;
   if (!vgx_ipc_is_there() || !s->backend->cuLaunchHostFunc)
     return vgx_not_offered(s, "cuIpcOpenEventHandle");
-  if (!vgx_handle_reserve(s, VGW_KIND_IPC_EVENT, req->event))
-    return vgx_violation(s, "event taken");
   CUresult result = vgx_ipc_find(VGX_IPC_EVENT, req->handle.reserved, &object, &nbytes);
   if (result == CUDA_SUCCESS) {
     int seals = fcntl(object.fd, F_GET_SEALS);
     bool good = seals >= 0 && seals & F_SEAL_SHRINK && fstat(object.fd, &st) == 0 && st.st_size >= PAGE_NBYTES;
-    result = good ? enter_page(s, req->event, object.fd, &e) : CUDA_ERROR_MAP_FAILED;
+    result = good ? enter_page(s, object.fd, &e) : CUDA_ERROR_MAP_FAILED;
     if (object.fd >= 0 && result != CUDA_SUCCESS)
       close(object.fd);
   }
-  if (result != CUDA_SUCCESS)
-    vgx_handle_set(s, VGW_KIND_IPC_EVENT, req->event, NULL);
+  if (result == CUDA_SUCCESS)
+    *event = (CUevent)e;
   return result;
 }
 
-CUresult vgx_vgpuIpcEventDestroy(struct vgx_session *s, const struct vgw_req_vgpuIpcEventDestroy *req) {
-  struct vgx_ipc_event *e;
+CUresult vgx_vgpuIpcEventDestroy(struct vgx_session *s, const struct vgw_req_vgpuIpcEventDestroy *req, CUevent event) {
+  struct vgx_ipc_event *e = (struct vgx_ipc_event *)event;
+  (void)req;
   pthread_mutex_lock(&s->ipc_lock);
-  CUresult result = find(s, req->event, &e);
-  if (result == CUDA_SUCCESS) {
-    vgx_handle_set(s, VGW_KIND_IPC_EVENT, req->event, NULL);
-    e->destroyed = true;
-    if (e->published)
-      vgx_ipc_withdraw(e->token);
-    reap_locked(s);
-  }
+  e->destroyed = true;
+  if (e->published)
+    vgx_ipc_withdraw(e->token);
+  reap_locked(s);
   pthread_mutex_unlock(&s->ipc_lock);
-  return result;
+  return CUDA_SUCCESS;
 }
 
 void vgx_ipc_events_free(struct vgx_session *s) {

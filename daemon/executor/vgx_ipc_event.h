@@ -36,9 +36,9 @@ static inline bool vgx_ipc_event_is_done(const struct vgx_ipc_event *e, uint32_t
   return (int32_t)(atomic_load_explicit(&e->page->done[number % VGX_IPC_SLOTS], memory_order_acquire) - number) >= 0;
 }
 
-/* The client's event `id`, which stays until let_go. */
-CUresult vgx_ipc_event_take(struct vgx_session *s, uint32_t id, struct vgx_ipc_event **e);
-void vgx_ipc_event_let_go(struct vgx_ipc_event *e);
+/* A reference to the client's event `id`, which this record names: from here on it may be destroyed meanwhile. */
+struct vgx_ipc_event *vgx_ipc_event_ref(CUevent event, uint32_t id);
+void vgx_ipc_event_unref(struct vgx_ipc_event *e);
 
 /* This worker's mark in the page: a number, with a lock on the byte of the page's file that it stands for. The kernel
  * drops the lock when the process ends, which others see whatever pid namespaces they live in. It would also drop it if

@@ -30,7 +30,7 @@ static bool is_recorder_dead(const struct vgx_ipc_event *e, uint32_t number) {
 static void write_done(void *argument) {
   struct work *work = argument;
   atomic_store_explicit(&work->event->page->done[work->number % VGX_IPC_SLOTS], work->number, memory_order_release);
-  vgx_ipc_event_let_go(work->event);
+  vgx_ipc_event_unref(work->event);
   free(work);
 }
 
@@ -48,28 +48,24 @@ static CUresult submit(CUstream stream, CUhostFn function, struct vgx_ipc_event 
   return result;
 }
 
-CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpuIpcEventRecord *req) {
-  void *stream;
-  struct vgx_ipc_event *e;
-  CUresult result = vgx_handle(s, VGW_KIND_STREAM, req->hStream, &stream);
-  if (result == CUDA_SUCCESS)
-    result = vgx_ipc_event_take(s, req->event, &e);
-  if (result != CUDA_SUCCESS)
-    return result;
+CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpuIpcEventRecord *req, CUevent event,
+                                CUstream stream) {
+  struct vgx_ipc_event *e = vgx_ipc_event_ref(event, req->event);
   struct vgx_ipc_page *page = e->page;
   uint32_t number = atomic_fetch_add(&page->recorded, 1) + 1;
   _Atomic uint32_t *word = &page->done[number % VGX_IPC_SLOTS];
   atomic_store(&page->recorder[number % VGX_IPC_SLOTS], vgx_ipc_event_mark(e));
   e->own_last = number;
-  result = s->backend->cuStreamWriteValue32_v2 ? s->backend->cuStreamWriteValue32_v2(stream, (uintptr_t)word, number, 0)
-                                               : CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = s->backend->cuStreamWriteValue32_v2
+                        ? s->backend->cuStreamWriteValue32_v2(stream, (uintptr_t)word, number, 0)
+                        : CUDA_ERROR_NOT_SUPPORTED;
   bool by_function = result == CUDA_ERROR_NOT_SUPPORTED;
   if (by_function)
     result = submit(stream, write_done, e, number);
   if (result != CUDA_SUCCESS) /* nothing will come there: nobody shall wait for it */
     atomic_store_explicit(word, number, memory_order_release);
   if (!by_function || result != CUDA_SUCCESS)
-    vgx_ipc_event_let_go(e); /* after the last look at its page, which another ring's thread may unmap now */
+    vgx_ipc_event_unref(e); /* after the last look at its page, which another ring's thread may unmap now */
   return result;
 }
 
@@ -114,7 +110,7 @@ static void wait_in_stream(void *argument) {
   if (result != CUDA_SUCCESS)
     vgx_defer(s, result);
   atomic_fetch_sub(&blocked, 1);
-  vgx_ipc_event_let_go(work->event);
+  vgx_ipc_event_unref(work->event);
   free(work);
 }
 
@@ -150,17 +146,13 @@ static void watch(struct vgx_session *s) {
   pthread_mutex_unlock(&s->ipc_lock);
 }
 
-CUresult vgx_vgpuIpcEventWait(struct vgx_session *s, const struct vgw_req_vgpuIpcEventWait *req) {
-  void *stream;
-  struct vgx_ipc_event *e;
-  CUresult result = vgx_handle(s, VGW_KIND_STREAM, req->hStream, &stream);
-  if (result == CUDA_SUCCESS)
-    result = vgx_ipc_event_take(s, req->event, &e);
-  if (result != CUDA_SUCCESS)
-    return result;
+CUresult vgx_vgpuIpcEventWait(struct vgx_session *s, const struct vgw_req_vgpuIpcEventWait *req, CUevent event,
+                              CUstream stream) {
+  CUresult result;
+  struct vgx_ipc_event *e = vgx_ipc_event_ref(event, req->event);
   uint32_t number = atomic_load(&e->page->recorded);
   if (vgx_ipc_event_is_done(e, number)) {
-    vgx_ipc_event_let_go(e);
+    vgx_ipc_event_unref(e);
     return CUDA_SUCCESS;
   }
   if (s->backend->cuStreamWaitValue32_v2) {
@@ -169,7 +161,7 @@ CUresult vgx_vgpuIpcEventWait(struct vgx_session *s, const struct vgw_req_vgpuIp
     CUdeviceptr word = (uintptr_t)&e->page->done[number % VGX_IPC_SLOTS];
     result = s->backend->cuStreamWaitValue32_v2(stream, word, number, WAIT_GEQ);
     if (result != CUDA_ERROR_NOT_SUPPORTED) {
-      vgx_ipc_event_let_go(e);
+      vgx_ipc_event_unref(e);
       return result;
     }
   }
@@ -177,36 +169,33 @@ CUresult vgx_vgpuIpcEventWait(struct vgx_session *s, const struct vgw_req_vgpuIp
   if (atomic_fetch_add(&blocked, 1) >= BLOCKED_MAX) {
     atomic_fetch_sub(&blocked, 1);
     result = wait_done(e, number);
-    vgx_ipc_event_let_go(e);
+    vgx_ipc_event_unref(e);
     return result;
   }
   result = submit(stream, wait_in_stream, e, number);
   if (result != CUDA_SUCCESS) {
     atomic_fetch_sub(&blocked, 1);
-    vgx_ipc_event_let_go(e);
+    vgx_ipc_event_unref(e);
   }
   return result;
 }
 
-CUresult vgx_vgpuIpcEventQuery(struct vgx_session *s, const struct vgw_req_vgpuIpcEventQuery *req) {
-  struct vgx_ipc_event *e;
-  CUresult result = vgx_ipc_event_take(s, req->event, &e);
-  if (result != CUDA_SUCCESS)
-    return result;
+CUresult vgx_vgpuIpcEventQuery(struct vgx_session *s, const struct vgw_req_vgpuIpcEventQuery *req, CUevent event) {
+  struct vgx_ipc_event *e = vgx_ipc_event_ref(event, req->event);
+  (void)s;
   uint32_t number = atomic_load(&e->page->recorded);
-  result = vgx_ipc_event_is_done(e, number) ? CUDA_SUCCESS
-           : is_recorder_dead(e, number)    ? CUDA_ERROR_INVALID_HANDLE
-                                            : CUDA_ERROR_NOT_READY;
-  vgx_ipc_event_let_go(e);
+  CUresult result = vgx_ipc_event_is_done(e, number) ? CUDA_SUCCESS
+                    : is_recorder_dead(e, number)    ? CUDA_ERROR_INVALID_HANDLE
+                                                     : CUDA_ERROR_NOT_READY;
+  vgx_ipc_event_unref(e);
   return result;
 }
 
-CUresult vgx_vgpuIpcEventSynchronize(struct vgx_session *s, const struct vgw_req_vgpuIpcEventSynchronize *req) {
-  struct vgx_ipc_event *e;
-  CUresult result = vgx_ipc_event_take(s, req->event, &e);
-  if (result != CUDA_SUCCESS)
-    return result;
-  result = wait_done(e, atomic_load(&e->page->recorded));
-  vgx_ipc_event_let_go(e);
+CUresult vgx_vgpuIpcEventSynchronize(struct vgx_session *s, const struct vgw_req_vgpuIpcEventSynchronize *req,
+                                     CUevent event) {
+  struct vgx_ipc_event *e = vgx_ipc_event_ref(event, req->event);
+  (void)s;
+  CUresult result = wait_done(e, atomic_load(&e->page->recorded));
+  vgx_ipc_event_unref(e);
   return result;
 }

@@ -10,44 +10,21 @@
 #define MAX_CALLBACKS 65536 /* outstanding in a session */
 #define NEXT_TIMEOUT_S 10
 
-/* Kernel and stream of a launch. */
-static CUresult resolve(struct vgx_session *s, uint32_t kind, uint32_t object, uint32_t stream_id, CUfunction *function,
-                        CUstream *stream) {
-  void *found;
-  CUresult result = vgx_function(s, kind, object, function);
-  if (result != CUDA_SUCCESS)
-    return result;
-  result = vgx_handle(s, VGW_KIND_STREAM, stream_id, &found);
-  *stream = found;
-  return result;
-}
-
 /* The parameter block as the driver takes it ready-packed; without parameters both lists are NULL. */
 #define EXTRA(params, nbytes)                                                                                          \
   {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(params), CU_LAUNCH_PARAM_BUFFER_SIZE, &(size_t){nbytes},                   \
    CU_LAUNCH_PARAM_END}
 
-CUresult vgx_cuLaunchKernel(struct vgx_session *s, const struct vgw_req_cuLaunchKernel *req, const void *params) {
-  CUfunction function;
-  CUstream stream;
-  CUresult result = resolve(s, req->kind, req->object, req->hStream, &function, &stream);
-  if (result != CUDA_SUCCESS)
-    return result;
+CUresult vgx_cuLaunchKernel(struct vgx_session *s, const struct vgw_req_cuLaunchKernel *req, CUfunction function,
+                            CUstream stream, const void *params) {
   void *extra[] = EXTRA(params, req->params_nbytes);
   return s->backend->cuLaunchKernel(function, req->gridDimX, req->gridDimY, req->gridDimZ, req->blockDimX,
                                     req->blockDimY, req->blockDimZ, req->sharedMemBytes, stream, NULL,
                                     req->params_nbytes ? extra : NULL);
 }
 
-CUresult vgx_cuLaunchKernelEx(struct vgx_session *s, const struct vgw_req_cuLaunchKernelEx *req, const void *attrs,
-                              const void *params) {
-  CUfunction function;
-  CUstream stream;
-  CUresult result = resolve(s, req->kind, req->object, req->hStream, &function, &stream);
-  if (result != CUDA_SUCCESS)
-    return result;
-  if (!s->backend->cuLaunchKernelEx)
-    return vgx_not_offered(s, "cuLaunchKernelEx");
+CUresult vgx_cuLaunchKernelEx(struct vgx_session *s, const struct vgw_req_cuLaunchKernelEx *req, CUfunction function,
+                              CUstream stream, const void *attrs, const void *params) {
   CUlaunchAttribute attributes[MAX_ATTRIBUTES];
   uint32_t count = req->attrs_nbytes / sizeof attributes[0];
   if (req->attrs_nbytes % sizeof attributes[0] || count > MAX_ATTRIBUTES)
@@ -63,7 +40,7 @@ CUresult vgx_cuLaunchKernelEx(struct vgx_session *s, const struct vgw_req_cuLaun
       uint64_t id = (uint64_t)(uintptr_t)a->value.programmaticEvent.event;
       if (id == 0 || id > UINT32_MAX)
         return vgx_violation(s, "launch attribute's event");
-      result = vgx_handle(s, VGW_KIND_EVENT, (uint32_t)id, &event);
+      CUresult result = vgx_handle(s, VGW_KIND_EVENT, (uint32_t)id, &event);
       if (result != CUDA_SUCCESS)
         return result;
       a->value.programmaticEvent.event = event;
@@ -76,9 +53,8 @@ CUresult vgx_cuLaunchKernelEx(struct vgx_session *s, const struct vgw_req_cuLaun
 }
 
 CUresult vgx_vgpuClusterOccupancy(struct vgx_session *s, const struct vgw_req_vgpuClusterOccupancy *req,
-                                  const void *attrs, struct vgw_rep_vgpuClusterOccupancy *rep) {
+                                  CUfunction function, const void *attrs, struct vgw_rep_vgpuClusterOccupancy *rep) {
   CUlaunchAttribute attributes[MAX_ATTRIBUTES];
-  CUfunction function;
   uint32_t count = req->attrs_nbytes / sizeof attributes[0];
   if (req->attrs_nbytes % sizeof attributes[0] || count > MAX_ATTRIBUTES)
     return vgx_violation(s, "launch attributes");
@@ -87,11 +63,6 @@ CUresult vgx_vgpuClusterOccupancy(struct vgx_session *s, const struct vgw_req_vg
     if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
         attributes[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
       return vgx_violation(s, "event in an occupancy question");
-  CUresult result = vgx_function(s, req->kind, req->object, &function);
-  if (result == CUDA_SUCCESS && req->kind == VGW_KIND_KERNEL)
-    result = s->backend->cuKernelGetFunction(&function, (CUkernel)function);
-  if (result != CUDA_SUCCESS)
-    return result;
   CUresult (*ask)(int *, CUfunction, const CUlaunchConfig *) =
       req->potential ? s->backend->cuOccupancyMaxPotentialClusterSize : s->backend->cuOccupancyMaxActiveClusters;
   if (!ask)
@@ -142,11 +113,7 @@ void vgx_callbacks_wake(struct vgx_session *s) {
   pthread_mutex_unlock(&s->exit_lock);
 }
 
-CUresult vgx_vgpuHostCallback(struct vgx_session *s, const struct vgw_req_vgpuHostCallback *req) {
-  void *stream;
-  CUresult result = vgx_handle(s, VGW_KIND_STREAM, req->hStream, &stream);
-  if (result != CUDA_SUCCESS)
-    return result;
+CUresult vgx_vgpuHostCallback(struct vgx_session *s, const struct vgw_req_vgpuHostCallback *req, CUstream stream) {
   if (!s->backend->cuLaunchHostFunc)
     return vgx_not_offered(s, "cuLaunchHostFunc");
   CUDA_HOST_NODE_PARAMS callback;

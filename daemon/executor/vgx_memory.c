@@ -109,10 +109,7 @@ CUresult vgx_vgpuHostMapAt(struct vgx_session *s, const struct vgw_req_vgpuHostM
   return vgx_add_mapping(s, at, req->nbytes, req->offset);
 }
 
-CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap *req) {
-  int fd = vgx_take_fd(s);
-  if (fd < 0)
-    return vgx_violation(s, "vgpuHostMap without a descriptor");
+CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap *req, int fd) {
   struct stat st;
   int seals = fcntl(fd, F_GET_SEALS);
   CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -129,10 +126,7 @@ CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap
   return result;
 }
 
-CUresult vgx_vgpuDeviceFile(struct vgx_session *s, const struct vgw_req_vgpuDeviceFile *req) {
-  int fd = vgx_take_fd(s);
-  if (fd < 0)
-    return vgx_violation(s, "vgpuDeviceFile without a descriptor");
+CUresult vgx_vgpuDeviceFile(struct vgx_session *s, const struct vgw_req_vgpuDeviceFile *req, int fd) {
   CUresult result =
       s->backend->device_file ? s->backend->device_file(req->device, fd) : vgx_not_offered(s, "vgpuDeviceFile");
   close(fd);
@@ -161,29 +155,13 @@ CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostU
   return result;
 }
 
-static CUresult stream_of(struct vgx_session *s, uint32_t id, CUstream *stream) {
-  void *object;
-  CUresult result = vgx_handle(s, VGW_KIND_STREAM, id, &object);
-  *stream = object;
-  return result;
+CUresult vgx_cuMemcpyDtoHAsync_v2(struct vgx_session *s, const struct vgw_req_cuMemcpyDtoHAsync_v2 *req,
+                                  CUstream stream, void *dstHost, uint64_t *dstHost_nbytes) {
+  CUresult result = s->backend->cuMemcpyDtoHAsync_v2(dstHost, req->srcDevice, *dstHost_nbytes, stream);
+  return result == CUDA_SUCCESS ? s->backend->cuStreamSynchronize(stream) : result;
 }
 
-CUresult vgx_cuMemcpyDtoHAsync_v2(struct vgx_session *s, const struct vgw_req_cuMemcpyDtoHAsync_v2 *req, void *dstHost,
-                                  uint64_t *dstHost_nbytes) {
-  CUstream stream;
-  CUresult result = stream_of(s, req->hStream, &stream);
-  if (result == CUDA_SUCCESS)
-    result = s->backend->cuMemcpyDtoHAsync_v2(dstHost, req->srcDevice, *dstHost_nbytes, stream);
-  if (result == CUDA_SUCCESS)
-    result = s->backend->cuStreamSynchronize(stream);
-  return result;
-}
-
-CUresult vgx_vgpuMemcpyPinned(struct vgx_session *s, const struct vgw_req_vgpuMemcpyPinned *req) {
-  CUstream stream;
-  CUresult result = stream_of(s, req->hStream, &stream);
-  if (result != CUDA_SUCCESS)
-    return result;
+CUresult vgx_vgpuMemcpyPinned(struct vgx_session *s, const struct vgw_req_vgpuMemcpyPinned *req, CUstream stream) {
   bool to_device = req->direction == 1;
   if (!to_device && req->direction != 2)
     return vgx_violation(s, "copy direction");
@@ -199,11 +177,7 @@ static bool packed(uint64_t width, uint64_t height, uint64_t nbytes) {
 }
 
 CUresult vgx_vgpuMemcpy2DToDevice(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DToDevice *req,
-                                  const void *rows) {
-  CUstream stream;
-  CUresult result = stream_of(s, req->hStream, &stream);
-  if (result != CUDA_SUCCESS)
-    return result;
+                                  CUstream stream, const void *rows) {
   if (!packed(req->width, req->height, req->nbytes))
     return vgx_violation(s, "rows do not fill the rectangle");
   CUDA_MEMCPY2D copy = {
@@ -219,12 +193,8 @@ CUresult vgx_vgpuMemcpy2DToDevice(struct vgx_session *s, const struct vgw_req_vg
   return s->backend->cuMemcpy2DAsync_v2(&copy, stream);
 }
 
-CUresult vgx_vgpuMemcpy2DToHost(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DToHost *req, void *rows,
-                                uint64_t *rows_nbytes) {
-  CUstream stream;
-  CUresult result = stream_of(s, req->hStream, &stream);
-  if (result != CUDA_SUCCESS)
-    return result;
+CUresult vgx_vgpuMemcpy2DToHost(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DToHost *req, CUstream stream,
+                                void *rows, uint64_t *rows_nbytes) {
   if (!packed(req->width, req->height, *rows_nbytes))
     return vgx_violation(s, "rows do not fill the rectangle");
   CUDA_MEMCPY2D copy = {
@@ -237,15 +207,12 @@ CUresult vgx_vgpuMemcpy2DToHost(struct vgx_session *s, const struct vgw_req_vgpu
       .WidthInBytes = req->width,
       .Height = req->height,
   };
-  result = s->backend->cuMemcpy2DAsync_v2(&copy, stream);
+  CUresult result = s->backend->cuMemcpy2DAsync_v2(&copy, stream);
   return result == CUDA_SUCCESS ? s->backend->cuStreamSynchronize(stream) : result;
 }
 
-CUresult vgx_vgpuMemcpy2DOnDevice(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DOnDevice *req) {
-  CUstream stream;
-  CUresult result = stream_of(s, req->hStream, &stream);
-  if (result != CUDA_SUCCESS)
-    return result;
+CUresult vgx_vgpuMemcpy2DOnDevice(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DOnDevice *req,
+                                  CUstream stream) {
   if (!req->width || !req->height)
     return CUDA_SUCCESS;
   uint64_t src_span, dst_span;

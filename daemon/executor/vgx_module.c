@@ -6,31 +6,23 @@
 
 #define MAX_PARAMS 4096
 
-CUresult vgx_cuModuleLoadData(struct vgx_session *s, const struct vgw_req_cuModuleLoadData *req) {
+CUresult vgx_cuModuleLoadData(struct vgx_session *s, const struct vgw_req_cuModuleLoadData *req, CUmodule *module) {
   struct vgx_image image;
-  CUmodule module = NULL;
-  if (!vgx_handle_reserve(s, VGW_KIND_MODULE, req->module))
-    return vgx_violation(s, "module taken");
   CUresult result = vgx_image_take(s, req->image, &image);
   if (result == CUDA_SUCCESS) {
-    result = s->backend->load_module(&module, image.data, image.total);
+    result = s->backend->load_module(module, image.data, image.total);
     vgx_image_put(s, &image);
   }
-  vgx_handle_set(s, VGW_KIND_MODULE, req->module, result == CUDA_SUCCESS ? module : NULL);
   return result;
 }
 
-CUresult vgx_cuLibraryLoadData(struct vgx_session *s, const struct vgw_req_cuLibraryLoadData *req) {
+CUresult vgx_cuLibraryLoadData(struct vgx_session *s, const struct vgw_req_cuLibraryLoadData *req, CUlibrary *library) {
   struct vgx_image image;
-  CUlibrary library = NULL;
-  if (!vgx_handle_reserve(s, VGW_KIND_LIBRARY, req->library))
-    return vgx_violation(s, "library taken");
   CUresult result = vgx_image_take(s, req->image, &image);
   if (result == CUDA_SUCCESS) {
-    result = s->backend->load_library(&library, image.data, image.total);
+    result = s->backend->load_library(library, image.data, image.total);
     vgx_image_put(s, &image);
   }
-  vgx_handle_set(s, VGW_KIND_LIBRARY, req->library, result == CUDA_SUCCESS ? library : NULL);
   return result;
 }
 
@@ -68,37 +60,14 @@ CUresult vgx_vgpuLink(struct vgx_session *s, const struct vgw_req_vgpuLink *req,
   return CUDA_SUCCESS;
 }
 
-CUresult vgx_function(struct vgx_session *s, uint32_t kind, uint32_t object, CUfunction *function) {
-  void *found;
-  if (kind != VGW_KIND_FUNCTION && kind != VGW_KIND_KERNEL)
-    return vgx_violation(s, "kind of kernel");
-  if (object == 0)
-    return CUDA_ERROR_INVALID_HANDLE;
-  CUresult result = vgx_handle(s, kind, object, &found);
-  if (result == CUDA_SUCCESS)
-    *function = found; /* the driver takes a CUkernel wherever it takes a CUfunction to launch */
-  return result;
-}
-
-/* As above, but the function of the current context, for calls that take no CUkernel. */
-static CUresult loaded_function(struct vgx_session *s, uint32_t kind, uint32_t object, CUfunction *function) {
-  CUresult result = vgx_function(s, kind, object, function);
-  if (result == CUDA_SUCCESS && kind == VGW_KIND_KERNEL)
-    result = s->backend->cuKernelGetFunction(function, (CUkernel)*function);
-  return result;
-}
-
-CUresult vgx_vgpuKernelDescribe(struct vgx_session *s, const struct vgw_req_vgpuKernelDescribe *req, void *description,
-                                uint64_t *description_nbytes) {
+CUresult vgx_vgpuKernelDescribe(struct vgx_session *s, const struct vgw_req_vgpuKernelDescribe *req,
+                                CUfunction function, void *description, uint64_t *description_nbytes) {
+  (void)req;
   struct vgw_kernel_description *d = description;
   struct vgw_param *params = (struct vgw_param *)(d + 1);
-  CUfunction function = NULL;
   if (*description_nbytes < sizeof *d)
     return CUDA_ERROR_INVALID_VALUE;
   uint64_t room = (*description_nbytes - sizeof *d) / sizeof *params;
-  CUresult result = loaded_function(s, req->kind, req->object, &function);
-  if (result != CUDA_SUCCESS)
-    return result;
   memset(d, 0, sizeof *d);
   for (int i = 0; i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
     if (s->backend->cuFuncGetAttribute(&d->attributes[i], i, function) != CUDA_SUCCESS)
@@ -115,6 +84,25 @@ CUresult vgx_vgpuKernelDescribe(struct vgx_session *s, const struct vgw_req_vgpu
   }
   *description_nbytes = sizeof *d + d->param_count * sizeof *params;
   return CUDA_SUCCESS;
+}
+
+CUresult vgx_vgpuLibraryManaged(struct vgx_session *s, const struct vgw_req_vgpuLibraryManaged *req, CUlibrary library,
+                                const char *name, struct vgw_rep_vgpuLibraryManaged *rep) {
+  char text[VGX_TEXT_NBYTES];
+  uint64_t placed = 0, nbytes = 0;
+  if (!vgx_text(text, name, req->name_nbytes))
+    return CUDA_ERROR_NOT_FOUND;
+  if (!s->backend->managed_variable)
+    return vgx_not_offered(s, "cuLibraryGetManaged");
+  CUresult result = s->backend->managed_variable(library, text, 0, &placed, &nbytes);
+  if (result == CUDA_SUCCESS && req->address) {
+    if (!vgx_is_pinned(s, req->address, nbytes))
+      return vgx_violation(s, "managed variable outside pinned memory");
+    result = s->backend->managed_variable(library, text, req->address, &placed, &nbytes);
+  }
+  rep->placed = placed;
+  rep->nbytes = nbytes;
+  return result;
 }
 
 CUresult vgx_vgpuKernelName(struct vgx_session *s, const struct vgw_req_vgpuKernelName *req, void *name,
@@ -153,38 +141,4 @@ CUresult vgx_vgpuKernelName(struct vgx_session *s, const struct vgw_req_vgpuKern
   memcpy(name, text, nbytes);
   *name_nbytes = nbytes;
   return CUDA_SUCCESS;
-}
-
-CUresult vgx_cuFuncSetAttribute(struct vgx_session *s, const struct vgw_req_cuFuncSetAttribute *req) {
-  CUfunction function = NULL;
-  CUresult result = loaded_function(s, req->kind, req->object, &function);
-  return result == CUDA_SUCCESS ? s->backend->cuFuncSetAttribute(function, req->attrib, req->value) : result;
-}
-
-CUresult vgx_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    struct vgx_session *s, const struct vgw_req_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags *req,
-    struct vgw_rep_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags *rep) {
-  CUfunction function = NULL;
-  CUresult result = loaded_function(s, req->kind, req->object, &function);
-  if (result != CUDA_SUCCESS)
-    return result;
-  if (!s->backend->cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)
-    return vgx_not_offered(s, "occupancy");
-  return s->backend->cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&rep->numBlocks, function, req->blockSize,
-                                                                          req->dynamicSMemSize, req->flags);
-}
-
-CUresult vgx_cuOccupancyAvailableDynamicSMemPerBlock(struct vgx_session *s,
-                                                     const struct vgw_req_cuOccupancyAvailableDynamicSMemPerBlock *req,
-                                                     struct vgw_rep_cuOccupancyAvailableDynamicSMemPerBlock *rep) {
-  CUfunction function = NULL;
-  CUresult result = loaded_function(s, req->kind, req->object, &function);
-  if (result != CUDA_SUCCESS)
-    return result;
-  if (!s->backend->cuOccupancyAvailableDynamicSMemPerBlock)
-    return vgx_not_offered(s, "occupancy");
-  size_t nbytes = 0;
-  result = s->backend->cuOccupancyAvailableDynamicSMemPerBlock(&nbytes, function, req->numBlocks, req->blockSize);
-  rep->dynamicSmemSize = nbytes;
-  return result;
 }

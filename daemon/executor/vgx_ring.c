@@ -1,8 +1,8 @@
 /* Rings (vgw_ring.h), in memory that the client passed or in the session's share of a region: each is served by a
  * thread of its own, which executes its records in order and may block in one.
  *
- * The memory is the client's to write at any time. A record is copied out before it is looked at; of a long one only
- * the header and the fixed fields, since the bytes behind them are data that nothing is decided by. Replies are built
+ * The memory is the client's to write at any time. A record is copied out before it is looked at; of one that carries
+ * data only the header and the fixed fields, since nothing is decided by the bytes behind them. Replies are built
  * in private memory and copied, except the bytes of a long copy to the host, which are only ever written. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,9 +24,8 @@
 #define F_SEAL_SHRINK 2
 #endif
 
-#define COPIED_NBYTES (64u << 10) /* records up to this length are copied whole */
-#define CHECK_MS 100              /* how often a sleeping thread looks whether the session has ended */
-#define PREFETCHED_NBYTES 192     /* of the next record: a launch's */
+#define CHECK_MS 100          /* how often a sleeping thread looks whether the session has ended */
+#define PREFETCHED_NBYTES 192 /* of the next record: a launch's */
 #define NAP_NS 20000
 #define PATIENCE 40            /* times spin_us, while the client spins for the device itself (vgs_wait.c) */
 #define REMOTE_NAPS_NS 1000000 /* how long a remote ring's thread naps before it has the client wake it */
@@ -37,7 +36,7 @@ struct vgx_ring {
   uint64_t head;
   uint64_t tail;                /* as last read: the client's line is not taken from it for every record */
   uint32_t sleeps;              /* the number of the ring's thread's sleep, as `worker_waits` shows it */
-  bool flagged;                 /* the last record was a flag: the client goes on as soon as the device has set it */
+  bool awaited;                 /* the last record was a flag: the client goes on as soon as the device has set it */
   atomic_uint_least64_t fenced; /* the least that a sleeping thread of another ring waits for; UINT64_MAX: none does */
   _Atomic uint32_t fence_bell;  /* futex, private: they sleep on it */
   atomic_uint_least64_t executed; /* what fences compare with: the shared word is the client's to overwrite */
@@ -108,7 +107,7 @@ static bool wait_for_record(struct vgx_ring *ring) {
   if (ring->tail != ring->head)
     return !atomic_load_explicit(&ring->session->ended, memory_order_relaxed);
   int64_t spin_ns = (int64_t)ring->session->options->spin_us * 1000;
-  bool found = spin_ns && (spin(ring, spin_ns, false) || (ring->flagged && spin_with_client(ring, PATIENCE * spin_ns)));
+  bool found = spin_ns && (spin(ring, spin_ns, false) || (ring->awaited && spin_with_client(ring, PATIENCE * spin_ns)));
   int64_t naps_until = ring->remote && !found ? now_ns() + REMOTE_NAPS_NS : 0;
   while (!has_record(ring)) {
     if (atomic_load(&ring->session->ended))
@@ -171,8 +170,7 @@ static bool execute_record(struct executor_thread *t, const struct vgw_header *h
   }
   const uint8_t *at = ring->shared->records + ring->head % VGW_RING_NBYTES + sizeof *header;
   uint64_t body_nbytes = header->length - sizeof *header, copied = body_nbytes;
-  bool is_data = header->length > COPIED_NBYTES || header->opcode == VGW_OP_cuMemcpyHtoDAsync_v2;
-  if (is_data && op->fixed_nbytes < body_nbytes)
+  if (op->flags & VGX_DATA && op->fixed_nbytes < body_nbytes)
     copied = op->fixed_nbytes;
   if (copied > VGW_RECORD_NBYTES)
     return false; /* cannot be: a ring's records are shorter */
@@ -213,7 +211,7 @@ static void *serve_ring(void *argument) {
       break;
     ring->head += header.length;
     if (!padding) {
-      ring->flagged = header.opcode == VGW_OP_vgpuStreamFlag;
+      ring->awaited = vgx_operations[header.opcode].flags & VGX_AWAITED;
       uint64_t executed = atomic_fetch_add(&ring->executed, 1) + 1; /* seq_cst: pairs with `fenced` in vgpuRingFence */
       atomic_store_explicit(&ring->shared->executed, executed, memory_order_release);
       if (executed >= atomic_load(&ring->fenced))
@@ -243,11 +241,8 @@ static CUresult start(struct vgx_session *s, uint32_t number, void *mapped, bool
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult vgx_vgpuRingOpen(struct vgx_session *s, const struct vgw_req_vgpuRingOpen *req) {
-  int fd = vgx_take_fd(s);
+CUresult vgx_vgpuRingOpen(struct vgx_session *s, const struct vgw_req_vgpuRingOpen *req, int fd) {
   struct stat st;
-  if (fd < 0)
-    return vgx_violation(s, "vgpuRingOpen without a descriptor");
   int seals = fcntl(fd, F_GET_SEALS);
   bool sound = req->ring < VGW_RINGS_MAX && !s->rings[req->ring] && s->options->features & VGX_FEATURE_RING &&
                fstat(fd, &st) == 0 && (uint64_t)st.st_size >= sizeof(struct vgw_ring) && seals >= 0 &&

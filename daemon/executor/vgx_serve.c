@@ -181,17 +181,30 @@ static void send_all(struct vgx_session *s, const uint8_t *data, size_t nbytes) 
   pthread_mutex_unlock(&s->sending);
 }
 
-static CUresult enter_context(struct executor_thread *t, uint32_t id, bool needed) {
-  if (id == 0)
-    return needed ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
-  void *context;
-  CUresult result = vgx_handle(t->s, VGW_KIND_CONTEXT, id, &context);
-  if (result != CUDA_SUCCESS)
-    return needed ? result : CUDA_SUCCESS;
+static CUresult enter_context(struct executor_thread *t, uint32_t id, void *context) {
   if (t->context == id)
     return CUDA_SUCCESS;
-  result = t->s->backend->cuCtxSetCurrent(context);
+  CUresult result = t->s->backend->cuCtxSetCurrent(context);
   t->context = result == CUDA_SUCCESS ? id : 0;
+  return result;
+}
+
+/* Take the fixed fields, hold what they name, make the context current; then the rest is the operation's. */
+static CUresult run_operation(struct executor_thread *t, uint32_t context_id, struct vgw_cursor *in,
+                              const struct vgx_operation *op, struct vgx_reply *out) {
+  void *context, *objects[VGX_HANDLES_MAX];
+  const void *fixed = op->fixed_nbytes ? vgw_take(in, op->fixed_nbytes) : in->cur;
+  if (!fixed)
+    return vgx_violation(t->s, "short record");
+  if ((op->flags & (VGX_ABOUT_CHANNEL | VGX_NEEDS_CONTEXT)) == VGX_ABOUT_CHANNEL)
+    context_id = 0;
+  t->flags = op->flags;
+  CUresult result = vgx_hold(t, op, context_id, fixed, &context, objects);
+  if (result == CUDA_SUCCESS && context)
+    result = enter_context(t, context_id, context);
+  if (result == CUDA_SUCCESS)
+    result = op->dispatch(t->s, fixed, objects, in, out);
+  vgx_release(t);
   return result;
 }
 
@@ -221,9 +234,7 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
                  const struct vgx_operation *op) {
   struct vgx_session *s = t->s;
   struct vgx_reply out = {.record = t->output, .shared = t->ring ? vgx_ring_reply_bytes(t->ring) : NULL};
-  CUresult result = enter_context(t, h->context, op->flags & VGX_NEEDS_CONTEXT);
-  if (result == CUDA_SUCCESS)
-    result = op->dispatch(s, in, &out);
+  CUresult result = run_operation(t, h->context, in, op, &out);
   if (atomic_load(&s->ended))
     return;
   if (!(h->flags & VGW_WANT_REPLY)) {
@@ -288,6 +299,11 @@ static void *run(void *argument) {
 
 void vgx_thread_end(struct executor_thread *t) {
   struct vgx_session *s = t->s;
+  pthread_mutex_lock(&s->table_lock);
+  *(t->previous ? &t->previous->next : &s->threads) = t->next;
+  if (t->next)
+    t->next->previous = t->previous;
+  pthread_mutex_unlock(&s->table_lock);
   munmap(t->record, VGW_RECORD_NBYTES);
   munmap(t->output, VGW_RECORD_NBYTES);
   free(t);
@@ -317,7 +333,16 @@ bool vgx_thread_start(struct vgx_session *s, void *(*body)(void *), struct vgx_r
                                 .output = map_buffer(VGW_RECORD_NBYTES)};
   pthread_t thread;
   atomic_fetch_add(&s->thread_count, 1);
-  if (t->record && t->output && pthread_create(&thread, NULL, body, t) == 0) {
+  pthread_mutex_lock(&s->table_lock);
+  bool started = t->record && t->output && pthread_create(&thread, NULL, body, t) == 0;
+  if (started) {
+    t->next = s->threads;
+    if (t->next)
+      t->next->previous = t;
+    s->threads = t;
+  }
+  pthread_mutex_unlock(&s->table_lock);
+  if (started) {
     pthread_detach(thread);
     return true;
   }

@@ -18,26 +18,16 @@
 #include "vgw_ring.h"
 #include "vgw_wire.h"
 #include "vgx_backend.h"
+#include "vgx_handle.h"
 #include "vgx_serve.h"
 
-#define VGX_TEXT_NBYTES 4096          /* longest kernel or variable name, NUL included */
+#define VGX_TEXT_NBYTES 4096 /* longest kernel or variable name, NUL included */
+#define VGX_DEVICES_MAX 64
 #define VGX_MAX_FDS 16                /* descriptors received and not yet used */
 #define VGX_MAX_MAPPINGS 65536        /* pinned regions */
 #define VGX_MAX_IMAGES 4096           /* uploaded and not yet dropped */
 #define VGX_IMAGE_NBYTES (1ull << 31) /* all uploaded images of a session together */
 #define VGX_IMAGE_PADDING 64          /* zeros behind an image: PTX is NUL-terminated whatever the client sent */
-
-/* Of a kind of handle, by id, in two levels: a place never moves, so that it is found without a lock. */
-enum { VGX_LEAF_SIZE = 4096, VGX_LEAVES = 1024 };
-
-struct vgx_leaf {
-  _Atomic(void *) objects[VGX_LEAF_SIZE];
-};
-
-struct vgx_table {
-  _Atomic(struct vgx_leaf *) leaves[VGX_LEAVES]; /* made under table_lock */
-  uint32_t used;                                 /* ids; under table_lock */
-};
 
 struct vgx_mapping {
   uint64_t address;
@@ -45,13 +35,6 @@ struct vgx_mapping {
   uint64_t region_offset; /* within the session's share, or VGX_NO_REGION */
 };
 #define VGX_NO_REGION UINT64_MAX
-
-/* A node of a graph, or the graph inside such a node, which live as long as the graph; by ids. */
-struct vgx_graph_part {
-  uint32_t graph, id;
-  enum vgw_kind kind;
-  bool split; /* a copy of which an internal host function does a half */
-};
 
 struct vgx_image {
   uint32_t id; /* 0: free place */
@@ -88,10 +71,10 @@ struct vgx_session {
   struct vgx_table tables[VGW_KIND_COUNT];
   struct vgx_mapping *mappings;
   uint32_t mapping_count;
-  struct vgx_graph_part *graph_parts; /* of all live graphs */
-  uint32_t graph_part_count, graph_part_capacity;
-  bool has_split;           /* some part was */
-  uint64_t reserved_nbytes; /* of vgpuHostReserve */
+  atomic_bool has_split;               /* some graph node is, or was */
+  struct executor_thread *threads;     /* all of them; under table_lock */
+  uint32_t primaries[VGX_DEVICES_MAX]; /* id of each device's primary context, 0: not retained; under table_lock */
+  uint64_t reserved_nbytes;            /* of vgpuHostReserve */
   struct vgx_image images[VGX_MAX_IMAGES];
   uint64_t image_nbytes;
 
@@ -133,19 +116,38 @@ struct executor_thread {
   uint8_t *record; /* a private copy of the record, VGW_RECORD_NBYTES */
   uint8_t *output;
   uint32_t context; /* id of the context this thread has made current */
+  uint32_t flags;   /* of the operation it executes */
+  struct vgx_held held;
+  struct executor_thread *next, *previous; /* of the session */
   struct vgx_ring *ring;
   void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *);
 };
 
-/* VGX_ABOUT_CHANNEL: the program did not make this call, so no queued call's error is told with it. */
-enum { VGX_NEEDS_CONTEXT = 1, VGX_BLOCKS = 2, VGX_ABOUT_CHANNEL = 4, VGX_NOT_IN_RING = 8 };
+enum {
+  VGX_NEEDS_CONTEXT = 1,
+  VGX_BLOCKS = 2,
+  VGX_ABOUT_CHANNEL = 4, /* the program did not make this call, so no queued call's error is told with it */
+  VGX_NOT_IN_RING = 8,
+  VGX_DATA = 16,    /* nothing is decided by its variable part, which may stay where the client can overwrite it */
+  VGX_AWAITED = 32, /* the client goes on as soon as its effect is there */
+};
 
 struct vgx_operation {
   const char *name;
-  CUresult (*dispatch)(struct vgx_session *, struct vgw_cursor *, struct vgx_reply *);
+  /* `fixed` and `objects`: the request's fixed fields, and what `handles` name */
+  CUresult (*dispatch)(struct vgx_session *, const void *fixed, void *const *objects, struct vgw_cursor *,
+                       struct vgx_reply *);
   uint32_t flags;
   uint32_t fixed_nbytes; /* of the request's fixed fields */
+  uint32_t handle_count;
+  struct vgx_ref handles[VGX_HANDLES_MAX];
 };
+
+/* tests/protocol drops each of the dispatcher's checks in turn. */
+#ifndef VGX_GUARD
+#define VGX_GUARD(condition) (condition)
+#define VGX_OPERATIONS const
+#endif
 
 /* Decode, execute, and reply if a reply is wanted. The cursor stands behind the header. */
 void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct vgw_cursor *in,
@@ -164,20 +166,13 @@ bool vgx_defer(struct vgx_session *s, CUresult result);
 /* Set or clear a bit of `notice` (VGW_NOTICE_*) in all rings. */
 void vgx_notice(struct vgx_session *s, uint32_t bit, bool on);
 
-extern const struct vgx_operation vgx_operations[VGW_OP_COUNT];
+extern VGX_OPERATIONS struct vgx_operation vgx_operations[VGW_OP_COUNT];
 
 /* End the session for what the peer sent; the return value is only for `return`. */
 CUresult vgx_violation(struct vgx_session *s, const char *what);
 void vgx_end(struct vgx_session *s, enum vgx_reason reason, const char *text);
 CUresult vgx_not_offered(struct vgx_session *s, const char *name);
 void vgx_log(struct vgx_session *s, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-/* The object of an id. Id 0 is NULL. Gone: INVALID_HANDLE (INVALID_CONTEXT for contexts); never made: a violation. */
-CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object);
-bool vgx_handle_is(struct vgx_session *s, enum vgw_kind kind, uint32_t id, const void *object);
-bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
-void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object); /* NULL: gone */
-void vgx_handles_free(struct vgx_session *s);
 
 /* Where a variable result goes; `fixed_nbytes` is the size of the fixed results before it. */
 void *vgx_reply_part(struct vgx_reply *out, uint64_t nbytes, uint64_t fixed_nbytes);
@@ -217,26 +212,6 @@ bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes);
 /* The client's function `id` as the driver takes it: a host function, and what it is called with. A second call with
  * the same id may be due before the first is done, if the id is VGW_CALLBACK_OF_GRAPH. */
 void vgx_callback_of(struct vgx_session *s, uint32_t id, CUDA_HOST_NODE_PARAMS *params);
-
-/* Kernel or function by (kind, id), as something cuLaunchKernel takes. */
-CUresult vgx_function(struct vgx_session *s, uint32_t kind, uint32_t object, CUfunction *function);
-
-/* Call a destroyer on an id and forget it; an id that is gone answers as the driver does for a stale handle. */
-#define VGX_DESTROY(s, function, kind, type, id)                                                                       \
-  do {                                                                                                                 \
-    void *object;                                                                                                      \
-    if (!(s)->backend->function)                                                                                       \
-      return vgx_not_offered(s, #function);                                                                            \
-    if ((id) == 0)                                                                                                     \
-      return CUDA_ERROR_INVALID_HANDLE;                                                                                \
-    CUresult result = vgx_handle(s, kind, id, &object);                                                                \
-    if (result != CUDA_SUCCESS)                                                                                        \
-      return result;                                                                                                   \
-    result = (s)->backend->function((type)(uintptr_t)object);                                                          \
-    if (result == CUDA_SUCCESS)                                                                                        \
-      vgx_handle_set(s, kind, id, NULL);                                                                               \
-    return result;                                                                                                     \
-  } while (0)
 
 /* A complete image, taken out of the session so that no lock is held while it is used; the caller puts it back.
  * INVALID_IMAGE when there is none (an upload that failed was told as a queued error), or while it is in use. */

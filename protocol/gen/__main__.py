@@ -6,7 +6,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from protocol.gen import emit_coverage, emit_guest, emit_host, emit_nvml, emit_python, emit_records, emit_runtime, nvml
+from protocol.gen import (
+    emit_backend,
+    emit_coverage,
+    emit_guest,
+    emit_host,
+    emit_nvml,
+    emit_python,
+    emit_records,
+    emit_runtime,
+    nvml,
+)
 from protocol.gen.load import ROOT, load
 from protocol.gen.model import SpecError
 from protocol.gen.runtime import load_runtime
@@ -32,11 +42,12 @@ def main() -> int:
             "vgw_records.h": emit_records.emit(api),
             "vgs_api.h": emit_guest.emit_api(api),
             "vgs_marshal.c": emit_guest.emit_marshal(api),
+            "vgs_forward.c": emit_guest.emit_forward(api),
             "vgs_exports.c": emit_guest.emit_exports(api),
             "vgs_proc_table.h": emit_guest.PROC_HEADER,
             "vgs_proc_table.c": emit_guest.emit_procs(api),
             "libcuda.map": emit_guest.emit_map(api),
-            "vgx_backend.h": emit_host.emit_backend(api),
+            "vgx_backend.h": emit_backend.emit_backend(api),
             "vgx_custom.h": emit_host.emit_custom(api),
             "vgx_dispatch.c": emit_host.emit_dispatch(api),
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.gen.model import Function, Kind, Need, Param, Role, Scalar, SpecError, Travel
+from protocol.gen.model import Channel, Function, Kind, Member, Need, Param, Role, Scalar, SpecError, Travel
 
 I32 = Scalar("int", "int32_t", "i")
 U32 = Scalar("unsigned int", "uint32_t", "u")
@@ -16,20 +16,23 @@ DEVICEPTR = Scalar("CUdeviceptr", "uint64_t", "x")
 ADDRESS = Scalar("uint64_t", "uint64_t", "x")
 DEVICE = Scalar("CUdevice", "int32_t", "i")
 
-CONTEXT = Kind("CONTEXT", 1, "CUcontext")
-STREAM = Kind("STREAM", 2, "CUstream")
-EVENT = Kind("EVENT", 3, "CUevent")
-MODULE = Kind("MODULE", 4, "CUmodule")
-LIBRARY = Kind("LIBRARY", 5, "CUlibrary")
-FUNCTION = Kind("FUNCTION", 6, "CUfunction")
-KERNEL = Kind("KERNEL", 7, "CUkernel")
-MEMPOOL = Kind("MEMPOOL", 8, "CUmemoryPool")
-GRAPH = Kind("GRAPH", 9, "CUgraph")
-LINK = Kind("LINK", 10, "CUlinkState")
-ALLOCATION = Kind("ALLOCATION", 11, "CUmemGenericAllocationHandle")
-GRAPH_EXEC = Kind("GRAPH_EXEC", 12, "CUgraphExec")
-GRAPH_NODE = Kind("GRAPH_NODE", 13, "CUgraphNode")
-IPC_EVENT = Kind("IPC_EVENT", 14, "CUevent")
+INVALID_VALUE, INVALID_HANDLE = "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_HANDLE"
+NOT_SUPPORTED, UNSUPPORTED_LIMIT = "CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_UNSUPPORTED_LIMIT"
+
+CONTEXT = Kind("CONTEXT", 1, "CUcontext", "vgs_context", wrong="CUDA_ERROR_INVALID_CONTEXT")
+STREAM = Kind("STREAM", 2, "CUstream", "vgs_stream", "CONTEXT")
+EVENT = Kind("EVENT", 3, "CUevent", "vgs_event", "CONTEXT")
+MODULE = Kind("MODULE", 4, "CUmodule", "vgs_module", "CONTEXT")
+LIBRARY = Kind("LIBRARY", 5, "CUlibrary", "vgs_library", ready="vgs_library_ready")
+FUNCTION = Kind("FUNCTION", 6, "CUfunction", "vgs_kernel")
+KERNEL = Kind("KERNEL", 7, "CUkernel", "vgs_kernel")
+MEMPOOL = Kind("MEMPOOL", 8, "CUmemoryPool", "vgs_pool", wrong=INVALID_VALUE)
+GRAPH = Kind("GRAPH", 9, "CUgraph", "vgs_graph", wrong=INVALID_VALUE)
+LINK = Kind("LINK", 10, "CUlinkState", "vgs_link")
+ALLOCATION = Kind("ALLOCATION", 11, "CUmemGenericAllocationHandle", "vgs_allocation", wrong=INVALID_VALUE)
+GRAPH_EXEC = Kind("GRAPH_EXEC", 12, "CUgraphExec", "vgs_graph_exec", "CONTEXT", wrong=INVALID_VALUE)
+GRAPH_NODE = Kind("GRAPH_NODE", 13, "CUgraphNode", "vgs_graph_node", wrong=INVALID_VALUE)
+IPC_EVENT = Kind("IPC_EVENT", 14, "CUevent", "vgs_ipc_event")
 KINDS = (
     CONTEXT, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, MEMPOOL, GRAPH, LINK, ALLOCATION, GRAPH_EXEC, GRAPH_NODE,
     IPC_EVENT,
@@ -37,12 +40,15 @@ KINDS = (
 
 LOCAL, QUEUED, WAITING = Travel.LOCAL, Travel.QUEUED, Travel.WAITING
 NOTHING, INIT = Need.NOTHING, Need.INIT
+SOCKET, RING = Channel.SOCKET, Channel.RING
 
 # Longer data is sent in pieces; must fit a record (wire.md: 4 MiB) with its fixed part.
 PIECE_NBYTES = 1 << 20
+ARRAY_CAP = 65536  # elements of an array, unless an entry says otherwise
 
 functions: list[Function] = []
 host_functions: list[Function] = []  # members of the backend table that no message names
+own_exports: list[str] = []
 _module = ""
 
 
@@ -51,26 +57,78 @@ def begin_module(name: str) -> None:
     _module = name
 
 
-def val(name: str, scalar: Scalar) -> Param:
-    return Param(name, Role.VALUE, scalar.c, scalar=scalar)
+def val(name: str, scalar: Scalar, *, mask: int | None = None, most: int | None = None, nonzero: bool = False,
+        fixed: str = "") -> Param:  # fmt: skip
+    """A number. `mask`, `most`, `nonzero`: others are INVALID_VALUE in the client. A device is checked and translated.
+
+    `fixed`: what the worker's driver is given instead (C).
+    """
+    return Param(name, Role.VALUE, scalar.c, scalar=scalar, mask=mask, most=most, nonzero=nonzero, fixed=fixed)
 
 
-def handle(name: str, kind: Kind) -> Param:
-    return Param(name, Role.HANDLE, kind.c, kind=kind)
+def handle(name: str, kind: Kind, *, optional: bool = False, wrong: str = "", ends: bool = False, otherwise: str = "",
+           ready: str = "", uncaptured: bool = False) -> Param:  # fmt: skip
+    """An object that exists. NULL is refused unless `optional`; a stream's NULL is the default stream."""
+    return Param(
+        name, Role.HANDLE, kind.c, kind=kind, optional=optional or kind is STREAM, wrong=wrong, ends=ends,
+        otherwise=otherwise, ready=ready, uncaptured=uncaptured,
+    )  # fmt: skip
 
 
-def out(name: str, scalar: Scalar) -> Param:
-    """A result; NULL in the program's call means: not wanted."""
-    return Param(name, Role.OUT, f"{scalar.c} *", scalar=scalar)
+def function(name: str, *, loaded: bool = False) -> Param:
+    """A CUfunction or CUkernel. `loaded`: the driver's function takes no CUkernel."""
+    return Param(name, Role.FUNCTION, "CUfunction", loaded=loaded)
 
 
-def out_handle(name: str, kind: Kind) -> Param:
-    """A new object. The client chooses its id, so that creating needs no answer."""
-    return Param(name, Role.OUT_HANDLE, f"{kind.c} *", kind=kind)
+def out(name: str, scalar: Scalar, *, optional: bool = False) -> Param:
+    """A result; NULL in the program's call is INVALID_VALUE unless `optional`."""
+    return Param(name, Role.OUT, f"{scalar.c} *", scalar=scalar, optional=optional)
 
 
-def bytes_in(name: str, size: str, cap: int = PIECE_NBYTES) -> Param:
-    return Param(name, Role.BYTES_IN, "const void *", size=size, cap=cap)
+def out_handle(
+    name: str, kind: Kind, *, parent: str = "", make: str = "", made: str = "", **keep: str
+) -> Param:  # fmt: skip
+    """A new object. The client chooses its id, so that creating needs no answer.
+
+    Args:
+        parent: the parameter whose object it dies with, where that is not the kind's context.
+        make: C that makes the client's object, where more is to be done than to clear it.
+        made: C statement in the client, once the worker has made it, too.
+        keep: members of the client's object and what they are set to, as `flags="Flags"`.
+    """
+    return Param(
+        name, Role.OUT_HANDLE, f"{kind.c} *", kind=kind, parent=parent, make=make, made=made, keep=tuple(keep.items())
+    )  # fmt: skip
+
+
+def found(name: str, kind: Kind) -> Param:
+    """An object that exists, as a result."""
+    return Param(name, Role.FOUND, f"{kind.c} *", kind=kind)
+
+
+def count(name: str, scalar: Scalar) -> Param:
+    """How many elements the arrays of this `size` have room for; how many there are, when the call returns."""
+    return Param(name, Role.COUNT, f"{scalar.c} *", scalar=scalar)
+
+
+def handles_in(name: str, kind: Kind, size: str, cap: int = ARRAY_CAP) -> Param:
+    return Param(name, Role.HANDLES_IN, f"const {kind.c} *", kind=kind, size=size, cap=cap)
+
+
+def handles_out(name: str, kind: Kind, size: str, cap: int = ARRAY_CAP) -> Param:
+    return Param(name, Role.HANDLES_OUT, f"{kind.c} *", kind=kind, size=size, cap=cap, optional=True)
+
+
+def array_in(name: str, c: str, size: str, cap: int = ARRAY_CAP, members: tuple[Member, ...] = ()) -> Param:
+    return Param(name, Role.ARRAY_IN, f"const {c} *", element=c, size=size, cap=cap, members=members)
+
+
+def array_out(name: str, c: str, size: str, cap: int = ARRAY_CAP) -> Param:
+    return Param(name, Role.ARRAY_OUT, f"{c} *", element=c, size=size, cap=cap, optional=True)
+
+
+def bytes_in(name: str, size: str, cap: int = PIECE_NBYTES, *, data: bool = False) -> Param:
+    return Param(name, Role.BYTES_IN, "const void *", size=size, cap=cap, data=data)
 
 
 def bytes_out(name: str, size: str, cap: int = PIECE_NBYTES) -> Param:
@@ -81,12 +139,40 @@ def text_in(name: str, cap: int = 65536) -> Param:
     return Param(name, Role.TEXT_IN, "const char *", cap=cap)
 
 
-def struct_in(name: str, c: str) -> Param:
-    return Param(name, Role.STRUCT_IN, f"const {c} *")
+def struct_in(name: str, c: str, *members: Member) -> Param:
+    return Param(name, Role.STRUCT_IN, f"const {c} *", element=c, members=members)
+
+
+def struct_value(name: str, c: str) -> Param:
+    """A struct that the driver's function takes as it is."""
+    return Param(name, Role.STRUCT_VALUE, c, element=c)
 
 
 def struct_out(name: str, c: str) -> Param:
-    return Param(name, Role.STRUCT_OUT, f"{c} *")
+    return Param(name, Role.STRUCT_OUT, f"{c} *", element=c)
+
+
+def word_in(name: str, wide: str) -> Param:
+    """What a void * points at: 64 bits where `wide` (C) holds, else an int."""
+    return Param(name, Role.WORD_IN, "void *", scalar=U64, wide=wide)
+
+
+def word_out(name: str, wide: str) -> Param:
+    return Param(name, Role.WORD_OUT, "void *", scalar=U64, wide=wide)
+
+
+def device_at(path: str) -> Member:
+    """A struct's member that is a device."""
+    return Member(path, device=True)
+
+
+def handle_at(path: str, kind: Kind, *, optional: bool = True) -> Member:
+    return Member(path, kind=kind, optional=optional)
+
+
+def fixed_at(path: str, value: str = "0") -> Member:
+    """A struct's member that the driver is given this value of (C): a pointer of the client's, say, is NULL."""
+    return Member(path, fixed=value)
 
 
 def ptr(name: str, c: str = "void *") -> Param:
@@ -106,18 +192,36 @@ def fn(
     host: str = "",
     backend: bool = True,
     blocks: bool = False,
+    leaves_work: bool | None = None,
+    channel: Channel = Channel.ANY,
+    descriptor: bool = False,
+    in_place: bool = False,
+    awaited: bool = False,
+    unsafe: bool = False,
+    refuses: dict[str, str] | None = None,
+    client_after: str = "",
+    worker_before: str = "",
+    worker_after: str = "",
+    simulator: bool = True,
+    since: int = 0,
     aliases: list[str] | None = None,
 ) -> None:
     """Register one function.
 
     Args:
+        wire: what travels, where that is not `args`; both halves are then hand-written.
         guest: "custom" when `vgs_NAME` is hand-written; local functions always are.
-        host: "custom" when `vgx_NAME` is hand-written.
+        host: "custom" when `vgx_NAME` is hand-written; ours (`vgpu...`) always are.
         backend: False when the backend has no function of this name.
+        refuses: C conditions under which the client answers so without asking, as {"size % 4": INVALID_VALUE}.
         aliases: other exported names with the same signature and meaning (unsuffixed or older ABI versions).
+
+    The other words: model.Function.
     """
     if any(f.name == name for f in functions):
         raise SpecError(f"{name}: described twice")
+    cuda = name.startswith("cu")
+    travels = travel is not LOCAL
     entry = Function(
         name,
         args,
@@ -125,20 +229,40 @@ def fn(
         need,
         doc,
         wire,
-        guest == "custom" or travel is LOCAL or wire is not None,
-        host == "custom" or wire is not None,
-        backend and name.startswith("cu") and travel is not LOCAL,
-        blocks,
-        name.startswith("cu"),
-        aliases or [],
-        _module,
+        guest_custom=guest == "custom" or not travels or wire is not None,
+        host_custom=travels and (host == "custom" or wire is not None or not cuda),
+        backend=backend and cuda and travels,
+        blocks=blocks,
+        leaves_work=leaves_work,
+        channel=channel,
+        descriptor=descriptor,
+        in_place=in_place,
+        awaited=awaited,
+        unsafe=unsafe,
+        refuses=tuple((refuses or {}).items()),
+        client_after=client_after,
+        worker_before=worker_before,
+        worker_after=worker_after,
+        simulator=simulator,
+        since=since,
+        exported=cuda,
+        aliases=aliases or [],
+        module=_module,
     )
     entry.check()
     functions.append(entry)
 
 
-def host_only(name: str, args: list[Param], doc: str) -> None:
+def host_only(name: str, args: list[Param], doc: str, *, simulator: bool = True) -> None:
     """A driver function that the executor itself calls: a member of the backend table, no message, no export."""
-    entry = Function(name, args, LOCAL, NOTHING, doc, guest_custom=True, backend=True, exported=False, module=_module)
+    entry = Function(
+        name, args, LOCAL, NOTHING, doc, guest_custom=True, backend=True, exported=False, module=_module,
+        simulator=simulator,
+    )  # fmt: skip
     entry.check()
     host_functions.append(entry)
+
+
+def own_export(name: str) -> None:
+    """Export a function of ours that no driver has; its prototype stands in a header."""
+    own_exports.append(name)

@@ -1,31 +1,14 @@
-"""The client's half: prototypes, marshalling, exported functions, version script, cuGetProcAddress table."""
+"""The client's half: prototypes, exported functions, version script, cuGetProcAddress table."""
 
 from __future__ import annotations
 
-from protocol.gen.emit_records import BANNER, includes, part_in, part_out, reply_fields, request_fields
+from protocol.gen.emit_forward import declarations, forward
+from protocol.gen.emit_marshal import begin, begin_head, in_place, send, send_params
+from protocol.gen.emit_records import BANNER, includes
 from protocol.gen.load import Api
-from protocol.gen.model import Function, Param, Role, Travel
+from protocol.gen.model import Function, Role
 
 SUFFIXES = ("_ptsz", "_ptds")
-
-
-def declarations(params: list[Param]) -> str:
-    return ", ".join(p.declaration for p in params) or "void"
-
-
-def send_params(f: Function) -> list[str]:
-    """Parameters of `vgs_send_NAME`: as the driver's, but handles are ids."""
-    out = []
-    for p in f.sent:
-        if p.role in (Role.HANDLE, Role.OUT_HANDLE):
-            out.append(f"uint32_t {p.name}")
-        else:
-            out.append(p.declaration)
-    if f.travel is Travel.QUEUED:
-        out.append("bool wait")
-    if f.name in PASSES_FD:
-        out.append("int fd")
-    return out
 
 
 def emit_api(api: Api) -> str:
@@ -43,182 +26,46 @@ def emit_api(api: Api) -> str:
         "\n * ids of new objects are the caller's choice. Results are written only on success. */\n"
     )
     for f in api.travelling():
-        out.append(f"CUresult vgs_send_{f.name}({', '.join(send_params(f)) or 'void'});\n")
+        out.append(f"CUresult vgs_send_{f.name}({send_params(f)});\n")
     out.append(
         "\n/* The same, queued, for calls that are made often: the record is begun, the caller writes its part where it"
         "\n * travels, then sends or drops it (vgs_session.h). False: not now, and vgs_send can do it. */\n"
         "struct vgs_record;\n"
     )
-    out += [f"{_begin_head(f)};\n" for f in _in_place(api)]
+    out += [f"{begin_head(f)};\n" for f in in_place(api)]
     out.append("\n#endif\n")
     return "".join(out)
 
 
-def _size_of(f: Function, p: Param) -> str:
-    return f"{p.name}_nbytes" if p.role is Role.TEXT_IN else f"(uint64_t){p.size}"
-
-
-IN_PLACE = {"cuLaunchKernel"}  # queued calls with one part that are made often enough to write it where it travels
-
-
-def _in_place(api: Api) -> list[Function]:
-    return [f for f in api.travelling() if f.name in IN_PLACE]
-
-
-def _begin_head(f: Function) -> str:
-    [part] = part_in(f)
-    values = [p for p in f.sent if p is not part]
-    declared = [f"uint32_t {p.name}" if p.role is Role.HANDLE else p.declaration for p in values]
-    return f"bool vgs_begin_{f.name}(struct vgs_record *record, {', '.join(declared)}, void **{part.name})"
-
-
-PASSES_FD = {"vgpuHostMap", "vgpuRingOpen", "vgpuDeviceFile"}  # calls that hand a descriptor to the worker
-# Calls that a ring cannot carry: about rings themselves, and those that wait for the program's own host functions.
-ON_SOCKET = PASSES_FD | {
-    "vgpuRingOpenAt",
-    "vgpuRingWake",
-    "vgpuRingWait",
-    "vgpuRingFence",
-    "vgpuNextCallback",
-    "vgpuCallbackDone",
-}
-
-# Waiting calls besides those that block which leave no work behind in a stream they touch.
-SETTLED = {"cuStreamQuery", "cuEventQuery", "cuEventElapsedTime_v2"}
-# The one that may block and leaves work nevertheless.
-UNSETTLED = {"vgpuIpcEventWait"}
-
-
-def _touches(f: Function) -> list[str]:
-    """The streams and events a call is ordered by; none: it is ordered with every call of every thread."""
-    touched = [p for p in f.sent if p.kind is not None and p.kind.name in ("STREAM", "EVENT")]
-    if not touched:
-        return []
-    inner = ", ".join(f"{{VGW_KIND_{p.kind.name}, {p.name}}}" for p in touched if p.kind)
-    return [f"      .touched_count = {len(touched)},", f"      .touched = {{{inner}}},"]
-
-
-def _fill_request(f: Function) -> list[str]:
-    lines = [f"  struct vgw_req_{f.name} req;", "  memset(&req, 0, sizeof req);"]
-    for p in f.sent:
-        if p.role is Role.STRUCT_IN:
-            lines.append(f"  req.{p.name} = *{p.name};")
-        elif p.role is Role.TEXT_IN:
-            lines.append(f"  req.{p.name}_nbytes = (uint32_t){p.name}_nbytes;")
-        elif p.role in (Role.VALUE, Role.HANDLE, Role.OUT_HANDLE):
-            lines.append(f"  req.{p.name} = {p.name};")
-    return lines
-
-
-def _begin(f: Function) -> str:
-    """Write the fixed fields where they travel, and say where the part goes, behind its padding."""
-    [part] = part_in(f)
-    [stream] = [p for p in f.sent if p.kind is not None]
-    lines = [
-        f"{_begin_head(f)} {{",
-        *_fill_request(f),
-        "  enum { FIXED_NBYTES = (sizeof req + 7) & ~7 };",
-        f"  uint64_t nbytes = vgw_pad8({_size_of(f, part)});",
-        f"  uint8_t *at = vgs_record_begin(record, VGW_OP_{f.name}, {stream.name}, FIXED_NBYTES + nbytes);",
-        "  if (!at) return false;",
-        "  memset(at + FIXED_NBYTES - 8, 0, 8);",
-        "  memcpy(at, &req, sizeof req);",
-        "  if (nbytes) memset(at + FIXED_NBYTES + nbytes - 8, 0, 8);",
-        f"  *{part.name} = at + FIXED_NBYTES;",
-        "  return true;",
-        "}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _marshal(f: Function) -> str:
-    lines = [f"CUresult vgs_send_{f.name}({', '.join(send_params(f)) or 'void'}) {{"]
-    fields = request_fields(f)
-    for p in f.sent:
-        if p.role is Role.TEXT_IN:
-            lines.append(f"  uint64_t {p.name}_nbytes = strlen({p.name});")
-            lines.append(f"  if ({p.name}_nbytes > {p.cap}) return CUDA_ERROR_INVALID_VALUE;")
-    if fields:
-        lines += _fill_request(f)
-    replies = reply_fields(f)
-    if replies:
-        lines.append(f"  struct vgw_rep_{f.name} rep;")
-    lines.append("  struct vgs_call call = {")
-    lines.append(f"      .opcode = VGW_OP_{f.name},")
-    lines.append(f"      .wait = {'wait' if f.travel is Travel.QUEUED else 'true'},")
-    lines.append(f"      .fd = {'fd' if f.name in PASSES_FD else '-1'},")
-    if f.name in ON_SOCKET:
-        lines.append("      .on_socket = true,")
-    lines += _touches(f)
-    if (f.blocks or f.name in SETTLED) and f.name not in UNSETTLED:
-        lines.append("      .settled = true,")
-    if fields:
-        lines.append("      .fixed = &req,\n      .fixed_nbytes = sizeof req,")
-    if replies:
-        lines.append("      .reply_fixed = &rep,\n      .reply_fixed_nbytes = sizeof rep,")
-    parts = part_in(f)
-    if parts:
-        lines.append(f"      .part_count = {len(parts)},")
-        inner = ", ".join(f"{{(void *){p.name}, {_size_of(f, p)}}}" for p in parts)
-        lines.append(f"      .parts = {{{inner}}},")
-    tail = part_out(f)
-    if tail:
-        lines.append(f"      .reply_part = {tail.name},\n      .reply_part_capacity = (uint64_t){tail.size},")
-    lines.append("  };")
-    outs = [p for p in f.sent if p.role in (Role.OUT, Role.STRUCT_OUT)]
-    if not outs:
-        lines.append("  return vgs_session_call(&call);")
-    else:
-        lines.append("  CUresult outcome = vgs_session_call(&call);")
-        lines.append("  if (outcome != CUDA_SUCCESS) return outcome;")
-        for p in outs:
-            cast = f"({p.scalar.c})" if p.scalar else ""
-            lines.append(f"  if ({p.name}) *{p.name} = {cast}rep.{p.name};")
-        lines.append("  return CUDA_SUCCESS;")
-    lines.append("}\n")
-    return "\n".join(lines)
-
-
-def _forward(f: Function) -> str:
-    """A body that only forwards: handles to ids, then the message."""
-    lines = [f"CUresult vgs_{f.name}({declarations(f.args)}) {{"]
-    arguments = []
-    for p in f.args:
-        if p.role is Role.HANDLE:
-            assert p.kind
-            lookup = "vgs_stream_id" if p.kind.name == "STREAM" else f"vgs_handle_id_{p.kind.name.lower()}"
-            lines.append(f"  uint32_t {p.name}_id = 0;")
-            lines.append(f"  CUresult {p.name}_result = {lookup}({p.name}, &{p.name}_id);")
-            lines.append(f"  if ({p.name}_result != CUDA_SUCCESS) return {p.name}_result;")
-            arguments.append(f"{p.name}_id")
-        else:
-            if p.role in (Role.OUT, Role.STRUCT_IN, Role.STRUCT_OUT, Role.TEXT_IN) and f.name not in NULL_RESULTS:
-                lines.append(f"  if (!{p.name}) return CUDA_ERROR_INVALID_VALUE;")
-            arguments.append(p.name)
-    if f.travel is Travel.QUEUED:
-        arguments.append("false")
-    lines.append(f"  return vgs_send_{f.name}({', '.join(arguments)});")
-    lines.append("}\n")
-    return "\n".join(lines)
-
-
-NULL_RESULTS = {"cuMemGetInfo_v2"}  # functions whose results may each be NULL
-
-
 def emit_marshal(api: Api) -> str:
-    headers = ("vgs_api.h", "vgs_handle.h", "vgs_session.h", "vgw_wire.h")
-    out = [BANNER, "#include <string.h>\n\n", *(f'#include "{header}"\n' for header in headers), "\n"]
-    out += [_marshal(f) + "\n" for f in api.travelling()]
-    out += [_begin(f) + "\n" for f in _in_place(api)]
-    out += [_forward(f) + "\n" for f in api.travelling() if f.exported and not f.guest_custom]
+    out = [BANNER, includes("<stdlib.h>", "<string.h>", *MARSHAL_HEADERS)]
+    out += [send(f) + "\n" for f in api.travelling()]
+    out += [begin(f) + "\n" for f in in_place(api)]
     return "".join(out)
 
 
-BY_VALUE = {
-    "CUipcMemHandle",
-    "CUipcEventHandle",
-    "CUmemLocation",
-}  # structs that the driver's functions take as they are: not traced
+def emit_forward(api: Api) -> str:
+    out = [BANNER, includes("<stdlib.h>", *FORWARD_HEADERS)]
+    out += [forward(f) + "\n" for f in api.travelling() if f.exported and not f.guest_custom]
+    return "".join(out)
+
+
+MARSHAL_HEADERS = ("vgs_api.h", "vgs_handle.h", "vgs_session.h", "vgw_wire.h")
+FORWARD_HEADERS = (
+    "vgs_api.h",
+    "vgs_capture.h",
+    "vgs_context.h",
+    "vgs_device.h",
+    "vgs_graph.h",
+    "vgs_ipc.h",
+    "vgs_kernel.h",
+    "vgs_library.h",
+    "vgs_objects.h",
+    "vgs_pool.h",
+    "vgs_range.h",
+    "vgs_stream.h",
+    "vgs_virtual.h",
+)
 
 
 def _argument_formats(f: Function) -> tuple[str, list[str]]:
@@ -240,7 +87,7 @@ def _argument_formats(f: Function) -> tuple[str, list[str]]:
         elif p.c.startswith("CUhostFn") or p.c.startswith("CUstreamCallback") or p.c.startswith("CUoccupancyB2DSize"):
             formats.append(f"{p.name}=%p")
             values.append(f"(void *)(uintptr_t){p.name}")
-        elif p.c in BY_VALUE:
+        elif p.role is Role.STRUCT_VALUE:
             formats.append(f"{p.name}=...")
         else:
             formats.append(f"{p.name}=%p")
@@ -301,12 +148,9 @@ def emit_exports(api: Api) -> str:
     return "".join(out)
 
 
-OWN_EXPORTS = ("vgpuDeviceIsSimulated", "vgpuHostAlias")  # vgs_alias.h
-
-
 def emit_map(api: Api) -> str:
     """NVIDIA's libcuda has no version tags: one anonymous node."""
-    names = "".join(f"    {name};\n" for name in (*api.exports, *OWN_EXPORTS))
+    names = "".join(f"    {name};\n" for name in (*api.exports, *api.own_exports))
     return f"{BANNER}{{\n  global:\n{names}  local:\n    *;\n}};\n"
 
 

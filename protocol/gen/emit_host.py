@@ -1,177 +1,349 @@
-"""The worker's half: the backend table, and one decoder per record that checks everything before it calls."""
+"""The worker's half: one decoder per record that checks everything before it calls, and the table of all of them.
+
+The executor itself takes a record's fixed fields and looks up the handles among them (vgx_execute, vgx_use); what is
+generated for a function begins with those. `VGX_GUARD(c)` is `c`: tests/protocol drops each of them in turn.
+"""
 
 from __future__ import annotations
 
-from protocol.gen.emit_guest import ON_SOCKET, declarations
-from protocol.gen.emit_records import BANNER, includes, part_in, part_out, reply_fields, request_fields
+from protocol.gen.emit_records import (
+    BANNER,
+    element_nbytes,
+    includes,
+    part_in,
+    part_nbytes,
+    part_out,
+    parts_out,
+    reply_fields,
+    request_fields,
+)
 from protocol.gen.load import Api
-from protocol.gen.model import Function, Need, Param, Role
-
-PRELUDE = """/* What opens another worker's allocation: the backend's handle, which no client sees, and a descriptor
- * that goes with it, or -1. */
-struct vgx_ipc_object {
-  CUipcMemHandle handle;
-  int fd;
-};
-
-/* A driver, as the executor sees it: functions named and typed like libcuda's. NULL: not offered. Filled
- * by the simulator (daemon/vgpusim/device) or from the real libcuda (vgx_cuda.c). */
-struct vgx_backend {
-  const char *name;
-  /* Load an image of known size: what cuModuleLoadData and cuLibraryLoadData do, but bounded. */
-  CUresult (*load_module)(CUmodule *module, const void *image, uint64_t nbytes);
-  CUresult (*load_library)(CUlibrary *library, const void *image, uint64_t nbytes);
-  /* cuLink over PTX inputs; *out is malloc'ed. */
-  CUresult (*link)(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count, void **out,
-                   uint64_t *out_nbytes);
-  /* What kernels printed. take_output returns the bytes written to `text`. */
-  bool (*output_pending)(void);
-  uint64_t (*take_output)(char *text, uint64_t capacity);
-  /* cuIpcGetMemHandle and cuIpcOpenMemHandle among the backend's own processes. The descriptor is the caller's. */
-  CUresult (*ipc_export)(struct vgx_ipc_object *object, CUdeviceptr base);
-  CUresult (*ipc_open)(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);
-  /* A managed variable of a library: *placed is its address, 0 while it has none; `address`, if not 0, is
-   * where it lies from now on, in registered memory of its size. */
-  CUresult (*managed_variable)(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
-                               uint64_t *nbytes);
-  /* Have the device's memory lie in the client's file (vgw_device_memory.h). The descriptor is the caller's. */
-  CUresult (*device_file)(CUdevice device, int fd);
-"""
+from protocol.gen.model import ARRAY_OUT_ROLES, Channel, Function, Need, Param, Role
 
 
-def emit_backend(api: Api) -> str:
-    out = [
-        BANNER,
-        "#ifndef VGX_BACKEND_H\n#define VGX_BACKEND_H\n\n",
-        includes("<stdbool.h>", "<stdint.h>", "vgw_cuda.h"),
-        PRELUDE,
-    ]
-    out += [f"  CUresult (*{f.name})({declarations(f.args)});\n" for f in api.backend_members()]
-    out.append(
-        "};\n\n/* Every member that a libcuda exports, for filling the table by name: VGX_BACKEND_FUNCTIONS(X). */\n"
-    )
-    out.append("#define VGX_BACKEND_FUNCTIONS(X) \\\n")
-    out.append(" \\\n".join(f"  X({f.name})" for f in api.backend_members()))
-    out.append("\n\n#endif\n")
-    return "".join(out)
+def refs(f: Function) -> list[Param]:
+    """The handles that are looked up before the dispatcher runs, in the order of its `objects`."""
+    return [p for p in f.sent if (p.role is Role.HANDLE and not p.ends) or p.role is Role.FUNCTION]
 
 
-def _argument(p: Param) -> str:
-    assert p.scalar or p.role is not Role.VALUE
-    if p.role is Role.VALUE and p.scalar:
-        return f"({p.scalar.c})req->{p.name}"
-    if p.role is Role.OUT or p.role is Role.OUT_HANDLE:
-        return f"&{p.name}"
-    if p.role is Role.STRUCT_IN:
-        return f"&req->{p.name}"
-    if p.role is Role.STRUCT_OUT:
-        return f"&{p.name}"
-    return p.name
+def _made(f: Function) -> list[Param]:
+    return [p for p in f.sent if p.role is Role.OUT_HANDLE]
 
 
-def _decode(f: Function) -> list[str]:
+def _ended(f: Function) -> Param | None:
+    return next((p for p in f.sent if p.ends), None)
+
+
+def _looked_up(f: Function, p: Param) -> str:
+    c = "CUfunction" if p.role is Role.FUNCTION else p.c
+    return f"({c})(uintptr_t)objects[{refs(f).index(p)}]"
+
+
+def _guard(condition: str, text: str) -> str:
+    return f'  if (VGX_GUARD({condition})) return vgx_violation(s, "{text}");'
+
+
+def _take_parts(f: Function) -> list[str]:
+    """Take the variable parts, each bounded and whole."""
     lines = []
-    if request_fields(f):
-        lines.append(f"  const struct vgw_req_{f.name} *req = vgw_take(in, sizeof *req);")
-        lines.append('  if (!req) return vgx_violation(s, "short record");')
     for p in part_in(f):
         size = f"req->{p.name}_nbytes" if p.role is Role.TEXT_IN else f"req->{p.size}"
-        lines.append(f'  if ({size} > {p.cap}) return vgx_violation(s, "{p.name} too long");')
-        lines.append(f"  const {'char' if p.role is Role.TEXT_IN else 'void'} *{p.name} = vgw_take(in, {size});")
-        lines.append(f'  if (!{p.name}) return vgx_violation(s, "short {p.name}");')
-    tail = part_out(f)
-    if tail:
-        lines.append(f'  if (req->{tail.size} > {tail.cap}) return vgx_violation(s, "{tail.name} too long");')
+        c = {Role.TEXT_IN: "char", Role.HANDLES_IN: "uint32_t", Role.ARRAY_IN: p.element}.get(p.role, "void")
+        name = _part_name(f, p)
+        lines.append(_guard(f"{size} > {p.cap}", f"{p.name} too long"))
+        lines.append(f"  const {c} *{name} = vgw_take(in, {part_nbytes(f, p, 'req->')});")
+        lines.append(_guard(f"!{name}", f"short {p.name}"))
+    lines += [_guard(f"req->{p.size} > {p.cap}", f"{p.name} too long") for p in parts_out(f)]
     return lines
 
 
-def _dispatch(f: Function) -> str:
-    head = f"static CUresult dispatch_{f.name}(struct vgx_session *s, struct vgw_cursor *in, struct vgx_reply *out) {{"
-    lines = [head, "  (void)in, (void)out;"]
-    lines += _decode(f)
-    fields = reply_fields(f)
+def _part_name(f: Function, p: Param) -> str:
+    """A part as it came; what the driver is given has the parameter's name."""
+    copied = p.role is Role.ARRAY_IN and not f.host_custom
+    return f"{p.name}_sent" if copied or p.role is Role.HANDLES_IN else p.name
+
+
+def _part_place(f: Function) -> list[str]:
+    """Where the variable results go: behind the fixed ones, each in room for what the client asked for."""
+    fixed = f"sizeof(struct vgw_rep_{f.name})" if reply_fields(f) else "0"
     tail = part_out(f)
-    if f.host_custom:
-        if fields:
-            lines.append(f"  struct vgw_rep_{f.name} rep;\n  memset(&rep, 0, sizeof rep);")
-        if tail:
+    if tail:
+        return [
+            f"  void *{tail.name} = vgx_reply_part(out, req->{tail.size}, {fixed});",
+            f"  uint64_t {tail.name}_nbytes = req->{tail.size};",
+        ]
+    arrays = [p for p in parts_out(f) if p.role in ARRAY_OUT_ROLES]
+    if not arrays:
+        return []
+    sizes = [f"vgw_pad8(req->{p.size} * {element_nbytes(p)})" for p in arrays]
+    lines = [f"  uint64_t arrays_nbytes = {' + '.join(sizes)};"]
+    lines.append(f"  char *arrays = vgx_reply_part(out, arrays_nbytes, {fixed});")
+    lines.append("  memset(arrays, 0, arrays_nbytes);")
+    for i, p in enumerate(arrays):
+        c = "uint32_t" if p.role is Role.HANDLES_OUT else p.element
+        place = " + ".join(["arrays", *sizes[:i]])
+        lines.append(f"  {c} *{p.name}{'_ids' if p.role is Role.HANDLES_OUT else ''} = (void *)({place});")
+    return lines
+
+
+def _members(p: Param, struct: str, at: str) -> list[str]:
+    """What the driver must not be given as it came, in a copy of a struct."""
+    lines = []
+    for i, m in enumerate(p.members):
+        place = f"{struct}.{m.path}"
+        if m.fixed:
+            lines.append(f"  {place} = {m.fixed};")
+        elif m.kind:
+            sent, held = f"{p.name}_id{i}", f"{p.name}_object{i}"
+            lines.append(f"  uint64_t {sent} = (uint64_t)(uintptr_t){place};\n  void *{held};")
+            lines.append(_guard(f"{sent} > UINT32_MAX", f"handle in {p.name}"))
+            lines.append(f"  result = vgx_handle(s, VGW_KIND_{m.kind.name}, (uint32_t){sent}, &{held});")
+            if not m.optional:
+                lines.append(f"  if (result == CUDA_SUCCESS && VGX_GUARD(!{held})) result = {m.kind.wrong};")
+            lines.append("  if (result != CUDA_SUCCESS) return result;")
+            lines.append(f"  {place} = (__typeof__({place}))(uintptr_t){held};")
+    return [line.replace("  ", at + "  ", 1) for line in lines]
+
+
+def _prepare(f: Function) -> list[str]:
+    """Locals that the driver's function reads and writes."""
+    lines = []
+    for p in f.sent:
+        name = p.name
+        if p.role is Role.OUT and p.scalar:
+            lines.append(f"  {p.scalar.c} {name} = 0;")
+        elif p.role is Role.FOUND and p.kind:
+            lines.append(f"  {p.kind.c} {name} = 0;")
+        elif p.role is Role.WORD_OUT:
+            lines.append(f"  uint64_t {name} = 0;")
+        elif p.role is Role.WORD_IN:
+            lines.append(f"  uint64_t {name} = req->{name};")
+        elif p.role is Role.COUNT and p.scalar:
+            lines.append(f"  {p.scalar.c} {name} = ({p.scalar.c})req->{name};")
+        elif p.role is Role.STRUCT_OUT:
+            lines.append(f"  {p.element} {name};\n  memset(&{name}, 0, sizeof {name});")
+        elif p.role in (Role.STRUCT_IN, Role.STRUCT_VALUE) and p.members:
+            lines.append(f"  {p.element} {name} = req->{name};")
+            lines += _members(p, name, "")
+        elif p.role is Role.ARRAY_IN:
+            lines += _copy_array(p)
+        elif p.role is Role.HANDLES_IN:
+            lines += _look_up_array(p)
+        elif p.role is Role.HANDLES_OUT and p.kind:
+            lines.append(f"  VGX_FREED {p.kind.c} *{name} = NULL;")
             lines.append(
-                f"  void *{tail.name} = vgx_reply_part(out, req->{tail.size}, {'sizeof rep' if fields else '0'});"
+                f"  if (req->{p.size} && !({name} = calloc(req->{p.size}, sizeof *{name}))) "
+                "return CUDA_ERROR_OUT_OF_MEMORY;"
             )
-            lines.append(f"  uint64_t {tail.name}_nbytes = req->{tail.size};")
-        arguments = ["s"] + (["req"] if request_fields(f) else []) + [p.name for p in part_in(f)]
-        arguments += (["&rep"] if fields else []) + ([tail.name, f"&{tail.name}_nbytes"] if tail else [])
-        lines.append(f"  CUresult result = vgx_{f.name}({', '.join(arguments)});")
-    else:
-        lines.append(f'  if (!s->backend->{f.name}) return vgx_not_offered(s, "{f.name}");')
-        for p in f.sent:
-            if p.role is Role.HANDLE and p.kind:
-                lines.append(f"  {p.kind.c} {p.name} = NULL;")
-                lines.append(
-                    f"  CUresult {p.name}_result = "
-                    f"vgx_handle(s, VGW_KIND_{p.kind.name}, req->{p.name}, (void **)&{p.name});"
-                )
-                lines.append(f"  if ({p.name}_result != CUDA_SUCCESS) return {p.name}_result;")
-            elif p.role is Role.OUT and p.scalar:
-                lines.append(f"  {p.scalar.c} {p.name} = 0;")
-            elif p.role is Role.OUT_HANDLE and p.kind:
-                lines.append(f"  {p.kind.c} {p.name} = NULL;")
-            elif p.role is Role.STRUCT_OUT:
-                lines.append(f"  {p.c.removesuffix(' *')} {p.name};\n  memset(&{p.name}, 0, sizeof {p.name});")
-            elif p.role is Role.TEXT_IN:
-                lines.append(f"  char {p.name}_text[VGX_TEXT_NBYTES];")
-                lines.append(
-                    f"  if (!vgx_text({p.name}_text, {p.name}, req->{p.name}_nbytes)) return CUDA_ERROR_NOT_FOUND;"
-                )
-            elif p.role is Role.BYTES_OUT:
-                lines.append(
-                    f"  void *{p.name} = vgx_reply_part(out, req->{p.size}, "
-                    f"{f'sizeof(struct vgw_rep_{f.name})' if fields else '0'});"
-                )
-        for p in f.sent:  # last, so that no early return leaves an id reserved
-            if p.role is Role.OUT_HANDLE and p.kind:
-                lines.append(
-                    f"  if (!vgx_handle_reserve(s, VGW_KIND_{p.kind.name}, req->{p.name})) "
-                    f'return vgx_violation(s, "{p.name} taken");'
-                )
-        arguments = [f"{p.name}_text" if p.role is Role.TEXT_IN else _argument(p) for p in f.args]
-        lines.append(f"  CUresult result = s->backend->{f.name}({', '.join(arguments)});")
-        for p in f.sent:
-            if p.role is Role.OUT_HANDLE and p.kind:
-                lines.append(
-                    f"  vgx_handle_set(s, VGW_KIND_{p.kind.name}, req->{p.name}, "
-                    f"result == CUDA_SUCCESS ? {p.name} : NULL);"
-                )
-        if fields:
-            lines.append(f"  struct vgw_rep_{f.name} rep;\n  memset(&rep, 0, sizeof rep);")
-            lines += [f"  rep.{p.name} = {p.name};" for p in f.sent if p.role in (Role.OUT, Role.STRUCT_OUT)]
-        if tail:
-            lines.append(f"  uint64_t {tail.name}_nbytes = req->{tail.size};")
-    if fields or tail:
-        fixed = "&rep, sizeof rep" if fields else "NULL, 0"
+        elif p.role is Role.TEXT_IN:
+            lines.append(f"  char {name}_text[VGX_TEXT_NBYTES];")
+            lines.append(
+                f"  if (VGX_GUARD(!vgx_text({name}_text, {name}, req->{name}_nbytes))) return CUDA_ERROR_NOT_FOUND;"
+            )
+        elif p.role is Role.FUNCTION:
+            lines += _function(f, p)
+    return lines
+
+
+def _function(f: Function, p: Param) -> list[str]:
+    lines = [f"  CUfunction {p.name} = {_looked_up(f, p)};"]
+    if p.loaded:
+        lines += [
+            f"  if (req->kind == VGW_KIND_KERNEL) result = s->backend->cuKernelGetFunction(&{p.name}, "
+            f"(CUkernel){p.name});",
+            "  if (result != CUDA_SUCCESS) return result;",
+        ]
+    return lines
+
+
+def _look_up_array(p: Param) -> list[str]:
+    assert p.kind
+    return [
+        f"  VGX_FREED {p.kind.c} *{p.name} = NULL;",
+        f"  result = vgx_handles(s, VGW_KIND_{p.kind.name}, {p.name}_sent, (uint32_t)req->{p.size}, "
+        f"(void ***)&{p.name});",
+        "  if (result != CUDA_SUCCESS) return result;",
+    ]
+
+
+def _copy_array(p: Param) -> list[str]:
+    """A copy of an array, for what lies in a ring may change at any time."""
+    lines = [f"  VGX_FREED {p.element} *{p.name} = malloc(req->{p.size} * sizeof *{p.name} + 1);"]
+    lines.append(f"  if (!{p.name}) return CUDA_ERROR_OUT_OF_MEMORY;")
+    lines.append(f"  memcpy({p.name}, {p.name}_sent, req->{p.size} * sizeof *{p.name});")
+    if p.members:
+        lines.append(f"  for (uint64_t i = 0; i < req->{p.size}; i++) {{")
+        lines += _members(p, f"{p.name}[i]", "  ")
+        lines.append("  }")
+    return lines
+
+
+def _argument(f: Function, p: Param) -> str:
+    """What the driver's function is given."""
+    if p.role is Role.VALUE:
+        assert p.scalar
+        return p.fixed or f"({p.scalar.c})req->{p.name}"
+    if p.role is Role.HANDLE:
+        return p.name if p.ends else _looked_up(f, p)
+    if p.role in (Role.OUT, Role.OUT_HANDLE, Role.FOUND, Role.STRUCT_OUT, Role.WORD_IN, Role.WORD_OUT, Role.COUNT):
+        return f"&{p.name}"
+    if p.role is Role.STRUCT_IN:
+        return f"&{p.name}" if p.members else f"&req->{p.name}"
+    if p.role is Role.STRUCT_VALUE:
+        return p.name if p.members else f"req->{p.name}"
+    if p.role is Role.ARRAY_OUT:
+        return f"req->{p.size} ? {p.name} : NULL"
+    return f"{p.name}_text" if p.role is Role.TEXT_IN else p.name
+
+
+def _custom_arguments(f: Function) -> list[str]:
+    arguments = ["s"] + (["req"] if request_fields(f) else []) + (["fd"] if f.descriptor else [])
+    arguments += [p.name if p.role is Role.FUNCTION else _looked_up(f, p) for p in refs(f)]
+    arguments += [_ended_name(f)] if _ended(f) else []
+    arguments += [f"&{p.name}" for p in _made(f)] + [p.name for p in part_in(f)]
+    tail = part_out(f)
+    return arguments + (["&rep"] if reply_fields(f) else []) + ([tail.name, f"&{tail.name}_nbytes"] if tail else [])
+
+
+def _ended_name(f: Function) -> str:
+    ended = _ended(f)
+    assert ended
+    return ended.name
+
+
+def _begin_objects(f: Function) -> list[str]:
+    """Ids of new objects, and the object that goes. Last, so that no early return leaves an id reserved."""
+    lines = []
+    for p in _made(f):
+        assert p.kind
+        lines.append(f"  {p.kind.c} {p.name} = 0;")
+        lines.append(_guard(f"!vgx_handle_reserve(s, VGW_KIND_{p.kind.name}, req->{p.name})", f"{p.name} taken"))
+    ended = _ended(f)
+    if ended and ended.kind:
+        lines.append("  void *ended;")
+        lines.append(f"  result = vgx_handle_end(s, VGW_KIND_{ended.kind.name}, req->{ended.name}, &ended);")
+        lines.append(f"  if (VGX_GUARD(result != CUDA_SUCCESS)) return {_wrong(ended)};")
+        lines.append(f"  {ended.kind.c} {ended.name} = ({ended.kind.c})(uintptr_t)ended;")
+    return lines
+
+
+def _wrong(p: Param) -> str:
+    """NULL is answered as the client answers it; what is gone, as drivers answer what is no handle."""
+    assert p.kind
+    return f"req->{p.name} ? result : {p.wrong or p.kind.wrong}"
+
+
+def _end_objects(f: Function) -> list[str]:
+    lines = []
+    for p in _made(f):
+        assert p.kind
+        parent = next((q for q in f.sent if q.name == p.parent), None)
+        kind, owner = ("CONTEXT", "vgx_context_id()") if p.kind.within and not parent else ("COUNT", "0")
+        if parent and parent.kind:
+            kind, owner = parent.kind.name, f"req->{parent.name}"
         lines.append(
-            f"  if (result == CUDA_SUCCESS) vgx_reply_finish(out, {fixed}, {tail.name + '_nbytes' if tail else '0'});"
+            f"  vgx_handle_set(s, VGW_KIND_{p.kind.name}, req->{p.name}, "
+            f"result == CUDA_SUCCESS ? (void *)(uintptr_t){p.name} : NULL, VGW_KIND_{kind}, {owner});"
         )
-    lines.append("  return result;\n}\n")
-    return "\n".join(lines)
+    ended = _ended(f)
+    if ended and ended.kind:
+        lines.append(f"  vgx_handle_ended(s, VGW_KIND_{ended.kind.name}, req->{ended.name}, result == CUDA_SUCCESS);")
+    return lines
+
+
+def _call_driver(f: Function) -> list[str]:
+    lines = [f"  {f.worker_before};"] if f.worker_before else []
+    lines.append(f"  result = s->backend->{f.name}({', '.join(_argument(f, p) for p in f.args)});")
+    lines += _end_objects(f)
+    if f.worker_after:
+        lines.append(f"  if (result == CUDA_SUCCESS) {f.worker_after};")
+    ids = [p for p in f.sent if p.role in (Role.FOUND, Role.HANDLES_OUT)]
+    owner = next((p for p in f.sent if p.role is Role.HANDLE and p.kind and p.kind.name == "GRAPH"), None)
+    within = f"req->{owner.name}" if owner else "0"
+    for p in ids:
+        assert p.kind
+        many = p.role is Role.HANDLES_OUT
+        if not many:
+            lines.append(f"  uint32_t {p.name}_ids[1];")
+        objects = f"(void *const *){p.name}" if many else f"(void *[]){{(void *)(uintptr_t){p.name}}}"
+        count = f"{p.size} < req->{p.size} ? {p.size} : req->{p.size}" if many else "1"
+        lines.append(
+            f"  if (result == CUDA_SUCCESS) result = vgx_handle_ids(s, VGW_KIND_{p.kind.name}, {within}, {objects}, "
+            f"{count}, {p.name}_ids);"
+        )
+    return lines
+
+
+def _reply(f: Function) -> list[str]:
+    fields, tail = reply_fields(f), part_out(f)
+    lines = []
+    if fields and not f.host_custom:
+        lines.append(f"  struct vgw_rep_{f.name} rep;\n  memset(&rep, 0, sizeof rep);")
+        lines += [f"  rep.{p.name} = {p.name};" for p in f.sent if p.role in VALUE_RESULTS]
+        lines += [
+            f"  rep.{p.name} = result == CUDA_SUCCESS ? *{p.name}_ids : 0;" for p in f.sent if p.role is Role.FOUND
+        ]
+    nbytes = f"{tail.name}_nbytes" if tail else "arrays_nbytes" if parts_out(f) else ""
+    if fields or nbytes:
+        fixed = "&rep, sizeof rep" if fields else "NULL, 0"
+        lines.append(f"  if (result == CUDA_SUCCESS) vgx_reply_finish(out, {fixed}, {nbytes or '0'});")
+    return lines
+
+
+VALUE_RESULTS = (Role.OUT, Role.STRUCT_OUT, Role.WORD_OUT, Role.COUNT)
+
+
+def dispatch(f: Function) -> str:
+    """The decoder of one function's records."""
+    lines = [
+        f"static CUresult dispatch_{f.name}(struct vgx_session *s, const void *fixed, void *const *objects,\n"
+        "    struct vgw_cursor *in, struct vgx_reply *out) {",
+        "  (void)s, (void)fixed, (void)objects, (void)in, (void)out;",
+        "  CUresult result = CUDA_SUCCESS;",
+    ]
+    if request_fields(f):
+        lines.append(f"  const struct vgw_req_{f.name} *req = fixed;\n  (void)req;")
+    lines += _take_parts(f)
+    if f.backend:
+        lines.append(f'  if (VGX_GUARD(!s->backend->{f.name})) return vgx_not_offered(s, "{f.name}");')
+    if f.descriptor:
+        lines.append("  int fd = vgx_take_fd(s);")
+        lines.append(_guard("fd < 0", f"{f.name} without a descriptor"))
+    lines += _part_place(f)
+    if f.host_custom:
+        lines += [line for p in f.sent if p.role is Role.HANDLES_IN for line in _look_up_array(p)]
+        lines += [line for p in f.sent if p.role is Role.FUNCTION for line in _function(f, p)]
+        lines += _begin_objects(f)
+        if reply_fields(f):
+            lines.append(f"  struct vgw_rep_{f.name} rep;\n  memset(&rep, 0, sizeof rep);")
+        lines.append(f"  result = vgx_{f.name}({', '.join(_custom_arguments(f))});")
+        lines += _end_objects(f)
+    else:
+        lines += _prepare(f) + _begin_objects(f) + _call_driver(f)
+    return "\n".join([*lines, *_reply(f), "  return result;\n}\n"])
 
 
 def custom_prototype(f: Function) -> str:
-    fields = reply_fields(f)
-    tail = part_out(f)
     parameters = ["struct vgx_session *s"] + ([f"const struct vgw_req_{f.name} *req"] if request_fields(f) else [])
-    parameters += [f"const {'char' if p.role is Role.TEXT_IN else 'void'} *{p.name}" for p in part_in(f)]
-    parameters += ([f"struct vgw_rep_{f.name} *rep"] if fields else []) + (
-        [f"void *{tail.name}", f"uint64_t *{tail.name}_nbytes"] if tail else []
-    )
+    parameters += ["int fd"] if f.descriptor else []
+    parameters += [f"CUfunction {p.name}" if p.role is Role.FUNCTION else p.declaration for p in refs(f)]
+    ended = _ended(f)
+    parameters += [ended.declaration] if ended else []
+    parameters += [p.declaration for p in _made(f)]
+    parameters += [p.declaration for p in part_in(f)]
+    parameters += [f"struct vgw_rep_{f.name} *rep"] if reply_fields(f) else []
+    tail = part_out(f)
+    parameters += [f"void *{tail.name}", f"uint64_t *{tail.name}_nbytes"] if tail else []
     return f"CUresult vgx_{f.name}({', '.join(parameters)});\n"
 
 
 def emit_custom(api: Api) -> str:
     out = [BANNER, '#ifndef VGX_CUSTOM_H\n#define VGX_CUSTOM_H\n\n#include "vgw_records.h"\n\nstruct vgx_session;\n\n']
     out.append(
-        "/* Hand-written halves. Lengths are checked; ids in `req` are not yet looked up. A variable result's\n"
-        " * capacity comes in through *_nbytes, its size goes out the same way. */\n"
+        "/* Hand-written halves. Lengths are checked, and ids looked up: objects come after `req`, and stay until the\n"
+        " * function returns. A new object goes to where the pointer points; its id is the dispatcher's business. A\n"
+        " * descriptor is the function's own. A variable result's capacity comes in through *_nbytes, its size goes\n"
+        " * out the same way. */\n"
     )
     out += [custom_prototype(f) for f in api.travelling() if f.host_custom]
     out.append("\n#endif\n")
@@ -179,27 +351,40 @@ def emit_custom(api: Api) -> str:
 
 
 def _entry_flags(f: Function) -> str:
-    flags = []
-    if f.need is Need.CONTEXT:
-        flags.append("VGX_NEEDS_CONTEXT")
-    if f.blocks:
-        flags.append("VGX_BLOCKS")
-    if f.name in ON_SOCKET:
-        flags.append("VGX_ABOUT_CHANNEL")
-    if f.name in ON_SOCKET - {"vgpuRingFence"}:  # which the client puts into rings itself
-        flags.append("VGX_NOT_IN_RING")
-    return " | ".join(flags) or "0"
+    flags = {
+        "VGX_NEEDS_CONTEXT": f.need is Need.CONTEXT,
+        "VGX_BLOCKS": f.blocks,
+        "VGX_ABOUT_CHANNEL": f.channel is not Channel.ANY,
+        "VGX_NOT_IN_RING": f.channel is Channel.SOCKET,
+        "VGX_DATA": any(p.data for p in f.sent),
+        "VGX_AWAITED": f.awaited,
+    }
+    return " | ".join(flag for flag, holds in flags.items() if holds) or "0"
+
+
+def _entry_ref(f: Function, p: Param) -> str:
+    if p.role is Role.FUNCTION:
+        return f"VGX_FUNCTION_REF(struct vgw_req_{f.name}, kind, object)"
+    assert p.kind
+    null = "CUDA_SUCCESS" if p.optional else p.wrong or p.kind.wrong
+    return f"VGX_REF(VGW_KIND_{p.kind.name}, struct vgw_req_{f.name}, {p.name}, {null})"
 
 
 def emit_dispatch(api: Api) -> str:
     out = [
         BANNER,
-        includes("<string.h>", "vgw_records.h", "vgw_wire.h", "vgx_custom.h", "vgx_session.h"),
+        includes("<stdlib.h>", "<string.h>", "vgw_records.h", "vgw_wire.h", "vgx_custom.h", "vgx_session.h"),
+        '#include "vgx_ipc.h"\n\n',
     ]
-    out += [_dispatch(f) + "\n" for f in api.travelling()]
-    out.append("const struct vgx_operation vgx_operations[VGW_OP_COUNT] = {\n")
+    out += [dispatch(f) + "\n" for f in api.travelling()]
+    out.append("VGX_OPERATIONS struct vgx_operation vgx_operations[VGW_OP_COUNT] = {\n")
     for f in api.travelling():
         fixed = f"sizeof(struct vgw_req_{f.name})" if request_fields(f) else "0"
-        out.append(f'    [VGW_OP_{f.name}] = {{"{f.name}", dispatch_{f.name}, {_entry_flags(f)}, {fixed}}},\n')
+        handles = refs(f)
+        table = "{" + ", ".join(_entry_ref(f, p) for p in handles) + "}" if handles else "{{0}}"
+        out.append(
+            f'    [VGW_OP_{f.name}] = {{"{f.name}", dispatch_{f.name}, {_entry_flags(f)}, {fixed}, {len(handles)},\n'
+            f"     {table}}},\n"
+        )
     out.append("};\n")
     return "".join(out)

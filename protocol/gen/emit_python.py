@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from protocol.gen.emit_guest import SUFFIXES
-from protocol.gen.emit_records import part_in, part_out, reply_fields, request_fields
+from protocol.gen.emit_records import part_in, parts_out, reply_fields, request_fields
 from protocol.gen.load import Api
+from protocol.gen.model import Function, Need, Param, Role
 
 HEADER = '''"""Generated from protocol/spec by protocol/gen; do not edit."""
 
@@ -12,15 +13,23 @@ from typing import NamedTuple
 
 
 class Record(NamedTuple):
-    """One function that travels: its opcode, and (C type, name) of its fixed fields and variable parts."""
+    """One function that travels: its opcode, (C type, name) of its fixed fields, and its variable parts.
+
+    `meanings` says what a fixed field is, where it is no plain number: ("uses", kind), ("creates", kind),
+    ("destroys", kind), ("device", ""), ("kernel kind", "") or ("kernel", ""), or ("length", part).
+    A part is (name, what is in it, the largest length or count, field that says it), a reply's part likewise.
+    """
 
     name: str
     opcode: int
     waits: bool
     request: tuple[tuple[str, str], ...]
-    parts: tuple[str, ...]
+    meanings: dict[str, tuple[str, str]]
+    parts: tuple[tuple[str, str, int, str], ...]
     reply: tuple[tuple[str, str], ...]
-    reply_part: str
+    reply_parts: tuple[tuple[str, str, int, str], ...]
+    needs_context: bool
+    simulator: bool
 
 
 class Entry(NamedTuple):
@@ -39,19 +48,46 @@ def _row(values: object) -> str:
     return f"    {values!r},\n"
 
 
+def _meanings(f: Function) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    for p in f.sent:
+        if p.role is Role.HANDLE and p.kind:
+            found[p.name] = ("destroys" if p.ends else "uses", p.kind.name)
+        elif p.role is Role.OUT_HANDLE and p.kind:
+            found[p.name] = ("creates", p.kind.name)
+        elif p.role is Role.FUNCTION:
+            found |= {"kind": ("kernel kind", ""), "object": ("kernel", "")}
+        elif p.role is Role.VALUE and p.scalar and p.scalar.c == "CUdevice":
+            found[p.name] = ("device", "")
+    for p in (*part_in(f), *parts_out(f)):
+        found[_length_field(p)] = ("length", p.name)
+    return found
+
+
+def _length_field(p: Param) -> str:
+    return f"{p.name}_nbytes" if p.role is Role.TEXT_IN else p.size
+
+
+def _part(p: Param) -> tuple[str, str, int, str]:
+    what = {Role.TEXT_IN: "text", Role.BYTES_IN: "bytes", Role.BYTES_OUT: "bytes"}.get(p.role, p.element)
+    return (p.name, p.kind.name if p.kind else what, p.cap, _length_field(p))
+
+
 def emit(api: Api) -> str:
     bodies = api.implementation()
     out = [HEADER, "RECORDS: tuple[Record, ...] = tuple(Record(*row) for row in (\n"]
     for f in api.travelling():
-        tail = part_out(f)
         row = (
             f.name,
             f.opcode,
             f.travel.value == "waiting",
             tuple(request_fields(f)),
-            tuple(p.name for p in part_in(f)),
+            _meanings(f),
+            tuple(_part(p) for p in part_in(f)),
             tuple(reply_fields(f)),
-            tail.name if tail else "",
+            tuple(_part(p) for p in parts_out(f)),
+            f.need is Need.CONTEXT,
+            f.simulator,
         )
         out.append(_row(row))
     out.append("))\n\nENTRIES: tuple[Entry, ...] = tuple(Entry(*row) for row in (\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.gen.load import Api
-from protocol.gen.model import Function, Param, Role
+from protocol.gen.model import ARRAY_OUT_ROLES, IN_PART_ROLES, Function, Param, Role
 
 
 def includes(*names: str) -> str:
@@ -20,13 +20,17 @@ def request_fields(f: Function) -> list[tuple[str, str]]:
     structs: list[tuple[str, str]] = []
     narrow: list[tuple[str, str]] = []
     for p in f.sent:
-        if p.role is Role.VALUE:
+        if p.role in (Role.VALUE, Role.WORD_IN):
             assert p.scalar
             (wide if p.scalar.wire == "uint64_t" else narrow).append((p.scalar.wire, p.name))
         elif p.role in (Role.HANDLE, Role.OUT_HANDLE):
             narrow.append(("uint32_t", p.name))
-        elif p.role is Role.STRUCT_IN:
-            structs.append((p.c.removeprefix("const ").removesuffix(" *"), p.name))
+        elif p.role is Role.FUNCTION:
+            narrow += [("uint32_t", "kind"), ("uint32_t", "object")]
+        elif p.role is Role.COUNT:
+            wide.append(("uint64_t", p.name))
+        elif p.role in (Role.STRUCT_IN, Role.STRUCT_VALUE):
+            structs.append((p.element, p.name))
         elif p.role is Role.TEXT_IN:
             narrow.append(("uint32_t", f"{p.name}_nbytes"))
     return wide + structs + narrow
@@ -36,22 +40,41 @@ def reply_fields(f: Function) -> list[tuple[str, str]]:
     wide: list[tuple[str, str]] = []
     narrow: list[tuple[str, str]] = []
     for p in f.sent:
-        if p.role is Role.OUT:
+        if p.role in (Role.OUT, Role.WORD_OUT):
             assert p.scalar
             (wide if p.scalar.wire == "uint64_t" else narrow).append((p.scalar.wire, p.name))
+        elif p.role is Role.COUNT:
+            wide.append(("uint64_t", p.name))
+        elif p.role is Role.FOUND:
+            narrow.append(("uint32_t", p.name))
         elif p.role is Role.STRUCT_OUT:
-            wide.append((p.c.removesuffix(" *"), p.name))
+            wide.append((p.element, p.name))
     return wide + narrow
 
 
 def part_in(f: Function) -> list[Param]:
-    return [p for p in f.sent if p.role in (Role.BYTES_IN, Role.TEXT_IN)]
+    return [p for p in f.sent if p.role in IN_PART_ROLES]
+
+
+def part_nbytes(f: Function, p: Param, prefix: str) -> str:
+    """C for the length of a variable part; `prefix`: what stands before the name of the parameter that says it."""
+    if p.role is Role.TEXT_IN:
+        return f"{prefix}{p.name}_nbytes"
+    size = f"(uint64_t){prefix}{p.size}"
+    return size if p.role in (Role.BYTES_IN, Role.BYTES_OUT) else f"{size} * {element_nbytes(p)}"
+
+
+def element_nbytes(p: Param) -> str:
+    return "sizeof(uint32_t)" if p.role in (Role.HANDLES_IN, Role.HANDLES_OUT) else f"sizeof({p.element})"
+
+
+def parts_out(f: Function) -> list[Param]:
+    """The variable results: one of bytes, or arrays, each with room for as many elements as the client asked for."""
+    return [p for p in f.sent if p.role is Role.BYTES_OUT or p.role in ARRAY_OUT_ROLES]
 
 
 def part_out(f: Function) -> Param | None:
-    parts = [p for p in f.sent if p.role is Role.BYTES_OUT]
-    assert len(parts) <= 1, f"{f.name}: one variable result at most"
-    return parts[0] if parts else None
+    return next((p for p in f.sent if p.role is Role.BYTES_OUT), None)
 
 
 def _struct(name: str, fields: list[tuple[str, str]]) -> str:

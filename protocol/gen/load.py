@@ -31,6 +31,7 @@ class Api:
     host_functions: list[Function]
     kinds: tuple[Kind, ...]
     exports: list[str]  # every name the library exports, sorted
+    own_exports: list[str]  # names that no driver exports
     procs: list[ProcEntry]
     error_names: list[tuple[int, str]]
 
@@ -62,6 +63,7 @@ def load(write_lock: bool = False) -> Api:
     """
     dsl.functions.clear()
     dsl.host_functions.clear()
+    dsl.own_exports.clear()
     for module in MODULES:
         dsl.begin_module(module)
         name = f"protocol.spec.{module}"
@@ -74,6 +76,7 @@ def load(write_lock: bool = False) -> Api:
         list(dsl.host_functions),
         dsl.KINDS,
         sorted(set((ROOT / "data/libcuda-580-exports.txt").read_text().split()) | _named(functions) | _proc_symbols()),
+        sorted(dsl.own_exports),
         _procs(),
         _error_names(),
     )

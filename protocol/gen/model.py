@@ -1,6 +1,7 @@
-"""What a function of the API is: its parameters, how it travels, who writes its two halves.
+"""What a function of the API is: its parameters, how it travels, what it does to objects, who writes its two halves.
 
-The specification modules build these objects through the short names of `dsl.py`; the emitters only read them.
+The specification modules build these objects through the short names of `dsl.py`; the emitters only read them, and know
+no function by its name.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ class Need(Enum):
     CONTEXT = "context"  # the calling thread has a current context
 
 
+class Channel(Enum):
+    """What may carry a call. All but ANY are about the channel itself: no queued call's error is told with them."""
+
+    ANY = "any"
+    SOCKET = "socket"  # never a ring
+    RING = "ring"  # the client's rings put it into a ring themselves; marshalling sends it on the socket
+
+
 @dataclass(frozen=True)
 class Scalar:
     """A value of fixed size. `wire` is its field type in a record."""
@@ -45,19 +54,47 @@ class Kind:
     name: str
     code: int
     c: str
+    struct: str = "vgs_object"  # the client's object
+    within: str = ""  # CONTEXT: a new object dies with the context that is current when it is made
+    wrong: str = "CUDA_ERROR_INVALID_HANDLE"  # what a handle that is none of this kind is answered with
+    ready: str = ""  # client function of the object that makes it usable, called before each use: a CUresult
 
 
 class Role(Enum):
     VALUE = "value"
+    WORD_IN = "word_in"  # behind a void *: an int or 64 bits, as another parameter says
+    WORD_OUT = "word_out"
     HANDLE = "handle"
+    FUNCTION = "function"  # a CUfunction, which may be a CUkernel: travels as kind and id
     OUT = "out"
-    OUT_HANDLE = "out_handle"
+    OUT_HANDLE = "out_handle"  # a new object
+    FOUND = "found"  # an object that exists
+    COUNT = "count"  # in: how many elements an array has room for; out: how many there are
+    HANDLES_IN = "handles_in"
+    HANDLES_OUT = "handles_out"
+    STRUCT_IN = "struct_in"
+    STRUCT_OUT = "struct_out"
+    STRUCT_VALUE = "struct_value"  # passed as it is
+    ARRAY_IN = "array_in"
+    ARRAY_OUT = "array_out"
     BYTES_IN = "bytes_in"
     BYTES_OUT = "bytes_out"
     TEXT_IN = "text_in"
-    STRUCT_IN = "struct_in"
-    STRUCT_OUT = "struct_out"
     POINTER = "pointer"  # client side only: never travels
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a struct that is not plain data. `path` is C: `location.id`.
+
+    Exactly one of: a handle of `kind`, `device`, or `fixed` (the value that the driver is given whatever it is).
+    """
+
+    path: str
+    kind: Kind | None = None
+    device: bool = False
+    fixed: str = ""
+    optional: bool = True  # a handle may be NULL
 
 
 @dataclass(frozen=True)
@@ -67,8 +104,27 @@ class Param:
     c: str  # type in the driver's prototype
     scalar: Scalar | None = None
     kind: Kind | None = None
-    size: str | None = None  # for bytes: the parameter that says how many
-    cap: int = 0  # for bytes and text: the largest accepted size on the host
+    element: str = ""  # C type of a struct, or of an array's elements
+    size: str = ""  # bytes and arrays: the parameter that says how many
+    cap: int = 0  # the largest size or count that the host accepts
+    optional: bool = False  # NULL is fine: a result that is not wanted, no object
+    wrong: str = ""  # instead of the kind's
+    ends: bool = False  # the call destroys the object
+    otherwise: str = ""  # client function that is called instead with all arguments if the handle is none of this kind
+    ready: str = ""  # as Kind.ready, for this call
+    uncaptured: bool = False  # a stream that captures loses its capture, and the call is refused
+    parent: str = ""  # of a new object: the parameter whose object it dies with
+    make: str = ""  # C expression that makes the client's object; NULL: out of memory
+    made: str = ""  # C statement in the client, after success
+    keep: tuple[tuple[str, str], ...] = ()  # members of the client's new object, and what they keep (C)
+    mask: int | None = None  # the bits that may be set
+    most: int | None = None  # the largest value
+    nonzero: bool = False
+    fixed: str = ""  # what the driver is given, whatever the program says (C)
+    wide: str = ""  # C condition: the word has 64 bits, else it is an int
+    loaded: bool = False  # the driver's function takes no CUkernel: it is given the current context's CUfunction
+    data: bool = False  # nothing is decided by these bytes: they may stay where the client can overwrite them
+    members: tuple[Member, ...] = ()
 
     @property
     def declaration(self) -> str:
@@ -87,6 +143,18 @@ class Function:
     host_custom: bool = False
     backend: bool = True  # the backend table has a member of this name
     blocks: bool = False  # may wait for the GPU: another thread goes on reading meanwhile
+    leaves_work: bool | None = None  # in the streams it touches; unless said: if it does not block
+    channel: Channel = Channel.ANY
+    descriptor: bool = False  # a file descriptor goes with the record
+    in_place: bool = False  # made so often that its part is written where it travels
+    awaited: bool = False  # the client watches for its effect: who executes it stays awake
+    unsafe: bool = False  # refused while a capture forbids potentially unsafe calls
+    refuses: tuple[tuple[str, str], ...] = ()  # C conditions, and what the client answers where they hold
+    client_after: str = ""  # C statement in the client, after success
+    worker_before: str = ""  # C statement in the worker, before the driver's function; `s` and `req` are at hand
+    worker_after: str = ""  # likewise, after its success
+    simulator: bool = True  # the simulator has it
+    since: int = 0  # first driver version that has it; 0: from the data, or always
     exported: bool = True
     aliases: list[str] = field(default_factory=list)
     module: str = ""
@@ -100,28 +168,68 @@ class Function:
     def sent(self) -> list[Param]:
         return self.args if self.wire is None else self.wire
 
+    @property
+    def is_settled(self) -> bool:
+        """A waiting call that leaves no work in the streams it touches."""
+        return self.blocks if self.leaves_work is None else not self.leaves_work
+
+    @property
+    def hand_written(self) -> list[str]:
+        """Which halves of a travelling function are C that somebody wrote."""
+        guest = self.guest_custom and self.exported
+        return [half for half, custom in (("client", guest), ("worker", self.host_custom)) if custom]
+
     def stream_param(self) -> Param | None:
         return next((p for p in self.args if p.kind is not None and p.kind.name == "STREAM"), None)
 
     def check(self) -> None:
         """Raise SpecError for an entry that no emitter could turn into correct code."""
-        names = [p.name for p in self.sent]
-        if len(set(names)) != len(names):
+        by_name = {p.name: p for p in self.sent}
+        if len(by_name) != len(self.sent):
             raise SpecError(f"{self.name}: two parameters of one name")
         if not self.doc:
             raise SpecError(f"{self.name}: no doc")
         for p in self.sent if self.travels else []:
-            if p.role is Role.POINTER:
-                raise SpecError(f"{self.name}: {p.name} is a client pointer and cannot travel; give wire=")
-            if p.role in (Role.BYTES_IN, Role.BYTES_OUT) and (p.size not in names or not p.cap):
-                raise SpecError(f"{self.name}: {p.name} needs size= (a parameter) and cap=")
+            self._check_param(p, by_name)
         if self.travel is Travel.QUEUED and any(p.role in OUT_ROLES for p in self.sent):
             raise SpecError(f"{self.name}: a queued call has no results")
         if self.wire is not None and not self.travels:
             raise SpecError(f"{self.name}: wire= without travelling")
         if self.wire is not None and not (self.guest_custom and self.host_custom):
             raise SpecError(f"{self.name}: with wire= both halves are hand-written")
+        if sum(p.role in (Role.HANDLE, Role.FUNCTION) for p in self.sent) > HANDLES_MAX:
+            raise SpecError(f"{self.name}: more than {HANDLES_MAX} handles")
+        if sum(p.ends for p in self.sent) > 1 or sum(p.role is Role.FUNCTION for p in self.sent) > 1:
+            raise SpecError(f"{self.name}: one object destroyed, and one function, at most")
+        if sum(p.role is Role.BYTES_OUT for p in self.sent) + any(p.role in ARRAY_OUT_ROLES for p in self.sent) > 1:
+            raise SpecError(f"{self.name}: one variable result at most")
+
+    def _check_param(self, p: Param, by_name: dict[str, Param]) -> None:
+        if p.role is Role.POINTER:
+            raise SpecError(f"{self.name}: {p.name} is a client pointer and cannot travel; give wire=")
+        if p.role in SIZED_ROLES and (p.size not in by_name or not p.cap):
+            raise SpecError(f"{self.name}: {p.name} needs size= (a parameter) and cap=")
+        if p.role is Role.COUNT and not any(p.name == q.size for q in self.sent):
+            raise SpecError(f"{self.name}: {p.name} counts nothing")
+        if p.role is Role.OUT and p.scalar and p.scalar.c == "CUdevice":
+            raise SpecError(f"{self.name}: {p.name}: a device that comes from the worker is not translated")
+        if p.parent and (p.parent not in by_name or by_name[p.parent].role is not Role.HANDLE):
+            raise SpecError(f"{self.name}: {p.name}: its parent {p.parent} is no handle of this call")
+        if p.ends and p.role is not Role.HANDLE:
+            raise SpecError(f"{self.name}: {p.name}: only a handle's object is destroyed")
 
 
-OUT_ROLES = (Role.OUT, Role.BYTES_OUT, Role.STRUCT_OUT)
-IN_PART_ROLES = (Role.BYTES_IN, Role.TEXT_IN)
+HANDLES_MAX = 4  # vgx_session.h
+OUT_ROLES = (
+    Role.OUT,
+    Role.WORD_OUT,
+    Role.FOUND,
+    Role.COUNT,
+    Role.HANDLES_OUT,
+    Role.STRUCT_OUT,
+    Role.ARRAY_OUT,
+    Role.BYTES_OUT,
+)
+IN_PART_ROLES = (Role.BYTES_IN, Role.TEXT_IN, Role.HANDLES_IN, Role.ARRAY_IN)
+ARRAY_OUT_ROLES = (Role.HANDLES_OUT, Role.ARRAY_OUT)
+SIZED_ROLES = (Role.BYTES_IN, Role.BYTES_OUT, Role.HANDLES_IN, Role.HANDLES_OUT, Role.ARRAY_IN, Role.ARRAY_OUT)

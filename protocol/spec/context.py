@@ -8,6 +8,7 @@ from protocol.gen.dsl import (
     SIZE,
     U32,
     ULL,
+    UNSUPPORTED_LIMIT,
     WAITING,
     fn,
     handle,
@@ -24,6 +25,7 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
+    host="custom",
     doc="Take the device's primary context; the first retain attaches a worker.",
 )
 fn(
@@ -95,11 +97,11 @@ fn(
 )
 fn(
     "cuCtxDestroy_v2",
-    [handle("ctx", CONTEXT)],
+    [handle("ctx", CONTEXT, ends=True)],
     WAITING,
     need=INIT,
     guest="custom",
-    host="custom",
+    worker_after="vgx_ipc_context_gone(s)",
     blocks=True,
     aliases=["cuCtxDestroy"],
     doc="Destroy a context and everything in it.",
@@ -152,8 +154,22 @@ fn(
     doc="Wait for all work of the current context.",
 )
 fn("cuCtxSynchronize_v2", [ptr("ctx", "CUcontext")], need=INIT, doc="Wait for all work of a context.")
-fn("cuCtxGetLimit", [out("pvalue", SIZE), val("limit", I32)], WAITING, guest="custom", doc="A resource limit.")
-fn("cuCtxSetLimit", [val("limit", I32), val("value", SIZE)], WAITING, guest="custom", doc="Change a resource limit.")
+LIMIT_MAX = 31  # of the inventory
+fn(
+    "cuCtxGetLimit",
+    [out("pvalue", SIZE), val("limit", I32, most=LIMIT_MAX)],
+    WAITING,
+    refuses={
+        "vgs_device(vgs_context_entered->device)->limits[limit] == VGS_LIMIT_UNSUPPORTED": UNSUPPORTED_LIMIT,
+    },
+    doc="A resource limit.",
+)
+fn(
+    "cuCtxSetLimit",
+    [val("limit", I32, most=LIMIT_MAX), val("value", SIZE)],
+    WAITING,
+    doc="Change a resource limit.",
+)
 fn("cuCtxGetCacheConfig", [out("pconfig", I32)], doc="Preferred cache split; a hint that is kept.")
 fn("cuCtxSetCacheConfig", [val("config", I32)], doc="Preferred cache split; a hint that is kept.")
 fn("cuCtxGetSharedMemConfig", [out("pConfig", I32)], doc="Shared memory bank size.")

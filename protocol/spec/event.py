@@ -8,10 +8,8 @@ STREAM_ARG = handle("hStream", STREAM)
 fn("cuEventCreate", [out_handle("phEvent", EVENT), val("Flags", U32)], QUEUED, guest="custom", doc="An event.")
 fn(
     "cuEventDestroy_v2",
-    [EVENT_ARG],
+    [handle("hEvent", EVENT, ends=True, otherwise="vgs_ipc_event_destroy")],
     QUEUED,
-    guest="custom",
-    host="custom",
     aliases=["cuEventDestroy"],
     doc="Destroy an event.",
 )
@@ -23,13 +21,14 @@ fn(
     guest="custom",
     doc="Mark this point of a stream.",
 )
-fn("cuEventQuery", [EVENT_ARG], WAITING, guest="custom", doc="Whether the marked point is reached.")
+fn("cuEventQuery", [EVENT_ARG], WAITING, guest="custom", leaves_work=False, doc="Whether the marked point is reached.")
 fn("cuEventSynchronize", [EVENT_ARG], WAITING, guest="custom", blocks=True, doc="Wait for the marked point.")
 fn(
     "cuEventElapsedTime_v2",
     [out("pMilliseconds", F32), handle("hStart", EVENT), handle("hEnd", EVENT)],
     WAITING,
     guest="custom",
+    leaves_work=False,
     aliases=["cuEventElapsedTime"],
     doc="Time between two events, in milliseconds.",
 )

@@ -9,6 +9,7 @@ from protocol.gen.dsl import (
     SIZE,
     STREAM,
     U32,
+    U64,
     ULL,
     WAITING,
     fn,
@@ -25,10 +26,9 @@ EXEC = handle("hGraphExec", GRAPH_EXEC)
 fn("cuStreamBeginCapture", [ptr("hStream", "CUstream")], doc="The oldest form: global mode.")
 fn(
     "cuStreamBeginCapture_v2",
-    [STREAM_ARG, val("mode", I32)],
+    [STREAM_ARG, val("mode", I32, fixed="2 /* relaxed: the worker's threads are not the program's */")],
     WAITING,
     guest="custom",
-    host="custom",
     doc="Record a stream's work into a graph from here on; the mode's rules are kept in the client.",
 )
 fn(
@@ -40,19 +40,17 @@ fn(
 )
 fn(
     "cuGraphCreate",
-    [out_handle("phGraph", GRAPH), val("flags", U32)],
+    [out_handle("phGraph", GRAPH), val("flags", U32, mask=0)],
     WAITING,
     need=INIT,
-    guest="custom",
     doc="Empty graph.",
 )
 fn(
     "cuGraphDestroy",
-    [handle("hGraph", GRAPH)],
+    [handle("hGraph", GRAPH, ends=True)],
     QUEUED,
     need=INIT,
     guest="custom",
-    host="custom",
     doc="Destroy a graph.",
 )
 fn(
@@ -92,11 +90,18 @@ fn(
     "cuGraphUpload",
     [EXEC, STREAM_ARG],
     QUEUED,
-    guest="custom",
     doc="Bring a graph to the device before its first launch.",
 )
 fn("cuGraphLaunch", [EXEC, STREAM_ARG], QUEUED, guest="custom", doc="Run a graph in stream order.")
-fn("cuGraphExecDestroy", [EXEC], QUEUED, need=INIT, guest="custom", host="custom", doc="Destroy an executable graph.")
+fn(
+    "cuGraphExecDestroy",
+    [handle("hGraphExec", GRAPH_EXEC, ends=True)],
+    QUEUED,
+    need=INIT,
+    guest="custom",
+    doc="Destroy an executable graph.",
+)
+fn("cuGraphExecGetFlags", [EXEC, out("flags", U64)], WAITING, need=INIT, doc="Flags a graph was made executable with.")
 fn(
     "cuGraphExecUpdate_v2",
     [

@@ -1,5 +1,5 @@
 """Nodes of graphs. The client chooses their ids; a captured graph's nodes get theirs when the program asks for them.
-Dependencies travel as arrays of u32 ids, kernel parameters packed as in a launch."""
+Kernel parameters travel packed as in a launch."""
 
 from protocol.gen.dsl import (
     CONTEXT,
@@ -14,7 +14,10 @@ from protocol.gen.dsl import (
     WAITING,
     bytes_in,
     fn,
+    found,
+    function,
     handle,
+    handles_in,
     out,
     out_handle,
     ptr,
@@ -23,11 +26,18 @@ from protocol.gen.dsl import (
 )
 from protocol.gen.model import Param
 
+GRAPH_ARG = handle("hGraph", GRAPH, ready="vgs_graph_name_nodes")
+DEPENDENCIES = [handles_in("dependencies", GRAPH_NODE, "numDependencies", cap=1 << 18), val("numDependencies", SIZE)]
 NEW = [
-    ptr("phGraphNode", "CUgraphNode *"),
-    ptr("hGraph", "CUgraph"),
-    ptr("dependencies", "const CUgraphNode *"),
-    val("numDependencies", SIZE),
+    out_handle(
+        "phGraphNode",
+        GRAPH_NODE,
+        parent="hGraph",
+        make="vgs_graph_node_create(hGraph_object)",
+        made="vgs_graph_node_add(hGraph_object, phGraphNode_object)",
+    ),
+    GRAPH_ARG,
+    *DEPENDENCIES,
 ]
 NODE = ptr("hNode", "CUgraphNode")
 EXEC = ptr("hGraphExec", "CUgraphExec")
@@ -36,20 +46,19 @@ KERNEL_PARAMS = ptr("nodeParams", "const CUDA_KERNEL_NODE_PARAMS_v2 *")
 KERNEL_PARAMS_V1 = ptr("nodeParams", "const CUDA_KERNEL_NODE_PARAMS_v1 *")
 COPY_PARAMS = ptr("copyParams", "const CUDA_MEMCPY3D *")
 HOST_PARAMS = ptr("nodeParams", "const CUDA_HOST_NODE_PARAMS *")
-CHILD = ptr("childGraph", "CUgraph")
-MEMSET_PARAMS = ptr("memsetParams", "const CUDA_MEMSET_NODE_PARAMS *")
+CHILD = handle("childGraph", GRAPH)
 
 
 def new(*values: Param, last: Param | None = None) -> list[Param]:
-    """What travels for a node that is added: its values, then its dependencies."""
-    wire = [out_handle("node", GRAPH_NODE), handle("hGraph", GRAPH), *values, val("dependencies_nbytes", U32)]
-    return [*wire, bytes_in("dependencies", "dependencies_nbytes"), *([last] if last else [])]
+    """What travels for a node whose parameters do not: its values, then its dependencies."""
+    node = out_handle("node", GRAPH_NODE, parent="hGraph")
+    return [node, handle("hGraph", GRAPH), *values, *DEPENDENCIES, *([last] if last else [])]
 
 
-KERNEL = [
+KERNEL = [function("f")] + [
     val(n, U32)
     for n in (
-        "kind", "object", "gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes",
+        "gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes",
         "params_nbytes",
     )
 ]  # fmt: skip
@@ -66,7 +75,7 @@ COPY = [
     val("height", SIZE),
     val("depth", SIZE),
 ]
-MEMSET = [handle("ctx", CONTEXT), struct_in("memsetParams", "CUDA_MEMSET_NODE_PARAMS")]
+MEMSET = [struct_in("memsetParams", "CUDA_MEMSET_NODE_PARAMS"), handle("ctx", CONTEXT, optional=True)]
 CALLBACK = val("callback", U32)
 OF_NODE = handle("hNode", GRAPH_NODE)
 OF_EXEC = handle("hGraphExec", GRAPH_EXEC)
@@ -97,24 +106,18 @@ fn(
 )
 fn("cuGraphAddKernelNode", [*NEW, KERNEL_PARAMS_V1], doc="With the older, shorter parameters.")
 fn("cuGraphAddMemcpyNode", [*NEW, COPY_PARAMS, CTX], WAITING, wire=new(*COPY), doc="A copy the worker can reach.")
-fn("cuGraphAddMemsetNode", [*NEW, MEMSET_PARAMS, CTX], WAITING, wire=new(*MEMSET), doc="A fill of device memory.")
-fn("cuGraphAddEmptyNode", NEW, WAITING, wire=new(), doc="A node that only orders others.")
+fn("cuGraphAddMemsetNode", [*NEW, *MEMSET], WAITING, doc="A fill of device memory.")
+fn("cuGraphAddEmptyNode", NEW, WAITING, doc="A node that only orders others.")
 fn(
     "cuGraphAddDependencies",
     [
-        ptr("hGraph", "CUgraph"),
-        ptr("from", "const CUgraphNode *"),
-        ptr("to", "const CUgraphNode *"),
+        handle("hGraph", GRAPH),
+        handles_in("from", GRAPH_NODE, "numDependencies", cap=1 << 18),
+        handles_in("to", GRAPH_NODE, "numDependencies", cap=1 << 18),
         val("numDependencies", SIZE),
     ],
     WAITING,
     need=INIT,
-    wire=[
-        handle("hGraph", GRAPH),
-        val("ids_nbytes", U32),
-        bytes_in("from", "ids_nbytes"),
-        bytes_in("to", "ids_nbytes"),
-    ],
     doc="Edges from nodes to others.",
 )
 fn(
@@ -160,9 +163,8 @@ fn(
 )
 fn(
     "cuGraphExecMemsetNodeSetParams",
-    [EXEC, NODE, MEMSET_PARAMS, CTX],
+    [OF_EXEC, OF_NODE, *MEMSET],
     WAITING,
-    wire=[OF_EXEC, OF_NODE, *MEMSET],
     doc="For later launches.",
 )
 fn(
@@ -201,7 +203,7 @@ fn(
     [*NEW, CHILD],
     WAITING,
     need=INIT,
-    wire=new(handle("childGraph", GRAPH)),
+    guest="custom",
     doc="A copy of a graph as one node.",
 )
 fn(
@@ -209,22 +211,25 @@ fn(
     [NODE, ptr("phGraph", "CUgraph *")],
     WAITING,
     need=INIT,
-    wire=[OF_NODE, out_handle("graph", GRAPH)],
+    wire=[OF_NODE, out_handle("graph", GRAPH, parent="hNode")],
     doc="The graph inside a node, which it dies with.",
 )
 fn(
     "cuGraphExecChildGraphNodeSetParams",
-    [EXEC, NODE, CHILD],
+    [OF_EXEC, OF_NODE, CHILD],
     WAITING,
     need=INIT,
-    wire=[OF_EXEC, OF_NODE, handle("childGraph", GRAPH)],
+    guest="custom",
     doc="The parameters of a graph of the same shape, for later launches.",
 )
 fn(
     "cuGraphNodeFindInClone",
-    [ptr("phNode", "CUgraphNode *"), ptr("hOriginalNode", "CUgraphNode"), ptr("hClonedGraph", "CUgraph")],
+    [
+        found("phNode", GRAPH_NODE),
+        handle("hOriginalNode", GRAPH_NODE),
+        handle("hClonedGraph", GRAPH, ready="vgs_graph_name_nodes"),
+    ],
     WAITING,
     need=INIT,
-    wire=[OF_NODE, handle("hGraph", GRAPH), out("node", U32)],
-    doc="A clone's node for an original's: its id, once the clone's nodes are named.",
+    doc="A clone's node for an original's.",
 )

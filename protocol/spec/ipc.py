@@ -2,6 +2,7 @@
 
 from protocol.gen.dsl import (
     DEVICEPTR,
+    IPC_EVENT,
     SIZE,
     STREAM,
     U32,
@@ -10,27 +11,33 @@ from protocol.gen.dsl import (
     handle,
     host_only,
     out,
+    out_handle,
     ptr,
     struct_in,
     struct_out,
+    struct_value,
     val,
 )
 
+# The driver's own functions are not asked: the executor has handles of its own (vgx_ipc.c).
 MEMORY, EVENT = "CUipcMemHandle", "CUipcEventHandle"
-EVENT_ARG = val("event", U32)  # an id of kind 14
+EVENT_ARG = handle("event", IPC_EVENT)
+NEW_EVENT = out_handle("event", IPC_EVENT)
 STREAM_ARG = handle("hStream", STREAM)
 
 fn(
     "cuIpcGetMemHandle",
     [ptr("pHandle", f"{MEMORY} *"), val("dptr", DEVICEPTR)],
     WAITING,
+    backend=False,
     wire=[struct_out("handle", MEMORY), val("dptr", DEVICEPTR)],
     doc="A handle by which another client of the tenant opens the allocation around an address.",
 )
 fn(
     "cuIpcOpenMemHandle_v2",
-    [ptr("pdptr", "CUdeviceptr *"), ptr("handle", MEMORY), val("Flags", U32)],
+    [ptr("pdptr", "CUdeviceptr *"), struct_value("handle", MEMORY), val("Flags", U32)],
     WAITING,
+    backend=False,
     wire=[out("base", DEVICEPTR), out("nbytes", SIZE), struct_in("handle", MEMORY), val("flags", U32)],
     aliases=["cuIpcOpenMemHandle"],
     doc="Map another client's allocation; again, if it is mapped already.",
@@ -47,14 +54,16 @@ fn(
     "cuIpcGetEventHandle",
     [ptr("pHandle", f"{EVENT} *"), ptr("event", "CUevent")],
     WAITING,
+    backend=False,
     wire=[struct_out("handle", EVENT), EVENT_ARG],
     doc="A handle by which another client of the tenant opens an interprocess event.",
 )
 fn(
     "cuIpcOpenEventHandle",
-    [ptr("phEvent", "CUevent *"), ptr("handle", EVENT)],
+    [ptr("phEvent", "CUevent *"), struct_value("handle", EVENT)],
     WAITING,
-    wire=[struct_in("handle", EVENT), EVENT_ARG],
+    backend=False,
+    wire=[struct_in("handle", EVENT), NEW_EVENT],
     doc="Another client's interprocess event.",
 )
 
@@ -62,37 +71,30 @@ fn(
 # answer, so that what the program does next, in whichever process, comes after it.
 fn(
     "vgpuIpcEventCreate",
-    [EVENT_ARG],
+    [NEW_EVENT],
     WAITING,
-    guest="custom",
-    host="custom",
     doc="cuEventCreate with CU_EVENT_INTERPROCESS.",
 )
-fn("vgpuIpcEventDestroy", [EVENT_ARG], WAITING, guest="custom", host="custom", doc="cuEventDestroy of one.")
+fn("vgpuIpcEventDestroy", [handle("event", IPC_EVENT, ends=True)], WAITING, doc="cuEventDestroy of one.")
 fn(
     "vgpuIpcEventRecord",
     [EVENT_ARG, STREAM_ARG],
     WAITING,
-    guest="custom",
-    host="custom",
     doc="cuEventRecord of one.",
 )
 fn(
     "vgpuIpcEventWait",
     [EVENT_ARG, STREAM_ARG],
     WAITING,
-    guest="custom",
-    host="custom",
     blocks=True,
+    leaves_work=True,
     doc="cuStreamWaitEvent for one.",
 )
-fn("vgpuIpcEventQuery", [EVENT_ARG], WAITING, guest="custom", host="custom", doc="cuEventQuery of one.")
+fn("vgpuIpcEventQuery", [EVENT_ARG], WAITING, doc="cuEventQuery of one.")
 fn(
     "vgpuIpcEventSynchronize",
     [EVENT_ARG],
     WAITING,
-    guest="custom",
-    host="custom",
     blocks=True,
     doc="cuEventSynchronize for one.",
 )

@@ -1,6 +1,21 @@
 """Launches. Parameters are packed in the client by the kernel's layout; the worker checks their total size."""
 
-from protocol.gen.dsl import I32, INIT, QUEUED, STREAM, U32, WAITING, bytes_in, fn, handle, out, ptr, val
+from protocol.gen.dsl import (
+    I32,
+    INIT,
+    QUEUED,
+    SOCKET,
+    STREAM,
+    U32,
+    WAITING,
+    bytes_in,
+    fn,
+    function,
+    handle,
+    out,
+    ptr,
+    val,
+)
 
 GRID = [
     val(n, U32) for n in ("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes")
@@ -18,13 +33,13 @@ fn(
     ],
     QUEUED,
     wire=[
-        val("kind", U32),
-        val("object", U32),
+        function("f"),
         *GRID,
         handle("hStream", STREAM),
         val("params_nbytes", U32),
         bytes_in("params", "params_nbytes", cap=PARAMS_CAP),
     ],
+    in_place=True,
     doc="Launch a kernel; kind says whether the object is a function or a kernel.",
 )
 fn(
@@ -37,8 +52,7 @@ fn(
     ],
     QUEUED,
     wire=[
-        val("kind", U32),
-        val("object", U32),
+        function("f"),
         *GRID,
         handle("hStream", STREAM),
         val("attrs_nbytes", U32),
@@ -67,8 +81,6 @@ fn(
     "vgpuHostCallback",
     [val("callback", U32), handle("hStream", STREAM)],
     QUEUED,
-    guest="custom",
-    host="custom",
     doc="Stop the stream here until the client has run this callback; in a capture with VGW_CALLBACK_OF_GRAPH.",
 )
 fn(
@@ -76,9 +88,8 @@ fn(
     [out("callback", U32), out("status", I32)],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
     blocks=True,
+    channel=SOCKET,
     doc="The next callback that is due; answered when there is one, and with NOT_READY after 10 s without.",
 )
 fn(
@@ -86,7 +97,6 @@ fn(
     [val("callback", U32)],
     QUEUED,
     need=INIT,
-    guest="custom",
-    host="custom",
+    channel=SOCKET,
     doc="The client has run a callback: its stream goes on.",
 )

@@ -8,6 +8,7 @@ from protocol.gen.dsl import (
     INIT,
     QUEUED,
     SIZE,
+    SOCKET,
     STREAM,
     U8,
     U16,
@@ -19,13 +20,20 @@ from protocol.gen.dsl import (
     fn,
     handle,
     out,
+    own_export,
     ptr,
+    struct_value,
     val,
 )
 
 STREAM_ARG = handle("hStream", STREAM)
 
-fn("cuMemGetInfo_v2", [out("free", SIZE), out("total", SIZE)], WAITING, doc="Free and total device memory in bytes.")
+fn(
+    "cuMemGetInfo_v2",
+    [out("free", SIZE, optional=True), out("total", SIZE, optional=True)],
+    WAITING,
+    doc="Free and total device memory in bytes.",
+)
 fn("cuMemGetInfo", [out("free", U32), out("total", U32)], doc="The 32-bit form: at most 4 GiB - 1.")
 fn(
     "cuMemAlloc_v2",
@@ -52,7 +60,7 @@ fn(
     [val("dptr", DEVICEPTR)],
     WAITING,
     guest="custom",
-    host="custom",
+    worker_before="vgx_ipc_freed(s, req->dptr)",
     blocks=True,
     doc="Free device memory.",
 )
@@ -102,24 +110,19 @@ fn(
 # Copies. What the program calls is decided in the client; these are the ones that travel.
 fn(
     "cuMemcpyHtoDAsync_v2",
-    [val("dstDevice", DEVICEPTR), bytes_in("srcHost", "ByteCount"), val("ByteCount", SIZE), STREAM_ARG],
+    [val("dstDevice", DEVICEPTR), bytes_in("srcHost", "ByteCount", data=True), val("ByteCount", SIZE), STREAM_ARG],
     QUEUED,
     guest="custom",
     doc="Copy from pageable memory; the bytes travel with the record.",
 )
 fn(
     "cuMemcpyHtoD_v2",
-    [val("dstDevice", DEVICEPTR), bytes_in("srcHost", "ByteCount"), val("ByteCount", SIZE)],
-    QUEUED,
-    guest="custom",
+    [val("dstDevice", DEVICEPTR), ptr("srcHost", "const void *"), val("ByteCount", SIZE)],
     doc="Copy to the device, in the legacy stream's order.",
 )
 fn(
     "cuMemcpyDtoH_v2",
-    [bytes_out("dstHost", "ByteCount"), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE)],
-    WAITING,
-    guest="custom",
-    blocks=True,
+    [ptr("dstHost", "void *"), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE)],
     doc="Copy to the host, in the legacy stream's order.",
 )
 fn(
@@ -140,16 +143,12 @@ fn(
 fn(
     "cuMemcpyDtoD_v2",
     [val("dstDevice", DEVICEPTR), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE)],
-    QUEUED,
-    guest="custom",
     doc="Copy within device memory, in the legacy stream's order.",
 )
 fn(
     "vgpuMemcpyPinned",
     [val("dst", ADDRESS), val("src", ADDRESS), val("nbytes", SIZE), val("direction", U32), STREAM_ARG],
     QUEUED,
-    guest="custom",
-    host="custom",
     doc="Copy between shared pinned memory and the device; direction 1 = to the device, 2 = to the host.",
 )
 fn(
@@ -161,11 +160,9 @@ fn(
         val("height", SIZE),
         val("nbytes", SIZE),
         STREAM_ARG,
-        bytes_in("rows", "nbytes"),
+        bytes_in("rows", "nbytes", data=True),
     ],
     QUEUED,
-    guest="custom",
-    host="custom",
     doc="Rows, packed, to a pitched rectangle.",
 )
 fn(
@@ -180,8 +177,6 @@ fn(
         STREAM_ARG,
     ],
     WAITING,
-    guest="custom",
-    host="custom",
     blocks=True,
     doc="A pitched rectangle to packed rows; waits for the stream.",
 )
@@ -197,8 +192,6 @@ fn(
         STREAM_ARG,
     ],
     QUEUED,
-    guest="custom",
-    host="custom",
     doc="Copy a rectangle within device memory (or shared pinned memory).",
 )
 fn(
@@ -262,8 +255,6 @@ for bits, scalar in ((8, U8), (16, U16), (32, U32)):
     fn(
         f"cuMemsetD{bits}_v2",
         [val("dstDevice", DEVICEPTR), value, val("N", SIZE)],
-        QUEUED,
-        guest="custom",
         doc=f"Fill with a {bits}-bit value.",
     )
     rectangle = [val("dstDevice", DEVICEPTR), val("dstPitch", SIZE), value, val("Width", SIZE), val("Height", SIZE)]
@@ -274,7 +265,7 @@ for bits, scalar in ((8, U8), (16, U16), (32, U32)):
         guest="custom",
         doc=f"Fill a rectangle with a {bits}-bit value.",
     )
-    fn(f"cuMemsetD2D{bits}_v2", rectangle, QUEUED, guest="custom", doc=f"Fill a rectangle with a {bits}-bit value.")
+    fn(f"cuMemsetD2D{bits}_v2", rectangle, doc=f"Fill a rectangle with a {bits}-bit value.")
 
 # Managed memory: shared as pinned memory is.
 fn(
@@ -282,7 +273,7 @@ fn(
     [out("dptr", DEVICEPTR), val("bytesize", SIZE), val("flags", U32)],
     doc="Memory that host and device use at one address, where the channel shares memory.",
 )
-LOCATION = ptr("location", "CUmemLocation")
+LOCATION = struct_value("location", "CUmemLocation")
 RANGE = [val("devPtr", DEVICEPTR), val("count", SIZE)]
 fn("cuMemAdvise", [*RANGE, val("advice", I32), val("device", DEVICE)], doc="Advice about managed memory: kept.")
 fn("cuMemAdvise_v2", [*RANGE, val("advice", I32), LOCATION], doc="Advice about managed memory: kept.")
@@ -323,33 +314,27 @@ fn(
     "vgpuHostMap",
     [val("address", ADDRESS), val("nbytes", SIZE)],
     WAITING,
-    guest="custom",
-    host="custom",
+    channel=SOCKET,
+    descriptor=True,
     doc="Map the attached memfd at the client's own address and make it device-accessible.",
 )
 fn(
     "vgpuHostMapAt",
     [val("address", ADDRESS), val("nbytes", SIZE), val("offset", U64)],
     WAITING,
-    guest="custom",
-    host="custom",
     doc="As vgpuHostMap, of memory at `offset` in the session's share of a region (wire.md).",
 )
 fn(
     "vgpuHostReserve",
     [val("address", ADDRESS), val("nbytes", SIZE)],
     WAITING,
-    guest="custom",
-    host="custom",
     doc="As vgpuHostMap, of the worker's own memory, where none is shared: for vgpuHostWrite, vgpuHostRead.",
 )
 fn(
     "vgpuHostWrite",
-    [val("address", ADDRESS), val("nbytes", SIZE), bytes_in("bytes", "nbytes")],
+    [val("address", ADDRESS), val("nbytes", SIZE), bytes_in("bytes", "nbytes", data=True)],
     QUEUED,
     need=INIT,
-    guest="custom",
-    host="custom",
     doc="Bytes into memory of vgpuHostReserve.",
 )
 fn(
@@ -357,16 +342,12 @@ fn(
     [val("address", ADDRESS), val("nbytes", SIZE), bytes_out("bytes", "nbytes")],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
     doc="Bytes from memory of vgpuHostReserve.",
 )
 fn(
     "vgpuHostUnmap",
     [val("address", ADDRESS)],
     WAITING,
-    guest="custom",
-    host="custom",
     blocks=True,
     doc="Undo vgpuHostMap or vgpuHostMapAt.",
 )
@@ -375,7 +356,11 @@ fn(
     [val("device", DEVICE)],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
+    channel=SOCKET,
+    descriptor=True,
     doc="Have a simulated device's memory lie in the attached memfd (vgw_device_memory.h).",
 )
+
+# The guest library's own, for what runs beside the program (vgs_alias.h).
+own_export("vgpuDeviceIsSimulated")
+own_export("vgpuHostAlias")

@@ -7,6 +7,8 @@ from protocol.gen.dsl import (
     FUNCTION,
     I32,
     INIT,
+    INVALID_HANDLE,
+    INVALID_VALUE,
     KERNEL,
     LIBRARY,
     MODULE,
@@ -18,6 +20,7 @@ from protocol.gen.dsl import (
     bytes_in,
     bytes_out,
     fn,
+    function,
     handle,
     out,
     out_handle,
@@ -27,14 +30,13 @@ from protocol.gen.dsl import (
 )
 
 IMAGE = val("image", U32)
+VARIABLE = [out("dptr", DEVICEPTR, optional=True), out("bytes", SIZE, optional=True)]
 
 fn(
     "vgpuImageWrite",
-    [IMAGE, val("total", U64), val("offset", U64), val("nbytes", U64), bytes_in("data", "nbytes")],
+    [IMAGE, val("total", U64), val("offset", U64), val("nbytes", U64), bytes_in("data", "nbytes", data=True)],
     QUEUED,
     need=INIT,
-    guest="custom",
-    host="custom",
     doc="A piece of an image the client uploads under an id of its choice; pieces come in order.",
 )
 fn(
@@ -42,13 +44,11 @@ fn(
     [IMAGE, val("total", U64), *(val(f"digest{i}", U64) for i in range(4)), out("known", I32)],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
     blocks=True,
     doc="Name an image by its digest (vgs_digest.h, as four little-endian words): known 1, and it is as if it had been "
     "uploaded; known 0, and its pieces follow under the same id.",
 )
-fn("vgpuImageDrop", [IMAGE], QUEUED, need=INIT, guest="custom", host="custom", doc="Forget an uploaded image.")
+fn("vgpuImageDrop", [IMAGE], QUEUED, need=INIT, doc="Forget an uploaded image.")
 
 fn(
     "cuModuleLoadData",
@@ -74,24 +74,32 @@ fn("cuModuleLoadFatBinary", [ptr("module", "CUmodule *"), ptr("fatCubin", "const
 fn("cuModuleLoad", [ptr("module", "CUmodule *"), ptr("fname", "const char *")], doc="Load a file of the client's.")
 fn(
     "cuModuleUnload",
-    [handle("hmod", MODULE)],
+    [handle("hmod", MODULE, ends=True)],
     WAITING,
-    guest="custom",
-    host="custom",
+    refuses={"hmod_object->library_id /* it goes with its library */": INVALID_HANDLE},
     blocks=True,
     doc="Unload a module.",
 )
 fn("cuModuleGetLoadingMode", [out("mode", I32)], need=INIT, doc="Eager or lazy, by the client's CUDA_MODULE_LOADING.")
 fn(
     "cuModuleGetFunction",
-    [out_handle("hfunc", FUNCTION), handle("hmod", MODULE), text_in("name")],
+    [
+        out_handle(
+            "hfunc",
+            FUNCTION,
+            parent="hmod",
+            make="vgs_kernel_make(VGW_KIND_FUNCTION, hmod_id, hmod_object->object.context_id, name)",
+        ),
+        handle("hmod", MODULE),
+        text_in("name"),
+    ],
     WAITING,
-    guest="custom",
+    refuses={"!*name": INVALID_VALUE},
     doc="A kernel of a module.",
 )
 fn(
     "cuModuleGetGlobal_v2",
-    [out("dptr", DEVICEPTR), out("bytes", SIZE), handle("hmod", MODULE), text_in("name")],
+    [*VARIABLE, handle("hmod", MODULE), text_in("name")],
     WAITING,
     guest="custom",
     doc="Address and size of a module's variable.",
@@ -139,32 +147,42 @@ fn(
 )
 fn(
     "cuLibraryUnload",
-    [handle("library", LIBRARY)],
+    [handle("library", LIBRARY, ends=True)],
     WAITING,
     need=INIT,
     guest="custom",
-    host="custom",
     blocks=True,
     doc="Unload a library.",
 )
 fn(
     "cuLibraryGetKernel",
-    [out_handle("pKernel", KERNEL), handle("library", LIBRARY), text_in("name")],
+    [
+        out_handle("pKernel", KERNEL, parent="library", make="vgs_kernel_make(VGW_KIND_KERNEL, library_id, 0, name)"),
+        handle("library", LIBRARY),
+        text_in("name"),
+    ],
     WAITING,
     need=INIT,
-    guest="custom",
     doc="A kernel of a library.",
 )
 fn(
     "cuLibraryGetModule",
-    [out_handle("pMod", MODULE), handle("library", LIBRARY)],
+    [
+        out_handle(
+            "pMod",
+            MODULE,
+            parent="library",
+            make="vgs_object_create(VGW_KIND_MODULE, vgs_context_entered->wire_id)",
+            library_id="library_id",
+        ),
+        handle("library", LIBRARY),
+    ],
     WAITING,
-    guest="custom",
     doc="The library's module in the current context.",
 )
 fn(
     "cuLibraryGetGlobal",
-    [out("dptr", DEVICEPTR), out("bytes", SIZE), handle("library", LIBRARY), text_in("name")],
+    [*VARIABLE, handle("library", LIBRARY), text_in("name")],
     WAITING,
     guest="custom",
     doc="A library's variable in the current context.",
@@ -179,8 +197,6 @@ fn(
     "vgpuLibraryManaged",
     [out("placed", ADDRESS), out("nbytes", SIZE), val("address", ADDRESS), handle("library", LIBRARY), text_in("name")],
     WAITING,
-    guest="custom",
-    host="custom",
     doc="Where a managed variable lies, 0 if nowhere yet; with an address in pinned memory: it lies there from now on.",
 )
 fn(
@@ -188,7 +204,6 @@ fn(
     [out("count", U32), handle("lib", LIBRARY)],
     WAITING,
     need=INIT,
-    guest="custom",
     doc="How many kernels a library has.",
 )
 fn(
@@ -202,8 +217,6 @@ fn(
     ],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
     doc="Name of the index-th kernel of a module (kind 4) or library (kind 5), for the enumerating calls.",
 )
 fn(
@@ -220,12 +233,10 @@ fn(
 
 fn(
     "vgpuKernelDescribe",
-    [val("kind", U32), val("object", U32), val("capacity", SIZE), bytes_out("description", "capacity", cap=1 << 18)],
+    [function("f", loaded=True), val("capacity", SIZE), bytes_out("description", "capacity", cap=1 << 18)],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
-    doc="Attributes and parameters of a function (kind 6) or kernel (kind 7): vgw_kernel_description, vgw_params.",
+    doc="Attributes and parameters of a function or kernel: vgw_kernel_description, vgw_params.",
 )
 fn(
     "cuFuncGetAttribute",
@@ -234,10 +245,10 @@ fn(
 )
 fn(
     "cuFuncSetAttribute",
-    [ptr("hfunc", "CUfunction"), val("attrib", I32), val("value", I32)],
+    [function("hfunc", loaded=True), val("attrib", I32), val("value", I32)],
     WAITING,
-    wire=[val("kind", U32), val("object", U32), val("attrib", I32), val("value", I32)],
-    doc="Change an attribute; kind says whether the object is a function or a kernel.",
+    guest="custom",
+    doc="Change an attribute.",
 )
 fn("cuFuncGetName", [ptr("name", "const char **"), ptr("hfunc", "CUfunction")], doc="Name of a kernel.")
 fn("cuFuncGetModule", [ptr("hmod", "CUmodule *"), ptr("hfunc", "CUfunction")], doc="Module of a kernel.")
@@ -318,8 +329,6 @@ fn(
     "vgpuLink",
     [val("first", U32), val("count", U32), val("result", U32), out("nbytes", U64)],
     WAITING,
-    guest="custom",
-    host="custom",
     blocks=True,
     doc="Link uploaded images first..first+count-1 into image `result`.",
 )
@@ -328,7 +337,5 @@ fn(
     [IMAGE, val("offset", U64), val("nbytes", U64), bytes_out("data", "nbytes")],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
     doc="A piece of an image, for the link's output.",
 )

@@ -1,9 +1,10 @@
 """Occupancy. Answers depend only on the arguments and the kernel's attributes, so the client caches them."""
 
-from protocol.gen.dsl import I32, SIZE, U32, WAITING, bytes_in, fn, host_only, out, ptr, val
+from protocol.gen.dsl import I32, INVALID_VALUE, SIZE, U32, WAITING, bytes_in, fn, function, host_only, out, ptr, val
 from protocol.spec.launch import GRID
 
-KERNEL_REF = [val("kind", U32), val("object", U32)]
+LOADED = function("func", loaded=True)
+BLOCK_SIZE = val("blockSize", I32)
 FUNC = ptr("func", "CUfunction")
 
 fn(
@@ -13,16 +14,16 @@ fn(
 )
 fn(
     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
-    [out("numBlocks", I32), FUNC, val("blockSize", I32), val("dynamicSMemSize", SIZE), val("flags", U32)],
+    [out("numBlocks", I32), LOADED, BLOCK_SIZE, val("dynamicSMemSize", SIZE), val("flags", U32, mask=1)],
     WAITING,
-    wire=[out("numBlocks", I32), *KERNEL_REF, val("blockSize", I32), val("dynamicSMemSize", SIZE), val("flags", U32)],
+    refuses={"blockSize <= 0": INVALID_VALUE},
     doc="Blocks that fit a multiprocessor at once.",
 )
 fn(
     "cuOccupancyAvailableDynamicSMemPerBlock",
-    [out("dynamicSmemSize", SIZE), FUNC, val("numBlocks", I32), val("blockSize", I32)],
+    [out("dynamicSmemSize", SIZE), LOADED, val("numBlocks", I32), BLOCK_SIZE],
     WAITING,
-    wire=[out("dynamicSmemSize", SIZE), *KERNEL_REF, val("numBlocks", I32), val("blockSize", I32)],
+    refuses={"numBlocks <= 0 || blockSize <= 0": INVALID_VALUE},
     doc="Shared memory left per block.",
 )
 POTENTIAL = [
@@ -48,15 +49,23 @@ fn(
     [
         out("value", I32),
         val("potential", U32),
-        *KERNEL_REF,
+        LOADED,
         *GRID,
         val("attrs_nbytes", U32),
         bytes_in("attrs", "attrs_nbytes", cap=72 * 64),
     ],
     WAITING,
-    guest="custom",
-    host="custom",
     doc="cuOccupancyMaxActiveClusters, or with potential = 1 cuOccupancyMaxPotentialClusterSize.",
 )
-host_only("cuOccupancyMaxActiveClusters", [out("numClusters", I32), *CLUSTERS], doc="For vgpuClusterOccupancy.")
-host_only("cuOccupancyMaxPotentialClusterSize", [out("clusterSize", I32), *CLUSTERS], doc="For vgpuClusterOccupancy.")
+host_only(
+    "cuOccupancyMaxActiveClusters",
+    [out("numClusters", I32), *CLUSTERS],
+    doc="For vgpuClusterOccupancy.",
+    simulator=False,
+)
+host_only(
+    "cuOccupancyMaxPotentialClusterSize",
+    [out("clusterSize", I32), *CLUSTERS],
+    doc="For vgpuClusterOccupancy.",
+    simulator=False,
+)

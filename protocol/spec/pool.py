@@ -5,12 +5,15 @@ from protocol.gen.dsl import (
     DEVICEPTR,
     I32,
     INIT,
+    INVALID_VALUE,
     MEMPOOL,
+    NOT_SUPPORTED,
     QUEUED,
     SIZE,
     STREAM,
-    U64,
     WAITING,
+    device_at,
+    fixed_at,
     fn,
     handle,
     out,
@@ -18,6 +21,8 @@ from protocol.gen.dsl import (
     ptr,
     struct_in,
     val,
+    word_in,
+    word_out,
 )
 
 STREAM_ARG = handle("hStream", STREAM)
@@ -42,7 +47,7 @@ fn(
     [val("dptr", DEVICEPTR), STREAM_ARG],
     QUEUED,
     guest="custom",
-    host="custom",
+    worker_before="vgx_ipc_freed(s, req->dptr)",
     doc="Free in stream order.",
 )
 fn(
@@ -55,10 +60,8 @@ fn(
 )
 fn(
     "cuDeviceGetMemPool",
-    [out_handle("pool", MEMPOOL), val("dev", DEVICE)],
-    WAITING,
+    [ptr("pool", "CUmemoryPool *"), val("dev", DEVICE)],
     need=INIT,
-    guest="custom",
     doc="The device's current pool.",
 )
 fn(
@@ -71,30 +74,48 @@ fn(
 )
 fn(
     "cuMemPoolCreate",
-    [out_handle("pool", MEMPOOL), struct_in("poolProps", "CUmemPoolProps")],
+    [
+        out_handle("pool", MEMPOOL, device="poolProps->location.id"),
+        struct_in(
+            "poolProps",
+            "CUmemPoolProps",
+            device_at("location.id"),
+            fixed_at("win32SecurityAttributes"),
+            fixed_at("handleTypes"),
+        ),
+    ],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
+    # Neither host pools nor pools that other processes share are offered.
+    refuses={
+        "poolProps->allocType != 1 /* pinned */": INVALID_VALUE,
+        "poolProps->location.type != 1 /* device */ || poolProps->handleTypes": NOT_SUPPORTED,
+    },
     doc="Make a pool.",
 )
-fn("cuMemPoolDestroy", [POOL], WAITING, need=INIT, guest="custom", host="custom", doc="Destroy a pool.")
-fn("cuMemPoolTrimTo", [POOL, val("minBytesToKeep", SIZE)], WAITING, need=INIT, doc="Give unused memory of a pool back.")
-# An attribute is an int for ids 1..3 and a u64 from 4 on; both fit a u64 on the wire.
 fn(
-    "cuMemPoolSetAttribute",
-    [POOL, val("attr", I32), ptr("value", "void *")],
+    "cuMemPoolDestroy",
+    [handle("pool", MEMPOOL, ends=True)],
     WAITING,
     need=INIT,
-    wire=[POOL, val("attr", I32), val("value", U64)],
+    refuses={"vgs_pool_is_default(pool_object)": INVALID_VALUE},
+    doc="Destroy a pool.",
+)
+fn("cuMemPoolTrimTo", [POOL, val("minBytesToKeep", SIZE)], WAITING, need=INIT, doc="Give unused memory of a pool back.")
+# Attributes 1 to 3 are ints, 4 (release threshold) to 8 are 64 bits wide.
+ATTRIBUTE = val("attr", I32, most=8, nonzero=True)
+fn(
+    "cuMemPoolSetAttribute",
+    [POOL, ATTRIBUTE, word_in("value", "attr >= 4")],
+    WAITING,
+    need=INIT,
     doc="Change an attribute of a pool.",
 )
 fn(
     "cuMemPoolGetAttribute",
-    [POOL, val("attr", I32), ptr("value", "void *")],
+    [POOL, ATTRIBUTE, word_out("value", "attr >= 4")],
     WAITING,
     need=INIT,
-    wire=[POOL, val("attr", I32), out("value", U64)],
     doc="An attribute of a pool.",
 )
 fn(

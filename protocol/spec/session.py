@@ -7,7 +7,9 @@ from protocol.gen.dsl import (
     I32,
     INIT,
     QUEUED,
+    RING,
     SIZE,
+    SOCKET,
     STREAM,
     U32,
     U64,
@@ -26,8 +28,6 @@ fn(
     [val("capacity", SIZE), bytes_out("text", "capacity", cap=1 << 20)],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
     doc="What kernels have printed since the last time.",
 )
 
@@ -36,45 +36,41 @@ fn(
     [val("ring", U32)],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
-    doc="Serve the attached memfd as ring number `ring` (vgw_ring.h); always on the socket.",
+    channel=SOCKET,
+    descriptor=True,
+    doc="Serve the attached memfd as ring number `ring` (vgw_ring.h).",
 )
 fn(
     "vgpuRingOpenAt",
     [val("offset", U64), val("ring", U32)],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
-    doc="Serve the ring that lies at `offset` in the session's share of a region (wire.md); always on the socket.",
+    channel=SOCKET,
+    doc="Serve the ring that lies at `offset` in the session's share of a region (wire.md).",
 )
 fn(
     "vgpuRingWake",
     [val("ring", U32)],
     QUEUED,
     need=INIT,
-    guest="custom",
-    host="custom",
-    doc="There is something in this ring of a region, whose thread said that it sleeps; always on the socket.",
+    channel=SOCKET,
+    doc="There is something in this ring of a region, whose thread said that it sleeps.",
 )
 fn(
     "vgpuRingWait",
     [val("ring", U32), val("reply", U32)],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
+    channel=SOCKET,
     blocks=True,
-    doc="Answered when this ring of a region holds the reply with that sequence; always on the socket.",
+    doc="Answered when this ring of a region holds the reply with that sequence.",
 )
 fn(
     "vgpuRingFence",
     [val("executed", U64), val("ring", U32)],
     QUEUED,
     need=INIT,
-    guest="custom",
-    host="custom",
+    channel=RING,
     blocks=True,
     doc="Go on in this ring only when that ring has executed so many records.",
 )
@@ -83,8 +79,7 @@ fn(
     "vgpuStreamFlag",
     [val("address", ADDRESS), val("value", U32), handle("hStream", STREAM)],
     QUEUED,
-    guest="custom",
-    host="custom",
+    awaited=True,
     doc="Once the stream has come here, the device writes the value to shared pinned memory: the client need not ask.",
 )
 

@@ -30,15 +30,13 @@ fn(
 )
 fn(
     "cuStreamDestroy_v2",
-    [STREAM_ARG],
+    [handle("hStream", STREAM, ends=True)],
     QUEUED,
-    guest="custom",
-    host="custom",
     aliases=["cuStreamDestroy"],
     doc="Destroy a stream once its work is done.",
 )
 fn("cuStreamSynchronize", [STREAM_ARG], WAITING, guest="custom", blocks=True, doc="Wait for a stream.")
-fn("cuStreamQuery", [STREAM_ARG], WAITING, guest="custom", doc="Whether a stream is idle.")
+fn("cuStreamQuery", [STREAM_ARG], WAITING, guest="custom", leaves_work=False, doc="Whether a stream is idle.")
 fn(
     "cuStreamWaitEvent",
     [STREAM_ARG, handle("hEvent", EVENT), val("Flags", U32)],
@@ -46,12 +44,18 @@ fn(
     guest="custom",
     doc="Make a stream wait for an event.",
 )
+fn(
+    "cuStreamCopyAttributes",
+    [handle("dst", STREAM), handle("src", STREAM)],
+    WAITING,
+    doc="Give a stream the attributes of another of its context.",
+)
 fn("cuStreamGetFlags", [STREAM_ARG, out("flags", U32)], doc="Flags of a stream.")
 fn("cuStreamGetPriority", [STREAM_ARG, out("priority", I32)], doc="Priority of a stream.")
 fn("cuStreamGetId", [STREAM_ARG, out("streamId", ULL)], doc="Number of a stream, unique in the process.")
 fn("cuStreamGetCtx", [STREAM_ARG, ptr("pctx", "CUcontext *")], doc="Context of a stream.")
 fn("cuStreamGetDevice", [STREAM_ARG, out("device", I32)], doc="Device of a stream.")
-fn("cuStreamIsCapturing", [STREAM_ARG, out("captureStatus", I32)], doc="Capture is not offered yet, so: none.")
+fn("cuStreamIsCapturing", [STREAM_ARG, out("captureStatus", I32)], doc="Whether a stream captures.")
 for version, extra in (
     ("cuStreamGetCaptureInfo", []),
     (
@@ -75,7 +79,7 @@ for version, extra in (
     fn(
         version,
         [STREAM_ARG, out("captureStatus_out", I32), out("id_out", U64), *extra],
-        doc="Capture is not offered yet, so: none.",
+        doc="The capture of a stream; its graph and nodes are not told while it goes on.",
     )
 fn(
     "cuThreadExchangeStreamCaptureMode",

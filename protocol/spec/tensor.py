@@ -38,10 +38,8 @@ fn(
     ],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
     doc="Encode: form 1 tiled, 2 im2col, 3 replace the address; arguments: struct vgw_tensor_map.",
 )
-host_only("cuTensorMapEncodeTiled", TILED, doc="For vgpuTensorMap.")
-host_only("cuTensorMapEncodeIm2col", IM2COL, doc="For vgpuTensorMap.")
-host_only("cuTensorMapReplaceAddress", REPLACE, doc="For vgpuTensorMap.")
+host_only("cuTensorMapEncodeTiled", TILED, doc="For vgpuTensorMap.", simulator=False)
+host_only("cuTensorMapEncodeIm2col", IM2COL, doc="For vgpuTensorMap.", simulator=False)
+host_only("cuTensorMapReplaceAddress", REPLACE, doc="For vgpuTensorMap.", simulator=False)

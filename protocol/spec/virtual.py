@@ -1,9 +1,28 @@
 """Virtual memory management: address ranges, physical allocations, and mapping one to the other."""
 
-from protocol.gen.dsl import DEVICEPTR, I32, INIT, SIZE, U32, ULL, WAITING, bytes_in, fn, out, ptr, struct_in, val
+from protocol.gen.dsl import (
+    ALLOCATION,
+    DEVICEPTR,
+    I32,
+    INIT,
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    SIZE,
+    ULL,
+    WAITING,
+    array_in,
+    device_at,
+    fixed_at,
+    fn,
+    handle,
+    out,
+    out_handle,
+    ptr,
+    struct_in,
+    val,
+)
 
 HANDLE = "CUmemGenericAllocationHandle"
-DOC_HANDLE = "handle ids of kind 11 travel"
 
 fn(
     "cuMemGetAllocationGranularity",
@@ -22,26 +41,45 @@ fn(
 fn("cuMemAddressFree", [val("ptr", DEVICEPTR), val("size", SIZE)], WAITING, need=INIT, doc="Free an address range.")
 fn(
     "cuMemCreate",
-    [ptr("handle", f"{HANDLE} *"), val("size", SIZE), ptr("prop", "const CUmemAllocationProp *"), val("flags", ULL)],
+    [
+        out_handle("handle", ALLOCATION, handles="1", prop="*prop"),
+        val("size", SIZE, nonzero=True),
+        # It may be asked for with a handle type that it could be shared by, as NCCL and PyTorch always do; nothing is
+        # shared, and cuMemExportToShareableHandle says so.
+        struct_in(
+            "prop",
+            "CUmemAllocationProp",
+            device_at("location.id"),
+            fixed_at("win32HandleMetaData"),
+            fixed_at("requestedHandleTypes"),
+        ),
+        val("flags", ULL, mask=0),
+    ],
     WAITING,
     need=INIT,
-    wire=[val("handle", U32), val("size", SIZE), struct_in("prop", "CUmemAllocationProp"), val("flags", ULL)],
-    doc=f"Allocate physical memory; {DOC_HANDLE}.",
+    refuses={"vgs_allocation_check(prop)": "vgs_allocation_check(prop)"},
+    doc="Allocate physical memory.",
 )
 fn(
     "cuMemRelease",
-    [ptr("handle", HANDLE)],
+    [handle("handle", ALLOCATION, ends=True)],
     WAITING,
     need=INIT,
-    wire=[val("handle", U32)],
+    guest="custom",
     doc="Free physical memory once nothing maps it.",
 )
 fn(
     "cuMemMap",
-    [val("ptr", DEVICEPTR), val("size", SIZE), val("offset", SIZE), ptr("handle", HANDLE), val("flags", ULL)],
+    [
+        val("ptr", DEVICEPTR),
+        val("size", SIZE),
+        val("offset", SIZE),
+        handle("handle", ALLOCATION),
+        val("flags", ULL),
+    ],
     WAITING,
     need=INIT,
-    wire=[val("ptr", DEVICEPTR), val("size", SIZE), val("offset", SIZE), val("handle", U32), val("flags", ULL)],
+    guest="custom",
     doc="Map physical memory into a reserved range.",
 )
 fn(
@@ -55,18 +93,23 @@ fn(
 )
 fn(
     "cuMemSetAccess",
-    [val("ptr", DEVICEPTR), val("size", SIZE), ptr("desc", "const CUmemAccessDesc *"), val("count", SIZE)],
+    [
+        val("ptr", DEVICEPTR),
+        val("size", SIZE),
+        array_in("desc", "CUmemAccessDesc", "count", 64, (device_at("location.id"),)),
+        val("count", SIZE, nonzero=True),
+    ],
     WAITING,
     need=INIT,
-    wire=[val("ptr", DEVICEPTR), val("size", SIZE), val("nbytes", U32), bytes_in("desc", "nbytes", cap=4096)],
+    refuses={"vgs_access_is_foreign(desc, count)": NOT_SUPPORTED},
     doc="Say which devices may use a mapped range.",
 )
 fn(
     "cuMemGetAccess",
-    [out("flags", ULL), ptr("location", "const CUmemLocation *"), val("ptr", DEVICEPTR)],
+    [out("flags", ULL), struct_in("location", "CUmemLocation", device_at("id")), val("ptr", DEVICEPTR)],
     WAITING,
     need=INIT,
-    wire=[out("flags", ULL), struct_in("location", "CUmemLocation"), val("ptr", DEVICEPTR)],
+    refuses={"location->type != 1 /* device */": INVALID_VALUE},
     doc="Which access a device has to an address.",
 )
 fn(

@@ -27,15 +27,6 @@ CUresult vgs_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
   return result;
 }
 
-CUresult vgs_cuEventDestroy_v2(CUevent hEvent) {
-  struct vgs_event *event = find(hEvent);
-  if (!event)
-    return vgs_ipc_event_destroy(hEvent);
-  uint32_t id = event->object.id;
-  vgs_object_destroy(event);
-  return vgs_send_cuEventDestroy_v2(id, false);
-}
-
 CUresult vgs_cuEventRecord(CUevent hEvent, CUstream hStream) { return vgs_cuEventRecordWithFlags(hEvent, hStream, 0); }
 
 CUresult vgs_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {

@@ -103,20 +103,6 @@ CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out,
                       graph_out || dependencies_out || edgeData_out || numDependencies_out);
 }
 
-CUresult vgs_cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
-  if (!phGraph || flags)
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgs_object *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
-  if (!graph)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgs_send_cuGraphCreate(graph->id, flags);
-  if (result)
-    vgs_object_destroy(graph);
-  else
-    *phGraph = vgs_object_handle(graph);
-  return result;
-}
-
 /* A graph's object, those of its nodes, and of the graphs inside them. */
 static void forget(struct vgs_graph *graph) {
   for (uint32_t i = 0; i < graph->count; i++) {
@@ -216,15 +202,6 @@ CUresult vgs_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
   bool waits = !captured && exec->works.pageable;
   result = vgs_send_cuGraphLaunch(exec->object.id, stream, captured);
   return result || !waits ? result : vgs_wait_stream(stream);
-}
-
-CUresult vgs_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
-  uint32_t stream;
-  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
-  CUresult result = vgs_stream_id(hStream, &stream, NULL);
-  if (!exec)
-    return CUDA_ERROR_INVALID_VALUE;
-  return result ? result : vgs_send_cuGraphUpload(exec->object.id, stream, false);
 }
 
 CUresult vgs_cuGraphExecDestroy(CUgraphExec hGraphExec) {

@@ -24,11 +24,16 @@ CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id);
 /* Give the nodes of a graph their handles, if they have none yet. */
 CUresult vgs_graph_name_nodes(struct vgs_graph *graph);
 
+/* The object of a node that is about to be added (NULL: out of memory), and its entry among its graph's. */
+struct vgs_graph_node *vgs_graph_node_create(struct vgs_graph *graph);
+void vgs_graph_node_add(struct vgs_graph *graph, struct vgs_graph_node *node);
+
 /* A node that is being added: between the two the request is sent. */
 struct vgs_adding {
   struct vgs_graph *graph;
   struct vgs_graph_node *node;
-  uint32_t *dependencies, nbytes;
+  uint32_t *dependencies;
+  size_t count;
 };
 CUresult vgs_adding_begin(struct vgs_adding *a, CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies,
                           size_t count);

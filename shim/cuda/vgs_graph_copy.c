@@ -21,11 +21,11 @@ static CUresult make_halves(uint32_t context, uint32_t callback, const struct vg
   }
   bool after = device->width && to_host;
   if (after)
-    result = vgs_send_cuGraphAddMemcpyNode(theirs, graph->id, COPY(*device, context), 0, "");
+    result = vgs_send_cuGraphAddMemcpyNode(theirs, graph->id, COPY(*device, context), NULL, 0);
   if (!result)
-    result = vgs_send_cuGraphAddHostNode(ours, graph->id, callback, after ? sizeof theirs : 0, &theirs);
+    result = vgs_send_cuGraphAddHostNode(ours, graph->id, callback, &theirs, after);
   if (!result && device->width && !to_host)
-    result = vgs_send_cuGraphAddMemcpyNode(theirs, graph->id, COPY(*device, context), sizeof ours, &ours);
+    result = vgs_send_cuGraphAddMemcpyNode(theirs, graph->id, COPY(*device, context), &ours, 1);
   *made = graph;
   return result;
 }
@@ -73,12 +73,12 @@ CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
   uint32_t graph = a.graph->object.id, node = a.node->object.id;
   if (in_place)
     return vgs_adding_end(&a, phGraphNode,
-                          vgs_send_cuGraphAddMemcpyNode(node, graph, COPY(copy, context), a.nbytes, a.dependencies));
+                          vgs_send_cuGraphAddMemcpyNode(node, graph, COPY(copy, context), a.dependencies, a.count));
   result = prepare(context, &other, &work, &halves);
   if (!result && !vgs_works_keep(&vgs_graph_outermost(a.graph)->works, work, node, &none))
     result = CUDA_ERROR_OUT_OF_MEMORY;
   if (!result)
-    result = vgs_send_cuGraphAddChildGraphNode(node, graph, halves->id, a.nbytes, a.dependencies);
+    result = vgs_send_cuGraphAddChildGraphNode(node, graph, a.dependencies, a.count, halves->id);
   if (!result)
     a.node->in_halves = true;
   drop(work, halves);

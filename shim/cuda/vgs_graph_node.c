@@ -11,25 +11,6 @@
 
 enum { NODES_MAX = VGW_PIECE_NBYTES / sizeof(uint32_t) }; /* that one record can name */
 
-/* Node handles as ids, malloc'ed. */
-static CUresult ids_of(const CUgraphNode *handles, size_t count, uint32_t **ids) {
-  if (count > NODES_MAX || (count && !handles))
-    return CUDA_ERROR_INVALID_VALUE;
-  uint32_t *made = malloc((count + 1) * sizeof *made);
-  if (!made)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  for (size_t i = 0; i < count; i++) {
-    struct vgs_graph_node *node = vgs_graph_node_find(handles[i]);
-    if (!node) {
-      free(made);
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    made[i] = node->object.id;
-  }
-  *ids = made;
-  return CUDA_SUCCESS;
-}
-
 /* Room for one handle more. */
 static bool make_room(struct vgs_graph *graph, uint32_t more) {
   if (graph->count + more <= graph->capacity)
@@ -43,18 +24,30 @@ static bool make_room(struct vgs_graph *graph, uint32_t more) {
   return true;
 }
 
+struct vgs_graph_node *vgs_graph_node_create(struct vgs_graph *graph) {
+  struct vgs_graph_node *node = make_room(graph, 1) ? vgs_object_create(VGW_KIND_GRAPH_NODE, 0) : NULL;
+  if (node)
+    node->graph = vgs_object_handle(graph);
+  return node;
+}
+
+void vgs_graph_node_add(struct vgs_graph *graph, struct vgs_graph_node *node) {
+  graph->nodes[graph->count++] = vgs_object_handle(node);
+}
+
 CUresult vgs_adding_begin(struct vgs_adding *a, CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies,
                           size_t count) {
   a->graph = vgs_graph_find(graph);
-  if (!made || !a->graph)
+  if (!made || !a->graph || count > NODES_MAX)
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = vgs_graph_name_nodes(a->graph);
   if (!result)
-    result = ids_of(dependencies, count, &a->dependencies);
+    result = vgs_handle_ids(VGW_KIND_GRAPH_NODE, (const void *const *)dependencies, count, CUDA_ERROR_INVALID_VALUE,
+                            &a->dependencies);
   if (result)
     return result;
-  a->nbytes = (uint32_t)(count * sizeof(uint32_t));
-  a->node = make_room(a->graph, 1) ? vgs_object_create(VGW_KIND_GRAPH_NODE, 0) : NULL;
+  a->count = count;
+  a->node = vgs_graph_node_create(a->graph);
   if (a->node)
     return CUDA_SUCCESS;
   free(a->dependencies);
@@ -67,8 +60,8 @@ CUresult vgs_adding_end(struct vgs_adding *a, CUgraphNode *made, CUresult result
     vgs_object_destroy(a->node);
     return result;
   }
-  a->node->graph = vgs_object_handle(a->graph);
-  *made = a->graph->nodes[a->graph->count++] = vgs_object_handle(a->node);
+  vgs_graph_node_add(a->graph, a->node);
+  *made = vgs_object_handle(a->node);
   return CUDA_SUCCESS;
 }
 
@@ -141,7 +134,7 @@ CUresult vgs_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, c
   if (!result)
     result = vgs_adding_end(&a, phGraphNode,
                             vgs_send_cuGraphAddKernelNode_v2(a.node->object.id, a.graph->object.id, SHAPE(launch),
-                                                             a.nbytes, a.dependencies, block));
+                                                             a.dependencies, a.count, block));
   if (result)
     free(block);
   else
@@ -219,7 +212,7 @@ CUresult vgs_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
   return vgs_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &wide);
 }
 
-/* --- fills --- */
+/* --- the rest --- */
 
 CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id) {
   struct vgs_context *context = ctx ? vgs_context_find(ctx) : vgs_context_entered;
@@ -227,58 +220,6 @@ CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id) {
     return CUDA_ERROR_INVALID_CONTEXT;
   *id = context->wire_id;
   return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                  size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
-  struct vgs_adding a;
-  uint32_t context;
-  CUresult result = memsetParams ? vgs_graph_context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
-  if (result || (result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
-    return result;
-  return vgs_adding_end(&a, phGraphNode,
-                        vgs_send_cuGraphAddMemsetNode(a.node->object.id, a.graph->object.id, context, memsetParams,
-                                                      a.nbytes, a.dependencies));
-}
-
-CUresult vgs_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                            const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
-  uint32_t context;
-  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
-  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
-  CUresult result = exec && node && memsetParams ? vgs_graph_context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
-  return result ? result
-                : vgs_send_cuGraphExecMemsetNodeSetParams(exec->object.id, node->object.id, context, memsetParams);
-}
-
-/* --- the rest --- */
-
-CUresult vgs_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                 size_t numDependencies) {
-  struct vgs_adding a;
-  CUresult result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies);
-  if (result)
-    return result;
-  return vgs_adding_end(&a, phGraphNode,
-                        vgs_send_cuGraphAddEmptyNode(a.node->object.id, a.graph->object.id, a.nbytes, a.dependencies));
-}
-
-CUresult vgs_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
-                                    size_t numDependencies) {
-  uint32_t *sources, *targets;
-  struct vgs_graph *graph = vgs_graph_find(hGraph);
-  CUresult result = graph ? ids_of(from, numDependencies, &sources) : CUDA_ERROR_INVALID_VALUE;
-  if (result)
-    return result;
-  result = ids_of(to, numDependencies, &targets);
-  if (!result) {
-    if (numDependencies)
-      result = vgs_send_cuGraphAddDependencies(graph->object.id, (uint32_t)(numDependencies * sizeof *sources), sources,
-                                               targets);
-    free(targets);
-  }
-  free(sources);
-  return result;
 }
 
 CUresult vgs_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,

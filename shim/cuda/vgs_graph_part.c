@@ -38,8 +38,8 @@ CUresult vgs_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const 
   if (!result) {
     struct vgs_works none = {0};
     result = vgs_works_keep(&vgs_graph_outermost(a.graph)->works, work, a.node->object.id, &none)
-                 ? vgs_send_cuGraphAddHostNode(a.node->object.id, a.graph->object.id, vgs_work_id(work), a.nbytes,
-                                               a.dependencies)
+                 ? vgs_send_cuGraphAddHostNode(a.node->object.id, a.graph->object.id, vgs_work_id(work), a.dependencies,
+                                               a.count)
                  : CUDA_ERROR_OUT_OF_MEMORY;
     result = vgs_adding_end(&a, phGraphNode, result);
   }
@@ -102,7 +102,7 @@ CUresult vgs_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
   struct vgs_works *works = &vgs_graph_outermost(a.graph)->works, none = {0}, old = {0};
   uint32_t node = a.node->object.id;
   result = vgs_works_keep_child(works, &vgs_graph_outermost(child)->works, node, &none)
-               ? vgs_send_cuGraphAddChildGraphNode(node, a.graph->object.id, child->object.id, a.nbytes, a.dependencies)
+               ? vgs_send_cuGraphAddChildGraphNode(node, a.graph->object.id, a.dependencies, a.count, child->object.id)
                : CUDA_ERROR_OUT_OF_MEMORY;
   if (result && vgs_works_keep_child(works, &none, node, &old)) /* a graph added to itself in vain must not grow */
     vgs_works_clear(&old);
@@ -166,23 +166,4 @@ CUresult vgs_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
   else
     *phGraphClone = vgs_object_handle(clone);
   return result;
-}
-
-CUresult vgs_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph) {
-  struct vgs_graph_node *original = vgs_graph_node_find(hOriginalNode);
-  struct vgs_graph *clone = vgs_graph_find(hClonedGraph);
-  uint32_t id;
-  CUresult result = phNode && original && clone ? vgs_graph_name_nodes(clone) : CUDA_ERROR_INVALID_VALUE;
-  if (!result)
-    result = vgs_send_cuGraphNodeFindInClone(original->object.id, clone->object.id, &id);
-  if (result)
-    return result;
-  for (uint32_t i = 0; i < clone->count; i++) {
-    struct vgs_graph_node *node = vgs_graph_node_find(clone->nodes[i]);
-    if (node && node->object.id == id) {
-      *phNode = clone->nodes[i];
-      return CUDA_SUCCESS;
-    }
-  }
-  return CUDA_ERROR_INVALID_VALUE;
 }

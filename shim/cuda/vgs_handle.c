@@ -64,12 +64,18 @@ static void retire_leaf(struct table *table, uint32_t id) {
   table->free_leaves = leaf;
 }
 
+/* Kinds of which nothing is kept have the header alone. */
+static size_t object_nbytes(enum vgw_kind kind) {
+  size_t nbytes = vgs_object_types[kind].nbytes;
+  return nbytes ? nbytes : sizeof(struct vgs_object);
+}
+
 static struct vgs_object *take_memory(struct table *table, enum vgw_kind kind) {
   struct vgs_object *object = table->free;
   if (object)
     table->free = object->next;
   else
-    object = calloc(1, vgs_object_types[kind].nbytes);
+    object = calloc(1, object_nbytes(kind));
   return object;
 }
 
@@ -80,7 +86,7 @@ void *vgs_object_create(enum vgw_kind kind, uint32_t context_id) {
   struct leaf *leaf = id ? make_leaf(table, id) : NULL;
   struct vgs_object *object = leaf ? take_memory(table, kind) : NULL;
   if (object) {
-    memset(object + 1, 0, vgs_object_types[kind].nbytes - sizeof *object);
+    memset(object + 1, 0, object_nbytes(kind) - sizeof *object);
     object->kind = (uint16_t)kind;
     object->epoch = vgs_session_epoch();
     object->context_id = context_id;
@@ -110,8 +116,13 @@ uint32_t vgs_object_reserve_id(enum vgw_kind kind) {
 
 void *vgs_object_find(enum vgw_kind kind, const void *handle) {
   uint64_t value = (uintptr_t)handle;
-  uint32_t id = (uint32_t)value;
-  if (value >> 48 != (uint64_t)kind || (uint16_t)(value >> 32) != vgs_session_epoch() || !id)
+  if (value >> 48 != (uint64_t)kind || (uint16_t)(value >> 32) != vgs_session_epoch())
+    return NULL;
+  return vgs_object_at(kind, (uint32_t)value);
+}
+
+void *vgs_object_at(enum vgw_kind kind, uint32_t id) {
+  if (!id)
     return NULL;
   struct leaf *leaf = find_leaf(&tables[kind], id);
   struct vgs_object *object = leaf ? LOAD(leaf->objects[id & ((1u << LEAF_BITS) - 1)]) : NULL;
@@ -189,13 +200,22 @@ void vgs_object_fini(void) {
   }
 }
 
-static CUresult id_of(enum vgw_kind kind, const void *handle, uint32_t *id) {
-  const struct vgs_object *object = vgs_object_find(kind, handle);
-  if (!object)
-    return CUDA_ERROR_INVALID_HANDLE;
-  *id = object->id;
+CUresult vgs_handle_ids(enum vgw_kind kind, const void *const *handles, size_t count, CUresult wrong, uint32_t **ids) {
+  if (count && !handles)
+    return CUDA_ERROR_INVALID_VALUE;
+  uint32_t *made = malloc((count + 1) * sizeof *made);
+  if (!made)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (size_t i = 0; i < count; i++) {
+    const struct vgs_object *object = vgs_object_find(kind, handles[i]);
+    if (!object) {
+      free(made);
+      return wrong;
+    }
+    made[i] = object->id;
+  }
+  *ids = made;
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_handle_id_module(CUmodule handle, uint32_t *id) { return id_of(VGW_KIND_MODULE, handle, id); }
-CUresult vgs_handle_id_mempool(CUmemoryPool handle, uint32_t *id) { return id_of(VGW_KIND_MEMPOOL, handle, id); }
+void vgs_free_array(void *array) { free(*(void **)array); }

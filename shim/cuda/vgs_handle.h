@@ -53,8 +53,14 @@ static inline void *vgs_object_handle(const void *object) {
   return (void *)(uintptr_t)((uint64_t)header->kind << 48 | (uint64_t)header->epoch << 32 | header->id);
 }
 
-/* Ids for generated marshalling: 0 or INVALID_HANDLE. */
-CUresult vgs_handle_id_module(CUmodule handle, uint32_t *id);
-CUresult vgs_handle_id_mempool(CUmemoryPool handle, uint32_t *id);
+/* The live object with this id, or NULL. */
+void *vgs_object_at(enum vgw_kind kind, uint32_t id);
+
+/* Ids of an array of handles, malloc'ed; `wrong` when one is no handle of the kind. */
+CUresult vgs_handle_ids(enum vgw_kind kind, const void *const *handles, size_t count, CUresult wrong, uint32_t **ids);
+
+/* For arrays that generated functions make. */
+#define VGS_FREED __attribute__((cleanup(vgs_free_array)))
+void vgs_free_array(void *array);
 
 #endif

@@ -1,5 +1,6 @@
 /* Libraries: images for all contexts. NVIDIA's runtime loads every image of a program this way, most of which are never
  * used, so with lazy loading an image that the program promises to keep is sent when it is first asked for. */
+#include "vgs_library.h"
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_image.h"
@@ -21,11 +22,13 @@ static CUresult load(struct vgs_library *library) {
   return result;
 }
 
+CUresult vgs_library_ready(struct vgs_library *library) {
+  return __atomic_load_n(&library->pending, __ATOMIC_ACQUIRE) ? load(library) : library->loaded;
+}
+
 CUresult vgs_library_find(CUlibrary handle, struct vgs_library **library) {
   *library = vgs_object_find(VGW_KIND_LIBRARY, handle);
-  if (!*library)
-    return CUDA_ERROR_INVALID_HANDLE;
-  return __atomic_load_n(&(*library)->pending, __ATOMIC_ACQUIRE) ? load(*library) : (*library)->loaded;
+  return *library ? vgs_library_ready(*library) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 /* Whether the program promises that the image stays where it is. */
@@ -98,43 +101,6 @@ CUresult vgs_cuLibraryUnload(CUlibrary handle) {
   return sent ? vgs_send_cuLibraryUnload(id) : CUDA_SUCCESS;
 }
 
-CUresult vgs_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, const char *name) {
-  struct vgs_library *library;
-  if (!pKernel || !name)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_library_find(handle, &library);
-  if (result)
-    return result;
-  struct vgs_kernel *kernel = vgs_kernel_make(VGW_KIND_KERNEL, library->object.id, 0, name);
-  if (!kernel)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  result = vgs_send_cuLibraryGetKernel(kernel->object.id, library->object.id, name);
-  if (result)
-    vgs_object_destroy(kernel);
-  else
-    *pKernel = vgs_object_handle(kernel);
-  return result;
-}
-
-CUresult vgs_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle) {
-  struct vgs_library *library;
-  if (!pMod)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_library_find(handle, &library);
-  if (result)
-    return result;
-  struct vgs_module *module = vgs_object_create(VGW_KIND_MODULE, vgs_context_entered->wire_id);
-  if (!module)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  module->library_id = library->object.id;
-  result = vgs_send_cuLibraryGetModule(module->object.id, library->object.id);
-  if (result)
-    vgs_object_destroy(module);
-  else
-    *pMod = vgs_object_handle(module);
-  return result;
-}
-
 CUresult vgs_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary handle, const char *name) {
   struct vgs_library *library;
   CUdeviceptr address;
@@ -152,14 +118,6 @@ CUresult vgs_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary hand
   if (bytes)
     *bytes = nbytes;
   return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib) {
-  struct vgs_library *library;
-  if (!count)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_library_find(lib, &library);
-  return result ? result : vgs_send_cuLibraryGetKernelCount(count, library->object.id);
 }
 
 CUresult vgs_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib) {

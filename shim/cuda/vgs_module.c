@@ -70,15 +70,6 @@ CUresult vgs_cuModuleLoad(CUmodule *module, const char *fname) {
   return result;
 }
 
-CUresult vgs_cuModuleUnload(CUmodule hmod) {
-  struct vgs_module *module = find(hmod);
-  if (!module || module->library_id) /* a library's module goes with the library */
-    return CUDA_ERROR_INVALID_HANDLE;
-  uint32_t id = module->object.id;
-  vgs_object_destroy(module);
-  return vgs_send_cuModuleUnload(id);
-}
-
 CUresult vgs_cuModuleGetLoadingMode(int *mode) {
   enum { EAGER = 1, LAZY = 2 };
   const char *wanted = getenv("CUDA_MODULE_LOADING");
@@ -86,23 +77,6 @@ CUresult vgs_cuModuleGetLoadingMode(int *mode) {
     return CUDA_ERROR_INVALID_VALUE;
   *mode = wanted && !strcmp(wanted, "EAGER") ? EAGER : LAZY;
   return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name) {
-  struct vgs_module *module = find(hmod);
-  if (!hfunc || !name || !*name)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!module)
-    return CUDA_ERROR_INVALID_HANDLE;
-  struct vgs_kernel *kernel = vgs_kernel_make(VGW_KIND_FUNCTION, module->object.id, module->object.context_id, name);
-  if (!kernel)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgs_send_cuModuleGetFunction(kernel->object.id, module->object.id, name);
-  if (result)
-    vgs_object_destroy(kernel);
-  else
-    *hfunc = vgs_object_handle(kernel);
-  return result;
 }
 
 CUresult vgs_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name) {

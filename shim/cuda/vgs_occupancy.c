@@ -6,31 +6,9 @@
 #include "vgs_device.h"
 #include "vgs_kernel.h"
 
-CUresult vgs_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize,
-                                                                  size_t dynamicSMemSize, unsigned int flags) {
-  struct vgs_kernel *kernel = vgs_kernel_find(func);
-  if (!numBlocks || blockSize <= 0 || flags > 1)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!kernel)
-    return CUDA_ERROR_INVALID_HANDLE;
-  return vgs_send_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-      numBlocks, kernel->object.kind, kernel->object.id, blockSize, dynamicSMemSize, flags);
-}
-
 CUresult vgs_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
                                                          size_t dynamicSMemSize) {
   return vgs_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, 0);
-}
-
-CUresult vgs_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks,
-                                                     int blockSize) {
-  struct vgs_kernel *kernel = vgs_kernel_find(func);
-  if (!dynamicSmemSize || numBlocks <= 0 || blockSize <= 0)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!kernel)
-    return CUDA_ERROR_INVALID_HANDLE;
-  return vgs_send_cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, kernel->object.kind, kernel->object.id,
-                                                          numBlocks, blockSize);
 }
 
 /* The block size that keeps the most threads of a multiprocessor busy, searched from the largest down in whole warps;

@@ -1,4 +1,5 @@
 /* Stream-ordered allocation. */
+#include "vgs_pool.h"
 #include "vgs_api.h"
 #include "vgs_claim.h"
 #include "vgs_context.h"
@@ -127,66 +128,14 @@ CUresult vgs_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   return result;
 }
 
-enum { ALLOCATION_TYPE_PINNED = 1, LOCATION_DEVICE = 1 };
-
-CUresult vgs_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
-  if (!pool || !poolProps || poolProps->allocType != ALLOCATION_TYPE_PINNED)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (poolProps->location.type != LOCATION_DEVICE || poolProps->handleTypes)
-    return CUDA_ERROR_NOT_SUPPORTED; /* host pools, and pools shared with other processes */
-  if (!vgs_device(poolProps->location.id))
-    return CUDA_ERROR_INVALID_DEVICE;
-  struct vgs_pool *fresh = vgs_object_create(VGW_KIND_MEMPOOL, 0);
-  if (!fresh)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  fresh->device = poolProps->location.id;
-  CUmemPoolProps props = *poolProps;
-  props.location.id = vgs_device_wire(fresh->device);
-  props.win32SecurityAttributes = NULL;
-  CUresult result = vgs_send_cuMemPoolCreate(fresh->object.id, &props);
-  if (result)
-    vgs_object_destroy(fresh);
-  else
-    *pool = vgs_object_handle(fresh);
-  return result;
+bool vgs_pool_is_default(const struct vgs_pool *pool) {
+  pthread_mutex_lock(&pools_lock);
+  bool found = find(default_pools[pool->device]) == pool;
+  pthread_mutex_unlock(&pools_lock);
+  return found;
 }
 
-CUresult vgs_cuMemPoolDestroy(CUmemoryPool pool) {
-  struct vgs_pool *gone = find(pool);
-  if (!gone || pool == default_pools[gone->device])
-    return CUDA_ERROR_INVALID_VALUE;
-  uint32_t id = gone->object.id;
-  vgs_object_destroy(gone);
-  return vgs_send_cuMemPoolDestroy(id);
-}
-
-/* Attributes 1 to 3 are ints, 4 (release threshold) to 8 are 64 bits wide. */
-static bool is_wide(int attribute) { return attribute >= 4; }
-
-CUresult vgs_cuMemPoolSetAttribute(CUmemoryPool pool, int attr, void *value) {
-  struct vgs_pool *of = find(pool);
-  if (!of || !value || attr < 1 || attr > 8)
-    return CUDA_ERROR_INVALID_VALUE;
-  uint64_t number = is_wide(attr) ? *(const uint64_t *)value : (uint64_t)(int64_t)*(const int *)value;
-  return vgs_send_cuMemPoolSetAttribute(of->object.id, attr, number);
-}
-
-CUresult vgs_cuMemPoolGetAttribute(CUmemoryPool pool, int attr, void *value) {
-  struct vgs_pool *of = find(pool);
-  uint64_t number;
-  if (!of || !value || attr < 1 || attr > 8)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_cuMemPoolGetAttribute(of->object.id, attr, &number);
-  if (result)
-    return result;
-  if (is_wide(attr))
-    *(uint64_t *)value = number;
-  else
-    *(int *)value = (int)number;
-  return CUDA_SUCCESS;
-}
-
-enum { ACCESS_READ_WRITE = 3 };
+enum { LOCATION_DEVICE = 1, ACCESS_READ_WRITE = 3 };
 
 /* A pool's own device always has access; there are no peers to give it to. */
 CUresult vgs_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {

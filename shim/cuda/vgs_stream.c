@@ -100,15 +100,6 @@ CUresult vgs_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, 
   return result;
 }
 
-CUresult vgs_cuStreamDestroy_v2(CUstream hStream) {
-  struct vgs_stream *stream = vgs_object_find(VGW_KIND_STREAM, hStream);
-  if (!stream)
-    return CUDA_ERROR_INVALID_HANDLE;
-  uint32_t id = stream->object.id;
-  vgs_object_destroy(stream);
-  return vgs_send_cuStreamDestroy_v2(id, false);
-}
-
 CUresult vgs_cuStreamSynchronize(CUstream hStream) {
   uint32_t id;
   struct vgs_stream *stream;

@@ -1,6 +1,7 @@
 /* Virtual memory management. A handle of physical memory is an id like any other; its value fits the API's 64-bit
  * integer. Handles and mappings are counted here: the memory is released in the worker when there are none of either,
  * so that a mapping leads back to its handle as long as it is there. */
+#include "vgs_virtual.h"
 #include "vgs_api.h"
 #include "vgs_claim.h"
 #include "vgs_device.h"
@@ -14,7 +15,6 @@ enum {
   LOCATION_DEVICE = 1,
   HANDLE_POSIX_FILE_DESCRIPTOR = 1,
   ATTRIBUTE_SUPPORTED = 102,
-  ACCESS_MAX = 64
 };
 
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -52,7 +52,7 @@ static CUresult count(CUmemGenericAllocationHandle handle, int handles, int mapp
 
 /* Properties the driver accepts and that are offered here: device memory. It may be asked for with a handle type that
  * it could be shared by, as NCCL and PyTorch always do; sharing it is then refused by cuMemExportToShareableHandle. */
-static CUresult check(const CUmemAllocationProp *prop) {
+CUresult vgs_allocation_check(const CUmemAllocationProp *prop) {
   if (!prop || prop->type != TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
   if (prop->location.type != LOCATION_DEVICE || prop->requestedHandleTypes & ~HANDLE_POSIX_FILE_DESCRIPTOR)
@@ -69,7 +69,7 @@ CUresult vgs_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
     return CUDA_ERROR_INVALID_VALUE;
   asked = *prop;
   asked.requestedHandleTypes = 0; /* sharing does not change the granularity */
-  CUresult result = check(&asked);
+  CUresult result = vgs_allocation_check(&asked);
   if (result)
     return result;
   const struct vgs_device *device = vgs_device(asked.location.id);
@@ -104,29 +104,6 @@ CUresult vgs_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment
   CUresult result = vgs_claim_made(&maker, &asked, &address, &nbytes);
   if (!result)
     *ptr = address;
-  return result;
-}
-
-CUresult vgs_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-                         unsigned long long flags) {
-  CUresult result = check(prop);
-  if (!handle || !size || flags)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (result)
-    return result;
-  struct vgs_allocation *allocation = vgs_object_create(VGW_KIND_ALLOCATION, 0);
-  if (!allocation)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  allocation->prop = *prop;
-  allocation->handles = 1;
-  CUmemAllocationProp sent = *prop;
-  sent.win32HandleMetaData = NULL;
-  sent.location.id = vgs_device_wire(prop->location.id);
-  result = vgs_send_cuMemCreate(allocation->object.id, size, &sent, flags);
-  if (result)
-    vgs_object_destroy(allocation);
-  else
-    *handle = (uintptr_t)vgs_object_handle(allocation);
   return result;
 }
 
@@ -174,26 +151,11 @@ CUresult vgs_cuMemUnmap(CUdeviceptr ptr, size_t size) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
-  CUmemAccessDesc sent[ACCESS_MAX];
-  if (!desc || !count || count > ACCESS_MAX)
-    return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < count; i++) {
-    if (desc[i].location.type != LOCATION_DEVICE)
-      return CUDA_ERROR_NOT_SUPPORTED;
-    if (!vgs_device(desc[i].location.id))
-      return CUDA_ERROR_INVALID_DEVICE;
-    sent[i] = desc[i];
-    sent[i].location.id = vgs_device_wire(desc[i].location.id);
-  }
-  return vgs_send_cuMemSetAccess(ptr, size, (uint32_t)(count * sizeof *sent), sent);
-}
-
-CUresult vgs_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
-  if (!flags || !location || location->type != LOCATION_DEVICE || !vgs_device(location->id))
-    return CUDA_ERROR_INVALID_VALUE;
-  CUmemLocation sent = {location->type, vgs_device_wire(location->id)};
-  return vgs_send_cuMemGetAccess(flags, &sent, ptr);
+bool vgs_access_is_foreign(const CUmemAccessDesc *desc, size_t count) {
+  bool found = false;
+  for (size_t i = 0; i < count; i++)
+    found |= desc[i].location.type != LOCATION_DEVICE;
+  return found;
 }
 
 CUresult vgs_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle) {

@@ -3,7 +3,6 @@
 import random
 import re
 import struct
-from pathlib import Path
 
 from vgpud._gen.api import RECORDS, Record
 
@@ -37,15 +36,6 @@ PTX = b""".version 7.5
 """
 
 
-def _fields(pattern: str) -> dict[str, set[str]]:
-    """By function: the fields that the dispatcher hands to what `pattern` names."""
-    text = (Path(__file__).resolve().parents[2] / "build/gen/vgx_dispatch.c").read_text()
-    functions = re.findall(r"static CUresult dispatch_(\w+)\((.*?)\n}", text, re.DOTALL)
-    return {name: set(re.findall(rf"{pattern}\(s, \w+, req->(\w+)", body)) for name, body in functions}
-
-
-CREATED = _fields("vgx_handle_reserve")
-USED = _fields("vgx_handle")
 REQUESTS = [
     record
     for record in RECORDS
@@ -136,17 +126,19 @@ class Stream:
 
     def _value(self, record: Record, kind: str, field: str, tail_nbytes: int) -> int:
         dice = self.random.random()
-        if field in CREATED.get(record.name, ()) and dice < 0.98:
+        meaning, of = record.meanings.get(field, ("", ""))
+        if meaning == "creates" and dice < 0.98:
             self.handle += 1
             return self.handle
-        if field in USED.get(record.name, ()) and dice < 0.995:
-            return 1 if dice < 0.8 or field != "hStream" else 0
-        if field == "object" and dice < 0.98:
+        if meaning in ("uses", "destroys") and dice < 0.995:
+            return 1 if dice < 0.8 or of != "STREAM" else 0
+        if meaning == "kernel" and dice < 0.98:
             return 1
-        if field == "kind" and dice < 0.98:
+        if meaning == "kernel kind" and dice < 0.98:
             return self.random.choice([6, 6, 7])
-        if "nbytes" in field and dice < 0.9:
-            return tail_nbytes
+        if meaning == "length" and dice < 0.9:
+            in_bytes = {part[0] for part in record.parts if part[1] in ("bytes", "text")}
+            return tail_nbytes if of in in_bytes else tail_nbytes // 4
         if kind == "uint64_t" and dice < 0.45:
             return self._address()
         if dice < 0.8:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.gen import dsl, emit_guest, emit_host, emit_records
+from protocol.gen import dsl, emit_guest, emit_records
 from protocol.gen.load import IDS_LOCK, load
-from protocol.gen.model import Function, Need, SpecError, Travel
+from protocol.gen.model import Function, Need, Role, SpecError, Travel
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +36,8 @@ def test_opcodes_are_those_of_the_lock_and_unique(api) -> None:
 def test_records_fit_a_record(api) -> None:
     """Every cap leaves room for header and fixed part, or the reply buffer would overflow."""
     for f in api.travelling():
-        assert sum(p.cap for p in f.sent) < (4 << 20) - 65536, f.name
+        sizes = {Role.HANDLES_IN: 4, Role.HANDLES_OUT: 4, Role.ARRAY_IN: 64, Role.ARRAY_OUT: 64}
+        assert sum(p.cap * sizes.get(p.role, 1) for p in f.sent) < (4 << 20) - 65536, f.name
 
 
 def test_fixed_fields_are_widest_first(api) -> None:
@@ -57,11 +58,3 @@ def test_fixed_fields_are_widest_first(api) -> None:
 def test_wrong_entries_are_refused(args, travel, complaint) -> None:
     with pytest.raises(SpecError, match=f"cuWrong: .*{complaint}"):
         Function("cuWrong", args, travel, Need.INIT, "A doc.").check()
-
-
-def test_dispatcher_checks_before_it_calls(api) -> None:
-    """In each generated decoder, nothing is called before the record and its parts were measured."""
-    for f in api.travelling():
-        body = emit_host._dispatch(f)
-        call = min(i for i in (body.find("s->backend->" + f.name + "("), body.find(f"vgx_{f.name}(s")) if i >= 0)
-        assert all(body.find(check) < call for check in ("vgw_take", "too long"))

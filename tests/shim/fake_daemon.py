@@ -172,7 +172,7 @@ def _answer(
     if handler is not None:
         result, reply, part = handler(fields, parts)
     else:
-        result, reply, part = (801 if record.reply or record.reply_part else 0), {}, b""
+        result, reply, part = (801 if record.reply or record.reply_parts else 0), {}, b""
     if not flags & WANT_REPLY:
         return
     body = b""
@@ -202,16 +202,12 @@ def _decode(record: Record, body: bytes) -> tuple[Fields, list[bytes]]:
     fields = dict(zip((name for _, name in record.request), fixed.unpack_from(body), strict=True))
     rest = body[len(pad8(bytes(fixed.size))) :]
     parts = []
-    for name in record.parts:
-        key = SIZES.get(name, f"{name}_nbytes")
-        nbytes = fields[key]
+    for _, what, _, length in record.parts:
+        nbytes = fields[length] * (1 if what in ("bytes", "text") else 4)  # handles: no array of structs is sent here
         parts.append(rest[:nbytes])
         rest = rest[len(pad8(bytes(nbytes))) :]
     assert not rest, (record.name, len(rest))
     return fields, parts
-
-
-SIZES = {"srcHost": "ByteCount", "rows": "nbytes", "data": "nbytes"}
 
 
 class Memory:

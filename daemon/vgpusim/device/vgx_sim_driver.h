@@ -83,6 +83,7 @@ CUresult vgx_sim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int fla
 CUresult vgx_sim_cuStreamDestroy_v2(CUstream hStream);
 CUresult vgx_sim_cuStreamSynchronize(CUstream hStream);
 CUresult vgx_sim_cuStreamQuery(CUstream hStream);
+CUresult vgx_sim_cuStreamCopyAttributes(CUstream dst, CUstream src);
 CUresult vgx_sim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags);
 CUresult vgx_sim_cuEventCreate(CUevent *phEvent, unsigned int Flags);
 CUresult vgx_sim_cuEventDestroy_v2(CUevent hEvent);
@@ -150,6 +151,7 @@ CUresult vgx_sim_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, c
 CUresult vgx_sim_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams);
 CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags);
 CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec);
+CUresult vgx_sim_cuGraphExecGetFlags(CUgraphExec hGraphExec, uint64_t *flags);
 CUresult vgx_sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream);
 CUresult vgx_sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream);
 CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo);

@@ -105,6 +105,7 @@ CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
     return CUDA_ERROR_OUT_OF_MEMORY;
   exec->magic = VGX_SIM_GRAPH_EXEC;
   exec->ctx = ctx;
+  exec->flags = flags;
   vgx_sim_lock();
   result = vgx_sim_plan_create_locked(hGraph, &exec->plan);
   for (uint32_t i = 0; exec->plan && i < exec->plan->count; i++)
@@ -119,6 +120,13 @@ CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
     vgx_sim_plan_unref(exec->plan);
   free(exec);
   return result;
+}
+
+CUresult vgx_sim_cuGraphExecGetFlags(CUgraphExec hGraphExec, uint64_t *flags) {
+  if (!vgx_sim_is_exec(hGraphExec) || !flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  *flags = hGraphExec->flags;
+  return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec) {

@@ -25,6 +25,7 @@ struct vgx_sim_plan {
 struct CUgraphExec_st {
   uint32_t magic;
   CUcontext ctx;
+  uint64_t flags; /* as it was instantiated */
   struct vgx_sim_plan *plan;
   struct vgx_sim_marker *last; /* the last launch's end; NULL: none yet */
 };

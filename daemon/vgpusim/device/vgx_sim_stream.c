@@ -84,6 +84,16 @@ CUresult vgx_sim_cuStreamSynchronize(CUstream hStream) {
   return result == CUDA_SUCCESS ? vgx_sim_wait_stream(stream) : result;
 }
 
+/* Nothing sets an attribute of a stream here, so all have the same. */
+CUresult vgx_sim_cuStreamCopyAttributes(CUstream dst, CUstream src) {
+  CUcontext ctx;
+  CUstream to, from;
+  CUresult result = enter_stream(dst, &ctx, &to);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_stream_of(ctx, src, &from);
+  return result == CUDA_SUCCESS && to->ctx != from->ctx ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
 CUresult vgx_sim_cuStreamQuery(CUstream hStream) {
   CUcontext ctx;
   CUstream stream;

@@ -1,0 +1,119 @@
+/* Handles: the client's ids, the backend's objects behind them, and how long those live.
+ *
+ * Ids are the client's choice and never reused, so a gone one stays gone. Looking one up takes no lock: every launch
+ * does so three times, on as many threads as there are rings.
+ *
+ * References. A thread that executes a record holds what the record names until the backend has returned: it writes the
+ * names into slots of its own, fences once, and looks them up. Who destroys an object takes its place in the table away
+ * first, then waits until no thread's slot names it. So whatever rings do with each other, the backend is never given
+ * an object that another thread is destroying. A thread that destroys holds nothing.
+ *
+ * Owners. An object that another one takes with it (a context its streams, a module its functions, a graph its nodes)
+ * is linked below it, and goes with it: its id is gone, and nobody may be using it either. */
+#ifndef VGX_HANDLE_H
+#define VGX_HANDLE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "vgw_cuda.h"
+#include "vgw_records.h"
+
+struct vgx_session;
+struct executor_thread;
+struct vgx_operation;
+
+/* A kind and an id in one word; 0: none. */
+typedef uint32_t vgx_name;
+
+/* Of a kind of handle, by id, in two levels: a place never moves, so that it is found without a lock. */
+enum { VGX_LEAF_SIZE = 4096, VGX_LEAVES = 1024 };
+
+struct vgx_link {
+  vgx_name owner, first, next, previous; /* first owned; neighbours below the same owner */
+  vgx_name ender;                        /* the object whose destruction is under way takes this one with it */
+  uint32_t context;                      /* id of the context it was made in */
+  bool split;                            /* a graph's copy of which an internal host function does a half */
+  void *object;                          /* while `ender` is set */
+};
+
+struct vgx_leaf {
+  _Atomic(void *) objects[VGX_LEAF_SIZE];
+  struct vgx_link links[VGX_LEAF_SIZE]; /* under table_lock */
+};
+
+struct vgx_table {
+  _Atomic(struct vgx_leaf *) leaves[VGX_LEAVES]; /* made under table_lock */
+  uint32_t used, greatest;                       /* ids; under table_lock */
+};
+
+/* What a thread holds. Slot 0 is the record's context. Other threads read it. */
+enum { VGX_HANDLES_MAX = 4, VGX_SLOTS = 8 };
+#define VGX_EVERYTHING UINT32_MAX /* in a slot: a record that names more than there are slots */
+
+struct vgx_held {
+  _Atomic vgx_name slots[VGX_SLOTS];
+  uint32_t count; /* the thread's own */
+};
+
+/* A handle among a request's fixed fields. */
+struct vgx_ref {
+  uint16_t kind; /* VGW_KIND_COUNT: a function or kernel, as the field at `kind_offset` says */
+  uint16_t offset, kind_offset;
+  uint16_t null_result; /* what id 0 is answered with; SUCCESS: it is no object, and that is fine */
+};
+#define VGX_REF(kind, type, field, null_result) {kind, offsetof(type, field), 0, null_result}
+#define VGX_FUNCTION_REF(type, kind, object)                                                                           \
+  {VGW_KIND_COUNT, offsetof(type, object), offsetof(type, kind), CUDA_ERROR_INVALID_HANDLE}
+
+/* Hold and look up what a record names: its context (NULL: none that can be entered, and none is needed), and the
+ * handles of its fixed fields. An id that is gone: INVALID_HANDLE (INVALID_CONTEXT for contexts); never made: a
+ * violation. vgx_release ends it, also when it failed. */
+CUresult vgx_hold(struct executor_thread *t, const struct vgx_operation *op, uint32_t context_id, const void *fixed,
+                  void **context, void **objects);
+void vgx_release(struct executor_thread *t);
+
+/* The same for one more handle of the record that this thread executes. Id 0 is NULL. */
+CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object);
+
+/* And for an array of ids, which are read once: *objects is malloc'ed. Id 0 is INVALID_VALUE; NOT_SUPPORTED: one of
+ * them is split, so whatever names it would have to name both its halves. */
+CUresult vgx_handles(struct vgx_session *s, enum vgw_kind kind, const uint32_t *ids, uint32_t count, void ***objects);
+
+/* Hold it no longer: the caller has a reference of its own. */
+void vgx_release_one(enum vgw_kind kind, uint32_t id);
+
+/* The context of the record that this thread executes. */
+uint32_t vgx_context_id(void);
+
+/* A new object: its id is reserved before it is made, then set. `owner_id` 0: nobody owns it. */
+bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
+void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object, enum vgw_kind owner_kind,
+                    uint32_t owner_id); /* NULL: gone */
+
+/* Destroy an object: nobody finds it any more, nor what it owns, and nobody uses them when this returns. Then the
+ * caller has the backend destroy it, and says whether that was done; if not, everything is as before.
+ * INVALID_HANDLE, INVALID_CONTEXT: it is gone. INVALID_VALUE, INVALID_HANDLE: it goes with its owner only.
+ * ILLEGAL_STATE: another thread has used it for END_TIMEOUT_S; a call that may block waits for as long as it takes. */
+CUresult vgx_handle_end(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object);
+void vgx_handle_ended(struct vgx_session *s, enum vgw_kind kind, uint32_t id, bool done);
+
+/* Ids of objects; `graph_id`: which owns them, 0: any. INVALID_VALUE: one has none. */
+CUresult vgx_handle_ids(struct vgx_session *s, enum vgw_kind kind, uint32_t graph_id, void *const *objects,
+                        size_t count, uint32_t *ids);
+
+/* What an object belongs to; 0: nothing of that kind. */
+uint32_t vgx_handle_owner(struct vgx_session *s, enum vgw_kind kind, uint32_t id, enum vgw_kind owner_kind);
+
+void vgx_handle_set_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
+bool vgx_handle_is_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
+
+void vgx_handles_free(struct vgx_session *s);
+
+/* For arrays that the dispatcher makes. */
+#define VGX_FREED __attribute__((cleanup(vgx_free_array)))
+void vgx_free_array(void *array);
+
+#endif

@@ -1,0 +1,80 @@
+"""The backend table: a driver as the executor sees it, and the simulator's prototypes and table."""
+
+from __future__ import annotations
+
+from protocol.gen.emit_records import BANNER, includes
+from protocol.gen.load import Api
+from protocol.gen.model import Param
+
+PRELUDE = """/* What opens another worker's allocation: the backend's handle, which no client sees, and a descriptor
+ * that goes with it, or -1. */
+struct vgx_ipc_object {
+  CUipcMemHandle handle;
+  int fd;
+};
+
+/* A driver, as the executor sees it: functions named and typed like libcuda's. NULL: not offered. Filled
+ * by the simulator (daemon/vgpusim/device) or from the real libcuda (vgx_cuda.c). */
+struct vgx_backend {
+  const char *name;
+  /* Load an image of known size: what cuModuleLoadData and cuLibraryLoadData do, but bounded. */
+  CUresult (*load_module)(CUmodule *module, const void *image, uint64_t nbytes);
+  CUresult (*load_library)(CUlibrary *library, const void *image, uint64_t nbytes);
+  /* cuLink over PTX inputs; *out is malloc'ed. */
+  CUresult (*link)(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count, void **out,
+                   uint64_t *out_nbytes);
+  /* What kernels printed. take_output returns the bytes written to `text`. */
+  bool (*output_pending)(void);
+  uint64_t (*take_output)(char *text, uint64_t capacity);
+  /* cuIpcGetMemHandle and cuIpcOpenMemHandle among the backend's own processes. The descriptor is the caller's. */
+  CUresult (*ipc_export)(struct vgx_ipc_object *object, CUdeviceptr base);
+  CUresult (*ipc_open)(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);
+  /* A managed variable of a library: *placed is its address, 0 while it has none; `address`, if not 0, is
+   * where it lies from now on, in registered memory of its size. */
+  CUresult (*managed_variable)(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
+                               uint64_t *nbytes);
+  /* Have the device's memory lie in the client's file (vgw_device_memory.h). The descriptor is the caller's. */
+  CUresult (*device_file)(CUdevice device, int fd);
+"""
+
+
+def declarations(params: list[Param]) -> str:
+    return ", ".join(p.declaration for p in params) or "void"
+
+
+def _macro(name: str, rows: list[str]) -> str:
+    return f"#define {name}(X) \\\n" + " \\\n".join(f"  X({row})" for row in rows) + "\n\n"
+
+
+def emit_backend(api: Api) -> str:
+    members = api.backend_members()
+    out = [
+        BANNER,
+        "#ifndef VGX_BACKEND_H\n#define VGX_BACKEND_H\n\n",
+        includes("<stdbool.h>", "<stdint.h>", "vgw_cuda.h"),
+        PRELUDE,
+    ]
+    out += [f"  CUresult (*{f.name})({declarations(f.args)});\n" for f in members]
+    out.append(
+        "};\n\n/* Every member that a libcuda exports, for filling the table by name: VGX_BACKEND_FUNCTIONS(X). */\n"
+    )
+    out.append(_macro("VGX_BACKEND_FUNCTIONS", [f.name for f in members]))
+    out.append("/* Members, and the name by which an older driver exports the same function. */\n")
+    out.append(_macro("VGX_BACKEND_OLDER_NAMES", [f"{f.name}, {alias}" for f in members for alias in f.aliases]))
+    out.append("/* Those that the simulator offers, each as vgx_sim_NAME. */\n")
+    out.append(_macro("VGX_SIMULATOR_FUNCTIONS", [f.name for f in members if f.simulator]))
+    out.append("#endif\n")
+    return "".join(out)
+
+
+def emit_simulator(api: Api) -> str:
+    """Prototypes of the simulator's functions."""
+    out = [BANNER, "#ifndef VGX_SIM_DRIVER_H\n#define VGX_SIM_DRIVER_H\n\n"]
+    out.append(
+        "/* The simulator's driver functions, with the real driver's signatures. Results are the real driver's too\n"
+        " * (those of an H100 with driver 580). The current context is the calling thread's. Out-parameters are\n"
+        " * written only on success. */\n"
+    )
+    out.append('#include "vgw_cuda.h"\n\n')
+    out += [f"CUresult vgx_sim_{f.name}({declarations(f.args)});\n" for f in api.backend_members() if f.simulator]
+    return "".join(out) + "\n#endif\n"

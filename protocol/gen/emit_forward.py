@@ -1,0 +1,266 @@
+"""The client's bodies that only forward: handles to ids, structs translated, objects made and destroyed, one record."""
+
+from __future__ import annotations
+
+from protocol.gen.model import Function, Member, Param, Role, Travel
+
+RESULT = "  if (result != CUDA_SUCCESS) return result;"
+
+
+def declarations(params: list[Param]) -> str:
+    return ", ".join(p.declaration for p in params) or "void"
+
+
+class Body:
+    """The statements of one function, as they are put together."""
+
+    def __init__(self, f: Function) -> None:
+        self.f = f
+        self.lines = [f"CUresult vgs_{f.name}({declarations(f.args)}) {{", "  CUresult result = CUDA_SUCCESS;"]
+        self.arguments: list[str] = []
+
+    def add(self, *lines: str) -> None:
+        self.lines += lines
+
+    def refuse(self, condition: str, result: str = "CUDA_ERROR_INVALID_VALUE") -> None:
+        self.add(f"  if ({condition}) return {result};")
+
+    def text(self) -> str:
+        f = self.f
+        for p in f.args:
+            self._argument(p)
+        if f.unsafe:
+            self.add("  result = vgs_capture_check_unsafe();", RESULT)
+        for condition, result in f.refuses:
+            self.refuse(condition, result)
+        made = [p for p in f.args if p.role is Role.OUT_HANDLE]
+        for p in made:
+            self._make(p, made[: made.index(p)])
+        self._send(made)
+        return "\n".join([*self.lines, "}\n"])
+
+    def _argument(self, p: Param) -> None:
+        """Check one parameter, and say what is sent for it."""
+        value = p.name
+        if p.role is Role.VALUE:
+            value = self._number(p)
+        elif p.role is Role.HANDLE:
+            value = self._handle(p)
+        elif p.role is Role.FUNCTION:
+            self.add(f"  struct vgs_kernel *{p.name}_object = vgs_kernel_find({p.name});")
+            self.refuse(f"!{p.name}_object", "CUDA_ERROR_INVALID_HANDLE")
+            value = f"{p.name}_object->object.kind, {p.name}_object->object.id"
+        elif p.role is Role.OUT_HANDLE:
+            self.refuse(f"!{p.name}")
+            value = f"((struct vgs_object *){p.name}_object)->id"
+        elif p.role in (Role.STRUCT_IN, Role.STRUCT_OUT, Role.TEXT_IN, Role.OUT) and not p.optional:
+            self.refuse(f"!{p.name}")
+        if p.role is Role.STRUCT_IN and p.members:
+            self.add(f"  {p.element} {p.name}_sent = *{p.name};")
+            self._translate(p, f"{p.name}_sent")
+            value = f"&{p.name}_sent"
+        elif p.role is Role.STRUCT_VALUE:
+            value = f"&{p.name}"
+        elif p.role in (Role.BYTES_IN, Role.BYTES_OUT):
+            self.refuse(f"!{p.name} && {p.size}")
+            self.refuse(f"{p.size} > {p.cap}")
+        elif p.role is Role.HANDLES_IN:
+            value = self._handles(p)
+        elif p.role is Role.ARRAY_IN:
+            value = self._array(p)
+        elif p.role is Role.WORD_IN:
+            self.refuse(f"!{p.name}")
+            wide, narrow = f"*(const uint64_t *){p.name}", f"(uint64_t)(int64_t)*(const int *){p.name}"
+            value = f"{p.wide} ? {wide} : {narrow}"
+        elif p.role in (Role.WORD_OUT, Role.FOUND):
+            self.refuse(f"!{p.name}")
+            c = "uint64_t" if p.role is Role.WORD_OUT else "uint32_t"
+            self.add(f"  {c} {p.name}_told;")
+            value = f"&{p.name}_told"
+        elif p.role is Role.COUNT:
+            self._count(p)
+            value = f"&{p.name}_told"
+        elif p.role is Role.HANDLES_OUT:
+            value = f"{p.name}_ids"
+        self.arguments.append(value)
+
+    def _number(self, p: Param) -> str:
+        assert p.scalar
+        if p.mask is not None:
+            self.refuse(f"{p.name} & ~({p.scalar.c}){p.mask}" if p.mask else p.name)
+        if p.most is not None:
+            low = f"{p.name} < 0 || " if p.scalar.trace == "i" else ""
+            self.refuse(f"{low}{p.name} > {p.most}")
+        if p.nonzero:
+            self.refuse(f"!{p.name}")
+        if p.scalar.c == "CUdevice":
+            self.refuse(f"!vgs_device({p.name})", "CUDA_ERROR_INVALID_DEVICE")
+            return f"vgs_device_wire({p.name})"
+        return p.name
+
+    def _handle(self, p: Param) -> str:
+        """Find the object; what it is known by on the wire."""
+        assert p.kind
+        kind, name = p.kind, p.name
+        wrong = p.wrong or kind.wrong
+        if kind.name == "STREAM":
+            self.add(f"  uint32_t {name}_id;\n  struct vgs_stream *{name}_object;")
+            self.add(f"  result = vgs_stream_id({name}, &{name}_id, &{name}_object);", RESULT)
+            if p.uncaptured:
+                self.refuse(
+                    f"{name}_object && vgs_capture_status({name}_object->capture)",
+                    f"vgs_capture_forbid({name}_object->capture)",
+                )
+            if p.ends:
+                self.refuse(f"!{name}_object", wrong)
+            return f"{name}_id"
+        if kind.name == "CONTEXT":
+            self.add(f"  struct vgs_context *{name}_object = vgs_context_find({name});")
+            self.refuse(f"!{name}_object" + ("" if p.optional else f" || !{name}"), wrong)
+            return f"{name}_object->wire_id"
+        self.add(
+            f"  struct {kind.struct} *{name}_object = vgs_object_find(VGW_KIND_{kind.name}, (void *)(uintptr_t){name});"
+        )
+        if p.otherwise:
+            arguments = ", ".join(q.name for q in self.f.args)
+            self.refuse(f"!{name}_object", f"{p.otherwise}({arguments})")
+        elif p.optional:
+            self.refuse(f"!{name}_object && {name}", wrong)
+        else:
+            self.refuse(f"!{name}_object", wrong)
+        for ready in (kind.ready, p.ready):
+            if ready and not p.ends:
+                self.add(f"  result = {ready}({name}_object);", RESULT)
+        found = f"((struct vgs_object *){name}_object)->id"
+        self.add(f"  uint32_t {name}_id = {f'{name}_object ? {found} : 0' if p.optional else found};")
+        return f"{name}_id"
+
+    def _translate(self, p: Param, struct: str, indent: str = "  ") -> None:
+        for m in p.members:
+            place = f"{struct}.{m.path}"
+            if m.fixed:
+                self.add(f"{indent}{place} = {m.fixed};")
+            elif m.device:
+                self.add(f"{indent}if (!vgs_device({place})) return CUDA_ERROR_INVALID_DEVICE;")
+                self.add(f"{indent}{place} = vgs_device_wire({place});")
+            else:
+                self.add(*(indent + line for line in _member_handle(m, place)))
+
+    def _handles(self, p: Param) -> str:
+        assert p.kind
+        self.refuse(f"{p.size} > {p.cap}")
+        self.add(f"  VGS_FREED uint32_t *{p.name}_ids = NULL;")
+        self.add(
+            f"  result = vgs_handle_ids(VGW_KIND_{p.kind.name}, (const void *const *){p.name}, {p.size}, "
+            f"{p.wrong or p.kind.wrong}, &{p.name}_ids);",
+            RESULT,
+        )
+        return f"{p.name}_ids"
+
+    def _array(self, p: Param) -> str:
+        self.refuse(f"!{p.name} && {p.size}")
+        self.refuse(f"{p.size} > {p.cap}")
+        if not p.members:
+            return p.name
+        self.add(f"  VGS_FREED {p.element} *{p.name}_sent = malloc({p.size} * sizeof *{p.name}_sent + 1);")
+        self.refuse(f"!{p.name}_sent", "CUDA_ERROR_OUT_OF_MEMORY")
+        self.add(f"  for (size_t i = 0; i < {p.size}; i++) {{", f"    {p.name}_sent[i] = {p.name}[i];")
+        self._translate(p, f"{p.name}_sent[i]", "    ")
+        self.add("  }")
+        return f"{p.name}_sent"
+
+    def _count(self, p: Param) -> None:
+        """Room in the arrays of this count: none if there is no array, and never more than the host gives."""
+        assert p.scalar
+        arrays = [q for q in self.f.args if q.size == p.name]
+        self.refuse(f"!{p.name}")
+        wanted = " || ".join(q.name for q in arrays)
+        cap = min(q.cap for q in arrays)
+        self.add(f"  {p.scalar.c} {p.name}_room = {wanted} ? *{p.name} : 0;")
+        self.add(f"  {p.scalar.c} {p.name}_told = {p.name}_room > {cap} ? {cap} : {p.name}_room;")
+        for q in arrays:
+            if q.role is Role.HANDLES_OUT:
+                self.add(f"  VGS_FREED uint32_t *{q.name}_ids = calloc({p.name}_told + 1, sizeof *{q.name}_ids);")
+                self.refuse(f"!{q.name}_ids", "CUDA_ERROR_OUT_OF_MEMORY")
+
+    def _make(self, p: Param, before: list[Param]) -> None:
+        """The client's object, before the worker is asked."""
+        assert p.kind
+        parent = next((q for q in self.f.args if q.name == p.parent), None)
+        context = "vgs_context_entered->wire_id" if p.kind.within == "CONTEXT" else "0"
+        if parent:
+            context = f"((struct vgs_object *){parent.name}_object)->context_id"
+        make = p.make or f"vgs_object_create(VGW_KIND_{p.kind.name}, {context})"
+        self.add(f"  struct {p.kind.struct} *{p.name}_object = {make};")
+        undo = "".join(f"vgs_object_destroy({q.name}_object); " for q in before)
+        self.add(f"  if (!{p.name}_object) {{ {undo}return CUDA_ERROR_OUT_OF_MEMORY; }}")
+        self.add(*(f"  {p.name}_object->{member} = {value};" for member, value in p.keep))
+
+    def _send(self, made: list[Param]) -> None:
+        f = self.f
+        ended = next((p for p in f.args if p.ends), None)
+        queued = f.travel is Travel.QUEUED
+        arguments = ", ".join(self.arguments + (["false"] if queued else []))
+        if ended and queued:  # its error comes later, if at all
+            self.add(f"  vgs_object_destroy({ended.name}_object);")
+        self.add(f"  result = vgs_send_{f.name}({arguments});")
+        if made:
+            destroy = " ".join(f"vgs_object_destroy({p.name}_object);" for p in made)
+            self.add(f"  if (result != CUDA_SUCCESS) {{ {destroy} return result; }}")
+        else:
+            self.add(RESULT)
+        if ended and not queued:
+            self.add(f"  vgs_object_destroy({ended.name}_object);")
+        for p in f.args:
+            self.add(*_result(p))
+        if f.client_after:
+            self.add(f"  {f.client_after};")
+        self.add("  return result;")
+
+
+def _member_handle(m: Member, place: str) -> list[str]:
+    """A handle in a struct becomes its id."""
+    assert m.kind
+    find = f"vgs_object_find(VGW_KIND_{m.kind.name}, (void *)(uintptr_t){place})"
+    if m.kind.name == "FUNCTION":
+        find = f"vgs_kernel_find((void *)(uintptr_t){place})"
+    unless = f" && {place}" if m.optional else ""
+    return [
+        "{",
+        f"  struct vgs_object *object = (struct vgs_object *){find};",
+        f"  if (!object{unless}) return {m.kind.wrong};",
+        f"  {place} = (__typeof__({place}))(uintptr_t)(object ? object->id : 0);",
+        "}",
+    ]
+
+
+def _result(p: Param) -> list[str]:
+    """What the program gets, once the worker has answered."""
+    if p.role is Role.OUT_HANDLE:
+        made = [f"  {p.made};"] if p.made else []
+        return [*made, f"  *{p.name} = (__typeof__(*{p.name}))(uintptr_t)vgs_object_handle({p.name}_object);"]
+    if p.role is Role.WORD_OUT:
+        return [
+            f"  if ({p.wide}) *(uint64_t *){p.name} = {p.name}_told;",
+            f"  else *(int *){p.name} = (int){p.name}_told;",
+        ]
+    if p.role is Role.FOUND and p.kind:
+        return [
+            f"  void *{p.name}_object = vgs_object_at(VGW_KIND_{p.kind.name}, {p.name}_told);",
+            f"  if (!{p.name}_object) return CUDA_ERROR_UNKNOWN;",
+            f"  *{p.name} = (__typeof__(*{p.name}))(uintptr_t)vgs_object_handle({p.name}_object);",
+        ]
+    if p.role is Role.COUNT:
+        return [f"  *{p.name} = {p.name}_told;"]
+    if p.role is Role.HANDLES_OUT and p.kind:  # beyond the last: NULL, says the manual
+        return [
+            f"  for (size_t i = 0; {p.name} && i < {p.size}_room; i++) {{",
+            f"    void *object = i < {p.size}_told ? vgs_object_at(VGW_KIND_{p.kind.name}, {p.name}_ids[i]) : NULL;",
+            f"    {p.name}[i] = object ? (__typeof__(*{p.name}))(uintptr_t)vgs_object_handle(object) : 0;",
+            "  }",
+        ]
+    return []
+
+
+def forward(f: Function) -> str:
+    return Body(f).text()

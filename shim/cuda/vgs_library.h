@@ -1,0 +1,10 @@
+/* Libraries: images that are sent when they are first asked for. */
+#ifndef VGS_LIBRARY_H
+#define VGS_LIBRARY_H
+
+#include "vgs_objects.h"
+
+/* Have the library loaded; the result of the load. */
+CUresult vgs_library_ready(struct vgs_library *library);
+
+#endif
