@@ -44,16 +44,18 @@ def _guard(condition: str, text: str) -> str:
 
 
 def _take_parts(f: Function) -> list[str]:
-    """Take the variable parts, each bounded and whole."""
-    lines = []
+    """Take the variable parts, bounded and whole; bound the variable results."""
+    caps: dict[str, Param] = {}
+    for p in (*part_in(f), *parts_out(f)):
+        size = f"{p.name}_nbytes" if p.role is Role.TEXT_IN else p.size
+        if size not in caps or p.cap < caps[size].cap:
+            caps[size] = p
+    lines = [_guard(f"req->{size} > {p.cap}", f"{p.name} too long") for size, p in caps.items()]
     for p in part_in(f):
-        size = f"req->{p.name}_nbytes" if p.role is Role.TEXT_IN else f"req->{p.size}"
         c = {Role.TEXT_IN: "char", Role.HANDLES_IN: "uint32_t", Role.ARRAY_IN: p.element}.get(p.role, "void")
-        name = _part_name(f, p)
-        lines.append(_guard(f"{size} > {p.cap}", f"{p.name} too long"))
-        lines.append(f"  const {c} *{name} = vgw_take(in, {part_nbytes(f, p, 'req->')});")
-        lines.append(_guard(f"!{name}", f"short {p.name}"))
-    lines += [_guard(f"req->{p.size} > {p.cap}", f"{p.name} too long") for p in parts_out(f)]
+        lines.append(f"  const {c} *{_part_name(f, p)} = vgw_take(in, {part_nbytes(f, p, 'req->')});")
+    if part_in(f):  # the first failed read makes every later one fail (vgw_wire.h)
+        lines.append(_guard("in->fatal", "short variable part"))
     return lines
 
 

@@ -111,11 +111,14 @@ class Backend:
         return int(address[0])
 
     def write(self, address: int, data: bytes) -> None:
-        assert self.table.cuMemcpyHtoD_v2(address, self.ffi.from_buffer(data), len(data)) == 0
+        null = self.ffi.NULL
+        assert self.table.cuMemcpyHtoDAsync_v2(address, self.ffi.from_buffer(data), len(data), null) == 0
 
     def read(self, address: int, nbytes: int) -> bytes:
         buffer = self.ffi.new("char[]", nbytes)
-        assert self.table.cuMemcpyDtoH_v2(buffer, address, nbytes) == 0
+        null = self.ffi.NULL
+        assert self.table.cuMemcpyDtoHAsync_v2(buffer, address, nbytes, null) == 0
+        assert self.table.cuStreamSynchronize(null) == 0
         return bytes(self.ffi.buffer(buffer))
 
     def launch(self, function: Any, params: bytes, grid: int = 1, block: int = 32) -> int:

@@ -1,0 +1,263 @@
+"""Records for the dispatcher, by the description: for each function one that is right, and all that are wrong in one way."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vgpud._gen.api import KINDS, RECORDS, Record
+
+from protocol.gen.load import ROOT as PROTOCOL
+from protocol.gen.load import Api
+from tests.protocol import stubs
+
+ROOT = PROTOCOL.parent
+HERE = Path(__file__).parent
+LIVE, GONE, NEVER, ELSEWHERE, TAKEN = 1, 2, 60000, 4, 5
+HUGE = [1 << 22, (1 << 32) - 1]
+VIOLATION, INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED = -1, 1, 201, 400, 500, 801
+WIDTHS = {"uint64_t": 8, "uint32_t": 4, "int32_t": 4, "float": 4}
+TEXT_NBYTES = 4096  # vgx_session.h
+
+
+class Dispatcher:
+    """The generated dispatcher, the executor's table of handles, and stubs for all else, in one library."""
+
+    def __init__(self, api: Api, folder: Path) -> None:
+        source = folder / "stubs.c"
+        source.write_text(stubs.emit(api))
+        library = folder / "dispatch.so"
+        includes = [f"-I{ROOT / name}" for name in ("daemon/executor", "protocol/c", "build/gen", "tests/protocol")]
+        guard = folder / "guard.h"
+        guard.write_text(
+            "extern int vgt_mutant;\n#define VGX_GUARD(condition) (vgt_mutant != __COUNTER__ && (condition))\n"
+            "#define VGX_OPERATIONS\n"
+        )
+        executor = ROOT / "daemon/executor"
+        objects = []
+        for name, path, flags in (
+            ("dispatch", ROOT / "build/gen/vgx_dispatch.c", ["-include", str(guard)]),
+            ("harness", HERE / "vgt_dispatch.c", ["-include", str(guard)]),
+            ("stubs", source, ["-include", str(guard)]),
+            *((f"executor{i}", executor / f, ["-include", str(guard)]) for i, f in enumerate(EXECUTOR)),
+        ):
+            objects.append(folder / f"{name}.o")
+            compiler = [os.environ.get("CC", "gcc"), "-std=gnu11", "-O1", "-fPIC", *includes, *flags]
+            subprocess.run([*compiler, "-c", str(path), "-o", str(objects[-1])], check=True)
+        subprocess.run(["gcc", "-shared", "-o", str(library), *map(str, objects), "-lpthread"], check=True)
+        self.lib = ctypes.CDLL(str(library))
+        self.lib.vgt_reached.restype = self.lib.vgt_violation.restype = ctypes.c_char_p
+        self.lib.vgt_begin()
+        for code in KINDS.values():
+            assert self.lib.vgt_make(code, LIVE, 0)
+            assert self.lib.vgt_make(code, GONE, 1)
+            assert self.lib.vgt_make(code, TAKEN, 0)
+        self.fresh = 100
+        self.elsewhere: dict[str, int] = {}
+
+    def new_id(self) -> int:
+        self.fresh += 1
+        return self.fresh
+
+    def new_object(self, kind: str) -> int:
+        made = self.new_id()
+        assert self.lib.vgt_make(KINDS[kind], made, 0)
+        return made
+
+    def id_elsewhere(self, kind: str) -> int:
+        """An id that every other kind has an object of."""
+        if kind not in self.elsewhere:
+            self.elsewhere[kind] = self.new_id()
+            for name, code in KINDS.items():
+                if name != kind:
+                    assert self.lib.vgt_make(code, self.elsewhere[kind], 0)
+        return self.elsewhere[kind]
+
+
+EXECUTOR = ("vgx_serve.c", "vgx_handle.c", "vgx_handle_end.c")
+
+
+@dataclass
+class Case:
+    """A record, and what must come of it."""
+
+    record: Record
+    what: str
+    fields: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, bytes] = field(default_factory=dict)
+    cut: int = 0  # bytes that are missing at the end
+    context: int = LIVE
+    expected: tuple[int, ...] = (0,)
+    offered: bool = True
+    descriptor: bool = True
+    lives: tuple[str, int] | None = None  # a kind and an id that are to have an object afterwards
+
+    def encode(self) -> bytes:
+        fixed = bytearray()
+        for c, name in self.record.request:
+            value = self.fields.get(name, 0)
+            width = WIDTHS.get(c) or SIZES[c]
+            if width in (4, 8):
+                fixed += bytes(-len(fixed) % width)
+            fixed += (value % (1 << 8 * width)).to_bytes(width, "little")
+        body = bytes(fixed) + bytes(-len(fixed) % 8)
+        for name, *_ in self.record.parts:
+            body += self.parts[name] + bytes(-len(self.parts[name]) % 8)
+        body = body[: len(body) - self.cut]
+        head = (16 + len(body)).to_bytes(4, "little") + self.record.opcode.to_bytes(2, "little")
+        return head + bytes(6) + self.context.to_bytes(4, "little") + body
+
+    def fault(self, dispatcher: Dispatcher) -> str:
+        """What is wrong with what came of it; empty: nothing."""
+        lib, name = dispatcher.lib, self.record.name
+        lib.vgt_descriptors(1 if self.descriptor else 0)
+        lib.vgt_offer(name.encode(), self.offered)
+        data = self.encode()
+        result = lib.vgt_execute(data, len(data))
+        lib.vgt_offer(name.encode(), 1)
+        reached = lib.vgt_reached().decode()
+        if result not in self.expected:
+            return f"{name}, {self.what}: {result} ({lib.vgt_violation().decode()}), not {self.expected}"
+        if bool(reached) != (0 in self.expected):
+            return f"{name}, {self.what}: {reached or 'nothing'} was called"
+        if self.lives and not lib.vgt_is_live(KINDS[self.lives[0]], self.lives[1]):
+            return f"{name}, {self.what}: what it has made has no id"
+        return ""
+
+
+SIZES = {
+    "CUipcMemHandle": 64,
+    "CUipcEventHandle": 64,
+    "CUmemPoolProps": 88,
+    "CUmemAllocationProp": 32,
+    "CUmemLocation": 8,
+    "CUDA_MEMSET_NODE_PARAMS": 40,
+    "CUmemAccessDesc": 12,
+}
+
+
+def element_nbytes(what: str) -> int:
+    return 4 if what in KINDS else SIZES[what]
+
+
+def _fill(record: Record, dispatcher: Dispatcher) -> dict[str, Any]:
+    """A record that is right."""
+    fields: dict[str, int] = {}
+    parts: dict[str, bytes] = {}
+    for field_name, (meaning, kind) in record.meanings.items():
+        if meaning == "uses":
+            fields[field_name] = LIVE
+        elif meaning == "creates":
+            fields[field_name] = dispatcher.new_id()
+        elif meaning == "destroys":
+            fields[field_name] = dispatcher.new_object(kind)
+        elif meaning == "kernel kind":
+            fields[field_name] = KINDS["FUNCTION"]
+        elif meaning == "kernel":
+            fields[field_name] = LIVE
+        elif meaning == "length":
+            fields[field_name] = 4
+    for name, what, _, _ in record.parts:
+        parts[name] = b"name" if what == "text" else bytes(4) if what == "bytes" else b""
+        if what in KINDS:
+            parts[name] = LIVE.to_bytes(4, "little") * 4
+        elif what not in ("text", "bytes"):
+            parts[name] = bytes(4 * element_nbytes(what))
+    return {"fields": fields, "parts": parts}
+
+
+def cases(record: Record, api: Api, dispatcher: Dispatcher) -> Iterator[Case]:
+    """All of one function's."""
+
+    def case(
+        what: str, changes: dict[str, int] | None = None, parts: dict[str, bytes] | None = None, **rest: Any
+    ) -> Case:
+        given = _fill(record, dispatcher)
+        given["fields"] |= changes or {}
+        given["parts"] |= parts or {}
+        return Case(record, what, **given, **rest)
+
+    function = next(f for f in api.functions if f.name == record.name)
+    right = case("all right")
+    made = next(((k, right.fields[n]) for n, (m, k) in record.meanings.items() if m == "creates"), None)
+    right.lives = made
+    yield right
+    if record.request:
+        lengths = {name: 0 for name, (meaning, _) in record.meanings.items() if meaning == "length"}
+        yield case("short fixed fields", lengths, dict.fromkeys(right.parts, b""), cut=8, expected=(VIOLATION,))
+    if record.needs_context:
+        yield case("no context", context=0, expected=(INVALID_CONTEXT,))
+        yield case("a context that is gone", context=GONE, expected=(INVALID_CONTEXT,))
+        yield case("a context that was never made", context=NEVER, expected=(VIOLATION,))
+    if function.backend:
+        yield case("not offered", offered=False, expected=(NOT_SUPPORTED,))
+    if function.descriptor:
+        yield case("without its descriptor", descriptor=False, expected=(VIOLATION,))
+    yield from _handle_cases(record, api, dispatcher, case)
+    yield from _part_cases(record, right, case)
+
+
+def _handle_cases(record: Record, api: Api, dispatcher: Dispatcher, case: Any) -> Iterator[Case]:
+    function = next(f for f in api.functions if f.name == record.name)
+    optional = {p.name for p in function.sent if p.optional}
+    for name, (meaning, kind) in record.meanings.items():
+        if meaning in ("uses", "destroys", "kernel"):
+            expected = (
+                (0,) if name in optional and meaning == "uses" else (INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE)
+            )
+            yield case(f"{name} 0", {name: 0}, expected=expected)
+            yield case(
+                f"{name} gone", {name: GONE}, expected=(INVALID_CONTEXT if kind == "CONTEXT" else INVALID_HANDLE,)
+            )
+            for wrong in (NEVER, dispatcher.id_elsewhere(kind or "FUNCTION"), *HUGE):
+                yield case(f"{name} {wrong}, never made", {name: wrong}, expected=(VIOLATION,))
+        if meaning == "kernel kind":
+            for wrong in (0, KINDS["STREAM"], 15, 1 << 31):
+                yield case(f"{name} {wrong}", {name: wrong}, expected=(VIOLATION,))
+        if meaning == "creates":
+            for wrong in (TAKEN, GONE, 0, 1 << 21, *HUGE):
+                yield case(f"{name} {wrong}, taken or out of range", {name: wrong}, expected=(VIOLATION,))
+
+
+def _part_cases(record: Record, right: Case, case: Any) -> Iterator[Case]:
+    for name, what, cap, length in record.parts:
+        nbytes = 1 if what in ("text", "bytes") else element_nbytes(what)
+        yield case(f"{name} too long", {length: cap + 1}, {name: bytes((cap + 1) * nbytes)}, expected=(VIOLATION,))
+        short = {name: right.parts[name][: 2 * nbytes]} | {other[0]: b"" for other in record.parts if other[0] != name}
+        longer = {length: min(cap, 4096)}
+        yield case(f"{name} short", longer, short, expected=(VIOLATION,))
+        for wrong in _lengths(record, length, 1 << 31):
+            yield case(f"{name} of length {wrong}", {length: wrong}, expected=(VIOLATION,))
+        if what == "text" and record.name.startswith("cu"):
+            yield case(f"{name} with a NUL", parts={name: b"na\0e"}, expected=(NOT_FOUND,))
+            text = bytes(TEXT_NBYTES).replace(b"\0", b"x")
+            yield case(f"{name} longer than names are", {length: len(text)}, {name: text}, expected=(NOT_FOUND,))
+        if what in KINDS:
+            for wrong, expected in (
+                (0, INVALID_VALUE),
+                (GONE, INVALID_HANDLE),
+                (NEVER, VIOLATION),
+                (HUGE[1], VIOLATION),
+            ):
+                ids = [LIVE, LIVE, LIVE, wrong]
+                part = b"".join(i.to_bytes(4, "little") for i in ids)
+                yield case(f"{name} with {wrong}", parts={name: part}, expected=(expected,))
+    for name, what, cap, length in record.reply_parts:
+        del what
+        for wrong in _lengths(record, length, cap + 1):
+            yield case(f"{name}: room for {wrong}", {length: wrong}, expected=(VIOLATION,))
+
+
+def _lengths(record: Record, length: str, first: int) -> list[int]:
+    """Numbers at which a length's arithmetic goes wrong, as far as its field holds them."""
+    width = WIDTHS[next(c for c, name in record.request if name == length)]
+    return [n for n in (first, (1 << 32) - 1, 1 << 61, 1 << 62, (1 << 64) - 1) if n < 1 << 8 * width]
+
+
+def travelling() -> list[Record]:
+    return list(RECORDS)

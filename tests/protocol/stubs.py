@@ -1,0 +1,76 @@
+"""Stubs for everything the dispatcher calls: they say that they were reached, read all they are given, fill results."""
+
+from __future__ import annotations
+
+import re
+
+from protocol.gen.emit_backend import declarations
+from protocol.gen.emit_host import custom_prototype
+from protocol.gen.load import Api
+from protocol.gen.model import Function, Role
+
+HEAD = """#include "vgt_dispatch.h"
+
+#include "vgx_custom.h"
+#include "vgx_ipc.h"
+#include "vgx_session.h"
+
+"""
+
+
+def _driver(f: Function) -> str:
+    lines = [f"static CUresult driver_{f.name}({declarations(f.args)}) {{", f'  vgt_reach("{f.name}");']
+    for p in f.args:
+        match p.role:
+            case Role.BYTES_IN:
+                lines.append(f"  vgt_read({p.name}, {p.size});")
+            case Role.ARRAY_IN | Role.HANDLES_IN:
+                lines.append(f"  vgt_read({p.name}, {p.size} * sizeof *{p.name});")
+            case Role.STRUCT_IN:
+                lines.append(f"  vgt_read({p.name}, sizeof *{p.name});")
+            case Role.TEXT_IN:
+                lines.append(f"  vgt_read({p.name}, strlen({p.name}));")
+            case Role.OUT_HANDLE:
+                lines.append(f"  *{p.name} = (__typeof__(*{p.name}))(uintptr_t)vgt_object();")
+            case Role.FOUND if p.kind:
+                lines.append(f"  *{p.name} = vgt_first(VGW_KIND_{p.kind.name});")
+            case Role.BYTES_OUT:
+                lines.append(f"  memset({p.name}, 7, {p.size});")
+            case Role.HANDLE if p.kind and not p.optional:
+                lines.append(f"  if (!{p.name}) return CUDA_ERROR_INVALID_HANDLE;")
+            case _:
+                lines.append(f"  (void){p.name};")
+    return "\n".join([*lines, "  return CUDA_SUCCESS;\n}\n"])
+
+
+def _custom(f: Function) -> str:
+    head = custom_prototype(f).removesuffix(";\n")
+    names = re.findall(r"(\w+)(?=[,)])", head[head.index("(") :])
+    lines = [head + " {", f'  vgt_reach("vgx_{f.name}");', *(f"  (void){name};" for name in names)]
+    for p in f.sent:
+        match p.role:
+            case Role.BYTES_IN:
+                lines.append(f"  vgt_read({p.name}, req->{p.size});")
+            case Role.TEXT_IN:
+                lines.append(f"  vgt_read({p.name}, req->{p.name}_nbytes);")
+            case Role.OUT_HANDLE:
+                lines.append(f"  *{p.name} = (__typeof__(*{p.name}))(uintptr_t)vgt_object();")
+            case Role.BYTES_OUT:
+                lines.append(f"  memset({p.name}, 7, *{p.name}_nbytes);")
+            case Role.HANDLE if p.kind and not p.optional:
+                lines.append(f"  if (!{p.name}) return CUDA_ERROR_INVALID_HANDLE;")
+    return "\n".join([*lines, "  return CUDA_SUCCESS;\n}\n"])
+
+
+def emit(api: Api) -> str:
+    members = api.backend_members()
+    out = [HEAD]
+    out += [_driver(f) + "\n" for f in members]
+    out += [_custom(f) + "\n" for f in api.travelling() if f.host_custom]
+    out.append('struct vgx_backend vgt_backend = {\n    .name = "stubs",\n')
+    out += [f"    .{f.name} = driver_{f.name},\n" for f in members]
+    out.append("};\n\nvoid vgt_offer(const char *name, int offered) {\n")
+    for f in members:
+        out.append(f'  if (!strcmp(name, "{f.name}")) vgt_backend.{f.name} = offered ? driver_{f.name} : NULL;\n')
+    out.append("}\n")
+    return "".join(out)

@@ -1,0 +1,164 @@
+#define _GNU_SOURCE
+#include "vgt_dispatch.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "vgx_ipc.h"
+#include "vgx_session.h"
+
+#define PAGE 4096
+
+int vgt_mutant = -1;
+
+void vgt_set_mutant(int number) { vgt_mutant = number; }
+extern struct vgx_backend vgt_backend;
+
+static struct vgx_session session;
+static struct executor_thread thread;
+static uint8_t *record_end;
+static char reached[256], violation[256];
+static int reach_count;
+static uint64_t objects = 0x1000;
+
+void vgt_reach(const char *name) {
+  strncpy(reached, name, sizeof reached - 1);
+  reach_count++;
+}
+
+void *vgt_object(void) { return (void *)(uintptr_t)(objects += 16); }
+
+void vgt_read(const void *data, uint64_t nbytes) {
+  static volatile uint8_t sum;
+  for (uint64_t i = 0; i < nbytes; i++)
+    sum += ((const uint8_t *)data)[i];
+}
+
+/* --- what the executor's other files would do --- */
+
+uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring) {
+  (void)ring;
+  return NULL;
+}
+
+struct vgw_ring *vgx_ring_shared(struct vgx_session *s, uint32_t ring) {
+  (void)s, (void)ring;
+  return NULL;
+}
+
+void vgx_notice(struct vgx_session *s, uint32_t bit, bool on) { (void)s, (void)bit, (void)on; }
+void vgx_callbacks_wake(struct vgx_session *s) { (void)s; }
+void vgx_images_free(struct vgx_session *s) { (void)s; }
+void vgx_ipc_free(struct vgx_session *s) { (void)s; }
+void vgx_ipc_freed(struct vgx_session *s, uint64_t address) { (void)s, (void)address; }
+void vgx_ipc_context_gone(struct vgx_session *s) { (void)s; }
+
+/* --- what the test calls --- */
+
+/* `nbytes` bytes, then a page that cannot be touched; the end of the bytes. */
+static uint8_t *map_before_guard(size_t nbytes) {
+  uint8_t *at = mmap(NULL, nbytes + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  mprotect(at + nbytes, PAGE, PROT_NONE);
+  return at + nbytes;
+}
+
+static void answer(struct executor_thread *t, const struct vgw_header *reply, const struct vgx_reply *out) {
+  (void)t, (void)reply, (void)out;
+}
+
+static struct vgx_serve_options options = {.backend = &vgt_backend};
+
+void vgt_begin(void) {
+  memset(&session, 0, sizeof session);
+  session.backend = &vgt_backend;
+  session.options = &options;
+  session.fd = -1;
+  pthread_mutex_init(&session.table_lock, NULL);
+  thread = (struct executor_thread){.s = &session, .answer = answer};
+  thread.output = map_before_guard(VGW_RECORD_NBYTES) - VGW_RECORD_NBYTES;
+  session.threads = &thread;
+  record_end = map_before_guard(VGW_RECORD_NBYTES);
+}
+
+static void *first[VGW_KIND_COUNT];
+
+void *vgt_first(int kind) { return first[kind]; }
+
+/* An object with an id; `gone`: that is there no more. Graph 1 owns all nodes. */
+int vgt_make(int kind, uint32_t id, int gone) {
+  static const struct vgx_operation none;
+  void *context;
+  if (vgx_hold(&thread, &none, 0, NULL, &context, NULL) != CUDA_SUCCESS)
+    return 0;
+  vgx_release(&thread);
+  bool made = vgx_handle_reserve(&session, (enum vgw_kind)kind, id);
+  void *object = vgt_object();
+  if (id == 1)
+    first[kind] = object;
+  vgx_handle_set(&session, (enum vgw_kind)kind, id, gone ? NULL : object, VGW_KIND_GRAPH, kind == VGW_KIND_GRAPH_NODE);
+  return made;
+}
+
+/* Whether an id has an object. */
+int vgt_is_live(int kind, uint32_t id) {
+  void *object;
+  bool live = vgx_handle(&session, (enum vgw_kind)kind, id, &object) == CUDA_SUCCESS && object;
+  vgx_release(&thread);
+  return live;
+}
+
+void vgt_descriptors(int count) { session.fd_count = (uint32_t)count; }
+
+/* Execute a record; its result, or -1 for a violation. */
+int vgt_execute(const uint8_t *record, uint32_t nbytes) {
+  uint8_t *at = record_end - nbytes;
+  memcpy(at, record, nbytes);
+  struct vgw_header header;
+  memcpy(&header, at, sizeof header);
+  struct vgw_cursor in = {.cur = at + sizeof header, .end = record_end};
+  reached[0] = violation[0] = 0;
+  reach_count = 0;
+  atomic_store(&session.deferred, CUDA_SUCCESS);
+  header.flags = 0; /* so that an error stays where the test finds it */
+  vgx_execute(&thread, &header, &in, &vgx_operations[header.opcode]);
+  if (atomic_load(&session.ended)) {
+    strncpy(violation, session.reason_text, sizeof violation - 1);
+    atomic_store(&session.ended, false);
+    atomic_store(&session.ending, false);
+    vgx_release(&thread);
+    return -1;
+  }
+  return atomic_load(&session.deferred);
+}
+
+const char *vgt_reached(void) { return reached; }
+const char *vgt_violation(void) { return violation; }
+
+/* Make the operations' table wrong; false: that would change nothing. */
+int vgt_damage(uint32_t opcode, const char *how, uint32_t index) {
+  struct vgx_operation *op = &vgx_operations[opcode];
+  struct vgx_ref *ref = &op->handles[index];
+  if (!strcmp(how, "fixed length") && op->fixed_nbytes) {
+    op->fixed_nbytes -= 8;
+    return 1;
+  }
+  if (!strcmp(how, "context") && op->flags & VGX_NEEDS_CONTEXT) {
+    op->flags &= ~(uint32_t)VGX_NEEDS_CONTEXT;
+    return 1;
+  }
+  if (index >= op->handle_count)
+    return 0;
+  if (!strcmp(how, "handle type") && ref->kind < VGW_KIND_COUNT) {
+    ref->kind = ref->kind % (VGW_KIND_COUNT - 1) + 1;
+    return 1;
+  }
+  if (!strcmp(how, "null handle")) {
+    ref->null_result = ref->null_result ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return 1;
+  }
+  if (!strcmp(how, "handle") && index + 1 == op->handle_count) {
+    op->handle_count--;
+    return 1;
+  }
+  return 0;
+}
