@@ -48,6 +48,7 @@ def main() -> int:
             "vgs_proc_table.c": emit_guest.emit_procs(api),
             "libcuda.map": emit_guest.emit_map(api),
             "vgx_backend.h": emit_backend.emit_backend(api),
+            "vgx_sim_table.h": emit_backend.emit_simulator(api),
             "vgx_custom.h": emit_host.emit_custom(api),
             "vgx_dispatch.c": emit_host.emit_dispatch(api),
         }

@@ -69,12 +69,7 @@ def emit_backend(api: Api) -> str:
 
 def emit_simulator(api: Api) -> str:
     """Prototypes of the simulator's functions."""
-    out = [BANNER, "#ifndef VGX_SIM_DRIVER_H\n#define VGX_SIM_DRIVER_H\n\n"]
-    out.append(
-        "/* The simulator's driver functions, with the real driver's signatures. Results are the real driver's too\n"
-        " * (those of an H100 with driver 580). The current context is the calling thread's. Out-parameters are\n"
-        " * written only on success. */\n"
-    )
+    out = [BANNER, "#ifndef VGX_SIM_TABLE_H\n#define VGX_SIM_TABLE_H\n\n"]
     out.append('#include "vgw_cuda.h"\n\n')
     out += [f"CUresult vgx_sim_{f.name}({declarations(f.args)});\n" for f in api.backend_members() if f.simulator]
     return "".join(out) + "\n#endif\n"

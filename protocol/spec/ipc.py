@@ -103,4 +103,5 @@ host_only(
     "cuStreamWaitValue32_v2",
     [ptr("stream", "CUstream"), val("addr", DEVICEPTR), val("value", U32), val("flags", U32)],
     doc="For vgpuIpcEventWait; without it a host function waits.",
+    simulator=False,
 )

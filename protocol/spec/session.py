@@ -87,6 +87,7 @@ host_only(
     "cuStreamWriteValue32_v2",
     [ptr("stream", "CUstream"), val("addr", DEVICEPTR), val("value", U32), val("flags", U32)],
     doc="For vgpuStreamFlag; without it a host function writes.",
+    simulator=False,
 )
 host_only("cuCtxSetCurrent", [ptr("ctx", "CUcontext")], doc="Before each call whose header names another context.")
 host_only(

@@ -36,9 +36,17 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
+    simulator=False,
     doc="Reserve an address range.",
 )
-fn("cuMemAddressFree", [val("ptr", DEVICEPTR), val("size", SIZE)], WAITING, need=INIT, doc="Free an address range.")
+fn(
+    "cuMemAddressFree",
+    [val("ptr", DEVICEPTR), val("size", SIZE)],
+    WAITING,
+    need=INIT,
+    simulator=False,
+    doc="Free an address range.",
+)
 fn(
     "cuMemCreate",
     [
@@ -58,6 +66,7 @@ fn(
     WAITING,
     need=INIT,
     refuses={"vgs_allocation_check(prop)": "vgs_allocation_check(prop)"},
+    simulator=False,
     doc="Allocate physical memory.",
 )
 fn(
@@ -66,6 +75,7 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
+    simulator=False,
     doc="Free physical memory once nothing maps it.",
 )
 fn(
@@ -80,6 +90,7 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
+    simulator=False,
     doc="Map physical memory into a reserved range.",
 )
 fn(
@@ -89,6 +100,7 @@ fn(
     need=INIT,
     guest="custom",
     blocks=True,
+    simulator=False,
     doc="Undo cuMemMap.",
 )
 fn(
@@ -102,6 +114,7 @@ fn(
     WAITING,
     need=INIT,
     refuses={"vgs_access_is_foreign(desc, count)": NOT_SUPPORTED},
+    simulator=False,
     doc="Say which devices may use a mapped range.",
 )
 fn(
@@ -110,6 +123,7 @@ fn(
     WAITING,
     need=INIT,
     refuses={"location->type != 1 /* device */": INVALID_VALUE},
+    simulator=False,
     doc="Which access a device has to an address.",
 )
 fn(

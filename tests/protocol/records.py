@@ -1,4 +1,4 @@
-"""Records for the dispatcher, by the description: for each function one that is right, and all that are wrong in one way."""
+"""Records for the dispatcher, by the description: for each function a right one, and all that are wrong in one way."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-/* The simulator as the executor's backend. */
+/* The simulator as the executor's backend: what the description says it offers; the rest is NULL. */
 #include "vgx_backend.h"
 
 #include "vgx_sim.h"
 #include "vgx_sim_driver.h"
-
-/* What the simulator does not define is NULL: not offered. */
-#define MAYBE(name) extern __attribute__((weak)) __typeof__(*((struct vgx_backend *)0)->name) vgx_sim_##name;
-VGX_BACKEND_FUNCTIONS(MAYBE)
 
 #define MEMBER(name) .name = vgx_sim_##name,
 
@@ -20,6 +16,6 @@ static const struct vgx_backend backend = {.name = "simulator",
                                            .ipc_open = vgx_sim_ipc_open,
                                            .managed_variable = vgx_sim_managed_variable,
                                            .device_file = vgx_sim_device_file,
-                                           VGX_BACKEND_FUNCTIONS(MEMBER)};
+                                           VGX_SIMULATOR_FUNCTIONS(MEMBER)};
 
 const struct vgx_backend *vgx_sim_backend(void) { return &backend; }

@@ -149,10 +149,6 @@ CUresult vgx_sim_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
   return copy_flat(dst, EITHER, src, EITHER, ByteCount, NULL, true);
 }
 
-CUresult vgx_sim_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
-  return copy_flat(dst, EITHER, src, EITHER, ByteCount, hStream, false);
-}
-
 CUresult vgx_sim_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount) {
   return copy_flat(dstDevice, DEVICE, (uint64_t)srcHost, HOST, ByteCount, NULL, true);
 }
@@ -279,14 +275,6 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream handle, bool wait) {
 
 CUresult vgx_sim_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCopy, NULL, true); }
 
-CUresult vgx_sim_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCopy, NULL, true); }
-
 CUresult vgx_sim_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream) {
   return copy_2d(pCopy, hStream, false);
-}
-
-CUresult vgx_sim_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy) { return copy_3d(pCopy, NULL, true); }
-
-CUresult vgx_sim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) {
-  return copy_3d(pCopy, hStream, false);
 }

@@ -179,15 +179,6 @@ CUresult vgx_sim_cuFuncGetName(const char **name, CUfunction hfunc) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgx_sim_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
-  if (!hmod)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!is_function(hfunc))
-    return CUDA_ERROR_INVALID_HANDLE;
-  *hmod = hfunc->module;
-  return CUDA_SUCCESS;
-}
-
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Blocks of `threads` threads that fit one multiprocessor, by the rules of CUDA's occupancy calculator: threads, warps,

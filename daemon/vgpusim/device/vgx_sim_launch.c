@@ -344,14 +344,6 @@ CUresult vgx_sim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
                 sharedMemBytes, hStream, kernelParams, extra, false);
 }
 
-CUresult vgx_sim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-                                           unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
-                                           unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
-                                           void **kernelParams) {
-  return launch(f, (uint32_t[]){gridDimX, gridDimY, gridDimZ}, (uint32_t[]){blockDimX, blockDimY, blockDimZ},
-                sharedMemBytes, hStream, kernelParams, NULL, true);
-}
-
 CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
   if (!config || config->numAttrs > LAUNCH_ATTRIBUTES_MAX || (config->numAttrs && !config->attrs))
     return CUDA_ERROR_INVALID_VALUE;

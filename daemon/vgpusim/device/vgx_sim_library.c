@@ -202,14 +202,6 @@ CUresult vgx_sim_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
   return pFunc ? function_in(kernel, ctx, pFunc) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult vgx_sim_cuKernelGetAttribute(int *pi, int attrib, CUkernel kernel, CUdevice dev) {
-  CUfunction f;
-  if (!vgx_sim_device_at(dev))
-    return CUDA_ERROR_INVALID_DEVICE;
-  CUresult result = function_in(kernel, vgx_sim_current(), &f);
-  return result == CUDA_SUCCESS ? vgx_sim_cuFuncGetAttribute(pi, attrib, f) : result;
-}
-
 CUresult vgx_sim_cuKernelSetAttribute(int attrib, int val, CUkernel kernel, CUdevice dev) {
   CUfunction f;
   if (!vgx_sim_device_at(dev))
@@ -229,10 +221,4 @@ CUresult vgx_sim_cuKernelGetName(const char **name, CUkernel hfunc) {
     return CUDA_ERROR_INVALID_HANDLE;
   *name = hfunc->name;
   return CUDA_SUCCESS;
-}
-
-CUresult vgx_sim_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset, size_t *paramSize) {
-  CUfunction f;
-  CUresult result = function_in(kernel, vgx_sim_current(), &f);
-  return result == CUDA_SUCCESS ? vgx_sim_cuFuncGetParamInfo(f, paramIndex, paramOffset, paramSize) : result;
 }

@@ -224,33 +224,6 @@ CUresult vgx_sim_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   return is_pool(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult vgx_sim_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-  if (!is_pool(pool) || (count && !map))
-    return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < count; i++) {
-    if (map[i].location.type != LOCATION_DEVICE)
-      return CUDA_ERROR_INVALID_VALUE;
-    struct vgx_sim_device *device = vgx_sim_device_at(map[i].location.id);
-    if (!device)
-      return CUDA_ERROR_INVALID_DEVICE;
-    if (device == pool->device && map[i].flags != ACCESS_READWRITE) /* its own device's access cannot be taken away */
-      return CUDA_ERROR_INVALID_VALUE;
-    if (device != pool->device && map[i].flags != 0)
-      return CUDA_ERROR_NOT_SUPPORTED; /* peers */
-  }
-  return CUDA_SUCCESS;
-}
-
-CUresult vgx_sim_cuMemPoolGetAccess(int *flags, CUmemoryPool memPool, CUmemLocation *location) {
-  if (!flags || !is_pool(memPool) || !location || location->type != LOCATION_DEVICE)
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgx_sim_device *device = vgx_sim_device_at(location->id);
-  if (!device)
-    return CUDA_ERROR_INVALID_DEVICE;
-  *flags = device == memPool->device ? ACCESS_READWRITE : 0;
-  return CUDA_SUCCESS;
-}
-
 CUresult vgx_sim_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
   struct vgx_sim_device *device = vgx_sim_device_at(dev);
   if (!pool_out)
@@ -258,18 +231,6 @@ CUresult vgx_sim_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
   if (!device)
     return CUDA_ERROR_INVALID_DEVICE;
   *pool_out = &device->default_pool;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgx_sim_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
-  struct vgx_sim_device *device = vgx_sim_device_at(dev);
-  if (!pool)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!device)
-    return CUDA_ERROR_INVALID_DEVICE;
-  vgx_sim_lock();
-  *pool = device->pool;
-  vgx_sim_unlock();
   return CUDA_SUCCESS;
 }
 

@@ -143,11 +143,6 @@ CUresult vgx_sim_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigne
   return set_rows(dstDevice, dstPitch, uc, 1, Width, Height, NULL, true);
 }
 
-CUresult vgx_sim_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                                  size_t Height) {
-  return set_rows(dstDevice, dstPitch, us, 2, Width, Height, NULL, true);
-}
-
 CUresult vgx_sim_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
                                   size_t Height) {
   return set_rows(dstDevice, dstPitch, ui, 4, Width, Height, NULL, true);
