@@ -8,7 +8,6 @@ from protocol.gen.dsl import (
     SIZE,
     U32,
     ULL,
-    UNSUPPORTED_LIMIT,
     WAITING,
     fn,
     handle,
@@ -154,22 +153,8 @@ fn(
     doc="Wait for all work of the current context.",
 )
 fn("cuCtxSynchronize_v2", [ptr("ctx", "CUcontext")], need=INIT, doc="Wait for all work of a context.")
-LIMIT_MAX = 31  # of the inventory
-fn(
-    "cuCtxGetLimit",
-    [out("pvalue", SIZE), val("limit", I32, most=LIMIT_MAX)],
-    WAITING,
-    refuses={
-        "vgs_device(vgs_context_entered->device)->limits[limit] == VGS_LIMIT_UNSUPPORTED": UNSUPPORTED_LIMIT,
-    },
-    doc="A resource limit.",
-)
-fn(
-    "cuCtxSetLimit",
-    [val("limit", I32, most=LIMIT_MAX), val("value", SIZE)],
-    WAITING,
-    doc="Change a resource limit.",
-)
+fn("cuCtxGetLimit", [out("pvalue", SIZE), val("limit", I32)], WAITING, guest="custom", doc="A resource limit.")
+fn("cuCtxSetLimit", [val("limit", I32), val("value", SIZE)], WAITING, guest="custom", doc="Change a resource limit.")
 fn("cuCtxGetCacheConfig", [out("pconfig", I32)], doc="Preferred cache split; a hint that is kept.")
 fn("cuCtxSetCacheConfig", [val("config", I32)], doc="Preferred cache split; a hint that is kept.")
 fn("cuCtxGetSharedMemConfig", [out("pConfig", I32)], doc="Shared memory bank size.")

@@ -6,6 +6,7 @@ table of operations wrong in one place, in a process of its own: a case that pas
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 from collections.abc import Callable
@@ -51,6 +52,7 @@ def noticed(change: Callable[[], bool], run: Callable[[], bool]) -> bool | None:
     """Whether a change is noticed, by a case that fails or by a death; None: it changes nothing."""
     child = os.fork()
     if child == 0:
+        faulthandler.disable()  # a death is what is looked for
         os._exit(2 if not change() else NOTICED if run() else SURVIVED)
     _, status = os.waitpid(child, 0)
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 2:
