@@ -9,7 +9,7 @@ C_FILES = $(wildcard shim/*/*.[ch] pytorch/vgpu_torch/core/*.cc pytorch/vgpu_tor
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gen shim executor build test test-fast test-gpu check check-format fix demo bench packages bundle asan tsan fuzz api clean
+.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-format fix demo bench packages bundle asan tsan fuzz api clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -45,10 +45,13 @@ test: build ## everything the CI runs: all tests but those that need a GPU
 	$(PYTEST) tests/vm $(PYTEST_ARGS)
 
 test-fast: build ## the tests that need no program from PyPI
-	$(PYTEST) -m 'not gpu and not client' $(PYTEST_ARGS)
+	$(PYTEST) -m 'not gpu and not client and not ecosystem' $(PYTEST_ARGS)
 
 test-gpu: build ## the tests that need a real GPU
 	$(PYTEST) -m gpu $(PYTEST_ARGS)
+
+test-ecosystem: build ## what takes hours: torch's whole table of operators, and programs around it
+	$(PYTEST) -m ecosystem $(PYTEST_ARGS)
 
 check: build ## linters, types, formats, layout, the built library's symbols
 	$(VENV)/bin/ruff check

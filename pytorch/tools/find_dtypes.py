@@ -2,9 +2,9 @@
 
 `VGPU_TORCH_DTYPES=0 vgpu run -- python find_dtypes.py OUT`: every operator of op_db runs on the simulated device with
 every dtype, and the core notes which ATen operators that took. A pair (ATen operator, dtype) that occurs where CUDA
-supports the dtype is good. Where CUDA does not support it, the pairs that are not good explain the refusal: the one
-that bears the operator's name, else the first. OUT has lines `operator TAB numbers` for make_tables.py, and as comments
-what remains unexplained.
+supports the dtype is good. Where CUDA does not support a dtype that the CPU does (or that the core widens), a pair that
+is not good explains the refusal if it bears the operator's name or is a matrix product. OUT has lines `operator TAB
+numbers` for make_tables.py, and as comments what remains unexplained.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from vgpu_torch.install import _state
 
 DTYPES = sorted(all_types_and_complex_and(torch.bool, torch.half, torch.bfloat16), key=str)
+WIDENED = (torch.half, torch.bfloat16)
+PRODUCTS = {"addbmm", "addmm", "addmv", "baddbmm", "bmm", "convolution", "dot", "mm", "mv", "vdot"}
 GOOD_SAMPLES, BAD_SAMPLES, SAMPLE_TIMEOUT_S = 12, 2, 20
 
 
@@ -64,6 +66,14 @@ def run(op, dtype, samples):
         signal.alarm(0)
 
 
+def base_name(name: str) -> str:
+    """Without namespace, overload and the suffixes of implementations."""
+    base = name.split("::")[1].split(".")[0].strip("_")
+    for suffix in ("_ex", "_with_indices", "_forward"):
+        base = base.removesuffix(suffix)
+    return base
+
+
 def main() -> None:
     warnings.filterwarnings("ignore")
     signal.signal(signal.SIGALRM, on_alarm)
@@ -75,7 +85,7 @@ def main() -> None:
         for dtype in DTYPES:
             if dtype in supported:
                 good.update(run(op, dtype, GOOD_SAMPLES))
-            else:
+            elif dtype in op.dtypes or dtype in WIDENED:
                 taken = list(dict.fromkeys(run(op, dtype, BAD_SAMPLES)))
                 if taken:
                     bad.append((op, dtype, taken))
@@ -84,13 +94,14 @@ def main() -> None:
     unexplained = []
     for op, dtype, taken in bad:
         candidates = [pair for pair in taken if pair not in good and pair[1] != "-"]
-        names = {op.name.split(".")[-1], op.aten_name}
-        named = [pair for pair in candidates if pair[0].split("::")[1].split(".")[0].strip("_") in names]
-        if candidates:
-            name, number = (named or candidates)[0]
+        names = {op.name.split(".")[-1], op.name.replace(".", "_"), op.aten_name.strip("_"), *PRODUCTS}
+        named = [pair for pair in candidates if base_name(pair[0]) in names]
+        if named:
+            name, number = named[0]
             refused[name].add(int(number))
         else:
-            unexplained.append(f"# {op.name} {op.variant_test_name} {dtype}: {' '.join(n for n, _ in taken[:6])}")
+            pairs = " ".join(f"{n}:{d}" for n, d in candidates[:6])
+            unexplained.append(f"# {op.name} {op.variant_test_name} {dtype}: {pairs}")
     lines = [f"{name}\t{','.join(map(str, sorted(numbers)))}" for name, numbers in sorted(refused.items())]
     Path(sys.argv[1]).write_text("\n".join([*lines, *unexplained]) + "\n")
 

@@ -25,7 +25,8 @@ class DeviceRule(IntEnum):
     ITERATOR = 1
     INDICES = 2
     CONVOLUTION = 3
-    NONE = 4
+    MASKED_FILL = 4
+    NONE = 5
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,6 @@ class Tables:
             return Rules(generic, f"wrapper_{key}_{short}", short, 0, hidden)
         rule, method, kernel, dtypes = row
         mask = 0
-        for number in dtypes.split(",") if dtypes != "-" and self._refuse_dtypes else []:
+        for number in dtypes.split(",") if dtypes != "-" and key == "CUDA" and self._refuse_dtypes else []:
             mask |= 1 << int(number)
         return Rules(DeviceRule[rule], f"wrapper_{key}_{method}", short if kernel == "-" else kernel, mask, hidden)

@@ -12,6 +12,7 @@ COMMANDS = {
     "api": "vgpud.cli.api:api",
     "bench": "vgpud.cli.bench:bench",
     "devices": "vgpud.cli.devices:devices",
+    "torch": "vgpud.cli.torch:torch",
     "status": "vgpud.cli.status_command:status",
     "ping": "vgpud.cli.ping:ping",
     "profiles": "vgpud.cli.profiles:profiles",

@@ -63,6 +63,13 @@ void check_convolution(c10::ArrayRef<c10::IValue> values) {
   });
 }
 
+void check_masked_fill(c10::ArrayRef<c10::IValue> values) {
+  const at::Tensor &self = values[0].toTensor(), &mask = values[1].toTensor();
+  TORCH_CHECK(!self.is_cpu(), "masked_fill_: Expected inputs to be on same device");
+  TORCH_CHECK(self.device() == mask.device(), "expected self and mask to be on the same device, but got mask on ",
+              mask.device(), " and self on ", self.device());
+}
+
 void check_dtype(const Operator &op, c10::ArrayRef<c10::IValue> values) {
   const auto dtype = first_dtype(values);
   TORCH_CHECK_NOT_IMPLEMENTED(!dtype || !(op.rules.refused_dtypes >> static_cast<int>(*dtype) & 1), "\"",
@@ -97,6 +104,9 @@ void check_call(const Operator &op, c10::ArrayRef<c10::IValue> values) {
     break;
   case DeviceRule::CONVOLUTION:
     check_convolution(values);
+    break;
+  case DeviceRule::MASKED_FILL:
+    check_masked_fill(values);
     break;
   case DeviceRule::NONE:
     break;

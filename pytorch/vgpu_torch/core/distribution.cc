@@ -8,6 +8,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/DeviceGuard.h>
 #include <limits>
@@ -104,6 +105,7 @@ void cauchy(const at::Tensor &host, Values values, const Draws &draws) {
 }
 
 void geometric(const at::Tensor &host, Values values, const Draws &draws) {
+  TORCH_CHECK_NOT_IMPLEMENTED(host.scalar_type() != at::kBool, "\"geometric_cuda\" not implemented for 'Bool'");
   DISPATCH_ALL({
     using wide_t = Wide<scalar_t>;
     const auto p = static_cast<wide_t>(values[1].toDouble());
@@ -256,6 +258,28 @@ std::pair<at::Tensor, at::Tensor> dropout(const at::Tensor &self, double keep, a
 
 } // namespace
 
+// Complex numbers are two real ones; a complex normal distribution's variance is shared by both.
+bool Distribution::draw_complex(const c10::OperatorHandle &handle, std::vector<c10::IValue> values,
+                                torch::jit::Stack &stack) {
+  if (op_.name != "aten::uniform_" && op_.name != "aten::normal_")
+    return false;
+  const at::Tensor self = values[0].toTensor();
+  const bool is_normal = op_.name == "aten::normal_";
+  values[0] = at::view_as_real(self);
+  const double mean = values[1].toDouble();
+  if (is_normal) {
+    values[1] = 0.0;
+    values[2] = values[2].toDouble() / std::sqrt(2.0);
+  }
+  torch::jit::drop(stack, values.size());
+  torch::jit::Stack real(values.begin(), values.end());
+  (*this)(handle, c10::DispatchKeySet(), &real);
+  if (is_normal && mean != 0)
+    self.add_(mean);
+  stack.emplace_back(self);
+  return true;
+}
+
 bool Distribution::knows(const std::string &name) {
   return entries().count(name) || name == "aten::bernoulli_.Tensor" || name == "aten::native_dropout" ||
          name == "aten::_fused_dropout";
@@ -265,6 +289,8 @@ void Distribution::operator()(const c10::OperatorHandle &handle, c10::DispatchKe
   const size_t n = op_.arguments.size();
   const std::vector<c10::IValue> values(stack->end() - static_cast<std::ptrdiff_t>(n), stack->end());
   const at::Tensor self = values[0].toTensor();
+  if (self.is_complex() && draw_complex(handle, values, *stack))
+    return;
   check_call(op_, values);
   const c10::DeviceGuard guard(self.device());
   if (op_.name == "aten::native_dropout" || op_.name == "aten::_fused_dropout") {

@@ -13,6 +13,7 @@ public:
   static bool knows(const std::string &name);
 
 private:
+  bool draw_complex(const c10::OperatorHandle &handle, std::vector<c10::IValue> values, torch::jit::Stack &stack);
   Operator op_;
 };
 

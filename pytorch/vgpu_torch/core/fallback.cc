@@ -34,12 +34,12 @@ c10::DispatchKey cpu_key(c10::ArrayRef<c10::IValue> values) {
   return compressed ? c10::DispatchKey::SparseCsrCPU : coo ? c10::DispatchKey::SparseCPU : c10::DispatchKey::CPU;
 }
 
-bool has_half(c10::ArrayRef<c10::IValue> values) {
+bool has_narrow(c10::ArrayRef<c10::IValue> values) {
   bool found = false;
   for (const c10::IValue &value : values)
     for_each_tensor(value, [&](const at::Tensor &tensor) {
       const auto dtype = tensor.scalar_type();
-      found |= dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kComplexHalf;
+      found |= dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kComplexHalf || dtype == at::kBool;
     });
   return found;
 }
@@ -84,7 +84,7 @@ void Fallback::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet
 void Fallback::run_on_cpu(const c10::OperatorHandle &handle, c10::DispatchKey key, torch::jit::Stack *stack) const {
   const size_t n = op_.arguments.size();
   const c10::ArrayRef<c10::IValue> mirrored(stack->data() + stack->size() - n, n);
-  if (!has_half(mirrored)) {
+  if (!has_narrow(mirrored)) {
     handle.redispatchBoxed(c10::DispatchKeySet(key), stack);
     return;
   }
@@ -93,7 +93,7 @@ void Fallback::run_on_cpu(const c10::OperatorHandle &handle, c10::DispatchKey ke
   try {
     handle.redispatchBoxed(c10::DispatchKeySet(key), stack);
   } catch (const c10::Error &error) {
-    if (!is_lack_of_half(error.what_without_backtrace()))
+    if (!is_lack_of_narrow(op_, error.what_without_backtrace()))
       throw;
     stack->resize(below);
     run_widened(handle, op_, key, kept, *stack);

@@ -13,7 +13,8 @@ enum class DeviceRule : int {
   ITERATOR = 1,    // TensorIterator: as above, but CPU scalars are allowed; it names the two devices
   INDICES = 2,     // indexing: indices may be on the CPU, everything else is on one device
   CONVOLUTION = 3, // the types of input, weight and bias are compared, which name the device
-  NONE = 4,        // devices may differ
+  MASKED_FILL = 4, // self and mask are on one device, the value is a scalar of any
+  NONE = 5,        // devices may differ
 };
 
 struct Rules {

@@ -1,5 +1,6 @@
 #include "widen.h"
 #include "arguments.h"
+#include <set>
 
 namespace vgpu_torch {
 namespace {
@@ -11,6 +12,8 @@ at::ScalarType wide(at::ScalarType dtype) {
     return at::kFloat;
   case at::kComplexHalf:
     return at::kComplexFloat;
+  case at::kBool:
+    return at::kByte;
   default:
     return dtype;
   }
@@ -18,10 +21,11 @@ at::ScalarType wide(at::ScalarType dtype) {
 
 } // namespace
 
-bool is_lack_of_half(const std::string &message) {
-  const bool lacks =
-      message.find("not implemented for") != std::string::npos || message.find("nsupported dtype") != std::string::npos;
-  return lacks && (message.find("Half") != std::string::npos || message.find("BFloat16") != std::string::npos);
+bool is_lack_of_narrow(const Operator &op, const std::string &message) {
+  static const std::set<std::string> TRUTH_VALUES = {"aten::abs", "aten::abs.out", "aten::abs_", "aten::trace"};
+  const auto says = [&](const char *text) { return message.find(text) != std::string::npos; };
+  const bool lacks = says("not implemented for") || says("nsupported dtype") || says("support tensors of type");
+  return lacks && (says("Half") || says("BFloat16") || (says("'Bool'") && TRUTH_VALUES.count(op.name)));
 }
 
 void run_widened(const c10::OperatorHandle &handle, const Operator &op, c10::DispatchKey key,

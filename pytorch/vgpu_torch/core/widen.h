@@ -1,12 +1,13 @@
-// Half precision where CUDA has a kernel for it and the CPU has none: computed in single precision, then rounded.
+// Narrow dtypes where CUDA has a kernel and the CPU has none: half precision is computed in single precision, then
+// rounded; truth values as bytes, for the operators that CUDA has for them.
 #pragma once
 #include "operator.h"
 #include <ATen/core/dispatch/Dispatcher.h>
 
 namespace vgpu_torch {
 
-// Whether a CPU kernel's error says that it lacks a half precision dtype.
-bool is_lack_of_half(const std::string &message);
+// Whether a CPU kernel's error says that it lacks a narrow dtype.
+bool is_lack_of_narrow(const Operator &op, const std::string &message);
 
 // Runs the CPU kernel on widened copies of `arguments`; leaves narrow results on the stack.
 void run_widened(const c10::OperatorHandle &handle, const Operator &op, c10::DispatchKey key,

@@ -1,0 +1,239 @@
+"""`op_db.py values DTYPE | dtypes | errors [--samples N] [--every N]`: torch's operators on the simulated GPU.
+
+values: each operator of op_db, forward and backward, on the CPU and on the device: equal bits, or what differs.
+dtypes: what dtypesIfCUDA says: supported ones run, all others raise.
+errors: torch's own inputs that must raise on CUDA raise that type and text.
+One line `operator TAB verdict TAB detail` for everything that is not as it must be, then `checked TAB counts`.
+"""
+
+import argparse
+import collections
+import itertools
+import random
+import re
+import signal
+import sys
+import time
+import warnings
+
+import numpy as np
+import torch
+from torch.testing._internal.common_dtype import all_types_and_complex_and
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_flatten, tree_map
+
+SAMPLE_TIMEOUT_S = 60
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+CLOSE_HALF = {"rtol": 1.6e-2, "atol": 1e-2}  # one part of the 8 bits that bfloat16 has, as torch.testing allows
+DTYPES = sorted(all_types_and_complex_and(torch.bool, torch.half, torch.bfloat16), key=str)
+
+
+class TimedOut(Exception):
+    pass
+
+
+def on_alarm(*_):
+    raise TimedOut
+
+
+def seed():
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+
+
+def on_cuda(value):
+    if isinstance(value, torch.Tensor):
+        return value.detach().cuda().requires_grad_(value.requires_grad)
+    if value == "cpu" or value == torch.device("cpu"):
+        return "cuda"
+    return value
+
+
+def tensors(value):
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def run(op, sample, arguments, backward):
+    """Results, and gradients of all inputs."""
+    seed()
+    value, args, kwargs = arguments
+    result = op(value, *args, **kwargs)
+    if not backward:
+        return tensors(result)
+    found = tensors(sample.output_process_fn_grad(result))
+    outputs = [t for t in found if t.requires_grad and (t.is_floating_point() or t.is_complex())]
+    inputs = [t for t in tensors(arguments) if t.requires_grad]
+    if outputs and inputs:
+        ones = [torch.ones_like(t) for t in outputs]
+        gradients = torch.autograd.grad(outputs, inputs, ones, allow_unused=True)
+        found += [g for g in gradients if g is not None]
+    return found
+
+
+def plain(tensor):
+    tensor = tensor.detach()
+    tensor = tensor.to_dense() if tensor.layout != torch.strided else tensor
+    tensor = tensor.cpu().resolve_conj().resolve_neg()
+    return tensor.to(torch.complex64) if tensor.dtype == torch.complex32 else tensor
+
+
+def compare(cpu, cuda):
+    """exact, close, or how they differ."""
+    if len(cpu) != len(cuda):
+        return f"{len(cuda)} results instead of {len(cpu)}"
+    verdict = "exact"
+    for x, y in zip(cpu, cuda, strict=True):
+        if x.numel() and x.device.type == "cpu" and not y.is_cuda:
+            verdict = "result on the CPU" if verdict == "exact" else verdict
+        x, y = plain(x), plain(y)
+        if (x.shape, x.dtype) != (y.shape, y.dtype):
+            return f"{tuple(y.shape)} {y.dtype} instead of {tuple(x.shape)} {x.dtype}"
+        if torch.allclose(x, y, rtol=0, atol=0, equal_nan=True):
+            continue
+        if not torch.allclose(
+            x, y, equal_nan=True, **(CLOSE_HALF if x.dtype in (torch.half, torch.bfloat16) else CLOSE)
+        ):
+            return "other values"
+        verdict = "close"
+    return verdict
+
+
+def check_values(op, dtype, samples):
+    """One verdict for the operator; None where there is nothing to compare."""
+    backward = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
+    seed()
+    verdicts = []
+    for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=backward), samples):
+        given = (sample.input, sample.args, sample.kwargs)
+        moved = tree_map(on_cuda, given)
+        try:
+            cpu = run(op, sample, given, backward)
+        except TimedOut:
+            raise
+        except Exception as error:
+            try:
+                run(op, sample, moved, backward)
+            except type(error):
+                continue
+            return f"the CPU raises: {first_line(error)}"
+        verdicts.append(compare(cpu, run(op, sample, moved, backward)))
+    worst = [v for v in verdicts if v not in ("exact", "close")] or [v for v in verdicts if v == "close"] or verdicts
+    return worst[0] if worst else None
+
+
+def first_line(error):
+    return f"{type(error).__name__}: {str(error).splitlines()[0][:140] if str(error) else ''}"
+
+
+def timed(function, *arguments):
+    """The verdict, or what was raised."""
+    signal.alarm(SAMPLE_TIMEOUT_S)
+    try:
+        return function(*arguments)
+    except TimedOut:
+        return "timed out"
+    except Exception as error:
+        return f"raises {first_line(error)}"
+    finally:
+        signal.alarm(0)
+
+
+def values(ops, options):
+    dtype = getattr(torch, options.dtype)
+    for op in ops:
+        on_both = dtype in op.dtypes and dtype in (op.dtypes if op.dtypesIfCUDA is None else op.dtypesIfCUDA)
+        if on_both:
+            yield op, options.dtype, timed(check_values, op, dtype, options.samples)
+
+
+def check_dtype(op, dtype, supported):
+    seed()
+    try:
+        sample = next(iter(op.sample_inputs("cuda", dtype)))
+    except TimedOut:
+        raise
+    except Exception as error:
+        return f"no sample: {first_line(error)}" if supported else None
+    try:
+        op(sample.input, *sample.args, **sample.kwargs)
+    except TimedOut:
+        raise
+    except Exception as error:
+        return f"raises {first_line(error)}" if supported else "exact"
+    if not supported and dtype not in op.dtypes and runs_on_cpu(op, dtype):
+        return None  # the table is silent: the CPU's column leaves out, too, what runs
+    return "exact" if supported else "runs, and no GPU has it"
+
+
+def runs_on_cpu(op, dtype):
+    seed()
+    sample = next(iter(op.sample_inputs("cpu", dtype)))
+    try:
+        op(sample.input, *sample.args, **sample.kwargs)
+    except TimedOut:
+        raise
+    except Exception:
+        return False
+    return True
+
+
+def dtypes(ops, options):
+    for op in ops:
+        table = op.dtypes if op.dtypesIfCUDA is None else op.dtypesIfCUDA
+        for dtype in DTYPES:
+            yield op, str(dtype).removeprefix("torch."), timed(check_dtype, op, dtype, dtype in table)
+
+
+def check_error(op, given):
+    sample = given.sample_input
+    try:
+        op(sample.input, *sample.args, **sample.kwargs)
+    except TimedOut:
+        raise
+    except Exception as error:
+        same = isinstance(error, given.error_type) and re.search(given.error_regex or "", str(error))
+        return "exact" if same else f"{first_line(error)} instead of {given.error_regex[:60]}"
+    return f"no error instead of {given.error_regex[:60]}"
+
+
+def errors(ops, options):
+    for op in ops:
+        if op.error_inputs_func is None:
+            continue
+        seed()
+        try:
+            given = list(op.error_inputs("cuda"))
+        except Exception as error:
+            yield op, "inputs", f"no inputs: {first_line(error)}"
+            continue
+        for number, inputs in enumerate(given):
+            yield op, str(number), timed(check_error, op, inputs)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("mode", choices=("values", "dtypes", "errors"))
+    parser.add_argument("dtype", nargs="?", default="float32")
+    parser.add_argument("--samples", type=int, default=6, help="of each operator")
+    parser.add_argument("--every", type=int, default=1, help="only every N-th operator")
+    parser.add_argument("--first", type=int, default=0, help="from which on")
+    parser.add_argument("--only", nargs="+", help="only these operators")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    signal.signal(signal.SIGALRM, on_alarm)
+    ops = [op for op in op_db if not options.only or op.name in options.only][options.first :: options.every]
+    counts = collections.Counter()
+    begin = time.monotonic()
+    for op, detail, verdict in {"values": values, "dtypes": dtypes, "errors": errors}[options.mode](ops, options):
+        if verdict is None:
+            continue
+        counts[verdict if verdict in ("exact", "close") else "other"] += 1
+        if verdict != "exact":
+            name = f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
+            print(f"{name}\t{detail}\t{verdict}", flush=True)
+    print(f"checked\t{len(ops)} operators\t{dict(counts)}", flush=True)
+    print(f"{time.monotonic() - begin:.0f} s", file=sys.stderr)
+
+
+main()

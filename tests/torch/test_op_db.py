@@ -1,0 +1,60 @@
+"""torch's own table of operators (op_db), on the simulated GPU against the CPU and against torch's tables for CUDA.
+
+What is not equal stands in exceptions.tsv, with its reason. `make test` takes some operators, `make test-ecosystem`
+all.
+"""
+
+import fnmatch
+from pathlib import Path
+
+import pytest
+
+from tests.torch.conftest import RunTorch
+
+EXCEPTIONS = Path(__file__).parent / "exceptions.tsv"
+FULL_TIMEOUT_S = 1800
+
+
+def exceptions(mode: str) -> list[tuple[str, str]]:
+    """Patterns of operator and detail."""
+    rows = [line.split("\t") for line in EXCEPTIONS.read_text().splitlines() if line and not line.startswith("#")]
+    assert all(len(row) == 4 and len(row[3]) > 10 for row in rows), "mode, operator, detail, reason"
+    return [(row[1], row[2]) for row in rows if row[0] == mode]
+
+
+def check(run_torch: RunTorch, mode: str, *arguments: str, timeout_s: float) -> None:
+    result = run_torch("op_db.py", mode, *arguments, timeout_s=timeout_s)
+    assert result.returncode == 0, result.stderr[-3000:]
+    *lines, checked = result.stdout.splitlines()
+    assert checked.startswith("checked\t"), checked
+    assert "'exact'" in checked
+    allowed = exceptions(mode)
+    unexpected = []
+    for line in lines:
+        operator, detail, verdict = line.split("\t")
+        known = any(fnmatch.fnmatch(operator, name) and fnmatch.fnmatch(detail, d) for name, d in allowed)
+        if not known and verdict != "close":
+            unexpected.append(line)
+    assert not unexpected, checked
+
+
+@pytest.mark.client
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("mode", "every"), [("values", 9), ("dtypes", 30), ("errors", 8)])
+def test_some_operators(run_torch: RunTorch, mode: str, every: int) -> None:
+    check(run_torch, mode, "float32", "--samples", "2", "--every", str(every), timeout_s=350)
+
+
+@pytest.mark.ecosystem
+@pytest.mark.timeout(FULL_TIMEOUT_S)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "complex64"])
+def test_all_operators_values(run_torch: RunTorch, dtype: str) -> None:
+    """Forward and backward; "close" is within 1e-4."""
+    check(run_torch, "values", dtype, timeout_s=FULL_TIMEOUT_S)
+
+
+@pytest.mark.ecosystem
+@pytest.mark.timeout(FULL_TIMEOUT_S)
+@pytest.mark.parametrize("mode", ["dtypes", "errors"])
+def test_all_operators_refuse_what_cuda_refuses(run_torch: RunTorch, mode: str) -> None:
+    check(run_torch, mode, timeout_s=FULL_TIMEOUT_S)
