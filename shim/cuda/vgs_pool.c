@@ -68,7 +68,7 @@ CUresult vgs_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   CUresult result = vgs_stream_id(hStream, &stream, NULL);
   if (result || !dptr)
     return result;
-  if (!vgs_range_find(dptr, &range) || range.base != dptr || range.kind > VGS_RANGE_POOL ||
+  if (!vgs_range_find(dptr, &range) || range.base != dptr || range.kind > VGS_RANGE_POOL || range.allocation ||
       !vgs_range_remove(dptr, false, &range))
     return CUDA_ERROR_INVALID_VALUE;
   return vgs_send_cuMemFreeAsync(dptr, stream, false);

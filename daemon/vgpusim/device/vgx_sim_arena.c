@@ -48,6 +48,7 @@ CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64
   *arena = (struct vgx_sim_arena){.base = base,
                                   .end = base + VGW_DEVICE_MEMORY_NBYTES,
                                   .file = -1,
+                                  .physical_file = -1,
                                   .capacity_nbytes = capacity_nbytes,
                                   .rover = base + LARGE_NBYTES};
   void *got = map_idle(arena, base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED_NOREPLACE);
@@ -215,13 +216,21 @@ static void remove_entry(struct vgx_sim_arena *arena, size_t index) {
   memmove(&arena->live[index], &arena->live[index + 1], (arena->count - index) * sizeof *arena->live);
 }
 
+/* The live allocation that begins at `address`, if it is linear. */
+static struct vgx_sim_allocation *linear_at(struct vgx_sim_arena *arena, uint64_t address, size_t *index) {
+  size_t i = *index = lower_bound(arena, address);
+  bool hit = i < arena->count && arena->live[i].address == address && arena->live[i].kind == VGX_SIM_LINEAR;
+  return hit ? &arena->live[i] : NULL;
+}
+
 CUresult vgx_sim_arena_free(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *freed) {
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&arena->lock);
-  size_t i = lower_bound(arena, address);
-  if (i < arena->count && arena->live[i].address == address) {
+  size_t i;
+  struct vgx_sim_allocation *entry = linear_at(arena, address, &i);
+  if (entry) {
     if (freed)
-      *freed = arena->live[i];
+      *freed = *entry;
     remove_entry(arena, i);
     result = CUDA_SUCCESS;
   }
@@ -232,9 +241,10 @@ CUresult vgx_sim_arena_free(struct vgx_sim_arena *arena, uint64_t address, struc
 CUresult vgx_sim_arena_retire(struct vgx_sim_arena *arena, uint64_t address) {
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&arena->lock);
-  size_t i = lower_bound(arena, address);
-  if (i < arena->count && arena->live[i].address == address && !arena->live[i].freeing && !arena->live[i].opens) {
-    arena->live[i].freeing = true;
+  size_t i;
+  struct vgx_sim_allocation *entry = linear_at(arena, address, &i);
+  if (entry && !entry->freeing && !entry->opens) {
+    entry->freeing = true;
     result = CUDA_SUCCESS;
   }
   pthread_mutex_unlock(&arena->lock);
@@ -278,9 +288,9 @@ CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint
                              uint64_t *offset) {
   CUresult result = CUDA_ERROR_INVALID_VALUE; /* freed meanwhile */
   pthread_mutex_lock(&arena->lock);
-  size_t i = lower_bound(arena, address);
-  struct vgx_sim_allocation *entry = i < arena->count ? &arena->live[i] : NULL;
-  if (entry && entry->address == address && entry->nbytes == nbytes && !entry->freeing && !entry->opens) {
+  size_t i;
+  struct vgx_sim_allocation *entry = linear_at(arena, address, &i);
+  if (entry && entry->nbytes == nbytes && !entry->freeing && !entry->opens) {
     *offset = arena->file < 0 ? 0 : entry->pages - arena->base;
     if (arena->file < 0)
       result = move_to_file(entry, fd);
@@ -356,11 +366,12 @@ bool vgx_sim_arena_find(struct vgx_sim_arena *arena, uint64_t address, struct vg
   pthread_mutex_lock(&arena->lock);
   size_t i = lower_bound(arena, address);
   bool hit = i < arena->count && address >= arena->live[i].address &&
-             address - arena->live[i].address < arena->live[i].nbytes && !arena->live[i].freeing;
+             address - arena->live[i].address < arena->live[i].nbytes && !arena->live[i].freeing &&
+             arena->live[i].kind != VGX_SIM_PHYSICAL;
   if (hit)
     *found = arena->live[i];
   pthread_mutex_unlock(&arena->lock);
-  return hit;
+  return hit && found->kind == VGX_SIM_RESERVED ? vgx_sim_virtual_find(address, found) : hit;
 }
 
 bool vgx_sim_arena_nearest(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *found) {
@@ -373,6 +384,83 @@ bool vgx_sim_arena_nearest(struct vgx_sim_arena *arena, uint64_t address, struct
     *found = arena->live[i];
   pthread_mutex_unlock(&arena->lock);
   return hit;
+}
+
+CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enum vgx_sim_allocation_kind kind,
+                               uint64_t *address) {
+  struct vgx_sim_allocation made = {.nbytes = nbytes, .kind = kind};
+  uint64_t cost = kind == VGX_SIM_PHYSICAL ? nbytes : 0;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  size_t index;
+  pthread_mutex_lock(&arena->lock);
+  if (nbytes <= arena->end - arena->base && cost <= arena->capacity_nbytes - arena->used_nbytes &&
+      place_locked(arena, &made, &index)) {
+    insert_locked(arena, &made, index);
+    arena->used_nbytes += cost;
+    *address = made.address;
+    result = CUDA_SUCCESS;
+  }
+  pthread_mutex_unlock(&arena->lock);
+  return result;
+}
+
+CUresult vgx_sim_arena_unreserve(struct vgx_sim_arena *arena, uint64_t address, enum vgx_sim_allocation_kind kind) {
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  pthread_mutex_lock(&arena->lock);
+  size_t i = lower_bound(arena, address);
+  struct vgx_sim_allocation *entry = i < arena->count ? &arena->live[i] : NULL;
+  if (entry && entry->address == address && entry->kind == kind && !entry->freeing) {
+    int file = arena->file < 0 ? arena->physical_file : arena->file;
+    bool clean = true;
+    if (kind == VGX_SIM_PHYSICAL) {
+      arena->used_nbytes -= entry->nbytes;
+      clean = file < 0 || fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                    (off_t)(entry->pages - arena->base), (off_t)entry->nbytes) == 0;
+    }
+    if (clean) {
+      arena->count--;
+      memmove(entry, entry + 1, (arena->count - i) * sizeof *entry);
+    } else {
+      *entry = buried(entry);
+    }
+    result = CUDA_SUCCESS;
+  }
+  pthread_mutex_unlock(&arena->lock);
+  return result;
+}
+
+uint64_t vgx_sim_arena_reserved(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes) {
+  pthread_mutex_lock(&arena->lock);
+  size_t i = lower_bound(arena, address);
+  const struct vgx_sim_allocation *entry = i < arena->count ? &arena->live[i] : NULL;
+  bool hit = entry && entry->kind == VGX_SIM_RESERVED && address >= entry->address &&
+             address - entry->address <= entry->nbytes && nbytes <= entry->nbytes - (address - entry->address);
+  uint64_t start = hit ? entry->address : 0;
+  pthread_mutex_unlock(&arena->lock);
+  return start;
+}
+
+int vgx_sim_arena_file(struct vgx_sim_arena *arena, uint64_t address, uint64_t *offset) {
+  pthread_mutex_lock(&arena->lock);
+  if (arena->file < 0 && arena->physical_file < 0) {
+    int made = memfd_create("vgpu-physical", MFD_CLOEXEC);
+    if (made >= 0 && ftruncate(made, (off_t)(arena->end - arena->base)) != 0) {
+      close(made);
+      made = -1;
+    }
+    arena->physical_file = made;
+  }
+  int file = arena->file < 0 ? arena->physical_file : arena->file;
+  *offset = address - arena->base;
+  pthread_mutex_unlock(&arena->lock);
+  return file;
+}
+
+bool vgx_sim_arena_idle(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes) {
+  pthread_mutex_lock(&arena->lock);
+  bool done = map_idle(arena, address, nbytes, MAP_FIXED) != MAP_FAILED;
+  pthread_mutex_unlock(&arena->lock);
+  return done;
 }
 
 bool vgx_sim_arena_charge(struct vgx_sim_arena *arena, uint64_t nbytes) {

@@ -11,11 +11,18 @@
 #include "vgw_cuda.h"
 #include "vgw_device_memory.h"
 
+enum vgx_sim_allocation_kind {
+  VGX_SIM_LINEAR,
+  VGX_SIM_RESERVED, /* addresses alone: cuMemAddressReserve */
+  VGX_SIM_PHYSICAL, /* a piece of the file alone: cuMemCreate */
+};
+
 struct vgx_sim_allocation {
   uint64_t address;          /* what the client was told */
   uint64_t nbytes;           /* what it asked for */
   uint64_t pages, pages_end; /* the accessible pages; an inaccessible one follows while allocations are few */
-  void *owner;               /* context, or NULL: a pool's */
+  enum vgx_sim_allocation_kind kind;
+  void *owner; /* context, or NULL: a pool's */
   CUmemoryPool pool;
   bool freeing;    /* cuMemFreeAsync was called, the stream has not come to it: invisible to lookups */
   bool moved;      /* private memory that lies in a file of its own now, for other processes */
@@ -27,6 +34,7 @@ struct vgx_sim_arena {
   pthread_mutex_t lock; /* leaf */
   uint64_t base, end;
   int file;                        /* of all its memory, base at offset 0; -1: memory is private */
+  int physical_file;               /* likewise, for physical memory where there is no such file; -1: not made yet */
   uint64_t capacity_nbytes;        /* the profile's memory */
   uint64_t used_nbytes;            /* pages of live allocations, and what contexts cost */
   uint64_t rover;                  /* next fit starts here, so that a freed address rests as long as possible */
@@ -74,6 +82,24 @@ CUresult vgx_sim_arena_close(struct vgx_sim_arena *arena, uint64_t address);
 
 /* Free everything that `owner` allocated or opened. */
 void vgx_sim_arena_free_owner(struct vgx_sim_arena *arena, void *owner);
+
+/* Addresses without memory, or memory without addresses, for vgx_sim_virtual.c: `nbytes` (> 0), at a multiple of 2 MiB.
+ * Physical memory is accounted for. */
+CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enum vgx_sim_allocation_kind kind,
+                               uint64_t *address);
+CUresult vgx_sim_arena_unreserve(struct vgx_sim_arena *arena, uint64_t address, enum vgx_sim_allocation_kind kind);
+
+/* Where the reservation begins that holds all of the range; 0: none does. */
+uint64_t vgx_sim_arena_reserved(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes);
+
+/* The file of physical memory, and where in it what is reserved at `address` begins; -1: there is none. */
+int vgx_sim_arena_file(struct vgx_sim_arena *arena, uint64_t address, uint64_t *offset);
+
+/* Make part of a reservation inaccessible again. */
+bool vgx_sim_arena_idle(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes);
+
+/* The accessible mapping that holds `address`, with those that follow it (vgx_sim_virtual.c). */
+bool vgx_sim_virtual_find(uint64_t address, struct vgx_sim_allocation *found);
 
 /* The allocation that holds `address`; false when none does. */
 bool vgx_sim_arena_find(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *found);

@@ -39,7 +39,8 @@ CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base) {
   struct vgx_sim_device *device = vgx_sim_device_of(base);
   struct vgx_sim_allocation a;
   /* A pool's memory is shared with its pool, and another process's is its own to share. */
-  if (!device || !vgx_sim_arena_find(&device->arena, base, &a) || a.address != base || a.pool || a.opens)
+  if (!device || !vgx_sim_arena_find(&device->arena, base, &a) || a.address != base || a.pool || a.opens ||
+      a.kind != VGX_SIM_LINEAR)
     return CUDA_ERROR_INVALID_VALUE;
   struct exported exported = {.nbytes = a.nbytes, .device = device->index};
   if (getrandom(exported.key, sizeof exported.key, 0) != sizeof exported.key)

@@ -116,11 +116,6 @@ CUresult vgx_sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Wi
   return result;
 }
 
-CUresult vgx_sim_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
-  (void)dptr, (void)bytesize, (void)flags; /* host and device address spaces are apart: no one page serves both */
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 CUresult vgx_sim_cuMemFree_v2(CUdeviceptr dptr) {
   CUcontext ctx;
   CUresult result = vgx_sim_enter(&ctx);
@@ -128,7 +123,8 @@ CUresult vgx_sim_cuMemFree_v2(CUdeviceptr dptr) {
     return result;
   struct vgx_sim_device *device = vgx_sim_device_of(dptr);
   struct vgx_sim_allocation a;
-  if (!device || !vgx_sim_arena_find(&device->arena, dptr, &a) || a.address != dptr || a.opens)
+  if (!device || !vgx_sim_arena_find(&device->arena, dptr, &a) || a.address != dptr || a.opens ||
+      a.kind != VGX_SIM_LINEAR)
     return CUDA_ERROR_INVALID_VALUE;
   CUcontext owner = a.owner ? a.owner : ctx;
   if (owner != ctx)
