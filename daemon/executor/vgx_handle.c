@@ -229,4 +229,5 @@ void vgx_handles_free(struct vgx_session *s) {
       free(atomic_load(&s->tables[kind].leaves[i]));
       atomic_store(&s->tables[kind].leaves[i], NULL);
     }
+  free(s->sampled);
 }

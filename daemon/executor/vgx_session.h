@@ -36,6 +36,12 @@ struct vgx_mapping {
 };
 #define VGX_NO_REGION UINT64_MAX
 
+/* A texture or surface. */
+struct vgx_sampled {
+  uint64_t value; /* the backend's */
+  bool surface;
+};
+
 struct vgx_image {
   uint32_t id; /* 0: free place */
   bool busy;   /* its bytes are in use outside the lock: they may not be dropped or written */
@@ -75,6 +81,8 @@ struct vgx_session {
   struct executor_thread *threads;     /* all of them; under table_lock */
   uint32_t primaries[VGX_DEVICES_MAX]; /* id of each device's primary context, 0: not retained; under table_lock */
   uint64_t reserved_nbytes;            /* of vgpuHostReserve */
+  struct vgx_sampled *sampled;         /* textures and surfaces; under table_lock */
+  uint32_t sampled_count, sampled_capacity;
   struct vgx_image images[VGX_MAX_IMAGES];
   uint64_t image_nbytes;
 

@@ -23,6 +23,9 @@ typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUlinkState_st *CUlinkState;
 typedef struct CUarray_st *CUarray;
+typedef struct CUmipmappedArray_st *CUmipmappedArray;
+typedef unsigned long long CUtexObject;
+typedef unsigned long long CUsurfObject;
 typedef uint64_t CUmemGenericAllocationHandle;
 typedef int32_t CUmemorytype;
 
@@ -153,6 +156,95 @@ typedef struct {
   unsigned short usage;
   unsigned char reserved[54];
 } CUmemPoolProps;
+
+/* Arrays, textures, surfaces. */
+typedef struct {
+  size_t Width, Height;
+  int32_t Format;
+  uint32_t NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct {
+  size_t Width, Height, Depth;
+  int32_t Format;
+  uint32_t NumChannels;
+  uint32_t Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
+enum { /* CUarray_format */
+       CU_AD_FORMAT_UNSIGNED_INT8 = 0x01,
+       CU_AD_FORMAT_UNSIGNED_INT16 = 0x02,
+       CU_AD_FORMAT_UNSIGNED_INT32 = 0x03,
+       CU_AD_FORMAT_SIGNED_INT8 = 0x08,
+       CU_AD_FORMAT_SIGNED_INT16 = 0x09,
+       CU_AD_FORMAT_SIGNED_INT32 = 0x0a,
+       CU_AD_FORMAT_HALF = 0x10,
+       CU_AD_FORMAT_FLOAT = 0x20,
+};
+
+enum { /* flags of CUDA_ARRAY3D_DESCRIPTOR */
+       CUDA_ARRAY3D_LAYERED = 0x01,
+       CUDA_ARRAY3D_SURFACE_LDST = 0x02,
+       CUDA_ARRAY3D_CUBEMAP = 0x04,
+       CUDA_ARRAY3D_TEXTURE_GATHER = 0x08,
+};
+
+enum { /* CUresourcetype */
+       CU_RESOURCE_TYPE_ARRAY = 0,
+       CU_RESOURCE_TYPE_MIPMAPPED_ARRAY = 1,
+       CU_RESOURCE_TYPE_LINEAR = 2,
+       CU_RESOURCE_TYPE_PITCH2D = 3,
+};
+
+typedef struct {
+  int32_t resType;
+  union {
+    struct {
+      CUarray hArray;
+    } array;
+    struct {
+      CUmipmappedArray hMipmappedArray;
+    } mipmap;
+    struct {
+      CUdeviceptr devPtr;
+      int32_t format;
+      uint32_t numChannels;
+      size_t sizeInBytes;
+    } linear;
+    struct {
+      CUdeviceptr devPtr;
+      int32_t format;
+      uint32_t numChannels;
+      size_t width, height, pitchInBytes;
+    } pitch2D;
+    int32_t reserved[32];
+  } res;
+  uint32_t flags;
+} CUDA_RESOURCE_DESC;
+
+enum { /* flags of CUDA_TEXTURE_DESC */
+       CU_TRSF_READ_AS_INTEGER = 0x01,
+       CU_TRSF_NORMALIZED_COORDINATES = 0x02,
+       CU_TRSF_SRGB = 0x10,
+       CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION = 0x20,
+       CU_TRSF_SEAMLESS_CUBEMAP = 0x40,
+};
+
+typedef struct {
+  int32_t addressMode[3], filterMode;
+  uint32_t flags, maxAnisotropy;
+  int32_t mipmapFilterMode;
+  float mipmapLevelBias, minMipmapLevelClamp, maxMipmapLevelClamp;
+  float borderColor[4];
+  int32_t reserved[12];
+} CUDA_TEXTURE_DESC;
+
+typedef struct {
+  int32_t format;
+  size_t width, height, depth;
+  uint32_t firstMipmapLevel, lastMipmapLevel, firstLayer, lastLayer;
+  uint32_t reserved[16];
+} CUDA_RESOURCE_VIEW_DESC;
 
 typedef struct {
   size_t srcXInBytes, srcY;
@@ -351,5 +443,9 @@ _Static_assert(sizeof(CUmemPoolProps) == 88, "pool");
 _Static_assert(sizeof(CUctxCreateParams) == 24, "context");
 _Static_assert(sizeof(CUdevResource) == 144, "resource");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "allocation");
+_Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "array");
+_Static_assert(sizeof(CUDA_RESOURCE_DESC) == 144, "resource");
+_Static_assert(sizeof(CUDA_TEXTURE_DESC) == 104, "texture");
+_Static_assert(sizeof(CUDA_RESOURCE_VIEW_DESC) == 112, "view");
 
 #endif

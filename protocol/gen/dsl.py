@@ -33,9 +33,11 @@ ALLOCATION = Kind("ALLOCATION", 11, "CUmemGenericAllocationHandle", "vgs_allocat
 GRAPH_EXEC = Kind("GRAPH_EXEC", 12, "CUgraphExec", "vgs_graph_exec", "CONTEXT", wrong=INVALID_VALUE)
 GRAPH_NODE = Kind("GRAPH_NODE", 13, "CUgraphNode", "vgs_graph_node", wrong=INVALID_VALUE)
 IPC_EVENT = Kind("IPC_EVENT", 14, "CUevent", "vgs_ipc_event")
+ARRAY = Kind("ARRAY", 15, "CUarray", "vgs_array", "CONTEXT")
+MIPMAP = Kind("MIPMAP", 16, "CUmipmappedArray", "vgs_mipmap", "CONTEXT")
 KINDS = (
     CONTEXT, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, MEMPOOL, GRAPH, LINK, ALLOCATION, GRAPH_EXEC, GRAPH_NODE,
-    IPC_EVENT,
+    IPC_EVENT, ARRAY, MIPMAP,
 )  # fmt: skip
 
 LOCAL, QUEUED, WAITING = Travel.LOCAL, Travel.QUEUED, Travel.WAITING

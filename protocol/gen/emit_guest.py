@@ -53,6 +53,7 @@ def emit_forward(api: Api) -> str:
 MARSHAL_HEADERS = ("vgs_api.h", "vgs_handle.h", "vgs_session.h", "vgw_wire.h")
 FORWARD_HEADERS = (
     "vgs_api.h",
+    "vgs_array.h",
     "vgs_capture.h",
     "vgs_context.h",
     "vgs_device.h",

@@ -13,6 +13,7 @@ MODULES = (
     "graph",
     "graph_node",
     "virtual",
+    "array",
     "tensor",
     "occupancy",
     "session",

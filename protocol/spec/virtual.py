@@ -36,7 +36,6 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
-    simulator=False,
     doc="Reserve an address range.",
 )
 fn(
@@ -44,7 +43,6 @@ fn(
     [val("ptr", DEVICEPTR), val("size", SIZE)],
     WAITING,
     need=INIT,
-    simulator=False,
     doc="Free an address range.",
 )
 fn(
@@ -66,7 +64,6 @@ fn(
     WAITING,
     need=INIT,
     refuses={"vgs_allocation_check(prop)": "vgs_allocation_check(prop)"},
-    simulator=False,
     doc="Allocate physical memory.",
 )
 fn(
@@ -75,7 +72,6 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
-    simulator=False,
     doc="Free physical memory once nothing maps it.",
 )
 fn(
@@ -90,7 +86,6 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
-    simulator=False,
     doc="Map physical memory into a reserved range.",
 )
 fn(
@@ -100,7 +95,6 @@ fn(
     need=INIT,
     guest="custom",
     blocks=True,
-    simulator=False,
     doc="Undo cuMemMap.",
 )
 fn(
@@ -114,7 +108,6 @@ fn(
     WAITING,
     need=INIT,
     refuses={"vgs_access_is_foreign(desc, count)": NOT_SUPPORTED},
-    simulator=False,
     doc="Say which devices may use a mapped range.",
 )
 fn(
@@ -123,7 +116,6 @@ fn(
     WAITING,
     need=INIT,
     refuses={"location->type != 1 /* device */": INVALID_VALUE},
-    simulator=False,
     doc="Which access a device has to an address.",
 )
 fn(

@@ -1,6 +1,7 @@
 /* Rectangles and boxes. A box is a row of rectangles; a rectangle that touches the program's memory travels packed, in
  * pieces. */
 #include "vgs_api.h"
+#include "vgs_array.h"
 #include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_copy.h"
@@ -165,6 +166,8 @@ static CUresult make_sides(const CUDA_MEMCPY3D *c, struct box *box) {
 static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool sync) {
   if (!c || c->reserved0 || c->reserved1 || c->srcLOD || c->dstLOD)
     return CUDA_ERROR_INVALID_VALUE;
+  if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY || c->dstMemoryType == CU_MEMORYTYPE_ARRAY)
+    return vgs_array_copy(c, stream, sync);
   struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth, .sync = sync};
   struct vgs_stream *on;
   CUresult result = vgs_stream_id(stream, &box.stream, &on);
@@ -213,12 +216,14 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool sync) {
                        .srcMemoryType = c->srcMemoryType,
                        .srcHost = c->srcHost,
                        .srcDevice = c->srcDevice,
+                       .srcArray = c->srcArray,
                        .srcPitch = c->srcPitch,
                        .dstXInBytes = c->dstXInBytes,
                        .dstY = c->dstY,
                        .dstMemoryType = c->dstMemoryType,
                        .dstHost = c->dstHost,
                        .dstDevice = c->dstDevice,
+                       .dstArray = c->dstArray,
                        .dstPitch = c->dstPitch,
                        .WidthInBytes = c->WidthInBytes,
                        .Height = c->Height,

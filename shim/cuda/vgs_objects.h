@@ -122,6 +122,18 @@ struct vgs_allocation {
   CUmemAllocationProp prop;
 };
 
+struct vgs_array {
+  struct vgs_object object;
+  CUDA_ARRAY3D_DESCRIPTOR desc;
+  bool is_level; /* of a mipmapped array, which it goes with */
+};
+
+struct vgs_mipmap {
+  struct vgs_object object;
+  CUDA_ARRAY3D_DESCRIPTOR desc;
+  uint32_t level_count; /* as asked for: there may be fewer */
+};
+
 struct vgs_link_input {
   void *data;
   uint64_t nbytes;

@@ -42,6 +42,7 @@ SIZES = {
     "saxpy": (1, 50021),
     "streams": (1, 5003),
     "symbols": (33, 3001),
+    "textures": (1, 3001),
     "threads": (1, 1009),
 }
 

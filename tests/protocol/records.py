@@ -133,6 +133,10 @@ class Case:
 SIZES = {
     "CUipcMemHandle": 64,
     "CUipcEventHandle": 64,
+    "CUDA_ARRAY3D_DESCRIPTOR": 40,
+    "CUDA_RESOURCE_DESC": 144,
+    "CUDA_TEXTURE_DESC": 104,
+    "CUDA_RESOURCE_VIEW_DESC": 112,
     "CUmemPoolProps": 88,
     "CUmemAllocationProp": 32,
     "CUmemLocation": 8,

@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 3
+VERSION = 4
 
 LAUNCH_PARAMS = 0
 LAUNCH_NEXT_CTA = 8
@@ -32,5 +32,6 @@ SERVICE_FAIL = 16
 SERVICE_MALLOC = 24
 SERVICE_FREE = 32
 SERVICE_BAD_ACCESS = 40
+SERVICE_TEXTURE = 48
 
 WARP = 32  # lanes

@@ -27,6 +27,7 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     emit_mbarrier,
     emit_memory,
     emit_special,
+    emit_texture,
     emit_warp,
     emit_wmma,
     inline,

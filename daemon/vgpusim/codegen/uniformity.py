@@ -250,7 +250,22 @@ class _Analyser:
 
     def _transfer(self, ins: ir.Instruction) -> Shape:
         op = ins.opcode
-        if op in ("atom", "shfl", "match", "mma", "wmma", "ldmatrix", "movmatrix", "elect", "call", "cp", "mbarrier"):
+        if op in (
+            "atom",
+            "shfl",
+            "match",
+            "mma",
+            "wmma",
+            "ldmatrix",
+            "movmatrix",
+            "elect",
+            "call",
+            "cp",
+            "mbarrier",
+            "tex",
+            "tld4",
+            "suld",
+        ):
             return VARYING
         if op == "activemask":
             return UNIFORM

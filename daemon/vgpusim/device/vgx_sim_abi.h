@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 3 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 4 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 
@@ -59,6 +59,8 @@ struct vgx_sim_services {
   /* A thread's access that a check has refused: does not return; the launch ends with `result`. `what` says which. */
   void (*bad_access)(struct vgx_sim_services *, int32_t result, const char *what, uint64_t address,
                      const uint32_t cta[3], uint32_t thread);
+  /* A texture or surface instruction for the lanes in `mask`: rows of 32 words in and out, as vgx_sim_sample.c says. */
+  void (*texture)(struct vgx_sim_services *, uint64_t form, uint32_t mask, const uint64_t *in, uint64_t *out);
 };
 
 /* From one CTA's shared memory to the next in a resident launch. */

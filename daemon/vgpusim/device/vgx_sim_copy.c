@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_array.h"
 #include "vgx_sim_fault.h"
 #include "vgx_sim_graph.h"
 
@@ -179,8 +180,6 @@ static CUresult resolve_side(const struct vgx_sim_device *device, CUmemorytype t
                              CUdeviceptr address, uint64_t x, uint64_t y, uint64_t z, uint64_t pitch, uint64_t rows,
                              const struct vgx_sim_box *b, uint64_t *first, uint64_t *pitch_out, uint64_t *slice_out) {
   uint64_t need, slice, offset, row_offset, plane_offset, nbytes;
-  if (type == CU_MEMORYTYPE_ARRAY)
-    return CUDA_ERROR_NOT_SUPPORTED;
   if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
     return CUDA_ERROR_INVALID_VALUE;
   if (__builtin_add_overflow(x, b->width, &need))
@@ -206,6 +205,22 @@ static CUresult resolve_side(const struct vgx_sim_device *device, CUmemorytype t
   return CUDA_SUCCESS;
 }
 
+/* The same of an array: x and the width are whole elements, in bytes. */
+static CUresult resolve_array(CUarray array, uint64_t x, uint64_t y, uint64_t z, const struct vgx_sim_box *b,
+                              uint64_t *first, uint64_t *pitch, uint64_t *slice) {
+  if (!vgx_sim_is_array(array))
+    return CUDA_ERROR_INVALID_HANDLE;
+  const struct vgx_sim_level *l = &array->level;
+  uint64_t element = vgx_sim_element_nbytes(array->desc.Format, array->desc.NumChannels), width = l->width * element;
+  if (x % element || b->width % element || x > width || b->width > width - x || y > l->height ||
+      b->height > l->height - y || z > l->depth || b->depth > l->depth - z)
+    return CUDA_ERROR_INVALID_VALUE;
+  *first = l->base + z * l->slice + y * l->pitch + x;
+  *pitch = l->pitch;
+  *slice = l->slice;
+  return CUDA_SUCCESS;
+}
+
 /* The box of a copy; an empty one for nothing to do. */
 static CUresult resolve(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_sim_box *box) {
   if (!c || c->srcLOD || c->dstLOD)
@@ -214,9 +229,15 @@ static CUresult resolve(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_sim_bo
   if (box->width == 0 || box->height == 0 || box->depth == 0)
     return CUDA_SUCCESS;
   uint64_t src, dst;
-  CUresult result = resolve_side(ctx->device, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY,
-                                 c->srcZ, c->srcPitch, c->srcHeight, box, &src, &box->src_pitch, &box->src_slice);
-  if (result == CUDA_SUCCESS)
+  CUresult result;
+  if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY)
+    result = resolve_array(c->srcArray, c->srcXInBytes, c->srcY, c->srcZ, box, &src, &box->src_pitch, &box->src_slice);
+  else
+    result = resolve_side(ctx->device, c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
+                          c->srcPitch, c->srcHeight, box, &src, &box->src_pitch, &box->src_slice);
+  if (result == CUDA_SUCCESS && c->dstMemoryType == CU_MEMORYTYPE_ARRAY)
+    result = resolve_array(c->dstArray, c->dstXInBytes, c->dstY, c->dstZ, box, &dst, &box->dst_pitch, &box->dst_slice);
+  else if (result == CUDA_SUCCESS)
     result = resolve_side(ctx->device, c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
                           c->dstPitch, c->dstHeight, box, &dst, &box->dst_pitch, &box->dst_slice);
   if (result != CUDA_SUCCESS)
@@ -260,12 +281,14 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream handle, bool wait) {
                         .srcMemoryType = c->srcMemoryType,
                         .srcHost = c->srcHost,
                         .srcDevice = c->srcDevice,
+                        .srcArray = c->srcArray,
                         .srcPitch = c->srcPitch,
                         .dstXInBytes = c->dstXInBytes,
                         .dstY = c->dstY,
                         .dstMemoryType = c->dstMemoryType,
                         .dstHost = c->dstHost,
                         .dstDevice = c->dstDevice,
+                        .dstArray = c->dstArray,
                         .dstPitch = c->dstPitch,
                         .WidthInBytes = c->WidthInBytes,
                         .Height = c->Height,
@@ -277,4 +300,8 @@ CUresult vgx_sim_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCop
 
 CUresult vgx_sim_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream) {
   return copy_2d(pCopy, hStream, false);
+}
+
+CUresult vgx_sim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) {
+  return copy_3d(pCopy, hStream, false);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_array.h"
 #include "vgx_sim_graph.h"
 #include "vgx_sim_module.h"
 #include "vgx_sim_pool.h"
@@ -118,6 +119,13 @@ static void serve_free(struct vgx_sim_services *services, void *pointer) {
     fail_with(l, CUDA_ERROR_LAUNCH_FAILED, "free of a pointer that device malloc did not give");
 }
 
+static void serve_texture(struct vgx_sim_services *services, uint64_t form, uint32_t mask, const uint64_t *in,
+                          uint64_t *out) {
+  const char *wrong = vgx_sim_sample(form, mask, in, out);
+  if (wrong)
+    fail_with(of_services(services), CUDA_ERROR_LAUNCH_FAILED, wrong);
+}
+
 static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
   struct vgx_sim_allocation a;
   char near[128] = "";
@@ -136,10 +144,10 @@ static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
 static CUresult run_launch(struct vgx_sim_op *op) {
   static uint64_t last_launch;
   const struct launch *l = (const struct launch *)op;
-  struct run run = {
-      .services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free, serve_bad_access},
-      .ctx = l->ctx,
-      .workspace = {sizeof run.workspace}};
+  struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free,
+                                 serve_bad_access, serve_texture},
+                    .ctx = l->ctx,
+                    .workspace = {sizeof run.workspace}};
   struct vgx_sim_job job = l->job;
   run.launch = &job.launch;
   job.launch.services = &run.services;

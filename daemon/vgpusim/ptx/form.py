@@ -70,7 +70,7 @@ _MODIFIERS = frozenset(
     clamp cluster col collector commit commit_group complete_tx const cp cs cta cta_group cube cv cvt d dealloc dec
     depth desc down dsmem e2m1 e2m1x2 e2m1x4 e2m3 e2m3x2 e2m3x4 e3m2 e3m2x2 e3m2x4 e4m3 e4m3x2 e4m3x4 e5m2 e5m2x2
     e5m2x4 ecl ecr eq equ exch expect_tx f4e fence filter_mode finite force_unnormalized_coords fractional ftz full
-    g ge get geu gl global gpu gt gtu h0 h1 height hi hs idx im2col im2col_no_offs inc inc_wrap infinite init inval
+    g ge get geu gl global gpu grad gt gtu h0 h1 height hi hs idx im2col im2col_no_offs inc inc_wrap infinite init inval
     is_canceled is_explicit item kind l launch_dependents layout ld le leu level lo load local ls lt ltu max maxntid
     mbarrier mbarrier_init merge min mma mmio mul multicast mxf4 mxf4nvf4 mxf8f6f4 n1x2 n1x4 nan nc ne neg neu
     noComplete nofetch noftz noinc normal normalized_coords not notanumber num num_mipmap_levels num_samples number

@@ -226,6 +226,7 @@ def registers_of(operand: Operand | None) -> list[Reg]:
 _NO_DESTINATION = frozenset(
     [
         "st",
+        "sust",
         "red",
         "bra",
         "brx",

@@ -35,6 +35,7 @@ class BodyParser:
         self.tokens, self.function, self.names, self.files = tokens, function, names, files
         self.source = ""  # what the last .loc has said
         self.scopes = [_Scope()]
+        self.textured = False  # brackets of this instruction hold a texture or surface
         self.labels: dict[int, list[str]] = {}  # by the index of the token after a scope's opening brace
         self.scope_count = 0
         for param in (*function.returns, *function.params):
@@ -239,6 +240,7 @@ class BodyParser:
         elif opcode == "call":
             operands = self._call()
         else:
+            self.textured = opcode in ("tex", "tld4", "suld", "sust")
             while tokens.peek != ";":
                 operands.append(self._operand())
                 if not tokens.accept(","):
@@ -311,7 +313,7 @@ class BodyParser:
         if word == "{":
             return self._list("{", "}")
         if word == "[":
-            return self._address()
+            return self._textured() if self.textured else self._address()
         if word == "!":
             tokens.take()
             found = self._name(tokens.take())
@@ -340,6 +342,19 @@ class BodyParser:
             return ir.Symbol(found.name, found.offset + offset_of(tokens))
         return found
 
+    def _textured(self) -> ir.Vector:
+        """`[handle, {coordinates}]`, as a vector of the address and the rest."""
+        tokens = self.tokens
+        tokens.expect("[")
+        base = self._name(tokens.take())
+        if not isinstance(base, (ir.Reg, ir.Symbol)):
+            raise tokens.error("malformed texture")
+        items: list[ir.Operand] = [ir.Address(base)]
+        while tokens.accept(","):
+            items.append(self._operand())
+        tokens.expect("]")
+        return ir.Vector(tuple(items))
+
     def _address(self) -> ir.Address:
         tokens = self.tokens
         tokens.expect("[")
@@ -348,7 +363,7 @@ class BodyParser:
         if not isinstance(base, (ir.Reg, ir.Imm, ir.Symbol)):
             raise tokens.error("malformed address")
         offset = offset_of(tokens)
-        if tokens.accept(","):  # texture coordinates: parsed so that the instruction can be named as unsupported
+        if tokens.accept(","):  # a tensor's coordinates: parsed so that the instruction can be named as unsupported
             while tokens.peek != "]":
                 tokens.take()
         tokens.expect("]")

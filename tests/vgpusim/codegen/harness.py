@@ -16,7 +16,9 @@ U8P = ctypes.c_void_p
 
 
 class Services(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("vprintf", "assertfail", "fail", "malloc", "free", "bad_access")]
+    _fields_ = [
+        (name, ctypes.c_void_p) for name in ("vprintf", "assertfail", "fail", "malloc", "free", "bad_access", "texture")
+    ]
 
 
 class Launch(ctypes.Structure):

@@ -1,0 +1,21 @@
+/* Arrays: opaque device memory with a shape, for textures and surfaces. */
+#ifndef VGS_ARRAY_H
+#define VGS_ARRAY_H
+
+#include "vgs_objects.h"
+
+/* Bytes of one element; 0: a format that is not known here. */
+uint32_t vgs_element_nbytes(int format, uint32_t channels);
+
+bool vgs_array_is_valid(const CUDA_ARRAY3D_DESCRIPTOR *desc);
+
+/* How many levels a mipmapped array has, and what one is as an array. */
+uint32_t vgs_array_levels(const struct vgs_mipmap *mipmap);
+CUDA_ARRAY3D_DESCRIPTOR vgs_array_level(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t level);
+
+static inline struct vgs_array *vgs_array_find(CUarray handle) { return vgs_object_find(VGW_KIND_ARRAY, handle); }
+
+/* A copy of which at least one side is an array; the parameters are checked as far as any copy's. */
+CUresult vgs_array_copy(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync);
+
+#endif

@@ -1,0 +1,192 @@
+/* Copies of which a side is an array. Between arrays and memory that the worker reaches they are one call; to and from
+ * the program's own memory rows travel packed, in pieces. */
+#include "vgs_api.h"
+#include "vgs_array.h"
+#include "vgs_capture.h"
+#include "vgs_context.h"
+#include "vgs_copy.h"
+#include "vgs_stream.h"
+#include "vgs_wait.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct side {
+  struct vgs_array *array; /* NULL: memory */
+  uint64_t x, y, z;        /* in the array; x in bytes */
+  enum vgs_place place;
+  bool known;
+  uint64_t address, pitch, rows; /* of the first byte; from row to row in bytes, from slice to slice in rows */
+};
+
+static CUresult array_side(struct side *side, CUarray handle, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D *c) {
+  side->array = vgs_array_find(handle);
+  if (!side->array)
+    return CUDA_ERROR_INVALID_HANDLE;
+  const CUDA_ARRAY3D_DESCRIPTOR *d = &side->array->desc;
+  uint64_t element = vgs_element_nbytes(d->Format, d->NumChannels), width = d->Width * element;
+  uint64_t height = d->Height ? d->Height : 1, depth = d->Depth ? d->Depth : 1;
+  *side = (struct side){.array = side->array, .x = x, .y = y, .z = z};
+  bool fits = x <= width && c->WidthInBytes <= width - x && y <= height && c->Height <= height - y && z <= depth &&
+              c->Depth <= depth - z;
+  return fits && x % element == 0 && c->WidthInBytes % element == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult memory_side(struct side *side, CUmemorytype type, uint64_t address, size_t x, size_t y, size_t z,
+                            size_t pitch, size_t rows, const CUDA_MEMCPY3D *c) {
+  enum vgs_place otherwise = type == CU_MEMORYTYPE_DEVICE ? VGS_PLACE_DEVICE : VGS_PLACE_HOST;
+  if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+    return CUDA_ERROR_INVALID_VALUE;
+  side->pitch = pitch ? pitch : c->WidthInBytes;
+  side->rows = rows ? rows : c->Height;
+  uint64_t slice, offset, part, extent;
+  if ((c->Height > 1 && (x > side->pitch || c->WidthInBytes > side->pitch - x)) ||
+      __builtin_mul_overflow(side->pitch, side->rows, &slice) || __builtin_mul_overflow(slice, z, &offset) ||
+      __builtin_mul_overflow(side->pitch, y, &part) || __builtin_add_overflow(offset, part, &offset) ||
+      __builtin_add_overflow(offset, x, &offset) || __builtin_add_overflow(address, offset, &side->address) ||
+      __builtin_mul_overflow(slice, c->Depth - 1, &extent) ||
+      __builtin_mul_overflow(side->pitch, c->Height - 1, &part) || __builtin_add_overflow(extent, part, &extent) ||
+      __builtin_add_overflow(extent, c->WidthInBytes, &extent))
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgs_place_of(side->address, extent, otherwise, &side->place, &side->known);
+}
+
+static CUresult in_place(const struct side *dst, const struct side *src, const CUDA_MEMCPY3D *c, uint32_t stream,
+                         bool sync) {
+  bool wait =
+      sync && ((!dst->array && dst->place == VGS_PLACE_SHARED) || (!src->array && src->place == VGS_PLACE_SHARED));
+  CUresult result = vgs_send_vgpuArrayCopy(dst->address, dst->pitch, dst->rows, dst->x, dst->y, dst->z, src->address,
+                                           src->pitch, src->rows, src->x, src->y, src->z, c->WidthInBytes, c->Height,
+                                           c->Depth, dst->array ? dst->array->object.id : 0,
+                                           src->array ? src->array->object.id : 0, stream, false);
+  return result || !wait ? result : vgs_wait_stream(stream);
+}
+
+/* Pieces of whole rows, or of one row that is longer than a piece. */
+static CUresult travel(const struct side *array, const struct side *memory, const CUDA_MEMCPY3D *c, uint32_t stream,
+                       bool write) {
+  uint64_t width = c->WidthInBytes < VGW_PIECE_NBYTES ? c->WidthInBytes : VGW_PIECE_NBYTES & ~UINT64_C(15);
+  uint64_t rows = VGW_PIECE_NBYTES / width;
+  char *packed = malloc(VGW_PIECE_NBYTES);
+  CUresult result = packed ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  for (uint64_t z = 0; z < c->Depth && !result; z++)
+    for (uint64_t y = 0; y < c->Height && !result; y += rows)
+      for (uint64_t x = 0; x < c->WidthInBytes && !result; x += width) {
+        uint64_t part = width < c->WidthInBytes - x ? width : c->WidthInBytes - x;
+        uint64_t count = rows < c->Height - y ? rows : c->Height - y;
+        char *at = (char *)(uintptr_t)memory->address + (z * memory->rows + y) * memory->pitch + x;
+        for (uint64_t i = 0; i < count && write; i++)
+          memcpy(packed + i * part, at + i * memory->pitch, part);
+        result = write ? vgs_send_vgpuArrayWrite(part * count, array->x + x, array->y + y, array->z + z, part, count, 1,
+                                                 array->array->object.id, stream, packed, false)
+                       : vgs_send_vgpuArrayRead(part * count, array->x + x, array->y + y, array->z + z, part, count, 1,
+                                                array->array->object.id, stream, packed);
+        for (uint64_t i = 0; i < count && !write && !result; i++)
+          memcpy(at + i * memory->pitch, packed + i * part, part);
+      }
+  free(packed);
+  return result;
+}
+
+CUresult vgs_array_copy(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
+  struct side dst = {0}, src = {0};
+  uint32_t stream;
+  struct vgs_stream *on;
+  CUresult result = vgs_stream_id(handle, &stream, &on);
+  if (!result && sync)
+    result = vgs_capture_check_unsafe();
+  if (result || !c->WidthInBytes || !c->Height || !c->Depth)
+    return result;
+  result = c->dstMemoryType == CU_MEMORYTYPE_ARRAY
+               ? array_side(&dst, c->dstArray, c->dstXInBytes, c->dstY, c->dstZ, c)
+               : memory_side(&dst, c->dstMemoryType,
+                             c->dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)c->dstHost : c->dstDevice,
+                             c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch, c->dstHeight, c);
+  if (!result)
+    result = c->srcMemoryType == CU_MEMORYTYPE_ARRAY
+                 ? array_side(&src, c->srcArray, c->srcXInBytes, c->srcY, c->srcZ, c)
+                 : memory_side(&src, c->srcMemoryType,
+                               c->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)c->srcHost : c->srcDevice,
+                               c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch, c->srcHeight, c);
+  if (result)
+    return result;
+  const struct side *memory = dst.array ? &src : &dst;
+  if (memory->array || memory->place != VGS_PLACE_HOST)
+    return in_place(&dst, &src, c, stream, sync);
+  if (on && vgs_capture_status(on->capture)) /* pageable memory and an array in one node */
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (memory == &src)
+    result = vgs_copy_settle(stream, src.known, sync);
+  return result ? result : travel(dst.array ? &dst : &src, memory, c, stream, memory == &src);
+}
+
+/* --- one dimension --- */
+
+static CUDA_MEMCPY3D flat(size_t nbytes) { return (CUDA_MEMCPY3D){.WidthInBytes = nbytes, .Height = 1, .Depth = 1}; }
+
+static CUresult to_array(CUarray array, size_t offset, CUDA_MEMCPY3D c, CUstream stream, bool sync) {
+  c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  c.dstArray = array;
+  c.dstXInBytes = offset;
+  return vgs_array_copy(&c, stream, sync);
+}
+
+static CUresult from_array(CUarray array, size_t offset, CUDA_MEMCPY3D c, CUstream stream, bool sync) {
+  c.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  c.srcArray = array;
+  c.srcXInBytes = offset;
+  return vgs_array_copy(&c, stream, sync);
+}
+
+static CUDA_MEMCPY3D from_host(const void *srcHost, size_t nbytes) {
+  CUDA_MEMCPY3D c = flat(nbytes);
+  c.srcMemoryType = CU_MEMORYTYPE_HOST;
+  c.srcHost = srcHost;
+  return c;
+}
+
+static CUDA_MEMCPY3D to_host(void *dstHost, size_t nbytes) {
+  CUDA_MEMCPY3D c = flat(nbytes);
+  c.dstMemoryType = CU_MEMORYTYPE_HOST;
+  c.dstHost = dstHost;
+  return c;
+}
+
+CUresult vgs_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount) {
+  return to_array(dstArray, dstOffset, from_host(srcHost, ByteCount), vgs_stream_default(), true);
+}
+
+CUresult vgs_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount,
+                                  CUstream hStream) {
+  return to_array(dstArray, dstOffset, from_host(srcHost, ByteCount), hStream, false);
+}
+
+CUresult vgs_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
+  return from_array(srcArray, srcOffset, to_host(dstHost, ByteCount), vgs_stream_default(), true);
+}
+
+CUresult vgs_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
+                                  CUstream hStream) {
+  return from_array(srcArray, srcOffset, to_host(dstHost, ByteCount), hStream, false);
+}
+
+CUresult vgs_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount) {
+  CUDA_MEMCPY3D c = flat(ByteCount);
+  c.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  c.srcDevice = srcDevice;
+  return to_array(dstArray, dstOffset, c, vgs_stream_default(), true);
+}
+
+CUresult vgs_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
+  CUDA_MEMCPY3D c = flat(ByteCount);
+  c.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  c.dstDevice = dstDevice;
+  return from_array(srcArray, srcOffset, c, vgs_stream_default(), true);
+}
+
+CUresult vgs_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
+  CUDA_MEMCPY3D c = flat(ByteCount);
+  c.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  c.srcArray = srcArray;
+  c.srcXInBytes = srcOffset;
+  return to_array(dstArray, dstOffset, c, vgs_stream_default(), true);
+}

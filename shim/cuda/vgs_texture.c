@@ -1,0 +1,180 @@
+/* Texture and surface objects. Their values are the worker's: kernels get them as they are. What each was made as is
+ * kept here, for the functions that ask. */
+#include "vgs_api.h"
+#include "vgs_array.h"
+#include "vgs_context.h"
+#include "vgs_session.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct made {
+  uint64_t value;
+  bool surface, viewed;
+  uint16_t epoch;
+  CUDA_RESOURCE_DESC resource;
+  CUDA_TEXTURE_DESC texture;
+  CUDA_RESOURCE_VIEW_DESC view;
+  struct made *next;
+};
+
+enum { BUCKETS = 1024 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct made *buckets[BUCKETS];
+
+static struct made **place_locked(uint64_t value, bool surface) {
+  struct made **link = &buckets[value % BUCKETS];
+  while (*link && ((*link)->value != value || (*link)->surface != surface || (*link)->epoch != vgs_session_epoch()))
+    link = &(*link)->next;
+  return link;
+}
+
+static void remember(const struct made *made) {
+  struct made *copy = malloc(sizeof *copy);
+  if (!copy)
+    return; /* it cannot be asked for, nor destroyed; it works */
+  *copy = *made;
+  copy->epoch = vgs_session_epoch();
+  pthread_mutex_lock(&lock);
+  struct made **link = place_locked(made->value, made->surface);
+  struct made *old = *link; /* of a context that is gone: the worker has used the value again */
+  copy->next = old ? old->next : NULL;
+  *link = copy;
+  pthread_mutex_unlock(&lock);
+  free(old);
+}
+
+static bool find(uint64_t value, bool surface, struct made *found) {
+  pthread_mutex_lock(&lock);
+  const struct made *made = *place_locked(value, surface);
+  if (made)
+    *found = *made;
+  pthread_mutex_unlock(&lock);
+  return made;
+}
+
+static bool forget(uint64_t value, bool surface) {
+  pthread_mutex_lock(&lock);
+  struct made **link = place_locked(value, surface), *made = *link;
+  if (made)
+    *link = made->next;
+  pthread_mutex_unlock(&lock);
+  free(made);
+  return made;
+}
+
+/* The id of the array or mipmapped array under a resource, 0 for memory. */
+static CUresult resource_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id) {
+  const struct vgs_object *object = NULL;
+  *id = 0;
+  switch (resource->resType) {
+  case CU_RESOURCE_TYPE_ARRAY:
+    object = vgs_object_find(VGW_KIND_ARRAY, resource->res.array.hArray);
+    break;
+  case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
+    object = vgs_object_find(VGW_KIND_MIPMAP, resource->res.mipmap.hMipmappedArray);
+    break;
+  case CU_RESOURCE_TYPE_LINEAR:
+    return vgs_element_nbytes(resource->res.linear.format, resource->res.linear.numChannels) ? CUDA_SUCCESS
+                                                                                             : CUDA_ERROR_INVALID_VALUE;
+  case CU_RESOURCE_TYPE_PITCH2D:
+    return vgs_element_nbytes(resource->res.pitch2D.format, resource->res.pitch2D.numChannels)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+  default:
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!object)
+    return CUDA_ERROR_INVALID_HANDLE;
+  *id = object->id;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,
+                               const CUDA_TEXTURE_DESC *pTexDesc, const CUDA_RESOURCE_VIEW_DESC *pResViewDesc) {
+  struct made made;
+  unsigned long long value;
+  uint32_t id;
+  if (!pTexObject || !pResDesc || !pTexDesc)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = resource_id(pResDesc, &id);
+  if (result)
+    return result;
+  memset(&made, 0, sizeof made);
+  made.resource = *pResDesc;
+  made.texture = *pTexDesc;
+  made.viewed = pResViewDesc;
+  if (pResViewDesc)
+    made.view = *pResViewDesc;
+  result = vgs_send_cuTexObjectCreate(&value, &made.resource, &made.texture, &made.view, id, made.viewed);
+  if (result)
+    return result;
+  made.value = value;
+  remember(&made);
+  *pTexObject = value;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuTexObjectDestroy(CUtexObject texObject) {
+  if (!texObject)
+    return CUDA_SUCCESS;
+  return forget(texObject, false) ? vgs_send_cuTexObjectDestroy(texObject) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult vgs_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *pDesc, CUtexObject texObject) {
+  struct made made;
+  if (!pDesc || !find(texObject, false, &made))
+    return CUDA_ERROR_INVALID_VALUE;
+  *pDesc = made.resource;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *pDesc, CUtexObject texObject) {
+  struct made made;
+  if (!pDesc || !find(texObject, false, &made))
+    return CUDA_ERROR_INVALID_VALUE;
+  *pDesc = made.texture;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *pDesc, CUtexObject texObject) {
+  struct made made;
+  if (!pDesc || !find(texObject, false, &made) || !made.viewed)
+    return CUDA_ERROR_INVALID_VALUE;
+  *pDesc = made.view;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_DESC *pResDesc) {
+  struct made made;
+  unsigned long long value;
+  uint32_t id;
+  if (!pSurfObject || !pResDesc || pResDesc->resType != CU_RESOURCE_TYPE_ARRAY)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = resource_id(pResDesc, &id);
+  if (!result)
+    result = vgs_send_cuSurfObjectCreate(&value, id);
+  if (result)
+    return result;
+  memset(&made, 0, sizeof made);
+  made.resource = *pResDesc;
+  made.surface = true;
+  made.value = value;
+  remember(&made);
+  *pSurfObject = value;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuSurfObjectDestroy(CUsurfObject surfObject) {
+  if (!surfObject)
+    return CUDA_SUCCESS;
+  return forget(surfObject, true) ? vgs_send_cuSurfObjectDestroy(surfObject) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult vgs_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUsurfObject surfObject) {
+  struct made made;
+  if (!pResDesc || !find(surfObject, true, &made))
+    return CUDA_ERROR_INVALID_VALUE;
+  *pResDesc = made.resource;
+  return CUDA_SUCCESS;
+}
