@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from vgpud.devices.ledger import Ledger
 from vgpud.devices.pci_address import relocate
 from vgpud.proto.message import RECORD_NBYTES
 from vgpud.tenancy.peer import open_peer_pidfd
@@ -33,6 +34,7 @@ class Handover:
         self._supervisor = supervisor
         self._images = images
         self._ipc = ipc
+        self._ledger = Ledger() if inventory.fields["backend"] == "simulator" else None
 
     async def hand_over(
         self,
@@ -66,12 +68,14 @@ class Handover:
         """
         assignment = self._assignment(session, features, config)
         desks = self._open_desks(owner, features)
+        row = self._ledger.take() if self._ledger is not None else None
         part: Range | None = None
         worker: Worker | None = None
 
         def ended(_worker: Worker) -> None:
             if region is not None and part is not None:
                 region.give_back(part)
+            self._drop_row(row)
             for desk in desks.values():
                 desk.close()
             on_end()
@@ -83,12 +87,15 @@ class Handover:
                 part = await region.take()
             if region is not None and part is not None:
                 assignment["region"] = [part.offset, part.nbytes]
-            assignment["desks"] = list(desks)
+            assignment["desks"] = [*desks, *(["ledger"] if row is not None else [])]
+            if row is not None:
+                assignment["ledger_row"] = row
+            ledger = [self._ledger] if self._ledger is not None and row is not None else []
             self._supervisor.hand_over(
                 worker,
                 sock,
                 assignment,
-                desks=[desk.theirs for desk in desks.values()],
+                desks=[*(desk.theirs for desk in desks.values()), *ledger],
                 region_fd=None if region is None or part is None else region.fd,
                 client_pidfd=pidfd,
                 on_end=ended,
@@ -102,10 +109,15 @@ class Handover:
                 os.close(pidfd)
             if region is not None and part is not None:
                 region.give_back(part)
+            self._drop_row(row)
             for desk in desks.values():
                 desk.close()
             raise
         return worker, part
+
+    def _drop_row(self, row: int | None) -> None:
+        if self._ledger is not None and row is not None:
+            self._ledger.give_back(row)
 
     def _assignment(self, session: Session, features: tuple[str, ...], config: Config) -> dict[str, Any]:
         """What the worker must know, but for what is lent to the session alone; see worker/control.py."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpud.log import get_logger
 
@@ -25,6 +25,13 @@ _FAILURES_BEFORE_REFUSAL = 2  # in a row: one may be bad luck, then the installa
 _WARM_RETRY_S = 30.0  # after a context could not be made: its device is full, perhaps
 _CACHE_CAP_NBYTES = 2**32  # of NVIDIA's driver: its documentation's highest value
 _STARTING_CAP = 8  # workers that start at the same time: more would only make all of them late
+
+
+class HasFileno(Protocol):
+    """What has a descriptor to pass on."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
 
 
 class WorkerStartError(Exception):
@@ -146,7 +153,7 @@ class Supervisor:
         sock: socket.socket,
         assignment: dict[str, Any],
         *,
-        desks: Sequence[socket.socket],
+        desks: Sequence[HasFileno],
         region_fd: int | None = None,
         client_pidfd: int | None,
         on_end: Callable[[Worker], None],
@@ -157,7 +164,7 @@ class Supervisor:
             worker: the worker.
             sock: the client's socket; afterwards the worker has the only copy: its death is the client's end of file.
             assignment: what the worker must know (see worker/control.py); under 128 KiB as msgpack.
-            desks: the worker's ends of its sockets to us, as the assignment names them; they stay the caller's.
+            desks: the worker's ends of its sockets to us, and what else the assignment names; they stay the caller's.
             region_fd: the region of which the assignment names a range, or None; stays the caller's.
             client_pidfd: watched, and closed, by us: a worker that outlives its client for long is killed.
             on_end: called once, when the worker has been reaped.

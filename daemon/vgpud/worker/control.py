@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _PACKET_NBYTES = 128 * 1024
 _SEND_TIMEOUT_S = 5.0
+_FDS_MAX = 5  # of an assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class Assignment:
     desks: list[str] = field(default_factory=list)  # the sockets to vgpud that came with it
     images_fd: int = -1  # to the host's cache of images
     ipc_fd: int = -1  # about what is shared with other clients of the tenant
+    ledger_fd: int = -1  # of simulated devices' memory, in which
+    ledger_row: int = 0  # this is the session's
     region_fd: int = -1  # memory shared with the client's machine, of which
     region: tuple[int, int] | None = None  # this is the session's: offset and bytes
 
@@ -74,7 +77,7 @@ class Control:
 
     def receive_assignment(self) -> Assignment | None:
         """Block until a session is given; None when vgpud is gone instead."""
-        packet, fds, _flags, _address = socket.recv_fds(self._sock, _PACKET_NBYTES, 4)
+        packet, fds, _flags, _address = socket.recv_fds(self._sock, _PACKET_NBYTES, _FDS_MAX)
         if not packet:
             return None
         fields = unpack_map(packet)

@@ -85,6 +85,24 @@ CUresult vgx_sim_arena_adopt(struct vgx_sim_arena *arena, int file) {
   return result;
 }
 
+/* Account for memory: false when it does not fit, with what all processes use. */
+static bool take_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
+  if (arena->used_nbytes > arena->capacity_nbytes || nbytes > arena->capacity_nbytes - arena->used_nbytes)
+    return false;
+  arena->used_nbytes += nbytes;
+  vgx_sim_share_write(&arena->share, arena->used_nbytes);
+  if (vgx_sim_share_total(&arena->share, arena->used_nbytes) <= arena->capacity_nbytes)
+    return true;
+  arena->used_nbytes -= nbytes;
+  vgx_sim_share_write(&arena->share, arena->used_nbytes);
+  return false;
+}
+
+static void give_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
+  arena->used_nbytes -= nbytes;
+  vgx_sim_share_write(&arena->share, arena->used_nbytes);
+}
+
 /* Index of the first live allocation whose pages end above `address`. */
 static size_t lower_bound(const struct vgx_sim_arena *arena, uint64_t address) {
   size_t low = 0, high = arena->count;
@@ -155,13 +173,14 @@ static void insert_locked(struct vgx_sim_arena *arena, const struct vgx_sim_allo
 static CUresult allocate_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made) {
   size_t index;
   uint64_t span = round_up(made->nbytes, PAGE_NBYTES);
-  if (span > arena->capacity_nbytes - arena->used_nbytes || !place_locked(arena, made, &index))
+  if (!take_locked(arena, span))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  if (mprotect((void *)made->pages, span, PROT_READ | PROT_WRITE) != 0)
+  if (!place_locked(arena, made, &index) || mprotect((void *)made->pages, span, PROT_READ | PROT_WRITE) != 0) {
+    give_locked(arena, span);
     return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   if (made->nbytes >= LARGE_NBYTES && arena->file < 0) /* in a file the advice would keep it apart when it is freed */
     madvise((void *)made->pages, span, MADV_HUGEPAGE); /* an optimisation: a kernel without huge pages refuses it */
-  arena->used_nbytes += span;
   insert_locked(arena, made, index);
   return CUDA_SUCCESS;
 }
@@ -187,7 +206,7 @@ static bool release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allo
   size_t nbytes = entry->pages_end - entry->pages;
   void *pages = (void *)entry->pages;
   if (!entry->opens)
-    arena->used_nbytes -= nbytes;
+    give_locked(arena, nbytes);
   if (arena->file >= 0 && !entry->opens)
     return fallocate(arena->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(entry->pages - arena->base),
                      (off_t)nbytes) == 0 &&
@@ -393,10 +412,11 @@ CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enu
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   size_t index;
   pthread_mutex_lock(&arena->lock);
-  if (nbytes <= arena->end - arena->base && cost <= arena->capacity_nbytes - arena->used_nbytes &&
-      place_locked(arena, &made, &index)) {
+  bool taken = nbytes <= arena->end - arena->base && take_locked(arena, cost);
+  if (taken && !place_locked(arena, &made, &index)) {
+    give_locked(arena, cost);
+  } else if (taken) {
     insert_locked(arena, &made, index);
-    arena->used_nbytes += cost;
     *address = made.address;
     result = CUDA_SUCCESS;
   }
@@ -413,7 +433,7 @@ CUresult vgx_sim_arena_unreserve(struct vgx_sim_arena *arena, uint64_t address, 
     int file = arena->file < 0 ? arena->physical_file : arena->file;
     bool clean = true;
     if (kind == VGX_SIM_PHYSICAL) {
-      arena->used_nbytes -= entry->nbytes;
+      give_locked(arena, entry->nbytes);
       clean = file < 0 || fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                     (off_t)(entry->pages - arena->base), (off_t)entry->nbytes) == 0;
     }
@@ -465,22 +485,35 @@ bool vgx_sim_arena_idle(struct vgx_sim_arena *arena, uint64_t address, uint64_t 
 
 bool vgx_sim_arena_charge(struct vgx_sim_arena *arena, uint64_t nbytes) {
   pthread_mutex_lock(&arena->lock);
-  bool fits = nbytes <= arena->capacity_nbytes - arena->used_nbytes;
-  if (fits)
-    arena->used_nbytes += nbytes;
+  bool fits = take_locked(arena, nbytes);
   pthread_mutex_unlock(&arena->lock);
   return fits;
 }
 
 void vgx_sim_arena_uncharge(struct vgx_sim_arena *arena, uint64_t nbytes) {
   pthread_mutex_lock(&arena->lock);
-  arena->used_nbytes -= nbytes;
+  give_locked(arena, nbytes);
   pthread_mutex_unlock(&arena->lock);
 }
 
 uint64_t vgx_sim_arena_available(struct vgx_sim_arena *arena) {
   pthread_mutex_lock(&arena->lock);
-  uint64_t available = arena->capacity_nbytes - arena->used_nbytes;
+  uint64_t total = vgx_sim_share_total(&arena->share, arena->used_nbytes);
+  uint64_t available = total < arena->capacity_nbytes ? arena->capacity_nbytes - total : 0;
   pthread_mutex_unlock(&arena->lock);
   return available;
+}
+
+uint64_t vgx_sim_arena_used(struct vgx_sim_arena *arena) {
+  pthread_mutex_lock(&arena->lock);
+  uint64_t used = arena->used_nbytes;
+  pthread_mutex_unlock(&arena->lock);
+  return used;
+}
+
+void vgx_sim_arena_join(struct vgx_sim_arena *arena, struct vgx_sim_share share) {
+  pthread_mutex_lock(&arena->lock);
+  arena->share = share;
+  vgx_sim_share_write(&arena->share, arena->used_nbytes);
+  pthread_mutex_unlock(&arena->lock);
 }

@@ -10,6 +10,7 @@
 
 #include "vgw_cuda.h"
 #include "vgw_device_memory.h"
+#include "vgx_sim_ledger.h"
 
 enum vgx_sim_allocation_kind {
   VGX_SIM_LINEAR,
@@ -37,6 +38,7 @@ struct vgx_sim_arena {
   int physical_file;               /* likewise, for physical memory where there is no such file; -1: not made yet */
   uint64_t capacity_nbytes;        /* the profile's memory */
   uint64_t used_nbytes;            /* pages of live allocations, and what contexts cost */
+  struct vgx_sim_share share;      /* where others see that, and this process what they use */
   uint64_t rover;                  /* next fit starts here, so that a freed address rests as long as possible */
   struct vgx_sim_allocation *live; /* sorted by address */
   size_t count, room;
@@ -110,6 +112,10 @@ bool vgx_sim_arena_nearest(struct vgx_sim_arena *arena, uint64_t address, struct
 /* Account for memory that has no address (a context's own): false when it does not fit. */
 bool vgx_sim_arena_charge(struct vgx_sim_arena *arena, uint64_t nbytes);
 void vgx_sim_arena_uncharge(struct vgx_sim_arena *arena, uint64_t nbytes);
-uint64_t vgx_sim_arena_available(struct vgx_sim_arena *arena);
+uint64_t vgx_sim_arena_available(struct vgx_sim_arena *arena); /* to everybody */
+uint64_t vgx_sim_arena_used(struct vgx_sim_arena *arena);      /* by this process */
+
+/* From now on the device's memory is shared with other processes. */
+void vgx_sim_arena_join(struct vgx_sim_arena *arena, struct vgx_sim_share share);
 
 #endif

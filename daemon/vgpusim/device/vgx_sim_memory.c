@@ -87,7 +87,7 @@ CUresult vgx_sim_cuMemGetInfo_v2(size_t *free, size_t *total) {
 
 uint64_t vgx_sim_memory_used(uint32_t index) {
   struct vgx_sim_device *device = vgx_sim_device_at((CUdevice)index);
-  return device ? device->properties.memory_nbytes - vgx_sim_arena_available(&device->arena) : 0;
+  return device ? vgx_sim_arena_used(&device->arena) : 0;
 }
 
 CUresult vgx_sim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {

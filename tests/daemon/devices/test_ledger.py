@@ -1,0 +1,99 @@
+"""One card's memory is one card's (AT7): sessions see and are bounded by what the others use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from vgpud.devices.ledger import ROWS, Ledger
+
+from tests.daemon.running import Running, wait_until
+from tests.shim.client import PRELUDE, environment
+
+GIB = 1 << 30
+CLIENT = """
+context()
+held = []
+for line in sys.stdin:
+    command, _, amount = line.strip().partition(" ")
+    if command == "take":
+        p = c_uint64()
+        result = cuda.cuMemAlloc_v2(byref(p), c_size_t(int(amount) << 30))
+        held.append(p)
+        print(result, flush=True)
+    elif command == "give":
+        print(cuda.cuMemFree_v2(held.pop()), flush=True)
+    else:
+        free, total = c_size_t(), c_size_t()
+        ok(cuda.cuMemGetInfo_v2(byref(free), byref(total)))
+        print(free.value >> 30, flush=True)
+"""
+OUT_OF_MEMORY = 2
+
+
+class Client:
+    """A session, told what to do line by line."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + CLIENT],
+            env=environment(endpoint),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, command: str) -> int:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[str]:
+    config = tmp_path / "vgpud.toml"
+    config.write_text(f"listen = ['unix:{tmp_path}/s']\ngpus = 'h100'\nadmin = ''\ncache_dir = '{tmp_path}'\n")
+    running = Running.start(config, tmp_path, "log")
+    running.wait_ready()
+    yield f"unix:{tmp_path}/s"
+    running.end()
+
+
+def test_at7_sessions_share_a_card(endpoint: str) -> None:
+    first, second, third = clients = [Client(endpoint) for _ in range(3)]
+    whole = first("free")
+    assert whole == second("free")  # three contexts are made by now, or are not: both see the same
+    assert first("take 60") == 0
+    assert second("free") <= whole - 60
+    assert second("take 60") == OUT_OF_MEMORY
+    assert second("take 10") == 0
+    assert third("take 10") == OUT_OF_MEMORY
+    assert first("give") == 0
+    assert third("take 50") == 0
+    third.kill()  # what it had is free once its worker has ended
+    wait_until(lambda: first("free") >= whole - 11, 10)
+    assert second("take 60") == 0
+    for client in clients:
+        client.kill()
+
+
+def test_rows_are_used_again_empty() -> None:
+    ledger = Ledger()
+    rows = [ledger.take() for _ in range(ROWS)]
+    assert rows == list(range(ROWS))
+    assert ledger.take() is None
+    ledger._memory[(1 + 7) * 128 : (1 + 7) * 128 + 8] = (5 * GIB).to_bytes(8, "little")
+    assert ledger.used(0) == 5 * GIB
+    assert ledger.used(1) == 0
+    ledger.give_back(7)
+    assert ledger.used(0) == 0
+    assert ledger.take() == 7
