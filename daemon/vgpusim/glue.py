@@ -21,6 +21,7 @@ from vgpusim.image import image, link
 from vgpusim.profiles.attribute import DeviceAttribute
 from vgpusim.profiles.profile import Profile
 from vgpusim.ptx.error import NOT_SUPPORTED, PtxError
+from vgpusim.ptx.module import RESERVED_SHARED_NBYTES
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _NOT_FOUND, _UNKNOWN = 1, 2, 500, 999
 _LINE_NBYTES = 1024
@@ -32,9 +33,10 @@ _UNSUPPORTED = 2**64 - 1
 class _Image:
     """A loaded image: its module, and what the C half numbers."""
 
-    def __init__(self, texts: Sequence[str], compute_capability: tuple[int, int], max_threads: int) -> None:
+    def __init__(self, texts: Sequence[str], compute_capability: tuple[int, int], attributes: Sequence[int]) -> None:
         self.compute_capability = compute_capability
-        self.max_threads = max_threads
+        self.max_threads = attributes[DeviceAttribute.MAX_THREADS_PER_BLOCK]
+        self.max_shared_nbytes = attributes[DeviceAttribute.MAX_SHARED_MEMORY_PER_BLOCK] + RESERVED_SHARED_NBYTES
         self.lock = threading.Lock()  # of the module
         self.module = PtxModule.link(texts)
         self.variables: list[Variable] = list(self.module.variables)
@@ -67,7 +69,7 @@ class Glue:
         """Parse an image for a device."""
         capability = self._capability(device)
         found = image.load(bytes(self._ffi.buffer(data, nbytes)), capability)
-        made = _Image(found.texts, capability, self._devices[device][DeviceAttribute.MAX_THREADS_PER_BLOCK])
+        made = _Image(found.texts, capability, self._devices[device])
         with self._lock:
             identifier = next(self._ids)
             self._images[identifier] = made
@@ -96,6 +98,10 @@ class Glue:
             return _NOT_FOUND
         with owner.lock:
             entry = owner.module.entry(name)
+        if entry.shared_nbytes > owner.max_shared_nbytes:
+            raise PtxError(
+                f"{name} has {entry.shared_nbytes} bytes of static shared memory: more than a block may have"
+            )
         if len(entry.params) > capacity:
             raise PtxError(f"{name} has {len(entry.params)} parameters; {capacity} is the limit")
         with self._lock:
@@ -126,11 +132,11 @@ class Glue:
         """Write a variable's first contents; device memory is memory of this process."""
         owner = self._images[identifier]
         variable = owner.variables[index]
-        content = bytearray(variable.initial.ljust(variable.nbytes, b"\0"))
+        content = bytearray(variable.initial)  # what follows is zero already: huge variables cost nothing (AT8)
         for offset, symbol, addend in variable.relocations:
             content[offset : offset + 8] = ((addresses[owner.index[symbol]] + addend) % 2**64).to_bytes(8, "little")
         if any(content):  # fresh memory is zero already: do not touch it for nothing
-            self._ffi.memmove(data, bytes(content), variable.nbytes)
+            self._ffi.memmove(data, bytes(content), len(content))
         return 0
 
     def compile(

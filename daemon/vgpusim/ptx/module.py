@@ -26,7 +26,8 @@ RESERVED_SHARED_NBYTES = 1024  # as on cards from sm_80 on, of which a kernel ma
 class Variable:
     """A module-scope variable in device memory.
 
-    `initial` has `nbytes` bytes; each of `relocations` (offset, symbol, addend) stores an 8-byte address there."""
+    `initial` holds the first of its `nbytes` bytes, the rest is zero; each of `relocations` (offset, symbol, addend)
+    stores an 8-byte address there."""
 
     name: str
     space: str  # "global", "const" or "managed"
@@ -292,4 +293,4 @@ def _initial_bytes(decl: Declaration) -> tuple[bytes, list[tuple[int, str, int]]
                 data += bytes(8)
             case _:
                 raise PtxError(f"initializer of {decl.name} is not supported", NOT_SUPPORTED)
-    return bytes(data).ljust(decl.nbytes, b"\0"), relocations
+    return bytes(data), relocations

@@ -167,7 +167,7 @@ def run(
     counter, stop_word = ctypes.c_uint64(0), ctypes.c_uint32(stop)
     keep = {v.name: _aligned(max(1, v.nbytes), max(64, v.align)) for v in module.variables}
     for variable in module.variables:
-        initial = bytearray(variable.initial)
+        initial = bytearray(variable.initial.ljust(variable.nbytes, b"\0"))
         for offset, symbol, addend in variable.relocations:
             initial[offset : offset + 8] = (keep[symbol][1] + addend).to_bytes(8, "little")
         ctypes.memmove(keep[variable.name][1], bytes(initial), len(initial))

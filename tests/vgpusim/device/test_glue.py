@@ -245,3 +245,36 @@ print(b.read(b.variable(module, "other"), 4), b.table.cuCtxSynchronize())
 """,
     )
     assert out.splitlines() == ["801 99", "0 0", r"b'\x07\x00\x00\x00' 0"]
+
+
+def test_at8_huge_variables_cost_what_is_written(tmp_path: Path) -> None:
+    out, _ = run(
+        tmp_path,
+        r"""
+import resource
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+result, module = b.load(b'''.version 7.0\n.target sm_75\n.address_size 64\n
+.global .b8 huge[2147483648];\n.global .align 4 .u32 head[1000000] = {7, 8};\n.visible .entry k() { ret; }''')
+print(result, b.read(b.variable(module, "head"), 12))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10 < 64)
+result, _ = b.load(b'''.version 7.0\n.target sm_75\n.address_size 64\n
+.global .b8 huge[1099511627776];\n.visible .entry k() { ret; }''')
+print(result)
+""",
+    )
+    assert out.splitlines() == [r"0 b'\x07\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00'", "True", "2"]
+
+
+def test_at20_static_shared_memory_is_bounded_as_on_a_card(tmp_path: Path) -> None:
+    out, err = run(
+        tmp_path,
+        r"""
+for nbytes in (49152, 53248, 1 << 30):
+    _, module = b.load(b'''.version 7.0\n.target sm_75\n.address_size 64\n
+.visible .entry k() { .shared .b8 s[%d]; .reg .u64 %%r; mov.u64 %%r, s; st.global.u64 [%%r], %%r; ret; }''' % nbytes)
+    function = b.ffi.new("CUfunction *")
+    print(b.table.cuModuleGetFunction(function, module, b"k"))
+""",
+    )
+    assert out.split() == ["0", "218", "218"]
+    assert "static shared memory" in err
