@@ -1,8 +1,10 @@
-"""Compile the notice for drivers that are not ours: `python shim/build_notice.py` makes notice/libvgpu-notice.so in
-build/guest.
+"""Compile the notice for drivers that are not ours: `python shim/build_notice.py` makes notice/libvgpu-notice.so and
+notice/libvgpu-next.so in build/guest.
 
-It is a libcuda.so.1 in front of another (shim/notice/vgs_next_libcuda.c), found at the path that --next gives. Our own
-libcuda has the notice inside and needs none. Used by the Makefile and by setup.py.
+The first is a libcuda.so.1 in front of another (shim/notice/vgs_next_libcuda.c), found at the path that --next gives.
+The second, which it needs, holds nothing but that path, as a DT_AUXILIARY: the loader maps the driver behind the notice
+where there is one, and goes on without where there is none, so that no program ends for a driver that was removed. Our
+own libcuda has the notice inside and needs neither. Used by the Makefile and by setup.py.
 """
 
 import fcntl
@@ -16,8 +18,9 @@ from native import LIBRARIES, ROOT, Toolchain, options, run
 from build import INCLUDES
 
 SOURCES = sorted((ROOT / "shim/notice").glob("*.c"))
-# Absolute, without $ORIGIN: the loader refuses that in programs that run with more rights than their user's.
+# Absolute: the loader refuses $ORIGIN in programs that run with more rights than their user's.
 NEXT = "/usr/lib/vgpu/notice/next/libcuda.so.1"
+STUB = "libvgpu-next.so"
 NAMES = ("cuInit", "cuGetProcAddress", "cuGetProcAddress_v2")
 
 
@@ -29,13 +32,13 @@ def build(out: Path, after: str, toolchain: Toolchain) -> None:
     with (folder / ".lock").open("w") as lock:  # tests build for paths of their own, perhaps at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         parts = toolchain.compile(SOURCES, objects, INCLUDES).values()
-        stand_in, script = folder / "next.so", folder / "libvgpu-notice.map"
-        # An empty library whose name is the path: that is how a linker comes to write it down as needed.
-        empty = ["-shared", "-nostdlib", "-xc", os.devnull, f"-Wl,-soname,{after}", "-o", str(stand_in)]
+        stub, script = out / STUB, folder / "libvgpu-notice.map"
+        empty = ["-shared", "-nostdlib", "-xc", os.devnull, f"-Wl,-soname,{STUB},--auxiliary,{after}", "-o", str(stub)]
         subprocess.run([*toolchain.compiler, *empty], check=True)
         script.write_text("{\n  global:\n" + "".join(f"    {name};\n" for name in NAMES) + "  local:\n    *;\n};\n")
-        named = [f"-Wl,-soname,libcuda.so.1,--version-script={script}"]
-        needed = ["-Wl,--push-state,--no-as-needed", stand_in, "-Wl,--pop-state"]
+        beside = f"{Path(after).parent.parent}:$ORIGIN"
+        named = [f"-Wl,-soname,libcuda.so.1,--version-script={script},--enable-new-dtags,-rpath,{beside}"]
+        needed = ["-Wl,--push-state,--no-as-needed", stub, "-Wl,--pop-state"]
         toolchain.link(out / "libvgpu-notice.so", [*named, *parts, *needed])
 
 

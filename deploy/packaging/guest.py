@@ -14,12 +14,15 @@ import sys
 import tempfile
 import zipfile
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from vgpu_guest.layout import RELEASE, STEMS
 from vgpu_guest.payload import PayloadError, find_payload
 
 from .binary import newest_glibc, stripped
 from .cache import cache_folder
+from .completion import COMPLETIONS, completion_script
 from .contents import Contents, compress
 from .manual import manual_page
 from .source import ROOT, Source
@@ -28,9 +31,18 @@ NAME = "vgpu-guest"
 FILES = Path(__file__).resolve().parent / "files"
 _HOME = f"lib/{NAME}"
 # Beside the libraries that `vgpu install` copies: what vgpu doctor runs, and what notice/set-up installs.
-_EXTRAS = ("vgpu-probe", "notice/libvgpu-notice.so")
+_EXTRAS = ("vgpu-probe", "notice/libvgpu-notice.so", "notice/libvgpu-next.so")
 # In the archive only; pinned, for the same commit shall give the same bytes. The oldest that guests have is 8.0.
 _CLICK = ("click", "8.1.8", "63c132bbbed01578a06712a2d1f497bb62d9c1c0d329b7903a866228027263b2")
+# Of vgpud's package what the commands need that talk to vgpud (guest/vgpu_guest/cli.py): they run on Python 3.10.
+_CLIENT = (
+    *("__init__.py", "endpoint.py", "_gen/__init__.py", "_gen/api.py", "_gen/nvml.py", "proto/*.py", "smi/*.py"),
+    *("devices/__init__.py", "devices/inventory.py", "devices/host_gpu.py"),
+    *("supervision/__init__.py", "supervision/child_environment.py", "cli/__init__.py"),
+    *(f"cli/{name}.py" for name in ("api", "client", "descendants", "devices", "fail", "option", "ping")),
+    *(f"cli/{name}.py" for name in ("private_daemon", "run", "smi", "status", "table", "torch_overlay", "trace", "version")),
+)
+_VENDORED = ("nvidia-ml-py",)  # pynvml, which no Debian has; in the archive msgpack's Python as well
 _TOOL_TIMEOUT_S = 300
 
 
@@ -64,9 +76,17 @@ def guest_files() -> Guest:
         payload[name] = built / name
     files = Contents()
     files.add_tree(f"{_HOME}/vgpu_guest", ROOT / "guest/vgpu_guest")
+    for pattern in _CLIENT:
+        for file in sorted((ROOT / "daemon/vgpud").glob(pattern)):
+            files.add(f"{_HOME}/vgpud/{file.relative_to(ROOT / 'daemon/vgpud')}", file.read_bytes())
+    files.link(f"{_HOME}/vgpud/_lib", "../payload")
+    for name in _VENDORED:
+        _add_installed(files, name)
     files.add(f"{_HOME}/__main__.py", (FILES / "guest-main.py").read_text())
     for path, library in sorted(payload.items()):
         files.add(f"{_HOME}/payload/{path}", stripped(library), 0o644 if ".so" in path else 0o755)
+    for stem in STEMS:  # vgpu run and vgpu smi use them from here
+        files.link(f"{_HOME}/payload/{stem}.so.1", f"{stem}.so.{RELEASE}")
     for file in sorted((ROOT / "deploy/notice").iterdir()):
         is_script = file.read_bytes().startswith(b"#!")
         files.add(f"{_HOME}/notice/{file.name}", file.read_bytes(), 0o755 if is_script else 0o644)
@@ -84,8 +104,11 @@ def make_archive(guest: Guest, source: Source, out: Path) -> Path:
     name = f"{NAME}-{source.file_version}-linux-x86_64"
     contents = Contents()
     contents.merge("", guest.files)
-    contents.add("bin/vgpu", _command("python3"), 0o755)
+    contents.add(f"{_HOME}/vgpu", _command("python3"), 0o755)
+    contents.link("bin/vgpu", f"../{_HOME}/vgpu")
+    contents.add("LICENSE", (ROOT / "LICENSE").read_bytes())
     _add_click(contents)
+    _add_installed(contents, "msgpack")
     readme = (FILES / "guest-readme.txt").read_text().replace("@VERSION@", source.version)
     contents.add("README", readme.replace("@GLIBC@", ".".join(map(str, guest.glibc))))
     archive = out / f"{name}.tar.gz"
@@ -112,28 +135,40 @@ def _add_click(contents: Contents) -> None:
                 contents.add(f"{_HOME}/{member}", archive.read(member))
 
 
-def make_deb(guest: Guest, source: Source, out: Path) -> Path:
-    """Write the .deb into the folder `out`, with dpkg-deb.
+def _add_installed(contents: Contents, name: str) -> None:
+    """The Python files and the licence of a package that the building environment has, without what is compiled."""
+    try:
+        found = distribution(name)
+    except PackageNotFoundError as error:
+        raise GuestError(f"{name} is not installed: run `make setup`") from error
+    for file in sorted(found.files or (), key=str):
+        is_licence = "licen" in file.name.lower() or "copying" in file.name.lower()
+        if (file.suffix == ".py" and ".." not in file.parts) or is_licence:
+            contents.add(f"{_HOME}/{file}", Path(str(file.locate())).read_bytes())
 
-    Raises:
-        GuestError: there is no dpkg-deb.
-    """
-    contents = Contents()
-    contents.merge("usr", guest.files)
-    contents.add("usr/bin/vgpu", _command("/usr/bin/python3"), 0o755)
-    contents.add("usr/share/man/man1/vgpu.1.gz", compress(_manual(source).encode()))
-    contents.add(f"usr/share/doc/{NAME}/copyright", (FILES / "copyright").read_text())
-    contents.add(f"usr/share/doc/{NAME}/changelog.gz", compress(_changelog(source).encode()))
-    contents.add(f"usr/share/doc/{NAME}/CHANGELOG.md.gz", compress((ROOT / "CHANGELOG.md").read_bytes()))
-    contents.add(f"usr/share/lintian/overrides/{NAME}", (FILES / "lintian-overrides").read_text())
-    contents.add_tree(f"usr/share/doc/{NAME}", ROOT / "docs", "*.md")
-    control = {
-        "control": _control(contents, guest, source),
-        "md5sums": contents.md5sums(),
-        "postinst": (FILES / "postinst.sh").read_text(),
-        "prerm": (FILES / "prerm.sh").read_text(),
-    }
-    target = out / f"{NAME}_{source.version}_amd64.deb"
+
+def copyright_text(others: str = "") -> str:
+    """Debian's copyright file; `others` are paragraphs about what is not vgpu's own."""
+    return (FILES / "copyright").read_text().replace("@OTHERS@", others)
+
+
+_PYNVML = """
+Files: usr/lib/vgpu-guest/pynvml.py usr/lib/vgpu-guest/nvidia_ml_py*
+Copyright: NVIDIA Corporation
+License: BSD-3-clause
+ On Debian systems the text is in /usr/share/common-licenses/BSD; the file itself begins with it.
+"""
+
+
+def add_completions(contents: Contents, *commands: str) -> None:
+    """What shells read to complete a command's words; click's own scripts, which ask the command."""
+    for command in commands:
+        for shell, path in COMPLETIONS.items():
+            contents.add(path.replace("@", command), completion_script(shell, command))
+
+
+def build_deb(contents: Contents, control: dict[str, str], source: Source, target: Path) -> Path:
+    """Write a .deb with dpkg-deb. Raises GuestError: there is none."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "root"
         contents.write(root, source.epoch_s)
@@ -152,21 +187,47 @@ def make_deb(guest: Guest, source: Source, out: Path) -> Path:
     return target
 
 
+def make_deb(guest: Guest, source: Source, out: Path) -> Path:
+    """Write the .deb into the folder `out`, with dpkg-deb.
+
+    Raises:
+        GuestError: there is no dpkg-deb.
+    """
+    contents = Contents()
+    contents.merge("usr", guest.files)
+    contents.add(f"usr/{_HOME}/vgpu", _command("/usr/bin/python3"), 0o755)
+    contents.link("usr/bin/vgpu", f"../{_HOME}/vgpu")
+    add_completions(contents, "vgpu")
+    contents.add("usr/share/man/man1/vgpu.1.gz", compress(_manual(source).encode()))
+    contents.add(f"usr/share/doc/{NAME}/copyright", copyright_text(_PYNVML))
+    contents.add(f"usr/share/doc/{NAME}/changelog.gz", compress(changelog(source).encode()))
+    contents.add(f"usr/share/doc/{NAME}/CHANGELOG.md.gz", compress((ROOT / "CHANGELOG.md").read_bytes()))
+    contents.add_tree(f"usr/share/doc/{NAME}", ROOT / "docs", "*.md")
+    control = {
+        "control": _control(contents, guest, source),
+        "md5sums": contents.md5sums(),
+        "postinst": (FILES / "postinst.sh").read_text(),
+        "prerm": (FILES / "prerm.sh").read_text(),
+    }
+    return build_deb(contents, control, source, out / f"{NAME}_{source.version}_amd64.deb")
+
+
 def _manual(source: Source) -> str:
-    from vgpu_guest.cli import vgpu
+    from vgpu_guest.cli import packaged
 
-    return manual_page(vgpu, source)
+    return manual_page(packaged(), source)
 
 
-def _maintainer() -> str:
+def maintainer() -> str:
     """Who builds a package for others names themselves, as Debian's tools have it; nobody else can be asked."""
-    return f"{os.environ.get('DEBFULLNAME', 'The authors of vgpu')} <{os.environ.get('DEBEMAIL', 'vgpu@localhost')}>"
+    return f"{os.environ.get('DEBFULLNAME', 'The authors of vgpu')} <{os.environ.get('DEBEMAIL', 'vgpu@example.org')}>"
 
 
-def _changelog(source: Source) -> str:
+def changelog(source: Source, name: str = NAME) -> str:
+    """Debian's changelog, of one entry."""
     day = email.utils.formatdate(source.epoch_s)
     entry = "  * What has changed: CHANGELOG.md.gz beside this file."
-    return f"{NAME} ({source.version}) unstable; urgency=medium\n\n{entry}\n\n -- {_maintainer()}  {day}\n"
+    return f"{name} ({source.version}) unstable; urgency=medium\n\n{entry}\n\n -- {maintainer()}  {day}\n"
 
 
 def _control(contents: Contents, guest: Guest, source: Source) -> str:
@@ -175,12 +236,12 @@ def _control(contents: Contents, guest: Guest, source: Source) -> str:
 Package: {NAME}
 Version: {source.version}
 Architecture: amd64
-Maintainer: {_maintainer()}
+Maintainer: {maintainer()}
 Section: misc
 Priority: optional
 Installed-Size: {(contents.nbytes + 1023) // 1024}
-Depends: libc6 (>= {glibc}), python3 (>= 3.10), python3-click
-Recommends: python3-msgpack, python3-pyroute2
+Depends: libc6 (>= {glibc}), python3 (>= 3.10), python3-click, python3-msgpack
+Recommends: python3-pyroute2
 Description: GPUs for a machine that has none: the guest's side
  Unmodified CUDA programs load these libraries in place of NVIDIA's driver, and
  their calls are carried out by vgpud on a host with GPUs, or by its simulator.

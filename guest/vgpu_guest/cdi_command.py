@@ -14,6 +14,7 @@ from .endpoint_url import EndpointError, check_endpoint, socket_path
 from .installation import configured_endpoint
 from .layout import RUNTIMES, SYSTEM
 from .payload import PayloadError, find_payload
+from .system_kind import user_writable
 from .tree import Tree
 
 FOLDERS = (Path("/etc/cdi"), Path("/run/cdi"))  # where runtimes look; /var/run is /run
@@ -94,6 +95,8 @@ def generate(
     except OSError as error:
         _fail(error.strerror or str(error))
     click.echo(f"wrote {path}: podman run --device {kind}=all ..., docker run --device {kind}=all ...")
+    if writer := user_writable(str(choices.libraries)):
+        click.echo(f"note: {writer} can be changed by a user, and containers load libraries from it", err=True)
     for line in _advice(choices):
         click.echo(f"note: {line}", err=True)
 

@@ -18,6 +18,30 @@ COMMANDS = {
 }
 
 
+# What talks to vgpud, in vgpud's own package; of that, a guest's package has the part these need.
+CLIENT_COMMANDS = {
+    "api": "vgpud.cli.api:api",
+    "devices": "vgpud.cli.devices:devices",
+    "ping": "vgpud.cli.ping:ping",
+    "run": "vgpud.cli.run:run",
+    "smi": "vgpud.cli.smi:smi",
+    "version": "vgpud.cli.version:version",
+}
+
+
+def packaged() -> click.Group:
+    """`vgpu` as a guest's package has it."""
+    from vgpud import __version__
+
+    group = LazyGroup(
+        "vgpu",
+        places=COMMANDS | CLIENT_COMMANDS,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="GPUs for machines that have none: the guest's side.",
+    )
+    return click.version_option(__version__, prog_name="vgpu")(group)
+
+
 @click.group(cls=LazyGroup, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 def vgpu() -> None:
     """GPUs for machines that have none: the guest's side."""

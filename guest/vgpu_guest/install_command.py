@@ -21,6 +21,7 @@ from .layout import RUNTIMES, SYSTEM, USER, LayoutError, unit_name
 from .manifest import ManifestError, Request, is_smi
 from .payload import PayloadError
 from .service import ServiceError
+from .system_kind import check_system, user_writable
 from .tree import Tree
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ def install(
         return replace(request, machine=True, endpoint=before.endpoint if endpoint is None else endpoint)
 
     with _tree(root, user) as (tree, layout):
+        if not user:
+            check_system(tree)
         report = Installation(tree, layout, payload).install(change, dry_run=dry_run)
         if user and not dry_run:
             report.done.append(f"for a shell: . {tree.show(layout.libraries)}/env.sh; for the session: log in again")
@@ -137,11 +140,13 @@ def install(
 def _find_smi(root: Path) -> str:
     """The vgpu that nvidia-smi shall call; in another root, the one that its own PATH leads to."""
     if find_spec("vgpud") is None:  # finds without importing
-        raise InstallError("this vgpu has no `vgpu smi`: it comes with `pip install vgpu`")
+        raise InstallError("this vgpu has no `vgpu smi`: the guest's package and a checkout have it")
     theirs = root / "usr/bin/nvidia-smi"
     if os.path.lexists(theirs):
         raise InstallError(f"{theirs} is there already: ours would hide it")
     program = "vgpu" if root != Path("/") else os.path.abspath(shutil.which(sys.argv[0]) or shutil.which("vgpu") or "")
+    if root == Path("/") and (writer := user_writable(program)):
+        raise InstallError(f"{writer} can be changed by a user, and root would run it: use the package's vgpu for this")
     if not is_smi(program) or not program.endswith("vgpu"):
         raise InstallError("vgpu is not in the PATH: nvidia-smi would not find it")
     return program

@@ -1,12 +1,13 @@
 /* libvgpu-notice.so: a libcuda.so.1 in front of the machine's, for the notice over a driver that is not ours.
  *
- * It has the name every program looks for, needs the next libcuda (DT_NEEDED, by its path), and defines three
- * functions. Every other name is found where it is, in the next library: the loader and dlsym search a library's needs
- * after it (ld.so's breadth-first order), so there is no list of names here that could grow old, and no cost in any
- * other call. Each function calls the next library's function of the same name and returns what that returned.
+ * It has the name every program looks for, needs the next libcuda (by libvgpu-next.so, shim/build_notice.py), and
+ * defines three functions. Every other name is found where it is, in the next library: the loader and dlsym search a
+ * library's needs after it (ld.so's breadth-first order), so there is no list of names here that could grow old, and no
+ * cost in any other call. Each function calls the next library's function of the same name and returns what that
+ * returned. Where no driver is behind it, it says that there is no device, and nothing else.
  *
- * Nothing of libc's is defined, so no caller is ever mistaken for another (cases L09, G01, G03). Not for LD_PRELOAD:
- * that would map the driver into every program. */
+ * Nothing of libc's is defined, so no caller is ever mistaken for another (cases L09, G01, G03). By LD_PRELOAD it maps
+ * the driver into every program, where there is one. */
 #define _GNU_SOURCE
 #include "vgs_notice.h"
 #include <dlfcn.h>
@@ -39,7 +40,9 @@ static void *next(const char *name, void **cache) {
 }
 
 static CUresult init(init_function *function, unsigned flags) {
-  CUresult result = function ? function(flags) : CUDA_ERROR_NOT_SUPPORTED; /* the next library is no libcuda */
+  if (!function)
+    return CUDA_ERROR_NO_DEVICE; /* no driver is behind this: nobody has policy to explain */
+  CUresult result = function(flags);
   vgs_notice_after_init(result);
   return result;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,9 +15,24 @@ static bool is_set_and_empty(const char *name) {
   return value && !*value;
 }
 
-static bool is_off(void) {
+static bool variable_is(const char *expected) {
   const char *value = secure_getenv("VGPU_NOTICE");
-  return value && !strcmp(value, "0");
+  return value && !strcmp(value, expected);
+}
+
+/* VGPU_NOTICE=why: the user asks why nothing is shown, and reads the reason where the notice would be. */
+static void explain(const char *reason) {
+  char text[VGS_NOTICE_PATH_NBYTES + 128];
+  if (!variable_is("why") || !vgs_notice_stderr_usable())
+    return;
+  snprintf(text, sizeof text, "(no notice: %s)\n", reason);
+  vgs_notice_print(text);
+}
+
+static void explain_marker(const char *path) {
+  char reason[VGS_NOTICE_PATH_NBYTES + 64];
+  snprintf(reason, sizeof reason, "there is no file %s", path);
+  explain(reason);
 }
 
 static void consider(void) {
@@ -24,17 +40,27 @@ static void consider(void) {
   struct stat marker;
   char text[VGS_NOTICE_TEXT_NBYTES];
   vgs_notice_conf_read(&conf);
-  if (conf.exempt || stat(conf.marker, &marker) || !S_ISREG(marker.st_mode) || !vgs_notice_stderr_usable())
+  if (conf.exempt) {
+    explain("this user is exempt by the notice's configuration");
     return;
-  if (__atomic_exchange_n(&shown, 1, __ATOMIC_RELAXED) || !vgs_notice_session_first(&marker.st_mtim))
+  }
+  if (stat(conf.marker, &marker) || !S_ISREG(marker.st_mode)) {
+    explain_marker(conf.marker);
     return;
+  }
+  if (!vgs_notice_stderr_usable())
+    return;
+  if (__atomic_exchange_n(&shown, 1, __ATOMIC_RELAXED) || !vgs_notice_session_first(&marker.st_mtim)) {
+    explain("this session has been shown it already");
+    return;
+  }
   bool says_more = vgs_notice_file_read(conf.marker, text, sizeof text) > 0 && text[strspn(text, " \t\r\n")];
   vgs_notice_print(says_more ? text : conf.message);
 }
 
 /* Writing can raise signals that end or stop a program: SIGPIPE, SIGXFSZ (a limit on files' sizes), SIGTTOU (a
  * terminal, from the background). Held meanwhile, and taken back if they came. */
-static void consider_unharmed(void) {
+static void consider_unharmed(CUresult result, bool is_policy) {
   static const int raised[] = {SIGPIPE, SIGXFSZ, SIGTTOU};
   enum { COUNT = sizeof raised / sizeof raised[0] };
   const struct timespec at_once = {0};
@@ -45,7 +71,11 @@ static void consider_unharmed(void) {
   if (pthread_sigmask(SIG_BLOCK, &held, &before))
     return;
   sigpending(&pending_before);
-  consider();
+  if (is_policy)
+    consider();
+  else
+    explain(result == CUDA_ERROR_NO_DEVICE ? "CUDA_VISIBLE_DEVICES is not set and empty"
+                                           : "cuInit did not answer that there is no device");
   sigpending(&pending);
   for (int i = 0; i < COUNT; i++) {
     sigset_t one;
@@ -58,13 +88,15 @@ static void consider_unharmed(void) {
 }
 
 void vgs_notice_after_init(CUresult result) {
-  if (result != CUDA_ERROR_NO_DEVICE || __atomic_load_n(&shown, __ATOMIC_RELAXED))
+  bool asks = variable_is("why");
+  if (!asks && (result != CUDA_ERROR_NO_DEVICE || __atomic_load_n(&shown, __ATOMIC_RELAXED)))
     return;
-  if (!is_set_and_empty("CUDA_VISIBLE_DEVICES") || is_off())
+  bool is_policy = result == CUDA_ERROR_NO_DEVICE && is_set_and_empty("CUDA_VISIBLE_DEVICES");
+  if ((!is_policy && !asks) || variable_is("0"))
     return;
   int saved = errno, cancel;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* the calls below are cancellation points; cuInit is none */
-  consider_unharmed();
+  consider_unharmed(result, is_policy);
   pthread_setcancelstate(cancel, NULL);
   errno = saved;
 }

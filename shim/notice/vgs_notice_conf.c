@@ -56,13 +56,57 @@ static const char *environment_name(void) {
   return name && *name ? name : secure_getenv("USER");
 }
 
-/* Whether a list of names and numbers, apart by blanks or commas, has this process's user. Destroys the list. */
+/* The number of a group in /etc/group; false if it is not there. A number stands for itself. */
+static bool group_number(const char *name, gid_t *number) {
+  char line[4096], *end;
+  size_t nbytes = strlen(name);
+  bool found = false;
+  if (isdigit((unsigned char)*name)) {
+    *number = (gid_t)strtoul(name, &end, 10);
+    return !*end;
+  }
+  FILE *groups = fopen("/etc/group", "re");
+  while (groups && !found && fgets(line, sizeof line, groups)) {
+    if (strncmp(line, name, nbytes) || line[nbytes] != ':')
+      continue;
+    const char *password = strchr(line + nbytes + 1, ':');
+    found = password && isdigit((unsigned char)password[1]);
+    if (found)
+      *number = (gid_t)strtoul(password + 1, NULL, 10);
+  }
+  if (groups)
+    fclose(groups);
+  return found;
+}
+
+/* Whether this process belongs to a group, as its own or as one of its others. */
+static bool is_in_group(const char *name) {
+  enum { GROUPS = 1024 };
+  gid_t number, groups[GROUPS];
+  if (!group_number(name, &number))
+    return false;
+  if (number == getgid() || number == getegid())
+    return true;
+  int count = getgroups(GROUPS, groups);
+  for (int i = 0; i < count; i++)
+    if (groups[i] == number)
+      return true;
+  return false;
+}
+
+/* Whether a list of names, numbers and @groups, apart by blanks or commas, has this process's user. Destroys the list.
+ */
 static bool lists_user(char *list) {
   char number[16], name[256] = "";
   snprintf(number, sizeof number, "%u", getuid());
   for (char *rest = list, *entry; (entry = strsep(&rest, " \t,"));) {
     if (!*entry)
       continue;
+    if (*entry == '@') {
+      if (is_in_group(entry + 1))
+        return true;
+      continue;
+    }
     if (!strcmp(entry, number))
       return true;
     if (isdigit((unsigned char)*entry))

@@ -83,6 +83,7 @@ def test_the_source_archive_has_sources_alone(sdist: Path) -> None:
 def test_the_wheel_has_libraries_data_and_the_guests_tools(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     libraries = ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "notice/libvgpu-notice.so", "vgpu-probe"]
+    libraries.append("notice/libvgpu-next.so")
     libraries += [f"cudart/{major}/{soname}" for major, soname in RUNTIMES.items()]
     for library in libraries:
         assert f"vgpu_guest/_lib/{library}" in names

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class EndpointType(click.ParamType[Endpoint]):
+if TYPE_CHECKING:
+    _EndpointParam = click.ParamType[Endpoint]
+else:  # Debian's click has no type parameters yet
+    _EndpointParam = click.ParamType
+
+
+class EndpointType(_EndpointParam):
     """An endpoint's URL."""
 
     name = "url"

@@ -42,6 +42,11 @@ class Listener:
             self.lock_fd = None
 
 
+def adopt_listener(sock: socket.socket, endpoint: Endpoint) -> Listener:
+    """A socket that systemd listens on: its file, mode and backlog are systemd's, and stay when we end."""
+    return Listener(sock, endpoint)
+
+
 def open_listener(endpoint: Endpoint, *, mode: int = 0o600, group: str | None = None) -> Listener:
     """Listen. Raises ListenError or EndpointError."""
     try:

@@ -22,8 +22,9 @@ from vgpud.supervision.supervisor import Supervisor
 from vgpud.vm.region import Region
 from vgpud.vm.supervision import VmDevice
 
+from .activation import matching, take_sockets
 from .admin import AdminServer
-from .listener import Listener, open_listener
+from .listener import Listener, adopt_listener, open_listener
 from .notify import Notifier
 from .server import Server
 
@@ -84,14 +85,23 @@ class Service:
     async def start(self) -> None:
         """Bind and serve. Raises ListenError, EndpointError or RegionError; then nothing is left open."""
         try:
+            passed = take_sockets()
             for endpoint in self.config.endpoints:
                 socket_config = self.config.socket
-                listener = open_listener(endpoint, mode=socket_config.mode_bits, group=socket_config.group)
+                if (sock := matching(passed, endpoint)) is not None:
+                    listener = adopt_listener(sock, endpoint)
+                else:
+                    listener = open_listener(endpoint, mode=socket_config.mode_bits, group=socket_config.group)
                 self.listeners.append(listener)
                 if isinstance(endpoint, VsockEndpoint) and not _VHOST_VSOCK.exists():
                     self._log.warning(
                         "no VM of this host can connect there: modprobe vhost_vsock", listen=str(endpoint)
                     )
+            for sock in passed:
+                self._log.warning(
+                    "a socket of systemd's is not in `listen`: nobody serves it", socket=sock.getsockname()
+                )
+                sock.close()
             for vm in self.config.vm:
                 if vm.ivshmem is not None:
                     self.server.regions[vm.name] = await asyncio.to_thread(Region.open, vm)

@@ -1,5 +1,5 @@
 """`vgpu`: Python runs the folder that this file lies in."""
 
-from vgpu_guest.cli import vgpu
+from vgpu_guest.cli import packaged
 
-vgpu(prog_name="vgpu")
+packaged()(prog_name="vgpu")

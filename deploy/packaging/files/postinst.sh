@@ -7,10 +7,10 @@ manifest=/var/lib/vgpu/manifest.json
 case "$1" in
 configure)
   if [ -z "$2" ]; then
-    /usr/bin/vgpu install || warned=yes
+    /usr/lib/vgpu-guest/vgpu install || warned=yes
   elif [ -e "$manifest" ]; then
     # An upgrade: what had been installed, for the machine or for services, is made anew.
-    /usr/bin/vgpu repair || warned=yes
+    /usr/lib/vgpu-guest/vgpu repair || warned=yes
   fi
   # A warning leaves an installation behind, a failure does not.
   if [ -n "$warned" ]; then

@@ -104,7 +104,10 @@ def _judge_missing(subject: Subject, diagnosis: Diagnosis, entry: dict[str, Any]
         if loser["kind"] == "denied":
             _add_denied(subject, diagnosis, loser)
         elif loser["kind"] == "dead-link":
-            diagnosis.add("library-dead-link", f"{file} is {loser['words']}", _remove_or_repair(subject, file))
+            command = _remove_or_repair(subject, file)
+            if command.startswith("sudo rm"):  # the loader passes it over: what is missing is another
+                command = _put_first(subject, ours, {"why": "", "resolved": ""}).mend
+            diagnosis.add("library-dead-link", f"{file} is {loser['words']}", command)
         elif loser["kind"] == "wrong-class":
             text = f"{file} is found first, and is {loser['words']}"
             diagnosis.add("library-wrong-class", text, _put_first(subject, ours, {**entry, **loser}).mend)

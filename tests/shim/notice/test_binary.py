@@ -15,18 +15,22 @@ NEWEST_GLIBC = (2, 35)
 Loader = Callable[[str], list[str | Path]]
 
 
-def readelf(*options: str) -> str:
-    return subprocess.run(["readelf", "-W", *options, str(LIBRARY)], capture_output=True, check=True, text=True).stdout
+def readelf(*options: str, file: Path = LIBRARY) -> str:
+    return subprocess.run(["readelf", "-W", *options, str(file)], capture_output=True, check=True, text=True).stdout
 
 
-def test_is_libcuda_and_needs_the_next_one() -> None:
+def test_is_libcuda_and_stands_before_the_next_one() -> None:
+    """What it needs holds nothing but the driver's path, as a filter that may be missing."""
     dynamic = readelf("-d")
     assert re.findall(r"\(SONAME\).*\[(.+)\]", dynamic) == ["libcuda.so.1"]
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic)
-    assert needed[0] == NEXT
+    assert needed[0] == "libvgpu-next.so"
     assert set(needed[1:]) == {"libc.so.6"}
     assert "RPATH" not in dynamic
-    assert "RUNPATH" not in dynamic
+    assert re.findall(r"\(RUNPATH\).*\[(.+)\]", dynamic) == ["/usr/lib/vgpu/notice:$ORIGIN"]
+    stub = readelf("-d", file=LIBRARY.with_name("libvgpu-next.so"))
+    assert re.findall(r"\(AUXILIARY\).*\[(.+)\]", stub) == [NEXT]
+    assert "NEEDED" not in stub
 
 
 def test_exports_three_names_and_wraps_no_libc_function() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 from collections.abc import Callable
@@ -63,6 +64,14 @@ def test_a_marker_that_is_no_file(said: Said, machine: Machine) -> None:
 @pytest.mark.parametrize("conf", [None, "\0\0\0", "=\n==\n", "message" * 5000, "exempt = \nexempt\n", "x" * 20000])
 def test_a_broken_configuration_does_no_harm(said: Said, machine: Machine, conf: str | None) -> None:
     assert said(conf or "", **({} if conf is not None else {"VGPU_NOTICE_CONF": "/nonexistent"})) == LINE
+
+
+def test_GP11_exempt_groups(said: Said) -> None:
+    group = grp.getgrgid(os.getgid()).gr_name
+    for entry in (f"@{group}", f"@{os.getgid()}", f"nobody, @{group}"):
+        assert said(f"exempt = {entry}\n") == "", entry
+    for entry in (group + "x", "@no-such-group", "@", f"@{os.getgid() + 4321}"):
+        assert said(f"exempt = {entry}\n") == LINE, entry
 
 
 def test_exempt_users(said: Said) -> None:

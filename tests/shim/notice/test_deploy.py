@@ -122,7 +122,7 @@ def test_i10_set_up_and_remove_leave_the_tree_as_it_was(driver: Path, tmp_path: 
     folder = root / FOLDER[1:]
     assert tree(root) - before == {"usr/lib/vgpu", "usr/lib/vgpu/notice"} | {
         f"usr/lib/vgpu/notice/{name}"
-        for name in ("libvgpu-notice.so", "libcuda.so.1", "libcuda.so", "next", "next/libcuda.so.1")
+        for name in ("libvgpu-notice.so", "libvgpu-next.so", "libcuda.so.1", "libcuda.so", "next", "next/libcuda.so.1")
     }
     assert os.readlink(folder / "next/libcuda.so.1") == "/usr/lib/x86/libcuda.so.1"
     assert (folder / "libcuda.so").resolve() == folder / "libvgpu-notice.so"
@@ -185,3 +185,21 @@ def test_set_up_for_a_whole_machine(driver: Path, loader: Loader, machine: Machi
     subprocess.run([*set_up, "--remove"], check=True, timeout=20)
     after = run(str(root), "/load", "proc_v2")
     assert (after.returncode, after.stdout, after.stderr) == (0, native.stdout, "")
+
+
+def test_GP11_check_names_what_counts_for_nothing(tmp_path: Path) -> None:
+    for name, text in (("passwd", "root:x:0:0::/root:/bin/sh\n"), ("group", "gpu:x:44:\n")):
+        (tmp_path / "etc").mkdir(exist_ok=True)
+        (tmp_path / "etc" / name).write_text(text)
+    conf = tmp_path / "etc/vgpu/notice.conf"
+    conf.parent.mkdir()
+    command = [str(NOTICE / "set-up"), "--check", "--root", str(tmp_path)]
+    conf.write_text("# fine\n exempt = root, 1001 @gpu\nmessage = Not now.\n")
+    good = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert (good.returncode, good.stderr) == (0, ""), good
+    assert "no notice is shown: there is no file" in good.stdout
+    conf.write_text("exmpt = root\nexempt = rooot, @gqu\nmarker: /etc/x\n")
+    bad = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert bad.returncode == 1
+    for words in ("unknown key exmpt", "rooot", "@gqu", "line 3: no `key = value`"):
+        assert words in bad.stderr, bad.stderr

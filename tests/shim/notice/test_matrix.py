@@ -89,14 +89,38 @@ def test_l04_one_driver_in_the_process(installed: Installed, machine: Machine, t
     assert Path(init).resolve() == installed.folder / "libvgpu-notice.so"
 
 
-def test_without_a_next_driver_nothing_loads(
+def test_GP10_without_a_driver_behind_it_every_program_runs(
     install: Callable[[Path], Installed], loader: Loader, machine: Machine, tmp_path: Path
 ) -> None:
-    """As on a machine without a driver: dlopen fails, and the program goes on."""
+    """A machine whose driver was removed: nobody is kept out of it, and nothing is said."""
     empty = install(tmp_path / "removed/libcuda.so.1")
-    done = machine.run(loader("local"), empty.folder)
-    assert done.returncode == 3
-    assert "cannot open shared object file" in done.stderr
+    for variable, value in (("LD_PRELOAD", str(empty.folder / "libvgpu-notice.so")), ("LD_LIBRARY_PATH", "")):
+        done = machine.run(["/bin/sh", "-c", "exec /bin/true"], empty.folder, **({variable: value} if value else {}))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), variable
+    program = tmp_path / "init.c"
+    program.write_text(
+        '#include <dlfcn.h>\n#include <stdio.h>\nint main(void) {void *l = dlopen("libcuda.so.1", RTLD_NOW);'
+        ' printf("%d\\n", ((int (*)(unsigned))dlsym(l, "cuInit"))(0)); return 0;}'
+    )
+    done = machine.run([compiled(tmp_path / "init", program)], empty.folder, CUDA_VISIBLE_DEVICES="")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "100\n", "")
+
+
+@pytest.mark.parametrize(
+    ("visible", "result", "reason"),
+    [
+        ("0", "100", "CUDA_VISIBLE_DEVICES is not set and empty"),
+        ("", "999", "cuInit did not answer that there is no device"),
+        ("", "100", "there is no file"),
+    ],
+)
+def test_GP11_who_asks_is_told_why_no_notice_is_shown(
+    installed: Installed, loader: Loader, machine: Machine, visible: str, result: str, reason: str
+) -> None:
+    machine.marker.unlink(missing_ok=True)
+    variables = {"CUDA_VISIBLE_DEVICES": visible, "VGT_RESULT": result}
+    assert machine.run(loader("local"), installed.folder, **variables).stderr == ""
+    assert reason in machine.run(loader("local"), installed.folder, VGPU_NOTICE="why", **variables).stderr
 
 
 def test_l09_a_next_driver_that_is_the_notice_does_not_recurse(
@@ -111,4 +135,4 @@ def test_l09_a_next_driver_that_is_the_notice_does_not_recurse(
         ' printf("%d\\n", ((int (*)(unsigned))dlsym(l, "cuInit"))(0)); return 0;}'
     )
     done = machine.run([compiled(tmp_path / "init", program)], looped.folder)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "801\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "100\n", "")

@@ -1,0 +1,30 @@
+"""PyTorch on vgpu's simulated GPUs: ATen's CPU kernels behind the CUDA dispatch key.
+
+Torch loads this by its entry point `torch.backends` at the end of `import torch`. Nothing is changed unless the program
+uses CUDA and the device is simulated.
+"""
+
+from __future__ import annotations
+
+import os
+
+__version__ = "0.1.0"
+
+
+def autoload() -> None:
+    """Have the simulation installed at the first use of CUDA. Never raises: torch would not import then."""
+    if os.environ.get("VGPU_TORCH") == "0":
+        return
+    try:
+        import torch
+
+        if torch.version.cuda is None:
+            return
+        from .install import install_or_explain
+
+        # Late: torch registers kernels of its own after the entry points have run, and the last one counts.
+        torch.cuda._lazy_call(install_or_explain)
+    except Exception as error:
+        from .notice import explain
+
+        explain(f"PyTorch is left as it is: {type(error).__name__}: {error}")

@@ -1,0 +1,71 @@
+"""The core library, by ctypes: core/register.cc is the other side."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .tables import Rules
+
+
+class Kind(IntEnum):
+    FALLBACK = 0
+    COPY = 1
+    REFUSAL = 2
+    DISTRIBUTION = 3
+
+
+class CoreError(Exception):
+    pass
+
+
+class Core:
+    def __init__(self, library: Path, in_place: bool) -> None:
+        self._library = ctypes.PyDLL(str(library))  # the lock is kept: registrations are quick
+        self._library.vgpu_torch_error.restype = ctypes.c_char_p
+        self._library.vgpu_torch_trace_text.restype = ctypes.c_char_p
+        self._override = self._library.vgpu_torch_override
+        text = ctypes.c_char_p
+        self._override.argtypes = [text, text, text, ctypes.c_int, ctypes.c_int, text, text, ctypes.c_ulonglong, text]
+        self._check(self._library.vgpu_torch_init(int(in_place)))
+
+    @property
+    def is_in_place(self) -> bool:
+        return bool(self._library.vgpu_torch_is_in_place())
+
+    def trace(self, on: bool) -> None:
+        """Note every operator that runs on the CPU from now on, or no longer."""
+        self._library.vgpu_torch_trace(int(on))
+
+    def traced(self) -> list[tuple[str, str]]:
+        """Operators noted since the last call, with the number of their first tensor's dtype, in order, each once."""
+        lines = self._library.vgpu_torch_trace_text().decode().splitlines()
+        return [(name, dtype) for name, dtype in (line.split("\t") for line in lines)]
+
+    def override(self, name: str, key: str, kind: Kind, rules: Rules) -> None:
+        """Replace the kernel of `name` (namespace::name.overload) for the dispatch key `key`."""
+        base, _, overload = name.partition(".")
+        words = (rules.method, rules.kernel)
+        method, kernel = (word.encode() for word in words)
+        hidden = " ".join(rules.hidden_writes).encode()
+        self._check(
+            self._override(
+                base.encode(),
+                overload.encode(),
+                key.encode(),
+                kind,
+                rules.device,
+                method,
+                kernel,
+                rules.refused_dtypes,
+                hidden,
+            )
+        )
+
+    def _check(self, result: int) -> None:
+        if result != 0:
+            raise CoreError(self._library.vgpu_torch_error().decode(errors="replace"))

@@ -1,0 +1,38 @@
+// The kernel that stands in for a CUDA kernel: it runs the CPU's on the device's memory.
+#pragma once
+#include "operator.h"
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace vgpu_torch {
+
+class Fallback final : public c10::OperatorKernel {
+public:
+  explicit Fallback(Operator op) : op_(std::move(op)) {}
+  void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, torch::jit::Stack *stack);
+
+private:
+  void run_on_cpu(const c10::OperatorHandle &handle, c10::DispatchKey key, torch::jit::Stack *stack) const;
+  Operator op_;
+};
+
+// copy_: the device's own copies where no kernel is needed, else the fallback.
+class Copy final : public c10::OperatorKernel {
+public:
+  explicit Copy(Operator op) : fallback_(std::move(op)) {}
+  void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, torch::jit::Stack *stack);
+
+private:
+  Fallback fallback_;
+};
+
+// An operator that is not simulated.
+class Refusal final : public c10::OperatorKernel {
+public:
+  explicit Refusal(Operator op) : op_(std::move(op)) {}
+  void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, torch::jit::Stack *stack);
+
+private:
+  Operator op_;
+};
+
+} // namespace vgpu_torch

@@ -1,0 +1,48 @@
+// Which thread of a kernel draws the number for which element: as torch launches its distributions on the GPU.
+#pragma once
+#include "philox.h"
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <algorithm>
+
+namespace vgpu_torch {
+
+class Draws {
+public:
+  // A grid-stride loop of 256-thread blocks, as many as fit on the device; `unroll` numbers a call. Advances the
+  // generator by what torch does.
+  static Draws of_distribution(const at::Tensor &self, int unroll, const std::optional<at::Generator> &generator);
+  // Probabilities per element: thread i has elements 4i to 4i+3.
+  static Draws of_bernoulli(const at::Tensor &self, const std::optional<at::Generator> &generator);
+
+  Philox4 at(uint64_t thread, uint64_t call) const { return philox(seed_, thread, offset_, call); }
+
+  // Calls `element(index, numbers, k)`: the element's number is the k-th of those that one call gives.
+  template <int UNROLL, typename F> void for_each(F &&element) const {
+    for (int64_t thread = 0; thread < std::min(threads_, numel_); thread++)
+      for (int64_t base = thread, call = 0; base < numel_; base += threads_ * UNROLL, call++) {
+        const Philox4 numbers = at(thread, call);
+        for (int k = 0; k < UNROLL && base + threads_ * k < numel_; k++)
+          element(base + threads_ * k, numbers, k);
+      }
+  }
+
+  // As above where each thread has `vector` consecutive elements, and draws four numbers at a time.
+  template <typename F> void for_each_vector(int vector, F &&element) const {
+    const int calls = (vector + 3) / 4;
+    for (int64_t thread = 0; thread * vector < numel_ && thread < threads_; thread++)
+      for (int64_t base = thread * vector, call = 0; base < numel_; base += threads_ * vector, call += calls)
+        for (int i = 0; i < vector; i++)
+          element(base + i, at(thread, call + i / 4), i % 4);
+  }
+
+private:
+  Draws(const at::Tensor &self, const std::optional<at::Generator> &generator, int64_t threads, uint64_t increment);
+  uint64_t seed_, offset_;
+  int64_t numel_, threads_;
+};
+
+// How many elements a thread of the dropout kernel has at a time.
+int dropout_vector_size(const at::Tensor &self);
+
+} // namespace vgpu_torch

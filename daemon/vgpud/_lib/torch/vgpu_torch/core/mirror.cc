@@ -1,0 +1,202 @@
+#include "mirror.h"
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/CPUAllocator.h>
+
+namespace vgpu_torch {
+namespace {
+
+constexpr size_t SPAN_ALIGNMENT_NBYTES = 64; // of a mirror's first byte, so that vectorised kernels see aligned memory
+
+std::pair<size_t, size_t> span_nbytes(const at::Tensor &tensor) {
+  const size_t item = tensor.itemsize();
+  const size_t begin = tensor.storage_offset() * item;
+  if (tensor.numel() == 0)
+    return {begin, begin};
+  int64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); d++)
+    last += (tensor.size(d) - 1) * tensor.stride(d);
+  return {begin, begin + (last + 1) * item};
+}
+
+void copy_bits(const at::Tensor &from, const at::Tensor &to) {
+  to._set_conj(from.is_conj());
+  to._set_neg(from.is_neg());
+  if (from.unsafeGetTensorImpl()->is_wrapped_number())
+    to.unsafeGetTensorImpl()->set_wrapped_number(true);
+}
+
+at::Tensor over_storage(c10::Storage storage, c10::DispatchKey key, const at::Tensor &like, int64_t offset) {
+  at::Tensor tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), offset);
+  copy_bits(like, tensor);
+  return tensor;
+}
+
+} // namespace
+
+Mirrors::Span &Mirrors::span_of(const at::Tensor &tensor) {
+  const auto *storage = tensor.storage().unsafeGetStorageImpl();
+  const auto [at, is_new] = span_index_.try_emplace(storage, spans_.size());
+  if (is_new)
+    spans_.push_back({tensor.storage()});
+  return spans_[at->second];
+}
+
+void Mirrors::reserve(const at::Tensor &tensor, bool writes) {
+  if (!tensor.defined() || !tensor.is_cuda() || tensor.layout() != c10::kStrided)
+    return;
+  Span &span = span_of(tensor);
+  const auto [begin, end] = span_nbytes(tensor);
+  if (end > begin) {
+    span.begin = std::min(span.begin, begin & ~(SPAN_ALIGNMENT_NBYTES - 1));
+    span.end = std::max(span.end, end);
+  }
+  span.written |= writes;
+}
+
+void Mirrors::fetch() {
+  bool reads = false;
+  for (Span &span : spans_) {
+    if (span.end == 0)
+      span.begin = 0;
+    const size_t nbytes = span.end - span.begin;
+    reads |= nbytes > 0;
+    if (nbytes && device_is_in_place() && map(span))
+      continue;
+    span.host = c10::Storage(c10::Storage::use_byte_size_t(), nbytes, c10::GetCPUAllocator(), true);
+    if (nbytes)
+      stream_.to_host(span.host.mutable_data(), static_cast<const char *>(span.device.data()) + span.begin, nbytes);
+    span.base = span.host.data();
+  }
+  if (reads)
+    stream_.synchronize();
+}
+
+// Let the host's storage be the device's memory: the whole of it, so that offsets agree. It is resizable: an out=
+// argument may get new memory, which write_back() notices. False where the memory is not mapped in this process.
+bool Mirrors::map(Span &span) {
+  void *alias = device_host_alias(span.device.data());
+  if (!alias)
+    return false;
+  span.begin = 0;
+  span.end = span.device.nbytes();
+  span.host = c10::Storage(c10::Storage::use_byte_size_t(), span.end, c10::DataPtr(alias, c10::kCPU),
+                           c10::GetCPUAllocator(), true);
+  span.base = alias;
+  span.in_place = true;
+  return true;
+}
+
+at::Tensor Mirrors::host(const at::Tensor &tensor, bool writes) {
+  if (!tensor.defined())
+    return tensor;
+  if (!tensor.is_cuda()) {
+    others_.push_back(tensor);
+    return tensor;
+  }
+  const auto [at, is_new] = pair_index_.try_emplace(tensor.unsafeGetTensorImpl(), pairs_.size());
+  if (!is_new) {
+    pairs_[at->second].written |= writes;
+    return pairs_[at->second].host;
+  }
+  if (tensor.layout() != c10::kStrided) {
+    pairs_.push_back({tensor, sparse_to(tensor, c10::kCPU), SPARSE, writes});
+  } else {
+    const size_t span = span_index_.at(tensor.storage().unsafeGetStorageImpl());
+    pairs_.push_back({tensor, strided_host(tensor, spans_[span]), span, writes});
+  }
+  return pairs_.back().host;
+}
+
+at::Tensor Mirrors::strided_host(const at::Tensor &tensor, const Span &span) const {
+  const int64_t offset =
+      tensor.numel() ? tensor.storage_offset() - static_cast<int64_t>(span.begin / tensor.itemsize()) : 0;
+  return over_storage(span.host, c10::DispatchKey::CPU, tensor, offset);
+}
+
+void Mirrors::write_back() {
+  for (const Pair &pair : pairs_) {
+    if (!pair.written)
+      continue;
+    if (pair.span == SPARSE)
+      replace_sparse(pair);
+    else if (was_resized(pair, spans_[pair.span]))
+      resize_device(pair, spans_[pair.span]);
+  }
+  for (const Span &span : spans_) {
+    if (!span.written || span.in_place || span.end <= span.begin)
+      continue;
+    stream_.to_device(static_cast<char *>(span.device.mutable_data()) + span.begin, span.base, span.end - span.begin);
+    copies_pending_ = true;
+  }
+}
+
+bool Mirrors::was_resized(const Pair &pair, const Span &span) const {
+  const bool moved =
+      pair.host.storage().unsafeGetStorageImpl() != span.host.unsafeGetStorageImpl() || span.host.data() != span.base;
+  return moved || pair.host.sizes() != pair.device.sizes() || pair.host.strides() != pair.device.strides();
+}
+
+void Mirrors::resize_device(const Pair &pair, Span &span) {
+  const at::Tensor host = pair.host.is_non_overlapping_and_dense() ? pair.host : pair.host.contiguous();
+  if (pair.device.sizes() != host.sizes())
+    pair.device.resize_(host.sizes());
+  if (pair.device.strides() != host.strides())
+    pair.device.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides(),
+                                                             pair.device.storage_offset());
+  send(host, pair.device);
+  span.written = false; // its memory on the CPU is not what the tensor has now
+}
+
+void Mirrors::replace_sparse(const Pair &pair) const {
+  const at::Tensor device = sparse_to(pair.host, device_);
+  if (device.layout() == c10::kSparse)
+    pair.device.sparse_resize_and_clear_(device.sizes(), device.sparse_dim(), device.dense_dim());
+  pair.device.unsafeGetTensorImpl()->shallow_copy_from(device.getIntrusivePtr());
+}
+
+at::Tensor Mirrors::device(const at::Tensor &result) {
+  if (!result.defined() || !result.device().is_cpu())
+    return result;
+  for (const Pair &pair : pairs_)
+    if (pair.host.is_same(result))
+      return pair.device;
+  for (const at::Tensor &other : others_)
+    if (other.is_same(result))
+      return result;
+  if (result.layout() != c10::kStrided)
+    return sparse_to(result, device_);
+  for (const Span &span : spans_)
+    if (span.base && span.host.unsafeGetStorageImpl() == result.storage().unsafeGetStorageImpl() &&
+        span.host.data() == span.base)
+      return over_storage(span.device, c10::DispatchKey::CUDA, result,
+                          result.storage_offset() + span.begin / result.itemsize());
+  const at::Tensor host = result.is_non_overlapping_and_dense() ? result : result.contiguous();
+  at::Tensor device = at::empty_strided(host.sizes(), host.strides(), host.options().device(device_));
+  send(host, device);
+  copy_bits(result, device);
+  return device;
+}
+
+void Mirrors::send(const at::Tensor &host, const at::Tensor &device) {
+  const size_t nbytes = host.numel() * host.itemsize();
+  if (!nbytes)
+    return;
+  void *alias = device_is_in_place() ? device_host_alias(device.data_ptr()) : nullptr;
+  if (alias) {
+    memcpy(alias, host.const_data_ptr(), nbytes);
+    return;
+  }
+  stream_.to_device(device.mutable_data_ptr(), host.const_data_ptr(), nbytes);
+  copies_pending_ = true;
+}
+
+void Mirrors::finish() {
+  if (copies_pending_)
+    stream_.synchronize();
+  copies_pending_ = false;
+}
+
+} // namespace vgpu_torch

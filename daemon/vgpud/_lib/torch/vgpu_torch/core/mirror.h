@@ -1,0 +1,67 @@
+// CPU tensors that stand for the device tensors of one operator call.
+//
+// Mirrors are made per storage, not per tensor: arguments that share memory share it on the CPU, too.
+#pragma once
+#include "device.h"
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+#include <unordered_map>
+#include <vector>
+
+namespace vgpu_torch {
+
+class Mirrors {
+public:
+  Mirrors(c10::Device device, const DeviceStream &stream) : device_(device), stream_(stream) {}
+
+  // First pass: reserve the span of memory that the tensor covers.
+  void reserve(const at::Tensor &tensor, bool writes);
+  // Between the passes: bring every reserved span to the CPU.
+  void fetch();
+  // Second pass: the CPU tensor that stands for `tensor`; a tensor of another device is returned as it is.
+  at::Tensor host(const at::Tensor &tensor, bool writes);
+
+  // After the operator: bring what it wrote to the device.
+  void write_back();
+  // The device tensor for a result: an argument, a view of an argument's memory, or a new tensor.
+  at::Tensor device(const at::Tensor &result);
+  // Wait until the copies of write_back() and device() have read their source.
+  void finish();
+
+private:
+  struct Span {
+    c10::Storage device, host;
+    size_t begin = SIZE_MAX, end = 0; // bytes of the device's storage
+    const void *base = nullptr;       // of the host's storage, as fetch() made it
+    bool in_place = false;            // the host's storage is the device's memory itself
+    bool written = false;
+  };
+  struct Pair {
+    at::Tensor device, host;
+    size_t span; // SPARSE: no memory of its own
+    bool written;
+  };
+  static constexpr size_t SPARSE = SIZE_MAX;
+
+  Span &span_of(const at::Tensor &tensor);
+  static bool map(Span &span);
+  at::Tensor strided_host(const at::Tensor &tensor, const Span &span) const;
+  void replace_sparse(const Pair &pair) const;
+  void resize_device(const Pair &pair, Span &span);
+  bool was_resized(const Pair &pair, const Span &span) const;
+  void send(const at::Tensor &host, const at::Tensor &device);
+
+  c10::Device device_;
+  const DeviceStream &stream_;
+  std::vector<Span> spans_;
+  std::vector<Pair> pairs_;
+  std::vector<at::Tensor> others_; // arguments of other devices: a result may be one of them
+  std::unordered_map<const c10::StorageImpl *, size_t> span_index_;
+  std::unordered_map<const c10::TensorImpl *, size_t> pair_index_;
+  bool copies_pending_ = false;
+};
+
+// A tensor without memory of its own (sparse layouts), rebuilt from its parts on another device.
+at::Tensor sparse_to(const at::Tensor &tensor, c10::Device device);
+
+} // namespace vgpu_torch

@@ -1,0 +1,22 @@
+#include "operator.h"
+#include <sstream>
+
+namespace vgpu_torch {
+
+Operator::Operator(const c10::FunctionSchema &schema, Rules rules, const std::string &hidden_writes)
+    : name(schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name())),
+      n_returns(schema.returns().size()), is_random_by_default(false), rules(std::move(rules)) {
+  std::vector<std::string> hidden;
+  std::istringstream words(hidden_writes);
+  for (std::string word; words >> word;)
+    hidden.push_back(word);
+  for (const auto &argument : schema.arguments()) {
+    const auto *alias = argument.alias_info();
+    const bool annotated = alias && alias->isWrite();
+    const bool unannotated = std::find(hidden.begin(), hidden.end(), argument.name()) != hidden.end();
+    arguments.push_back(
+        {argument.name(), annotated || unannotated, argument.kwarg_only() && annotated, !argument.kwarg_only()});
+  }
+}
+
+} // namespace vgpu_torch

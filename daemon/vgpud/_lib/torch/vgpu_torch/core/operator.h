@@ -1,0 +1,43 @@
+// What is known of one operator before it is called: its schema, digested, and the rules of CUDA's own kernel.
+#pragma once
+#include <ATen/core/function_schema.h>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace vgpu_torch {
+
+// How CUDA's kernel checks that its tensors are on one device.
+enum class DeviceRule : int {
+  SAME = 0,        // the generated wrapper: every tensor, and it names the argument
+  ITERATOR = 1,    // TensorIterator: as above, but CPU scalars are allowed; it names the two devices
+  INDICES = 2,     // indexing: indices may be on the CPU, everything else is on one device
+  CONVOLUTION = 3, // the types of input, weight and bias are compared, which name the device
+  NONE = 4,        // devices may differ
+};
+
+struct Rules {
+  DeviceRule device = DeviceRule::NONE;
+  std::string method;          // what the generated wrapper calls itself in errors
+  std::string kernel;          // what CUDA's kernel calls itself in errors about dtypes
+  uint64_t refused_dtypes = 0; // bit per c10::ScalarType of the first tensor
+};
+
+struct Argument {
+  std::string name;
+  bool writes = false;
+  bool is_out = false;        // an out= argument
+  bool is_positional = false; // the generated wrapper checks no other
+};
+
+struct Operator {
+  Operator(const c10::FunctionSchema &schema, Rules rules, const std::string &hidden_writes);
+
+  std::string name; // namespace::name.overload
+  std::vector<Argument> arguments;
+  size_t n_returns;
+  bool is_random_by_default; // draws from the default generator, and takes none
+  Rules rules;
+};
+
+} // namespace vgpu_torch

@@ -1,0 +1,13 @@
+// Which operators ran, for tools/find_dtypes.py: off unless it asks.
+#pragma once
+#include "operator.h"
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+namespace vgpu_torch {
+
+void trace_set(bool on);
+void trace_call(const Operator &op, c10::ArrayRef<c10::IValue> values);
+std::string trace_text();
+
+} // namespace vgpu_torch

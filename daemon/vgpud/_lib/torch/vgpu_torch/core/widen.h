@@ -1,0 +1,15 @@
+// Half precision where CUDA has a kernel for it and the CPU has none: computed in single precision, then rounded.
+#pragma once
+#include "operator.h"
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace vgpu_torch {
+
+// Whether a CPU kernel's error says that it lacks a half precision dtype.
+bool is_lack_of_half(const std::string &message);
+
+// Runs the CPU kernel on widened copies of `arguments`; leaves narrow results on the stack.
+void run_widened(const c10::OperatorHandle &handle, const Operator &op, c10::DispatchKey key,
+                 std::vector<c10::IValue> arguments, torch::jit::Stack &stack);
+
+} // namespace vgpu_torch

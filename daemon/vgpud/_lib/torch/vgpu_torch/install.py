@@ -1,0 +1,75 @@
+"""Replaces torch's CUDA kernels in this process, once, when CUDA is first used."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from . import composites
+from .build import BuildError, core_library
+from .core import Core, CoreError, Kind
+from .notice import explain
+from .policy import Answer, decide
+from .simulated import is_simulated
+from .tables import Tables
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+_KINDS = {Answer.CPU: Kind.FALLBACK, Answer.REFUSED: Kind.REFUSAL, Answer.RANDOM: Kind.DISTRIBUTION}
+_state: dict[str, Any] = {}  # what must live as long as the kernels
+
+
+def install_or_explain() -> None:
+    """Called by torch when it initialises CUDA; an exception would be the program's."""
+    if _state or not is_simulated():
+        return
+    import torch
+
+    try:
+        counts = install()
+    except (BuildError, CoreError, OSError) as error:
+        explain(f"PyTorch's kernels are not simulated: {error}")
+        return
+    tables = _state["tables"]
+    if not tables.is_known:
+        explain(f"torch {torch.__version__} is not known to this vgpu-torch: generic rules, dtypes are not checked")
+    if os.environ.get("VGPU_TORCH_NOTICE") != "0":
+        explain(
+            f"PyTorch's CUDA operators run as ATen's CPU kernels ({counts[Answer.CPU]} operators; the numbers are the"
+            " CPU's). VGPU_TORCH=0 turns this off, `vgpu torch` lists them."
+        )
+
+
+def install() -> Counter[Answer]:
+    """Replace the kernels.
+
+    Returns:
+        How many operators got which answer.
+    Raises:
+        BuildError, CoreError: nothing has been replaced, or not everything.
+    """
+    from collections import Counter
+
+    import torch
+
+    tables = Tables(torch.__version__, refuse_dtypes=os.environ.get("VGPU_TORCH_DTYPES") != "0")
+    core = Core(core_library(), in_place=os.environ.get("VGPU_TORCH_COPY") != "1")
+    _state.update(core=core, tables=tables)
+    own = composites.load()
+    counts: Counter[Answer] = Counter()
+    for decision in decide(own):
+        counts[decision.answer] += 1
+        kind = _KINDS.get(decision.answer)
+        if kind is not None:
+            kind = Kind.COPY if decision.name == "aten::copy_" and decision.key == "CUDA" else kind
+            core.override(decision.name, decision.key, kind, tables.rules(decision.name, decision.key))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a kernel is replaced
+        libraries = {name: torch.library.Library(name, "IMPL") for name in {name.split("::")[0] for name in own}}
+        for name, function in own.items():
+            namespace, operator = name.split("::")
+            libraries[namespace].impl(operator, function, "CUDA", allow_override=True)
+    _state["libraries"] = libraries
+    return counts

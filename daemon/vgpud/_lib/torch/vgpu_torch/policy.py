@@ -1,0 +1,124 @@
+"""Which kernel each operator gets: torch's own, the CPU's, a composite, or a refusal by name."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+
+class Answer(Enum):
+    NATIVE = "native"  # torch's own CUDA kernel: host code only
+    CPU = "executed on the CPU"
+    COMPOSED = "composed"  # of other operators
+    RANDOM = "random as on the GPU"  # Philox, with CUDA's layout
+    REFUSED = "refused"
+
+
+class Decision(NamedTuple):
+    name: str  # namespace::name.overload
+    key: str  # dispatch key
+    answer: Answer
+
+
+# Host code only: memory, metadata, streams.
+NATIVE = {
+    "aten::_cudnn_init_dropout_state",
+    "aten::_efficientzerotensor",
+    "aten::_nested_view_from_buffer",
+    "aten::_pin_memory",
+    "aten::_reshape_alias",
+    "aten::_use_cudnn_ctc_loss",
+    "aten::_use_cudnn_ctc_loss.Tensor",
+    "aten::_use_miopen_ctc_loss",
+    "aten::_use_miopen_ctc_loss.Tensor",
+    "aten::as_strided",
+    "aten::empty.memory_format",
+    "aten::empty_strided",
+    "aten::is_pinned",
+    "aten::is_set_to",
+    "aten::record_stream",
+    "aten::resize_",
+    "aten::set_",
+    "aten::set_.source_Storage",
+    "aten::set_.source_Storage_storage_offset",
+    "aten::set_.source_Tensor",
+    "aten::unfold",
+    "aten::view",
+    "aten::view_as_complex",
+    "aten::view_as_real",
+}
+
+# No CUDA kernel of their own, but their composite picks cuDNN or a device's stub.
+ALSO = {
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+    "aten::convolution",
+    "aten::convolution_backward",
+    "aten::convolution_backward_overrideable",
+    "aten::convolution_overrideable",
+    "aten::copy_",
+}
+
+# Random operators with a GPU's numbers (core/distribution.cc).
+RANDOM = {
+    "aten::_fused_dropout",
+    "aten::bernoulli_.Tensor",
+    "aten::bernoulli_.float",
+    "aten::cauchy_",
+    "aten::exponential_",
+    "aten::geometric_",
+    "aten::log_normal_",
+    "aten::native_dropout",
+    "aten::normal_",
+    "aten::random_",
+    "aten::random_.from",
+    "aten::random_.to",
+    "aten::uniform_",
+}
+
+# Sparse tensors' own metadata and parts.
+SPARSE_NATIVE = {
+    "_coalesced_", "_dimI", "_dimV", "_indices", "_nnz", "_sparse_compressed_tensor_unsafe",
+    "_sparse_coo_tensor_with_dims", "_sparse_coo_tensor_with_dims_and_tensors", "_sparse_csr_tensor_unsafe", "_values",
+    "ccol_indices", "col_indices", "copy_", "copy_sparse_to_sparse_", "crow_indices", "dense_dim", "empty",
+    "empty_like", "indices", "is_coalesced", "isnan", "resize_", "resize_as_sparse_", "row_indices", "select",
+    "sparse_dim", "sparse_resize_", "sparse_resize_and_clear_", "unsqueeze", "values",
+}  # fmt: skip
+
+# Communication libraries bring kernels of their own, and their operators are calls of the host's.
+HOST_NAMESPACES = {"c10d", "_c10d_functional", "_dtensor"}
+SPARSE_KEYS = ("SparseCUDA", "SparseCsrCUDA")
+
+
+def decide(composites: Collection[str]) -> Iterator[Decision]:
+    """Every operator that has a kernel for CUDA, and what becomes of it."""
+    import torch
+
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    for name in sorted(torch._C._dispatch_get_all_op_names()):
+        if name.split("::")[0] in HOST_NAMESPACES:
+            continue
+        if name in RANDOM:
+            yield Decision(name, "CUDA", Answer.RANDOM)
+        elif name in composites:
+            yield Decision(name, "CUDA", Answer.COMPOSED)
+        elif name in NATIVE:
+            yield Decision(name, "CUDA", Answer.NATIVE)
+        elif name in ALSO or has(name, "CUDA"):
+            yield Decision(name, "CUDA", Answer.CPU if _runs_on_cpu(name) else Answer.REFUSED)
+        base = name.split("::")[1].split(".")[0]
+        for key in SPARSE_KEYS:
+            if has(name, key):
+                native = base in SPARSE_NATIVE
+                on_cpu = _runs_on_cpu(name) or has(name, key.replace("CUDA", "CPU"))
+                yield Decision(name, key, Answer.NATIVE if native else Answer.CPU if on_cpu else Answer.REFUSED)
+
+
+def _runs_on_cpu(name: str) -> bool:
+    import torch
+
+    computed = torch._C._dispatch_has_computed_kernel_for_dispatch_key
+    return bool(computed(name, "CPU"))
