@@ -9,7 +9,7 @@ C_FILES = $(wildcard shim/*/*.[ch] pytorch/vgpu_torch/core/*.cc pytorch/vgpu_tor
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-format fix demo bench packages bundle asan tsan fuzz api clean
+.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-format fix demo bench packages package-host bundle asan tsan fuzz api clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -78,6 +78,9 @@ bench: build ## driver calls over each channel, then the simulator's kernels aga
 
 packages: build ## what guests install: vgpu-guest as a .deb and as a .tar.gz, into build/packages
 	@$(PY) -m deploy.packaging guest
+
+package-host: build ## what hosts with apt install: vgpud as a .deb with its units, into build/packages
+	@$(PY) -m deploy.packaging host
 
 bundle: build ## vgpud, vgpu and their own Python in one relocatable archive (VM=1: with a guest; BUNDLE_ARGS=--without-simulator)
 	@$(PY) -m deploy.packaging bundle $(if $(VM),--vm) $(BUNDLE_ARGS)

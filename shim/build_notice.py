@@ -36,8 +36,9 @@ def build(out: Path, after: str, toolchain: Toolchain) -> None:
         empty = ["-shared", "-nostdlib", "-xc", os.devnull, f"-Wl,-soname,{STUB},--auxiliary,{after}", "-o", str(stub)]
         subprocess.run([*toolchain.compiler, *empty], check=True)
         script.write_text("{\n  global:\n" + "".join(f"    {name};\n" for name in NAMES) + "  local:\n    *;\n};\n")
-        beside = f"{Path(after).parent.parent}:$ORIGIN"
-        named = [f"-Wl,-soname,libcuda.so.1,--version-script={script},--enable-new-dtags,-rpath,{beside}"]
+        # Programs that run with more rights than their user's heed no $ORIGIN: they find it as they find the notice, by
+        # the loader's cache (set-up --loader).
+        named = [f"-Wl,-soname,libcuda.so.1,--version-script={script},--enable-new-dtags,-rpath,$ORIGIN"]
         needed = ["-Wl,--push-state,--no-as-needed", stub, "-Wl,--pop-state"]
         toolchain.link(out / "libvgpu-notice.so", [*named, *parts, *needed])
 

@@ -13,6 +13,7 @@ from .binary import TooNewError
 from .bundle import NBYTES_CAP, NBYTES_CAP_WITH_GUEST, BundleError, Options, make_bundle, pack
 from .debian import DebianError
 from .guest import GuestError, guest_files, make_archive, make_deb
+from .host import make_host_deb
 from .source import ROOT, describe_source
 from .virtual_machine import NoMachineError
 from .wheels import WheelError
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "build/packages", help="folder of what is made")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("guest", help="vgpu for guests, as a .deb and as a .tar.gz")
+    commands.add_parser("host", help="vgpud for hosts with apt, as a .deb: the bundle, the units, the configuration")
     bundle = commands.add_parser("bundle", help="vgpud, vgpu and all they need in one relocatable folder")
     bundle.add_argument("--without-simulator", action="store_true", help="for hosts with a real GPU: no LLVM")
     bundle.add_argument("--without-programs", action="store_true", help="no compiled CUDA programs")
@@ -31,7 +33,7 @@ def main() -> int:
     bundle.add_argument("--folder", action="store_true", help="do not make an archive of it")
     options = parser.parse_args()
     try:
-        made = _guest(options) if options.command == "guest" else _bundle(options)
+        made = {"guest": _guest, "host": _host, "bundle": _bundle}[options.command](options)
     except (BundleError, GuestError, NoMachineError, DebianError, WheelError, TooNewError) as error:
         print(f"packaging: {error}", file=sys.stderr)
         return 1
@@ -49,6 +51,15 @@ def _guest(options: argparse.Namespace) -> list[Path]:
     options.out.mkdir(parents=True, exist_ok=True)
     guest = guest_files()
     return [make_deb(guest, source, options.out), make_archive(guest, source, options.out)]
+
+
+def _host(options: argparse.Namespace) -> list[Path]:
+    source = describe_source()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.out) as scratch:
+        folder = Path(scratch) / "vgpud"
+        make_bundle(folder, source, Options(), Path(scratch))
+        return [make_host_deb(folder, source, options.out)]
 
 
 def _bundle(options: argparse.Namespace) -> list[Path]:

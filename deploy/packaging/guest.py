@@ -37,13 +37,16 @@ _CLICK = ("click", "8.1.8", "63c132bbbed01578a06712a2d1f497bb62d9c1c0d329b7903a8
 # Of vgpud's package what the commands need that talk to vgpud (guest/vgpu_guest/cli.py): they run on Python 3.10.
 _CLIENT = (
     *("__init__.py", "endpoint.py", "_gen/__init__.py", "_gen/api.py", "_gen/nvml.py", "proto/*.py", "smi/*.py"),
-    *("devices/__init__.py", "devices/inventory.py", "devices/host_gpu.py"),
+    *("devices/__init__.py", "devices/inventory_check.py"),
     *("supervision/__init__.py", "supervision/child_environment.py", "cli/__init__.py"),
     *(f"cli/{name}.py" for name in ("api", "client", "descendants", "devices", "fail", "option", "ping")),
-    *(f"cli/{name}.py" for name in ("private_daemon", "run", "smi", "status", "table", "torch_overlay", "trace", "version")),
+    *(
+        f"cli/{name}.py"
+        for name in ("private_daemon", "run", "smi", "status", "table", "torch_overlay", "trace", "version")
+    ),
 )
 _VENDORED = ("nvidia-ml-py",)  # pynvml, which no Debian has; in the archive msgpack's Python as well
-_TOOL_TIMEOUT_S = 300
+_TOOL_TIMEOUT_S = 900
 
 
 class GuestError(Exception):
@@ -143,7 +146,7 @@ def _add_installed(contents: Contents, name: str) -> None:
         raise GuestError(f"{name} is not installed: run `make setup`") from error
     for file in sorted(found.files or (), key=str):
         is_licence = "licen" in file.name.lower() or "copying" in file.name.lower()
-        if (file.suffix == ".py" and ".." not in file.parts) or is_licence:
+        if (file.suffix == ".py" and ".." not in file.parts and file.name != "example.py") or is_licence:
             contents.add(f"{_HOME}/{file}", Path(str(file.locate())).read_bytes())
 
 
@@ -156,7 +159,7 @@ _PYNVML = """
 Files: usr/lib/vgpu-guest/pynvml.py usr/lib/vgpu-guest/nvidia_ml_py*
 Copyright: NVIDIA Corporation
 License: BSD-3-clause
- On Debian systems the text is in /usr/share/common-licenses/BSD; the file itself begins with it.
+ The text is at the top of pynvml.py.
 """
 
 
@@ -167,8 +170,8 @@ def add_completions(contents: Contents, *commands: str) -> None:
             contents.add(path.replace("@", command), completion_script(shell, command))
 
 
-def build_deb(contents: Contents, control: dict[str, str], source: Source, target: Path) -> Path:
-    """Write a .deb with dpkg-deb. Raises GuestError: there is none."""
+def build_deb(contents: Contents, control: dict[str, str], source: Source, target: Path, level: int = 6) -> Path:
+    """Write a .deb with dpkg-deb; `level` is xz's. Raises GuestError: there is no dpkg-deb."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "root"
         contents.write(root, source.epoch_s)
@@ -178,7 +181,7 @@ def build_deb(contents: Contents, control: dict[str, str], source: Source, targe
             path = root / "DEBIAN" / name
             path.write_text(text)
             path.chmod(0o755 if text.startswith("#!") else 0o644)
-        command = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(root), str(target)]
+        command = ["dpkg-deb", "--root-owner-group", "-Zxz", f"-z{level}", "--build", str(root), str(target)]
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(source.epoch_s)}
         try:
             subprocess.run(command, check=True, timeout=_TOOL_TIMEOUT_S, stdout=subprocess.DEVNULL, env=environment)

@@ -18,10 +18,24 @@ _FILES = (
     ("/usr/lib/vgpu", "The libraries that programs get."),
     ("/var/lib/vgpu/manifest.json", "What vgpu install made, with hashes; vgpu uninstall goes by it."),
 )
+_EXIT_CODES = (
+    (
+        "0, 1, 2",
+        "Done; not done, and a line says why; wrong use. The codes of vgpu doctor are in doctor.md.",
+    ),
+    ("69", "No vgpud answers at the endpoint, or it refuses."),
+    ("70, 75, 78", "vgpud cannot start: for another reason, because one runs already, for its configuration."),
+    ("74", "What was to be printed could not be written."),
+    ("124", "vgpu run --timeout ended the program."),
+    (
+        "126, 127",
+        "vgpu run cannot execute or find the program; 128 plus the signal that ended it.",
+    ),
+)
 _ENVIRONMENT = (
     ("VGPU_ENDPOINT", "Where vgpud listens: unix:/path, tcp://host:port or vsock://cid:port. Wins over guest.conf."),
     ("VGPU_TOKEN", "The secret for an endpoint on another machine."),
-    ("VGPU_LOG", "error, info or trace: what the libraries write to stderr, or to the file VGPU_LOG_FILE."),
+    ("VGPU_LOG", "off, error, info or trace: what the libraries write to stderr, or to the file VGPU_LOG_FILE."),
 )
 
 
@@ -43,10 +57,30 @@ def manual_page(group: click.Group, source: Source) -> str:
             record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
             if record is not None:
                 lines += [".TP", rf"\fB{_escaped(record[0])}\fR", _escaped(record[1])]
+    lines.append(".SH EXIT STATUS")
+    for code, text in _EXIT_CODES:
+        lines += [".TP", rf"\fB{code}\fR", _escaped(text)]
     for title, entries in (("FILES", _FILES), ("ENVIRONMENT", _ENVIRONMENT)):
         lines.append(f".SH {title}")
         for name, text in entries:
             lines += [".TP", rf"\fB{_escaped(name)}\fR", _escaped(text)]
+    return "\n".join(lines) + "\n"
+
+
+def daemon_manual_page(command: click.Command, source: Source) -> str:
+    """roff of vgpud(8)."""
+    day = time.strftime("%Y-%m-%d", time.gmtime(source.epoch_s))
+    context = click.Context(command, info_name="vgpud")
+    lines = [f'.TH VGPUD 8 "{day}" "vgpu {_escaped(source.version)}" "System Administration"', ".SH NAME"]
+    lines += [r"vgpud \- serve GPUs to programs of other machines", ".SH SYNOPSIS", ".B vgpud"]
+    lines += [_escaped(" ".join(command.collect_usage_pieces(context))), ".SH DESCRIPTION"]
+    lines += [*_paragraphs(inspect.cleandoc(command.help or "")), ".SH OPTIONS"]
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if record is not None:
+            lines += [".TP", rf"\fB{_escaped(record[0])}\fR", _escaped(record[1])]
+    lines += [".SH FILES", ".TP", r"\fB/etc/vgpu/vgpud.toml\fR", "The configuration; every key is commented there."]
+    lines += [".SH SEE ALSO", ".BR vgpu (1)"]
     return "\n".join(lines) + "\n"
 
 

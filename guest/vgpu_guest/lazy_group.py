@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +15,31 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+_EX_IOERR = 74  # sysexits.h
+
+
 class LazyGroup(click.Group):
     """A group of commands known by their place, `package.module:attribute`."""
 
     def __init__(self, *args: Any, places: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._places = places
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """click's hook: what cannot be printed ends the command with one line, not with a traceback."""
+        try:
+            try:
+                return super().main(*args, **kwargs)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered still goes nowhere, in silence
+            click.echo(f"vgpu: standard output: {error.strerror}", err=True)
+            raise SystemExit(_EX_IOERR) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """click's hook: every name, sorted."""

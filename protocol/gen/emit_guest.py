@@ -68,6 +68,8 @@ FORWARD_HEADERS = (
     "vgs_virtual.h",
 )
 
+KERNELS = {"CUfunction", "CUkernel"}  # a launch's trace names them
+
 
 def _argument_formats(f: Function) -> tuple[str, list[str]]:
     """A format string for the trace and the values it takes."""
@@ -88,6 +90,9 @@ def _argument_formats(f: Function) -> tuple[str, list[str]]:
         elif p.c.startswith("CUhostFn") or p.c.startswith("CUstreamCallback") or p.c.startswith("CUoccupancyB2DSize"):
             formats.append(f"{p.name}=%p")
             values.append(f"(void *)(uintptr_t){p.name}")
+        elif p.c in KERNELS and f.name.startswith("cuLaunch"):
+            formats.append(f"{p.name}=%.200s")
+            values.append(f"vgs_kernel_traced_name({p.name})")
         elif p.role is Role.STRUCT_VALUE:
             formats.append(f"{p.name}=...")
         else:
@@ -111,16 +116,17 @@ def _export(name: str, f: Function, suffix: str = "") -> str:
     formats, values = _argument_formats(f)
     exported = name + suffix
     trace_args = "".join(f", {v}" for v in values)
+    trace_on = "vgs_trace_lookups_on()" if f.name.startswith("cuGetProcAddress") else "vgs_trace_on()"
     return (
         f"VGS_EXPORT CUresult {exported}({declarations(f.args)}) {{\n"
         f"  int saved_errno = errno;\n"
         f"  struct vgs_trace trace;\n"
-        f'  if (vgs_trace_on()) vgs_trace_begin(&trace, "{exported}", "{formats}"{trace_args});\n'
+        f'  if ({trace_on}) vgs_trace_begin(&trace, "{exported}", "{formats}"{trace_args});\n'
         f"  CUresult result = vgs_enter_{f.need.value}();\n"
         f"{prologue}"
         f"  if (result == CUDA_SUCCESS) result = vgs_{f.name}({', '.join(call_args)});\n"
         f"{epilogue}"
-        f"  if (vgs_trace_on()) vgs_trace_end(&trace, result);\n"
+        f"  if ({trace_on}) vgs_trace_end(&trace, result);\n"
         f"  errno = saved_errno;\n"
         f"  return result;\n"
         f"}}\n\n"
@@ -130,7 +136,7 @@ def _export(name: str, f: Function, suffix: str = "") -> str:
 def emit_exports(api: Api) -> str:
     out = [
         BANNER,
-        includes("<errno.h>", "<stdbool.h>", "<stdint.h>", "vgs_api.h", "vgs_enter.h", "vgs_log.h"),
+        includes("<errno.h>", "<stdbool.h>", "<stdint.h>", "vgs_api.h", "vgs_enter.h", "vgs_kernel.h", "vgs_log.h"),
         '#define VGS_EXPORT __attribute__((visibility("default")))\n\n',
     ]
     bodies = api.implementation()

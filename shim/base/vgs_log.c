@@ -26,7 +26,10 @@ static void read_environment(void) {
       log_level = (enum vgs_log_level)i;
   const char *path = secure_getenv("VGPU_LOG_FILE");
   log_path = path && *path ? strdup(path) : NULL;
-  __atomic_store_n(&vgs_trace_state, log_level == VGS_LOG_TRACE, __ATOMIC_RELAXED);
+  bool all = wanted && !strcmp(wanted, "trace-all");
+  if (all)
+    log_level = VGS_LOG_TRACE;
+  __atomic_store_n(&vgs_trace_state, (log_level == VGS_LOG_TRACE) + all, __ATOMIC_RELAXED);
 }
 
 void vgs_log_fini(void) {

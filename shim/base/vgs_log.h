@@ -17,7 +17,7 @@ extern _Thread_local enum vgs_way vgs_way;
 /* Free what the log holds; later lines go to stderr. Only the library's destructor calls it. */
 void vgs_log_fini(void);
 
-/* -1 until VGPU_LOG has been read, then 0 or 1. */
+/* -1 until VGPU_LOG has been read, then 0, 1, or 2 where look-ups of functions are traced, too (trace-all). */
 extern int vgs_trace_state;
 
 bool vgs_log_enabled(enum vgs_log_level level);
@@ -32,6 +32,11 @@ size_t vgs_log_escape(char *into, size_t capacity, const char *text);
 static inline bool vgs_trace_on(void) {
   int state = __atomic_load_n(&vgs_trace_state, __ATOMIC_RELAXED);
   return state > 0 || (state < 0 && vgs_log_enabled(VGS_LOG_TRACE));
+}
+
+/* For look-ups of functions (cuGetProcAddress): a runtime makes hundreds of them at its start. */
+static inline bool vgs_trace_lookups_on(void) {
+  return vgs_trace_on() && __atomic_load_n(&vgs_trace_state, __ATOMIC_RELAXED) > 1;
 }
 
 /* One exported call being traced; lies on its stack, so that a call made inside a call does not disturb it. */

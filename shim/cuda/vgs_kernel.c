@@ -144,6 +144,11 @@ CUresult vgs_cuFuncSetAttribute(CUfunction hfunc, int attrib, int value) {
 
 CUresult vgs_cuFuncGetName(const char **name, CUfunction hfunc) { return name_of(name, hfunc, vgs_kernel_find(hfunc)); }
 
+const char *vgs_kernel_traced_name(const void *handle) {
+  const struct vgs_kernel *kernel = vgs_kernel_find(handle);
+  return kernel ? kernel->name : "?";
+}
+
 /* A kernel made by cuModuleGetFunction knows its module's id; the handle is put together from it. */
 static void *owner_handle(const struct vgs_kernel *kernel, enum vgw_kind kind) {
   struct vgs_object owner = {.id = kernel->owner_id, .kind = (uint16_t)kind, .epoch = kernel->object.epoch};

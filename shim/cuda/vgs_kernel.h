@@ -10,6 +10,9 @@ struct vgs_kernel *vgs_kernel_make(enum vgw_kind kind, uint32_t owner_id, uint32
 /* Have the description at hand: attributes and parameter layout. */
 CUresult vgs_kernel_describe(struct vgs_kernel *kernel);
 
+/* A kernel's name for the trace, "?" for what is none. */
+const char *vgs_kernel_traced_name(const void *handle);
+
 /* An attribute of a described kernel; INT32_MIN if the driver does not know it. */
 static inline int vgs_kernel_attribute(const struct vgs_kernel *kernel, int attribute) {
   return __atomic_load_n(&kernel->attributes[attribute], __ATOMIC_RELAXED);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections import Counter
 from typing import Any
 
@@ -16,9 +17,13 @@ from .table import format_table
 @click.command()
 @click.option("--summary", is_flag=True, help="Only the counts.")
 @click.option("--nvml", is_flag=True, help="The functions of NVML instead of the driver's.")
-def api(summary: bool, nvml: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable: each function and its answer.")
+def api(summary: bool, nvml: bool, as_json: bool) -> None:
     """Print the coverage table, generated from the description of the API."""
     rows = _nvml_rows() if nvml else _driver_rows()
+    if as_json:
+        click.echo(json.dumps({row[0]: row[1] for row in rows}, indent=2))
+        return
     if not summary:
         header = ["FUNCTION", "ANSWER"] if nvml else ["FUNCTION", "TRAVELS", "MODULE"]
         click.echo(format_table(header, rows))

@@ -33,16 +33,24 @@ if TYPE_CHECKING:
     "--config", "config_path", type=click.Path(path_type=Path, dir_okay=False), help="TOML file (see vgpud.toml)."
 )
 @click.option("--listen", multiple=True, metavar="URL", help="Listen here instead of where the file says; repeatable.")
+@click.option(
+    "--admin", metavar="PATH", help='The socket of `vgpu status`; "" for none. One for each vgpud of a machine.'
+)
 @click.option("--gpus", metavar="PROFILES", help='Simulated devices, as in "h100:2,t4".')
 @click.option("--check", is_flag=True, help="Read the configuration, say whether it is good, and exit.")
 @click.option("--private", type=click.Path(path_type=Path, file_okay=False), hidden=True)
 @click.version_option(__version__, prog_name="vgpud")
 def daemon(
-    config_path: Path | None, listen: tuple[str, ...], gpus: str | None, check: bool, private: Path | None
+    config_path: Path | None,
+    listen: tuple[str, ...],
+    admin: str | None,
+    gpus: str | None,
+    check: bool,
+    private: Path | None,
 ) -> None:
     """Serve GPUs to clients: identify them, tell them what there is, and give each a worker."""
     try:
-        config = _configure(config_path, listen, gpus, private)
+        config = _configure(config_path, listen, admin, gpus, private)
         inventory = load_inventory(config.backend, config.gpus, config.libcuda)
     except (ConfigError, InventoryError) as error:
         fail(str(error), ExitStatus.CONFIG)
@@ -55,7 +63,8 @@ def daemon(
     try:
         _run(service, _stdin_closed if private is not None else None)
     except AlreadyRunningError as error:
-        fail(str(error), ExitStatus.ALREADY_RUNNING)
+        hint = '; --admin PATH or --admin "" lets a second one run' if str(config.admin) in str(error) else ""
+        fail(f"{error}{hint}", ExitStatus.ALREADY_RUNNING)
     except (ListenError, EndpointError, RegionError) as error:
         fail(str(error), ExitStatus.SOFTWARE)
     finally:
@@ -63,12 +72,16 @@ def daemon(
             shutil.rmtree(private, ignore_errors=True)
 
 
-def _configure(config_path: Path | None, listen: tuple[str, ...], gpus: str | None, private: Path | None) -> Config:
+def _configure(
+    config_path: Path | None, listen: tuple[str, ...], admin: str | None, gpus: str | None, private: Path | None
+) -> Config:
     """The file's configuration with the command line over it, checked as a whole."""
     config = load_config(config_path)
     changes: dict[str, Any] = {}
     if listen:
         changes["listen"] = list(listen)
+    if admin is not None:
+        changes["admin"] = admin
     if gpus is not None:
         changes["gpus"] = gpus
     if private is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vgpud.devices.inventory import InventoryError, check_inventory
+from vgpud.devices.inventory_check import InventoryError, check_inventory
 
 from ..proto import RemoteProtocolError
 from .client import Client

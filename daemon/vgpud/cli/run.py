@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,12 +16,14 @@ from vgpu_guest.cudart import FOLDER, FOLDERS, find_runtimes
 from vgpu_guest.libraries import LIBRARIES
 from vgpu_guest.preload import resolve_program, winning_rpath
 
+from ..endpoint import connect
 from .descendants import Descendants
-from .fail import fail
+from .fail import fail, reported
 from .option import EndpointType
 from .private_daemon import PrivateDaemon, PrivateDaemonError
 from .status import ExitStatus
 from .torch_overlay import is_wanted, put_on_path
+from .trace import traced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from ..endpoint import Endpoint
 
 _KILL_AFTER_S = 5.0
+_CONNECT_TIMEOUT_S = 2.0
 _FORWARDED = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -39,13 +43,24 @@ _FORWARDED = (
 )
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+class _RunCommand(click.Command):
+    """--trace is a flag and may have a value: `--trace ./program` must not take the program for one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """click's hook."""
+        end = args.index("--") if "--" in args else len(args)
+        given = [f"--trace-as={a.partition('=')[2]}" if a.startswith("--trace=") else a for a in args[:end]]
+        return super().parse_args(ctx, given + args[end:])
+
+
+@click.command(cls=_RunCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--gpu", "gpus", metavar="PROFILES", help='Simulated devices for a private vgpud, as in "h100:2,t4".')
 @click.option(
     "--endpoint", type=EndpointType(), envvar="VGPU_ENDPOINT", help="Use this vgpud instead of a private one."
 )
 @click.option("--config", type=click.Path(exists=True, path_type=Path), help="Configuration of the private vgpud.")
-@click.option("--trace", is_flag=True, help="Log every driver call.")
+@click.option("--trace", is_flag=True, help="Log every driver call but look-ups of functions (--trace=all: these too).")
+@click.option("--trace-as", type=click.Choice(["calls", "all", "summary"]), hidden=True)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -77,6 +92,7 @@ def run(
     endpoint: Endpoint | None,
     config: Path | None,
     trace: bool,
+    trace_as: str | None,
     timeout_s: float | None,
     preload: bool | None,
     cudart: str,
@@ -86,7 +102,9 @@ def run(
 ) -> None:
     """Run COMMAND with GPUs; its exit code is ours.
 
-    Without --endpoint (or VGPU_ENDPOINT) a private vgpud simulates the devices, for this program only.
+    Without --endpoint (or VGPU_ENDPOINT) a private vgpud simulates the devices, for this program only; a guest's
+    package has none, and the program goes to the endpoint of guest.conf. --trace=summary prints a table at the end:
+    calls, time and waits by function.
     """
     if gpus is not None and endpoint is not None:
         fail("--gpu is for a private vgpud: leave --endpoint and VGPU_ENDPOINT out", ExitStatus.USAGE)
@@ -94,17 +112,25 @@ def run(
     if not library.exists():
         fail(f"{library} is missing: this build has no guest library (run `make shim`)", ExitStatus.SOFTWARE)
     with ExitStack() as stack:
-        if endpoint is None:
+        kind = trace_as or ("calls" if trace else "")
+        if endpoint is not None:
+            with reported(endpoint):
+                connect(endpoint, timeout_s=_CONNECT_TIMEOUT_S).close()  # to say it here, not in the program's own way
+        elif gpus is None and find_spec("vgpud.serving") is None:
+            pass  # the libraries find the endpoint as in any program
+        else:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
                 signal.signal(number, _interrupted)  # so that the private vgpud is stopped on the way out
             try:
                 endpoint = stack.enter_context(PrivateDaemon(gpus, config=config)).endpoint
             except PrivateDaemonError as error:
                 fail(str(error), ExitStatus.UNAVAILABLE)
-        environment = _environment(command[0], endpoint, library, trace, preload)
+        environment = _environment(command[0], endpoint, library, preload)
+        report = stack.enter_context(traced(kind, environment))
         _choose_cudart(cudart, command[0], environment, library_dir / FOLDER)
         _choose_torch(torch, command[0], environment, library_dir)
         code = _supervise(command, environment, timeout_s)
+        report()
     raise SystemExit(code)
 
 
@@ -112,17 +138,16 @@ def _interrupted(number: int, _frame: object) -> NoReturn:
     raise SystemExit(ExitStatus.SIGNAL_BASE + number)
 
 
-def _environment(program: str, endpoint: Endpoint, library: Path, trace: bool, preload: bool | None) -> dict[str, str]:
+def _environment(program: str, endpoint: Endpoint | None, library: Path, preload: bool | None) -> dict[str, str]:
     environment = dict(os.environ)
 
     def put_first(key: str, value: Path) -> None:
         rest = environment.get(key)
         environment[key] = f"{value}:{rest}" if rest else str(value)
 
-    environment["VGPU_ENDPOINT"] = str(endpoint)
+    if endpoint is not None:
+        environment["VGPU_ENDPOINT"] = str(endpoint)
     put_first("LD_LIBRARY_PATH", library.parent)
-    if trace:
-        environment["VGPU_LOG"] = "trace"
     if preload is None:
         binary = resolve_program(program, os.environ.get("PATH", os.defpath))
         other = winning_rpath(binary) if binary is not None else None
@@ -196,6 +221,7 @@ def _wait_until(
         if caught is not None:
             _pass_on(caught, process)
         elif time.monotonic() >= deadline:
+            click.echo("vgpu run: time is up (--timeout): the program is ended", err=True)
             break
     else:
         return _exit_code(process)

@@ -27,7 +27,7 @@ def test_is_libcuda_and_stands_before_the_next_one() -> None:
     assert needed[0] == "libvgpu-next.so"
     assert set(needed[1:]) == {"libc.so.6"}
     assert "RPATH" not in dynamic
-    assert re.findall(r"\(RUNPATH\).*\[(.+)\]", dynamic) == ["/usr/lib/vgpu/notice:$ORIGIN"]
+    assert re.findall(r"\(RUNPATH\).*\[(.+)\]", dynamic) == ["$ORIGIN"]
     stub = readelf("-d", file=LIBRARY.with_name("libvgpu-next.so"))
     assert re.findall(r"\(AUXILIARY\).*\[(.+)\]", stub) == [NEXT]
     assert "NEEDED" not in stub

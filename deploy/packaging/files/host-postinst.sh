@@ -1,0 +1,16 @@
+#!/bin/sh
+set -e
+
+case "$1" in
+configure)
+  getent group vgpu >/dev/null || addgroup --quiet --system vgpu
+  if ! getent passwd vgpud >/dev/null; then
+    adduser --quiet --system --group --no-create-home --home /nonexistent --gecos "vgpud" vgpud
+  fi
+  if [ -d /run/systemd/system ]; then
+    systemctl --system daemon-reload || true
+    # An upgrade: what runs goes on with the new files, unless nobody started it.
+    [ -z "$2" ] || systemctl try-restart vgpud.service || true
+  fi
+  ;;
+esac

@@ -1,0 +1,118 @@
+"""What a host gets, as a .deb: vgpud and vgpu with their own Python, the units, the configuration, a user of its own.
+
+The files are the bundle's, below /usr/lib/vgpud: nothing of the system's Python is used or changed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .contents import Contents, File, compress
+from .guest import add_completions, build_deb, changelog, copyright_text, maintainer
+from .manual import daemon_manual_page, manual_page
+from .source import ROOT
+
+if TYPE_CHECKING:
+    from .source import Source
+
+NAME = "vgpud"
+FILES = Path(__file__).resolve().parent / "files"
+_HOME = "usr/lib/vgpud"
+_UNITS = ("vgpud.service", "vgpud.socket", "vgpud-vm@.service")
+# Of the bundle, what Debian has places of its own for.
+_LEFT_OUT = ("README", "CONTENTS", "share/vgpu/vgpud.toml", "share/vgpu/vgpud.service", "share/vgpu/vgpud-vm@.service")
+
+
+def make_host_deb(bundle: Path, source: Source, out: Path) -> Path:
+    """Write the .deb into the folder `out`.
+
+    Args:
+        bundle: a folder that make_bundle() has filled.
+    Raises:
+        GuestError: there is no dpkg-deb.
+    """
+    contents = Contents()
+    _add_bundle(contents, bundle)
+    for command in ("vgpu", "vgpud"):
+        contents.link(f"usr/bin/{command}", f"../lib/vgpud/bin/{command}")
+    for name in _UNITS:
+        contents.add(f"usr/lib/systemd/system/{name}", unit(name))
+    contents.add("usr/lib/sysusers.d/vgpud.conf", 'u vgpud - "GPUs for machines that have none"\ng vgpu -\n')
+    contents.add("etc/vgpu/vgpud.toml", (ROOT / "deploy/vgpud.toml").read_bytes())
+    contents.add(f"usr/share/doc/{NAME}/copyright", copyright_text(_licences(bundle)))
+    contents.add(f"usr/share/doc/{NAME}/changelog.gz", compress(changelog(source, NAME).encode()))
+    contents.add(f"usr/share/doc/{NAME}/CONTENTS", (bundle / "CONTENTS").read_bytes())
+    contents.add_tree(f"usr/share/doc/{NAME}", ROOT / "docs", "*.md")
+    add_completions(contents, "vgpu", "vgpud")
+    contents.add("usr/share/man/man1/vgpu.1.gz", compress(_vgpu_manual(source).encode()))
+    contents.add("usr/share/man/man8/vgpud.8.gz", compress(_vgpud_manual(source).encode()))
+    glibc = (bundle / "CONTENTS").read_text().split()[1]
+    control = {
+        "control": _control(contents, glibc, source),
+        "conffiles": "/etc/vgpu/vgpud.toml\n",
+        "md5sums": contents.md5sums(),
+        **{name: (FILES / f"host-{name}.sh").read_text() for name in ("postinst", "prerm", "postrm")},
+    }
+    return build_deb(contents, control, source, out / f"{NAME}_{source.version}_amd64.deb", level=1)
+
+
+def unit(name: str) -> str:
+    """A unit as the package has it: with the package's own user, who outlives a stop, as the socket's folder must."""
+    text = (ROOT / "deploy" / name).read_text()
+    text = text.replace("DynamicUser=yes\nUser=vgpud\n", "User=vgpud\nGroup=vgpud\n")
+    return text.replace("RuntimeDirectory=vgpu\n", "RuntimeDirectory=vgpu\nRuntimeDirectoryPreserve=yes\n")
+
+
+def _add_bundle(contents: Contents, bundle: Path) -> None:
+    for path in sorted(bundle.rglob("*")):
+        name = path.relative_to(bundle).as_posix()
+        if name in _LEFT_OUT:
+            continue
+        if path.is_symlink():
+            contents.link(f"{_HOME}/{name}", str(path.readlink()))
+        elif path.is_file():
+            contents.files[f"{_HOME}/{name}"] = File(path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644)
+
+
+def _licences(bundle: Path) -> str:
+    found = sorted({path.parent.relative_to(bundle).as_posix() for path in bundle.rglob("licenses/*")})
+    where = "".join(f" {_HOME}/{folder}/*\n" for folder in found) or f" {_HOME}/python/*\n"
+    return (
+        f"\nFiles:\n{where}Copyright: the authors of Python, LLVM and the packages that CONTENTS lists\n"
+        "License: theirs\n The text of each lies beside its files.\n"
+    )
+
+
+def _vgpu_manual(source: Source) -> str:
+    from vgpud.cli.main import vgpu
+
+    return manual_page(vgpu, source)
+
+
+def _vgpud_manual(source: Source) -> str:
+    from vgpud.cli.daemon import daemon
+
+    return daemon_manual_page(daemon, source)
+
+
+def _control(contents: Contents, glibc: str, source: Source) -> str:
+    return f"""\
+Package: {NAME}
+Version: {source.version}
+Architecture: amd64
+Maintainer: {maintainer()}
+Section: misc
+Priority: optional
+Installed-Size: {(contents.nbytes + 1023) // 1024}
+Depends: libc6 (>= {glibc}), libstdc++6, adduser
+Conflicts: vgpu-guest
+Replaces: vgpu-guest
+Description: GPUs for machines that have none: the host's side
+ vgpud carries out the calls of CUDA programs that run elsewhere: in virtual
+ machines, in containers or on other machines. A real GPU does the work, or one
+ that is simulated on the CPU.
+ .
+ The package brings its own Python; "systemctl enable --now vgpud.socket" starts
+ the daemon with its first client. It has all of vgpu-guest's commands, too.
+"""
