@@ -82,7 +82,7 @@ def guest_files() -> Guest:
     for pattern in _CLIENT:
         for file in sorted((ROOT / "daemon/vgpud").glob(pattern)):
             files.add(f"{_HOME}/vgpud/{file.relative_to(ROOT / 'daemon/vgpud')}", file.read_bytes())
-    files.link(f"{_HOME}/vgpud/_lib", "../payload")
+    files.link(f"{_HOME}/vgpu_guest/_lib", "../payload")
     for name in _VENDORED:
         _add_installed(files, name)
     files.add(f"{_HOME}/__main__.py", (FILES / "guest-main.py").read_text())
