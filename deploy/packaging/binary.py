@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # Ubuntu 22.04's. Debian 12 has 2.36, Ubuntu 24.04 2.39, Debian 13 2.41.
-OLDEST_GLIBC = (2, 35)
+OLDEST_GLIBC = (2, 35)  # of the bundle, for its Python's sake
+OLDEST_GUEST_GLIBC = (2, 34)  # of what a guest installs: RHEL 9's
 _ELF = b"\x7fELF"
 _TOOL_TIMEOUT_S = 120
 

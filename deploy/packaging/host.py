@@ -71,8 +71,17 @@ def _add_bundle(contents: Contents, bundle: Path) -> None:
             continue
         if path.is_symlink():
             contents.link(f"{_HOME}/{name}", str(path.readlink()))
-        elif path.is_file():
-            contents.files[f"{_HOME}/{name}"] = File(path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644)
+        elif path.is_file() and "__pycache__" not in path.parts:  # postinst compiles
+            runs = bool(path.stat().st_mode & 0o100) and ".so" not in path.name and path.suffix != ".py"
+            contents.files[f"{_HOME}/{name}"] = File(_without_interpreter(path), 0o755 if runs else 0o644)
+
+
+def _without_interpreter(path: Path) -> bytes:
+    """A module's text without the line that makes it a script of the system's Python."""
+    content = path.read_bytes()
+    if path.suffix != ".py" or not content.startswith(b"#!"):
+        return content
+    return b"# Run by the Python of this package." + content[content.index(b"\n") :]
 
 
 def _licences(bundle: Path) -> str:

@@ -11,7 +11,7 @@ import click
 import pytest
 from vgpu_guest.cli import COMMANDS, vgpu
 
-from deploy.packaging.binary import OLDEST_GLIBC, TooNewError, glibc_needed, newest_glibc, stripped
+from deploy.packaging.binary import OLDEST_GUEST_GLIBC, TooNewError, glibc_needed, newest_glibc, stripped
 from deploy.packaging.guest import Guest, guest_files, make_archive, make_deb
 from deploy.packaging.manual import manual_page
 from deploy.packaging.source import Source, describe_source
@@ -74,7 +74,7 @@ def test_every_library_runs_on_the_oldest_glibc(guest: Guest, tmp_path: Path) ->
     needed = glibc_needed((tmp_path / "files").rglob("*.so*"))
     assert len(needed) >= 5
     assert set(needed.values()) - {(0, 0)}
-    assert max(needed.values()) == guest.glibc <= OLDEST_GLIBC
+    assert max(needed.values()) == guest.glibc <= OLDEST_GUEST_GLIBC
 
 
 def test_a_library_for_a_newer_glibc_is_refused(tmp_path: Path) -> None:

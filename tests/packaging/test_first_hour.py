@@ -1,0 +1,90 @@
+"""A newcomer's first hour: the commands that README.md prints, run as printed, in a fresh Debian.
+
+Blocks of README after `<!-- hour: NAME -->` are the scripts; the program, with its mistake, lies in docs/example. It
+takes minutes and a network: `make test-ecosystem`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+_BLOCK = re.compile(r"<!-- hour: ([a-z-]+) -->\n```\w*\n(.*?)```", re.DOTALL)
+_TIMEOUT_S = 1800
+_PACKAGES = "ca-certificates,git,make,python3,python3-venv,python3-dev,gcc,g++,libc6-dev,dpkg-dev,xz-utils,binutils"
+
+
+def blocks(text: str) -> dict[str, str]:
+    """The scripts of a page by their names."""
+    return {name: re.sub(r"\s+# .*$", "", body, flags=re.MULTILINE) for name, body in _BLOCK.findall(text)}
+
+
+def test_every_step_of_the_hour_is_in_the_readme() -> None:
+    assert list(blocks(README.read_text())) == ["demo", "nvcc", "own", "bug"]
+
+
+def test_what_the_readme_names_is_in_the_tree() -> None:
+    for path in re.findall(r"\]\(((?!http)[^)#]+)", README.read_text()):
+        assert (ROOT / path).exists(), path
+    targets = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make ([a-z-]+)", README.read_text(), re.MULTILINE):
+        assert re.search(rf"^{target}:", targets, re.MULTILINE), target
+
+
+def chroot(folder: Path, suite: str) -> Path:
+    """A fresh Debian with what README says it needs."""
+    root = folder / suite
+    command = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={_PACKAGES}", suite, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    if done.returncode:
+        pytest.skip(f"mmdebstrap {suite}: {done.stderr[-300:]}")
+    shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+    for file in ("etc/pip.conf", "root/.config/pip/pip.conf"):  # where this machine's own registry is configured
+        if Path("/", file).exists():
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path("/", file), root / file)
+    return root
+
+
+@pytest.mark.client
+@pytest.mark.ecosystem
+@pytest.mark.timeout(_TIMEOUT_S * 2)
+@pytest.mark.parametrize("suite", ["bookworm", "trixie"])
+def test_the_first_hour(tmp_path: Path, suite: str) -> None:
+    if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
+        pytest.skip("a fresh Debian needs root and mmdebstrap")
+    root = chroot(tmp_path, suite)
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(root / "vgpu")], check=True, timeout=300)
+    steps = blocks(README.read_text())
+
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        enter = (
+            'mount -t proc proc "$1/proc"; mount --rbind /dev "$1/dev"; mount -t tmpfs tmpfs "$1/tmp"; '
+            'exec chroot "$1" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 '
+            'sh -ec "cd /vgpu; $2"'
+        )
+        command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", enter, "sh", str(root), script]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, env={**os.environ, "PIP_CONFIG_FILE": ""}
+        )
+
+    def check(name: str) -> str:
+        done = run(steps[name])
+        assert done.returncode == 0, f"{name}: {done.stdout[-2000:]}{done.stderr[-3000:]}"
+        return done.stdout + done.stderr
+
+    assert "ok" in check("demo").lower()
+    check("nvcc")
+    assert "5.0" in check("own")
+    bug = run(steps["bug"])
+    assert bug.returncode != 0, bug.stdout
+    said = bug.stdout + bug.stderr
+    assert "saxpy" in said, said
+    assert "out of bounds" in said or "700" in said, said
