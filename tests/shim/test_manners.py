@@ -17,7 +17,7 @@ import pytest
 from tests.shim.client import PRELUDE, ROOT, run
 
 Run = Callable[..., CompletedProcess[str]]
-LIBRARIES = ROOT / "daemon/vgpud/_lib"
+LIBRARIES = ROOT / "build/guest"
 
 
 @pytest.mark.parametrize("limit_kib", [0, 100, 8192, 100_000])

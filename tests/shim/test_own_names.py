@@ -14,7 +14,7 @@ import pytest
 from tests.shim.client import PRELUDE, ROOT
 
 Run = Callable[..., CompletedProcess[str]]
-LIBRARIES = ROOT / "daemon/vgpud/_lib"
+LIBRARIES = ROOT / "build/guest"
 NAMES = ["libcuda.so.1", "libnvidia-ml.so.1", *(f"cudart/{n}/libcudart.so.{n}" for n in ("12", "13"))]
 
 
