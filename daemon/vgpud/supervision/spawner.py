@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpud.log import get_logger
@@ -125,9 +126,10 @@ class _LaunchedProcess:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
-    def started(self, pid: int, pidfd: int) -> None:
-        """It runs. `pidfd` becomes ours."""
-        self.pid, self._pidfd = pid, pidfd
+    def started(self, pidfd: int) -> None:
+        """It runs. `pidfd` becomes ours, and says which process it is here: the launcher may see another number."""
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines())
+        self.pid, self._pidfd = max(0, int(fields["Pid"])), pidfd
         if self._ended_early is not None:
             self.signal(self._ended_early)
 
@@ -251,7 +253,7 @@ class LauncherSpawner:
             return
         process = self._processes[message["id"]]
         if message["type"] == "started":
-            process.started(message["pid"], fds[0])
+            process.started(fds[0])
             return
         del self._processes[message["id"]]
         if message["type"] == "failed":

@@ -4,7 +4,9 @@ All of it needs privileges over a user namespace: the host's, where vgpud runs a
 user is mapped to itself. Each step that the kernel refuses is named in `missing`; the others still hold.
 
 - pid: a worker is the first process of its own namespace. It can name no other process, so it can signal, trace and
-  reschedule none, and when it ends the kernel ends whatever it has started.
+  reschedule none, and when it ends the kernel ends whatever it has started. NVIDIA's driver shares memory only between
+  processes of one pid namespace (seen with 580.159.04: an import by cuIpcOpenMemHandle never ends), so on a card the
+  workers have one namespace together, which holds nobody else.
 - mount: /proc shows that namespace alone, /dev/shm is empty.
 - ipc, net: no System V object and no abstract socket is shared with another program of the host.
 - Capabilities: none are left, and none can be gained.
@@ -31,11 +33,13 @@ _SHM_OPTIONS = "size=16m,nr_inodes=256,mode=1777"
 class Cells:
     """Entered once by the launcher; then begin_fork(), fork, end_fork() and, in the child, enter()."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, together: bool = False) -> None:
+        """`together`: all workers in one pid namespace."""
         self.missing: list[str] = []
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self._has_pid_namespace = False
+        self._together = together
+        self._has_pid_namespace = False  # for each worker
         self._has_mount_namespace = False
 
     def enter_shared(self) -> None:
@@ -54,7 +58,10 @@ class Cells:
             self._try("empty /dev/shm", self._mount, "vgpu-shm", _SHM, "tmpfs", flags, _SHM_OPTIONS)
         self._try("ipc namespace", self._unshare, _NEWIPC | _NEWUTS)
         self._try("network namespace", self._unshare, _NEWNET)
-        self._has_pid_namespace = self._try("pid namespace", self._probe_pid_namespace)
+        if self._together:
+            self._try("pid namespace", self._enter_pid_namespace)
+        else:
+            self._has_pid_namespace = self._try("pid namespace", self._probe_pid_namespace)
 
     def begin_fork(self) -> None:
         """The next child is the first process of a new pid namespace. Raises OSError."""
@@ -88,6 +95,17 @@ class Cells:
         header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
         data = (ctypes.c_uint32 * 6)()
         self._check(self._libc.syscall(_CAPSET[platform.machine()], ctypes.byref(header), ctypes.byref(data)))
+
+    def _enter_pid_namespace(self) -> None:
+        """Go on as the first process of a new pid namespace; the process that called waits for it and does the same."""
+        self._unshare(_NEWPID)
+        child = os.fork()
+        if child != 0:
+            os.closerange(3, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") > 0 else 4096)
+            _pid, status = os.waitpid(child, 0)
+            os._exit(0 if status == 0 else 1)
+        if self._has_mount_namespace:
+            self._try("own /proc", self._mount, "proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, None)
 
     def _probe_pid_namespace(self) -> None:
         """Whether a child can be born into a new namespace and later ones here again: a launcher must know before."""

@@ -9,7 +9,7 @@ Messages are msgpack maps, one per SOCK_SEQPACKET packet.
 From vgpud: {type: "spawn", id: int, warm: bool, environment: {str: str}}, with two descriptors: the worker's end of its
 control socket, and its standard error.
 To vgpud, first: {type: "hello", missing: [str]}: what this kernel refuses of a cell. Then for each order
-{type: "started", id, pid}, with a pidfd, or {type: "failed", id, why}; later {type: "exited", id, code}, where a
+{type: "started", id}, with a pidfd, or {type: "failed", id, why}; later {type: "exited", id, code}, where a
 negative code is a signal.
 """
 
@@ -77,7 +77,7 @@ class Launcher:
             self._cells.end_fork()
         pidfd = os.pidfd_open(pid)
         self._selector.register(pidfd, selectors.EVENT_READ, (order["id"], pid))
-        self._send({"type": "started", "id": order["id"], "pid": pid}, [pidfd])
+        self._send({"type": "started", "id": order["id"]}, [pidfd])
 
     def _become_worker(self, order: dict[str, Any], control_fd: int, stderr_fd: int) -> None:
         """In the child: never returns."""
@@ -120,7 +120,7 @@ def main() -> None:
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     control = socket.socket(fileno=arguments.control_fd)
-    cells = Cells()
+    cells = Cells(together=arguments.backend == "cuda")
     if not arguments.shared_namespaces:
         cells.enter_shared()
     load(arguments.backend)
