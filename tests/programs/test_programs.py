@@ -38,6 +38,7 @@ SIZES = {
     "matmul": (1, 71),
     "pinned": (1, 10007),
     "pools": (1, 3001),
+    "recursion": (1, 2),
     "reduction": (1, 30011),
     "saxpy": (1, 50021),
     "streams": (1, 5003),
@@ -105,12 +106,23 @@ def test_program_with_random_input(toolchain: Toolchain, vgpu_run: Run, name: st
         ("graphs", PER_THREAD),
         ("functions", RELOCATABLE),
         ("functions", RELOCATABLE_DEBUG),
+        ("recursion", DEBUG),
     ],
     ids=lambda value: value.name if isinstance(value, Flavour) else value,
 )
 def test_program_compiled_otherwise(toolchain: Toolchain, vgpu_run: Run, name: str, flavour: Flavour) -> None:
     library = {"LD_LIBRARY_PATH": str(toolchain.library_folder())} if flavour is SHARED else {}
     assert_ok(vgpu_run([toolchain.build(name, flavour), 7], env=library), name)
+
+
+def test_each_thread_that_fails_an_assertion_has_a_line(toolchain: Toolchain, vgpu_run: Run) -> None:
+    """simulator/assert_text.cu of the cases: file, line, kernel, block and thread, in NVIDIA's form."""
+    result = vgpu_run([toolchain.build("assertion")])
+    assert_ok(result, "assertion")
+    place = r"block: \[(\d),0,0\], thread: \[(\d),(\d),0\]"
+    line = rf"assertion\.cu:\d+: void below\(int\): {place} Assertion `.* < n` failed\."
+    found = re.findall(line, result.stdout + result.stderr)
+    assert sorted(found) == [("1", str(x), "7") for x in range(4, 8)]
 
 
 def test_kernel_printf_reaches_stdout_at_each_synchronisation(toolchain: Toolchain, vgpu_run: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from vgpusim.codegen.inline import Program
+from vgpusim.codegen.program import Program
 from vgpusim.ptx import ir
 from vgpusim.ptx.error import PtxError
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from vgpusim.codegen import nan_payload
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.cfg import Graph
-from vgpusim.codegen.inline import Program
 from vgpusim.codegen.lane_pattern import UNIFORM, linear
 from vgpusim.codegen.lane_value import FP_NAMES, LANES, SCALAR, Bound, Form, Value
 from vgpusim.codegen.liveness import Liveness
+from vgpusim.codegen.program import Program
 from vgpusim.codegen.uniformity import Analysis, Shape, local_stride, special_shape
 from vgpusim.ptx import form as ptx_form
 from vgpusim.ptx import ir

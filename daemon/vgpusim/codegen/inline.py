@@ -1,14 +1,17 @@
 """One kernel as a single flat body: calls of .func inlined, call parameters turned into registers where they can be.
 
-Inlining keeps divergence, barriers and warp operations inside functions the same problem as in kernels. Its price: no
-recursion. A call through a pointer becomes a chain of comparisons with a call of each function that it may reach."""
+Inlining keeps divergence, barriers and warp operations inside functions the same problem as in kernels. Functions that
+recurse have one body each instead (recursion.py). A call through a pointer becomes a chain of comparisons with a call
+of each function that it may reach."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from vgpusim.codegen import cfg, recursion
+from vgpusim.codegen.program import Program
 from vgpusim.ptx import ir
 from vgpusim.ptx.error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
 from vgpusim.ptx.module import PtxModule, align_up, reserved_shared, shared_layout
@@ -18,29 +21,12 @@ _LAUNCH_FAILED = 719
 _MAX_INSTRUCTIONS = 400_000  # after inlining
 
 
-@dataclass(slots=True)
-class Program:
-    """A kernel ready for analysis."""
-
-    name: str
-    body: list[ir.Instruction | ir.Label]
-    params: dict[str, int]  # byte offset in the parameter block
-    param_nbytes: int
-    shared: dict[str, int]  # byte offset in the shared window
-    shared_nbytes: int  # static, with the system's part
-    reserved_shared_nbytes: int  # the system's part, at offset 0
-    locals: dict[str, int] = field(default_factory=dict)  # byte offset in a thread's local memory
-    local_nbytes: int = 0
-    symbols: list[str] = field(default_factory=list)  # module variables, in the order of vgx_sim_launch.symbols
-    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-
 def flatten(module: PtxModule, name: str) -> Program:
     """Inline every call of entry `name` and lay its memory out.
 
     Raises:
         UnsupportedInstruction: calls of functions without a body and their addresses.
-        PtxError: NOT_SUPPORTED for recursion.
+        PtxError: NOT_SUPPORTED for clusters of several CTAs.
     """
     entry = module.function(name)
     if entry.cluster_ctas > 1:
@@ -53,9 +39,11 @@ def flatten(module: PtxModule, name: str) -> Program:
         params[param.name] = offset
         offset += param.nbytes
     program = Program(name, [], params, offset, shared, shared_nbytes, reserved_shared(functions))
-    inliner = _Inliner(module, program)
-    inliner.expand(entry, "", {}, [], None)
-    _promote_params(program, inliner.variables)
+    inliner = _Inliner(module, program, recursion.recursive_functions(module, name))
+    inliner.run(entry)
+    places = _promote_params(program, inliner.variables)
+    if inliner.callees:
+        _expand_recursion(program, inliner, places)
     for variable in inliner.variables.values():
         if variable.space == "local":
             program.local_nbytes = align_up(program.local_nbytes, variable.align)
@@ -66,6 +54,22 @@ def flatten(module: PtxModule, name: str) -> Program:
     }
     program.symbols = sorted(s for s in mentioned if module.is_variable(s))
     return program
+
+
+def _expand_recursion(program: Program, inliner: _Inliner, places: dict[str, dict[int, int]]) -> None:
+    for callee in inliner.callees.values():
+        program.branch_targets[f"sites.{callee.name}"] = tuple(callee.sites)
+
+    def build(body: recursion.Body) -> cfg.Graph:
+        return cfg.build(replace(program, body=body))
+
+    variables = inliner.variables
+    expander = recursion.Expander(program.name, inliner.callees, inliner.owners, places, variables, build)
+    program.body = expander.run(program.body)
+    for name in inliner.owners:
+        del variables[name]
+    stack = recursion.stack_variable()
+    variables[stack.name] = stack
 
 
 def _symbols(operand: ir.Operand) -> list[str]:
@@ -102,18 +106,36 @@ def _map_operand(
 
 
 class _Inliner:
-    def __init__(self, module: PtxModule, program: Program) -> None:
-        self.module, self.program = module, program
+    def __init__(self, module: PtxModule, program: Program, recursive: frozenset[str]) -> None:
+        self.module, self.program, self.recursive = module, program, recursive
         self.variables: dict[str, ir.LocalVariable] = {}
+        self.callees: dict[str, recursion.Callee] = {}  # recursive functions that are called
+        self.owners: dict[str, str] = {}  # variables in the bodies of recursive functions
+        self.owner: recursion.Callee | None = None  # the recursive function whose body is being appended
         self.count = 0
+
+    def run(self, entry: ir.Function) -> None:
+        """The kernel, then the recursive functions."""
+        body = self.program.body
+        if self.recursive:
+            recursion.start(body)
+        self.expand(entry, "", {}, [], None)
+        done: set[str] = set()
+        while pending := [name for name in self.callees if name not in done]:
+            if not done:
+                body.append(ir.Instruction("exit", (), (), 0))
+            done.add(pending[0])
+            self.owner = self.callees[pending[0]]
+            body.append(ir.Label(self.owner.entry, 0))
+            self.expand(self.module.function(pending[0]), f"@{pending[0]}", {}, [], None)
+            body.append(recursion.leave(self.owner, ir.Instruction("ret", (), (), 0)))
 
     def expand(
         self, function: ir.Function, suffix: str, arguments: dict[str, ir.Symbol], callers: list[str], end: str | None
     ) -> None:
         """Append the body of `function`. `arguments` maps its parameters to the caller's variables; `ret` jumps to
         `end`."""
-        if function.name in callers:
-            raise PtxError(f"{self.program.name}: recursive call of {function.name} is not supported", NOT_SUPPORTED)
+        assert function.name not in callers, function.name
         callers = [*callers, function.name]
         body, prototypes = self.program.body, function.prototypes
 
@@ -125,6 +147,8 @@ class _Inliner:
                 target = arguments[symbol.name]
                 return ir.Symbol(target.name, target.offset + symbol.offset)
             variable = function.variables.get(symbol.name)
+            if f"{symbol.name}{suffix}" in self.owners and suffix == f"@{function.name}":
+                return ir.Symbol(symbol.name + suffix, symbol.offset)
             if variable is None:
                 return self.module.address_of(symbol)
             if variable.space == "shared":
@@ -134,6 +158,14 @@ class _Inliner:
         for variable in function.variables.values():
             if variable.space != "shared":
                 self.variables[variable.name + suffix] = replace(variable, name=variable.name + suffix)
+                if self.owner is not None:
+                    self.owners[variable.name + suffix] = self.owner.name
+        if suffix == f"@{function.name}":
+            for param in (*function.params, *function.returns):
+                if param.register is None:
+                    name = param.name + suffix
+                    self.variables[name] = ir.LocalVariable(name, "param", param.nbytes, param.align)
+                    self.owners[name] = function.name
         for name, targets in function.branch_targets.items():
             self.program.branch_targets[name + suffix] = tuple(t + suffix for t in targets)
         for item in function.body:
@@ -152,6 +184,8 @@ class _Inliner:
             ins = replace(item, operands=operands, modifiers=modifiers, guard=guard)
             if ins.opcode == "ret" and end is not None:
                 body.append(replace(ins, opcode="bra", modifiers=(), operands=(ir.Name(end),)))
+            elif ins.opcode == "ret" and self.owner is not None:
+                body.append(recursion.leave(self.owner, ins))
             elif ins.opcode == "call":
                 self._guarded(ins, lambda plain: self._call(plain, callers, prototypes))
             elif ins.opcode == "barrier" and ins.has("cluster"):
@@ -199,6 +233,9 @@ class _Inliner:
         callee = self.module.function(target.name)
         if len(callee.params) != len(arguments.items) or len(callee.returns) != len(results.items):
             raise PtxError(f"line {ins.line}: call of {target.name} does not match its declaration")
+        if target.name in self.recursive:
+            self._call_recursive(ins, callee, results, arguments)
+            return
         self.count += 1
         suffix = f"@{self.count}"
         bound: dict[str, ir.Symbol] = {}
@@ -224,11 +261,38 @@ class _Inliner:
                 reg = ir.Reg(param.register.name + suffix, param.register.type)
                 body.append(ir.Instruction("mov", (param.type,), (result, reg), ins.line))
 
+    def _call_recursive(
+        self, ins: ir.Instruction, function: ir.Function, results: ir.Vector, arguments: ir.Vector
+    ) -> None:
+        callee = self.callees.setdefault(function.name, recursion.Callee(function.name))
+        owner, suffix = self.owner.name if self.owner else "", f"@{function.name}"
+
+        def moves(params: Sequence[ir.Parameter], operands: Sequence[ir.Operand], inward: str) -> list[ir.Instruction]:
+            found = []
+            for param, operand in zip(params, operands, strict=True):
+                if param.register is not None:
+                    reg = ir.Reg(param.register.name + suffix, param.register.type)
+                    pair = (reg, operand) if inward == "to" else (operand, reg)
+                    found.append(ir.Instruction("mov", (param.type,), pair, ins.line))
+                    continue
+                if not isinstance(operand, ir.Symbol):
+                    reason = "an argument or result is not a .param variable"
+                    raise UnsupportedInstruction(self.program.name, ins.text, ins.line, reason)
+                own = ir.Symbol(param.name + suffix)
+                both = (own, operand) if inward == "to" else (operand, own)
+                found.append(ir.Instruction(recursion.COPY, (inward, owner), (*both, ir.Imm(param.nbytes)), ins.line))
+            return found
+
+        given = moves(function.params, arguments.items, "to")
+        taken = moves(function.returns, results.items, "from")
+        site = self._label("site")
+        self.program.body += recursion.call(callee, self.owner, ins.line, given, taken, site)
+
     def _call_through(
         self, pointer: ir.Reg, ins: ir.Instruction, callers: list[str], prototypes: dict[str, ir.Prototype]
     ) -> None:
-        """Lanes whose pointer is the address of a function branch to their own copy of it, one function at a time. What
-        must not happen is found when it does: a pointer to none of them, and one back into a running function."""
+        """Lanes whose pointer is the address of a function branch to their own copy of it, one function at a time. A
+        pointer to none of them is found when it is called."""
         results, _, arguments, prototype = ins.operands
         assert isinstance(prototype, ir.Name)
         if prototype.name not in prototypes:
@@ -240,10 +304,7 @@ class _Inliner:
             address = self.module.address_of(ir.Symbol(name))
             body.append(ir.Instruction("setp", ("ne", "u64"), (differs, pointer, address), ins.line))
             body.append(ir.Instruction("bra", (), (ir.Name(other),), ins.line, differs))
-            if name in callers:
-                self._fail(ins.line, NOT_SUPPORTED, f"recursive call of {name}, through a pointer, is not supported")
-            else:
-                self._call(replace(ins, operands=(results, ir.Name(name), arguments)), callers, prototypes)
+            self._call(replace(ins, operands=(results, ir.Name(name), arguments)), callers, prototypes)
             body.append(ir.Instruction("bra", (), (ir.Name(end),), ins.line))
             body.append(ir.Label(other, ins.line))
         self._fail(ins.line, _LAUNCH_FAILED, "call through a pointer that is not a function of this form")
@@ -253,16 +314,16 @@ class _Inliner:
         self.program.body.append(ir.Instruction("trap", (), (ir.Imm(result), ir.Name(message)), line))
 
 
-def _promote_params(program: Program, variables: dict[str, ir.LocalVariable]) -> None:
+def _promote_params(program: Program, variables: dict[str, ir.LocalVariable]) -> dict[str, dict[int, int]]:
     """Turn .param variables that are only read and written at fixed, non-overlapping places into registers; the others
-    become local memory."""
+    become local memory. Returns the places of the former, offset and size."""
     places: dict[str, dict[int, int]] = {n: {} for n, v in variables.items() if v.space == "param"}  # offset: nbytes
     for ins in program.body:
         if isinstance(ins, ir.Label):
             continue
         for index, operand in enumerate(ins.operands):
             for name in _symbols(operand):
-                if name not in places or ins.opcode == "call":
+                if name not in places or ins.opcode in ("call", recursion.COPY):
                     continue
                 if not (ins.opcode in ("ld", "st") and ins.has("param") and isinstance(operand, ir.Address)):
                     places.pop(name)
@@ -274,10 +335,9 @@ def _promote_params(program: Program, variables: dict[str, ir.LocalVariable]) ->
                     if places[name].setdefault(base.offset + element * nbytes, nbytes) != nbytes:
                         places.pop(name)
                         break
-    for name, found in list(places.items()):
-        ends = sorted(found.items())
-        if any(a + n > b for (a, n), (b, _) in itertools.pairwise(ends)):
-            places.pop(name)
+    for name in [name for name, found in places.items() if _overlap(found)]:
+        places.pop(name)
+    _agree_on_copies(program, places)
     for name, variable in variables.items():
         if variable.space == "param" and name not in places:
             variable.space = "local"
@@ -285,6 +345,33 @@ def _promote_params(program: Program, variables: dict[str, ir.LocalVariable]) ->
     for ins in program.body:
         body += _rewrite(program, ins, places, variables)
     program.body = body
+    return places
+
+
+def _overlap(found: dict[int, int]) -> bool:
+    return any(a + n > b for (a, n), (b, _) in itertools.pairwise(sorted(found.items())))
+
+
+def _agree_on_copies(program: Program, places: dict[str, dict[int, int]]) -> None:
+    """An argument and the parameter that it is copied to are registers of the same sizes, or memory both."""
+    copies = [ins for ins in program.body if isinstance(ins, ir.Instruction) and ins.opcode == recursion.COPY]
+    changed = True
+    while changed:
+        changed = False
+        for ins in copies:
+            a, b = (operand for operand in ins.operands[:2] if isinstance(operand, ir.Symbol))
+            ours, theirs = places.get(a.name), places.get(b.name)
+            if ours is None and theirs is None:
+                continue
+            both = {**(ours or {}), **(theirs or {})}
+            fits = ours is not None and theirs is not None and a.offset == b.offset == 0
+            fits = fits and all((ours or {}).get(at, n) == (theirs or {}).get(at, n) for at, n in both.items())
+            if not fits or _overlap(both):
+                changed |= places.pop(a.name, None) is not None
+                changed |= places.pop(b.name, None) is not None
+            elif both != ours or both != theirs:
+                places[a.name], places[b.name] = dict(both), dict(both)
+                changed = True
 
 
 def _elements(ins: ir.Instruction, index: int) -> tuple[ir.Operand, ...]:

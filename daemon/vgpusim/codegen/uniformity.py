@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from vgpusim.codegen import lane_pattern
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.cfg import EXIT, Graph
-from vgpusim.codegen.inline import Program
 from vgpusim.codegen.lane_pattern import Pattern, digit, linear
 from vgpusim.codegen.liveness import Liveness
+from vgpusim.codegen.program import Program
 from vgpusim.ptx import ir
 
 _MAX_ALIGNMENT = 1 << 31
