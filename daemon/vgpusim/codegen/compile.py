@@ -1,6 +1,6 @@
 """The PTX compiler: parse, inline, analyse, emit, assemble. Public names are those in __all__.
 
-Passes, in order: ptx_module (index, parse) - inline - cfg - liveness - uniformity - emit_* - native."""
+passes.py lists the passes; emit_*.py write LLVM IR; native.py assembles it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,8 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     emit_texture,
     emit_warp,
     emit_wmma,
-    inline,
-    liveness,
     native,
-    uniformity,
+    passes,
 )  # fmt: skip
 from vgpusim.codegen.cache import DiskCache, key_of
 from vgpusim.codegen.emit_control import WarpFunction
@@ -128,13 +126,10 @@ def lower(
     module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool = False
 ) -> tuple[str, CompiledKernel, int]:
     """LLVM IR of a kernel, its description without code, and its number of PTX instructions."""
-    program = inline.flatten(module, name)
-    several_warps = block[0] * block[1] * block[2] > abi.WARP
-    graph = cfg.build(program, yields=cooperative or several_warps)
-    live = liveness.compute(graph)
-    analysis = uniformity.analyse(program, graph, live, block)
+    state = passes.run(module, name, block, cooperative)
+    program, graph = state.program, state.graph
     flush = native.IS_X86 and _flushes_everything(graph)
-    e = Emitter(program, graph, live, analysis, block, flush)
+    e = Emitter(state, flush)
     warp = WarpFunction(e, patient=not cooperative)
     warp_text = warp.emit()
     resident = cooperative and any(b.terminator is not None and b.terminator.opcode == cfg.YIELD for b in graph.blocks)

@@ -92,7 +92,7 @@ def multiply(
     """D = A * B + C; `types` of d, a, b, c; `sources` are the registers of A, B and C, as many as they must be."""
     nbits = 64 if types[1] == "f64" else 32
     name = f"{ins.opcode}.{shape.m}.{shape.n}.{shape.k}.{'.'.join(types)}"
-    inner = Emitter(e.program, e.graph, e.live, e.analysis, e.block, e.flush_by_mxcsr)
+    inner = Emitter(e.state, e.flush_by_mxcsr)
     if name not in e.helpers:
         e.helper(name, _mma_function(inner, name, shape, types))
         e.declarations |= inner.declarations

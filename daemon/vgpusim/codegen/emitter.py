@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 
 from vgpusim.codegen import nan_payload
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.cfg import Graph
 from vgpusim.codegen.lane_pattern import UNIFORM, linear
 from vgpusim.codegen.lane_value import FP_NAMES, LANES, SCALAR, Bound, Form, Value
-from vgpusim.codegen.liveness import Liveness
-from vgpusim.codegen.program import Program
-from vgpusim.codegen.uniformity import Analysis, Shape, local_stride, special_shape
+from vgpusim.codegen.passes import State
+from vgpusim.codegen.uniformity import Shape, local_stride, special_shape
 from vgpusim.ptx import form as ptx_form
 from vgpusim.ptx import ir
 from vgpusim.ptx.error import InternalError, PtxError, UnsupportedInstruction
@@ -38,17 +36,15 @@ def emits(*opcodes: str) -> Callable[[EmitFunction], EmitFunction]:
 
 
 class Emitter:
-    def __init__(
-        self, program: Program, graph: Graph, live: Liveness, analysis: Analysis, block: tuple[int, int, int],
-        flush_by_mxcsr: bool,
-    ) -> None:  # fmt: skip
-        self.program, self.graph, self.live, self.analysis, self.block = program, graph, live, analysis, block
-        self.flush_by_mxcsr = flush_by_mxcsr
-        self.deferred = nan_payload.deferred(graph)
+    def __init__(self, state: State, flush_by_mxcsr: bool) -> None:
+        self.state, self.flush_by_mxcsr = state, flush_by_mxcsr
+        self.program, self.graph, self.live, self.analysis = state.program, state.graph, state.live, state.analysis
+        self.block, self.deferred = state.block, state.deferred
+        block = self.block
         self.thread_count = block[0] * block[1] * block[2]
         self.full_warps = self.thread_count % WARP == 0
         self.warp_count = (self.thread_count + WARP - 1) // WARP
-        self.local_stride = local_stride(program)
+        self.local_stride = local_stride(self.program)
         self.lines: list[str] = []
         self.allocas: dict[str, str] = {}  # name: type
         self.declarations: set[str] = set()

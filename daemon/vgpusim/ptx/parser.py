@@ -36,7 +36,7 @@ class BodyParser:
         self.source = ""  # what the last .loc has said
         self.scopes = [_Scope()]
         self.textured = False  # brackets of this instruction hold a texture or surface
-        self.labels: dict[int, list[str]] = {}  # by the index of the token after a scope's opening brace
+        self.labels: dict[int, list[tuple[str, int]]] = {}  # by the index of the token after a scope's opening brace
         self.scope_count = 0
         for param in (*function.returns, *function.params):
             self.scopes[0].names[param.name] = param.register or ir.Symbol(param.name)
@@ -165,7 +165,10 @@ class BodyParser:
     def _declare_labels(self) -> None:
         """Labels are visible before they are met: declare those of the scope that begins at the cursor."""
         scope = self.scopes[-1]
-        for name in self.labels.get(self.tokens.index, ()):
+        for name, at in self.labels.get(self.tokens.index, ()):
+            if name in scope.labels:
+                self.tokens.index = at
+                raise self.tokens.error(f"label {name} stands twice")
             scope.labels[name] = self._unique(name, scope)
 
     def _collect_labels(self) -> None:
@@ -183,7 +186,7 @@ class BodyParser:
                 if not open_scopes:
                     return
             elif word == ":":
-                self.labels.setdefault(open_scopes[-1], []).append(words[index - 1])
+                self.labels.setdefault(open_scopes[-1], []).append((words[index - 1], index - 1))
 
     def _find_label(self, name: str) -> str:
         for scope in reversed(self.scopes):

@@ -42,7 +42,7 @@ def test_error_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("broken")
 
     monkeypatch.setattr("vgpusim.codegen.liveness.compute", fails)
-    with pytest.raises(InternalError, match=r"AssertionError: broken$"):
+    with pytest.raises(InternalError, match=r"k: internal compiler error at pass liveness: AssertionError: broken$"):
         compile_entry(PtxModule.parse(TEXT), "k", (32, 1, 1))
 
 

@@ -84,6 +84,7 @@ def test_mutants() -> None:
         ("mov.u32 %r1, %r2, %r3;", "takes 2 operands, not 3"),
         ("add %r1, %r2, %r3;", "too few types"),
         ("ld.global.u32 %r1, %r2;", "needs an address"),
+        ("L: bra L; L:", "label L stands twice"),
         (".local .b8 x[-1];", "dimension of -1"),
         (".local .align 3 .b8 x[4];", "alignment 3"),
         (

@@ -1,0 +1,87 @@
+"""The compiler's passes, in order: each reads what those before it have made. A hook is called after each, with the
+pass's name: tests verify there (verify.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vgpusim.codegen import cfg, inline, liveness, nan_payload, uniformity
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.cfg import Graph
+from vgpusim.codegen.liveness import Liveness
+from vgpusim.codegen.program import Program
+from vgpusim.codegen.uniformity import Analysis
+from vgpusim.ptx import ir
+from vgpusim.ptx.error import InternalError, PtxError
+from vgpusim.ptx.module import PtxModule
+
+
+class State:
+    """A kernel on its way: what a pass has made is there for those after it."""
+
+    program: Program
+    graph: Graph
+    live: Liveness
+    analysis: Analysis
+    deferred: frozenset[ir.Reg]
+
+    def __init__(self, module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool) -> None:
+        self.module, self.name, self.block, self.cooperative = module, name, block, cooperative
+
+    @property
+    def several_warps(self) -> bool:
+        return self.block[0] * self.block[1] * self.block[2] > WARP
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    name: str
+    run: Callable[[State], None]
+
+
+def _inline(state: State) -> None:
+    state.program = inline.flatten(state.module, state.name)
+
+
+def _build_graph(state: State) -> None:
+    state.graph = cfg.build(state.program, yields=state.cooperative or state.several_warps)
+
+
+def _compute_liveness(state: State) -> None:
+    state.live = liveness.compute(state.graph)
+
+
+def _analyse_uniformity(state: State) -> None:
+    state.analysis = uniformity.analyse(state.program, state.graph, state.live, state.block)
+
+
+def _find_deferred_nans(state: State) -> None:
+    state.deferred = nan_payload.deferred(state.graph)
+
+
+PASSES = (
+    Pass("inline", _inline),  # module -> program: one flat body, parameters of calls in registers
+    Pass("control flow", _build_graph),  # -> graph: blocks in layout order, loops contiguous
+    Pass("liveness", _compute_liveness),  # -> live: registers that each block's start still needs
+    Pass("uniformity", _analyse_uniformity),  # -> analysis: which registers are scalars, which blocks need masks
+    Pass("NaN payloads", _find_deferred_nans),  # -> deferred: registers whose NaN is made canonical when it is read
+)
+"""After them the emitters (emit_*.py, driven by emit_control.py) write LLVM IR and native.py assembles it."""
+
+HOOKS: list[Callable[[str, State], None]] = []
+
+
+def run(module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool) -> State:
+    """Raises: PtxError about the image; InternalError, with the pass's name, about anything else."""
+    state = State(module, name, block, cooperative)
+    for step in PASSES:
+        try:
+            step.run(state)
+            for hook in HOOKS:
+                hook(step.name, state)
+        except PtxError:
+            raise
+        except Exception as error:
+            raise InternalError(name, f"pass {step.name}", error) from error
+    return state
