@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from vgpusim import demangle
 from vgpusim.codegen.compile import CompiledKernel, DiskCache, PtxModule, Variable, compile_entry
 from vgpusim.codegen.loader import Loader
 from vgpusim.image import image, link
@@ -199,7 +200,7 @@ def _attributes(device: Mapping[str, Any]) -> array.array[int]:
 
 
 def _log(level: int, text: str) -> None:
-    line = " ".join(text.split()).encode()[:_LINE_NBYTES]
+    line = demangle.text(" ".join(text.split())).encode()[:_LINE_NBYTES]
     os.write(2, b"<%d>%s\n" % (level, line))  # as the executor's lines: vgpud bounds and escapes them
 
 
@@ -217,7 +218,7 @@ def _served(ffi: Any, lib: Any, hook: Callable[..., int], has_why: bool) -> Call
                 _log(3, f"simulator: {hook.__name__} failed: {traceback.format_exc()}")
                 result = _UNKNOWN
             if has_why:
-                reason = str(error).encode(errors="replace")[: lib.VGX_SIM_WHY_NBYTES - 1] + b"\0"
+                reason = demangle.text(str(error)).encode(errors="replace")[: lib.VGX_SIM_WHY_NBYTES - 1] + b"\0"
                 ffi.memmove(arguments[-1], reason, len(reason))
             elif result != _UNKNOWN:
                 _log(4, f"simulator: {error}")

@@ -119,6 +119,7 @@ class WarpFunction:
         e.e(f"%shared.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_SHARED}")
         e.e("%shared.w = load i64, ptr %shared.p, align 8, !invariant.load !0")
         e.e(f"%shared = and i64 %shared.w, -{abi.SHARED_ALIGN}")  # it is aligned: what hides no misaligned offset
+        self._note_warp()
         self._thread_numbers()
         if e.full_warps:
             e.e("%init = add i32 -1, 0")
@@ -127,6 +128,13 @@ class WarpFunction:
             full = e.v(f"icmp uge i32 {rest}, {abi.WARP}")
             part = e.v(f"sub i32 {e.v(f'shl i32 1, {rest}')}, 1")
             e.e(f"%init = select i1 {full}, i32 -1, i32 {part}")
+
+    def _note_warp(self) -> None:
+        """Say which warp runs, for reports of faults. Volatile: nothing here reads it."""
+        e = self.e
+        numbers = [(f"%cta.{axis}", abi.THREAD_CTA + 4 * i) for i, axis in enumerate("xyz")]
+        for text, offset in (*numbers, ("%warp", abi.THREAD_WARP)):
+            e.e(f"store volatile i32 {text}, ptr {e.v(f'getelementptr i8, ptr %thread, i64 {offset}')}, align 4")
 
     def _thread_numbers(self) -> None:
         """%tid, lane 0's where the pattern is known; see uniformity.thread_shape."""

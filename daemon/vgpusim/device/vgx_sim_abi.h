@@ -40,6 +40,9 @@ struct vgx_sim_thread {
       *frames; /* 8: scratch of CompiledKernel.frame_nbytes bytes, 64-byte aligned: warp state, local memory, stacks */
   uint32_t sm; /* 16: %smid */
   uint32_t warp_base; /* 20: reserved, 0 */
+  /* Which warp this thread is running, for reports of faults: a kernel sets both as it begins or resumes one. */
+  uint32_t cta[3]; /* 24 */
+  uint32_t warp;   /* 36: in the CTA; UINT32_MAX: not known */
 };
 
 /* What a kernel may ask of the driver. Called on the pool thread, inside the kernel. */
@@ -74,5 +77,7 @@ _Static_assert(offsetof(struct vgx_sim_launch, grid) == 32, "abi");
 _Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
 _Static_assert(sizeof(struct vgx_sim_launch) == 104, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
+_Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
+_Static_assert(sizeof(struct vgx_sim_thread) == 40, "abi");
 
 #endif

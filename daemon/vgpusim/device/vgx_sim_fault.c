@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 
 #define SIGNAL_STACK_NBYTES (64u << 10)
 
@@ -51,14 +52,29 @@ static void pass_on(int signal, siginfo_t *info, void *context) {
   }
 }
 
+/* Whether the instruction that faulted wanted to write. */
+static int access_of(const void *context) {
+#if defined(__x86_64__)
+  const ucontext_t *u = context;
+  return u->uc_mcontext.gregs[REG_ERR] & 2 ? VGX_SIM_ACCESS_WRITE : VGX_SIM_ACCESS_READ;
+#else
+  (void)context;
+  return VGX_SIM_ACCESS_UNKNOWN;
+#endif
+}
+
 static void on_fault(int signal, siginfo_t *info, void *context) {
   struct guard *g = current_guard;
   if (!g || g->in_service || info->si_code <= 0) { /* si_code <= 0: somebody sent it */
     pass_on(signal, info, context);
     return;
   }
-  g->fault = (struct vgx_sim_fault){
-      .result = CUDA_ERROR_ILLEGAL_ADDRESS, .signal = signal, .address = (uint64_t)info->si_addr};
+  g->fault = (struct vgx_sim_fault){.result = CUDA_ERROR_ILLEGAL_ADDRESS,
+                                    .signal = signal,
+                                    .address = (uint64_t)info->si_addr,
+                                    .warp = VGX_SIM_NO_WARP};
+  if (signal == SIGSEGV || signal == SIGBUS)
+    g->fault.access = access_of(context);
   if (signal == SIGBUS && info->si_code == BUS_ADRALN)
     g->fault.result = CUDA_ERROR_MISALIGNED_ADDRESS;
   if (signal == SIGFPE || signal == SIGILL)

@@ -7,10 +7,14 @@
 
 #include "vgw_cuda.h"
 
+#define VGX_SIM_NO_WARP UINT32_MAX
+
 struct vgx_sim_fault {
   CUresult result;  /* 700, 716, 719, or what vgx_sim_leave was given */
   int signal;       /* 0: left by vgx_sim_leave or a kick */
   uint64_t address; /* of the access, where the CPU tells */
+  enum { VGX_SIM_ACCESS_UNKNOWN, VGX_SIM_ACCESS_READ, VGX_SIM_ACCESS_WRITE } access;
+  uint32_t cta[3], warp; /* of a kernel; warp VGX_SIM_NO_WARP: not known */
   const char *message;
 };
 

@@ -126,19 +126,49 @@ static void serve_texture(struct vgx_sim_services *services, uint64_t form, uint
     fail_with(of_services(services), CUDA_ERROR_LAUNCH_FAILED, wrong);
 }
 
-static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
+/* ", 16 bytes before an allocation of 4096 bytes" */
+static void put_nearest(char *to, size_t capacity, uint64_t address) {
   struct vgx_sim_allocation a;
-  char near[128] = "";
-  struct vgx_sim_device *device = vgx_sim_device_of(fault->address);
-  if (fault->signal && device && vgx_sim_arena_nearest(&device->arena, fault->address, &a))
-    snprintf(near, sizeof near, ", %lld bytes from the start of an allocation of %llu",
-             (long long)(fault->address - a.address), (unsigned long long)a.nbytes);
-  if (fault->signal)
-    vgx_sim_log("simulator: kernel %s ended with error %d: signal %d at address 0x%llx%s", l->function->name,
-                fault->result, fault->signal, (unsigned long long)fault->address, near);
+  struct vgx_sim_device *device = vgx_sim_device_of(address);
+  to[0] = 0;
+  if (!device || !vgx_sim_arena_nearest(&device->arena, address, &a))
+    return;
+  if (address < a.address)
+    snprintf(to, capacity, ", %llu bytes before an allocation of %llu bytes", (unsigned long long)(a.address - address),
+             (unsigned long long)a.nbytes);
+  else if (address < a.address + a.nbytes)
+    snprintf(to, capacity, ", %llu bytes into an allocation of %llu bytes", (unsigned long long)(address - a.address),
+             (unsigned long long)a.nbytes);
   else
+    snprintf(to, capacity, ", %llu bytes past the end of an allocation of %llu bytes",
+             (unsigned long long)(address - a.address - a.nbytes), (unsigned long long)a.nbytes);
+}
+
+/* ", block [0,0,0], threads [0,0,0] to [31,0,0]": the warp that ran. */
+static void put_warp(char *to, size_t capacity, const struct launch *l, const struct vgx_sim_fault *fault) {
+  const uint32_t *block = l->job.launch.block;
+  uint32_t count = block[0] * block[1] * block[2], first = fault->warp * 32, last = first + 31;
+  to[0] = 0;
+  if (fault->warp == VGX_SIM_NO_WARP || first >= count)
+    return;
+  last = last < count ? last : count - 1;
+  snprintf(to, capacity, "; block [%u,%u,%u], threads [%u,%u,%u] to [%u,%u,%u]", fault->cta[0], fault->cta[1],
+           fault->cta[2], first % block[0], first / block[0] % block[1], first / block[0] / block[1], last % block[0],
+           last / block[0] % block[1], last / block[0] / block[1]);
+}
+
+static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
+  static const char *const accesses[] = {"access to", "read of", "write to"};
+  char near[160], warp[160];
+  if (!fault->signal) {
     vgx_sim_log("simulator: kernel %s ended with error %d: %s", l->function->name, fault->result,
                 fault->message ? fault->message : "");
+    return;
+  }
+  put_nearest(near, sizeof near, fault->address);
+  put_warp(warp, sizeof warp, l, fault);
+  vgx_sim_log("simulator: kernel %s ended with error %d: signal %d, %s address 0x%llx%s%s", l->function->name,
+              fault->result, fault->signal, accesses[fault->access], (unsigned long long)fault->address, near, warp);
 }
 
 static CUresult run_launch(struct vgx_sim_op *op) {

@@ -144,7 +144,10 @@ static void participate(struct running *r) {
   struct scratch *s = prepare_scratch(job->shared_nbytes, job->frame_nbytes);
   if (s) {
     struct call call = {job, &s->thread};
+    s->thread.warp = VGX_SIM_NO_WARP;
     vgx_sim_guarded(&r->stop, call_kernel, &call, &fault);
+    fault.warp = s->thread.warp;
+    memcpy(fault.cta, s->thread.cta, sizeof fault.cta);
     if (s->frames_nbytes > FRAMES_KEPT_NBYTES)
       release_frames(s);
   } else {

@@ -37,6 +37,8 @@ class Thread(ctypes.Structure):
         ("frames", ctypes.c_void_p),
         ("sm", ctypes.c_uint32),
         ("warp_base", ctypes.c_uint32),
+        ("cta", ctypes.c_uint32 * 3),
+        ("warp", ctypes.c_uint32),
     ]
 
 
@@ -67,6 +69,7 @@ class Events:
         self.arguments: list[bytes] = []
         self.failed: list[tuple[int, bytes]] = []
         self.asserted: list[tuple[bytes, bytes, int, bytes]] = []
+        self.last_warp: tuple[tuple[int, ...], int] = ((), -1)
         self.places: list[tuple[tuple[int, ...], int]] = []
         self.bad_accesses: list[tuple[int, bytes, int, tuple[int, ...], int]] = []
         self.heap: list[ctypes.Array[ctypes.c_char]] = []
@@ -184,5 +187,6 @@ def run(
     thread = Thread(_WINDOW_ADDRESS, frames_address, 3, 0)
     _RUN(address)(ctypes.addressof(launch), ctypes.addressof(thread))
     del frames, workspace
+    events.last_warp = (tuple(thread.cta), thread.warp)
     events.variables = {n: (b, a) for n, (b, a) in keep.items()}  # type: ignore[attr-defined]
     return events

@@ -67,3 +67,9 @@ def test_shared_memory() -> None:
     found = bad(body, 1)
     assert [result for result, *_ in found][:1] == [716]
     assert b"st.shared.u32" in found[0][1]
+
+
+def test_the_warp_that_runs_is_noted() -> None:
+    """What a report of a fault says of block and threads."""
+    text = HEADER + _KERNEL.format(body="bar.sync 0;")
+    assert run(text, "k", 3, 96, [np.zeros(8, np.uint64), 0], chunk=8).last_warp == ((2, 0, 0), 2)

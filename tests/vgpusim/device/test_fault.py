@@ -88,7 +88,8 @@ print(hex(address + 4100))
     line, expected = out.splitlines()
     assert "kernel poke" in line
     assert expected in line
-    assert "4100 bytes from the start of an allocation of 4096" in line
+    assert "write to address" in line
+    assert "4 bytes past the end of an allocation of 4096 bytes" in line
 
 
 def test_watchdog_ends_an_endless_kernel_and_what_was_queued(library_path: Path) -> None:

@@ -225,7 +225,8 @@ print(b.table.cuCtxSynchronize(), b.table.cuCtxSynchronize())
 """,
     )
     assert out.split() == ["700", "700"]
-    assert "kernel poke ended with error 700: signal 11 at address 0x40" in err
+    assert "kernel poke ended with error 700: signal 11, write to address 0x40" in err
+    assert "; block [0,0,0], threads [0,0,0] to [" in err
 
 
 def test_managed_variables_of_modules_are_the_devices_alone(tmp_path: Path) -> None:
