@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from vgpusim.codegen.emit_matrix import _SHAPES
 
-from tests.vgpusim.codegen.harness import HEADER, run
+from tests.vgpusim.codegen.card_forms import HEADER
+
+if TYPE_CHECKING:
+    from vgpusim.codegen.emit_matrix import Shape
 
 WARPS = 64
 WORDS = 10  # of each lane's inputs
@@ -78,15 +81,28 @@ def inputs(form: Mma) -> Words:
     return np.ascontiguousarray(words)
 
 
-def simulate(form: Mma, words: Words) -> Words:
+def _shape(form: Mma) -> Shape:
+    from vgpusim.codegen.emit_matrix import _SHAPES  # here: a machine with a card need not have the simulator
+
+    return _SHAPES[form.shape, form.kind]
+
+
+def kernel(form: Mma) -> str:
+    """PTX that reads WORDS words a thread and writes the registers of D."""
     lines = [".visible .entry k(.param .u64 in, .param .u64 out) { .reg .b32 %a<10>, %d<4>, %t<4>; .reg .b64 %x<4>;"]
     lines += ["mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x; mad.lo.u32 %t0, %t1, 32, %t0;"]
     lines += ["ld.param.u64 %x0, [in]; ld.param.u64 %x1, [out];"]
     lines += [f"mad.wide.u32 %x0, %t0, {4 * WORDS}, %x0; mad.wide.u32 %x1, %t0, {4 * form.c}, %x1;"]
     lines += [f"ld.global.b32 %a{i}, [%x0+{4 * i}];" for i in range(WORDS)]
     lines += [form.text, *(f"st.global.b32 [%x1+{4 * i}], %d{i};" for i in range(form.c)), "ret; }"]
+    return HEADER + "\n".join(lines) + "\n"
+
+
+def simulate(form: Mma, words: Words) -> Words:
+    from tests.vgpusim.codegen.harness import run
+
     result = np.zeros((len(words), form.c), np.uint32)
-    run(HEADER + "\n".join(lines) + "\n", "k", len(words) // 32, 32, [words, result])
+    run(kernel(form), "k", len(words) // 32, 32, [words, result])
     return result
 
 
@@ -103,7 +119,7 @@ def _floats(register: Words, kind: str) -> list[Floats]:
 
 def matrices(form: Mma, words: Words) -> tuple[Floats, Floats, Floats]:
     """A, B transposed, and C of each warp."""
-    shape = _SHAPES[form.shape, form.kind]
+    shape = _shape(form)
     lanes = words.reshape(-1, 32, WORDS)
     found = []
     for rows, columns, first, count, kind, place in (
@@ -122,7 +138,7 @@ def matrices(form: Mma, words: Words) -> tuple[Floats, Floats, Floats]:
 
 def to_words(form: Mma, matrix: Floats) -> Words:
     """The registers of D."""
-    shape = _SHAPES[form.shape, form.kind]
+    shape = _shape(form)
     count = shape.m * shape.n // 32
     lanes = np.zeros((len(matrix), 32, count))
     for lane in range(32):
