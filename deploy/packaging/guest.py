@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from vgpu_guest.completion import completion_script
 from vgpu_guest.layout import RELEASE, STEMS
 from vgpu_guest.payload import PayloadError, find_payload
 
 from .binary import newest_glibc, stripped
 from .cache import cache_folder
-from .completion import COMPLETIONS, completion_script
 from .contents import Contents, compress
 from .manual import manual_page
 from .source import ROOT, Source
@@ -46,6 +46,12 @@ _CLIENT = (
     ),
 )
 _VENDORED = ("nvidia-ml-py",)  # pynvml, which no Debian has; in the archive msgpack's Python as well
+# Where each shell looks, by the command's name.
+_COMPLETIONS = {
+    "bash": "usr/share/bash-completion/completions/@",
+    "zsh": "usr/share/zsh/vendor-completions/_@",
+    "fish": "usr/share/fish/vendor_completions.d/@.fish",
+}
 _TOOL_TIMEOUT_S = 900
 
 
@@ -166,7 +172,7 @@ License: BSD-3-clause
 def add_completions(contents: Contents, *commands: str) -> None:
     """What shells read to complete a command's words; click's own scripts, which ask the command."""
     for command in commands:
-        for shell, path in COMPLETIONS.items():
+        for shell, path in _COMPLETIONS.items():
             contents.add(path.replace("@", command), completion_script(shell, command))
 
 

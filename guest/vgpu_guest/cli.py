@@ -11,6 +11,7 @@ from .lazy_group import LazyGroup
 
 COMMANDS = {
     "cdi": "vgpu_guest.cdi_command:cdi",
+    "completion": "vgpu_guest.completion:completion",
     "doctor": "vgpu_guest.doctor.command:doctor",
     "install": "vgpu_guest.install_command:install",
     "repair": "vgpu_guest.install_command:repair",

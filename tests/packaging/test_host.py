@@ -1,0 +1,111 @@
+"""The host's package: what is in it, and (for hours: ecosystem) a guest's package computing against it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from deploy.packaging.bundle import Options, make_bundle
+from deploy.packaging.guest import guest_files, make_deb
+from deploy.packaging.host import make_host_deb, unit
+from deploy.packaging.source import Source
+from tests.packaging import guest_system
+from tests.packaging.guest_system import System
+from tests.packaging.isolated import ROOT, unshare_command
+from tests.programs.toolchain import cuda13
+
+SOURCE = Source("1.0", epoch_s=1_700_000_000)
+UNITS = ("vgpud.service", "vgpud.socket", "vgpud-vm@.service")
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of a bundle that has next to nothing."""
+    folder = tmp_path_factory.mktemp("host")
+    bundle = folder / "bundle"
+    for name, text in (
+        ("CONTENTS", "glibc 2.35 or newer\n"),
+        ("README", "of the bundle"),
+        ("bin/vgpud", "#!/bin/sh\n"),
+        ("bin/vgpu", "#!/bin/sh\n"),
+        ("python/site/module.py", "#!/usr/bin/python3\nprint()\n"),
+        ("python/site/__pycache__/module.pyc", ""),
+    ):
+        (bundle / name).parent.mkdir(parents=True, exist_ok=True)
+        (bundle / name).write_text(text)
+        (bundle / name).chmod(0o755)
+    return make_host_deb(bundle, SOURCE, folder)
+
+
+def test_GP6_it_holds_units_configuration_commands_and_manuals(package: Path, tmp_path: Path) -> None:
+    subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True, timeout=60)
+    for path in (
+        *(f"usr/lib/systemd/system/{name}" for name in UNITS),
+        *("etc/vgpu/vgpud.toml", "usr/lib/sysusers.d/vgpud.conf", "usr/share/man/man8/vgpud.8.gz"),
+        *("usr/share/man/man1/vgpu.1.gz", "usr/share/bash-completion/completions/vgpud"),
+    ):
+        assert (tmp_path / path).is_file(), path
+    for command in ("vgpu", "vgpud"):
+        assert (tmp_path / "usr/bin" / command).readlink() == Path(f"../lib/vgpud/bin/{command}")
+    module = tmp_path / "usr/lib/vgpud/python/site/module.py"
+    assert module.read_text().splitlines()[1:] == ["print()"]
+    assert not module.read_text().startswith("#!")
+    assert not list(tmp_path.rglob("__pycache__"))
+    fields = subprocess.run(["dpkg-deb", "-f", package], capture_output=True, text=True, check=True).stdout
+    assert "libc6 (>= 2.35)" in fields
+    licence = (tmp_path / "usr/share/doc/vgpud/copyright").read_text()
+    assert "License: Apache-2.0" in licence
+
+
+def test_its_user_is_a_lasting_one(package: Path) -> None:
+    service = unit("vgpud.service")
+    assert "DynamicUser" not in service
+    assert "User=vgpud\nGroup=vgpud\n" in service
+    assert "RuntimeDirectoryPreserve=yes" in service  # the socket's folder is the socket unit's as well
+
+
+def test_the_socket_is_one_that_the_configuration_listens_on() -> None:
+    listen = tomllib.loads((ROOT / "deploy/vgpud.toml").read_text())["listen"]
+    streams = re.findall(r"^ListenStream=(.*)$", unit("vgpud.socket"), re.MULTILINE)
+    assert [f"unix:{path}" for path in streams] == listen
+
+
+@pytest.mark.client
+@pytest.mark.ecosystem
+@pytest.mark.timeout(2400)
+def test_a_guests_package_computes_against_a_hosts(tmp_path: Path) -> None:
+    """Two fresh systems, a package in each, and what the documents print."""
+    if reason := guest_system.why_not():
+        pytest.skip(reason)
+    make_bundle(tmp_path / "bundle", SOURCE, Options(), tmp_path)
+    host, guest = System.make(tmp_path / "host"), System.make(tmp_path / "guest")
+    host.check(
+        "dpkg",
+        "--force-depends",
+        "--force-unsafe-io",
+        "--install",
+        host.give(make_host_deb(tmp_path / "bundle", SOURCE, tmp_path)),
+    )
+    assert host.check("getent", "passwd", "vgpud")
+    assert host.check("vgpud", "--config", "/etc/vgpu/vgpud.toml", "--check").startswith("good:")
+    enter = 'mount -t proc proc "$1/proc"; mount --rbind /dev "$1/dev"; exec chroot "$1" vgpud --gpus t4 --admin "" '
+    listen = "--listen tcp://127.0.0.1:7171"
+    with subprocess.Popen(
+        [*unshare_command(), "sh", "-ec", enter + listen, "sh", str(host.root)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert any(" ready " in line or '"ready"' in line for line in process.stderr)
+            guest.check("dpkg", "--force-unsafe-io", "--install", guest.give(make_deb(guest_files(), SOURCE, tmp_path)))
+            guest.check("vgpu", "install", "--endpoint", "tcp://127.0.0.1:7171")
+            program = guest.give(cuda13().build("saxpy"))
+            assert guest.check(program, "5").startswith("ok saxpy")
+            for command in (("devices",), ("ping",), ("smi", "-L"), ("run", "--", program), ("api", "--summary")):
+                assert guest.check("vgpu", *command)
+            assert guest.run("vgpu", "doctor", "--", program).returncode == 0
+        finally:
+            process.terminate()
