@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { HOST_ALLOC_FLAGS = 7, HOST_REGISTER_FLAGS = 15, PAGE_NBYTES = 4096 };
+enum { HOST_ALLOC_FLAGS = 7, PAGE_NBYTES = 4096 };
 
 static uint64_t window_next = VGW_PINNED_BEGIN; /* atomic */
 
@@ -81,6 +81,17 @@ CUresult vgs_host_map(uint64_t nbytes, void **memory) {
     if (i)
       skip_addresses();
     result = passed ? map_memfd(nbytes, memory) : map_in_region(nbytes, memory);
+  }
+  return result;
+}
+
+CUresult vgs_host_map_file(uint64_t nbytes, int fd, uint64_t *address) {
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  for (int i = 0; i < SKIPS_MAX && result == CUDA_ERROR_INVALID_VALUE; i++) {
+    if (i)
+      skip_addresses();
+    *address = take_address(nbytes);
+    result = *address ? vgs_send_vgpuHostMap(*address, nbytes, fd) : CUDA_ERROR_OUT_OF_MEMORY;
   }
   return result;
 }
@@ -154,9 +165,9 @@ CUresult vgs_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned 
   struct vgs_range range;
   if (!pdptr || Flags || !vgs_range_find((uintptr_t)p, &range) || !vgs_range_is_host(&range))
     return CUDA_ERROR_INVALID_VALUE;
-  if (!range.shared)
+  if (!vgs_range_device_address(&range, (uintptr_t)p))
     return refuse_mapped();
-  *pdptr = (uintptr_t)p;
+  *pdptr = vgs_range_device_address(&range, (uintptr_t)p);
   return CUDA_SUCCESS;
 }
 
@@ -164,27 +175,6 @@ CUresult vgs_cuMemHostGetFlags(unsigned int *pFlags, void *p) {
   struct vgs_range range;
   if (!pFlags || !vgs_range_find((uintptr_t)p, &range) || !vgs_range_is_host(&range))
     return CUDA_ERROR_INVALID_VALUE;
-  *pFlags = range.flags | (range.shared ? CU_MEMHOSTALLOC_DEVICEMAP : 0);
+  *pFlags = range.flags | (range.shared || range.device_address ? CU_MEMHOSTALLOC_DEVICEMAP : 0);
   return CUDA_SUCCESS;
-}
-
-/* The program's own memory stays where it is: copies from it travel like any others, and only the bookkeeping differs.
- */
-CUresult vgs_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) {
-  uint64_t first = (uintptr_t)p & ~(uint64_t)(PAGE_NBYTES - 1);
-  unsigned char residency[1];
-  if (!p || !bytesize || Flags & ~(unsigned)HOST_REGISTER_FLAGS)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (mincore((void *)(uintptr_t)first, 1, residency) && errno == ENOMEM)
-    return CUDA_ERROR_INVALID_VALUE; /* nothing is mapped there */
-  struct vgs_range range = {.base = (uintptr_t)p, .nbytes = bytesize, .kind = VGS_RANGE_REGISTERED, .flags = Flags};
-  return vgs_range_add(&range);
-}
-
-CUresult vgs_cuMemHostUnregister(void *p) {
-  struct vgs_range range;
-  if (!vgs_range_find((uintptr_t)p, &range) || range.kind != VGS_RANGE_REGISTERED ||
-      !vgs_range_remove((uintptr_t)p, true, &range))
-    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-  return vgs_wait_context(); /* the program may unmap the memory as soon as this returns */
 }

@@ -9,6 +9,9 @@
  * caller goes without. It is undone by vgs_send_vgpuHostUnmap and munmap. */
 CUresult vgs_host_map(uint64_t nbytes, void **memory);
 
+/* Map a sealed file of whole pages in the worker alone, at an address of the window. */
+CUresult vgs_host_map_file(uint64_t nbytes, int fd, uint64_t *address);
+
 /* Memory of the worker's own at an address of the window, where nothing is mapped here. */
 CUresult vgs_host_reserve(uint64_t nbytes, uint64_t *address);
 

@@ -17,9 +17,9 @@ enum { LOCATION_DEVICE = 1, LOCATION_HOST = 2, LOCATION_HOST_NUMA = 3, LOCATION_
 enum { DEVICE_CPU = -1, DEVICE_INVALID = -2 };
 
 int vgs_managed_attribute(int attribute, int value) {
-  enum { CAN_MAP_HOST_MEMORY = 19, MANAGED_MEMORY = 83, CONCURRENT_MANAGED_ACCESS = 89 };
-  bool shares =
-      attribute == CAN_MAP_HOST_MEMORY || attribute == MANAGED_MEMORY || attribute == CONCURRENT_MANAGED_ACCESS;
+  enum { CAN_MAP_HOST_MEMORY = 19, MANAGED_MEMORY = 83, CONCURRENT_MANAGED_ACCESS = 89, HOST_REGISTER_SUPPORTED = 99 };
+  bool shares = attribute == CAN_MAP_HOST_MEMORY || attribute == MANAGED_MEMORY ||
+                attribute == CONCURRENT_MANAGED_ACCESS || attribute == HOST_REGISTER_SUPPORTED;
   return shares && !vgs_session_shares_memory() ? 0 : value;
 }
 

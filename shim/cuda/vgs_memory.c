@@ -164,7 +164,7 @@ static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdev
     *value = (uint64_t)range->device;
     return CUDA_SUCCESS;
   case ATTRIBUTE_MAPPED:
-    *value = !host || range->shared;
+    *value = !host || vgs_range_device_address(range, address);
     return CUDA_SUCCESS;
   case ATTRIBUTE_SYNC_MEMOPS:
   case ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -179,8 +179,8 @@ static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdev
     *value = (uintptr_t)range->context;
     return CUDA_SUCCESS;
   case ATTRIBUTE_DEVICE_POINTER:
-    *value = address;
-    return host && !range->shared ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    *value = host ? vgs_range_device_address(range, address) : address;
+    return *value ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   case ATTRIBUTE_HOST_POINTER:
     *value = address;
     return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

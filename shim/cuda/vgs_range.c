@@ -167,6 +167,14 @@ void vgs_range_set_advice(const struct vgs_range *range) {
   pthread_rwlock_unlock(&lock);
 }
 
+void vgs_range_set_device_address(const struct vgs_range *range) {
+  pthread_rwlock_wrlock(&lock);
+  struct node *node = floor_node(range->base);
+  if (node && node->range.base == range->base && node->range.buffer_id == range->buffer_id)
+    node->range.device_address = range->device_address;
+  pthread_rwlock_unlock(&lock);
+}
+
 bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed) {
   pthread_rwlock_wrlock(&lock);
   struct node *node = floor_node(base);

@@ -33,6 +33,7 @@ struct vgs_range {
   CUdevice preferred, prefetched;
   uint64_t accessed_by;
   bool read_mostly;
+  uint64_t device_address; /* of registered memory, where the device has it; 0: nowhere */
 };
 
 static inline bool vgs_range_is_host(const struct vgs_range *range) { return range->kind >= VGS_RANGE_PINNED; }
@@ -50,6 +51,14 @@ CUresult vgs_range_add_mapping(struct vgs_range *range, CUdevice device);
 
 /* Note a module's variable; again, if it is known already. */
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes);
+
+/* What the device calls an address of host memory; 0: nothing. */
+static inline uint64_t vgs_range_device_address(const struct vgs_range *range, uint64_t address) {
+  return range->shared ? address : range->device_address ? range->device_address + (address - range->base) : 0;
+}
+
+/* Keep the device address of a range that was added. */
+void vgs_range_set_device_address(const struct vgs_range *range);
 
 /* Keep the advice of a range that was found, if it is known still. */
 void vgs_range_set_advice(const struct vgs_range *range);

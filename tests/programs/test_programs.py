@@ -40,6 +40,7 @@ SIZES = {
     "pools": (1, 3001),
     "recursion": (1, 2),
     "reduction": (1, 30011),
+    "registered": (2, 300007),
     "saxpy": (1, 50021),
     "streams": (1, 5003),
     "symbols": (33, 3001),

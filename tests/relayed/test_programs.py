@@ -11,7 +11,7 @@ from tests.programs.toolchain import PTX, RELOCATABLE, Toolchain, cuda13
 from tests.relayed.conftest import Relay
 
 # Kernels of these read memory that client and worker share: here it is the worker's alone (conftest.py).
-IN_SHARED_MEMORY = {"managed", "pinned"}
+IN_SHARED_MEMORY = {"managed", "pinned", "registered"}
 PROGRAMS = [
     name for name in [*SIZES, "errors", "properties", "functions", "kernel_printf"] if name not in IN_SHARED_MEMORY
 ]

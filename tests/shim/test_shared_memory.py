@@ -77,3 +77,21 @@ def test_nr09_managed_memory_is_refused_by_name(endpoint: str) -> None:
         VGPU_LOG="error",
     )
     assert "cuMemAllocManaged: CUDA_ERROR_NOT_SUPPORTED: this channel shares no memory" in output
+
+
+def test_nr07_registered_memory_promises_nothing(endpoint: str) -> None:
+    run(
+        endpoint,
+        """
+        context()
+        value, memory, pointer = c_int(9), create_string_buffer(16384), c_uint64(7)
+        ok(cuda.cuDeviceGetAttribute(byref(value), 99, 0))
+        assert value.value == 0
+        assert cuda.cuMemHostRegister_v2(memory, c_size_t(16384), 2) == 801
+        ok(cuda.cuMemHostRegister_v2(memory, c_size_t(16384), 0))
+        assert cuda.cuMemHostGetDevicePointer_v2(byref(pointer), memory, 0) == 801
+        assert cuda.cuPointerGetAttribute(byref(pointer), 3, c_uint64(ctypes.addressof(memory))) == 1
+        assert pointer.value == 7
+        ok(cuda.cuMemHostUnregister(memory))
+        """,
+    )

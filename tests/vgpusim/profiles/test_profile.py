@@ -76,7 +76,7 @@ def test_simulator_switches_off_what_it_cannot_do(name):
     attributes = attributes_of(profile.load(name).inventory(0, "host"))
     for off in (88, 91, 100, 103, 110, 112, 116, 120, 124, 127, 128, 132, 141, 144):
         assert attributes[off] == 0, DeviceAttribute(off).name
-    for on in (19, 41, 83, 89, 95, 102, 115):
+    for on in (19, 41, 83, 89, 95, 99, 102, 115):
         assert attributes[on] == 1, DeviceAttribute(on).name
 
 
