@@ -164,6 +164,7 @@ class Config(_Model):
     libcuda: str = "libcuda.so.1"
     cache_dir: str | None = None
     shared_memory: bool = True  # unix sockets: rings and pinned memory shared with the client
+    require_isolation: bool = False  # refuse clients if this kernel gives less than worker/cell.py's namespaces
     worker_command: list[str] | None = (
         None  # instead of `python -m vgpud.worker`: a sandbox around it, or a test's stand-in
     )

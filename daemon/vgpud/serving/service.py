@@ -80,7 +80,14 @@ class Service:
         return LauncherSpawner([*launcher, *options], child_environment(), self._isolation_is_missing)
 
     def _isolation_is_missing(self) -> None:
-        self._log.warning("workers are isolated less than they could be", missing=list(self._spawner.missing))
+        missing = list(self._spawner.missing)
+        if self.config.require_isolation:
+            self._log.error(
+                "no client is served: require_isolation is set, and workers are not isolated", missing=missing
+            )
+            self.supervisor.refuse(f"this host cannot isolate workers: {', '.join(missing)}")
+        else:
+            self._log.warning("workers are isolated less than they could be", missing=missing)
 
     async def start(self) -> None:
         """Bind and serve. Raises ListenError, EndpointError or RegionError; then nothing is left open."""
@@ -114,6 +121,8 @@ class Service:
         except BaseException:
             self._close_listeners()
             raise
+        if self._spawner.missing:
+            self._isolation_is_missing()
         self.supervisor.start()
         self.images.start()
         self.server.start(self.listeners)

@@ -79,6 +79,7 @@ class Supervisor:
         self._failure = ""
         self._refill: asyncio.TimerHandle | None = None
         self._stopping = False
+        self._refusal = ""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -112,6 +113,10 @@ class Supervisor:
                 warm.pop().terminate()
         self._fill()
 
+    def refuse(self, why: str) -> None:
+        """Give no worker to anybody from now on."""
+        self._refusal = why
+
     async def take(self, device: int = -1) -> Worker:
         """A worker that is ready to serve: one with a context on `device`, a spare, or one started now.
 
@@ -120,6 +125,8 @@ class Supervisor:
         """
         if self._stopping:
             raise WorkerStartError("vgpud is stopping")
+        if self._refusal:
+            raise WorkerStartError(self._refusal)
         if self._warm.get(device):
             worker = self._warm[device].pop(0)
             self._metrics.warm_workers_taken += 1

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from vgpud.cli.client import RefusedError
 
 from tests.daemon.running import Running, children, process_exists, start_client, vgpud_with_real_workers, wait_until
 
@@ -109,3 +110,20 @@ def test_no_worker_outlives_vgpud(running):
     running.process.wait()
     wait_until(lambda: not [each for each in everything if process_exists(each)], 20)
     client.communicate()
+
+
+def test_require_isolation_refuses_clients_where_workers_are_not_isolated(start):
+    running = start(extra="")  # the stand-in for a worker is a worker_command, which vgpud does not isolate
+    text = running.config.read_text()
+    assert running.wait_log("isolated less than they could be")
+    running.end()
+    running.config.write_text("require_isolation = true\n" + text)
+    strict = Running.start(running.config, running.config.parent, "strict")
+    try:
+        strict.wait_ready()
+        with strict.client() as client:
+            client.hello()
+            with pytest.raises(RefusedError, match="cannot isolate workers"):
+                client.attach()
+    finally:
+        strict.end()
