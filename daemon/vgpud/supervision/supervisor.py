@@ -24,6 +24,7 @@ _BACKOFF_LAST_S = 30.0
 _FAILURES_BEFORE_REFUSAL = 2  # in a row: one may be bad luck, then the installation is broken and clients are told
 _WARM_RETRY_S = 30.0  # after a context could not be made: its device is full, perhaps
 _CACHE_CAP_NBYTES = 2**32  # of NVIDIA's driver: its documentation's highest value
+_LOOK_S = 1.0  # between two looks for workers that were stopped
 _STARTING_CAP = 8  # workers that start at the same time: more would only make all of them late
 
 
@@ -80,6 +81,7 @@ class Supervisor:
         self._refill: asyncio.TimerHandle | None = None
         self._stopping = False
         self._refusal = ""
+        self._look: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -101,6 +103,7 @@ class Supervisor:
     def start(self) -> None:
         """Start the spare workers."""
         self._fill()
+        self._look = asyncio.get_running_loop().call_later(_LOOK_S, self._end_stopped)
 
     def set_limits(self, limits: LimitsConfig) -> None:
         """Take reloaded limits; of the workers without a client those are ended that are too many, or know others."""
@@ -203,6 +206,8 @@ class Supervisor:
         for warm in self._warm.values():
             warm.clear()
         self._starting.clear()
+        if self._look is not None:
+            self._look.cancel()
         for worker in list(self._workers):
             worker.terminate()
         try:
@@ -215,6 +220,13 @@ class Supervisor:
                 self._count_kill()
             await self._idle.wait()
         self._spawner.close()
+
+    def _end_stopped(self) -> None:
+        """A worker that a signal has stopped answers nobody: its client shall have an error, not wait for ever."""
+        for worker in list(self._workers):
+            if worker.session is not None:
+                worker.end_if_stopped(self._count_kill)
+        self._look = asyncio.get_running_loop().call_later(_LOOK_S, self._end_stopped)
 
     def _count_kill(self) -> None:
         self._metrics.workers_killed += 1

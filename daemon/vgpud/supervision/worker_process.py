@@ -58,6 +58,7 @@ class Worker:
         self.session: int | None = None
         self.warm_device = warm_device  # it shall have, or has, a context there
         self.reason: str | None = None
+        self._was_stopped = False
         self.last_line: str | None = None
         self._memory_asked: asyncio.Future[tuple[int, ...] | None] | None = None
         os.set_blocking(stderr_fd, False)
@@ -129,6 +130,13 @@ class Worker:
         """Kill the worker unless it sends a message of that kind in time."""
         why = f"it was not {kind} in time"
         self._expected[kind] = self._loop.call_later(timeout_s, self._kill_late, why, on_kill)
+
+    def end_if_stopped(self, on_kill: Callable[[], None]) -> None:
+        """Kill it if it is stopped, and was at the last call."""
+        stopped = self.pid != 0 and self._process.returncode is None and _is_stopped(self.pid)
+        if stopped and self._was_stopped:
+            self._kill_late("it was stopped by a signal", on_kill)
+        self._was_stopped = stopped
 
     def terminate(self) -> None:
         """Ask it to end (SIGTERM)."""
@@ -225,6 +233,14 @@ class Worker:
             if timer is not None:
                 timer.cancel()
         self._on_exit(self)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] == b"T"  # its name may hold anything
+    except OSError:
+        return False
 
 
 def _memory_told(nbytes: object) -> tuple[int, ...] | None:

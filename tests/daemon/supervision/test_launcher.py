@@ -103,6 +103,15 @@ def test_a_launcher_that_dies_leaves_its_workers_and_is_replaced(running):
     assert not process_exists(worker)
 
 
+def test_AT14_a_worker_that_is_stopped_is_ended(running):
+    client = start_client(running)
+    worker = worker_of(running, client.pid)
+    os.kill(worker, signal.SIGSTOP)
+    running.wait_log(rf'worker killed .*worker={worker} why="it was stopped by a signal"', 30)
+    wait_until(lambda: running.status()["sessions"] == [], 20)
+    client.communicate()
+
+
 def test_no_worker_outlives_vgpud(running):
     client = start_client(running)
     everything = [worker_of(running, client.pid), *children(running.process.pid)]
