@@ -17,10 +17,9 @@ static bool is_object(const void *found) {
 }
 
 _Atomic(void *) *vgx_place(struct vgx_session *s, vgx_name name) {
-  uint32_t kind = vgx_name_kind(name), id = vgx_name_id(name);
-  struct vgx_leaf *leaf = kind < VGW_KIND_COUNT && id < VGX_LEAVES * VGX_LEAF_SIZE
-                              ? atomic_load_explicit(&s->tables[kind].leaves[id / VGX_LEAF_SIZE], memory_order_acquire)
-                              : NULL;
+  uint32_t id = vgx_name_id(name);
+  struct vgx_leaf *leaf =
+      atomic_load_explicit(&s->tables[vgx_name_kind(name)].leaves[id / VGX_LEAF_SIZE], memory_order_acquire);
   return leaf ? &leaf->objects[id % VGX_LEAF_SIZE] : NULL;
 }
 
@@ -31,11 +30,6 @@ struct vgx_link *vgx_link_locked(struct vgx_session *s, vgx_name name) {
 }
 
 /* --- what a record uses --- */
-
-/* The name of an id; an id beyond every table gets one that no place has. */
-static vgx_name name_of(uint32_t kind, uint32_t id) {
-  return id < VGX_LEAVES * VGX_LEAF_SIZE ? vgx_name_make(kind, id) : vgx_name_make(VGW_KIND_COUNT, 1);
-}
 
 /* After the fence that follows the name's writing into a slot. */
 static CUresult load(struct vgx_session *s, uint32_t kind, vgx_name name, void **object) {
@@ -64,7 +58,7 @@ static void put(struct vgx_held *held, vgx_name name) {
 CUresult vgx_hold(struct executor_thread *t, const struct vgx_operation *op, uint32_t context_id, const void *fixed,
                   void **context, void **objects) {
   struct vgx_session *s = t->s;
-  vgx_name context_name = name_of(VGW_KIND_CONTEXT, context_id), names[VGX_HANDLES_MAX];
+  vgx_name context_name = vgx_name_of(VGW_KIND_CONTEXT, context_id), names[VGX_HANDLES_MAX];
   uint32_t kinds[VGX_HANDLES_MAX];
   vgx_executing = t;
   *context = NULL;
@@ -75,7 +69,7 @@ CUresult vgx_hold(struct executor_thread *t, const struct vgx_operation *op, uin
     kinds[i] = ref->kind < VGW_KIND_COUNT ? ref->kind : field(fixed, ref->kind_offset);
     if (ref->kind == VGW_KIND_COUNT && kinds[i] != VGW_KIND_FUNCTION && kinds[i] != VGW_KIND_KERNEL)
       return vgx_violation(s, "kind of kernel");
-    names[i] = id ? name_of(kinds[i], id) : 0;
+    names[i] = id ? vgx_name_of(kinds[i], id) : 0;
     put(&t->held, names[i]);
   }
   atomic_thread_fence(memory_order_seq_cst); /* pairs with that of the destroyer, between its mark and our slots */
@@ -107,7 +101,7 @@ CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void
   *object = NULL;
   if (id == 0)
     return CUDA_SUCCESS;
-  vgx_name name = name_of(kind, id);
+  vgx_name name = vgx_name_of(kind, id);
   put(&vgx_executing->held, name);
   atomic_thread_fence(memory_order_seq_cst); /* as in vgx_hold */
   return load(s, kind, name, object);
@@ -123,7 +117,7 @@ CUresult vgx_handles(struct vgx_session *s, enum vgw_kind kind, const uint32_t *
   for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
     uint32_t id;
     memcpy(&id, ids + i, sizeof id);
-    result = id ? load(s, kind, name_of(kind, id), &found[i]) : CUDA_ERROR_INVALID_VALUE;
+    result = id ? load(s, kind, vgx_name_of(kind, id), &found[i]) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS && vgx_handle_is_split(s, kind, id))
       result = CUDA_ERROR_NOT_SUPPORTED;
   }

@@ -118,9 +118,7 @@ static CUresult begin_locked(struct vgx_session *s, vgx_name root) {
 CUresult vgx_handle_end(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object) {
   if (id == 0)
     return CUDA_ERROR_INVALID_HANDLE;
-  if (id >= VGX_LEAVES * VGX_LEAF_SIZE)
-    return vgx_violation(s, "a handle that was never made");
-  vgx_name root = vgx_name_make(kind, id);
+  vgx_name root = vgx_name_of(kind, id);
   int64_t until = 0;
   pthread_mutex_lock(&s->table_lock);
   CUresult result = begin_locked(s, root);

@@ -18,6 +18,11 @@ static inline vgx_name vgx_name_make(uint32_t kind, uint32_t id) { return kind <
 static inline uint32_t vgx_name_kind(vgx_name name) { return name >> NAME_ID_BITS; }
 static inline uint32_t vgx_name_id(vgx_name name) { return name & ((1u << NAME_ID_BITS) - 1); }
 
+/* The name of an id that a client sent. One beyond every table gets a name of kind 0, of which there are no objects. */
+static inline vgx_name vgx_name_of(uint32_t kind, uint32_t id) {
+  return id < VGX_LEAVES * VGX_LEAF_SIZE ? vgx_name_make(kind, id) : vgx_name_make(0, 1);
+}
+
 /* The place of a name; NULL when no id near it was ever used. */
 _Atomic(void *) *vgx_place(struct vgx_session *s, vgx_name name);
 

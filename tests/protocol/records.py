@@ -19,37 +19,46 @@ from tests.protocol import stubs
 ROOT = PROTOCOL.parent
 HERE = Path(__file__).parent
 LIVE, GONE, NEVER, ELSEWHERE, TAKEN = 1, 2, 60000, 4, 5
-HUGE = [1 << 22, (1 << 32) - 1]
+HUGE = [1 << 22, 1 << 22 | LIVE, (1 << 32) - 1]  # 22 bits of an id are kept
 VIOLATION, INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED = -1, 1, 201, 400, 500, 801
 WIDTHS = {"uint64_t": 8, "uint32_t": 4, "int32_t": 4, "float": 4}
 TEXT_NBYTES = 4096  # vgx_session.h
 
 
-class Dispatcher:
-    """The generated dispatcher, the executor's table of handles, and stubs for all else, in one library."""
+EXECUTOR = ("vgx_serve.c", "vgx_handle.c", "vgx_handle_end.c")
 
-    def __init__(self, api: Api, folder: Path) -> None:
-        source = folder / "stubs.c"
-        source.write_text(stubs.emit(api))
-        library = folder / "dispatch.so"
-        includes = [f"-I{ROOT / name}" for name in ("daemon/executor", "protocol/c", "build/gen", "tests/protocol")]
-        guard = folder / "guard.h"
-        guard.write_text(
-            "extern int vgt_mutant;\n#define VGX_GUARD(condition) (vgt_mutant != __COUNTER__ && (condition))\n"
-            "#define VGX_OPERATIONS\n"
-        )
-        executor = ROOT / "daemon/executor"
-        objects = []
-        for name, path, flags in (
-            ("dispatch", ROOT / "build/gen/vgx_dispatch.c", ["-include", str(guard)]),
-            ("harness", HERE / "vgt_dispatch.c", ["-include", str(guard)]),
-            ("stubs", source, ["-include", str(guard)]),
-            *((f"executor{i}", executor / f, ["-include", str(guard)]) for i, f in enumerate(EXECUTOR)),
-        ):
-            objects.append(folder / f"{name}.o")
-            compiler = [os.environ.get("CC", "gcc"), "-std=gnu11", "-O1", "-fPIC", *includes, *flags]
-            subprocess.run([*compiler, "-c", str(path), "-o", str(objects[-1])], check=True)
-        subprocess.run(["gcc", "-shared", "-o", str(library), *map(str, objects), "-lpthread"], check=True)
+
+def compile_parts(api: Api, folder: Path) -> dict[str, Path]:
+    """The generated dispatcher, the executor's table of handles, and stubs for all else, as objects by source name."""
+    stub = folder / "stubs.c"
+    stub.write_text(stubs.emit(api))
+    (folder / "guard.h").write_text(
+        "extern int vgt_mutant;\n#define VGX_GUARD(condition) (vgt_mutant != __COUNTER__ && (condition))\n"
+        "#define VGX_OPERATIONS\n"
+    )
+    executor = [ROOT / "daemon/executor" / name for name in EXECUTOR]
+    sources = [ROOT / "build/gen/vgx_dispatch.c", HERE / "vgt_dispatch.c", stub, *executor]
+    return {source.name: compile_part(source, folder) for source in sources}
+
+
+def compile_part(source: Path, folder: Path) -> Path:
+    made = folder / f"{source.stem}.o"
+    includes = [f"-I{ROOT / name}" for name in ("daemon/executor", "protocol/c", "build/gen", "tests/protocol")]
+    flags = ["-std=gnu11", "-O1", "-fPIC", *includes, "-include", str(folder / "guard.h")]
+    subprocess.run([os.environ.get("CC", "gcc"), *flags, "-c", str(source), "-o", str(made)], check=True)
+    return made
+
+
+def link(parts: dict[str, Path], library: Path) -> Path:
+    flags = ["-shared", "-o", str(library), *map(str, parts.values()), "-lpthread"]
+    subprocess.run([os.environ.get("CC", "gcc"), *flags], check=True)
+    return library
+
+
+class Dispatcher:
+    """What was compiled, loaded, with objects of each kind: an id that is live, one that is gone, one that is taken."""
+
+    def __init__(self, library: Path) -> None:
         self.lib = ctypes.CDLL(str(library))
         self.lib.vgt_reached.restype = self.lib.vgt_violation.restype = ctypes.c_char_p
         self.lib.vgt_begin()
@@ -77,9 +86,6 @@ class Dispatcher:
                 if name != kind:
                     assert self.lib.vgt_make(code, self.elsewhere[kind], 0)
         return self.elsewhere[kind]
-
-
-EXECUTOR = ("vgx_serve.c", "vgx_handle.c", "vgx_handle_end.c")
 
 
 @dataclass
@@ -149,7 +155,7 @@ def element_nbytes(what: str) -> int:
     return 4 if what in KINDS else SIZES[what]
 
 
-def _fill(record: Record, dispatcher: Dispatcher) -> dict[str, Any]:
+def fill(record: Record, dispatcher: Dispatcher) -> dict[str, Any]:
     """A record that is right."""
     fields: dict[str, int] = {}
     parts: dict[str, bytes] = {}
@@ -181,7 +187,7 @@ def cases(record: Record, api: Api, dispatcher: Dispatcher) -> Iterator[Case]:
     def case(
         what: str, changes: dict[str, int] | None = None, parts: dict[str, bytes] | None = None, **rest: Any
     ) -> Case:
-        given = _fill(record, dispatcher)
+        given = fill(record, dispatcher)
         given["fields"] |= changes or {}
         given["parts"] |= parts or {}
         return Case(record, what, **given, **rest)
@@ -246,7 +252,7 @@ def _part_cases(record: Record, right: Case, case: Any) -> Iterator[Case]:
                 (0, INVALID_VALUE),
                 (GONE, INVALID_HANDLE),
                 (NEVER, VIOLATION),
-                (HUGE[1], VIOLATION),
+                (HUGE[-1], VIOLATION),
             ):
                 ids = [LIVE, LIVE, LIVE, wrong]
                 part = b"".join(i.to_bytes(4, "little") for i in ids)

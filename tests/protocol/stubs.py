@@ -19,7 +19,9 @@ HEAD = """#include "vgt_dispatch.h"
 
 
 def _driver(f: Function) -> str:
-    lines = [f"static CUresult driver_{f.name}({declarations(f.args)}) {{", f'  vgt_reach("{f.name}");']
+    lines = [f"static CUresult driver_{f.name}({declarations(f.args)}) {{"]
+    if f.travels:  # the others help
+        lines.append(f'  vgt_reach("{f.name}");')
     for p in f.args:
         match p.role:
             case Role.BYTES_IN:
@@ -40,7 +42,7 @@ def _driver(f: Function) -> str:
                 lines.append(f"  if (!{p.name}) return CUDA_ERROR_INVALID_HANDLE;")
             case _:
                 lines.append(f"  (void){p.name};")
-    return "\n".join([*lines, "  return CUDA_SUCCESS;\n}\n"])
+    return "\n".join([*lines, "  return vgt_result;\n}\n"])
 
 
 def _custom(f: Function) -> str:

@@ -3,13 +3,16 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "vgx_ipc.h"
 #include "vgx_session.h"
 
 #define PAGE 4096
 
-int vgt_mutant = -1;
+int vgt_mutant = -1, vgt_result;
+
+void vgt_set_result(int result) { vgt_result = result; }
 
 void vgt_set_mutant(int number) { vgt_mutant = number; }
 extern struct vgx_backend vgt_backend;
@@ -18,12 +21,29 @@ static struct vgx_session session;
 static struct executor_thread thread;
 static uint8_t *record_end;
 static char reached[256], violation[256];
-static int reach_count;
+static atomic_int reach_count;
 static uint64_t objects = 0x1000;
+
+/* A stub that stands still: its thread is `held_in`, others pass. */
+static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate = PTHREAD_COND_INITIALIZER;
+static _Thread_local bool stands_still;
+static bool is_inside, may_leave, overtaken;
 
 void vgt_reach(const char *name) {
   strncpy(reached, name, sizeof reached - 1);
   reach_count++;
+  pthread_mutex_lock(&gate_lock);
+  if (is_inside && !stands_still)
+    overtaken = true;
+  if (stands_still) {
+    is_inside = true;
+    pthread_cond_broadcast(&gate);
+    while (!may_leave)
+      pthread_cond_wait(&gate, &gate_lock);
+    is_inside = false;
+  }
+  pthread_mutex_unlock(&gate_lock);
 }
 
 void *vgt_object(void) { return (void *)(uintptr_t)(objects += 16); }
@@ -99,6 +119,13 @@ int vgt_make(int kind, uint32_t id, int gone) {
   return made;
 }
 
+/* A kernel of a module, or whatever has an owner. */
+int vgt_make_owned(int kind, uint32_t id, int owner_kind, uint32_t owner_id) {
+  bool made = vgx_handle_reserve(&session, (enum vgw_kind)kind, id);
+  vgx_handle_set(&session, (enum vgw_kind)kind, id, vgt_object(), (enum vgw_kind)owner_kind, owner_id);
+  return made;
+}
+
 /* Whether an id has an object. */
 int vgt_is_live(int kind, uint32_t id) {
   void *object;
@@ -129,6 +156,63 @@ int vgt_execute(const uint8_t *record, uint32_t nbytes) {
     return -1;
   }
   return atomic_load(&session.deferred);
+}
+
+/* --- two rings --- */
+
+struct runner {
+  struct executor_thread thread;
+  const uint8_t *record;
+  bool stands_still;
+};
+
+static void *execute(void *argument) {
+  struct runner *r = argument;
+  struct vgw_header header;
+  stands_still = r->stands_still;
+  memcpy(&header, r->record, sizeof header);
+  struct vgw_cursor in = {.cur = r->record + sizeof header, .end = r->record + header.length};
+  header.flags = 0;
+  vgx_execute(&r->thread, &header, &in, &vgx_operations[header.opcode]);
+  return NULL;
+}
+
+/* Execute `user`, whose stub stands still; meanwhile `destroyer`, which names the same object (kind, id), in another
+ * ring. 0: the destroyer's stub was reached after the user's had been left; 1: before; else what went wrong. */
+int vgt_overlap(const uint8_t *user, const uint8_t *destroyer, int kind, uint32_t id) {
+  enum { NAP_NS = 1000000, NAPS = 30 };
+  static uint8_t outputs[2][VGW_RECORD_NBYTES];
+  struct runner runners[2] = {{.record = user, .stands_still = true}, {.record = destroyer}};
+  pthread_t threads[2];
+  struct executor_thread *before = session.threads;
+  is_inside = may_leave = overtaken = false;
+  atomic_store(&session.deferred, CUDA_SUCCESS);
+  for (int i = 0; i < 2; i++) {
+    runners[i].thread = (struct executor_thread){
+        .s = &session, .answer = answer, .output = outputs[i], .next = i ? &runners[0].thread : before};
+    session.threads = &runners[i].thread;
+  }
+  pthread_create(&threads[0], NULL, execute, &runners[0]);
+  pthread_mutex_lock(&gate_lock);
+  while (!is_inside)
+    pthread_cond_wait(&gate, &gate_lock);
+  pthread_mutex_unlock(&gate_lock);
+  pthread_create(&threads[1], NULL, execute, &runners[1]);
+  while (vgt_is_live(kind, id)) /* until the destroyer has begun */
+    nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+  for (int i = 0; i < NAPS && !overtaken; i++)
+    nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+  int found = overtaken;
+  pthread_mutex_lock(&gate_lock);
+  may_leave = true;
+  pthread_cond_broadcast(&gate);
+  pthread_mutex_unlock(&gate_lock);
+  pthread_join(threads[0], NULL);
+  pthread_join(threads[1], NULL);
+  session.threads = before;
+  if (!found && (atomic_load(&session.ended) || atomic_load(&session.deferred)))
+    return 100 + atomic_load(&session.deferred);
+  return found;
 }
 
 const char *vgt_reached(void) { return reached; }

@@ -12,6 +12,9 @@ extern int vgt_mutant;
 void vgt_reach(const char *name);
 void *vgt_object(void);
 
+/* What stubs of the driver answer. */
+extern int vgt_result;
+
 /* The object of a kind's id 1. */
 void *vgt_first(int kind);
 
