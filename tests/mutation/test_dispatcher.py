@@ -1,4 +1,4 @@
-"""Each guard of the generated dispatcher is needed: without it a record of tests/protocol is not answered as it should be.
+"""Each guard of the generated dispatcher is needed: without it a record of tests/protocol is answered wrongly.
 
 A guard is what stands between a client's number and its use. One at a time is left out, or the table of operations made
 wrong in one place, in a process of its own: a case that passes must then fail, or the process die.
