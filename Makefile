@@ -58,6 +58,8 @@ check: build ## linters, types, formats, layout, the built library's symbols
 	$(VENV)/bin/ruff format --check
 	$(PY) -m mypy
 	$(MAKE) -s check-format
+	$(PY) -m protocol.gen --reference build/api.md
+	@diff -q build/api.md docs/api.md || { echo 'docs/api.md is not what the description says: run `make api`'; false; }
 	$(PY) tests/house/tidy.py
 	$(PYTEST) -q tests/house
 
@@ -108,7 +110,8 @@ tsan: build ## data races of the rings, the client's threads and the worker's
 fuzz: build ## hostile command streams for FUZZ_S seconds (60), each from a seed that is printed
 	@$(PY) -m tests.fuzz.executor $(FUZZ_S)
 
-api: build ## the coverage table: every driver function and how it travels
+api: build ## the coverage table: every driver function and how it travels; docs/api.md, too
+	@$(PY) -m protocol.gen --reference docs/api.md
 	@$(VENV)/bin/vgpu api
 
 clean: ## remove what was built, but not .venv

@@ -143,7 +143,7 @@ CUresult vgx_cuIpcGetEventHandle(struct vgx_session *s, const struct vgw_req_cuI
     e->published = result == CUDA_SUCCESS;
   }
   if (result == CUDA_SUCCESS)
-    memcpy(rep->handle.reserved, e->token, sizeof e->token);
+    memcpy(rep->pHandle.reserved, e->token, sizeof e->token);
   pthread_mutex_unlock(&s->ipc_lock);
   return result;
 }

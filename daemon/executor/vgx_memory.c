@@ -155,12 +155,6 @@ CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostU
   return result;
 }
 
-CUresult vgx_cuMemcpyDtoHAsync_v2(struct vgx_session *s, const struct vgw_req_cuMemcpyDtoHAsync_v2 *req,
-                                  CUstream stream, void *dstHost, uint64_t *dstHost_nbytes) {
-  CUresult result = s->backend->cuMemcpyDtoHAsync_v2(dstHost, req->srcDevice, *dstHost_nbytes, stream);
-  return result == CUDA_SUCCESS ? s->backend->cuStreamSynchronize(stream) : result;
-}
-
 CUresult vgx_vgpuMemcpyPinned(struct vgx_session *s, const struct vgw_req_vgpuMemcpyPinned *req, CUstream stream) {
   bool to_device = req->direction == 1;
   if (!to_device && req->direction != 2)

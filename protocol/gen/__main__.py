@@ -14,6 +14,7 @@ from protocol.gen import (
     emit_nvml,
     emit_python,
     emit_records,
+    emit_reference,
     emit_runtime,
     nvml,
 )
@@ -34,6 +35,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT.parent / "build/gen")
     parser.add_argument("--python", type=Path, default=ROOT.parent / "daemon/vgpud/_gen")
     parser.add_argument("--guest", type=Path, default=ROOT.parent / "guest/vgpu_guest/_gen")
+    parser.add_argument("--reference", type=Path, help="write the reference page there, too")
     parser.add_argument("--write-lock", action="store_true", help="give new functions an opcode in ids.lock")
     options = parser.parse_args()
     try:
@@ -66,6 +68,8 @@ def main() -> int:
     write(options.python / "api.py", emit_python.emit(api))
     write(options.python / "nvml.py", emit_nvml.emit_python(nvml_api))
     write(options.guest / "coverage.py", emit_coverage.emit(api, nvml_api, runtime_api))
+    if options.reference:
+        write(options.reference, emit_reference.emit(api))
     return 0
 
 

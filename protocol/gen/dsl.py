@@ -32,7 +32,7 @@ LINK = Kind("LINK", 10, "CUlinkState", "vgs_link")
 ALLOCATION = Kind("ALLOCATION", 11, "CUmemGenericAllocationHandle", "vgs_allocation", wrong=INVALID_VALUE)
 GRAPH_EXEC = Kind("GRAPH_EXEC", 12, "CUgraphExec", "vgs_graph_exec", "CONTEXT", wrong=INVALID_VALUE)
 GRAPH_NODE = Kind("GRAPH_NODE", 13, "CUgraphNode", "vgs_graph_node", wrong=INVALID_VALUE)
-IPC_EVENT = Kind("IPC_EVENT", 14, "CUevent", "vgs_ipc_event")
+IPC_EVENT = Kind("IPC_EVENT", 14, "CUevent", "vgs_ipc_event", "CONTEXT")
 ARRAY = Kind("ARRAY", 15, "CUarray", "vgs_array", "CONTEXT")
 MIPMAP = Kind("MIPMAP", 16, "CUmipmappedArray", "vgs_mipmap", "CONTEXT")
 KINDS = (
@@ -60,20 +60,22 @@ def begin_module(name: str) -> None:
 
 
 def val(name: str, scalar: Scalar, *, mask: int | None = None, most: int | None = None, nonzero: bool = False,
-        fixed: str = "") -> Param:  # fmt: skip
+        fixed: str = "", sent: str = "") -> Param:  # fmt: skip
     """A number. `mask`, `most`, `nonzero`: others are INVALID_VALUE in the client. A device is checked and translated.
 
-    `fixed`: what the worker's driver is given instead (C).
+    `sent`: what is sent instead, `fixed`: what the worker's driver is given instead (C).
     """
-    return Param(name, Role.VALUE, scalar.c, scalar=scalar, mask=mask, most=most, nonzero=nonzero, fixed=fixed)
+    return Param(
+        name, Role.VALUE, scalar.c, scalar=scalar, mask=mask, most=most, nonzero=nonzero, fixed=fixed, sent=sent
+    )
 
 
 def handle(name: str, kind: Kind, *, optional: bool = False, wrong: str = "", ends: bool = False, otherwise: str = "",
-           ready: str = "", uncaptured: bool = False) -> Param:  # fmt: skip
+           ready: str = "", uncaptured: bool = False, ending: str = "") -> Param:  # fmt: skip
     """An object that exists. NULL is refused unless `optional`; a stream's NULL is the default stream."""
     return Param(
         name, Role.HANDLE, kind.c, kind=kind, optional=optional or kind is STREAM, wrong=wrong, ends=ends,
-        otherwise=otherwise, ready=ready, uncaptured=uncaptured,
+        otherwise=otherwise, ready=ready, uncaptured=uncaptured, ending=ending,
     )  # fmt: skip
 
 
@@ -201,6 +203,7 @@ def fn(
     awaited: bool = False,
     unsafe: bool = False,
     refuses: dict[str, str] | None = None,
+    answers: dict[str, str] | None = None,
     client_after: str = "",
     worker_before: str = "",
     worker_after: str = "",
@@ -215,7 +218,8 @@ def fn(
         guest: "custom" when `vgs_NAME` is hand-written; local functions always are.
         host: "custom" when `vgx_NAME` is hand-written; ours (`vgpu...`) always are.
         backend: False when the backend has no function of this name.
-        refuses: C conditions under which the client answers so without asking, as {"size % 4": INVALID_VALUE}.
+        refuses: C conditions under which the client answers with an error, as {"size % 4": INVALID_VALUE}.
+        answers: likewise, where it knows the result without asking; it may be a C call.
         aliases: other exported names with the same signature and meaning (unsuffixed or older ABI versions).
 
     The other words: model.Function.
@@ -241,7 +245,7 @@ def fn(
         in_place=in_place,
         awaited=awaited,
         unsafe=unsafe,
-        refuses=tuple((refuses or {}).items()),
+        answers=tuple(((refuses or {}) | (answers or {})).items()),
         client_after=client_after,
         worker_before=worker_before,
         worker_after=worker_after,

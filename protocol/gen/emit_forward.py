@@ -31,7 +31,7 @@ class Body:
             self._argument(p)
         if f.unsafe:
             self.add("  result = vgs_capture_check_unsafe();", RESULT)
-        for condition, result in f.refuses:
+        for condition, result in f.answers:
             self.refuse(condition, result)
         made = [p for p in f.args if p.role is Role.OUT_HANDLE]
         for p in made:
@@ -55,6 +55,9 @@ class Body:
             value = f"((struct vgs_object *){p.name}_object)->id"
         elif p.role in (Role.STRUCT_IN, Role.STRUCT_OUT, Role.TEXT_IN, Role.OUT) and not p.optional:
             self.refuse(f"!{p.name}")
+        if p.role is Role.OUT and p.scalar and self.f.client_after:  # it is to see results that are not wanted, too
+            self.add(f"  {p.scalar.c} {p.name}_told;")
+            value = f"&{p.name}_told"
         if p.role is Role.STRUCT_IN and p.members:
             self.add(f"  {p.element} {p.name}_sent = *{p.name};")
             self._translate(p, f"{p.name}_sent")
@@ -96,7 +99,7 @@ class Body:
         if p.scalar.c == "CUdevice":
             self.refuse(f"!vgs_device({p.name})", "CUDA_ERROR_INVALID_DEVICE")
             return f"vgs_device_wire({p.name})"
-        return p.name
+        return p.sent or p.name
 
     def _handle(self, p: Param) -> str:
         """Find the object; what it is known by on the wire."""
@@ -201,6 +204,8 @@ class Body:
         ended = next((p for p in f.args if p.ends), None)
         queued = f.travel is Travel.QUEUED
         arguments = ", ".join(self.arguments + (["false"] if queued else []))
+        if ended and ended.ending:
+            self.add(f"  {ended.ending};")
         if ended and queued:  # its error comes later, if at all
             self.add(f"  vgs_object_destroy({ended.name}_object);")
         self.add(f"  result = vgs_send_{f.name}({arguments});")
@@ -214,7 +219,8 @@ class Body:
         for p in f.args:
             self.add(*_result(p))
         if f.client_after:
-            self.add(f"  {f.client_after};")
+            told = [p for p in f.args if p.role is Role.OUT]
+            self.add(f"  {f.client_after};", *(f"  if ({p.name}) *{p.name} = {p.name}_told;" for p in told))
         self.add("  return result;")
 
 

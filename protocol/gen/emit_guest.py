@@ -57,6 +57,7 @@ FORWARD_HEADERS = (
     "vgs_capture.h",
     "vgs_context.h",
     "vgs_device.h",
+    "vgs_event.h",
     "vgs_graph.h",
     "vgs_ipc.h",
     "vgs_kernel.h",
@@ -66,6 +67,7 @@ FORWARD_HEADERS = (
     "vgs_range.h",
     "vgs_stream.h",
     "vgs_virtual.h",
+    "vgs_wait.h",
 )
 
 KERNELS = {"CUfunction", "CUkernel"}  # a launch's trace names them

@@ -33,12 +33,19 @@ class Record(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One exported name. `travel` is local, queued, waiting, or not implemented."""
+    """One exported name. `travel` is local, queued, waiting, or not implemented.
+
+    `since`: the CUDA version from which drivers have it, 12030 for 12.3; 0: not known. `by_hand`: the halves of a
+    travelling function that are hand-written. `simulator`: a simulated device answers it.
+    """
 
     name: str
     travel: str
     module: str
     doc: str
+    since: int
+    by_hand: tuple[str, ...]
+    simulator: bool
 
 
 '''
@@ -94,7 +101,11 @@ def emit(api: Api) -> str:
     for name in api.exports:
         base = next((name[: -len(s)] for s in SUFFIXES if name.endswith(s)), name)
         body = bodies.get(name) or bodies.get(base)
-        row2 = (name, body.travel.value, body.module, body.doc) if body else (name, "not implemented", "", "")
+        row2 = (
+            (name, body.travel.value, body.module, body.doc, body.since, tuple(body.hand_written), body.simulator)
+            if body
+            else (name, "not implemented", "", "", 0, (), False)
+        )
         out.append(_row(row2))
     out.append("))\n\nKINDS: dict[str, int] = {\n")
     out += [f'    "{k.name}": {k.code},\n' for k in api.kinds]

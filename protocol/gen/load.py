@@ -71,6 +71,7 @@ def load(write_lock: bool = False) -> Api:
         importlib.import_module(name)
     functions = list(dsl.functions)
     _assign_opcodes(functions, write_lock)
+    _assign_versions(functions)
     return Api(
         functions,
         list(dsl.host_functions),
@@ -103,6 +104,17 @@ def _assign_opcodes(functions: list[Function], write_lock: bool) -> None:
         IDS_LOCK.write_text("".join(f"{opcode} {name}\n" for name, opcode in lock.items()))
     for f in functions:
         f.opcode = lock[f.name] if f.travels else 0
+
+
+def _assign_versions(functions: list[Function]) -> None:
+    """Since which version a driver has a function: what cuGetProcAddress answers, unless the entry says it."""
+    first: dict[str, int] = {}
+    for entry in _procs():
+        for version, symbol in entry.steps:
+            if symbol:
+                first[symbol] = min(version, first.get(symbol, version))
+    for f in functions:
+        f.since = f.since or first.get(f.name, 0)
 
 
 def _procs() -> list[ProcEntry]:

@@ -113,6 +113,8 @@ class Param:
     otherwise: str = ""  # client function that is called instead with all arguments if the handle is none of this kind
     ready: str = ""  # as Kind.ready, for this call
     uncaptured: bool = False  # a stream that captures loses its capture, and the call is refused
+    ending: str = ""  # C statement in the client before the object goes
+    sent: str = ""  # what is sent instead (C)
     parent: str = ""  # of a new object: the parameter whose object it dies with
     make: str = ""  # C expression that makes the client's object; NULL: out of memory
     made: str = ""  # C statement in the client, after success
@@ -149,7 +151,7 @@ class Function:
     in_place: bool = False  # made so often that its part is written where it travels
     awaited: bool = False  # the client watches for its effect: who executes it stays awake
     unsafe: bool = False  # refused while a capture forbids potentially unsafe calls
-    refuses: tuple[tuple[str, str], ...] = ()  # C conditions, and what the client answers where they hold
+    answers: tuple[tuple[str, str], ...] = ()  # C conditions, and what the client answers where they hold
     client_after: str = ""  # C statement in the client, after success
     worker_before: str = ""  # C statement in the worker, before the driver's function; `s` and `req` are at hand
     worker_after: str = ""  # likewise, after its success

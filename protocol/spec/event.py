@@ -1,11 +1,33 @@
 """Events."""
 
-from protocol.gen.dsl import EVENT, F32, QUEUED, STREAM, U32, WAITING, fn, handle, out, out_handle, ptr, val
+from protocol.gen.dsl import (
+    EVENT,
+    F32,
+    INVALID_HANDLE,
+    QUEUED,
+    STREAM,
+    U32,
+    WAITING,
+    fn,
+    handle,
+    out,
+    out_handle,
+    ptr,
+    val,
+)
 
 EVENT_ARG = handle("hEvent", EVENT)
 STREAM_ARG = handle("hStream", STREAM)
+# Nobody can ask whether a captured event is done; asking loses the capture, says the programming guide.
+CAPTURED = {"vgs_capture_status(hEvent_object->capture)": "vgs_event_captured(hEvent_object)"}
 
-fn("cuEventCreate", [out_handle("phEvent", EVENT), val("Flags", U32)], QUEUED, guest="custom", doc="An event.")
+fn(
+    "cuEventCreate",
+    [out_handle("phEvent", EVENT, flags="Flags"), val("Flags", U32, mask=7)],
+    QUEUED,
+    answers={"Flags & CU_EVENT_INTERPROCESS": "vgs_ipc_event_create(phEvent, Flags)"},
+    doc="An event.",
+)
 fn(
     "cuEventDestroy_v2",
     [handle("hEvent", EVENT, ends=True, otherwise="vgs_ipc_event_destroy")],
@@ -21,14 +43,33 @@ fn(
     guest="custom",
     doc="Mark this point of a stream.",
 )
-fn("cuEventQuery", [EVENT_ARG], WAITING, guest="custom", leaves_work=False, doc="Whether the marked point is reached.")
-fn("cuEventSynchronize", [EVENT_ARG], WAITING, guest="custom", blocks=True, doc="Wait for the marked point.")
+fn(
+    "cuEventQuery",
+    [handle("hEvent", EVENT, otherwise="vgs_ipc_event_query")],
+    WAITING,
+    leaves_work=False,
+    answers=CAPTURED | {"vgs_event_is_done(hEvent_object)": "CUDA_SUCCESS"},
+    doc="Whether the marked point is reached.",
+)
+fn(
+    "cuEventSynchronize",
+    [handle("hEvent", EVENT, otherwise="vgs_ipc_event_synchronize")],
+    WAITING,
+    blocks=True,
+    answers=CAPTURED
+    | {
+        "vgs_event_is_done(hEvent_object)": "CUDA_SUCCESS",
+        # Nothing was given to its stream since: the stream's own end is the event's.
+        "vgs_event_is_last(hEvent_object)": "vgs_wait_stream(hEvent_object->stream)",
+    },
+    doc="Wait for the marked point.",
+)
 fn(
     "cuEventElapsedTime_v2",
     [out("pMilliseconds", F32), handle("hStart", EVENT), handle("hEnd", EVENT)],
     WAITING,
-    guest="custom",
     leaves_work=False,
+    refuses={"!vgs_event_is_timed(hStart_object) || !vgs_event_is_timed(hEnd_object)": INVALID_HANDLE},
     aliases=["cuEventElapsedTime"],
     doc="Time between two events, in milliseconds.",
 )

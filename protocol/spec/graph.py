@@ -5,6 +5,7 @@ from protocol.gen.dsl import (
     GRAPH_EXEC,
     I32,
     INIT,
+    INVALID_VALUE,
     QUEUED,
     SIZE,
     STREAM,
@@ -26,9 +27,13 @@ EXEC = handle("hGraphExec", GRAPH_EXEC)
 fn("cuStreamBeginCapture", [ptr("hStream", "CUstream")], doc="The oldest form: global mode.")
 fn(
     "cuStreamBeginCapture_v2",
-    [STREAM_ARG, val("mode", I32, fixed="2 /* relaxed: the worker's threads are not the program's */")],
+    [STREAM_ARG, val("mode", I32, most=2, fixed="2 /* relaxed: the worker's threads are not the program's */")],
     WAITING,
-    guest="custom",
+    refuses={
+        "!hStream_object /* the legacy stream cannot be captured */": "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+        "vgs_capture_status(hStream_object->capture)": "CUDA_ERROR_ILLEGAL_STATE",
+    },
+    client_after="result = vgs_capture_begin_in(hStream_object, mode)",
     doc="Record a stream's work into a graph from here on; the mode's rules are kept in the client.",
 )
 fn(
@@ -47,25 +52,30 @@ fn(
 )
 fn(
     "cuGraphDestroy",
-    [handle("hGraph", GRAPH, ends=True)],
+    [handle("hGraph", GRAPH, ends=True, ending="vgs_graph_forget_parts(hGraph_object)")],
     QUEUED,
     need=INIT,
-    guest="custom",
+    refuses={"hGraph_object->owner /* it goes with the node it lies in */": INVALID_VALUE},
     doc="Destroy a graph.",
 )
 fn(
     "cuGraphClone",
-    [out_handle("phGraphClone", GRAPH), handle("originalGraph", GRAPH)],
+    [
+        out_handle("phGraphClone", GRAPH, make="vgs_graph_create_clone(originalGraph_object)"),
+        handle("originalGraph", GRAPH),
+    ],
     WAITING,
     need=INIT,
-    guest="custom",
     doc="A copy of a graph, child graphs too.",
 )
 fn(
     "cuGraphInstantiateWithFlags",
-    [out_handle("phGraphExec", GRAPH_EXEC), handle("hGraph", GRAPH), val("flags", ULL)],
+    [
+        out_handle("phGraphExec", GRAPH_EXEC, make="vgs_graph_exec_create(hGraph_object)"),
+        handle("hGraph", GRAPH),
+        val("flags", ULL),
+    ],
     WAITING,
-    guest="custom",
     blocks=True,
     doc="Make a graph executable.",
 )
@@ -95,10 +105,9 @@ fn(
 fn("cuGraphLaunch", [EXEC, STREAM_ARG], QUEUED, guest="custom", doc="Run a graph in stream order.")
 fn(
     "cuGraphExecDestroy",
-    [handle("hGraphExec", GRAPH_EXEC, ends=True)],
+    [handle("hGraphExec", GRAPH_EXEC, ends=True, ending="vgs_graph_exec_end(hGraphExec_object)")],
     QUEUED,
     need=INIT,
-    guest="custom",
     doc="Destroy an executable graph.",
 )
 fn("cuGraphExecGetFlags", [EXEC, out("flags", U64)], WAITING, need=INIT, doc="Flags a graph was made executable with.")

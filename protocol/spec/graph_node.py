@@ -93,7 +93,6 @@ fn(
     [OF_NODE, out("type", I32)],
     WAITING,
     need=INIT,
-    guest="custom",
     host="custom",
     doc="CUgraphNodeType of a node.",
 )

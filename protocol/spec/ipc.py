@@ -2,6 +2,7 @@
 
 from protocol.gen.dsl import (
     DEVICEPTR,
+    INVALID_VALUE,
     IPC_EVENT,
     SIZE,
     STREAM,
@@ -46,24 +47,25 @@ fn(
     "cuIpcCloseMemHandle",
     [val("dptr", DEVICEPTR)],
     WAITING,
-    guest="custom",
+    refuses={"!vgs_ipc_is_opened(dptr)": INVALID_VALUE},
+    client_after="vgs_range_close(dptr)",
     blocks=True,
     doc="Undo one cuIpcOpenMemHandle.",
 )
 fn(
     "cuIpcGetEventHandle",
-    [ptr("pHandle", f"{EVENT} *"), ptr("event", "CUevent")],
+    [struct_out("pHandle", EVENT), EVENT_ARG],
     WAITING,
+    host="custom",
     backend=False,
-    wire=[struct_out("handle", EVENT), EVENT_ARG],
     doc="A handle by which another client of the tenant opens an interprocess event.",
 )
 fn(
     "cuIpcOpenEventHandle",
-    [ptr("phEvent", "CUevent *"), struct_value("handle", EVENT)],
+    [out_handle("phEvent", IPC_EVENT), struct_value("handle", EVENT)],
     WAITING,
+    host="custom",
     backend=False,
-    wire=[struct_in("handle", EVENT), NEW_EVENT],
     doc="Another client's interprocess event.",
 )
 

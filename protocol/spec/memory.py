@@ -127,9 +127,10 @@ fn(
 )
 fn(
     "cuMemcpyDtoHAsync_v2",
-    [ptr("dstHost", "void *"), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE), STREAM_ARG],
+    [bytes_out("dstHost", "ByteCount"), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE), STREAM_ARG],
     WAITING,
-    wire=[bytes_out("dstHost", "ByteCount"), val("srcDevice", DEVICEPTR), val("ByteCount", SIZE), STREAM_ARG],
+    guest="custom",
+    worker_after="result = s->backend->cuStreamSynchronize((CUstream)objects[0])",
     blocks=True,
     doc="Copy to pageable memory: waits for the stream, as the driver does.",
 )

@@ -30,6 +30,7 @@ from protocol.gen.dsl import (
 )
 
 IMAGE = val("image", U32)
+UNWANTED = {"!dptr && !bytes": INVALID_VALUE}
 VARIABLE = [out("dptr", DEVICEPTR, optional=True), out("bytes", SIZE, optional=True)]
 
 fn(
@@ -101,7 +102,8 @@ fn(
     "cuModuleGetGlobal_v2",
     [*VARIABLE, handle("hmod", MODULE), text_in("name")],
     WAITING,
-    guest="custom",
+    refuses=UNWANTED,
+    client_after="vgs_range_add_variable(dptr_told, bytes_told)",
     doc="Address and size of a module's variable.",
 )
 fn(
@@ -184,7 +186,8 @@ fn(
     "cuLibraryGetGlobal",
     [*VARIABLE, handle("library", LIBRARY), text_in("name")],
     WAITING,
-    guest="custom",
+    refuses=UNWANTED,
+    client_after="vgs_range_add_variable(dptr_told, bytes_told)",
     doc="A library's variable in the current context.",
 )
 fn(

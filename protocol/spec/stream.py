@@ -23,9 +23,12 @@ STREAM_ARG = handle("hStream", STREAM)
 fn("cuStreamCreate", [ptr("phStream", "CUstream *"), val("Flags", U32)], doc="A stream of default priority.")
 fn(
     "cuStreamCreateWithPriority",
-    [out_handle("phStream", STREAM), val("flags", U32), val("priority", I32)],
+    [
+        out_handle("phStream", STREAM, make="vgs_stream_create(flags, priority)"),
+        val("flags", U32, mask=1),
+        val("priority", I32, sent="vgs_stream_priority(priority)"),
+    ],
     QUEUED,
-    guest="custom",
     doc="A stream; priorities out of range are clamped.",
 )
 fn(
@@ -36,7 +39,14 @@ fn(
     doc="Destroy a stream once its work is done.",
 )
 fn("cuStreamSynchronize", [STREAM_ARG], WAITING, guest="custom", blocks=True, doc="Wait for a stream.")
-fn("cuStreamQuery", [STREAM_ARG], WAITING, guest="custom", leaves_work=False, doc="Whether a stream is idle.")
+fn(
+    "cuStreamQuery",
+    [handle("hStream", STREAM, uncaptured=True)],
+    WAITING,
+    leaves_work=False,
+    answers={"vgs_wait_stream_is_done(hStream_id)": "CUDA_SUCCESS"},
+    doc="Whether a stream is idle.",
+)
 fn(
     "cuStreamWaitEvent",
     [STREAM_ARG, handle("hEvent", EVENT), val("Flags", U32)],

@@ -93,7 +93,7 @@ fn(
     [val("ptr", DEVICEPTR), val("size", SIZE)],
     WAITING,
     need=INIT,
-    guest="custom",
+    client_after="vgs_mappings_forget(ptr, size)",
     blocks=True,
     doc="Undo cuMemMap.",
 )

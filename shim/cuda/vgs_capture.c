@@ -57,6 +57,12 @@ uint64_t vgs_capture_begin(int mode) {
   return id;
 }
 
+CUresult vgs_capture_begin_in(struct vgs_stream *stream, int mode) {
+  stream->capture = vgs_capture_begin(mode);
+  stream->capture_origin = true;
+  return stream->capture ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works) {
   enum vgs_capture_status status = VGS_CAPTURE_NONE;
   *works = (struct vgs_works){0};

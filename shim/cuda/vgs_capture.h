@@ -17,6 +17,7 @@ bool vgs_capture_any(void);
 /* Begin: a fresh id, or 0 when too many captures are active. End: the id is NONE from now on; returns its last status,
  * and in `works` what the graph is to keep. */
 uint64_t vgs_capture_begin(int mode);
+CUresult vgs_capture_begin_in(struct vgs_stream *stream, int mode); /* OUT_OF_MEMORY: too many */
 enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works);
 
 /* For the graph that is being captured; false: out of memory, or no such capture. */

@@ -1,3 +1,4 @@
+#include "vgs_event.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_context.h"
@@ -9,23 +10,6 @@
 #include "vgs_wait.h"
 
 static struct vgs_event *find(CUevent event) { return vgs_object_find(VGW_KIND_EVENT, event); }
-
-CUresult vgs_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
-  if (!phEvent || Flags & ~7u)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (Flags & CU_EVENT_INTERPROCESS)
-    return vgs_ipc_event_create(phEvent, Flags);
-  struct vgs_event *event = vgs_object_create(VGW_KIND_EVENT, vgs_context_entered->wire_id);
-  if (!event)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  event->flags = Flags;
-  CUresult result = vgs_send_cuEventCreate(event->object.id, Flags, false);
-  if (result)
-    vgs_object_destroy(event);
-  else
-    *phEvent = vgs_object_handle(event);
-  return result;
-}
 
 CUresult vgs_cuEventRecord(CUevent hEvent, CUstream hStream) { return vgs_cuEventRecordWithFlags(hEvent, hStream, 0); }
 
@@ -65,54 +49,29 @@ static uint64_t recorded_at(struct vgs_event *event, uint32_t *stream) {
   return entry == __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE) ? entry : 0;
 }
 
-/* Whether a wait for the event's stream has shown that it is done. The legacy stream is every context's. */
-static bool is_done(struct vgs_event *event) {
+static bool is_recorded(const struct vgs_event *event) { return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE); }
+
+/* The legacy stream is every context's. */
+bool vgs_event_is_done(struct vgs_event *event) {
   uint32_t stream;
+  if (!is_recorded(event))
+    return true;
   uint64_t entry = recorded_at(event, &stream);
   return entry && !(stream == 0 && vgs_settle_is_blind()) && vgs_ring_active() && !vgs_ring_notice() &&
          vgs_touch_is_settled(stream, entry);
 }
 
-/* Nobody can ask whether a captured event is done; asking loses the capture, says the programming guide. */
-static CUresult captured(const struct vgs_event *event) {
-  vgs_capture_forbid(event->capture);
-  return CUDA_ERROR_CAPTURED_EVENT;
-}
-
-/* An event that was never recorded is complete; that needs no asking. */
-CUresult vgs_cuEventQuery(CUevent hEvent) {
-  struct vgs_event *event = find(hEvent);
-  if (!event)
-    return vgs_ipc_event_query(hEvent);
-  if (vgs_capture_status(event->capture))
-    return captured(event);
-  if (!__atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) || is_done(event))
-    return CUDA_SUCCESS;
-  return vgs_send_cuEventQuery(event->object.id);
-}
-
-CUresult vgs_cuEventSynchronize(CUevent hEvent) {
-  struct vgs_event *event = find(hEvent);
-  if (!event)
-    return vgs_ipc_event_synchronize(hEvent);
-  if (vgs_capture_status(event->capture))
-    return captured(event);
-  if (!__atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE) || is_done(event))
-    return CUDA_SUCCESS;
+bool vgs_event_is_last(struct vgs_event *event) {
   uint32_t stream;
   uint64_t entry = recorded_at(event, &stream);
-  /* Nothing was given to its stream since: the stream's own end is the event's. */
-  if (entry && entry == vgs_touch_entry(VGW_KIND_STREAM, stream))
-    return vgs_wait_stream(stream);
-  return vgs_send_cuEventSynchronize(event->object.id);
+  return entry && entry == vgs_touch_entry(VGW_KIND_STREAM, stream);
 }
 
-CUresult vgs_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd) {
-  struct vgs_event *start = find(hStart), *end = find(hEnd);
-  if (!pMilliseconds)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!start || !end || (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
-      !__atomic_load_n(&start->recorded, __ATOMIC_ACQUIRE) || !__atomic_load_n(&end->recorded, __ATOMIC_ACQUIRE))
-    return CUDA_ERROR_INVALID_HANDLE;
-  return vgs_send_cuEventElapsedTime_v2(pMilliseconds, start->object.id, end->object.id);
+bool vgs_event_is_timed(const struct vgs_event *event) {
+  return !(event->flags & CU_EVENT_DISABLE_TIMING) && is_recorded(event);
+}
+
+CUresult vgs_event_captured(const struct vgs_event *event) {
+  vgs_capture_forbid(event->capture);
+  return CUDA_ERROR_CAPTURED_EVENT;
 }

@@ -9,29 +9,7 @@
 #include "vgs_wait.h"
 #include <string.h>
 
-enum { MODE_MAX = 2 };
-
 CUresult vgs_cuStreamBeginCapture(CUstream hStream) { return vgs_cuStreamBeginCapture_v2(hStream, 0); }
-
-CUresult vgs_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
-  uint32_t id;
-  struct vgs_stream *stream;
-  CUresult result = vgs_stream_id(hStream, &id, &stream);
-  if (result)
-    return result;
-  if (mode < 0 || mode > MODE_MAX)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!stream)
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* oracle: the legacy stream cannot be captured */
-  if (vgs_capture_status(stream->capture))
-    return CUDA_ERROR_ILLEGAL_STATE;
-  result = vgs_send_cuStreamBeginCapture_v2(id, mode);
-  if (result)
-    return result;
-  stream->capture = vgs_capture_begin(mode);
-  stream->capture_origin = true;
-  return stream->capture ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
 
 CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
   uint32_t id;
@@ -103,43 +81,31 @@ CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out,
                       graph_out || dependencies_out || edgeData_out || numDependencies_out);
 }
 
-/* A graph's object, those of its nodes, and of the graphs inside them. */
-static void forget(struct vgs_graph *graph) {
+void vgs_graph_forget_parts(struct vgs_graph *graph) {
   for (uint32_t i = 0; i < graph->count; i++) {
     struct vgs_graph_node *node = vgs_graph_node_find(graph->nodes[i]);
     struct vgs_graph *inside = node && node->inside ? vgs_graph_find(node->inside) : NULL;
-    if (inside)
-      forget(inside);
+    if (inside) {
+      vgs_graph_forget_parts(inside);
+      vgs_object_destroy(inside);
+    }
     if (node)
       vgs_object_destroy(node);
   }
-  vgs_object_destroy(graph);
 }
 
-CUresult vgs_cuGraphDestroy(CUgraph hGraph) {
-  struct vgs_graph *graph = vgs_graph_find(hGraph);
-  if (!graph || graph->owner) /* one inside a node goes with its owner */
-    return CUDA_ERROR_INVALID_VALUE;
-  uint32_t id = graph->object.id;
-  forget(graph);
-  return vgs_send_cuGraphDestroy(id, false);
-}
-
-CUresult vgs_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags) {
-  struct vgs_graph *graph = vgs_graph_find(hGraph);
-  if (!phGraphExec || !graph)
-    return CUDA_ERROR_INVALID_VALUE;
+struct vgs_graph_exec *vgs_graph_exec_create(struct vgs_graph *graph) {
   struct vgs_graph_exec *exec = vgs_object_create(VGW_KIND_GRAPH_EXEC, vgs_context_entered->wire_id);
-  if (!exec)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgs_works_keep_all(&exec->works, &vgs_graph_outermost(graph)->works)
-                        ? vgs_send_cuGraphInstantiateWithFlags(exec->object.id, graph->object.id, flags)
-                        : CUDA_ERROR_OUT_OF_MEMORY;
-  if (result)
-    vgs_object_destroy(exec);
-  else
-    *phGraphExec = vgs_object_handle(exec);
-  return result;
+  if (!exec || vgs_works_keep_all(&exec->works, &vgs_graph_outermost(graph)->works))
+    return exec;
+  vgs_object_destroy(exec);
+  return NULL;
+}
+
+void vgs_graph_exec_end(struct vgs_graph_exec *exec) {
+  bool launched = exec->launched;
+  if (vgs_graph_exec_retire(exec, &exec->works) && launched)
+    vgs_callback_in_graph(-1);
 }
 
 CUresult vgs_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
@@ -202,18 +168,6 @@ CUresult vgs_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
   bool waits = !captured && exec->works.pageable;
   result = vgs_send_cuGraphLaunch(exec->object.id, stream, captured);
   return result || !waits ? result : vgs_wait_stream(stream);
-}
-
-CUresult vgs_cuGraphExecDestroy(CUgraphExec hGraphExec) {
-  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
-  if (!exec)
-    return CUDA_ERROR_INVALID_VALUE;
-  uint32_t id = exec->object.id;
-  bool launched = exec->launched;
-  if (vgs_graph_exec_retire(exec, &exec->works) && launched)
-    vgs_callback_in_graph(-1);
-  vgs_object_destroy(exec);
-  return vgs_send_cuGraphExecDestroy(id, false);
 }
 
 /* Which node did not fit is not told: the driver may leave that open. */

@@ -18,6 +18,14 @@ struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph);
 /* Let go of what an executable graph kept until now. False: never, for its launches cannot be waited for. */
 bool vgs_graph_exec_retire(struct vgs_graph_exec *exec, struct vgs_works *works);
 
+/* The objects of a graph that is about to be made from another, with what that keeps; NULL: out of memory. */
+struct vgs_graph *vgs_graph_create_clone(struct vgs_graph *original);
+struct vgs_graph_exec *vgs_graph_exec_create(struct vgs_graph *graph);
+
+/* Before the object goes: those of a graph's nodes and of the graphs inside them; what an executable graph keeps. */
+void vgs_graph_forget_parts(struct vgs_graph *graph);
+void vgs_graph_exec_end(struct vgs_graph_exec *exec);
+
 /* Wire id of the context that a node's parameters name; NULL: the current one. */
 CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id);
 

@@ -229,11 +229,6 @@ CUresult vgs_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, 
                   : vgs_cuGraphAddDependencies(hGraph, from, to, numDependencies);
 }
 
-CUresult vgs_cuGraphNodeGetType(CUgraphNode hNode, int *type) {
-  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
-  return node && type ? vgs_send_cuGraphNodeGetType(node->object.id, type) : CUDA_ERROR_INVALID_VALUE;
-}
-
 CUresult vgs_graph_name_nodes(struct vgs_graph *graph) {
   size_t count, total;
   if (!graph->unnamed)

@@ -148,22 +148,13 @@ CUresult vgs_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphN
   return result;
 }
 
-/* --- clones --- */
-
-CUresult vgs_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
-  struct vgs_graph *original = vgs_graph_find(originalGraph);
-  if (!phGraphClone || !original)
-    return CUDA_ERROR_INVALID_VALUE;
+struct vgs_graph *vgs_graph_create_clone(struct vgs_graph *original) {
   struct vgs_graph *clone = vgs_object_create(VGW_KIND_GRAPH, 0);
   if (!clone)
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return NULL;
   clone->unnamed = true;
-  CUresult result = vgs_works_keep_all(&clone->works, &vgs_graph_outermost(original)->works)
-                        ? vgs_send_cuGraphClone(clone->object.id, original->object.id)
-                        : CUDA_ERROR_OUT_OF_MEMORY;
-  if (result)
-    vgs_object_destroy(clone);
-  else
-    *phGraphClone = vgs_object_handle(clone);
-  return result;
+  if (vgs_works_keep_all(&clone->works, &vgs_graph_outermost(original)->works))
+    return clone;
+  vgs_object_destroy(clone);
+  return NULL;
 }

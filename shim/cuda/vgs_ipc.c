@@ -52,14 +52,9 @@ CUresult vgs_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, un
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuIpcCloseMemHandle(CUdeviceptr dptr) {
+bool vgs_ipc_is_opened(CUdeviceptr dptr) {
   struct vgs_range range;
-  if (!vgs_range_find(dptr, &range) || range.base != dptr || range.kind != VGS_RANGE_IMPORTED)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_cuIpcCloseMemHandle(dptr);
-  if (!result)
-    vgs_range_close(dptr);
-  return result;
+  return vgs_range_find(dptr, &range) && range.base == dptr && range.kind == VGS_RANGE_IMPORTED;
 }
 
 /* --- events --- */
@@ -122,25 +117,4 @@ CUresult vgs_ipc_event_query(CUevent event) {
 CUresult vgs_ipc_event_synchronize(CUevent event) {
   struct vgs_ipc_event *found = find(event);
   return found ? vgs_send_vgpuIpcEventSynchronize(found->object.id) : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult vgs_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event) {
-  struct vgs_ipc_event *found = find(event);
-  if (!pHandle)
-    return CUDA_ERROR_INVALID_VALUE;
-  return found ? vgs_send_cuIpcGetEventHandle(pHandle, found->object.id) : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult vgs_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
-  if (!phEvent)
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgs_ipc_event *made = vgs_object_create(VGW_KIND_IPC_EVENT, vgs_context_entered->wire_id);
-  if (!made)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgs_send_cuIpcOpenEventHandle(&handle, made->object.id);
-  if (result)
-    vgs_object_destroy(made);
-  else
-    *phEvent = vgs_object_handle(made);
-  return result;
 }

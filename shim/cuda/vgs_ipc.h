@@ -16,4 +16,7 @@ CUresult vgs_ipc_event_wait(CUevent event, CUstream stream, unsigned int flags);
 CUresult vgs_ipc_event_query(CUevent event);
 CUresult vgs_ipc_event_synchronize(CUevent event);
 
+/* Whether an allocation of another client's was opened there. */
+bool vgs_ipc_is_opened(CUdeviceptr dptr);
+
 #endif

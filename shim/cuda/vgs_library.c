@@ -101,25 +101,6 @@ CUresult vgs_cuLibraryUnload(CUlibrary handle) {
   return sent ? vgs_send_cuLibraryUnload(id) : CUDA_SUCCESS;
 }
 
-CUresult vgs_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary handle, const char *name) {
-  struct vgs_library *library;
-  CUdeviceptr address;
-  size_t nbytes;
-  if (!name || (!dptr && !bytes))
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_library_find(handle, &library);
-  if (!result)
-    result = vgs_send_cuLibraryGetGlobal(&address, &nbytes, library->object.id, name);
-  if (result)
-    return result;
-  vgs_range_add_variable(address, nbytes);
-  if (dptr)
-    *dptr = address;
-  if (bytes)
-    *bytes = nbytes;
-  return CUDA_SUCCESS;
-}
-
 CUresult vgs_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib) {
   struct vgs_library *library;
   char name[4096];

@@ -79,25 +79,6 @@ CUresult vgs_cuModuleGetLoadingMode(int *mode) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name) {
-  struct vgs_module *module = find(hmod);
-  CUdeviceptr address;
-  size_t nbytes;
-  if (!name || (!dptr && !bytes))
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!module)
-    return CUDA_ERROR_INVALID_HANDLE;
-  CUresult result = vgs_send_cuModuleGetGlobal_v2(&address, &nbytes, module->object.id, name);
-  if (result)
-    return result;
-  vgs_range_add_variable(address, nbytes);
-  if (dptr)
-    *dptr = address;
-  if (bytes)
-    *bytes = nbytes;
-  return CUDA_SUCCESS;
-}
-
 CUresult vgs_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions, CUmodule mod) {
   struct vgs_module *module = find(mod);
   char name[4096];

@@ -20,32 +20,23 @@ static _Thread_local unsigned next_own;
 
 static uint64_t last_unique_id = 2; /* atomic; 1 and 2 are the default streams' */
 
-static struct vgs_stream *make_stream(uint32_t flags, int priority) {
+int vgs_stream_priority(int priority) {
+  const struct vgs_device *device = vgs_device(vgs_context_entered->device);
+  if (priority > device->priority_least)
+    return device->priority_least;
+  return priority < device->priority_greatest ? device->priority_greatest : priority;
+}
+
+struct vgs_stream *vgs_stream_create(uint32_t flags, int priority) {
   struct vgs_context *context = vgs_context_entered;
   struct vgs_stream *stream = vgs_object_create(VGW_KIND_STREAM, context->wire_id);
   if (!stream)
     return NULL;
   stream->flags = flags;
-  stream->priority = priority;
+  stream->priority = vgs_stream_priority(priority);
   stream->device = context->device;
   stream->unique_id = __atomic_add_fetch(&last_unique_id, 1, __ATOMIC_RELAXED);
   return stream;
-}
-
-static CUresult create(uint32_t flags, int priority, struct vgs_stream **created) {
-  struct vgs_stream *stream = make_stream(flags, priority);
-  if (!stream)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgs_send_cuStreamCreateWithPriority(stream->object.id, flags, priority, false);
-  if (result) {
-    vgs_object_destroy(stream);
-    return result;
-  }
-  /* Its creation is no work: to wait for an empty stream, nothing may be put into it, as that would come after what
-   * the legacy stream does. */
-  vgs_touch_settle(stream->object.id, vgs_touch_entry(VGW_KIND_STREAM, stream->object.id));
-  *created = stream;
-  return CUDA_SUCCESS;
 }
 
 /* The thread's own default stream blocks with the legacy stream, as an ordinary stream does. It lives as long as its
@@ -55,10 +46,12 @@ static CUresult own_stream(struct vgs_stream **stream) {
   for (unsigned i = 0; i < OWN_STREAMS; i++)
     if (own_streams[i].context_id == context_id && (*stream = vgs_object_find(VGW_KIND_STREAM, own_streams[i].stream)))
       return CUDA_SUCCESS;
-  CUresult result = create(CU_STREAM_DEFAULT, 0, stream);
+  CUstream made;
+  CUresult result = vgs_cuStreamCreateWithPriority(&made, CU_STREAM_DEFAULT, 0);
   if (!result) {
+    *stream = vgs_object_find(VGW_KIND_STREAM, made);
     own_streams[next_own].context_id = context_id;
-    own_streams[next_own].stream = vgs_object_handle(*stream);
+    own_streams[next_own].stream = made;
     next_own = (next_own + 1) % OWN_STREAMS;
   }
   return result;
@@ -85,21 +78,6 @@ CUresult vgs_cuStreamCreate(CUstream *phStream, unsigned int Flags) {
   return vgs_cuStreamCreateWithPriority(phStream, Flags, 0);
 }
 
-CUresult vgs_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority) {
-  const struct vgs_device *device = vgs_device(vgs_context_entered->device);
-  if (!phStream || flags > CU_STREAM_NON_BLOCKING)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (priority > device->priority_least)
-    priority = device->priority_least;
-  if (priority < device->priority_greatest)
-    priority = device->priority_greatest;
-  struct vgs_stream *stream;
-  CUresult result = create(flags, priority, &stream);
-  if (!result)
-    *phStream = vgs_object_handle(stream);
-  return result;
-}
-
 CUresult vgs_cuStreamSynchronize(CUstream hStream) {
   uint32_t id;
   struct vgs_stream *stream;
@@ -107,17 +85,6 @@ CUresult vgs_cuStreamSynchronize(CUstream hStream) {
   if (!result && stream && vgs_capture_status(stream->capture))
     return vgs_capture_forbid(stream->capture);
   return result ? result : vgs_wait_stream(id);
-}
-
-CUresult vgs_cuStreamQuery(CUstream hStream) {
-  uint32_t id;
-  struct vgs_stream *stream;
-  CUresult result = vgs_stream_id(hStream, &id, &stream);
-  if (!result && stream && vgs_capture_status(stream->capture))
-    return vgs_capture_forbid(stream->capture);
-  if (result || vgs_wait_stream_is_done(id))
-    return result;
-  return vgs_send_cuStreamQuery(id);
 }
 
 CUresult vgs_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {

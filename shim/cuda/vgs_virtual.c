@@ -136,10 +136,7 @@ CUresult vgs_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
   return result;
 }
 
-CUresult vgs_cuMemUnmap(CUdeviceptr ptr, size_t size) {
-  CUresult result = vgs_send_cuMemUnmap(ptr, size);
-  if (result)
-    return result;
+void vgs_mappings_forget(CUdeviceptr ptr, size_t size) {
   for (CUdeviceptr at = ptr; at - ptr < size;) { /* one call may undo several maps */
     struct vgs_range range;
     if (!vgs_range_find(at, &range) || !vgs_range_remove(range.base, false, &range))
@@ -148,7 +145,6 @@ CUresult vgs_cuMemUnmap(CUdeviceptr ptr, size_t size) {
       count(range.allocation, 0, -1);
     at = range.base + range.nbytes;
   }
-  return CUDA_SUCCESS;
 }
 
 bool vgs_access_is_foreign(const CUmemAccessDesc *desc, size_t count) {

@@ -9,6 +9,9 @@
 /* 0: properties the driver accepts and that are offered here; else what it answers. */
 CUresult vgs_allocation_check(const CUmemAllocationProp *prop);
 
+/* What cuMemUnmap has undone. */
+void vgs_mappings_forget(CUdeviceptr ptr, size_t size);
+
 /* Whether access is asked for that is no device's. */
 bool vgs_access_is_foreign(const CUmemAccessDesc *desc, size_t count);
 
