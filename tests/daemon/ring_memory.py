@@ -30,8 +30,8 @@ def open_request(nbytes: int, seals: int, number: int = 0) -> tuple[bytes, int]:
 class RingMemory:
     """The shared memory of an open ring."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        message, fd = open_request(NBYTES, SEAL_SHRINK_GROW)
+    def __init__(self, sock: socket.socket, number: int = 0) -> None:
+        message, fd = open_request(NBYTES, SEAL_SHRINK_GROW, number)
         socket.send_fds(sock, [message], [fd])
         answer = sock.recv(16, socket.MSG_WAITALL)
         assert struct.unpack("<IHHIi", answer)[4] == 0
