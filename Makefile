@@ -9,7 +9,7 @@ C_FILES = $(wildcard shim/*/*.[ch] pytorch/vgpu_torch/core/*.cc pytorch/vgpu_tor
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-format fix demo bench packages package-host bundle asan tsan fuzz api clean
+.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-format fix clang sanitize-short demo bench packages package-host bundle asan tsan fuzz api clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -106,6 +106,18 @@ tsan: build ## data races of the rings, the client's threads and the worker's
 	VGT_LIBRARY=build/tsan/libcuda.so.1 VGT_PRELOAD=$$(gcc -print-file-name=libtsan.so) \
 	TSAN_OPTIONS=exitcode=66:history_size=4:suppressions=$(CURDIR)/tests/races/suppressions.txt \
 	$(PYTEST) tests/shim/test_ring.py tests/shim/test_death.py $(PYTEST_ARGS)
+
+clang: build ## everything in C by the other compiler too, warnings as errors, into build/clang
+	CC=clang $(PY) shim/build.py --out build/clang
+	CC=clang $(PY) shim/build_cudart.py --out build/clang/cudart
+	CC=clang $(PY) shim/build_notice.py --out build/clang/notice
+	CC=clang $(PY) daemon/executor/build_ffi.py --out build/clang
+
+# What of asan, tsan and fuzz every commit can afford: some five minutes.
+sanitize-short: build ## the CI's part of asan, tsan and fuzz
+	$(MAKE) asan PYTEST_ARGS='-q -k "test_session or test_endpoint or test_stub or test_stream or test_memory"'
+	VGT_ROUNDS=2 $(PYTEST) -q tests/races
+	$(MAKE) fuzz
 
 fuzz: build ## hostile command streams for FUZZ_S seconds (60), each from a seed that is printed
 	@$(PY) -m tests.fuzz.executor $(FUZZ_S)

@@ -35,7 +35,7 @@ _AS_ONE_PROGRAM = ("-O2", "-flto=auto", _PLACELESS, "-Wno-lto-type-mismatch")
 def _can_link(compiler: Sequence[str], flags: Sequence[str]) -> bool:
     """Whether the compiler and its linker do that: some are installed without what it takes."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [*compiler, *flags, "-x", "c", "-", "-o", f"{folder}/program"]
+        command = [*compiler, "-Werror", *flags, "-x", "c", "-", "-o", f"{folder}/program"]
         return subprocess.run(command, input=b"int main(void) { return 0; }", capture_output=True).returncode == 0
 
 
@@ -74,7 +74,9 @@ class Toolchain:
 
     def objects(self, name: str) -> Path:
         """The folder of a library's objects, made now."""
-        folder = ROOT / "build" / "-".join([name, *self.sanitize.split(",")] if self.sanitize else [name])
+        compiler = Path(self.compiler[0]).name
+        other = [compiler] if compiler not in ("cc", "gcc") else []  # compilers keep their objects apart
+        folder = ROOT / "build" / "-".join([name, *other, *filter(None, self.sanitize.split(","))])
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

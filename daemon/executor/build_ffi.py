@@ -22,7 +22,7 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "shim"))
 
-from native import GEN, Toolchain, is_older, run  # noqa: E402
+from native import GEN, Toolchain, is_older, options, run  # noqa: E402
 
 INCLUDES = [ROOT / folder for folder in ("daemon/executor", "daemon/vgpusim/device", "protocol/c", "build/gen")]
 
@@ -154,8 +154,8 @@ def write_binding(path: Path) -> None:
         ffi.emit_c_code(str(path))
 
 
-def build() -> None:
-    """Compile what has changed, and put the extension beside the daemon's Python files."""
+def build(out: Path) -> None:
+    """Compile what has changed, and put the extension into `out`."""
     toolchain = Toolchain.from_environment(whole_program=False, complete=False)
     given = tuple(shlex.split(os.environ.get("VGPU_CFLAGS", "")))
     toolchain = replace(toolchain, cflags=(*toolchain.cflags, *given), ldflags=(*toolchain.ldflags, *given))
@@ -166,10 +166,12 @@ def build() -> None:
     built |= replace(toolchain, cflags=(*toolchain.cflags, "-w")).compile(  # what cffi writes is not ours to change
         [binding], objects, [*INCLUDES, Path(sysconfig.get_path("include"))]
     )
-    target = ROOT / f"daemon/vgpud/_executor{sysconfig.get_config_var('EXT_SUFFIX')}"
+    out.mkdir(parents=True, exist_ok=True)
+    target = out / f"_executor{sysconfig.get_config_var('EXT_SUFFIX')}"
     if is_older(target, [Path(__file__), *built.values()]):
         toolchain.link(target, [*built.values(), "-ldl", "-lm"])  # a running worker keeps the old file
 
 
 if __name__ == "__main__":
-    sys.exit(run("daemon/executor/build_ffi.py", build))
+    given = options(__doc__, ROOT / "daemon/vgpud").parse_args()
+    sys.exit(run("daemon/executor/build_ffi.py", lambda: build(given.out)))
