@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "vgx_confine.h"
 #include "vgx_serve.h"
 
 #ifndef SYS_landlock_restrict_self

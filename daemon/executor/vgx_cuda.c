@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "vgx_backend.h"
+#include "vgx_cuda.h"
 #include "vgx_cuda_ipc.h"
 #include "vgx_serve.h"
 

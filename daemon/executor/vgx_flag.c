@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "vgx_custom.h"
+#include "vgx_memory.h"
 #include "vgx_session.h"
 
 struct flag {
@@ -10,16 +11,6 @@ struct flag {
   _Atomic uint32_t *word;
   uint32_t value;
 };
-
-void vgx_notice(struct vgx_session *s, uint32_t bit, bool on) {
-  for (uint32_t i = 0; i < VGW_RINGS_MAX; i++) {
-    struct vgw_ring *shared = vgx_ring_shared(s, i);
-    if (shared && on)
-      atomic_fetch_or(&shared->notice, bit);
-    else if (shared)
-      atomic_fetch_and(&shared->notice, ~bit);
-  }
-}
 
 /* For backends that cannot write by themselves; they do not run this once a kernel has faulted. The client may have
  * taken its memory away since it asked (its call for that comes in another ring, or in no context): so it is looked at

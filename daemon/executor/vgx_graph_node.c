@@ -1,5 +1,6 @@
 /* Nodes of graphs: kernels and copies. Host functions and child graphs: vgx_graph_part.c. */
 #include "vgx_custom.h"
+#include "vgx_memory.h"
 #include "vgx_session.h"
 
 /* Kernel parameters as the driver takes them; `extra` is what they point at. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "vgx_custom.h"
+#include "vgx_launch.h"
 #include "vgx_session.h"
 
 enum { NODE_MEMCPY = 1, NODE_HOST = 3, NODE_GRAPH = 4 }; /* CUgraphNodeType */

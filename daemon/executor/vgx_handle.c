@@ -154,6 +154,16 @@ bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id) 
   return ok;
 }
 
+void vgx_own_locked(struct vgx_session *s, vgx_name name, vgx_name owner) {
+  struct vgx_link *link = vgx_link_locked(s, name), *above = vgx_link_locked(s, owner);
+  link->owner = owner;
+  link->previous = 0;
+  link->next = above->first;
+  if (above->first)
+    vgx_link_locked(s, above->first)->previous = name;
+  above->first = name;
+}
+
 void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object, enum vgw_kind owner_kind,
                     uint32_t owner_id) {
   vgx_name name = vgx_name_make(kind, id);

@@ -7,16 +7,6 @@
 #define NAP_NS 20000
 #define NAP_NS_MAX 1000000
 
-void vgx_own_locked(struct vgx_session *s, vgx_name name, vgx_name owner) {
-  struct vgx_link *link = vgx_link_locked(s, name), *above = vgx_link_locked(s, owner);
-  link->owner = owner;
-  link->previous = 0;
-  link->next = above->first;
-  if (above->first)
-    vgx_link_locked(s, above->first)->previous = name;
-  above->first = name;
-}
-
 static void disown_locked(struct vgx_session *s, vgx_name name) {
   struct vgx_link *link = vgx_link_locked(s, name);
   if (link->next)

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "vgx_custom.h"
+#include "vgx_image.h"
+#include "vgx_image_cache.h"
 #include "vgx_session.h"
 
 /* The place of an image id, or NULL. Under table_lock. */

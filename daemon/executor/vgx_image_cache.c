@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "vgx_desk.h"
+#include "vgx_image_cache.h"
 #include "vgx_session.h"
 
 enum { FIND = 1, STORE = 2 };

@@ -148,7 +148,6 @@ void vgx_ipc_free(struct vgx_session *s) {
   free(s->exports);
   s->exports = NULL;
   s->export_count = 0;
-  vgx_ipc_events_free(s);
 }
 
 static void drop(struct vgx_session *s, uint32_t index) {

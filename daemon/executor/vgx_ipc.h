@@ -28,6 +28,5 @@ void vgx_ipc_context_gone(struct vgx_session *s);
 
 /* At the session's end, when none of its threads is left. */
 void vgx_ipc_free(struct vgx_session *s);
-void vgx_ipc_events_free(struct vgx_session *s);
 
 #endif

@@ -48,4 +48,7 @@ uint32_t vgx_ipc_event_mark(struct vgx_ipc_event *e);
 /* Whether the worker of that mark still runs. */
 bool vgx_ipc_event_is_alive(const struct vgx_ipc_event *e, uint32_t mark);
 
+/* At the session's end, after vgx_ipc_free. */
+void vgx_ipc_events_free(struct vgx_session *s);
+
 #endif

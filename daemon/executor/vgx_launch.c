@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "vgx_custom.h"
+#include "vgx_launch.h"
 #include "vgx_session.h"
 
 #define MAX_ATTRIBUTES 64
@@ -100,17 +101,6 @@ static void callback_due(void *id) {
 void vgx_callback_of(struct vgx_session *s, uint32_t id, CUDA_HOST_NODE_PARAMS *params) {
   callbacks_of = s;
   *params = (CUDA_HOST_NODE_PARAMS){.fn = callback_due, .userData = (void *)(uintptr_t)id};
-}
-
-void vgx_callbacks_wake(struct vgx_session *s) {
-  /* Also called with callback_lock held by nobody: vgx_end never runs under it. */
-  pthread_mutex_lock(&s->callback_lock);
-  pthread_cond_broadcast(&s->callback_due);
-  pthread_cond_broadcast(&s->callback_done);
-  pthread_mutex_unlock(&s->callback_lock);
-  pthread_mutex_lock(&s->exit_lock);
-  pthread_cond_broadcast(&s->exit_signal);
-  pthread_mutex_unlock(&s->exit_lock);
 }
 
 CUresult vgx_vgpuHostCallback(struct vgx_session *s, const struct vgw_req_vgpuHostCallback *req, CUstream stream) {

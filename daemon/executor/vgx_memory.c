@@ -12,6 +12,7 @@
 
 #include "vgw_pinned.h"
 #include "vgx_custom.h"
+#include "vgx_memory.h"
 #include "vgx_session.h"
 
 #ifndef F_GET_SEALS

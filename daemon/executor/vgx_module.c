@@ -2,6 +2,8 @@
 #include <stdlib.h>
 
 #include "vgx_custom.h"
+#include "vgx_image.h"
+#include "vgx_memory.h"
 #include "vgx_session.h"
 
 #define MAX_PARAMS 4096

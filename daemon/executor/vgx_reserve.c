@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "vgx_custom.h"
+#include "vgx_memory.h"
 #include "vgx_session.h"
 
 #define RESERVED_NBYTES_MAX (1ull << 30) /* of a session */

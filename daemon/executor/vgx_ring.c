@@ -17,6 +17,8 @@
 #include "vgw_futex.h"
 #include "vgw_ring.h"
 #include "vgx_custom.h"
+#include "vgx_execute.h"
+#include "vgx_memory.h"
 #include "vgx_session.h"
 
 #ifndef F_GET_SEALS
@@ -204,6 +206,7 @@ static void *serve_ring(void *argument) {
   struct executor_thread *t = argument;
   struct vgx_ring *ring = t->ring;
   struct vgw_header header;
+  t->shared = ring->shared->replies;
   while (wait_for_record(ring) && next_header(ring, &header)) {
     bool padding = header.opcode == VGW_RING_PADDING;
     prefetch_next(ring, header.length);
@@ -230,6 +233,7 @@ static CUresult start(struct vgx_session *s, uint32_t number, void *mapped, bool
     *ring = (struct vgx_ring){.shared = mapped, .session = s, .fenced = UINT64_MAX, .remote = remote};
     if (vgx_thread_start(s, serve_ring, ring, answer)) {
       atomic_store(&s->rings[number], ring);
+      atomic_store(&s->ring_memory[number], ring->shared);
       if (atomic_load(&s->deferred))
         vgx_notice(s, VGW_NOTICE_FAILED, true);
       return CUDA_SUCCESS;
@@ -313,11 +317,4 @@ CUresult vgx_vgpuRingFence(struct vgx_session *s, const struct vgw_req_vgpuRingF
       return CUDA_SUCCESS;
     vgw_futex_wait(&ring->fence_bell, heard, CHECK_MS);
   }
-}
-
-uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring) { return ring->shared->replies; }
-
-struct vgw_ring *vgx_ring_shared(struct vgx_session *s, uint32_t ring) {
-  struct vgx_ring *open = ring < VGW_RINGS_MAX ? atomic_load(&s->rings[ring]) : NULL;
-  return open ? open->shared : NULL;
 }

@@ -2,6 +2,10 @@
 #ifndef VGX_SERVE_H
 #define VGX_SERVE_H
 
+#include "vgx_confine.h"
+#include "vgx_cuda.h"
+#include "vgx_image_cache.h"
+#include "vgx_warm.h"
 #include <stdint.h>
 
 struct vgx_backend;
@@ -32,27 +36,14 @@ enum vgx_reason {
  * time. */
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 
-/* Before vgx_serve: the socket to the host's cache of images, which becomes ours; without it none may be offered. */
-void vgx_image_cache_set(int fd);
-
-/* The socket to vgpud about what is shared with other clients (vgpud/services/ipc_service.py), likewise. */
+/* The socket to vgpud about what is shared with other clients (vgpud/services/ipc_service.py), which becomes ours:
+ * before vgx_serve. */
 void vgx_ipc_set(int fd);
-
-/* Have Landlock's ruleset hold for all of this process's threads; 0 or an errno: ETIMEDOUT if one blocks signals. Once
- * at a time, while no session is served. */
-int vgx_restrict_threads(int ruleset_fd);
 
 /* One line for the log, of the last session served. */
 const char *vgx_reason_text(void);
 
 /* End the session from another thread or a signal handler. */
 void vgx_stop(void);
-
-/* The backend that is the real driver: dlopens `path`, calls cuInit; NULL with `*why` set when it cannot. */
-const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
-
-/* The same backend with the primary context of `device` made already, for the client that will come; once in a process.
- * NULL when it cannot be made (no memory left on the device, say). */
-const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);
 
 #endif

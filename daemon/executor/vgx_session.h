@@ -19,6 +19,7 @@
 #include "vgw_wire.h"
 #include "vgx_backend.h"
 #include "vgx_handle.h"
+#include "vgx_handle_end.h"
 #include "vgx_serve.h"
 
 #define VGX_TEXT_NBYTES 4096 /* longest kernel or variable name, NUL included */
@@ -98,7 +99,11 @@ struct vgx_session {
   struct vgx_callback *callbacks;
   _Atomic(struct vgx_ring *) rings[VGW_RINGS_MAX]; /* set by the reading thread, before the client may name it */
 
+  /* The memory that both sides of an open ring share. */
+  _Atomic(struct vgw_ring *) ring_memory[VGW_RINGS_MAX];
+
   atomic_uint thread_count, idle_count;
+  atomic_uint logged;        /* lines */
   atomic_int deferred;       /* CUresult of the first queued call that failed since the last blocking reply */
   atomic_bool ending, ended; /* someone says why; it is said */
   atomic_int reason;
@@ -128,6 +133,7 @@ struct executor_thread {
   struct vgx_held held;
   struct executor_thread *next, *previous; /* of the session */
   struct vgx_ring *ring;
+  uint8_t *shared; /* where the client reads a ring's replies; else NULL */
   void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *);
 };
 
@@ -157,16 +163,11 @@ struct vgx_operation {
 #define VGX_OPERATIONS const
 #endif
 
-/* Decode, execute, and reply if a reply is wanted. The cursor stands behind the header. */
-void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct vgw_cursor *in,
-                 const struct vgx_operation *op);
-
 /* Start a thread of the session; `run` gets its executor_thread and ends with vgx_thread_end. */
 bool vgx_thread_start(struct vgx_session *s, void *(*run)(void *), struct vgx_ring *ring,
                       void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *));
 void vgx_thread_end(struct executor_thread *t);
-uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring);
-struct vgw_ring *vgx_ring_shared(struct vgx_session *s, uint32_t ring); /* NULL: not open */
+void *vgx_buffer_map(size_t nbytes); /* zeros, which cost memory when they are written; NULL: no memory */
 
 /* Tell an error at the next blocking call; false when there is one to tell already. */
 bool vgx_defer(struct vgx_session *s, CUresult result);
@@ -192,49 +193,6 @@ bool vgx_text(char *to, const char *from, uint64_t nbytes);
 /* A descriptor received with this record, or -1. Called on the reading thread. */
 int vgx_take_fd(struct vgx_session *s);
 
-/* Map `nbytes` at `offset` of this session's share of the region; both are the client's words. `address` NULL:
- * anywhere, else there and nowhere else. MAP_FAILED: errno says why; EINVAL: they are outside the share. */
-void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint64_t nbytes);
-
-/* Whether [address, address + nbytes) lies in one pinned region of this session. */
-bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes);
-bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes); /* with table_lock held */
-
-/* Copy bytes of pinned memory at `address` to `to`, or those of `from` into it: one of the two is NULL. False: it is
- * not pinned. */
-bool vgx_move_pinned(struct vgx_session *s, uint64_t address, void *to, const void *from, uint64_t nbytes);
-
-/* Whether whole pages lie in the window where clients place pinned memory. */
-bool vgx_in_window(uint64_t address, uint64_t nbytes);
-
-/* What is mapped at `at` becomes memory that the device reaches and copies may name; it is unmapped if that cannot be.
- * MAP_FAILED: nothing was mapped, and errno says why. */
-CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset);
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
-
-/* Whether a copy may touch these bytes: they are pinned, or the driver knows their address as device memory. */
-bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes);
-
-/* The client's function `id` as the driver takes it: a host function, and what it is called with. A second call with
- * the same id may be due before the first is done, if the id is VGW_CALLBACK_OF_GRAPH. */
-void vgx_callback_of(struct vgx_session *s, uint32_t id, CUDA_HOST_NODE_PARAMS *params);
-
-/* A complete image, taken out of the session so that no lock is held while it is used; the caller puts it back.
- * INVALID_IMAGE when there is none (an upload that failed was told as a queued error), or while it is in use. */
-CUresult vgx_image_take(struct vgx_session *s, uint32_t id, struct vgx_image *taken);
-void vgx_image_put(struct vgx_session *s, const struct vgx_image *taken);
-/* Keep bytes from malloc as a complete image; false, and they stay the caller's, when there is no room. */
-bool vgx_image_add(struct vgx_session *s, uint32_t id, void *data, uint64_t nbytes);
-void vgx_images_free(struct vgx_session *s);
-
-/* The host's cache of images, this tenant's alone (daemon/vgpud/services/image_service.py). Thread-safe; never blocks
- * long. find: a descriptor of a sealed memfd that holds the image and VGX_IMAGE_PADDING zeros, or -1. store: offer such
- * a memfd, which the host verifies; it stays the caller's. */
-bool vgx_image_cache_is_there(void);
-int vgx_image_cache_find(const uint64_t digest[4], uint64_t nbytes);
-void vgx_image_cache_store(const uint64_t digest[4], uint64_t nbytes, int fd);
 void vgx_callbacks_wake(struct vgx_session *s);
 
 #endif

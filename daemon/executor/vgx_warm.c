@@ -5,6 +5,7 @@
 
 #include "vgx_backend.h"
 #include "vgx_serve.h"
+#include "vgx_warm.h"
 
 static struct vgx_backend warm; /* the backend, but for what ends the waiting */
 static const struct vgx_backend *cold;

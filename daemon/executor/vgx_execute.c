@@ -1,0 +1,65 @@
+/* Executing one record: look up what it names, enter its context, dispatch, answer. */
+#include "vgx_execute.h"
+
+static CUresult enter_context(struct executor_thread *t, uint32_t id, void *context) {
+  if (t->context == id)
+    return CUDA_SUCCESS;
+  CUresult result = t->s->backend->cuCtxSetCurrent(context);
+  t->context = result == CUDA_SUCCESS ? id : 0;
+  return result;
+}
+
+/* Take the fixed fields, hold what they name, make the context current; then the rest is the operation's. */
+static CUresult run_operation(struct executor_thread *t, uint32_t context_id, struct vgw_cursor *in,
+                              const struct vgx_operation *op, struct vgx_reply *out) {
+  void *context, *objects[VGX_HANDLES_MAX];
+  const void *fixed = op->fixed_nbytes ? vgw_take(in, op->fixed_nbytes) : in->cur;
+  if (!fixed)
+    return vgx_violation(t->s, "short record");
+  if ((op->flags & (VGX_ABOUT_CHANNEL | VGX_NEEDS_CONTEXT)) == VGX_ABOUT_CHANNEL)
+    context_id = 0;
+  t->flags = op->flags;
+  CUresult result = vgx_hold(t, op, context_id, fixed, &context, objects);
+  if (result == CUDA_SUCCESS && context)
+    result = enter_context(t, context_id, context);
+  if (result == CUDA_SUCCESS)
+    result = op->dispatch(t->s, fixed, objects, in, out);
+  vgx_release(t);
+  return result;
+}
+
+/* The error of a queued call. Its notice goes; another failure meanwhile puts it up again. */
+static CUresult take_deferred(struct vgx_session *s) {
+  CUresult result = atomic_exchange(&s->deferred, CUDA_SUCCESS);
+  vgx_notice(s, VGW_NOTICE_FAILED, false);
+  if (atomic_load(&s->deferred))
+    vgx_notice(s, VGW_NOTICE_FAILED, true);
+  return result;
+}
+
+void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct vgw_cursor *in,
+                 const struct vgx_operation *op) {
+  struct vgx_session *s = t->s;
+  struct vgx_reply out = {.record = t->output, .shared = t->shared};
+  CUresult result = run_operation(t, h->context, in, op, &out);
+  if (atomic_load(&s->ended))
+    return;
+  if (!(h->flags & VGW_WANT_REPLY)) {
+    if (result != CUDA_SUCCESS && vgx_defer(s, result))
+      vgx_log(s, 6, "queued %s failed with %d; told at the next blocking call", op->name, result);
+    return;
+  }
+  if (result == CUDA_SUCCESS && (op->flags & (VGX_BLOCKS | VGX_ABOUT_CHANNEL)) == VGX_BLOCKS &&
+      atomic_load(&s->deferred))
+    result = take_deferred(s);
+  if (result != CUDA_SUCCESS)
+    out.length = out.private_nbytes = 0;
+  struct vgw_header reply = {
+      .length = out.length ? out.length : sizeof reply,
+      .opcode = h->opcode,
+      .flags = s->backend->output_pending && s->backend->output_pending() ? VGW_OUTPUT_PENDING : 0,
+      .sequence = h->sequence,
+      .context = (uint32_t)result,
+  };
+  t->answer(t, &reply, &out);
+}

@@ -1,0 +1,32 @@
+/* Pinned memory of the client, and what a copy may touch. */
+#ifndef VGX_MEMORY_H
+#define VGX_MEMORY_H
+
+#include "vgx_session.h"
+
+/* Map `nbytes` at `offset` of this session's share of the region; both are the client's words. `address` NULL:
+ * anywhere, else there and nowhere else. MAP_FAILED: errno says why; EINVAL: they are outside the share. */
+void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint64_t nbytes);
+
+/* Whether [address, address + nbytes) lies in one pinned region of this session. */
+bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes);
+bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes); /* with table_lock held */
+
+/* Copy bytes of pinned memory at `address` to `to`, or those of `from` into it: one of the two is NULL. False: it is
+ * not pinned. */
+bool vgx_move_pinned(struct vgx_session *s, uint64_t address, void *to, const void *from, uint64_t nbytes);
+
+/* Whether whole pages lie in the window where clients place pinned memory. */
+bool vgx_in_window(uint64_t address, uint64_t nbytes);
+
+/* What is mapped at `at` becomes memory that the device reaches and copies may name; it is unmapped if that cannot be.
+ * MAP_FAILED: nothing was mapped, and errno says why. */
+CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset);
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+/* Whether a copy may touch these bytes: they are pinned, or the driver knows their address as device memory. */
+bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes);
+
+#endif
