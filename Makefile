@@ -9,7 +9,7 @@ C_FILES = $(wildcard shim/*/*.[ch] pytorch/vgpu_torch/core/*.cc pytorch/vgpu_tor
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-format fix clang sanitize-short demo bench packages package-host bundle asan tsan fuzz api clean
+.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-types check-format fix clang sanitize-short demo bench packages package-host bundle asan tsan fuzz api clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -57,11 +57,22 @@ check: build ## linters, types, formats, layout, the built library's symbols
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(PY) -m mypy
+	$(MAKE) -s check-types
 	$(MAKE) -s check-format
 	$(PY) -m protocol.gen --reference build/api.md
 	@diff -q build/api.md docs/api.md || { echo 'docs/api.md is not what the description says: run `make api`'; false; }
 	$(PY) tests/house/tidy.py
 	$(PYTEST) -q tests/house
+
+# Several scripts are called build.py, so each is looked at alone, with a cache of its own.
+check-types: build/gen/.stamp ## the types of build scripts (strict) and tests
+	@for script in 'shim/native.py shim/build.py shim/build_cudart.py shim/build_notice.py' daemon/executor/build_ffi.py \
+	  daemon/bench/build.py pytorch/build.py setup.py; do \
+	  echo "mypy $$script"; \
+	  MYPYPATH=shim:daemon:guest $(PY) -m mypy --cache-dir .mypy_cache/scripts-$$(echo $$script | cksum | cut -d' ' -f1) $$script \
+	  || exit 1; \
+	done
+	$(PY) -m mypy --config-file tests/mypy.ini
 
 check-format: $(VENV)/.stamp ## the C files' format alone
 	@echo clang-format; $(VENV)/bin/clang-format --dry-run -Werror $(C_FILES)

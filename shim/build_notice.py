@@ -39,7 +39,7 @@ def build(out: Path, after: str, toolchain: Toolchain) -> None:
         # Programs that run with more rights than their user's heed no $ORIGIN: they find it as they find the notice, by
         # the loader's cache (set-up --loader).
         named = [f"-Wl,-soname,libcuda.so.1,--version-script={script},--enable-new-dtags,-rpath,$ORIGIN"]
-        needed = ["-Wl,--push-state,--no-as-needed", stub, "-Wl,--pop-state"]
+        needed = ["-Wl,--push-state,--no-as-needed", str(stub), "-Wl,--pop-state"]
         toolchain.link(out / "libvgpu-notice.so", [*named, *parts, *needed])
 
 

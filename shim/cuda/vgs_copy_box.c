@@ -1,5 +1,6 @@
 /* Rectangles and boxes. A box is a row of rectangles; a rectangle that touches the program's memory travels packed, in
  * pieces. */
+#include "vgs_copy_box.h"
 #include "vgs_api.h"
 #include "vgs_array.h"
 #include "vgs_capture.h"

@@ -2,6 +2,7 @@
  * own copy (vgs_work.h); the worker tells it as a copy again. */
 #include "vgs_api.h"
 #include "vgs_context.h"
+#include "vgs_copy_box.h"
 #include "vgs_graph.h"
 #include "vgs_log.h"
 

@@ -1,4 +1,5 @@
 #include "vgs_work.h"
+#include "vgs_copy_box.h"
 #include "vgs_api.h"
 #include "vgs_callback.h"
 #include "vgs_capture.h"

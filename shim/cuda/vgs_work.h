@@ -8,6 +8,7 @@
 #define VGS_WORK_H
 
 #include "vgs_copy.h"
+#include "vgs_copy_box.h"
 #include "vgw_cuda.h"
 
 struct vgs_work;

@@ -23,12 +23,15 @@ FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in INCLUDES), f"-
 
 
 def fingerprint(source: Path, shared: bytes) -> str:
-    return hashlib.sha256(shared + source.read_bytes()).hexdigest()
+    """Of all that decides the answer: the settings, the file, and every header of ours that it includes."""
+    command = ["cc", "-MM", *FLAGS, str(source)]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = sorted(set(listed.replace("\\\n", " ").split(":", 1)[1].split()))
+    return hashlib.sha256(shared + b"".join((ROOT / name).read_bytes() for name in names)).hexdigest()
 
 
 def main() -> int:
-    headers = sorted(path for folder in INCLUDES for path in (ROOT / folder).glob("*.h"))
-    shared = b"".join(path.read_bytes() for path in [ROOT / ".clang-tidy", Path(__file__), *headers])
+    shared = b"".join(path.read_bytes() for path in [ROOT / ".clang-tidy", Path(__file__)])
     clean = ROOT / "build/tidy"
     clean.mkdir(parents=True, exist_ok=True)
     tidy = Path(sys.executable).parent / "clang-tidy"

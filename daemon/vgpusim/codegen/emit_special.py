@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vgpusim.codegen import abi
-from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.emitter import SPECIAL_REGISTERS, Emitter, emits
 from vgpusim.codegen.lane_value import SCALAR
 from vgpusim.ptx import ir
 from vgpusim.ptx.module import RESERVED_SHARED_NBYTES
@@ -74,6 +74,9 @@ def emit_special(e: Emitter, name: str) -> tuple[str, int]:
     if head.startswith(("%envreg", "%reserved_smem")):
         return "0", 32
     raise e.unsupported(f"special register {name}")
+
+
+SPECIAL_REGISTERS.append(emit_special)
 
 
 @emits("mapa")

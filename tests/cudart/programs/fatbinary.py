@@ -57,7 +57,7 @@ class Registered:
     """What a compiled program registers before main: two kernels, a variable and a constant array."""
 
     def __init__(self, runtime: ctypes.CDLL, ptx: str = PTX) -> None:
-        def call(name: str) -> ctypes._CFuncPtr:  # a plain attribute would be mangled as private to the class
+        def call(name: str) -> ctypes._CFuncPtr:  # type: ignore[name-defined]  # a plain attribute would be mangled
             return getattr(runtime, f"__cuda{name}")
 
         self._unregister = call("UnregisterFatBinary")

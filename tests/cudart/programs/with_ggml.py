@@ -33,7 +33,7 @@ class InitParameters(ctypes.Structure):
     _fields_ = [("nbytes", c_size_t), ("buffer", c_void_p), ("no_alloc", c_bool)]
 
 
-def function(library: ctypes.CDLL, name: str, result: object, *arguments: object) -> ctypes._CFuncPtr:
+def function(library: ctypes.CDLL, name: str, result: object, *arguments: object) -> ctypes._CFuncPtr:  # type: ignore[name-defined]
     found = getattr(library, name)
     found.restype, found.argtypes = result, arguments
     return found

@@ -35,7 +35,7 @@ class Batch(ctypes.Structure):
     _fields_ = [("n_tokens", c_int32), ("pointers", c_void_p * 6)]
 
 
-def function(library: ctypes.CDLL, name: str, result: object, *arguments: object) -> ctypes._CFuncPtr:
+def function(library: ctypes.CDLL, name: str, result: object, *arguments: object) -> ctypes._CFuncPtr:  # type: ignore[name-defined]
     found = getattr(library, name)
     found.restype, found.argtypes = result, arguments
     return found

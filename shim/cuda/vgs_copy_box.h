@@ -1,0 +1,19 @@
+/* Rectangles and boxes, as parameters of copies name them. */
+#ifndef VGS_COPY_BOX_H
+#define VGS_COPY_BOX_H
+
+#include "vgw_cuda.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A copy between places that the worker reaches: device memory and pinned memory it sees. */
+struct vgs_copy_in_place {
+  uint64_t dst, dst_pitch, dst_rows, src, src_pitch, src_rows; /* bytes from row to row, rows from slice to slice */
+  uint64_t width, height, depth;
+};
+struct vgs_captured_copy;
+/* What parameters mean. False in `in_place`: the worker does not reach a side, and `other` says what they mean. */
+CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *params, bool *in_place, struct vgs_copy_in_place *copy,
+                          struct vgs_captured_copy *other);
+
+#endif
