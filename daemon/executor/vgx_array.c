@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "vgx_custom.h"
+#include "vgx_memory.h"
 #include "vgx_session.h"
 
 enum { OBJECTS_MAX = 1 << 20 };
