@@ -1,8 +1,8 @@
 #include "vgs_work.h"
-#include "vgs_copy_box.h"
 #include "vgs_api.h"
 #include "vgs_callback.h"
 #include "vgs_capture.h"
+#include "vgs_copy_box.h"
 #include "vgs_log.h"
 #include "vgs_session.h"
 #include <pthread.h>
