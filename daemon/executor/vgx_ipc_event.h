@@ -42,7 +42,7 @@ void vgx_ipc_event_unref(struct vgx_ipc_event *e);
 
 /* This worker's mark in the page: a number, with a lock on the byte of the page's file that it stands for. The kernel
  * drops the lock when the process ends, which others see whatever pid namespaces they live in. It would also drop it if
- * this process closed any descriptor of the file, so `fd` stays open. 0: no lock could be had. */
+ * this process closed any descriptor of the file, so `fd` stays open. 0: there is no free lock. */
 uint32_t vgx_ipc_event_mark(struct vgx_ipc_event *e);
 
 /* Whether the worker of that mark still runs. */

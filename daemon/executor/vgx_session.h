@@ -140,7 +140,7 @@ struct executor_thread {
 enum {
   VGX_NEEDS_CONTEXT = 1,
   VGX_BLOCKS = 2,
-  VGX_ABOUT_CHANNEL = 4, /* the program did not make this call, so no queued call's error is told with it */
+  VGX_ABOUT_CHANNEL = 4, /* the program did not make this call, so its reply carries no queued call's error */
   VGX_NOT_IN_RING = 8,
   VGX_DATA = 16,    /* nothing is decided by its variable part, which may stay where the client can overwrite it */
   VGX_AWAITED = 32, /* the client goes on as soon as its effect is there */

@@ -1,4 +1,4 @@
-"""Sockets of endpoints (vgpu_guest.endpoint has the grammar), and where vgpud listens unless it is told otherwise."""
+"""Sockets of endpoints (vgpu_guest.endpoint has the grammar), and where vgpud listens by default."""
 
 from __future__ import annotations
 

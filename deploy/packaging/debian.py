@@ -17,7 +17,7 @@ _APT_TIMEOUT_S = 300
 
 
 class DebianError(Exception):
-    """Packages cannot be had; the text says why and what to do."""
+    """Download failed; the text says why and what to do."""
 
 
 def release_name() -> str:

@@ -25,7 +25,7 @@ _DPKG_TIMEOUT_S = 60
 
 
 class NoMachineError(Exception):
-    """QEMU cannot be had here; the text says why."""
+    """QEMU is not available; the text says why."""
 
 
 def make_machine(folder: Path, command: Path, programs: Mapping[str, Path]) -> None:

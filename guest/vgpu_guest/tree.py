@@ -243,7 +243,7 @@ class Tree:
     def _place_new(self, fresh: str, name: str, folder: int, path: str) -> bool:
         """Give it its name unless somebody has taken that meanwhile: link(2), unlike rename(2), does not replace.
 
-        Returns False on a file system without hard links, where nothing but a look before is to be had.
+        Returns False on a file system without hard links, where only a check beforehand is possible.
         """
         try:
             os.link(fresh, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)

@@ -31,7 +31,7 @@ class Need(Enum):
 
 
 class Channel(Enum):
-    """What may carry a call. All but ANY are about the channel itself: no queued call's error is told with them."""
+    """What may carry a call. All but ANY are about the channel itself: their replies carry no queued call's error."""
 
     ANY = "any"
     SOCKET = "socket"  # never a ring

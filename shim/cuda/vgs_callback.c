@@ -78,7 +78,7 @@ static void *serve(void *unused) {
       continue;
     if (callback->callback)
       callback->callback(callback->stream, status, callback->user_data);
-    else if (!status) /* a host function is not called after a fault; a callback is told of it */
+    else if (!status) /* a host function is not called after a fault; a callback gets the error */
       callback->function(callback->user_data);
     discard(callback);
     if (vgs_send_vgpuCallbackDone(id, false))

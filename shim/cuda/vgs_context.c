@@ -120,7 +120,7 @@ CUresult vgs_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
   return result;
 }
 
-/* End this life of a primary context; the worker is told by `send`. */
+/* End this life of a primary context; `send` tells the worker. */
 static CUresult end_primary(struct primary *primary, CUdevice dev, CUresult (*send)(CUdevice)) {
   struct vgs_context *context = primary->context;
   uint32_t wire_id = context->wire_id;

@@ -103,7 +103,7 @@ static CUresult pack(const CUDA_KERNEL_NODE_PARAMS_v2 *p, struct vgs_launch *lau
 static void keep(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PARAMS_v2 *p, const struct vgs_kernel *kernel,
                  char *block) {
   void **pointers = malloc((kernel->param_count + 1) * sizeof *pointers);
-  if (!pointers) { /* the node is as it should be; only its parameters cannot be told */
+  if (!pointers) { /* the node is right; only its parameters cannot be returned */
     free(block);
     block = NULL;
   }

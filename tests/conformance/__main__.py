@@ -73,7 +73,7 @@ def was_compared(columns: Mapping[str, Outcomes]) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 no side differs, 1 one does, 2 a side cannot be had, 3 nothing was compared."""
+    """Exit code: 0 no side differs, 1 one does, 2 a side is not available, 3 nothing was compared."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     for side in SIDES:
         parser.add_argument(f"--{side}", action="store_true", help=f"run the {side} column (default: all three)")

@@ -36,7 +36,7 @@ class System:
 
     @classmethod
     def make(cls, folder: Path) -> "System":
-        """A copy of the one that the VM tests boot. Raises RuntimeError: it cannot be had."""
+        """A copy of the one that the VM tests boot. Raises RuntimeError: it cannot be built."""
         system = cls(folder / "root", folder / "exchange")
         system.exchange.mkdir(parents=True)
         command = ["cp", "-a", "--reflink=auto", debian.rootfs(), system.root]

@@ -1,4 +1,4 @@
-"""The types declared afresh in vgw_cuda.h have the layouts of NVIDIA's header, wherever that header can be had."""
+"""The types declared afresh in vgw_cuda.h have the layouts of NVIDIA's header, wherever that header is available."""
 
 import subprocess
 from pathlib import Path

@@ -30,7 +30,7 @@ class PrivateDaemonError(Exception):
 class PrivateDaemon:
     """Context manager: while it is open, a vgpud answers at `endpoint`.
 
-    At exit it is told to drain, else killed, and its workers end with it; then its directory is removed. If this
+    At exit it drains or is killed, and its workers end with it; then its directory is removed. If this
     process is killed outright, the daemon sees its standard input close and drains by itself.
     """
 

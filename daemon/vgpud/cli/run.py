@@ -230,7 +230,7 @@ def _wait_until(
         descendants.signal(process.pid, number)
         number, deadline = signal.SIGKILL, time.monotonic() + _KILL_AFTER_S
         while descendants.pids(process.pid) and time.monotonic() < deadline:
-            signal.sigtimedwait(awaited, min(0.1, max(0.0, deadline - time.monotonic())))  # not every end is told to us
+            signal.sigtimedwait(awaited, min(0.1, max(0.0, deadline - time.monotonic())))  # some ends raise no signal
     return int(ExitStatus.TIMEOUT)
 
 

@@ -1,1 +1,1 @@
-"""The GPUs that clients are told about, and where a guest finds them on its PCI bus."""
+"""The inventory: which GPUs clients see, and where a guest finds them on its PCI bus."""

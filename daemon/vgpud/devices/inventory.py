@@ -1,4 +1,4 @@
-"""The devices clients are told about, checked against protocol/wire.md before anybody sees them."""
+"""The devices that clients see, checked against protocol/wire.md before any client connects."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ async def guest_processes(asking: Session, sessions: Iterable[Session]) -> list[
 
 
 def pid_in_guest(session: Session) -> int:
-    """The client's pid as its own pid namespace counts: the kernel's word where it can be had, else the client's."""
+    """The client's pid as its own pid namespace counts: from the kernel if possible, else from the client."""
     if session.peer.pid is not None:
         try:
             lines = Path(f"/proc/{session.peer.pid}/status").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The admin socket: whoever may open it (root and the owner) is told the daemon's state as one JSON document."""
+"""The admin socket: sends the daemon's state as one JSON document to whoever may open it (root and the owner)."""
 
 from __future__ import annotations
 

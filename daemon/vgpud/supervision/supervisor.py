@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _BACKOFF_FIRST_S = 0.25
 _BACKOFF_LAST_S = 30.0
-_FAILURES_BEFORE_REFUSAL = 2  # in a row: one may be bad luck, then the installation is broken and clients are told
+_FAILURES_BEFORE_REFUSAL = 2  # in a row: one may be chance, more mean a broken installation
 _WARM_RETRY_S = 30.0  # after a context could not be made: its device is full, perhaps
 _CACHE_CAP_NBYTES = 2**32  # of NVIDIA's driver: its documentation's highest value
 _LOOK_S = 1.0  # between two looks for workers that were stopped
@@ -36,7 +36,7 @@ class HasFileno(Protocol):
 
 
 class WorkerStartError(Exception):
-    """No worker can be had now; the text is for the client."""
+    """No worker is available now; the text is for the client."""
 
 
 def cache_environment(limits: LimitsConfig) -> dict[str, str]:
@@ -124,7 +124,7 @@ class Supervisor:
         """A worker that is ready to serve: one with a context on `device`, a spare, or one started now.
 
         Raises:
-            WorkerStartError: none can be had.
+            WorkerStartError: no worker could be started.
         """
         if self._stopping:
             raise WorkerStartError("vgpud is stopping")

@@ -52,10 +52,10 @@ class Identified:
 
 
 def identify_tenant(sock: socket.socket, peer: Peer, token_name: str | None) -> Identified | None:
-    """The tenant behind a connection; None when it cannot be told from others.
+    """The tenant behind a connection; None when it cannot be distinguished from others.
 
     A TCP address alone is not enough: every user of a machine has it. Of a unix peer in a container the user is not
-    enough, as root of two containers is one user; its pid namespace is told apart if we may look at it.
+    enough, as root of two containers is one user; its pid namespace distinguishes it where it is readable.
     """
     if peer.kind == "tcp":
         return None if token_name is None else Identified(Tenant(peer.key, token_name))

@@ -80,7 +80,7 @@ class Region:
 
     @property
     def fields(self) -> dict[str, object]:
-        """What a client is told in welcome."""
+        """The region's fields of a welcome message."""
         return {"cookie": self.cookie, "nbytes": self.nbytes}
 
     @property
@@ -183,7 +183,7 @@ def _take_alone(fd: int, nbytes: int) -> None:
             time.sleep(0.05)
     room = os.fstatvfs(fd)
     free_nbytes = room.f_bavail * room.f_frsize + found.st_blocks * 512
-    if free_nbytes < nbytes:  # a page that cannot be had would end QEMU, not only a session
+    if free_nbytes < nbytes:  # a page that cannot be allocated would end QEMU, not only a session
         raise RegionError(f"its file system has room for {free_nbytes // MIB} MiB, and ivshmem_mib = {nbytes // MIB}")
     if found.st_size == 0:
         os.ftruncate(fd, nbytes)

@@ -56,7 +56,7 @@ class Request(IntEnum):
 
 
 class Front:
-    """One VMM's connection. `sock` is non-blocking; `kick_changed(ring, old, new)` is told of descriptors to watch."""
+    """One VMM's connection. `sock` is non-blocking; `kick_changed(ring, old, new)` gets the descriptors to watch."""
 
     def __init__(
         self, sock: socket.socket, mux: Mux, kick_changed: Callable[[int, int | None, int | None], None]

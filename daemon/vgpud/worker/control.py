@@ -24,7 +24,7 @@ _FDS_MAX = 5  # of an assignment
 
 @dataclass(frozen=True, slots=True)
 class WarmOrder:
-    """What a worker is told that shall make a context before its client is known."""
+    """The message to a worker that creates a context before its client is known."""
 
     device: int
     backend: str
@@ -35,7 +35,7 @@ class WarmOrder:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one session's worker is told, and the client's socket, which only it holds now."""
+    """The assignment of a session: its parameters, and the client's socket, which only the worker holds now."""
 
     client_fd: int
     session: int

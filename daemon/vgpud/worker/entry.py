@@ -66,7 +66,7 @@ def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None
             control.send("ready", why=str(error))
             os._exit(1)  # half made: the next worker starts from nothing
     elif backend_name == "cuda":
-        with contextlib.suppress(*_UNUSABLE):  # tried again for the client that needs it, who is told
+        with contextlib.suppress(*_UNUSABLE):  # retried for the client that needs it, which then gets the error
             backend = _start_driver(executor, libcuda)
     control.send("ready")
     assignment = control.receive_assignment()

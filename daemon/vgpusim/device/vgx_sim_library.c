@@ -56,7 +56,7 @@ CUresult vgx_sim_load_library(CUlibrary *library, const void *image, uint64_t nb
   memcpy(copy, image, nbytes);
   copy[nbytes] = 0;
   *made = (struct CUlib_st){.magic = VGX_SIM_LIBRARY, .image = copy, .nbytes = nbytes};
-  CUmodule module; /* at once, so that a bad image is told here */
+  CUmodule module; /* at once, so that a bad image fails here */
   result = vgx_sim_library_module(made, ctx, &module);
   if (result != CUDA_SUCCESS) {
     free(copy);

@@ -69,7 +69,7 @@ def channel(answer: dict[str, Any], memory: dict[str, str]) -> str:
 
 
 def _tell_memory(diagnosis: Diagnosis, answer: dict[str, Any], memory: dict[str, str]) -> None:
-    """Say why the faster channel is not to be had, where one side has its part of it (docs/vm.md)."""
+    """Say why the faster channel is not used, where one side offers it (docs/vm.md)."""
     has_host = "region" in answer.get("features", [])
     if has_host and "why" in memory:
         diagnosis.warnings.append(f"no memory shared with the host, though vgpud has some for this VM: {memory['why']}")

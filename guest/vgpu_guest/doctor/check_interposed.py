@@ -31,7 +31,7 @@ _FILES_CAP = 256
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Adds library-interposed for preloaded files; a program's own definitions are told as a note."""
+    """Adds library-interposed for preloaded files; a program's own definitions become a note."""
     try:
         preloaded = loader.preloaded(subject.place, subject.environment)
     except PlaceError as error:

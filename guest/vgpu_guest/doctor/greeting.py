@@ -17,7 +17,7 @@ from .endpoint import stub_devices
 
 try:
     import msgpack  # type: ignore[import-untyped]
-except ImportError:  # a guest's package may come without: then only reachability is told
+except ImportError:  # optional dependency: without it only reachability is checked
     msgpack = None
 
 CONNECT_TIMEOUT_S = 1.0  # the library's own
@@ -87,7 +87,7 @@ def _greet(url: str, token: str, measure: bool) -> dict[str, Any]:
 
 
 def _connect(endpoint: Endpoint) -> socket.socket:
-    """To the first address that answers. The last one's failure is told."""
+    """Connect to the first address that answers, or raise the last one's failure."""
     try:
         found = addresses(endpoint)
     except EndpointError as error:

@@ -1,4 +1,4 @@
-"""Which interface and gateway lead to an address. pyroute2 asks the kernel; without it only our address is told."""
+"""Which interface and gateway lead to an address. pyroute2 asks the kernel; without it the local address is shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _classes: list[Any] = []  # IPRoute, once it is imported
 
 
 def prepare() -> None:
-    """Import pyroute2, which takes a while, before the program's place is entered; without it little is told."""
+    """Import pyroute2, which is optional and slow, before the program's place is entered."""
     with contextlib.suppress(ImportError):
         from pyroute2 import IPRoute  # type: ignore[import-untyped]
 

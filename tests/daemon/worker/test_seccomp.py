@@ -123,7 +123,7 @@ def results() -> dict[str, int]:
         timeout=30,
         check=False,
     )
-    assert done.stderr == ""  # no word of a filter that could not be had
+    assert done.stderr == ""  # no warning that a filter could not be installed
     assert done.returncode == 0
     answers: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
     return answers

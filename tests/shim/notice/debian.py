@@ -37,7 +37,7 @@ def _apt_get(folder: Path, *words: str) -> None:
 
 
 def unpacked(*packages: str) -> Path:
-    """The folder that holds the packages' files; skips, and says why, where they cannot be had."""
+    """The folder that holds the packages' files; skips, and says why, where they cannot be downloaded."""
     if not shutil.which("apt-get") or not KEYRING.exists():
         pytest.skip(f"{' '.join(packages)}: fetched by Debian's apt-get, which is not here")
     target = CACHE / f"debian-{packages[0]}"
