@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "vgx_execute.h"
 #include "vgx_ipc.h"
 #include "vgx_session.h"
 
@@ -56,20 +57,6 @@ void vgt_read(const void *data, uint64_t nbytes) {
 
 /* --- what the executor's other files would do --- */
 
-uint8_t *vgx_ring_reply_bytes(struct vgx_ring *ring) {
-  (void)ring;
-  return NULL;
-}
-
-struct vgw_ring *vgx_ring_shared(struct vgx_session *s, uint32_t ring) {
-  (void)s, (void)ring;
-  return NULL;
-}
-
-void vgx_notice(struct vgx_session *s, uint32_t bit, bool on) { (void)s, (void)bit, (void)on; }
-void vgx_callbacks_wake(struct vgx_session *s) { (void)s; }
-void vgx_images_free(struct vgx_session *s) { (void)s; }
-void vgx_ipc_free(struct vgx_session *s) { (void)s; }
 void vgx_ipc_freed(struct vgx_session *s, uint64_t address) { (void)s, (void)address; }
 void vgx_ipc_context_gone(struct vgx_session *s) { (void)s; }
 
