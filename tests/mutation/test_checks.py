@@ -75,7 +75,7 @@ HANDLES = {
         ("return all && is_unused_locked(s, root);", "return all;"),
         ("    atomic_store_explicit(vgx_place(s, name), link->object, memory_order_release);\n", ""),
     ],
-    "vgx_serve.c": [
+    "vgx_execute.c": [
         ("if (!fixed)\n    return vgx_violation", "if (false)\n    return vgx_violation"),
         ("  vgx_release(t);\n  return result;", "  return result;"),
     ],
