@@ -6,7 +6,7 @@ from protocol.gen.emit_forward import declarations, forward
 from protocol.gen.emit_marshal import begin, begin_head, in_place, send, send_params
 from protocol.gen.emit_records import BANNER, includes
 from protocol.gen.load import Api
-from protocol.gen.model import Function, Role
+from protocol.gen.model import Function, Need, Role
 
 SUFFIXES = ("_ptsz", "_ptds")
 
@@ -115,6 +115,10 @@ def _export(name: str, f: Function, suffix: str = "") -> str:
     elif suffix == "_ptds":
         prologue = "  vgs_per_thread_default = true;\n"
     epilogue = "  vgs_per_thread_default = false;\n" if "vgs_per_thread_default" in prologue else ""
+    enter = f"vgs_enter_{f.need.value}()"
+    in_stream = next((p for p in f.args if p.c == "CUstream"), None)
+    if f.need is Need.CONTEXT and in_stream:
+        enter = f"vgs_enter_stream({in_stream.name})"
     formats, values = _argument_formats(f)
     exported = name + suffix
     trace_args = "".join(f", {v}" for v in values)
@@ -124,7 +128,7 @@ def _export(name: str, f: Function, suffix: str = "") -> str:
         f"  int saved_errno = errno;\n"
         f"  struct vgs_trace trace;\n"
         f'  if ({trace_on}) vgs_trace_begin(&trace, "{exported}", "{formats}"{trace_args});\n'
-        f"  CUresult result = vgs_enter_{f.need.value}();\n"
+        f"  CUresult result = {enter};\n"
         f"{prologue}"
         f"  if (result == CUDA_SUCCESS) result = vgs_{f.name}({', '.join(call_args)});\n"
         f"{epilogue}"

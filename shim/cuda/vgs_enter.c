@@ -16,6 +16,13 @@ CUresult vgs_enter_init(void) {
   return CUDA_SUCCESS;
 }
 
+static CUresult enter(struct vgs_context *context) {
+  vgs_context_entered = context;
+  vgs_thread_context_id = context->wire_id;
+  CUresult result = vgs_session_error();
+  return result ? result : vgs_session_fault();
+}
+
 CUresult vgs_enter_context(void) {
   CUresult result = vgs_life_check();
   if (result)
@@ -25,9 +32,18 @@ CUresult vgs_enter_context(void) {
   struct vgs_context *context = vgs_context_current();
   if (!context)
     return vgs_thread_top_is_stale() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  vgs_context_entered = context;
-  vgs_thread_context_id = context->wire_id;
-  if ((result = vgs_session_error()))
+  return enter(context);
+}
+
+CUresult vgs_enter_stream(CUstream handle) {
+  if (vgs_thread_depth())
+    return vgs_enter_context();
+  CUresult result = vgs_life_check();
+  if (result)
     return result;
-  return vgs_session_fault();
+  struct vgs_stream *stream = vgs_object_find(VGW_KIND_STREAM, handle);
+  struct vgs_context *context = stream && stream->context ? vgs_context_find(stream->context) : NULL;
+  if (!context || context->wire_id != stream->object.context_id)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  return enter(context);
 }

@@ -3,6 +3,7 @@
 #define VGS_ENTER_H
 
 #include "vgs_session.h"
+#include "vgw_cuda.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,6 +16,9 @@ CUresult vgs_enter_init(void);
 /* Also: INVALID_CONTEXT without a current context, CONTEXT_IS_DESTROYED for a dead or not yet retained one, then the
  * session's sticky error, then the kernel fault that poisoned the process. */
 CUresult vgs_enter_context(void);
+
+/* The same for a function that acts in a stream: where no context is current, `stream`'s own serves. */
+CUresult vgs_enter_stream(CUstream stream);
 
 /* Set while an exported function's _ptds variant runs: its default stream is the thread's own. */
 extern VGS_THREAD_LOCAL bool vgs_per_thread_default;

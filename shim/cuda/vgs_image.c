@@ -1,6 +1,7 @@
 #include "vgs_image.h"
 #include "vgs_api.h"
 #include "vgs_digest.h"
+#include "vgs_log.h"
 #include "vgs_session.h"
 #include "vgw_wire.h"
 #include <errno.h>
@@ -12,6 +13,7 @@
 
 /* What nvcc puts into .nvFatBinSegment and .nv_fatbin, as every CUDA program shows. */
 enum { WRAPPER_MAGIC = 0x466243b1, CONTAINER_MAGIC = (int)0xba55ed50, ELF_MAGIC = 0x464c457f };
+static const char TILE_IR_MAGIC[] = "\177TileIR";
 
 struct wrapper {
   uint32_t magic, version;
@@ -69,6 +71,10 @@ CUresult vgs_image_measure(const void *data, struct vgs_image *image) {
   const uint8_t *bytes = data;
   if (bytes[0] && (bytes[0] < 0x7f || bytes[0] >= 0xc2) && strnlen(data, 4) < 4)
     return CUDA_ERROR_INVALID_IMAGE; /* a text of less than four characters */
+  if (!strncmp(data, TILE_IR_MAGIC, sizeof TILE_IR_MAGIC - 1)) {
+    vgs_log(VGS_LOG_ERROR, "an image in CUDA Tile IR is refused: its form is not known to the host");
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
   uint32_t magic = magic_of(data);
   if (magic == WRAPPER_MAGIC) {
     const struct wrapper *wrapper = data;

@@ -40,6 +40,7 @@ struct vgs_stream {
   int priority;
   uint64_t unique_id;
   CUdevice device;
+  CUcontext context; /* a primary context keeps this handle in its next life: compare object.context_id */
   /* Several threads may use one stream or event, and one of them begin a capture there. */
   _Atomic uint64_t capture; /* id of the capture it belongs or belonged to: vgs_capture_status */
   _Atomic bool capture_origin;

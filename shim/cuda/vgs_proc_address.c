@@ -5,7 +5,7 @@
 #include "vgs_proc_table.h"
 #include <string.h>
 
-enum { FLAG_LEGACY = 1, FLAG_PER_THREAD = 2, DRIVER_VERSION = 13000 };
+enum { FLAG_LEGACY = 1, FLAG_PER_THREAD = 2 };
 enum { STATUS_FOUND = 0, STATUS_NOT_FOUND = 1, STATUS_VERSION_TOO_LOW = 2 };
 
 /* The entry of a base name, or NULL. The table is sorted by name, then flag. */
@@ -28,7 +28,11 @@ static const struct vgs_proc_entry *find_entry(const char *name, int flag) {
 }
 
 static CUresult resolve(const char *symbol, void **pfn, int version, uint64_t flags, int *status) {
-  if (!symbol || !pfn || flags > FLAG_PER_THREAD || version > DRIVER_VERSION)
+  int newest;
+  CUresult result = vgs_cuDriverGetVersion(&newest);
+  if (result)
+    return result;
+  if (!symbol || !pfn || flags > FLAG_PER_THREAD || version > newest)
     return CUDA_ERROR_INVALID_VALUE;
   const struct vgs_proc_entry *entry = find_entry(symbol, flags == FLAG_PER_THREAD ? FLAG_PER_THREAD : 0);
   void (*function)(void) = NULL;

@@ -35,6 +35,7 @@ struct vgs_stream *vgs_stream_create(uint32_t flags, int priority) {
   stream->flags = flags;
   stream->priority = vgs_stream_priority(priority);
   stream->device = context->device;
+  stream->context = vgs_object_handle(context);
   stream->unique_id = __atomic_add_fetch(&last_unique_id, 1, __ATOMIC_RELAXED);
   return stream;
 }
@@ -142,6 +143,15 @@ CUresult vgs_cuStreamGetCtx(CUstream hStream, CUcontext *pctx) {
   CUresult result = pctx ? vgs_stream_id(hStream, &id, NULL) : CUDA_ERROR_INVALID_VALUE;
   if (!result)
     *pctx = vgs_object_handle(vgs_context_entered);
+  return result;
+}
+
+/* Green contexts cannot be created, so no stream belongs to one. */
+CUresult vgs_cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx *phCtx) {
+  uint32_t id;
+  CUresult result = phCtx ? vgs_stream_id(hStream, &id, NULL) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *phCtx = NULL;
   return result;
 }
 

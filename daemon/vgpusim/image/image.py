@@ -22,7 +22,8 @@ _BLANK = rb"(?:\s++|//[^\n]*+|/\*.*?\*/)*+"
 _VERSION = re.compile(_BLANK + rb"\.version\s++[0-9]{1,4}\.[0-9]{1,4}" + _BLANK, re.DOTALL)
 _TARGET = re.compile(rb"\.target\s++(\w++)")
 
-# What PTX ISA 9.0 knows above 9.0; a greater number that is not here is a mistake, not a newer card.
+# What PTX ISA 9.4 knows above 9.0; a greater number that is not here, nor the device's own, is a mistake, not a newer
+# card. (LLVM accepts any number and writes the device's.)
 _NEWER_ARCHITECTURES = frozenset({100, 101, 103, 110, 120, 121})
 
 
@@ -38,7 +39,7 @@ class PtxImage:
 def load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
     """Find PTX for a device in an image.
 
-    The `.version` of the PTX is not judged: the compiler knows what it can read (UNSUPPORTED_PTX_VERSION).
+    The `.version` of the PTX is not judged: what a later one adds is refused where it is used.
 
     Args:
         data: PTX text (ended by a NUL or not), fatbin containers back to back, or an ELF image made by link.link().
@@ -55,7 +56,7 @@ def load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
         return _load_fatbin(view, compute_capability)
     if len(data) > MAX_OUTPUT_NBYTES:
         raise ImageError(INVALID_IMAGE, f"an image of {len(data)} bytes exceeds {MAX_OUTPUT_NBYTES}")
-    text, target = _read_ptx(data)
+    text, target = _read_ptx(data, compute_capability)
     if not target.runs_on(compute_capability):
         # Not NO_BINARY_FOR_GPU: the 580 driver answers so for text, as for any text that it cannot assemble.
         major, minor = compute_capability
@@ -75,7 +76,7 @@ def _load_elf(data: memoryview, compute_capability: tuple[int, int]) -> PtxImage
     pieces = bytes(file.contents(section)).split(b"\0")
     if len(pieces) < 2 or pieces.pop() != b"":
         raise ImageError(INVALID_IMAGE, f"linked image: {LINKED_SECTION} is damaged")
-    read = [_read_ptx(piece) for piece in pieces]
+    read = [_read_ptx(piece, compute_capability) for piece in pieces]
     for _, target in read:
         if not target.runs_on(compute_capability):
             raise _no_binary(f"linked PTX {target}", compute_capability)
@@ -113,13 +114,13 @@ def _pick(
 ) -> tuple[str, Target, int] | None:
     for entry in usable(entries, compute_capability):
         payload = fatbin.payload(entry, cap_nbytes)
-        text, target = _read_ptx(payload)
+        text, target = _read_ptx(payload, compute_capability)
         if target.runs_on(compute_capability):  # the text's word counts, should the entry say something else
             return text, target, len(payload)
     return None
 
 
-def _read_ptx(data: bytes) -> tuple[str, Target]:
+def _read_ptx(data: bytes, compute_capability: tuple[int, int]) -> tuple[str, Target]:
     """The text up to its NUL, and its first target."""
     data = data.partition(b"\0")[0]
     version = _VERSION.match(data)
@@ -130,7 +131,8 @@ def _read_ptx(data: bytes) -> tuple[str, Target]:
         raise ImageError(INVALID_PTX, "PTX without .target after .version")
     name = named[1][:32].decode("latin-1")
     target = Target.parse(name)
-    if target is None or (target.number > 90 and target.number not in _NEWER_ARCHITECTURES):
+    known = {10 * compute_capability[0] + compute_capability[1], *_NEWER_ARCHITECTURES}
+    if target is None or (target.number > 90 and target.number not in known):
         raise ImageError(INVALID_PTX, f"PTX for an unknown target {name}")
     return data.decode("utf-8", errors="replace"), target
 

@@ -23,7 +23,6 @@ DEFAULT = "h100"
 
 MAX_DEVICES = 64
 
-DRIVER_VERSION = 13000
 DRIVER_RELEASE = "580.159.04"
 
 INVALID_ATTRIBUTE = -(2**31)  # INT32_MIN: the driver answers INVALID_VALUE
@@ -84,6 +83,7 @@ class Profile:
     compute_capability: tuple[int, int]
     memory_nbytes: int
     context_nbytes: int
+    driver_version: int  # 13000 = CUDA 13.0
     pci_device: tuple[int, int]  # vendor, device
     pci_subsystem: tuple[int, int]
     priorities: tuple[int, int]
@@ -172,9 +172,10 @@ def parse_gpus(text: str) -> list[Profile]:
 
 
 def inventory(profiles: Sequence[Profile], host_seed: str) -> Inventory:
-    """The INVENTORY map of protocol/wire.md for simulated devices, in the order given."""
+    """The INVENTORY map of protocol/wire.md for simulated devices, in the order given: one driver serves them all, the
+    newest that one of them needs."""
     return {
-        "driver_version": DRIVER_VERSION,
+        "driver_version": max((profile.driver_version for profile in profiles), default=0),
         "driver_release": DRIVER_RELEASE,
         "backend": "simulator",
         "devices": [profile.inventory(index, host_seed) for index, profile in enumerate(profiles)],
@@ -192,7 +193,7 @@ def _folder() -> Any:
 
 
 _KEYS = {"extends", "name", "compute_capability", "memory_nbytes", "context_nbytes", "pci_device", "pci_subsystem"} | {
-    "priorities", "granularity", "attributes", "limits",
+    "driver_version", "priorities", "granularity", "attributes", "limits",
 }  # fmt: skip
 
 
@@ -284,6 +285,7 @@ def _profile(name: str, merged: Mapping[str, Any]) -> Profile:
         compute_capability=_pair(where, merged, "compute_capability", 0, 99),
         memory_nbytes=_integer(where, merged, "memory_nbytes", 1 << 20, 1 << 44),
         context_nbytes=_integer(where, merged, "context_nbytes", 0, 1 << 32),
+        driver_version=_integer(where, merged, "driver_version", 12000, 99990),
         pci_device=_pci_id(where, merged, "pci_device"),
         pci_subsystem=_pci_id(where, merged, "pci_subsystem"),
         priorities=_pair(where, merged, "priorities", -100, 0),

@@ -1,4 +1,4 @@
-"""Names that PTX itself defines, up to PTX ISA 9.0. Source: PTX ISA reference, chapters 9 and 10.
+"""Names that PTX itself defines, up to PTX ISA 9.4. Source: PTX ISA reference, chapters 9 and 10.
 
 An opcode outside OPCODES is a syntax error (218); one inside it that no emitter handles is unsupported (801)."""
 
@@ -34,4 +34,6 @@ SPECIAL_REGISTERS = frozenset(
     + [f"%pm{i}" for i in range(8)]
 )
 
-MAX_VERSION = (9, 0)
+KNOWN_VERSION = (9, 4)
+"""The newest PTX ISA whose instructions were read. Texts of later ones are tried: what they add is refused where it is
+met, by its name."""

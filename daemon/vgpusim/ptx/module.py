@@ -19,6 +19,7 @@ FUNCTIONS = " functions"
 """A hidden variable, there when the module has a .func: function i's address is its place i * FUNCTION_NBYTES. So an
 address is unique on the device, can be stored and compared, and is known to every kernel as a variable's is."""
 FUNCTION_NBYTES = 16
+_MAX_BLOCK_THREADS, _REGISTERS_PER_BLOCK, _MAX_REGISTERS, _REGISTER_UNIT = 1024, 65536, 255, 8  # of every card
 RESERVED_SHARED_NBYTES = 1024  # as on cards from sm_80 on, of which a kernel may ask for two halves
 
 
@@ -180,7 +181,10 @@ class PtxModule:
             tokens = Tokens(source.text.text, place.start, place.end, source.text.lines)
             function = parse_header(tokens, place.name, place.is_entry)
             function.name = name
-            BodyParser(tokens, function, source.names, source.text.files).parse()
+            try:
+                BodyParser(tokens, function, source.names, source.text.files).parse()
+            except PtxError as error:
+                raise source.text.judged(error) from error
             for decl in function.globals:
                 self._define(decl, source.names, decl.name)
             self._functions[name] = function
@@ -221,7 +225,7 @@ class PtxModule:
         shared = shared_layout(self, functions)[1]
         return EntryInfo(
             name, self._sources[name].text.target, params, offset, shared - reserved_shared(functions), local,
-            min(255, max(16, sum(words.values()) // 3)), function.max_threads, function.required_block,
+            _register_estimate(sum(words.values()), function), function.max_threads, function.required_block,
         )  # fmt: skip
 
     def reachable(self, name: str) -> list[ir.Function]:
@@ -237,6 +241,15 @@ class PtxModule:
                     seen.add(symbol)
                     pending.append(symbol)
         return found
+
+
+def _register_estimate(word_count: int, function: ir.Function) -> int:
+    """Registers of a thread, from the words its body names. As ptxas does, it leaves room for the largest block that
+    the kernel declares; without a declaration, for any block: an occupancy of 0 is a division by zero in CUB."""
+    x, y, z = function.required_block or (0, 0, 0)
+    threads = x * y * z or function.max_threads or _MAX_BLOCK_THREADS
+    room = max(16, _REGISTERS_PER_BLOCK // threads // _REGISTER_UNIT * _REGISTER_UNIT)
+    return min(_MAX_REGISTERS, room, max(16, word_count // 3))
 
 
 def align_up(value: int, align: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vgpusim.ptx.declaration import Declaration, parse_declaration
 from vgpusim.ptx.error import NOT_SUPPORTED, UNSUPPORTED_PTX_VERSION, PtxError
-from vgpusim.ptx.isa import MAX_VERSION
+from vgpusim.ptx.isa import KNOWN_VERSION
 from vgpusim.ptx.lexer import Lines, Tokens
 
 _TOP = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[{};]', re.DOTALL)
@@ -40,8 +40,8 @@ class PtxText:
     """The index. Nothing is resolved: names are as written.
 
     Raises:
-        PtxError: INVALID_PTX for malformed text, UNSUPPORTED_PTX_VERSION above PTX ISA 9.0, NOT_SUPPORTED for 32-bit
-            addresses.
+        PtxError: INVALID_PTX for malformed text, NOT_SUPPORTED for 32-bit addresses, UNSUPPORTED_PTX_VERSION for either
+            in a text of a PTX ISA above KNOWN_VERSION.
     """
 
     def __init__(self, text: str) -> None:
@@ -54,6 +54,19 @@ class PtxText:
         self.variables: dict[str, Declaration] = {}  # .global, .const and .shared
         self._aliases: dict[str, str] = {}
         self.files = {int(m[1]): m[2] for m in _FILE.finditer(self.text)}  # of .file
+        try:
+            self._read()
+        except PtxError as error:
+            raise self.judged(error) from error
+
+    def judged(self, error: PtxError) -> PtxError:
+        """An error of this text, with the reason that its version may be."""
+        if self.version <= KNOWN_VERSION:
+            return error
+        version, known = (f"{major}.{minor}" for major, minor in (self.version, KNOWN_VERSION))
+        return PtxError(f"{error} (PTX ISA {version} is newer than {known})", UNSUPPORTED_PTX_VERSION)
+
+    def _read(self) -> None:
         self._read_header()
         self._index()
         for alias, target in self._aliases.items():
@@ -73,10 +86,6 @@ class PtxText:
             raise PtxError("no .version and .target at the start")
         self.version = (int(head[1]), int(head[2]))
         self.target = head[3].split(",")[0].strip()
-        if self.version > MAX_VERSION:
-            raise PtxError(
-                f"PTX ISA {head[1]}.{head[2]} is newer than {MAX_VERSION[0]}.{MAX_VERSION[1]}", UNSUPPORTED_PTX_VERSION
-            )
         if not re.fullmatch(r"sm_\d+[af]?", self.target):
             raise PtxError(f"unknown target {self.target}")
         if (head[4] or "32") != "64":

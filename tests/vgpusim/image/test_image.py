@@ -72,7 +72,14 @@ def test_not_an_image(data):
 
 @pytest.mark.parametrize(
     "data",
-    [b".version 7.0\n", b".version 7.0\n.entry k() {}", ptx_for("sm_999"), ptx_for("compute_70"), ptx_for("sm_70x")],
+    [
+        b".version 7.0\n",
+        b".version 7.0\n.entry k() {}",
+        ptx_for("sm_999"),
+        ptx_for("sm_130"),
+        ptx_for("compute_70"),
+        ptx_for("sm_70x"),
+    ],
 )
 def test_ptx_without_a_possible_target(data):
     assert refused(data).result == 218  # as the 580 driver answers sm_999
@@ -94,6 +101,8 @@ def test_ptx_without_a_possible_target(data):
         ("sm_103f", (10, 0), False),
         ("sm_100f", (12, 0), False),
         ("sm_75, debug", (7, 5), True),
+        ("sm_120", (13, 0), True),
+        ("sm_130a", (13, 0), True),
     ],
 )
 def test_which_targets_run_where(target, compute_capability, runs):

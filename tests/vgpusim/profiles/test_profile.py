@@ -20,6 +20,7 @@ CARDS = {
     "l4": ("NVIDIA L4", 22.5 * 2**30, (8, 9), 58, (0x10DE, 0x27B8)),
     "rtx4090": ("NVIDIA GeForce RTX 4090", 24 * 2**30, (8, 9), 128, (0x10DE, 0x2684)),
     "h100": ("NVIDIA H100 PCIe", 80 * 2**30, (9, 0), 114, (0x10DE, 0x2331)),
+    "forward": ("vgpu Forward", 32 * 2**30, (13, 0), 16, (0x10DE, 0x2331)),
     "h200": ("NVIDIA H200", 141e9 * 1.06, (9, 0), 132, (0x10DE, 0x2335)),
 }
 
@@ -176,3 +177,9 @@ def test_overlay_needs_a_reason(tmp_path, monkeypatch):
 def test_profile_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         profile.load("t4").name = "x"
+
+
+def test_one_driver_serves_all_devices_of_a_host():
+    h100, forward = profile.load("h100"), profile.load("forward")
+    assert profile.inventory([h100, h100], "host")["driver_version"] == 13000
+    assert profile.inventory([h100, forward], "host")["driver_version"] == 13050

@@ -29,9 +29,9 @@ def test_header() -> None:
     [
         ("", 218),
         ("not PTX", 218),
-        (".version 9.1\n.target sm_75\n.address_size 64\n", 222),
         (".version 8.0\n.target sm_75\n.address_size 32\n", 801),
         (".version 8.0\n.target banana\n.address_size 64\n", 218),
+        (".version 99.9\n.target banana\n.address_size 64\n", 222),
         (HEADER + ".visible .entry k() { ret; ", 218),
         (HEADER + ".visible .entry k() { ret; } }", 218),
         (HEADER + entry() + entry(), 218),
@@ -115,3 +115,23 @@ def test_damaged_text_gives_ptx_errors_only(data: st.DataObject) -> None:
     except PtxError as error:
         result = error.result
     assert result in (0, 218, 222, 801)
+
+
+def test_later_versions_are_tried() -> None:
+    later = ".version 99.9\n.target sm_75\n.address_size 64\n"
+    assert PtxModule.parse(later + entry()).entries == ["k"]
+    with pytest.raises(PtxError, match=r"PTX ISA 99\.9 is newer than 9\.4") as caught:
+        PtxModule.parse(later + entry(body="futurity.u32 %r1, 1;"))
+    assert caught.value.result == 222
+
+
+@pytest.mark.parametrize(
+    ("directive", "threads"),
+    [("", 1024), (".maxntid 640, 1, 1", 640), (".reqntid 16, 16, 2", 512), (".maxntid 1024, 1, 1", 1024)],
+)
+def test_register_estimate_leaves_room_for_a_block(directive: str, threads: int) -> None:
+    """An occupancy of 0 makes CUB divide by zero."""
+    registers = "".join(f"mov.u64 %rd{i}, {i}; " for i in range(400))
+    text = f"{HEADER}.visible .entry k() {directive} {{ .reg .u64 %rd<400>; {registers} ret; }}"
+    info = PtxModule.parse(text).entry("k")
+    assert 16 <= info.register_count <= 65536 // threads
