@@ -47,7 +47,6 @@ __all__ = [
 ]  # fmt: skip
 
 _MAX_BLOCK_THREADS = 1024
-_QUICK_INSTRUCTIONS = 1200  # larger kernels get fewer LLVM passes
 _RARELY = '!1 = !{!"branch_weights", i32 1, i32 1000000}\n'  # as !prof !1
 _MAX_FRAME_NBYTES = 1 << 32
 
@@ -92,8 +91,8 @@ def compile_entry(
         if stored is not None:
             return _unpack(stored)
     try:
-        text, compiled, size = lower(module, name, block, cooperative)
-        code = native.assemble(text, quick=size > _QUICK_INSTRUCTIONS)
+        text, compiled = lower(module, name, block, cooperative)
+        code = native.assemble(text)
     except InternalError as error:
         raise _reported(error, module, block, cooperative, cache) from error
     except PtxError:
@@ -124,8 +123,8 @@ def _reported(
 
 def lower(
     module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool = False
-) -> tuple[str, CompiledKernel, int]:
-    """LLVM IR of a kernel, its description without code, and its number of PTX instructions."""
+) -> tuple[str, CompiledKernel]:
+    """LLVM IR of a kernel, and its description without code."""
     state = passes.run(module, name, block, cooperative)
     program, graph = state.program, state.graph
     flush = native.IS_X86 and _flushes_everything(graph)
@@ -148,8 +147,8 @@ def lower(
     declared = {line for text in texts for line in text.splitlines() if line.startswith("declare")} | e.declarations
     bodies = "\n".join(line for text in texts for line in text.splitlines() if not line.startswith("declare"))
     whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + "!0 = !{}\n" + _RARELY
-    size = sum(len(b.instructions) for b in graph.blocks)
-    return whole, CompiledKernel(b"", frame.nbytes, program.shared_nbytes, program.symbols, cooperative, resident), size
+    compiled = CompiledKernel(b"", frame.nbytes, program.shared_nbytes, program.symbols, cooperative, resident)
+    return whole, compiled
 
 
 def _escape(text: str) -> str:

@@ -5,7 +5,8 @@ last block of a loop, lanes waiting at its header go round again, so a loop ends
 lanes are known to be together (the block is not divergent) branches are real ones.
 
 At a CTA barrier, and where it yields, the warp saves what is live and returns the number of the place to resume at;
-0: it has ended."""
+0: it has ended. In a large kernel these copies would be most of its code, and LLVM would take minutes over values that
+live that long: its registers and masks stay where they would be saved."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ from vgpusim.ptx import ir
 _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
 _DOUBLED_INSTRUCTIONS = 64  # blocks of loops up to this size are made for all lanes and for some,
 _DOUBLED_KERNEL_INSTRUCTIONS = 1200  # in kernels up to this size: longer ones take long enough to compile
+_LARGE_NBYTES = 600_000  # of a warp function's text, copies included
+_COPY_NBYTES = 110  # of the text that saves or restores a register
 _PATIENCE = 64  # rounds of waiting loops before other warps may run
 _MEET = frozenset(
     [
@@ -58,6 +61,7 @@ class WarpFunction:
         self.latches: dict[int, list[int]] = {}
         for header, last in e.graph.loops:
             self.latches.setdefault(last, []).append(header)
+        self.large = False
         self.spins = bool(e.analysis.spin_loops & self.divergent)
         self.arrivals = bool(self.barriers) or any(
             ins.has("arrive") for b in self.blocks for ins in b.all() if _is_barrier(ins)
@@ -74,26 +78,35 @@ class WarpFunction:
             e.position = index
             self._block(index)
         body = e.lines
+        copies = sum(map(len, (*self.spills.saved.values(), *self.spills.restored.values())))
+        self.large = sum(map(len, body)) + copies * _COPY_NBYTES > _LARGE_NBYTES
         e.lines = []
         self._prologue()
         prologue = e.lines
-        slots = [f"  {e.slot(r)} = alloca {e.register_type(r)}, align 64" for r in e.live.registers]
-        slots += [f"  %{name} = alloca {kind}, align 64" for name, kind in e.allocas.items()]
-        slots += [f"  %m{i} = alloca i32" for i in range(len(self.blocks))]
-        clear = [f"  store i32 0, ptr %m{i}" for i in range(len(self.blocks))]
+        own = {slot: offset for slot, _, offset in self.spills.places} if self.large else {}
+        kinds = {e.slot(r): f"{e.register_type(r)}, align 64" for r in e.live.registers}
+        kinds |= {f"%{name}": f"{kind}, align 64" for name, kind in e.allocas.items()}
+        masks = {f"%m{i}": "i32" for i in range(len(self.blocks))}
         if self.spins:
-            slots += ["  %spin = alloca i32", "  %yielding = alloca i1"]
-            clear += ["  store i32 0, ptr %spin", "  store i1 false, ptr %yielding"]
-        if self.patient and any(self._yields(index) for index in self.barriers):
-            slots.append("  %waited = alloca i32")
-            clear.append("  store i32 0, ptr %waited")
+            masks |= {"%yielding": "i1"}
+            kinds["%spin"] = "i32"
+        waits = self.patient and any(self._yields(index) for index in self.barriers)
+        if waits:
+            kinds["%waited"] = "i32"
+        slots = [
+            f"  {slot} = getelementptr i8, ptr %frame, i64 {own[slot]}" if slot in own else f"  {slot} = alloca {kind}"
+            for slot, kind in (kinds | masks).items()
+        ]
+        clear = [f"  store {kind} 0, ptr {slot}" for slot, kind in masks.items()]
+        counters = [f"  store i32 0, ptr {slot}" for slot in ("%spin", "%waited") if slot in kinds]
+        # Masks in the frame are as the warp left them; others are new at each call.
+        each_call, first_call = ([], clear) if "%m0" in own else (clear, [])
         resumes = " ".join(f"i32 {n + 1}, label %resume{i}" for n, i in enumerate(self.barriers))
-        start = [f"  switch i32 %state, label %start [ {resumes} ]", "start:"]
-        start += ["  store i32 %init, ptr %m0", "  br label %b0"]
+        begin = [f"  switch i32 %state, label %start [ {resumes} ]", "start:"]
+        begin += [*first_call, "  store i32 %init, ptr %m0", "  br label %b0"]
         for index in self.barriers:
-            start += self._resume(index)
-        end = self._end()
-        lines = ["entry:", *slots, *prologue, *clear, *start, *body, *end]
+            begin += [*self._save(index), *self._resume(index)]
+        lines = ["entry:", *slots, *prologue, *counters, *each_call, *begin, *body, *self._end()]
         return f"define internal i32 @warp({WARP_ARGUMENTS}) noinline #0 {{\n" + "\n".join(lines) + "\n}\n"
 
     def _is_plain(self, ins: ir.Instruction) -> bool:
@@ -326,10 +339,7 @@ class WarpFunction:
         target = block.successors[0]
         if index in self.divergent:
             self._send(target, e.current)
-        for slot, kind, offset in self.spills.saved[index]:
-            text = e.v(f"load {kind}, ptr {slot}")
-            e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
-        e.e(f"ret i32 {self.barriers.index(index) + 1}")
+        e.e(f"br label %save{index}")
 
     def _go_on(self, index: int) -> None:
         """Yield only when patience has run out."""
@@ -347,11 +357,22 @@ class WarpFunction:
             self._jump(target)
         e.label(f"{name}.yield")
 
+    def _save(self, index: int) -> list[str]:
+        e = self.e
+        outer, e.lines = e.lines, []
+        e.label(f"save{index}")
+        for slot, kind, offset in () if self.large else self.spills.saved[index]:
+            text = e.v(f"load {kind}, ptr {slot}")
+            e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
+        e.e(f"ret i32 {self.barriers.index(index) + 1}")
+        lines, e.lines = e.lines, outer
+        return lines
+
     def _resume(self, index: int) -> list[str]:
         e = self.e
         outer, e.lines = e.lines, []
         e.label(f"resume{index}")
-        for slot, kind, offset in self.spills.restored[index]:
+        for slot, kind, offset in () if self.large else self.spills.restored[index]:
             text = e.v(f"load {kind}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
             e.e(f"store {kind} {text}, ptr {slot}")
         ins = self.blocks[index].terminator

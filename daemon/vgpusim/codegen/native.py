@@ -13,6 +13,7 @@ import llvmlite.binding as _llvm
 llvm: Any = _llvm
 _lock = threading.Lock()  # llvmlite serialises itself; target machines are shared, so we do too
 _machines: dict[int, Any] = {}
+_QUICK_NBYTES, _PLAIN_NBYTES = 1_000_000, 3_000_000  # of IR; measured: docs/simulator.md
 IS_X86 = platform.machine() in ("x86_64", "AMD64")
 
 llvm.initialize_native_target()
@@ -35,27 +36,29 @@ def _machine(level: int) -> Any:
     return _machines[level]
 
 
-def assemble(text: str, quick: bool = False) -> bytes:
-    """LLVM IR to an object file. `quick`: only the passes that make code small, for kernels whose compile time
-    counts."""
+def assemble(text: str) -> bytes:
+    """LLVM IR to an object file. The more text, the fewer passes: their time grows faster than it, and one kernel is to
+    take no more than about three seconds."""
+    level = 2 if len(text) < _QUICK_NBYTES else 1 if len(text) < _PLAIN_NBYTES else 0
     with _lock:
-        machine = _machine(1 if quick else 2)
+        machine = _machine(level)
         module = llvm.parse_assembly(text)
         module.verify()
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
-        options = llvm.create_pipeline_tuning_options(speed_level=1 if quick else 2)
+        options = llvm.create_pipeline_tuning_options(speed_level=max(1, level))
         options.loop_vectorization = False  # kernels are vectors already
         options.slp_vectorization = False
         builder = llvm.create_pass_builder(machine, options)
-        if quick:
+        if level == 2:
+            manager = builder.getModulePassManager()
+        else:
             manager = llvm.create_new_module_pass_manager()
             manager.add_sroa_pass()
+        if level == 1:
             manager.add_instruction_combine_pass()
             manager.add_simplify_cfg_pass()
             manager.add_dead_code_elimination_pass()
-        else:
-            manager = builder.getModulePassManager()
         manager.run(module, builder)
         return bytes(machine.emit_object(module))
 

@@ -1,5 +1,6 @@
 """What a warp saves of its registers and masks while it waits at a barrier, and where. A register has one place for all
-barriers; masks are kept where lanes may wait elsewhere."""
+barriers; masks are kept where lanes may wait elsewhere. In a large kernel what is ever saved lives in its place all the
+time, so that nothing is copied."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ class Spills:
 
     saved: dict[int, list[Place]]  # before it
     restored: dict[int, list[Place]]  # after it
+    places: list[Place]  # all of them
     nbytes: int  # of one warp
 
 
@@ -50,9 +52,11 @@ def lay_out(e: Emitter, barriers: Sequence[int], masks: Sequence[tuple[str, str]
         changed = live if divergent else live & dirty[index]
         saved[index] = [*(places[reg] for reg in e.live.names(changed)), *kept]
         restored[index] = [*(places[reg] for reg in e.live.names(live)), *kept]
+    every_place = list(places.values())
     if any(index in e.analysis.divergent for index in barriers):
         offset += _MASK_NBYTES * len(masks)
-    return Spills(saved, restored, align_up(offset, 64))
+        every_place += mask_places
+    return Spills(saved, restored, every_place, align_up(offset, 64))
 
 
 def _needed(e: Emitter, index: int) -> int:

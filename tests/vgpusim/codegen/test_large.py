@@ -1,0 +1,71 @@
+"""Kernels of any size keep their registers where barriers would save them, as large ones do: the answers stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from vgpusim.codegen import compile as compiler
+from vgpusim.codegen import emit_control, native
+from vgpusim.ptx.module import PtxModule
+
+from tests.vgpusim.codegen import harness, test_cooperative, test_kernels, test_waiting
+
+
+@pytest.fixture(params=["sm75", "sm90"])
+def target(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def all_are_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(emit_control, "_LARGE_NBYTES", 0)
+    harness._compiled.cache_clear()
+    yield
+    harness._compiled.cache_clear()
+
+
+def test_tiles_and_histograms(target: str) -> None:
+    text = (test_kernels.KERNELS / f"basic_{target}.ptx").read_text()
+    test_kernels.test_tiled_matmul(text, np.random.default_rng(7), 16)
+    test_kernels.test_histogram(text, np.random.default_rng(7), "hist_shared", 50)
+    test_waiting.test_tiles_of_several_warps(target)
+
+
+@pytest.mark.parametrize(
+    "check", [test_cooperative.test_a_cta_waits_for_a_higher_one, test_cooperative.test_a_lock_of_all_lanes]
+)
+def test_resident_ctas(target: str, check: Callable[[str], None]) -> None:
+    check((test_kernels.KERNELS / f"grid_{target}.ptx").read_text())
+
+
+def test_a_chain_of_warps() -> None:
+    test_waiting.test_a_chain_of_warps_from_last_to_first("ld.volatile.shared.u32 %v, [slot];")
+
+
+BARRIERS, REGISTERS = 40, 300
+
+
+def _many_barriers() -> str:
+    """All registers live across all barriers: copies would be nearly all of the code."""
+    define = "".join(f"add.u32 %r{i}, %r0, {i};\n" for i in range(1, REGISTERS))
+    use = "".join(f"xor.b32 %r0, %r0, %r{i};\n" for i in range(1, REGISTERS))
+    step = "bar.sync 0;\n" + "add.u32 %r1, %r1, %r2;\n"
+    return (
+        harness.HEADER + ".visible .entry k(.param .u64 out) {\n"
+        f".reg .u32 %r<{REGISTERS}>; .reg .u64 %d<3>;\nmov.u32 %r0, %tid.x;\n"
+        f"{define}{step * BARRIERS}{use}"
+        "ld.param.u64 %d0, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %d1, %r1, 4; add.u64 %d2, %d0, %d1;\n"
+        "st.global.u32 [%d2], %r0; ret; }\n"
+    )
+
+
+def test_text_does_not_grow_with_barriers_times_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = PtxModule.parse(_many_barriers())
+    monkeypatch.setattr(emit_control, "_LARGE_NBYTES", 600_000)
+    text = compiler.lower(module, "k", (64, 1, 1))[0]
+    assert len(text) < 300_000
+    assert len(re.findall(r"ret i32", text)) == BARRIERS + 1
+    assert native.assemble(text)
