@@ -591,8 +591,8 @@ def test_a_stream_brings_its_context(simulate: Simulate) -> None:
     )
 
 
-def test_versions_of_the_forward_device(vgpu_run: Run) -> None:
-    """What the driver says of itself bounds cuGetProcAddress."""
+def test_what_the_driver_says_bounds_its_names(vgpu_run: Run) -> None:
+    """NVIDIA's runtimes ask a newer driver for a proof of itself that is not known, so no device reports more."""
     program = """
     ok(cuda.cuInit(0))
     version, found = c_int(), c_void_p()
@@ -601,9 +601,9 @@ def test_versions_of_the_forward_device(vgpu_run: Run) -> None:
     assert cuda.cuGetProcAddress_v2(b"cuInit", byref(found), version.value + 10, c_uint64(0), None) == 1
     print(version.value)
     """
-    for gpu, version in (("h100", "13000"), ("forward", "13050")):
+    for gpu in ("h100", "forward"):
         done = vgpu_run([sys.executable, "-c", PRELUDE + textwrap.dedent(program)], gpu=gpu)
-        assert done.stdout.split() == [version], done.stderr
+        assert done.stdout.split() == ["13000"], done.stderr
 
 
 def test_tile_ir_is_refused_by_name(vgpu_run: Run) -> None:
