@@ -64,6 +64,11 @@ fn("cuStreamGetFlags", [STREAM_ARG, out("flags", U32)], doc="Flags of a stream."
 fn("cuStreamGetPriority", [STREAM_ARG, out("priority", I32)], doc="Priority of a stream.")
 fn("cuStreamGetId", [STREAM_ARG, out("streamId", ULL)], doc="Number of a stream, unique in the process.")
 fn("cuStreamGetCtx", [STREAM_ARG, ptr("pctx", "CUcontext *")], doc="Context of a stream.")
+fn(
+    "cuStreamGetCtx_v2",
+    [STREAM_ARG, ptr("pCtx", "CUcontext *"), ptr("pGreenCtx", "CUgreenCtx *")],
+    doc="Context of a stream; none has a green one.",
+)
 fn("cuStreamGetGreenCtx", [STREAM_ARG, ptr("phCtx", "CUgreenCtx *")], doc="Green context of a stream: none has one.")
 fn("cuStreamGetDevice", [STREAM_ARG, out("device", I32)], doc="Device of a stream.")
 fn("cuStreamIsCapturing", [STREAM_ARG, out("captureStatus", I32)], doc="Whether a stream captures.")

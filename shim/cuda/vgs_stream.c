@@ -146,6 +146,13 @@ CUresult vgs_cuStreamGetCtx(CUstream hStream, CUcontext *pctx) {
   return result;
 }
 
+CUresult vgs_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx) {
+  CUresult result = pGreenCtx ? vgs_cuStreamGetCtx(hStream, pCtx) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *pGreenCtx = NULL;
+  return result;
+}
+
 /* Green contexts cannot be created, so no stream belongs to one. */
 CUresult vgs_cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx *phCtx) {
   uint32_t id;

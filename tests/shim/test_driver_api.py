@@ -575,6 +575,9 @@ def test_a_stream_brings_its_context(simulate: Simulate) -> None:
         green, owner = c_void_p(1), c_void_p()
         ok(cuda.cuStreamGetGreenCtx(stream, byref(green)))
         ok(cuda.cuStreamGetCtx(stream, byref(owner)))
+        both = c_void_p(), c_void_p(1)
+        ok(cuda.cuStreamGetCtx_v2(stream, byref(both[0]), byref(both[1])))
+        assert both[0].value == current.value and both[1].value is None
         assert green.value is None and owner.value == current.value
         for nobody in (None, c_void_p(1), c_void_p(2), c_void_p(12345)):
             assert cuda.cuStreamSynchronize(nobody) == 201
