@@ -37,12 +37,12 @@ _CLICK = ("click", "8.1.8", "63c132bbbed01578a06712a2d1f497bb62d9c1c0d329b7903a8
 # Of vgpud's package what the commands need that talk to vgpud (guest/vgpu_guest/cli.py): they run on Python 3.10.
 _CLIENT = (
     *("__init__.py", "endpoint.py", "_gen/__init__.py", "_gen/api.py", "_gen/nvml.py", "proto/*.py", "smi/*.py"),
-    *("devices/__init__.py", "devices/inventory_check.py"),
+    *("cli/standin/bin/*", "devices/__init__.py", "devices/inventory_check.py"),
     *("supervision/__init__.py", "supervision/child_environment.py", "cli/__init__.py"),
     *(f"cli/{name}.py" for name in ("api", "client", "descendants", "devices", "fail", "option", "ping")),
     *(
         f"cli/{name}.py"
-        for name in ("private_daemon", "run", "smi", "status", "table", "torch_overlay", "trace", "version")
+        for name in ("private_daemon", "run", "smi", "status", "steering", "table", "torch_overlay", "trace", "version")
     ),
 )
 _VENDORED = ("nvidia-ml-py",)  # pynvml, which no Debian has; in the archive msgpack's Python as well
@@ -87,7 +87,8 @@ def guest_files() -> Guest:
     files.add_tree(f"{_HOME}/vgpu_guest", ROOT / "guest/vgpu_guest")
     for pattern in _CLIENT:
         for file in sorted((ROOT / "daemon/vgpud").glob(pattern)):
-            files.add(f"{_HOME}/vgpud/{file.relative_to(ROOT / 'daemon/vgpud')}", file.read_bytes())
+            path = f"{_HOME}/vgpud/{file.relative_to(ROOT / 'daemon/vgpud')}"
+            files.add(path, file.read_bytes(), 0o644 if file.suffix == ".py" else 0o755)
     files.link(f"{_HOME}/vgpu_guest/_lib", "../payload")
     for name in _VENDORED:
         _add_installed(files, name)

@@ -17,6 +17,7 @@ from vgpu_guest.libraries import LIBRARIES
 from vgpu_guest.preload import resolve_program, winning_rpath
 
 from ..endpoint import connect
+from . import steering
 from .descendants import Descendants
 from .fail import fail, reported
 from .option import EndpointType
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..endpoint import Endpoint
 
+DEFAULT_GPU = "forward"  # the one on which the libraries of CuPy and JAX run as they come: docs/simulator.md
 _KILL_AFTER_S = 5.0
 _CONNECT_TIMEOUT_S = 2.0
 _FORWARDED = (
@@ -61,6 +63,7 @@ class _RunCommand(click.Command):
 @click.option("--config", type=click.Path(exists=True, path_type=Path), help="Configuration of the private vgpud.")
 @click.option("--trace", is_flag=True, help="Log every driver call but look-ups of functions (--trace=all: these too).")
 @click.option("--trace-as", type=click.Choice(["calls", "all", "summary"]), hidden=True)
+@click.option("--verbose", is_flag=True, help="Say which libraries and variables the program is given, and for whom.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -93,6 +96,7 @@ def run(
     config: Path | None,
     trace: bool,
     trace_as: str | None,
+    verbose: bool,
     timeout_s: float | None,
     preload: bool | None,
     cudart: str,
@@ -102,9 +106,9 @@ def run(
 ) -> None:
     """Run COMMAND with GPUs; its exit code is ours.
 
-    Without --endpoint (or VGPU_ENDPOINT) a private vgpud simulates the devices, for this program only; a guest's
-    package has none, and the program goes to the endpoint of guest.conf. --trace=summary prints a table at the end:
-    calls, time and waits by function.
+    Without --endpoint (or VGPU_ENDPOINT) a private vgpud simulates the devices, for this program only, by default one
+    that runs the PTX of any library; a guest's package has none, and the program goes to the endpoint of guest.conf.
+    --trace=summary prints a table at the end: calls, time and waits by function.
     """
     if gpus is not None and endpoint is not None:
         fail("--gpu is for a private vgpud: leave --endpoint and VGPU_ENDPOINT out", ExitStatus.USAGE)
@@ -122,13 +126,16 @@ def run(
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
                 signal.signal(number, _interrupted)  # so that the private vgpud is stopped on the way out
             try:
-                endpoint = stack.enter_context(PrivateDaemon(gpus, config=config)).endpoint
+                default = None if config is not None else DEFAULT_GPU
+                endpoint = stack.enter_context(PrivateDaemon(gpus or default, config=config)).endpoint
             except PrivateDaemonError as error:
                 fail(str(error), ExitStatus.UNAVAILABLE)
         environment = _environment(command[0], endpoint, library, preload)
         report = stack.enter_context(traced(kind, environment))
-        _choose_cudart(cudart, command[0], environment, library_dir / FOLDER)
+        _choose_cudart(cudart, command[0], environment, library_dir / FOLDER, verbose)
         _choose_torch(torch, command[0], environment, library_dir)
+        if endpoint is not None:
+            _steer(endpoint, environment, verbose)
         code = _supervise(command, environment, timeout_s)
         report()
     raise SystemExit(code)
@@ -159,8 +166,8 @@ def _environment(program: str, endpoint: Endpoint | None, library: Path, preload
     return environment
 
 
-def _choose_cudart(choice: str, program: str, environment: dict[str, str], folder: Path) -> None:
-    """Put vgpu's runtime libraries on the program's path where it finds none; say which are used if VGPU_LOG asks."""
+def _choose_cudart(choice: str, program: str, environment: dict[str, str], folder: Path, verbose: bool) -> None:
+    """Put vgpu's runtime libraries on the program's path where it finds none; say which are used if asked."""
     theirs = find_runtimes(program, os.environ) if choice == "auto" else dict.fromkeys(FOLDERS)
     wanted = [] if choice == "theirs" else [soname for soname, found in theirs.items() if found is None]
     ours = {soname: folder / FOLDERS[soname] for soname in wanted if (folder / FOLDERS[soname] / soname).exists()}
@@ -169,7 +176,7 @@ def _choose_cudart(choice: str, program: str, environment: dict[str, str], folde
     if ours:
         entries = [*map(str, ours.values()), environment["LD_LIBRARY_PATH"]]
         environment["LD_LIBRARY_PATH"] = ":".join(entries if choice == "ours" else [entries[-1], *entries[:-1]])
-    if environment.get("VGPU_LOG") in ("info", "trace"):
+    if verbose or environment.get("VGPU_LOG") in ("info", "trace"):
         for soname, found in theirs.items():
             where = f"vgpu's, in {ours[soname]}" if soname in ours else found or "not given by vgpu"
             click.echo(f"vgpu run: {soname} is {where}", err=True)
@@ -181,6 +188,14 @@ def _choose_torch(wanted: bool, program: str, environment: dict[str, str], libra
         environment["VGPU_TORCH"] = "0"  # also for one that is installed in the program's Python
     if environment.get("VGPU_TORCH") != "0" and is_wanted(program, os.environ):
         put_on_path(environment, library_directory)
+
+
+def _steer(endpoint: Endpoint, environment: dict[str, str], verbose: bool) -> None:
+    """Have programs that assemble kernels on their own hand PTX to simulated devices."""
+    made = steering.apply(environment, steering.simulated_capabilities(endpoint, environment.get("VGPU_TOKEN")))
+    if verbose:
+        for setting in made:
+            click.echo(f"vgpu run: {setting.name}={setting.value} ({setting.reason})", err=True)
 
 
 def _supervise(command: Sequence[str], environment: dict[str, str], timeout_s: float | None) -> int:

@@ -23,7 +23,7 @@ struct launch {
   CUfunction function;
   struct vgx_sim_job job; /* without what a run adds */
   bool cooperative;
-  uint8_t params[];
+  _Alignas(16) uint8_t params[]; /* kernels check the alignment of what they read by an address */
 };
 
 /* One run of it. */

@@ -1,0 +1,94 @@
+"""What `vgpu run` sets so that programs hand PTX to a simulated device instead of machine code they make themselves.
+
+Most libraries leave the choice to the driver. Those that assemble on their own, or judge the device by a list of
+architectures, have a variable for it; here is which, and why. What the user has set stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..endpoint import Endpoint
+
+Capability = tuple[int, int]
+
+STANDIN = Path(__file__).resolve().parent / "standin"
+"""Laid out as a CUDA toolkit: bin/ptxas."""
+
+_COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+_HOPPER: Capability = (9, 0)
+_NEWEST_KNOWN: Capability = (12, 1)  # architectures above it are known to no compiler
+_TIMEOUT_S = 10.0
+_XLA_FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A variable, its value, and for whom it is set."""
+
+    name: str
+    value: str
+    reason: str
+
+
+def simulated_capabilities(endpoint: Endpoint, token: str | None = None) -> list[Capability]:
+    """Compute capabilities of the devices there if they are simulated ones; empty if not, or if nobody says so."""
+    from ..proto import RemoteProtocolError
+    from .client import Client, RefusedError
+
+    with contextlib.suppress(OSError, RefusedError, RemoteProtocolError, struct.error, KeyError, TypeError):
+        with Client(endpoint, token=token, timeout_s=_TIMEOUT_S) as client:
+            inventory = client.hello().inventory
+        if inventory["backend"] == "simulator":
+            return [_capability(device["attributes"]) for device in inventory["devices"]]
+    return []
+
+
+def _capability(attributes: bytes) -> Capability:
+    major, minor = (struct.unpack_from("<i", attributes, 4 * number)[0] for number in _COMPUTE_CAPABILITY)
+    return major, minor
+
+
+def settings(capabilities: Sequence[Capability]) -> list[Setting]:
+    """For programs that see these simulated devices; for none there is nothing to set."""
+    if not capabilities:
+        return []
+    ptxas = str(STANDIN / "bin/ptxas")
+    forward = max(capabilities) > _NEWEST_KNOWN
+    made = [
+        Setting("CUPY_COMPILE_WITH_PTX", "1", "CuPy: have NVRTC make PTX, not machine code"),
+        Setting("TRITON_PTXAS_PATH", ptxas, "Triton: a ptxas that leaves PTX as it is"),
+        Setting("TRITON_PTXAS_BLACKWELL_PATH", ptxas, "Triton: the same for newer devices"),
+        Setting("CUDA_ROOT", str(STANDIN), "JAX: where its XLA looks for ptxas"),
+        Setting("XLA_FLAGS", _XLA_FLAGS, "JAX, TensorFlow: no autotuning, which times a simulator; no command buffers"),
+        Setting("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1", "JAX: CUPTI answers no version without a card's driver"),
+    ]
+    if max(capabilities) >= _HOPPER:
+        made.append(Setting("TRITON_OVERRIDE_ARCH", "sm89", "Triton: instructions that every device has"))
+    if forward:
+        made.append(Setting("NUMBA_FORCE_CUDA_CC", "8.9", "numba-cuda: a compute capability that it knows"))
+    else:
+        made.append(Setting("CUPY_ACCELERATORS", "", "CuPy: its compiled reductions have no PTX for these devices"))
+    return made
+
+
+def missing(environment: Mapping[str, str], capabilities: Sequence[Capability]) -> list[Setting]:
+    """Those of the settings that the user has not made."""
+    return [setting for setting in settings(capabilities) if setting.name not in environment]
+
+
+def apply(environment: dict[str, str], capabilities: Sequence[Capability]) -> list[Setting]:
+    """Set what is missing, and put the stand-in's ptxas first on PATH for those that find it there (TensorFlow)."""
+    made = missing(environment, capabilities)
+    if capabilities:
+        path = ":".join(filter(None, (str(STANDIN / "bin"), environment.get("PATH"))))
+        made.append(Setting("PATH", path, "TensorFlow: its XLA finds ptxas there"))
+    environment.update({setting.name: setting.value for setting in made})
+    return made

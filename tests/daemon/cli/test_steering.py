@@ -1,0 +1,78 @@
+"""What `vgpu run` sets for programs that assemble kernels on their own (GR6: CuPy's sums were silently 0)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from vgpud.cli import steering
+from vgpud.endpoint import UnixEndpoint
+
+from tests.conftest import VGPU, merged
+
+PTX = b"\n// by a compiler\n\n.version 9.0\n.target sm_89\n.address_size 64\n.visible .entry k() { ret; }\n"
+PTXAS = steering.STANDIN / "bin/ptxas"
+
+
+def names(*capabilities: tuple[int, int]) -> dict[str, str]:
+    return {setting.name: setting.value for setting in steering.settings(capabilities)}
+
+
+def test_nothing_is_set_where_nothing_is_simulated(tmp_path: Path) -> None:
+    assert names() == {}
+    assert steering.simulated_capabilities(UnixEndpoint(str(tmp_path / "nobody"))) == []
+    environment = {"PATH": "/bin"}
+    assert steering.apply(environment, []) == []
+    assert environment == {"PATH": "/bin"}
+
+
+def test_settings_follow_the_devices() -> None:
+    assert names((13, 0))["TRITON_OVERRIDE_ARCH"] == names((9, 0))["TRITON_OVERRIDE_ARCH"] == "sm89"
+    assert "TRITON_OVERRIDE_ARCH" not in names((8, 0))
+    assert "NUMBA_FORCE_CUDA_CC" in names((9, 0), (13, 0))
+    assert "NUMBA_FORCE_CUDA_CC" not in names((9, 0))
+    assert names((9, 0))["CUPY_ACCELERATORS"] == "", "CuPy's own CUB has no PTX for 9.0, and it ignores the error"
+    assert "CUPY_ACCELERATORS" not in names((13, 0))
+
+
+def test_what_the_user_has_set_stays() -> None:
+    environment = {"XLA_FLAGS": "--mine", "PATH": "/bin"}
+    made = [setting.name for setting in steering.apply(environment, [(13, 0)])]
+    assert environment["XLA_FLAGS"] == "--mine"
+    assert "XLA_FLAGS" not in made
+    assert environment["PATH"] == f"{PTXAS.parent}:/bin"
+
+
+@pytest.mark.parametrize("form", ["-o {out}", "--output-file {out}", "-o={out}", "-lineinfo --opt-level 0 -o {out}"])
+def test_ptxas_leaves_ptx_as_it_is(tmp_path: Path, form: str) -> None:
+    source, out = tmp_path / "a b.ptx", tmp_path / "out"
+    source.write_bytes(PTX + b"\0")
+    options = [part.format(out=out) for part in form.split()]
+    subprocess.run([PTXAS, "-v", "--gpu-name=sm_89", str(source), *options], check=True)
+    assert out.read_bytes() == PTX + b"\0"
+
+
+def test_ptxas_refuses_what_is_no_ptx(tmp_path: Path) -> None:
+    source, out = tmp_path / "x.ptx", tmp_path / "out"
+    source.write_bytes(b"define void @k() { ret void }\n")
+    for arguments in ([str(source)], [str(tmp_path / "missing")], []):
+        done = subprocess.run([PTXAS, *arguments, "-o", str(out)], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert "no PTX" in done.stderr
+    assert not out.exists()
+
+
+def test_ptxas_names_a_version_that_programs_parse() -> None:
+    said = subprocess.run([PTXAS, "--version"], capture_output=True, text=True, check=True).stdout
+    assert "release 13.0, V13.0.88" in said
+
+
+def test_run_sets_and_says_what_it_sets() -> None:
+    command = [*VGPU, "run", "--verbose", "--", "sh", "-c", "echo $TRITON_OVERRIDE_ARCH; command -v ptxas"]
+    env = {k: v for k, v in merged(None).items() if k not in names((13, 0)) and k != "VGPU_ENDPOINT"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["sm89", str(PTXAS)], "the default device is newer than any machine code"
+    assert "vgpu run: CUPY_COMPILE_WITH_PTX=1 (CuPy" in done.stderr
+    assert os.access(PTXAS, os.X_OK)
