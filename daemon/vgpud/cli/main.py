@@ -17,6 +17,7 @@ COMMANDS = {
     "ping": "vgpud.cli.ping:ping",
     "profiles": "vgpud.cli.profiles:profiles",
     "run": "vgpud.cli.run:run",
+    "sim": "vgpud.cli.sim:sim",
     "smi": "vgpud.cli.smi:smi",
     "version": "vgpud.cli.version:version",
     "vm": "vgpud.cli.vm:vm",

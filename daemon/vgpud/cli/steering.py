@@ -70,9 +70,9 @@ def settings(capabilities: Sequence[Capability]) -> list[Setting]:
         Setting("XLA_FLAGS", _XLA_FLAGS, "JAX, TensorFlow: no autotuning, which times a simulator; no command buffers"),
         Setting("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1", "JAX: CUPTI answers no version without a card's driver"),
     ]
-    if max(capabilities) >= _HOPPER:
-        made.append(Setting("TRITON_OVERRIDE_ARCH", "sm89", "Triton: instructions that every device has"))
-    if forward:
+    if max(capabilities) >= _HOPPER and not forward:
+        made.append(Setting("TRITON_OVERRIDE_ARCH", "sm89", "Triton: instructions that the simulator has"))
+    if forward:  # Triton's LLVM takes the device's own number: there is no variable for it
         made.append(Setting("NUMBA_FORCE_CUDA_CC", "8.9", "numba-cuda: a compute capability that it knows"))
     else:
         made.append(Setting("CUPY_ACCELERATORS", "", "CuPy: its compiled reductions have no PTX for these devices"))

@@ -57,7 +57,7 @@ def load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
     if len(data) > MAX_OUTPUT_NBYTES:
         raise ImageError(INVALID_IMAGE, f"an image of {len(data)} bytes exceeds {MAX_OUTPUT_NBYTES}")
     text, target = _read_ptx(data, compute_capability)
-    if not target.runs_on(compute_capability):
+    if not _runs(target, compute_capability):
         # Not NO_BINARY_FOR_GPU: the 580 driver answers so for text, as for any text that it cannot assemble.
         major, minor = compute_capability
         raise ImageError(INVALID_PTX, f"PTX text for {target} does not run on sm_{major}{minor}: {REMEDY}")
@@ -78,7 +78,7 @@ def _load_elf(data: memoryview, compute_capability: tuple[int, int]) -> PtxImage
         raise ImageError(INVALID_IMAGE, f"linked image: {LINKED_SECTION} is damaged")
     read = [_read_ptx(piece, compute_capability) for piece in pieces]
     for _, target in read:
-        if not target.runs_on(compute_capability):
+        if not _runs(target, compute_capability):
             raise _no_binary(f"linked PTX {target}", compute_capability)
     return PtxImage(tuple(text for text, _ in read), f"linked image of {len(read)} PTX texts")
 
@@ -105,8 +105,14 @@ def _load_fatbin(data: memoryview, compute_capability: tuple[int, int]) -> PtxIm
 
 def usable(entries: tuple[Entry, ...], compute_capability: tuple[int, int]) -> list[Entry]:
     """The PTX entries that a device can run, the best match first."""
-    running = [e for e in entries if e.kind == fatbin.KIND_PTX and e.target.runs_on(compute_capability)]
-    return sorted(running, key=lambda entry: entry.target.preference, reverse=True)
+    running = [e for e in entries if e.kind == fatbin.KIND_PTX and _runs(e.target, compute_capability)]
+    return sorted(running, key=lambda e: (e.target.runs_on(compute_capability), e.target.preference), reverse=True)
+
+
+def _runs(target: Target, compute_capability: tuple[int, int]) -> bool:
+    """As a driver has it; a device newer than all others is of every family, too: cuDNN has PTX for one (sm_120f)."""
+    newer = compute_capability > divmod(max(_NEWER_ARCHITECTURES), 10)
+    return target.runs_on(compute_capability) or (newer and target.suffix == "f")
 
 
 def _pick(
@@ -115,7 +121,7 @@ def _pick(
     for entry in usable(entries, compute_capability):
         payload = fatbin.payload(entry, cap_nbytes)
         text, target = _read_ptx(payload, compute_capability)
-        if target.runs_on(compute_capability):  # the text's word counts, should the entry say something else
+        if _runs(target, compute_capability):  # the text's word counts, should the entry say something else
             return text, target, len(payload)
     return None
 

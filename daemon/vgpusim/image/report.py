@@ -41,7 +41,7 @@ def report(data: mmap.mmap | bytes, compute_capability: tuple[int, int]) -> int:
     """Print one line a container and a summary; returns main()'s exit status."""
     total = usable = damaged = 0
     kinds: Counter[tuple[str, Target]] = Counter()
-    for offset, container in _containers(data):
+    for offset, container in containers(data):
         if container == ():
             continue  # nvcc leaves an empty one in what it links
         total += 1
@@ -87,7 +87,7 @@ def _entry_text(entry: Entry) -> str:
     return f"{entry.kind_name} {entry.target} ({size})"
 
 
-def _containers(data: mmap.mmap | bytes) -> Iterator[tuple[int, tuple[Entry, ...] | ImageError]]:
+def containers(data: mmap.mmap | bytes) -> Iterator[tuple[int, tuple[Entry, ...] | ImageError]]:
     """Offsets and entries of all containers: in nvcc's sections, or anywhere in a file that has none of them."""
     with memoryview(data) as view:
         regions = [(0, len(view))]

@@ -103,6 +103,8 @@ def test_ptx_without_a_possible_target(data):
         ("sm_75, debug", (7, 5), True),
         ("sm_120", (13, 0), True),
         ("sm_130a", (13, 0), True),
+        ("sm_120f", (13, 0), True),
+        ("sm_120a", (13, 0), False),
     ],
 )
 def test_which_targets_run_where(target, compute_capability, runs):
