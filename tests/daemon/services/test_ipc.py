@@ -333,11 +333,11 @@ def test_an_event_that_was_never_made_is_a_violation(host, name):
 
 
 def test_an_id_is_taken_once(host):
-    for second in ("vgpuIpcEventCreate", "cuIpcOpenEventHandle"):
+    for second, field in (("vgpuIpcEventCreate", "event"), ("cuIpcOpenEventHandle", "phEvent")):
         with HostileSession(host) as hostile:
             hostile.ok("vgpuIpcEventCreate", event=1)
-            hostile.send(second, event=1)
-            assert hostile.ended() == ("exit 1", "protocol violation: event taken")
+            hostile.send(second, **{field: 1})
+            assert hostile.ended() == ("exit 1", f"protocol violation: {field} taken")
 
 
 def test_what_a_client_without_our_library_says(host):
@@ -348,7 +348,7 @@ def test_what_a_client_without_our_library_says(host):
             assert hostile.call("cuIpcCloseMemHandle", dptr=address)[0] == INVALID_VALUE
         assert hostile.call("cuIpcCloseMemHandle", dptr=hostile.memory)[0] == INVALID_VALUE
         assert hostile.call("cuIpcOpenMemHandle_v2", handle=2**512 - 1, flags=2**32 - 1)[0] == INVALID_VALUE
-        assert hostile.call("cuIpcOpenEventHandle", event=1)[0] == INVALID_VALUE
+        assert hostile.call("cuIpcOpenEventHandle", phEvent=1)[0] == INVALID_VALUE
         assert hostile.call("vgpuIpcEventRecord", event=1, hStream=STREAM)[0] == INVALID_HANDLE
         assert hostile.call("vgpuIpcEventQuery", event=0)[0] == INVALID_HANDLE
         token = hostile.ok("cuIpcGetMemHandle", dptr=hostile.memory + 100)
