@@ -25,13 +25,10 @@ class Decision(NamedTuple):
 
 # Host code only: memory, metadata, streams.
 NATIVE = {
-    "aten::_cudnn_init_dropout_state",
     "aten::_efficientzerotensor",
     "aten::_nested_view_from_buffer",
     "aten::_pin_memory",
     "aten::_reshape_alias",
-    "aten::_use_cudnn_ctc_loss",
-    "aten::_use_cudnn_ctc_loss.Tensor",
     "aten::_use_miopen_ctc_loss",
     "aten::_use_miopen_ctc_loss.Tensor",
     "aten::as_strided",

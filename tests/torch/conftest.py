@@ -45,14 +45,22 @@ def torch_python() -> Path:
     return root / "bin/python"
 
 
+def full_python() -> Path:
+    """The interpreter of an environment with torch and all that it asks for (3 GB)."""
+    return environment(f"torch=={VERSION}", "numpy") / "bin/python"
+
+
 @pytest.fixture(scope="session")
 def run_torch(vgpu_run: Run) -> RunTorch:
     """`run_torch("train.py", "cuda", ...)` runs a program of ours under `vgpu run`; `code=` gives it as text."""
 
     def run(*command: str, code: str = "", timeout_s: float = 100, env: dict[str, str] | None = None, gpu: str = "h100",
-            options: tuple[str, ...] = ()) -> CompletedProcess[str]:  # fmt: skip
+            options: tuple[str, ...] = (), python: Path | None = None) -> CompletedProcess[str]:  # fmt: skip
         program = ["-c", code] if code else [str(PROGRAMS / command[0]), *command[1:]]
+        command = (str(python or torch_python()), *program)
         threads = {"OMP_NUM_THREADS": "1", **(env or {})}
-        return vgpu_run([torch_python(), *program], gpu=gpu, env=threads, timeout_s=timeout_s, options=options)
+        return vgpu_run(
+            [python or torch_python(), *program], gpu=gpu, env=threads, timeout_s=timeout_s, options=options
+        )
 
     return run

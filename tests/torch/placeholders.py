@@ -27,7 +27,10 @@ LIBRARIES = {
     "libcusparse.so.12",
 }
 # What torch asks when it is imported or when it chooses an implementation; the numbers are those it was built with.
-ANSWERS = {"cudnnGetVersion": 92400}
+ANSWERS = {
+    "cudnnGetVersion": "size_t cudnnGetVersion(void) { return 92400; }",
+    "cudnnGetProperty": "int cudnnGetProperty(int part, int *value) { *value = (int[]){9, 24, 0}[part]; return 0; }",
+}
 BODY = """\
 #include <stdlib.h>
 #include <unistd.h>
@@ -41,14 +44,13 @@ static void *called(const char *name) {
 
 
 def place(torch_lib: Path) -> None:
-    """Write a placeholder into torch/lib for each library; one that is there is kept."""
+    """Write a placeholder into torch/lib for each library; one of the same source is kept."""
     wanted: dict[str, set[tuple[str, str]]] = {library: set() for library in LIBRARIES}
-    for file in sorted(torch_lib.glob("lib*.so")):
+    for file in sorted(torch_lib.glob("libtorch*.so")):
         for library, symbol, version in _undefined(file):
             wanted[library].add((symbol, version))
     for library, symbols in wanted.items():
-        if not (torch_lib / library).exists():
-            _build(torch_lib, library, symbols)
+        _build(torch_lib, library, symbols)
 
 
 def _undefined(file: Path) -> set[tuple[str, str, str]]:
@@ -71,9 +73,12 @@ def _build(folder: Path, library: str, symbols: set[tuple[str, str]]) -> None:
     source, script = folder / f".{library}.c", folder / f".{library}.map"
     lines = [BODY]
     for symbol in sorted({symbol for symbol, _ in symbols}):
-        body = f"return (void *){ANSWERS[symbol]};" if symbol in ANSWERS else f'return called("{symbol}");'
-        lines.append(f"void *{symbol}(void) {{ {body} }}\n")
-    source.write_text("".join(lines))
+        body = ANSWERS.get(symbol, f'void *{symbol}(void) {{ return called("{symbol}"); }}')
+        lines.append(f"{body}\n")
+    text = "".join(lines)
+    if (folder / library).exists() and source.exists() and source.read_text() == text:
+        return
+    source.write_text(text)
     nodes: dict[str, list[str]] = defaultdict(list)
     for symbol, version in sorted(symbols):
         nodes[version].append(symbol)
@@ -94,5 +99,3 @@ def _build(folder: Path, library: str, symbols: set[tuple[str, str]]) -> None:
         command += [f"-Wl,--version-script={script}"]
     subprocess.run(command, check=True, timeout=60)
     (folder / f".{library}.so").replace(folder / library)
-    source.unlink()
-    script.unlink(missing_ok=True)

@@ -12,6 +12,18 @@ _LSTM = 2
 _FUNCTIONS = {0: torch.rnn_relu, 1: torch.rnn_tanh, _LSTM: torch.lstm, 3: torch.gru}  # cudnnRNNMode_t
 
 
+@composite("_cudnn_init_dropout_state")
+def init_dropout_state(dropout, train, seed, *, dtype=None, layout=None, device=None, pin_memory=None):
+    """Nothing to keep: dropout draws from the device's generator."""
+    return torch.empty(0, dtype=torch.uint8, device=device)
+
+
+@composite("_use_cudnn_ctc_loss")
+@composite("_use_cudnn_ctc_loss.Tensor")
+def use_cudnn_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank):
+    return False
+
+
 @composite("_cudnn_rnn_flatten_weight")
 def flatten_weight(weights, stride0, input_size, mode, hidden, projection, layers, batch_first, bidirectional):
     """The weights become views of one buffer, as after cuDNN's; their order in it is free."""

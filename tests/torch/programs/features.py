@@ -1,0 +1,311 @@
+"""What programs use of torch.cuda beside operators, one function a feature; prints `ok NAME`, or the exception.
+
+`features.py [NAME ...] [-NAME ...]`: these only, or all but these.
+"""
+
+import io
+import os
+import sys
+import traceback
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+FEATURES = {}
+
+
+def message(kind, function, *arguments, **options):
+    """What the call raises; it must."""
+    try:
+        function(*arguments, **options)
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def feature(function):
+    FEATURES[function.__name__] = function
+    return function
+
+
+@feature
+def streams_and_events():
+    stream, begin, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    x = torch.zeros(10000, device="cuda")
+    begin.record()
+    with torch.cuda.stream(stream):
+        stream.wait_event(begin)
+        x.add_(1)
+        x.record_stream(stream)
+        end.record(stream)
+    torch.cuda.current_stream().wait_stream(stream)
+    end.synchronize()
+    assert x.sum().item() == 10000
+    assert end.query()
+    assert begin.elapsed_time(end) >= 0
+
+
+@feature
+def pinned_memory_and_loader():
+    data = torch.utils.data.TensorDataset(torch.arange(64.0).view(64, 1))
+    total = 0
+    for (batch,) in torch.utils.data.DataLoader(data, batch_size=16, pin_memory=True, num_workers=2):
+        assert batch.is_pinned()
+        total += batch.to("cuda", non_blocking=True).sum().item()
+    assert total == 2016
+
+
+@feature
+def save_and_load():
+    model, file = nn.Linear(4, 4).cuda(), io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    again = torch.load(file)
+    file.seek(0)
+    assert again["weight"].is_cuda
+    assert torch.equal(again["weight"].cpu(), torch.load(file, map_location="cpu")["weight"])
+
+
+@feature
+def autocast_and_scaler():
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2)).cuda()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cuda")
+    x, losses = torch.randn(8, 32, device="cuda"), []
+    for _ in range(5):
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            y = model(x)
+            loss = y.float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    assert y.dtype == torch.float16
+    assert losses[-1] < losses[0]
+    optimizer.zero_grad()
+    scaler.scale(model(x).sum() * float("inf")).backward()
+    before = scaler.get_scale()
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == before / 2  # an overflow was found, and the step left out
+
+
+@feature
+def memory_statistics():
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    x = torch.empty(1 << 20, device="cuda")
+    assert torch.cuda.memory_allocated() - before == 4 << 20
+    x + 1
+    assert torch.cuda.max_memory_allocated() - before == 8 << 20
+    assert torch.cuda.memory_snapshot()
+
+
+@feature
+def out_of_memory():
+    said = message(torch.cuda.OutOfMemoryError, torch.empty, 1 << 40, device="cuda")
+    assert "CUDA out of memory. Tried to allocate 4096.00 GiB" in said
+    assert torch.ones(2, device="cuda").sum().item() == 2
+
+
+@feature
+def recurrent_networks():
+    for kind in (nn.LSTM, nn.GRU, nn.RNN):
+        torch.manual_seed(0)
+        model, x = kind(6, 5, 2, batch_first=True, bidirectional=True), torch.randn(3, 7, 6)
+        cpu = model(x)[0]
+        cpu.sum().backward()
+        gradient = model.weight_ih_l0.grad.clone()
+        model.zero_grad()
+        model.cuda()
+        cuda = model(x.cuda())[0]
+        cuda.sum().backward()
+        assert torch.allclose(cpu, cuda.cpu(), atol=1e-6)
+        assert torch.allclose(gradient, model.weight_ih_l0.grad.cpu(), atol=1e-5)
+
+
+@feature
+def packed_sequences():
+    sequences = [torch.randn(3, 4), torch.randn(2, 4)]
+    model = nn.LSTM(4, 4)
+    cpu = model(nn.utils.rnn.pack_sequence(sequences))[0].data
+    packed = nn.utils.rnn.pack_sequence([s.cuda() for s in sequences])
+    assert torch.allclose(cpu, model.cuda()(packed)[0].data.cpu(), atol=1e-6)
+
+
+@feature
+def batch_norm_keeps_its_statistics():
+    """native_batch_norm writes arguments that its schema does not say it writes."""
+    cpu, x = nn.BatchNorm2d(4), torch.randn(3, 4, 5, 5)
+    cuda = nn.BatchNorm2d(4).cuda()
+    cpu(x)
+    cuda(x.cuda())
+    assert torch.equal(cpu.running_mean, cuda.running_mean.cpu())
+    assert torch.equal(cpu.running_var, cuda.running_var.cpu())
+    assert cuda.running_mean.abs().sum() > 0
+
+
+@feature
+def attention_kernels():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q = torch.randn(1, 2, 8, 16, device="cuda", dtype=torch.half)
+    sums = []
+    backends = (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION)
+    for backend in backends:
+        with sdpa_kernel(backend):
+            leaf = q.clone().requires_grad_()
+            out = F.scaled_dot_product_attention(leaf, leaf, leaf, is_causal=True)
+            out.float().sum().backward()
+            sums.append((out.float().sum().item(), leaf.grad.float().sum().item()))
+    for value, gradient in sums[1:]:
+        assert abs(value - sums[0][0]) < 0.1
+        assert abs(gradient - sums[0][1]) < 0.3
+
+
+@feature
+def checkpointing():
+    from torch.utils.checkpoint import checkpoint
+
+    x = torch.randn(4, 4, device="cuda", requires_grad=True)
+    kept = []
+
+    def body(value):
+        result = F.dropout(value.tanh(), 0.5)
+        kept.append(result.detach() != 0)
+        return result.sum()
+
+    checkpoint(body, x, use_reentrant=False).backward()
+    assert torch.equal(kept[0], x.grad != 0)  # the same numbers are drawn again
+
+
+@feature
+def transforms():
+    from torch.func import grad, jacrev, vmap
+
+    x = torch.randn(3, 2, device="cuda")
+    assert torch.allclose(vmap(grad(lambda v: (v**3).sum()))(x), 3 * x**2)
+    assert jacrev(torch.sin)(x[0]).is_cuda
+
+
+@feature
+def sparse_tensors():
+    eye = torch.eye(4, device="cuda")
+    assert (eye.to_sparse() @ torch.ones(4, 2, device="cuda")).sum().item() == 8
+    assert (eye.to_sparse_csr() @ torch.ones(4, 2, device="cuda")).sum().item() == 8
+    assert (eye.to_sparse() + eye.to_sparse()).coalesce().values().tolist() == [2.0] * 4
+    model = nn.Embedding(10, 4, sparse=True).cuda()
+    optimizer = torch.optim.SparseAdam(model.parameters())
+    model(torch.tensor([1, 2, 1], device="cuda")).sum().backward()
+    optimizer.step()
+
+
+@feature
+def linear_algebra():
+    x = torch.randn(8, 8, device="cuda")
+    assert torch.allclose(torch.linalg.inv(x) @ x, torch.eye(8, device="cuda"), atol=1e-2)
+    assert torch.fft.fft2(x).dtype == torch.complex64
+    assert torch.linalg.svd(x)[1].is_cuda
+
+
+@feature
+def low_precision():
+    x = torch.randn(16, 16, device="cuda")
+    f = x.to(torch.float8_e4m3fn)
+    one = torch.tensor(1.0, device="cuda")
+    assert torch._scaled_mm(f, f.t(), one, one, out_dtype=torch.bfloat16).dtype == torch.bfloat16
+    ones = torch.ones(32, 32, dtype=torch.int8, device="cuda")
+    assert torch._int_mm(ones, ones).sum().item() == 32**3
+
+
+@feature
+def optimizers():
+    kinds = (
+        (torch.optim.Adam, {"foreach": True}),
+        (torch.optim.AdamW, {"fused": True}),
+        (torch.optim.AdamW, {"capturable": True}),
+        (torch.optim.SGD, {"momentum": 0.9, "fused": True}),
+        (torch.optim.Adagrad, {}),
+        (torch.optim.RMSprop, {}),
+        (torch.optim.LBFGS, {}),
+    )
+    for kind, options in kinds:
+        model, x = nn.Linear(4, 4).cuda(), torch.randn(3, 4, device="cuda")
+        optimizer = kind(model.parameters(), lr=0.01, **options)
+
+        def loss(model=model, x=x, optimizer=optimizer):
+            optimizer.zero_grad()
+            value = model(x).square().sum()
+            value.backward()
+            return value
+
+        first = loss().item()
+        for _ in range(3):
+            optimizer.step(loss)
+        assert loss().item() < first, kind
+
+
+@feature
+def distributed_over_gloo():
+    import torch.distributed as dist
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    store = dist.HashStore()
+    dist.init_process_group("gloo", rank=0, world_size=1, store=store)
+    try:
+        model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4).cuda())
+        model(torch.randn(2, 4, device="cuda")).sum().backward()
+        x = torch.ones(3, device="cuda")
+        dist.all_reduce(x)
+        assert x.tolist() == [1.0] * 3
+    finally:
+        dist.destroy_process_group()
+
+
+@feature
+def interchange():
+    x = torch.arange(4.0, device="cuda")
+    assert torch.from_dlpack(x).data_ptr() == x.data_ptr()
+    assert x.__cuda_array_interface__["data"][0] == x.data_ptr()
+
+
+@feature
+def half_convolution_with_batch_norm():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        y = model(torch.randn(2, 3, 8, 8, device="cuda").to(memory_format=torch.channels_last))
+    y.float().sum().backward()
+    assert y.dtype == torch.bfloat16
+    assert model[0].weight.grad.dtype == torch.float32
+
+
+@feature
+def refusals_by_name():
+    x = torch.ones(1, 1, 4, 4, device="cuda")
+    arguments = (x, x, None, [0, 0], [1, 1], [1, 1], 1, False, False)
+    said = message(NotImplementedError, torch.ops.aten.miopen_convolution, *arguments)
+    assert "vgpu: aten::miopen_convolution is not simulated" in said
+
+
+def main():
+    warnings.filterwarnings("ignore")
+    failed = False
+    left_out = [name.removeprefix("-") for name in sys.argv[1:] if name.startswith("-")]
+    for name in [name for name in sys.argv[1:] if not name.startswith("-")] or FEATURES:
+        if name in left_out:
+            continue
+        torch.manual_seed(0)
+        try:
+            FEATURES[name]()
+            print("ok", name, flush=True)
+        except Exception:
+            failed = True
+            print("failed", name, traceback.format_exc(), flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

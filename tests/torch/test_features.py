@@ -1,0 +1,45 @@
+"""Streams, memory, autocast, recurrent networks, optimizers: what programs use beside operators."""
+
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.torch.conftest import RunTorch, full_python
+
+pytestmark = pytest.mark.timeout(300)
+
+# torch makes a handle of cuDNN for them, and in the tests' small environment there is no cuDNN.
+WITH_CUDNN = ("recurrent_networks", "packed_sequences")
+
+
+def check(result: CompletedProcess[str], least: int) -> None:
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0, "\n".join(line for line in lines if not line.startswith("ok ")) + result.stderr
+    assert len(lines) >= least
+    assert all(line.startswith("ok ") for line in lines)
+
+
+@pytest.mark.client
+def test_features(run_torch: RunTorch) -> None:
+    check(run_torch("features.py", *(f"-{name}" for name in WITH_CUDNN), timeout_s=250), 18)
+
+
+@pytest.mark.ecosystem
+@pytest.mark.timeout(900)
+def test_features_with_nvidias_libraries(run_torch: RunTorch) -> None:
+    check(run_torch("features.py", python=full_python(), timeout_s=250), 20)
+
+
+@pytest.mark.client
+def test_the_list_of_operators(run_torch: RunTorch) -> None:
+    """`vgpu torch` runs this; without a GPU."""
+    names = ["mm", "empty_strided", "miopen_rnn", "uniform_", "_cudnn_rnn"]
+    result = run_torch(code=f"import vgpu_torch.__main__ as listing; listing.main({names})")
+    rows = [line.split() for line in result.stdout.splitlines()[:-1]]
+    answers = {row[0]: " ".join(row[2:]) for row in rows if row[1] == "CUDA"}
+    assert answers["mm"] == "executed on the CPU not for uint8, int8, int16, int32, int64"
+    assert answers["empty_strided"] == "native"
+    assert answers["miopen_rnn"] == "refused"
+    assert answers["uniform_"] == "random as on the GPU"
+    assert answers["_cudnn_rnn"] == "composed"
+    assert "its rules are known" in result.stdout.splitlines()[-1]
