@@ -12,9 +12,9 @@ from tests.torch.placeholders import place
 
 PROGRAMS = Path(__file__).parent / "programs"
 VERSION = "2.14.1"
+OTHER_VERSIONS = ("2.12.1", "2.13.0")
 # What `import torch` needs of its dependencies, and what torch.testing needs.
 REQUIREMENTS = (
-    f"torch=={VERSION}",
     "nvidia-cuda-runtime==13.0.*",
     "nvidia-cuda-cupti==13.0.*",
     "nvidia-cuda-nvrtc==13.0.*",
@@ -36,9 +36,9 @@ Run = Callable[..., CompletedProcess[str]]
 RunTorch = Callable[..., CompletedProcess[str]]
 
 
-def torch_python() -> Path:
+def torch_python(version: str = VERSION) -> Path:
     """The interpreter of an environment with torch, made on first use (about 700 MB)."""
-    root = environment(*REQUIREMENTS, with_dependencies=False)
+    root = environment(f"torch==={version}", *REQUIREMENTS, with_dependencies=False)  # === excludes 2.13.0+cpu
     with (CACHE / ".torch-placeholders.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         place(root / SITE / "torch/lib")

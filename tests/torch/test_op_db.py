@@ -22,8 +22,8 @@ def exceptions(mode: str) -> list[tuple[str, str]]:
     return [(row[1], row[2]) for row in rows if row[0] == mode]
 
 
-def check(run_torch: RunTorch, mode: str, *arguments: str, timeout_s: float) -> None:
-    result = run_torch("op_db.py", mode, *arguments, timeout_s=timeout_s)
+def check(run_torch: RunTorch, mode: str, *arguments: str, timeout_s: float, python: Path | None = None) -> None:
+    result = run_torch("op_db.py", mode, *arguments, timeout_s=timeout_s, python=python)
     assert result.returncode == 0, result.stderr[-3000:]
     *lines, checked = result.stdout.splitlines()
     assert checked.startswith("checked\t"), checked
