@@ -405,14 +405,13 @@ def test_p03_a_killed_worker_is_survived(simulate: Simulate) -> None:
             while pid > 1 and pid != os.getppid():
                 pid = parent(pid)
             return pid > 1
-        def command(pid):
+        def name(pid):
             try:
-                return open(f"/proc/{pid}/cmdline", "rb").read()
+                return open(f"/proc/{pid}/comm").read().strip()
             except OSError:
-                return b""
-        everyone = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        marks = b"-m vgpud.worker ".replace(b" ", bytes(1))
-        victims = [pid for pid in everyone if marks in command(pid) and is_ours(pid)]
+                return ""
+        everyone = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+        victims = [pid for pid in everyone if name(pid) == "vgpu-worker" and is_ours(pid)]
         assert victims, "no worker found"
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
