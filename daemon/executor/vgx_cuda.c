@@ -13,6 +13,7 @@
 
 static struct vgx_backend backend;
 static CUresult (*load_data)(CUmodule *, const void *);
+static CUresult (*load_data_ex)(CUmodule *, const void *, uint32_t, int *, void **);
 static CUresult (*library_load_data)(CUlibrary *, const void *, int *, void **, uint32_t, int *, void **, uint32_t);
 static CUresult (*link_create)(uint32_t, int *, void **, CUlinkState *);
 static CUresult (*link_add)(CUlinkState, int, void *, size_t, const char *, uint32_t, int *, void **);
@@ -110,22 +111,53 @@ static const void *for_driver(const uint8_t *image, uint64_t nbytes, struct wrap
   return *made = wrapper;
 }
 
+/* What the driver's compiler says goes to whoever asked for the work. */
+static void (*reason)(CUresult result, bool ends, const char *text);
+
+static void set_reason(void (*to)(CUresult result, bool ends, const char *text)) { reason = to; }
+
+enum { ERROR_LOG_BUFFER = 5, ERROR_LOG_SIZE = 6, LOG_NBYTES = 900 };
+
+struct log {
+  char text[LOG_NBYTES];
+  int options[2];
+  void *values[2];
+};
+
+static void log_init(struct log *log) {
+  *log = (struct log){.options = {ERROR_LOG_BUFFER, ERROR_LOG_SIZE},
+                      .values = {log->text, (void *)(uintptr_t)(sizeof log->text - 1)}};
+}
+
+static CUresult log_tell(const struct log *log, CUresult result) {
+  if (result != CUDA_SUCCESS && *log->text && reason)
+    reason(result, false, log->text);
+  return result;
+}
+
 static CUresult load_module(CUmodule *module, const void *image, uint64_t nbytes) {
   struct wrapper *made;
+  struct log log;
+  log_init(&log);
   const void *given = for_driver(image, nbytes, &made);
-  CUresult result = given ? load_data(module, given) : CUDA_ERROR_INVALID_IMAGE;
+  CUresult result = CUDA_ERROR_INVALID_IMAGE;
+  if (given)
+    result = load_data_ex ? load_data_ex(module, given, 2, log.options, log.values) : load_data(module, given);
   free(made);
-  return result;
+  return log_tell(&log, result);
 }
 
 static CUresult load_library(CUlibrary *library, const void *image, uint64_t nbytes) {
   if (!library_load_data)
     return CUDA_ERROR_NOT_SUPPORTED;
   struct wrapper *made;
+  struct log log;
+  log_init(&log);
   const void *given = for_driver(image, nbytes, &made);
-  CUresult result = given ? library_load_data(library, given, NULL, NULL, 0, NULL, NULL, 0) : CUDA_ERROR_INVALID_IMAGE;
+  CUresult result =
+      given ? library_load_data(library, given, log.options, log.values, 2, NULL, NULL, 0) : CUDA_ERROR_INVALID_IMAGE;
   free(made);
-  return result;
+  return log_tell(&log, result);
 }
 
 static CUresult link_images(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count,
@@ -133,7 +165,9 @@ static CUresult link_images(CUdevice device, const void *const *data, const uint
   enum { INPUT_CUBIN = 0, INPUT_PTX = 1, INPUT_FATBIN = 2 };
   (void)device;
   CUlinkState state;
-  CUresult result = link_create(0, NULL, NULL, &state);
+  struct log log;
+  log_init(&log);
+  CUresult result = link_create(2, log.options, log.values, &state);
   if (result != CUDA_SUCCESS)
     return result;
   for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
@@ -159,7 +193,7 @@ static CUresult link_images(CUdevice device, const void *const *data, const uint
     }
   }
   link_destroy(state);
-  return result;
+  return log_tell(&log, result);
 }
 
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
@@ -180,6 +214,7 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
     backend.name = (__typeof__(backend.name))dlsym(library, #older);
   VGX_BACKEND_OLDER_NAMES(RESOLVE_OLDER)
   load_data = (__typeof__(load_data))dlsym(library, "cuModuleLoadData");
+  load_data_ex = (__typeof__(load_data_ex))dlsym(library, "cuModuleLoadDataEx");
   library_load_data = (__typeof__(library_load_data))dlsym(library, "cuLibraryLoadData");
   link_create = (__typeof__(link_create))dlsym(library, "cuLinkCreate_v2");
   link_add = (__typeof__(link_add))dlsym(library, "cuLinkAddData_v2");
@@ -195,6 +230,7 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
   vgx_cuda_ipc_resolve(library, &backend);
   backend.name = "cuda";
   backend.load_module = load_module;
+  backend.set_reason = set_reason;
   backend.load_library = load_library;
   backend.link = link_create && link_add && link_complete && link_destroy ? link_images : NULL;
   return &backend;

@@ -57,7 +57,8 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
   struct vgw_header reply = {
       .length = out.length ? out.length : sizeof reply,
       .opcode = h->opcode,
-      .flags = s->backend->output_pending && s->backend->output_pending() ? VGW_OUTPUT_PENDING : 0,
+      .flags = (uint16_t)((s->backend->output_pending && s->backend->output_pending() ? VGW_OUTPUT_PENDING : 0) |
+                          (vgx_reason_pending() ? VGW_REASON_PENDING : 0)),
       .sequence = h->sequence,
       .context = (uint32_t)result,
   };

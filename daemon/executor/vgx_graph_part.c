@@ -76,6 +76,11 @@ CUresult vgx_cuGraphNodeGetType(struct vgx_session *s, const struct vgw_req_cuGr
 /* Give a node the client's id. */
 static CUresult name_node(struct vgx_session *s, uint32_t graph, uint32_t id, CUgraphNode node, bool split) {
   int type;
+  pthread_mutex_lock(&s->table_lock);
+  bool known = vgx_handle_live_locked(s, VGW_KIND_GRAPH_NODE, id) == node; /* named while its capture went on */
+  pthread_mutex_unlock(&s->table_lock);
+  if (known)
+    return CUDA_SUCCESS;
   split = split && (s->backend->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS || type == NODE_MEMCPY);
   if (!vgx_handle_reserve(s, VGW_KIND_GRAPH_NODE, id))
     return vgx_violation(s, "node taken");

@@ -203,6 +203,12 @@ CUresult vgx_handle_ids(struct vgx_session *s, enum vgw_kind kind, uint32_t grap
   return result;
 }
 
+void *vgx_handle_live_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {
+  _Atomic(void *) *place = vgx_place(s, vgx_name_of(kind, id));
+  void *found = place ? atomic_load(place) : NULL;
+  return is_object(found) ? found : NULL;
+}
+
 uint32_t vgx_handle_owner(struct vgx_session *s, enum vgw_kind kind, uint32_t id, enum vgw_kind owner_kind) {
   pthread_mutex_lock(&s->table_lock);
   vgx_name name = vgx_name_make(kind, id), owner = vgx_place(s, name) ? vgx_link_locked(s, name)->owner : 0;

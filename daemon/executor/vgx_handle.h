@@ -97,6 +97,9 @@ void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void
 CUresult vgx_handle_ids(struct vgx_session *s, enum vgw_kind kind, uint32_t graph_id, void *const *objects,
                         size_t count, uint32_t *ids);
 
+/* The object of an id, NULL: there is none now. table_lock held. */
+void *vgx_handle_live_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
+
 /* What an object belongs to; 0: nothing of that kind. */
 uint32_t vgx_handle_owner(struct vgx_session *s, enum vgw_kind kind, uint32_t id, enum vgw_kind owner_kind);
 

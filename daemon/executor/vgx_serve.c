@@ -178,6 +178,9 @@ static void wait_for_end(struct vgx_session *s) {
 int vgx_serve(int fd, const struct vgx_serve_options *options) {
   struct vgx_session *s = &session;
   memset(s, 0, sizeof *s);
+  vgx_reasons_clear();
+  if (options->backend->set_reason)
+    options->backend->set_reason(vgx_reason_put);
   s->backend = options->backend;
   s->options = options;
   s->fd = fd;

@@ -51,7 +51,7 @@ CUresult vgx_violation(struct vgx_session *s, const char *what) {
 }
 
 CUresult vgx_not_offered(struct vgx_session *s, const char *name) {
-  vgx_log(s, 4, "%s is not offered by the %s backend", name, s->backend->name);
+  vgx_reason(s, CUDA_ERROR_NOT_SUPPORTED, "%s is not offered by the %s backend", name, s->backend->name);
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 

@@ -416,6 +416,35 @@ typedef struct {
   CUhostFn fn;
   void *userData;
 } CUDA_HOST_NODE_PARAMS;
+typedef struct {
+  uint8_t from_port, to_port, type, reserved[5];
+} CUgraphEdgeData;
+
+typedef struct {
+  int32_t type; /* CUgraphNodeType */
+  int32_t reserved0[3];
+  union {
+    int64_t reserved1[29];
+    CUDA_KERNEL_NODE_PARAMS_v2 kernel;
+    struct {
+      int32_t flags, reserved;
+      CUcontext copyCtx;
+      CUDA_MEMCPY3D copyParams;
+    } memcpy;
+    struct {
+      CUDA_MEMSET_NODE_PARAMS fill;
+      CUcontext ctx;
+    } memset;
+    CUDA_HOST_NODE_PARAMS host;
+    struct {
+      CUgraph graph;
+      int32_t ownership; /* 0: a copy of it */
+    } graph;
+    CUevent event;
+  };
+  int64_t reserved2;
+} CUgraphNodeParams;
+
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
 typedef size_t (*CUoccupancyB2DSize)(int blockSize);
 
@@ -441,6 +470,7 @@ _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v2) == 72, "kernel node");
 _Static_assert(sizeof(CUgraphExecUpdateResultInfo) == 24, "graph update");
 _Static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40, "memset node");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "pool");
+_Static_assert(sizeof(CUgraphNodeParams) == 256, "node of any type");
 _Static_assert(sizeof(CUctxCreateParams) == 24, "context");
 _Static_assert(sizeof(CUdevResource) == 144, "resource");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "allocation");

@@ -11,8 +11,8 @@
 #define VGW_RECORD_NBYTES (4u << 20) /* longest record, header included */
 #define VGW_PIECE_NBYTES (1u << 20)  /* longest variable part of the bulk functions; longer data goes in pieces */
 
-enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2 }; /* request flags */
-enum { VGW_OUTPUT_PENDING = 1 };             /* reply flags */
+enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2 };             /* request flags */
+enum { VGW_OUTPUT_PENDING = 1, VGW_REASON_PENDING = 2 }; /* reply flags */
 
 /* A callback's id, the client's choice, says what it is: one of a graph comes due at each launch; an internal one moves
  * bytes for the client's library, and the program is not told of its node. */

@@ -26,6 +26,8 @@ struct vgx_backend {
   /* What kernels printed. take_output returns the bytes written to `text`. */
   bool (*output_pending)(void);
   uint64_t (*take_output)(char *text, uint64_t capacity);
+  /* Where the backend says why something failed; `ends`: the context is of no use from now on. From any thread. */
+  void (*set_reason)(void (*reason)(CUresult result, bool ends, const char *text));
   /* cuIpcGetMemHandle and cuIpcOpenMemHandle among the backend's own processes. The descriptor is the caller's. */
   CUresult (*ipc_export)(struct vgx_ipc_object *object, CUdeviceptr base);
   CUresult (*ipc_open)(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);

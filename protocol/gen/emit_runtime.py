@@ -153,8 +153,9 @@ def _export(name: str, f: RuntimeFunction, table: str) -> str:
 
 
 def emit_exports(runtime: Runtime, major: int) -> str:
-    out = [BANNER, includes("<stdbool.h>", "vgs_log.h", "vgs_rt.h", "vgs_rt_api.h"), EXPORT]
+    out = [BANNER, includes("<stdbool.h>", "vgs_log.h", "vgs_rt.h", "vgs_rt_api.h", "vgs_rt_missing.h"), EXPORT]
     bodies = runtime.bodies(major)
+    missing = []
     for name in runtime.exports[major]:
         suffix = next((s for s in SUFFIXES if name.endswith(s)), "")
         base = name.removesuffix(suffix)
@@ -165,10 +166,15 @@ def emit_exports(runtime: Runtime, major: int) -> str:
                 raise SpecError(f"{name}: a function without an error has no per-thread form")
             out.append(_export(name, f, table))
         else:
+            missing.append(name)
             out.append(
                 f"VGS_EXPORT int {name}(void) {{\n  static bool named;\n"
                 f'  return vgs_rt_leave("{name}", vgs_unimplemented("{name}", &named));\n}}\n\n'
             )
+    names = "".join(f'    "{name}",\n' for name in sorted(missing))
+    out.append(f'const char vgs_rt_soname[] = "{SONAMES[major]}";\n\n')
+    out.append(f"const char *const vgs_rt_missing[] = {{\n{names}    NULL,\n}};\n\n")
+    out.append(f"const size_t vgs_rt_missing_count = {len(missing)};\n")
     return "".join(out)
 
 

@@ -12,6 +12,7 @@ MODULES = (
     "ipc",
     "graph",
     "graph_node",
+    "graph_query",
     "virtual",
     "array",
     "tensor",

@@ -29,11 +29,7 @@ fn(
     "cuStreamBeginCapture_v2",
     [STREAM_ARG, val("mode", I32, most=2, fixed="2 /* relaxed: the worker's threads are not the program's */")],
     WAITING,
-    refuses={
-        "!hStream_object /* the legacy stream cannot be captured */": "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-        "vgs_capture_status(hStream_object->capture)": "CUDA_ERROR_ILLEGAL_STATE",
-    },
-    client_after="result = vgs_capture_begin_in(hStream_object, mode)",
+    guest="custom",
     doc="Record a stream's work into a graph from here on; the mode's rules are kept in the client.",
 )
 fn(

@@ -132,12 +132,6 @@ fn(
     doc="With edge data, which must be NULL.",
 )
 fn(
-    "cuGraphKernelNodeGetParams_v2",
-    [NODE, ptr("nodeParams", "CUDA_KERNEL_NODE_PARAMS_v2 *")],
-    need=INIT,
-    doc="What a node was given; not for captured nodes.",
-)
-fn(
     "cuGraphKernelNodeSetParams_v2",
     [NODE, KERNEL_PARAMS],
     WAITING,

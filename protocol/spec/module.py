@@ -165,6 +165,7 @@ fn(
     ],
     WAITING,
     need=INIT,
+    guest="custom",
     doc="A kernel of a library.",
 )
 fn(

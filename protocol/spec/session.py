@@ -32,6 +32,14 @@ fn(
 )
 
 fn(
+    "vgpuTakeReasons",
+    [val("capacity", SIZE), bytes_out("text", "capacity", cap=1 << 16)],
+    WAITING,
+    need=INIT,
+    doc="Why calls have failed since the last time: lines of `E` or `R`, a result and a text; `E` ends the context.",
+)
+
+fn(
     "vgpuRingOpen",
     [val("ring", U32)],
     WAITING,

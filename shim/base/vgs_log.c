@@ -13,16 +13,19 @@
 _Thread_local enum vgs_way vgs_way;
 int vgs_trace_state = -1;
 
-static enum vgs_log_level log_level;
+enum { REASONS_MAX = 6 };
+
+static enum vgs_log_level log_level = VGS_LOG_REASON;
+static int reasons; /* atomic; lines written because nobody asked for a level */
 static const char
     *log_path; /* NULL: stderr. Opened for each line, so that no descriptor of ours stays in the program. */
 static pthread_once_t log_once = PTHREAD_ONCE_INIT;
 
 static void read_environment(void) {
-  static const char *const names[] = {"off", "error", "info", "trace"};
+  static const char *const names[] = {"off", NULL, "error", "info", "trace"};
   const char *wanted = secure_getenv("VGPU_LOG");
-  for (int i = 0; wanted && i < 4; i++)
-    if (!strcmp(wanted, names[i]))
+  for (int i = 0; wanted && i <= VGS_LOG_TRACE; i++)
+    if (names[i] && !strcmp(wanted, names[i]))
       log_level = (enum vgs_log_level)i;
   const char *path = secure_getenv("VGPU_LOG_FILE");
   log_path = path && *path ? strdup(path) : NULL;
@@ -66,6 +69,11 @@ size_t vgs_log_escape(char *into, size_t capacity, const char *text) {
 void vgs_log(enum vgs_log_level level, const char *format, ...) {
   if (!vgs_log_enabled(level))
     return;
+  int before = log_level == VGS_LOG_REASON ? __atomic_fetch_add(&reasons, 1, __ATOMIC_RELAXED) : 0;
+  if (before > REASONS_MAX)
+    return;
+  if (before == REASONS_MAX) /* the last one */
+    format = "there is more to say: VGPU_LOG=error says all of it, VGPU_LOG=off nothing";
   int saved = errno;
   char text[1024], line[2048];
   va_list arguments;
@@ -107,6 +115,6 @@ void vgs_trace_end(const struct vgs_trace *trace, CUresult result) {
 
 CUresult vgs_unimplemented(const char *name, bool *named) {
   if (!__atomic_exchange_n(named, true, __ATOMIC_RELAXED))
-    vgs_log(VGS_LOG_ERROR, "%s is not implemented: CUDA_ERROR_NOT_SUPPORTED", name);
+    vgs_log(VGS_LOG_REASON, "%s is not implemented: CUDA_ERROR_NOT_SUPPORTED", name);
   return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -22,7 +22,7 @@ struct waiter {
   struct vgs_call *call;
   uint32_t sequence;
   bool done;
-  bool output;
+  uint16_t notices; /* VGW_*_PENDING */
   CUresult result;
   pthread_cond_t wake;
   struct waiter *next;
@@ -48,6 +48,7 @@ static struct {
 
 _Thread_local uint32_t vgs_thread_context_id;
 void (*vgs_session_output_hook)(void);
+void (*vgs_session_reason_hook)(void);
 
 void vgs_stream_start(int fd, uint32_t record_nbytes, bool rings) {
   vgs_ring_start(rings);
@@ -84,7 +85,7 @@ void vgs_stream_fail(CUresult error, const char *reason) {
   if (!set_error(error))
     return;
   vgs_region_detach();
-  vgs_log(VGS_LOG_ERROR, "session lost: %s. Every call returns %d until the primary context is reset", reason, error);
+  vgs_log(VGS_LOG_REASON, "session lost: %s. Every call returns %d until the primary context is reset", reason, error);
 }
 
 bool vgs_stream_peer_gone(void) {
@@ -202,7 +203,7 @@ static void read_reply(void) {
   }
   pthread_mutex_lock(&stream.wait);
   waiter->result = result;
-  waiter->output = header.flags & VGW_OUTPUT_PENDING;
+  waiter->notices = header.flags;
   waiter->done = true;
   pthread_cond_signal(&waiter->wake);
   pthread_mutex_unlock(&stream.wait);
@@ -289,7 +290,7 @@ static void note_way(bool wait) {
     vgs_way = wait ? VGS_WAY_WAITED : VGS_WAY_QUEUED;
 }
 
-static CUresult call_on_socket(struct vgs_call *call, bool wait, bool *output) {
+static CUresult call_on_socket(struct vgs_call *call, bool wait, uint16_t *notices) {
   CUresult result;
   if (!wait) {
     result = send_record(call, NULL);
@@ -300,12 +301,12 @@ static CUresult call_on_socket(struct vgs_call *call, bool wait, bool *output) {
   if (result)
     return result; /* refused before it was registered */
   wait_for_reply(&waiter);
-  *output = waiter.done && waiter.output;
+  *notices = waiter.done ? waiter.notices : 0;
   return waiter.done ? waiter.result : vgs_stream_error();
 }
 
 /* Counted, so that nobody closes the socket meanwhile. */
-static CUresult count_on_socket(struct vgs_call *call, bool wait, bool *output) {
+static CUresult count_on_socket(struct vgs_call *call, bool wait, uint16_t *notices) {
   __atomic_fetch_add(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
   CUresult result = vgs_stream_error();
   /* Others have rings and this thread found none free. What it does here is over when it returns. */
@@ -314,12 +315,12 @@ static CUresult count_on_socket(struct vgs_call *call, bool wait, bool *output) 
     result = vgs_ring_fence_socket(call);
   }
   if (!result)
-    result = call_on_socket(call, wait, output);
+    result = call_on_socket(call, wait, notices);
   __atomic_fetch_sub(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
   return result;
 }
 
-static CUresult call_inside(struct vgs_call *call, bool *output) {
+static CUresult call_inside(struct vgs_call *call, uint16_t *notices) {
   CUresult result = vgs_stream_error();
   if (result)
     return result;
@@ -333,8 +334,8 @@ static CUresult call_inside(struct vgs_call *call, bool *output) {
   /* Calls about the channel itself, and those that pass a descriptor: nothing that is queued concerns them. */
   struct vgs_ring *ring = call->on_socket ? NULL : vgs_ring_ready();
   if (ring)
-    return vgs_ring_call(ring, call, wait, output);
-  return count_on_socket(call, wait, output);
+    return vgs_ring_call(ring, call, wait, notices);
+  return count_on_socket(call, wait, notices);
 }
 
 /* Faults that poison the process's contexts: the driver repeats them for every later call (oracle: life after 700 and
@@ -349,13 +350,15 @@ CUresult vgs_session_call(struct vgs_call *call) {
   if (result)
     return result;
   int saved = errno;
-  bool output = false;
-  result = call_inside(call, &output);
+  uint16_t notices = 0;
+  result = call_inside(call, &notices);
   /* Calls about the channel are made in the middle of others: the next reply says it again. */
-  if (output && !call->on_socket && vgs_session_output_hook)
+  if (notices & VGW_OUTPUT_PENDING && !call->on_socket && vgs_session_output_hook)
     vgs_session_output_hook();
+  if (notices & VGW_REASON_PENDING && !call->on_socket && vgs_session_reason_hook)
+    vgs_session_reason_hook();
   if (is_sticky(result))
-    vgs_session_set_fault(result);
+    vgs_session_set_fault(result, false);
   errno = saved;
   return result;
 }

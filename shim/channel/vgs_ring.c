@@ -184,7 +184,7 @@ static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
 }
 
 /* Copy the reply out. Its lengths are the worker's word: checked against our buffers. */
-static CUresult take_reply(struct vgs_ring *ring, struct vgs_call *call, uint32_t sequence, bool *output) {
+static CUresult take_reply(struct vgs_ring *ring, struct vgs_call *call, uint32_t sequence, uint16_t *notices) {
   const uint8_t *at = ring->shared->replies;
   struct vgw_header header;
   memcpy(&header, at, sizeof header);
@@ -199,7 +199,7 @@ static CUresult take_reply(struct vgs_ring *ring, struct vgs_call *call, uint32_
     vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "a reply that fits no call");
     return vgs_stream_error();
   }
-  *output = header.flags & VGW_OUTPUT_PENDING;
+  *notices = header.flags;
   if (result)
     return result;
   at += sizeof header;
@@ -214,7 +214,7 @@ static CUresult take_reply(struct vgs_ring *ring, struct vgs_call *call, uint32_
 
 /* Write the record and wait for what is to be waited for. */
 static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct vgs_call *call, uint64_t length,
-                            bool wait, bool *output) {
+                            bool wait, uint16_t *notices) {
   uint64_t before[2];
   CUresult result = vgs_ring_push_fences(ring, call->touched, call->touched_count, before);
   if (result)
@@ -237,7 +237,7 @@ static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct 
     result = vgs_ring_in_region() ? wait_reply_in_region(ring, header.sequence) : wait_reply(ring, header.sequence);
     if (!result) {
       ring->head = ring->tail; /* as the worker will say: it executed the last record */
-      result = take_reply(ring, call, header.sequence, output);
+      result = take_reply(ring, call, header.sequence, notices);
     }
   }
   __atomic_store_n(&ring->returned, ring->pushed, __ATOMIC_RELEASE);
@@ -254,14 +254,14 @@ static CUresult length_of(const struct vgs_call *call, uint64_t *length) {
   return *length > VGW_RING_RECORD_NBYTES ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-CUresult vgs_ring_call(struct vgs_ring *own, struct vgs_call *call, bool wait, bool *output) {
+CUresult vgs_ring_call(struct vgs_ring *own, struct vgs_call *call, bool wait, uint16_t *notices) {
   uint64_t length;
   CUresult result = length_of(call, &length);
   if (result)
     return result;
   if (vgs_ring_enter(own)) {
     struct vgs_ring *ring = wait ? own : vgs_ring_choose(own, call->touched, call->touched_count, length);
-    result = call_inside(own, ring, call, length, wait, output);
+    result = call_inside(own, ring, call, length, wait, notices);
     if (ring != own)
       vgs_ring_leave(ring);
   } else {

@@ -31,7 +31,7 @@ CUresult vgs_ring_fence_socket(const struct vgs_call *call);
 void vgs_ring_note_socket(const struct vgs_call *call);
 
 /* As vgs_session_call, on the calling thread's ring. */
-CUresult vgs_ring_call(struct vgs_ring *own, struct vgs_call *call, bool wait, bool *output);
+CUresult vgs_ring_call(struct vgs_ring *own, struct vgs_call *call, bool wait, uint16_t *notices);
 
 /* As vgs_record_begin, on the calling thread's ring. */
 void *vgs_ring_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream, uint64_t nbytes);

@@ -168,10 +168,13 @@ CUresult vgs_session_reopen(void) {
   return result;
 }
 
-void vgs_session_set_fault(CUresult fault) {
+void vgs_session_set_fault(CUresult fault, bool explained) {
   int none = 0;
   if (__atomic_compare_exchange_n(&session.fault, &none, fault, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-    vgs_log(VGS_LOG_ERROR, "a kernel faulted: every call that needs a context returns %d from now on", fault);
+    vgs_log(explained ? VGS_LOG_ERROR : VGS_LOG_REASON,
+            "a kernel faulted: every call that needs a context returns %d from now on; "
+            "with CUDA_LAUNCH_BLOCKING=1 its launch does",
+            fault);
 }
 
 CUresult vgs_session_fault(void) { return __atomic_load_n(&session.fault, __ATOMIC_ACQUIRE); }

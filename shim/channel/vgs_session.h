@@ -93,7 +93,8 @@ CUresult vgs_session_error(void);
 
 /* The kernel fault (700, 719, ...) that has poisoned the process's contexts, 0 if none has. The first one is kept. */
 CUresult vgs_session_fault(void);
-void vgs_session_set_fault(CUresult fault);
+/* `explained`: the program has been told why. */
+void vgs_session_set_fault(CUresult fault, bool explained);
 
 /* Valid from the first successful vgs_session_open to the end of the process. */
 const struct vgs_inventory *vgs_inventory(void);
@@ -110,7 +111,9 @@ extern VGS_THREAD_LOCAL uint32_t vgs_thread_context_id;
 extern void (*vgs_session_end_hook)(void);
 extern void (*vgs_session_free_hook)(void);
 
-/* Called in the calling thread when a reply said that the device has printed something. */
+/* Called in the calling thread when a reply said that the device has printed something; that the host says why
+ * something failed. */
 extern void (*vgs_session_output_hook)(void);
+extern void (*vgs_session_reason_hook)(void);
 
 #endif

@@ -62,7 +62,7 @@ CUresult vgs_frame_check(const uint8_t *body, uint32_t body_nbytes, const char *
   if (!unpacker.failed && !strcmp(type, wanted))
     return CUDA_SUCCESS;
   if (!unpacker.failed && !strcmp(type, "refused")) {
-    vgs_log(VGS_LOG_ERROR, "daemon refused: %s (%d)", reason, (int)code);
+    vgs_log(VGS_LOG_REASON, "daemon refused: %s (%d)", reason, (int)code);
     return (CUresult)code;
   }
   vgs_log(VGS_LOG_ERROR, "daemon: expected '%s', got something else: not our protocol or version", wanted);

@@ -11,6 +11,8 @@ static struct {
   int mode;
   pthread_t thread;
   bool invalidated;
+  CUgraph graph; /* NULL: it has no object yet */
+  bool owned;    /* made for the capture */
   struct vgs_works works;
 } captures[CAPTURES_MAX];
 static uint64_t last_id;
@@ -51,6 +53,7 @@ uint64_t vgs_capture_begin(int mode) {
       captures[i].mode = mode;
       captures[i].thread = pthread_self();
       captures[i].invalidated = false;
+      captures[i].graph = NULL;
       __atomic_add_fetch(&active_count, 1, __ATOMIC_RELEASE);
     }
   pthread_mutex_unlock(&lock);
@@ -77,6 +80,25 @@ enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works) {
   }
   pthread_mutex_unlock(&lock);
   return status;
+}
+
+void vgs_capture_set_graph(uint64_t id, CUgraph graph, bool owned) {
+  pthread_mutex_lock(&lock);
+  int at = find(id);
+  if (at >= 0) {
+    captures[at].graph = graph;
+    captures[at].owned = owned;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+CUgraph vgs_capture_graph(uint64_t id, bool *owned) {
+  pthread_mutex_lock(&lock);
+  int at = find(id);
+  CUgraph graph = at >= 0 ? captures[at].graph : NULL;
+  *owned = at >= 0 && captures[at].owned;
+  pthread_mutex_unlock(&lock);
+  return graph;
 }
 
 bool vgs_capture_keep(uint64_t id, struct vgs_work *work) {

@@ -1,4 +1,4 @@
-/* Capture's calls, and graphs as a whole; their nodes: vgs_graph_node.c. */
+/* Graphs as a whole; their nodes: vgs_graph_node.c; captures: vgs_graph_capture.c. */
 #include "vgs_graph.h"
 #include "vgs_api.h"
 #include "vgs_callback.h"
@@ -8,78 +8,6 @@
 #include "vgs_stream.h"
 #include "vgs_wait.h"
 #include <string.h>
-
-CUresult vgs_cuStreamBeginCapture(CUstream hStream) { return vgs_cuStreamBeginCapture_v2(hStream, 0); }
-
-CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
-  uint32_t id;
-  struct vgs_stream *stream;
-  CUresult result = vgs_stream_id(hStream, &id, &stream);
-  if (result)
-    return result;
-  if (!stream || !vgs_capture_status(stream->capture))
-    return CUDA_ERROR_ILLEGAL_STATE;
-  if (!stream->capture_origin)
-    return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-  if (!phGraph)
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgs_graph *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
-  if (!graph)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  graph->unnamed = true;
-  bool lost = vgs_capture_end(stream->capture, &graph->works) == VGS_CAPTURE_INVALIDATED;
-  stream->capture = 0;
-  stream->capture_origin = false;
-  result = vgs_send_cuStreamEndCapture(id, graph->object.id);
-  if (lost && !result) {
-    vgs_send_cuGraphDestroy(graph->object.id, false);
-    result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  }
-  if (result)
-    vgs_object_destroy(graph);
-  *phGraph = result ? NULL : vgs_object_handle(graph); /* oracle: NULL with the error */
-  return result;
-}
-
-CUresult vgs_cuStreamIsCapturing(CUstream hStream, int *captureStatus) {
-  uint32_t id;
-  struct vgs_stream *stream;
-  CUresult result = captureStatus ? vgs_stream_id(hStream, &id, &stream) : CUDA_ERROR_INVALID_VALUE;
-  if (!result)
-    *captureStatus = stream ? (int)vgs_capture_status(stream->capture) : VGS_CAPTURE_NONE;
-  return result;
-}
-
-CUresult vgs_cuStreamGetCaptureInfo(CUstream hStream, int *captureStatus_out, uint64_t *id_out) {
-  uint32_t id;
-  struct vgs_stream *stream;
-  CUresult result = vgs_cuStreamIsCapturing(hStream, captureStatus_out);
-  if (!result && *captureStatus_out == VGS_CAPTURE_ACTIVE && id_out && !vgs_stream_id(hStream, &id, &stream))
-    *id_out = stream->capture;
-  return result;
-}
-
-/* Graph and nodes under construction have no handles here; asking for them while there are some is refused. */
-static CUresult refuse_parts(CUresult result, int status, bool asked) {
-  static bool named;
-  if (!result && status == VGS_CAPTURE_ACTIVE && asked)
-    return vgs_unimplemented("the graph of a capture that is going on", &named);
-  return result;
-}
-
-CUresult vgs_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
-                                       const CUgraphNode **dependencies_out, size_t *numDependencies_out) {
-  CUresult result = vgs_cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out);
-  return refuse_parts(result, result ? 0 : *captureStatus_out, graph_out || dependencies_out || numDependencies_out);
-}
-
-CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
-                                       const CUgraphNode **dependencies_out, const void **edgeData_out,
-                                       size_t *numDependencies_out) {
-  CUresult result = vgs_cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out);
-  return refuse_parts(result, result ? 0 : *captureStatus_out,
-                      graph_out || dependencies_out || edgeData_out || numDependencies_out);
-}
 
 void vgs_graph_forget_parts(struct vgs_graph *graph) {
   for (uint32_t i = 0; i < graph->count; i++) {

@@ -29,7 +29,10 @@ void vgs_graph_exec_end(struct vgs_graph_exec *exec);
 /* Wire id of the context that a node's parameters name; NULL: the current one. */
 CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id);
 
-/* Give the nodes of a graph their handles, if they have none yet. */
+/* Edge data that is all 0 says nothing; other data is not offered. */
+CUresult vgs_graph_check_edges(const CUgraphEdgeData *data, size_t count);
+
+/* Give the nodes of a graph their handles, those that have none yet. */
 CUresult vgs_graph_name_nodes(struct vgs_graph *graph);
 
 /* The object of a node that is about to be added (NULL: out of memory), and its entry among its graph's. */

@@ -171,14 +171,54 @@ CUresult vgs_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNo
   return result;
 }
 
+/* A captured node's, from the worker: kept as if the program had given them. */
+static CUresult fetch_params(struct vgs_graph_node *node) {
+  enum { PARAMS_NBYTES = 32768 };
+  CUDA_KERNEL_NODE_PARAMS_v2 p = {0};
+  uint32_t kind, object;
+  char *block = calloc(1, PARAMS_NBYTES);
+  if (!block)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgs_send_cuGraphKernelNodeGetParams_v2(node->object.id, &kind, &object, &p.gridDimX, &p.gridDimY,
+                                                           &p.gridDimZ, &p.blockDimX, &p.blockDimY, &p.blockDimZ,
+                                                           &p.sharedMemBytes, PARAMS_NBYTES, block);
+  bool known = !result && (kind == VGW_KIND_FUNCTION || kind == VGW_KIND_KERNEL);
+  struct vgs_kernel *kernel = known ? vgs_object_at(kind, object) : NULL;
+  if (!result)
+    result = kernel ? vgs_kernel_describe(kernel) : CUDA_ERROR_UNKNOWN;
+  if (!result && kernel->param_nbytes > PARAMS_NBYTES)
+    result = CUDA_ERROR_UNKNOWN;
+  if (result) {
+    free(block);
+    return result;
+  }
+  if (kind == VGW_KIND_FUNCTION)
+    p.func = vgs_object_handle(kernel);
+  else
+    p.kern = vgs_object_handle(kernel);
+  keep(node, &p, kernel, block);
+  return node->pointers ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult vgs_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
-  static bool named;
   struct vgs_graph_node *node = vgs_graph_node_find(hNode);
   if (!node || !nodeParams)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!node->pointers)
-    return vgs_unimplemented("parameters of a captured node", &named);
-  *nodeParams = node->params;
+  CUresult result = node->pointers ? CUDA_SUCCESS : fetch_params(node);
+  if (!result)
+    *nodeParams = node->params;
+  return result;
+}
+
+/* A runtime before 12 knows functions alone: a kernel is taken for one wherever it goes. */
+CUresult vgs_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
+  CUDA_KERNEL_NODE_PARAMS_v2 wide;
+  CUresult result = nodeParams ? vgs_cuGraphKernelNodeGetParams_v2(hNode, &wide) : CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  if (!wide.func)
+    wide.func = (CUfunction)wide.kern;
+  memcpy(nodeParams, &wide, sizeof *nodeParams);
   return CUDA_SUCCESS;
 }
 
@@ -222,13 +262,22 @@ CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
-                                       const void *edgeData, size_t numDependencies) {
+CUresult vgs_graph_check_edges(const CUgraphEdgeData *data, size_t count) {
+  static const CUgraphEdgeData plain;
   static bool named;
-  return edgeData ? vgs_unimplemented("edge data of graph dependencies", &named)
-                  : vgs_cuGraphAddDependencies(hGraph, from, to, numDependencies);
+  for (size_t i = 0; data && i < count; i++)
+    if (memcmp(&data[i], &plain, sizeof plain))
+      return vgs_unimplemented("edge data of graph dependencies", &named);
+  return CUDA_SUCCESS;
 }
 
+CUresult vgs_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                       const void *edgeData, size_t numDependencies) {
+  CUresult result = vgs_graph_check_edges(edgeData, numDependencies);
+  return result ? result : vgs_cuGraphAddDependencies(hGraph, from, to, numDependencies);
+}
+
+/* Those named before come first, in the driver's order, too: nodes are only added. */
 CUresult vgs_graph_name_nodes(struct vgs_graph *graph) {
   size_t count, total;
   if (!graph->unnamed)
@@ -236,9 +285,14 @@ CUresult vgs_graph_name_nodes(struct vgs_graph *graph) {
   CUresult result = vgs_send_cuGraphGetNodes(graph->object.id, &count, 0, "");
   if (result)
     return result;
-  uint32_t *ids = count <= NODES_MAX && make_room(graph, (uint32_t)count) ? malloc((count + 1) * sizeof *ids) : NULL;
+  if (count < graph->count || count > NODES_MAX)
+    return CUDA_ERROR_UNKNOWN;
+  bool room = make_room(graph, (uint32_t)count - graph->count);
+  uint32_t *ids = room ? malloc((count + 1) * sizeof *ids) : NULL;
   result = ids ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-  uint32_t made = 0;
+  uint32_t made = graph->count;
+  for (uint32_t i = 0; !result && i < graph->count; i++)
+    ids[i] = (uint32_t)(uintptr_t)graph->nodes[i]; /* a handle's low half is its id */
   for (; !result && made < count; made++) {
     struct vgs_graph_node *node = vgs_object_create(VGW_KIND_GRAPH_NODE, 0);
     if (!node) {
@@ -249,16 +303,16 @@ CUresult vgs_graph_name_nodes(struct vgs_graph *graph) {
     ids[made] = node->object.id;
     graph->nodes[made] = vgs_object_handle(node);
   }
-  if (!result && count)
+  if (!result && count > graph->count)
     result = vgs_send_cuGraphGetNodes(graph->object.id, &total, (uint32_t)(count * sizeof *ids), ids);
   free(ids);
   if (result) {
-    while (made-- > 0)
+    while (made-- > graph->count)
       vgs_object_destroy(vgs_graph_node_find(graph->nodes[made]));
     return result;
   }
   graph->count = (uint32_t)count;
-  graph->unnamed = false;
+  graph->unnamed = graph->growing;
   return CUDA_SUCCESS;
 }
 

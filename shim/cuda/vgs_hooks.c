@@ -8,6 +8,7 @@
 #include "vgs_handle.h"
 #include "vgs_launch.h"
 #include "vgs_range.h"
+#include "vgs_reason.h"
 #include "vgs_session.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,4 +58,5 @@ void vgs_hooks_set(void) {
   vgs_session_end_hook = end_threads;
   vgs_session_free_hook = free_all;
   vgs_session_output_hook = take_output;
+  vgs_session_reason_hook = vgs_reasons_take;
 }

@@ -111,7 +111,7 @@ CUresult vgs_host_reserve(uint64_t nbytes, uint64_t *address) {
 static CUresult refuse_mapped(void) {
   static bool named;
   if (!__atomic_exchange_n(&named, true, __ATOMIC_RELAXED))
-    vgs_log(VGS_LOG_ERROR, "host memory on this channel has no device address: CUDA_ERROR_NOT_SUPPORTED");
+    vgs_log(VGS_LOG_REASON, "host memory on this channel has no device address: CUDA_ERROR_NOT_SUPPORTED");
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 

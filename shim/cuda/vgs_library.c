@@ -6,6 +6,7 @@
 #include "vgs_image.h"
 #include "vgs_kernel.h"
 #include "vgs_range.h"
+#include "vgs_reason.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,8 +58,10 @@ CUresult vgs_cuLibraryLoadData(CUlibrary *library, const void *code, int *jitOpt
   int mode = 0;
   vgs_cuModuleGetLoadingMode(&mode);
   fresh->pending = code;
+  vgs_jit_log_start();
   if (mode != 2 || !is_preserved(numLibraryOptions, libraryOptions, libraryOptionValues))
     result = load(fresh);
+  vgs_jit_log_finish(result, numJitOptions, jitOptions, jitOptionsValues);
   if (result)
     vgs_object_destroy(fresh);
   else
@@ -99,6 +102,27 @@ CUresult vgs_cuLibraryUnload(CUlibrary handle) {
   pthread_mutex_unlock(&load_lock);
   vgs_object_destroy(library);
   return sent ? vgs_send_cuLibraryUnload(id) : CUDA_SUCCESS;
+}
+
+/* A runtime asks for a kernel when the program launches it. */
+CUresult vgs_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, const char *name) {
+  struct vgs_library *library = vgs_object_find(VGW_KIND_LIBRARY, handle);
+  if (!pKernel || !name)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!library)
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = vgs_library_ready(library);
+  if (result)
+    return vgs_reason_no_kernel(result);
+  struct vgs_kernel *kernel = vgs_kernel_make(VGW_KIND_KERNEL, library->object.id, 0, name);
+  if (!kernel)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  result = vgs_send_cuLibraryGetKernel(kernel->object.id, library->object.id, name);
+  if (result)
+    vgs_object_destroy(kernel);
+  else
+    *pKernel = vgs_object_handle(kernel);
+  return vgs_reason_no_kernel(result);
 }
 
 CUresult vgs_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib) {

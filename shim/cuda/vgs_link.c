@@ -2,6 +2,7 @@
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_image.h"
+#include "vgs_reason.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,9 @@ CUresult vgs_cuLinkCreate_v2(unsigned int numOptions, int *options, void **optio
   if (!link)
     return CUDA_ERROR_OUT_OF_MEMORY;
   link->last = &link->inputs;
+  link->option_count = numOptions; /* they must stay until the link is destroyed, says the manual of their outputs */
+  link->options = options;
+  link->option_values = optionValues;
   *stateOut = vgs_object_handle(link);
   return CUDA_SUCCESS;
 }
@@ -113,6 +117,7 @@ CUresult vgs_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
   if (count > INPUTS_MAX)
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
+  vgs_jit_log_start();
   if (!link->image) {
     uint32_t first = vgs_image_reserve(count + 1);
     for (struct vgs_link_input *input = link->inputs; input && !result; input = input->next) {
@@ -133,6 +138,7 @@ CUresult vgs_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
     if (linked)
       vgs_image_drop(first + count);
   }
+  vgs_jit_log_finish(result, link->option_count, link->options, link->option_values);
   if (result)
     return result;
   *cubinOut = link->image;

@@ -4,6 +4,7 @@
 #include "vgs_image.h"
 #include "vgs_kernel.h"
 #include "vgs_range.h"
+#include "vgs_reason.h"
 #include "vgs_session.h"
 #include <stdlib.h>
 #include <string.h>
@@ -24,26 +25,14 @@ CUresult vgs_cuModuleLoadData(CUmodule *module, const void *image) {
   return result;
 }
 
-/* JIT options are hints but for the log buffers: ours are empty, and their sizes say so. */
-static void clear_logs(unsigned count, const int *options, void **values) {
-  enum { INFO_LOG_BUFFER = 3, INFO_LOG_SIZE = 4, ERROR_LOG_BUFFER = 5, ERROR_LOG_SIZE = 6 };
-  for (unsigned i = 0; options && values && i < count; i++) {
-    bool is_buffer = options[i] == INFO_LOG_BUFFER || options[i] == ERROR_LOG_BUFFER;
-    for (unsigned j = 0; is_buffer && values[i] && j < count; j++)
-      if (options[j] == options[i] + 1 && (uintptr_t)values[j])
-        *(char *)values[i] = 0;
-  }
-  for (unsigned i = 0; options && values && i < count; i++)
-    if (options[i] == INFO_LOG_SIZE || options[i] == ERROR_LOG_SIZE)
-      values[i] = NULL;
-}
-
+/* JIT options are hints but for the log buffers. */
 CUresult vgs_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, int *options,
                                 void **optionValues) {
   if (numOptions && (!options || !optionValues))
     return CUDA_ERROR_INVALID_VALUE;
+  vgs_jit_log_start();
   CUresult result = vgs_cuModuleLoadData(module, image);
-  clear_logs(numOptions, options, optionValues);
+  vgs_jit_log_finish(result, numOptions, options, optionValues);
   return result;
 }
 

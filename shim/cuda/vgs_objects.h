@@ -93,6 +93,7 @@ struct vgs_graph {
   struct vgs_object object;
   CUgraphNode *nodes; /* handles of all its nodes, in the order they were added */
   uint32_t count, capacity;
+  bool growing;           /* a capture adds nodes to it */
   bool unnamed;           /* its nodes have no handles yet: captured, a clone, inside a node */
   CUgraph owner;          /* whose node it lies in; NULL: none */
   struct vgs_works works; /* those of graphs inside are with the outermost */
@@ -146,6 +147,9 @@ struct vgs_link {
   struct vgs_link_input *inputs, **last;
   void *image;
   uint64_t image_nbytes;
+  unsigned option_count; /* of cuLinkCreate: for the logs */
+  const int *options;
+  void **option_values;
 };
 
 /* Of whichever kind the handle is: CUfunction parameters take a CUkernel too. */

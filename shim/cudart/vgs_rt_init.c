@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* dladdr */
 #include "vgs_log.h"
 #include "vgs_rt.h"
+#include "vgs_rt_missing.h"
 #include "vgs_rt_registry.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -119,6 +120,7 @@ static int initialise(void) {
     return CUDA_ERROR_NO_DEVICE;
   if ((result = vgs_rt_context_init(device_count)))
     return result;
+  vgs_rt_missing_tell();
   return atexit(finish) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

@@ -3,6 +3,7 @@
 import re
 import secrets
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
@@ -48,6 +49,9 @@ SIZES = {
     "threads": (1, 1009),
 }
 
+# Those whose size is part of them.
+OTHERS = ("errors", "graph_nodes", "order", "properties", "unchecked", "waits")
+
 
 # What is not there yet: each answers NOT_SUPPORTED, and its test fails the suite as soon as it works.
 MISSING: dict[str, str] = {}
@@ -76,7 +80,7 @@ def test_the_compiler_installs(toolchain: Toolchain) -> None:
     assert (toolchain.root / "bin/nvcc").exists()
 
 
-@pytest.mark.parametrize("name", marked([*SIZES, "errors", "properties", "waits"]))
+@pytest.mark.parametrize("name", marked([*SIZES, *OTHERS]))
 def test_program_with_its_own_size(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
     assert_ok(vgpu_run([toolchain.build(name)]), name)
 
@@ -126,6 +130,18 @@ def test_each_thread_that_fails_an_assertion_has_a_line(toolchain: Toolchain, vg
     assert sorted(found) == [("1", str(x), "7") for x in range(4, 8)]
 
 
+@pytest.mark.parametrize("name", ["order", "waits"])
+def test_program_whose_waits_spin(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
+    """With two processors waits sleep at once; on larger machines the device's flags are watched."""
+    assert_ok(vgpu_run([toolchain.build(name)], env={"VGPU_SPIN_US": "5000"}), name)
+
+
+def test_waits_on_a_plain_socket(toolchain: Toolchain, vgpu_run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "vgpud.toml"
+    config.write_text("shared_memory = false\n")
+    assert_ok(vgpu_run([toolchain.build("waits")], options=["--config", str(config)]), "waits")
+
+
 def test_kernel_printf_reaches_stdout_at_each_synchronisation(toolchain: Toolchain, vgpu_run: Run) -> None:
     result = vgpu_run([toolchain.build("kernel_printf"), 9, 3])
     assert_ok(result, "kernel_printf")
@@ -163,7 +179,9 @@ def test_a_device_older_than_the_program_refuses_it(toolchain: Toolchain, vgpu_r
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", [*SIZES, "errors", "properties", "kernel_printf", "waits"])
+@pytest.mark.parametrize(
+    "name", [*SIZES, "errors", "graph_nodes", "kernel_printf", "order", "properties", "unchecked", "waits"]
+)
 def test_program_on_the_real_driver(toolchain: Toolchain, native_run: Run, name: str) -> None:
     """The programs themselves are right: NVIDIA's own driver passes them."""
     assert_ok(native_run([toolchain.build(name, PTX)]), name)

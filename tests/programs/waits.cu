@@ -285,7 +285,7 @@ static void streams_and_events() {
 
 int main(int argc, char **argv) {
   vgt_parse(argc, argv, 1);
-  CUDA(cudaHostAlloc((void **)&gate, 64, cudaHostAllocMapped));
+  CUDA(cudaMallocHost((void **)&gate, 64));
   cudaError_t shared = cudaHostGetDevicePointer((void **)&device_gate, (void *)gate, 0);
   if (shared == cudaErrorNotSupported)
     device_gate = nullptr;

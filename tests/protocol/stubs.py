@@ -34,6 +34,9 @@ def _driver(f: Function) -> str:
                 lines.append(f"  vgt_read({p.name}, strlen({p.name}));")
             case Role.OUT_HANDLE:
                 lines.append(f"  *{p.name} = (__typeof__(*{p.name}))(uintptr_t)vgt_object();")
+            case Role.HANDLES_OUT if p.kind:
+                first = f"{p.name}[i] = vgt_first(VGW_KIND_{p.kind.name});"
+                lines.append(f"  for (size_t i = 0; {p.name} && i < *{p.size}; i++)\n    {first}")
             case Role.FOUND if p.kind:
                 lines.append(f"  *{p.name} = vgt_first(VGW_KIND_{p.kind.name});")
             case Role.BYTES_OUT:

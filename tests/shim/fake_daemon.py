@@ -178,8 +178,10 @@ def _answer(
     body = b""
     if not result:
         body = pad8(layout(record.reply).pack(*(reply.get(name, 0) for _, name in record.reply))) + pad8(part)
+    notices = getattr(handler, "notices", 0)
     with sending, contextlib.suppress(OSError):  # the client may have ended meanwhile
-        connection.sendall(HEADER.pack(HEADER.size + len(body), record.opcode, 0, sequence, result & 0xFFFFFFFF) + body)
+        header = HEADER.pack(HEADER.size + len(body), record.opcode, notices, sequence, result & 0xFFFFFFFF)
+        connection.sendall(header + body)
 
 
 def _exactly(connection: socket.socket, nbytes: int) -> bytes:

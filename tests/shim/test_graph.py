@@ -165,7 +165,10 @@ changed = kernel(scale, N, other)
 ok(cuda.cuGraphExecKernelNodeSetParams_v2(e, found[0], byref(changed)))
 run(e, s)
 assert download(p, N) == [9] * 3 + [(15 * v) % 2**32 for v in values[3:]]
-assert cuda.cuGraphKernelNodeGetParams_v2(found[0], byref(changed)) == 801
+given = kernel(scale, 1, other)
+ok(cuda.cuGraphKernelNodeGetParams_v2(found[0], byref(given)))
+assert bytes(given)[8:36] == bytes(kernel(scale, N, other))[8:36]  # the graph's own stay
+assert given.func == scale.value and cuda.cuGraphKernelNodeGetParams_v2(found[1], byref(given)) == 1
 """
     )
 

@@ -354,10 +354,10 @@ def test_errno_is_left_alone(path: Path) -> None:
 def test_nothing_is_printed_unless_asked(path: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with FakeDaemon(path) as daemon:
-        program = "context(); cuda.cuTexObjectCreate(); cuda.cuTexObjectCreate(); cuda.cuMemAlloc_v2(None, c_size_t(0))"
+        program = "context(); cuda.cuMulticastCreate(); cuda.cuMulticastCreate(); cuda.cuMemAlloc_v2(None, c_size_t(0))"
         assert run(daemon.url, program + "; sys.stderr.flush()") == ""
         run(daemon.url, program, VGPU_LOG="trace", VGPU_LOG_FILE=str(log))
     lines = log.read_text().splitlines()
-    assert sum("cuTexObjectCreate is not implemented" in line for line in lines) == 1
+    assert sum("cuMulticastCreate is not implemented" in line for line in lines) == 1
     assert any("cuMemAlloc_v2(dptr=(nil), bytesize=0) = 1 [local" in line for line in lines)
     assert any("cuDevicePrimaryCtxRetain" in line and "[waited" in line for line in lines)

@@ -15,6 +15,7 @@ enum { MODE_RELAXED = 2 };
 struct vgx_sim_capture {
   uint32_t refs; /* the streams and events that name it */
   bool ended, lost;
+  bool given;    /* the graph is the caller's, and stays */
   CUgraph graph; /* NULL once ended */
   CUstream origin;
 };
@@ -24,8 +25,12 @@ static bool is_active(const struct vgx_sim_captured *c) { return c->capture && !
 bool vgx_sim_is_capturing_locked(CUstream stream) { return is_active(&stream->captured); }
 
 void vgx_sim_captured_clear_locked(struct vgx_sim_captured *c) {
-  if (c->capture && --c->capture->refs == 0)
+  if (c->capture && --c->capture->refs == 0) {
+    if (c->capture->graph && c->capture->given)
+      c->capture->graph->capturing = false;
     free(c->capture);
+  }
+  free(c->told);
   free(c->frontier);
   *c = (struct vgx_sim_captured){0};
 }
@@ -85,6 +90,7 @@ static CUresult append(struct vgx_sim_captured *c, uint32_t type, struct vgx_sim
     return result;
   }
   free(c->frontier);
+  (*node)->captured = true;
   *frontier = (*node)->index;
   c->frontier = frontier;
   c->count = 1;
@@ -165,6 +171,48 @@ static CUresult enter_stream(CUstream handle, CUstream *stream) {
   return result == CUDA_SUCCESS ? vgx_sim_stream_of(ctx, handle, stream) : result;
 }
 
+/* Nodes of a graph as a frontier, which is the caller's to free. Runtime lock held. */
+static CUresult frontier_of(CUgraph graph, const CUgraphNode *nodes, size_t count, struct vgx_sim_captured *made) {
+  if (count > VGX_SIM_GRAPH_NODES_MAX || (count && !nodes))
+    return CUDA_ERROR_INVALID_VALUE;
+  made->frontier = malloc((count + 1) * sizeof *made->frontier);
+  if (!made->frontier)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (size_t i = 0; i < count; i++) {
+    if (!vgx_sim_is_node(nodes[i]) || nodes[i]->graph != graph)
+      return CUDA_ERROR_INVALID_VALUE;
+    made->frontier[made->count++] = nodes[i]->index;
+  }
+  return CUDA_SUCCESS;
+}
+
+/* Capture a stream into a graph, after some of its nodes. */
+static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *nodes, size_t count, bool given) {
+  struct vgx_sim_capture *capture = calloc(1, sizeof *capture);
+  struct vgx_sim_captured fresh = {0};
+  if (!capture)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *capture = (struct vgx_sim_capture){.refs = 1, .given = given, .graph = graph, .origin = stream};
+  vgx_sim_lock();
+  CUresult result = is_active(&stream->captured) ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS && (graph->capturing || graph->owner))
+    result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS)
+    result = frontier_of(graph, nodes, count, &fresh);
+  if (result == CUDA_SUCCESS) {
+    vgx_sim_captured_clear_locked(&stream->captured);
+    fresh.capture = capture;
+    stream->captured = fresh;
+    graph->capturing = given;
+  }
+  vgx_sim_unlock();
+  if (result != CUDA_SUCCESS) {
+    free(fresh.frontier);
+    free(capture);
+  }
+  return result;
+}
+
 CUresult vgx_sim_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
   CUstream stream;
   CUresult result = enter_stream(hStream, &stream);
@@ -174,25 +222,74 @@ CUresult vgx_sim_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
     return CUDA_ERROR_INVALID_VALUE;
   if (stream == &stream->ctx->legacy)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  struct vgx_sim_capture *capture = calloc(1, sizeof *capture);
   CUgraph graph = vgx_sim_graph_create();
-  if (!capture || !graph) {
-    free(capture);
+  result = graph ? begin(stream, graph, NULL, 0, false) : CUDA_ERROR_OUT_OF_MEMORY;
+  if (result != CUDA_SUCCESS)
     vgx_sim_graph_destroy(graph);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  *capture = (struct vgx_sim_capture){.refs = 1, .graph = graph, .origin = stream};
+  return result;
+}
+
+CUresult vgx_sim_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+                                             const CUgraphEdgeData *dependencyData, size_t numDependencies, int mode) {
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (mode < 0 || mode > MODE_RELAXED || dependencyData || !vgx_sim_is_graph(hGraph))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (stream == &stream->ctx->legacy)
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return begin(stream, hGraph, dependencies, numDependencies, true);
+}
+
+CUresult vgx_sim_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out, uint64_t *id_out,
+                                           CUgraph *graph_out, const CUgraphNode **dependencies_out,
+                                           size_t *numDependencies_out) {
+  enum { NONE, ACTIVE, INVALIDATED };
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
   vgx_sim_lock();
-  result = is_active(&stream->captured) ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
-  if (result == CUDA_SUCCESS) {
-    vgx_sim_captured_clear_locked(&stream->captured);
-    stream->captured.capture = capture;
+  struct vgx_sim_captured *c = &stream->captured;
+  *captureStatus_out = !is_active(c) ? NONE : c->capture->lost ? INVALIDATED : ACTIVE;
+  if (*captureStatus_out == ACTIVE) {
+    CUgraphNode *told = realloc(c->told, ((size_t)c->count + 1) * sizeof(CUgraphNode));
+    for (uint32_t i = 0; told && i < c->count; i++)
+      told[i] = c->capture->graph->nodes[c->frontier[i]];
+    if (told)
+      c->told = told;
+    else
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+    *id_out = (uintptr_t)c->capture;
+    *graph_out = c->capture->graph;
+    *dependencies_out = told;
+    *numDependencies_out = c->count;
   }
   vgx_sim_unlock();
-  if (result != CUDA_SUCCESS) {
-    free(capture);
-    vgx_sim_graph_destroy(graph);
-  }
+  return result;
+}
+
+CUresult vgx_sim_cuStreamUpdateCaptureDependencies(CUstream hStream, const CUgraphNode *dependencies,
+                                                   size_t numDependencies, unsigned int flags) {
+  enum { SET = 1 };
+  CUstream stream;
+  CUresult result = enter_stream(hStream, &stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (flags > SET)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgx_sim_captured other = {0};
+  vgx_sim_lock();
+  struct vgx_sim_captured *c = &stream->captured;
+  result =
+      is_active(c) ? frontier_of(c->capture->graph, dependencies, numDependencies, &other) : CUDA_ERROR_ILLEGAL_STATE;
+  if (result == CUDA_SUCCESS && flags == SET)
+    c->count = 0;
+  if (result == CUDA_SUCCESS)
+    result = unite(c, &other);
+  vgx_sim_unlock();
+  free(other.frontier);
   return result;
 }
 
@@ -205,7 +302,7 @@ static bool is_joined(CUgraph graph, const struct vgx_sim_captured *c) {
     reached[c->frontier[i]] = true;
   bool all = true;
   for (uint32_t i = graph->count; i-- > 0;) { /* a captured node depends on earlier ones alone */
-    all &= reached[i];
+    all &= reached[i] || !graph->nodes[i]->captured;
     for (uint32_t k = 0; k < graph->nodes[i]->dependency_count; k++)
       reached[graph->nodes[i]->dependencies[k]] = true;
   }
@@ -235,11 +332,13 @@ CUresult vgx_sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   else if (!is_joined(graph, c))
     result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  bool given = c->capture->given;
   c->capture->ended = true;
   c->capture->graph = NULL;
+  graph->capturing = false;
   vgx_sim_captured_clear_locked(c);
   vgx_sim_unlock();
-  if (result != CUDA_SUCCESS)
+  if (result != CUDA_SUCCESS && !given)
     vgx_sim_graph_destroy(graph);
   *phGraph = result == CUDA_SUCCESS ? graph : NULL; /* NULL with the error, as the driver does */
   return result;

@@ -38,6 +38,21 @@ void vgx_sim_log(const char *format, ...) {
     fprintf(stderr, "%s\n", line);
 }
 
+static void (*reason_to)(CUresult result, bool ends, const char *text);
+
+void vgx_sim_set_reason(void (*reason)(CUresult result, bool ends, const char *text)) { reason_to = reason; }
+
+void vgx_sim_reason(CUresult result, bool ends, const char *format, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  vgx_sim_log("simulator: %s", text);
+  if (reason_to)
+    reason_to(result, ends, text);
+}
+
 void vgx_sim_set_hooks(const struct vgx_sim_hooks *hooks) { vgx_sim_hooks = hooks; }
 
 CUresult vgx_sim_configure(uint32_t index, const struct vgx_sim_device_properties *properties) {

@@ -32,8 +32,9 @@ static CUresult copy_guarded(struct vgx_sim_box *box) {
   struct vgx_sim_fault fault;
   CUresult result = vgx_sim_guarded(NULL, copy_box, box, &fault);
   if (result != CUDA_SUCCESS) {
-    vgx_sim_log("simulator: copy of %llu bytes to %p from %p faulted at 0x%llx", (unsigned long long)box->width,
-                (void *)box->dst, (const void *)box->src, (unsigned long long)fault.address);
+    vgx_sim_reason(CUDA_ERROR_ILLEGAL_ADDRESS, false, "copy of %llu bytes to %p from %p faulted at 0x%llx",
+                   (unsigned long long)box->width, (void *)box->dst, (const void *)box->src,
+                   (unsigned long long)fault.address);
     result = CUDA_ERROR_ILLEGAL_ADDRESS;
   }
   return result;

@@ -102,7 +102,12 @@ CUresult vgx_sim_cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
 }
 
 CUresult vgx_sim_cuGraphDestroy(CUgraph hGraph) {
-  if (!vgx_sim_is_graph(hGraph) || hGraph->owner)
+  if (!vgx_sim_is_graph(hGraph))
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  bool used = hGraph->owner || hGraph->capturing;
+  vgx_sim_unlock();
+  if (used)
     return CUDA_ERROR_INVALID_VALUE;
   vgx_sim_graph_destroy(hGraph);
   return CUDA_SUCCESS;

@@ -36,6 +36,7 @@ struct CUgraphNode_st {
   CUgraph child;             /* the node's own; NULL: none */
   uint32_t *dependencies;    /* indices */
   uint32_t dependency_count;
+  bool captured; /* by a stream, which must be joined */
 };
 
 struct CUgraph_st {
@@ -44,6 +45,7 @@ struct CUgraph_st {
   uint32_t count, capacity;
   CUgraphNode owner; /* the node it lies in; NULL: none */
   uint32_t height;   /* of the child graphs within it */
+  bool capturing;    /* a capture adds to it */
 };
 
 /* One node more, depending on others of its graph; takes over the reference to `work` (NULL: empty node) when it
@@ -78,6 +80,10 @@ CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t 
                                uint32_t dynamic_nbytes, void **kernel_params, void **extra, struct vgx_sim_op **op);
 CUresult vgx_sim_copy_create(CUcontext ctx, const CUDA_MEMCPY3D *copy, struct vgx_sim_op **op);
 CUresult vgx_sim_fill_create(const CUDA_MEMSET_NODE_PARAMS *params, struct vgx_sim_op **op);
+
+/* What a launch, a fill was given. The pointers are good as long as the operation. */
+void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_v2 *params);
+void vgx_sim_fill_params(const struct vgx_sim_op *op, CUDA_MEMSET_NODE_PARAMS *params);
 
 CUresult vgx_sim_host_create(const CUDA_HOST_NODE_PARAMS *params, struct vgx_sim_op **op);
 void vgx_sim_host_params(const struct vgx_sim_op *op, CUDA_HOST_NODE_PARAMS *params);

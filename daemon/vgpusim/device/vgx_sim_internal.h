@@ -93,6 +93,7 @@ enum vgx_sim_op_kind {
 struct vgx_sim_captured {
   struct vgx_sim_capture *capture; /* NULL: none */
   uint32_t *frontier, count;       /* the nodes that what follows depends on */
+  CUgraphNode *told;               /* what cuStreamGetCaptureInfo has answered last */
 };
 
 /* One piece of work in a stream. Embedded first in the struct of its kind. */
@@ -260,5 +261,11 @@ void vgx_sim_heap_destroy(struct vgx_sim_heap *heap);
 
 /* --- log --- */
 void vgx_sim_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Make `result` the context's sticky error, and drop the work it was given. Runtime lock not held. */
+void vgx_sim_fail_context(CUcontext ctx, CUresult result);
+
+/* A line for the log and for the client: why a call failed with `result`, or (`ends`) what ended the context. */
+void vgx_sim_reason(CUresult result, bool ends, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -23,8 +23,28 @@ struct launch {
   CUfunction function;
   struct vgx_sim_job job; /* without what a run adds */
   bool cooperative;
+  CUfunction named;              /* by the caller: the function, or a library's kernel */
+  size_t param_nbytes;           /* of the caller's block */
+  void *extra[5];                /* `params`, as a launch takes them */
   _Alignas(16) uint8_t params[]; /* kernels check the alignment of what they read by an address */
 };
+
+void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_v2 *params) {
+  const struct launch *l = (const struct launch *)op;
+  const struct vgx_sim_launch *job = &l->job.launch;
+  bool kernel = l->named->magic == VGX_SIM_KERNEL;
+  *params = (CUDA_KERNEL_NODE_PARAMS_v2){.func = kernel ? NULL : l->named,
+                                         .gridDimX = job->grid[0],
+                                         .gridDimY = job->grid[1],
+                                         .gridDimZ = job->grid[2],
+                                         .blockDimX = job->block[0],
+                                         .blockDimY = job->block[1],
+                                         .blockDimZ = job->block[2],
+                                         .sharedMemBytes = job->shared_dynamic_nbytes,
+                                         .extra = (void **)l->extra,
+                                         .kern = kernel ? (CUkernel)l->named : NULL,
+                                         .ctx = l->ctx};
+}
 
 /* One run of it. */
 struct run {
@@ -161,14 +181,15 @@ static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
   static const char *const accesses[] = {"access to", "read of", "write to"};
   char near[160], warp[160];
   if (!fault->signal) {
-    vgx_sim_log("simulator: kernel %s ended with error %d: %s", l->function->name, fault->result,
-                fault->message ? fault->message : "");
+    vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: %s", l->function->name, fault->result,
+                   fault->message ? fault->message : "");
     return;
   }
   put_nearest(near, sizeof near, fault->address);
   put_warp(warp, sizeof warp, l, fault);
-  vgx_sim_log("simulator: kernel %s ended with error %d: signal %d, %s address 0x%llx%s%s", l->function->name,
-              fault->result, fault->signal, accesses[fault->access], (unsigned long long)fault->address, near, warp);
+  vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: signal %d, %s address 0x%llx%s%s",
+                 l->function->name, fault->result, fault->signal, accesses[fault->access],
+                 (unsigned long long)fault->address, near, warp);
 }
 
 static CUresult run_launch(struct vgx_sim_op *op) {
@@ -289,8 +310,8 @@ static CUresult lay_out(struct launch *l, bool resident) {
       job->frame_nbytes > FRAMES_NBYTES_MAX ||
       __builtin_mul_overflow(job->launch.cta_count, stride, &job->shared_nbytes) ||
       job->shared_nbytes > VGX_SIM_SHARED_NBYTES_MAX) {
-    vgx_sim_log("simulator: kernel %s: %llu blocks at once need too much memory", l->function->name,
-                (unsigned long long)job->launch.cta_count);
+    vgx_sim_reason(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, false, "kernel %s: %llu blocks at once need too much memory",
+                   l->function->name, (unsigned long long)job->launch.cta_count);
     return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   }
   return CUDA_SUCCESS;
@@ -322,7 +343,13 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   l->op = (struct vgx_sim_op){.run = run_launch, .drop = drop_launch, .kind = VGX_SIM_OP_KERNEL};
   l->cooperative = cooperative;
   l->ctx = ctx;
-  l->function = f;
+  l->function = l->named = f;
+  l->param_nbytes = f->info.param_nbytes;
+  l->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+  l->extra[1] = l->params;
+  l->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+  l->extra[3] = &l->param_nbytes;
+  l->extra[4] = CU_LAUNCH_PARAM_END;
   l->job = (struct vgx_sim_job){.run = v->compiled.run, .frame_nbytes = v->compiled.frame_nbytes};
   l->job.launch = (struct vgx_sim_launch){
       .params = l->params,
@@ -349,6 +376,8 @@ CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t 
   if (result != CUDA_SUCCESS)
     return result;
   result = create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, false, op);
+  if (result == CUDA_SUCCESS)
+    ((struct launch *)*op)->named = handle;
   vgx_sim_function_unpin(f);
   return result;
 }
@@ -369,8 +398,10 @@ static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t
   result = stream->ctx == ctx
                ? create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, cooperative, &op)
                : CUDA_ERROR_INVALID_HANDLE;
-  if (result == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS) {
+    ((struct launch *)op)->named = handle;
     result = vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
+  }
   vgx_sim_function_unpin(f);
   return result;
 }

@@ -90,7 +90,8 @@ CUresult vgx_sim_module_load(CUcontext ctx, CUlibrary library, const void *image
   CUresult result = vgx_sim_hooks->load_image(ctx ? ctx->device->index : 0, image, nbytes, &m->image, &m->kernel_count,
                                               &m->variable_count, why);
   if (result != CUDA_SUCCESS) {
-    vgx_sim_log("simulator: image of %llu bytes not loaded (%d): %s", (unsigned long long)nbytes, result, why);
+    vgx_sim_reason(result, false, "an image of %llu bytes cannot be loaded (%d): %s", (unsigned long long)nbytes,
+                   result, why);
     free(m);
     return result;
   }
@@ -178,7 +179,7 @@ static CUresult describe(CUmodule m, const char *name, CUfunction *made) {
     result = CUDA_ERROR_INVALID_IMAGE;
   if (result != CUDA_SUCCESS) {
     if (result != CUDA_ERROR_NOT_FOUND)
-      vgx_sim_log("simulator: kernel %s (%d): %s", name, result, why);
+      vgx_sim_reason(result, false, "kernel %s (%d): %s", name, result, why);
     if (f) {
       free_function_parts(f);
       free(f->name);
@@ -345,6 +346,6 @@ CUresult vgx_sim_link(CUdevice device, const void *const *data, const uint64_t *
     return CUDA_ERROR_NOT_INITIALIZED;
   CUresult result = vgx_sim_hooks->link_images((uint32_t)device, data, nbytes, count, out, out_nbytes, why);
   if (result != CUDA_SUCCESS)
-    vgx_sim_log("simulator: not linked (%d): %s", result, why);
+    vgx_sim_reason(result, false, "not linked (%d): %s", result, why);
   return result;
 }

@@ -149,6 +149,13 @@ static void drop_all(struct vgx_sim_op *op) {
   }
 }
 
+void vgx_sim_fail_context(CUcontext ctx, CUresult result) {
+  vgx_sim_lock();
+  struct vgx_sim_op *cancelled = fail_locked(ctx, result);
+  vgx_sim_unlock();
+  drop_all(cancelled);
+}
+
 static void *queue_thread(void *);
 
 /* See to it that somebody takes the next operation whose turn has come. */

@@ -34,9 +34,19 @@ static CUresult run_fill(struct vgx_sim_op *op) {
   CUresult result = vgx_sim_guarded(NULL, fill_rows, op, &fault);
   if (result == CUDA_SUCCESS)
     return result;
-  vgx_sim_log("simulator: fill at %p faulted at 0x%llx", (void *)((struct fill *)op)->dst,
-              (unsigned long long)fault.address);
+  vgx_sim_reason(CUDA_ERROR_ILLEGAL_ADDRESS, false, "fill at %p faulted at 0x%llx", (void *)((struct fill *)op)->dst,
+                 (unsigned long long)fault.address);
   return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+void vgx_sim_fill_params(const struct vgx_sim_op *op, CUDA_MEMSET_NODE_PARAMS *params) {
+  const struct fill *f = (const struct fill *)op;
+  *params = (CUDA_MEMSET_NODE_PARAMS){.dst = (CUdeviceptr)f->dst,
+                                      .pitch = f->pitch,
+                                      .value = f->value,
+                                      .elementSize = f->element_nbytes,
+                                      .width = f->width,
+                                      .height = f->height};
 }
 
 static void drop_fill(struct vgx_sim_op *op) { free(op); }

@@ -15,7 +15,11 @@ from .fatbin import Entry, Target
 LINKED_SECTION = ".vgpu.ptx"
 """Where link.link() puts its texts, each ended by a NUL."""
 
-REMEDY = "rebuild with -gencode arch=compute_75,code=compute_75, or CUPY_COMPILE_WITH_PTX=1"
+# CuPy's own reductions are machine code: with the first variable alone their sums stay what the memory held.
+REMEDY = (
+    "rebuild with -gencode arch=compute_75,code=compute_75; "
+    "for CuPy set CUPY_COMPILE_WITH_PTX=1 and CUPY_ACCELERATORS= (empty)"
+)
 
 # Blanks and comments; possessive, so that hostile text costs one pass.
 _BLANK = rb"(?:\s++|//[^\n]*+|/\*.*?\*/)*+"

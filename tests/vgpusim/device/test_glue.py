@@ -193,7 +193,7 @@ print(b.table.link(0, images, nbytes, 1, out, nbytes))
 """,
     )
     assert out.splitlines() == ["[200, 222, 218, 218]", "200"]
-    assert "image of 7 bytes not loaded (200)" in err
+    assert "an image of 7 bytes cannot be loaded (200)" in err
 
 
 def test_linked_image_loads(tmp_path: Path) -> None:

@@ -1,0 +1,144 @@
+/* Captures into graphs that the client knows from the beginning, and what captured nodes were given. */
+#include "vgx_custom.h"
+#include "vgx_handle.h"
+#include "vgx_session.h"
+
+enum { MODE_RELAXED = 2 }; /* the worker's threads are not the program's: the mode's rules are the client's to keep */
+
+/* NOT_SUPPORTED, as drivers before 12.3 answer, is for the client to go round. */
+CUresult vgx_vgpuCaptureBegin(struct vgx_session *s, const struct vgw_req_vgpuCaptureBegin *req, CUstream stream,
+                              CUgraph *graph) {
+  const struct vgx_backend *driver = s->backend;
+  (void)req;
+  if (!driver->cuStreamBeginCaptureToGraph || !driver->cuGraphCreate || !driver->cuStreamGetCaptureInfo_v2)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = driver->cuGraphCreate(graph, 0);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = driver->cuStreamBeginCaptureToGraph(stream, *graph, NULL, NULL, 0, MODE_RELAXED);
+  if (result != CUDA_SUCCESS)
+    driver->cuGraphDestroy(*graph);
+  return result;
+}
+
+CUresult vgx_cuStreamBeginCaptureToGraph(struct vgx_session *s, const struct vgw_req_cuStreamBeginCaptureToGraph *req,
+                                         CUstream stream, CUgraph graph, const CUgraphNode *dependencies) {
+  return s->backend->cuStreamBeginCaptureToGraph(stream, graph, dependencies, NULL, req->numDependencies, MODE_RELAXED);
+}
+
+/* The graph is the one that the client knows. */
+CUresult vgx_vgpuCaptureEnd(struct vgx_session *s, const struct vgw_req_vgpuCaptureEnd *req, CUstream stream) {
+  CUgraph graph = NULL;
+  (void)req;
+  return s->backend->cuStreamEndCapture(stream, &graph);
+}
+
+CUresult vgx_vgpuCaptureDependencies(struct vgx_session *s, const struct vgw_req_vgpuCaptureDependencies *req,
+                                     CUstream stream, CUgraph graph, struct vgw_rep_vgpuCaptureDependencies *rep,
+                                     void *nodes, uint64_t *nodes_nbytes) {
+  enum { ACTIVE = 1 };
+  int status = 0;
+  uint64_t capture;
+  CUgraph captured = NULL;
+  const CUgraphNode *dependencies = NULL;
+  size_t count = 0, room = req->capacity / sizeof(uint32_t);
+  if (!s->backend->cuStreamGetCaptureInfo_v2)
+    return vgx_not_offered(s, "cuStreamGetCaptureInfo");
+  CUresult result = s->backend->cuStreamGetCaptureInfo_v2(stream, &status, &capture, &captured, &dependencies, &count);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (status != ACTIVE || captured != graph)
+    return CUDA_ERROR_ILLEGAL_STATE;
+  size_t told = count < room ? count : room;
+  result = vgx_handle_ids(s, VGW_KIND_GRAPH_NODE, req->hGraph, (void *const *)dependencies, told, nodes);
+  if (result != CUDA_SUCCESS) { /* a host function of the client's library: what it stands for is two nodes */
+    vgx_reason(s, CUDA_ERROR_NOT_SUPPORTED, "the dependencies of a capture after a copy of pageable memory");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  rep->count = count;
+  *nodes_nbytes = told * sizeof(uint32_t);
+  return CUDA_SUCCESS;
+}
+
+/* The client's name of a function that a node launches: one of a module, or a library's kernel. */
+static CUresult name_function(struct vgx_session *s, const CUDA_KERNEL_NODE_PARAMS_v2 *p, uint32_t *kind,
+                              uint32_t *id) {
+  void *function = p->func, *kernel = p->kern;
+  *kind = VGW_KIND_FUNCTION;
+  if (function && vgx_handle_ids(s, VGW_KIND_FUNCTION, 0, &function, 1, id) == CUDA_SUCCESS)
+    return CUDA_SUCCESS;
+  *kind = VGW_KIND_KERNEL;
+  if (kernel && vgx_handle_ids(s, VGW_KIND_KERNEL, 0, &kernel, 1, id) == CUDA_SUCCESS)
+    return CUDA_SUCCESS;
+  CUresult result = CUDA_ERROR_NOT_FOUND;
+  pthread_mutex_lock(&s->table_lock); /* nothing is destroyed meanwhile */
+  for (uint32_t i = 1; function && i <= s->tables[VGW_KIND_KERNEL].greatest && result != CUDA_SUCCESS; i++) {
+    void *object = vgx_handle_live_locked(s, VGW_KIND_KERNEL, i);
+    CUfunction of_kernel;
+    if (object && s->backend->cuKernelGetFunction(&of_kernel, object) == CUDA_SUCCESS && of_kernel == function) {
+      *id = i;
+      result = CUDA_SUCCESS;
+    }
+  }
+  pthread_mutex_unlock(&s->table_lock);
+  return result;
+}
+
+/* The parameters as one block, as launches travel. `capacity` bytes are zero. */
+static CUresult pack(struct vgx_session *s, const CUDA_KERNEL_NODE_PARAMS_v2 *p, uint8_t *block, uint64_t capacity,
+                     uint64_t *used) {
+  CUfunction function = p->func;
+  *used = 0;
+  if (!function && s->backend->cuKernelGetFunction(&function, p->kern) != CUDA_SUCCESS)
+    return CUDA_ERROR_UNKNOWN;
+  if (!p->kernelParams && p->extra) {
+    const void *buffer = NULL;
+    size_t nbytes = 0;
+    for (void **next = p->extra; *next != CU_LAUNCH_PARAM_END; next += 2) {
+      if (*next == CU_LAUNCH_PARAM_BUFFER_POINTER)
+        buffer = next[1];
+      else if (*next == CU_LAUNCH_PARAM_BUFFER_SIZE)
+        nbytes = *(const size_t *)next[1];
+      else
+        return CUDA_ERROR_UNKNOWN;
+    }
+    if (nbytes > capacity || (nbytes && !buffer))
+      return CUDA_ERROR_UNKNOWN;
+    if (nbytes)
+      memcpy(block, buffer, nbytes);
+    *used = nbytes;
+    return CUDA_SUCCESS;
+  }
+  for (size_t i = 0, offset, nbytes;
+       p->kernelParams && s->backend->cuFuncGetParamInfo(function, i, &offset, &nbytes) == CUDA_SUCCESS; i++) {
+    if (offset > capacity || nbytes > capacity - offset)
+      return CUDA_ERROR_UNKNOWN;
+    memcpy(block + offset, p->kernelParams[i], nbytes);
+    *used = offset + nbytes > *used ? offset + nbytes : *used;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_cuGraphKernelNodeGetParams_v2(struct vgx_session *s,
+                                           const struct vgw_req_cuGraphKernelNodeGetParams_v2 *req, CUgraphNode node,
+                                           struct vgw_rep_cuGraphKernelNodeGetParams_v2 *rep, void *params,
+                                           uint64_t *params_nbytes) {
+  CUDA_KERNEL_NODE_PARAMS_v2 p = {0};
+  (void)req;
+  uint64_t capacity = *params_nbytes;
+  CUresult result = s->backend->cuGraphKernelNodeGetParams_v2(node, &p);
+  if (result == CUDA_SUCCESS)
+    result = name_function(s, &p, &rep->kind, &rep->object);
+  if (result != CUDA_SUCCESS)
+    return result;
+  memset(params, 0, capacity);
+  result = pack(s, &p, params, capacity, params_nbytes);
+  rep->gridDimX = p.gridDimX;
+  rep->gridDimY = p.gridDimY;
+  rep->gridDimZ = p.gridDimZ;
+  rep->blockDimX = p.blockDimX;
+  rep->blockDimY = p.blockDimY;
+  rep->blockDimZ = p.blockDimZ;
+  rep->sharedMemBytes = p.sharedMemBytes;
+  return result;
+}

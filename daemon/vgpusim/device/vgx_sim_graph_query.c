@@ -1,0 +1,127 @@
+/* What graphs and their nodes tell of themselves, and the change of single nodes. Locking: the runtime lock. */
+#include "vgx_sim_driver.h"
+#include "vgx_sim_graph.h"
+
+/* One after the other into an array of `room`, counted beyond it. */
+struct listing {
+  CUgraphNode *nodes;
+  size_t room, count;
+};
+
+static void list(struct listing *l, CUgraphNode node) {
+  if (l->nodes && l->count < l->room)
+    l->nodes[l->count] = node;
+  l->count++;
+}
+
+/* How many there are, or were told; beyond the last: NULL, says the manual. */
+static CUresult finish(struct listing *l, size_t *count) {
+  for (size_t i = l->count; l->nodes && i < l->room; i++)
+    l->nodes[i] = NULL;
+  *count = l->nodes && l->count > l->room ? l->room : l->count;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges) {
+  if (!vgx_sim_is_graph(hGraph) || !numEdges || !from != !to)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct listing sources = {from, *numEdges, 0}, targets = {to, *numEdges, 0};
+  vgx_sim_lock();
+  for (uint32_t i = 0; i < hGraph->count; i++)
+    for (uint32_t k = 0; k < hGraph->nodes[i]->dependency_count; k++) {
+      list(&sources, hGraph->nodes[hGraph->nodes[i]->dependencies[k]]);
+      list(&targets, hGraph->nodes[i]);
+    }
+  vgx_sim_unlock();
+  finish(&sources, numEdges);
+  return finish(&targets, numEdges);
+}
+
+CUresult vgx_sim_cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes) {
+  if (!vgx_sim_is_graph(hGraph) || !numRootNodes)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct listing roots = {rootNodes, *numRootNodes, 0};
+  vgx_sim_lock();
+  for (uint32_t i = 0; i < hGraph->count; i++)
+    if (!hGraph->nodes[i]->dependency_count)
+      list(&roots, hGraph->nodes[i]);
+  vgx_sim_unlock();
+  return finish(&roots, numRootNodes);
+}
+
+CUresult vgx_sim_cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies, size_t *numDependencies) {
+  if (!vgx_sim_is_node(hNode) || !numDependencies)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct listing found = {dependencies, *numDependencies, 0};
+  vgx_sim_lock();
+  for (uint32_t k = 0; k < hNode->dependency_count; k++)
+    list(&found, hNode->graph->nodes[hNode->dependencies[k]]);
+  vgx_sim_unlock();
+  return finish(&found, numDependencies);
+}
+
+static bool depends_on(CUgraphNode node, uint32_t index) {
+  for (uint32_t k = 0; k < node->dependency_count; k++)
+    if (node->dependencies[k] == index)
+      return true;
+  return false;
+}
+
+CUresult vgx_sim_cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                              size_t *numDependentNodes) {
+  if (!vgx_sim_is_node(hNode) || !numDependentNodes)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct listing found = {dependentNodes, *numDependentNodes, 0};
+  vgx_sim_lock();
+  for (uint32_t i = 0; i < hNode->graph->count; i++)
+    if (depends_on(hNode->graph->nodes[i], hNode->index))
+      list(&found, hNode->graph->nodes[i]);
+  vgx_sim_unlock();
+  return finish(&found, numDependentNodes);
+}
+
+CUresult vgx_sim_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                           size_t numDependencies) {
+  if (!vgx_sim_is_graph(hGraph) || (numDependencies && (!from || !to)))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = CUDA_SUCCESS;
+  vgx_sim_lock();
+  for (size_t i = 0; i < numDependencies && result == CUDA_SUCCESS; i++) {
+    bool fit = vgx_sim_is_node(from[i]) && vgx_sim_is_node(to[i]) && from[i]->graph == hGraph && to[i]->graph == hGraph;
+    uint32_t k = 0;
+    while (fit && k < to[i]->dependency_count && to[i]->dependencies[k] != from[i]->index)
+      k++;
+    if (fit && k < to[i]->dependency_count)
+      to[i]->dependencies[k] = to[i]->dependencies[--to[i]->dependency_count];
+    else
+      result = CUDA_ERROR_INVALID_VALUE;
+  }
+  vgx_sim_unlock();
+  return result;
+}
+
+/* A node of this type, whose work has been made. */
+static bool is_of(CUgraphNode node, uint32_t type) { return vgx_sim_is_node(node) && node->type == type && node->work; }
+
+CUresult vgx_sim_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
+  if (!is_of(hNode, VGX_SIM_NODE_KERNEL) || !nodeParams)
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_launch_params(hNode->work->op, nodeParams);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams) {
+  if (!is_of(hNode, VGX_SIM_NODE_MEMSET) || !nodeParams)
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_fill_params(hNode->work->op, nodeParams);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  if (!is_of(hNode, VGX_SIM_NODE_MEMSET))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgx_sim_memset_op(nodeParams, NULL, &ctx, &op);
+  return result == CUDA_SUCCESS ? vgx_sim_node_change(hNode, VGX_SIM_NODE_MEMSET, ctx, op) : result;
+}

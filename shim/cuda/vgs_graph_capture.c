@@ -1,0 +1,234 @@
+/* Captures. The graph has its object here from the beginning of a capture, as the program may ask for it, and for its
+ * nodes, while it grows. */
+#include "vgs_api.h"
+#include "vgs_capture.h"
+#include "vgs_context.h"
+#include "vgs_graph.h"
+#include "vgs_log.h"
+#include "vgs_stream.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MODE_MAX = 2, DEPENDENCIES_MAX = 4096 };
+
+CUresult vgs_cuStreamBeginCapture(CUstream hStream) { return vgs_cuStreamBeginCapture_v2(hStream, 0); }
+
+/* The stream that is to be captured, which is not yet. */
+static CUresult check_begin(CUstream hStream, int mode, struct vgs_stream **stream, uint32_t *id) {
+  CUresult result = vgs_stream_id(hStream, id, stream);
+  if (result)
+    return result;
+  if (mode < 0 || mode > MODE_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!*stream)
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* oracle: the legacy stream cannot be captured */
+  return vgs_capture_status((*stream)->capture) ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
+}
+
+static CUresult begin(struct vgs_stream *stream, struct vgs_graph *graph, int mode, bool owned) {
+  uint64_t capture = vgs_capture_begin(mode);
+  if (!capture)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (graph) {
+    graph->unnamed = graph->growing = true;
+    vgs_capture_set_graph(capture, vgs_object_handle(graph), owned);
+  }
+  stream->capture = capture;
+  stream->capture_origin = true;
+  return CUDA_SUCCESS;
+}
+
+/* Drivers before 12.3 cannot capture into a graph that there is: its object is made at the end then. */
+CUresult vgs_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = check_begin(hStream, mode, &stream, &id);
+  struct vgs_graph *graph = result ? NULL : vgs_object_create(VGW_KIND_GRAPH, 0);
+  if (result || !graph)
+    return result ? result : CUDA_ERROR_OUT_OF_MEMORY;
+  result = vgs_send_vgpuCaptureBegin(id, graph->object.id);
+  if (result) {
+    vgs_object_destroy(graph);
+    graph = NULL;
+  }
+  if (result == CUDA_ERROR_NOT_SUPPORTED)
+    result = vgs_send_cuStreamBeginCapture_v2(id, mode);
+  return result ? result : begin(stream, graph, mode, true);
+}
+
+CUresult vgs_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+                                         const CUgraphEdgeData *dependencyData, size_t numDependencies, int mode) {
+  uint32_t id, *ids;
+  struct vgs_stream *stream;
+  struct vgs_graph *graph = vgs_graph_find(hGraph);
+  CUresult result = check_begin(hStream, mode, &stream, &id);
+  if (!result && !graph)
+    result = CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    result = vgs_graph_check_edges(dependencyData, numDependencies);
+  if (!result)
+    result = vgs_graph_name_nodes(graph);
+  if (!result)
+    result = vgs_handle_ids(VGW_KIND_GRAPH_NODE, (const void *const *)dependencies, numDependencies,
+                            CUDA_ERROR_INVALID_VALUE, &ids);
+  if (result)
+    return result;
+  result = vgs_send_cuStreamBeginCaptureToGraph(id, graph->object.id, ids, numDependencies);
+  free(ids);
+  return result ? result : begin(stream, graph, mode, false);
+}
+
+/* The end of a capture whose graph has an object: it stays, unless the capture is lost and made it. */
+static CUresult end_growing(uint32_t id, struct vgs_graph *graph, bool owned, bool lost, struct vgs_works *works) {
+  graph->growing = false;
+  CUresult result = vgs_send_vgpuCaptureEnd(id);
+  if (!result && lost)
+    result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (!vgs_works_keep_all(&vgs_graph_outermost(graph)->works, works) && !result)
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  vgs_works_clear(works);
+  if (result && owned) {
+    uint32_t graph_id = graph->object.id;
+    vgs_graph_forget_parts(graph);
+    vgs_object_destroy(graph);
+    vgs_send_cuGraphDestroy(graph_id, false);
+  }
+  return result;
+}
+
+CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = vgs_stream_id(hStream, &id, &stream);
+  if (result)
+    return result;
+  if (!stream || !vgs_capture_status(stream->capture))
+    return CUDA_ERROR_ILLEGAL_STATE;
+  if (!stream->capture_origin)
+    return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  if (!phGraph)
+    return CUDA_ERROR_INVALID_VALUE;
+  bool owned;
+  CUgraph handle = vgs_capture_graph(stream->capture, &owned);
+  struct vgs_graph *graph = handle ? vgs_graph_find(handle) : vgs_object_create(VGW_KIND_GRAPH, 0);
+  struct vgs_works works;
+  if (!graph && !handle)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  bool lost = vgs_capture_end(stream->capture, &works) == VGS_CAPTURE_INVALIDATED;
+  stream->capture = 0;
+  stream->capture_origin = false;
+  if (!graph) { /* the program has destroyed it meanwhile */
+    vgs_send_vgpuCaptureEnd(id);
+    vgs_works_clear(&works);
+    result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  } else if (handle) {
+    result = end_growing(id, graph, owned, lost, &works);
+  } else {
+    graph->works = works;
+    graph->unnamed = true;
+    result = vgs_send_cuStreamEndCapture(id, graph->object.id);
+    if (lost && !result) {
+      vgs_send_cuGraphDestroy(graph->object.id, false);
+      result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    if (result)
+      vgs_object_destroy(graph);
+  }
+  *phGraph = result ? NULL : vgs_object_handle(graph); /* oracle: NULL with the error */
+  return result;
+}
+
+CUresult vgs_cuStreamIsCapturing(CUstream hStream, int *captureStatus) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = captureStatus ? vgs_stream_id(hStream, &id, &stream) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *captureStatus = stream ? (int)vgs_capture_status(stream->capture) : VGS_CAPTURE_NONE;
+  return result;
+}
+
+CUresult vgs_cuStreamGetCaptureInfo(CUstream hStream, int *captureStatus_out, uint64_t *id_out) {
+  uint32_t id;
+  struct vgs_stream *stream;
+  CUresult result = vgs_cuStreamIsCapturing(hStream, captureStatus_out);
+  if (!result && *captureStatus_out == VGS_CAPTURE_ACTIVE && id_out && !vgs_stream_id(hStream, &id, &stream))
+    *id_out = stream->capture;
+  return result;
+}
+
+/* The nodes that a stream's next one will depend on. The array is the stream's thread's, until its next question. */
+static CUresult dependencies_of(uint32_t stream, struct vgs_graph *graph, const CUgraphNode **nodes, size_t *count) {
+  static _Thread_local CUgraphNode found[DEPENDENCIES_MAX];
+  uint32_t ids[DEPENDENCIES_MAX];
+  CUresult result = vgs_graph_name_nodes(graph);
+  if (!result)
+    result = vgs_send_vgpuCaptureDependencies(stream, graph->object.id, count, sizeof ids, ids);
+  if (result)
+    return result;
+  if (*count > DEPENDENCIES_MAX)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (size_t i = 0; i < *count; i++) {
+    void *node = vgs_object_at(VGW_KIND_GRAPH_NODE, ids[i]);
+    if (!node)
+      return CUDA_ERROR_UNKNOWN;
+    found[i] = vgs_object_handle(node);
+  }
+  *nodes = found;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
+                                       const CUgraphNode **dependencies_out, size_t *numDependencies_out) {
+  static bool named;
+  uint32_t id;
+  struct vgs_stream *stream;
+  bool owned;
+  int status;
+  uint64_t capture = 0;
+  if (!captureStatus_out)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_cuStreamGetCaptureInfo(hStream, &status, &capture);
+  if (!result && status == VGS_CAPTURE_ACTIVE && (graph_out || dependencies_out || numDependencies_out)) {
+    const CUgraphNode *nodes = NULL;
+    size_t count = 0;
+    CUgraph handle = vgs_capture_graph(capture, &owned);
+    struct vgs_graph *graph = handle ? vgs_graph_find(handle) : NULL;
+    if (!graph)
+      return vgs_unimplemented("the graph of a capture that is going on, with a driver before 12.3", &named);
+    result = vgs_stream_id(hStream, &id, &stream);
+    if (!result && (dependencies_out || numDependencies_out))
+      result = dependencies_of(id, graph, &nodes, &count);
+    if (result)
+      return result;
+    if (graph_out)
+      *graph_out = handle;
+    if (dependencies_out)
+      *dependencies_out = nodes;
+    if (numDependencies_out)
+      *numDependencies_out = count;
+  }
+  if (result)
+    return result;
+  *captureStatus_out = status;
+  if (id_out && status == VGS_CAPTURE_ACTIVE)
+    *id_out = capture;
+  return CUDA_SUCCESS;
+}
+
+/* No edge has data here: all of it is 0, which NULL stands for. */
+CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
+                                       const CUgraphNode **dependencies_out, const void **edgeData_out,
+                                       size_t *numDependencies_out) {
+  CUresult result = vgs_cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out, dependencies_out,
+                                                  numDependencies_out);
+  if (!result && edgeData_out)
+    *edgeData_out = NULL;
+  return result;
+}
+
+CUresult vgs_cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
+                                                  const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                                  unsigned int flags) {
+  CUresult result = vgs_graph_check_edges(dependencyData, numDependencies);
+  return result ? result : vgs_cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags);
+}
