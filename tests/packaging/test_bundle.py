@@ -9,6 +9,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from vgpud.cli import steering
 
 from deploy.packaging.bundle import BundleError, pack
 from deploy.packaging.debian import release_name
@@ -110,6 +111,10 @@ def test_a_program_gets_the_environment_of_its_user(run: Run) -> None:
     assert Path(overlay).parts[-3:] == ("vgpu_guest", "_lib", "torch")
     seen["PYTHONPATH"] = theirs
     del given["LD_LIBRARY_PATH"], seen["HOME"]
+    for setting in steering.settings([(13, 0)]):  # of the default device
+        seen.pop(setting.name)
+    standin, _, seen["PATH"] = seen["PATH"].partition(":")
+    assert standin.endswith("/standin/bin")
     assert {key: value for key, value in seen.items() if key != "PWD"} == given
 
 
