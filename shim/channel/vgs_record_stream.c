@@ -2,7 +2,6 @@
 #include "vgs_record_stream.h"
 #include "vgs_log.h"
 #include "vgs_region.h"
-#include "vgs_ring.h"
 #include "vgs_session.h"
 #include "vgs_socket.h"
 #include "vgw_wire.h"
@@ -15,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { RECEIVE_NBYTES = 16384, DRAIN_TIMEOUT_MS = 1000 };
+enum { RECEIVE_NBYTES = 16384 };
 
 /* A thread that sleeps until its reply; lies on that thread's stack. */
 struct waiter {
@@ -34,9 +33,8 @@ static struct {
   int fd; /* -1: none */
   uint32_t record_nbytes;
   int error;    /* atomic; CUresult */
-  int in_calls; /* atomic; threads inside vgs_session_call that use the socket */
+  int in_calls; /* atomic; threads that hold a reference */
   int attached; /* atomic; a worker is at the other end */
-  bool sync;    /* VGPU_SYNC=1: every call waits */
   pthread_mutex_t send;
   uint32_t sequence; /* under send */
   pthread_mutex_t wait;
@@ -46,16 +44,9 @@ static struct {
   uint8_t buffer[RECEIVE_NBYTES];
 } stream = {.fd = -1, .send = PTHREAD_MUTEX_INITIALIZER, .wait = PTHREAD_MUTEX_INITIALIZER};
 
-_Thread_local uint32_t vgs_thread_context_id;
-void (*vgs_session_output_hook)(void);
-void (*vgs_session_reason_hook)(void);
-
-void vgs_stream_start(int fd, uint32_t record_nbytes, bool rings) {
-  vgs_ring_start(rings);
-  const char *sync = secure_getenv("VGPU_SYNC");
+void vgs_stream_start(int fd, uint32_t record_nbytes) {
   stream.fd = fd;
   stream.record_nbytes = record_nbytes;
-  stream.sync = sync && !strcmp(sync, "1");
   stream.begin = stream.end = 0;
   stream.sequence = 0;
   __atomic_store_n(&stream.attached, 0, __ATOMIC_RELEASE);
@@ -99,22 +90,18 @@ bool vgs_stream_peer_gone(void) {
 
 void vgs_stream_shutdown(void) { set_error(CUDA_ERROR_DEINITIALIZED); }
 
-bool vgs_stream_end(void) {
-  int64_t deadline_ms = vgs_now_ms() + DRAIN_TIMEOUT_MS;
-  while (__atomic_load_n(&stream.in_calls, __ATOMIC_ACQUIRE) || !vgs_ring_end()) {
-    if (vgs_now_ms() > deadline_ms)
-      return false;
-    poll(NULL, 0, 1);
-  }
+void vgs_stream_ref(void) { __atomic_fetch_add(&stream.in_calls, 1, __ATOMIC_ACQ_REL); }
+void vgs_stream_unref(void) { __atomic_fetch_sub(&stream.in_calls, 1, __ATOMIC_ACQ_REL); }
+bool vgs_stream_is_used(void) { return __atomic_load_n(&stream.in_calls, __ATOMIC_ACQUIRE); }
+
+void vgs_stream_close(void) {
   vgs_region_end();
   if (stream.fd >= 0)
     close(stream.fd);
   stream.fd = -1;
-  return true;
 }
 
 void vgs_stream_abandon(void) {
-  vgs_ring_abandon();
   vgs_region_abandon();
   if (stream.fd >= 0)
     close(stream.fd);
@@ -209,8 +196,8 @@ static void read_reply(void) {
   pthread_mutex_unlock(&stream.wait);
 }
 
-/* Sleep until the reply is there. One of the waiting threads reads for all; when its own reply has come it passes the
- * office on, so no thread ever waits for another thread's call. */
+/* Sleep until the reply is there. One of the waiting threads reads for all; when its own reply has come it hands over
+ * the reader role, so no thread ever waits for another thread's call. */
 static void wait_for_reply(struct waiter *waiter) {
   pthread_mutex_lock(&stream.wait);
   while (!waiter->done && !vgs_stream_error()) {
@@ -244,7 +231,7 @@ static void wait_for_reply(struct waiter *waiter) {
 /* --- requests --- */
 
 /* Write one record. The lock keeps records whole and in the order in which calls began. */
-static CUresult send_record(struct vgs_call *call, struct waiter *waiter) {
+static CUresult send_record(struct vgs_call *call, struct waiter *waiter, void (*sent)(const struct vgs_call *, bool)) {
   static const uint8_t zeros[8];
   struct vgw_header header = {.opcode = call->opcode, .context = vgs_thread_context_id};
   struct iovec iov[3 + 2 * 4];
@@ -276,95 +263,26 @@ static CUresult send_record(struct vgs_call *call, struct waiter *waiter) {
     pthread_mutex_unlock(&stream.wait);
   }
   int error = vgs_stream_error() ? 0 : vgs_socket_send(stream.fd, iov, count, call->fd);
-  bool leaves_work = !call->on_socket && (!waiter || (call->touched_count && !call->settled));
-  if (leaves_work && !vgs_ring_any())
-    vgs_ring_note_socket(call);
+  if (sent)
+    sent(call, waiter);
   pthread_mutex_unlock(&stream.send);
   if (error)
     vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, strerror(-error));
   return CUDA_SUCCESS;
 }
 
-static void note_way(bool wait) {
-  if (vgs_way < VGS_WAY_WAITED)
-    vgs_way = wait ? VGS_WAY_WAITED : VGS_WAY_QUEUED;
-}
-
-static CUresult call_on_socket(struct vgs_call *call, bool wait, uint16_t *notices) {
+CUresult vgs_stream_call(struct vgs_call *call, bool wait, void (*sent)(const struct vgs_call *, bool),
+                         uint16_t *notices) {
   CUresult result;
   if (!wait) {
-    result = send_record(call, NULL);
+    result = send_record(call, NULL, sent);
     return result ? result : vgs_stream_error();
   }
   struct waiter waiter = {.call = call, .wake = PTHREAD_COND_INITIALIZER};
-  result = send_record(call, &waiter);
+  result = send_record(call, &waiter, sent);
   if (result)
     return result; /* refused before it was registered */
   wait_for_reply(&waiter);
   *notices = waiter.done ? waiter.notices : 0;
   return waiter.done ? waiter.result : vgs_stream_error();
-}
-
-/* Counted, so that nobody closes the socket meanwhile. */
-static CUresult count_on_socket(struct vgs_call *call, bool wait, uint16_t *notices) {
-  __atomic_fetch_add(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
-  CUresult result = vgs_stream_error();
-  /* Others have rings and this thread found none free. What it does here is over when it returns. */
-  if (!result && !call->on_socket && vgs_ring_any()) {
-    wait = true;
-    result = vgs_ring_fence_socket(call);
-  }
-  if (!result)
-    result = call_on_socket(call, wait, notices);
-  __atomic_fetch_sub(&stream.in_calls, 1, __ATOMIC_ACQ_REL);
-  return result;
-}
-
-static CUresult call_inside(struct vgs_call *call, uint16_t *notices) {
-  CUresult result = vgs_stream_error();
-  if (result)
-    return result;
-  if (call->part_count > 4)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_stream_attached() && (result = vgs_session_attach()))
-    return result;
-  bool wait = call->wait || stream.sync;
-  if (vgs_trace_state)
-    note_way(wait);
-  /* Calls about the channel itself, and those that pass a descriptor: nothing that is queued concerns them. */
-  struct vgs_ring *ring = call->on_socket ? NULL : vgs_ring_ready();
-  if (ring)
-    return vgs_ring_call(ring, call, wait, notices);
-  return count_on_socket(call, wait, notices);
-}
-
-/* Faults that poison the process's contexts: the driver repeats them for every later call (oracle: life after 700 and
- * 719). */
-static bool is_sticky(CUresult result) {
-  return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_TIMEOUT || result == CUDA_ERROR_ASSERT ||
-         (result >= 714 && result <= CUDA_ERROR_LAUNCH_FAILED);
-}
-
-CUresult vgs_session_call(struct vgs_call *call) {
-  CUresult result = vgs_life_check();
-  if (result)
-    return result;
-  int saved = errno;
-  uint16_t notices = 0;
-  result = call_inside(call, &notices);
-  /* Calls about the channel are made in the middle of others: the next reply says it again. */
-  if (notices & VGW_OUTPUT_PENDING && !call->on_socket && vgs_session_output_hook)
-    vgs_session_output_hook();
-  if (notices & VGW_REASON_PENDING && !call->on_socket && vgs_session_reason_hook)
-    vgs_session_reason_hook();
-  if (is_sticky(result))
-    vgs_session_set_fault(result, false);
-  errno = saved;
-  return result;
-}
-
-void *vgs_record_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream_id, uint64_t nbytes) {
-  if (vgs_life_check() || vgs_stream_error() || !vgs_stream_attached() || stream.sync || vgs_trace_on())
-    return NULL;
-  return vgs_ring_begin(record, opcode, stream_id, nbytes);
 }

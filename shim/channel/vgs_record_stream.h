@@ -1,13 +1,14 @@
-/* The command stream of a session: records out, replies in, many threads at once. Used by vgs_session.c alone. */
+/* The connection of a session: its sticky error, and records on the socket: out, and replies in, many threads at once.
+ */
 #ifndef VGS_RECORD_STREAM_H
 #define VGS_RECORD_STREAM_H
 
-#include "vgw_cuda.h"
+#include "vgs_session.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Own `fd` from now on. Only before the first stream or after vgs_stream_end. */
-void vgs_stream_start(int fd, uint32_t record_nbytes, bool rings);
+/* Own `fd` from now on. Only before the first stream or after vgs_stream_close. */
+void vgs_stream_start(int fd, uint32_t record_nbytes);
 int vgs_stream_fd(void);
 
 /* From now on the connection carries records, not control frames. */
@@ -25,9 +26,16 @@ bool vgs_stream_peer_gone(void);
 /* Make every present and future call return DEINITIALIZED. */
 void vgs_stream_shutdown(void);
 
-/* Wait (1 s at most) until no thread is inside a call of a failed or shut-down stream, then close it.
- * False: one still is; nothing was closed. */
-bool vgs_stream_end(void);
+/* A thread that uses the socket holds a reference: it is not closed meanwhile. */
+void vgs_stream_ref(void);
+void vgs_stream_unref(void);
+bool vgs_stream_is_used(void);
+void vgs_stream_close(void);
+
+/* As vgs_session_call, on the socket. `sent` (or NULL) is called once the record is sent, in the order of sending; its
+ * second argument says whether the reply is waited for. The last is what the reply announces. */
+CUresult vgs_stream_call(struct vgs_call *call, bool wait, void (*sent)(const struct vgs_call *, bool),
+                         uint16_t *notices);
 
 /* In a forked child: close the descriptor, touch nothing else. */
 void vgs_stream_abandon(void);

@@ -1,6 +1,7 @@
+#include "vgs_ring_order.h"
 #include "vgs_api.h"
 #include "vgs_record_stream.h"
-#include "vgs_ring_internal.h"
+#include "vgs_ring_set.h"
 #include "vgs_settle.h"
 #include "vgs_touch.h"
 #include "vgw_wire.h"

@@ -1,11 +1,13 @@
 #define _GNU_SOURCE
+#include "vgs_ring_set.h"
 #include "vgs_api.h"
 #include "vgs_memfd.h"
 #include "vgs_record_stream.h"
 #include "vgs_region.h"
-#include "vgs_ring_internal.h"
 #include "vgs_settle.h"
 #include "vgs_touch.h"
+#include "vgw_futex.h"
+#include "vgw_wire.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -16,6 +18,19 @@
 
 enum { SPIN_US = 50, SPIN_MAX_US = 1000000, FEW_PROCESSORS = 2 };
 enum { NAP_NS = 20000, NAP_MAX_NS = 1000000, PLAUSIBLE_SPINS = 64, TRY_TURNS = 256 };
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { POPULATE_NBYTES = 256 << 10, LINE_NBYTES = 64 };
+
+/* How far ahead of the tail lines are fetched for writing: the time of some ten launches, and a line comes from memory
+ * or from the worker's processor in one or two. */
+enum { AHEAD_NBYTES = 1024 };
+
+/* A ring that the worker has emptied begins anew once it is this far: what is used again and again stays in caches. */
+enum { REUSED_NBYTES = 64 << 10 };
 
 struct vgs_ring vgs_rings[VGW_RINGS_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -196,6 +211,95 @@ bool vgs_ring_try_enter(struct vgs_ring *ring) { return !try_enter(ring); }
 void vgs_ring_leave(struct vgs_ring *ring) { __atomic_store_n(&ring->inside, VGS_RING_FREE, __ATOMIC_RELEASE); }
 
 bool vgs_ring_active(void) { return vgs_stream_attached() && vgs_ring_ready(); }
+
+/* --- appending records --- */
+
+/* For writing: the line is then ours alone. __builtin_prefetch says that only where -march promises prefetchw; every
+ * x86-64 processor takes the instruction, those before Broadwell as a no-op. */
+static void fetch_to_write(const uint8_t *line) {
+#ifdef __x86_64__
+  __asm__ volatile("prefetchw %0" : : "m"(*line));
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
+
+static void fetch_lines(struct vgs_ring *ring) {
+  if (ring->prefetched < ring->tail)
+    ring->prefetched = ring->tail;
+  for (; ring->prefetched < ring->tail + AHEAD_NBYTES; ring->prefetched += LINE_NBYTES)
+    fetch_to_write(ring->shared->records + ring->prefetched % VGW_RING_NBYTES);
+}
+
+/* Pages for the next part of the ring at once: one fault each would be a fifth of a launch's time. */
+static void populate(struct vgs_ring *ring) {
+  uint64_t left = VGW_RING_NBYTES - ring->populated, nbytes = left < POPULATE_NBYTES ? left : (uint64_t)POPULATE_NBYTES;
+  if (!vgs_ring_in_region()) /* whose pages are there; kernels before 5.14 refuse, and the faults come one by one */
+    madvise(ring->shared->records + ring->populated, nbytes, MADV_POPULATE_WRITE);
+  ring->populated += nbytes;
+}
+
+/* Room for `nbytes` in one piece, after padding to the ring's beginning if need be. NULL: the session is over. */
+uint8_t *vgs_ring_reserve(struct vgs_ring *ring, uint64_t nbytes) {
+  struct vgw_ring *shared = ring->shared;
+  uint64_t place = ring->tail % VGW_RING_NBYTES;
+  bool anew = ring->head == ring->tail && place >= REUSED_NBYTES && nbytes <= place;
+  uint64_t padding = anew || VGW_RING_NBYTES - place < nbytes ? VGW_RING_NBYTES - place : 0;
+  for (int turns = -1; ring->tail + padding + nbytes - ring->head > VGW_RING_NBYTES;) {
+    if (turns >= 0 && !vgs_ring_nap(&turns))
+      return NULL;
+    turns = turns < 0 ? 0 : turns;
+    /* head: stored (release) by the worker once it needs the bytes no more */
+    ring->head = atomic_load_explicit(&shared->head, memory_order_acquire);
+  }
+  if (padding) {
+    struct vgw_header filler = {.length = (uint32_t)padding, .opcode = VGW_RING_PADDING};
+    memcpy(shared->records + place, &filler, padding < sizeof filler ? padding : sizeof filler);
+    ring->tail += padding;
+    place = 0;
+  }
+  if (place + nbytes > ring->populated)
+    populate(ring);
+  return shared->records + place;
+}
+
+/* The worker's thread sleeps or is about to, for the time of that number. It is woken once, however many records are
+ * published until it runs, which can take as long as fifty of them. */
+static void wake_worker(struct vgs_ring *ring, uint32_t sleep) {
+  ring->woken = sleep;
+  if (!vgs_ring_in_region()) {
+    atomic_fetch_add_explicit(&ring->shared->doorbell, 1, memory_order_release);
+    vgw_futex_wake(&ring->shared->doorbell);
+  } else {
+    vgs_send_vgpuRingWake((uint32_t)(ring - vgs_rings),
+                          false); /* if it fails the session is over, as the caller will see */
+  }
+}
+
+/* Make what was written visible, and wake the worker's thread if it sleeps. */
+void vgs_ring_publish(struct vgs_ring *ring, uint64_t nbytes) {
+  struct vgw_ring *shared = ring->shared;
+  ring->tail += nbytes;
+  ring->pushed++;
+  /* Either the worker sees the new tail before it sleeps, or we see that it is about to: both sides store, fence, load.
+   * An exchange is both store and fence, and cheaper than the two. */
+  atomic_exchange_explicit(&shared->tail, ring->tail, memory_order_seq_cst);
+  uint32_t sleep = atomic_load_explicit(&shared->worker_waits, memory_order_relaxed);
+  if (sleep && sleep != ring->woken)
+    wake_worker(ring, sleep);
+  fetch_lines(ring);
+}
+
+CUresult vgs_ring_push(struct vgs_ring *ring, const void *record, uint32_t nbytes) {
+  uint8_t *at = vgs_ring_reserve(ring, nbytes);
+  if (!at)
+    return vgs_stream_error();
+  memcpy(at, record, nbytes);
+  vgs_ring_publish(ring, nbytes);
+  return CUDA_SUCCESS;
+}
+
+/* --- the end --- */
 
 bool vgs_ring_end(void) {
   pthread_mutex_lock(&lock);

@@ -1,13 +1,18 @@
-/* Opening, attaching, losing, ending. The command stream itself is in vgs_record_stream.c. */
+#define _GNU_SOURCE
+/* Opening, attaching, losing, ending; and which way a call takes, in a ring or on the socket. */
 #include "vgs_session.h"
 #include "vgs_hello.h"
 #include "vgs_log.h"
 #include "vgs_record_stream.h"
 #include "vgs_region.h"
 #include "vgs_ring.h"
+#include "vgs_socket.h"
 #include "vgs_touch.h"
+#include "vgw_wire.h"
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,7 +22,12 @@
 #error "the wire is little-endian and records are sent as they lie in memory"
 #endif
 
+enum { DRAIN_TIMEOUT_MS = 1000 };
+
 int vgs_life = VGS_LIFE_NEW;
+_Thread_local uint32_t vgs_thread_context_id;
+void (*vgs_session_output_hook)(void);
+void (*vgs_session_reason_hook)(void);
 void (*vgs_session_end_hook)(void);
 void (*vgs_session_free_hook)(void);
 
@@ -26,6 +36,7 @@ static struct {
   struct vgs_welcome welcome;
   int fault; /* atomic; CUresult */
   bool fork_handled;
+  bool sync; /* VGPU_SYNC=1: every call waits */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The child has a copy of the connection and none of the threads that use it: it must say nothing on it and take no
@@ -35,6 +46,7 @@ static void forked(void) {
   int was = VGS_LIFE_READY;
   session.lock = unlocked; /* another thread of the parent may have held it */
   __atomic_compare_exchange_n(&vgs_life, &was, VGS_LIFE_FORKED, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  vgs_ring_abandon();
   vgs_stream_abandon();
 }
 
@@ -75,7 +87,10 @@ static CUresult connect_and_greet(struct vgs_welcome *welcome) {
           welcome->epoch);
   if (!welcome->region)
     vgs_region_end(); /* what was found is not wanted */
-  vgs_stream_start(fd, welcome->record_nbytes, welcome->ring);
+  const char *sync = secure_getenv("VGPU_SYNC");
+  session.sync = sync && !strcmp(sync, "1");
+  vgs_ring_start(welcome->ring);
+  vgs_stream_start(fd, welcome->record_nbytes);
   return CUDA_SUCCESS;
 }
 
@@ -137,6 +152,19 @@ static bool same_devices(const struct vgs_inventory *before, const struct vgs_in
   return true;
 }
 
+/* Wait (1 s at most) until no thread is inside a call of a failed or shut-down session, then close the connection.
+ * False: one still is; nothing was closed. */
+static bool end_calls(void) {
+  int64_t deadline_ms = vgs_now_ms() + DRAIN_TIMEOUT_MS;
+  while (vgs_stream_is_used() || !vgs_ring_end()) {
+    if (vgs_now_ms() > deadline_ms)
+      return false;
+    poll(NULL, 0, 1);
+  }
+  vgs_stream_close();
+  return true;
+}
+
 CUresult vgs_session_reopen(void) {
   CUresult result = vgs_life_check();
   if (result)
@@ -145,7 +173,7 @@ CUresult vgs_session_reopen(void) {
   struct vgs_welcome fresh;
   pthread_mutex_lock(&session.lock);
   if (vgs_stream_error()) {
-    vgs_stream_end();
+    end_calls();
     result = connect_and_greet(&fresh);
     if (!result && !same_devices(&session.welcome.inventory, &fresh.inventory)) {
       vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "the daemon came back with other devices");
@@ -185,6 +213,89 @@ bool vgs_session_shares_memory(void) { return session.welcome.pinned_fd || sessi
 bool vgs_session_has_pinned_fd(void) { return session.welcome.pinned_fd; }
 bool vgs_session_has_images(void) { return session.welcome.images; }
 
+/* --- calls --- */
+
+static void note_way(bool wait) {
+  if (vgs_way < VGS_WAY_WAITED)
+    vgs_way = wait ? VGS_WAY_WAITED : VGS_WAY_QUEUED;
+}
+
+/* What may still be running is known in the rings, too, while no thread has one. */
+static void note_sent(const struct vgs_call *call, bool waits) {
+  bool leaves_work = !call->on_socket && (!waits || (call->touched_count && !call->settled));
+  if (leaves_work && !vgs_ring_any())
+    vgs_ring_note_socket(call);
+}
+
+/* Counted, so that nobody closes the socket meanwhile. */
+static CUresult count_on_socket(struct vgs_call *call, bool wait, uint16_t *notices) {
+  vgs_stream_ref();
+  CUresult result = vgs_stream_error();
+  /* Others have rings and this thread found none free. What it does here is over when it returns. */
+  if (!result && !call->on_socket && vgs_ring_any()) {
+    wait = true;
+    result = vgs_ring_fence_socket(call);
+  }
+  if (!result)
+    result = vgs_stream_call(call, wait, note_sent, notices);
+  vgs_stream_unref();
+  return result;
+}
+
+static CUresult call_inside(struct vgs_call *call, uint16_t *notices) {
+  CUresult result = vgs_stream_error();
+  if (result)
+    return result;
+  if (call->part_count > 4)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_stream_attached() && (result = vgs_session_attach()))
+    return result;
+  bool wait = call->wait || session.sync;
+  if (vgs_trace_state)
+    note_way(wait);
+  /* Calls about the channel itself, and those that pass a descriptor: nothing that is queued concerns them. */
+  struct vgs_ring *ring = call->on_socket ? NULL : vgs_ring_ready();
+  if (ring)
+    return vgs_ring_call(ring, call, wait, notices);
+  return count_on_socket(call, wait, notices);
+}
+
+/* Faults that poison the process's contexts: the driver repeats them for every later call (oracle: life after 700 and
+ * 719). */
+static bool is_sticky(CUresult result) {
+  return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_TIMEOUT || result == CUDA_ERROR_ASSERT ||
+         (result >= 714 && result <= CUDA_ERROR_LAUNCH_FAILED);
+}
+
+CUresult vgs_session_call(struct vgs_call *call) {
+  CUresult result = vgs_life_check();
+  if (result)
+    return result;
+  int saved = errno;
+  uint16_t notices = 0;
+  result = call_inside(call, &notices);
+  /* Calls about the channel are made in the middle of others: the next reply says it again. */
+  if (notices & VGW_OUTPUT_PENDING && !call->on_socket && vgs_session_output_hook)
+    vgs_session_output_hook();
+  if (notices & VGW_REASON_PENDING && !call->on_socket && vgs_session_reason_hook)
+    vgs_session_reason_hook();
+  if (is_sticky(result))
+    vgs_session_set_fault(result, false);
+  errno = saved;
+  return result;
+}
+
+void *vgs_record_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream, uint64_t nbytes) {
+  if (vgs_life_check() || vgs_stream_error() || !vgs_stream_attached() || session.sync || vgs_trace_on())
+    return NULL;
+  return vgs_ring_begin(record, opcode, stream, nbytes);
+}
+
+CUresult vgs_record_send(struct vgs_record *record) { return vgs_ring_send(record); }
+void vgs_record_drop(struct vgs_record *record) { vgs_ring_drop(record); }
+
+/* --- the end --- */
+
 /* Whether no other thread of this process is left, which may be between two looks at what we would free. */
 static bool is_alone(void) {
   struct stat tasks;
@@ -200,7 +311,7 @@ __attribute__((destructor)) static void end(void) {
   vgs_stream_shutdown();
   if (vgs_session_end_hook)
     vgs_session_end_hook();
-  if (!vgs_stream_end())
+  if (!end_calls())
     return; /* a thread is still inside a call: leave it its memory, the process is exiting */
   if (!is_alone())
     return;

@@ -1,9 +1,8 @@
-/* Rings inside the client: what vgs_ring.c (a call in a ring), vgs_ring_order.c (in which ring, and after what) and
- * vgs_ring_set.c (which rings there are) share. */
-#ifndef VGS_RING_INTERNAL_H
-#define VGS_RING_INTERNAL_H
+/* The rings inside the client: which there are, who is in which, and appending records. */
+#ifndef VGS_RING_SET_H
+#define VGS_RING_SET_H
 
-#include "vgs_ring.h"
+#include "vgs_session.h"
 #include "vgw_ring.h"
 
 /* Who is in a ring: nobody; a thread that pushes, which is soon over; its own thread, which waits for a reply. */
@@ -55,20 +54,37 @@ void vgs_ring_leave(struct vgs_ring *ring);
 /* Between attempts to go on: true as long as there is hope. `turns` counts them, from 0. */
 bool vgs_ring_nap(int *turns);
 
+/* Space for a record in one piece, in a ring that the caller is in; NULL: the session is over. Then publish what was
+ * written there: the worker sees it, and is woken. */
+uint8_t *vgs_ring_reserve(struct vgs_ring *ring, uint64_t nbytes);
+void vgs_ring_publish(struct vgs_ring *ring, uint64_t nbytes);
+
 /* Append a record that nobody waits for. */
 CUresult vgs_ring_push(struct vgs_ring *ring, const void *record, uint32_t nbytes);
 
-/* The ring that a call which nobody waits for goes into: `own`, or one that was entered for it. */
-struct vgs_ring *vgs_ring_choose(struct vgs_ring *own, const struct vgs_touched *touched, uint32_t count,
-                                 uint64_t nbytes);
+/* A new session, whose host serves rings or not. */
+void vgs_ring_start(bool offered);
 
-/* Wait, in the worker, for what this call must not overtake. `before` becomes what it comes after. `ring` NULL: on the
- * socket, as for vgs_ring_fence_socket. */
-CUresult vgs_ring_push_fences(struct vgs_ring *ring, const struct vgs_touched *touched, uint32_t count,
-                              uint64_t before[]);
+/* Rings lie in the session's share of a region (vgs_region.h), now that it is mapped. Before the first call. */
+void vgs_ring_use_region(void);
 
-/* The call was pushed: later calls that touch the same come after it. */
-CUresult vgs_ring_note(struct vgs_ring *own, struct vgs_ring *ring, const struct vgs_touched *touched, uint32_t count,
-                       const uint64_t before[]);
+/* The calling thread's ring; the first time it opens one. NULL: use the socket. */
+struct vgs_ring *vgs_ring_ready(void);
+
+bool vgs_ring_any(void); /* whether any thread has a ring */
+
+/* Whether calls of this thread travel in a ring by now. */
+bool vgs_ring_active(void);
+
+/* How long a wait may spin before it sleeps, in ns; 0: not at all. */
+int64_t vgs_ring_spin_ns(void);
+
+int vgs_ring_processors(void); /* that this process may use */
+
+/* Give the memory back. False: a thread is inside a call, and nothing was done. */
+bool vgs_ring_end(void);
+
+/* In a forked child: the rings are the parent's. */
+void vgs_ring_abandon(void);
 
 #endif
