@@ -67,70 +67,97 @@ def computes(guest: Guest) -> bool:
     return re.search("^ok saxpy", outcome.output, re.MULTILINE) is not None
 
 
+def install(guest: Guest) -> None:
+    if guest.run("dpkg-query -W vgpu-guest").status != 0:
+        guest.check("dpkg --install /root/vgpu-guest.deb", SLOW_S)
+
+
+@pytest.fixture
+def service(guest: Guest) -> Guest:
+    """With vgpud as a running service, whatever a test before has done to it. What is right already stays."""
+    guest.check(
+        "mkdir -p /etc/vgpu && sed 's/^worker_start_timeout_s = .*/worker_start_timeout_s = 200.0/'"
+        " /opt/vgpu/share/vgpu/vgpud.toml > /etc/vgpu/vgpud.toml.new"
+        " && cd /etc/vgpu && { cmp -s vgpud.toml.new vgpud.toml || mv vgpud.toml.new vgpud.toml; }"
+    )
+    guest.check(
+        "[ -e /etc/systemd/system/vgpud.service ]"
+        " || { cp /opt/vgpu/share/vgpu/vgpud.service /etc/systemd/system/ && systemctl daemon-reload; }"
+    )
+    guest.run("systemctl reset-failed vgpud")
+    started = guest.run("systemctl enable --now vgpud", SLOW_S)  # Type=notify: it returns when vgpud is ready
+    assert started.status == 0, started.output + journal(guest)
+    return guest
+
+
+@pytest.fixture
+def client(guest: Guest) -> Guest:
+    """With the guest package installed, and no endpoint but what the library finds."""
+    install(guest)
+    guest.check("rm -f /etc/vgpu/guest.conf")
+    return guest
+
+
 def test_the_system_comes_up_without_a_failed_unit(guest: Guest) -> None:
     state = guest.run("systemctl is-system-running --wait", 60).output
     assert state == "running\n", guest.run("systemctl --failed").output
 
 
-def test_vgpud_runs_as_a_service(guest: Guest) -> None:
-    guest.check(
-        "mkdir -p /etc/vgpu && sed 's/^worker_start_timeout_s = .*/worker_start_timeout_s = 200.0/'"
-        " /opt/vgpu/share/vgpu/vgpud.toml > /etc/vgpu/vgpud.toml"
-        " && cp /opt/vgpu/share/vgpu/vgpud.service /etc/systemd/system/ && systemctl daemon-reload"
-    )
-    started = guest.run("systemctl enable --now vgpud", SLOW_S)  # Type=notify: it returns when vgpud is ready
-    assert started.status == 0, started.output + journal(guest)
-    assert guest.run("systemctl is-active vgpud").output == "active\n"
-    uid = guest.check("stat -c %u /run/vgpu/vgpud.sock")
+def test_vgpud_runs_as_a_service(service: Guest) -> None:
+    assert service.run("systemctl is-active vgpud").output == "active\n"
+    uid = service.check("stat -c %u /run/vgpu/vgpud.sock")
     assert int(uid) >= 61184, "a dynamic user's"
 
 
-def test_the_package_installs_and_a_service_computes(guest: Guest) -> None:
-    assert not computes(guest)
-    guest.check("dpkg --install /root/vgpu-guest.deb", SLOW_S)
-    assert computes(guest), journal(guest)
-    assert "no seccomp" not in journal(guest)
-    assert "not confined" not in journal(guest)
+def test_the_package_installs_and_a_service_computes(service: Guest) -> None:
+    service.run("dpkg --purge vgpu-guest", SLOW_S)
+    assert not computes(service)
+    install(service)
+    assert computes(service), journal(service)
+    assert "no seccomp" not in journal(service)
+    assert "not confined" not in journal(service)
 
 
-def test_reload_keeps_it_and_a_crash_brings_another(guest: Guest) -> None:
-    before = guest.check("systemctl show -P MainPID vgpud")
-    guest.check("systemctl reload vgpud")
-    assert guest.check("systemctl show -P MainPID vgpud") == before
-    guest.check("systemctl kill --kill-whom=main -s KILL vgpud")
-    guest.wait_until(f"[ $(systemctl show -P MainPID vgpud) != {before.strip()} ] && systemctl is-active vgpud", SLOW_S)
+def test_reload_keeps_it_and_a_crash_brings_another(service: Guest) -> None:
+    before = service.check("systemctl show -P MainPID vgpud")
+    service.check("systemctl reload vgpud")
+    assert service.check("systemctl show -P MainPID vgpud") == before
+    service.check("systemctl kill --kill-whom=main -s KILL vgpud")
+    service.wait_until(
+        f"[ $(systemctl show -P MainPID vgpud) != {before.strip()} ] && systemctl is-active vgpud", SLOW_S
+    )
 
 
-def test_a_vms_device_is_a_unit_of_its_own(guest: Guest) -> None:
-    guest.check("cp /opt/vgpu/share/vgpu/vgpud-vm@.service /etc/systemd/system/ && systemctl daemon-reload")
+def test_a_vms_device_is_a_unit_of_its_own(service: Guest) -> None:
+    service.check("cp /opt/vgpu/share/vgpu/vgpud-vm@.service /etc/systemd/system/ && systemctl daemon-reload")
     vm = '[[vm]]\nname = "inner"\ncid = 9\nvsock = "/run/vgpu-vm/inner/vsock.sock"\n'
-    guest.check(f"printf '{vm}' >> /etc/vgpu/vgpud.toml")
-    started = guest.run("systemctl start vgpud-vm@inner", SLOW_S)
-    log = guest.run("journalctl -u vgpud-vm@inner --no-pager -o cat").output
+    service.check(f"printf '{vm}' >> /etc/vgpu/vgpud.toml")
+    started = service.run("systemctl start vgpud-vm@inner", SLOW_S)
+    log = service.run("journalctl -u vgpud-vm@inner --no-pager -o cat").output
     assert started.status == 0, log
     assert "seccomp" not in log
-    assert guest.check("stat -c %A /run/vgpu-vm/inner/vsock.sock") == "srw-rw----\n"
-    guest.check("systemctl stop vgpud-vm@inner")
+    assert service.check("stat -c %A /run/vgpu-vm/inner/vsock.sock") == "srw-rw----\n"
+    service.check("systemctl stop vgpud-vm@inner")
 
 
-def test_a_wrong_configuration_is_said_once_and_not_tried_again(guest: Guest) -> None:
-    guest.check("echo 'gpu = \"h100\"' > /etc/vgpu/vgpud.toml; systemctl reset-failed vgpud")
-    assert guest.run("systemctl restart vgpud", SLOW_S).status != 0
-    guest.wait_until("systemctl is-failed vgpud")
-    assert "/etc/vgpu/vgpud.toml:1: gpu: unknown key" in journal(guest)
-    assert guest.check("systemctl show -P NRestarts vgpud") == "0\n"
+def test_a_wrong_configuration_is_said_once_and_not_tried_again(service: Guest) -> None:
+    service.check("echo 'gpu = \"h100\"' > /etc/vgpu/vgpud.toml; systemctl reset-failed vgpud")
+    assert service.run("systemctl restart vgpud", SLOW_S).status != 0
+    service.wait_until("systemctl is-failed vgpud")
+    assert "/etc/vgpu/vgpud.toml:1: gpu: unknown key" in journal(service)
+    assert service.check("systemctl show -P NRestarts vgpud") == "0\n"
 
 
-def test_through_vsock_the_hosts_vgpud_computes(guest: Guest, host: tuple[VmDaemon, Vm]) -> None:
+def test_through_vsock_the_hosts_vgpud_computes(client: Guest, host: tuple[VmDaemon, Vm]) -> None:
     opened = host[0].running.status()["metrics"]["sessions_opened"]
-    guest.check("echo 'endpoint = vsock://2:7070' > /etc/vgpu/guest.conf")
-    assert computes(guest)
+    client.check("echo 'endpoint = vsock://2:7070' > /etc/vgpu/guest.conf")
+    assert computes(client)
     assert host[0].running.status()["metrics"]["sessions_opened"] > opened
     assert "vm:debian" in host[0].running.log
 
 
-def test_removing_the_package_takes_everything_back(guest: Guest) -> None:
-    guest.check("dpkg --purge vgpu-guest", SLOW_S)
-    left = guest.run("ls -d /usr/lib/vgpu /etc/ld.so.conf.d/*vgpu* /var/lib/vgpu").output
+def test_removing_the_package_takes_everything_back(client: Guest) -> None:
+    client.check("dpkg --purge vgpu-guest", SLOW_S)
+    left = client.run("ls -d /usr/lib/vgpu /etc/ld.so.conf.d/*vgpu* /var/lib/vgpu").output
     assert all("No such file" in line for line in left.splitlines()), left
-    assert not computes(guest)
+    assert not computes(client)
