@@ -82,3 +82,8 @@ CUresult vgx_vgpuTakeReasons(struct vgx_session *s, const struct vgw_req_vgpuTak
   *text_nbytes = used;
   return CUDA_SUCCESS;
 }
+
+CUresult vgx_not_offered(struct vgx_session *s, const char *name) {
+  vgx_reason(s, CUDA_ERROR_NOT_SUPPORTED, "%s is not offered by the %s backend", name, s->backend->name);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}

@@ -50,11 +50,6 @@ CUresult vgx_violation(struct vgx_session *s, const char *what) {
   return CUDA_ERROR_UNKNOWN;
 }
 
-CUresult vgx_not_offered(struct vgx_session *s, const char *name) {
-  vgx_reason(s, CUDA_ERROR_NOT_SUPPORTED, "%s is not offered by the %s backend", name, s->backend->name);
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 bool vgx_text(char *to, const char *from, uint64_t nbytes) {
   if (nbytes >= VGX_TEXT_NBYTES || memchr(from, 0, nbytes))
     return false;

@@ -20,6 +20,7 @@
 #include "vgx_backend.h"
 #include "vgx_handle.h"
 #include "vgx_handle_end.h"
+#include "vgx_reason.h"
 #include "vgx_serve.h"
 
 #define VGX_TEXT_NBYTES 4096 /* longest kernel or variable name, NUL included */
@@ -180,14 +181,7 @@ extern VGX_OPERATIONS struct vgx_operation vgx_operations[VGW_OP_COUNT];
 /* End the session for what the peer sent; the return value is only for `return`. */
 CUresult vgx_violation(struct vgx_session *s, const char *what);
 void vgx_end(struct vgx_session *s, enum vgx_reason reason, const char *text);
-CUresult vgx_not_offered(struct vgx_session *s, const char *name);
 
-/* Tell the client, and the log, why a call fails; `put` is the backend's and logs nothing. Cut to VGX_REASON_NBYTES. */
-enum { VGX_REASON_NBYTES = 1000 };
-void vgx_reason(struct vgx_session *s, CUresult result, const char *format, ...) __attribute__((format(printf, 3, 4)));
-void vgx_reason_put(CUresult result, bool ends, const char *text);
-bool vgx_reason_pending(void);
-void vgx_reasons_clear(void);
 void vgx_log(struct vgx_session *s, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Where a variable result goes; `fixed_nbytes` is the size of the fixed results before it. */

@@ -58,6 +58,12 @@ void vgt_read(const void *data, uint64_t nbytes) {
 /* --- what the executor's other files would do --- */
 
 bool vgx_reason_pending(void) { return false; }
+
+CUresult vgx_not_offered(struct vgx_session *s, const char *name) {
+  (void)s, (void)name;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 void vgx_reason(struct vgx_session *s, CUresult result, const char *format, ...) {
   (void)s, (void)result, (void)format;
 }
