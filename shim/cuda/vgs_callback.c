@@ -28,11 +28,12 @@ static struct {
   pthread_mutex_t lock;
   struct callback *waiting;
   uint32_t last_id;
-  bool started;
+  bool started, ended; /* of the thread */
+  pthread_cond_t end;
   pthread_t thread;
   uint32_t pending; /* atomic; enqueued and not returned yet */
   int in_graphs;    /* atomic */
-} service = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} service = {.lock = PTHREAD_MUTEX_INITIALIZER, .end = PTHREAD_COND_INITIALIZER};
 
 static struct callback *take(uint32_t id) {
   pthread_mutex_lock(&service.lock);
@@ -89,6 +90,8 @@ static void *serve(void *unused) {
     service.started = false;
     pthread_detach(pthread_self());
   }
+  service.ended = true;
+  pthread_cond_signal(&service.end);
   pthread_mutex_unlock(&service.lock);
   return unused;
 }
@@ -98,6 +101,7 @@ static CUresult start_locked(void) {
   sigset_t all, before;
   if (service.started)
     return CUDA_SUCCESS;
+  service.ended = false;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int error = pthread_create(&service.thread, NULL, serve, NULL);
@@ -189,13 +193,21 @@ CUresult vgs_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, vo
   return enqueue(&wanted);
 }
 
-/* A callback of the program's that never returns must not keep the process from exiting. */
+/* A callback of the program's that never returns must not keep the process from exiting. ThreadSanitizer knows no join
+ * with a deadline on the monotonic clock, so the thread says that it is at its end. */
 static void join_within(pthread_t thread, int seconds) {
   struct timespec deadline;
   clock_gettime(CLOCK_MONOTONIC, &deadline);
   deadline.tv_sec += seconds;
-  if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &deadline))
+  int late = 0;
+  pthread_mutex_lock(&service.lock);
+  while (!service.ended && !late)
+    late = pthread_cond_clockwait(&service.end, &service.lock, CLOCK_MONOTONIC, &deadline);
+  pthread_mutex_unlock(&service.lock);
+  if (late)
     vgs_log(VGS_LOG_ERROR, "a host function is still running at the end: left behind");
+  else
+    pthread_join(thread, NULL);
 }
 
 void vgs_callback_fini(void) {

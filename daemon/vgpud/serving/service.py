@@ -87,7 +87,7 @@ class Service:
             )
             self.supervisor.refuse(f"this host cannot isolate workers: {', '.join(missing)}")
         else:
-            self._log.warning("workers are isolated less than they could be", missing=missing)
+            self._log.info("workers are isolated less than they could be", missing=missing)
 
     async def start(self) -> None:
         """Bind and serve. Raises ListenError, EndpointError or RegionError; then nothing is left open."""

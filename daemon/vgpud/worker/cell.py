@@ -81,7 +81,7 @@ class Cells:
                 self._mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, None)
             except OSError as error:
                 # Inside a container parts of /proc are covered, and the kernel refuses a mount that would uncover them.
-                os.write(2, f"<4>this worker sees the launcher's /proc: {error.strerror}\n".encode())
+                os.write(2, f"<6>this worker sees the launcher's /proc: {error.strerror}\n".encode())
         os.close(self._own_pid_namespace)
         try:
             self._drop_capabilities()
