@@ -29,7 +29,8 @@ static CUresult visible_nodes(struct vgx_session *s, CUgraph graph, CUgraphNode 
   CUgraphNode *found = calloc(all + 1, sizeof *found);
   if (!found)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  result = s->backend->cuGraphGetNodes(graph, found, &all);
+  if (all) /* NVIDIA's driver takes no array for no nodes */
+    result = s->backend->cuGraphGetNodes(graph, found, &all);
   if (result != CUDA_SUCCESS) {
     free(found);
     return result;

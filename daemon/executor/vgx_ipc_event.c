@@ -11,6 +11,7 @@
 
 #include "vgx_custom.h"
 #include "vgx_ipc_event.h"
+#include "vgx_memory.h"
 
 enum { PAGE_NBYTES = 4096, EVENTS_MAX = 8192 };
 
@@ -65,7 +66,7 @@ static CUresult enter_page(struct vgx_session *s, int fd, struct vgx_ipc_event *
   struct vgx_ipc_event *e = calloc(1, sizeof *e);
   void *at = mmap(NULL, PAGE_NBYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (e && at != MAP_FAILED)
-    result = s->backend->cuMemHostRegister_v2(at, PAGE_NBYTES, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    result = vgx_register(s, at, PAGE_NBYTES);
   if (result == CUDA_SUCCESS) {
     *e = (struct vgx_ipc_event){.s = s, .page = at, .fd = fd};
     pthread_mutex_lock(&s->ipc_lock);

@@ -75,10 +75,16 @@ bool vgx_in_window(uint64_t address, uint64_t nbytes) {
          offset < VGW_PINNED_NBYTES && nbytes <= VGW_PINNED_NBYTES - offset;
 }
 
+CUresult vgx_register(struct vgx_session *s, void *at, uint64_t nbytes) {
+  CUresult result = s->backend->cuMemHostRegister_v2(at, nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+  return result == CUDA_ERROR_NOT_SUPPORTED ? s->backend->cuMemHostRegister_v2(at, nbytes, CU_MEMHOSTALLOC_PORTABLE)
+                                            : result;
+}
+
 CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset) {
   if (at == MAP_FAILED)
     return errno == EEXIST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = s->backend->cuMemHostRegister_v2(at, nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+  CUresult result = vgx_register(s, at, nbytes);
   bool registered = result == CUDA_SUCCESS;
   pthread_mutex_lock(&s->table_lock);
   if (registered && s->mapping_count == VGX_MAX_MAPPINGS)

@@ -19,6 +19,10 @@ bool vgx_move_pinned(struct vgx_session *s, uint64_t address, void *to, const vo
 /* Whether whole pages lie in the window where clients place pinned memory. */
 bool vgx_in_window(uint64_t address, uint64_t nbytes);
 
+/* Register memory of this process with the driver, for copies and, where the driver can, for kernels: a driver that is
+ * vgpu's own library (tests/relayed) maps no file of another process for its device. */
+CUresult vgx_register(struct vgx_session *s, void *at, uint64_t nbytes);
+
 /* What is mapped at `at` becomes memory that the device reaches and copies may name; it is unmapped if that cannot be.
  * MAP_FAILED: nothing was mapped, and errno says why. */
 CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset);

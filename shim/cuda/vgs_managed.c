@@ -84,8 +84,8 @@ CUresult vgs_managed_free(uint64_t base) {
 /* The worker lays the variable where this process has mapped memory for it. cudart asks before there is a context, so
  * that the first device's primary context comes with it, as NVIDIA's driver makes it then. */
 static CUresult place(CUdeviceptr *address, size_t *nbytes, uint32_t library, const char *name) {
-  uint64_t placed, size;
-  struct vgs_range range;
+  uint64_t placed = 0, size = 0;
+  struct vgs_range range = {0};
   CUresult result = vgs_send_vgpuLibraryManaged(&placed, &size, 0, library, name);
   if (!result && !placed) {
     if ((result = create(size, &range)))
@@ -170,7 +170,7 @@ CUresult vgs_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, int advice, CUmemL
   CUresult result = located ? device_of(location, &device) : CUDA_SUCCESS;
   if (result)
     return result;
-  uint64_t bit = 1ull << (device + 1); /* the CPU's is the first */
+  uint64_t bit = device < DEVICE_CPU ? 0 : 1ull << (device + 1); /* the CPU's is the first */
   switch (advice) {
   case SET_READ_MOSTLY:
   case UNSET_READ_MOSTLY:
