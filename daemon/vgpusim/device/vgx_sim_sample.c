@@ -160,6 +160,12 @@ static struct value sample_level(const struct vgx_sim_texture *t, const struct v
   const uint32_t extent[3] = {l->width, l->height, l->depth};
   bool linear = t->filter == 1;
   struct point p;
+  const float on_edge[3] = {x[0], 0, 0};
+  /* One dimension is a row of two, read at its edge: with a border, half of each value is the border's (an H200). */
+  if (axes == 1 && linear && !t->layered) {
+    x = on_edge;
+    axes = 2;
+  }
   for (int a = 0; a < axes; a++) {
     p.at[a] = (t->normalized || t->cubemap ? x[a] * (float)extent[a] : x[a]) - (linear ? 0.5f : 0);
     p.index[a] = whole(p.at[a]);
