@@ -22,6 +22,7 @@ _ACCUMULATOR_SMALLEST = -126
 _GROUP = 8  # terms whose sum fits 32 bits: each is below 2**(2 + FRACTION_BITS)
 _FAST_SPAN = 50  # in single precision, factors of at most 2**50 and, but zero, at least 2**-50
 _FAST_ACCUMULATOR = (-76, 100)
+_FAST_SMALLEST = -2 * _FAST_SPAN - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def total(
 ) -> str:
     """The sum, a vector of doubles that holds it exactly."""
     kind, word, double = LANES.of(precision.element), LANES.int(precision.integer), LANES.of("double")
-    largest = power(e, precision, c, _ACCUMULATOR_SMALLEST)
+    # In single precision the scale of nothing but zeros has to be finite; usual operands are greater, or zero.
+    largest = power(e, precision, c, _FAST_SMALLEST if precision is SINGLE else _ACCUMULATOR_SMALLEST)
     for x, y in powers:
         largest = _maximum(e, kind, largest, e.v(f"fmul {kind} {x}, {y}"))
     scale = e.v(f"fdiv {kind} {LANES.fconst(2.0**FRACTION_BITS, precision.element)}, {largest}")
