@@ -121,7 +121,9 @@ static void filters(std::mt19937 &random, int n) {
         // One dimension is a row of two, read at its edge: with a border, half of each value is the border's.
         float middle = r.linear ? 0.5f : 0;
         float wanted = r.at(x[3 * i], axes > 1 ? x[3 * i + 1] : 0, axes > 2 ? x[3 * i + 2] : middle);
-        EXPECT(std::fabs(out[i] - wanted) <= 1e-3f * (1 + std::fabs(wanted)),
+        // Weights have 8 bits; how a card rounds the products of two is not documented: one step of a weight.
+        float step = r.linear && (axes > 1 || r.mode == cudaAddressModeBorder) ? 125.0f / 256 : 0;
+        EXPECT(std::fabs(out[i] - wanted) <= step + 1e-3f * (1 + std::fabs(wanted)),
                "textures: %d axes, mode %d, linear %d, normalized %d: (%g, %g, %g) is %g instead of %g", axes,
                (int)r.mode, (int)r.linear, (int)r.normalized, x[3 * i], x[3 * i + 1], x[3 * i + 2], out[i], wanted);
       }
