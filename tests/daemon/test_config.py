@@ -58,10 +58,10 @@ def test_the_samples_commented_keys_are_keys():
         ("listen = []", "f.toml:1: listen: "),
         ("[[vm]]\nname = 'a b'\ncid = 3", "f.toml:2: vm.0.name: "),
         ("[[vm]]\nname = 'a'\ncid = 2", "f.toml:3: vm.0.cid: "),
-        ("[[vm]]\nname = 'a'\ncid = 3\nvsock = 'x.sock'", "f.toml:1: vm.0: 'unix:x.sock.control': a unix endpoint is"),
+        ("[[vm]]\nname = 'a'\ncid = 3\nvsock = 'x.sock'", "f.toml:1: vm.0: 'unix:x.sock.control': the path is not absolute"),
         ("[[vm]]\nname = 'a'\ncid = 3\nvsock = '/a'\nhybrid = '/b'", "f.toml:1: vm.0: a VM has one vsock device"),
         ("[[vm]]\nname = 'a'\ncid = 3\n[[vm]]\nname = 'b'\ncid = 3", "f.toml: vm: two VMs have the cid 3"),
-        ("listen = [\n  'unix:/a',\n  'ftp://x',\n]", "f.toml:1: listen: 'ftp://x': not an endpoint"),
+        ("listen = [\n  'unix:/a',\n  'ftp://x',\n]", "f.toml:1: listen: 'ftp://x': it is none of unix:/PATH"),
         ("gpus = 'h100'\nlisten = ['tcp://0.0.0.0:7070']", "f.toml:2: listen: tcp://0.0.0.0:7070 is reachable"),
         ("[[tokens]]\nname = 'a'\nvalue = 'short'", "f.toml:3: tokens.0.value: a token has 16 to 255"),
         (
@@ -118,7 +118,7 @@ def test_what_others_can_reach_does(endpoint):
 
 
 def test_the_command_line_is_checked_like_the_file():
-    with pytest.raises(ConfigError, match=r"command line: listen: 'x': not an endpoint"):
+    with pytest.raises(ConfigError, match=r"command line: listen: 'x': it is none of unix:/PATH"):
         Config().with_changes({"listen": ["x"]})
     with pytest.raises(ConfigError, match="tokens"):
         Config().with_changes({"listen": ["tcp://0.0.0.0:1"]})
