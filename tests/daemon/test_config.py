@@ -58,7 +58,10 @@ def test_the_samples_commented_keys_are_keys():
         ("listen = []", "f.toml:1: listen: "),
         ("[[vm]]\nname = 'a b'\ncid = 3", "f.toml:2: vm.0.name: "),
         ("[[vm]]\nname = 'a'\ncid = 2", "f.toml:3: vm.0.cid: "),
-        ("[[vm]]\nname = 'a'\ncid = 3\nvsock = 'x.sock'", "f.toml:1: vm.0: 'unix:x.sock.control': the path is not absolute"),
+        (
+            "[[vm]]\nname = 'a'\ncid = 3\nvsock = 'x.sock'",
+            "f.toml:1: vm.0: 'unix:x.sock.control': the path is not absolute",
+        ),
         ("[[vm]]\nname = 'a'\ncid = 3\nvsock = '/a'\nhybrid = '/b'", "f.toml:1: vm.0: a VM has one vsock device"),
         ("[[vm]]\nname = 'a'\ncid = 3\n[[vm]]\nname = 'b'\ncid = 3", "f.toml: vm: two VMs have the cid 3"),
         ("listen = [\n  'unix:/a',\n  'ftp://x',\n]", "f.toml:1: listen: 'ftp://x': it is none of unix:/PATH"),

@@ -309,7 +309,7 @@ mov.u32 %r4, WARP_SZ; mad.lo.u32 %r0, %r4, 10000, %r0;""")
         ("add.u32 %r, %r, %q;", PtxError, "`%q` is not declared"),
         ("bra $nowhere;", PtxError, "undefined label"),
         ("add.u32 %r, %r 1;", PtxError, "expected `;`"),
-        ("tex.2d.v4.f32.f32 {%r,%r,%r,%r}, [%x, {%r,%r}];", UnsupportedInstruction, "tex.2d"),
+        ("txq.width.b32 %r, [%x];", UnsupportedInstruction, "txq"),
         ("wgmma.fence.sync.aligned;", UnsupportedInstruction, "wgmma"),
     ],
 )
