@@ -58,9 +58,9 @@ class Cells:
             self._try("empty /dev/shm", self._mount, "vgpu-shm", _SHM, "tmpfs", flags, _SHM_OPTIONS)
         self._try("ipc namespace", self._unshare, _NEWIPC | _NEWUTS)
         self._try("network namespace", self._unshare, _NEWNET)
-        if self._together:
-            self._try("pid namespace", self._enter_pid_namespace)
-        else:
+        # Only into a namespace of one's own user namespace may one return, so a launcher without root has one, too.
+        inside = (self._together or uid != 0) and self._try("pid namespace", self._enter_pid_namespace)
+        if not self._together and (inside or uid == 0):
             self._has_pid_namespace = self._try("pid namespace", self._probe_pid_namespace)
 
     def begin_fork(self) -> None:
@@ -104,17 +104,25 @@ class Cells:
             os.closerange(3, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") > 0 else 4096)
             _pid, status = os.waitpid(child, 0)
             os._exit(0 if status == 0 else 1)
+        os.close(self._own_pid_namespace)
+        self._own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         if self._has_mount_namespace:
             self._try("own /proc", self._mount, "proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, None)
 
     def _probe_pid_namespace(self) -> None:
-        """Whether a child can be born into a new namespace and later ones here again: a launcher must know before."""
-        self._unshare(_NEWPID)
+        """Whether a child can be born into a new namespace and later ones here again: tried in a child, as a process
+        that cannot return has no children any more."""
         child = os.fork()
         if child == 0:
+            try:
+                self._unshare(_NEWPID)
+                self._check(self._libc.setns(self._own_pid_namespace, _NEWPID))
+            except OSError as error:
+                os._exit(error.errno or errno.EIO)
             os._exit(0)
-        os.waitpid(child, 0)
-        self._check(self._libc.setns(self._own_pid_namespace, _NEWPID))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code != 0:
+            raise OSError(code, os.strerror(code))
 
     def _try(self, name: str, step: object, *arguments: object) -> bool:
         assert callable(step)
