@@ -9,7 +9,7 @@
 /* 0: properties the driver accepts and that are offered here; else what it answers. */
 CUresult vgs_allocation_check(const CUmemAllocationProp *prop);
 
-/* What cuMemUnmap has undone. */
+/* The part of a mapping that cuMemUnmap has removed. */
 void vgs_mappings_forget(CUdeviceptr ptr, size_t size);
 
 /* Whether access is asked for that is no device's. */
