@@ -82,8 +82,8 @@ class LimitsConfig(_Model):
     # How long a session without a worker may be silent: after hello, and between two questions to NVML.
     attach_timeout_s: float = Field(default=3600.0, gt=0, le=1e7)
     worker_start_timeout_s: float = Field(default=20.0, gt=0, le=300)
-    worker_exit_timeout_s: float = Field(default=2.0, gt=0, le=60)  # how long a worker may outlive its client
-    drain_timeout_s: float = Field(default=5.0, gt=0, le=300)  # from SIGTERM to SIGKILL
+    worker_exit_timeout_s: float = Field(default=2.0, gt=0, le=60)  # after its client, or SIGTERM
+    drain_timeout_s: float = Field(default=5.0, ge=0, le=86400)  # how long sessions may go on after SIGTERM
 
     @property
     def spin_here_us(self) -> int:

@@ -105,9 +105,10 @@ class Running:
                 return json.load(file)
 
     def end(self) -> None:
-        """SIGTERM, and everything of it is gone afterwards."""
+        """SIGTERM, and a second signal so that no session is waited for; everything of it is gone afterwards."""
         if self.process.poll() is None:
             self.process.terminate()
+            self.process.send_signal(signal.SIGINT)
             try:
                 self.process.wait(15)
             except subprocess.TimeoutExpired:

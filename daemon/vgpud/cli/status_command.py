@@ -53,6 +53,7 @@ def _format(document: dict[str, Any]) -> str:
     parts = [
         f"{document['backend']}: {', '.join(document['devices'])}",
         f"listening on {', '.join(document['listen'])}",
+        *([] if (left_s := document["drain_left_s"]) is None else [f"stopping: sessions may go on for {left_s} s"]),
         "",
         format_table(["COUNTER", "VALUE"], counters),
     ]

@@ -36,9 +36,9 @@ class Notifier:
         """Clients can connect."""
         self.send("READY=1", f"STATUS={status}")
 
-    def stopping(self) -> None:
-        """The drain has begun."""
-        self.send("STOPPING=1")
+    def stopping(self, timeout_s: float) -> None:
+        """The end has begun and takes at most that long: the manager waits, whatever the unit's TimeoutStopSec says."""
+        self.send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={round(timeout_s * 1e6)}")
 
     def watchdog(self) -> None:
         """Still alive."""

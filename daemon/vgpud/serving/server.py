@@ -94,6 +94,7 @@ class Server:
         self.config = config
         self.sessions = SessionTable()
         self.regions: dict[str, Region] = {}  # by VM
+        self._refusal = ""
         self._inventory = inventory
         self._images = images
         self._ipc = ipc
@@ -109,6 +110,10 @@ class Server:
     def start(self, listeners: list[Listener]) -> None:
         """Begin to accept."""
         self._accepting = [asyncio.create_task(self._accept(listener)) for listener in listeners]
+
+    def refuse_sessions(self, why: str) -> None:
+        """Refuse new sessions, and workers to those that have none, from now on. The others go on."""
+        self._refusal = why
 
     async def stop_accepting(self) -> None:
         """Leave new clients in the listeners' queues."""
@@ -265,6 +270,7 @@ class Server:
 
     def _admit(self, hello: Hello, peer: Peer) -> Session:
         self._version(hello)
+        self._check_open()
         token_name = self.config.token_name(hello.token)
         if peer.kind == "tcp" and self.config.tokens and token_name is None:
             raise _Refusal(CudaError.NOT_PERMITTED, "a valid token is needed")
@@ -280,6 +286,10 @@ class Server:
         self._metrics.sessions_open += 1
         self._note(session, "session opened", comm=hello.client.comm, token=token_name, epoch=session.epoch)
         return session
+
+    def _check_open(self) -> None:
+        if self._refusal:
+            raise _Refusal(CudaError.SYSTEM_NOT_READY, self._refusal)
 
     def _end_an_idle_session(self, newcomer: Peer) -> None:
         """Make room for a client that has fewer sessions than another which has some without a worker."""
@@ -312,6 +322,7 @@ class Server:
         self, sock: socket.socket, session: Session, features: tuple[str, ...], owner: Identified | None, attach: Attach
     ) -> None:
         """Give the connection to a worker; `owner` becomes the handover's."""
+        self._check_open()
         session.attaching = True
         region = self.regions[session.peer.vm or ""] if attach.region and REGION in features else None
         try:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vgpud.devices.inventory import Inventory
 
 _VHOST_VSOCK = Path("/dev/vhost-vsock")  # the kernel's own vsock device for virtual machines
+_STOP_MARGIN_S = 10.0  # to close what is left, on a busy machine
 _RELOADABLE = {"limits", "tokens", "images", "log"}
 
 
@@ -69,6 +70,7 @@ class Service:
         self.vm_devices: list[VmDevice] = []
         self._admin: AdminServer | None = None
         self._inventory = inventory
+        self._drains_until: float | None = None
 
     def _make_spawner(self) -> Spawner:
         config = self.config
@@ -135,16 +137,30 @@ class Service:
         self._log.info("ready", listen=where, backend=self.config.backend, devices=names)
         self._notifier.ready(f"{len(names)} devices, listening on {', '.join(where)}")
 
+    async def drain(self, at_once: asyncio.Event) -> None:
+        """Refuse new sessions, and return when those that have a worker are over, when they have had
+        `limits.drain_timeout_s`, or when `at_once` is set."""
+        timeout_s = self.config.limits.drain_timeout_s
+        self._notifier.stopping(timeout_s + self.config.limits.worker_exit_timeout_s + _STOP_MARGIN_S)
+        sessions = self.server.sessions
+        self._log.info("draining: a second signal ends it", sessions=sessions.working, timeout_s=timeout_s)
+        self.server.refuse_sessions("vgpud is stopping: a new session can begin when it runs again")
+        tasks = [asyncio.create_task(sessions.wait_none_working()), asyncio.create_task(at_once.wait())]
+        self._drains_until = asyncio.get_running_loop().time() + timeout_s
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+
     async def stop(self) -> None:
-        """Drain: no new clients, workers ended, sockets removed."""
-        self._notifier.stopping()
-        self._log.info("stopping", sessions=len(self.server.sessions))
+        """End every session and worker, and remove the sockets."""
+        self._notifier.stopping(self.config.limits.worker_exit_timeout_s + _STOP_MARGIN_S)
+        self._log.info("stopping", sessions_ended=self.server.sessions.working)
         for device in self.vm_devices:
             device.stop()
         await self.server.close()
         if self._admin is not None:
             await self._admin.close()
-        await self.supervisor.drain()
+        await self.supervisor.stop()
         for region in self.server.regions.values():
             await region.close()
         await self.images.close()
@@ -152,24 +168,34 @@ class Service:
         self._close_listeners()
 
     async def run(self, until: Callable[[], Awaitable[None]] | None = None) -> None:
-        """start(), serve until SIGTERM, SIGINT or `until` is over, stop()."""
+        """start(), serve until SIGTERM, SIGINT or `until` is over, stop().
+
+        The first signal begins drain(), a second one ends it; `until` asks for no drain.
+        """
         loop = asyncio.get_running_loop()
-        over = asyncio.Event()
+        ordered, again = asyncio.Event(), asyncio.Event()
+
+        def order() -> None:
+            (again if ordered.is_set() else ordered).set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, over.set)
+            loop.add_signal_handler(number, order)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         raise_file_limit()
         await self.start()
-        tasks = [asyncio.create_task(over.wait())]
+        tasks = [asyncio.create_task(ordered.wait())]
         if until is not None:
             tasks.append(asyncio.ensure_future(until()))  # type: ignore[arg-type]
         watchdog = asyncio.create_task(self._feed_watchdog())
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if ordered.is_set():
+                await self.drain(again)
         finally:
-            for task in [*tasks, watchdog]:
+            for task in tasks:
                 task.cancel()
             await self.stop()
+            watchdog.cancel()
 
     def reload(self) -> None:
         """Take limits, tokens and log settings from the file again; a broken file changes nothing."""
@@ -195,7 +221,9 @@ class Service:
 
     def status(self) -> dict[str, object]:
         """What the admin socket answers."""
+        until = self._drains_until
         return {
+            "drain_left_s": None if until is None else round(max(0.0, until - asyncio.get_running_loop().time()), 1),
             "listen": [str(listener.endpoint) for listener in self.listeners],
             "backend": self.config.backend,
             "devices": [str(device["name"]) for device in self._inventory.fields["devices"]],

@@ -110,28 +110,34 @@ class CommandSpawner:
 class _LaunchedProcess:
     """A child of the launcher's, which says when it has ended, and how."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_late: Callable[[], None]) -> None:
+        """`on_late`: called when it is to be killed and the launcher has not forked it yet."""
         self.pid = 0
         self.returncode: int | None = None
         self.on_exit: Callable[[], None] = _ignore
         self._pidfd: int | None = None
-        self._ended_early: signal.Signals | None = None
+        self._on_late = on_late
+        self._ended_early = False
 
     def signal(self, number: signal.Signals) -> None:
-        # The first process of a pid namespace does not see signals that it has no handler for, but for this one.
-        number = signal.SIGKILL if number == signal.SIGTERM else number
-        if self._pidfd is None:
-            self._ended_early = number
-        elif self.returncode is None:
+        if self.returncode is not None:
+            return
+        if self._pidfd is not None:
+            # The first process of a pid namespace does not see signals that it has no handler for, but for this one.
+            number = signal.SIGKILL if number == signal.SIGTERM else number
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
+        elif number == signal.SIGKILL:
+            self._on_late()
+        else:
+            self._ended_early = True
 
     def started(self, pidfd: int) -> None:
         """It runs. `pidfd` becomes ours, and says which process it is here: the launcher may see another number."""
         fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines())
         self.pid, self._pidfd = max(0, int(fields["Pid"])), pidfd
-        if self._ended_early is not None:
-            self.signal(self._ended_early)
+        if self._ended_early:
+            self.signal(signal.SIGTERM)
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """Its launcher is gone: call `on_end` when it has ended, as nobody else says so."""
@@ -153,7 +159,7 @@ class _LaunchedProcess:
 
 
 class LauncherSpawner:
-    """Orders workers from a launcher, which is started at the first order, and again when it has died."""
+    """Orders workers from a launcher, which is started at the first order, and again when it has died or hangs."""
 
     def __init__(
         self, command: list[str], environment: dict[str, str], on_missing: Callable[[], None] = _ignore
@@ -181,11 +187,11 @@ class LauncherSpawner:
         number = next(self._numbers)
         order = pack_map({"type": "spawn", "id": number, "warm": warm, "environment": environment})
         socket.send_fds(self._control, [order], [control_fd, stderr_fd])
-        process = self._processes[number] = _LaunchedProcess()
+        process = self._processes[number] = _LaunchedProcess(self._end_hung)
         return process
 
     def close(self) -> None:
-        """See Spawner. The launcher ends at the end of file."""
+        """See Spawner."""
         if self._control is not None:
             self._stop()
 
@@ -208,26 +214,40 @@ class LauncherSpawner:
         self._control = ours
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
 
+    def _end_hung(self) -> None:
+        """A worker was not even forked in the time that it had to be ready: no later order would fare better."""
+        if self._control is not None:
+            get_logger().warning("the launcher of workers hangs, and is killed", launcher=self.pid)
+            self._stop()
+
     def _stop(self) -> None:
+        """Take nothing more from the launcher, and kill it when what it has forked is over."""
         assert self._control is not None
         assert self._launcher is not None
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         self._control.close()
         self._control = None
-        orphans = list(self._processes.values())
-        self._processes.clear()
-        for process in orphans:
-            process.watch(lambda process=process: process.exited(_UNKNOWN_CODE))  # type: ignore[misc]
         launcher, self._launcher = self._launcher, None
-        pidfd = os.pidfd_open(launcher.pid)
+        orphans = set(self._processes.values())
+        self._processes.clear()
+        loop, pidfd = asyncio.get_running_loop(), os.pidfd_open(launcher.pid)
 
         def reap() -> None:
             if launcher.poll() is not None:
                 loop.remove_reader(pidfd)
                 os.close(pidfd)
 
-        loop = asyncio.get_running_loop()
+        def over(process: _LaunchedProcess) -> None:
+            orphans.discard(process)
+            if not orphans:
+                launcher.kill()  # not before: their pid namespace may end with it
+            process.exited(_UNKNOWN_CODE)
+
         loop.add_reader(pidfd, reap)
+        if not orphans:
+            launcher.kill()
+        for process in list(orphans):
+            process.watch(lambda process=process: over(process))  # type: ignore[misc]
 
     def _read(self) -> None:
         """Take what it says, a bounded number of messages a turn."""

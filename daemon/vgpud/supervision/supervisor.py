@@ -60,7 +60,7 @@ class Supervisor:
         """Start nothing yet.
 
         Args:
-            spawner: makes the processes; closed by drain().
+            spawner: makes the processes; closed by stop().
             limits: see set_limits().
             metrics: counted in.
             warm_orders: for each device, what a worker must know to make a context on it (worker/control.py).
@@ -195,8 +195,8 @@ class Supervisor:
         worker.watch_client(client_pidfd, self._limits.worker_exit_timeout_s, self._count_kill)
         worker.expect("attached", self._limits.worker_start_timeout_s, self._count_kill)
 
-    async def drain(self) -> None:
-        """SIGTERM to every worker; SIGKILL to those left after the deadline; return when all are reaped."""
+    async def stop(self) -> None:
+        """SIGTERM to every worker; SIGKILL to those left after `worker_exit_timeout_s`; return when all are reaped."""
         self._stopping = True
         if self._refill is not None:
             self._refill.cancel()
@@ -211,7 +211,7 @@ class Supervisor:
         for worker in list(self._workers):
             worker.terminate()
         try:
-            async with asyncio.timeout(self._limits.drain_timeout_s):
+            async with asyncio.timeout(self._limits.worker_exit_timeout_s):
                 await self._idle.wait()
         except TimeoutError:
             for worker in list(self._workers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import secrets
 import time
@@ -76,12 +77,24 @@ class SessionTable:
         self._numbers = itertools.count(1)
         # Starting anywhere makes a handle from before a restart of vgpud look stale, not valid.
         self._epoch = secrets.randbelow(65535)
+        self._closed = asyncio.Event()  # set when a session is closed
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
+
+    @property
+    def working(self) -> int:
+        """How many sessions have a worker, or get one now."""
+        return sum(session.worker is not None or session.attaching for session in self._sessions.values())
+
+    async def wait_none_working(self) -> None:
+        """Return when `working` is 0."""
+        while self.working:
+            self._closed.clear()
+            await self._closed.wait()
 
     def open(
         self, peer: Peer, client: ClientInfo, token_name: str | None, limits: LimitsConfig, log: Logger
@@ -119,6 +132,7 @@ class SessionTable:
         """Forget a session. False: it was closed before."""
         if self._sessions.pop(session.number, None) is None:
             return False
+        self._closed.set()
         self._by_peer[session.peer.key] -= 1
         if not self._by_peer[session.peer.key]:
             del self._by_peer[session.peer.key]

@@ -18,11 +18,12 @@ import ctypes
 import errno
 import os
 import platform
+import signal
 
 # linux/sched.h, sys/mount.h, linux/prctl.h, linux/capability.h
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _NOSUID, _NODEV, _NOEXEC, _REC, _PRIVATE = 2, 4, 8, 0x4000, 1 << 18
-_PR_CAPBSET_DROP = 24
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP = 1, 24
 _CAPABILITY_VERSION = 0x20080522
 _CAPABILITY_COUNT = 64  # more than any kernel has
 _CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -97,13 +98,15 @@ class Cells:
         self._check(self._libc.syscall(_CAPSET[platform.machine()], ctypes.byref(header), ctypes.byref(data)))
 
     def _enter_pid_namespace(self) -> None:
-        """Go on as the first process of a new pid namespace; the process that called waits for it and does the same."""
+        """Go on as the first process of a new pid namespace. The process that called waits for it and ends as it does;
+        vgpud ends both by killing that one."""
         self._unshare(_NEWPID)
         child = os.fork()
         if child != 0:
             os.closerange(3, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") > 0 else 4096)
             _pid, status = os.waitpid(child, 0)
             os._exit(0 if status == 0 else 1)
+        self._check(self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
         os.close(self._own_pid_namespace)
         self._own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         if self._has_mount_namespace:

@@ -21,8 +21,12 @@ def test_messages(tmp_path):
             notifier = Notifier({"NOTIFY_SOCKET": name.replace("\0", "@")})
             notifier.ready("1 device")
             notifier.watchdog()
-            notifier.stopping()
-            assert [manager.recv(100) for _ in range(3)] == [b"READY=1\nSTATUS=1 device", b"WATCHDOG=1", b"STOPPING=1"]
+            notifier.stopping(1.5)
+            assert [manager.recv(100) for _ in range(3)] == [
+                b"READY=1\nSTATUS=1 device",
+                b"WATCHDOG=1",
+                b"STOPPING=1\nEXTEND_TIMEOUT_USEC=1500000",
+            ]
 
 
 def test_watchdog_interval():

@@ -78,8 +78,9 @@ def test_ready_watchdog_and_stopping_are_notified(start, tmp_path, monkeypatch):
         assert manager.recv(1000).startswith(b"READY=1\nSTATUS=3 devices")
         assert [manager.recv(1000) for _ in range(3)] == [b"WATCHDOG=1"] * 3
         running.end()
-        while manager.recv(1000) != b"STOPPING=1":
+        while not (stopping := manager.recv(1000)).startswith(b"STOPPING=1\nEXTEND_TIMEOUT_USEC="):
             pass
+        assert int(stopping.rpartition(b"=")[2]) >= 5_000_000  # drain_timeout_s: GP7
 
 
 def test_sighup_takes_limits_and_tokens_anew(start):

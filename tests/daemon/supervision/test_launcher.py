@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,48 @@ def test_a_launcher_that_dies_leaves_its_workers_and_is_replaced(running):
         process.communicate()
     wait_until(lambda: running.status()["sessions"] == [], 20)
     assert not process_exists(worker)
+
+
+def test_a_launcher_that_hangs_is_ended_and_replaced(tmp_path):
+    """It is stopped before it forks a worker; the session of the one that it has forked goes on."""
+    with contextlib.contextmanager(vgpud_with_real_workers)(
+        tmp_path, "[limits]\nspare_workers = 0\nworker_start_timeout_s = 3\ndrain_timeout_s = 0\n"
+    ) as running:
+        client = start_client(running)
+        worker = worker_of(running, client.pid)
+        [launcher] = children(running.process.pid)
+        os.kill(launcher, signal.SIGSTOP)
+        with running.client() as refused:
+            refused.hello()
+            with pytest.raises(RefusedError, match=r"no worker was ready in time|workers do not start"):
+                refused.attach()
+        running.wait_log(f"launcher of workers hangs.*launcher={launcher}", 20)
+        other = start_client(running)
+        assert worker_of(running, other.pid) != worker
+        assert process_exists(worker)
+        assert launcher in children(running.process.pid)  # the worker may live in its pid namespace
+        client.kill()
+        client.communicate()
+        wait_until(lambda: not process_exists(worker) and not process_exists(launcher), 20)
+        other.kill()
+        other.communicate()
+
+
+def test_a_launcher_that_hangs_does_not_hold_up_the_end(tmp_path):
+    with contextlib.contextmanager(vgpud_with_real_workers)(tmp_path, "[limits]\nspare_workers = 0\n") as running:
+        client = start_client(running)
+        client.kill()
+        client.communicate()
+        wait_until(lambda: running.status()["sessions"] == [], 20)
+        [launcher] = children(running.process.pid)
+        os.kill(launcher, signal.SIGSTOP)
+        with running.client() as waiting, ThreadPoolExecutor(1) as pool:
+            waiting.hello()
+            attached = pool.submit(waiting.attach)
+            wait_until(lambda: running.status()["workers"] == 1)
+            running.end()
+            assert isinstance(attached.exception(20), ConnectionError | RefusedError)
+        wait_until(lambda: not process_exists(launcher), 20)
 
 
 def test_AT14_a_worker_that_is_stopped_is_ended(running):

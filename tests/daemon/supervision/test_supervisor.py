@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -187,22 +188,48 @@ def test_what_a_worker_writes_is_bounded_and_escaped(start):
     assert r'line="one\u001b[31m\rforged"' in running.log
 
 
-def test_sigterm_drains(start):
-    running = start()
-    with running.client() as client:
+def test_GP7_sigterm_lets_sessions_finish_and_refuses_new_ones(start):
+    running = start(extra="limits.drain_timeout_s = 300\n")
+    with running.client() as client, running.client() as idle:
         client.hello()
         client.attach()
+        idle.hello()
+        wait_until(lambda: running.status()["spare_workers"])
         workers = children(running.process.pid)
         assert len(workers) == 2
         running.process.terminate()
-        assert client.detach().recv(1) == b""
-        assert running.process.wait(3) == 0
+        running.wait_log("draining.* sessions=1 timeout_s=300")
+        with running.client() as late, pytest.raises(RefusedError, match="vgpud is stopping") as refused:
+            late.hello()
+        assert refused.value.code == CudaError.SYSTEM_NOT_READY
+        assert 200 < running.status()["drain_left_s"] <= 300
+        idle.ping()
+        with pytest.raises(RefusedError, match="vgpud is stopping"):
+            idle.attach()
+        client.detach().sendall(b"still here")
+        assert client.detach().recv(100) == b"still here"
+    assert running.process.wait(10) == 0
     assert not any(process_exists(pid) for pid in workers)
     assert sorted(path.name for path in running.admin_path.parent.glob("*.sock")) == []
 
 
-def test_workers_that_ignore_sigterm_are_killed_at_the_drain_deadline(start):
-    running = start("deaf", "limits.drain_timeout_s = 0.5\n")
+@pytest.mark.parametrize("ends_it", ["the deadline", "a second signal"])
+def test_GP7_sessions_are_ended_by(start, ends_it):
+    running = start(extra=f"limits.drain_timeout_s = {0.2 if ends_it == 'the deadline' else 300}\n")
+    with running.client() as client:
+        client.hello()
+        client.attach()
+        running.process.terminate()
+        running.wait_log("draining")
+        if ends_it == "a second signal":
+            running.process.terminate()
+        assert client.detach().recv(1) == b""
+        assert running.process.wait(10) == 0
+    assert re.search("stopping sessions_ended=1", running.log)
+
+
+def test_workers_that_ignore_sigterm_are_killed(start):
+    running = start("deaf", "limits.drain_timeout_s = 0\nlimits.worker_exit_timeout_s = 0.5\n")
     with running.client() as client:
         client.hello()
         client.attach()
