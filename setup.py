@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the wheel holds generated code and two native libraries.
+"""What pyproject.toml cannot say: the wheel holds generated code, native libraries, manuals and completions.
 
 The steps are those of the Makefile; an editable install leaves them to it.
 """
@@ -27,9 +27,12 @@ class BuildWithNativeParts(build_py):
                 ["shim/build_notice.py"],
                 ["pytorch/build.py"],
                 ["daemon/executor/build_ffi.py"],
+                ["-m", "deploy.packaging.share", "build/wheel"],
             ):
                 subprocess.run([sys.executable, *step], cwd=ROOT, check=True)
             self.packages = [*find_packages("daemon"), *find_packages("guest")]
+            files = [path.relative_to(ROOT) for path in (ROOT / "build/wheel/share").rglob("*") if path.is_file()]
+            self.distribution.data_files = [(str(Path(*path.parent.parts[2:])), [str(path)]) for path in sorted(files)]
         super().run()
         if not self.editable_mode:
             libraries = Path(self.build_lib) / "vgpu_guest/_lib"

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from vgpu_guest.completion import completion_script
 from vgpu_guest.layout import RELEASE, STEMS
 from vgpu_guest.payload import PayloadError, find_payload
 
 from .binary import newest_glibc, stripped
 from .cache import cache_folder
 from .contents import Contents, compress
-from .manual import manual_page
+from .share import share
 from .source import ROOT, Source
 
 NAME = "vgpu-guest"
@@ -46,12 +45,6 @@ _CLIENT = (
     ),
 )
 _VENDORED = ("nvidia-ml-py",)  # pynvml, which no Debian has; in the archive msgpack's Python as well
-# Where each shell looks, by the command's name.
-_COMPLETIONS = {
-    "bash": "usr/share/bash-completion/completions/@",
-    "zsh": "usr/share/zsh/vendor-completions/_@",
-    "fish": "usr/share/fish/vendor_completions.d/@.fish",
-}
 _TOOL_TIMEOUT_S = 900
 
 
@@ -117,6 +110,8 @@ def make_archive(guest: Guest, source: Source, out: Path) -> Path:
     contents.add(f"{_HOME}/vgpu", _command("python3"), 0o755)
     contents.link("bin/vgpu", f"../{_HOME}/vgpu")
     contents.add("LICENSE", (ROOT / "LICENSE").read_bytes())
+    for path, text in _share(source).items():
+        contents.add(path, text)
     _add_click(contents)
     _add_installed(contents, "msgpack")
     readme = (FILES / "guest-readme.txt").read_text().replace("@VERSION@", source.version)
@@ -170,11 +165,13 @@ License: BSD-3-clause
 """
 
 
-def add_completions(contents: Contents, *commands: str) -> None:
-    """What shells read to complete a command's words; click's own scripts, which ask the command."""
-    for command in commands:
-        for shell, path in _COMPLETIONS.items():
-            contents.add(path.replace("@", command), completion_script(shell, command))
+def add_share(contents: Contents, files: dict[str, str]) -> None:
+    """Put the manuals and completions (share.py) where Debian has them."""
+    for path, text in files.items():
+        if "/man/" in path:
+            contents.add(f"usr/{path}.gz", compress(text.encode()))
+        else:
+            contents.add(f"usr/{path.replace('/site-functions/', '/vendor-completions/')}", text)
 
 
 def build_deb(contents: Contents, control: dict[str, str], source: Source, target: Path, level: int = 6) -> Path:
@@ -207,8 +204,7 @@ def make_deb(guest: Guest, source: Source, out: Path) -> Path:
     contents.merge("usr", guest.files)
     contents.add(f"usr/{_HOME}/vgpu", _command("/usr/bin/python3"), 0o755)
     contents.link("usr/bin/vgpu", f"../{_HOME}/vgpu")
-    add_completions(contents, "vgpu")
-    contents.add("usr/share/man/man1/vgpu.1.gz", compress(_manual(source).encode()))
+    add_share(contents, _share(source))
     contents.add(f"usr/share/doc/{NAME}/copyright", copyright_text(_PYNVML))
     contents.add(f"usr/share/doc/{NAME}/changelog.gz", compress(changelog(source).encode()))
     contents.add(f"usr/share/doc/{NAME}/CHANGELOG.md.gz", compress((ROOT / "CHANGELOG.md").read_bytes()))
@@ -222,10 +218,10 @@ def make_deb(guest: Guest, source: Source, out: Path) -> Path:
     return build_deb(contents, control, source, out / f"{NAME}_{source.version}_amd64.deb")
 
 
-def _manual(source: Source) -> str:
+def _share(source: Source) -> dict[str, str]:
     from vgpu_guest.cli import packaged
 
-    return manual_page(packaged(), source)
+    return share(source, packaged())
 
 
 def maintainer() -> str:

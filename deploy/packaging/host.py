@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .contents import Contents, File, compress
-from .guest import add_completions, build_deb, changelog, copyright_text, maintainer
-from .manual import daemon_manual_page, manual_page
+from .guest import add_share, build_deb, changelog, copyright_text, maintainer
+from .share import whole_share
 from .source import ROOT
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ def make_host_deb(bundle: Path, source: Source, out: Path) -> Path:
     contents.add(f"usr/share/doc/{NAME}/changelog.gz", compress(changelog(source, NAME).encode()))
     contents.add(f"usr/share/doc/{NAME}/CONTENTS", (bundle / "CONTENTS").read_bytes())
     contents.add_tree(f"usr/share/doc/{NAME}", ROOT / "docs", "*.md")
-    add_completions(contents, "vgpu", "vgpud")
-    contents.add("usr/share/man/man1/vgpu.1.gz", compress(_vgpu_manual(source).encode()))
-    contents.add("usr/share/man/man8/vgpud.8.gz", compress(_vgpud_manual(source).encode()))
+    add_share(contents, whole_share(source))
     glibc = (bundle / "CONTENTS").read_text().split()[1]
     control = {
         "control": _control(contents, glibc, source),
@@ -91,18 +89,6 @@ def _licences(bundle: Path) -> str:
         f"\nFiles:\n{where}Copyright: the authors of Python, LLVM and the packages that CONTENTS lists\n"
         "License: theirs\n The text of each lies beside its files.\n"
     )
-
-
-def _vgpu_manual(source: Source) -> str:
-    from vgpud.cli.main import vgpu
-
-    return manual_page(vgpu, source)
-
-
-def _vgpud_manual(source: Source) -> str:
-    from vgpud.cli.daemon import daemon
-
-    return daemon_manual_page(daemon, source)
 
 
 def _control(contents: Contents, glibc: str, source: Source) -> str:

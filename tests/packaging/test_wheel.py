@@ -97,6 +97,20 @@ def test_the_wheel_has_libraries_data_and_the_guests_tools(wheel: Path) -> None:
     assert [name for name in names if name.startswith("vgpusim/device")] == []
 
 
+def test_an_environment_has_the_manuals_and_the_completions(environment: Path) -> None:
+    pages = [environment / "share/man/man1/vgpu.1", environment / "share/man/man8/vgpud.8"]
+    assert [page.read_text().split()[1] for page in pages] == ["VGPU", "VGPUD"]
+    page = pages[0].read_text()
+    for command in ("vgpu doctor", "vgpu run", r"vgpu vm snippet", "vgpu smi"):
+        assert rf'.SS "{command}' in page
+    for path in ("bash-completion/completions/@", "zsh/site-functions/_@", "fish/vendor_completions.d/@.fish"):
+        for command in ("vgpu", "vgpud"):
+            assert f"_{command.upper()}_COMPLETE" in (environment / "share" / path.replace("@", command)).read_text()
+    asked = {"_VGPUD_COMPLETE": "bash_complete", "COMP_WORDS": "vgpud --li", "COMP_CWORD": "1"}
+    answer = subprocess.run([environment / "bin/vgpud"], env=asked, capture_output=True, text=True, timeout=60)
+    assert answer.stdout.split() == ["plain,--listen"], answer.stderr
+
+
 def commands() -> Sequence[Sequence[str]]:
     return [["vgpu", "profiles"], ["vgpu", "doctor", "--help"], ["vgpu", "vm", "--help"], ["vgpud", "--version"]]
 
