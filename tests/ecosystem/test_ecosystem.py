@@ -23,7 +23,8 @@ REQUIREMENTS = {
     "triton": ("triton==3.8.*", "torch==2.14.*", "numpy"),
     "xgboost": ("xgboost-cu13==3.2.*", "numpy", "scikit-learn"),
 }
-GPU = {"triton": "a100"}  # its LLVM knows no newer device
+
+ARGUMENTS = {"triton": ["torch"]}
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(TIMEOUT_S + 60)]
 
@@ -38,8 +39,8 @@ def test_installs(name: str) -> None:
 def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     python = environment(*REQUIREMENTS[name]) / "bin/python"
     own = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "CUPY_CACHE_DIR": str(tmp_path / "cupy")}
-    program = PROGRAMS / f"with_{name}.py"
-    result = vgpu_run([python, program], gpu=GPU.get(name, "forward"), env=own, timeout_s=TIMEOUT_S)
+    command = [python, PROGRAMS / f"with_{name}.py", *ARGUMENTS.get(name, ())]
+    result = vgpu_run(command, gpu="forward", env=own, timeout_s=TIMEOUT_S)
     print(result.stdout)
     assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
     assert f"ok {name} in" in result.stdout

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Capability = tuple[int, int]
 
 STANDIN = Path(__file__).resolve().parent / "standin"
-"""Laid out as a CUDA toolkit: bin/ptxas."""
+"""Laid out as a CUDA toolkit: bin/ptxas; python/ is for PYTHONPATH."""
 
 _COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 _HOPPER: Capability = (9, 0)
@@ -72,7 +72,8 @@ def settings(capabilities: Sequence[Capability]) -> list[Setting]:
     ]
     if max(capabilities) >= _HOPPER and not forward:
         made.append(Setting("TRITON_OVERRIDE_ARCH", "sm89", "Triton: instructions that the simulator has"))
-    if forward:  # Triton's LLVM takes the device's own number: there is no variable for it
+    if forward:
+        made.append(Setting("TRITON_DEFAULT_BACKEND", "vgpu", "Triton: compile for what its LLVM knows"))
         made.append(Setting("NUMBA_FORCE_CUDA_CC", "8.9", "numba-cuda: a compute capability that it knows"))
     else:
         made.append(Setting("CUPY_ACCELERATORS", "", "CuPy: its compiled reductions have no PTX for these devices"))
@@ -85,8 +86,14 @@ def missing(environment: Mapping[str, str], capabilities: Sequence[Capability]) 
 
 
 def apply(environment: dict[str, str], capabilities: Sequence[Capability]) -> list[Setting]:
-    """Set what is missing, and put the stand-in's ptxas first on PATH for those that find it there (TensorFlow)."""
+    """Set what is missing, and extend the paths on which programs find the stand-ins.
+
+    ptxas is first on PATH; Triton's backend is last on PYTHONPATH, where it hides nothing and only Triton reads it.
+    """
     made = missing(environment, capabilities)
+    if any(setting.name == "TRITON_DEFAULT_BACKEND" for setting in made):
+        path = ":".join(filter(None, (environment.get("PYTHONPATH"), str(STANDIN / "python"))))
+        made.append(Setting("PYTHONPATH", path, "Triton: the backend that TRITON_DEFAULT_BACKEND names"))
     if capabilities:
         path = ":".join(filter(None, (str(STANDIN / "bin"), environment.get("PATH"))))
         made.append(Setting("PATH", path, "TensorFlow: its XLA finds ptxas there"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,8 @@ def test_settings_follow_the_devices() -> None:
     assert "NUMBA_FORCE_CUDA_CC" not in names((9, 0))
     assert names((9, 0))["CUPY_ACCELERATORS"] == "", "CuPy's own CUB has no PTX for 9.0, and it ignores the error"
     assert "CUPY_ACCELERATORS" not in names((13, 0))
+    assert names((13, 0))["TRITON_DEFAULT_BACKEND"] == "vgpu"
+    assert "TRITON_DEFAULT_BACKEND" not in names((9, 0))
 
 
 def test_what_the_user_has_set_stays() -> None:
@@ -43,6 +46,22 @@ def test_what_the_user_has_set_stays() -> None:
     assert environment["XLA_FLAGS"] == "--mine"
     assert "XLA_FLAGS" not in made
     assert environment["PATH"] == f"{PTXAS.parent}:/bin"
+
+
+def test_tritons_backend_is_found_where_it_is_named() -> None:
+    """An environment that names a backend which is not on the path would end every Triton program."""
+    environment = {"PYTHONPATH": "/mine"}
+    steering.apply(environment, [(13, 0)])
+    own, folder = environment["PYTHONPATH"].split(":")
+    assert own == "/mine"
+    found = [point for dist in distributions(path=[folder]) for point in dist.entry_points]
+    assert [(point.group, point.name) for point in found] == [
+        ("triton.backends", environment["TRITON_DEFAULT_BACKEND"])
+    ]
+    assert {file.stem for file in (Path(folder) / found[0].value).glob("*.py")} == {"__init__", "compiler", "driver"}
+    users = {"TRITON_DEFAULT_BACKEND": "nvidia"}
+    steering.apply(users, [(13, 0)])
+    assert "PYTHONPATH" not in users
 
 
 @pytest.mark.parametrize("form", ["-o {out}", "--output-file {out}", "-o={out}", "-lineinfo --opt-level 0 -o {out}"])

@@ -1,9 +1,12 @@
-"""Triton's usual kernels: vector add, softmax, matmul, layer norm, dropout, attention. Torch only copies."""
+"""Triton's usual kernels: vector add, softmax, matmul, layer norm, dropout, attention.
 
+Arguments: `torch`, whose tensors are passed then, else Triton runs without it; `small`, for the first three kernels.
+"""
+
+import ctypes
 import sys
 
 import numpy as np
-import torch
 import triton
 import triton.language as tl
 from report import check, finish
@@ -70,12 +73,43 @@ def attention(q, k, v, out, n: tl.constexpr, width: tl.constexpr, block: tl.cons
     tl.store(out + rows[:, None] * width + d[None, :], total / weight[:, None])
 
 
-def on_device(array):
-    return torch.from_numpy(array).cuda()
+class Array:
+    """What Triton asks of a tensor, over an allocation of the driver's that lives as long as the program."""
+
+    def __init__(self, array):
+        self.dtype, self.shape, self.address = array.dtype, array.shape, ctypes.c_uint64()
+        cuda = triton.runtime.driver.active
+        cuda.set_current_device(cuda.get_current_device())
+        ok(libcuda.cuMemAlloc_v2(ctypes.byref(self.address), ctypes.c_size_t(array.nbytes)))
+        data = np.ascontiguousarray(array)
+        ok(libcuda.cuMemcpyHtoD_v2(self.address, data.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(data.nbytes)))
+
+    def data_ptr(self):
+        return self.address.value
+
+    def cpu(self):
+        host = np.empty(self.shape, self.dtype)
+        ok(libcuda.cuMemcpyDtoH_v2(host.ctypes.data_as(ctypes.c_void_p), self.address, ctypes.c_size_t(host.nbytes)))
+        return host
+
+
+def ok(result):
+    assert result == 0, result
+
+
+if "torch" in sys.argv[1:]:
+    import torch
+
+    print("torch", torch.__version__)
+    on_device = lambda array: torch.from_numpy(array).cuda()  # noqa: E731
+else:
+    libcuda = ctypes.CDLL("libcuda.so.1")
+    ok(libcuda.cuInit(0))
+    on_device = Array
 
 
 def fresh(*shape):
-    return torch.empty(shape, device="cuda")
+    return on_device(np.zeros(shape, "f4"))
 
 
 x, y, m = rng.normal(size=1000).astype("f4"), rng.normal(size=1000).astype("f4"), rng.normal(size=(8, 100)).astype("f4")
@@ -91,12 +125,15 @@ for kind, tolerance in (("f2", 2e-2), ("f4", 1e-1)):
     c = fresh(64, 64)
     matmul[(2, 2)](on_device(a), on_device(b), c, n=64, block=32)
     check(f"matmul {kind}", lambda c=c: c.cpu(), a.astype("f4") @ b.astype("f4"), tolerance)
+if "small" in sys.argv[1:]:
+    finish("triton")
+    sys.exit()
 out = fresh(8, 100)
 layer_norm[(8,)](on_device(m), out, 100, block=128)
 check("layer norm", lambda: out.cpu(), (m - m.mean(1, keepdims=True)) / np.sqrt(m.var(1, keepdims=True) + 1e-5), 1e-4)
 out = fresh(1000)
 dropout[(8,)](on_device(x), out, 1000, 0.25, 7, block=128)
-host = out.cpu().numpy()
+host = np.asarray(out.cpu())
 check("dropout", lambda: host[host != 0], (x / 0.75)[host != 0], 1e-5)
 check("dropout's share", lambda: (host == 0).mean(), 0.25, 0.06)
 q, k, v = (rng.normal(size=(64, 32)).astype("f2") for _ in range(3))
@@ -105,5 +142,5 @@ attention[(2,)](on_device(q), on_device(k), on_device(v), out, n=64, width=32, b
 score = q.astype("f4") @ k.astype("f4").T / 32**0.5
 e = np.exp(score - score.max(1, keepdims=True))
 check("attention", lambda: out.cpu(), e / e.sum(1, keepdims=True) @ v.astype("f4"), 1e-2)
-print("triton", triton.__version__, "torch", torch.__version__, sys.version.split()[0])
+print("triton", triton.__version__, sys.version.split()[0])
 finish("triton")
