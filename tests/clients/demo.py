@@ -1,4 +1,4 @@
-"""`make demo`: install tinygrad, a real CUDA client, and run it unmodified on a simulated H100."""
+"""`make demo`: install CuPy with NVIDIA's NVRTC and cuRAND, and run them unmodified on a simulated device."""
 
 import os
 import sys
@@ -7,19 +7,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.clients.requirements import CUPY  # noqa: E402
 from tests.pypi import environment  # noqa: E402
-
-GPU = "h100"
 
 
 def main() -> None:
-    print("Installing tinygrad and numpy from PyPI (once) ...", flush=True)
-    python = environment("tinygrad==0.14.*", "numpy") / "bin/python"
-    program = ROOT / "tests/clients/programs/with_tinygrad.py"
+    print("Installing CuPy, NVRTC, cuRAND and numpy from PyPI (once) ...", flush=True)
+    python = environment(*CUPY) / "bin/python"
+    program = ROOT / "tests/clients/programs/with_cupy.py"
     vgpu = Path(sys.executable).parent / "vgpu"
-    print(f"$ DEV=CUDA:PTX vgpu run --gpu {GPU} -- python {program.relative_to(ROOT)}", flush=True)
-    command = [str(vgpu), "run", "--gpu", GPU, "--", str(python), str(program)]
-    os.execve(command[0], command, {**os.environ, "DEV": "CUDA:PTX", "CACHELEVEL": "0"})
+    print(f"$ vgpu run -- python {program.relative_to(ROOT)}", flush=True)
+    command = [str(vgpu), "run", "--", str(python), str(program)]
+    os.execv(command[0], command)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+"""CuPy, JAX and Triton on the device that `vgpu run` takes by default; `make test-ecosystem` does the rest."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.clients.requirements import CUPY, JAX, TRITON
+from tests.pypi import environment
+
+Run = Callable[..., CompletedProcess[str]]
+CLIENTS = Path(__file__).parent / "programs"
+ECOSYSTEM = Path(__file__).parents[1] / "ecosystem/programs"
+REQUIREMENTS = {"cupy": CUPY, "jax": JAX, "triton": TRITON}
+COMMANDS: dict[str, list[str | Path]] = {
+    "cupy": [CLIENTS / "with_cupy.py"],
+    "jax": [ECOSYSTEM / "with_jax.py", "small"],
+    "triton": [ECOSYSTEM / "with_triton.py", "small"],
+}
+
+pytestmark = pytest.mark.client
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("name", REQUIREMENTS)
+def test_framework_installs(name: str) -> None:
+    """Apart, so that no other test's time holds a download."""
+    assert (environment(*REQUIREMENTS[name]) / "bin/python").exists()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", REQUIREMENTS)
+def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
+    python = environment(*REQUIREMENTS[name]) / "bin/python"
+    caches = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "CUPY_CACHE_DIR": str(tmp_path / "cupy")}
+    result = vgpu_run([python, *COMMANDS[name]], gpu="forward", env=caches, timeout_s=200)
+    assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
+    assert f"ok {name}" in result.stdout, result.stdout
