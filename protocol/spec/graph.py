@@ -128,3 +128,39 @@ fn(
     ],
     doc="The older form.",
 )
+fn(
+    "cuUserObjectCreate",
+    [
+        ptr("object_out", "CUuserObject *"),
+        ptr("ptr", "void *"),
+        ptr("destroy", "CUhostFn"),
+        val("initialRefcount", U32),
+        val("flags", U32),
+    ],
+    need=INIT,
+    doc="What is destroyed when neither the program nor a graph refers to it.",
+)
+fn(
+    "cuUserObjectRetain",
+    [ptr("object", "CUuserObject"), val("count", U32)],
+    need=INIT,
+    doc="More references of the program's.",
+)
+fn(
+    "cuUserObjectRelease",
+    [ptr("object", "CUuserObject"), val("count", U32)],
+    need=INIT,
+    doc="Drop references of the program's.",
+)
+fn(
+    "cuGraphRetainUserObject",
+    [ptr("graph", "CUgraph"), ptr("object", "CUuserObject"), val("count", U32), val("flags", U32)],
+    need=INIT,
+    doc="References of a graph, and of what is made from it.",
+)
+fn(
+    "cuGraphReleaseUserObject",
+    [ptr("graph", "CUgraph"), ptr("object", "CUuserObject"), val("count", U32)],
+    need=INIT,
+    doc="Drop references of a graph.",
+)

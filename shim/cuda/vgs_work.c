@@ -13,8 +13,10 @@ enum { PLACES_MAX = 1 << 24 };
 
 struct vgs_work {
   uint32_t id, refs;
-  CUhostFn function; /* the program's; NULL: */
+  CUhostFn function; /* the program's; NULL: a copy, or a user object */
   void *user_data;
+  CUhostFn destroy;      /* of a user object: called with `user_data` when nothing refers to it any more */
+  uint32_t program_refs; /* of `refs`, those that the program holds on a user object */
   struct vgs_captured_copy copy;
   struct vgs_work_memory *memory; /* between the two sides; NULL: both are here */
 };
@@ -50,12 +52,12 @@ static uint32_t take_place(struct vgs_work *work) {
   return place;
 }
 
-static struct vgs_work *create(const struct vgs_work *wanted, uint32_t marks) {
+static struct vgs_work *create(const struct vgs_work *wanted, uint32_t refs, uint32_t marks) {
   struct vgs_work *work = malloc(sizeof *work);
   if (!work)
     return NULL;
   *work = *wanted;
-  work->refs = 1;
+  work->refs = refs;
   pthread_mutex_lock(&lock);
   uint32_t place = take_place(work);
   work->id = place | VGW_CALLBACK_OF_GRAPH | marks;
@@ -67,14 +69,18 @@ static struct vgs_work *create(const struct vgs_work *wanted, uint32_t marks) {
 }
 
 struct vgs_work *vgs_work_function(CUhostFn function, void *user_data) {
-  return create(&(struct vgs_work){.function = function, .user_data = user_data}, 0);
+  return create(&(struct vgs_work){.function = function, .user_data = user_data}, 1, 0);
 }
 
 uint32_t vgs_work_id(const struct vgs_work *work) { return work->id; }
 
-void vgs_work_release(struct vgs_work *work) {
+struct vgs_work *vgs_work_user_object(CUhostFn destroy, void *user_data, uint32_t refs) {
+  return create(&(struct vgs_work){.destroy = destroy, .user_data = user_data, .program_refs = refs}, refs, 0);
+}
+
+static void unref(struct vgs_work *work, uint32_t refs) {
   pthread_mutex_lock(&lock);
-  bool last = --work->refs == 0;
+  bool last = (work->refs -= refs) == 0;
   if (last) {
     places[place_of(work->id)] = (struct place){NULL, first_free};
     first_free = place_of(work->id);
@@ -84,8 +90,12 @@ void vgs_work_release(struct vgs_work *work) {
     return;
   if (work->memory)
     vgs_work_memory_give(work->memory);
+  if (work->destroy)
+    work->destroy(work->user_data);
   free(work);
 }
+
+void vgs_work_release(struct vgs_work *work) { unref(work, 1); }
 
 /* The work of a callback, kept for the caller; NULL: none. */
 static struct vgs_work *find(uint32_t callback) {
@@ -108,6 +118,39 @@ bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params) {
   if (work)
     vgs_work_release(work);
   return is_program;
+}
+
+/* --- user objects --- */
+
+struct vgs_work *vgs_work_find_user_object(uint32_t id) {
+  struct vgs_work *work = find(id);
+  if (!work || work->destroy)
+    return work;
+  vgs_work_release(work);
+  return NULL;
+}
+
+bool vgs_work_add_program_refs(struct vgs_work *work, uint32_t refs) {
+  uint32_t sum;
+  pthread_mutex_lock(&lock);
+  bool fits = !__builtin_add_overflow(work->refs, refs, &sum);
+  if (fits) {
+    work->refs = sum;
+    work->program_refs += refs; /* at most `refs` */
+  }
+  pthread_mutex_unlock(&lock);
+  return fits;
+}
+
+bool vgs_work_drop_program_refs(struct vgs_work *work, uint32_t refs) {
+  pthread_mutex_lock(&lock);
+  bool held = refs <= work->program_refs;
+  if (held)
+    work->program_refs -= refs;
+  pthread_mutex_unlock(&lock);
+  if (held)
+    unref(work, refs);
+  return held;
 }
 
 /* --- what graphs keep --- */
@@ -161,16 +204,40 @@ static bool keep(struct vgs_works *works, const struct vgs_works *others, bool a
   bool room = make_room(works, more) && (!node || take_out(works, node, old));
   for (uint32_t i = 0; room && i < more; i++) {
     struct vgs_work *work = others->items[i].work;
-    append(works, (struct vgs_kept){work, as_they_are ? others->items[i].node : node});
-    work->refs++;
+    uint32_t refs = others->items[i].refs;
+    append(works, (struct vgs_kept){work, as_they_are ? others->items[i].node : node, refs});
+    work->refs += refs;
   }
   pthread_mutex_unlock(&lock);
   return room;
 }
 
 bool vgs_works_keep(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old) {
-  struct vgs_kept one = {work, node};
+  struct vgs_kept one = {work, node, 1};
   return keep(works, &(struct vgs_works){.items = &one, .count = 1}, false, node, old);
+}
+
+bool vgs_works_keep_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs) {
+  struct vgs_kept one = {work, 0, refs};
+  return keep(works, &(struct vgs_works){.items = &one, .count = 1}, false, 0, NULL);
+}
+
+bool vgs_works_drop_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs) {
+  uint32_t held = 0, left = refs;
+  pthread_mutex_lock(&lock);
+  for (uint32_t i = 0; i < works->count && held < refs; i++)
+    held += works->items[i].work == work ? works->items[i].refs : 0;
+  for (uint32_t i = 0, count = held < refs ? 0 : works->count; i < count; i++) {
+    struct vgs_kept *kept = &works->items[i];
+    uint32_t part = kept->work != work ? 0 : kept->refs < left ? kept->refs : left;
+    kept->refs -= part; /* an entry without references stays: it is little, and goes with the graph */
+    left -= part;
+  }
+  pthread_mutex_unlock(&lock);
+  if (held < refs)
+    return false;
+  unref(work, refs);
+  return true;
 }
 
 bool vgs_works_keep_all(struct vgs_works *works, const struct vgs_works *others) {
@@ -184,7 +251,8 @@ bool vgs_works_keep_child(struct vgs_works *works, const struct vgs_works *other
 
 void vgs_works_clear(struct vgs_works *works) {
   for (uint32_t i = 0; i < works->count; i++)
-    vgs_work_release(works->items[i].work);
+    if (works->items[i].refs)
+      unref(works->items[i].work, works->items[i].refs);
   free(works->items);
   *works = (struct vgs_works){0};
 }
@@ -315,7 +383,7 @@ static CUresult create_copy(const struct vgs_captured_copy *copy, uint32_t marks
     result = vgs_work_memory_take(total, &wanted.memory);
   if (result)
     return result;
-  *work = create(&wanted, VGW_CALLBACK_INTERNAL | marks);
+  *work = create(&wanted, 1, VGW_CALLBACK_INTERNAL | marks);
   *middle = wanted.memory ? wanted.memory->address : 0;
   if (*work)
     return CUDA_SUCCESS;

@@ -19,6 +19,7 @@ struct vgs_works {
   struct vgs_kept {
     struct vgs_work *work;
     uint32_t node;
+    uint32_t refs; /* of those on the work, how many are this entry's */
   } *items;
   uint32_t count, capacity;
   uint32_t pageable; /* how many of them copy pageable memory */
@@ -28,6 +29,17 @@ struct vgs_works {
 struct vgs_work *vgs_work_function(CUhostFn function, void *user_data);
 void vgs_work_release(struct vgs_work *work);
 uint32_t vgs_work_id(const struct vgs_work *work); /* the callback's, for the wire */
+
+/* A user object: work that never comes due. `destroy` is called with `user_data` when the program and all graphs have
+ * dropped their references, by the thread that drops the last one; the program begins with `refs` of them. */
+struct vgs_work *vgs_work_user_object(CUhostFn destroy, void *user_data, uint32_t refs);
+/* With one more reference, which the caller releases; NULL: there is none of that id. */
+struct vgs_work *vgs_work_find_user_object(uint32_t id);
+/* False: too many, or more than there are; nothing has changed. */
+bool vgs_work_add_program_refs(struct vgs_work *work, uint32_t refs);
+bool vgs_work_drop_program_refs(struct vgs_work *work, uint32_t refs);
+bool vgs_works_keep_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs);
+bool vgs_works_drop_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs);
 
 /* Keep one more, all that another keeps, or all of that for a child graph's node; in place of what is kept for `node`,
  * which moves to `old`, if there is any. False: out of memory, and nothing has changed. */
