@@ -1,8 +1,9 @@
-"""`python -m vgpu_torch [PATTERN ...]`: what becomes of each operator on a simulated GPU; no GPU is needed."""
+"""`python -m vgpu_torch [--json] [PATTERN ...]`: what becomes of each operator on a simulated GPU; no GPU is needed."""
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ from collections import Counter
 os.environ["VGPU_TORCH"] = "0"  # only look
 
 
-def main(patterns: list[str]) -> int:
+def main(patterns: list[str], *, as_json: bool = False) -> int:
     try:
         import torch
     except ImportError as error:
@@ -25,15 +26,23 @@ def main(patterns: list[str]) -> int:
 
     tables = Tables(torch.__version__)
     counts: Counter[str] = Counter()
+    rows: list[dict[str, object]] = []
     for decision in decide(composites.load()):
         name = decision.name.removeprefix("aten::")
         if patterns and not any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
             continue
         rules = tables.rules(decision.name, decision.key)
         refused = [str(dtype) for dtype in _dtypes() if rules.refused_dtypes >> _dtypes()[dtype] & 1]
+        counts[decision.answer.value] += 1
+        if as_json:
+            row = {"operator": name, "key": decision.key, "answer": decision.answer.value, "refused_dtypes": refused}
+            rows.append(row)
+            continue
         note = f"not for {', '.join(refused)}" if refused else ""
         print(f"{name}\t{decision.key}\t{decision.answer.value}\t{note}".expandtabs(48).rstrip())
-        counts[decision.answer.value] += 1
+    if as_json:
+        print(json.dumps({"torch": torch.__version__, "is_known": tables.is_known, "operators": rows}, indent=2))
+        return 0
     known = "its rules are known" if tables.is_known else "unknown: generic rules, dtypes are not checked"
     print(f"torch {torch.__version__} ({known}): " + ", ".join(f"{n} {answer}" for answer, n in counts.most_common()))
     return 0
@@ -47,4 +56,4 @@ def _dtypes() -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main([word for word in sys.argv[1:] if word != "--json"], as_json="--json" in sys.argv[1:]))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
+from xml.etree import ElementTree
 
 import pytest
 
@@ -89,6 +92,75 @@ def test_detail(smi: Smi) -> None:
     assert re.search(r"^ {4}Processes +: None$", result.stdout, re.MULTILINE)
 
 
+def test_detail_in_parts(smi: Smi) -> None:
+    result = smi("-q", "-d", "memory,PIDS", "-i", "0")
+    assert re.findall(r"^ {4}([A-Z][^:]*?)(?: *:.*)?$", result.stdout, re.MULTILINE) == ["FB Memory Usage", "Processes"]
+    refused = smi("-q", "-d", "ACCOUNTING")
+    assert refused.returncode == 2
+    assert "'ACCOUNTING': there are CLOCK, COMPUTE, ECC" in refused.stderr
+
+
+def test_xml_as_its_readers_look_for_it(smi: Smi) -> None:
+    log = ElementTree.fromstring(smi("-q", "-x").stdout)
+    assert log.tag == "nvidia_smi_log"
+    assert [log.findtext(name) for name in ("driver_version", "cuda_version", "attached_gpus")] == [
+        "580.159.04",
+        "13.0",
+        "2",
+    ]
+    gpu = log.findall("gpu")[0]
+    assert gpu.get("id") == "00000000:01:00.0"
+    expected = {
+        "product_name": "NVIDIA H100 PCIe",
+        "fb_memory_usage/total": "81008 MiB",
+        "pci/pci_bus_id": "00000000:01:00.0",
+        "utilization/gpu_util": "N/A",
+        "temperature/gpu_temp": "N/A",
+    }
+    assert {path: gpu.findtext(path) for path in expected} == expected
+    assert gpu.find("processes") is not None
+
+
+def test_json_has_every_field(smi: Smi) -> None:
+    document = json.loads(smi("--json").stdout)
+    assert [gpu["name"] for gpu in document["gpus"]] == ["NVIDIA H100 PCIe", "Tesla T4"]
+    assert document["gpus"][0]["memory.total"] == 81008
+    assert document["gpus"][0]["temperature.gpu"] is None
+    assert document["gpus"][0]["processes"] == []
+
+
+def test_names_that_nvidia_smi_has_had(smi: Smi) -> None:
+    result = smi(
+        "--query-gpu=clocks_throttle_reasons.active,clocks.mem,inforom.img,clocks_event_reasons.sw_power_cap",
+        *("--format=csv", "-i", "0"),
+    )
+    header, values = result.stdout.splitlines()
+    assert header.split(", ")[0] == "clocks_event_reasons.active"
+    assert values == "[N/A], [N/A], [N/A], [N/A]"
+
+
+def test_monitor(smi: Smi) -> None:
+    lines = smi("dmon", "-c", "2", "-lms", "100").stdout.splitlines()
+    assert " ".join(lines[0].split()) == "# gpu pwr gtemp mtemp sm mem enc dec jpg ofa mclk pclk"
+    assert " ".join(lines[1].split()) == "# Idx W C C % % % % % % MHz MHz"
+    assert [line.split() for line in lines[2:]] == [["0", *"-" * 11], ["1", *"-" * 11]] * 2
+    memory = smi("dmon", "-s", "m", "-c", "1", "-i", "1").stdout.splitlines()
+    assert memory[0].split() == ["#", "gpu", "fb", "bar1", "ccpm"]
+    assert memory[2].split()[:2] == ["1", "0"]
+
+
+def test_topology(smi: Smi) -> None:
+    lines = smi("topo", "-m").stdout.splitlines()
+    assert lines[0].split("\t") == ["", "GPU0", "GPU1", "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
+    assert lines[1].split("\t") == ["GPU0", " X ", "N/A", "N/A", "N/A", "N/A"]
+
+
+def test_into_a_file(smi: Smi, tmp_path: Path) -> None:
+    result = smi("-L", "-f", str(tmp_path / "list"))
+    assert (result.returncode, result.stdout) == (0, "")
+    assert (tmp_path / "list").read_text() == smi("-L").stdout
+
+
 def test_loop_and_processes(smi: Smi) -> None:
     result = smi("pmon", "-c", "2", "-l", "0.1")
     lines = result.stdout.splitlines()
@@ -104,6 +176,12 @@ def test_loop_and_processes(smi: Smi) -> None:
         ("--query-gpu=name", "--format=xml"),
         ("--format=csv",),
         ("-L", "-q"),
+        ("-x",),
+        ("-d", "MEMORY"),
+        ("topo",),
+        ("dmon", "-s", "z"),
+        ("dmon", "-d", "0"),
+        ("pmon", "-s", "u"),
     ],
 )
 def test_misuse(smi: Smi, arguments: tuple[str, ...]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from vgpu_guest.doctor.endpoint import find
 
 from ..endpoint import Endpoint, EndpointError, UnixEndpoint, default_endpoint, parse_endpoint
 
@@ -35,23 +37,26 @@ class EndpointType(_EndpointParam):
 
 
 def endpoint_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--endpoint, VGPU_ENDPOINT, or where a vgpud of this user or of the system listens by default."""
+    """--endpoint, else what a program would find (VGPU_ENDPOINT, guest.conf, ...), else this user's own vgpud."""
     return click.option(
         "--endpoint",
         type=EndpointType(),
         envvar="VGPU_ENDPOINT",
-        default=lambda: str(_first_default()),
-        show_default="VGPU_ENDPOINT, else the local vgpud",
+        default=_found,
+        show_default="what a program would find",
         help="Where vgpud listens: unix:/path, tcp://host:port or vsock://cid:port.",
     )(function)
 
 
 def token_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """VGPU_TOKEN; there is no option, for an argument would be in everybody's process list."""
-    return click.option("--token", envvar="VGPU_TOKEN", hidden=True, default=None)(function)
+    """VGPU_TOKEN or guest.conf's; no argument, as that would be in everybody's process list."""
+    return click.option("--token", envvar="VGPU_TOKEN", hidden=True, default=lambda: find(os.environ)["token"] or None)(
+        function
+    )
 
 
-def _first_default() -> Endpoint:
-    """Our own user's vgpud if one is there, else the system's."""
-    own, system = default_endpoint(), UnixEndpoint("/run/vgpu/vgpud.sock")
-    return system if not Path(own.path).exists() and Path(system.path).exists() else own
+def _found() -> str:
+    """A program would not look for this user's own vgpud; on the host it comes before the system's."""
+    url, own = str(find(os.environ)["url"]), default_endpoint()
+    is_default = url in ("", str(UnixEndpoint("/run/vgpu/vgpud.sock")))
+    return str(own) if url == "" or (is_default and Path(own.path).exists()) else url

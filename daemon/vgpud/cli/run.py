@@ -62,7 +62,7 @@ class _RunCommand(click.Command):
 )
 @click.option("--config", type=click.Path(exists=True, path_type=Path), help="Configuration of the private vgpud.")
 @click.option("--trace", is_flag=True, help="Log every driver call but look-ups of functions (--trace=all: these too).")
-@click.option("--trace-as", type=click.Choice(["calls", "all", "summary"]), hidden=True)
+@click.option("--trace-as", type=click.Choice(["calls", "all", "summary", "json"]), hidden=True)
 @click.option("--verbose", is_flag=True, help="Say which libraries and variables the program is given, and for whom.")
 @click.option(
     "--timeout",
@@ -108,7 +108,7 @@ def run(
 
     Without --endpoint (or VGPU_ENDPOINT) a private vgpud simulates the devices, for this program only, by default one
     that runs the PTX of any library; a guest's package has none, and the program goes to the endpoint of guest.conf.
-    --trace=summary prints a table at the end: calls, time and waits by function.
+    --trace=summary prints a table at the end: calls, time and waits by function; --trace=json the same as JSON.
     """
     if gpus is not None and endpoint is not None:
         fail("--gpu is for a private vgpud: leave --endpoint and VGPU_ENDPOINT out", ExitStatus.USAGE)

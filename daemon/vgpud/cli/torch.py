@@ -15,8 +15,9 @@ from .torch_overlay import put_on_path
 
 @click.command()
 @click.option("--python", default="python3", show_default=True, help="The interpreter that has torch.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @click.argument("patterns", nargs=-1)
-def torch(python: str, patterns: tuple[str, ...]) -> None:
+def torch(python: str, as_json: bool, patterns: tuple[str, ...]) -> None:
     """List PyTorch's operators: executed on the CPU, native, composed, refused.
 
     PATTERNS, as in "addmm*", select some.
@@ -25,7 +26,9 @@ def torch(python: str, patterns: tuple[str, ...]) -> None:
     if not put_on_path(environment, LIBRARIES):
         fail("this build has no vgpu-torch (run `make build`)", ExitStatus.SOFTWARE)
     try:
-        code = subprocess.call([python, "-m", "vgpu_torch", *patterns], env=environment)
+        code = subprocess.call(
+            [python, "-m", "vgpu_torch", *(["--json"] if as_json else []), *patterns], env=environment
+        )
     except OSError as error:
         fail(f"{python}: {error.strerror}", ExitStatus.NOT_FOUND)
     raise SystemExit(code)

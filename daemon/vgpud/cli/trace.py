@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,19 +36,20 @@ def traced(kind: str, environment: dict[str, str]) -> Iterator[Callable[[], None
     """Set the program's variables for a kind of trace; the function that is returned prints what there is at the end.
 
     Args:
-        kind: "calls", "all" (with look-ups of functions), "summary", or "" for none.
+        kind: "calls", "all" (with look-ups of functions), "summary", "json" (a summary, too), or "" for none.
     """
     if not kind:
         yield lambda: None
         return
     environment["VGPU_LOG"] = "trace" if kind == "calls" else "trace-all"
-    if kind != "summary":
+    if kind not in ("summary", "json"):
         yield lambda: None
         return
+    form = format_summary if kind == "summary" else format_json
     with tempfile.TemporaryDirectory(prefix="vgpu-trace-") as folder:
         file = Path(folder) / "trace"  # all processes of the program append to it; it goes with the run
         environment["VGPU_LOG_FILE"] = str(file)
-        yield lambda: click.echo(format_summary(read(file)), err=True)
+        yield lambda: click.echo(form(read(file)), err=True)
 
 
 def read(file: Path) -> dict[str, Sum]:
@@ -74,6 +76,12 @@ def add_up(lines: Iterable[str]) -> dict[str, Sum]:
         one.total_us += duration_us
         one.longest_us = max(one.longest_us, duration_us)
     return found
+
+
+def format_json(sums: dict[str, Sum]) -> str:
+    """By function, the one that took the most time first."""
+    ordered = sorted(sums.items(), key=lambda item: (-item[1].total_us, item[0]))
+    return json.dumps({name: asdict(one) for name, one in ordered}, indent=2)
 
 
 def format_summary(sums: dict[str, Sum]) -> str:

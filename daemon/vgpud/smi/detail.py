@@ -1,104 +1,27 @@
-"""-q: everything about each device, one `key : value` a line, sections indented."""
+"""-q: everything about each device, as text (one `key : value` a line, sections indented) or as XML (-x)."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape, quoteattr
 
 from .field import GPU
+from .section import DISPLAYS, PROCESSES, SECTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from .device import Device, System
+    from .section import Entry
 
 _KEY_WIDTH = 46
 
-# Section and key of each field, in the order they are shown; "" is the device itself.
-_SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
-    (
-        "",
-        (
-            ("Product Name", "name"),
-            ("Display Active", "display_active"),
-            ("Persistence Mode", "persistence_mode"),
-            ("Serial Number", "serial"),
-            ("GPU UUID", "uuid"),
-            ("VBIOS Version", "vbios_version"),
-            ("Compute Capability", "compute_cap"),
-            ("Fan Speed", "fan.speed"),
-            ("Performance State", "pstate"),
-            ("Compute Mode", "compute_mode"),
-        ),
-    ),
-    ("MIG Mode", (("Current", "mig.mode.current"), ("Pending", "mig.mode.pending"))),
-    (
-        "PCI",
-        (
-            ("Domain", "pci.domain"),
-            ("Bus", "pci.bus"),
-            ("Device", "pci.device"),
-            ("Device Id", "pci.device_id"),
-            ("Bus Id", "pci.bus_id"),
-            ("Sub System Id", "pci.sub_device_id"),
-            ("Link Generation Max", "pcie.link.gen.max"),
-            ("Link Generation Current", "pcie.link.gen.current"),
-            ("Link Width Max", "pcie.link.width.max"),
-            ("Link Width Current", "pcie.link.width.current"),
-        ),
-    ),
-    (
-        "FB Memory Usage",
-        (
-            ("Total", "memory.total"),
-            ("Reserved", "memory.reserved"),
-            ("Used", "memory.used"),
-            ("Free", "memory.free"),
-        ),
-    ),
-    (
-        "Utilization",
-        (
-            ("GPU", "utilization.gpu"),
-            ("Memory", "utilization.memory"),
-            ("Encoder", "utilization.encoder"),
-            ("Decoder", "utilization.decoder"),
-        ),
-    ),
-    ("ECC Mode", (("Current", "ecc.mode.current"), ("Pending", "ecc.mode.pending"))),
-    (
-        "ECC Errors, volatile",
-        (
-            ("Corrected", "ecc.errors.corrected.volatile.total"),
-            ("Uncorrected", "ecc.errors.uncorrected.volatile.total"),
-        ),
-    ),
-    ("Temperature", (("GPU Current Temp", "temperature.gpu"), ("Memory Current Temp", "temperature.memory"))),
-    (
-        "GPU Power Readings",
-        (
-            ("Power Draw", "power.draw"),
-            ("Current Power Limit", "power.limit"),
-            ("Enforced Power Limit", "enforced.power.limit"),
-            ("Default Power Limit", "power.default_limit"),
-            ("Min Power Limit", "power.min_limit"),
-            ("Max Power Limit", "power.max_limit"),
-        ),
-    ),
-    (
-        "Clocks",
-        (
-            ("Graphics", "clocks.current.graphics"),
-            ("SM", "clocks.current.sm"),
-            ("Memory", "clocks.current.memory"),
-            ("Video", "clocks.current.video"),
-        ),
-    ),
-    (
-        "Max Clocks",
-        (("Graphics", "clocks.max.graphics"), ("SM", "clocks.max.sm"), ("Memory", "clocks.max.memory")),
-    ),
-)
+
+def _text(device: Device, entry: Entry) -> str:
+    field = GPU[entry.field]
+    value = field.value(device)
+    return "N/A" if value is None else f"{value} {field.unit}".rstrip()
 
 
 def _entry(depth: int, key: str, value: str) -> str:
@@ -106,16 +29,17 @@ def _entry(depth: int, key: str, value: str) -> str:
     return f"{indent}{key:<{_KEY_WIDTH - len(indent)}}: {value}"
 
 
-def _device(device: Device) -> Iterator[str]:
+def _device(device: Device, displays: Collection[str]) -> Iterator[str]:
     yield f"GPU {device.bus_id or device.index}"
-    for section, entries in _SECTIONS:
-        if section:
-            yield f"    {section}"
-        for key, name in entries:
-            field = GPU[name]
-            value = field.value(device)
-            text = "N/A" if value is None else f"{value} {field.unit}".rstrip()
-            yield _entry(2 if section else 1, key, text)
+    for section in SECTIONS:
+        if displays and section.display not in displays:
+            continue
+        if section.title:
+            yield f"    {section.title}"
+        for entry in section.entries:
+            yield _entry(2 if section.title else 1, entry.key, _text(device, entry))
+    if displays and PROCESSES not in displays:
+        return
     processes = device.processes()
     if not processes:
         yield _entry(1, "Processes", "N/A" if processes is None else "None")
@@ -129,18 +53,75 @@ def _device(device: Device) -> Iterator[str]:
         yield _entry(3, "Used GPU Memory", "N/A" if used is None else f"{used} MiB")
 
 
-def format_detail(system: System, devices: Sequence[Device]) -> str:
-    """The whole log."""
+def format_detail(system: System, devices: Sequence[Device], displays: Collection[str] = ()) -> str:
+    """The whole log, or of each device what the words of -d choose."""
     lines = [
         "",
         f"{'VGPU SMI LOG':=^42}",
         "",
-        _entry(0, "Timestamp", time.strftime("%a %b %d %H:%M:%S %Y")),
+        _entry(0, "Timestamp", _now()),
         _entry(0, "Driver Version", system.driver_version or "N/A"),
         _entry(0, "CUDA Version", system.cuda_version or "N/A"),
         "",
         _entry(0, "Attached GPUs", str(len(system.devices()))),
     ]
     for device in devices:
-        lines += [*_device(device), ""]
+        lines += [*_device(device, displays), ""]
     return "\n".join(lines).rstrip("\n")
+
+
+def select_displays(text: str) -> list[str]:
+    """The words of -d. Raises ValueError, which names one that there is not."""
+    words = [word.strip().upper() for word in text.split(",")]
+    if unknown := [word for word in words if word not in DISPLAYS]:
+        raise ValueError(f"{unknown[0]!r}: there are {', '.join(DISPLAYS)}")
+    return words
+
+
+def format_xml(system: System, devices: Sequence[Device], displays: Collection[str] = ()) -> str:
+    """The same in the elements that readers of `nvidia-smi -q -x` look for."""
+    lines = ['<?xml version="1.0" ?>', '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">', "<nvidia_smi_log>"]
+    lines += [
+        _element(1, "timestamp", _now()),
+        _element(1, "driver_version", system.driver_version or "N/A"),
+        _element(1, "cuda_version", system.cuda_version or "N/A"),
+        _element(1, "attached_gpus", str(len(system.devices()))),
+    ]
+    for device in devices:
+        lines += [f"\t<gpu id={quoteattr(device.bus_id or str(device.index))}>", *_xml_device(device, displays)]
+        lines.append("\t</gpu>")
+    return "\n".join([*lines, "</nvidia_smi_log>"])
+
+
+def _xml_device(device: Device, displays: Collection[str]) -> Iterator[str]:
+    for section in SECTIONS:
+        if displays and section.display not in displays:
+            continue
+        if section.element:
+            yield f"\t\t<{section.element}>"
+        for entry in section.entries:
+            yield _element(3 if section.element else 2, entry.element, _text(device, entry))
+        if section.element:
+            yield f"\t\t</{section.element}>"
+    if displays and PROCESSES not in displays:
+        return
+    yield "\t\t<processes>"
+    for process in device.processes() or ():
+        used = process.memory_mib
+        yield "\t\t\t<process_info>"
+        yield _element(4, "pid", str(process.pid))
+        yield _element(4, "type", process.kind)
+        yield _element(4, "process_name", process.name or "N/A")
+        yield _element(4, "used_memory", "N/A" if used is None else f"{used} MiB")
+        yield "\t\t\t</process_info>"
+    yield "\t\t</processes>"
+
+
+def _element(depth: int, name: str, text: str) -> str:
+    """An element of printable text: a process can be called anything, and XML has no word for most control codes."""
+    printable = "".join(char if char.isprintable() else "?" for char in text)
+    return "\t" * depth + f"<{name}>{escape(printable)}</{name}>"
+
+
+def _now() -> str:
+    return time.strftime("%a %b %d %H:%M:%S %Y")

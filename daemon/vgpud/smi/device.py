@@ -112,6 +112,11 @@ class Device:
         values = self.ask(name, *arguments)
         return None if values is None else values[position]
 
+    def common_ancestor(self, other: Device) -> int | None:
+        """nvmlGpuTopologyLevel_t of the way to another device."""
+        value: int | None = self.ask("TopologyCommonAncestor", other._handle)
+        return value
+
     def processes(self) -> list[Process] | None:
         """All processes on the device; None when it does not tell."""
         found: list[Process] = []

@@ -55,10 +55,34 @@ def _hexadecimal(value: int | None, digits: int) -> str | None:
     return None if value is None else f"0x{value:0{digits}X}"
 
 
+def _active(mask: int | None, bit: int) -> str | None:
+    return None if mask is None else ("Active" if mask & bit else "Not Active")
+
+
 def _state(value: int | None) -> str | None:
     return None if value is None else f"P{value}"
 
 
+_REASONS = "ClocksThrottleReasons"
+# nvmlClocksEventReasons.
+_REASON_BITS = {
+    "gpu_idle": 0x1,
+    "applications_clocks_setting": 0x2,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
+    "hw_power_brake_slowdown": 0x80,
+}
+# Fields that nvidia-smi knows and no guest is told: scripts ask for them.
+_NOT_TOLD = (
+    *("addressing_mode", "driver_model.current", "driver_model.pending", "gom.current", "gom.pending"),
+    *("inforom.img", "inforom.oem", "inforom.ecc", "inforom.pwr", "inforom.checksum_validation"),
+    *("pcie.link.gen.hostmax", "power.draw.average", "power.draw.instant", "temperature.gpu.tlimit"),
+    *("retired_pages.single_bit_ecc.count", "retired_pages.double_bit.count", "retired_pages.pending"),
+    *("fabric.state", "fabric.status", "gsp.mode.current", "gsp.mode.default", "c2c.mode"),
+)
 _GRAPHICS, _SM, _MEMORY, _VIDEO = 0, 1, 2, 3  # nvmlClockType_t
 
 GPU: Mapping[str, Field[Device]] = {
@@ -116,6 +140,29 @@ GPU: Mapping[str, Field[Device]] = {
     "clocks.max.memory": Field(lambda d: d.ask("MaxClockInfo", _MEMORY), "MHz"),
     "mig.mode.current": Field(lambda d: _enabled(d.item("MigMode", 0))),
     "mig.mode.pending": Field(lambda d: _enabled(d.item("MigMode", 1))),
+    "accounting.mode": Field(lambda d: _enabled(d.ask("AccountingMode"))),
+    "accounting.buffer_size": Field(lambda d: d.ask("AccountingBufferSize")),
+    "pcie.link.gen.gpucurrent": Field(lambda d: d.ask("CurrPcieLinkGeneration")),
+    "pcie.link.gen.gpumax": Field(lambda d: d.ask("GpuMaxPcieLinkGeneration")),
+    "power.management": Field(lambda d: _enabled(d.ask("PowerManagementMode"))),
+    "utilization.jpeg": Field(lambda d: d.item("JpgUtilization", 0), "%"),
+    "utilization.ofa": Field(lambda d: d.item("OfaUtilization", 0), "%"),
+    "encoder.stats.sessionCount": Field(lambda d: d.item("EncoderStats", 0)),
+    "encoder.stats.averageFps": Field(lambda d: d.item("EncoderStats", 1)),
+    "encoder.stats.averageLatency": Field(lambda d: d.item("EncoderStats", 2)),
+    "ecc.errors.corrected.aggregate.total": Field(lambda d: d.ask("TotalEccErrors", 0, 1)),
+    "ecc.errors.uncorrected.aggregate.total": Field(lambda d: d.ask("TotalEccErrors", 1, 1)),
+    "clocks.applications.graphics": Field(lambda d: d.ask("ApplicationsClock", _GRAPHICS), "MHz"),
+    "clocks.applications.memory": Field(lambda d: d.ask("ApplicationsClock", _MEMORY), "MHz"),
+    "clocks.default_applications.graphics": Field(lambda d: d.ask("DefaultApplicationsClock", _GRAPHICS), "MHz"),
+    "clocks.default_applications.memory": Field(lambda d: d.ask("DefaultApplicationsClock", _MEMORY), "MHz"),
+    "clocks_event_reasons.supported": Field(lambda d: _hexadecimal(d.ask(f"Supported{_REASONS}"), 16)),
+    "clocks_event_reasons.active": Field(lambda d: _hexadecimal(d.ask(f"Current{_REASONS}"), 16)),
+    **{
+        f"clocks_event_reasons.{name}": Field(lambda d, bit=bit: _active(d.ask(f"Current{_REASONS}"), bit))  # type: ignore[misc]
+        for name, bit in _REASON_BITS.items()
+    },
+    **{name: Field(lambda d: None) for name in _NOT_TOLD},
 }
 
 GPU_ALIASES = {
@@ -128,7 +175,15 @@ GPU_ALIASES = {
     "clocks.mem": "clocks.current.memory",
     "clocks.video": "clocks.current.video",
     "clocks.max.gr": "clocks.max.graphics",
+    "clocks.applications.gr": "clocks.applications.graphics",
+    "clocks.applications.mem": "clocks.applications.memory",
+    "clocks.default_applications.gr": "clocks.default_applications.graphics",
+    "clocks.default_applications.mem": "clocks.default_applications.memory",
     "clocks.max.mem": "clocks.max.memory",
+    **{
+        f"clocks_throttle_reasons.{name}": f"clocks_event_reasons.{name}"
+        for name in ("supported", "active", *_REASON_BITS)
+    },
 }
 
 _Pair = tuple[Device, Process]

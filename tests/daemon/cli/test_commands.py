@@ -34,6 +34,19 @@ def test_devices_json(shared):
     assert device["compute_capability"] == "9.0"
 
 
+@pytest.mark.parametrize("command", ["devices", "ping"])
+def test_GP1_a_guests_commands_find_vgpud_as_its_programs_do(start, tmp_path, command):
+    running = start(listen=["tcp://127.0.0.1:0"], extra="[[tokens]]\nname = 'guest'\nvalue = '0123456789abcdef'\n")
+    conf = tmp_path / "guest.conf"
+    conf.write_text(f"endpoint = {running.endpoint}\ntoken = 0123456789abcdef\n")
+    result = invoke(command, VGPU_GUEST_CONF=str(conf))
+    assert result.exit_code == 0, result.output
+    conf.write_text(f"endpoint = {running.endpoint}\n")
+    refused = invoke(command, VGPU_GUEST_CONF=str(conf))
+    assert refused.exit_code == ExitStatus.UNAVAILABLE
+    assert "a valid token is needed" in refused.output
+
+
 def test_ping(shared):
     result = invoke("ping", "-c", "10", "--endpoint", str(shared.endpoint))
     numbers = re.search(

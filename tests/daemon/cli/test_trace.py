@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from vgpud.cli.trace import add_up, format_summary, read, traced
+from vgpud.cli.trace import add_up, format_json, format_summary, read, traced
 
 from tests.daemon.running import ENVIRONMENT
 from tests.guest.doctor.tree import LIB
@@ -33,6 +34,12 @@ def test_calls_are_added_up_by_function() -> None:
     table = format_summary(sums).splitlines()
     assert table[1].split() == ["80.0", "0.080", "40.0", "50.0", "2", "2", "1", "cuMemAlloc_v2"]
     assert table[-1].split()[-1] == "total"
+
+
+def test_a_summary_as_json() -> None:
+    document = json.loads(format_json(add_up(LINES)))
+    assert next(iter(document)) == "cuMemAlloc_v2"
+    assert document["cuMemAlloc_v2"] | {"calls": 2, "errors": 1, "waited": 2} == document["cuMemAlloc_v2"]
 
 
 def test_nothing_was_called(tmp_path: Path) -> None:
