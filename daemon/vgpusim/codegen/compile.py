@@ -26,6 +26,7 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     emit_matrix,
     emit_mbarrier,
     emit_memory,
+    emit_mma,
     emit_special,
     emit_texture,
     emit_warp,

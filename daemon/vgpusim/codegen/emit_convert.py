@@ -11,7 +11,7 @@ from vgpusim.codegen.lane_value import FP_NAMES, Form
 from vgpusim.ptx import ir
 
 _INTEGER_ROUNDING = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
-_UNSUPPORTED = ("e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4", "rs")
+_UNSUPPORTED = ("e2m1x4", "e2m3x4", "e3m2x4", "e4m3x4", "e5m2x4", "s2f6x2", "rs")
 
 
 @emits("cvt")

@@ -52,14 +52,36 @@ def flush(e: Emitter, form: Form, bits: str, kind: str = "f32", always: bool = F
 
 
 def last_nan(e: Emitter, form: Form, value: str, operands: list[str]) -> str:
-    """f64 arithmetic passes its last NaN operand on, made quiet; processors differ in which one they take."""
+    """f64 arithmetic passes its last NaN operand on, made quiet; processors differ in which one they take. Only a
+    result that is NaN is looked at."""
+    kind = form.of("double")
+    unordered = e.v(f"fcmp uno {kind} {value}, {value}")
+    some = e.v(f"icmp ne i{form.n} {e.v(f'bitcast {form.int(1)} {unordered} to i{form.n}')}, 0")
+    name = f"last_nan.{len(operands)}.{form.suffix('f64')}"
+    at = e.unique("nan")
+    e.e(f"br label %{at}")
+    e.label(at)
+    e.e(f"br i1 {some}, label %{at}.some, label %{at}.end, !prof !1")
+    e.label(f"{at}.some")
+    passed = e.v(f"call {kind} @{name}({', '.join(f'{kind} {x}' for x in (value, *operands))})")
+    e.e(f"br label %{at}.end")
+    e.label(f"{at}.end")
+    e.helper(name, _last_nan_helper(e, form, name, len(operands)))
+    return e.v(f"phi {kind} [ {value}, %{at} ], [ {passed}, %{at}.some ]")
+
+
+def _last_nan_helper(e: Emitter, form: Form, name: str, count: int) -> str:
+    inner = Emitter(e.state, e.flush_by_mxcsr)
     kind, word = form.of("double"), form.int(64)
-    bits = e.from_fp(form, value, "f64")
-    for x in operands:
-        nan = e.v(f"fcmp uno {kind} {x}, {x}")
-        quiet = e.v(f"or {word} {e.from_fp(form, x, 'f64')}, {form.const(1 << 51, 64)}")
-        bits = e.v(f"select {form.int(1)} {nan}, {word} {quiet}, {word} {bits}")
-    return e.to_fp(form, bits, "f64")
+    bits = inner.from_fp(form, "%value", "f64")
+    for i in range(count):
+        nan = inner.v(f"fcmp uno {kind} %x{i}, %x{i}")
+        quiet = inner.v(f"or {word} {inner.from_fp(form, f'%x{i}', 'f64')}, {form.const(1 << 51, 64)}")
+        bits = inner.v(f"select {form.int(1)} {nan}, {word} {quiet}, {word} {bits}")
+    inner.e(f"ret {kind} {inner.to_fp(form, bits, 'f64')}")
+    listed = ", ".join((f"{kind} %value", *(f"{kind} %x{i}" for i in range(count))))
+    body = "\n".join(inner.lines)
+    return f"define internal {kind} @{name}({listed}) noinline #0 {{\n{body}\n}}\n"
 
 
 def round_bf16(e: Emitter, form: Form, value: str) -> str:
@@ -81,12 +103,13 @@ def saturate(e: Emitter, form: Form, value: str, element: str) -> str:
 
 
 def packed_forms(e: Emitter, ins: ir.Instruction, form: Form, args: list[str]) -> tuple[str, Form, list[str]]:
-    """For f16x2/bf16x2: the element type name, the form over both halves, and the arguments as 16-bit integers."""
+    """For f16x2, bf16x2 and f32x2: the element type name, the form over both halves, and the arguments as integers of
+    its width."""
     kind = ins.type
-    if not kind.endswith("x2") or kind == "f32x2":
+    if not kind.endswith("x2"):
         return kind, form, args
-    pairs = Form(2 * form.n)
-    return kind[:-2], pairs, [e.v(f"bitcast {form.int(32)} {a} to {pairs.int(16)}") for a in args]
+    pairs, nbits = Form(2 * form.n), ir.TYPE_NBITS[kind]
+    return kind[:-2], pairs, [e.v(f"bitcast {form.int(nbits)} {a} to {pairs.int(nbits // 2)}") for a in args]
 
 
 def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
@@ -94,7 +117,9 @@ def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
     from vgpusim.codegen import emit_rounding
 
     nbits = ir.TYPE_NBITS[ins.type]
-    if ins.type == "f32x2" or len([m for m in ins.modifiers if m in ir.TYPE_NBITS]) > 1:
+    if (ins.type == "f32x2" and ins.opcode not in ("add", "sub", "mul", "fma")) or len(
+        [m for m in ins.modifiers if m in ir.TYPE_NBITS]
+    ) > 1:
         raise e.unsupported()
     form, raw = e.sources(ins, ins.operands[1:], nbits, any_nan=ins.type == "f32")
     kind, wide, args = packed_forms(e, ins, form, raw)
@@ -121,7 +146,7 @@ def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
             value = e.fcall(wide, "maximum", element, value, wide.fconst(0.0, element))
         bits = result_bits(e, wide, value, kind, ftz)
     if wide is not form:
-        bits = e.v(f"bitcast {wide.int(16)} {bits} to {form.int(32)}")
+        bits = e.v(f"bitcast {wide.int(nbits // 2)} {bits} to {form.int(nbits)}")
     e.put(ins.operands[0], form, bits, nbits)
 
 

@@ -6,9 +6,11 @@ mma's fragments are. Where the f16 fragments have more registers than elements, 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.emit_matrix import Shape, multiply
 from vgpusim.codegen.emit_memory import address, elements, load_lanes, space_of, store_lanes
+from vgpusim.codegen.emit_mma import Shape, kind_of, multiply, packed
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_pattern import VARYING
 from vgpusim.codegen.lane_value import LANES, Value
@@ -16,10 +18,15 @@ from vgpusim.ptx import ir
 
 _SIZES = {
     "m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8),
-    "m8n8k4": (8, 8, 4),
+    "m8n8k4": (8, 8, 4), "m8n8k32": (8, 8, 32), "m8n8k128": (8, 8, 4),
 }  # fmt: skip
-_KINDS = {16: ("f16", "bf16", "s8", "u8"), 8: ("tf32",), 4: ("f64",)}  # by k
-_ACCUMULATORS = {"f16": ("f16", "f32"), "s8": ("s32",), "u8": ("s32",), "f64": ("f64",)}  # others: f32
+_KINDS = {
+    "m16n16k8": ("tf32",), "m8n8k4": ("f64",), "m8n8k32": ("s4", "u4"), "m8n8k128": ("b1",),
+}  # fmt: skip
+_USUAL_KINDS = ("f16", "bf16", "s8", "u8")
+_NBITS = ir.TYPE_NBITS | {"s4": 4, "u4": 4, "b1": 1, "tf32": 32}
+_MOVED = {"m16n16k8": ("f32",), "m8n8k4": ("f64",), "m8n8k32": ("s32",), "m8n8k128": ("s32",)}  # accumulators
+_BIT_WORD = 32  # single bits move by words, of which k counts four
 _F16_REGISTERS = 8  # of every fragment of A and B
 
 
@@ -28,7 +35,7 @@ def _shape(e: Emitter, name: str | None, kind: str) -> Shape:
     if name is None:
         raise e.unsupported()
     m, n, k = _SIZES[name]
-    if kind not in _KINDS[k]:
+    if kind not in _KINDS.get(name, _USUAL_KINDS):
         raise e.unsupported()
     tiles = m // 8
 
@@ -42,6 +49,8 @@ def _shape(e: Emitter, name: str | None, kind: str) -> Shape:
         case "s8" | "u8":
             return Shape(m, n, k, 4, m // 2, n // 2, lambda g, t, i: (g + 8 * (i // 4), 4 * t + i % 4),
                          lambda g, t, i: (4 * t + i % 4, g + 8 * (i // 4)), c_place)  # fmt: skip
+        case "s4" | "u4":
+            return packed(m, k, 8)
         case "tf32":
             return Shape(m, n, k, 1, 4, 4, lambda g, t, i: (g + 8 * (i % 2), t + 4 * (i // 2)),
                          lambda g, t, i: (t + 4 * (i % 2), g + 8 * (i // 2)), c_place)  # fmt: skip
@@ -57,16 +66,23 @@ def matrix(e: Emitter, ins: ir.Instruction) -> None:
 
 
 def _multiply(e: Emitter, ins: ir.Instruction) -> None:
-    """wmma.mma.sync.aligned.row.col.shape{.rnd}.d{.a.b}.c D, A, B, C."""
-    types = [word for word in ins.modifiers if word in ir.TYPE_NBITS]
+    """wmma.mma{.xor|.and.popc}.sync.aligned.row.col.shape{.rnd}.d{.a.b}.c{.satfinite} D, A, B, C."""
+    name = ins.one_of(*_SIZES)
+    if name is None or ins.has("rz", "rm", "rp"):
+        raise e.unsupported()
+    words = list(ins.modifiers[ins.modifiers.index(name) + 1 :])
+    types = [word for word in words if word in _NBITS]
     if len(types) == 2:
         types[1:1] = ["f16", "f16"]
-    if len(types) != 4 or ins.has("satfinite", "popc") or types[1] != types[2] or ins.has("rz", "rm", "rp"):
+    if len(types) != 4:
         raise e.unsupported()
-    d, kind, _, c = types
-    if not {c, d} <= set(_ACCUMULATORS.get(kind, ("f32",))):
+    d, c = types[0], types[-1]
+    operation = [ins.one_of("xor", "and") or "", "popc"] if ins.has("popc") else []
+    found = kind_of([*(word for word in words if word == "satfinite"), c, *types[1:], *operation])
+    if found is None or (d != c and {c, d} != {"f16", "f32"}) or found.a != found.b:
         raise e.unsupported()
-    shape = _shape(e, ins.one_of(*_SIZES), kind)
+    kind = found.a
+    shape = _shape(e, name, kind)
     sources: list[ir.Operand] = []
     for operand, count in zip(ins.operands[1:3], (shape.a, shape.b), strict=True):
         registers = elements(operand)
@@ -77,16 +93,16 @@ def _multiply(e: Emitter, ins: ir.Instruction) -> None:
     for operand, held in ((ins.operands[3], c), (ins.operands[0], d)):
         if len(elements(operand)) != outputs // (2 if held == "f16" else 1):
             raise e.malformed("accumulator of the wrong size")
-    multiply(e, ins, shape, (d, kind, kind, c), [*sources, *elements(ins.operands[3])])
+    multiply(e, ins, shape, replace(found, d=d), [*sources, *elements(ins.operands[3])])
 
 
 def _move(e: Emitter, ins: ir.Instruction) -> None:
     """wmma.load.a.sync.aligned.row.shape{.space}.type R, [address]{, stride}, and wmma.store.d the other way."""
     part = ins.one_of("a", "b", "c", "d")
-    kind, name = ins.type, ins.one_of(*_SIZES)
+    kind, name = next((word for word in reversed(ins.modifiers) if word in _NBITS), ""), ins.one_of(*_SIZES)
     if part is None or not ins.has("row", "col"):
         raise e.malformed("fragment or layout missing")
-    if name is None or kind not in ir.TYPE_NBITS:
+    if name is None or not kind:
         raise e.unsupported()
     stores = ins.has("store")
     fragment, where = ins.operands[1 if stores else 0], ins.operands[0 if stores else 1]
@@ -94,14 +110,14 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
         shape = _shape(e, name, kind)
         count, place = (shape.a, shape.a_place) if part == "a" else (shape.b, shape.b_place)
     else:
-        k = _SIZES[name][2]
-        shape = _shape(e, name, _KINDS[k][0])
-        if kind not in {16: ("f16", "f32", "s32"), 8: ("f32",), 4: ("f64",)}[k]:
+        shape = _shape(e, name, _KINDS.get(name, _USUAL_KINDS)[0])
+        if kind not in _MOVED.get(name, ("f16", "f32", "s32")):
             raise e.unsupported()
         count, place = shape.m * shape.n // WARP, shape.c_place
-    nbits = ir.TYPE_NBITS["b32" if kind == "tf32" else kind]
+    nbits = _NBITS[kind]
+    unit_nbits = _BIT_WORD if kind == "b1" else nbits  # of what the shape calls an element
     word = max(32, nbits)
-    per_register = word // nbits
+    per_register = word // unit_nbits
     registers = elements(fragment)
     expected = _F16_REGISTERS if part in ("a", "b") and kind == "f16" else count // per_register
     if len(registers) != expected:
@@ -114,7 +130,7 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
         stride = e.vector(e.read(ins.operands[2], 32))
         stride = e.resize(LANES, stride, 32, 64)
     else:
-        stride = LANES.const(columns if by_row else rows, 64)
+        stride = LANES.const((columns if by_row else rows) * (unit_nbits // nbits if part in ("a", "b") else 1), 64)
 
     def at(element: int) -> Value:
         """Addresses of an element of each lane."""
@@ -123,10 +139,13 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
             "<" + ", ".join(f"i64 {p[axis]}" for p in places) + ">" for axis in ((0, 1) if by_row else (1, 0))
         )
         kind = LANES.int(64)
-        index = e.v(f"add {kind} {e.v(f'mul {kind} {stride}, {major}')}, {minor}")
-        return Value(e.v(f"add {kind} {base}, {e.v(f'mul {kind} {index}, splat (i64 {nbits // 8})')}"), 64, VARYING)
+        row = e.v(f"mul {kind} {e.v(f'mul {kind} {stride}, {major}')}, splat (i64 {nbits})")
+        bit = e.v(f"add {kind} {row}, {e.v(f'mul {kind} {minor}, splat (i64 {unit_nbits})')}")
+        return Value(e.v(f"add {kind} {base}, {e.v(f'lshr {kind} {bit}, splat (i64 3)')}"), 64, VARYING)
 
     together = per_register == 1 or by_row == (part != "b")  # a register's elements are neighbours in memory
+    if nbits < 8 and by_row != (part != "b"):
+        raise e.malformed("matrices of less than a byte an element are row-major A and column-major B")
     unit, steps = (word, 1) if together else (nbits, per_register)
     if stores:
         for number, text in enumerate(e.lanes(registers, word)):

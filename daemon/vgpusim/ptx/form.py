@@ -63,7 +63,7 @@ def fault(ins: ir.Instruction) -> str | None:
 
 _MODIFIERS = frozenset(
     """
-    128x128b 128x256b 16x128b 16x256b 16x64b 1d 1x 2d 2dms 2x 32x128b 32x32b 3d 4x 4x256b 64x128b NaN a a1d a2d
+    128x128b 128x256b 16x128b 16x256b 16x64b 1d 1x 2d 2dms 2x 32x128b 32x32b 3d 4x 4x256b 64x128b L1 L2 NaN a a1d a2d
     a2dms abi abs acq_rel acquire acube add add_noftz addr addr_mode_0 addr_mode_1 addr_mode_2 alias aligned all
     alloc and any approx array_size arrive arrive_drop async async_generic b b1 b1024 b4 b4e b4x16 b4x16_p64 b4x2 b6
     b6x16_p32 b6x2 b8 ballot base bf bfly block_scale bulk bulk_group c ca cas cc cg channel_data_type channel_order

@@ -1,7 +1,9 @@
-"""What a tensor core of Hopper makes of a warp's fragments, in numpy: the reference for mma of f16, bf16 and tf32."""
+"""What a tensor core of Hopper makes of a warp's fragments, in numpy: the reference for mma of f16, bf16, tf32 and
+8-bit floats, which become f16 there and are summed 16 of k at a time."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,11 +13,12 @@ from numpy.typing import NDArray
 from tests.vgpusim.codegen.card_forms import HEADER
 
 if TYPE_CHECKING:
-    from vgpusim.codegen.emit_matrix import Shape
+    from vgpusim.codegen.emit_mma import Shape
 
 WARPS = 64
 WORDS = 10  # of each lane's inputs
 _FRACTION_BITS = 25
+_NONE = -500  # the exponent of zero, which takes no part in the alignment
 _SMALLEST = {"f16": -14, "bf16": -126, "tf32": -126}
 Words = NDArray[np.uint32]
 Floats = NDArray[np.float64]
@@ -32,8 +35,13 @@ class Mma:
     a: int
     b: int
     c: int
-    differing: int
-    first: int
+    differing: int | None = None  # None: not recorded
+    first: int = 0
+    b_kind: str = ""  # if it is not A's
+
+    @property
+    def b_type(self) -> str:
+        return self.b_kind or self.kind
 
     @property
     def text(self) -> str:
@@ -41,7 +49,7 @@ class Mma:
             return "{" + ", ".join(f"%{letter}{first + i}" for i in range(count)) + "}"
 
         return (
-            f"mma.sync.aligned.{self.shape}.row.col.{self.d}.{self.kind}.{self.kind}.{self.d} "
+            f"mma.sync.aligned.{self.shape}.row.col.{self.d}.{self.kind}.{self.b_type}.{self.d} "
             f"{registers('d', 0, self.c)}, {registers('a', 0, self.a)}, {registers('a', self.a, self.b)}, "
             f"{registers('a', self.a + self.b, self.c)};"
         )
@@ -56,7 +64,15 @@ FORMS = (
     Mma("m16n8k16", "f32", "bf16", 4, 2, 4, 4547, 0x42BD510E),
     Mma("m16n8k4", "f32", "tf32", 2, 1, 4, 3942, 0x4163F70C),
     Mma("m16n8k8", "f32", "tf32", 4, 2, 4, 4587, 0x41180DC5),
+    Mma("m16n8k32", "f32", "e4m3", 4, 2, 4),
+    Mma("m16n8k32", "f32", "e5m2", 4, 2, 4),
+    Mma("m16n8k32", "f32", "e4m3", 4, 2, 4, b_kind="e5m2"),
+    Mma("m16n8k32", "f32", "e5m2", 4, 2, 4, b_kind="e4m3"),
+    Mma("m16n8k16", "f32", "e4m3", 2, 1, 4),
+    Mma("m16n8k32", "f16", "e4m3", 4, 2, 2),
 )
+RECORDED = tuple(form for form in FORMS if form.differing is not None)
+_EIGHT_BITS = ("e4m3", "e5m2")
 
 
 def inputs(form: Mma) -> Words:
@@ -69,6 +85,11 @@ def inputs(form: Mma) -> Words:
         usual = (normal * 2.0 ** rng.integers(-4, 5, normal.shape)).astype(np.float32)
         if kind in ("f32", "tf32"):
             return usual[:, :, 0].copy().view(np.uint32)
+        if kind in _EIGHT_BITS:
+            finite = np.uint32(0xF7F7F7F7 if kind == "e4m3" else 0xFBFBFBFB)
+            if form.d == "f16":  # whose sums must not reach infinity
+                finite &= np.uint32(0xBFBFBFBF)
+            return rng.integers(0, 1 << 32, (count, n), dtype=np.uint32) & finite
         if kind == "f16":
             bits = usual.astype(np.float16).view(np.uint16).astype(np.uint32)
         else:
@@ -77,14 +98,16 @@ def inputs(form: Mma) -> Words:
 
     factors = form.a + form.b
     words[:, :factors] = values(form.kind, factors)
+    if form.b_kind:
+        words[:, form.a : factors] = values(form.b_kind, form.b)
     words[:, factors:] = values(form.d, WORDS - factors)
     return np.ascontiguousarray(words)
 
 
 def _shape(form: Mma) -> Shape:
-    from vgpusim.codegen.emit_matrix import _SHAPES  # here: a machine with a card need not have the simulator
+    from vgpusim.codegen.emit_mma import shape_of  # here: a machine with a card need not have the simulator
 
-    return _SHAPES[form.shape, form.kind]
+    return shape_of(form.shape, form.kind)
 
 
 def kernel(form: Mma) -> str:
@@ -106,11 +129,29 @@ def simulate(form: Mma, words: Words) -> Words:
     return result
 
 
+@functools.cache
+def _decoded(kind: str) -> Floats:
+    """The values of all codes of an 8-bit float."""
+    mantissa, bias = (3, 7) if kind == "e4m3" else (2, 15)
+    values = []
+    for code in range(256):
+        exponent, fraction = (code & 0x7F) >> mantissa, code & ((1 << mantissa) - 1)
+        value = (fraction + ((1 << mantissa) if exponent else 0)) * 2.0 ** (max(exponent, 1) - bias - mantissa)
+        if kind == "e5m2" and exponent == 31:
+            value = np.nan if fraction else np.inf
+        if kind == "e4m3" and code & 0x7F == 0x7F:
+            value = np.nan
+        values.append(-value if code & 0x80 else value)
+    return np.array(values)
+
+
 @np.errstate(invalid="ignore")  # signalling NaNs
 def _floats(register: Words, kind: str) -> list[Floats]:
     if kind in ("f32", "tf32"):
         mask = np.uint32(0xFFFFE000 if kind == "tf32" else 0xFFFFFFFF)
         return [(register & mask).view(np.float32).astype(np.float64)]
+    if kind in _EIGHT_BITS:
+        return [_decoded(kind)[(register >> np.uint32(shift)) & np.uint32(0xFF)] for shift in (0, 8, 16, 24)]
     halves = [(register >> np.uint32(shift)) & np.uint32(0xFFFF) for shift in (0, 16)]
     if kind == "f16":
         return [half.astype(np.uint16).view(np.float16).astype(np.float64) for half in halves]
@@ -124,7 +165,7 @@ def matrices(form: Mma, words: Words) -> tuple[Floats, Floats, Floats]:
     found = []
     for rows, columns, first, count, kind, place in (
         (shape.m, shape.k, 0, form.a, form.kind, shape.a_place),
-        (shape.k, shape.n, form.a, form.b, form.kind, shape.b_place),
+        (shape.k, shape.n, form.a, form.b, form.b_type, shape.b_place),
         (shape.m, shape.n, form.a + form.b, form.c, form.d, shape.c_place),
     ):
         matrix = np.zeros((len(lanes), rows, columns))
@@ -153,23 +194,35 @@ def to_words(form: Mma, matrix: Floats) -> Words:
 
 def _exponent(value: Floats, smallest: int) -> NDArray[np.int64]:
     exponents = np.frexp(np.where(np.isfinite(value), value, 1.0))[1].astype(np.int64) - 1
-    return np.where(value == 0, smallest, np.maximum(exponents, smallest))
+    return np.where(value == 0, _NONE, np.maximum(exponents, smallest))
 
 
 def reference(form: Mma, words: Words) -> Words:
     a, b, c = matrices(form, words)
-    smallest = _SMALLEST[form.kind]
+    if form.kind not in _EIGHT_BITS:
+        return to_words(form, _aligned(form, a, b, c))
+    for at in range(0, a.shape[-1], 16):
+        c = _aligned(form, a[..., at : at + 16], b[..., at : at + 16], c)
+        with np.errstate(all="ignore"):
+            c = c.astype(np.float16 if form.d == "f16" else np.float32).astype(np.float64)
+    return to_words(form, c)
+
+
+def _aligned(form: Mma, a: Floats, b: Floats, c: Floats) -> Floats:
+    """The sum over all of k at once, as an f32 is cut."""
+    smallest = _SMALLEST.get(form.kind, _SMALLEST["f16"])
     factors = a[:, :, None, :], b[:, None, :, :]
     with np.errstate(all="ignore"):
         products = factors[0] * factors[1]
         special = products.sum(-1) + c
         exponents = _exponent(factors[0], smallest) + _exponent(factors[1], smallest)
-        unit = 2.0 ** (np.maximum(exponents.max(-1), _exponent(c, -126)) - _FRACTION_BITS).astype(np.float64)
+        largest = np.maximum(np.maximum(exponents.max(-1), _exponent(c, -126)), _NONE)
+        unit = 2.0 ** (largest - _FRACTION_BITS).astype(np.float64)
         total = (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(c / unit)) * unit
         if form.d == "f32":
             near = total.astype(np.float32)
             total = np.where(np.abs(near) > np.abs(total), np.nextafter(near, np.float32(0)), near).astype(np.float64)
-        return to_words(form, np.where(np.isfinite(special), total, special))
+        return np.where(np.isfinite(special), total, special)
 
 
 def in_order(form: Mma, words: Words) -> Words:

@@ -1,0 +1,328 @@
+"""mma: products of a warp's matrices. Each form is one out-of-line function, shared by its uses; arguments travel
+through memory. Shapes and fragment layouts: PTX ISA reference, "Matrix multiply-accumulate".
+
+Sums of integers are exact and wrap, or are clamped once at the end (.satfinite). Sums of f64 go in the order of k.
+Other floats add as a tensor core does (emit_aligned_sum)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from vgpusim.codegen import emit_aligned_sum as aligned
+from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_float import operand
+from vgpusim.codegen.emit_float8 import to_half
+from vgpusim.codegen.emit_memory import elements
+from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.lane_value import LANES
+from vgpusim.ptx import ir
+
+_V = LANES.int(32)
+_SCRATCH = 24  # registers of the largest form's A, B and C together
+Place = Callable[[int, int, int], tuple[int, int]]  # (group, thread in group, element) -> (row, column)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Where lane 4*group + thread holds which elements. `per_register`: elements in 32 bits (64 for f64). Of single
+    bits an element is a register, and k counts those."""
+
+    m: int
+    n: int
+    k: int
+    per_register: int
+    a: int  # elements a lane holds
+    b: int
+    a_place: Place
+    b_place: Place
+    c_place: Place = lambda g, t, i: (g + 8 * (i // 2), 2 * t + i % 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Types of the matrices and of what is done with integers."""
+
+    d: str
+    a: str
+    b: str
+    c: str
+    finite: bool = False  # clamped
+    operation: str = ""  # of single bits: xor or and
+
+    def __str__(self) -> str:
+        return ".".join((self.d, self.a, self.b, self.c, self.operation, "satfinite" if self.finite else ""))
+
+
+def packed(m: int, k: int, per: int) -> Shape:
+    """m x 8 x k with `per` elements in a register: a thread holds registers of neighbours in k, rows 8 apart first."""
+    rows = m // 8
+    return Shape(
+        m, 8, k, per, m * k // WARP, 8 * k // WARP,
+        lambda g, t, i: (g + 8 * (i // per % rows), per * t + i % per + 4 * per * (i // per // rows)),
+        lambda g, t, i: (per * t + i % per + 4 * per * (i // per), g),
+    )  # fmt: skip
+
+
+_SHAPES: dict[tuple[str, str], Shape] = {
+    ("m16n8k16", "f16"): packed(16, 16, 2), ("m16n8k16", "bf16"): packed(16, 16, 2),
+    ("m16n8k8", "f16"): packed(16, 8, 2), ("m16n8k8", "bf16"): packed(16, 8, 2),
+    ("m16n8k8", "tf32"): packed(16, 8, 1), ("m16n8k4", "tf32"): packed(16, 4, 1),
+    ("m8n8k4", "f64"): packed(8, 4, 1), ("m16n8k4", "f64"): packed(16, 4, 1),
+    ("m16n8k8", "f64"): packed(16, 8, 1), ("m16n8k16", "f64"): packed(16, 16, 1),
+    ("m8n8k128", "b1"): packed(8, 4, 1), ("m16n8k128", "b1"): packed(16, 4, 1), ("m16n8k256", "b1"): packed(16, 8, 1),
+}  # fmt: skip
+for _kind in ("s8", "u8"):
+    _SHAPES |= {("m8n8k16", _kind): packed(8, 16, 4), ("m16n8k16", _kind): packed(16, 16, 4),
+                ("m16n8k32", _kind): packed(16, 32, 4)}  # fmt: skip
+for _kind in ("s4", "u4"):
+    _SHAPES |= {("m8n8k32", _kind): packed(8, 32, 8), ("m16n8k32", _kind): packed(16, 32, 8),
+                ("m16n8k64", _kind): packed(16, 64, 8)}  # fmt: skip
+for _kind in ("e4m3", "e5m2"):
+    _SHAPES |= {("m16n8k16", _kind): packed(16, 16, 4), ("m16n8k32", _kind): packed(16, 32, 4)}
+
+_TOGETHER = {"s8": ("s8", "u8"), "u8": ("s8", "u8"), "s4": ("s4", "u4"), "u4": ("s4", "u4"),
+             "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}  # fmt: skip
+_RESULTS = {"f64": ("f64",), "f16": ("f16", "f32"), "e4m3": ("f16", "f32"), "e5m2": ("f16", "f32"), "b1": ("s32",),
+            "bf16": ("f32",), "tf32": ("f32",)}  # fmt: skip
+_INTEGERS = ("s8", "u8", "s4", "u4", "b1")
+_EIGHT_BITS = ("e4m3", "e5m2")
+
+
+def shape_of(name: str, kind: str) -> Shape:
+    """The shape of mma's form; KeyError of one that there is not."""
+    return _SHAPES[name, kind]
+
+
+@emits("mma")
+def multiply_accumulate(e: Emitter, ins: ir.Instruction) -> None:
+    """mma.sync.aligned.shape.row.col{.satfinite}.d.a.b.c{.xor|.and.popc} D, A, B, C."""
+    words = ins.modifiers
+    if words[:2] != ("sync", "aligned") or words[3:5] != ("row", "col"):
+        raise e.unsupported()
+    kind = kind_of(words[5:])
+    shape = _SHAPES.get((words[2], kind.a)) if kind is not None else None
+    if kind is None or shape is None:
+        raise e.unsupported()
+    counts = (shape.a // shape.per_register, shape.b // shape.per_register)
+    outputs = shape.m * shape.n // WARP // (2 if kind.d == "f16" else 1)
+    a, b, c = (elements(operand) for operand in ins.operands[1:4])
+    if (len(a), len(b), len(c), len(elements(ins.operands[0]))) != (*counts, outputs, outputs):
+        raise e.malformed("fragment of the wrong size")
+    multiply(e, ins, shape, kind, [*a, *b, *c])
+
+
+def kind_of(words: Sequence[str]) -> Kind | None:
+    """{.satfinite}.d.a.b.c{.satfinite}{.xor|.and.popc}; None of what is not supported."""
+    rest = list(words)
+    finite, operation = "satfinite" in rest, ""
+    if finite:
+        rest.remove("satfinite")
+    if rest[-1:] == ["popc"]:
+        operation, rest = rest[-2], rest[:-2]
+    if len(rest) != 4:
+        return None
+    d, a, b, c = rest
+    results = _RESULTS.get(a, ("s32",) if a in _INTEGERS else ())
+    if d != c or d not in results or b not in _TOGETHER.get(a, (a,)) or (operation in ("xor", "and")) != (a == "b1"):
+        return None
+    return None if finite and (a == "b1" or a not in _INTEGERS) else Kind(d, a, b, c, finite, operation)
+
+
+def multiply(e: Emitter, ins: ir.Instruction, shape: Shape, kind: Kind, sources: Sequence[ir.Operand]) -> None:
+    """D = A * B + C; `sources` are the registers of A, B and C, as many as they must be."""
+    nbits = 64 if kind.a == "f64" else 32
+    name = f"{ins.opcode}.{shape.m}.{shape.n}.{shape.k}.{kind}"
+    inner = Emitter(e.state, e.flush_by_mxcsr)
+    if name not in e.helpers:
+        e.helper(name, _function(inner, name, shape, kind))
+        e.declarations |= inner.declarations
+    word = LANES.int(nbits)
+    scratch = e.stack("matrix.in", f"[{_SCRATCH} x {LANES.int(64)}]")
+    for index, value in enumerate(e.lanes(sources, nbits)):
+        e.e(f"store {word} {value}, ptr {e.v(f'getelementptr {word}, ptr {scratch}, i32 {index}')}, align 64")
+    out = e.stack("matrix.out", f"[8 x {LANES.int(64)}]")
+    e.e(f'call void @"{name}"(ptr {out}, ptr {scratch})')
+    for index, target in enumerate(elements(ins.operands[0])):
+        at = e.v(f"getelementptr {word}, ptr {out}, i32 {index}")
+        e.put(target, LANES, e.v(f"load {word}, ptr {at}, align 64"), nbits)
+
+
+def _function(e: Emitter, name: str, shape: Shape, kind: Kind) -> str:
+    """For each accumulator element of a lane: the sum over k of A[row, k] * B[k, column], fetched from the lanes that
+    hold them."""
+    word = LANES.int(64 if kind.a == "f64" else 32)
+    registers = []
+    a_count, b_count = shape.a // shape.per_register, shape.b // shape.per_register
+    outputs = shape.m * shape.n // WARP
+    for index in range(a_count + b_count + outputs // (2 if kind.c == "f16" else 1)):
+        at = e.v(f"getelementptr {word}, ptr %in, i32 {index}")
+        registers.append(e.v(f"load {word}, ptr {at}, align 64"))
+    a = [v for r in registers[:a_count] for v in split(e, r, kind.a)]
+    b = [v for r in registers[a_count : a_count + b_count] for v in split(e, r, kind.b)]
+    c = [v for r in registers[a_count + b_count :] for v in split(e, r, kind.c)]
+    if kind.a in _INTEGERS:
+        _store(e, [_integer_sum(e, kind, start, pairs) for start, pairs in _pairs(e, shape, "i32", a, b, c)], kind)
+    elif kind.a == "f64":
+        _store(e, [_double_sum(e, start, pairs) for start, pairs in _pairs(e, shape, "double", a, b, c)], kind)
+    else:
+        _tensor_core(e, shape, kind, a, b, c)
+    return f'define internal void @"{name}"(ptr %out, ptr %in) noinline #0 {{\n' + "\n".join(e.lines) + "\n}\n"
+
+
+def _shuffle(e: Emitter, kind: str, value: str, lanes: Sequence[int]) -> str:
+    index = ", ".join(f"i32 {lane}" for lane in lanes)
+    return e.v(f"shufflevector <{WARP} x {kind}> {value}, <{WARP} x {kind}> poison, <{WARP} x i32> <{index}>")
+
+
+def _factors(
+    e: Emitter, shape: Shape, element: str, i: int, a_values: Sequence[str], b_values: Sequence[str]
+) -> list[tuple[str, str]]:
+    """For accumulator element i, the factors of each k."""
+    a_where, b_where = _holders(shape.a, shape.a_place), _holders(shape.b, shape.b_place)
+    targets = [shape.c_place(lane // 4, lane % 4, i) for lane in range(WARP)]
+    pairs = []
+    for k in range(shape.k):
+        a_at = [a_where[row, k] for row, _ in targets]
+        b_at = [b_where[k, column] for _, column in targets]
+        assert len({x for _, x in a_at}) == 1
+        assert len({x for _, x in b_at}) == 1
+        x = _shuffle(e, element, a_values[a_at[0][1]], [lane for lane, _ in a_at])
+        y = _shuffle(e, element, b_values[b_at[0][1]], [lane for lane, _ in b_at])
+        pairs.append((x, y))
+    return pairs
+
+
+def _pairs(
+    e: Emitter, shape: Shape, element: str, a: Sequence[str], b: Sequence[str], c: Sequence[str]
+) -> list[tuple[str, list[tuple[str, str]]]]:
+    return [(start, _factors(e, shape, element, i, a, b)) for i, start in enumerate(c)]
+
+
+def _integer_sum(e: Emitter, kind: Kind, start: str, pairs: Sequence[tuple[str, str]]) -> str:
+    total = ""
+    for x, y in pairs:
+        if kind.operation:
+            part = e.icall(LANES, "ctpop", 32, e.v(f"{kind.operation} {_V} {x}, {y}"))
+        else:
+            part = e.v(f"mul {_V} {x}, {y}")
+        total = e.v(f"add {_V} {total}, {part}") if total else part
+    return e.icall(LANES, "sadd.sat", 32, start, total) if kind.finite else e.v(f"add {_V} {start}, {total}")
+
+
+def _double_sum(e: Emitter, start: str, pairs: Sequence[tuple[str, str]]) -> str:
+    for x, y in pairs:
+        start = e.fcall(LANES, "fma", "double", x, y, start)
+    return start
+
+
+# ---- as a tensor core
+
+
+def _tensor_core(e: Emitter, shape: Shape, kind: Kind, a: list[str], b: list[str], c: list[str]) -> None:
+    """Store the results and return: of usual operands, or, where some lane's are not, of any.
+
+    Hopper has no mma of 8-bit floats: they become f16, 16 of k at a time."""
+    factor = "f16" if kind.a in _EIGHT_BITS else kind.a
+    step = min(shape.k, 16)
+    usual = aligned.all_usual(e, [*a, *b], c, factor)
+    e.e(f"br i1 {usual}, label %usual, label %special")
+    e.label("usual")
+    powers = [[aligned.single_power(e, v, factor) for v in values] for values in (a, b)]
+    results, overflows = [], []
+    for i, start in enumerate(c):
+        value = start
+        factors, exponents = _factors(e, shape, "float", i, a, b), _factors(e, shape, "float", i, *powers)
+        for at in range(0, shape.k, step):
+            terms = aligned.Terms(factors[at : at + step], exponents[at : at + step], value)
+            total, worth, overflow = aligned.single_sum(e, aligned.WIDE, terms)
+            overflows += [overflow] if overflow else []
+            bits = _single_bits(e, kind, total, worth)
+            value = as_float(e, bits, kind.d)
+        results.append(bits)
+    _store_in_registers(e, results, kind)
+    if overflows:
+        some = overflows[0]
+        for other in overflows[1:]:
+            some = e.v(f"or {LANES.int(1)} {some}, {other}")
+        none = e.v(f"icmp eq i{WARP} {e.v(f'bitcast {LANES.int(1)} {some} to i{WARP}')}, 0")
+        e.e(f"br i1 {none}, label %done, label %special")
+        e.label("done")
+    e.e("ret void")
+    e.label("special")
+    a, b = ([aligned.widened(e, v) for v in values] for values in (a, b))
+    powers = [[aligned.double_power(e, v, factor) for v in values] for values in (a, b)]
+    results = []
+    for i, start in enumerate(c):
+        value = start
+        factors, exponents = _factors(e, shape, "double", i, a, b), _factors(e, shape, "double", i, *powers)
+        for at in range(0, shape.k, step):
+            terms = aligned.Terms(factors[at : at + step], exponents[at : at + step], aligned.widened(e, value))
+            bits = aligned.double_result(e, aligned.WIDE, terms, kind.d)
+            value = as_float(e, bits, kind.d)
+        results.append(bits)
+    _store_in_registers(e, results, kind)
+    e.e("ret void")
+
+
+def _single_bits(e: Emitter, kind: Kind, total: str, worth: str) -> str:
+    if kind.d == "f16":
+        return aligned.single_to_f16(e, total, worth)
+    return aligned.single_to_f32(e, aligned.WIDE, total, worth)
+
+
+def as_float(e: Emitter, bits: str, kind: str) -> str:
+    """The f32 value of a result's bits."""
+    value = e.to_fp(LANES, bits, kind)
+    return value if kind == "f32" else e.v(f"fpext {LANES.of('half')} {value} to {LANES.of('float')}")
+
+
+# ---- registers
+
+
+def _store(e: Emitter, results: Sequence[str], kind: Kind) -> None:
+    if kind.d == "f64":
+        results = [e.from_fp(LANES, value, "f64") for value in results]
+    _store_in_registers(e, results, kind)
+    e.e("ret void")
+
+
+def _store_in_registers(e: Emitter, results: Sequence[str], kind: Kind) -> None:
+    word = LANES.int(64 if kind.d == "f64" else 32)
+    if kind.d == "f16":
+        words = [e.resize(LANES, half, 16, 32) for half in results]
+        results = [
+            e.v(f"or {_V} {low}, {e.v(f'shl {_V} {high}, splat (i32 16)')}")
+            for low, high in zip(words[::2], words[1::2], strict=True)
+        ]
+    for index, result in enumerate(results):
+        e.e(f"store {word} {result}, ptr {e.v(f'getelementptr {word}, ptr %out, i32 {index}')}, align 64")
+
+
+def _holders(count: int, place: Place) -> dict[tuple[int, int], tuple[int, int]]:
+    """(row, column) -> (lane, element of the lane)."""
+    return {place(lane // 4, lane % 4, i): (lane, i) for lane in range(WARP) for i in range(count)}
+
+
+def split(e: Emitter, register: str, kind: str) -> list[str]:
+    """The elements of one register as f32 (i32, f64) vectors."""
+    if kind in ("s32", "b1"):
+        return [register]
+    if kind in ("f32", "f64"):
+        return [e.to_fp(LANES, register, kind)]
+    if kind == "tf32":  # the hardware reads the upper 19 bits
+        return [e.to_fp(LANES, e.v(f"and {_V} {register}, splat (i32 -8192)"), "f32")]
+    nbits = ir.TYPE_NBITS.get(kind) or {"s4": 4, "u4": 4, "e4m3": 8, "e5m2": 8}[kind]
+    if kind in _INTEGERS:
+        shift = "ashr" if kind[0] == "s" else "lshr"
+        tops = [e.v(f"shl {_V} {register}, splat (i32 {32 - nbits - at})") for at in range(0, 32, nbits)]
+        return [e.v(f"{shift} {_V} {top}, splat (i32 {32 - nbits})") for top in tops]
+    values = []
+    for at in range(0, 32, nbits):
+        bits = e.resize(LANES, e.v(f"lshr {_V} {register}, splat (i32 {at})"), 32, 16)
+        if kind in _EIGHT_BITS:
+            values.append(as_float(e, to_half(e, LANES, bits, f"{kind}x2"), "f16"))
+            continue
+        element, value = operand(e, LANES, bits, kind)
+        values.append(value if element == "float" else as_float(e, bits, "f16"))
+    return values
