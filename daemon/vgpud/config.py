@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +25,7 @@ from .endpoint import (
 _CONFIG_NBYTES = 1024 * 1024
 RANGE_NBYTES_MIN = 24 << 20  # a ring takes 10 MiB, and half a range is for pinned memory
 _SPIN_US, _FEW_PROCESSORS = 50, 2
+_KEY = re.compile(r"([a-z_]+(?:\.[a-z_0-9]+)*): ")
 _TOKEN_LENGTHS = range(16, 256)  # the guest library holds up to 255
 
 
@@ -54,6 +54,7 @@ class TokenConfig(_Model):
 
     name: str = Field(min_length=1, max_length=64)
     value: SecretStr
+    share: str | None = None  # the [[shares]] that its clients have
 
     @field_validator("value")
     @classmethod
@@ -62,6 +63,27 @@ class TokenConfig(_Model):
         if len(secret) not in _TOKEN_LENGTHS or not (secret.isascii() and secret.isprintable()):
             raise ValueError(f"a token has {_TOKEN_LENGTHS[0]} to {_TOKEN_LENGTHS[-1]} printable ASCII characters")
         return value
+
+
+class ShareConfig(_Model):
+    """How much of the devices a tenant gets. A tenant is a user, a VM or a TCP address, with one token."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)  # of each device, for all its sessions together
+    sessions: int | None = Field(default=None, ge=1, le=65535)  # at the same time
+    weight: int | None = Field(default=None, ge=1, le=10000)  # of compute time beside busy others; left out: 100
+
+    @property
+    def memory_nbytes(self) -> int | None:
+        """`memory_mib` in bytes."""
+        return None if self.memory_mib is None else self.memory_mib << 20
+
+
+class UserConfig(_Model):
+    """What a user of this host gets."""
+
+    uid: int = Field(ge=0, lt=2**32 - 1)
+    share: str
 
 
 class LimitsConfig(_Model):
@@ -83,6 +105,7 @@ class LimitsConfig(_Model):
     attach_timeout_s: float = Field(default=3600.0, gt=0, le=1e7)
     worker_start_timeout_s: float = Field(default=20.0, gt=0, le=300)
     worker_exit_timeout_s: float = Field(default=2.0, gt=0, le=60)  # after its client, or SIGTERM
+    worker_memory_mib: int | None = Field(default=None, ge=64, le=1 << 30)  # of the host's, with control groups alone
     drain_timeout_s: float = Field(default=5.0, ge=0, le=86400)  # how long sessions may go on after SIGTERM
 
     @property
@@ -120,6 +143,7 @@ class VmConfig(_Model):
     hybrid: str | None = None  # the unix socket that its VMM (Firecracker, Cloud Hypervisor) maps vsock to
     port: int = Field(default=7070, ge=1, lt=VMADDR_CID_ANY)
     group: str | None = None  # of either socket and the memory, whose mode is 0660: the VMM's
+    share: str | None = None  # the [[shares]] that its clients have
     ivshmem: str | None = None  # the file behind its ivshmem device: memory that it and this host share
     ivshmem_mib: int = Field(default=256, ge=32, le=1 << 20)
     # Ranges it is divided into, further sessions do without; 0: four, or as many as it is large enough for.
@@ -170,6 +194,9 @@ class Config(_Model):
     )
     socket: SocketConfig = SocketConfig()
     tokens: list[TokenConfig] = []
+    shares: Annotated[list[ShareConfig], Field(max_length=1024)] = []
+    users: Annotated[list[UserConfig], Field(max_length=65536)] = []
+    default_share: str | None = None  # of everybody who is not given another one
     vm: Annotated[list[VmConfig], Field(max_length=1024)] = []
     limits: LimitsConfig = LimitsConfig()
     images: ImagesConfig = ImagesConfig()
@@ -197,6 +224,29 @@ class Config(_Model):
             if isinstance(endpoint, TcpEndpoint) and not endpoint.is_loopback and not self.tokens:
                 raise ValueError(f"listen: {endpoint} is reachable from other machines: configure [[tokens]] first")
         return self
+
+    @model_validator(mode="after")
+    def _shares_exist(self) -> Config:
+        names = [share.name for share in self.shares]
+        for index, share in enumerate(self.shares):
+            if share.name in names[:index]:
+                raise ValueError(f"shares.{index}.name: two are called {share.name!r}")
+            if self.backend == "cuda" and share.memory_mib is not None:
+                raise ValueError(f"shares.{index}.memory_mib: it can be enforced on simulated devices alone")
+            if self.backend == "cuda" and share.weight is not None:
+                raise ValueError(f"shares.{index}.weight: it can be enforced on simulated devices alone")
+        uses = [("default_share", self.default_share)]
+        uses += [(f"tokens.{index}.share", token.share) for index, token in enumerate(self.tokens)]
+        uses += [(f"vm.{index}.share", vm.share) for index, vm in enumerate(self.vm)]
+        uses += [(f"users.{index}.share", user.share) for index, user in enumerate(self.users)]
+        for where, name in uses:
+            if name is not None and name not in names:
+                raise ValueError(f"{where}: there is no [[shares]] called {name!r}")
+        return self
+
+    def share(self, name: str | None) -> ShareConfig | None:
+        """The [[shares]] of that name."""
+        return next((share for share in self.shares if share.name == name), None)
 
     @field_validator("vm")
     @classmethod
@@ -232,19 +282,6 @@ class Config(_Model):
                 "\n".join(_describe("", "command line", dict(item)) for item in error.errors())
             ) from error
 
-    def token_name(self, offered: str | None) -> str | None:
-        """The name of the configured token that equals `offered`; None if none does.
-
-        Every token is compared, each in constant time over digests, so timing tells nothing of it.
-        """
-        digest = hashlib.sha256((offered or "").encode()).digest()
-        found = None
-        for token in self.tokens:
-            expected = hashlib.sha256(token.value.get_secret_value().encode()).digest()
-            if hmac.compare_digest(digest, expected) and offered is not None:
-                found = token.name
-        return found
-
 
 def parse_config(text: str, *, source: str) -> Config:
     """Read configuration text. `source` names it in errors. Raises ConfigError."""
@@ -266,8 +303,9 @@ def _describe(text: str, source: str, item: dict[str, object]) -> str:
     message = str(item["msg"]).removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         message = "unknown key"
-    if not where and message.startswith("listen:"):
-        where, message = ("listen",), message.removeprefix("listen: ")
+    if not where and (named := _KEY.match(message)):  # a check of several keys names the one to change
+        where = tuple(int(part) if part.isdecimal() else part for part in named[1].split("."))
+        message = message[named.end() :]
     key = ".".join(str(part) for part in where)
     line = locate(text, where)
     return f"{source}:{line}: {key}: {message}" if line else f"{source}: {key}: {message}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vgpud.cli.admin_client import AdminClient
 from vgpud.cli.client import Client
 from vgpud.endpoint import Endpoint, parse_endpoint
 
@@ -98,11 +98,12 @@ class Running:
         return connect(self.endpoint, timeout_s=10)
 
     def status(self) -> dict[str, Any]:
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(5)
-            sock.connect(str(self.admin_path))
-            with sock.makefile() as file:
-                return json.load(file)
+        return self.admin.get("status")
+
+    @property
+    def admin(self) -> AdminClient:
+        """The administrator's interface."""
+        return AdminClient(self.admin_path)
 
     def end(self) -> None:
         """SIGTERM, and a second signal so that no session is waited for; everything of it is gone afterwards."""

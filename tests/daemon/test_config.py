@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vgpud.config import Config, ConfigError, ImagesConfig, LimitsConfig, LogConfig, load_config, parse_config
+from vgpud.config import (
+    Config,
+    ConfigError,
+    ImagesConfig,
+    LimitsConfig,
+    LogConfig,
+    ShareConfig,
+    UserConfig,
+    load_config,
+    parse_config,
+)
 
 SAMPLE = Path(__file__).parents[2] / "deploy/vgpud.toml"
 
@@ -29,7 +39,8 @@ def test_the_sample_loads_and_shows_the_defaults():
     assert sample.libcuda == Config().libcuda
     assert sample.socket.mode_bits == 0o666
     text = SAMPLE.read_text()
-    for name in [n for c in (Config, LimitsConfig, ImagesConfig, LogConfig) for n in c.model_fields]:
+    tables = (Config, LimitsConfig, ImagesConfig, LogConfig, ShareConfig, UserConfig)
+    for name in [n for c in tables for n in c.model_fields]:
         assert name in text, f"{name} is not in the sample"
 
 
@@ -38,10 +49,12 @@ def test_the_samples_commented_keys_are_keys():
     enabled = [
         line[2:] if line.startswith(("# cache_dir =", "# worker_command =", "# group =")) else line for line in lines
     ]
-    tables = ("# [[", "# name =", "# value =", "# cid =", "# vsock =", "# hybrid =", "# port =")
+    tables = ("# [[", "# name =", "# value =", "# cid =", "# vsock =", "# hybrid =", "# port =", "# share =", "# uid =")
+    tables += ("# memory_mib =", "# sessions =", "# default_share =")
     enabled = [line[2:] if line.startswith(tables) else line for line in enabled]
     config = parse_config("\n".join(enabled), source=str(SAMPLE))
-    assert config.token_name("at-least-16-characters") == "lab"
+    assert [token.name for token in config.tokens] == ["lab"]
+    assert config.share(config.tokens[0].share) == config.shares[0]
     assert config.socket.group == "vgpu"
     assert config.worker_command is not None
     assert [vm.name for vm in config.vm] == ["build1", "build2"]
@@ -73,6 +86,12 @@ def test_the_samples_commented_keys_are_keys():
         ),
         (f"[[tokens]]\nname = 'a'\nvalue = '{'x' * 256}'", "f.toml:3: tokens.0.value: a token has 16 to 255"),
         ("[[tokens]]\nname = 'a'\nvalue = '0123456789abcdefé'", "f.toml:3: tokens.0.value: a token has 16 to 255"),
+        ("default_share = 'small'", "f.toml:1: default_share: there is no [[shares]] called 'small'"),
+        ("[[shares]]\nname = 'a'\n[[shares]]\nname = 'a'", "f.toml:4: shares.1.name: two are called 'a'"),
+        (
+            "backend = 'cuda'\n[[shares]]\nname = 'a'\nmemory_mib = 1",
+            "f.toml:4: shares.0.memory_mib: it can be enforced on simulated devices alone",
+        ),
         ("backend = 'metal'", "f.toml:1: backend: "),
         ("[socket]\nmode = 'rw'", "f.toml:2: socket.mode: "),
         ("text = '''\n[limits]\n'''\n[log]\nlevel = 'loud'", "f.toml:5: log.level: "),
@@ -99,17 +118,6 @@ def test_an_error_never_shows_a_token():
     assert "0123456789abcdef" not in repr(config)
 
 
-def test_tokens():
-    config = parse_config(
-        "[[tokens]]\nname = 'a'\nvalue = '0123456789abcdef'\n[[tokens]]\nname = 'b'\nvalue = 'fedcba9876543210'",
-        source="f",
-    )
-    assert config.token_name("0123456789abcdef") == "a"
-    assert config.token_name("fedcba9876543210") == "b"
-    for wrong in (None, "", "0123456789abcdeF", "0123456789abcdef "):
-        assert config.token_name(wrong) is None
-
-
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:1", "tcp://localhost:1", "tcp://[::1]:1"])
 def test_loopback_needs_no_token(endpoint):
     assert parse_config(f"listen = ['{endpoint}']", source="f").listen == [endpoint]
@@ -126,7 +134,7 @@ def test_the_command_line_is_checked_like_the_file():
     with pytest.raises(ConfigError, match="tokens"):
         Config().with_changes({"listen": ["tcp://0.0.0.0:1"]})
     tokens = parse_config("[[tokens]]\nname = 'a'\nvalue = '0123456789abcdef'", source="f")
-    assert tokens.with_changes({"listen": ["tcp://0.0.0.0:1"]}).token_name("0123456789abcdef") == "a"
+    assert tokens.with_changes({"listen": ["tcp://0.0.0.0:1"]}).tokens == tokens.tokens
 
 
 def test_files_that_cannot_be_read(tmp_path):

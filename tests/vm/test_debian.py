@@ -118,6 +118,24 @@ def test_the_package_installs_and_a_service_computes(service: Guest) -> None:
     assert "not confined" not in journal(service)
 
 
+def test_a_worker_has_a_control_group_of_its_own(service: Guest) -> None:
+    """systemd delegates the unit's group, and the kernel takes what vgpud writes there."""
+    assert "no control groups" not in journal(service)
+    program = (
+        "import json, subprocess; from pathlib import Path; from vgpud.cli.client import Client;"
+        "from vgpud.endpoint import parse_endpoint;"
+        "client = Client(parse_endpoint('unix:/run/vgpu/vgpud.sock'), timeout_s=200); client.hello(); client.attach();"
+        "[one] = json.loads(subprocess.run(['/opt/vgpu/bin/vgpu', 'ps', '--json'], capture_output=True).stdout);"
+        "group = Path(f\"/proc/{one['worker_pid']}/cgroup\").read_text().strip().split('::')[1];"
+        "files = [Path('/sys/fs/cgroup' + group, name) for name in ('pids.max', '../cpu.weight')];"
+        "print(group, *(file.read_text().strip() for file in files))"
+    )
+    environment = "PYTHONPATH=/opt/vgpu/python/site"
+    said = service.check(f'{environment} /opt/vgpu/python/bin/python3 -c "{program}"', SLOW_S)
+    assert re.fullmatch(r"/system\.slice/vgpud\.service/tenant-[0-9a-f]{16}/session-\d+ 4096 100\n", said), said
+    service.wait_until('[ -z "$(ls -d /sys/fs/cgroup/system.slice/vgpud.service/tenant-*)" ]', SLOW_S)
+
+
 def test_reload_keeps_it_and_a_crash_brings_another(service: Guest) -> None:
     before = service.check("systemctl show -P MainPID vgpud")
     service.check("systemctl reload vgpud")

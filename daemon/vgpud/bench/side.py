@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vgpu_guest.libraries import LIBRARIES
 
+from vgpud.cli.admin_client import AdminClient
 from vgpud.supervision.child_environment import child_environment
 
 if TYPE_CHECKING:
@@ -128,11 +128,7 @@ class Host:
 
     def status(self) -> dict[str, Any]:
         """What its admin socket says. Raises OSError."""
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(5)
-            sock.connect(f"{self.folder}/a")
-            with sock.makefile() as file:
-                document: dict[str, Any] = json.load(file)
+        document: dict[str, Any] = AdminClient(Path(f"{self.folder}/a")).get("status")
         return document
 
     def wait_ready(self) -> None:

@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 import json
-import socket
-from pathlib import Path
 from typing import Any
 
 import click
 
-from ..endpoint import runtime_directory
-from .fail import fail
-from .status import ExitStatus
+from .admin_client import AdminClient, admin_command
 from .table import format_table
-
-_TIMEOUT_S = 5.0
-_DOCUMENT_NBYTES = 64 * 1024 * 1024
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="The whole document.")
-@click.option(
-    "--admin",
-    type=click.Path(path_type=Path),
-    default=lambda: str(runtime_directory() / "admin.sock"),
-    help="The daemon's admin socket.",
-)
-def status(as_json: bool, admin: Path) -> None:
+@admin_command
+def status(client: AdminClient, as_json: bool) -> None:
     """Show sessions and counters of the local vgpud (for root and its owner)."""
-    try:
-        document = json.loads(_read(admin))
-    except (OSError, ValueError) as error:
-        fail(f"{admin}: {getattr(error, 'strerror', None) or 'no status came'}", ExitStatus.UNAVAILABLE)
+    document = client.get("status")
     click.echo(json.dumps(document, indent=2) if as_json else _format(document))
-
-
-def _read(path: Path) -> bytes:
-    chunks = bytearray()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(_TIMEOUT_S)
-        sock.connect(str(path))
-        while (data := sock.recv(65536)) and len(chunks) <= _DOCUMENT_NBYTES:
-            chunks += data
-    return bytes(chunks)
 
 
 def _format(document: dict[str, Any]) -> str:

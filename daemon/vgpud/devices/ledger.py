@@ -1,9 +1,13 @@
-"""How much of each simulated device's memory every session uses: a file that all workers map, with a row for each
-(daemon/vgpusim/device/vgx_sim_ledger.h)."""
+"""How much of each simulated device's memory every session uses: a file that all workers map, with a row for each.
+
+A row says whose it is, so that a tenant's sessions can be counted together. The layout is that of
+daemon/vgpusim/device/vgx_sim_ledger.h.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import mmap
 import os
 import struct
@@ -13,6 +17,8 @@ ROWS = 1024
 _DEVICES = 16
 _WORD = struct.Struct("<Q")
 _ROW_NBYTES = _DEVICES * _WORD.size
+_TENANTS_AT = (1 + ROWS) * _ROW_NBYTES
+_NBYTES = _TENANTS_AT + ROWS * _WORD.size
 
 
 class Ledger:
@@ -20,36 +26,49 @@ class Ledger:
 
     def __init__(self) -> None:
         """Raises OSError."""
-        nbytes = (1 + ROWS) * _ROW_NBYTES  # the first row holds how many were ever given out
         self._fd = os.memfd_create("vgpu-ledger", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self._fd, nbytes)
+        os.ftruncate(self._fd, _NBYTES)  # the first row holds how many were ever given out
         fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        self._memory = mmap.mmap(self._fd, nbytes)
+        self._memory = mmap.mmap(self._fd, _NBYTES)
         self._count = 0
         self._free: deque[int] = deque()
+        self._tenants: dict[str, tuple[int, int]] = {}  # their number, and how many rows they have
+        self._numbers = itertools.count(1)
+        self._owners: dict[int, str] = {}  # by row
 
     def fileno(self) -> int:
         """What workers map."""
         return self._fd
 
-    def take(self) -> int | None:
-        """A row of zeros; None when all are taken."""
+    def take(self, tenant: str) -> int | None:
+        """A row of zeros for a session of this tenant; None when all are taken."""
         if self._free:
-            return self._free.popleft()
-        if self._count == ROWS:
+            row = self._free.popleft()
+        elif self._count == ROWS:
             return None
-        self._count += 1
-        _WORD.pack_into(self._memory, 0, self._count)
-        return self._count - 1
+        else:
+            row = self._count
+            self._count += 1
+            _WORD.pack_into(self._memory, 0, self._count)
+        number, rows = self._tenants.get(tenant, (next(self._numbers), 0))
+        self._tenants[tenant] = number, rows + 1
+        self._owners[row] = tenant
+        _WORD.pack_into(self._memory, _TENANTS_AT + row * _WORD.size, number)
+        return row
 
     def give_back(self, row: int) -> None:
         """Its worker has ended: what it used is free."""
         start = (1 + row) * _ROW_NBYTES
         self._memory[start : start + _ROW_NBYTES] = bytes(_ROW_NBYTES)
+        _WORD.pack_into(self._memory, _TENANTS_AT + row * _WORD.size, 0)
+        tenant = self._owners.pop(row)
+        number, rows = self._tenants.pop(tenant)
+        if rows > 1:
+            self._tenants[tenant] = number, rows - 1
         self._free.append(row)
 
-    def used(self, device: int) -> int:
-        """Bytes of a device that all sessions use."""
-        rows = range(1, 1 + self._count)
+    def used(self, device: int, row: int | None = None) -> int:
+        """Bytes of a device that all sessions use, or that of one row."""
+        rows = range(1, 1 + self._count) if row is None else [1 + row]
         words = (_WORD.unpack_from(self._memory, row * _ROW_NBYTES + device * _WORD.size) for row in rows)
         return sum(word for (word,) in words)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vgpud.devices.ledger import Ledger
 from vgpud.devices.pci_address import relocate
 from vgpud.proto.message import RECORD_NBYTES
+from vgpud.supervision.supervisor import WorkerStartError
 from vgpud.tenancy.peer import open_peer_pidfd
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from vgpud.services.desk import Desk
     from vgpud.services.image_service import ImageService
     from vgpud.services.ipc_service import IpcService
+    from vgpud.supervision.placement import Placement
     from vgpud.supervision.supervisor import Supervisor
     from vgpud.supervision.worker_process import Worker
     from vgpud.tenancy.session import Session
@@ -26,14 +28,26 @@ if TYPE_CHECKING:
     from vgpud.vm.region import Range, Region
 
 
+def _nothing() -> None:
+    pass
+
+
 class Handover:
     """From vgpud's connections to the supervisor's workers."""
 
-    def __init__(self, inventory: Inventory, supervisor: Supervisor, images: ImageService, ipc: IpcService) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        supervisor: Supervisor,
+        images: ImageService,
+        ipc: IpcService,
+        placement: Placement,
+    ) -> None:
         self._inventory = inventory
         self._supervisor = supervisor
         self._images = images
         self._ipc = ipc
+        self._placement = placement
         self._ledger = Ledger() if inventory.fields["backend"] == "simulator" else None
 
     async def hand_over(
@@ -68,9 +82,12 @@ class Handover:
         """
         assignment = self._assignment(session, features, config)
         desks = self._open_desks(owner, features)
-        row = self._ledger.take() if self._ledger is not None else None
+        row = self._ledger.take(session.tenant_name) if self._ledger is not None else None
+        if row is None and session.memory_limit_nbytes is not None:
+            raise WorkerStartError("no session with a limit of memory can be counted now: there are too many")
         part: Range | None = None
         worker: Worker | None = None
+        leave: Callable[[], None] = _nothing
 
         def ended(_worker: Worker) -> None:
             if region is not None and part is not None:
@@ -78,11 +95,13 @@ class Handover:
             self._drop_row(row)
             for desk in desks.values():
                 desk.close()
+            leave()
             on_end()
 
         pidfd = open_peer_pidfd(sock, session.peer)
         try:
             worker = await self._supervisor.take(device)
+            leave = self._placement.place(worker.pid, session, config)
             if region is not None:
                 part = await region.take()
             if region is not None and part is not None:
@@ -90,6 +109,8 @@ class Handover:
             assignment["desks"] = [*desks, *(["ledger"] if row is not None else [])]
             if row is not None:
                 assignment["ledger_row"] = row
+                if session.memory_limit_nbytes is not None:
+                    assignment["memory_limit_nbytes"] = session.memory_limit_nbytes
             ledger = [self._ledger] if self._ledger is not None and row is not None else []
             self._supervisor.hand_over(
                 worker,
@@ -105,6 +126,7 @@ class Handover:
         except BaseException:
             if worker is not None:
                 worker.terminate()  # it is nobody's
+            leave()
             if pidfd is not None:
                 os.close(pidfd)
             if region is not None and part is not None:

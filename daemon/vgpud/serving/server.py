@@ -37,8 +37,10 @@ from vgpud.proto.message import (
 from vgpud.proto.state import State
 from vgpud.supervision.supervisor import WorkerStartError
 from vgpud.tenancy.peer import Peer, identify
-from vgpud.tenancy.session import Session, SessionLimitError, SessionTable
+from vgpud.tenancy.session import Session, SessionLimitError, SessionTable, tenant_name
+from vgpud.tenancy.share import share_of, within
 from vgpud.tenancy.tenant import Identified, identify_tenant
+from vgpud.tenancy.token import TokenStore
 
 from .handover import Handover
 from .pending import PendingConnections
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from vgpud.metrics import Metrics
     from vgpud.services.image_service import ImageService
     from vgpud.services.ipc_service import IpcService
+    from vgpud.supervision.placement import Placement
     from vgpud.supervision.supervisor import Supervisor
     from vgpud.vm.region import Region
 
@@ -90,15 +93,18 @@ class Server:
         images: ImageService,
         ipc: IpcService,
         metrics: Metrics,
+        placement: Placement,
     ) -> None:
         self.config = config
         self.sessions = SessionTable()
+        self.tokens = TokenStore(config.tokens)
+        self.quarantined: set[str] = set()  # tenants, by name
         self.regions: dict[str, Region] = {}  # by VM
         self._refusal = ""
         self._inventory = inventory
         self._images = images
         self._ipc = ipc
-        self._handover = Handover(inventory, supervisor, images, ipc)
+        self._handover = Handover(inventory, supervisor, images, ipc, placement)
         self._nvml = NvmlService(inventory)
         self._metrics = metrics
         self._log = get_logger()
@@ -192,7 +198,7 @@ class Server:
             session.end = task.cancel
             owner = identify_tenant(sock, peer, session.token_name)
             features = self._features(hello, peer, has_images=owner is not None and self._images.is_on)
-            inventory = relocate(self._inventory.fields, session.pci)
+            inventory = within(relocate(self._inventory.fields, session.pci), session.memory_limit_nbytes)
             if owner is None or not self._ipc.is_on:
                 inventory = without_ipc(inventory)
             region = self.regions[peer.vm or ""].fields if REGION in features else None
@@ -271,14 +277,18 @@ class Server:
     def _admit(self, hello: Hello, peer: Peer) -> Session:
         self._version(hello)
         self._check_open()
-        token_name = self.config.token_name(hello.token)
-        if peer.kind == "tcp" and self.config.tokens and token_name is None:
+        token = self.tokens.find(hello.token)
+        token_name = None if token is None else token.name
+        if peer.kind == "tcp" and self.tokens.is_needed and token is None:
             raise _Refusal(CudaError.NOT_PERMITTED, "a valid token is needed")
+        if tenant_name(peer, token_name) in self.quarantined:
+            raise _Refusal(CudaError.NOT_PERMITTED, "the host's administrator has suspended this client")
         log = self._log.bind(peer=peer.key, pid=peer.pid)
         if len(self.sessions) >= self.config.limits.max_sessions:
             self._end_an_idle_session(peer)
         try:
-            session = self.sessions.open(peer, hello.client, token_name, self.config.limits, log)
+            share = share_of(self.config, peer, token)
+            session = self.sessions.open(peer, hello.client, token_name, self.config.limits, log, share)
         except SessionLimitError as error:
             raise _Refusal(CudaError.SYSTEM_NOT_READY, str(error)) from error
         session.pci = hello.pci
@@ -298,6 +308,14 @@ class Server:
             self._warn(idle.peer, "idle session ended for another client's", session=idle.number)
             self._close_session(idle)
             idle.end()
+
+    def end_session(self, session: Session) -> None:
+        """End it at once, whoever has its connection: vgpud, or a worker."""
+        if session.worker is not None:
+            session.worker.kill()  # the session is closed when it has been reaped
+        else:
+            self._close_session(session)
+            session.end()
 
     @staticmethod
     def _version(hello: Hello) -> int:
@@ -339,6 +357,7 @@ class Server:
         except WorkerStartError as error:
             raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
         session.worker = worker
+        self.sessions.tell("attached", session)
         worker.set_lines_per_s(self.config.log.lines_per_session_s)
         self._metrics.sessions_attached += 1
         if region is not None:

@@ -8,8 +8,10 @@ import resource
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from vgpud.admin.api import AdminApi
+from vgpud.admin.server import AdminServer
 from vgpud.config import Config, ConfigError, load_config
 from vgpud.endpoint import UnixEndpoint, VsockEndpoint
 from vgpud.log import configure_log, get_logger
@@ -17,13 +19,13 @@ from vgpud.metrics import Metrics
 from vgpud.services.image_service import ImageService
 from vgpud.services.ipc_service import IpcService
 from vgpud.supervision.child_environment import child_environment
+from vgpud.supervision.placement import Placement
 from vgpud.supervision.spawner import CommandSpawner, LauncherSpawner, Spawner
 from vgpud.supervision.supervisor import Supervisor
 from vgpud.vm.region import Region
 from vgpud.vm.supervision import VmDevice
 
 from .activation import matching, take_sockets
-from .admin import AdminServer
 from .listener import Listener, adopt_listener, open_listener
 from .notify import Notifier
 from .server import Server
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 _VHOST_VSOCK = Path("/dev/vhost-vsock")  # the kernel's own vsock device for virtual machines
 _STOP_MARGIN_S = 10.0  # to close what is left, on a busy machine
-_RELOADABLE = {"limits", "tokens", "images", "log"}
+_RELOADABLE = {"limits", "tokens", "shares", "users", "default_share", "images", "log"}
 
 
 class Service:
@@ -48,6 +50,7 @@ class Service:
         self._notifier = Notifier()
         self._log = get_logger()
         self._spawner = self._make_spawner()
+        self._placement = placement = Placement(config)
         self.supervisor = Supervisor(
             self._spawner,
             config.limits,
@@ -65,7 +68,7 @@ class Service:
         )
         self.images = ImageService(config.images, self.metrics)
         self.ipc = IpcService(config.limits, self.metrics)
-        self.server = Server(config, inventory, self.supervisor, self.images, self.ipc, self.metrics)
+        self.server = Server(config, inventory, self.supervisor, self.images, self.ipc, self.metrics, placement)
         self.listeners: list[Listener] = []
         self.vm_devices: list[VmDevice] = []
         self._admin: AdminServer | None = None
@@ -118,7 +121,7 @@ class Service:
                     self.listeners.append(open_listener(vm.hybrid_endpoint, mode=0o660, group=vm.group))
             if self.config.admin is not None:
                 listener = open_listener(UnixEndpoint(self.config.admin), mode=0o600)
-                self._admin = AdminServer(listener, self.status)
+                self._admin = AdminServer(listener, AdminApi(self, self._inventory).answer)
                 await self._admin.start()
         except BaseException:
             self._close_listeners()
@@ -212,6 +215,7 @@ class Service:
             self._log.warning("these settings need a restart", keys=fixed)
         self.config = self.config.model_copy(update={name: getattr(new, name) for name in _RELOADABLE})
         self.server.config = self.config
+        self.server.tokens.set_configured(self.config.tokens)
         self.supervisor.set_limits(self.config.limits)
         self.ipc.set_limits(self.config.limits)
         self.images.set_config(self.config.images)
@@ -219,8 +223,8 @@ class Service:
             configure_log(self.config.log.level, self.config.log.format)
         self._log.info("reloaded", changed=sorted(changed & _RELOADABLE))
 
-    def status(self) -> dict[str, object]:
-        """What the admin socket answers."""
+    def status(self) -> dict[str, Any]:
+        """The document of the administrator's interface (admin/api.py)."""
         until = self._drains_until
         return {
             "drain_left_s": None if until is None else round(max(0.0, until - asyncio.get_running_loop().time()), 1),
@@ -228,7 +232,7 @@ class Service:
             "backend": self.config.backend,
             "devices": [str(device["name"]) for device in self._inventory.fields["devices"]],
             "workers": self.supervisor.worker_count,
-            "isolation_missing": list(self._spawner.missing),
+            "isolation_missing": [*self._spawner.missing, *self._placement.missing],
             "spare_workers": self.supervisor.spare_pids,
             "warm_workers": self.supervisor.warm_pids,
             "vms": [device.summary() for device in self.vm_devices],

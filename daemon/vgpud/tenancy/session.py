@@ -14,9 +14,10 @@ from urllib.parse import quote
 from vgpud.log import Logger
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterator
 
-    from vgpud.config import LimitsConfig
+    from vgpud.config import LimitsConfig, ShareConfig
     from vgpud.proto import ClientInfo
     from vgpud.supervision.worker_process import Worker
 
@@ -38,6 +39,8 @@ class Session:
     client: ClientInfo
     token_name: str | None
     log: Logger
+    share: str | None = None  # the [[shares]] it has
+    memory_limit_nbytes: int | None = None  # of each device, for all of its tenant's sessions
     opened_at: float = field(default_factory=time.monotonic)
     heard_at: float = field(default_factory=time.monotonic)  # when the client last said something; until it attaches
     end: Callable[[], object] = lambda: None  # closes the connection; until it is the worker's
@@ -46,10 +49,14 @@ class Session:
     pci: tuple[str, ...] = ()  # the guest's addresses of the first devices (pci_address.py)
 
     @property
+    def tenant_name(self) -> str:
+        """Whose this is: clients of one tenant share its limits."""
+        return tenant_name(self.peer, self.token_name)
+
+    @property
     def tenant(self) -> str:
         """Whose this is, as the name of a folder: clients of one tenant may share what they compiled, others never."""
-        name = self.peer.key if self.token_name is None else f"token:{self.token_name}"
-        return quote(name, safe="")
+        return quote(self.tenant_name, safe="")
 
     def summary(self) -> dict[str, Any]:
         """What `vgpu status` shows."""
@@ -59,9 +66,16 @@ class Session:
             "pid": self.peer.pid,
             "comm": self.client.comm,
             "token": self.token_name,
+            "tenant": self.tenant_name,
+            "share": self.share,
             "worker_pid": None if self.worker is None else self.worker.pid,
             "age_s": round(time.monotonic() - self.opened_at, 3),
         }
+
+
+def tenant_name(peer: Peer, token_name: str | None) -> str:
+    """The tenant of a client: its token's, or else what the kernel says of it."""
+    return peer.key if token_name is None else f"token:{token_name}"
 
 
 class SessionLimitError(Exception):
@@ -74,6 +88,8 @@ class SessionTable:
     def __init__(self) -> None:
         self._sessions: dict[int, Session] = {}
         self._by_peer: Counter[str] = Counter()
+        self._by_tenant: Counter[str] = Counter()
+        self.watchers: set[asyncio.Queue[object]] = set()  # told what happens, until one is full
         self._numbers = itertools.count(1)
         # Starting anywhere makes a handle from before a restart of vgpud look stale, not valid.
         self._epoch = secrets.randbelow(65535)
@@ -97,7 +113,13 @@ class SessionTable:
             await self._closed.wait()
 
     def open(
-        self, peer: Peer, client: ClientInfo, token_name: str | None, limits: LimitsConfig, log: Logger
+        self,
+        peer: Peer,
+        client: ClientInfo,
+        token_name: str | None,
+        limits: LimitsConfig,
+        log: Logger,
+        share: ShareConfig | None = None,
     ) -> Session:
         """Register a new session. Raises SessionLimitError."""
         if len(self._sessions) >= limits.max_sessions:
@@ -108,12 +130,27 @@ class SessionTable:
         few = limits.max_sessions // _FEW
         if held >= few > 0 and len(self._sessions) >= limits.max_sessions - limits.max_sessions // _RESERVED:
             raise SessionLimitError(f"the last sessions are for clients with fewer than {few}; {peer.key} has {held}")
+        tenant = tenant_name(peer, token_name)
+        if share is not None and share.sessions is not None and self._by_tenant[tenant] >= share.sessions:
+            raise SessionLimitError(f"all {share.sessions} sessions of {tenant} are in use (share {share.name})")
         self._epoch = self._epoch % 65535 + 1
         number = next(self._numbers)
         session = Session(number, self._epoch, peer, client, token_name, log.bind(session=number))
+        if share is not None:
+            session.share, session.memory_limit_nbytes = share.name, share.memory_nbytes
         self._sessions[number] = session
         self._by_peer[peer.key] += 1
+        self._by_tenant[tenant] += 1
+        self.tell("opened", session)
         return session
+
+    def tell(self, event: str, session: Session) -> None:
+        """Say to all watchers what has become of a session."""
+        for queue in list(self.watchers):
+            if queue.full():
+                self.watchers.discard(queue)
+            else:
+                queue.put_nowait({"event": event, "session": session.summary()})
 
     def longest_idle(self, newcomer: Peer) -> Session | None:
         """The session to end in favour of `newcomer`'s: without a worker, and of the client that holds most sessions.
@@ -136,4 +173,8 @@ class SessionTable:
         self._by_peer[session.peer.key] -= 1
         if not self._by_peer[session.peer.key]:
             del self._by_peer[session.peer.key]
+        self._by_tenant[session.tenant_name] -= 1
+        if not self._by_tenant[session.tenant_name]:
+            del self._by_tenant[session.tenant_name]
+        self.tell("closed", session)
         return True

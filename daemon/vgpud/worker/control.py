@@ -22,6 +22,9 @@ _SEND_TIMEOUT_S = 5.0
 _FDS_MAX = 5  # of an assignment
 
 
+NO_LIMIT = 2**64 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class WarmOrder:
     """The message to a worker that creates a context before its client is known."""
@@ -55,6 +58,7 @@ class Assignment:
     ipc_fd: int = -1  # about what is shared with other clients of the tenant
     ledger_fd: int = -1  # of simulated devices' memory, in which
     ledger_row: int = 0  # this is the session's
+    memory_limit_nbytes: int = NO_LIMIT  # of each device, for all sessions of the tenant together
     region_fd: int = -1  # memory shared with the client's machine, of which
     region: tuple[int, int] | None = None  # this is the session's: offset and bytes
 

@@ -109,7 +109,9 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         try:
             backend = backend or _set_up(executor, assignment)
             if backend.glue is not None and assignment.ledger_fd >= 0:
-                result = lib.vgx_sim_set_ledger(assignment.ledger_fd, assignment.ledger_row)
+                result = lib.vgx_sim_set_ledger(
+                    assignment.ledger_fd, assignment.ledger_row, assignment.memory_limit_nbytes
+                )
                 if result != 0:
                     raise RuntimeError(f"the ledger of device memory cannot be mapped: CUDA error {result}")
             if backend.glue is not None:

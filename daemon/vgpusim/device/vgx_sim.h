@@ -69,8 +69,9 @@ CUresult vgx_sim_link(CUdevice device, const void *const *data, const uint64_t *
 CUresult vgx_sim_managed_variable(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
                                   uint64_t *nbytes);
 
-/* Share the configured devices' memory with other processes (vgx_sim_ledger.h); the descriptor stays the caller's. */
-CUresult vgx_sim_set_ledger(int fd, uint32_t row);
+/* Share the configured devices' memory with other processes (vgx_sim_ledger.h); the descriptor stays the caller's.
+ * `limit_nbytes`: of each device, for the tenant of this row; UINT64_MAX: none of its own. */
+CUresult vgx_sim_set_ledger(int fd, uint32_t row, uint64_t limit_nbytes);
 
 /* Have the device's memory lie in the client's file (vgw_device_memory.h); the descriptor stays the caller's.
  * INVALID_VALUE: it is too small or could shrink, or there is one; NOT_READY: something is allocated. */

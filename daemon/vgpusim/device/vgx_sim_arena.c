@@ -91,7 +91,7 @@ static bool take_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
     return false;
   arena->used_nbytes += nbytes;
   vgx_sim_share_write(&arena->share, arena->used_nbytes);
-  if (vgx_sim_share_total(&arena->share, arena->used_nbytes) <= arena->capacity_nbytes)
+  if (vgx_sim_share_room(&arena->share, arena->used_nbytes, arena->capacity_nbytes) >= 0)
     return true;
   arena->used_nbytes -= nbytes;
   vgx_sim_share_write(&arena->share, arena->used_nbytes);
@@ -498,10 +498,16 @@ void vgx_sim_arena_uncharge(struct vgx_sim_arena *arena, uint64_t nbytes) {
 
 uint64_t vgx_sim_arena_available(struct vgx_sim_arena *arena) {
   pthread_mutex_lock(&arena->lock);
-  uint64_t total = vgx_sim_share_total(&arena->share, arena->used_nbytes);
-  uint64_t available = total < arena->capacity_nbytes ? arena->capacity_nbytes - total : 0;
+  int64_t room = vgx_sim_share_room(&arena->share, arena->used_nbytes, arena->capacity_nbytes);
   pthread_mutex_unlock(&arena->lock);
-  return available;
+  return room > 0 ? (uint64_t)room : 0;
+}
+
+uint64_t vgx_sim_arena_visible(struct vgx_sim_arena *arena) {
+  pthread_mutex_lock(&arena->lock);
+  uint64_t visible = vgx_sim_share_capacity(&arena->share, arena->capacity_nbytes);
+  pthread_mutex_unlock(&arena->lock);
+  return visible;
 }
 
 uint64_t vgx_sim_arena_used(struct vgx_sim_arena *arena) {

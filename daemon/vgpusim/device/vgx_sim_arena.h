@@ -112,7 +112,8 @@ bool vgx_sim_arena_nearest(struct vgx_sim_arena *arena, uint64_t address, struct
 /* Account for memory that has no address (a context's own): false when it does not fit. */
 bool vgx_sim_arena_charge(struct vgx_sim_arena *arena, uint64_t nbytes);
 void vgx_sim_arena_uncharge(struct vgx_sim_arena *arena, uint64_t nbytes);
-uint64_t vgx_sim_arena_available(struct vgx_sim_arena *arena); /* to everybody */
+uint64_t vgx_sim_arena_available(struct vgx_sim_arena *arena); /* to this process */
+uint64_t vgx_sim_arena_visible(struct vgx_sim_arena *arena);   /* the device's memory as its client sees it */
 uint64_t vgx_sim_arena_used(struct vgx_sim_arena *arena);      /* by this process */
 
 /* From now on the device's memory is shared with other processes. */

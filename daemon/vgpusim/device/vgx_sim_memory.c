@@ -81,7 +81,7 @@ CUresult vgx_sim_cuMemGetInfo_v2(size_t *free, size_t *total) {
   if (free)
     *free = vgx_sim_arena_available(&ctx->device->arena);
   if (total)
-    *total = ctx->device->properties.memory_nbytes;
+    *total = vgx_sim_arena_visible(&ctx->device->arena);
   return CUDA_SUCCESS;
 }
 

@@ -29,7 +29,7 @@ for line in sys.stdin:
     else:
         free, total = c_size_t(), c_size_t()
         ok(cuda.cuMemGetInfo_v2(byref(free), byref(total)))
-        print(free.value >> 30, flush=True)
+        print((total if command == "total" else free).value >> 30, flush=True)
 """
 OUT_OF_MEMORY = 2
 
@@ -37,10 +37,10 @@ OUT_OF_MEMORY = 2
 class Client:
     """A session, told what to do line by line."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, **changes: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PRELUDE + CLIENT],
-            env=environment(endpoint),
+            env=environment(endpoint, **changes),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -90,12 +90,50 @@ def test_at7_sessions_share_a_card(endpoint: str) -> None:
 
 def test_rows_are_used_again_empty() -> None:
     ledger = Ledger()
-    rows = [ledger.take() for _ in range(ROWS)]
+    rows = [ledger.take(f"uid:{number % 3}") for number in range(ROWS)]
     assert rows == list(range(ROWS))
-    assert ledger.take() is None
+    assert ledger.take("uid:0") is None
     ledger._memory[(1 + 7) * 128 : (1 + 7) * 128 + 8] = (5 * GIB).to_bytes(8, "little")
     assert ledger.used(0) == 5 * GIB
     assert ledger.used(1) == 0
     ledger.give_back(7)
     assert ledger.used(0) == 0
-    assert ledger.take() == 7
+    assert ledger.take("uid:7") == 7
+
+
+@pytest.fixture
+def two_tenants(tmp_path: Path) -> Iterator[str]:
+    config = tmp_path / "vgpud.toml"
+    config.write_text(
+        f"listen = ['tcp://127.0.0.1:0']\ngpus = 'h100'\nadmin = ''\ncache_dir = '{tmp_path}'\n"
+        "default_share = 'small'\n"
+        "[[tokens]]\nname = 'one'\nvalue = 'one-one-one-one-one'\n"
+        "[[tokens]]\nname = 'two'\nvalue = 'two-two-two-two-two'\n"
+        "[[tokens]]\nname = 'all'\nvalue = 'all-all-all-all-all'\nshare = 'large'\n"
+        "[[shares]]\nname = 'small'\nmemory_mib = 20480\n[[shares]]\nname = 'large'\n"
+    )
+    running = Running.start(config, tmp_path, "log")
+    running.wait_ready()
+    yield str(running.endpoint)
+    running.end()
+
+
+def test_a_share_bounds_a_tenants_sessions_together(two_tenants: str) -> None:
+    clients = [Client(two_tenants, VGPU_TOKEN=f"{name}-{name}-{name}-{name}-{name}") for name in ("one", "one", "two")]
+    first, second, other = clients
+    for client in clients:
+        client("free")
+    assert first("total") == 20
+    assert first("take 15") == 0
+    assert second("free") < 5
+    assert second("take 6") == OUT_OF_MEMORY
+    assert second("take 3") == 0
+    assert other("take 15") == 0
+    assert first("give") == 0
+    assert second("take 14") == 0
+    whole = Client(two_tenants, VGPU_TOKEN="all-all-all-all-all")
+    assert whole("total") > 70
+    assert whole("take 50") == OUT_OF_MEMORY  # the card is one card still
+    assert whole("take 40") == 0
+    for client in (*clients, whole):
+        client.kill()

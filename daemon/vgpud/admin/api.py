@@ -1,0 +1,235 @@
+"""The administrator's interface, version 1: what may be asked and ordered (docs/operations.md lists it).
+
+It is what `vgpu status`, `ps`, `top`, `session` and `token` use, and the only way into a running vgpud.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vgpud.log import get_logger
+from vgpud.tenancy.token import TokenError, TokenStore
+
+from .exposition import CONTENT_TYPE_LATEST, exposition
+from .http import HttpError, Request, Response
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from vgpud.config import Config
+    from vgpud.devices.inventory import Inventory
+    from vgpud.serving.server import Server
+    from vgpud.tenancy.session import Session
+
+VERSION = "v1"
+_EVENTS_HELD = 1024  # for a watcher that reads slowly
+_LIFETIMES_S = (1.0, 10 * 365 * 86400.0)
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Daemon(Protocol):
+    """What the interface needs of the running vgpud."""
+
+    config: Config
+    server: Server
+
+    def status(self) -> dict[str, Any]:
+        """The document of `GET /v1/status`."""
+
+
+class AdminApi:
+    """Answers requests. Every order is logged."""
+
+    def __init__(self, daemon: Daemon, inventory: Inventory) -> None:
+        self._daemon = daemon
+        self._inventory = inventory
+        self._log = get_logger()
+
+    async def answer(self, request: Request) -> Response:
+        """One request's answer. Raises HttpError."""
+        if request.path == ("metrics",):
+            routes: dict[str, Callable[[], Awaitable[Response]]] = {"GET": self._metrics}
+        elif not request.path or request.path[0] != VERSION:
+            raise HttpError(404, f"the paths are /metrics and those below /{VERSION}")
+        else:
+            routes = self._routes(request, request.path[1:])
+        handler = routes.get("GET" if request.method == "HEAD" else request.method)
+        if handler is None:
+            allowed = ", ".join(routes)
+            raise HttpError(405 if routes else 404, f"allowed here: {allowed}" if routes else "there is no such thing")
+        return await handler()
+
+    def _routes(self, request: Request, path: tuple[str, ...]) -> dict[str, Callable[[], Awaitable[Response]]]:
+        match path:
+            case ("status",):
+                return {"GET": self._status}
+            case ("sessions",):
+                return {"GET": self._sessions}
+            case ("sessions", number):
+                return {"GET": lambda: self._show(number), "DELETE": lambda: self._kill(number)}
+            case ("tokens",):
+                return {"GET": self._tokens_listed, "POST": lambda: self._issue(request.document())}
+            case ("tokens", name):
+                return {"DELETE": lambda: self._revoke(name)}
+            case ("shares",):
+                return {"GET": self._shares}
+            case ("quarantine",):
+                return {"GET": self._quarantined}
+            case ("quarantine", tenant):
+                return {"PUT": lambda: self._quarantine(tenant), "DELETE": lambda: self._release(tenant)}
+            case ("watch",):
+                return {"GET": self._watch}
+        return {}
+
+    @property
+    def _tokens(self) -> TokenStore:
+        return self._daemon.server.tokens
+
+    # Seeing
+
+    async def _status(self) -> Response:
+        return Response(document=self._daemon.status())
+
+    async def _sessions(self) -> Response:
+        return Response(document={"sessions": await self._described(list(self._daemon.server.sessions))})
+
+    async def _show(self, number: str) -> Response:
+        return Response(document=(await self._described([self._session(number)]))[0])
+
+    async def _shares(self) -> Response:
+        return Response(document={"shares": [share.model_dump() for share in self._daemon.config.shares]})
+
+    async def _metrics(self) -> Response:
+        sessions = await self._described(list(self._daemon.server.sessions))
+        devices = []
+        for index, device in enumerate(self._inventory.fields["devices"]):
+            told = [session["memory_nbytes"] for session in sessions if session["worker_pid"] is not None]
+            used = sum(each[index] for each in told) if all(each and index < len(each) for each in told) else None
+            row = {"uuid": _uuid(device["uuid"]), "name": device["name"], "memory_nbytes": device["memory_nbytes"]}
+            devices.append(row | {"used_nbytes": used})
+        page = exposition(self._daemon.status()["metrics"], devices, sessions)
+        return Response(text=page, content_type=CONTENT_TYPE_LATEST)
+
+    async def _watch(self) -> Response:
+        return Response(stream=self._events())
+
+    async def _events(self) -> AsyncIterator[object]:
+        """Every session's opening, attaching and end from now on. A watcher that is too slow is told, and dropped."""
+        queue: asyncio.Queue[object] = asyncio.Queue(_EVENTS_HELD)
+        table = self._daemon.server.sessions
+        table.watchers.add(queue)
+        try:
+            yield {"event": "watching", "sessions": [session.summary() for session in table]}
+            while queue in table.watchers:
+                yield await queue.get()
+            while not queue.empty():
+                yield queue.get_nowait()
+            yield {"event": "lost", "why": f"over {_EVENTS_HELD} events were not read"}
+        finally:
+            table.watchers.discard(queue)
+
+    async def _described(self, sessions: list[Session]) -> list[dict[str, Any]]:
+        """The sessions, with what their workers use: asked of all at once."""
+        told = await asyncio.gather(*(_memory(session) for session in sessions))
+        return [
+            session.summary()
+            | {
+                "memory_nbytes": memory,
+                "memory_limit_nbytes": session.memory_limit_nbytes,
+                "worker_cpu_s": None if session.worker is None else _cpu_s(session.worker.pid),
+            }
+            for session, memory in zip(sessions, told, strict=True)
+        ]
+
+    # Ordering
+
+    def _session(self, number: str) -> Session:
+        for session in self._daemon.server.sessions:
+            if str(session.number) == number:
+                return session
+        raise HttpError(404, f"there is no session {number}")
+
+    async def _kill(self, number: str) -> Response:
+        session = self._session(number)
+        self._log.warning("session ended by the administrator", session=session.number, tenant=session.tenant)
+        self._daemon.server.end_session(session)
+        return Response(document={"ended": [session.number]})
+
+    async def _tokens_listed(self) -> Response:
+        return Response(document={"tokens": [token.summary() for token in self._tokens]})
+
+    async def _issue(self, order: dict[str, Any]) -> Response:
+        if unknown := set(order) - {"name", "share", "lifetime_s"}:
+            raise HttpError(400, f"unknown keys: {', '.join(sorted(unknown))}")
+        name, share, lifetime_s = order.get("name"), order.get("share"), order.get("lifetime_s")
+        if not isinstance(name, str):
+            raise HttpError(400, "name: a text is needed")
+        if share is not None and (not isinstance(share, str) or self._daemon.config.share(share) is None):
+            raise HttpError(400, f"share: the configuration has no [[shares]] called {share!r}")
+        shortest_s, longest_s = _LIFETIMES_S
+        if lifetime_s is not None and not (
+            type(lifetime_s) in (int, float) and shortest_s <= lifetime_s <= longest_s  # no NaN passes
+        ):
+            raise HttpError(400, f"lifetime_s: a number from {shortest_s} to {longest_s} is needed")
+        try:
+            value = self._tokens.issue(name, share, lifetime_s)
+        except TokenError as error:
+            raise HttpError(409, str(error)) from error
+        self._log.info("token issued", token=name, share=share, lifetime_s=lifetime_s)
+        return Response(201, {"name": name, "value": value, "share": share, "lifetime_s": lifetime_s})
+
+    async def _revoke(self, name: str) -> Response:
+        try:
+            self._tokens.revoke(name)
+        except TokenError as error:
+            raise HttpError(409, str(error)) from error
+        except KeyError:
+            raise HttpError(404, f"there is no issued token called {name!r}") from None
+        ended = self._end_all(lambda session: session.token_name == name)
+        self._log.warning("token revoked", token=name, sessions_ended=ended)
+        return Response(document={"ended": ended})
+
+    async def _quarantined(self) -> Response:
+        return Response(document={"tenants": sorted(self._daemon.server.quarantined)})
+
+    async def _quarantine(self, tenant: str) -> Response:
+        """From now on its clients are refused; those that are here end."""
+        self._daemon.server.quarantined.add(tenant)
+        ended = self._end_all(lambda session: session.tenant_name == tenant)
+        self._log.warning("tenant quarantined", tenant=tenant, sessions_ended=ended)
+        return Response(document={"ended": ended})
+
+    async def _release(self, tenant: str) -> Response:
+        if tenant not in self._daemon.server.quarantined:
+            raise HttpError(404, f"{tenant!r} is not in quarantine")
+        self._daemon.server.quarantined.discard(tenant)
+        self._log.info("tenant released", tenant=tenant)
+        return Response(document={})
+
+    def _end_all(self, which: Callable[[Session], bool]) -> list[int]:
+        found = [session for session in self._daemon.server.sessions if which(session)]
+        for session in found:
+            self._daemon.server.end_session(session)
+        return [session.number for session in found]
+
+
+async def _memory(session: Session) -> list[int] | None:
+    told = None if session.worker is None else await session.worker.memory()
+    return None if told is None else list(told)
+
+
+def _cpu_s(pid: int) -> float | None:
+    """A process's processor time; None when it has just ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b") ")[2].split()
+    except OSError:
+        return None
+    return round((int(words[11]) + int(words[12])) / _CLOCK_TICKS, 3)
+
+
+def _uuid(raw: bytes) -> str:
+    text = raw.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -1,0 +1,102 @@
+"""Asking a running vgpud over its admin socket (vgpud/admin/api.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.client
+import json
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from ..endpoint import runtime_directory
+from .fail import fail
+from .status import ExitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_TIMEOUT_S = 10.0
+_DOCUMENT_NBYTES = 64 * 1024 * 1024
+
+
+class AdminError(Exception):
+    """vgpud refuses, in one line."""
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_TIMEOUT_S)
+        self.sock.connect(str(self._path))
+
+
+class AdminClient:
+    """Requests to one vgpud. All methods raise OSError or http.client.HTTPException when it does not answer."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def get(self, *parts: str) -> Any:
+        """The document at a path below the version. Raises AdminError."""
+        return self.request("GET", *parts)
+
+    def request(self, method: str, *parts: str, document: object = None) -> Any:
+        """Ask or order something. Raises AdminError."""
+        path = "/".join(["/v1", *(quote(part, safe="") for part in parts)])
+        with contextlib.closing(_Connection(self.path)) as connection:
+            connection.request(method, path, body=None if document is None else json.dumps(document))
+            response = connection.getresponse()
+            found = json.loads(response.read(_DOCUMENT_NBYTES))
+            if response.status >= 400:
+                raise AdminError(found.get("error", f"status {response.status}"))
+            return found
+
+    def metrics(self) -> str:
+        """The metrics in Prometheus' text format. Raises AdminError."""
+        with contextlib.closing(_Connection(self.path)) as connection:
+            connection.request("GET", "/metrics")
+            response = connection.getresponse()
+            text = response.read(_DOCUMENT_NBYTES).decode()
+            if response.status >= 400:
+                raise AdminError(text)
+            return text
+
+    def watch(self) -> Iterator[dict[str, Any]]:
+        """What happens to sessions, as it happens."""
+        with contextlib.closing(_Connection(self.path)) as connection:
+            connection.request("GET", "/v1/watch")
+            sock = connection.sock
+            response = connection.getresponse()
+            sock.settimeout(None)
+            while line := response.readline():
+                yield json.loads(line)
+
+
+def admin_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds --admin, passes an AdminClient first, and turns failures into one line and an exit status."""
+
+    @click.option(
+        "--admin",
+        type=click.Path(path_type=Path),
+        default=lambda: str(runtime_directory() / "admin.sock"),
+        help="The daemon's admin socket.",
+    )
+    @functools.wraps(function)
+    def wrapped(admin: Path, **options: Any) -> None:
+        try:
+            function(AdminClient(admin), **options)
+        except AdminError as error:
+            fail(str(error), ExitStatus.FAILURE)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            fail(f"{admin}: {getattr(error, 'strerror', None) or 'no answer came'}", ExitStatus.UNAVAILABLE)
+
+    return wrapped

@@ -1,0 +1,124 @@
+"""A control group for each worker, below one for its tenant (cgroup v2): weights, bounds, and its end as a whole.
+
+The kernel enforces what is written here, whatever a worker does: `cpu.weight` divides the processors, that is a
+simulated device's time, between tenants; `pids.max` and `memory.max` bound a worker. It needs a delegated subtree
+(systemd's Delegate=); without one weights are kept by nice values, each session by itself, and bounds are not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+WEIGHT_DEFAULT = 100
+_CONTROLLERS = ("cpu", "memory", "pids")
+_PIDS_MAX = 4096  # threads: a pool has 256 at most, the driver and each of the client's threads some more
+_NICE_STEP = 1.25  # how much more of the processors one nice value less is (sched-nice-design in Linux' documentation)
+_NICE_MAX = 19
+
+
+class CgroupError(Exception):
+    """There is no subtree that we may divide; the text is one line."""
+
+
+class Cgroups:
+    """The subtree of a vgpud. Raises nothing after open(): what cannot be written is left as it is."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._workers: set[Path] = set()  # their groups
+        self._left: set[Path] = set()  # groups of ended workers that could not be removed yet
+
+    @classmethod
+    def open(cls, mount: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> Cgroups:
+        """Take our own group for a subtree. Raises CgroupError."""
+        try:
+            lines = process.read_text().splitlines()
+            own = next(line[3:] for line in lines if line.startswith("0::"))
+            root = mount / own.lstrip("/")
+            offered = (root / "cgroup.controllers").read_text().split()
+            if missing := [name for name in _CONTROLLERS if name not in offered]:
+                raise CgroupError(f"no control of {', '.join(missing)} in {root} (systemd: Delegate=)")
+            if not _is_delegated(root):
+                raise CgroupError(f"{root} is not delegated to us (systemd: Delegate=)")
+            # A group with processes of its own cannot divide anything among its children.
+            ours = root / "vgpud"
+            ours.mkdir(exist_ok=True)
+            (ours / "cgroup.procs").write_text(str(os.getpid()))
+            _enable(root)
+        except StopIteration:
+            raise CgroupError("no cgroup v2 that we may divide: none is mounted") from None
+        except OSError as error:
+            raise CgroupError(f"no cgroup v2 that we may divide: {error}") from error
+        return cls(root)
+
+    def enter(self, pid: int, session: int, tenant: str, weight: int | None, memory_nbytes: int | None) -> Path | None:
+        """Put a worker in a group of its own below its tenant's; leave() takes what is returned."""
+        name = hashlib.sha256(tenant.encode()).hexdigest()[:16]
+        parent = self._root / f"tenant-{name}"
+        group = parent / f"session-{session}"
+        try:
+            parent.mkdir(exist_ok=True)
+            (parent / "cpu.weight").write_text(str(weight or WEIGHT_DEFAULT))
+            _enable(parent)
+            group.mkdir(exist_ok=True)
+            (group / "pids.max").write_text(str(_PIDS_MAX))
+            if memory_nbytes is not None:
+                (group / "memory.max").write_text(str(memory_nbytes))
+            (group / "cgroup.procs").write_text(str(pid))
+        except OSError:
+            _remove([group, parent])
+            return None
+        self._workers.add(group)
+        return group
+
+    def leave(self, group: Path) -> None:
+        """The worker has ended: end whatever else is in its group, and remove it."""
+        with contextlib.suppress(OSError):
+            (group / "cgroup.kill").write_text("1")
+        self._workers.discard(group)
+        self._left.add(group)
+        self._left -= {each for each in self._left if _remove([each])}
+        if not any(each.parent == group.parent for each in self._workers | self._left):
+            _remove([group.parent])
+
+
+def nice_of(weight: int | None, weights: Iterable[int]) -> int:
+    """The nice value that gives `weight` its part beside the greatest of `weights`, to a tenth."""
+    greatest = max([WEIGHT_DEFAULT, *weights])
+    return min(_NICE_MAX, round(math.log(greatest / (weight or WEIGHT_DEFAULT), _NICE_STEP)))
+
+
+def set_nice(pid: int, nice: int) -> None:
+    """For every thread of a process, and so for those that they start. Raises OSError."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
+
+
+def _is_delegated(group: Path) -> bool:
+    """systemd marks what it delegates; anything else may be divided by somebody else already."""
+    for name in ("user.delegate", "trusted.delegate"):
+        with contextlib.suppress(OSError):
+            return os.getxattr(group, name) == b"1" and os.access(group / "cgroup.procs", os.W_OK)
+    return False
+
+
+def _enable(group: Path) -> None:
+    (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _CONTROLLERS))
+
+
+def _remove(groups: list[Path]) -> bool:
+    """False: one of them is in use."""
+    try:
+        for group in groups:
+            group.rmdir()
+    except OSError:
+        return not groups[0].exists()
+    return True

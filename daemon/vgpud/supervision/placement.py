@@ -1,0 +1,51 @@
+"""Where a session's worker runs: in a control group of its own, or, without those, with a nice value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vgpud.log import get_logger
+
+from .cgroup import CgroupError, Cgroups, nice_of, set_nice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vgpud.config import Config
+    from vgpud.tenancy.session import Session
+
+
+class Placement:
+    """One for all workers."""
+
+    def __init__(self, config: Config) -> None:
+        """Divide our control group, if we have one."""
+        self.missing: tuple[str, ...] = ()
+        self._cgroups: Cgroups | None = None
+        try:
+            self._cgroups = Cgroups.open()
+        except CgroupError as error:
+            self.missing = ("control group",)
+            log = get_logger()
+            log.info("workers have no control groups: weights are kept by nice values", why=str(error))
+            if config.limits.worker_memory_mib is not None:
+                log.error("limits.worker_memory_mib is not enforced: workers have no control groups")
+
+    def place(self, pid: int, session: Session, config: Config) -> Callable[[], None]:
+        """Put a session's worker in its place; call what is returned when the worker has ended."""
+        share = config.share(session.share)
+        weight = None if share is None else share.weight
+        if self._cgroups is not None:
+            memory_mib = config.limits.worker_memory_mib
+            nbytes = None if memory_mib is None else memory_mib << 20
+            cgroups, group = self._cgroups, self._cgroups.enter(pid, session.number, session.tenant, weight, nbytes)
+            if group is not None:
+                return lambda: cgroups.leave(group)
+            session.log.warning("the worker has no control group of its own", worker=pid)
+        nice = nice_of(weight, [each.weight for each in config.shares if each.weight is not None])
+        if nice > 0:
+            try:
+                set_nice(pid, nice)
+            except OSError as error:
+                session.log.warning("the weight is not kept", worker=pid, error=str(error))
+        return lambda: None
