@@ -13,9 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from native import LIBRARIES, ROOT, Toolchain, options, run
-
 from build import INCLUDES
+from native import LIBRARIES, ROOT, Toolchain, options, run
 
 SOURCES = sorted((ROOT / "shim/notice").glob("*.c"))
 # Absolute: the loader refuses $ORIGIN in programs that run with more rights than their user's.

@@ -9,9 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "shim"))
 
-from native import GEN, Toolchain, is_older  # noqa: E402
-
 from build import GUEST_LIBRARIES, INCLUDES  # noqa: E402
+from native import GEN, Toolchain, is_older  # noqa: E402
 
 HERE = Path(__file__).parent
 # Both ends at one address, and processors to spare: see vgt_host.c.

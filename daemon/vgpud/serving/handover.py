@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from vgpud.devices.ledger import Ledger
 from vgpud.devices.pci_address import relocate
 from vgpud.proto.message import RECORD_NBYTES
 from vgpud.supervision.supervisor import WorkerStartError
+from vgpud.tenancy.cache_folder import CacheFolders
 from vgpud.tenancy.peer import open_peer_pidfd
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+    from pathlib import Path
 
     from vgpud.config import Config
     from vgpud.devices.inventory import Inventory
@@ -21,15 +24,11 @@ if TYPE_CHECKING:
     from vgpud.services.image_service import ImageService
     from vgpud.services.ipc_service import IpcService
     from vgpud.supervision.placement import Placement
-    from vgpud.supervision.supervisor import Supervisor
+    from vgpud.supervision.supervisor import HasFileno, Supervisor
     from vgpud.supervision.worker_process import Worker
     from vgpud.tenancy.session import Session
     from vgpud.tenancy.tenant import Identified
     from vgpud.vm.region import Range, Region
-
-
-def _nothing() -> None:
-    pass
 
 
 class Handover:
@@ -42,12 +41,14 @@ class Handover:
         images: ImageService,
         ipc: IpcService,
         placement: Placement,
+        folders: CacheFolders,
     ) -> None:
         self._inventory = inventory
         self._supervisor = supervisor
         self._images = images
         self._ipc = ipc
         self._placement = placement
+        self._folders = folders
         self._ledger = Ledger() if inventory.fields["backend"] == "simulator" else None
 
     async def hand_over(
@@ -70,7 +71,7 @@ class Handover:
             config: as it is now; the session keeps it.
             features: those that the client was welcomed with.
             device: the one it will use first; -1: it did not say.
-            owner: the tenant that its desks act for, or None for no desks; becomes ours.
+            owner: the tenant that its desks act for, or None for no desks; stays the caller's.
             region: shall lend the session a part, if one is left; None: no part is wanted.
             on_end: called once, when the worker has been reaped.
 
@@ -80,43 +81,42 @@ class Handover:
         Raises:
             WorkerStartError: no worker could take it; the socket is still the caller's.
         """
-        assignment = self._assignment(session, features, config)
-        desks = self._open_desks(owner, features)
-        row = self._ledger.take(session.tenant_name) if self._ledger is not None else None
-        if row is None and session.memory_limit_nbytes is not None:
-            raise WorkerStartError("no session with a limit of memory can be counted now: there are too many")
-        part: Range | None = None
+        kept = ExitStack()  # what the session has of ours: given back when its worker has ended
         worker: Worker | None = None
-        leave: Callable[[], None] = _nothing
-
-        def ended(_worker: Worker) -> None:
-            if region is not None and part is not None:
-                region.give_back(part)
-            self._drop_row(row)
-            for desk in desks.values():
-                desk.close()
-            leave()
-            on_end()
-
-        pidfd = open_peer_pidfd(sock, session.peer)
+        pidfd: int | None = None
         try:
-            worker = await self._supervisor.take(device)
-            leave = self._placement.place(worker.pid, session, config)
-            if region is not None:
-                part = await region.take()
-            if region is not None and part is not None:
-                assignment["region"] = [part.offset, part.nbytes]
-            assignment["desks"] = [*desks, *(["ledger"] if row is not None else [])]
-            if row is not None:
+            folder, leave = self._folders.enter(owner, session.tenant_name)
+            kept.callback(leave)
+            assignment = self._assignment(session, features, config, folder)
+            desks = self._open_desks(owner, features, kept)
+            lent: list[HasFileno] = [desk.theirs for desk in desks.values()]
+            assignment["desks"] = list(desks)
+            if self._ledger is not None and (row := self._ledger.take(session.tenant_name)) is not None:
+                kept.callback(self._ledger.give_back, row)
+                lent.append(self._ledger)
+                assignment["desks"].append("ledger")
                 assignment["ledger_row"] = row
                 if session.memory_limit_nbytes is not None:
                     assignment["memory_limit_nbytes"] = session.memory_limit_nbytes
-            ledger = [self._ledger] if self._ledger is not None and row is not None else []
+            elif session.memory_limit_nbytes is not None:
+                raise WorkerStartError("no session with a limit of memory can be counted now: there are too many")
+            pidfd = open_peer_pidfd(sock, session.peer)
+            worker = await self._supervisor.take(device)
+            kept.callback(self._placement.place(worker.pid, session, config))
+            part = None if region is None else await region.take()
+            if region is not None and part is not None:
+                kept.callback(region.give_back, part)
+                assignment["region"] = [part.offset, part.nbytes]
+
+            def ended(_worker: Worker) -> None:
+                kept.close()
+                on_end()
+
             self._supervisor.hand_over(
                 worker,
                 sock,
                 assignment,
-                desks=[*(desk.theirs for desk in desks.values()), *ledger],
+                desks=lent,
                 region_fd=None if region is None or part is None else region.fd,
                 client_pidfd=pidfd,
                 on_end=ended,
@@ -126,22 +126,13 @@ class Handover:
         except BaseException:
             if worker is not None:
                 worker.terminate()  # it is nobody's
-            leave()
             if pidfd is not None:
                 os.close(pidfd)
-            if region is not None and part is not None:
-                region.give_back(part)
-            self._drop_row(row)
-            for desk in desks.values():
-                desk.close()
+            kept.close()
             raise
         return worker, part
 
-    def _drop_row(self, row: int | None) -> None:
-        if self._ledger is not None and row is not None:
-            self._ledger.give_back(row)
-
-    def _assignment(self, session: Session, features: tuple[str, ...], config: Config) -> dict[str, Any]:
+    def _assignment(self, session: Session, features: tuple[str, ...], config: Config, folder: Path) -> dict[str, Any]:
         """What the worker must know, but for what is lent to the session alone; see worker/control.py."""
         inventory = self._inventory
         return {
@@ -153,7 +144,7 @@ class Handover:
             "devices": [{"index": i, "name": d["name"]} for i, d in enumerate(inventory.fields["devices"])],
             "inventory": relocate(inventory.fields, session.pci),
             "libcuda": config.libcuda,
-            "cache_dir": str(config.cache_path / session.tenant),
+            "cache_dir": str(folder),
             "limits": {
                 "record_nbytes": RECORD_NBYTES,
                 "spin_us": config.limits.spin_here_us,
@@ -163,13 +154,13 @@ class Handover:
             "peer": session.peer.fields(),
         }
 
-    def _open_desks(self, owner: Identified | None, features: tuple[str, ...]) -> dict[str, Desk]:
-        """What the session's worker may ask of us; `owner` becomes ours."""
+    def _open_desks(self, owner: Identified | None, features: tuple[str, ...], kept: ExitStack) -> dict[str, Desk]:
+        """What the session's worker may ask of us, until `kept` is closed."""
         desks: dict[str, Desk] = {}
         if owner is not None and self._ipc.is_on:
             desks["ipc"] = self._ipc.open(owner.copy())
+            kept.callback(desks["ipc"].close)
         if owner is not None and "images" in features:
-            desks["images"] = self._images.open(owner)
-        elif owner is not None:
-            owner.close()
+            desks["images"] = self._images.open(owner.copy())
+            kept.callback(desks["images"].close)
         return desks

@@ -22,10 +22,12 @@ from vgpud.supervision.child_environment import child_environment
 from vgpud.supervision.placement import Placement
 from vgpud.supervision.spawner import CommandSpawner, LauncherSpawner, Spawner
 from vgpud.supervision.supervisor import Supervisor
+from vgpud.tenancy.cache_folder import CacheFolders
 from vgpud.vm.region import Region
 from vgpud.vm.supervision import VmDevice
 
 from .activation import matching, take_sockets
+from .handover import Handover
 from .listener import Listener, adopt_listener, open_listener
 from .notify import Notifier
 from .server import Server
@@ -50,7 +52,8 @@ class Service:
         self._notifier = Notifier()
         self._log = get_logger()
         self._spawner = self._make_spawner()
-        self._placement = placement = Placement(config)
+        self._placement = Placement()
+        self._folders = CacheFolders(config.cache_path)
         self.supervisor = Supervisor(
             self._spawner,
             config.limits,
@@ -68,7 +71,8 @@ class Service:
         )
         self.images = ImageService(config.images, self.metrics)
         self.ipc = IpcService(config.limits, self.metrics)
-        self.server = Server(config, inventory, self.supervisor, self.images, self.ipc, self.metrics, placement)
+        handover = Handover(inventory, self.supervisor, self.images, self.ipc, self._placement, self._folders)
+        self.server = Server(config, inventory, handover, self.images, self.ipc, self.metrics)
         self.listeners: list[Listener] = []
         self.vm_devices: list[VmDevice] = []
         self._admin: AdminServer | None = None
@@ -128,6 +132,8 @@ class Service:
             raise
         if self._spawner.missing:
             self._isolation_is_missing()
+        self._placement.start(self.config)
+        await asyncio.to_thread(self._folders.remove_left)
         self.supervisor.start()
         self.images.start()
         self.server.start(self.listeners)

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 class Placement:
     """One for all workers."""
 
-    def __init__(self, config: Config) -> None:
-        """Divide our control group, if we have one."""
+    def __init__(self) -> None:
         self.missing: tuple[str, ...] = ()
         self._cgroups: Cgroups | None = None
+
+    def start(self, config: Config) -> None:
+        """Divide our control group, if we have one; say so if not."""
         try:
             self._cgroups = Cgroups.open()
         except CgroupError as error:

@@ -43,7 +43,8 @@ class Identified:
 
     def copy(self) -> Identified:
         """The same once more, to be closed apart."""
-        return Identified(self.tenant, None if self.namespace_fd is None else os.dup(self.namespace_fd))
+        namespace_fd = None if self.namespace_fd is None else os.dup(self.namespace_fd)
+        return Identified(self.tenant, namespace_fd, self.is_lasting)
 
     def close(self) -> None:
         """Let go of the name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -142,3 +143,20 @@ def test_the_unit_is_accepted_by_systemd(tmp_path):
         check=False,
     )
     assert [line for line in checked.stderr.splitlines() if "vgpud.service" in line] == []
+
+
+def test_at18_a_host_without_descriptors_says_so(start):
+    """What vgpud lacks is named to the client and in the log; the next client is served."""
+    running = start()
+    with running.client() as client:
+        client.hello()
+        in_use = len(os.listdir(f"/proc/{running.process.pid}/fd"))
+        before = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (in_use, before[1]))
+        with pytest.raises(RefusedError, match="the host is short of something: Too many open files"):
+            client.attach()
+    running.wait_log("refused .*Too many open files")
+    resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, before)
+    with running.client() as client:
+        client.hello()
+        assert client.attach().worker

@@ -1,0 +1,82 @@
+"""Where each tenant's compiled kernels are kept: what one tenant's worker writes, no other tenant's loads (AT6).
+
+A tenant whose name is nobody else's later keeps its folder for good. The others' names are given again: a CID without a
+name in the configuration to the next VM, a pid namespace's number to the next container. Their folders have names of
+chance and go with the tenant: at once, or, of a namespace, which we hold meanwhile, after many others were used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from .tenant import Identified, Tenant
+
+_PASSING = "passing-"
+_KEPT = 256  # folders of namespaces without a session
+
+
+@dataclass(slots=True)
+class _Folder:
+    path: Path
+    owner: Identified | None  # holds the tenant's name
+    sessions: int = 0
+
+
+class CacheFolders:
+    """The folders below one."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._passing: OrderedDict[Tenant, _Folder] = OrderedDict()  # used longest ago first
+
+    def remove_left(self) -> None:
+        """Remove what a vgpud before us left of tenants that nobody can be any more."""
+        for path in self._base.glob(f"{_PASSING}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def enter(self, owner: Identified | None, name: str) -> tuple[Path, Callable[[], None]]:
+        """A session's folder, and what to call at its end.
+
+        Args:
+            owner: the session's tenant, which stays the caller's; None: it cannot be told from others.
+            name: of the tenant.
+        """
+        if owner is None:
+            alone = _Folder(self._new(), None)
+            return alone.path, lambda: _remove(alone)
+        if owner.tenant.pid_namespace is None and owner.is_lasting:
+            return self._base / quote(name, safe=""), lambda: None
+        folder = self._passing.get(owner.tenant)
+        if folder is None:
+            folder = self._passing[owner.tenant] = _Folder(self._new(), owner.copy())
+        folder.sessions += 1
+        self._passing.move_to_end(owner.tenant)
+        tenant = owner.tenant
+        return folder.path, lambda: self._leave(tenant, folder)
+
+    def _new(self) -> Path:
+        return self._base / f"{_PASSING}{secrets.token_hex(8)}"
+
+    def _leave(self, tenant: Tenant, folder: _Folder) -> None:
+        folder.sessions -= 1
+        if folder.sessions == 0 and tenant.pid_namespace is None:
+            _remove(self._passing.pop(tenant))
+        idle = [key for key, each in self._passing.items() if each.sessions == 0]
+        for key in idle[: max(0, len(idle) - _KEPT)]:
+            _remove(self._passing.pop(key))
+
+
+def _remove(folder: _Folder) -> None:
+    if folder.owner is not None:
+        folder.owner.close()
+    asyncio.get_running_loop().run_in_executor(None, lambda: shutil.rmtree(folder.path, ignore_errors=True))
