@@ -109,6 +109,7 @@ int32_t vgx_py_compile(uint64_t, uint32_t, uint32_t, uint32_t, uint32_t, struct 
                        uint32_t, uint32_t *, char *);
 int32_t vgx_py_link_images(uint32_t, const void *const *, const uint64_t *, uint32_t, void **, uint64_t *, char *);
 void vgx_py_log(const char *);
+void vgx_py_log_reason(char *, size_t);
 """
 
 SOURCE = """
@@ -128,7 +129,7 @@ static void vgx_sim_install_python(void) {
       .compile = vgx_py_compile,
       .link_images = vgx_py_link_images,
   };
-  vgx_sim_set_log(vgx_py_log);
+  vgx_sim_set_log(vgx_py_log, vgx_py_log_reason);
   vgx_sim_set_hooks(&hooks);
 }
 

@@ -256,7 +256,14 @@ def install(
     def log(line: Any) -> None:
         _log(4, ffi.string(line, _LINE_NBYTES).decode(errors="replace"))
 
+    def log_reason(text: Any, capacity: int) -> None:
+        readable = demangle.text(ffi.string(text, capacity).decode(errors="replace"))
+        _log(6, f"simulator: {readable}")  # the client has the same line in front of it
+        told = readable.encode()[: capacity - 1] + b"\0"
+        ffi.memmove(text, told, len(told))
+
     ffi.def_extern(name="vgx_py_log")(log)
+    ffi.def_extern(name="vgx_py_log_reason")(log_reason)
     for index, device in enumerate(inventory["devices"]):
         result = lib.vgx_sim_configure(index, _properties(ffi, lib, device))
         if result != 0:

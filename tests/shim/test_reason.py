@@ -31,12 +31,29 @@ UNSUPPORTED = b""".version 8.1
 \0"""
 
 
+POKE = b""".version 7.0
+.target sm_70
+.address_size 64
+.visible .entry _Z4pokePi(.param .u64 a) {
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [a];
+  st.global.u32 [%rd1], 1;
+  ret;
+}
+\0"""
+
+
 @pytest.fixture
 def python(vgpu_run: Run) -> Callable[..., list[str]]:
     """Run a program's text; what the library wrote to stderr, without its prefix."""
 
     def run_text(program: str, **changes: str) -> list[str]:
-        text = PRELUDE + KERNELS + f"BAD, UNSUPPORTED = {BAD!r}, {UNSUPPORTED!r}\n" + textwrap.dedent(program)
+        text = (
+            PRELUDE
+            + KERNELS
+            + f"BAD, UNSUPPORTED, POKE = {BAD!r}, {UNSUPPORTED!r}, {POKE!r}\n"
+            + textwrap.dedent(program)
+        )
         done = vgpu_run([sys.executable, "-c", text], env=changes)
         assert done.returncode == 0, (done.stdout, done.stderr)
         return told(done)
@@ -80,6 +97,20 @@ def test_gr2_a_fault_names_its_kernel(python) -> None:
     assert "700" in line
     assert "0x10" in line
     assert python(program, VGPU_LOG="off") == []
+
+
+def test_gr7_a_fault_says_kind_address_kernel_and_nearest_allocation(python) -> None:
+    [line] = python("""
+    context()
+    f = new(cuda.cuModuleGetFunction, new(cuda.cuModuleLoadData, POKE), b"_Z4pokePi")
+    a = alloc(4096)
+    ok(launch(f, 1, None, params(c_uint64(a.value + 4096 * 100))))
+    assert cuda.cuCtxSynchronize() == 700
+    """)
+    assert re.match(r"kernel poke\(int\*\) ended with error 700: ", line)
+    assert "write" in line
+    assert "405504 bytes past the end of an allocation of 4096 bytes" in line
+    assert "signal" not in line
 
 
 def test_gr3_an_unsupported_instruction_ends_the_context(python) -> None:

@@ -23,8 +23,12 @@ static CUcontext contexts;
 static uint32_t context_count;
 static _Thread_local CUcontext current;
 static void (*log_line)(const char *line);
+static void (*log_reason)(char *text, size_t capacity);
 
-void vgx_sim_set_log(void (*log)(const char *line)) { log_line = log; }
+void vgx_sim_set_log(void (*line)(const char *line), void (*reason)(char *text, size_t capacity)) {
+  log_line = line;
+  log_reason = reason;
+}
 
 void vgx_sim_log(const char *format, ...) {
   char line[1024];
@@ -48,7 +52,10 @@ void vgx_sim_reason(CUresult result, bool ends, const char *format, ...) {
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  vgx_sim_log("simulator: %s", text);
+  if (log_reason)
+    log_reason(text, sizeof text);
+  else
+    vgx_sim_log("simulator: %s", text);
   if (reason_to)
     reason_to(result, ends, text);
 }

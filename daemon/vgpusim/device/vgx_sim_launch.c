@@ -3,6 +3,7 @@
  * Parameters are copied when the call is made. A fault becomes the context's sticky error and one line in the log.
  * Locking: none of its own; the function's module is pinned while the call lasts, and unloading waits for its launches.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,11 @@ static void put_warp(char *to, size_t capacity, const struct launch *l, const st
 static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
   static const char *const accesses[] = {"access to", "read of", "write to"};
   char near[160], warp[160];
+  if (fault->signal == SIGFPE || fault->signal == SIGILL) {
+    vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: signal %d", l->function->name, fault->result,
+                   fault->signal);
+    return;
+  }
   if (!fault->signal) {
     vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: %s", l->function->name, fault->result,
                    fault->message ? fault->message : "");
@@ -187,9 +193,8 @@ static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
   }
   put_nearest(near, sizeof near, fault->address);
   put_warp(warp, sizeof warp, l, fault);
-  vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: signal %d, %s address 0x%llx%s%s",
-                 l->function->name, fault->result, fault->signal, accesses[fault->access],
-                 (unsigned long long)fault->address, near, warp);
+  vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: %s address 0x%llx%s%s", l->function->name,
+                 fault->result, accesses[fault->access], (unsigned long long)fault->address, near, warp);
 }
 
 static CUresult run_launch(struct vgx_sim_op *op) {

@@ -225,7 +225,7 @@ print(b.table.cuCtxSynchronize(), b.table.cuCtxSynchronize())
 """,
     )
     assert out.split() == ["700", "700"]
-    assert "kernel poke ended with error 700: signal 11, write to address 0x40" in err
+    assert "kernel poke ended with error 700: write to address 0x40" in err
     assert "; block [0,0,0], threads [0,0,0] to [" in err
 
 

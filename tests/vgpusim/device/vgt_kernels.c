@@ -219,5 +219,5 @@ void vgt_install(void) { vgx_sim_set_hooks(&hooks); }
 
 static char last_line[1024];
 static void keep_line(const char *line) { strncpy(last_line, line, sizeof last_line - 1); }
-void vgt_keep_log(void) { vgx_sim_set_log(keep_line); }
+void vgt_keep_log(void) { vgx_sim_set_log(keep_line, NULL); }
 const char *vgt_last_log(void) { return last_line; }
