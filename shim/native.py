@@ -88,14 +88,16 @@ class Toolchain:
         """
         options = [*self.cflags, *_LIBRARY_CFLAGS, *(f"-I{folder}" for folder in includes)]
 
-        def one(source: Path) -> Path:
-            target = objects / f"{source.parent.name}-{source.stem}.o"
+        def one(source: Path, target: Path) -> Path:
             self._make(target, [*options, "-c", str(source), "-o", str(target)], objects)
             return target
 
         wanted = sorted(set(sources))
+        targets = [objects / f"{source.parent.name}-{source.stem}.o" for source in wanted]
+        if not any(target.exists() for target in targets):  # a first build takes a while
+            print(f"compiling {len(wanted)} files into {objects}", file=sys.stderr, flush=True)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return dict(zip(wanted, pool.map(one, wanted), strict=True))
+            return dict(zip(wanted, pool.map(one, wanted, targets), strict=True))
 
     def link(self, target: Path, arguments: Iterable[str | Path]) -> None:
         """Link a library. Raises subprocess.CalledProcessError."""

@@ -38,6 +38,7 @@ def environment(*requirements: str, with_dependencies: bool = True, from_source:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if target.exists():
             return target
+        print(f"installing {' '.join(requirements)} from PyPI into {CACHE}", file=sys.stderr, flush=True)
         partial = target.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         venv.create(partial, with_pip=False, symlinks=True)

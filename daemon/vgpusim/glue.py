@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from vgpusim import demangle
+from vgpusim import demangle, progress
 from vgpusim.codegen.compile import CompiledKernel, DiskCache, PtxModule, Variable, compile_entry
 from vgpusim.codegen.loader import Loader
 from vgpusim.image import image, link
@@ -69,7 +69,8 @@ class Glue:
     def load_image(self, device: int, data: Any, nbytes: int, out: Any, kernel_count: Any, variable_count: Any) -> int:
         """Parse an image for a device."""
         capability = self._capability(device)
-        found = image.load(bytes(self._ffi.buffer(data, nbytes)), capability)
+        with progress.reported(f"reading an image of {nbytes >> 20} MiB"):
+            found = image.load(bytes(self._ffi.buffer(data, nbytes)), capability)
         made = _Image(found.texts, capability, self._devices[device])
         with self._lock:
             identifier = next(self._ids)
@@ -146,7 +147,7 @@ class Glue:
         """Native code of a kernel for a block shape."""
         owner, name = self._kernels[kernel]
         cooperative = bool(flags & self._lib.VGX_SIM_COMPILE_COOPERATIVE)
-        with owner.lock:
+        with owner.lock, progress.reported(f"compiling kernel {name}: later runs find it compiled"):
             compiled = compile_entry(owner.module, name, (x, y, z), cache=self._cache, cooperative=cooperative)
         if len(compiled.symbols) > capacity:
             raise PtxError(f"{name} uses {len(compiled.symbols)} variables; its image has {capacity}")

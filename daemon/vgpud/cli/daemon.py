@@ -19,9 +19,10 @@ from vgpud.serving.service import Service
 from .. import __version__
 from ..config import Config, ConfigError, LogConfig, load_config
 from ..endpoint import EndpointError
-from ..log import configure_log
+from ..log import configure_log, show_progress
 from ..vm.region import RegionError
 from .fail import fail
+from .private_daemon import PROGRESS
 from .status import ExitStatus
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def daemon(
         click.echo(f"good: {inventory.device_count} devices, listening on {', '.join(config.listen)}")
         return
     configure_log(config.log.level, config.log.format)
+    if private is not None and os.environ.get(PROGRESS) == "1":
+        show_progress()
     service = Service(config, inventory, config_path=config_path)
     gc.freeze()  # what is loaded now stays: later collections look at sessions only
     try:

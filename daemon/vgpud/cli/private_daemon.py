@@ -20,6 +20,7 @@ from vgpud.supervision.child_environment import child_environment
 if TYPE_CHECKING:
     from types import TracebackType
 
+PROGRESS = "VGPU_PROGRESS"  # 1: say in a line what takes long, 0: do not; else where stderr is a terminal
 _STOP_TIMEOUT_S = 8.0  # a drain, and a little
 
 
@@ -67,11 +68,12 @@ class PrivateDaemon:
         if self._gpus is not None:
             command += ["--gpus", self._gpus]
         notify_path = str(directory / "notify")
+        progress = os.environ.get(PROGRESS, "1" if sys.stderr.isatty() else "0")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
             ready.bind(notify_path)
             self._process = subprocess.Popen(
                 command,
-                env=child_environment() | {"NOTIFY_SOCKET": notify_path},
+                env=child_environment() | {"NOTIFY_SOCKET": notify_path, PROGRESS: progress},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,  # standard error is ours: what it warns of is for the user
                 start_new_session=True,  # ^C is for the program

@@ -31,7 +31,7 @@ class Vgpu:
             "TMPDIR": str(self.temporary)
         }
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, stderr: int = subprocess.PIPE, **environment: str) -> subprocess.Popen[str]:
         own = ["--config", str(self.config)] if "--endpoint" not in arguments else []
         return subprocess.Popen(
             [
@@ -47,7 +47,7 @@ class Vgpu:
             env=self.environment | environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
         )
 
@@ -285,3 +285,22 @@ def test_the_program_sees_its_daemons_death(vgpu):
     out, _ = process.communicate(timeout=20)
     assert out == "b''\n"
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("how", ["terminal", "asked for"])
+def test_what_takes_long_is_shown_where_somebody_waits(vgpu, how):
+    vgpu.config.write_text(f"worker_command = {[sys.executable, str(FAKE_WORKER), 'slow']!r}\n")
+    if how == "asked for":
+        process = vgpu.start("--", "sleep", "60", VGPU_PROGRESS="1")
+        line = process.stderr.readline()
+    else:
+        reader, terminal = os.openpty()
+        process = vgpu.start("--", "sleep", "60", stderr=terminal)
+        os.close(terminal)
+        with open(reader) as file:
+            line = file.readline()
+            process.terminate()
+            process.wait(20)
+    assert line == "vgpu: compiling kernel k\\u001b[31m\n"
+    process.terminate()
+    process.communicate(timeout=20)

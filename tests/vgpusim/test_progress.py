@@ -1,0 +1,34 @@
+"""What takes seconds is named in a line."""
+
+from __future__ import annotations
+
+import pytest
+from vgpusim import progress
+
+from tests.daemon.running import wait_until
+
+
+def test_what_takes_long_is_said_once_and_readably(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_last_at", -progress._PAUSE_S)
+    said = ""
+
+    def heard() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return bool(said)
+
+    with progress.reported("compiling kernel _Z4pokePi", after_s=0):
+        wait_until(heard)
+    with progress.reported("another, soon after", after_s=0):
+        pass
+    progress._say("a third")
+    heard()
+    assert said == "<5>compiling kernel poke(int*)\n"
+
+
+def test_what_is_done_soon_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+    with progress.reported("short", after_s=3600):
+        pass
+    assert capfd.readouterr().err == ""
