@@ -40,8 +40,8 @@ void vgx_sim_set_watchdog(uint64_t limit_ms);
  */
 void vgx_sim_set_threads(uint32_t count);
 
-/* Receive log lines (no newline) instead of stderr. Called with no lock held. `reason` logs what the client is told as well; it may replace the text, of at most `capacity` bytes with its
- * terminator, by one that people can read. */
+/* Receive log lines (no newline) instead of stderr. Called with no lock held. `reason` logs what the client is told as
+ * well; it may replace the text, of at most `capacity` bytes with its terminator, by one that people can read. */
 void vgx_sim_set_log(void (*line)(const char *line), void (*reason)(char *text, size_t capacity));
 
 /* Move up to `capacity` bytes of what kernels printed, in any context, to `text`; returns the number of bytes. A
