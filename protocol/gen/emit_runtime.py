@@ -153,7 +153,11 @@ def _export(name: str, f: RuntimeFunction, table: str) -> str:
 
 
 def emit_exports(runtime: Runtime, major: int) -> str:
-    out = [BANNER, includes("<stdbool.h>", "vgs_log.h", "vgs_rt.h", "vgs_rt_api.h", "vgs_rt_missing.h"), EXPORT]
+    out = [
+        BANNER,
+        includes("<stdbool.h>", "vgs_log.h", "vgs_rt_api.h", "vgs_rt_error.h", "vgs_rt_init.h", "vgs_rt_missing.h"),
+        EXPORT,
+    ]
     bodies = runtime.bodies(major)
     missing = []
     for name in runtime.exports[major]:

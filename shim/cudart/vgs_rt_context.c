@@ -1,6 +1,6 @@
 /* Which device and context a thread works on. A context that the program made current through the driver is used as it
  * is; else the primary context of the thread's device is made current. */
-#include "vgs_rt.h"
+#include "vgs_rt_context.h"
 #include "vgs_rt_api.h"
 #include "vgs_rt_registry.h"
 #include <pthread.h>
@@ -14,6 +14,7 @@ struct primary {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct primary *primaries;
 static int primary_count;
+static int device_count;        /* stays what it is at the end */
 static unsigned generation = 1; /* rises with each reset: threads must look at their context again */
 static _Thread_local unsigned seen_generation;
 static _Thread_local int chosen_device; /* by cudaSetDevice; 0 before */
@@ -21,13 +22,15 @@ static _Thread_local int chosen_device; /* by cudaSetDevice; 0 before */
 void vgs_rt_context_lock(void) { pthread_mutex_lock(&lock); }
 void vgs_rt_context_unlock(void) { pthread_mutex_unlock(&lock); }
 
-int vgs_rt_context_init(int device_count) {
-  primaries = calloc((size_t)device_count, sizeof *primaries);
+int vgs_rt_context_init(int count) {
+  primaries = calloc((size_t)count, sizeof *primaries);
   if (!primaries)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  primary_count = device_count;
+  primary_count = device_count = count;
   return CUDA_SUCCESS;
 }
+
+int vgs_rt_device_count(void) { return device_count; }
 
 void vgs_rt_context_fini(void) {
   pthread_mutex_lock(&lock);
@@ -108,12 +111,9 @@ static int adopt(CUcontext current) {
   return result ? result : vgs_rt_registry_prepare();
 }
 
-int vgs_rt_enter_context(void) {
-  int result = vgs_rt_enter_driver();
-  if (result)
-    return result;
+int vgs_rt_context_adopt(void) {
   CUcontext current = NULL;
-  result = vgs_rt_driver_legacy.cuCtxGetCurrent(&current);
+  int result = vgs_rt_driver_legacy.cuCtxGetCurrent(&current);
   if (result)
     return result;
   if (current && seen_generation == __atomic_load_n(&generation, __ATOMIC_RELAXED))

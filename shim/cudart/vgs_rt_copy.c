@@ -1,6 +1,7 @@
 /* Copies: the direction chooses the driver's function, "default" leaves it to the driver. */
 #include "vgs_rt_copy.h"
 #include "vgs_rt_api.h"
+#include "vgs_rt_context.h"
 #include "vgs_rt_registry.h"
 
 #define ADDRESS(pointer) ((CUdeviceptr)(uintptr_t)(pointer))

@@ -1,6 +1,7 @@
 /* Devices' properties, versions, and the way to driver functions. */
-#include "vgs_rt.h"
 #include "vgs_rt_api.h"
+#include "vgs_rt_context.h"
+#include "vgs_rt_init.h"
 #include "vgs_rt_tables.h"
 #include <string.h>
 

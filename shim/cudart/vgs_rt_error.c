@@ -1,7 +1,7 @@
 /* Each thread's last error, and the errors' names. */
+#include "vgs_rt_error.h"
 #include "vgs_error_text.h"
 #include "vgs_log.h"
-#include "vgs_rt.h"
 #include "vgs_rt_api.h"
 #include "vgs_rt_tables.h"
 

@@ -1,59 +1,19 @@
-/* Finding the driver library, and initialising it at the first call that needs it. Nothing happens when the library is
- * loaded: it lies in programs that never use a GPU. */
-#define _GNU_SOURCE /* dladdr */
-#include "vgs_log.h"
-#include "vgs_rt.h"
+/* The driver is opened and initialised at the first call that needs it. Nothing happens when the library is loaded: it
+ * lies in programs that never use a GPU. */
+#include "vgs_rt_init.h"
+#include "vgs_rt_api.h"
+#include "vgs_rt_context.h"
+#include "vgs_rt_error.h"
 #include "vgs_rt_missing.h"
 #include "vgs_rt_registry.h"
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
-
-struct vgs_rt_driver vgs_rt_driver_legacy, vgs_rt_driver_per_thread;
-
-typedef void (*function)(void);
-typedef CUresult (*get_proc_address)(const char *, void **, int, uint64_t);
-typedef CUresult (*get_proc_address_v2)(const char *, void **, int, uint64_t, int *);
-enum { FLAG_DEFAULT = 0, FLAG_PER_THREAD = 2 };
-
-_Static_assert(sizeof(struct vgs_rt_driver) == VGS_RT_DRIVER_FUNCTIONS * sizeof(function), "a table of pointers");
-
-static CUresult not_in_driver(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-
-static get_proc_address find_v1;
-static get_proc_address_v2 find_v2;
-
-static void *find(const char *name, int version, uint64_t flags) {
-  void *found = NULL;
-  int status = 0;
-  CUresult result = find_v2 ? find_v2(name, &found, version, flags, &status) : find_v1(name, &found, version, flags);
-  return result == CUDA_SUCCESS && !status ? found : NULL;
-}
-
-static void fill_tables(void) {
-  void *legacy[VGS_RT_DRIVER_FUNCTIONS], *per_thread[VGS_RT_DRIVER_FUNCTIONS];
-  for (int i = 0; i < VGS_RT_DRIVER_FUNCTIONS; i++) {
-    const struct vgs_rt_driver_name *name = &vgs_rt_driver_names[i];
-    legacy[i] = find(name->base, name->version, FLAG_DEFAULT);
-    if (!legacy[i])
-      legacy[i] = (void *)not_in_driver;
-    per_thread[i] = find(name->base, name->version, FLAG_PER_THREAD);
-    if (!per_thread[i])
-      per_thread[i] = legacy[i];
-  }
-  memcpy(&vgs_rt_driver_legacy, legacy, sizeof legacy);
-  memcpy(&vgs_rt_driver_per_thread, per_thread, sizeof per_thread);
-}
-
-/* --- once --- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool load_tried, loaded;
 static bool initialised; /* read without the lock, once it is true everything below stays */
 static int init_result;
-static int device_count;
 
 static void before_fork(void) {
   pthread_mutex_lock(&lock);
@@ -72,25 +32,8 @@ static bool load_locked(void) {
     return loaded;
   load_tried = true;
   pthread_atfork(before_fork, after_fork, after_fork);
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    vgs_log(VGS_LOG_INFO, "no driver library: %s", dlerror());
-    return false;
-  }
-  /* Before 12.0 the name without suffix was the only one, and has no status. */
-  find_v2 = (get_proc_address_v2)dlsym(library, "cuGetProcAddress_v2");
-  find_v1 = (get_proc_address)dlsym(library, "cuGetProcAddress");
-  if (!find_v1 && !find_v2) {
-    vgs_log(VGS_LOG_INFO, "libcuda.so.1 has no cuGetProcAddress: a driver older than 11.3");
-    return false; /* the library stays open: others may have pointers into it */
-  }
-  fill_tables();
-  Dl_info where;
-  if (vgs_log_enabled(VGS_LOG_INFO) && dladdr(find_v2 ? (void *)find_v2 : (void *)find_v1, &where))
-    vgs_log(VGS_LOG_INFO, "runtime %d.%d of vgpu, over %s", VGS_RT_VERSION / 1000, VGS_RT_VERSION % 1000 / 10,
-            where.dli_fname);
-  loaded = true;
-  return true;
+  loaded = vgs_rt_open();
+  return loaded;
 }
 
 bool vgs_rt_load(void) {
@@ -111,7 +54,7 @@ static void finish(void) {
 
 static int initialise(void) {
   const struct vgs_rt_driver *cu = &vgs_rt_driver_legacy;
-  int version = 0, result;
+  int version = 0, device_count, result;
   if (!load_locked() || cu->cuDriverGetVersion(&version) || version / 1000 < VGS_RT_MAJOR)
     return VGS_RT_INSUFFICIENT_DRIVER;
   if ((result = cu->cuInit(0)) || (result = cu->cuDeviceGetCount(&device_count)))
@@ -139,4 +82,14 @@ int vgs_rt_enter_driver(void) {
   return result;
 }
 
-int vgs_rt_device_count(void) { return device_count; }
+int vgs_rt_enter_context(void) {
+  int result = vgs_rt_enter_driver();
+  return result ? result : vgs_rt_context_adopt();
+}
+
+char vgs___cudaInitModule(void **handle) {
+  int result = handle ? vgs_rt_enter_context() : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    result = vgs_rt_registry_load(handle);
+  return vgs_rt_leave("__cudaInitModule", result) == CUDA_SUCCESS;
+}

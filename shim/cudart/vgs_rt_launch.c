@@ -1,6 +1,8 @@
 /* Launches: the configuration that `<<<>>>` pushes before it evaluates the arguments, and the kernel's start. */
 #include "vgs_rt.h"
 #include "vgs_rt_api.h"
+#include "vgs_rt_context.h"
+#include "vgs_rt_error.h"
 #include "vgs_rt_registry.h"
 #include <limits.h>
 

@@ -234,13 +234,10 @@ int vgs_rt_registry_prepare(void) {
   }
 }
 
-char vgs___cudaInitModule(void **handle) {
+int vgs_rt_registry_load(void **handle) {
   struct image *image = (struct image *)handle;
-  int result = image ? vgs_rt_enter_context() : CUDA_ERROR_INVALID_VALUE;
   CUlibrary library;
-  if (!result)
-    result = image->has_managed && !image->managed_set ? set_managed(image) : load(image, &library);
-  return vgs_rt_leave("__cudaInitModule", result) == CUDA_SUCCESS;
+  return image->has_managed && !image->managed_set ? set_managed(image) : load(image, &library);
 }
 
 /* --- looking up --- */

@@ -26,6 +26,9 @@ int vgs_rt_variable(const void *symbol, CUdeviceptr *address, size_t *nbytes);
  * have managed variables, whose host pointers must be right before the first kernel. */
 int vgs_rt_registry_prepare(void);
 
+/* Load the image that was registered as `handle`; needs a current context. */
+int vgs_rt_registry_load(void **handle);
+
 void vgs_rt_registry_fini(void);
 void vgs_rt_registry_lock(void);
 void vgs_rt_registry_unlock(void);

@@ -1,0 +1,15 @@
+/* The driver library. */
+#ifndef VGS_RT_OPEN_H
+#define VGS_RT_OPEN_H
+
+#include "vgs_rt_driver.h"
+#include <stdbool.h>
+
+/* The driver's functions: the forms whose NULL stream is the legacy default stream, and those where it is the calling
+ * thread's. Filled by vgs_rt_open. */
+extern struct vgs_rt_driver vgs_rt_driver_legacy, vgs_rt_driver_per_thread;
+
+/* Open libcuda.so.1 and fill the tables. False: there is none, or not a driver library. Once; the caller sees to it. */
+bool vgs_rt_open(void);
+
+#endif
