@@ -3,7 +3,8 @@
 #ifndef VGS_RECORD_STREAM_H
 #define VGS_RECORD_STREAM_H
 
-#include "vgs_session.h"
+#include "vgs_call.h"
+#include "vgw_cuda.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -25,7 +25,6 @@
 enum { DRAIN_TIMEOUT_MS = 1000 };
 
 int vgs_life = VGS_LIFE_NEW;
-_Thread_local uint32_t vgs_thread_context_id;
 void (*vgs_session_output_hook)(void);
 void (*vgs_session_reason_hook)(void);
 void (*vgs_session_end_hook)(void);

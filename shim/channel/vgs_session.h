@@ -6,40 +6,11 @@
 #ifndef VGS_SESSION_H
 #define VGS_SESSION_H
 
+#include "vgs_call.h"
 #include "vgs_inventory.h"
 #include "vgw_cuda.h"
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/uio.h>
-
-/* A thread's variable that several files use. Declared as the library's own, so that a function that uses several finds
- * the thread's block once. */
-#define VGS_THREAD_LOCAL _Thread_local __attribute__((visibility("hidden")))
-
-/* An object that orders calls: see vgs_ring.h. */
-struct vgs_touched {
-  uint16_t kind;
-  uint32_t id;
-};
-
-struct vgs_call {
-  const void *fixed; /* fixed fields as laid out in vgw_records.h */
-  uint32_t fixed_nbytes;
-  struct iovec parts[4]; /* variable parts, in order; padding is added here */
-  uint32_t part_count;
-  uint16_t opcode;
-  int fd;         /* passed along, or -1 */
-  bool on_socket; /* never in a ring */
-  uint32_t touched_count;
-  struct vgs_touched touched[2];
-  bool settled; /* a waiting call that leaves no work in the streams it touches */
-  bool wait;    /* for the reply; what follows concerns it alone */
-  void *reply_fixed;
-  uint32_t reply_fixed_nbytes; /* exact */
-  void *reply_part;
-  uint64_t reply_part_capacity;
-  uint64_t reply_part_nbytes; /* out: bytes written, at most the capacity */
-};
 
 /* Send one record; with `wait`, sleep until its reply. Reply buffers are written only when the result is 0. Keeps
  * errno. Returns the reply's result; 0 for a queued record that was sent; the session's sticky error; NOT_INITIALIZED
@@ -102,9 +73,6 @@ uint16_t vgs_session_epoch(void);
 bool vgs_session_has_pinned_fd(void);
 bool vgs_session_shares_memory(void); /* with the worker, by descriptors or in a region */
 bool vgs_session_has_images(void);    /* the host keeps images by content */
-
-/* The calling thread's current context, by its id on the wire; 0 for none. Kept by shim/cuda. */
-extern VGS_THREAD_LOCAL uint32_t vgs_thread_context_id;
 
 /* Called by the destructor: first once the connection is shut down, to join service threads; then, if no other thread
  * is inside a call any more, to free what the library holds. */

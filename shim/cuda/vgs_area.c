@@ -1,9 +1,8 @@
 #define _GNU_SOURCE
 #include "vgs_area.h"
 #include "vgs_api.h"
-#include "vgs_context.h"
 #include "vgs_enter.h"
-#include "vgs_host_memory.h"
+#include "vgs_host_map.h"
 #include "vgs_region.h"
 #include "vgs_ring.h"
 #include "vgs_session.h"

@@ -179,6 +179,22 @@ CUresult vgs_callback_after(CUstream stream, CUhostFn function, void *argument) 
   return vgs_capture_any() ? CUDA_ERROR_NOT_PERMITTED : enqueue(&wanted);
 }
 
+static void clear_retired(void *argument) {
+  vgs_works_clear(argument);
+  free(argument);
+}
+
+bool vgs_works_retire(struct vgs_works *works, CUstream stream, uint32_t context_id) {
+  struct vgs_works *retired = malloc(sizeof *retired);
+  if (retired)
+    *retired = *works;
+  *works = (struct vgs_works){0};
+  bool asked = retired && vgs_thread_context_id == context_id && !vgs_callback_after(stream, clear_retired, retired);
+  if (!asked)
+    free(retired);
+  return asked;
+}
+
 CUresult vgs_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {
   if (!fn)
     return CUDA_ERROR_INVALID_VALUE;

@@ -23,20 +23,6 @@ uint32_t *vgs_context_flags(struct vgs_context *context) {
   return context->primary ? &primaries[context->device].flags : &context->flags;
 }
 
-static bool is_alive(const struct vgs_context *context) { return __atomic_load_n(&context->active, __ATOMIC_ACQUIRE); }
-
-struct vgs_context *vgs_context_current(void) {
-  struct vgs_context *context = vgs_object_find(VGW_KIND_CONTEXT, vgs_thread_top());
-  return context && is_alive(context) ? context : NULL;
-}
-
-struct vgs_context *vgs_context_find(CUcontext handle) {
-  if (!handle)
-    return vgs_context_current();
-  struct vgs_context *context = vgs_object_find(VGW_KIND_CONTEXT, handle);
-  return context && is_alive(context) ? context : NULL;
-}
-
 static struct vgs_context *make_context(CUdevice device, bool primary) {
   struct vgs_context *context = vgs_object_create(VGW_KIND_CONTEXT, 0);
   if (!context)
@@ -100,7 +86,7 @@ CUresult vgs_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
   struct vgs_context *context = primary_locked(dev);
   if (!context)
     result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (!result && !is_alive(context)) {
+  if (!result && !vgs_context_is_alive(context)) {
     if (!context->wire_id) /* an earlier life used it up */
       context->wire_id = vgs_object_reserve_id(VGW_KIND_CONTEXT);
     vgs_thread_context_id = 0;
@@ -140,7 +126,7 @@ CUresult vgs_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   struct primary *primary = &primaries[dev];
   pthread_mutex_lock(&lifecycle);
   struct vgs_context *context = primary->context;
-  bool retained = context && primary->retained && is_alive(context);
+  bool retained = context && primary->retained && vgs_context_is_alive(context);
   bool last = retained && primary->retained == 1;
   if (retained && !last)
     primary->retained--;
@@ -152,7 +138,7 @@ CUresult vgs_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   vgs_cls_clear(context);
   pthread_mutex_lock(&lifecycle);
   CUresult result = CUDA_SUCCESS;
-  if (primary->retained == 1 && is_alive(context))
+  if (primary->retained == 1 && vgs_context_is_alive(context))
     result = end_primary(primary, dev, vgs_send_cuDevicePrimaryCtxRelease_v2);
   pthread_mutex_unlock(&lifecycle);
   return result;
@@ -174,7 +160,7 @@ CUresult vgs_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     vgs_range_drop_all();
     vgs_area_drop_all();
     result = vgs_session_reopen();
-  } else if (is_alive(context)) {
+  } else if (vgs_context_is_alive(context)) {
     CUresult told = end_primary(&primaries[dev], dev, vgs_send_cuDevicePrimaryCtxReset_v2);
     result = vgs_session_fault() ? CUDA_SUCCESS : told; /* after a fault the driver says success and stays broken */
   }
@@ -205,7 +191,7 @@ CUresult vgs_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *
     return CUDA_ERROR_INVALID_VALUE;
   struct vgs_context *context = __atomic_load_n(&primaries[dev].context, __ATOMIC_ACQUIRE);
   *flags = __atomic_load_n(&primaries[dev].flags, __ATOMIC_RELAXED);
-  *active = context && is_alive(context);
+  *active = context && vgs_context_is_alive(context);
   return CUDA_SUCCESS;
 }
 

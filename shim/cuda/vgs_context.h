@@ -3,18 +3,9 @@
 #ifndef VGS_CONTEXT_H
 #define VGS_CONTEXT_H
 
+#include "vgs_enter.h"
 #include "vgs_objects.h"
 #include "vgs_session.h"
-
-/* The calling thread's current context if it is alive, else NULL. */
-struct vgs_context *vgs_context_current(void);
-
-/* The context that vgs_enter_context found for the call going on; never NULL in functions that need one, even if
- * another thread is destroying it (object memory stays). */
-extern VGS_THREAD_LOCAL struct vgs_context *vgs_context_entered;
-
-/* The context of a handle, the current one for NULL. NULL if there is none or it is dead. */
-struct vgs_context *vgs_context_find(CUcontext context);
 
 /* The handle of the device's primary context, whether or not it is retained. NULL: out of memory. */
 struct vgs_context *vgs_context_primary(CUdevice device);

@@ -3,14 +3,14 @@
 #include "vgs_area.h"
 #include "vgs_callback.h"
 #include "vgs_capture.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_log.h"
 #include "vgs_range.h"
 #include "vgs_staging.h"
 #include "vgs_stream.h"
 #include "vgs_touch.h"
 #include "vgs_wait.h"
-#include "vgs_work.h"
+#include "vgs_work_copy.h"
 #include <string.h>
 
 CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwise, enum vgs_place *place, bool *known) {

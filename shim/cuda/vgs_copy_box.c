@@ -4,11 +4,11 @@
 #include "vgs_api.h"
 #include "vgs_array.h"
 #include "vgs_capture.h"
-#include "vgs_context.h"
 #include "vgs_copy.h"
+#include "vgs_enter.h"
 #include "vgs_stream.h"
 #include "vgs_wait.h"
-#include "vgs_work.h"
+#include "vgs_work_copy.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "vgs_coredump.h"
 #include "vgs_api.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,5 @@
 #include "vgs_device.h"
 #include "vgs_api.h"
-#include "vgs_hooks.h"
-#include "vgs_log.h"
-#include "vgs_managed.h"
-#include "vgs_notice.h"
 #include "vgs_session.h"
 #include "vgs_visible.h"
 #include <pthread.h>
@@ -17,31 +13,12 @@ static pthread_mutex_t visible_lock = PTHREAD_MUTEX_INITIALIZER;
 static int visible_count = -1; /* -1: not read yet */
 static int visible[VGS_DEVICE_MAX];
 
-static CUresult initialize(unsigned int Flags) {
-  if (vgs_life_now() == VGS_LIFE_FORKED || vgs_life_now() == VGS_LIFE_ENDED)
-    return vgs_life_check();
-  if (Flags)
-    return CUDA_ERROR_INVALID_VALUE;
-  const char *list = getenv("CUDA_VISIBLE_DEVICES");
-  if (vgs_visible_is_empty(list)) {
-    vgs_log(VGS_LOG_INFO, "CUDA_VISIBLE_DEVICES='%s' shows no device", list);
-    return CUDA_ERROR_NO_DEVICE;
-  }
-  vgs_hooks_set();
-  CUresult result = vgs_session_open();
-  if (result)
-    return result;
+int vgs_device_select(const char *list) {
   pthread_mutex_lock(&visible_lock);
   if (visible_count < 0)
     __atomic_store_n(&visible_count, vgs_visible_select(list, vgs_inventory(), visible), __ATOMIC_RELEASE);
   pthread_mutex_unlock(&visible_lock);
-  return visible_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
-}
-
-CUresult vgs_cuInit(unsigned int Flags) {
-  CUresult result = initialize(Flags);
-  vgs_notice_after_init(result);
-  return result;
+  return visible_count;
 }
 
 int vgs_device_count(void) {
@@ -121,6 +98,14 @@ CUresult vgs_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
   return result;
 }
 
+/* The device's attribute as the channel leaves it: what needs shared memory is 0 where there is none. */
+static int channel_attribute(int attribute, int value) {
+  enum { CAN_MAP_HOST_MEMORY = 19, MANAGED_MEMORY = 83, CONCURRENT_MANAGED_ACCESS = 89, HOST_REGISTER_SUPPORTED = 99 };
+  bool shares = attribute == CAN_MAP_HOST_MEMORY || attribute == MANAGED_MEMORY ||
+                attribute == CONCURRENT_MANAGED_ACCESS || attribute == HOST_REGISTER_SUPPORTED;
+  return shares && !vgs_session_shares_memory() ? 0 : value;
+}
+
 CUresult vgs_cuDeviceGetAttribute(int *pi, int attrib, CUdevice dev) {
   const struct vgs_device *device = vgs_device(dev);
   if (!pi || attrib < 0 || attrib >= VGS_ATTRIBUTE_MAX)
@@ -129,7 +114,7 @@ CUresult vgs_cuDeviceGetAttribute(int *pi, int attrib, CUdevice dev) {
     return CUDA_ERROR_INVALID_DEVICE;
   if (device->attributes[attrib] == VGS_ATTRIBUTE_INVALID)
     return CUDA_ERROR_INVALID_VALUE;
-  *pi = vgs_managed_attribute(attrib, device->attributes[attrib]);
+  *pi = channel_attribute(attrib, device->attributes[attrib]);
   return CUDA_SUCCESS;
 }
 

@@ -5,6 +5,9 @@
 #include "vgs_inventory.h"
 #include "vgw_cuda.h"
 
+/* Select once, by the value of CUDA_VISIBLE_DEVICES or NULL; the session is open. Returns how many are visible. */
+int vgs_device_select(const char *list);
+
 /* The device's description, or NULL for an ordinal that is not visible. */
 const struct vgs_device *vgs_device(CUdevice device);
 

@@ -1,9 +1,26 @@
 #include "vgs_enter.h"
-#include "vgs_context.h"
 #include "vgs_session.h"
 #include "vgs_thread.h"
 
 _Thread_local struct vgs_context *vgs_context_entered;
+
+_Thread_local bool vgs_per_thread_default;
+
+bool vgs_context_is_alive(const struct vgs_context *context) {
+  return __atomic_load_n(&context->active, __ATOMIC_ACQUIRE);
+}
+
+struct vgs_context *vgs_context_current(void) {
+  struct vgs_context *context = vgs_object_find(VGW_KIND_CONTEXT, vgs_thread_top());
+  return context && vgs_context_is_alive(context) ? context : NULL;
+}
+
+struct vgs_context *vgs_context_find(CUcontext handle) {
+  if (!handle)
+    return vgs_context_current();
+  struct vgs_context *context = vgs_object_find(VGW_KIND_CONTEXT, handle);
+  return context && vgs_context_is_alive(context) ? context : NULL;
+}
 
 CUresult vgs_enter_none(void) { return CUDA_SUCCESS; }
 
@@ -47,3 +64,5 @@ CUresult vgs_enter_stream(CUstream handle) {
     return CUDA_ERROR_INVALID_CONTEXT;
   return enter(context);
 }
+
+CUstream vgs_stream_per_thread(CUstream stream) { return stream ? stream : CU_STREAM_PER_THREAD; }

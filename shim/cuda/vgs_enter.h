@@ -2,10 +2,22 @@
 #ifndef VGS_ENTER_H
 #define VGS_ENTER_H
 
+#include "vgs_objects.h"
 #include "vgs_session.h"
 #include "vgw_cuda.h"
 #include <stdbool.h>
 #include <stdint.h>
+
+/* The calling thread's current context if it is alive, else NULL. */
+struct vgs_context *vgs_context_current(void);
+
+/* The context that vgs_enter_context found for the call going on; never NULL in functions that need one, even if
+ * another thread is destroying it (object memory stays). */
+extern VGS_THREAD_LOCAL struct vgs_context *vgs_context_entered;
+
+/* The context of a handle, the current one for NULL. NULL if there is none or it is dead. */
+struct vgs_context *vgs_context_find(CUcontext context);
+bool vgs_context_is_alive(const struct vgs_context *context);
 
 /* Functions that work before cuInit: 0. */
 CUresult vgs_enter_none(void);

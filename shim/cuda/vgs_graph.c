@@ -3,7 +3,7 @@
 #include "vgs_api.h"
 #include "vgs_callback.h"
 #include "vgs_capture.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_log.h"
 #include "vgs_stream.h"
 #include "vgs_wait.h"

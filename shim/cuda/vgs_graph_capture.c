@@ -2,7 +2,7 @@
  * nodes, while it grows. */
 #include "vgs_api.h"
 #include "vgs_capture.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_graph.h"
 #include "vgs_log.h"
 #include "vgs_stream.h"

@@ -1,10 +1,11 @@
 /* Copy nodes. One whose memory the worker does not reach is a child graph there of our host function and the device's
  * own copy (vgs_work.h); the worker tells it as a copy again. */
 #include "vgs_api.h"
-#include "vgs_context.h"
 #include "vgs_copy_box.h"
+#include "vgs_enter.h"
 #include "vgs_graph.h"
 #include "vgs_log.h"
+#include "vgs_work_copy.h"
 
 #define COPY(c, ctx)                                                                                                   \
   ctx, (c).dst, (c).dst_pitch, (c).dst_rows, (c).src, (c).src_pitch, (c).src_rows, (c).width, (c).height, (c).depth

@@ -1,7 +1,7 @@
 /* Nodes of graphs: added one by one, or named once a captured graph's are asked for. Each lives as long as its graph.
  * Copies: vgs_graph_copy.c. Host functions and child graphs: vgs_graph_part.c. */
 #include "vgs_api.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_graph.h"
 #include "vgs_kernel.h"
 #include "vgs_launch.h"

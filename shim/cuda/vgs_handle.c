@@ -25,6 +25,10 @@ static struct table {
   struct vgs_object *live, *free;
 } tables[VGW_KIND_COUNT] = {[0 ... VGW_KIND_COUNT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
+static const struct vgs_object_type *types;
+
+void vgs_object_set_types(const struct vgs_object_type all[VGW_KIND_COUNT]) { types = all; }
+
 #define LOAD(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
 #define STORE(place, value) __atomic_store_n(&(place), value, __ATOMIC_RELEASE)
 
@@ -66,7 +70,7 @@ static void retire_leaf(struct table *table, uint32_t id) {
 
 /* Kinds of which nothing is kept have the header alone. */
 static size_t object_nbytes(enum vgw_kind kind) {
-  size_t nbytes = vgs_object_types[kind].nbytes;
+  size_t nbytes = types[kind].nbytes;
   return nbytes ? nbytes : sizeof(struct vgs_object);
 }
 
@@ -135,8 +139,8 @@ static void destroy_locked(struct table *table, struct vgs_object *object) {
   STORE(leaf->objects[id & ((1u << LEAF_BITS) - 1)], NULL);
   STORE(object->id, 0);
   leaf->live--;
-  if (vgs_object_types[object->kind].fini)
-    vgs_object_types[object->kind].fini(object);
+  if (types[object->kind].fini)
+    types[object->kind].fini(object);
   if (object->previous)
     object->previous->next = object->next;
   else

@@ -20,12 +20,14 @@ struct vgs_object {
   struct vgs_object *next, *previous; /* live objects of the kind, or the free list */
 };
 
-/* What each kind's objects look like; defined in shim/cuda. `fini` frees what an object owns. */
+/* What objects of one kind look like. `fini` frees what an object owns. */
 struct vgs_object_type {
   size_t nbytes;
   void (*fini)(void *object);
 };
-extern const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT];
+
+/* The types of all kinds, by kind; kept. Once, before the first object. */
+void vgs_object_set_types(const struct vgs_object_type types[VGW_KIND_COUNT]);
 
 /* A new object, zeroed behind its header, with the next id of its kind. NULL: out of memory or ids. */
 void *vgs_object_create(enum vgw_kind kind, uint32_t context_id);

@@ -4,7 +4,7 @@
  * They do so piece by piece, each in one step; a thread that writes to them meanwhile may lose what it writes. */
 #define _GNU_SOURCE
 #include "vgs_api.h"
-#include "vgs_host_memory.h"
+#include "vgs_host_map.h"
 #include "vgs_log.h"
 #include "vgs_range.h"
 #include "vgs_session.h"

@@ -2,8 +2,8 @@
  */
 #include "vgs_kernel.h"
 #include "vgs_api.h"
-#include "vgs_context.h"
 #include "vgs_device.h"
+#include "vgs_enter.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

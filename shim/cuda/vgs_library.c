@@ -2,7 +2,7 @@
  * used, so with lazy loading an image that the program promises to keep is sent when it is first asked for. */
 #include "vgs_library.h"
 #include "vgs_api.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_image.h"
 #include "vgs_kernel.h"
 #include "vgs_range.h"

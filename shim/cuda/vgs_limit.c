@@ -2,8 +2,8 @@
  * every launch of some kernels. */
 #include "vgs_limit.h"
 #include "vgs_api.h"
-#include "vgs_context.h"
 #include "vgs_device.h"
+#include "vgs_enter.h"
 #include <pthread.h>
 
 /* Never held across the worker's answer. `version` counts changes: an answer that was asked for before a change, or

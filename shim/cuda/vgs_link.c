@@ -1,6 +1,6 @@
 /* cuLink: inputs are kept here and sent when the link is completed. */
 #include "vgs_api.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_image.h"
 #include "vgs_reason.h"
 #include <stdlib.h>

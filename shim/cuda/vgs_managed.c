@@ -3,7 +3,7 @@
 #include "vgs_capture.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
-#include "vgs_host_memory.h"
+#include "vgs_host_map.h"
 #include "vgs_kernel.h"
 #include "vgs_log.h"
 #include "vgs_objects.h"
@@ -15,13 +15,6 @@
 enum { PAGE_NBYTES = 4096, ATTACH_GLOBAL = 1, ATTACH_HOST = 2, ATTACH_SINGLE = 4 };
 enum { LOCATION_DEVICE = 1, LOCATION_HOST = 2, LOCATION_HOST_NUMA = 3, LOCATION_HOST_NUMA_CURRENT = 4 };
 enum { DEVICE_CPU = -1, DEVICE_INVALID = -2 };
-
-int vgs_managed_attribute(int attribute, int value) {
-  enum { CAN_MAP_HOST_MEMORY = 19, MANAGED_MEMORY = 83, CONCURRENT_MANAGED_ACCESS = 89, HOST_REGISTER_SUPPORTED = 99 };
-  bool shares = attribute == CAN_MAP_HOST_MEMORY || attribute == MANAGED_MEMORY ||
-                attribute == CONCURRENT_MANAGED_ACCESS || attribute == HOST_REGISTER_SUPPORTED;
-  return shares && !vgs_session_shares_memory() ? 0 : value;
-}
 
 static CUresult refuse(const char *what) {
   static bool named; /* atomic */
@@ -92,7 +85,7 @@ static CUresult place(CUdeviceptr *address, size_t *nbytes, uint32_t library, co
       return result;
     result = vgs_send_vgpuLibraryManaged(&placed, &size, range.base, library, name);
     if (!result)
-      result = vgs_range_add_mapping(&range, vgs_context_entered->device);
+      result = vgs_range_add_mapping(&range, vgs_context_primary(vgs_context_entered->device));
     if (result) {
       vgs_send_vgpuHostUnmap(range.base);
       vgs_range_unmap(&range);

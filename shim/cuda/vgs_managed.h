@@ -6,9 +6,6 @@
 
 #include "vgs_range.h"
 
-/* The device's attribute as the channel leaves it: what needs shared memory is 0 where there is none. */
-int vgs_managed_attribute(int attribute, int value);
-
 /* Free an allocation of cuMemAllocManaged. */
 CUresult vgs_managed_free(uint64_t base);
 

@@ -2,7 +2,7 @@
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_claim.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_ipc.h"
 #include "vgs_managed.h"
 #include "vgs_range.h"

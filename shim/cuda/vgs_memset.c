@@ -1,8 +1,8 @@
 /* Fills. Checked here as the driver checks them (oracle), then queued. A fill of pinned host memory is complete when
  * the call returns, unless it is one of the Async forms: the program reads that memory without asking anybody. */
 #include "vgs_api.h"
-#include "vgs_context.h"
 #include "vgs_copy.h"
+#include "vgs_enter.h"
 #include "vgs_stream.h"
 #include "vgs_wait.h"
 #include <string.h>

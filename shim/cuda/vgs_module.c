@@ -1,6 +1,6 @@
 /* Modules: images loaded into one context. */
 #include "vgs_api.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_image.h"
 #include "vgs_kernel.h"
 #include "vgs_range.h"

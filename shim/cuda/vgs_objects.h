@@ -152,6 +152,9 @@ struct vgs_link {
   void **option_values;
 };
 
+/* By kind, for vgs_object_set_types. */
+extern const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT];
+
 /* Of whichever kind the handle is: CUfunction parameters take a CUkernel too. */
 static inline struct vgs_kernel *vgs_kernel_find(const void *handle) {
   struct vgs_kernel *kernel = vgs_object_find(VGW_KIND_FUNCTION, handle);

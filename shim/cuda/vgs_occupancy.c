@@ -2,8 +2,8 @@
  * do not, but each is asked at most a few times per kernel by the frameworks seen, so it is asked of the worker each
  * time. */
 #include "vgs_api.h"
-#include "vgs_context.h"
 #include "vgs_device.h"
+#include "vgs_enter.h"
 #include "vgs_kernel.h"
 
 CUresult vgs_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,

@@ -2,8 +2,8 @@
 #include "vgs_pool.h"
 #include "vgs_api.h"
 #include "vgs_claim.h"
-#include "vgs_context.h"
 #include "vgs_device.h"
+#include "vgs_enter.h"
 #include "vgs_range.h"
 #include "vgs_stream.h"
 #include <string.h>

@@ -2,7 +2,7 @@
  * hundreds of thousands of allocations, and lookups need only a shared lock. */
 #include "vgs_range.h"
 #include "vgs_claim.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_region.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -129,13 +129,12 @@ CUresult vgs_range_add(struct vgs_range *range) {
   return add(range);
 }
 
-CUresult vgs_range_add_mapping(struct vgs_range *range, CUdevice device) {
-  struct vgs_context *primary = vgs_context_primary(device);
+CUresult vgs_range_add_mapping(struct vgs_range *range, const struct vgs_context *primary) {
   if (!primary)
     return CUDA_ERROR_OUT_OF_MEMORY;
   range->context_id = 0;
   range->context = vgs_object_handle(primary);
-  range->device = device;
+  range->device = primary->device;
   return add(range);
 }
 

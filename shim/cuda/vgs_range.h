@@ -3,6 +3,7 @@
 #ifndef VGS_RANGE_H
 #define VGS_RANGE_H
 
+#include "vgs_objects.h"
 #include "vgw_cuda.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,7 +48,7 @@ CUresult vgs_range_add(struct vgs_range *range);
 bool vgs_range_close(uint64_t base);
 
 /* Add a mapping of cuMemMap, which belongs to a device and outlives contexts; no context need be current. */
-CUresult vgs_range_add_mapping(struct vgs_range *range, CUdevice device);
+CUresult vgs_range_add_mapping(struct vgs_range *range, const struct vgs_context *primary);
 
 /* Note a module's variable; again, if it is known already. */
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes);

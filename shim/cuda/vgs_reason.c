@@ -2,7 +2,7 @@
 #include "vgs_reason.h"
 #include "vgs_alias.h"
 #include "vgs_api.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_log.h"
 #include "vgs_session.h"
 #include <ctype.h>

@@ -1,7 +1,7 @@
 /* Device resources: how many multiprocessors there are. They cannot be divided here: green contexts are not offered. */
 #include "vgs_api.h"
-#include "vgs_context.h"
 #include "vgs_device.h"
+#include "vgs_enter.h"
 
 enum {
   RESOURCE_SM = 1,

@@ -2,7 +2,7 @@
  * kept here, for the functions that ask. */
 #include "vgs_api.h"
 #include "vgs_array.h"
-#include "vgs_context.h"
+#include "vgs_enter.h"
 #include "vgs_session.h"
 #include <pthread.h>
 #include <stdlib.h>

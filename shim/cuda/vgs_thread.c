@@ -1,11 +1,7 @@
 #include "vgs_thread.h"
-#include "vgs_enter.h"
 #include "vgs_session.h"
 
 _Thread_local struct vgs_thread_stack vgs_thread_stack;
-_Thread_local bool vgs_per_thread_default;
-
-CUstream vgs_stream_per_thread(CUstream stream) { return stream ? stream : CU_STREAM_PER_THREAD; }
 
 bool vgs_thread_push(CUcontext context) {
   if (vgs_thread_stack.depth == VGS_THREAD_DEPTH)

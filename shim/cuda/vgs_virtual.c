@@ -4,6 +4,7 @@
 #include "vgs_virtual.h"
 #include "vgs_api.h"
 #include "vgs_claim.h"
+#include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_objects.h"
 #include "vgs_range.h"
@@ -129,7 +130,7 @@ CUresult vgs_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
     return result;
   struct vgs_range range = {.base = ptr, .nbytes = size, .kind = VGS_RANGE_DEVICE, .allocation = handle};
   result = count(handle, 0, 1);
-  if (!result && (result = vgs_range_add_mapping(&range, allocation->prop.location.id)))
+  if (!result && (result = vgs_range_add_mapping(&range, vgs_context_primary(allocation->prop.location.id))))
     count(handle, 0, -1);
   if (result)
     vgs_send_cuMemUnmap(ptr, size);

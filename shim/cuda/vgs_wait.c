@@ -1,7 +1,6 @@
 #include "vgs_wait.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
-#include "vgs_context.h"
 #include "vgs_enter.h"
 #include "vgs_ring.h"
 #include "vgs_settle.h"

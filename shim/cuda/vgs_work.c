@@ -1,25 +1,9 @@
 #include "vgs_work.h"
-#include "vgs_api.h"
-#include "vgs_callback.h"
-#include "vgs_capture.h"
-#include "vgs_copy_box.h"
-#include "vgs_log.h"
-#include "vgs_session.h"
+#include "vgw_wire.h"
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { PLACES_MAX = 1 << 24 };
-
-struct vgs_work {
-  uint32_t id, refs;
-  CUhostFn function; /* the program's; NULL: a copy, or a user object */
-  void *user_data;
-  CUhostFn destroy;      /* of a user object: called with `user_data` when nothing refers to it any more */
-  uint32_t program_refs; /* of `refs`, those that the program holds on a user object */
-  struct vgs_captured_copy copy;
-  struct vgs_work_memory *memory; /* between the two sides; NULL: both are here */
-};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* By the low bits of an id. A place is used again when its work is gone: nothing can come due for that any more. */
@@ -52,31 +36,16 @@ static uint32_t take_place(struct vgs_work *work) {
   return place;
 }
 
-static struct vgs_work *create(const struct vgs_work *wanted, uint32_t refs, uint32_t marks) {
-  struct vgs_work *work = malloc(sizeof *work);
-  if (!work)
-    return NULL;
-  *work = *wanted;
+bool vgs_work_init(struct vgs_work *work, uint32_t refs, uint32_t marks) {
   work->refs = refs;
   pthread_mutex_lock(&lock);
   uint32_t place = take_place(work);
   work->id = place | VGW_CALLBACK_OF_GRAPH | marks;
   pthread_mutex_unlock(&lock);
-  if (place)
-    return work;
-  free(work);
-  return NULL;
-}
-
-struct vgs_work *vgs_work_function(CUhostFn function, void *user_data) {
-  return create(&(struct vgs_work){.function = function, .user_data = user_data}, 1, 0);
+  return place;
 }
 
 uint32_t vgs_work_id(const struct vgs_work *work) { return work->id; }
-
-struct vgs_work *vgs_work_user_object(CUhostFn destroy, void *user_data, uint32_t refs) {
-  return create(&(struct vgs_work){.destroy = destroy, .user_data = user_data, .program_refs = refs}, refs, 0);
-}
 
 static void unref(struct vgs_work *work, uint32_t refs) {
   pthread_mutex_lock(&lock);
@@ -88,10 +57,8 @@ static void unref(struct vgs_work *work, uint32_t refs) {
   pthread_mutex_unlock(&lock);
   if (!last)
     return;
-  if (work->memory)
-    vgs_work_memory_give(work->memory);
-  if (work->destroy)
-    work->destroy(work->user_data);
+  if (work->fini)
+    work->fini(work);
   free(work);
 }
 
@@ -110,11 +77,46 @@ static struct vgs_work *find(uint32_t callback) {
   return work;
 }
 
+void vgs_work_run(uint32_t callback) {
+  struct vgs_work *work = find(callback);
+  if (!work)
+    return;
+  if (work->run) /* a user object has nothing to run */
+    work->run(work);
+  vgs_work_release(work);
+}
+
+/* --- the program's host functions --- */
+
+struct function {
+  struct vgs_work work;
+  CUhostFn function;
+  void *user_data;
+};
+
+static void run_function(struct vgs_work *work) {
+  const struct function *wanted = (const struct function *)work;
+  wanted->function(wanted->user_data);
+}
+
+struct vgs_work *vgs_work_function(CUhostFn function, void *user_data) {
+  struct function *made = malloc(sizeof *made);
+  if (!made)
+    return NULL;
+  *made = (struct function){.work = {.run = run_function}, .function = function, .user_data = user_data};
+  if (vgs_work_init(&made->work, 1, 0))
+    return &made->work;
+  free(made);
+  return NULL;
+}
+
 bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params) {
   struct vgs_work *work = find(callback);
-  bool is_program = work && work->function;
-  if (is_program)
-    *params = (CUDA_HOST_NODE_PARAMS){.fn = work->function, .userData = work->user_data};
+  bool is_program = work && work->run == run_function;
+  if (is_program) {
+    const struct function *wanted = (const struct function *)work;
+    *params = (CUDA_HOST_NODE_PARAMS){.fn = wanted->function, .userData = wanted->user_data};
+  }
   if (work)
     vgs_work_release(work);
   return is_program;
@@ -122,9 +124,33 @@ bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params) {
 
 /* --- user objects --- */
 
+struct user_object {
+  struct vgs_work work;
+  CUhostFn destroy;
+  void *user_data;
+  uint32_t program_refs; /* of the work's references, those that the program holds */
+};
+
+static void fini_user_object(struct vgs_work *work) {
+  const struct user_object *object = (const struct user_object *)work;
+  object->destroy(object->user_data);
+}
+
+struct vgs_work *vgs_work_user_object(CUhostFn destroy, void *user_data, uint32_t refs) {
+  struct user_object *made = malloc(sizeof *made);
+  if (!made)
+    return NULL;
+  *made = (struct user_object){
+      .work = {.fini = fini_user_object}, .destroy = destroy, .user_data = user_data, .program_refs = refs};
+  if (vgs_work_init(&made->work, refs, 0))
+    return &made->work;
+  free(made);
+  return NULL;
+}
+
 struct vgs_work *vgs_work_find_user_object(uint32_t id) {
   struct vgs_work *work = find(id);
-  if (!work || work->destroy)
+  if (!work || work->fini == fini_user_object)
     return work;
   vgs_work_release(work);
   return NULL;
@@ -136,7 +162,7 @@ bool vgs_work_add_program_refs(struct vgs_work *work, uint32_t refs) {
   bool fits = !__builtin_add_overflow(work->refs, refs, &sum);
   if (fits) {
     work->refs = sum;
-    work->program_refs += refs; /* at most `refs` */
+    ((struct user_object *)work)->program_refs += refs; /* at most `refs` */
   }
   pthread_mutex_unlock(&lock);
   return fits;
@@ -144,9 +170,9 @@ bool vgs_work_add_program_refs(struct vgs_work *work, uint32_t refs) {
 
 bool vgs_work_drop_program_refs(struct vgs_work *work, uint32_t refs) {
   pthread_mutex_lock(&lock);
-  bool held = refs <= work->program_refs;
+  bool held = refs <= ((struct user_object *)work)->program_refs;
   if (held)
-    work->program_refs -= refs;
+    ((struct user_object *)work)->program_refs -= refs;
   pthread_mutex_unlock(&lock);
   if (held)
     unref(work, refs);
@@ -172,7 +198,7 @@ static bool make_room(struct vgs_works *works, uint32_t more) {
 /* There is room. */
 static void append(struct vgs_works *works, struct vgs_kept kept) {
   works->items[works->count++] = kept;
-  works->pageable += kept.work->copy.pageable;
+  works->pageable += kept.work->pageable;
 }
 
 /* Move what is kept for a node. Under `lock`. */
@@ -186,7 +212,7 @@ static bool take_out(struct vgs_works *works, uint32_t node, struct vgs_works *o
     struct vgs_kept kept = works->items[i];
     if (kept.node == node) {
       append(old, kept);
-      works->pageable -= kept.work->copy.pageable;
+      works->pageable -= kept.work->pageable;
     } else {
       works->items[left++] = kept;
     }
@@ -255,187 +281,4 @@ void vgs_works_clear(struct vgs_works *works) {
       unref(works->items[i].work, works->items[i].refs);
   free(works->items);
   *works = (struct vgs_works){0};
-}
-
-static void clear_retired(void *argument) {
-  vgs_works_clear(argument);
-  free(argument);
-}
-
-bool vgs_works_retire(struct vgs_works *works, CUstream stream, uint32_t context_id) {
-  struct vgs_works *retired = malloc(sizeof *retired);
-  if (retired)
-    *retired = *works;
-  *works = (struct vgs_works){0};
-  bool asked = retired && vgs_thread_context_id == context_id && !vgs_callback_after(stream, clear_retired, retired);
-  if (!asked)
-    free(retired);
-  return asked;
-}
-
-/* --- copies --- */
-
-/* Bytes [offset, offset + nbytes) of what is copied, its rows packed one after the other, from or to one side. */
-static void move_packed(const struct vgs_captured_copy *copy, const struct vgs_rows *side, uint64_t offset,
-                        char *packed, uint64_t nbytes, bool to_side) {
-  while (nbytes) {
-    uint64_t row = offset / copy->width, x = offset % copy->width, part = copy->width - x;
-    part = part < nbytes ? part : nbytes;
-    char *at =
-        (char *)(uintptr_t)(side->address + row / copy->height * side->slice + row % copy->height * side->pitch + x);
-    if (to_side)
-      memmove(at, packed, part);
-    else
-      memmove(packed, at, part);
-    offset += part;
-    packed += part;
-    nbytes -= part;
-  }
-}
-
-static void move_here(const struct vgs_captured_copy *copy) {
-  for (uint64_t row = 0; row < copy->height * copy->depth; row++)
-    move_packed(copy, &copy->dst, row * copy->width,
-                (char *)(uintptr_t)(copy->src.address + row / copy->height * copy->src.slice +
-                                    row % copy->height * copy->src.pitch),
-                copy->width, true);
-}
-
-/* The memory between the sides is the worker's: its bytes travel in records. */
-static CUresult move_in_records(const struct vgs_work *work, const struct vgs_rows *side, uint64_t total,
-                                bool to_side) {
-  CUresult result = CUDA_SUCCESS;
-  char *packed = malloc(total < VGW_PIECE_NBYTES ? total : VGW_PIECE_NBYTES);
-  if (!packed)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  for (uint64_t done = 0; done < total && !result;) {
-    uint64_t nbytes = total - done < VGW_PIECE_NBYTES ? total - done : VGW_PIECE_NBYTES;
-    if (to_side) {
-      result = vgs_send_vgpuHostRead(work->memory->address + done, nbytes, packed);
-      if (!result)
-        move_packed(&work->copy, side, done, packed, nbytes, true);
-    } else {
-      move_packed(&work->copy, side, done, packed, nbytes, false);
-      result = vgs_send_vgpuHostWrite(work->memory->address + done, nbytes, packed, false);
-    }
-    done += nbytes;
-  }
-  free(packed);
-  return result;
-}
-
-static CUresult move(const struct vgs_work *work) {
-  const struct vgs_captured_copy *copy = &work->copy;
-  if (!work->memory) {
-    move_here(copy);
-    return CUDA_SUCCESS;
-  }
-  bool to_host = copy->src.place == VGS_PLACE_DEVICE;
-  const struct vgs_rows *side = to_host ? &copy->dst : &copy->src;
-  uint64_t total = copy->width * copy->height * copy->depth;
-  if (!work->memory->shared)
-    return move_in_records(work, side, total, to_host);
-  move_packed(copy, side, 0, (char *)(uintptr_t)work->memory->address, total, to_host);
-  return CUDA_SUCCESS;
-}
-
-void vgs_work_run(uint32_t callback) {
-  struct vgs_work *work = find(callback);
-  if (!work)
-    return;
-  CUresult result = CUDA_SUCCESS;
-  if (work->function)
-    work->function(work->user_data);
-  else
-    result = move(work);
-  if (result)
-    vgs_log(VGS_LOG_ERROR, "a graph's copy of pageable memory failed with %d", result);
-  vgs_work_release(work);
-}
-
-/* The device's own part: between its side and the memory in the middle. */
-static CUresult capture_device_half(const struct vgs_captured_copy *copy, uint64_t middle, bool to_host) {
-  enum { TO_DEVICE = 1, TO_HOST = 2 };
-  const struct vgs_rows *device = to_host ? &copy->src : &copy->dst;
-  uint64_t dst = to_host ? middle : device->address, src = to_host ? device->address : middle;
-  if (copy->height == 1 && copy->depth == 1)
-    return vgs_send_vgpuMemcpyPinned(dst, src, copy->width, to_host ? TO_HOST : TO_DEVICE, copy->stream, true);
-  CUresult result = CUDA_SUCCESS;
-  for (uint64_t z = 0; z < copy->depth && !result; z++) {
-    uint64_t packed = middle + z * copy->width * copy->height, slice = device->address + z * device->slice;
-    result = to_host ? vgs_send_vgpuMemcpy2DOnDevice(packed, copy->width, slice, device->pitch, copy->width,
-                                                     copy->height, copy->stream, true)
-                     : vgs_send_vgpuMemcpy2DOnDevice(slice, device->pitch, packed, copy->width, copy->width,
-                                                     copy->height, copy->stream, true);
-  }
-  return result;
-}
-
-/* The work of a copy; `middle` is the address of the memory between its sides, 0: none. */
-static CUresult create_copy(const struct vgs_captured_copy *copy, uint32_t marks, struct vgs_work **work,
-                            uint64_t *middle) {
-  uint64_t total;
-  if (__builtin_mul_overflow(copy->width, copy->height, &total) || __builtin_mul_overflow(total, copy->depth, &total))
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgs_work wanted = {.copy = *copy};
-  CUresult result = vgs_callback_start();
-  if (!result && (copy->dst.place == VGS_PLACE_DEVICE || copy->src.place == VGS_PLACE_DEVICE))
-    result = vgs_work_memory_take(total, &wanted.memory);
-  if (result)
-    return result;
-  *work = create(&wanted, 1, VGW_CALLBACK_INTERNAL | marks);
-  *middle = wanted.memory ? wanted.memory->address : 0;
-  if (*work)
-    return CUDA_SUCCESS;
-  if (wanted.memory)
-    vgs_work_memory_give(wanted.memory);
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy) {
-  struct vgs_work *work;
-  uint64_t middle;
-  if (vgs_capture_status(copy->capture) == VGS_CAPTURE_INVALIDATED)
-    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  CUresult result = create_copy(copy, 0, &work, &middle);
-  if (result)
-    return result;
-  if (!vgs_capture_keep(copy->capture, work))
-    result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (!result && copy->src.place == VGS_PLACE_DEVICE)
-    result = capture_device_half(copy, middle, true);
-  if (!result)
-    result = vgs_send_vgpuHostCallback(work->id, copy->stream, true);
-  if (!result && copy->dst.place == VGS_PLACE_DEVICE)
-    result = capture_device_half(copy, middle, false);
-  vgs_work_release(work);
-  return result;
-}
-
-CUresult vgs_work_copy(const struct vgs_captured_copy *copy, struct vgs_work **work, struct vgs_copy_in_place *device) {
-  uint64_t middle;
-  CUresult result = create_copy(copy, VGW_CALLBACK_WHOLE_COPY, work, &middle);
-  *device = (struct vgs_copy_in_place){0};
-  if (result || !middle)
-    return result;
-  bool to_host = copy->src.place == VGS_PLACE_DEVICE;
-  const struct vgs_rows *side = to_host ? &copy->src : &copy->dst;
-  *device = (struct vgs_copy_in_place){.dst = middle,
-                                       .dst_pitch = copy->width,
-                                       .dst_rows = copy->height,
-                                       .src = side->address,
-                                       .src_pitch = side->pitch,
-                                       .src_rows = side->slice / side->pitch,
-                                       .width = copy->width,
-                                       .height = copy->height,
-                                       .depth = copy->depth};
-  if (!to_host) {
-    device->dst = side->address;
-    device->dst_pitch = side->pitch;
-    device->dst_rows = side->slice / side->pitch;
-    device->src = middle;
-    device->src_pitch = copy->width;
-    device->src_rows = copy->height;
-  }
-  return CUDA_SUCCESS;
 }

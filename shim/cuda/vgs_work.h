@@ -7,11 +7,20 @@
 #ifndef VGS_WORK_H
 #define VGS_WORK_H
 
-#include "vgs_copy.h"
-#include "vgs_copy_box.h"
 #include "vgw_cuda.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-struct vgs_work;
+/* Embedded first in the struct of its kind, which is malloc'ed. */
+struct vgs_work {
+  uint32_t id, refs;
+  bool pageable;                   /* it copies pageable memory */
+  void (*run)(struct vgs_work *);  /* at each launch; NULL: a user object */
+  void (*fini)(struct vgs_work *); /* NULL: it owns nothing */
+};
+
+/* Give work its id, with `marks` (VGW_CALLBACK_*), and the caller's references. False: out of memory. */
+bool vgs_work_init(struct vgs_work *work, uint32_t refs, uint32_t marks);
 
 /* What a graph keeps, which may be more than can still come due. `node`: id of the node whose work it is, or that of
  * the child graph it came with; 0: of none that is known here. */
@@ -49,46 +58,10 @@ bool vgs_works_keep_child(struct vgs_works *works, const struct vgs_works *other
                           struct vgs_works *old);
 void vgs_works_clear(struct vgs_works *works);
 
-/* Clear what launches may still come to, the last of which is in `stream` of a context, once they are over: until then
- * a callback is pending. False: that could not be asked for, and it is never cleared. */
-bool vgs_works_retire(struct vgs_works *works, CUstream stream, uint32_t context_id);
-
 /* Do what is due. */
 void vgs_work_run(uint32_t callback);
 
 /* Function and argument of a callback that is the program's. */
 bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params);
-
-/* Memory the worker reaches, for bytes on their way (vgs_work_memory.c). */
-struct vgs_work_memory {
-  uint64_t address, nbytes;
-  bool shared; /* with this process, at that address */
-  uint32_t context_id;
-  uint16_t epoch;
-  struct vgs_work_memory *next;
-};
-CUresult vgs_work_memory_take(uint64_t nbytes, struct vgs_work_memory **memory);
-void vgs_work_memory_give(struct vgs_work_memory *memory);
-
-/* One side of a copy. */
-struct vgs_rows {
-  enum vgs_place place;
-  uint64_t address;
-  uint64_t pitch, slice; /* bytes from row to row, and from slice to slice */
-};
-
-/* A copy in a capture, of which at least one side is the program's memory, or none the device's. */
-struct vgs_captured_copy {
-  struct vgs_rows dst, src;
-  uint64_t width, height, depth; /* bytes, rows, slices */
-  bool pageable;                 /* a side is memory that the program neither allocated nor registered as pinned */
-  uint32_t stream;               /* wire id */
-  uint64_t capture;
-};
-CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy);
-
-/* Such a copy as a node: our work, and the device's own part, which is nothing (width 0) when that has none. The caller
- * keeps the work until it is released. */
-CUresult vgs_work_copy(const struct vgs_captured_copy *copy, struct vgs_work **work, struct vgs_copy_in_place *device);
 
 #endif

@@ -1,12 +1,10 @@
-/* Memory for bytes on their way between the program's and the device's (vgs_work.h): pinned memory where the channel
- * shares some, else the worker's own. It is kept for later use and never given back: unmapping would wait for streams
- * that may wait for the very thread that gives it. */
+/* Pinned memory where the channel shares some, else the worker's own. It is kept for later use and never given back:
+ * unmapping would wait for streams that may wait for the very thread that gives it. */
+#include "vgs_work_memory.h"
 #include "vgs_api.h"
-#include "vgs_context.h"
 #include "vgs_enter.h"
-#include "vgs_host_memory.h"
+#include "vgs_host_map.h"
 #include "vgs_session.h"
-#include "vgs_work.h"
 #include <pthread.h>
 #include <stdlib.h>
 

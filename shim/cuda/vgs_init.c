@@ -1,15 +1,19 @@
-/* What the destructor has to undo, set up when the first session opens; and device output, which is the program's own.
- */
-#include "vgs_hooks.h"
+/* cuInit: what is set up before the first session opens. The destructor's part of it, and device output, which is the
+ * program's own, are hooks of the session. */
 #include "vgs_api.h"
 #include "vgs_callback.h"
 #include "vgs_claim.h"
 #include "vgs_copiers.h"
+#include "vgs_device.h"
 #include "vgs_handle.h"
 #include "vgs_launch.h"
+#include "vgs_log.h"
+#include "vgs_notice.h"
+#include "vgs_objects.h"
 #include "vgs_range.h"
 #include "vgs_reason.h"
 #include "vgs_session.h"
+#include "vgs_visible.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,10 +57,34 @@ static void take_output(void) {
   free(text);
 }
 
-void vgs_hooks_set(void) {
+static void set_hooks(void) {
+  vgs_object_set_types(vgs_object_types);
   vgs_launch_configure();
   vgs_session_end_hook = end_threads;
   vgs_session_free_hook = free_all;
   vgs_session_output_hook = take_output;
   vgs_session_reason_hook = vgs_reasons_take;
+}
+
+static CUresult initialize(unsigned int Flags) {
+  if (vgs_life_now() == VGS_LIFE_FORKED || vgs_life_now() == VGS_LIFE_ENDED)
+    return vgs_life_check();
+  if (Flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  const char *list = getenv("CUDA_VISIBLE_DEVICES");
+  if (vgs_visible_is_empty(list)) {
+    vgs_log(VGS_LOG_INFO, "CUDA_VISIBLE_DEVICES='%s' shows no device", list);
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  set_hooks();
+  CUresult result = vgs_session_open();
+  if (result)
+    return result;
+  return vgs_device_select(list) ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+CUresult vgs_cuInit(unsigned int Flags) {
+  CUresult result = initialize(Flags);
+  vgs_notice_after_init(result);
+  return result;
 }

@@ -1,6 +1,6 @@
 /* Host memory that the worker maps at the same address and the device reaches. */
-#ifndef VGS_HOST_MEMORY_H
-#define VGS_HOST_MEMORY_H
+#ifndef VGS_HOST_MAP_H
+#define VGS_HOST_MAP_H
 
 #include "vgw_cuda.h"
 #include <stdint.h>

@@ -1,0 +1,3 @@
+#include "vgs_call.h"
+
+_Thread_local uint32_t vgs_thread_context_id;

@@ -1,0 +1,41 @@
+/* One call as it travels: what every part of the channel is handed. */
+#ifndef VGS_CALL_H
+#define VGS_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+/* A thread's variable that several files use. Declared as the library's own, so that a function that uses several finds
+ * the thread's block once. */
+#define VGS_THREAD_LOCAL _Thread_local __attribute__((visibility("hidden")))
+
+/* An object that orders calls: see vgs_ring.h. */
+struct vgs_touched {
+  uint16_t kind;
+  uint32_t id;
+};
+
+struct vgs_call {
+  const void *fixed; /* fixed fields as laid out in vgw_records.h */
+  uint32_t fixed_nbytes;
+  struct iovec parts[4]; /* variable parts, in order; padding is added here */
+  uint32_t part_count;
+  uint16_t opcode;
+  int fd;         /* passed along, or -1 */
+  bool on_socket; /* never in a ring */
+  uint32_t touched_count;
+  struct vgs_touched touched[2];
+  bool settled; /* a waiting call that leaves no work in the streams it touches */
+  bool wait;    /* for the reply; what follows concerns it alone */
+  void *reply_fixed;
+  uint32_t reply_fixed_nbytes; /* exact */
+  void *reply_part;
+  uint64_t reply_part_capacity;
+  uint64_t reply_part_nbytes; /* out: bytes written, at most the capacity */
+};
+
+/* The calling thread's current context, by its id on the wire; 0 for none. Kept by shim/cuda. */
+extern VGS_THREAD_LOCAL uint32_t vgs_thread_context_id;
+
+#endif
