@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 from vgpu_guest.cudart import FOLDER, FOLDERS, find_runtimes
+from vgpu_guest.doctor.endpoint import find
 from vgpu_guest.libraries import LIBRARIES
 from vgpu_guest.preload import resolve_program, winning_rpath
 
-from ..endpoint import connect
+from ..endpoint import EndpointError, connect, parse_endpoint
 from . import steering
 from .descendants import Descendants
 from .fail import fail, reported
@@ -134,8 +135,7 @@ def run(
         report = stack.enter_context(traced(kind, environment))
         _choose_cudart(cudart, command[0], environment, library_dir / FOLDER, verbose)
         _choose_torch(torch, command[0], environment, library_dir)
-        if endpoint is not None:
-            _steer(endpoint, environment, verbose)
+        _steer(endpoint, environment, verbose)
         code = _supervise(command, environment, timeout_s)
         report()
     raise SystemExit(code)
@@ -190,9 +190,14 @@ def _choose_torch(wanted: bool, program: str, environment: dict[str, str], libra
         put_on_path(environment, library_directory)
 
 
-def _steer(endpoint: Endpoint, environment: dict[str, str], verbose: bool) -> None:
+def _steer(endpoint: Endpoint | None, environment: dict[str, str], verbose: bool) -> None:
     """Have programs that assemble kernels on their own hand PTX to simulated devices."""
-    made = steering.apply(environment, steering.simulated_capabilities(endpoint, environment.get("VGPU_TOKEN")))
+    found = find(environment)
+    try:
+        endpoint = endpoint or parse_endpoint(str(found["url"]))
+    except EndpointError:
+        return  # the program's own cuInit says it
+    made = steering.apply(environment, steering.simulated_capabilities(endpoint, found["token"] or None))
     if verbose:
         for setting in made:
             click.echo(f"vgpu run: {setting.name}={setting.value} ({setting.reason})", err=True)

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from . import loader, need
+from . import loader, need, python_program, torch_overlay
 from .names import DRIVER, RUNTIMES
 from .place import PlaceError, ask
 from .verdict import VERDICTS
@@ -55,14 +55,19 @@ def check(subject: Subject, diagnosis: Diagnosis) -> list[str]:
     judge_listing(subject, diagnosis, listing)
     files = [subject.program]
     files += [file for name, file in listing.libraries.items() if file and name not in _SYSTEM and file not in files]
-    files += ask(subject.place.as_administrator(), need.python_packages, subject.program)
+    machine_code = diagnosis.endpoint.get("inventory", {}).get("backend") == "cuda"
+    packages = ask(subject.place.as_administrator(), need.python_packages, subject.program)
+    if packages and not machine_code:
+        sites = ask(subject.place, python_program.site_names, subject.program, dict(subject.environment))
+        if torch_overlay.is_active(subject, sites):
+            packages = [file for file in packages if "/torch/lib/" not in file]  # its kernels are not used
+    files += packages
     if subject.process is not None:
         files += [file for file in subject.process.libraries if not file.endswith(" (deleted)")]
     files = [file for file in dict.fromkeys(files) if not file.rpartition("/")[2].startswith(_DRIVERS)]
     inventory = diagnosis.endpoint.get("inventory", {})
     devices = inventory.get("devices", [])
     capability = devices[0]["compute_capability"] if devices else _OLDEST_CAPABILITY
-    machine_code = inventory.get("backend") == "cuda"
     place = subject.place.as_administrator()
     try:
         found = ask(place, need.read_all, files, capability, machine_code, timeout_s=_TIMEOUT_S)

@@ -7,11 +7,12 @@ makes at run time. What each of these packages does was tried (tests/clients).
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import mend, need, python_program
+from . import mend, need, python_program, torch_overlay
 from .place import PlaceError, ask
 
 if TYPE_CHECKING:
@@ -19,23 +20,36 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 _TIMEOUT_S = 60.0
+_NEWEST_KNOWN = [12, 1]  # architectures above it are known to no compiler: the simulator's `forward` device
+_LIBRARIES = "nvidia/*/lib/lib*.so.*"  # NVIDIA's packages, in an interpreter's folder
+_OPEN_LIBRARIES = frozenset({"cupy", "jax", "tensorflow", "torch"})  # they open such libraries by themselves
+_NAMES_CAP = 6
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A package that compiles at run time. `variables` make it emit PTX; `installed` is a package beside it without
-    which it does; `source` is a line of the program that does."""
+    """A package that compiles at run time.
+
+    `variables` make it emit PTX, `forward` those on a device that compilers do not know. `run` are some of those that
+    `vgpu run` sets for it, with stand-ins beside vgpu's files. `installed` is a package beside it without which it
+    emits PTX; `source` is a line of the program by which it does.
+    """
 
     variables: tuple[tuple[str, str], ...] = ()
+    forward: tuple[tuple[str, str], ...] = ()
+    run: tuple[str, ...] = ()
+    run_forward: tuple[str, ...] = ()
     installed: str = ""
     source: str = ""
     advice: str = ""
 
 
+_PTX = ("CUPY_COMPILE_WITH_PTX", "1")
 _COMPILERS = {
-    # With the first alone CuPy's sums are wrong: its CUB path gets error 209 and passes over it.
-    "cupy": Compiler(variables=(("CUPY_COMPILE_WITH_PTX", "1"), ("CUPY_ACCELERATORS", ""))),
+    # With the first alone CuPy's sums are wrong where CUB's kernels are machine code: it passes over error 209.
+    "cupy": Compiler(variables=(_PTX, ("CUPY_ACCELERATORS", "")), forward=(_PTX,)),
     "numba": Compiler(
+        forward=(("NUMBA_FORCE_CUDA_CC", "8.9"),),
         installed="nvidia/*/lib/libnvJitLink.so*",
         advice="use an environment without nvJitLink: PIP uninstall nvidia-nvjitlink",
     ),
@@ -43,9 +57,9 @@ _COMPILERS = {
         source="cuda_output",
         advice="before wp.init(): wp.config.cuda_output = 'ptx'; wp.config.ptx_target_arch = 75",
     ),
-    "triton": Compiler(advice="Triton makes machine code by ptxas: use an endpoint with a real GPU"),
-    "jax": Compiler(advice="XLA makes machine code by ptxas: use an endpoint with a real GPU"),
-    "tensorflow": Compiler(advice="XLA makes machine code by ptxas: use an endpoint with a real GPU"),
+    "triton": Compiler(run=("TRITON_PTXAS_PATH",), run_forward=("TRITON_PTXAS_PATH", "TRITON_DEFAULT_BACKEND")),
+    "jax": Compiler(run=("CUDA_ROOT", "XLA_FLAGS"), run_forward=("CUDA_ROOT", "XLA_FLAGS")),
+    "tensorflow": Compiler(run=("XLA_FLAGS",), run_forward=("XLA_FLAGS",)),
 }
 
 
@@ -63,28 +77,47 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
     inventory = diagnosis.endpoint.get("inventory", {})
     if not inventory.get("devices") or inventory.get("backend") == "cuda":
         return
+    capability = inventory["devices"][0]["compute_capability"]
+    simulated = torch_overlay.is_active(subject, found["sites"])
     known = [name for name in _COMPILERS if name in found["imports"]]
     for name in known:
-        _judge_compiler(subject, diagnosis, name, found)
+        _judge_compiler(subject, diagnosis, name, found, capability)
+    if simulated and "torch" in found["imports"]:
+        diagnosis.evidence.append("torch: its CUDA operators run as ATen's CPU kernels, by vgpu-torch")
     for name, package in found["packages"].items():
-        if name not in known:
-            _judge_files(subject, diagnosis, name, package["libraries"], inventory)
+        if name not in known and not (name == "torch" and simulated):
+            _judge_files(subject, diagnosis, name, package["libraries"], capability)
+    if found["imports"] and _OPEN_LIBRARIES & set(found["imports"]) - ({"torch"} if simulated else set()):
+        _judge_libraries(subject, diagnosis, found["sites"], capability)
 
 
-def _judge_compiler(subject: Subject, diagnosis: Diagnosis, name: str, found: dict[str, Any]) -> None:
+def _judge_compiler(
+    subject: Subject, diagnosis: Diagnosis, name: str, found: dict[str, Any], capability: list[int]
+) -> None:
     compiler = _COMPILERS[name]
+    is_forward = capability > _NEWEST_KNOWN
+    variables = compiler.forward if is_forward else compiler.variables
     text = f"{name} compiles its kernels to machine code, which the simulator does not execute"
-    if compiler.variables:
-        unset = [(key, value) for key, value in compiler.variables if subject.environment.get(key) != value]
+    if set_by_run := compiler.run_forward if is_forward else compiler.run:
+        if lacking := [key for key in set_by_run if key not in subject.environment]:
+            command = shlex.join([subject.program or "", *subject.arguments])
+            advice = f"{mend.vgpu()} run -- {command}, which sets what {name} needs ({', '.join(lacking)}, ...)"
+            diagnosis.add("machine-code-made", f"{text} unless vgpu's ptxas is in its place", advice=advice)
+        return
+    if variables:
+        unset = [(key, value) for key, value in variables if subject.environment.get(key) != value]
+        words = " ".join(f"{key}={value}" for key, value in variables)
         if not unset:
-            diagnosis.evidence.append(f"{name}: " + " ".join(f"{key}={value}" for key, value in compiler.variables))
-            return
-        words = " ".join(f"{key}={value}" for key, value in compiler.variables)
-        if subject.unit is not None:
+            diagnosis.evidence.append(f"{name}: {words}")
+        elif subject.unit is not None:
             command = mend.set_in_unit(subject.unit, "Environment", words, name)
         else:
             command = f"export {words}"
-        diagnosis.add("machine-code-made", f"{text} unless {' '.join(key for key, _ in unset)} says otherwise", command)
+        if unset:
+            keys = " ".join(key for key, _ in unset)
+            diagnosis.add("machine-code-made", f"{text} unless {keys} says otherwise", command)
+            return
+    if not (compiler.installed or compiler.source):
         return
     if compiler.installed and not ask(subject.place, _matches, found["sites"], compiler.installed):
         return
@@ -95,25 +128,50 @@ def _judge_compiler(subject: Subject, diagnosis: Diagnosis, name: str, found: di
 
 
 def _judge_files(
-    subject: Subject, diagnosis: Diagnosis, name: str, libraries: list[str], inventory: dict[str, Any]
+    subject: Subject, diagnosis: Diagnosis, name: str, libraries: list[str], capability: list[int]
 ) -> None:
-    capability = inventory["devices"][0]["compute_capability"]
+    if useless := _useless(subject, diagnosis, name, libraries, capability):
+        text = f"{name} brings its kernels as machine code alone, which the simulator does not execute: " + ", ".join(
+            useless[:_NAMES_CAP]
+        )
+        advice = "use an endpoint with that GPU, or a build with PTX"
+        if name == "torch":
+            command = shlex.join([subject.program or "", *subject.arguments])
+            advice = f"{mend.vgpu()} run -- {command}, which brings vgpu-torch: its operators run on the CPU"
+        diagnosis.add("no-device-code", text, advice=advice)
+
+
+def _judge_libraries(subject: Subject, diagnosis: Diagnosis, sites: list[str], capability: list[int]) -> None:
+    """Of NVIDIA's libraries beside the packages: what opens one without PTX fails only where it uses it."""
+    libraries = ask(subject.place, _glob, sites, _LIBRARIES)
+    if useless := _useless(subject, diagnosis, "NVIDIA", libraries, capability):
+        device = f"compute capability {capability[0]}.{capability[1]} (simulator)"
+        diagnosis.warnings.append(
+            f"no kernel of these runs on {device}, where the program uses them: {', '.join(useless[:_NAMES_CAP])}"
+            + ("" if capability > _NEWEST_KNOWN else "; the `forward` device takes the PTX of later ones")
+        )
+
+
+def _useless(
+    subject: Subject, diagnosis: Diagnosis, whose: str, libraries: list[str], capability: list[int]
+) -> list[str]:
+    """Names of the files that have device code, and none that a simulated device can run."""
     place = subject.place.as_administrator()
+    found: list[str] = []
     for start in range(0, len(libraries), need.FILES_CAP):
         part = libraries[start : start + need.FILES_CAP]
         try:
             entries = ask(place, need.read_all, part, capability, False, timeout_s=_TIMEOUT_S)
         except PlaceError as error:
-            diagnosis.warnings.append(f"{name}'s files were not read: {error}")
-            return
+            diagnosis.warnings.append(f"{whose}'s files were not read: {error}")
+            break
         useless = [e["file"] for e in entries if e["code"]["containers"] and not e["code"]["usable"]]
-        if useless:
-            text = (
-                f"{name} brings its kernels as machine code alone, which the simulator does not execute: "
-                + ", ".join(os.path.basename(file) for file in useless[:4])
-            )
-            diagnosis.add("no-device-code", text, advice="use an endpoint with that GPU, or a build with PTX")
-            return
+        found += [os.path.basename(file) for file in useless]
+    return found
+
+
+def _glob(sites: list[str], pattern: str) -> list[str]:
+    return sorted({str(file) for site in sites for file in Path(site).glob(pattern) if file.is_file()})
 
 
 def _matches(sites: list[str], pattern: str) -> bool:

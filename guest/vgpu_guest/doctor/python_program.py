@@ -44,7 +44,7 @@ def examine(program: str, arguments: list[str], environment: dict[str, str]) -> 
     `script` is what it starts, `sites` are the interpreter's folders of packages.
     """
     what = started(arguments)
-    sites = _sites(program, environment)
+    sites = find_sites(program, environment)
     entry: Path | None = None
     source = ""
     if what["kind"] == "file":
@@ -71,7 +71,8 @@ def examine(program: str, arguments: list[str], environment: dict[str, str]) -> 
     }
 
 
-def _sites(program: str, environment: dict[str, str]) -> list[Path]:
+def find_sites(program: str, environment: dict[str, str]) -> list[Path]:
+    """Where an interpreter finds packages, besides its own library."""
     prefix = Path(program).parent.parent
     prefixes = [prefix, Path("/usr"), Path("/usr/local")] if str(prefix) in ("/", "/usr") else [prefix]
     found = [Path(entry) for entry in environment.get("PYTHONPATH", "").split(":") if entry]
@@ -81,6 +82,11 @@ def _sites(program: str, environment: dict[str, str]) -> list[Path]:
     if home and not (prefix / "pyvenv.cfg").exists():
         found += sorted(Path(home).glob(".local/lib/python3*/site-packages"))
     return found
+
+
+def site_names(program: str, environment: dict[str, str]) -> list[str]:
+    """find_sites() as JSON holds it."""
+    return [str(site) for site in find_sites(program, environment)]
 
 
 def _find_module(name: str, folders: list[Path]) -> Path | None:

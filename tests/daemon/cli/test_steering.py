@@ -8,10 +8,12 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from vgpud.cli import steering
+from vgpu_guest.doctor import check_python
+from vgpud.cli import run, steering
 from vgpud.endpoint import UnixEndpoint
 
 from tests.conftest import VGPU, merged
+from tests.daemon.running import Running
 
 PTX = b"\n// by a compiler\n\n.version 9.0\n.target sm_89\n.address_size 64\n.visible .entry k() { ret; }\n"
 PTXAS = steering.STANDIN / "bin/ptxas"
@@ -38,6 +40,26 @@ def test_settings_follow_the_devices() -> None:
     assert "CUPY_ACCELERATORS" not in names((13, 0))
     assert names((13, 0))["TRITON_DEFAULT_BACKEND"] == "vgpu"
     assert "TRITON_DEFAULT_BACKEND" not in names((9, 0))
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (13, 0)])
+def test_GD8_the_doctor_asks_for_what_is_set_here(capability: tuple[int, int]) -> None:
+    set_here = names(capability)
+    for compiler in check_python._COMPILERS.values():
+        forward = list(capability) > check_python._NEWEST_KNOWN
+        for name, value in compiler.forward if forward else compiler.variables:
+            assert set_here[name] == value
+        assert set_here.keys() >= set(compiler.run_forward if forward else compiler.run)
+
+
+def test_a_guest_is_steered_by_what_its_endpoint_has(shared: Running, tmp_path: Path) -> None:
+    conf = tmp_path / "guest.conf"
+    conf.write_text(f"endpoint = {shared.endpoint}\n")
+    environment = {"VGPU_GUEST_CONF": str(conf), "PATH": "/bin"}
+    run._steer(None, environment, verbose=False)
+    assert environment["CUPY_COMPILE_WITH_PTX"] == "1"
+    conf.write_text("endpoint = nonsense\n")
+    run._steer(None, environment, verbose=False)
 
 
 def test_what_the_user_has_set_stays() -> None:

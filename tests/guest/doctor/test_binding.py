@@ -6,14 +6,18 @@ The cases GD1 to GD9: the doctor said OK, and the program failed.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.daemon.running import Running
 from tests.guest.doctor.tree import CUDA, LIB, MAIN, Tree, doctor
 from tests.guest.elf_file import compile_c, compile_library
+from tests.programs.toolchain import MACHINE_CODE, cuda13
 
 OLD_SHIM = "int cuInit(unsigned f) { (void)f; return 100; }"
 WRAPPER = "int cuMemAlloc_v2(void *p, unsigned long n) { (void)p; (void)n; return 0; }"
@@ -191,7 +195,7 @@ def test_a_runtime_that_does_not_reach_the_vgpu(tree: Tree) -> None:
 def python(tmp_path: Path) -> Path:
     """A virtual environment with empty packages of known names."""
     sites = tmp_path / "venv/lib/python3.11/site-packages"
-    for name in ("cupy", "numba", "warp", "harmless"):
+    for name in ("cupy", "numba", "warp", "harmless", "jax", "triton"):
         (sites / name).mkdir(parents=True)
         (sites / name / "__init__.py").touch()
     (sites / "nvidia/nvjitlink/lib").mkdir(parents=True)
@@ -229,6 +233,82 @@ def test_GD8_a_python_programs_packages(
     assert doctor("--", python, "-m", "program", env=environment, cwd=script.parent).verdict == verdict
     if "CUPY_COMPILE_WITH_PTX" not in variables and source.startswith("import cupy"):
         assert told.answer["mend"] == "export CUPY_COMPILE_WITH_PTX=1 CUPY_ACCELERATORS="
+
+
+@pytest.fixture(scope="module")
+def forward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of a vgpud with the device that is `vgpu run`'s default."""
+    folder = tmp_path_factory.mktemp("forward")
+    config = folder / "vgpud.toml"
+    config.write_text(f"listen = ['unix:{folder}/v.sock']\nadmin = ''\ngpus = 'forward'\ncache_dir = '{folder}'\n")
+    running = Running.start(config, folder, "log")
+    running.wait_ready()
+    yield str(running.endpoint)
+    running.end()
+
+
+PTX_IN_CUPY = {"CUPY_COMPILE_WITH_PTX": "1"}
+
+
+@pytest.mark.parametrize(
+    ("source", "variables", "verdict", "mend"),
+    [
+        ("import cupy", {}, "machine-code-made", "export CUPY_COMPILE_WITH_PTX=1"),
+        ("import cupy", PTX_IN_CUPY, "ok", ""),
+        ("from numba import cuda", {}, "machine-code-made", "export NUMBA_FORCE_CUDA_CC=8.9"),
+        ("import triton", {"TRITON_PTXAS_PATH": "x"}, "machine-code-made", ""),
+        ("import jax", {"CUDA_ROOT": "x", "XLA_FLAGS": "x"}, "ok", ""),
+    ],
+)
+def test_GD8_on_the_device_that_no_compiler_knows(
+    python: Path, forward: str, source: str, variables: dict[str, str], verdict: str, mend: str
+) -> None:
+    script = python.parent.parent.parent / "program.py"
+    script.write_text(source + "\n")
+    told = doctor("--", python, script, env={"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": forward, **variables})
+    assert (told.verdict, told.answer["mend"]) == (verdict, mend), told.everything
+    if verdict != "ok" and not mend:
+        assert told.answer["advice"].partition("vgpu run -- ")[2].startswith(str(python)), told.everything
+
+
+@pytest.mark.client
+@pytest.mark.parametrize("device", ["forward", "unix"])
+def test_GD8_pytorch_is_ok_with_vgpu_torch_alone(
+    python: Path, device: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A library as torch's is, with machine code alone; vgpu-torch replaces its kernels."""
+    library = cuda13().build("saxpy", MACHINE_CODE)
+    folder = python.parent.parent / "lib/python3.11/site-packages/torch/lib"
+    folder.mkdir(parents=True)
+    shutil.copy(library, folder / "libtorch_cuda.so")
+    script = tmp_path / "program.py"
+    script.write_text("import torch\n")
+    environment = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": request.getfixturevalue(device)}
+    told = doctor("--", python, script, env=environment)
+    assert told.verdict == "no-device-code", told.everything
+    assert "brings vgpu-torch" in told.answer["advice"]
+    environment["PYTHONPATH"] = str(LIB / "torch")
+    told = doctor("--", python, script, env=environment)
+    assert told.verdict == "ok", told.everything
+    assert any("vgpu-torch" in line for line in told.answer["evidence"])
+    assert not any("libtorch" in line for line in told.answer["warnings"])
+    told = doctor("--", python, script, env=environment | {"VGPU_TORCH": "0"})
+    assert told.verdict == "no-device-code", told.everything
+
+
+@pytest.mark.client
+def test_GD8_libraries_without_a_kernel_for_the_device_are_named(python: Path, unix: str, tmp_path: Path) -> None:
+    folder = python.parent.parent / "lib/python3.11/site-packages/nvidia/cublas/lib"
+    folder.mkdir(parents=True)
+    shutil.copy(cuda13().build("saxpy", MACHINE_CODE), folder / "libcublas.so.13")
+    shutil.copy(cuda13().build("saxpy"), folder / "libcurand.so.10")
+    script = tmp_path / "program.py"
+    script.write_text("import cupy\n")
+    environment = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix, **PTX_IN_CUPY, "CUPY_ACCELERATORS": ""}
+    told = doctor("--", python, script, env=environment)
+    assert told.verdict == "ok", told.everything
+    [line] = [line for line in told.answer["warnings"] if "libcublas.so.13" in line]
+    assert "libcurand" not in line
 
 
 def test_GD9_runtime_functions_that_answer_801(tree: Tree) -> None:
