@@ -82,7 +82,8 @@ def guest_files() -> Guest:
     for pattern in _CLIENT:
         for file in sorted((ROOT / "daemon/vgpud").glob(pattern)):
             path = f"{_HOME}/vgpud/{file.relative_to(ROOT / 'daemon/vgpud')}"
-            files.add(path, file.read_bytes(), 0o644 if file.suffix == ".py" else 0o755)
+            content = file.read_bytes()
+            files.add(path, content, 0o755 if content.startswith(b"#!/bin") else 0o644)
     files.link(f"{_HOME}/vgpu_guest/_lib", "../payload")
     for name in _VENDORED:
         _add_installed(files, name)

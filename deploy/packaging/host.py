@@ -1,15 +1,18 @@
 """What a host gets, as a .deb: vgpud and vgpu with their own Python, the units, the configuration, a user of its own.
 
-The files are the bundle's, below /usr/lib/vgpud: nothing of the system's Python is used or changed.
+The files are the bundle's, below /usr/lib/vgpud: nothing of the system's Python is used or changed. Libraries that
+Debian has (expat, zlib, OpenSSL, libffi) are its own, so that its updates count.
 """
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .contents import Contents, File, compress
 from .guest import add_share, build_deb, changelog, copyright_text, maintainer
+from .python import LIBRARIES, link_to_system
 from .share import whole_share
 from .source import ROOT
 
@@ -31,6 +34,7 @@ def make_host_deb(bundle: Path, source: Source, out: Path) -> Path:
         bundle: a folder that make_bundle() has filled.
     Raises:
         GuestError: there is no dpkg-deb.
+        DebianError: what the interpreter is linked from could not be downloaded.
     """
     contents = Contents()
     _add_bundle(contents, bundle)
@@ -65,13 +69,23 @@ def unit(name: str) -> str:
 def _add_bundle(contents: Contents, bundle: Path) -> None:
     for path in sorted(bundle.rglob("*")):
         name = path.relative_to(bundle).as_posix()
-        if name in _LEFT_OUT:
+        if name in _LEFT_OUT or name in (f"python/lib/{library}" for library in LIBRARIES):
+            continue
+        if name == "python/bin/python3":
+            contents.files[f"{_HOME}/{name}"] = File(_interpreter(), 0o755)
             continue
         if path.is_symlink():
             contents.link(f"{_HOME}/{name}", str(path.readlink()))
         elif path.is_file() and "__pycache__" not in path.parts:  # postinst compiles
             runs = bool(path.stat().st_mode & 0o100) and ".so" not in path.name and path.suffix != ".py"
             contents.files[f"{_HOME}/{name}"] = File(_without_interpreter(path), 0o755 if runs else 0o644)
+
+
+def _interpreter() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "python3"
+        link_to_system(target, Path(folder))
+        return target.read_bytes()
 
 
 def _without_interpreter(path: Path) -> bytes:
@@ -100,7 +114,7 @@ Maintainer: {maintainer()}
 Section: misc
 Priority: optional
 Installed-Size: {(contents.nbytes + 1023) // 1024}
-Depends: libc6 (>= {glibc}), libstdc++6, adduser
+Depends: libc6 (>= {glibc}), libstdc++6, libexpat1, libffi8, libssl3 | libssl3t64, zlib1g, adduser
 Conflicts: vgpu-guest
 Replaces: vgpu-guest
 Description: GPUs for machines that have none: the host's side

@@ -23,7 +23,7 @@ _PACKAGES = (
     *("libpython3.11-minimal", "libpython3.11-stdlib", "libpython3.11-dev"),
     *("libexpat1-dev", "zlib1g-dev", "zlib1g", "libssl3", "libffi8"),
 )
-_LIBRARIES = ("libssl.so.3", "libcrypto.so.3", "libffi.so.8", "libz.so.1")
+LIBRARIES = ("libssl.so.3", "libcrypto.so.3", "libffi.so.8", "libz.so.1")
 # Modules whose libraries are not shipped, and what only developers of Python use.
 _EXTENSIONS_LEFT_OUT = (
     *("_bz2", "_crypt", "_curses", "_curses_panel", "_dbm", "_lzma", "_sqlite3", "_uuid", "nis", "ossaudiodev"),
@@ -58,18 +58,32 @@ def make_python(folder: Path, scratch: Path) -> Mapping[str, str]:
     unpack(list(packages.values()), root)
     library = folder / f"lib/python{VERSION}"
     shutil.copytree(root / f"usr/lib/python{VERSION}", library, ignore=_left_out, symlinks=False)
-    for name in _LIBRARIES:
+    for name in LIBRARIES:
         found = next(path for path in _library_folders(root) if (path / name).exists())
         shutil.copy(found / name, folder / "lib" / name)
     (folder / "bin").mkdir()
     (folder / "site").mkdir()
-    _link(root, folder / "bin/python3")
+    _link(root, folder / "bin/python3", ("libexpat.a", "libz.a"))
     for name in packages:
         notice = root / f"usr/share/doc/{name}/copyright"
         if notice.is_file():
             (folder / "licenses").mkdir(exist_ok=True)
             shutil.copyfile(notice, folder / f"licenses/{name}")
     return {name: package_version(package) for name, package in packages.items()}
+
+
+def link_to_system(target: Path, scratch: Path) -> None:
+    """Make the interpreter again for a package of Debian's: expat and zlib are the system's, as LIBRARIES can be.
+
+    Args:
+        scratch: an empty folder for what it is made from.
+    Raises:
+        DebianError: apt failed.
+        subprocess.CalledProcessError: the compiler failed; it has said why.
+    """
+    root = scratch / "debian"
+    unpack(list(fetch((*_PACKAGES, "libexpat1")).values()), root)
+    _link(root, target, ("libexpat.so.1", "libz.so.1"))
 
 
 def _library_folders(root: Path) -> list[Path]:
@@ -84,10 +98,10 @@ def _left_out(directory: str, names: list[str]) -> set[str]:
     return {name for name in names if name in _MODULES_LEFT_OUT or name.startswith("config-") or name == "__pycache__"}
 
 
-def _link(root: Path, target: Path) -> None:
+def _link(root: Path, target: Path, libraries: tuple[str, ...]) -> None:
     archives = [
         root / f"usr/lib/python{VERSION}/config-{VERSION}-x86_64-linux-gnu/libpython{VERSION}.a",
-        *(root / "usr/lib/x86_64-linux-gnu" / name for name in ("libexpat.a", "libz.a")),
+        *(next(path / name for path in _library_folders(root) if (path / name).exists()) for name in libraries),
     ]
     headers = [root / "usr/include" / name for name in (f"python{VERSION}", "", f"x86_64-linux-gnu/python{VERSION}")]
     command = [

@@ -13,7 +13,7 @@ from tests.guest.install.snapshot import LOADER_CACHES
 from tests.packaging.isolated import unshare_command
 from tests.vm import debian
 
-TIMEOUT_S = 90
+TIMEOUT_S = 300
 # What dpkg keeps for itself, and the log that it writes.
 _OF_DPKG = ("var/lib/dpkg", "var/log")
 
@@ -60,6 +60,10 @@ class System:
         result = self.run(*command, env=env)
         assert result.returncode == 0, f"{command} exit {result.returncode}\n{result.stdout}{result.stderr}"
         return result.stdout
+
+    def assume_yes(self) -> None:
+        """Have apt ask nobody, as nobody is there."""
+        (self.root / "etc/apt/apt.conf.d/90assume-yes").write_text('APT::Get::Assume-Yes "true";\n')
 
     def give(self, file: Path) -> str:
         """Put a copy of a file where the system has it; its path there."""

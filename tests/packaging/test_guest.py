@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from vgpu_guest.cli import COMMANDS, vgpu
 
 from deploy.packaging.binary import OLDEST_GUEST_GLIBC, TooNewError, glibc_needed, newest_glibc, stripped
-from deploy.packaging.guest import Guest, guest_files, make_archive, make_deb
+from deploy.packaging.guest import Guest, copyright_text, guest_files, make_archive, make_deb
 from deploy.packaging.manual import manual_page
 from deploy.packaging.source import Source, describe_source
 from tests.packaging.isolated import ROOT
@@ -110,6 +111,25 @@ def test_the_commands_work_with_the_oldest_click(tmp_path: Path) -> None:
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
         assert result.returncode == 0, result.stderr
         assert result.stdout.startswith("Usage: vgpu")
+
+
+def test_GP2_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:
+    told = [
+        ROOT / "README.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "deploy").rglob("*"),
+        *(ROOT / "guest").rglob("*.py"),
+    ]
+    for file in told:
+        if file.suffix not in (".pyc", ".so") and file.is_file():
+            names = re.findall(r"pip3? install (?:-\S+ )*[\"']?(vgpu[\w-]*)", file.read_text())
+            assert not names, (file, names)
+
+
+def test_GP3_the_licence_is_said_everywhere() -> None:
+    assert (ROOT / "LICENSE").read_text().lstrip().startswith("Apache License")
+    assert 'license = "Apache-2.0"' in (ROOT / "pyproject.toml").read_text()
+    assert "License: Apache-2.0" in copyright_text()
 
 
 def test_the_manual_names_every_command_and_option() -> None:

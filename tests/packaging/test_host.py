@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -16,6 +18,7 @@ from deploy.packaging.source import Source
 from tests.packaging import guest_system
 from tests.packaging.guest_system import System
 from tests.packaging.isolated import ROOT, unshare_command
+from tests.packaging.test_first_hour import blocks
 from tests.programs.toolchain import cuda13
 
 SOURCE = Source("1.0", epoch_s=1_700_000_000)
@@ -34,6 +37,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("bin/vgpu", "#!/bin/sh\n"),
         ("python/site/module.py", "#!/usr/bin/python3\nprint()\n"),
         ("python/site/__pycache__/module.pyc", ""),
+        ("python/lib/libssl.so.3", ""),
     ):
         (bundle / name).parent.mkdir(parents=True, exist_ok=True)
         (bundle / name).write_text(text)
@@ -57,6 +61,7 @@ def test_GP6_it_holds_units_configuration_commands_and_manuals(package: Path, tm
     assert not list(tmp_path.rglob("__pycache__"))
     fields = subprocess.run(["dpkg-deb", "-f", package], capture_output=True, text=True, check=True).stdout
     assert "libc6 (>= 2.35)" in fields
+    assert not list((tmp_path / "usr/lib/vgpud/python/lib").glob("lib*"))  # the system's, by Depends
     licence = (tmp_path / "usr/share/doc/vgpud/copyright").read_text()
     assert "License: Apache-2.0" in licence
 
@@ -83,29 +88,55 @@ def test_a_guests_package_computes_against_a_hosts(tmp_path: Path) -> None:
         pytest.skip(reason)
     make_bundle(tmp_path / "bundle", SOURCE, Options(), tmp_path)
     host, guest = System.make(tmp_path / "host"), System.make(tmp_path / "guest")
-    host.check(
-        "dpkg",
-        "--force-depends",
-        "--force-unsafe-io",
-        "--install",
-        host.give(make_host_deb(tmp_path / "bundle", SOURCE, tmp_path)),
-    )
+    printed = blocks((ROOT / "docs/packages.md").read_text())
+    host.assume_yes()
+    package = make_host_deb(tmp_path / "bundle", SOURCE, tmp_path)
+    check_by_lintian(package)
+    host.give(package)
+    install, enable, status = printed["host-deb"].splitlines()
+    in_exchange(host, install)
+    in_exchange(host, enable)  # systemd does not run there: `--now` is passed over
+    assert (host.root / "etc/systemd/system/sockets.target.wants/vgpud.socket").is_symlink()
     assert host.check("getent", "passwd", "vgpud")
     assert host.check("vgpud", "--config", "/etc/vgpu/vgpud.toml", "--check").startswith("good:")
-    enter = 'mount -t proc proc "$1/proc"; mount --rbind /dev "$1/dev"; exec chroot "$1" vgpud --gpus t4 --admin "" '
-    listen = "--listen tcp://127.0.0.1:7171"
+    enter = 'mount -t proc proc "$1/proc"; mount --rbind /dev "$1/dev"; exec chroot "$1" vgpud '
+    options = "--config /etc/vgpu/vgpud.toml --gpus t4 --listen tcp://127.0.0.1:7171"
     with subprocess.Popen(
-        [*unshare_command(), "sh", "-ec", enter + listen, "sh", str(host.root)], stderr=subprocess.PIPE, text=True
+        [*unshare_command(), "sh", "-ec", enter + options, "sh", str(host.root)], stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stderr is not None
             assert any(" ready " in line or '"ready"' in line for line in process.stderr)
-            guest.check("dpkg", "--force-unsafe-io", "--install", guest.give(make_deb(guest_files(), SOURCE, tmp_path)))
-            guest.check("vgpu", "install", "--endpoint", "tcp://127.0.0.1:7171")
+            in_exchange(host, status)
+            guest.assume_yes()
+            package = make_deb(guest_files(), SOURCE, tmp_path)
+            check_by_lintian(package)
+            guest.give(package)
             program = guest.give(cuda13().build("saxpy"))
+            shutil.copy(guest.exchange / Path(program).name, guest.exchange / "program")
+            install, configure, doctor, remove = printed["guest-deb"].splitlines()
+            before = set(os.listdir(guest.root / "usr/lib"))
+            in_exchange(guest, install)
+            in_exchange(guest, configure.replace("HOST:7070", "127.0.0.1:7171"))
+            assert in_exchange(guest, doctor).startswith("OK: ")
             assert guest.check(program, "5").startswith("ok saxpy")
             for command in (("devices",), ("ping",), ("smi", "-L"), ("run", "--", program), ("api", "--summary")):
                 assert guest.check("vgpu", *command)
-            assert guest.run("vgpu", "doctor", "--", program).returncode == 0
+            in_exchange(guest, remove)
+            assert set(os.listdir(guest.root / "usr/lib")) == before
         finally:
             process.terminate()
+
+
+def check_by_lintian(package: Path) -> None:
+    """GP9: no error, and no override that hides one; where lintian is installed."""
+    if shutil.which("lintian") is None:
+        return
+    command = ["lintian", "--tag-display-limit", "0", "--show-overrides", package]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=1200).stdout
+    assert [line for line in said.splitlines() if line[:2] in ("E:", "O:")] == []
+
+
+def in_exchange(system: System, line: str) -> str:
+    """Run a line of a document where the system has what it was given."""
+    return system.check("sh", "-ec", f"cd /mnt; {line}")
