@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
 import os
-import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,20 +15,25 @@ if TYPE_CHECKING:
 
 AFTER_S = 2.0
 _PAUSE_S = 10.0  # between two lines of a process
-_lock = threading.Lock()
+_lock = _thread.allocate_lock()
 _last_at = -_PAUSE_S
 
 
 @contextmanager
 def reported(what: str, after_s: float = AFTER_S) -> Iterator[None]:
     """Write one line when the body has taken `after_s`: with syslog's level 5, as vgpud shows it where it is wanted."""
-    timer = threading.Timer(after_s, _say, [what])
-    timer.daemon = True
-    timer.start()
+    over = _thread.allocate_lock()
+    over.acquire()
+    _thread.start_new_thread(_watch, (over, after_s, what))  # threading's would wait until it runs
     try:
         yield
     finally:
-        timer.cancel()
+        over.release()
+
+
+def _watch(over: _thread.LockType, after_s: float, what: str) -> None:
+    if not over.acquire(timeout=after_s):
+        _say(what)
 
 
 def _say(what: str) -> None:
