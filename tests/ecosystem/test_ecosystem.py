@@ -11,19 +11,16 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.pypi import environment
+from tests.ecosystem import record
+from tests.ecosystem.requirements import CUBLAS_WITH_PTX, CUDNN, NPP, REQUIREMENTS
+from tests.pypi import SITE, environment, packages
 
 Run = Callable[..., CompletedProcess[str]]
 PROGRAMS = Path(__file__).parent / "programs"
+CARD = Path(__file__).parent / "card.json"
 TIMEOUT_S = 1500
 
-REQUIREMENTS = {
-    "cupy": ("cupy-cuda13x[ctk]==14.2.*", "numpy"),
-    "jax": ("jax[cuda13]==0.10.2", "numpy"),
-    "triton": ("triton==3.8.*", "torch==2.14.*", "numpy"),
-    "xgboost": ("xgboost-cu13==3.2.*", "numpy", "scikit-learn"),
-}
-
+GPU = {"warp": "forward-next"}
 ARGUMENTS = {"triton": ["torch"]}
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(TIMEOUT_S + 60)]
@@ -39,8 +36,10 @@ def test_installs(name: str) -> None:
 def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     python = environment(*REQUIREMENTS[name]) / "bin/python"
     own = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "CUPY_CACHE_DIR": str(tmp_path / "cupy")}
+    if name == "tensorflow":  # its own search leaves out nvidia/cusolver/lib
+        own["LD_LIBRARY_PATH"] = ":".join(map(str, (python.parent.parent / SITE / "nvidia").glob("*/lib")))
     command = [python, PROGRAMS / f"with_{name}.py", *ARGUMENTS.get(name, ())]
-    result = vgpu_run(command, gpu="forward", env=own, timeout_s=TIMEOUT_S)
+    result = vgpu_run(command, gpu=GPU.get(name, "forward"), env=own, timeout_s=TIMEOUT_S)
     print(result.stdout)
     assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
     assert f"ok {name} in" in result.stdout
@@ -48,10 +47,36 @@ def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
 
 def test_half_products_of_cublas(vgpu_run: Run) -> None:
     """Up to 13.8: the heuristics of 13.10 have Tile IR alone for devices that they do not know."""
-    python = environment("nvidia-cublas==13.8.*", "numpy") / "bin/python"
+    python = environment(*CUBLAS_WITH_PTX) / "bin/python"
     result = vgpu_run([python, PROGRAMS / "with_cublas.py"], gpu="forward", timeout_s=TIMEOUT_S)
     assert result.returncode == 0, f"{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
     assert "ok cublas in" in result.stdout
+
+
+# What the simulator refuses, and why.
+REFUSED = {
+    "jit": {"nvrtcGetCUBIN", "nvJitLink"},  # machine code, which only a card runs
+}
+
+
+@pytest.mark.parametrize("part", record.PARTS)
+def test_calls_of_libraries(vgpu_run: Run, tmp_path: Path, part: str) -> None:
+    """Calls beside numpy's answers, and beside a card's where tests/ecosystem/card.json has them."""
+    python = environment(*CUBLAS_WITH_PTX) / "bin/python"
+    cupy = environment(*REQUIREMENTS["cupy"]) / SITE
+    path = ":".join(map(str, (cupy, packages(*CUDNN), packages(*NPP))))
+    results = tmp_path / "results.json"
+    command = [python, Path(record.__file__), "check", CARD, part, "--results", results]
+    done = vgpu_run(command, gpu="forward", env={"PYTHONPATH": path}, timeout_s=TIMEOUT_S)
+    print(done.stdout)
+    answers = json.loads(results.read_text())["results"]
+    wrong = {
+        name: answer
+        for name, answer in answers.items()
+        if answer["verdict"] != "right" and name.split()[0] not in REFUSED.get(part, ())
+    }
+    assert not wrong, wrong
+    assert " 0 different" in done.stdout or not CARD.exists(), done.stdout[-2000:]
 
 
 def test_census_of_cublas(vgpu_run: Run) -> None:

@@ -21,6 +21,7 @@ CARDS = {
     "rtx4090": ("NVIDIA GeForce RTX 4090", 24 * 2**30, (8, 9), 128, (0x10DE, 0x2684)),
     "h100": ("NVIDIA H100 PCIe", 80 * 2**30, (9, 0), 114, (0x10DE, 0x2331)),
     "forward": ("vgpu Forward", 32 * 2**30, (13, 0), 16, (0x10DE, 0x2331)),
+    "forward-next": ("vgpu Forward", 32 * 2**30, (13, 0), 16, (0x10DE, 0x2331)),
     "h200": ("NVIDIA H200", 141e9 * 1.06, (9, 0), 132, (0x10DE, 0x2335)),
 }
 

@@ -1,0 +1,16 @@
+"""What the programs of this folder need from PyPI."""
+
+REQUIREMENTS = {
+    "cupy": ("cupy-cuda13x[ctk]==14.2.*", "numpy"),
+    "jax": ("jax[cuda13]==0.10.2", "numpy"),
+    "triton": ("triton==3.8.*", "torch==2.14.*", "numpy"),
+    "xgboost": ("xgboost-cu13==3.2.*", "numpy", "scikit-learn"),
+    "tensorflow": ("tensorflow[and-cuda]==2.21.*",),
+    "warp": ("warp-lang==1.*", "numpy"),
+}
+CUBLAS_WITH_PTX = (
+    "nvidia-cublas==13.8.*",
+    "numpy",
+)  # later ones have half products for unknown devices in Tile IR alone
+CUDNN = ("nvidia-cudnn-cu13==9.28.*",)
+NPP = ("nvidia-npp==13.*",)
