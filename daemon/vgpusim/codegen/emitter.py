@@ -38,6 +38,11 @@ def emits(*opcodes: str) -> Callable[[EmitFunction], EmitFunction]:
     return register
 
 
+def slot_alignment(vector: bool) -> int:
+    """Bytes; what the place of a register may count on wherever it lies: in an alloca, or in the frame (spill.py)."""
+    return 64 if vector else 8
+
+
 class Emitter:
     def __init__(self, state: State, flush_by_mxcsr: bool) -> None:
         self.state, self.flush_by_mxcsr = state, flush_by_mxcsr
@@ -170,7 +175,9 @@ class Emitter:
             case ir.Reg():
                 pattern = self.shape(operand).pattern
                 form = SCALAR if pattern.known else LANES
-                text = self.v(f"load {form.int(operand.nbits)}, ptr {self.slot(operand)}, align 64")
+                text = self.v(
+                    f"load {form.int(operand.nbits)}, ptr {self.slot(operand)}, align {slot_alignment(form.vector)}"
+                )
                 if operand in self.deferred and not any_nan:
                     text = self.canonical_nan(form, text, "f32")
                 return Value(self.resize(form, text, operand.nbits, nbits), nbits, pattern)
@@ -243,9 +250,9 @@ class Emitter:
             assert not form.vector, (self.instruction, target)
             if self.guard is not None:
                 assert self.guard.uniform
-                old = self.v(f"load {kind}, ptr {self.slot(target)}, align 64")
+                old = self.v(f"load {kind}, ptr {self.slot(target)}, align {slot_alignment(False)}")
                 text = self.v(f"select i1 {self.guard.text}, {kind} {text}, {kind} {old}")
-            self.e(f"store {kind} {text}, ptr {self.slot(target)}, align 64")
+            self.e(f"store {kind} {text}, ptr {self.slot(target)}, align {slot_alignment(False)}")
             return
         if not form.vector:
             text = self.vector(Value(text, target.nbits, UNIFORM))

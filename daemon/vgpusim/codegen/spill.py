@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from vgpusim.codegen import abi, liveness
 from vgpusim.codegen.cfg import EXIT
-from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.emitter import Emitter, slot_alignment
 from vgpusim.ptx import ir
 from vgpusim.ptx.module import align_up
 
@@ -40,7 +40,7 @@ def lay_out(e: Emitter, barriers: Sequence[int], masks: Sequence[tuple[str, str]
         kind = e.register_type(reg)
         lanes = abi.WARP if kind.startswith("<") else 1
         nbytes = max(1, lanes * reg.nbits // 8)
-        offset = align_up(offset, 64 if lanes > 1 else 8)
+        offset = align_up(offset, slot_alignment(lanes > 1))
         places[reg] = (e.slot(reg), kind, offset)
         offset += nbytes
     offset = align_up(offset, _MASK_NBYTES)

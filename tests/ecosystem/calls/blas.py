@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from .device import TOLERANCE, TYPES, Array, Call, Library, Long, Pair, data, empty, wide
+from .device import TOLERANCE, TYPES, Array, Call, Library, Long, Pair, data, dominant, empty, wide
 from .narrow import BF16, F16, F32, F64, I8, I32, Kind
 
 COMPUTE_F16, COMPUTE_F32, COMPUTE_TF32, COMPUTE_F64, COMPUTE_I32 = 64, 68, 77, 70, 72
@@ -95,7 +95,7 @@ def level2(letter: str, dtype: str, m: int, n: int) -> Iterator[tuple[str, objec
     prefix, complex_ = f"cublas{letter}", letter in "CZ"
     one, half = (np.dtype(dtype).type(value) for value in (1, 0.5))
     a, x, y = data(dtype, m, n), data(dtype, n, seed="x"), data(dtype, m, seed="y")
-    square = data(dtype, n, n, seed="square") + n * np.eye(n, dtype=dtype)
+    square = dominant(dtype, n)
 
     def gemv(operation: str) -> Pair:
         left, right = (x, y) if operation == "N" else (y, x)
@@ -134,7 +134,7 @@ def level3(letter: str, dtype: str, n: int) -> Iterator[tuple[str, object]]:
     prefix = f"cublas{letter}"
     one, half = (np.dtype(dtype).type(value) for value in (1, 0.5))
     a, b, c = (data(dtype, n, n, seed=seed) for seed in "abc")
-    square = data(dtype, n, n, seed="square") + n * np.eye(n, dtype=dtype)
+    square = dominant(dtype, n)
 
     def gemm(left: str, right: str) -> Pair:
         out = Array(c)
@@ -182,7 +182,7 @@ def level3(letter: str, dtype: str, n: int) -> Iterator[tuple[str, object]]:
 def batched(letter: str, dtype: str, n: int, count: int) -> Iterator[tuple[str, object]]:
     prefix = f"cublas{letter}"
     one, zero = (np.dtype(dtype).type(value) for value in (1, 0))
-    a = np.stack([data(dtype, n, n, seed=f"{k}") + n * np.eye(n, dtype=dtype) for k in range(count)])
+    a = np.stack([dominant(dtype, n, seed=f"{k}") for k in range(count)])
     b = np.stack([data(dtype, n, n, seed=f"b{k}") for k in range(count)])
 
     def listed(matrices: np.ndarray) -> tuple[list[Array], Array]:

@@ -188,6 +188,11 @@ def data(dtype: str, *shape: int, seed: str = "") -> Any:
     return np.asfortranarray(values.astype(dtype))
 
 
+def dominant(dtype: str, n: int, seed: str = "") -> Any:
+    """A matrix that every solver finds easy."""
+    return np.asfortranarray(data(dtype, n, n, seed=seed) + n * np.eye(n, dtype=dtype))
+
+
 def wide(array: Any) -> Any:
     """In the widest type, so that the CPU's answer has no error of its own."""
     return array.astype("c16" if array.dtype.kind == "c" else "f8")

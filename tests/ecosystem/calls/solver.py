@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from .device import TOLERANCE, TYPES, Array, Call, Library, Pair, data, empty, wide, workspace
+from .device import TOLERANCE, TYPES, Array, Call, Library, Pair, data, dominant, empty, wide, workspace
 
 N, LOWER, UPPER = 24, 0, 1
 
@@ -39,7 +39,7 @@ def call(function: str, *arguments: object) -> None:
 def routines(letter: str, dtype: str) -> Iterator[tuple[str, object]]:
     prefix, real = f"cusolverDn{letter}", np.dtype(dtype).type(0).real.dtype
     complex_ = letter in "CZ"
-    a = data(dtype, N, N) + N * np.eye(N, dtype=dtype)
+    a = dominant(dtype, N)
     b = data(dtype, N, 3, seed="b")
     hermitian = np.asfortranarray((a + a.T.conj()) / 2)
     tall = data(dtype, N, 10, seed="tall")
@@ -123,11 +123,12 @@ def routines(letter: str, dtype: str) -> Iterator[tuple[str, object]]:
     def syevj() -> Pair:
         parameters = library().handle("cusolverDnCreateSyevjInfo")
         out, values = Array(hermitian), empty(N, real)
-        count = size(f"{prefix}syevj_bufferSize", 1, LOWER, N, out, N, values, parameters)
+        count = ctypes.c_int()
+        library()(f"{prefix}syevj_bufferSize", handle(), 1, LOWER, N, out, N, values, ctypes.byref(count), parameters)
         info = Array(np.full(1, 99, "i4"))
-        library()(
-            f"{prefix}syevj", handle(), 1, LOWER, N, out, N, values, workspace(16 * count), count, info, parameters
-        )
+        space = workspace(16 * count.value)
+        library()(f"{prefix}syevj", handle(), 1, LOWER, N, out, N, values, space, count, info, parameters)
+        assert info.get()[0] == 0, info.get()
         return values.get(), np.linalg.eigvalsh(wide(hermitian))
 
     yield "syevj", syevj

@@ -45,6 +45,23 @@ def test_a_chain_of_warps() -> None:
     test_waiting.test_a_chain_of_warps_from_last_to_first("ld.volatile.shared.u32 %v, [slot];")
 
 
+@pytest.mark.parametrize("kernels", ["basic", "grid"])
+def test_accesses_claim_no_more_alignment_than_places_have(target: str, kernels: str) -> None:
+    """LLVM joins accesses to neighbours by what they claim: xgboost's ended with 700, as x86 reports such a fault."""
+    module = PtxModule.parse((test_kernels.KERNELS / f"{kernels}_{target}.ptx").read_text())
+    checked = 0
+    for name in module.entries:
+        text = compiler.lower(module, name, (64, 1, 1))[0]
+        places = dict(
+            re.findall(r"^ *(%\S+|%\"[^\"]+\") = getelementptr i8, ptr %frame, i64 (\d+)$", text, re.MULTILINE)
+        )
+        for place, alignment in re.findall(r"ptr (%\"[^\"]+\"|%\S+), align (\d+)$", text, re.MULTILINE):
+            if place in places:
+                assert int(places[place]) % int(alignment) == 0, (name, place)
+                checked += 1
+    assert checked > 10
+
+
 BARRIERS, REGISTERS = 40, 300
 
 
