@@ -85,9 +85,10 @@ fix: $(VENV)/.stamp ## format, and mend what the linters can
 demo: build ## an unmodified CUDA program from PyPI on a simulated GPU
 	@$(PY) tests/clients/demo.py
 
-bench: build ## driver calls over each channel, then the simulator's kernels against C loops (not a test; a card: vgpu bench)
+bench: build ## driver calls over each channel, then the simulator's kernels against C loops, PyTorch against the CPU (not a test; a card: vgpu bench)
 	@$(VENV)/bin/vgpu bench --simulator h100
 	@$(PY) tests/bench/kernels.py
+	@$(PY) tests/bench/torch_ratios.py
 
 packages: build ## what guests install: vgpu-guest as a .deb and as a .tar.gz, into build/packages
 	@$(PY) -m deploy.packaging guest

@@ -24,6 +24,10 @@ def autoload() -> None:
 
         # Late: torch registers kernels of its own after the entry points have run, and the last one counts.
         torch.cuda._lazy_call(install_or_explain)
+        # First of what torch does then, for its checks warn that it has no machine code for some simulated devices.
+        queued = torch.cuda._queued_calls
+        if queued and queued[-1][0] is install_or_explain:
+            queued.insert(0, queued.pop())
     except Exception as error:
         from .notice import explain
 

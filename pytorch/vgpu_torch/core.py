@@ -24,14 +24,14 @@ class CoreError(Exception):
 
 
 class Core:
-    def __init__(self, library: Path, in_place: bool) -> None:
+    def __init__(self, library: Path, in_place: bool, asynchronous: bool, assertions_on_device: bool) -> None:
         self._library = ctypes.PyDLL(str(library))  # the lock is kept: registrations are quick
         self._library.vgpu_torch_error.restype = ctypes.c_char_p
         self._library.vgpu_torch_trace_text.restype = ctypes.c_char_p
         self._override = self._library.vgpu_torch_override
         text = ctypes.c_char_p
         self._override.argtypes = [text, text, text, ctypes.c_int, ctypes.c_int, text, text, ctypes.c_ulonglong, text]
-        self._check(self._library.vgpu_torch_init(int(in_place)))
+        self._check(self._library.vgpu_torch_init(in_place, asynchronous, assertions_on_device))
 
     @property
     def is_in_place(self) -> bool:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from collections import Counter
 
 _KINDS = {Answer.CPU: Kind.FALLBACK, Answer.REFUSED: Kind.REFUSAL, Answer.RANDOM: Kind.DISTRIBUTION}
+# What torch warns of where its wheel has no machine code for the device: none is needed.
+_MACHINE_CODE_WARNINGS = (
+    r"Found GPU\d+ .* which is of compute capability",
+    r"\s.* is not compatible with the current PyTorch",
+)
 _state: dict[str, Any] = {}  # what must live as long as the kernels
 
 
@@ -32,14 +37,21 @@ def install_or_explain() -> None:
     except (BuildError, CoreError, OSError) as error:
         explain(f"PyTorch's kernels are not simulated: {error}")
         return
+    for text in _MACHINE_CODE_WARNINGS:
+        warnings.filterwarnings("ignore", message=text, category=UserWarning, module=r"torch\.cuda")
     tables = _state["tables"]
     if not tables.is_known:
         explain(f"torch {torch.__version__} is not known to this vgpu-torch: generic rules, dtypes are not checked")
     if os.environ.get("VGPU_TORCH_NOTICE") != "0":
+        order = ", in stream order behind the program's back" if is_asynchronous() else ""
         explain(
-            f"PyTorch's CUDA operators run as ATen's CPU kernels ({counts[Answer.CPU]} operators; the numbers are the"
-            " CPU's). VGPU_TORCH=0 turns this off, `vgpu torch` lists them."
+            f"PyTorch's CUDA operators run as ATen's CPU kernels{order} ({counts[Answer.CPU]} operators; the numbers"
+            " are the CPU's). VGPU_TORCH=0 turns this off, `vgpu torch` lists them."
         )
+
+
+def is_asynchronous() -> bool:
+    return os.environ.get("VGPU_TORCH") == "async"
 
 
 def install() -> Counter[Answer]:
@@ -55,7 +67,12 @@ def install() -> Counter[Answer]:
     import torch
 
     tables = Tables(torch.__version__, refuse_dtypes=os.environ.get("VGPU_TORCH_DTYPES") != "0")
-    core = Core(core_library(), in_place=os.environ.get("VGPU_TORCH_COPY") != "1")
+    core = Core(
+        core_library(),
+        in_place=os.environ.get("VGPU_TORCH_COPY") != "1",
+        asynchronous=is_asynchronous(),
+        assertions_on_device=os.environ.get("VGPU_TORCH_ASSERT") == "device",
+    )
     _state.update(core=core, tables=tables)
     own = composites.load()
     counts: Counter[Answer] = Counter()

@@ -64,3 +64,12 @@ def run_torch(vgpu_run: Run) -> RunTorch:
         )
 
     return run
+
+
+def check_cases(result: CompletedProcess[str], least: int) -> None:
+    """A program of cases (programs/cases.py): each must be ok."""
+    lines = result.stdout.splitlines()
+    failed = [line for line in lines if not line.startswith(("ok ", "ATen:"))]
+    assert result.returncode == 0, "\n".join(failed) + result.stderr[-3000:]
+    assert not failed
+    assert len(lines) >= least

@@ -1,10 +1,8 @@
 """Streams, memory, autocast, recurrent networks, optimizers: what programs use beside operators."""
 
-from subprocess import CompletedProcess
-
 import pytest
 
-from tests.torch.conftest import RunTorch, full_python
+from tests.torch.conftest import RunTorch, check_cases, full_python
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -12,22 +10,22 @@ pytestmark = pytest.mark.timeout(300)
 WITH_CUDNN = ("recurrent_networks", "packed_sequences")
 
 
-def check(result: CompletedProcess[str], least: int) -> None:
-    lines = result.stdout.splitlines()
-    assert result.returncode == 0, "\n".join(line for line in lines if not line.startswith("ok ")) + result.stderr
-    assert len(lines) >= least
-    assert all(line.startswith("ok ") for line in lines)
-
-
 @pytest.mark.client
 def test_features(run_torch: RunTorch) -> None:
-    check(run_torch("features.py", *(f"-{name}" for name in WITH_CUDNN), timeout_s=250), 18)
+    check_cases(run_torch("features.py", *(f"-{name}" for name in WITH_CUDNN), timeout_s=250), 18)
+
+
+@pytest.mark.ecosystem
+def test_features_in_stream_order(run_torch: RunTorch) -> None:
+    left_out = (*WITH_CUDNN, "memory_statistics")  # results' memory is there before the operator has run
+    arguments = [f"-{name}" for name in left_out]
+    check_cases(run_torch("features.py", *arguments, env={"VGPU_TORCH": "async"}, timeout_s=250), 17)
 
 
 @pytest.mark.ecosystem
 @pytest.mark.timeout(900)
 def test_features_with_nvidias_libraries(run_torch: RunTorch) -> None:
-    check(run_torch("features.py", python=full_python(), timeout_s=250), 20)
+    check_cases(run_torch("features.py", python=full_python(), timeout_s=250), 20)
 
 
 @pytest.mark.client

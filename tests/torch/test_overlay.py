@@ -12,8 +12,9 @@ ADD = "import torch; x = torch.ones(3, device='cuda'); print((x + 1).tolist())"
 NOTICE = "vgpu: PyTorch's CUDA operators run as ATen's CPU kernels"
 
 
-def test_one_line_says_what_is_simulated(run_torch: RunTorch) -> None:
-    result = run_torch(code=ADD)
+@pytest.mark.parametrize("gpu", ["h100", "forward"])  # torch has no machine code for the second, and warns of that
+def test_one_line_says_what_is_simulated(run_torch: RunTorch, gpu: str) -> None:
+    result = run_torch(code=ADD, gpu=gpu)
     assert result.stdout == "[2.0, 2.0, 2.0]\n", result.stderr
     assert [line.startswith(NOTICE) for line in result.stderr.splitlines()] == [True], result.stderr
 

@@ -1,6 +1,8 @@
 // One translation unit: torch's headers are most of the compiler's time.
+#include "assertion.cc"
 #include "check.cc"
 #include "copy.cc"
+#include "cpu_kernel.cc"
 #include "device.cc"
 #include "distribution.cc"
 #include "fallback.cc"
@@ -8,7 +10,9 @@
 #include "mirror.cc"
 #include "operator.cc"
 #include "random.cc"
+#include "record.cc"
 #include "register.cc"
 #include "sparse.cc"
+#include "stream_work.cc"
 #include "trace.cc"
 #include "widen.cc"

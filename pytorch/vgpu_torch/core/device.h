@@ -1,11 +1,12 @@
 // The simulated device as the core sees it: the current stream, copies, and memory that is mapped in this process.
 //
-// No CUDA header is needed: streams come through c10's device guard, and the few runtime functions are looked up in the
-// libcudart that torch has loaded.
+// No CUDA header is needed: streams come through c10's device guard, and the few functions are looked up in the
+// libcudart that torch has loaded, and in vgpu's libcuda.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 #include <cstddef>
+#include <string>
 
 namespace vgpu_torch {
 
@@ -17,6 +18,8 @@ void device_set_in_place(bool wanted);
 bool device_is_in_place();
 
 c10::Device device_current();
+// For a thread that has none: makes the device's context current.
+void device_set_current(c10::Device device);
 int device_multiprocessors(c10::Device device);
 int device_threads_per_multiprocessor(c10::Device device);
 
@@ -24,14 +27,24 @@ int device_threads_per_multiprocessor(c10::Device device);
 class DeviceStream {
 public:
   explicit DeviceStream(c10::Device device);
+  // A stream of its own, which waits for no other.
+  static DeviceStream create(c10::Device device);
+
+  c10::Device device() const { return device_; }
   void to_host(void *target, const void *source, size_t nbytes) const;
   void to_device(void *target, const void *source, size_t nbytes) const;
   void synchronize() const;
   bool is_capturing() const;
   // Have `function(argument)` called in stream order, on a thread of the driver's.
   void launch_host_function(void (*function)(void *), void *argument) const;
+  // Have the graph that is being captured call `destroy(argument)` when it, and what is made from it, has ended.
+  void give_to_graph(void (*destroy)(void *), void *argument) const;
+  // One thread of a kernel without parameters.
+  void launch_kernel(const std::string &ptx, const char *name) const;
 
 private:
+  DeviceStream(c10::Device device, void *handle) : device_(device), handle_(handle) {}
+  c10::Device device_;
   void *handle_;
 };
 

@@ -2,7 +2,9 @@
 #include "check.h"
 #include "device.h"
 #include "launch_layout.h"
+#include "mirror.h"
 #include "random.h"
+#include "stream_work.h"
 #include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -11,6 +13,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/DeviceGuard.h>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -20,10 +23,6 @@ namespace {
 
 using Values = c10::ArrayRef<c10::IValue>;
 using Fill = void (*)(const at::Tensor &host, Values values, const Draws &draws);
-
-std::optional<at::Generator> generator_of(const c10::IValue &value) {
-  return value.isNone() ? std::nullopt : std::optional<at::Generator>(value.toGenerator());
-}
 
 // Both kernels of the floating point distributions: four numbers a draw, or two of double precision.
 template <typename scalar_t, typename F> void fill_uniform(const at::Tensor &host, const Draws &draws, F &&transform) {
@@ -207,16 +206,53 @@ std::vector<int64_t> memory_order(const at::Tensor &tensor) {
   return order;
 }
 
+using Compute = std::function<at::Tensor(const at::Tensor &like, const Draws &draws)>;
+
+// Writes the numbers of `compute`, a CPU tensor of the shape of `like`: now, or in stream order.
+void write(const std::string &name, const at::Tensor &device, Draws draws, Compute compute) {
+  const DeviceStream stream(device.device());
+  const Order order = stream_work_order(stream);
+  Mirrors mirrors(device.device(), stream, Mirrors::Contents::IN_PLACE);
+  mirrors.reserve(device, true);
+  if (order == Order::NOW || !device_is_in_place() || !mirrors.fetch()) {
+    TORCH_CHECK_NOT_IMPLEMENTED(order != Order::CAPTURED, "vgpu: ", name,
+                                " is not simulated in a CUDA graph where memory is not mapped (docs/pytorch.md)");
+    draws.resolve();
+    device.copy_(compute(device, draws));
+    return;
+  }
+  const at::Tensor host = mirrors.host(device, true);
+  stream_work_add(stream, name, [host, draws, compute = std::move(compute)]() mutable {
+    draws.resolve();
+    host.copy_(compute(host, draws));
+  });
+}
+
+// Numbers alone: the tensor that is written is the device's.
+std::vector<c10::IValue> without_tensors(std::vector<c10::IValue> values) {
+  values[0] = c10::IValue();
+  return values;
+}
+
+// A tensor of parameters as the CPU will read it when `write` computes.
+at::Tensor parameters(const at::Tensor &tensor, c10::Device device) {
+  const DeviceStream stream(device);
+  if (!tensor.is_cuda() || stream_work_order(stream) == Order::NOW)
+    return tensor.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+  Mirrors mirrors(device, stream, Mirrors::Contents::IN_PLACE);
+  mirrors.reserve(tensor, false);
+  if (device_is_in_place() && mirrors.fetch())
+    return mirrors.host(tensor, false);
+  return tensor.to(at::kCPU);
+}
+
 // Probabilities per element: four elements a thread, in the order of the sizes.
-at::Tensor bernoulli_tensor(const at::Tensor &self, Values values, const Draws &draws) {
-  const at::Tensor p = values[1]
-                           .toTensor()
-                           .to(at::kCPU)
-                           .to(self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat)
-                           .expand(self.sizes())
+at::Tensor bernoulli_tensor(const at::Tensor &like, const at::Tensor &probabilities, const Draws &draws) {
+  const at::Tensor p = probabilities.to(like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat)
+                           .expand(like.sizes())
                            .to(at::kDouble)
                            .contiguous();
-  const at::Tensor host = at::empty(self.sizes(), self.options().device(at::kCPU));
+  const at::Tensor host = at::empty(like.sizes(), like.options().device(at::kCPU));
   const double *probability = p.const_data_ptr<double>();
   DISPATCH_ALL({
     scalar_t *out = host.mutable_data_ptr<scalar_t>();
@@ -227,13 +263,12 @@ at::Tensor bernoulli_tensor(const at::Tensor &self, Values values, const Draws &
 }
 
 // Which elements a dropout keeps, as a CPU tensor of 0 and 1 in the order that the kernel draws in.
-at::Tensor dropout_mask(const at::Tensor &self, double keep, at::ScalarType dtype, const Draws &draws) {
-  const int vector = dropout_vector_size(self);
-  const at::Tensor host = at::empty({self.numel()}, at::TensorOptions(dtype));
+at::Tensor dropout_mask(const at::Tensor &like, int vector, bool is_double, double keep, const Draws &draws) {
+  const at::Tensor host = at::empty(like.sizes(), at::TensorOptions(like.scalar_type()));
   const auto keep_wide = static_cast<float>(keep);
   uint8_t *out = static_cast<uint8_t *>(host.mutable_data_ptr());
   const auto kept = [&](int64_t i, const Philox4 &x, int k) {
-    out[i] = self.scalar_type() == at::kDouble ? philox_uniform(x[k]) < keep : philox_uniform(x[k]) < keep_wide;
+    out[i] = is_double ? philox_uniform(x[k]) < keep : philox_uniform(x[k]) < keep_wide;
   };
   if (vector == 1)
     draws.for_each<4>(kept);
@@ -242,17 +277,20 @@ at::Tensor dropout_mask(const at::Tensor &self, double keep, at::ScalarType dtyp
   return host;
 }
 
-std::pair<at::Tensor, at::Tensor> dropout(const at::Tensor &self, double keep, at::ScalarType dtype,
-                                          const std::optional<at::Generator> &generator) {
+std::pair<at::Tensor, at::Tensor> dropout(const std::string &name, const at::Tensor &self, double keep,
+                                          at::ScalarType dtype, const std::optional<at::Generator> &generator) {
   at::Tensor mask = at::empty_like(self, self.options().dtype(dtype));
   if (self.numel() == 0)
     return {self.clone(), mask};
   const Draws draws = Draws::of_distribution(self, 4, generator);
-  const at::Tensor host = dropout_mask(self, keep, dtype, draws);
-  if (dropout_vector_size(self) > 1)
-    at::empty({0}, mask.options()).set_(mask.storage(), mask.storage_offset(), {mask.numel()}).copy_(host);
-  else
-    mask.copy_(host.view(self.sizes()));
+  const int vector = dropout_vector_size(self);
+  at::Tensor drawn = mask; // in the order of its memory, where a thread has several elements
+  if (vector > 1)
+    drawn = at::empty({0}, mask.options()).set_(mask.storage(), mask.storage_offset(), {mask.numel()});
+  const bool is_double = self.scalar_type() == at::kDouble;
+  write(name, drawn, draws, [vector, is_double, keep](const at::Tensor &like, const Draws &numbers) {
+    return dropout_mask(like, vector, is_double, keep, numbers);
+  });
   return {at::mul(at::mul(self, mask), 1.0 / keep), mask};
 }
 
@@ -299,13 +337,13 @@ void Distribution::operator()(const c10::OperatorHandle &handle, c10::DispatchKe
     torch::jit::drop(*stack, n);
     std::pair<at::Tensor, at::Tensor> results;
     if (fused)
-      results = dropout(self, p, at::kByte, generator_of(values[2]));
+      results = dropout(op_.name, self, p, at::kByte, generator_in(values[2]));
     else if (!values[2].isNone() && !values[2].toBool())
       results = {self.clone(), at::ones_like(self, self.options().dtype(at::kBool))};
     else if (p == 1)
       results = {at::zeros_like(self), at::zeros_like(self, self.options().dtype(at::kBool))};
     else
-      results = dropout(self, 1 - p, at::kBool, std::nullopt);
+      results = dropout(op_.name, self, 1 - p, at::kBool, std::nullopt);
     stack->emplace_back(std::move(results.first));
     stack->emplace_back(std::move(results.second));
     return;
@@ -321,18 +359,20 @@ void Distribution::operator()(const c10::OperatorHandle &handle, c10::DispatchKe
     handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &probe);
   }
   torch::jit::drop(*stack, n);
-  if (self.numel() > 0) {
-    if (op_.name == "aten::bernoulli_.Tensor") {
-      self.copy_(bernoulli_tensor(self, values, Draws::of_bernoulli(self, generator_of(values[2]))));
-    } else {
-      const Entry &entry = entries().at(op_.name);
-      const bool wide = self.scalar_type() == at::kDouble;
-      const Draws draws = Draws::of_distribution(self, wide ? 2 : 4, generator_of(values[entry.generator]));
-      const at::Tensor ordered = self.permute(memory_order(self));
-      const at::Tensor host = at::empty(ordered.sizes(), self.options().device(at::kCPU));
-      entry.fill(host, values, draws);
-      ordered.copy_(host);
-    }
+  if (self.numel() > 0 && op_.name == "aten::bernoulli_.Tensor") {
+    const at::Tensor p = parameters(values[1].toTensor(), self.device());
+    write(op_.name, self, Draws::of_bernoulli(self, generator_in(values[2])),
+          [p](const at::Tensor &like, const Draws &draws) { return bernoulli_tensor(like, p, draws); });
+  } else if (self.numel() > 0) {
+    const Entry &entry = entries().at(op_.name);
+    const bool wide = self.scalar_type() == at::kDouble;
+    const Draws draws = Draws::of_distribution(self, wide ? 2 : 4, generator_in(values[entry.generator]));
+    write(op_.name, self.permute(memory_order(self)), draws,
+          [&entry, values = without_tensors(values)](const at::Tensor &like, const Draws &numbers) {
+            const at::Tensor host = at::empty(like.sizes(), like.options().device(at::kCPU));
+            entry.fill(host, values, numbers);
+            return host;
+          });
   }
   stack->emplace_back(self);
 }

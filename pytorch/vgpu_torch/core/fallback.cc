@@ -1,10 +1,13 @@
 #include "fallback.h"
 #include "arguments.h"
+#include "assertion.h"
 #include "check.h"
+#include "cpu_kernel.h"
 #include "mirror.h"
 #include "random.h"
+#include "record.h"
+#include "stream_work.h"
 #include "trace.h"
-#include "widen.h"
 #include <c10/core/DeviceGuard.h>
 
 namespace vgpu_torch {
@@ -24,26 +27,6 @@ c10::Device device_of(c10::ArrayRef<c10::IValue> values) {
   return found && found->has_index() ? *found : device_current();
 }
 
-c10::DispatchKey cpu_key(c10::ArrayRef<c10::IValue> values) {
-  bool coo = false, compressed = false;
-  for (const c10::IValue &value : values)
-    for_each_tensor(value, [&](const at::Tensor &tensor) {
-      coo |= tensor.layout() == c10::kSparse;
-      compressed |= tensor.layout() != c10::kSparse && tensor.layout() != c10::kStrided;
-    });
-  return compressed ? c10::DispatchKey::SparseCsrCPU : coo ? c10::DispatchKey::SparseCPU : c10::DispatchKey::CPU;
-}
-
-bool has_narrow(c10::ArrayRef<c10::IValue> values) {
-  bool found = false;
-  for (const c10::IValue &value : values)
-    for_each_tensor(value, [&](const at::Tensor &tensor) {
-      const auto dtype = tensor.scalar_type();
-      found |= dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kComplexHalf || dtype == at::kBool;
-    });
-  return found;
-}
-
 } // namespace
 
 void Fallback::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, torch::jit::Stack *stack) {
@@ -54,50 +37,74 @@ void Fallback::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet
   const c10::Device device = device_of(given);
   const c10::DeviceGuard guard(device);
   const DeviceStream stream(device);
-  TORCH_CHECK_NOT_IMPLEMENTED(!stream.is_capturing(), "vgpu: ", op_.name,
-                              " is not simulated while a CUDA graph is captured (docs/pytorch.md)");
-  const c10::DispatchKey key = cpu_key(given);
+  switch (stream_work_order(stream)) {
+  case Order::NOW:
+    break;
+  case Order::LATER:
+    if (!op_.depends_on_values && record_is_possible(op_, given) && record_unless_refused(handle, stream, stack))
+      return;
+    break;
+  case Order::CAPTURED:
+    if (op_.depends_on_values)
+      stream.synchronize(); // as a GPU's kernel does: CUDA's error, and the capture is lost
+    TORCH_CHECK_NOT_IMPLEMENTED(record_is_possible(op_, given), "vgpu: ", op_.name,
+                                " with these tensors is not simulated in a CUDA graph (docs/pytorch.md)");
+    record(op_, handle, stream, stack);
+    return;
+  }
+  if (!assertion_is_on_device())
+    return run_now(handle, stream, stack);
+  const torch::jit::Stack before = *stack;
+  try {
+    run_now(handle, stream, stack);
+  } catch (const c10::Error &error) {
+    if (!assertion_is_of_device(error.what_without_backtrace()))
+      throw;
+    assertion_launch(stream, op_.name, error.what_without_backtrace());
+    *stack = before;
+    record_results(op_, handle, stream, stack);
+  }
+}
 
+// False: the kernel refuses what recording gives it, and the arguments are on the stack still.
+bool Fallback::record_unless_refused(const c10::OperatorHandle &handle, const DeviceStream &stream,
+                                     torch::jit::Stack *stack) const {
+  const torch::jit::Stack before = *stack;
+  try {
+    record(op_, handle, stream, stack);
+    return true;
+  } catch (const std::exception &) {
+    *stack = before;
+    return false;
+  }
+}
+
+void Fallback::run_now(const c10::OperatorHandle &handle, const DeviceStream &stream, torch::jit::Stack *stack) const {
+  const size_t n = op_.arguments.size();
+  const c10::ArrayRef<c10::IValue> given(stack->data() + stack->size() - n, n);
+  const c10::DispatchKey key = cpu_key(given);
+  const c10::Device device = stream.device();
   Mirrors mirrors(device, stream);
   for (size_t i = 0; i < n; i++)
     for_each_tensor(given[i], [&](const at::Tensor &tensor) { mirrors.reserve(tensor, op_.arguments[i].writes); });
   mirrors.fetch();
   std::optional<DefaultGeneratorScope> default_generator;
   if (op_.is_random_by_default)
-    default_generator.emplace(device);
+    default_generator.emplace(RandomState::draw_for_host(std::nullopt, device));
   for (size_t i = 0; i < n; i++) {
     c10::IValue &value = (*stack)[stack->size() - n + i];
     replace_tensors(value, [&](const at::Tensor &tensor) { return mirrors.host(tensor, op_.arguments[i].writes); });
     if (value.isDevice() && value.toDevice().is_cuda())
       value = c10::Device(c10::kCPU);
     else if (op_.arguments[i].name == "generator")
-      value = host_generator(value.isNone() ? std::nullopt : std::optional<at::Generator>(value.toGenerator()), device);
+      value = RandomState::draw_for_host(generator_in(value), device).host_generator();
   }
-  run_on_cpu(handle, key, stack);
+  run_on_cpu(op_, handle, key, stack);
   default_generator.reset();
   mirrors.write_back();
   for (size_t i = stack->size() - op_.n_returns; i < stack->size(); i++)
     replace_tensors((*stack)[i], [&](const at::Tensor &tensor) { return mirrors.device(tensor); });
   mirrors.finish();
-}
-
-void Fallback::run_on_cpu(const c10::OperatorHandle &handle, c10::DispatchKey key, torch::jit::Stack *stack) const {
-  const size_t n = op_.arguments.size();
-  const c10::ArrayRef<c10::IValue> mirrored(stack->data() + stack->size() - n, n);
-  if (!has_narrow(mirrored)) {
-    handle.redispatchBoxed(c10::DispatchKeySet(key), stack);
-    return;
-  }
-  const std::vector<c10::IValue> kept = mirrored.vec();
-  const size_t below = stack->size() - n;
-  try {
-    handle.redispatchBoxed(c10::DispatchKeySet(key), stack);
-  } catch (const c10::Error &error) {
-    if (!is_lack_of_narrow(op_, error.what_without_backtrace()))
-      throw;
-    stack->resize(below);
-    run_widened(handle, op_, key, kept, *stack);
-  }
 }
 
 void Refusal::operator()(const c10::OperatorHandle &, c10::DispatchKeySet, torch::jit::Stack *) {

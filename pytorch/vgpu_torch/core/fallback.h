@@ -1,5 +1,6 @@
 // The kernel that stands in for a CUDA kernel: it runs the CPU's on the device's memory.
 #pragma once
+#include "device.h"
 #include "operator.h"
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -11,7 +12,9 @@ public:
   void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, torch::jit::Stack *stack);
 
 private:
-  void run_on_cpu(const c10::OperatorHandle &handle, c10::DispatchKey key, torch::jit::Stack *stack) const;
+  void run_now(const c10::OperatorHandle &handle, const DeviceStream &stream, torch::jit::Stack *stack) const;
+  bool record_unless_refused(const c10::OperatorHandle &handle, const DeviceStream &stream,
+                             torch::jit::Stack *stack) const;
   Operator op_;
 };
 

@@ -1,6 +1,5 @@
 #include "launch_layout.h"
 #include "device.h"
-#include "random.h"
 
 namespace vgpu_torch {
 namespace {
@@ -28,15 +27,7 @@ Draws Draws::of_bernoulli(const at::Tensor &self, const std::optional<at::Genera
 }
 
 Draws::Draws(const at::Tensor &self, const std::optional<at::Generator> &generator, int64_t threads, uint64_t increment)
-    : numel_(self.numel()), threads_(threads) {
-  at::Generator used = device_generator(generator, self.device());
-  TORCH_CHECK(used.device().is_cuda(), "Expected a 'cuda' device type for generator but found '", used.device().type(),
-              "'");
-  const std::lock_guard<std::mutex> lock(used.mutex());
-  seed_ = used.current_seed();
-  offset_ = used.get_offset();
-  used.set_offset(offset_ + increment);
-}
+    : random_(RandomState::draw(generator, self.device(), increment)), numel_(self.numel()), threads_(threads) {}
 
 int dropout_vector_size(const at::Tensor &self) {
   if (!self.is_non_overlapping_and_dense())

@@ -1,6 +1,7 @@
 // Which thread of a kernel draws the number for which element: as torch launches its distributions on the GPU.
 #pragma once
 #include "philox.h"
+#include "random.h"
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <algorithm>
@@ -15,7 +16,10 @@ public:
   // Probabilities per element: thread i has elements 4i to 4i+3.
   static Draws of_bernoulli(const at::Tensor &self, const std::optional<at::Generator> &generator);
 
-  Philox4 at(uint64_t thread, uint64_t call) const { return philox(seed_, thread, offset_, call); }
+  // The generator's numbers, once they are known: before the first of the following.
+  void resolve() { state_ = random_.read(); }
+
+  Philox4 at(uint64_t thread, uint64_t call) const { return philox(state_.seed, thread, state_.offset, call); }
 
   // Calls `element(index, numbers, k)`: the element's number is the k-th of those that one call gives.
   template <int UNROLL, typename F> void for_each(F &&element) const {
@@ -38,7 +42,8 @@ public:
 
 private:
   Draws(const at::Tensor &self, const std::optional<at::Generator> &generator, int64_t threads, uint64_t increment);
-  uint64_t seed_, offset_;
+  RandomState random_;
+  RandomState::Values state_ = {0, 0};
   int64_t numel_, threads_;
 };
 

@@ -1,6 +1,8 @@
 #include "mirror.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/fill.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/CPUAllocator.h>
 
 namespace vgpu_torch {
@@ -19,11 +21,9 @@ std::pair<size_t, size_t> span_nbytes(const at::Tensor &tensor) {
   return {begin, begin + (last + 1) * item};
 }
 
-void copy_bits(const at::Tensor &from, const at::Tensor &to) {
-  to._set_conj(from.is_conj());
-  to._set_neg(from.is_neg());
-  if (from.unsafeGetTensorImpl()->is_wrapped_number())
-    to.unsafeGetTensorImpl()->set_wrapped_number(true);
+void fill_with_ones(const c10::Storage &storage, const at::Tensor &like) {
+  const auto numel = static_cast<int64_t>(storage.nbytes() / like.itemsize());
+  at::from_blob(storage.mutable_data(), {numel}, like.options().device(c10::kCPU)).fill_(1);
 }
 
 at::Tensor over_storage(c10::Storage storage, c10::DispatchKey key, const at::Tensor &like, int64_t offset) {
@@ -35,6 +35,13 @@ at::Tensor over_storage(c10::Storage storage, c10::DispatchKey key, const at::Te
 }
 
 } // namespace
+
+void copy_bits(const at::Tensor &from, const at::Tensor &to) {
+  to._set_conj(from.is_conj());
+  to._set_neg(from.is_neg());
+  if (from.unsafeGetTensorImpl()->is_wrapped_number())
+    to.unsafeGetTensorImpl()->set_wrapped_number(true);
+}
 
 Mirrors::Span &Mirrors::span_of(const at::Tensor &tensor) {
   const auto *storage = tensor.storage().unsafeGetStorageImpl();
@@ -56,22 +63,27 @@ void Mirrors::reserve(const at::Tensor &tensor, bool writes) {
   span.written |= writes;
 }
 
-void Mirrors::fetch() {
-  bool reads = false;
+bool Mirrors::fetch() {
   for (Span &span : spans_) {
     if (span.end == 0)
       span.begin = 0;
     const size_t nbytes = span.end - span.begin;
-    reads |= nbytes > 0;
-    if (nbytes && device_is_in_place() && map(span))
+    const bool may_map = contents_ == Contents::IN_PLACE || (contents_ == Contents::CURRENT && device_is_in_place());
+    if (nbytes && may_map && map(span))
       continue;
+    if (nbytes && contents_ == Contents::IN_PLACE)
+      return false;
     span.host = c10::Storage(c10::Storage::use_byte_size_t(), nbytes, c10::GetCPUAllocator(), true);
-    if (nbytes)
+    if (nbytes && is_blank())
+      memset(span.host.mutable_data(), 0, nbytes);
+    else if (nbytes)
       stream_.to_host(span.host.mutable_data(), static_cast<const char *>(span.device.data()) + span.begin, nbytes);
     span.base = span.host.data();
   }
-  if (reads)
+  // Also where nothing is read: a result's memory may be what a copy that is still under way used before.
+  if (contents_ == Contents::CURRENT)
     stream_.synchronize();
+  return true;
 }
 
 // Let the host's storage be the device's memory: the whole of it, so that offsets agree. It is resizable: an out=
@@ -106,6 +118,8 @@ at::Tensor Mirrors::host(const at::Tensor &tensor, bool writes) {
   } else {
     const size_t span = span_index_.at(tensor.storage().unsafeGetStorageImpl());
     pairs_.push_back({tensor, strided_host(tensor, spans_[span]), span, writes});
+    if (contents_ == Contents::ONES)
+      fill_with_ones(spans_[span].host, tensor);
   }
   return pairs_.back().host;
 }
@@ -126,7 +140,7 @@ void Mirrors::write_back() {
       resize_device(pair, spans_[pair.span]);
   }
   for (const Span &span : spans_) {
-    if (!span.written || span.in_place || span.end <= span.begin)
+    if (!span.written || span.in_place || is_blank() || span.end <= span.begin)
       continue;
     stream_.to_device(static_cast<char *>(span.device.mutable_data()) + span.begin, span.base, span.end - span.begin);
     copies_pending_ = true;
@@ -180,9 +194,21 @@ at::Tensor Mirrors::device(const at::Tensor &result) {
   return device;
 }
 
+bool Mirrors::has_memory_of(const at::Tensor &tensor) const {
+  return span_index_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
+}
+
+std::vector<std::pair<const void *, const void *>> Mirrors::memory() const {
+  std::vector<std::pair<const void *, const void *>> found;
+  for (const Span &span : spans_)
+    if (span.in_place)
+      found.emplace_back(span.device.data(), span.base);
+  return found;
+}
+
 void Mirrors::send(const at::Tensor &host, const at::Tensor &device) {
   const size_t nbytes = host.numel() * host.itemsize();
-  if (!nbytes)
+  if (!nbytes || is_blank())
     return;
   void *alias = device_is_in_place() ? device_host_alias(device.data_ptr()) : nullptr;
   if (alias) {

@@ -12,19 +12,30 @@ namespace vgpu_torch {
 
 class Mirrors {
 public:
-  Mirrors(c10::Device device, const DeviceStream &stream) : device_(device), stream_(stream) {}
+  enum class Contents {
+    CURRENT,  // what the device has when the stream has come this far
+    IN_PLACE, // the device's memory itself, whatever it will hold
+    ZEROS,    // memory of its own: only the results' shapes are wanted
+    ONES,
+  };
+  Mirrors(c10::Device device, const DeviceStream &stream, Contents contents = Contents::CURRENT)
+      : device_(device), stream_(stream), contents_(contents) {}
 
   // First pass: reserve the span of memory that the tensor covers.
   void reserve(const at::Tensor &tensor, bool writes);
-  // Between the passes: bring every reserved span to the CPU.
-  void fetch();
+  // Between the passes: bring every reserved span to the CPU. False: it is wanted in place, and not mapped here.
+  bool fetch();
   // Second pass: the CPU tensor that stands for `tensor`; a tensor of another device is returned as it is.
   at::Tensor host(const at::Tensor &tensor, bool writes);
 
-  // After the operator: bring what it wrote to the device.
+  // After the operator: bring what it wrote to the device. Shapes alone where the contents are not the device's.
   void write_back();
   // The device tensor for a result: an argument, a view of an argument's memory, or a new tensor.
   at::Tensor device(const at::Tensor &result);
+  // Whether a tensor of the device lies in an argument's memory.
+  bool has_memory_of(const at::Tensor &tensor) const;
+  // Spans in place: the device's address, and where this process has it.
+  std::vector<std::pair<const void *, const void *>> memory() const;
   // Wait until the copies of write_back() and device() have read their source.
   void finish();
 
@@ -43,6 +54,8 @@ private:
   };
   static constexpr size_t SPARSE = SIZE_MAX;
 
+  bool is_blank() const { return contents_ == Contents::ZEROS || contents_ == Contents::ONES; }
+
   Span &span_of(const at::Tensor &tensor);
   static bool map(Span &span);
   at::Tensor strided_host(const at::Tensor &tensor, const Span &span) const;
@@ -53,6 +66,7 @@ private:
 
   c10::Device device_;
   const DeviceStream &stream_;
+  Contents contents_;
   std::vector<Span> spans_;
   std::vector<Pair> pairs_;
   std::vector<at::Tensor> others_; // arguments of other devices: a result may be one of them
@@ -60,6 +74,9 @@ private:
   std::unordered_map<const c10::TensorImpl *, size_t> pair_index_;
   bool copies_pending_ = false;
 };
+
+// Conjugation, negation, and whether it stands for a number of Python's.
+void copy_bits(const at::Tensor &from, const at::Tensor &to);
 
 // A tensor without memory of its own (sparse layouts), rebuilt from its parts on another device.
 at::Tensor sparse_to(const at::Tensor &tensor, c10::Device device);

@@ -5,7 +5,7 @@ namespace vgpu_torch {
 
 Operator::Operator(const c10::FunctionSchema &schema, Rules rules, const std::string &hidden_writes)
     : name(schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name())),
-      n_returns(schema.returns().size()), is_random_by_default(false), rules(std::move(rules)) {
+      n_returns(schema.returns().size()), rules(std::move(rules)) {
   std::vector<std::string> hidden;
   std::istringstream words(hidden_writes);
   for (std::string word; words >> word;)

@@ -37,7 +37,8 @@ struct Operator {
   std::string name; // namespace::name.overload
   std::vector<Argument> arguments;
   size_t n_returns;
-  bool is_random_by_default; // draws from the default generator, and takes none
+  bool is_random_by_default = false; // draws from the default generator, and takes none
+  bool depends_on_values = false;    // its results' shapes, or a number that it returns: a GPU's kernel waits for them
   Rules rules;
 };
 

@@ -1,7 +1,9 @@
 // The core's C interface: the Python side (install.py) decides which operator has which kernel.
+#include "assertion.h"
 #include "device.h"
 #include "distribution.h"
 #include "fallback.h"
+#include "stream_work.h"
 #include "trace.h"
 #include <ATen/core/enum_tag.h>
 #include <c10/util/Exception.h>
@@ -58,11 +60,13 @@ using namespace vgpu_torch;
 // As in install.py, which calls these by ctypes. 0, or -1 and vgpu_torch_error() says why.
 EXPORT const char *vgpu_torch_error() { return last_error.c_str(); }
 
-EXPORT int vgpu_torch_init(int in_place) {
+EXPORT int vgpu_torch_init(int in_place, int async, int assertions_on_device) {
   return guarded([&] {
     const char *missing = device_init();
     TORCH_CHECK(!missing, missing, " not found in the CUDA runtime that torch uses");
     device_set_in_place(in_place);
+    stream_work_set_async(async);
+    assertion_set_on_device(assertions_on_device);
   });
 }
 
@@ -89,6 +93,8 @@ EXPORT int vgpu_torch_override(const char *name, const char *overload, const cha
     bool takes_generator = false;
     for (const Argument &argument : op.arguments)
       takes_generator |= argument.name == "generator";
+    op.depends_on_values =
+        handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
     op.is_random_by_default = !takes_generator && handle.hasTag(at::Tag::nondeterministic_seeded);
     Silent silent;
     const c10::WarningUtils::WarningHandlerGuard quiet(&silent);

@@ -1,36 +1,15 @@
-"""What programs use of torch.cuda beside operators, one function a feature; prints `ok NAME`, or the exception.
-
-`features.py [NAME ...] [-NAME ...]`: these only, or all but these.
-"""
+"""What programs use of torch.cuda beside operators, one function a feature (cases.py)."""
 
 import io
 import os
-import sys
-import traceback
-import warnings
 
 import torch
+from cases import case, main, message
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-FEATURES = {}
 
-
-def message(kind, function, *arguments, **options):
-    """What the call raises; it must."""
-    try:
-        function(*arguments, **options)
-    except kind as error:
-        return str(error)
-    raise AssertionError(f"no {kind.__name__}")
-
-
-def feature(function):
-    FEATURES[function.__name__] = function
-    return function
-
-
-@feature
+@case
 def streams_and_events():
     stream, begin, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     x = torch.zeros(10000, device="cuda")
@@ -47,7 +26,7 @@ def streams_and_events():
     assert begin.elapsed_time(end) >= 0
 
 
-@feature
+@case
 def pinned_memory_and_loader():
     data = torch.utils.data.TensorDataset(torch.arange(64.0).view(64, 1))
     total = 0
@@ -57,7 +36,7 @@ def pinned_memory_and_loader():
     assert total == 2016
 
 
-@feature
+@case
 def save_and_load():
     model, file = nn.Linear(4, 4).cuda(), io.BytesIO()
     torch.save(model.state_dict(), file)
@@ -68,7 +47,7 @@ def save_and_load():
     assert torch.equal(again["weight"].cpu(), torch.load(file, map_location="cpu")["weight"])
 
 
-@feature
+@case
 def autocast_and_scaler():
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2)).cuda()
     optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cuda")
@@ -92,7 +71,7 @@ def autocast_and_scaler():
     assert scaler.get_scale() == before / 2  # an overflow was found, and the step left out
 
 
-@feature
+@case
 def memory_statistics():
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -104,14 +83,14 @@ def memory_statistics():
     assert torch.cuda.memory_snapshot()
 
 
-@feature
+@case
 def out_of_memory():
     said = message(torch.cuda.OutOfMemoryError, torch.empty, 1 << 40, device="cuda")
     assert "CUDA out of memory. Tried to allocate 4096.00 GiB" in said
     assert torch.ones(2, device="cuda").sum().item() == 2
 
 
-@feature
+@case
 def recurrent_networks():
     for kind in (nn.LSTM, nn.GRU, nn.RNN):
         torch.manual_seed(0)
@@ -127,7 +106,7 @@ def recurrent_networks():
         assert torch.allclose(gradient, model.weight_ih_l0.grad.cpu(), atol=1e-5)
 
 
-@feature
+@case
 def packed_sequences():
     sequences = [torch.randn(3, 4), torch.randn(2, 4)]
     model = nn.LSTM(4, 4)
@@ -136,7 +115,7 @@ def packed_sequences():
     assert torch.allclose(cpu, model.cuda()(packed)[0].data.cpu(), atol=1e-6)
 
 
-@feature
+@case
 def batch_norm_keeps_its_statistics():
     """native_batch_norm writes arguments that its schema does not say it writes."""
     cpu, x = nn.BatchNorm2d(4), torch.randn(3, 4, 5, 5)
@@ -148,7 +127,7 @@ def batch_norm_keeps_its_statistics():
     assert cuda.running_mean.abs().sum() > 0
 
 
-@feature
+@case
 def attention_kernels():
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -166,7 +145,7 @@ def attention_kernels():
         assert abs(gradient - sums[0][1]) < 0.3
 
 
-@feature
+@case
 def checkpointing():
     from torch.utils.checkpoint import checkpoint
 
@@ -182,7 +161,7 @@ def checkpointing():
     assert torch.equal(kept[0], x.grad != 0)  # the same numbers are drawn again
 
 
-@feature
+@case
 def transforms():
     from torch.func import grad, jacrev, vmap
 
@@ -191,7 +170,7 @@ def transforms():
     assert jacrev(torch.sin)(x[0]).is_cuda
 
 
-@feature
+@case
 def sparse_tensors():
     eye = torch.eye(4, device="cuda")
     assert (eye.to_sparse() @ torch.ones(4, 2, device="cuda")).sum().item() == 8
@@ -203,7 +182,7 @@ def sparse_tensors():
     optimizer.step()
 
 
-@feature
+@case
 def linear_algebra():
     x = torch.randn(8, 8, device="cuda")
     assert torch.allclose(torch.linalg.inv(x) @ x, torch.eye(8, device="cuda"), atol=1e-2)
@@ -211,7 +190,7 @@ def linear_algebra():
     assert torch.linalg.svd(x)[1].is_cuda
 
 
-@feature
+@case
 def low_precision():
     x = torch.randn(16, 16, device="cuda")
     f = x.to(torch.float8_e4m3fn)
@@ -221,7 +200,7 @@ def low_precision():
     assert torch._int_mm(ones, ones).sum().item() == 32**3
 
 
-@feature
+@case
 def optimizers():
     kinds = (
         (torch.optim.Adam, {"foreach": True}),
@@ -248,7 +227,7 @@ def optimizers():
         assert loss().item() < first, kind
 
 
-@feature
+@case
 def distributed_over_gloo():
     import torch.distributed as dist
 
@@ -265,14 +244,14 @@ def distributed_over_gloo():
         dist.destroy_process_group()
 
 
-@feature
+@case
 def interchange():
     x = torch.arange(4.0, device="cuda")
     assert torch.from_dlpack(x).data_ptr() == x.data_ptr()
     assert x.__cuda_array_interface__["data"][0] == x.data_ptr()
 
 
-@feature
+@case
 def half_convolution_with_batch_norm():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).cuda()
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -282,29 +261,12 @@ def half_convolution_with_batch_norm():
     assert model[0].weight.grad.dtype == torch.float32
 
 
-@feature
+@case
 def refusals_by_name():
     x = torch.ones(1, 1, 4, 4, device="cuda")
     arguments = (x, x, None, [0, 0], [1, 1], [1, 1], 1, False, False)
     said = message(NotImplementedError, torch.ops.aten.miopen_convolution, *arguments)
     assert "vgpu: aten::miopen_convolution is not simulated" in said
-
-
-def main():
-    warnings.filterwarnings("ignore")
-    failed = False
-    left_out = [name.removeprefix("-") for name in sys.argv[1:] if name.startswith("-")]
-    for name in [name for name in sys.argv[1:] if not name.startswith("-")] or FEATURES:
-        if name in left_out:
-            continue
-        torch.manual_seed(0)
-        try:
-            FEATURES[name]()
-            print("ok", name, flush=True)
-        except Exception:
-            failed = True
-            print("failed", name, traceback.format_exc(), flush=True)
-    sys.exit(failed)
 
 
 if __name__ == "__main__":

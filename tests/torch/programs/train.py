@@ -61,4 +61,5 @@ def main(device, kind, optimizer):
     print("on", {p.device.type for p in model.parameters()})
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

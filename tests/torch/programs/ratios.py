@@ -1,0 +1,78 @@
+"""The same work on the CPU and on the simulated device, in turns: prints `NAME ratio LOW MEDIAN HIGH` (quartiles).
+
+For small operators also the microseconds that one takes more.
+"""
+
+import statistics
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from train import Gpt
+
+TURNS = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+CALLS = 200
+
+
+def seconds(function):
+    begin = time.perf_counter()
+    function()
+    torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def report(name, on, calls=1):
+    """`on(device)` makes the function that is timed."""
+    cpu, cuda = on("cpu"), on("cuda")
+    cpu(), cuda()
+    pairs = [(seconds(cpu), seconds(cuda)) for _ in range(TURNS)]
+    low, median, high = statistics.quantiles([b / a for a, b in pairs], n=4)
+    more = statistics.median(b - a for a, b in pairs) / calls * 1e6
+    print(f"{name:<24} ratio {low:.2f} {median:.2f} {high:.2f}" + (f"  {more:+.1f} us a call" if calls > 1 else ""))
+
+
+def training(model, x, y, **options):
+    step = torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
+
+    def run():
+        step.zero_grad()
+        F.cross_entropy(model(x).flatten(0, -2), y.flatten()).backward()
+        step.step()
+
+    return run
+
+
+def gpt(device, **options):
+    torch.manual_seed(0)
+    x = torch.randint(0, 256, (8, 64))
+    return training(Gpt(width=128, length=64).to(device), x.to(device), x.roll(-1, 1).to(device), **options)
+
+
+def mlp(device):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
+    return training(model, torch.randn(64, 64).to(device), torch.randint(0, 10, (64,)).to(device), fused=True)
+
+
+def calls(function):
+    def on(device):
+        x = torch.ones(8, 8, device=device)
+
+        def run():
+            for _ in range(CALLS):
+                function(x)
+
+        return run
+
+    return on
+
+
+report("GPT step, fused AdamW", lambda device: gpt(device, fused=True))
+report("GPT step, foreach AdamW", lambda device: gpt(device, foreach=True))
+report("MLP step, fused AdamW", mlp)
+report("x + 1, 8 x 8", calls(lambda x: x + 1), CALLS)
+report("x.add_(1), 8 x 8", calls(lambda x: x.add_(1)), CALLS)
+report("x @ x, 8 x 8", calls(lambda x: x @ x), CALLS)
+report("x.sum(), 8 x 8", calls(lambda x: x.sum()), CALLS)

@@ -1,0 +1,16 @@
+"""Kernels that are generated at run time: NVRTC's, Triton's, Inductor's. The simulator runs their PTX."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pypi import packages
+from tests.torch.conftest import RunTorch, check_cases
+
+pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1200)]
+
+
+def test_generated_kernels(run_torch: RunTorch, tmp_path: Path) -> None:
+    own = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    path = {"PYTHONPATH": str(packages("triton==3.8.*"))}
+    check_cases(run_torch("generated.py", gpu="a100", env={**own, **path}, timeout_s=1000), 5)
