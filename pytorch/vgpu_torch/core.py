@@ -29,8 +29,8 @@ class Core:
         self._library.vgpu_torch_error.restype = ctypes.c_char_p
         self._library.vgpu_torch_trace_text.restype = ctypes.c_char_p
         self._override = self._library.vgpu_torch_override
-        text = ctypes.c_char_p
-        self._override.argtypes = [text, text, text, ctypes.c_int, ctypes.c_int, text, text, ctypes.c_ulonglong, text]
+        text, number = [ctypes.c_char_p], [ctypes.c_int]
+        self._override.argtypes = text * 3 + number * 2 + text * 2 + [ctypes.c_ulonglong] + text * 3
         self._check(self._library.vgpu_torch_init(in_place, asynchronous, assertions_on_device))
 
     @property
@@ -63,6 +63,8 @@ class Core:
                 kernel,
                 rules.refused_dtypes,
                 hidden,
+                rules.alert.encode(),
+                rules.alert_when.encode(),
             )
         )
 

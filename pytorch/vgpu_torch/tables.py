@@ -18,6 +18,44 @@ HIDDEN_WRITES = {
 }
 
 
+# What CUDA's kernels call themselves where torch.use_deterministic_algorithms refuses them, and when they are refused:
+# always, or if an argument is given and not 0, or has a value, or the first tensor is of a floating point type. By
+# operator, or by what its overloads have in common. From the tests and the documentation of torch 2.14.
+NONDETERMINISTIC = {
+    "_adaptive_avg_pool2d_backward": ("adaptive_avg_pool2d_backward_cuda", ""),
+    "_adaptive_avg_pool3d_backward": ("adaptive_avg_pool3d_backward_cuda", ""),
+    "_ctc_loss_backward": ("ctc_loss_backward_gpu", ""),
+    "_embedding_bag_dense_backward": ("embedding_bag_backward_cuda_max", "mode=2"),
+    "adaptive_avg_pool3d_backward": ("adaptive_avg_pool3d_backward_out_cuda", ""),
+    "adaptive_max_pool2d_backward": ("adaptive_max_pool2d_backward_cuda", ""),
+    "avg_pool3d_backward": ("avg_pool3d_backward_cuda", ""),
+    "bincount": ("_bincount_cuda", "weights"),
+    "fractional_max_pool2d_backward": ("fractional_max_pool2d_backward_cuda", ""),
+    "fractional_max_pool3d_backward": ("fractional_max_pool3d_backward_cuda", ""),
+    "grid_sampler_2d_backward": ("grid_sampler_2d_backward_cuda", ""),
+    "grid_sampler_3d_backward": ("grid_sampler_3d_backward_cuda", ""),
+    "histc": ("_histc_cuda with floating point input", "floating"),
+    "kthvalue": ("kthvalue CUDA", ""),
+    "max_pool3d_with_indices_backward": ("max_pool3d_with_indices_backward_cuda", ""),
+    "max_unpool2d": ("max_unpooling2d_forward_out", ""),
+    "max_unpool3d": ("max_unpooling3d_forward_out", ""),
+    "median.dim_values": ("median CUDA with indices output", ""),
+    "nanmedian.dim_values": ("median CUDA with indices output", ""),
+    "nll_loss2d_forward": ("nll_loss2d_forward_out_cuda_template", "reduction"),
+    "put_": ("put_", ""),
+    "reflection_pad1d_backward": ("reflection_pad1d_backward_out_cuda", ""),
+    "reflection_pad2d_backward": ("reflection_pad2d_backward_cuda", ""),
+    "reflection_pad3d_backward": ("reflection_pad3d_backward_out_cuda", ""),
+    "replication_pad1d_backward": ("replication_pad1d_backward_cuda", ""),
+    "replication_pad2d_backward": ("replication_pad2d_backward_cuda", ""),
+    "replication_pad3d_backward": ("replication_pad3d_backward_cuda", ""),
+    "upsample_bicubic2d_backward": ("upsample_bicubic2d_backward_out_cuda", ""),
+    "upsample_bilinear2d_backward": ("upsample_bilinear2d_backward_out_cuda", ""),
+    "upsample_linear1d_backward": ("upsample_linear1d_backward_out_cuda", ""),
+    "upsample_trilinear3d_backward": ("upsample_trilinear3d_backward_out_cuda", ""),
+}
+
+
 class DeviceRule(IntEnum):
     """As in core/operator.h."""
 
@@ -36,6 +74,8 @@ class Rules:
     kernel: str = ""
     refused_dtypes: int = 0  # bit per c10::ScalarType
     hidden_writes: tuple[str, ...] = field(default=())
+    alert: str = ""  # what a nondeterministic kernel calls itself
+    alert_when: str = ""
 
 
 class Tables:
@@ -53,13 +93,16 @@ class Tables:
 
     def rules(self, name: str, key: str) -> Rules:
         hidden = HIDDEN_WRITES.get(name, ())
+        overload = name.removeprefix("aten::")
+        alert = NONDETERMINISTIC.get(overload) or NONDETERMINISTIC.get(overload.split(".")[0]) or ("", "")
         short = name.split("::")[1].replace(".", "_")
         row = self._rows.get(name)
         if row is None:
             generic = DeviceRule.NONE if self.is_known else DeviceRule.ITERATOR
-            return Rules(generic, f"wrapper_{key}_{short}", short, 0, hidden)
+            return Rules(generic, f"wrapper_{key}_{short}", short, 0, hidden, *alert)
         rule, method, kernel, dtypes = row
         mask = 0
         for number in dtypes.split(",") if dtypes != "-" and key == "CUDA" and self._refuse_dtypes else []:
             mask |= 1 << int(number)
-        return Rules(DeviceRule[rule], f"wrapper_{key}_{method}", short if kernel == "-" else kernel, mask, hidden)
+        called = short if kernel == "-" else kernel
+        return Rules(DeviceRule[rule], f"wrapper_{key}_{method}", called, mask, hidden, *alert)

@@ -1,5 +1,6 @@
 #include "check.h"
 #include "arguments.h"
+#include <ATen/Context.h>
 #include <ATen/core/op_registration/adaption.h>
 
 namespace vgpu_torch {
@@ -76,6 +77,26 @@ void check_dtype(const Operator &op, c10::ArrayRef<c10::IValue> values) {
                               op.rules.kernel, "\" not implemented for '", toString(*dtype), "'");
 }
 
+bool is_given(const c10::IValue &value) {
+  return value.isTensor() ? value.toTensor().defined() : value.isInt() ? value.toInt() != 0 : !value.isNone();
+}
+
+// Whether these arguments have CUDA's kernel use atomic additions.
+bool is_nondeterministic(const Operator &op, c10::ArrayRef<c10::IValue> values) {
+  const std::string &when = op.rules.alert_when;
+  if (when.empty())
+    return true;
+  const auto dtype = first_dtype(values);
+  if (when == "floating")
+    return dtype && at::isFloatingType(*dtype);
+  const size_t equals = when.find('=');
+  for (size_t i = 0; i < values.size(); i++)
+    if (op.arguments[i].name == when.substr(0, equals))
+      return equals == std::string::npos ? is_given(values[i])
+                                         : values[i].toInt() == std::stoi(when.substr(equals + 1));
+  return false;
+}
+
 } // namespace
 
 std::optional<at::ScalarType> first_dtype(c10::ArrayRef<c10::IValue> values) {
@@ -113,6 +134,8 @@ void check_call(const Operator &op, c10::ArrayRef<c10::IValue> values) {
   }
   if (op.rules.refused_dtypes)
     check_dtype(op, values);
+  if (!op.rules.alert.empty() && at::globalContext().deterministicAlgorithms() && is_nondeterministic(op, values))
+    at::globalContext().alertNotDeterministic(op.rules.alert.c_str());
 }
 
 } // namespace vgpu_torch

@@ -36,6 +36,9 @@ struct Driver {
 // torch's own check: raises torch.AcceleratorError with its text. Its last parameter came with torch 2.14.
 void (*torch_check)(int, const char *, const char *, uint32_t, bool, void *);
 
+// c10::cuda::warn_or_error_on_sync, of libc10_cuda.
+void (*torch_note_synchronization)();
+
 std::atomic<bool> in_place{false};
 
 template <typename F> bool find(void *library, const char *name, F &function) {
@@ -70,6 +73,7 @@ const char *find_runtime() {
     return "cudaSetDevice";
   if (!find(library, "cudaGetErrorString", runtime.get_error_string))
     return "cudaGetErrorString";
+  find(library, "_ZN3c104cuda21warn_or_error_on_syncEv", torch_note_synchronization);
   const char *mangled = "_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb";
   if (!find(library, mangled, torch_check))
     find(library, (std::string(mangled) + "PNS0_19CUDAErrorLogCaptureE").c_str(), torch_check);
@@ -111,6 +115,11 @@ bool device_is_in_place() { return in_place; }
 c10::Device device_current() { return c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice(); }
 
 void device_set_current(c10::Device device) { check(runtime.set_device(device.index()), "the device of a thread"); }
+
+void device_note_synchronization() {
+  if (torch_note_synchronization)
+    torch_note_synchronization();
+}
 
 static int attribute(c10::Device device, int number) {
   int value = 0;

@@ -18,6 +18,8 @@ void device_set_in_place(bool wanted);
 bool device_is_in_place();
 
 c10::Device device_current();
+// Warns or raises, as torch.cuda.set_sync_debug_mode says: the caller waits for the device where a GPU's operator does.
+void device_note_synchronization();
 // For a thread that has none: makes the device's context current.
 void device_set_current(c10::Device device);
 int device_multiprocessors(c10::Device device);

@@ -37,6 +37,8 @@ void Fallback::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet
   const c10::Device device = device_of(given);
   const c10::DeviceGuard guard(device);
   const DeviceStream stream(device);
+  if (op_.depends_on_values)
+    device_note_synchronization();
   switch (stream_work_order(stream)) {
   case Order::NOW:
     break;

@@ -22,6 +22,8 @@ struct Rules {
   std::string method;          // what the generated wrapper calls itself in errors
   std::string kernel;          // what CUDA's kernel calls itself in errors about dtypes
   uint64_t refused_dtypes = 0; // bit per c10::ScalarType of the first tensor
+  std::string alert;           // what a nondeterministic kernel calls itself; empty: it is deterministic
+  std::string alert_when;      // empty: always; "floating"; an argument that is given and not 0; "argument=number"
 };
 
 struct Argument {

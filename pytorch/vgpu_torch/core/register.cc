@@ -84,11 +84,12 @@ EXPORT const char *vgpu_torch_trace_text() {
 
 EXPORT int vgpu_torch_override(const char *name, const char *overload, const char *key, int kind, int device_rule,
                                const char *method, const char *kernel_name, unsigned long long refused_dtypes,
-                               const char *hidden_writes) {
+                               const char *hidden_writes, const char *alert, const char *alert_when) {
   return guarded([&] {
     const c10::OperatorName operator_name(name, overload);
     const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
-    Operator op(handle.schema(), {static_cast<DeviceRule>(device_rule), method, kernel_name, refused_dtypes},
+    Operator op(handle.schema(),
+                {static_cast<DeviceRule>(device_rule), method, kernel_name, refused_dtypes, alert, alert_when},
                 hidden_writes);
     bool takes_generator = false;
     for (const Argument &argument : op.arguments)

@@ -2,6 +2,7 @@
 
 import io
 import os
+import warnings
 
 import torch
 from cases import case, main, message
@@ -267,6 +268,102 @@ def refusals_by_name():
     arguments = (x, x, None, [0, 0], [1, 1], [1, 1], 1, False, False)
     said = message(NotImplementedError, torch.ops.aten.miopen_convolution, *arguments)
     assert "vgpu: aten::miopen_convolution is not simulated" in said
+
+
+@case
+def synchronisations_are_named():
+    """set_sync_debug_mode: what waits for the device raises, what does not runs."""
+    x = torch.arange(4.0, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        y = (x + 1).sum()
+        for function in (y.item, x.nonzero, x.cpu, lambda: x[x > 1], lambda: torch.unique(x)):
+            assert message(RuntimeError, function) == "called a synchronizing CUDA operation"
+        assert x.to("cpu", non_blocking=True).shape == (4,)
+        torch.cuda.set_sync_debug_mode("warn")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert y.item() == 10
+        assert "called a synchronizing CUDA operation" in str(caught[0].message)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@case
+def nondeterministic_algorithms_are_refused():
+    image = torch.ones(1, 1, 6, 6, device="cuda", requires_grad=True)
+    volume = torch.ones(1, 1, 4, 4, 4, device="cuda", requires_grad=True)
+    x, index = torch.ones(6, device="cuda"), torch.tensor([1], device="cuda")
+    classes = torch.zeros(1, 6, 6, dtype=torch.long, device="cuda")
+    pooled, where = F.max_pool2d(image.detach(), 2, return_indices=True)
+    refused = {
+        "adaptive_avg_pool2d_backward_cuda": lambda: F.adaptive_avg_pool2d(image, 2).sum().backward(),
+        "avg_pool3d_backward_cuda": lambda: F.avg_pool3d(volume, 2).sum().backward(),
+        "reflection_pad2d_backward_cuda": lambda: F.pad(image, (1, 1, 1, 1), mode="reflect").sum().backward(),
+        "upsample_bicubic2d_backward_out_cuda": lambda: (
+            F.interpolate(image, scale_factor=2, mode="bicubic").sum().backward()
+        ),
+        "grid_sampler_2d_backward_cuda": lambda: (
+            F.grid_sample(image, torch.zeros(1, 2, 2, 2, device="cuda")).sum().backward()
+        ),
+        "nll_loss2d_forward_out_cuda_template": lambda: F.nll_loss(image.expand(1, 2, 6, 6), classes),
+        "max_unpooling2d_forward_out": lambda: F.max_unpool2d(pooled, where, 2),
+        "median CUDA with indices output": lambda: x.median(0),
+        "_bincount_cuda": lambda: torch.bincount(index, weights=x[:1]),
+        "_histc_cuda with floating point input": lambda: torch.histc(x, 4),
+        "kthvalue CUDA": lambda: x.kthvalue(2),
+        "put_": lambda: x.clone().put_(index, x[:1], accumulate=True),
+    }
+    torch.use_deterministic_algorithms(True)
+    try:
+        for kernel, function in refused.items():
+            assert message(RuntimeError, function).startswith(f"{kernel} does not have a deterministic implementation")
+        F.nll_loss(image.expand(1, 2, 6, 6), classes, reduction="none")
+        torch.bincount(index)
+        x.median()
+        x.cumsum(0), x.index_add(0, index, x[:1]), x.scatter_add(0, index, x[:1])
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for function in refused.values():
+        function()
+
+
+@case
+def memory_of_the_process_has_a_limit():
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    assert 0 < free <= total == torch.cuda.get_device_properties(0).total_memory
+    before = torch.cuda.memory_stats()
+    torch.cuda.set_per_process_memory_fraction(0.001)
+    try:
+        said = message(torch.cuda.OutOfMemoryError, torch.empty, total // 500, dtype=torch.uint8, device="cuda")
+        for text in ("Tried to allocate", "GPU 0 has a total capacity of", "allowed; Of the allocated memory"):
+            assert text in said, said
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    x = torch.empty(3 << 20, device="cuda")
+    after = torch.cuda.memory_stats()
+    assert after["num_ooms"] == before["num_ooms"] + 1
+    assert after["allocation.all.current"] == before["allocation.all.current"] + 1
+    assert after["active_bytes.all.current"] == before["active_bytes.all.current"] + (12 << 20)
+    assert torch.cuda.memory_reserved() >= torch.cuda.memory_allocated()
+    assert "Allocated memory" in torch.cuda.memory_summary()
+    assert any(b["state"] == "active_allocated" for s in torch.cuda.memory_snapshot() for b in s["blocks"])
+    del x
+
+
+@case
+def a_step_has_its_peak():
+    """Peaks are those of allocations that a GPU makes: an operator's result beside its arguments."""
+    torch.cuda.empty_cache()
+    x = torch.ones(1 << 20, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    ((x * 2) + 1).sum().item()
+    assert torch.cuda.max_memory_allocated() - before == 8 << 20
+    torch.cuda.reset_peak_memory_stats()
+    x.mul_(2).add_(1)
+    assert torch.cuda.max_memory_allocated() == before
 
 
 if __name__ == "__main__":
