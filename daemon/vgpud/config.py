@@ -79,6 +79,29 @@ class ShareConfig(_Model):
         return None if self.memory_mib is None else self.memory_mib << 20
 
 
+class TlsConfig(_Model):
+    """Where clients of other machines connect over TLS (`vgpu connect` on their side). They need a token, too."""
+
+    listen: str = "tcp://0.0.0.0:7443"
+    certificate: str  # PEM; the chain, and the key if `key` is left out
+    key: str | None = None
+    client_ca: str | None = None  # clients need a certificate of this authority
+
+    @field_validator("listen")
+    @classmethod
+    def _is_tcp(cls, value: str) -> str:
+        if not isinstance(parse_endpoint(value, listening=True), TcpEndpoint):
+            raise ValueError(f"TLS is for tcp://HOST:PORT, not {value}")
+        return value
+
+    @property
+    def endpoint(self) -> TcpEndpoint:
+        """`listen`, parsed."""
+        endpoint = parse_endpoint(self.listen, listening=True)
+        assert isinstance(endpoint, TcpEndpoint)
+        return endpoint
+
+
 class UserConfig(_Model):
     """What a user of this host gets."""
 
@@ -193,6 +216,7 @@ class Config(_Model):
         None  # instead of `python -m vgpud.worker`: a sandbox around it, or a test's stand-in
     )
     socket: SocketConfig = SocketConfig()
+    tls: TlsConfig | None = None
     tokens: list[TokenConfig] = []
     shares: Annotated[list[ShareConfig], Field(max_length=1024)] = []
     users: Annotated[list[UserConfig], Field(max_length=65536)] = []
@@ -223,6 +247,8 @@ class Config(_Model):
         for endpoint in self.endpoints:
             if isinstance(endpoint, TcpEndpoint) and not endpoint.is_loopback and not self.tokens:
                 raise ValueError(f"listen: {endpoint} is reachable from other machines: configure [[tokens]] first")
+        if self.tls is not None and not self.tls.endpoint.is_loopback and not self.tokens:
+            raise ValueError("tls.listen: it is reachable from other machines: configure [[tokens]] first")
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ from .lazy_group import LazyGroup
 
 COMMANDS = {
     "cdi": "vgpu_guest.cdi_command:cdi",
+    "connect": "vgpu_guest.connect_command:connect",
     "completion": "vgpu_guest.completion:completion",
     "doctor": "vgpu_guest.doctor.command:doctor",
     "install": "vgpu_guest.install_command:install",

@@ -12,6 +12,7 @@ from vgpud.config import (
     LimitsConfig,
     LogConfig,
     ShareConfig,
+    TlsConfig,
     UserConfig,
     load_config,
     parse_config,
@@ -39,7 +40,7 @@ def test_the_sample_loads_and_shows_the_defaults():
     assert sample.libcuda == Config().libcuda
     assert sample.socket.mode_bits == 0o666
     text = SAMPLE.read_text()
-    tables = (Config, LimitsConfig, ImagesConfig, LogConfig, ShareConfig, UserConfig)
+    tables = (Config, LimitsConfig, ImagesConfig, LogConfig, ShareConfig, TlsConfig, UserConfig)
     for name in [n for c in tables for n in c.model_fields]:
         assert name in text, f"{name} is not in the sample"
 
@@ -50,6 +51,7 @@ def test_the_samples_commented_keys_are_keys():
         line[2:] if line.startswith(("# cache_dir =", "# worker_command =", "# group =")) else line for line in lines
     ]
     tables = ("# [[", "# name =", "# value =", "# cid =", "# vsock =", "# hybrid =", "# port =", "# share =", "# uid =")
+    tables += ("# [tls]", "# certificate =", "# key =", "# client_ca =", "# listen =", "# weight =")
     tables += ("# memory_mib =", "# sessions =", "# default_share =")
     enabled = [line[2:] if line.startswith(tables) else line for line in enabled]
     config = parse_config("\n".join(enabled), source=str(SAMPLE))

@@ -23,6 +23,7 @@ from vgpud.supervision.placement import Placement
 from vgpud.supervision.spawner import CommandSpawner, LauncherSpawner, Spawner
 from vgpud.supervision.supervisor import Supervisor
 from vgpud.tenancy.cache_folder import CacheFolders
+from vgpud.tls.door import TlsDoor
 from vgpud.vm.region import Region
 from vgpud.vm.supervision import VmDevice
 
@@ -76,6 +77,7 @@ class Service:
         self.listeners: list[Listener] = []
         self.vm_devices: list[VmDevice] = []
         self._admin: AdminServer | None = None
+        self._tls: TlsDoor | None = None
         self._inventory = inventory
         self._drains_until: float | None = None
 
@@ -123,6 +125,9 @@ class Service:
                     self.server.regions[vm.name] = await asyncio.to_thread(Region.open, vm)
                 if vm.hybrid_endpoint is not None:
                     self.listeners.append(open_listener(vm.hybrid_endpoint, mode=0o660, group=vm.group))
+            if self.config.tls is not None:
+                listener = open_listener(self.config.tls.endpoint)
+                self._tls = TlsDoor(self.config.tls, listener, self.server.admit)
             if self.config.admin is not None:
                 listener = open_listener(UnixEndpoint(self.config.admin), mode=0o600)
                 self._admin = AdminServer(listener, AdminApi(self, self._inventory).answer)
@@ -140,9 +145,14 @@ class Service:
         self.vm_devices = [VmDevice(vm, self.server.admit) for vm in self.config.vm if vm.vsock is not None]
         for device in self.vm_devices:
             device.start()
+        if self._tls is not None:
+            self._tls.start()
+            await self._tls.wait_ready()
         await asyncio.gather(*(device.wait_there() for device in self.vm_devices))
         names = [str(device["name"]) for device in self._inventory.fields["devices"]]
         where = [str(listener.endpoint) for listener in self.listeners]
+        if self._tls is not None:
+            where.append(f"{self._tls.listener.endpoint} (TLS)")
         self._log.info("ready", listen=where, backend=self.config.backend, devices=names)
         self._notifier.ready(f"{len(names)} devices, listening on {', '.join(where)}")
 
@@ -166,6 +176,8 @@ class Service:
         self._log.info("stopping", sessions_ended=self.server.sessions.working)
         for device in self.vm_devices:
             device.stop()
+        if self._tls is not None:
+            await self._tls.stop()
         await self.server.close()
         if self._admin is not None:
             await self._admin.close()
@@ -258,6 +270,9 @@ class Service:
         for listener in self.listeners:
             listener.close()
         self.listeners.clear()
+        if self._tls is not None:
+            self._tls.listener.close()
+            self._tls = None
         if self._admin is not None:
             self._admin.listener.close()
             self._admin = None

@@ -20,8 +20,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_configuration_is_one():
-    [text] = blocks("toml")
-    config = parse_config(text, source="operations.md")
+    config = parse_config("\n".join(blocks("toml")), source="operations.md")
     assert config.share(config.default_share).memory_nbytes == 8 << 30
 
 

@@ -1,0 +1,132 @@
+"""vgpud's side of the relay: starts it, takes the streams that it hands over, and starts another when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from vgpud.log import get_logger
+from vgpud.proto.packing import unpack_map
+from vgpud.supervision.child_environment import child_environment
+from vgpud.tenancy.peer import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vgpud.config import TlsConfig
+    from vgpud.serving.listener import Listener
+
+_PACKET_NBYTES = 4096
+_STREAMS_A_TURN = 16
+_RETRY_S = 1.0
+_START_TIMEOUT_S = 10.0
+
+
+class TlsDoor:
+    """One relay. `admit(sock, peer)` gets each new stream. All methods run on the event loop."""
+
+    def __init__(self, config: TlsConfig, listener: Listener, admit: Callable[[socket.socket, Peer], None]) -> None:
+        self.listener = listener
+        self._config = config
+        self._admit = admit
+        self._log = get_logger()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._ready = asyncio.Event()
+
+    def start(self) -> None:
+        """Start the relay."""
+        self._retry = None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        config, fds = self._config, (self.listener.sock.fileno(), theirs.fileno())
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "vgpud.tls.relay",
+            "--listen-fd",
+            str(fds[0]),
+            "--control-fd",
+            str(fds[1]),
+        ]
+        command += ["--certificate", config.certificate, "--key", config.key or config.certificate]
+        command += [] if config.client_ca is None else ["--client-ca", config.client_ca]
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                env=child_environment(),
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                process_group=0,
+            )
+        ours.setblocking(False)
+        self._control = ours
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
+
+    async def wait_ready(self) -> None:
+        """Until clients can connect; a relay that does not start soon is logged, and not waited for."""
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await self._ready.wait()
+        except TimeoutError:
+            self._log.warning("the TLS relay is not ready yet")
+
+    async def stop(self) -> None:
+        """End it, and with it every stream it carries."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._hang_up()
+        if self._process is not None:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+
+    def _hang_up(self) -> None:
+        if self._control is not None:
+            asyncio.get_running_loop().remove_reader(self._control.fileno())
+            self._control.close()
+            self._control = None
+
+    def _read(self) -> None:
+        for _ in range(_STREAMS_A_TURN):
+            assert self._control is not None
+            try:
+                packet, fds, _flags, _address = socket.recv_fds(self._control, _PACKET_NBYTES, 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet, fds = b"", []
+            if not packet:
+                self._ended()
+                return
+            try:
+                self._take(packet, fds)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+
+    def _take(self, packet: bytes, fds: list[int]) -> None:
+        try:
+            message = unpack_map(packet)
+        except ValueError:
+            return
+        if message.get("type") == "ready":
+            self._ready.set()
+        elif message.get("type") == "stream" and fds:
+            sock = socket.socket(fileno=fds.pop())
+            sock.setblocking(False)
+            self._admit(sock, Peer("tcp", host=str(message.get("host"))[:64]))
+
+    def _ended(self) -> None:
+        """Its standard error is ours: a certificate that cannot be used is told there."""
+        self._hang_up()
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()  # it has closed its socket: it is ending
+        self._log.warning("the TLS relay ended: its clients' sessions are over", code=self._process.returncode)
+        self._retry = asyncio.get_running_loop().call_later(_RETRY_S, self.start)

@@ -1,0 +1,85 @@
+"""`python -m vgpud.tls.relay`: takes TLS connections and hands vgpud a local stream for each, with its address.
+
+A process of its own: it parses strangers' bytes before any token was seen, and bulk data passes it, not vgpud's loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import resource
+import socket
+
+from vgpu_guest.tls import carry, server_context
+
+from vgpud.proto.packing import pack_map
+
+_HANDSHAKE_TIMEOUT_S = 10.0
+_CONNECTIONS = 4096
+
+
+class Relay:
+    """Serves one listening socket until the control socket ends."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._count = 0
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One client, after its handshake."""
+        if self._count >= _CONNECTIONS:
+            writer.close()
+            return
+        self._count += 1
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                host = str(writer.get_extra_info("peername")[0])
+                socket.send_fds(self._control, [pack_map({"type": "stream", "host": host})], [theirs.fileno()])
+            await carry((reader, writer), await asyncio.open_connection(sock=ours))
+        except OSError:
+            pass  # one of both is gone
+        finally:
+            self._count -= 1
+            writer.close()
+
+    async def run(self, listening: socket.socket, certificate: str, key: str, client_ca: str | None) -> None:
+        """Serve. Raises OSError when the certificate cannot be used."""
+        loop = asyncio.get_running_loop()
+        # A client that fails its handshake is no event for the log: strangers could fill it.
+        loop.set_exception_handler(lambda _loop, _context: None)
+        over = asyncio.Event()
+        self._control.setblocking(False)
+        loop.add_reader(self._control.fileno(), over.set)  # vgpud says nothing: what is readable is its end
+        server = await asyncio.start_server(
+            self.take,
+            sock=listening,
+            ssl=server_context(certificate, key, client_ca),
+            ssl_handshake_timeout=_HANDSHAKE_TIMEOUT_S,
+            backlog=512,
+        )
+        self._control.send(pack_map({"type": "ready"}))
+        await over.wait()
+        server.close()
+
+
+def main() -> None:
+    """The relay's life."""
+    parser = argparse.ArgumentParser(prog="vgpud.tls.relay")
+    parser.add_argument("--listen-fd", type=int, required=True)
+    parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--certificate", required=True)
+    parser.add_argument("--key", required=True)
+    parser.add_argument("--client-ca")
+    options = parser.parse_args()
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    control = socket.socket(fileno=options.control_fd)
+    listening = socket.socket(fileno=options.listen_fd)
+    asyncio.run(Relay(control).run(listening, options.certificate, options.key, options.client_ca))
+
+
+if __name__ == "__main__":
+    main()
