@@ -1,9 +1,11 @@
 """From a clean tree to a source archive, from that to a wheel, from that to an environment in which vgpu works."""
 
+import re
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Sequence
@@ -109,6 +111,21 @@ def test_an_environment_has_the_manuals_and_the_completions(environment: Path) -
     asked = {"_VGPUD_COMPLETE": "bash_complete", "COMP_WORDS": "vgpud --li", "COMP_CWORD": "1"}
     answer = subprocess.run([environment / "bin/vgpud"], env=asked, capture_output=True, text=True, timeout=60)
     assert answer.stdout.split() == ["plain,--listen"], answer.stderr
+
+
+def test_a_wheel_is_built_with_what_pyproject_says_alone(tmp_path: Path) -> None:
+    """The manuals are made from the commands: what these import must be there when a wheel is built."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    named = [re.split(r"[<>=~ ]", text)[0] for text in project["build-system"]["requires"]]
+    absent = {re.split(r"[<>=~ ]", text)[0] for text in project["project"]["dependencies"]} - set(named)
+    hidden = {"nvidia-ml-py": "pynvml"}
+    modules = {hidden.get(name, name) for name in absent}
+    assert {"llvmlite", "uvloop"} <= modules
+    script = f"import sys; sys.modules.update(dict.fromkeys({sorted(modules)!r})); sys.argv[1:] = [{str(tmp_path)!r}]\n"
+    script += "from deploy.packaging.share import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "share/man/man8/vgpud.8").is_file()
 
 
 def commands() -> Sequence[Sequence[str]]:
