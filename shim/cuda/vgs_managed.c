@@ -19,9 +19,8 @@ enum { DEVICE_CPU = -1, DEVICE_INVALID = -2 };
 static CUresult refuse(const char *what) {
   static bool named; /* atomic */
   if (!__atomic_exchange_n(&named, true, __ATOMIC_RELAXED))
-    vgs_log(VGS_LOG_ERROR,
-            "%s: CUDA_ERROR_NOT_SUPPORTED: this channel shares no memory with the host, so there is no managed memory",
-            what);
+    vgs_log(VGS_LOG_REASON,
+            "%s: CUDA_ERROR_NOT_SUPPORTED: managed memory needs a unix socket, or ivshmem in a virtual machine", what);
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 

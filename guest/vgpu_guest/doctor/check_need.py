@@ -37,6 +37,7 @@ _DRIVER_OF = {
     "cudaImportExternalSemaphore": "cuImportExternalSemaphore",
     "cudaGraphicsMapResources": "cuGraphicsMapResources",
 }
+_SHARING = frozenset({"cudaMallocManaged", "cuMemAllocManaged"})  # need memory shared with the host
 _DRIVERS = ("libcuda.so", "libnvidia-ml.so")
 _SYSTEM = ("linux-vdso.so.1", "statically linked")
 _NAMES_CAP = 6  # in one line; all are in the JSON
@@ -82,6 +83,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> list[str]:
         "tables": tables,
     }
     _judge_imports(diagnosis, found)
+    _judge_channel(diagnosis, found)
     _judge_runtime(diagnosis, found, inventory.get("driver_version", 0))
     if devices:
         _judge_code(diagnosis, found, capability, inventory["backend"])
@@ -176,6 +178,23 @@ def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
         diagnosis.evidence.append(f"needs: {first['file']}: {'; '.join(parts)}")
     if others:
         diagnosis.evidence.append(f"and through it: {_shortened([os.path.basename(e['file']) for e in others])}")
+
+
+def _judge_channel(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
+    """What this endpoint's channel cannot do (docs/guests.md, Channels)."""
+    channel = str(diagnosis.endpoint.get("channel", ""))
+    if not channel or channel.startswith("shared-memory"):
+        return
+    for entry in found:
+        names = sorted(_SHARING & {name for names in entry["imports"].values() for name in names})
+        if not names:
+            continue
+        needs = "managed memory needs a unix socket, or ivshmem in a virtual machine"
+        text = f"{entry['file']} imports {_shortened(names)}: {needs}; this endpoint is a {channel}"
+        if entry is found[0]:
+            diagnosis.add("function-unsupported", text)
+        else:
+            diagnosis.warnings.append(text)
 
 
 def _runtime_lacking(diagnosis: Diagnosis, name: str, table: dict[str, frozenset[str]]) -> frozenset[str]:

@@ -43,6 +43,16 @@ def test_a_sound_bundle_is_ok(app: Tree) -> None:
     assert told.answer["need"]["files"][0]["imports"] == {"libcudart": ["cudaGetDeviceCount"]}
 
 
+def test_GR9_managed_memory_over_a_plain_socket(app: Tree, tmp_path: Path) -> None:
+    bundle(app, tmp_path, source=RUNTIME + "int cudaMallocManaged(void) { return 801; }")
+    library = app.path(f"usr/lib/app/{SONAME}")
+    source = "int cudaMallocManaged(void); int main(void) { return cudaMallocManaged(); }"
+    compile_c(app.path(app.program), source, "-x", "none", str(library), "-Wl,-rpath,/usr/lib/app")
+    told = app.doctor()
+    assert (told.code, told.verdict) == (50, "function-unsupported"), told.everything
+    assert "managed memory needs a unix socket, or ivshmem" in told.answer["text"]
+
+
 def test_L02_a_bundled_libcudart_replaced_by_one_without_tags(app: Tree, tmp_path: Path) -> None:
     bundle(app, tmp_path, node=None)
     told = app.doctor()
