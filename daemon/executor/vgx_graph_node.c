@@ -45,20 +45,9 @@ CUresult vgx_cuGraphExecKernelNodeSetParams_v2(struct vgx_session *s,
   return s->backend->cuGraphExecKernelNodeSetParams_v2(exec, node, &changed);
 }
 
-/* Whether one side of a copy is memory of the session's: the bytes it spans do not wrap and can be reached. */
-static bool reachable(struct vgx_session *s, uint64_t address, uint64_t pitch, uint64_t rows, uint64_t width,
-                      uint64_t height, uint64_t depth) {
-  uint64_t slice, planes, lines, span;
-  if (!width || !height || !depth)
-    return true;
-  return !__builtin_mul_overflow(pitch, rows, &slice) && !__builtin_mul_overflow(slice, depth - 1, &planes) &&
-         !__builtin_mul_overflow(pitch, height - 1, &lines) && !__builtin_add_overflow(planes, lines, &span) &&
-         !__builtin_add_overflow(span, width, &span) && vgx_is_reachable(s, address, span);
-}
-
 #define COPY_IS_REACHABLE(s, req)                                                                                      \
-  (reachable(s, (req)->dst, (req)->dstPitch, (req)->dstRows, (req)->width, (req)->height, (req)->depth) &&             \
-   reachable(s, (req)->src, (req)->srcPitch, (req)->srcRows, (req)->width, (req)->height, (req)->depth))
+  (vgx_box_is_reachable(s, (req)->dst, (req)->dstPitch, (req)->dstRows, (req)->width, (req)->height, (req)->depth) &&  \
+   vgx_box_is_reachable(s, (req)->src, (req)->srcPitch, (req)->srcRows, (req)->width, (req)->height, (req)->depth))
 
 /* Pinned memory has the same address here, so both sides are unified addresses. */
 #define COPY_PARAMS(req)                                                                                               \

@@ -1,4 +1,4 @@
-/* Copies that are not one driver call, and pinned memory that both processes map.
+/* What copies may touch, and pinned memory that both processes map.
  *
  * An address the client names is either a device address, which the backend checks, or lies in a region this session
  * mapped. Nothing else of this process may be read or written for a client. */
@@ -56,6 +56,20 @@ bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes) 
   return s->backend->cuPointerGetAttribute &&
          s->backend->cuPointerGetAttribute(&type, POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
          type == CU_MEMORYTYPE_DEVICE;
+}
+
+bool vgx_box_is_reachable(struct vgx_session *s, uint64_t address, uint64_t pitch, uint64_t rows, uint64_t width,
+                          uint64_t height, uint64_t depth) {
+  uint64_t slice, planes, lines, span;
+  if (!width || !height || !depth)
+    return true;
+  return !__builtin_mul_overflow(pitch, rows, &slice) && !__builtin_mul_overflow(slice, depth - 1, &planes) &&
+         !__builtin_mul_overflow(pitch, height - 1, &lines) && !__builtin_add_overflow(planes, lines, &span) &&
+         !__builtin_add_overflow(span, width, &span) && vgx_is_reachable(s, address, span);
+}
+
+bool vgx_rows_fill(uint64_t width, uint64_t height, uint64_t nbytes) {
+  return width && height && height <= VGW_PIECE_NBYTES && width <= VGW_PIECE_NBYTES && width * height == nbytes;
 }
 
 void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint64_t nbytes) {
@@ -133,13 +147,6 @@ CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap
   return result;
 }
 
-CUresult vgx_vgpuDeviceFile(struct vgx_session *s, const struct vgw_req_vgpuDeviceFile *req, int fd) {
-  CUresult result =
-      s->backend->device_file ? s->backend->device_file(req->device, fd) : vgx_not_offered(s, "vgpuDeviceFile");
-  close(fd);
-  return result;
-}
-
 CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostUnmap *req) {
   uint64_t nbytes = 0, region_offset = VGX_NO_REGION;
   pthread_mutex_lock(&s->table_lock);
@@ -160,78 +167,4 @@ CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostU
     fallocate(s->options->region_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               (off_t)(s->options->region_offset + region_offset), (off_t)nbytes);
   return result;
-}
-
-CUresult vgx_vgpuMemcpyPinned(struct vgx_session *s, const struct vgw_req_vgpuMemcpyPinned *req, CUstream stream) {
-  bool to_device = req->direction == 1;
-  if (!to_device && req->direction != 2)
-    return vgx_violation(s, "copy direction");
-  if (!vgx_is_pinned(s, to_device ? req->src : req->dst, req->nbytes))
-    return CUDA_ERROR_INVALID_VALUE;
-  return to_device ? s->backend->cuMemcpyHtoDAsync_v2(req->dst, (const void *)req->src, req->nbytes, stream)
-                   : s->backend->cuMemcpyDtoHAsync_v2((void *)req->dst, req->src, req->nbytes, stream);
-}
-
-/* Rows that travel packed: exactly width * height bytes, without wrapping. */
-static bool packed(uint64_t width, uint64_t height, uint64_t nbytes) {
-  return width && height && height <= VGW_PIECE_NBYTES && width <= VGW_PIECE_NBYTES && width * height == nbytes;
-}
-
-CUresult vgx_vgpuMemcpy2DToDevice(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DToDevice *req,
-                                  CUstream stream, const void *rows) {
-  if (!packed(req->width, req->height, req->nbytes))
-    return vgx_violation(s, "rows do not fill the rectangle");
-  CUDA_MEMCPY2D copy = {
-      .srcMemoryType = CU_MEMORYTYPE_HOST,
-      .srcHost = rows,
-      .srcPitch = req->width,
-      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-      .dstDevice = req->dst,
-      .dstPitch = req->dstPitch,
-      .WidthInBytes = req->width,
-      .Height = req->height,
-  };
-  return s->backend->cuMemcpy2DAsync_v2(&copy, stream);
-}
-
-CUresult vgx_vgpuMemcpy2DToHost(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DToHost *req, CUstream stream,
-                                void *rows, uint64_t *rows_nbytes) {
-  if (!packed(req->width, req->height, *rows_nbytes))
-    return vgx_violation(s, "rows do not fill the rectangle");
-  CUDA_MEMCPY2D copy = {
-      .srcMemoryType = CU_MEMORYTYPE_DEVICE,
-      .srcDevice = req->src,
-      .srcPitch = req->srcPitch,
-      .dstMemoryType = CU_MEMORYTYPE_HOST,
-      .dstHost = rows,
-      .dstPitch = req->width,
-      .WidthInBytes = req->width,
-      .Height = req->height,
-  };
-  CUresult result = s->backend->cuMemcpy2DAsync_v2(&copy, stream);
-  return result == CUDA_SUCCESS ? s->backend->cuStreamSynchronize(stream) : result;
-}
-
-CUresult vgx_vgpuMemcpy2DOnDevice(struct vgx_session *s, const struct vgw_req_vgpuMemcpy2DOnDevice *req,
-                                  CUstream stream) {
-  if (!req->width || !req->height)
-    return CUDA_SUCCESS;
-  uint64_t src_span, dst_span;
-  if (__builtin_mul_overflow(req->srcPitch, req->height - 1, &src_span) ||
-      __builtin_add_overflow(src_span, req->width, &src_span) ||
-      __builtin_mul_overflow(req->dstPitch, req->height - 1, &dst_span) ||
-      __builtin_add_overflow(dst_span, req->width, &dst_span) || !vgx_is_reachable(s, req->src, src_span) ||
-      !vgx_is_reachable(s, req->dst, dst_span))
-    return CUDA_ERROR_INVALID_VALUE;
-  CUDA_MEMCPY2D copy = {
-      .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-      .srcDevice = req->src,
-      .srcPitch = req->srcPitch,
-      .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-      .dstDevice = req->dst,
-      .dstPitch = req->dstPitch,
-      .WidthInBytes = req->width,
-      .Height = req->height,
-  };
-  return s->backend->cuMemcpy2DAsync_v2(&copy, stream);
 }

@@ -24,12 +24,3 @@ CUresult vgx_vgpuHostReserve(struct vgx_session *s, const struct vgw_req_vgpuHos
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   return vgx_add_mapping(s, at, req->nbytes, VGX_NO_REGION);
 }
-
-CUresult vgx_vgpuHostWrite(struct vgx_session *s, const struct vgw_req_vgpuHostWrite *req, const void *bytes) {
-  return vgx_move_pinned(s, req->address, NULL, bytes, req->nbytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult vgx_vgpuHostRead(struct vgx_session *s, const struct vgw_req_vgpuHostRead *req, void *bytes,
-                          uint64_t *bytes_nbytes) {
-  return vgx_move_pinned(s, req->address, bytes, NULL, *bytes_nbytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}

@@ -1,4 +1,4 @@
-"""`python -m protocol.gen [--write-lock]`: write all that derives from the specification."""
+"""`python -m protocol.gen [--write-lock | --halves]`: write all that derives from the specification."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from protocol.gen import (
     emit_records,
     emit_reference,
     emit_runtime,
+    halves,
     nvml,
 )
 from protocol.gen.load import ROOT, load
@@ -37,9 +38,13 @@ def main() -> int:
     parser.add_argument("--guest", type=Path, default=ROOT.parent / "guest/vgpu_guest/_gen")
     parser.add_argument("--reference", type=Path, help="write the reference page there, too")
     parser.add_argument("--write-lock", action="store_true", help="give new functions an opcode in ids.lock")
+    parser.add_argument("--halves", action="store_true", help="only tell which halves are written by hand")
     options = parser.parse_args()
     try:
         api = load(options.write_lock)
+        if options.halves:
+            print(halves.report(api), end="")
+            return 0
         files = {
             "vgw_records.h": emit_records.emit(api),
             "vgs_api.h": emit_guest.emit_api(api),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from protocol.gen.model import Channel, Function, Kind, Member, Need, Param, Role, Scalar, SpecError, Travel
 
 I32 = Scalar("int", "int32_t", "i")
@@ -87,6 +89,19 @@ def function(name: str, *, loaded: bool = False) -> Param:
 def out(name: str, scalar: Scalar, *, optional: bool = False) -> Param:
     """A result; NULL in the program's call is INVALID_VALUE unless `optional`."""
     return Param(name, Role.OUT, f"{scalar.c} *", scalar=scalar, optional=optional)
+
+
+def out_range(name: str, nbytes: str, kind: str, undo: str) -> Param:
+    """The address of new device memory, claimed in the program's address space and known as a range from then on.
+
+    Args:
+        nbytes: its length, C; results are at hand as `x_told`.
+        kind: of the range (enum vgs_range_kind); CLAIM: it is claimed alone.
+        undo: C that gives memory at `taken` back: what lies where the program has something, or cannot be noted.
+    """
+    return Param(
+        name, Role.OUT, "CUdeviceptr *", scalar=DEVICEPTR, range_kind=kind, range_nbytes=nbytes, undo=undo
+    )  # fmt: skip
 
 
 def out_handle(
@@ -179,6 +194,16 @@ def fixed_at(path: str, value: str = "0") -> Member:
     return Member(path, fixed=value)
 
 
+def sent(param: Param, c: str) -> Param:
+    """What travels for a parameter that the program does not give as it is (with wire=)."""
+    return replace(param, sent=c)
+
+
+def struct(c: str, **members: str) -> str:
+    """C for a struct that the driver's function is given."""
+    return f"&({c}){{{', '.join(f'.{name} = {value}' for name, value in members.items())}}}"
+
+
 def ptr(name: str, c: str = "void *") -> Param:
     """A pointer into the program's memory that only the client follows."""
     return Param(name, Role.POINTER, c)
@@ -204,9 +229,21 @@ def fn(
     unsafe: bool = False,
     refuses: dict[str, str] | None = None,
     answers: dict[str, str] | None = None,
+    checks: list[str] | None = None,
+    client_before: str = "",
     client_after: str = "",
+    client_failed: str = "",
+    asked: str = "",
+    waits: str = "",
+    forms: list[str] | None = None,
+    calls: str = "",
+    given: list[str] | None = None,
+    worker: str = "",
+    violations: dict[str, str] | None = None,
+    worker_answers: dict[str, str] | None = None,
     worker_before: str = "",
     worker_after: str = "",
+    worker_done: str = "",
     simulator: bool = True,
     since: int = 0,
     aliases: list[str] | None = None,
@@ -214,9 +251,13 @@ def fn(
     """Register one function.
 
     Args:
-        wire: what travels, where that is not `args`; both halves are then hand-written.
+        wire: what travels, where that is not `args`: parameters of the same name, others by `sent`, or results that
+            are at hand as `x_told`.
         guest: "custom" when `vgs_NAME` is hand-written; local functions always are.
-        host: "custom" when `vgx_NAME` is hand-written; ours (`vgpu...`) always are.
+        host: "custom" when `vgx_NAME` is hand-written; the channel's own are, without calls= or worker=.
+        asked: as in the model; arguments are looked up where it names them as `x_id` or `x_object`.
+        forms: functions without the stream parameter, in the default stream, which are complete for the host when
+            they return: `sync` is true then in this entry's C.
         backend: False when the backend has no function of this name.
         refuses: C conditions under which the client answers with an error, as {"size % 4": INVALID_VALUE}.
         answers: likewise, where it knows the result without asking; it may be a C call.
@@ -235,8 +276,8 @@ def fn(
         need,
         doc,
         wire,
-        guest_custom=guest == "custom" or not travels or wire is not None,
-        host_custom=travels and (host == "custom" or wire is not None or not cuda),
+        guest_custom=guest == "custom" or not (travels or asked),
+        host_custom=travels and (host == "custom" or (not cuda and not calls and not worker)),
         backend=backend and cuda and travels,
         blocks=blocks,
         leaves_work=leaves_work,
@@ -246,9 +287,21 @@ def fn(
         awaited=awaited,
         unsafe=unsafe,
         answers=tuple(((refuses or {}) | (answers or {})).items()),
+        checks=tuple(checks or ()),
+        client_before=client_before,
         client_after=client_after,
+        client_failed=client_failed,
+        asked=asked,
+        waits=waits,
+        forms=tuple(forms or ()),
+        calls=calls,
+        given=tuple(given or ()),
+        worker=worker,
+        violations=tuple((violations or {}).items()),
+        worker_answers=tuple((worker_answers or {}).items()),
         worker_before=worker_before,
         worker_after=worker_after,
+        worker_done=worker_done,
         simulator=simulator,
         since=since,
         exported=cuda,
@@ -257,6 +310,20 @@ def fn(
     )
     entry.check()
     functions.append(entry)
+    for form in entry.forms:
+        in_stream = entry.stream_param()
+        functions.append(
+            Function(
+                form,
+                [p for p in args if p is not in_stream],
+                LOCAL,
+                need,
+                f"{name} in the default stream, complete for the host on return.",
+                backend=False,
+                form_of=name,
+                module=_module,
+            )
+        )
 
 
 def host_only(name: str, args: list[Param], doc: str, *, simulator: bool = True) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from protocol.gen.model import Function, Member, Param, Role, Travel
 
 RESULT = "  if (result != CUDA_SUCCESS) return result;"
@@ -16,8 +18,8 @@ class Body:
 
     def __init__(self, f: Function) -> None:
         self.f = f
-        self.lines = [f"CUresult vgs_{f.name}({declarations(f.args)}) {{", "  CUresult result = CUDA_SUCCESS;"]
-        self.arguments: list[str] = []
+        self.lines: list[str] = []
+        self.sent: dict[str, str] = {}
 
     def add(self, *lines: str) -> None:
         self.lines += lines
@@ -25,19 +27,42 @@ class Body:
     def refuse(self, condition: str, result: str = "CUDA_ERROR_INVALID_VALUE") -> None:
         self.add(f"  if ({condition}) return {result};")
 
-    def text(self) -> str:
+    def statements(self) -> str:
         f = self.f
         for p in f.args:
-            self._argument(p)
+            if not f.asked or self._is_named(p):
+                self._argument(p)
+        for p in f.sent:
+            if p not in f.args and p.role is Role.OUT and p.scalar:
+                self.add(f"  {p.scalar.c} {p.name}_told;")
+                self.sent[p.name] = f"&{p.name}_told"
         if f.unsafe:
             self.add("  result = vgs_capture_check_unsafe();", RESULT)
+        if f.client_before:
+            self.add(f"  {f.client_before};")
+        for check in f.checks:
+            self.add(f"  result = {check};", RESULT)
         for condition, result in f.answers:
             self.refuse(condition, result)
-        made = [p for p in f.args if p.role is Role.OUT_HANDLE]
+        if f.asked:
+            self.add(f"  return {f.asked};")
+        else:
+            self._make_and_send()
+        if any("result" in line for line in self.lines):
+            self.lines.insert(0, "  CUresult result = CUDA_SUCCESS;")
+        return "\n".join(self.lines) + "\n"
+
+    def _is_named(self, p: Param) -> bool:
+        """Whether the C of a call that is answered here looks at a parameter's object, or may not go without it."""
+        said = " ".join((self.f.asked, self.f.client_before, *self.f.checks, *sum(self.f.answers, ())))
+        named = re.search(rf"\b{p.name}_(id|object)\b", said)
+        return bool(named) or p.uncaptured or p.role in (Role.VALUE, Role.OUT, Role.STRUCT_OUT)
+
+    def _make_and_send(self) -> None:
+        made = [p for p in self.f.args if p.role is Role.OUT_HANDLE]
         for p in made:
             self._make(p, made[: made.index(p)])
         self._send(made)
-        return "\n".join([*self.lines, "}\n"])
 
     def _argument(self, p: Param) -> None:
         """Check one parameter, and say what is sent for it."""
@@ -55,7 +80,7 @@ class Body:
             value = f"((struct vgs_object *){p.name}_object)->id"
         elif p.role in (Role.STRUCT_IN, Role.STRUCT_OUT, Role.TEXT_IN, Role.OUT) and not p.optional:
             self.refuse(f"!{p.name}")
-        if p.role is Role.OUT and p.scalar and self.f.client_after:  # it is to see results that are not wanted, too
+        if p.role is Role.OUT and p.scalar and _is_told(self.f):  # C is to see results that are not wanted, too
             self.add(f"  {p.scalar.c} {p.name}_told;")
             value = f"&{p.name}_told"
         if p.role is Role.STRUCT_IN and p.members:
@@ -85,7 +110,8 @@ class Body:
             value = f"&{p.name}_told"
         elif p.role is Role.HANDLES_OUT:
             value = f"{p.name}_ids"
-        self.arguments.append(value)
+        if p.role is not Role.POINTER:
+            self.sent[p.name] = value
 
     def _number(self, p: Param) -> str:
         assert p.scalar
@@ -203,25 +229,55 @@ class Body:
         f = self.f
         ended = next((p for p in f.args if p.ends), None)
         queued = f.travel is Travel.QUEUED
-        arguments = ", ".join(self.arguments + (["false"] if queued else []))
+        values = [p.sent if p.sent and p.role is not Role.VALUE else self.sent.get(p.name, p.sent) for p in f.sent]
+        arguments = ", ".join(values + ([f.waits or "false"] if queued else []))
         if ended and ended.ending:
             self.add(f"  {ended.ending};")
         if ended and queued:  # its error comes later, if at all
             self.add(f"  vgs_object_destroy({ended.name}_object);")
-        self.add(f"  result = vgs_send_{f.name}({arguments});")
-        if made:
-            destroy = " ".join(f"vgs_object_destroy({p.name}_object);" for p in made)
-            self.add(f"  if (result != CUDA_SUCCESS) {{ {destroy} return result; }}")
+        claimed = next((p for p in f.args if p.range_kind), None)
+        if claimed:
+            self._claim(claimed, f"vgs_send_{f.name}({arguments})")
         else:
-            self.add(RESULT)
+            self.add(f"  result = vgs_send_{f.name}({arguments});")
+        undo = [f"vgs_object_destroy({p.name}_object);" for p in made]
+        undo += [f"{f.client_failed};"] if f.client_failed else []
+        failed = f"  if (result != CUDA_SUCCESS) {{ {' '.join(undo)} return result; }}" if undo else RESULT
+        self.add(failed)
         if ended and not queued:
             self.add(f"  vgs_object_destroy({ended.name}_object);")
+        if f.client_after:
+            self.add(f"  {f.client_after};")
+            if "result =" in f.client_after:
+                self.add(failed)
         for p in f.args:
             self.add(*_result(p))
-        if f.client_after:
+        if _is_told(f):
             told = [p for p in f.args if p.role is Role.OUT]
-            self.add(f"  {f.client_after};", *(f"  if ({p.name}) *{p.name} = {p.name}_told;" for p in told))
+            self.add(*(f"  if ({p.name}) *{p.name} = {p.name}_told;" for p in told))
         self.add("  return result;")
+
+    def _claim(self, p: Param, send: str) -> None:
+        """Ask until the address is one of nothing else in this process (vgs_claim.h), and note it."""
+        address = f"{p.name}_told"
+        self.add(
+            "  struct vgs_claiming claiming = {.count = 0};",
+            f"  do result = {send};",
+            f"  while (vgs_claim_made(&claiming, &result, {address}, {p.range_nbytes}));",
+            f"  for (CUdeviceptr taken; vgs_claim_rejected(&claiming, &taken);) (void){p.undo};",
+        )
+        if p.range_kind == "CLAIM":
+            return
+        self.add(
+            RESULT,
+            f"  result = vgs_range_note({address}, {p.range_nbytes}, VGS_RANGE_{p.range_kind});",
+            f"  if (result != CUDA_SUCCESS) {{ CUdeviceptr taken = {address}; (void){p.undo}; return result; }}",
+        )
+
+
+def _is_told(f: Function) -> bool:
+    """Whether results come into locals first."""
+    return bool(f.client_after) or any(p.range_kind for p in f.args)
 
 
 def _member_handle(m: Member, place: str) -> list[str]:
@@ -269,4 +325,17 @@ def _result(p: Param) -> list[str]:
 
 
 def forward(f: Function) -> str:
-    return Body(f).text()
+    """The body; of what has forms, a body with one parameter more that these share."""
+    if f.form_of:
+        return ""
+    head = f"CUresult vgs_{f.name}({declarations(f.args)}) {{\n"
+    if not f.forms:
+        return f"{head}{Body(f).statements()}}}\n"
+    stream = f.stream_param()
+    shared = [f"static CUresult forward_{f.name}({declarations(f.args)}, bool sync) {{\n{Body(f).statements()}}}\n"]
+    names = ", ".join(p.name for p in f.args)
+    shared.append(f"{head}  return forward_{f.name}({names}, false);\n}}\n")
+    default = ", ".join("vgs_stream_default()" if p is stream else p.name for p in f.args)
+    rest = declarations([p for p in f.args if p is not stream])
+    shared += [f"CUresult vgs_{form}({rest}) {{\n  return forward_{f.name}({default}, true);\n}}\n" for form in f.forms]
+    return "\n".join(shared)

@@ -46,7 +46,7 @@ def emit_marshal(api: Api) -> str:
 
 def emit_forward(api: Api) -> str:
     out = [BANNER, includes("<stdlib.h>", *FORWARD_HEADERS)]
-    out += [forward(f) + "\n" for f in api.travelling() if f.exported and not f.guest_custom]
+    out += [forward(f) + "\n" for f in api.functions if f.exported and not (f.guest_custom or f.form_of)]
     return "".join(out)
 
 
@@ -56,12 +56,15 @@ FORWARD_HEADERS = (
     "vgs_array.h",
     "vgs_capture.h",
     "vgs_context.h",
+    "vgs_copy.h",
+    "vgs_copy_box.h",
     "vgs_device.h",
     "vgs_event.h",
     "vgs_graph.h",
     "vgs_ipc.h",
     "vgs_kernel.h",
     "vgs_library.h",
+    "vgs_memset.h",
     "vgs_objects.h",
     "vgs_pool.h",
     "vgs_range.h",

@@ -39,6 +39,18 @@ def _looked_up(f: Function, p: Param) -> str:
     return f"({c})(uintptr_t)objects[{refs(f).index(p)}]"
 
 
+def _name_objects(f: Function) -> list[str]:
+    """Locals for the handles that C of the entry may name."""
+    handles = [p for p in refs(f) if p.role is Role.HANDLE]
+    return [f"  {p.c} {p.name} = {_looked_up(f, p)};\n  (void){p.name};" for p in handles]
+
+
+def _conditions(f: Function) -> list[str]:
+    """What the entry says in C of a record that is no violation by its form."""
+    lines = [_guard(condition, text) for condition, text in f.violations]
+    return lines + [f"  if (VGX_GUARD({condition})) return {result};" for condition, result in f.worker_answers]
+
+
 def _guard(condition: str, text: str) -> str:
     return f'  if (VGX_GUARD({condition})) return vgx_violation(s, "{text}");'
 
@@ -186,7 +198,7 @@ def _argument(f: Function, p: Param) -> str:
         assert p.scalar
         return p.fixed or f"({p.scalar.c})req->{p.name}"
     if p.role is Role.HANDLE:
-        return p.name if p.ends else _looked_up(f, p)
+        return p.name
     if p.role in (Role.OUT, Role.OUT_HANDLE, Role.FOUND, Role.STRUCT_OUT, Role.WORD_IN, Role.WORD_OUT, Role.COUNT):
         return f"&{p.name}"
     if p.role is Role.STRUCT_IN:
@@ -200,7 +212,7 @@ def _argument(f: Function, p: Param) -> str:
 
 def _custom_arguments(f: Function) -> list[str]:
     arguments = ["s"] + (["req"] if request_fields(f) else []) + (["fd"] if f.descriptor else [])
-    arguments += [p.name if p.role is Role.FUNCTION else _looked_up(f, p) for p in refs(f)]
+    arguments += [p.name for p in refs(f)]
     arguments += [_ended_name(f)] if _ended(f) else []
     arguments += [f"&{p.name}" for p in _made(f)] + [p.name for p in part_in(f)]
     tail = part_out(f)
@@ -253,9 +265,20 @@ def _end_objects(f: Function) -> list[str]:
     return lines
 
 
+def _call(f: Function) -> str:
+    if f.worker:
+        return f.worker
+    by_name = {p.name: p for p in f.sent}
+    given = [_argument(f, by_name[c]) if c in by_name else c for c in f.given or [p.name for p in f.args]]
+    return f"s->backend->{f.member}({', '.join(given)})"
+
+
 def _call_driver(f: Function) -> list[str]:
     lines = [f"  {f.worker_before};"] if f.worker_before else []
-    lines.append(f"  result = s->backend->{f.name}({', '.join(_argument(f, p) for p in f.args)});")
+    lines.append(f"  result = {_call(f)};")
+    if f.descriptor:
+        lines.append("  close(fd);")
+    lines += [f"  {f.worker_done};"] if f.worker_done else []
     lines += _end_objects(f)
     if f.worker_after:
         lines.append(f"  if (result == CUDA_SUCCESS) {f.worker_after};")
@@ -306,12 +329,12 @@ def dispatch(f: Function) -> str:
     if request_fields(f):
         lines.append(f"  const struct vgw_req_{f.name} *req = fixed;\n  (void)req;")
     lines += _take_parts(f)
-    if f.backend:
-        lines.append(f'  if (VGX_GUARD(!s->backend->{f.name})) return vgx_not_offered(s, "{f.name}");')
+    if f.member:
+        lines.append(f'  if (VGX_GUARD(!s->backend->{f.member})) return vgx_not_offered(s, "{f.member}");')
     if f.descriptor:
         lines.append("  int fd = vgx_take_fd(s);")
         lines.append(_guard("fd < 0", f"{f.name} without a descriptor"))
-    lines += _part_place(f)
+    lines += _part_place(f) + _name_objects(f) + _conditions(f)
     if f.host_custom:
         lines += [line for p in f.sent if p.role is Role.HANDLES_IN for line in _look_up_array(p)]
         lines += [line for p in f.sent if p.role is Role.FUNCTION for line in _function(f, p)]
@@ -352,6 +375,9 @@ def emit_custom(api: Api) -> str:
     return "".join(out)
 
 
+WORKER_HEADERS = ("vgx_custom.h", "vgx_ipc.h", "vgx_memory.h", "vgx_session.h")  # what C of the entries may name
+
+
 def _entry_flags(f: Function) -> str:
     flags = {
         "VGX_NEEDS_CONTEXT": f.need is Need.CONTEXT,
@@ -375,8 +401,7 @@ def _entry_ref(f: Function, p: Param) -> str:
 def emit_dispatch(api: Api) -> str:
     out = [
         BANNER,
-        includes("<stdlib.h>", "<string.h>", "vgw_records.h", "vgw_wire.h", "vgx_custom.h", "vgx_session.h"),
-        '#include "vgx_ipc.h"\n\n',
+        includes("<stdlib.h>", "<string.h>", "<unistd.h>", "vgw_records.h", "vgw_wire.h", *WORKER_HEADERS),
     ]
     out += [dispatch(f) + "\n" for f in api.travelling()]
     out.append("VGX_OPERATIONS struct vgx_operation vgx_operations[VGW_OP_COUNT] = {\n")

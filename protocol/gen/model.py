@@ -115,6 +115,9 @@ class Param:
     uncaptured: bool = False  # a stream that captures loses its capture, and the call is refused
     ending: str = ""  # C statement in the client before the object goes
     sent: str = ""  # what is sent instead (C)
+    range_kind: str = ""  # an address: of a new range of this kind (enum vgs_range_kind); CLAIM: only claimed
+    range_nbytes: str = ""  # how long that is (C)
+    undo: str = ""  # C that gives its memory back
     parent: str = ""  # of a new object: the parameter whose object it dies with
     make: str = ""  # C expression that makes the client's object; NULL: out of memory
     made: str = ""  # C statement in the client, after success
@@ -152,9 +155,22 @@ class Function:
     awaited: bool = False  # the client watches for its effect: who executes it stays awake
     unsafe: bool = False  # refused while a capture forbids potentially unsafe calls
     answers: tuple[tuple[str, str], ...] = ()  # C conditions, and what the client answers where they hold
-    client_after: str = ""  # C statement in the client, after success
+    checks: tuple[str, ...] = ()  # C in the client, each a CUresult: what is not SUCCESS is the answer
+    client_before: str = ""  # C statement in the client, before the checks
+    client_after: str = ""  # likewise, after success
+    client_failed: str = ""  # likewise, after the worker's error, which is `result`
+    asked: str = ""  # C that answers in the client, in place of the record; a CUresult
+    waits: str = ""  # C condition under which the client waits for a queued call
+    form_of: str = ""  # a function of this one without its stream, complete for the host when it returns
+    forms: tuple[str, ...] = ()  # the names of such functions
+    calls: str = ""  # the backend's function, where that is another
+    given: tuple[str, ...] = ()  # what it is given, where that is not `args`: parameters by name, or C
+    worker: str = ""  # C that the worker does instead of calling the backend; a CUresult
+    violations: tuple[tuple[str, str], ...] = ()  # C conditions in the worker that end the session, and what is logged
+    worker_answers: tuple[tuple[str, str], ...] = ()  # likewise, and what the worker answers where they hold
     worker_before: str = ""  # C statement in the worker, before the driver's function; `s` and `req` are at hand
     worker_after: str = ""  # likewise, after its success
+    worker_done: str = ""  # likewise, whatever it has answered
     simulator: bool = True  # the simulator has it
     since: int = 0  # first driver version that has it; 0: from the data, or always
     exported: bool = True
@@ -171,6 +187,11 @@ class Function:
         return self.args if self.wire is None else self.wire
 
     @property
+    def member(self) -> str:
+        """The backend's function that the generated worker calls; empty: none."""
+        return self.calls or (self.name if self.backend else "")
+
+    @property
     def is_settled(self) -> bool:
         """A waiting call that leaves no work in the streams it touches."""
         return self.blocks if self.leaves_work is None else not self.leaves_work
@@ -182,7 +203,7 @@ class Function:
         return [half for half, custom in (("client", guest), ("worker", self.host_custom)) if custom]
 
     def stream_param(self) -> Param | None:
-        return next((p for p in self.args if p.kind is not None and p.kind.name == "STREAM"), None)
+        return next((p for p in self.args if p.c == "CUstream"), None)
 
     def check(self) -> None:
         """Raise SpecError for an entry that no emitter could turn into correct code."""
@@ -197,8 +218,15 @@ class Function:
             raise SpecError(f"{self.name}: a queued call has no results")
         if self.wire is not None and not self.travels:
             raise SpecError(f"{self.name}: wire= without travelling")
-        if self.wire is not None and not (self.guest_custom and self.host_custom):
-            raise SpecError(f"{self.name}: with wire= both halves are hand-written")
+        if self.wire is not None and not (self.host_custom or self.given or self.worker):
+            raise SpecError(f"{self.name}: with wire= it takes given= or worker= to say what the driver is given")
+        if self.forms and not self.stream_param():
+            raise SpecError(f"{self.name}: only what has a stream has a form without it")
+        if self.wire is not None and not self.guest_custom and not self.asked:
+            known = {p.name for p in self.args if p.role is not Role.POINTER}
+            for p in self.wire:
+                if p.name not in known and not p.sent and p.role is not Role.OUT:
+                    raise SpecError(f"{self.name}: nothing says what is sent as {p.name}")
         if sum(p.role in (Role.HANDLE, Role.FUNCTION) for p in self.sent) > HANDLES_MAX:
             raise SpecError(f"{self.name}: more than {HANDLES_MAX} handles")
         if sum(p.ends for p in self.sent) > 1 or sum(p.role is Role.FUNCTION for p in self.sent) > 1:

@@ -20,12 +20,14 @@ from protocol.gen.dsl import (
     out,
     out_handle,
     ptr,
+    struct,
     struct_in,
     val,
 )
 
 RESOURCE, TEXTURE, VIEW = "CUDA_RESOURCE_DESC", "CUDA_TEXTURE_DESC", "CUDA_RESOURCE_VIEW_DESC"
 DESCRIPTOR = "CUDA_ARRAY3D_DESCRIPTOR"
+STREAM_ARG = handle("hStream", STREAM)
 
 fn(
     "cuArray3DCreate_v2",
@@ -95,22 +97,78 @@ fn(
 
 # Copies: each side a place in an array or rows in memory that the worker reaches; the program's own memory travels.
 BOX = [val(name, SIZE) for name in ("x", "y", "z", "width", "height", "depth")]
+PACKED = {"req->depth != 1 || !vgx_rows_fill(req->width, req->height, req->nbytes)": "rows do not fill the box"}
+
+
+def rows(side: str) -> dict[str, str]:
+    """Packed rows as a side of a copy."""
+    return {
+        f"{side}MemoryType": "CU_MEMORYTYPE_HOST",
+        f"{side}Host": "rows",
+        f"{side}Pitch": "req->width",
+        f"{side}Height": "req->height",
+    }
+
+
+def place(side: str) -> dict[str, str]:
+    """A place in an array."""
+    return {
+        f"{side}MemoryType": "CU_MEMORYTYPE_ARRAY",
+        f"{side}Array": "array",
+        f"{side}XInBytes": "req->x",
+        f"{side}Y": "req->y",
+        f"{side}Z": "req->z",
+    }
+
+
+def either(side: str) -> dict[str, str]:
+    """A place in an array, or rows in memory where there is none."""
+    array = f"{side}Array"
+    return {
+        f"{side}MemoryType": f"{array} ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED",
+        array: array,
+        f"{side}Device": f"{array} ? 0 : req->{side}Address",
+        f"{side}Pitch": f"{array} ? 0 : req->{side}Pitch",
+        f"{side}Height": f"{array} ? 0 : req->{side}Rows",
+        f"{side}XInBytes": f"{array} ? req->{side}X : 0",
+        f"{side}Y": f"{array} ? req->{side}Y : 0",
+        f"{side}Z": f"{array} ? req->{side}Z : 0",
+    }
+
+
+def is_out_of_reach(side: str) -> str:
+    at = f"req->{side}Address, req->{side}Pitch, req->{side}Rows"
+    return f"!{side}Array && !vgx_box_is_reachable(s, {at}, req->width, req->height, req->depth)"
+
+
+def box(**sides: str) -> str:
+    shape = {"WidthInBytes": "req->width", "Height": "req->height", "Depth": "req->depth"}
+    return struct("CUDA_MEMCPY3D", **(sides | shape))
+
+
 fn(
     "vgpuArrayWrite",
     [
         val("nbytes", SIZE),
         *BOX,
         handle("array", ARRAY),
-        handle("hStream", STREAM),
+        STREAM_ARG,
         bytes_in("rows", "nbytes", data=True),
     ],
     QUEUED,
+    violations=PACKED,
+    calls="cuMemcpy3DAsync_v2",
+    given=[box(**(rows("src") | place("dst"))), "hStream"],
     doc="Rows, packed, to a box of an array; x and width are bytes.",
 )
 fn(
     "vgpuArrayRead",
-    [val("nbytes", SIZE), *BOX, handle("array", ARRAY), handle("hStream", STREAM), bytes_out("rows", "nbytes")],
+    [val("nbytes", SIZE), *BOX, handle("array", ARRAY), STREAM_ARG, bytes_out("rows", "nbytes")],
     WAITING,
+    violations=PACKED,
+    calls="cuMemcpy3DAsync_v2",
+    given=[box(**(rows("dst") | place("src"))), "hStream"],
+    worker_after="result = s->backend->cuStreamSynchronize(hStream)",
     blocks=True,
     doc="A box of an array to packed rows; waits for the stream.",
 )
@@ -126,42 +184,73 @@ fn(
         *(val(name, SIZE) for name in ("width", "height", "depth")),
         handle("dstArray", ARRAY, optional=True),
         handle("srcArray", ARRAY, optional=True),
-        handle("hStream", STREAM),
+        STREAM_ARG,
     ],
     QUEUED,
+    violations={"!dstArray && !srcArray": "a copy of arrays without one"},
+    worker_answers={
+        "!req->width || !req->height || !req->depth": "CUDA_SUCCESS",
+        is_out_of_reach("dst"): INVALID_VALUE,
+        is_out_of_reach("src"): INVALID_VALUE,
+    },
+    calls="cuMemcpy3DAsync_v2",
+    given=[box(**(either("dst") | either("src"))), "hStream"],
     doc="Copy a box between arrays, or an array and memory that the worker reaches.",
 )
-for name, to, source in (
-    ("cuMemcpyHtoA_v2", "dstArray", "srcHost"),
-    ("cuMemcpyHtoAAsync_v2", "dstArray", "srcHost"),
-    ("cuMemcpyDtoA_v2", "dstArray", "srcDevice"),
+
+
+def flat(stream: str, sync: str, **sides: str) -> str:
+    """C that copies `ByteCount` bytes to or from an array of one dimension."""
+    copy = struct("CUDA_MEMCPY3D", **sides, WidthInBytes="ByteCount", Height="1", Depth="1")
+    return f"vgs_array_copy({copy}, {stream}, {sync})"
+
+
+def in_array(side: str) -> dict[str, str]:
+    offset, array = f"{side}Offset", f"{side}Array"
+    return {f"{side}MemoryType": "CU_MEMORYTYPE_ARRAY", array: array, f"{side}XInBytes": offset}
+
+
+TO_ARRAY = [ptr("dstArray", "CUarray"), val("dstOffset", SIZE)]
+FROM_ARRAY = [ptr("srcArray", "CUarray"), val("srcOffset", SIZE)]
+NBYTES = val("ByteCount", SIZE)
+for name, args, sides in (
+    (
+        "cuMemcpyHtoA",
+        [*TO_ARRAY, ptr("srcHost", "const void *"), NBYTES, STREAM_ARG],
+        in_array("dst") | {"srcMemoryType": "CU_MEMORYTYPE_HOST", "srcHost": "srcHost"},
+    ),
+    (
+        "cuMemcpyAtoH",
+        [ptr("dstHost", "void *"), *FROM_ARRAY, NBYTES, STREAM_ARG],
+        in_array("src") | {"dstMemoryType": "CU_MEMORYTYPE_HOST", "dstHost": "dstHost"},
+    ),
 ):
-    from_ = ptr(source, "const void *") if source == "srcHost" else val(source, ADDRESS)
-    stream = [ptr("hStream", "CUstream")] if "Async" in name else []
+    fn(
+        f"{name}Async_v2",
+        args,
+        asked=flat("hStream", "sync", **sides),
+        forms=[f"{name}_v2"],
+        doc="Copy between the program's memory and an array of one dimension.",
+    )
+for name, args, sides in (
+    (
+        "cuMemcpyDtoA_v2",
+        [*TO_ARRAY, val("srcDevice", ADDRESS), NBYTES],
+        in_array("dst") | {"srcMemoryType": "CU_MEMORYTYPE_DEVICE", "srcDevice": "srcDevice"},
+    ),
+    (
+        "cuMemcpyAtoD_v2",
+        [val("dstDevice", ADDRESS), *FROM_ARRAY, NBYTES],
+        in_array("src") | {"dstMemoryType": "CU_MEMORYTYPE_DEVICE", "dstDevice": "dstDevice"},
+    ),
+    ("cuMemcpyAtoA_v2", [*TO_ARRAY, *FROM_ARRAY, NBYTES], in_array("dst") | in_array("src")),
+):
     fn(
         name,
-        [ptr(to, "CUarray"), val("dstOffset", SIZE), from_, val("ByteCount", SIZE), *stream],
-        doc="Copy to an array of one dimension.",
+        args,
+        asked=flat("vgs_stream_default()", "true", **sides),
+        doc="Copy between an array of one dimension and another, or device memory.",
     )
-for name, to in (("cuMemcpyAtoH_v2", "dstHost"), ("cuMemcpyAtoHAsync_v2", "dstHost"), ("cuMemcpyAtoD_v2", "dstDevice")):
-    to_ = ptr(to, "void *") if to == "dstHost" else val(to, ADDRESS)
-    stream = [ptr("hStream", "CUstream")] if "Async" in name else []
-    fn(
-        name,
-        [to_, ptr("srcArray", "CUarray"), val("srcOffset", SIZE), val("ByteCount", SIZE), *stream],
-        doc="Copy from an array of one dimension.",
-    )
-fn(
-    "cuMemcpyAtoA_v2",
-    [
-        ptr("dstArray", "CUarray"),
-        val("dstOffset", SIZE),
-        ptr("srcArray", "CUarray"),
-        val("srcOffset", SIZE),
-        val("ByteCount", SIZE),
-    ],
-    doc="Copy between arrays of one dimension.",
-)
 host_only(
     "cuMemcpy3DAsync_v2",
     [ptr("pCopy", "const CUDA_MEMCPY3D *"), ptr("hStream", "CUstream")],
@@ -178,6 +267,8 @@ fn(
         ptr("pResViewDesc", f"const {VIEW} *"),
     ],
     WAITING,
+    guest="custom",
+    host="custom",
     wire=[
         out("object", ULL),
         struct_in("resource", RESOURCE),
@@ -207,6 +298,8 @@ fn(
     "cuSurfObjectCreate",
     [ptr("pSurfObject", "CUsurfObject *"), ptr("pResDesc", f"const {RESOURCE} *")],
     WAITING,
+    guest="custom",
+    host="custom",
     wire=[out("object", ULL), handle("array", ARRAY)],
     doc="A surface over an array.",
 )

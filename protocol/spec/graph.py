@@ -115,6 +115,8 @@ fn(
         ptr("resultInfo", "CUgraphExecUpdateResultInfo *"),
     ],
     WAITING,
+    guest="custom",
+    host="custom",
     wire=[EXEC, handle("hGraph", GRAPH), out("error", I32), out("reason", I32)],
     doc="Give an executable graph the parameters of a graph of the same shape; error is its CUresult.",
 )

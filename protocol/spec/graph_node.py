@@ -85,6 +85,8 @@ fn(
     [ptr("hGraph", "CUgraph"), ptr("nodes", "CUgraphNode *"), ptr("numNodes", "size_t *")],
     WAITING,
     need=INIT,
+    guest="custom",
+    host="custom",
     wire=[handle("hGraph", GRAPH), out("count", SIZE), val("ids_nbytes", U32), bytes_in("ids", "ids_nbytes")],
     doc="How many nodes a graph has; with ids (u32 each, all new): names its nodes, in the driver's order.",
 )
@@ -100,11 +102,21 @@ fn(
     "cuGraphAddKernelNode_v2",
     [*NEW, KERNEL_PARAMS],
     WAITING,
+    guest="custom",
+    host="custom",
     wire=new(*KERNEL, last=PACKED),
     doc="A kernel node; kind says whether the object is a function or a kernel.",
 )
 fn("cuGraphAddKernelNode", [*NEW, KERNEL_PARAMS_V1], doc="With the older, shorter parameters.")
-fn("cuGraphAddMemcpyNode", [*NEW, COPY_PARAMS, CTX], WAITING, wire=new(*COPY), doc="A copy the worker can reach.")
+fn(
+    "cuGraphAddMemcpyNode",
+    [*NEW, COPY_PARAMS, CTX],
+    WAITING,
+    guest="custom",
+    host="custom",
+    wire=new(*COPY),
+    doc="A copy the worker can reach.",
+)
 fn("cuGraphAddMemsetNode", [*NEW, *MEMSET], WAITING, doc="A fill of device memory.")
 fn("cuGraphAddEmptyNode", NEW, WAITING, doc="A node that only orders others.")
 fn(
@@ -135,6 +147,8 @@ fn(
     "cuGraphKernelNodeSetParams_v2",
     [NODE, KERNEL_PARAMS],
     WAITING,
+    guest="custom",
+    host="custom",
     wire=[OF_NODE, *KERNEL, PACKED],
     doc="For graphs made executable later.",
 )
@@ -143,6 +157,8 @@ fn(
     "cuGraphExecKernelNodeSetParams_v2",
     [EXEC, NODE, KERNEL_PARAMS],
     WAITING,
+    guest="custom",
+    host="custom",
     wire=[OF_EXEC, OF_NODE, *KERNEL, PACKED],
     doc="For later launches.",
 )
@@ -151,6 +167,8 @@ fn(
     "cuGraphExecMemcpyNodeSetParams",
     [EXEC, NODE, COPY_PARAMS, CTX],
     WAITING,
+    guest="custom",
+    host="custom",
     wire=[OF_EXEC, OF_NODE, *COPY],
     doc="For later launches.",
 )
@@ -164,6 +182,8 @@ fn(
     "cuGraphAddHostNode",
     [*NEW, HOST_PARAMS],
     WAITING,
+    guest="custom",
+    host="custom",
     wire=new(CALLBACK),
     doc="A function of the program's, called by the client at each launch.",
 )
@@ -172,6 +192,8 @@ fn(
     [NODE, ptr("nodeParams", "CUDA_HOST_NODE_PARAMS *")],
     WAITING,
     need=INIT,
+    guest="custom",
+    host="custom",
     wire=[OF_NODE, out("callback", U32)],
     doc="Function and argument of a host node.",
 )
@@ -180,6 +202,8 @@ fn(
     [NODE, HOST_PARAMS],
     WAITING,
     need=INIT,
+    guest="custom",
+    host="custom",
     wire=[OF_NODE, CALLBACK],
     doc="For graphs made executable later.",
 )
@@ -188,6 +212,8 @@ fn(
     [EXEC, NODE, HOST_PARAMS],
     WAITING,
     need=INIT,
+    guest="custom",
+    host="custom",
     wire=[OF_EXEC, OF_NODE, CALLBACK],
     doc="For later launches.",
 )
@@ -204,6 +230,8 @@ fn(
     [NODE, ptr("phGraph", "CUgraph *")],
     WAITING,
     need=INIT,
+    guest="custom",
+    host="custom",
     wire=[OF_NODE, out_handle("graph", GRAPH, parent="hNode")],
     doc="The graph inside a node, which it dies with.",
 )

@@ -148,6 +148,8 @@ fn(
     "cuGraphKernelNodeGetParams_v2",
     [NODE_ARG, ptr("nodeParams", "CUDA_KERNEL_NODE_PARAMS_v2 *")],
     WAITING,
+    guest="custom",
+    host="custom",
     wire=[
         NODE,
         *(out(name, U32) for name in ("kind", "object", "gridDimX", "gridDimY", "gridDimZ")),
@@ -205,6 +207,8 @@ fn(
         val("mode", I32),
     ],
     WAITING,
+    guest="custom",
+    host="custom",
     wire=[handle("hStream", STREAM), handle("hGraph", GRAPH), *DEPENDENCIES],
     doc="Record a stream's work into a graph that there is.",
 )

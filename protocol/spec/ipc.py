@@ -31,6 +31,8 @@ fn(
     [ptr("pHandle", f"{MEMORY} *"), val("dptr", DEVICEPTR)],
     WAITING,
     backend=False,
+    guest="custom",
+    host="custom",
     wire=[struct_out("handle", MEMORY), val("dptr", DEVICEPTR)],
     doc="A handle by which another client of the tenant opens the allocation around an address.",
 )
@@ -39,6 +41,8 @@ fn(
     [ptr("pdptr", "CUdeviceptr *"), struct_value("handle", MEMORY), val("Flags", U32)],
     WAITING,
     backend=False,
+    guest="custom",
+    host="custom",
     wire=[out("base", DEVICEPTR), out("nbytes", SIZE), struct_in("handle", MEMORY), val("flags", U32)],
     aliases=["cuIpcOpenMemHandle"],
     doc="Map another client's allocation; again, if it is mapped already.",

@@ -32,6 +32,8 @@ fn(
         ptr("extra", "void **"),
     ],
     QUEUED,
+    guest="custom",
+    host="custom",
     wire=[
         function("f"),
         *GRID,
@@ -51,6 +53,8 @@ fn(
         ptr("extra", "void **"),
     ],
     QUEUED,
+    guest="custom",
+    host="custom",
     wire=[
         function("f"),
         *GRID,

@@ -3,6 +3,7 @@
 #include "vgs_area.h"
 #include "vgs_callback.h"
 #include "vgs_capture.h"
+#include "vgs_copy_pinned.h"
 #include "vgs_enter.h"
 #include "vgs_log.h"
 #include "vgs_range.h"
@@ -133,83 +134,19 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
       return src_known && copy->sync ? vgs_wait_stream(stream) : CUDA_SUCCESS;
     }
   }
-  enum { TO_DEVICE = 1, TO_HOST = 2 }; /* one side is pinned memory that the worker reads or writes in place */
-  result =
-      vgs_send_vgpuMemcpyPinned(copy->dst, copy->src, copy->nbytes, dst_device ? TO_DEVICE : TO_HOST, stream, doubtful);
+  /* One side is pinned memory that the worker reads or writes in place. */
+  result = vgs_copy_pinned(!dst_device, copy->dst, copy->src, copy->nbytes, stream, doubtful);
   if (!result && copy->sync)
     result = vgs_wait_stream(stream);
   return result;
 }
 
-/* --- the API's forms --- */
-
-static CUresult copy_as(uint64_t dst, enum vgs_place dst_place, uint64_t src, enum vgs_place src_place, size_t nbytes,
-                        CUstream stream, bool sync) {
-  struct vgs_copy copy = {.dst = dst,
-                          .src = src,
-                          .nbytes = nbytes,
-                          .dst_otherwise = dst_place,
-                          .src_otherwise = src_place,
-                          .stream = stream,
-                          .sync = sync};
-  return vgs_copy(&copy);
-}
-
-CUresult vgs_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream) {
-  return copy_as(dstDevice, VGS_PLACE_DEVICE, (uintptr_t)srcHost, VGS_PLACE_HOST, ByteCount, hStream, false);
-}
-
-CUresult vgs_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount) {
-  return copy_as(dstDevice, VGS_PLACE_DEVICE, (uintptr_t)srcHost, VGS_PLACE_HOST, ByteCount, vgs_stream_default(),
-                 true);
-}
-
-CUresult vgs_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
-  return copy_as((uintptr_t)dstHost, VGS_PLACE_HOST, srcDevice, VGS_PLACE_DEVICE, ByteCount, vgs_stream_default(),
-                 true);
-}
-
-CUresult vgs_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
-  return copy_as((uintptr_t)dstHost, VGS_PLACE_HOST, srcDevice, VGS_PLACE_DEVICE, ByteCount, hStream, false);
-}
-
-CUresult vgs_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
-  return copy_as(dstDevice, VGS_PLACE_DEVICE, srcDevice, VGS_PLACE_DEVICE, ByteCount, hStream, false);
-}
-
-/* Addresses decide, not the name: a side may be pinned memory, and then the copy is complete on return. Between device
- * memory it is queued like the asynchronous form. */
-static bool is_host(uint64_t address) {
+bool vgs_copy_is_host(uint64_t address) {
   struct vgs_range range;
   return vgs_range_find(address, &range) && vgs_range_is_host(&range);
 }
 
-CUresult vgs_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
-  return copy_as(dstDevice, VGS_PLACE_DEVICE, srcDevice, VGS_PLACE_DEVICE, ByteCount, vgs_stream_default(),
-                 is_host(dstDevice) || is_host(srcDevice));
-}
-
-/* Unified addresses: what the client does not know is the program's own memory. */
-CUresult vgs_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
-  return copy_as(dst, VGS_PLACE_HOST, src, VGS_PLACE_HOST, ByteCount, vgs_stream_default(), true);
-}
-
-CUresult vgs_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
-  return copy_as(dst, VGS_PLACE_HOST, src, VGS_PLACE_HOST, ByteCount, hStream, false);
-}
-
-static CUresult copy_peer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                          size_t ByteCount, CUstream hStream, bool sync) {
-  struct vgs_context *dst = vgs_context_find(dstContext), *src = vgs_context_find(srcContext);
-  if (!dst || !src)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  return copy_as(dstDevice, VGS_PLACE_DEVICE, srcDevice, VGS_PLACE_DEVICE, ByteCount, hStream, sync);
-}
-
-CUresult vgs_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                               size_t ByteCount, CUstream hStream) {
-  return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream, false);
-}
+/* --- between contexts --- */
 
 /* Wait for another context's work; the current one's is ordered by the stream. */
 static CUresult settle_context(const struct vgs_context *context) {
@@ -230,9 +167,15 @@ CUresult vgs_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdevicep
   CUresult result = settle_context(src);
   if (!result && dst != src)
     result = settle_context(dst);
+  struct vgs_copy copy = {.dst = dstDevice,
+                          .src = srcDevice,
+                          .nbytes = ByteCount,
+                          .dst_otherwise = VGS_PLACE_DEVICE,
+                          .src_otherwise = VGS_PLACE_DEVICE,
+                          .stream = vgs_stream_default(),
+                          .sync = vgs_copy_is_host(dstDevice) || vgs_copy_is_host(srcDevice)};
   if (!result)
-    result = copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, vgs_stream_default(),
-                       is_host(dstDevice) || is_host(srcDevice));
+    result = vgs_copy(&copy);
   if (!result && (src != vgs_context_entered || dst != vgs_context_entered)) /* what these do next comes after it */
     result = vgs_cuCtxSynchronize();
   return result;

@@ -31,4 +31,7 @@ struct vgs_copy {
 };
 CUresult vgs_copy(const struct vgs_copy *copy);
 
+/* Whether an address is one of host memory that the client knows. */
+bool vgs_copy_is_host(uint64_t address);
+
 #endif

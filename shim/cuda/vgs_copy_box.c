@@ -164,7 +164,7 @@ static CUresult make_sides(const CUDA_MEMCPY3D *c, struct box *box) {
                             c->srcPitch, c->srcHeight, box);
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool sync) {
+CUresult vgs_copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool sync) {
   if (!c || c->reserved0 || c->reserved1 || c->srcLOD || c->dstLOD)
     return CUDA_ERROR_INVALID_VALUE;
   if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY || c->dstMemoryType == CU_MEMORYTYPE_ARRAY)
@@ -209,7 +209,7 @@ CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *c, bool *in_place, struct vgs_cop
   return CUDA_SUCCESS;
 }
 
-static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool sync) {
+CUresult vgs_copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool sync) {
   if (!c)
     return CUDA_ERROR_INVALID_VALUE;
   CUDA_MEMCPY3D box = {.srcXInBytes = c->srcXInBytes,
@@ -229,11 +229,11 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool sync) {
                        .WidthInBytes = c->WidthInBytes,
                        .Height = c->Height,
                        .Depth = 1};
-  return copy_3d(&box, stream, sync);
+  return vgs_copy_3d(&box, stream, sync);
 }
 
 /* One address space holds all devices' memory: the contexts say nothing that the addresses do not. */
-static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *c, CUstream stream, bool sync) {
+CUresult vgs_copy_3d_peer(const CUDA_MEMCPY3D_PEER *c, CUstream stream, bool sync) {
   if (!c)
     return CUDA_ERROR_INVALID_VALUE;
   if ((c->srcContext && !vgs_context_find(c->srcContext)) || (c->dstContext && !vgs_context_find(c->dstContext)))
@@ -261,15 +261,5 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *c, CUstream stream, bool 
                        .WidthInBytes = c->WidthInBytes,
                        .Height = c->Height,
                        .Depth = c->Depth};
-  return copy_3d(&box, stream, sync);
+  return vgs_copy_3d(&box, stream, sync);
 }
-
-CUresult vgs_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy) { return copy_3d_peer(pCopy, vgs_stream_default(), true); }
-CUresult vgs_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream) {
-  return copy_3d_peer(pCopy, hStream, false);
-}
-CUresult vgs_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCopy, vgs_stream_default(), true); }
-CUresult vgs_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy) { return copy_2d(pCopy, vgs_stream_default(), true); }
-CUresult vgs_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream) { return copy_2d(pCopy, hStream, false); }
-CUresult vgs_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy) { return copy_3d(pCopy, vgs_stream_default(), true); }
-CUresult vgs_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) { return copy_3d(pCopy, hStream, false); }

@@ -11,6 +11,11 @@ struct vgs_copy_in_place {
   uint64_t dst, dst_pitch, dst_rows, src, src_pitch, src_rows; /* bytes from row to row, rows from slice to slice */
   uint64_t width, height, depth;
 };
+/* As the driver's functions are given them; `sync`: complete for the host on return. */
+CUresult vgs_copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool sync);
+CUresult vgs_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync);
+CUresult vgs_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool sync);
+
 struct vgs_captured_copy;
 /* What parameters mean. False in `in_place`: the worker does not reach a side, and `other` says what they mean. */
 CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *params, bool *in_place, struct vgs_copy_in_place *copy,

@@ -2,6 +2,7 @@
 #include "vgs_api.h"
 #include "vgs_area.h"
 #include "vgs_copiers.h"
+#include "vgs_copy_pinned.h"
 #include "vgs_ring.h"
 #include "vgs_touch.h"
 #include "vgs_wait.h"
@@ -9,8 +10,6 @@
 #include <time.h>
 
 enum {
-  TO_DEVICE = 1,
-  TO_HOST = 2,
   PIECE_LEAST = 64 << 10,
   HELPED_NBYTES = 2 << 20, /* waking a thread takes as long as copying a few hundred KiB */
   PATIENCE = 4000          /* looks at a word before a helper naps, or the caller asks the worker */
@@ -96,9 +95,8 @@ static CUresult issue(struct transfer *t, bool *progress) {
   uint64_t offset = p * t->piece_nbytes, left = copy->nbytes - offset;
   uint64_t nbytes = left < t->piece_nbytes ? left : t->piece_nbytes;
   uint64_t landing = (uintptr_t)vgs_area_landing(t->area, slot), device = copy->device + offset;
-  CUresult result = copy->to_host
-                        ? vgs_send_vgpuMemcpyPinned(landing, device, nbytes, TO_HOST, copy->stream, copy->doubtful)
-                        : vgs_send_vgpuMemcpyPinned(device, landing, nbytes, TO_DEVICE, copy->stream, copy->doubtful);
+  CUresult result = vgs_copy_pinned(copy->to_host, copy->to_host ? landing : device, copy->to_host ? device : landing,
+                                    nbytes, copy->stream, copy->doubtful);
   if (!result)
     result = vgs_wait_push_flag(t->area, slot, copy->stream);
   if (!result) {
@@ -202,8 +200,7 @@ CUresult vgs_staging_land(const struct vgs_staged *copy, bool *taken) {
   if (!area)
     return CUDA_SUCCESS;
   uint8_t *landing = vgs_area_landing(area, 0);
-  CUresult result =
-      vgs_send_vgpuMemcpyPinned((uintptr_t)landing, copy->device, copy->nbytes, TO_HOST, copy->stream, copy->doubtful);
+  CUresult result = vgs_copy_pinned(true, (uintptr_t)landing, copy->device, copy->nbytes, copy->stream, copy->doubtful);
   if (!result)
     result = vgs_wait_stream_with(area, copy->stream);
   if (!result)

@@ -2,6 +2,7 @@
 #include "vgs_api.h"
 #include "vgs_callback.h"
 #include "vgs_capture.h"
+#include "vgs_copy_pinned.h"
 #include "vgs_log.h"
 #include "vgs_work_memory.h"
 #include <stdlib.h>
@@ -91,11 +92,10 @@ static void fini_copy(struct vgs_work *work) {
 
 /* The device's own part: between its side and the memory in the middle. */
 static CUresult capture_device_half(const struct vgs_captured_copy *copy, uint64_t middle, bool to_host) {
-  enum { TO_DEVICE = 1, TO_HOST = 2 };
   const struct vgs_rows *device = to_host ? &copy->src : &copy->dst;
   uint64_t dst = to_host ? middle : device->address, src = to_host ? device->address : middle;
   if (copy->height == 1 && copy->depth == 1)
-    return vgs_send_vgpuMemcpyPinned(dst, src, copy->width, to_host ? TO_HOST : TO_DEVICE, copy->stream, true);
+    return vgs_copy_pinned(to_host, dst, src, copy->width, copy->stream, true);
   CUresult result = CUDA_SUCCESS;
   for (uint64_t z = 0; z < copy->depth && !result; z++) {
     uint64_t packed = middle + z * copy->width * copy->height, slice = device->address + z * device->slice;

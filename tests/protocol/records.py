@@ -14,7 +14,7 @@ from vgpud._gen.api import KINDS, RECORDS, Record
 
 from protocol.gen.load import ROOT as PROTOCOL
 from protocol.gen.load import Api
-from tests.protocol import stubs
+from tests.protocol import conditions, stubs
 
 ROOT = PROTOCOL.parent
 HERE = Path(__file__).parent
@@ -101,6 +101,8 @@ class Case:
     expected: tuple[int, ...] = (0,)
     offered: bool = True
     descriptor: bool = True
+    member: str = ""  # the backend's function that it is about
+    reaches: bool | None = None  # unless said: if it succeeds
     lives: tuple[str, int] | None = None  # a kind and an id that are to have an object afterwards
 
     def encode(self) -> bytes:
@@ -122,14 +124,14 @@ class Case:
         """What is wrong with what came of it; empty: nothing."""
         lib, name = dispatcher.lib, self.record.name
         lib.vgt_descriptors(1 if self.descriptor else 0)
-        lib.vgt_offer(name.encode(), self.offered)
+        lib.vgt_offer(self.member.encode(), self.offered)
         data = self.encode()
         result = lib.vgt_execute(data, len(data))
-        lib.vgt_offer(name.encode(), 1)
+        lib.vgt_offer(self.member.encode(), 1)
         reached = lib.vgt_reached().decode()
         if result not in self.expected:
             return f"{name}, {self.what}: {result} ({lib.vgt_violation().decode()}), not {self.expected}"
-        if bool(reached) != (0 in self.expected):
+        if bool(reached) != ((0 in self.expected) if self.reaches is None else self.reaches):
             return f"{name}, {self.what}: {reached or 'nothing'} was called"
         if self.lives and not lib.vgt_is_live(KINDS[self.lives[0]], self.lives[1]):
             return f"{name}, {self.what}: what it has made has no id"
@@ -157,7 +159,7 @@ def element_nbytes(what: str) -> int:
 
 def fill(record: Record, dispatcher: Dispatcher) -> dict[str, Any]:
     """A record that is right."""
-    fields: dict[str, int] = {}
+    fields: dict[str, int] = dict(conditions.RIGHT.get(record.name, {}))
     parts: dict[str, bytes] = {}
     for field_name, (meaning, kind) in record.meanings.items():
         if meaning == "uses":
@@ -188,7 +190,7 @@ def cases(record: Record, api: Api, dispatcher: Dispatcher) -> Iterator[Case]:
         what: str, changes: dict[str, int] | None = None, parts: dict[str, bytes] | None = None, **rest: Any
     ) -> Case:
         given = fill(record, dispatcher)
-        given["fields"] |= changes or {}
+        given["fields"] |= conditions.following(record.name, changes or {}) | (changes or {})
         given["parts"] |= parts or {}
         return Case(record, what, **given, **rest)
 
@@ -204,10 +206,12 @@ def cases(record: Record, api: Api, dispatcher: Dispatcher) -> Iterator[Case]:
         yield case("no context", context=0, expected=(INVALID_CONTEXT,))
         yield case("a context that is gone", context=GONE, expected=(INVALID_CONTEXT,))
         yield case("a context that was never made", context=NEVER, expected=(VIOLATION,))
-    if function.backend:
-        yield case("not offered", offered=False, expected=(NOT_SUPPORTED,))
+    if function.member:
+        yield case("not offered", member=function.member, offered=False, expected=(NOT_SUPPORTED,))
     if function.descriptor:
         yield case("without its descriptor", descriptor=False, expected=(VIOLATION,))
+    for fields, expected, reaches in conditions.WRONG.get(record.name, []):
+        yield case(f"with {fields}", fields, expected=(expected,), reaches=reaches)
     yield from _handle_cases(record, api, dispatcher, case)
     yield from _part_cases(record, right, case)
 

@@ -11,6 +11,8 @@ from protocol.gen.model import Function, Role
 
 HEAD = """#include "vgt_dispatch.h"
 
+#include <unistd.h>
+
 #include "vgx_custom.h"
 #include "vgx_ipc.h"
 #include "vgx_session.h"
@@ -18,9 +20,16 @@ HEAD = """#include "vgt_dispatch.h"
 """
 
 
-def _driver(f: Function) -> str:
+HOOKS = {"device_file": "CUdevice device, int fd"}  # members of the backend that are no driver's functions
+
+
+def _hook(name: str, parameters: str) -> str:
+    return f'static CUresult driver_{name}({parameters}) {{\n  vgt_reach("{name}");\n  return vgt_result;\n}}\n'
+
+
+def _driver(f: Function, called: set[str]) -> str:
     lines = [f"static CUresult driver_{f.name}({declarations(f.args)}) {{"]
-    if f.travels:  # the others help
+    if f.name in called:  # the others help
         lines.append(f'  vgt_reach("{f.name}");')
     for p in f.args:
         match p.role:
@@ -64,18 +73,22 @@ def _custom(f: Function) -> str:
                 lines.append(f"  memset({p.name}, 7, *{p.name}_nbytes);")
             case Role.HANDLE if p.kind and not p.optional:
                 lines.append(f"  if (!{p.name}) return CUDA_ERROR_INVALID_HANDLE;")
+    lines += ["  close(fd);"] if f.descriptor else []
     return "\n".join([*lines, "  return CUDA_SUCCESS;\n}\n"])
 
 
 def emit(api: Api) -> str:
     members = api.backend_members()
     out = [HEAD]
-    out += [_driver(f) + "\n" for f in members]
+    called = {f.member for f in api.travelling()}
+    out += [_driver(f, called) + "\n" for f in members]
+    out += [_hook(name, parameters) + "\n" for name, parameters in HOOKS.items()]
+    names = [*(f.name for f in members), *HOOKS]
     out += [_custom(f) + "\n" for f in api.travelling() if f.host_custom]
     out.append('struct vgx_backend vgt_backend = {\n    .name = "stubs",\n')
-    out += [f"    .{f.name} = driver_{f.name},\n" for f in members]
+    out += [f"    .{name} = driver_{name},\n" for name in names]
     out.append("};\n\nvoid vgt_offer(const char *name, int offered) {\n")
-    for f in members:
-        out.append(f'  if (!strcmp(name, "{f.name}")) vgt_backend.{f.name} = offered ? driver_{f.name} : NULL;\n')
+    for name in names:
+        out.append(f'  if (!strcmp(name, "{name}")) vgt_backend.{name} = offered ? driver_{name} : NULL;\n')
     out.append("}\n")
     return "".join(out)

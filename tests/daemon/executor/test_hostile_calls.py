@@ -192,8 +192,8 @@ def test_a_copy_whose_memory_goes_before_its_stream_is_there_is_a_fault_of_its_o
         hostile.send("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=0, hStream=STREAM)
         hostile.launch("wait", hostile.memory)
         copy = {"nbytes": 64, "hStream": STREAM}
-        hostile.send("vgpuMemcpyPinned", dst=PINNED, src=hostile.memory + 64, direction=2, **copy)
-        hostile.send("vgpuMemcpyPinned", dst=hostile.memory + 64, src=PINNED, direction=1, **copy)
+        hostile.send("vgpuMemcpyPinnedToHost", dst=PINNED, src=hostile.memory + 64, **copy)
+        hostile.send("vgpuMemcpyPinnedToDevice", dst=hostile.memory + 64, src=PINNED, **copy)
         hostile.ok("cuCtxCreate_v2", context=0, pctx=CONTEXT + 1, dev=0)
         hostile.ok("vgpuHostUnmap", context=CONTEXT + 1, address=PINNED)
         hostile.send("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=1, hStream=SECOND_STREAM)

@@ -1,0 +1,1 @@
+"""Generated Python: built, not committed."""

@@ -1,0 +1,60 @@
+"""Values for what entries say in C (`violations`, `worker_answers`): what a right record holds there, and records that
+are answered for it alone. The stubs' memory is in reach but for one address."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+OUT_OF_REACH = 0xBAD  # vgt_dispatch.c
+VIOLATION, SUCCESS, INVALID_VALUE = -1, 0, 1
+
+
+class Wrong(NamedTuple):
+    fields: dict[str, int]
+    expected: int
+    reaches: bool = False  # success without a call
+
+
+ROWS = {"width": 2, "height": 2}  # as long as the variable part of a right record
+BOX = ROWS | {"depth": 1}
+EMPTY = [Wrong({name: 0}, SUCCESS) for name in ("width", "height")]
+NO_BOX = [Wrong({name: value}, VIOLATION) for name, value in (("width", 3), ("height", 0), ("depth", 0), ("depth", 2))]
+
+
+def _unreachable(*fields: str) -> list[Wrong]:
+    return [Wrong({name: OUT_OF_REACH}, INVALID_VALUE) for name in fields]
+
+
+LENGTHS = dict.fromkeys(("vgpuMemcpy2DToDevice", "vgpuMemcpy2DToHost", "vgpuArrayWrite", "vgpuArrayRead"), "nbytes")
+
+
+def following(name: str, changes: dict[str, int]) -> dict[str, int]:
+    """What a record with a changed length must hold, so that nothing else is wrong with it."""
+    nbytes = changes.get(LENGTHS.get(name, ""))
+    return {} if nbytes is None else {"width": nbytes, "height": 1}
+
+
+RIGHT: dict[str, dict[str, int]] = {
+    "vgpuMemcpy2DToDevice": ROWS,
+    "vgpuMemcpy2DToHost": ROWS,
+    "vgpuMemcpy2DOnDevice": ROWS,
+    "vgpuArrayWrite": BOX,
+    "vgpuArrayRead": BOX,
+    "vgpuArrayCopy": BOX,
+}
+WRONG: dict[str, list[Wrong]] = {
+    "vgpuMemcpyPinnedToDevice": _unreachable("src"),
+    "vgpuMemcpyPinnedToHost": _unreachable("dst"),
+    "vgpuMemcpy2DToDevice": [Wrong({"width": 3}, VIOLATION), Wrong({"height": 0}, VIOLATION)],
+    "vgpuMemcpy2DToHost": [Wrong({"width": 3}, VIOLATION), Wrong({"height": 0}, VIOLATION)],
+    "vgpuMemcpy2DOnDevice": EMPTY + _unreachable("src", "dst"),
+    "vgpuArrayWrite": NO_BOX,
+    "vgpuArrayRead": NO_BOX,
+    "vgpuArrayCopy": [
+        *EMPTY,
+        Wrong({"depth": 0}, SUCCESS),
+        Wrong({"dstArray": 0, "srcArray": 0}, VIOLATION),
+        Wrong({"dstArray": 0, "dstAddress": OUT_OF_REACH}, INVALID_VALUE),
+        Wrong({"srcArray": 0, "srcAddress": OUT_OF_REACH}, INVALID_VALUE),
+    ],
+}
