@@ -62,14 +62,16 @@ def begin_module(name: str) -> None:
 
 
 def val(name: str, scalar: Scalar, *, mask: int | None = None, most: int | None = None, nonzero: bool = False,
-        fixed: str = "", sent: str = "") -> Param:  # fmt: skip
-    """A number. `mask`, `most`, `nonzero`: others are INVALID_VALUE in the client. A device is checked and translated.
+        among: tuple[int, ...] = (), fixed: str = "", sent: str = "") -> Param:  # fmt: skip
+    """A number. `mask`, `most`, `nonzero`, `among`: others are INVALID_VALUE in the client.
 
+    A device is checked and translated.
     `sent`: what is sent instead, `fixed`: what the worker's driver is given instead (C).
     """
     return Param(
-        name, Role.VALUE, scalar.c, scalar=scalar, mask=mask, most=most, nonzero=nonzero, fixed=fixed, sent=sent
-    )
+        name, Role.VALUE, scalar.c, scalar=scalar, mask=mask, most=most, nonzero=nonzero, among=among, fixed=fixed,
+        sent=sent,
+    )  # fmt: skip
 
 
 def handle(name: str, kind: Kind, *, optional: bool = False, wrong: str = "", ends: bool = False, otherwise: str = "",

@@ -122,6 +122,8 @@ class Body:
             self.refuse(f"{low}{p.name} > {p.most}")
         if p.nonzero:
             self.refuse(f"!{p.name}")
+        if p.among:
+            self.refuse(" && ".join(f"{p.name} != {value}" for value in p.among))
         if p.scalar.c == "CUdevice":
             self.refuse(f"!vgs_device({p.name})", "CUDA_ERROR_INVALID_DEVICE")
             return f"vgs_device_wire({p.name})"

@@ -125,6 +125,7 @@ class Param:
     mask: int | None = None  # the bits that may be set
     most: int | None = None  # the largest value
     nonzero: bool = False
+    among: tuple[int, ...] = ()  # the values that it may have
     fixed: str = ""  # what the driver is given, whatever the program says (C)
     wide: str = ""  # C condition: the word has 64 bits, else it is an int
     loaded: bool = False  # the driver's function takes no CUkernel: it is given the current context's CUfunction

@@ -149,12 +149,30 @@ fn(
     [],
     WAITING,
     blocks=True,
-    guest="custom",
+    asked="vgs_wait_context()",
     doc="Wait for all work of the current context.",
 )
 fn("cuCtxSynchronize_v2", [ptr("ctx", "CUcontext")], need=INIT, doc="Wait for all work of a context.")
-fn("cuCtxGetLimit", [out("pvalue", SIZE), val("limit", I32)], WAITING, guest="custom", doc="A resource limit.")
-fn("cuCtxSetLimit", [val("limit", I32), val("value", SIZE)], WAITING, guest="custom", doc="Change a resource limit.")
+# Nothing but cuCtxSetLimit changes a limit, so the worker is asked once for each. The driver may round a value.
+fn(
+    "cuCtxGetLimit",
+    [out("pvalue", SIZE), val("limit", I32)],
+    WAITING,
+    client_before="uint64_t asked_at",
+    checks=["vgs_limit_check(limit)"],
+    answers={"vgs_limit_is_known(limit, pvalue, &asked_at)": "CUDA_SUCCESS"},
+    client_after="vgs_limit_keep(limit, pvalue_told, asked_at)",
+    doc="A resource limit.",
+)
+fn(
+    "cuCtxSetLimit",
+    [val("limit", I32), val("value", SIZE)],
+    WAITING,
+    checks=["vgs_limit_changes(limit)"],
+    client_after="vgs_limit_changes(limit)",
+    client_failed="vgs_limit_changes(limit)",
+    doc="Change a resource limit.",
+)
 fn("cuCtxGetCacheConfig", [out("pconfig", I32)], doc="Preferred cache split; a hint that is kept.")
 fn("cuCtxSetCacheConfig", [val("config", I32)], doc="Preferred cache split; a hint that is kept.")
 fn("cuCtxGetSharedMemConfig", [out("pConfig", I32)], doc="Shared memory bank size.")

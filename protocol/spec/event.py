@@ -38,9 +38,11 @@ fn(
 fn("cuEventRecord", [EVENT_ARG, ptr("hStream", "CUstream")], doc="cuEventRecordWithFlags without flags.")
 fn(
     "cuEventRecordWithFlags",
-    [EVENT_ARG, STREAM_ARG, val("flags", U32)],
+    # Flag 1 is the external form, which matters inside a capture alone.
+    [handle("hEvent", EVENT, otherwise="vgs_ipc_event_record"), STREAM_ARG, val("flags", U32, most=1)],
     QUEUED,
-    guest="custom",
+    client_before="uint64_t capture = vgs_event_record_begin(hEvent_object, hStream_object)",
+    client_after="if (!capture) vgs_event_record_end(hEvent_object, hStream_id)",
     doc="Mark this point of a stream.",
 )
 fn(

@@ -98,7 +98,20 @@ fn(
     QUEUED,
     doc="Bring a graph to the device before its first launch.",
 )
-fn("cuGraphLaunch", [EXEC, STREAM_ARG], QUEUED, guest="custom", doc="Run a graph in stream order.")
+fn(
+    "cuGraphLaunch",
+    [EXEC, STREAM_ARG],
+    QUEUED,
+    client_before="bool captured = hStream_object && vgs_capture_status(hStream_object->capture)",
+    refuses={
+        "!vgs_graph_exec_launch(hGraphExec_object, hStream_object, captured)": "CUDA_ERROR_OUT_OF_MEMORY",
+    },
+    waits="captured",
+    # One that copies pageable memory is over when this returns, as with NVIDIA's driver (580.159.04, seen on an H200):
+    # the program may use its memory again without a word.
+    client_after="if (!captured && hGraphExec_object->works.pageable) result = vgs_wait_stream(hStream_id)",
+    doc="Run a graph in stream order.",
+)
 fn(
     "cuGraphExecDestroy",
     [handle("hGraphExec", GRAPH_EXEC, ends=True, ending="vgs_graph_exec_end(hGraphExec_object)")],

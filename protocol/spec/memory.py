@@ -21,6 +21,7 @@ from protocol.gen.dsl import (
     fn,
     handle,
     out,
+    out_range,
     own_export,
     ptr,
     struct,
@@ -29,6 +30,7 @@ from protocol.gen.dsl import (
 )
 
 STREAM_ARG = handle("hStream", STREAM)
+GIVEN_BACK = "vgs_send_cuMemFree_v2(taken)"
 
 fn(
     "cuMemGetInfo_v2",
@@ -39,29 +41,29 @@ fn(
 fn("cuMemGetInfo", [out("free", U32), out("total", U32)], doc="The 32-bit form: at most 4 GiB - 1.")
 fn(
     "cuMemAlloc_v2",
-    [out("dptr", DEVICEPTR), val("bytesize", SIZE)],
+    [out_range("dptr", "bytesize", "DEVICE", GIVEN_BACK), val("bytesize", SIZE, nonzero=True)],
     WAITING,
-    guest="custom",
+    unsafe=True,
     doc="Allocate device memory. Waits: the address is the worker's to give.",
 )
 fn(
     "cuMemAllocPitch_v2",
     [
-        out("dptr", DEVICEPTR),
+        out_range("dptr", "vgs_rows_nbytes(pPitch_told, Height)", "DEVICE", GIVEN_BACK),
         out("pPitch", SIZE),
-        val("WidthInBytes", SIZE),
-        val("Height", SIZE),
-        val("ElementSizeBytes", U32),
+        val("WidthInBytes", SIZE, nonzero=True),
+        val("Height", SIZE, nonzero=True),
+        val("ElementSizeBytes", U32, among=(4, 8, 16)),
     ],
     WAITING,
-    guest="custom",
+    unsafe=True,
     doc="Allocate rows padded for coalesced access.",
 )
 fn(
     "cuMemFree_v2",
     [val("dptr", DEVICEPTR)],
     WAITING,
-    guest="custom",
+    answers={"!dptr": "CUDA_SUCCESS", "!vgs_range_end(dptr)": "vgs_managed_free(dptr)"},
     worker_before="vgx_ipc_freed(s, req->dptr)",
     blocks=True,
     doc="Free device memory.",

@@ -156,7 +156,7 @@ fn(
     [handle("library", LIBRARY, ends=True)],
     WAITING,
     need=INIT,
-    guest="custom",
+    answers={"!vgs_library_end(library_object)": "CUDA_SUCCESS"},  # it was never loaded
     blocks=True,
     doc="Unload a library.",
 )
@@ -255,7 +255,10 @@ fn(
     "cuFuncSetAttribute",
     [function("hfunc", loaded=True), val("attrib", I32), val("value", I32)],
     WAITING,
-    guest="custom",
+    checks=["vgs_kernel_check_settable(hfunc_object, attrib)"],
+    # Set again to what it is, as cuBLASLt does at every launch.
+    answers={"vgs_kernel_attribute(hfunc_object, attrib) == value": "CUDA_SUCCESS"},
+    client_after="__atomic_store_n(&hfunc_object->attributes[attrib], value, __ATOMIC_RELAXED)",
     doc="Change an attribute.",
 )
 fn("cuFuncGetName", [ptr("name", "const char **"), ptr("hfunc", "CUfunction")], doc="Name of a kernel.")

@@ -18,6 +18,7 @@ from protocol.gen.dsl import (
     handle,
     out,
     out_handle,
+    out_range,
     ptr,
     struct_in,
     val,
@@ -27,26 +28,25 @@ from protocol.gen.dsl import (
 
 STREAM_ARG = handle("hStream", STREAM)
 POOL = handle("pool", MEMPOOL)
+GIVEN_BACK = "vgs_send_cuMemFreeAsync(taken, hStream_id, false)"
 
 fn(
     "cuMemAllocAsync",
-    [out("dptr", DEVICEPTR), val("bytesize", SIZE), STREAM_ARG],
+    [out_range("dptr", "bytesize", "POOL", GIVEN_BACK), val("bytesize", SIZE, nonzero=True), STREAM_ARG],
     WAITING,
-    guest="custom",
     doc="Allocate in stream order.",
 )
 fn(
     "cuMemAllocFromPoolAsync",
-    [out("dptr", DEVICEPTR), val("bytesize", SIZE), POOL, STREAM_ARG],
+    [out_range("dptr", "bytesize", "POOL", GIVEN_BACK), val("bytesize", SIZE, nonzero=True), POOL, STREAM_ARG],
     WAITING,
-    guest="custom",
     doc="Allocate from a pool in stream order.",
 )
 fn(
     "cuMemFreeAsync",
     [val("dptr", DEVICEPTR), STREAM_ARG],
     QUEUED,
-    guest="custom",
+    answers={"!dptr": "CUDA_SUCCESS", "!vgs_range_end(dptr)": INVALID_VALUE},
     worker_before="vgx_ipc_freed(s, req->dptr)",
     doc="Free in stream order.",
 )
@@ -69,7 +69,8 @@ fn(
     [val("dev", DEVICE), POOL],
     WAITING,
     need=INIT,
-    guest="custom",
+    refuses={"pool_object->device != dev": INVALID_VALUE},
+    client_after="vgs_pool_set_current(dev, pool)",
     doc="Choose the device's current pool.",
 )
 fn(

@@ -38,7 +38,14 @@ fn(
     aliases=["cuStreamDestroy"],
     doc="Destroy a stream once its work is done.",
 )
-fn("cuStreamSynchronize", [STREAM_ARG], WAITING, guest="custom", blocks=True, doc="Wait for a stream.")
+fn(
+    "cuStreamSynchronize",
+    [handle("hStream", STREAM, uncaptured=True)],
+    WAITING,
+    asked="vgs_wait_stream(hStream_id)",
+    blocks=True,
+    doc="Wait for a stream.",
+)
 fn(
     "cuStreamQuery",
     [handle("hStream", STREAM, uncaptured=True)],
@@ -49,9 +56,17 @@ fn(
 )
 fn(
     "cuStreamWaitEvent",
-    [STREAM_ARG, handle("hEvent", EVENT), val("Flags", U32)],
+    # Flag 1 is the external form, which matters inside a capture alone.
+    [STREAM_ARG, handle("hEvent", EVENT, otherwise="vgs_ipc_event_wait"), val("Flags", U32, most=1)],
     QUEUED,
-    guest="custom",
+    client_before="bool captured = vgs_capture_status(hEvent_object->capture), "
+    "capturing = hStream_object && vgs_capture_status(hStream_object->capture)",
+    waits="captured || capturing",
+    # Isolation, merge, ...: the capture is lost. Without a failure it spreads to whoever waits for it.
+    client_failed="if (captured || capturing) "
+    "vgs_capture_forbid(captured ? hEvent_object->capture : hStream_object->capture)",
+    client_after="if (captured && !capturing && hStream_object) "
+    "vgs_capture_spread(hStream_object, hEvent_object->capture)",
     doc="Make a stream wait for an event.",
 )
 fn(

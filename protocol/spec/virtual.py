@@ -17,6 +17,7 @@ from protocol.gen.dsl import (
     handle,
     out,
     out_handle,
+    out_range,
     ptr,
     struct_in,
     val,
@@ -32,10 +33,15 @@ fn(
 )
 fn(
     "cuMemAddressReserve",
-    [out("ptr", DEVICEPTR), val("size", SIZE), val("alignment", SIZE), val("addr", DEVICEPTR), val("flags", ULL)],
+    [
+        out_range("ptr", "size", "CLAIM", "vgs_send_cuMemAddressFree(taken, size)"),
+        val("size", SIZE),
+        val("alignment", SIZE),
+        val("addr", DEVICEPTR),
+        val("flags", ULL),
+    ],
     WAITING,
     need=INIT,
-    guest="custom",
     doc="Reserve an address range.",
 )
 fn(
@@ -71,21 +77,22 @@ fn(
     [handle("handle", ALLOCATION, ends=True)],
     WAITING,
     need=INIT,
-    guest="custom",
+    asked="vgs_allocation_release(handle)",
     doc="Free physical memory once nothing maps it.",
 )
 fn(
     "cuMemMap",
     [
-        val("ptr", DEVICEPTR),
-        val("size", SIZE),
+        val("ptr", DEVICEPTR, nonzero=True),
+        val("size", SIZE, nonzero=True),
         val("offset", SIZE),
         handle("handle", ALLOCATION),
         val("flags", ULL),
     ],
     WAITING,
     need=INIT,
-    guest="custom",
+    refuses={"!vgs_allocation_is_held(handle_object)": INVALID_VALUE},
+    client_after="result = vgs_mapping_add(handle_object, ptr, size)",
     doc="Map physical memory into a reserved range.",
 )
 fn(

@@ -117,6 +117,11 @@ bool vgs_capture_keep_all(uint64_t id, const struct vgs_works *works) {
   return kept;
 }
 
+void vgs_capture_spread(struct vgs_stream *stream, uint64_t id) {
+  stream->capture = id;
+  stream->capture_origin = false;
+}
+
 CUresult vgs_capture_forbid(uint64_t id) {
   pthread_mutex_lock(&lock);
   int at = find(id);

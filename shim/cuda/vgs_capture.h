@@ -20,6 +20,9 @@ uint64_t vgs_capture_begin(int mode);
 CUresult vgs_capture_begin_in(struct vgs_stream *stream, int mode); /* OUT_OF_MEMORY: too many */
 enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works);
 
+/* The stream takes part in the capture, which another began. */
+void vgs_capture_spread(struct vgs_stream *stream, uint64_t id);
+
 /* The graph that is being captured, where it has an object from the beginning; `owned`: the capture made it. */
 void vgs_capture_set_graph(uint64_t id, CUgraph graph, bool owned);
 CUgraph vgs_capture_graph(uint64_t id, bool *owned);

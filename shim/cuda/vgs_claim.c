@@ -13,9 +13,8 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-/* Tries: of an allocation whose addresses are taken. A claim is rounded to whole chunks, so that most allocations fall
- * into one that is there. */
-enum { TRIES = 16, PAGE_NBYTES = 4096, CHUNK_NBYTES = 2 << 20 };
+/* A claim is rounded to whole chunks, so that most allocations fall into one that exists. */
+enum { PAGE_NBYTES = 4096, CHUNK_NBYTES = 2 << 20 };
 
 struct claim {
   uint64_t begin, end;
@@ -138,23 +137,18 @@ bool vgs_claim(uint64_t address, uint64_t nbytes) {
   return error != EEXIST || is_blocked_for_all();
 }
 
-CUresult vgs_claim_made(const struct vgs_maker *maker, void *argument, CUdeviceptr *address, uint64_t *nbytes) {
-  CUdeviceptr taken[TRIES];
-  int count = 0;
-  CUresult result;
-  while (!(result = maker->make(argument, address, nbytes)) && !vgs_claim(*address, *nbytes)) {
-    taken[count++] = *address;
-    if (count == TRIES) {
-      result = CUDA_ERROR_OUT_OF_MEMORY;
-      break;
-    }
-  }
-  if (count)
-    vgs_log(VGS_LOG_INFO, "device memory at %#llx lies over memory of this process: %s", (unsigned long long)taken[0],
-            result ? "none could be had elsewhere" : "allocated elsewhere");
-  while (count)
-    maker->give_back(argument, taken[--count]);
-  return result;
+bool vgs_claim_made(struct vgs_claiming *c, CUresult *result, CUdeviceptr address, uint64_t nbytes) {
+  bool rejected = !*result && !vgs_claim(address, nbytes);
+  if (rejected)
+    c->rejected[c->count++] = address;
+  if (rejected && c->count < VGS_CLAIM_TRIES)
+    return true;
+  if (rejected)
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (c->count)
+    vgs_log(VGS_LOG_INFO, "device memory at %#llx lies over memory of this process: %s",
+            (unsigned long long)c->rejected[0], *result ? "none could be had elsewhere" : "allocated elsewhere");
+  return false;
 }
 
 void vgs_claim_fini(void) {

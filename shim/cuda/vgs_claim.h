@@ -17,15 +17,24 @@
  * Where the system allows no further mappings it is true: the range may be free, and was not looked at. */
 bool vgs_claim(uint64_t address, uint64_t nbytes);
 
-/* Ways to allocate device memory, and to give it back. `argument` is the caller's. */
-struct vgs_maker {
-  CUresult (*make)(void *argument, CUdeviceptr *address, uint64_t *nbytes);
-  CUresult (*give_back)(void *argument, CUdeviceptr address);
+/* One allocation at a claimed address. What lies over memory of the program's is held while another is made, then given
+ * back by whoever made it. */
+enum { VGS_CLAIM_TRIES = 16 };
+struct vgs_claiming {
+  CUdeviceptr rejected[VGS_CLAIM_TRIES];
+  int count;
 };
 
-/* Allocate at a claimed address. What was in the way is held while another is looked for, then given back. Errors:
- * make's; OUT_OF_MEMORY. */
-CUresult vgs_claim_made(const struct vgs_maker *maker, void *argument, CUdeviceptr *address, uint64_t *nbytes);
+/* After each try, whose answer is `result`: whether to make another. OUT_OF_MEMORY: enough were made. */
+bool vgs_claim_made(struct vgs_claiming *claiming, CUresult *result, CUdeviceptr address, uint64_t nbytes);
+
+/* At the end: the next address to give back. */
+static inline bool vgs_claim_rejected(struct vgs_claiming *claiming, CUdeviceptr *address) {
+  if (!claiming->count)
+    return false;
+  *address = claiming->rejected[--claiming->count];
+  return true;
+}
 
 void vgs_claim_fini(void);
 

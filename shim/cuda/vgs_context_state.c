@@ -82,8 +82,6 @@ CUresult vgs_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuCtxSynchronize(void) { return vgs_wait_context(); }
-
 CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
   struct vgs_context *context = vgs_context_find(ctx);
   if (!context)

@@ -9,36 +9,25 @@
 #include "vgs_touch.h"
 #include "vgs_wait.h"
 
-static struct vgs_event *find(CUevent event) { return vgs_object_find(VGW_KIND_EVENT, event); }
-
 CUresult vgs_cuEventRecord(CUevent hEvent, CUstream hStream) { return vgs_cuEventRecordWithFlags(hEvent, hStream, 0); }
 
-CUresult vgs_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
-  struct vgs_event *event = find(hEvent);
-  uint32_t stream_id;
-  struct vgs_stream *stream;
-  CUresult result = vgs_stream_id(hStream, &stream_id, &stream);
-  if (!event)
-    return vgs_ipc_event_record(hEvent, hStream, flags);
-  if (result)
-    return result;
-  if (flags > 1) /* 1: the external form, which matters inside a capture alone */
-    return CUDA_ERROR_INVALID_VALUE;
-  bool capturing = stream && vgs_capture_status(stream->capture);
-  uint64_t capture = capturing ? stream->capture : 0;
+uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream *stream) {
+  uint64_t capture = stream && vgs_capture_status(stream->capture) ? stream->capture : 0;
   if (event->capture != capture) /* looking costs less than storing */
     event->capture = capture;
-  if (!capturing)
+  if (!capture)
     __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
   __atomic_store_n(&event->entry, 0, __ATOMIC_RELEASE);
-  result = vgs_send_cuEventRecordWithFlags(event->object.id, stream_id, flags, false);
+  return capture;
+}
+
+void vgs_event_record_end(struct vgs_event *event, uint32_t stream) {
   uint64_t entry;
-  if (!result && !capturing && vgs_ring_active() && vgs_ring_touched_last(stream_id, &entry)) {
-    if (event->stream != stream_id)
-      event->stream = stream_id;
+  if (vgs_ring_active() && vgs_ring_touched_last(stream, &entry)) {
+    if (event->stream != stream)
+      event->stream = stream;
     __atomic_store_n(&event->entry, entry, __ATOMIC_RELEASE);
   }
-  return result;
 }
 
 /* Where the event was recorded: its stream's touch then, 0 if it is not known. A thread that records it at this moment

@@ -69,33 +69,16 @@ CUresult vgs_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
   return result;
 }
 
-/* A launch of a graph that has works: the program's memory may change until it is over. */
-static void note_launch(struct vgs_graph_exec *exec, struct vgs_stream *on) {
-  exec->last = on ? vgs_object_handle(on) : NULL;
-  if (!exec->launched)
-    vgs_callback_in_graph(1);
-  exec->launched = true;
-}
-
-/* One that copies pageable memory is over when this returns, as with NVIDIA's driver (580.159.04, seen on an H200): the
- * program may use its memory again without a word. Others are queued. */
-CUresult vgs_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
-  uint32_t stream;
-  struct vgs_stream *on;
-  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
-  CUresult result = vgs_stream_id(hStream, &stream, &on);
-  if (!exec)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (result)
-    return result;
-  bool captured = on && vgs_capture_status(on->capture);
-  if (captured && !vgs_capture_keep_all(on->capture, &exec->works))
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  if (!captured && exec->works.count)
-    note_launch(exec, on);
-  bool waits = !captured && exec->works.pageable;
-  result = vgs_send_cuGraphLaunch(exec->object.id, stream, captured);
-  return result || !waits ? result : vgs_wait_stream(stream);
+bool vgs_graph_exec_launch(struct vgs_graph_exec *exec, const struct vgs_stream *on, bool captured) {
+  if (captured)
+    return vgs_capture_keep_all(on->capture, &exec->works);
+  if (exec->works.count) {
+    exec->last = on ? vgs_object_handle(on) : NULL;
+    if (!exec->launched)
+      vgs_callback_in_graph(1);
+    exec->launched = true;
+  }
+  return true;
 }
 
 /* Which node did not fit is not told: the driver may leave that open. */

@@ -26,6 +26,9 @@ struct vgs_graph_exec *vgs_graph_exec_create(struct vgs_graph *graph);
 void vgs_graph_forget_parts(struct vgs_graph *graph);
 void vgs_graph_exec_end(struct vgs_graph_exec *exec);
 
+/* Before a launch: what the graph keeps is in use until it is over, or is the captured graph's. False: no memory. */
+bool vgs_graph_exec_launch(struct vgs_graph_exec *exec, const struct vgs_stream *on, bool captured);
+
 /* Wire id of the context that a node's parameters name; NULL: the current one. */
 CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id);
 

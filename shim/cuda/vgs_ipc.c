@@ -100,7 +100,7 @@ CUresult vgs_ipc_event_record(CUevent event, CUstream stream, unsigned int flags
   return result ? result : vgs_send_vgpuIpcEventRecord(found->object.id, id);
 }
 
-CUresult vgs_ipc_event_wait(CUevent event, CUstream stream, unsigned int flags) {
+CUresult vgs_ipc_event_wait(CUstream stream, CUevent event, unsigned int flags) {
   struct vgs_ipc_event *found = find(event);
   uint32_t id;
   if (!found)

@@ -12,7 +12,7 @@ bool vgs_ipc_is_capable(const struct vgs_range *range);
 CUresult vgs_ipc_event_create(CUevent *event, unsigned int flags);
 CUresult vgs_ipc_event_destroy(CUevent event);
 CUresult vgs_ipc_event_record(CUevent event, CUstream stream, unsigned int flags);
-CUresult vgs_ipc_event_wait(CUevent event, CUstream stream, unsigned int flags);
+CUresult vgs_ipc_event_wait(CUstream stream, CUevent event, unsigned int flags);
 CUresult vgs_ipc_event_query(CUevent event);
 CUresult vgs_ipc_event_synchronize(CUevent event);
 

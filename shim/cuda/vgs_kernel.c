@@ -85,19 +85,8 @@ static bool is_settable(int attrib) {
          (attrib >= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH && attrib < VGW_FUNC_ATTRIBUTE_COUNT);
 }
 
-static CUresult set_attribute(int attrib, int value, struct vgs_kernel *kernel) {
-  if (!kernel)
-    return CUDA_ERROR_INVALID_HANDLE;
-  if (!is_settable(attrib))
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_kernel_describe(kernel);
-  if (result ||
-      vgs_kernel_attribute(kernel, attrib) == value) /* set again to what it is, as cuBLASLt does at every launch */
-    return result;
-  result = vgs_send_cuFuncSetAttribute(kernel->object.kind, kernel->object.id, attrib, value);
-  if (!result)
-    __atomic_store_n(&kernel->attributes[attrib], value, __ATOMIC_RELAXED);
-  return result;
+CUresult vgs_kernel_check_settable(struct vgs_kernel *kernel, int attrib) {
+  return is_settable(attrib) ? vgs_kernel_describe(kernel) : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult param_info(struct vgs_kernel *kernel, size_t index, size_t *offset, size_t *nbytes) {
@@ -136,10 +125,6 @@ static CUresult check_hint(const struct vgs_kernel *kernel, int config, int grea
 
 CUresult vgs_cuFuncGetAttribute(int *pi, int attrib, CUfunction hfunc) {
   return get_attribute(pi, attrib, vgs_kernel_find(hfunc));
-}
-
-CUresult vgs_cuFuncSetAttribute(CUfunction hfunc, int attrib, int value) {
-  return set_attribute(attrib, value, vgs_kernel_find(hfunc));
 }
 
 CUresult vgs_cuFuncGetName(const char **name, CUfunction hfunc) { return name_of(name, hfunc, vgs_kernel_find(hfunc)); }
@@ -214,7 +199,9 @@ CUresult vgs_cuKernelGetAttribute(int *pi, int attrib, CUkernel kernel, CUdevice
 }
 
 CUresult vgs_cuKernelSetAttribute(int attrib, int value, CUkernel kernel, CUdevice dev) {
-  return vgs_device(dev) ? set_attribute(attrib, value, find_kernel(kernel)) : CUDA_ERROR_INVALID_DEVICE;
+  if (!vgs_device(dev))
+    return CUDA_ERROR_INVALID_DEVICE;
+  return find_kernel(kernel) ? vgs_cuFuncSetAttribute((CUfunction)kernel, attrib, value) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult vgs_cuKernelSetCacheConfig(CUkernel kernel, int config, CUdevice dev) {

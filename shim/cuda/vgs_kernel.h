@@ -10,6 +10,9 @@ struct vgs_kernel *vgs_kernel_make(enum vgw_kind kind, uint32_t owner_id, uint32
 /* Have the description at hand: attributes and parameter layout. */
 CUresult vgs_kernel_describe(struct vgs_kernel *kernel);
 
+/* Before an attribute is set: described, and INVALID_VALUE where it is no attribute that can be. */
+CUresult vgs_kernel_check_settable(struct vgs_kernel *kernel, int attribute);
+
 /* A kernel's name for the trace, "?" for what is none. */
 const char *vgs_kernel_traced_name(const void *handle);
 

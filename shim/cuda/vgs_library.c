@@ -91,17 +91,14 @@ CUresult vgs_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, int
   return result;
 }
 
-CUresult vgs_cuLibraryUnload(CUlibrary handle) {
-  struct vgs_library *library = vgs_object_find(VGW_KIND_LIBRARY, handle);
-  if (!library)
-    return CUDA_ERROR_INVALID_HANDLE;
-  uint32_t id = library->object.id;
+bool vgs_library_end(struct vgs_library *library) {
   pthread_mutex_lock(&load_lock);
-  bool sent = !library->pending && !library->loaded;
+  bool loaded = !library->pending && !library->loaded;
   library->pending = NULL;
   pthread_mutex_unlock(&load_lock);
-  vgs_object_destroy(library);
-  return sent ? vgs_send_cuLibraryUnload(id) : CUDA_SUCCESS;
+  if (!loaded)
+    vgs_object_destroy(library);
+  return loaded;
 }
 
 /* A runtime asks for a kernel when the program launches it. */

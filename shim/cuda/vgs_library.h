@@ -7,4 +7,7 @@
 /* Have the library loaded; the result of the load. */
 CUresult vgs_library_ready(struct vgs_library *library);
 
+/* Before it is unloaded, so that nobody loads it any more. False: the worker never had it, and the object is gone. */
+bool vgs_library_end(struct vgs_library *library);
+
 #endif

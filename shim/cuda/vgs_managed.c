@@ -64,7 +64,8 @@ CUresult vgs_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int 
 
 CUresult vgs_managed_free(uint64_t base) {
   struct vgs_range range;
-  if (!vgs_range_remove(base, true, &range))
+  if (!vgs_range_find(base, &range) || range.base != base || range.kind != VGS_RANGE_MANAGED || !range.context_id ||
+      !vgs_range_remove(base, true, &range))
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = vgs_send_vgpuHostUnmap(range.base);
   vgs_range_unmap(&range);

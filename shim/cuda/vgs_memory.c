@@ -1,10 +1,7 @@
 /* Allocations, and what an address is. */
 #include "vgs_api.h"
-#include "vgs_capture.h"
-#include "vgs_claim.h"
 #include "vgs_enter.h"
 #include "vgs_ipc.h"
-#include "vgs_managed.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
 #include <string.h>
@@ -19,92 +16,6 @@ CUresult vgs_cuMemGetInfo(unsigned int *free, unsigned int *total) {
     *total = total_nbytes > UINT32_MAX ? UINT32_MAX : (unsigned)total_nbytes;
   }
   return result;
-}
-
-/* Note a fresh allocation. If that fails the memory is given back: an address we do not know would be refused
- * everywhere. */
-static CUresult note(CUdeviceptr address, size_t nbytes, enum vgs_range_kind kind) {
-  struct vgs_range range = {.base = address, .nbytes = nbytes, .kind = kind};
-  CUresult result = vgs_range_add(&range);
-  if (result)
-    vgs_send_cuMemFree_v2(address);
-  return result ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-static CUresult give_back(void *unused, CUdeviceptr address) {
-  (void)unused;
-  return vgs_send_cuMemFree_v2(address);
-}
-
-static CUresult make_linear(void *bytesize, CUdeviceptr *address, uint64_t *nbytes) {
-  *nbytes = *(size_t *)bytesize;
-  return vgs_send_cuMemAlloc_v2(address, *nbytes);
-}
-
-struct rectangle {
-  size_t width, height, pitch;
-  unsigned element_nbytes;
-};
-
-static CUresult make_rectangle(void *argument, CUdeviceptr *address, uint64_t *nbytes) {
-  struct rectangle *r = argument;
-  CUresult result = vgs_send_cuMemAllocPitch_v2(address, &r->pitch, r->width, r->height, r->element_nbytes);
-  if (result)
-    return result;
-  if (!__builtin_mul_overflow(r->pitch, r->height, nbytes))
-    return CUDA_SUCCESS;
-  vgs_send_cuMemFree_v2(*address);
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static const struct vgs_maker linear = {make_linear, give_back}, pitched = {make_rectangle, give_back};
-
-CUresult vgs_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
-  CUdeviceptr address;
-  uint64_t nbytes;
-  if (!dptr || !bytesize)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_capture_check_unsafe();
-  if (!result)
-    result = vgs_claim_made(&linear, &bytesize, &address, &nbytes);
-  if (!result)
-    result = note(address, bytesize, VGS_RANGE_DEVICE);
-  if (!result)
-    *dptr = address;
-  return result;
-}
-
-CUresult vgs_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
-                                unsigned int ElementSizeBytes) {
-  CUdeviceptr address;
-  uint64_t nbytes;
-  struct rectangle asked = {.width = WidthInBytes, .height = Height, .element_nbytes = ElementSizeBytes};
-  if (!dptr || !pPitch || !WidthInBytes || !Height)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_capture_check_unsafe();
-  if (!result)
-    result = vgs_claim_made(&pitched, &asked, &address, &nbytes);
-  if (!result)
-    result = note(address, nbytes, VGS_RANGE_DEVICE);
-  if (!result) {
-    *dptr = address;
-    *pPitch = asked.pitch;
-  }
-  return result;
-}
-
-CUresult vgs_cuMemFree_v2(CUdeviceptr dptr) {
-  struct vgs_range range;
-  if (!dptr)
-    return CUDA_SUCCESS;
-  bool known = vgs_range_find(dptr, &range) && range.base == dptr;
-  if (known && range.kind == VGS_RANGE_MANAGED && range.context_id)
-    return vgs_managed_free(dptr);
-  if (!known || range.kind > VGS_RANGE_POOL || range.allocation || !vgs_range_remove(dptr, false, &range))
-    return CUDA_ERROR_INVALID_VALUE;
-  return vgs_send_cuMemFree_v2(dptr);
 }
 
 CUresult vgs_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {

@@ -1,7 +1,6 @@
 /* Stream-ordered allocation. */
 #include "vgs_pool.h"
 #include "vgs_api.h"
-#include "vgs_claim.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_range.h"
@@ -9,70 +8,6 @@
 #include <string.h>
 
 static struct vgs_pool *find(CUmemoryPool pool) { return vgs_object_find(VGW_KIND_MEMPOOL, pool); }
-
-static CUresult note(CUdeviceptr *dptr, CUdeviceptr address, size_t nbytes, uint32_t stream) {
-  struct vgs_range range = {.base = address, .nbytes = nbytes, .kind = VGS_RANGE_POOL};
-  if (vgs_range_add(&range)) {
-    vgs_send_cuMemFreeAsync(address, stream, false);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  *dptr = address;
-  return CUDA_SUCCESS;
-}
-
-struct asked {
-  size_t nbytes;
-  const struct vgs_pool *pool; /* NULL: the device's own */
-  uint32_t stream;
-};
-
-static CUresult make(void *argument, CUdeviceptr *address, uint64_t *nbytes) {
-  const struct asked *asked = argument;
-  *nbytes = asked->nbytes;
-  return asked->pool ? vgs_send_cuMemAllocFromPoolAsync(address, *nbytes, asked->pool->object.id, asked->stream)
-                     : vgs_send_cuMemAllocAsync(address, *nbytes, asked->stream);
-}
-
-static CUresult give_back(void *argument, CUdeviceptr address) {
-  return vgs_send_cuMemFreeAsync(address, ((const struct asked *)argument)->stream, false);
-}
-
-static CUresult allocate(CUdeviceptr *dptr, struct asked asked) {
-  static const struct vgs_maker maker = {make, give_back};
-  CUdeviceptr address;
-  uint64_t nbytes;
-  CUresult result = vgs_claim_made(&maker, &asked, &address, &nbytes);
-  return result ? result : note(dptr, address, nbytes, asked.stream);
-}
-
-CUresult vgs_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
-  uint32_t stream;
-  CUresult result = vgs_stream_id(hStream, &stream, NULL);
-  if (!dptr || !bytesize)
-    return CUDA_ERROR_INVALID_VALUE;
-  return result ? result : allocate(dptr, (struct asked){bytesize, NULL, stream});
-}
-
-CUresult vgs_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
-  uint32_t stream;
-  const struct vgs_pool *from = find(pool);
-  CUresult result = vgs_stream_id(hStream, &stream, NULL);
-  if (!dptr || !bytesize || !from)
-    return CUDA_ERROR_INVALID_VALUE;
-  return result ? result : allocate(dptr, (struct asked){bytesize, from, stream});
-}
-
-CUresult vgs_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-  struct vgs_range range;
-  uint32_t stream;
-  CUresult result = vgs_stream_id(hStream, &stream, NULL);
-  if (result || !dptr)
-    return result;
-  if (!vgs_range_find(dptr, &range) || range.base != dptr || range.kind > VGS_RANGE_POOL || range.allocation ||
-      !vgs_range_remove(dptr, false, &range))
-    return CUDA_ERROR_INVALID_VALUE;
-  return vgs_send_cuMemFreeAsync(dptr, stream, false);
-}
 
 /* The default pools: one object per device and session, asked of the worker once. */
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -116,16 +51,8 @@ CUresult vgs_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
-  struct vgs_pool *chosen = find(pool);
-  if (!vgs_device(dev))
-    return CUDA_ERROR_INVALID_DEVICE;
-  if (!chosen || chosen->device != dev)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_cuDeviceSetMemPool(vgs_device_wire(dev), chosen->object.id);
-  if (!result)
-    __atomic_store_n(&current_pools[dev], pool, __ATOMIC_RELEASE);
-  return result;
+void vgs_pool_set_current(CUdevice dev, CUmemoryPool pool) {
+  __atomic_store_n(&current_pools[dev], pool, __ATOMIC_RELEASE);
 }
 
 bool vgs_pool_is_default(const struct vgs_pool *pool) {

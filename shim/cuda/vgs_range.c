@@ -129,6 +129,11 @@ CUresult vgs_range_add(struct vgs_range *range) {
   return add(range);
 }
 
+CUresult vgs_range_note(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind) {
+  struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = kind};
+  return vgs_range_add(&range) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
 CUresult vgs_range_add_mapping(struct vgs_range *range, const struct vgs_context *primary) {
   if (!primary)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -182,6 +187,18 @@ bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed) {
     *removed = node->range;
     detach(node);
   }
+  pthread_rwlock_unlock(&lock);
+  if (known)
+    free(node);
+  return known;
+}
+
+bool vgs_range_end(uint64_t base) {
+  pthread_rwlock_wrlock(&lock);
+  struct node *node = floor_node(base);
+  bool known = node && node->range.base == base && node->range.kind <= VGS_RANGE_POOL && !node->range.allocation;
+  if (known)
+    detach(node);
   pthread_rwlock_unlock(&lock);
   if (known)
     free(node);

@@ -47,6 +47,19 @@ CUresult vgs_range_add(struct vgs_range *range);
 /* An imported range that is there already is opened once more; this takes one opening back. False: there is none. */
 bool vgs_range_close(uint64_t base);
 
+/* Add what was just allocated. OUT_OF_MEMORY: it is not known, and would be refused everywhere. */
+CUresult vgs_range_note(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind);
+
+/* Bytes of rows; UINT64_MAX, which no range is long, where that is more. */
+static inline uint64_t vgs_rows_nbytes(uint64_t pitch, uint64_t rows) {
+  uint64_t nbytes;
+  return __builtin_mul_overflow(pitch, rows, &nbytes) ? UINT64_MAX : nbytes;
+}
+
+/* Remove the allocation that begins at `base`, which is about to be freed. False: there is none, of cuMemAlloc and its
+ * like or of a pool. */
+bool vgs_range_end(uint64_t base);
+
 /* Add a mapping of cuMemMap, which belongs to a device and outlives contexts; no context need be current. */
 CUresult vgs_range_add_mapping(struct vgs_range *range, const struct vgs_context *primary);
 

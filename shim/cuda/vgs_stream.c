@@ -77,15 +77,6 @@ CUresult vgs_cuStreamCreate(CUstream *phStream, unsigned int Flags) {
   return vgs_cuStreamCreateWithPriority(phStream, Flags, 0);
 }
 
-CUresult vgs_cuStreamSynchronize(CUstream hStream) {
-  uint32_t id;
-  struct vgs_stream *stream;
-  CUresult result = vgs_stream_id(hStream, &id, &stream);
-  if (!result && stream && vgs_capture_status(stream->capture))
-    return vgs_capture_forbid(stream->capture);
-  return result ? result : vgs_wait_stream(id);
-}
-
 CUresult vgs_cuStreamGetFlags(CUstream hStream, unsigned int *flags) {
   uint32_t id;
   struct vgs_stream *stream;

@@ -3,7 +3,6 @@
  * so that a mapping leads back to its handle as long as it is there. */
 #include "vgs_virtual.h"
 #include "vgs_api.h"
-#include "vgs_claim.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_objects.h"
@@ -19,15 +18,6 @@ enum {
 };
 
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* What the program has a handle of. */
-static struct vgs_allocation *find(CUmemGenericAllocationHandle handle) {
-  struct vgs_allocation *allocation = vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
-  pthread_mutex_lock(&count_lock);
-  bool held = allocation && allocation->handles;
-  pthread_mutex_unlock(&count_lock);
-  return held ? allocation : NULL;
-}
 
 /* Count handles or mappings up or down. The last of them gives the memory back. INVALID_VALUE: there is no such
  * allocation, or no handle of it to give back. */
@@ -78,37 +68,14 @@ CUresult vgs_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
   return *granularity ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-struct reservation {
-  size_t nbytes, alignment;
-  CUdeviceptr wish;
-  unsigned long long flags;
-};
+CUresult vgs_allocation_release(CUmemGenericAllocationHandle handle) { return count(handle, -1, 0); }
 
-static CUresult reserve(void *argument, CUdeviceptr *address, uint64_t *nbytes) {
-  const struct reservation *r = argument;
-  *nbytes = r->nbytes;
-  return vgs_send_cuMemAddressReserve(address, r->nbytes, r->alignment, r->wish, r->flags);
+bool vgs_allocation_is_held(const struct vgs_allocation *allocation) {
+  pthread_mutex_lock(&count_lock);
+  bool held = allocation->handles;
+  pthread_mutex_unlock(&count_lock);
+  return held;
 }
-
-static CUresult give_back(void *argument, CUdeviceptr address) {
-  return vgs_send_cuMemAddressFree(address, ((const struct reservation *)argument)->nbytes);
-}
-
-CUresult vgs_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-                                 unsigned long long flags) {
-  static const struct vgs_maker maker = {reserve, give_back};
-  struct reservation asked = {size, alignment, addr, flags};
-  CUdeviceptr address;
-  uint64_t nbytes;
-  if (!ptr)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_claim_made(&maker, &asked, &address, &nbytes);
-  if (!result)
-    *ptr = address;
-  return result;
-}
-
-CUresult vgs_cuMemRelease(CUmemGenericAllocationHandle handle) { return count(handle, -1, 0); }
 
 CUresult vgs_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
   struct vgs_range range;
@@ -120,16 +87,10 @@ CUresult vgs_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, v
   return result;
 }
 
-CUresult vgs_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                      unsigned long long flags) {
-  struct vgs_allocation *allocation = find(handle);
-  if (!allocation || !ptr || !size)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_cuMemMap(ptr, size, offset, allocation->object.id, flags);
-  if (result)
-    return result;
+CUresult vgs_mapping_add(const struct vgs_allocation *allocation, CUdeviceptr ptr, size_t size) {
+  CUmemGenericAllocationHandle handle = (uintptr_t)vgs_object_handle(allocation);
   struct vgs_range range = {.base = ptr, .nbytes = size, .kind = VGS_RANGE_DEVICE, .allocation = handle};
-  result = count(handle, 0, 1);
+  CUresult result = count(handle, 0, 1);
   if (!result && (result = vgs_range_add_mapping(&range, vgs_context_primary(allocation->prop.location.id))))
     count(handle, 0, -1);
   if (result)
@@ -156,8 +117,8 @@ bool vgs_access_is_foreign(const CUmemAccessDesc *desc, size_t count) {
 }
 
 CUresult vgs_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle) {
-  struct vgs_allocation *allocation = find(handle);
-  if (!prop || !allocation)
+  struct vgs_allocation *allocation = vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
+  if (!prop || !allocation || !vgs_allocation_is_held(allocation))
     return CUDA_ERROR_INVALID_VALUE;
   *prop = allocation->prop;
   return CUDA_SUCCESS;
