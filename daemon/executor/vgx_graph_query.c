@@ -21,18 +21,6 @@ CUresult vgx_vgpuCaptureBegin(struct vgx_session *s, const struct vgw_req_vgpuCa
   return result;
 }
 
-CUresult vgx_cuStreamBeginCaptureToGraph(struct vgx_session *s, const struct vgw_req_cuStreamBeginCaptureToGraph *req,
-                                         CUstream stream, CUgraph graph, const CUgraphNode *dependencies) {
-  return s->backend->cuStreamBeginCaptureToGraph(stream, graph, dependencies, NULL, req->numDependencies, MODE_RELAXED);
-}
-
-/* The graph is the one that the client knows. */
-CUresult vgx_vgpuCaptureEnd(struct vgx_session *s, const struct vgw_req_vgpuCaptureEnd *req, CUstream stream) {
-  CUgraph graph = NULL;
-  (void)req;
-  return s->backend->cuStreamEndCapture(stream, &graph);
-}
-
 CUresult vgx_vgpuCaptureDependencies(struct vgx_session *s, const struct vgw_req_vgpuCaptureDependencies *req,
                                      CUstream stream, CUgraph graph, struct vgw_rep_vgpuCaptureDependencies *rep,
                                      void *nodes, uint64_t *nodes_nbytes) {

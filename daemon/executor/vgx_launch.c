@@ -16,14 +16,6 @@
   {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(params), CU_LAUNCH_PARAM_BUFFER_SIZE, &(size_t){nbytes},                   \
    CU_LAUNCH_PARAM_END}
 
-CUresult vgx_cuLaunchKernel(struct vgx_session *s, const struct vgw_req_cuLaunchKernel *req, CUfunction function,
-                            CUstream stream, const void *params) {
-  void *extra[] = EXTRA(params, req->params_nbytes);
-  return s->backend->cuLaunchKernel(function, req->gridDimX, req->gridDimY, req->gridDimZ, req->blockDimX,
-                                    req->blockDimY, req->blockDimZ, req->sharedMemBytes, stream, NULL,
-                                    req->params_nbytes ? extra : NULL);
-}
-
 CUresult vgx_cuLaunchKernelEx(struct vgx_session *s, const struct vgw_req_cuLaunchKernelEx *req, CUfunction function,
                               CUstream stream, const void *attrs, const void *params) {
   CUlaunchAttribute attributes[MAX_ATTRIBUTES];
@@ -98,17 +90,9 @@ static void callback_due(void *id) {
   pthread_mutex_unlock(&s->callback_lock);
 }
 
-void vgx_callback_of(struct vgx_session *s, uint32_t id, CUDA_HOST_NODE_PARAMS *params) {
+CUDA_HOST_NODE_PARAMS vgx_callback_of(struct vgx_session *s, uint32_t id) {
   callbacks_of = s;
-  *params = (CUDA_HOST_NODE_PARAMS){.fn = callback_due, .userData = (void *)(uintptr_t)id};
-}
-
-CUresult vgx_vgpuHostCallback(struct vgx_session *s, const struct vgw_req_vgpuHostCallback *req, CUstream stream) {
-  if (!s->backend->cuLaunchHostFunc)
-    return vgx_not_offered(s, "cuLaunchHostFunc");
-  CUDA_HOST_NODE_PARAMS callback;
-  vgx_callback_of(s, req->callback, &callback);
-  return s->backend->cuLaunchHostFunc(stream, callback.fn, callback.userData);
+  return (CUDA_HOST_NODE_PARAMS){.fn = callback_due, .userData = (void *)(uintptr_t)id};
 }
 
 CUresult vgx_vgpuNextCallback(struct vgx_session *s, struct vgw_rep_vgpuNextCallback *rep) {

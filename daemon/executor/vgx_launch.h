@@ -6,6 +6,6 @@
 
 /* The client's function `id` as the driver takes it: a host function, and what it is called with. A second call with
  * the same id may be due before the first is done, if the id is VGW_CALLBACK_OF_GRAPH. */
-void vgx_callback_of(struct vgx_session *s, uint32_t id, CUDA_HOST_NODE_PARAMS *params);
+CUDA_HOST_NODE_PARAMS vgx_callback_of(struct vgx_session *s, uint32_t id);
 
 #endif

@@ -242,8 +242,8 @@ class Body:
             self._claim(claimed, f"vgs_send_{f.name}({arguments})")
         else:
             self.add(f"  result = vgs_send_{f.name}({arguments});")
-        undo = [f"vgs_object_destroy({p.name}_object);" for p in made]
-        undo += [f"{f.client_failed};"] if f.client_failed else []
+        undo = [f"{f.client_failed};"] if f.client_failed else []
+        undo += [f"vgs_object_destroy({p.name}_object);" for p in made]
         failed = f"  if (result != CUDA_SUCCESS) {{ {' '.join(undo)} return result; }}" if undo else RESULT
         self.add(failed)
         if ended and not queued:

@@ -62,6 +62,7 @@ FORWARD_HEADERS = (
     "vgs_device.h",
     "vgs_event.h",
     "vgs_graph.h",
+    "vgs_graph_kernel.h",
     "vgs_ipc.h",
     "vgs_kernel.h",
     "vgs_library.h",
@@ -74,6 +75,7 @@ FORWARD_HEADERS = (
     "vgs_stream.h",
     "vgs_virtual.h",
     "vgs_wait.h",
+    "vgs_work.h",
 )
 
 KERNELS = {"CUfunction", "CUkernel"}  # a launch's trace names them

@@ -375,7 +375,14 @@ def emit_custom(api: Api) -> str:
     return "".join(out)
 
 
-WORKER_HEADERS = ("vgx_custom.h", "vgx_ipc.h", "vgx_memory.h", "vgx_session.h")  # what C of the entries may name
+WORKER_HEADERS = (
+    "vgx_custom.h",
+    "vgx_graph_part.h",
+    "vgx_ipc.h",
+    "vgx_launch.h",
+    "vgx_memory.h",
+    "vgx_session.h",
+)  # what C of the entries may name
 
 
 def _entry_flags(f: Function) -> str:

@@ -6,6 +6,7 @@ from protocol.gen.dsl import (
     I32,
     INIT,
     INVALID_VALUE,
+    OUT_OF_MEMORY,
     QUEUED,
     SIZE,
     STREAM,
@@ -123,14 +124,22 @@ fn("cuGraphExecGetFlags", [EXEC, out("flags", U64)], WAITING, need=INIT, doc="Fl
 fn(
     "cuGraphExecUpdate_v2",
     [
-        ptr("hGraphExec", "CUgraphExec"),
-        ptr("hGraph", "CUgraph"),
+        EXEC,
+        handle("hGraph", GRAPH),
         ptr("resultInfo", "CUgraphExecUpdateResultInfo *"),
     ],
     WAITING,
-    guest="custom",
-    host="custom",
     wire=[EXEC, handle("hGraph", GRAPH), out("error", I32), out("reason", I32)],
+    client_before="VGS_WORKS works = {0}",
+    refuses={
+        "!resultInfo": INVALID_VALUE,
+        "!vgs_works_keep_all(&works, &vgs_graph_outermost(hGraph_object)->works)": OUT_OF_MEMORY,
+    },
+    client_after="result = vgs_graph_exec_updated(hGraphExec_object, &works, error_told, reason_told, resultInfo)",
+    # The update's own error is part of the answer, because its reason is.
+    worker_before="CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR}",
+    given=["hGraphExec", "hGraph", "&info"],
+    worker_done="error = (int)result, reason = info.result, result = CUDA_SUCCESS",
     doc="Give an executable graph the parameters of a graph of the same shape; error is its CUresult.",
 )
 fn(

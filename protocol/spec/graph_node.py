@@ -1,6 +1,8 @@
 """Nodes of graphs. The client chooses their ids; a captured graph's nodes get theirs when the program asks for them.
 Kernel parameters travel packed as in a launch."""
 
+from typing import Any
+
 from protocol.gen.dsl import (
     CONTEXT,
     DEVICEPTR,
@@ -9,6 +11,9 @@ from protocol.gen.dsl import (
     GRAPH_NODE,
     I32,
     INIT,
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    OUT_OF_MEMORY,
     SIZE,
     U32,
     WAITING,
@@ -21,24 +26,25 @@ from protocol.gen.dsl import (
     out,
     out_handle,
     ptr,
+    sent,
+    struct,
     struct_in,
     val,
 )
 from protocol.gen.model import Param
+from protocol.spec.launch import EXTRA, PARAMS_CAP, SHAPE
 
 GRAPH_ARG = handle("hGraph", GRAPH, ready="vgs_graph_name_nodes")
 DEPENDENCIES = [handles_in("dependencies", GRAPH_NODE, "numDependencies", cap=1 << 18), val("numDependencies", SIZE)]
-NEW = [
-    out_handle(
-        "phGraphNode",
-        GRAPH_NODE,
-        parent="hGraph",
-        make="vgs_graph_node_create(hGraph_object)",
-        made="vgs_graph_node_add(hGraph_object, phGraphNode_object)",
-    ),
-    GRAPH_ARG,
-    *DEPENDENCIES,
-]
+
+
+def node(make: str = "vgs_graph_node_create(hGraph_object)") -> Param:
+    """The new node of a graph."""
+    added = "vgs_graph_node_add(hGraph_object, phGraphNode_object)"
+    return out_handle("phGraphNode", GRAPH_NODE, parent="hGraph", make=make, made=added)
+
+
+NEW = [node(), GRAPH_ARG, *DEPENDENCIES]
 NODE = ptr("hNode", "CUgraphNode")
 EXEC = ptr("hGraphExec", "CUgraphExec")
 CTX = ptr("ctx", "CUcontext")
@@ -47,22 +53,44 @@ KERNEL_PARAMS_V1 = ptr("nodeParams", "const CUDA_KERNEL_NODE_PARAMS_v1 *")
 COPY_PARAMS = ptr("copyParams", "const CUDA_MEMCPY3D *")
 HOST_PARAMS = ptr("nodeParams", "const CUDA_HOST_NODE_PARAMS *")
 CHILD = handle("childGraph", GRAPH)
+MEMSET = [struct_in("memsetParams", "CUDA_MEMSET_NODE_PARAMS"), handle("ctx", CONTEXT, optional=True)]
+OF_NODE = handle("hNode", GRAPH_NODE)
+OF_EXEC = handle("hGraphExec", GRAPH_EXEC)
 
-
-def new(*values: Param, last: Param | None = None) -> list[Param]:
-    """What travels for a node whose parameters do not: its values, then its dependencies."""
-    node = out_handle("node", GRAPH_NODE, parent="hGraph")
-    return [node, handle("hGraph", GRAPH), *values, *DEPENDENCIES, *([last] if last else [])]
-
-
-KERNEL = [function("f")] + [
-    val(n, U32)
-    for n in (
-        "gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes",
-        "params_nbytes",
-    )
+# Kernels: what a launch sends, too (vgs_graph_kernel.h).
+LAUNCH = "kernel.launch"
+KERNEL = [
+    sent(function("f"), f"{LAUNCH}.kernel->object.kind, {LAUNCH}.kernel->object.id"),
+    *(sent(val(f"{what}Dim{axis}", U32), f"{LAUNCH}.{what}[{i}]") for what in ("grid", "block")
+      for i, axis in enumerate("XYZ")),
+    sent(val("sharedMemBytes", U32), f"{LAUNCH}.shared_nbytes"),
+    sent(val("params_nbytes", U32), f"{LAUNCH}.kernel->param_nbytes"),
 ]  # fmt: skip
-PACKED = bytes_in("params", "params_nbytes", cap=32768)
+PACKED = sent(bytes_in("params", "params_nbytes", cap=PARAMS_CAP), "kernel.block")
+KERNEL_GIVEN = struct(
+    "CUDA_KERNEL_NODE_PARAMS_v2",
+    func="req->kind == VGW_KIND_KERNEL ? NULL : f",
+    kern="req->kind == VGW_KIND_KERNEL ? (CUkernel)f : NULL",
+    **{name: f"req->{name}" for name in SHAPE},
+    extra=EXTRA,
+)
+
+
+def kernel(name: str, args: list[Param], wire: list[Param], given: list[str], kept: str, doc: str) -> None:
+    fn(
+        name,
+        [*args, KERNEL_PARAMS],
+        WAITING,
+        wire=wire,
+        client_before="VGS_NODE_KERNEL kernel = {.block = NULL}",
+        checks=["vgs_node_kernel_pack(&kernel, nodeParams)"],
+        client_after=kept and f"vgs_node_kernel_keep({kept}, nodeParams, &kernel)",
+        given=[*given, KERNEL_GIVEN],
+        doc=doc,
+    )
+
+
+# Copies: of places that the worker reaches; of others the client makes two halves.
 COPY = [
     handle("ctx", CONTEXT),
     val("dst", DEVICEPTR),
@@ -75,10 +103,47 @@ COPY = [
     val("height", SIZE),
     val("depth", SIZE),
 ]
-MEMSET = [struct_in("memsetParams", "CUDA_MEMSET_NODE_PARAMS"), handle("ctx", CONTEXT, optional=True)]
-CALLBACK = val("callback", U32)
-OF_NODE = handle("hNode", GRAPH_NODE)
-OF_EXEC = handle("hGraphExec", GRAPH_EXEC)
+
+
+def side(name: str) -> dict[str, str]:
+    """Pinned memory has the same address in the worker, so both sides are unified addresses."""
+    return {
+        f"{name}MemoryType": "CU_MEMORYTYPE_UNIFIED",
+        f"{name}Device": f"req->{name}",
+        f"{name}Pitch": f"req->{name}Pitch",
+        f"{name}Height": f"req->{name}Rows",
+    }
+
+
+COPY_GIVEN = struct(
+    "CUDA_MEMCPY3D", **side("src"), **side("dst"), WidthInBytes="req->width", Height="req->height", Depth="req->depth"
+)
+OUT_OF_REACH = {
+    f"!vgx_box_is_reachable(s, req->{of}, req->{of}Pitch, req->{of}Rows, req->width, req->height, req->depth)": (
+        INVALID_VALUE
+    )
+    for of in ("dst", "src")
+}
+
+CALLBACK = sent(val("callback", U32), "vgs_work_id(work)")
+
+
+def host(name: str, args: list[Param], wire: list[Param], given: list[str], doc: str, **rest: Any) -> None:
+    """A host function: what travels is the number of the client's work."""
+    fn(
+        name,
+        [*args, HOST_PARAMS],
+        WAITING,
+        wire=wire,
+        client_before="VGS_WORK *work = NULL",
+        checks=["vgs_graph_work(nodeParams, &work)"],
+        violations={"!(req->callback & VGW_CALLBACK_OF_GRAPH)": "a graph's callback without its mark"},
+        worker_before="CUDA_HOST_NODE_PARAMS callback = vgx_callback_of(s, req->callback)",
+        given=[*given, "&callback"],
+        doc=doc,
+        **rest,
+    )
+
 
 fn(
     "cuGraphGetNodes",
@@ -95,17 +160,16 @@ fn(
     [OF_NODE, out("type", I32)],
     WAITING,
     need=INIT,
-    host="custom",
+    worker_after="type = vgx_graph_type_of(s, hNode, type)",
     doc="CUgraphNodeType of a node.",
 )
-fn(
+kernel(
     "cuGraphAddKernelNode_v2",
-    [*NEW, KERNEL_PARAMS],
-    WAITING,
-    guest="custom",
-    host="custom",
-    wire=new(*KERNEL, last=PACKED),
-    doc="A kernel node; kind says whether the object is a function or a kernel.",
+    NEW,
+    [node(), GRAPH_ARG, *KERNEL, *DEPENDENCIES, PACKED],
+    ["phGraphNode", "hGraph", "dependencies", "numDependencies"],
+    "phGraphNode_object",
+    "A kernel node; kind says whether the object is a function or a kernel.",
 )
 fn("cuGraphAddKernelNode", [*NEW, KERNEL_PARAMS_V1], doc="With the older, shorter parameters.")
 fn(
@@ -113,8 +177,9 @@ fn(
     [*NEW, COPY_PARAMS, CTX],
     WAITING,
     guest="custom",
-    host="custom",
-    wire=new(*COPY),
+    wire=[node(), GRAPH_ARG, *COPY, *DEPENDENCIES],
+    worker_answers=OUT_OF_REACH,
+    given=["phGraphNode", "hGraph", "dependencies", "numDependencies", COPY_GIVEN, "ctx"],
     doc="A copy the worker can reach.",
 )
 fn("cuGraphAddMemsetNode", [*NEW, *MEMSET], WAITING, doc="A fill of device memory.")
@@ -143,24 +208,22 @@ fn(
     need=INIT,
     doc="With edge data, which must be NULL.",
 )
-fn(
+kernel(
     "cuGraphKernelNodeSetParams_v2",
-    [NODE, KERNEL_PARAMS],
-    WAITING,
-    guest="custom",
-    host="custom",
-    wire=[OF_NODE, *KERNEL, PACKED],
-    doc="For graphs made executable later.",
+    [OF_NODE],
+    [OF_NODE, *KERNEL, PACKED],
+    ["hNode"],
+    "hNode_object",
+    "For graphs made executable later.",
 )
 fn("cuGraphKernelNodeSetParams", [NODE, KERNEL_PARAMS_V1], doc="With the older, shorter parameters.")
-fn(
+kernel(
     "cuGraphExecKernelNodeSetParams_v2",
-    [EXEC, NODE, KERNEL_PARAMS],
-    WAITING,
-    guest="custom",
-    host="custom",
-    wire=[OF_EXEC, OF_NODE, *KERNEL, PACKED],
-    doc="For later launches.",
+    [OF_EXEC, OF_NODE],
+    [OF_EXEC, OF_NODE, *KERNEL, PACKED],
+    ["hGraphExec", "hNode"],
+    "",
+    "For later launches.",
 )
 fn("cuGraphExecKernelNodeSetParams", [EXEC, NODE, KERNEL_PARAMS_V1], doc="With the older, shorter parameters.")
 fn(
@@ -168,8 +231,9 @@ fn(
     [EXEC, NODE, COPY_PARAMS, CTX],
     WAITING,
     guest="custom",
-    host="custom",
     wire=[OF_EXEC, OF_NODE, *COPY],
+    worker_answers={"vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED} | OUT_OF_REACH,
+    given=["hGraphExec", "hNode", COPY_GIVEN, "ctx"],
     doc="For later launches.",
 )
 fn(
@@ -178,61 +242,68 @@ fn(
     WAITING,
     doc="For later launches.",
 )
-fn(
+NEW_HOST = node("vgs_graph_node_create_with(hGraph_object, work)")
+host(
     "cuGraphAddHostNode",
-    [*NEW, HOST_PARAMS],
-    WAITING,
-    guest="custom",
-    host="custom",
-    wire=new(CALLBACK),
-    doc="A function of the program's, called by the client at each launch.",
+    [NEW_HOST, GRAPH_ARG, *DEPENDENCIES],
+    [NEW_HOST, GRAPH_ARG, CALLBACK, *DEPENDENCIES],
+    ["phGraphNode", "hGraph", "dependencies", "numDependencies"],
+    "A function of the program's, called by the client at each launch.",
 )
 fn(
     "cuGraphHostNodeGetParams",
-    [NODE, ptr("nodeParams", "CUDA_HOST_NODE_PARAMS *")],
+    [OF_NODE, ptr("nodeParams", "CUDA_HOST_NODE_PARAMS *")],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
     wire=[OF_NODE, out("callback", U32)],
+    refuses={"!nodeParams": INVALID_VALUE},
+    client_after=f"if (!vgs_work_params(callback_told, nodeParams)) result = {INVALID_VALUE}",
+    worker=f"vgx_graph_callback_of(s, hNode, &callback) ? CUDA_SUCCESS : {INVALID_VALUE}",
     doc="Function and argument of a host node.",
 )
-fn(
+host(
     "cuGraphHostNodeSetParams",
-    [NODE, HOST_PARAMS],
-    WAITING,
+    [OF_NODE],
+    [OF_NODE, CALLBACK],
+    ["hNode"],
+    "For graphs made executable later.",
     need=INIT,
-    guest="custom",
-    host="custom",
-    wire=[OF_NODE, CALLBACK],
-    doc="For graphs made executable later.",
+    refuses={"!vgs_graph_find(hNode_object->graph)": INVALID_VALUE},
+    client_after="result = vgs_graph_set_work(hNode_object, &work)",
 )
-fn(
+host(
     "cuGraphExecHostNodeSetParams",
-    [EXEC, NODE, HOST_PARAMS],
-    WAITING,
+    [OF_EXEC, OF_NODE],
+    [OF_EXEC, OF_NODE, CALLBACK],
+    ["hGraphExec", "hNode"],
+    "For later launches.",
     need=INIT,
-    guest="custom",
-    host="custom",
-    wire=[OF_EXEC, OF_NODE, CALLBACK],
-    doc="For later launches.",
+    client_after="result = vgs_graph_exec_set_work(hGraphExec_object, hNode_object, &work)",
 )
 fn(
     "cuGraphAddChildGraphNode",
-    [*NEW, CHILD],
+    [node("vgs_graph_node_create_child(hGraph_object, childGraph_object)"), GRAPH_ARG, *DEPENDENCIES, CHILD],
     WAITING,
     need=INIT,
-    guest="custom",
+    client_failed="vgs_graph_drop_child(hGraph_object, phGraphNode_object)",
     doc="A copy of a graph as one node.",
 )
 fn(
     "cuGraphChildGraphNodeGetGraph",
-    [NODE, ptr("phGraph", "CUgraph *")],
+    [
+        OF_NODE,
+        out_handle(
+            "phGraph",
+            GRAPH,
+            parent="hNode",
+            make="vgs_graph_create_inside(hNode_object)",
+            made="hNode_object->inside = vgs_object_handle(phGraph_object)",
+        ),
+    ],
     WAITING,
     need=INIT,
-    guest="custom",
-    host="custom",
-    wire=[OF_NODE, out_handle("graph", GRAPH, parent="hNode")],
+    answers={"hNode_object->inside": "(*phGraph = hNode_object->inside, CUDA_SUCCESS)"},  # the same each time
+    worker_answers={"vgx_graph_is_whole_copy(s, hNode)": INVALID_VALUE},
     doc="The graph inside a node, which it dies with.",
 )
 fn(
@@ -240,7 +311,9 @@ fn(
     [OF_EXEC, OF_NODE, CHILD],
     WAITING,
     need=INIT,
-    guest="custom",
+    client_before="VGS_WORKS works = {0}",
+    refuses={"!vgs_works_keep_all(&works, &vgs_graph_outermost(childGraph_object)->works)": OUT_OF_MEMORY},
+    client_after="result = vgs_graph_exec_set_child(hGraphExec_object, hNode_object, &works)",
     doc="The parameters of a graph of the same shape, for later launches.",
 )
 fn(

@@ -182,6 +182,8 @@ fn(
     "vgpuCaptureEnd",
     [handle("hStream", STREAM)],
     WAITING,
+    calls="cuStreamEndCapture",
+    given=["hStream", "&(CUgraph){NULL}"],  # the graph is the one that the client knows
     doc="The end of a capture by vgpuCaptureBegin or cuStreamBeginCaptureToGraph.",
 )
 fn(
@@ -207,9 +209,13 @@ fn(
         val("mode", I32),
     ],
     WAITING,
-    guest="custom",
-    host="custom",
-    wire=[handle("hStream", STREAM), handle("hGraph", GRAPH), *DEPENDENCIES],
+    wire=[handle("hStream", STREAM), handle("hGraph", GRAPH, ready="vgs_graph_name_nodes"), *DEPENDENCIES],
+    checks=[
+        "vgs_graph_capture_check(hStream_object, mode)",
+        "vgs_graph_check_edges(dependencyData, numDependencies)",
+    ],
+    client_after="result = vgs_graph_capture_begin(hStream_object, hGraph_object, mode, false)",
+    given=["hStream", "hGraph", "dependencies", "NULL", "numDependencies", "2 /* relaxed, as in graph.py */"],
     doc="Record a stream's work into a graph that there is.",
 )
 fn(

@@ -17,10 +17,15 @@ from protocol.gen.dsl import (
     val,
 )
 
-GRID = [
-    val(n, U32) for n in ("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes")
-]
+SHAPE = ("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes")
+GRID = [val(name, U32) for name in SHAPE]
 PARAMS_CAP = 32768  # CUDA's own limit is 32,764 bytes
+
+# C for the parameter block as the driver takes it ready-packed.
+EXTRA = (
+    "req->params_nbytes ? (void *[]){CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)params, CU_LAUNCH_PARAM_BUFFER_SIZE, "
+    "&(size_t){req->params_nbytes}, CU_LAUNCH_PARAM_END} : NULL"
+)
 
 fn(
     "cuLaunchKernel",
@@ -33,7 +38,7 @@ fn(
     ],
     QUEUED,
     guest="custom",
-    host="custom",
+    given=["f", *SHAPE, "hStream", "NULL", EXTRA],
     wire=[
         function("f"),
         *GRID,
@@ -85,6 +90,9 @@ fn(
     "vgpuHostCallback",
     [val("callback", U32), handle("hStream", STREAM)],
     QUEUED,
+    worker_before="CUDA_HOST_NODE_PARAMS callback = vgx_callback_of(s, req->callback)",
+    calls="cuLaunchHostFunc",
+    given=["hStream", "callback.fn", "callback.userData"],
     doc="Stop the stream here until the client has run this callback; in a capture with VGW_CALLBACK_OF_GRAPH.",
 )
 fn(

@@ -82,25 +82,14 @@ bool vgs_graph_exec_launch(struct vgs_graph_exec *exec, const struct vgs_stream 
 }
 
 /* Which node did not fit is not told: the driver may leave that open. */
-CUresult vgs_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
-  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
-  struct vgs_graph *graph = vgs_graph_find(hGraph);
-  struct vgs_works works = {0};
-  int error, reason;
-  if (!exec || !graph || !resultInfo)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_works_keep_all(&works, &vgs_graph_outermost(graph)->works)
-                        ? vgs_send_cuGraphExecUpdate_v2(exec->object.id, graph->object.id, &error, &reason)
-                        : CUDA_ERROR_OUT_OF_MEMORY;
-  if (result || error) {
-    vgs_works_clear(&works);
-  } else {
+CUresult vgs_graph_exec_updated(struct vgs_graph_exec *exec, struct vgs_works *works, int error, int reason,
+                                CUgraphExecUpdateResultInfo *info) {
+  if (!error) {
     vgs_graph_exec_retire(exec, &exec->works);
-    exec->works = works;
+    exec->works = *works;
+    *works = (struct vgs_works){0};
   }
-  if (result)
-    return result;
-  *resultInfo = (CUgraphExecUpdateResultInfo){.result = reason};
+  *info = (CUgraphExecUpdateResultInfo){.result = reason};
   return (CUresult)error;
 }
 

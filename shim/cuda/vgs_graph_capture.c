@@ -13,19 +13,15 @@ enum { MODE_MAX = 2, DEPENDENCIES_MAX = 4096 };
 
 CUresult vgs_cuStreamBeginCapture(CUstream hStream) { return vgs_cuStreamBeginCapture_v2(hStream, 0); }
 
-/* The stream that is to be captured, which is not yet. */
-static CUresult check_begin(CUstream hStream, int mode, struct vgs_stream **stream, uint32_t *id) {
-  CUresult result = vgs_stream_id(hStream, id, stream);
-  if (result)
-    return result;
+CUresult vgs_graph_capture_check(const struct vgs_stream *stream, int mode) {
   if (mode < 0 || mode > MODE_MAX)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!*stream)
+  if (!stream)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* oracle: the legacy stream cannot be captured */
-  return vgs_capture_status((*stream)->capture) ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
+  return vgs_capture_status(stream->capture) ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
 }
 
-static CUresult begin(struct vgs_stream *stream, struct vgs_graph *graph, int mode, bool owned) {
+CUresult vgs_graph_capture_begin(struct vgs_stream *stream, struct vgs_graph *graph, int mode, bool owned) {
   uint64_t capture = vgs_capture_begin(mode);
   if (!capture)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -42,7 +38,9 @@ static CUresult begin(struct vgs_stream *stream, struct vgs_graph *graph, int mo
 CUresult vgs_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
   uint32_t id;
   struct vgs_stream *stream;
-  CUresult result = check_begin(hStream, mode, &stream, &id);
+  CUresult result = vgs_stream_id(hStream, &id, &stream);
+  if (!result)
+    result = vgs_graph_capture_check(stream, mode);
   struct vgs_graph *graph = result ? NULL : vgs_object_create(VGW_KIND_GRAPH, 0);
   if (result || !graph)
     return result ? result : CUDA_ERROR_OUT_OF_MEMORY;
@@ -53,29 +51,7 @@ CUresult vgs_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
   }
   if (result == CUDA_ERROR_NOT_SUPPORTED)
     result = vgs_send_cuStreamBeginCapture_v2(id, mode);
-  return result ? result : begin(stream, graph, mode, true);
-}
-
-CUresult vgs_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
-                                         const CUgraphEdgeData *dependencyData, size_t numDependencies, int mode) {
-  uint32_t id, *ids;
-  struct vgs_stream *stream;
-  struct vgs_graph *graph = vgs_graph_find(hGraph);
-  CUresult result = check_begin(hStream, mode, &stream, &id);
-  if (!result && !graph)
-    result = CUDA_ERROR_INVALID_VALUE;
-  if (!result)
-    result = vgs_graph_check_edges(dependencyData, numDependencies);
-  if (!result)
-    result = vgs_graph_name_nodes(graph);
-  if (!result)
-    result = vgs_handle_ids(VGW_KIND_GRAPH_NODE, (const void *const *)dependencies, numDependencies,
-                            CUDA_ERROR_INVALID_VALUE, &ids);
-  if (result)
-    return result;
-  result = vgs_send_cuStreamBeginCaptureToGraph(id, graph->object.id, ids, numDependencies);
-  free(ids);
-  return result ? result : begin(stream, graph, mode, false);
+  return result ? result : vgs_graph_capture_begin(stream, graph, mode, true);
 }
 
 /* The end of a capture whose graph has an object: it stays, unless the capture is lost and made it. */

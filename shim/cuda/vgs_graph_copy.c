@@ -6,6 +6,7 @@
 #include "vgs_graph.h"
 #include "vgs_log.h"
 #include "vgs_work_copy.h"
+#include <stdlib.h>
 
 #define COPY(c, ctx)                                                                                                   \
   ctx, (c).dst, (c).dst_pitch, (c).dst_rows, (c).src, (c).src_pitch, (c).src_rows, (c).width, (c).height, (c).depth
@@ -58,11 +59,49 @@ static void drop(struct vgs_work *work, struct vgs_object *halves) {
     vgs_work_release(work);
 }
 
+/* A node that is being added: between the two the request is sent. */
+struct adding {
+  struct vgs_graph *graph;
+  struct vgs_graph_node *node;
+  uint32_t *dependencies;
+  size_t count;
+};
+
+static CUresult adding_begin(struct adding *a, CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies,
+                             size_t count) {
+  a->graph = vgs_graph_find(graph);
+  if (!made || !a->graph || count > VGW_PIECE_NBYTES / sizeof(uint32_t))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_graph_name_nodes(a->graph);
+  if (!result)
+    result = vgs_handle_ids(VGW_KIND_GRAPH_NODE, (const void *const *)dependencies, count, CUDA_ERROR_INVALID_VALUE,
+                            &a->dependencies);
+  if (result)
+    return result;
+  a->count = count;
+  a->node = vgs_graph_node_create(a->graph);
+  if (a->node)
+    return CUDA_SUCCESS;
+  free(a->dependencies);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult adding_end(struct adding *a, CUgraphNode *made, CUresult result) {
+  free(a->dependencies);
+  if (result) {
+    vgs_object_destroy(a->node);
+    return result;
+  }
+  vgs_graph_node_add(a->graph, a->node);
+  *made = vgs_object_handle(a->node);
+  return CUDA_SUCCESS;
+}
+
 CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                   size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
   struct vgs_copy_in_place copy;
   struct vgs_captured_copy other;
-  struct vgs_adding a;
+  struct adding a;
   struct vgs_work *work;
   struct vgs_object *halves;
   struct vgs_works none = {0};
@@ -70,12 +109,12 @@ CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
   bool in_place;
   CUresult result = vgs_graph_context_id(ctx, &context);
   if (result || (result = vgs_copy_resolve(copyParams, &in_place, &copy, &other)) ||
-      (result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
+      (result = adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
     return result;
   uint32_t graph = a.graph->object.id, node = a.node->object.id;
   if (in_place)
-    return vgs_adding_end(&a, phGraphNode,
-                          vgs_send_cuGraphAddMemcpyNode(node, graph, COPY(copy, context), a.dependencies, a.count));
+    return adding_end(&a, phGraphNode,
+                      vgs_send_cuGraphAddMemcpyNode(node, graph, COPY(copy, context), a.dependencies, a.count));
   result = prepare(context, &other, &work, &halves);
   if (!result && !vgs_works_keep(&vgs_graph_outermost(a.graph)->works, work, node, &none))
     result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -84,7 +123,7 @@ CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
   if (!result)
     a.node->in_halves = true;
   drop(work, halves);
-  return vgs_adding_end(&a, phGraphNode, result);
+  return adding_end(&a, phGraphNode, result);
 }
 
 /* What the worker does not reach takes the form it was added in. */

@@ -18,8 +18,7 @@ bool vgs_graph_exec_retire(struct vgs_graph_exec *exec, struct vgs_works *works)
 
 /* --- host functions --- */
 
-/* Work for a node's parameters. */
-static CUresult make_work(const CUDA_HOST_NODE_PARAMS *params, struct vgs_work **work) {
+CUresult vgs_graph_work(const CUDA_HOST_NODE_PARAMS *params, struct vgs_work **work) {
   CUresult result = params && params->fn ? vgs_callback_start() : CUDA_ERROR_INVALID_VALUE;
   if (result)
     return result;
@@ -27,125 +26,72 @@ static CUresult make_work(const CUDA_HOST_NODE_PARAMS *params, struct vgs_work *
   return *work ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult vgs_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams) {
-  struct vgs_adding a;
-  struct vgs_work *work;
-  CUresult result = make_work(nodeParams, &work);
-  if (result)
-    return result;
-  result = vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies);
-  if (!result) {
-    struct vgs_works none = {0};
-    result = vgs_works_keep(&vgs_graph_outermost(a.graph)->works, work, a.node->object.id, &none)
-                 ? vgs_send_cuGraphAddHostNode(a.node->object.id, a.graph->object.id, vgs_work_id(work), a.dependencies,
-                                               a.count)
-                 : CUDA_ERROR_OUT_OF_MEMORY;
-    result = vgs_adding_end(&a, phGraphNode, result);
-  }
-  vgs_work_release(work);
-  return result;
+struct vgs_graph_node *vgs_graph_node_create_with(struct vgs_graph *graph, struct vgs_work *work) {
+  struct vgs_works none = {0};
+  struct vgs_graph_node *node = vgs_graph_node_create(graph);
+  if (!node || vgs_works_keep(&vgs_graph_outermost(graph)->works, work, node->object.id, &none))
+    return node;
+  vgs_object_destroy(node);
+  return NULL;
 }
 
-CUresult vgs_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams) {
-  uint32_t callback;
-  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
-  if (!node || !nodeParams)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_cuGraphHostNodeGetParams(node->object.id, &callback);
-  return result || vgs_work_params(callback, nodeParams) ? result : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult vgs_cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams) {
-  struct vgs_work *work;
+CUresult vgs_graph_set_work(struct vgs_graph_node *node, struct vgs_work **work) {
   struct vgs_works old = {0};
-  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
-  struct vgs_graph *graph = node ? vgs_graph_find(node->graph) : NULL;
-  CUresult result = graph ? make_work(nodeParams, &work) : CUDA_ERROR_INVALID_VALUE;
-  if (result)
-    return result;
-  result = vgs_send_cuGraphHostNodeSetParams(node->object.id, vgs_work_id(work));
-  if (!result && !vgs_works_keep(&vgs_graph_outermost(graph)->works, work, node->object.id, &old))
-    return CUDA_ERROR_OUT_OF_MEMORY; /* the work stays, for the node has it */
-  vgs_work_release(work);
+  struct vgs_graph *graph = vgs_graph_find(node->graph);
+  bool kept = graph && vgs_works_keep(&vgs_graph_outermost(graph)->works, *work, node->object.id, &old);
+  if (!kept)
+    *work = NULL;        /* it stays, for the node has it */
   vgs_works_clear(&old); /* graphs made executable keep it for themselves */
-  return result;
+  return kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult vgs_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                          const CUDA_HOST_NODE_PARAMS *nodeParams) {
-  struct vgs_work *work;
+CUresult vgs_graph_exec_set_work(struct vgs_graph_exec *exec, const struct vgs_graph_node *node,
+                                 struct vgs_work **work) {
   struct vgs_works old = {0};
-  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
-  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
-  CUresult result = exec && node ? make_work(nodeParams, &work) : CUDA_ERROR_INVALID_VALUE;
-  if (result)
-    return result;
-  result = vgs_send_cuGraphExecHostNodeSetParams(exec->object.id, node->object.id, vgs_work_id(work));
-  if (!result && !vgs_works_keep(&exec->works, work, node->object.id, &old))
+  if (!vgs_works_keep(&exec->works, *work, node->object.id, &old)) {
+    *work = NULL;
     return CUDA_ERROR_OUT_OF_MEMORY;
-  vgs_work_release(work);
+  }
   vgs_graph_exec_retire(exec, &old);
-  return result;
+  return CUDA_SUCCESS;
 }
 
 /* --- graphs inside nodes --- */
 
-CUresult vgs_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                      size_t numDependencies, CUgraph childGraph) {
-  struct vgs_adding a;
-  struct vgs_graph *child = vgs_graph_find(childGraph);
-  CUresult result =
-      child ? vgs_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies) : CUDA_ERROR_INVALID_VALUE;
-  if (result)
-    return result;
-  struct vgs_works *works = &vgs_graph_outermost(a.graph)->works, none = {0}, old = {0};
-  uint32_t node = a.node->object.id;
-  result = vgs_works_keep_child(works, &vgs_graph_outermost(child)->works, node, &none)
-               ? vgs_send_cuGraphAddChildGraphNode(node, a.graph->object.id, a.dependencies, a.count, child->object.id)
-               : CUDA_ERROR_OUT_OF_MEMORY;
-  if (result && vgs_works_keep_child(works, &none, node, &old)) /* a graph added to itself in vain must not grow */
-    vgs_works_clear(&old);
-  return vgs_adding_end(&a, phGraphNode, result);
+struct vgs_graph_node *vgs_graph_node_create_child(struct vgs_graph *graph, struct vgs_graph *child) {
+  struct vgs_works none = {0};
+  struct vgs_graph_node *node = vgs_graph_node_create(graph);
+  if (!node || vgs_works_keep_child(&vgs_graph_outermost(graph)->works, &vgs_graph_outermost(child)->works,
+                                    node->object.id, &none))
+    return node;
+  vgs_object_destroy(node);
+  return NULL;
 }
 
-/* Always the same handle, as the graph is. */
-CUresult vgs_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph) {
-  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
-  if (!node || !phGraph)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!node->inside) {
-    struct vgs_graph *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
-    if (!graph)
-      return CUDA_ERROR_OUT_OF_MEMORY;
+void vgs_graph_drop_child(struct vgs_graph *graph, const struct vgs_graph_node *node) {
+  struct vgs_works none = {0}, old = {0};
+  if (vgs_works_keep_child(&vgs_graph_outermost(graph)->works, &none, node->object.id, &old))
+    vgs_works_clear(&old); /* a graph added to itself in vain must not grow */
+}
+
+struct vgs_graph *vgs_graph_create_inside(const struct vgs_graph_node *node) {
+  struct vgs_graph *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
+  if (graph) {
     graph->unnamed = true;
     graph->owner = node->graph;
-    CUresult result = vgs_send_cuGraphChildGraphNodeGetGraph(node->object.id, graph->object.id);
-    if (result) {
-      vgs_object_destroy(graph);
-      return result;
-    }
-    node->inside = vgs_object_handle(graph);
   }
-  *phGraph = node->inside;
-  return CUDA_SUCCESS;
+  return graph;
 }
 
-CUresult vgs_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph) {
-  struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
-  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
-  struct vgs_graph *child = vgs_graph_find(childGraph);
-  struct vgs_works works = {0}, old = {0};
-  if (!exec || !node || !child)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_works_keep_all(&works, &vgs_graph_outermost(child)->works))
+CUresult vgs_graph_exec_set_child(struct vgs_graph_exec *exec, const struct vgs_graph_node *node,
+                                  struct vgs_works *works) {
+  struct vgs_works old = {0};
+  if (!vgs_works_keep_child(&exec->works, works, node->object.id, &old)) {
+    *works = (struct vgs_works){0}; /* they stay, for the node has them */
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgs_send_cuGraphExecChildGraphNodeSetParams(exec->object.id, node->object.id, child->object.id);
-  if (!result && !vgs_works_keep_child(&exec->works, &works, node->object.id, &old))
-    return CUDA_ERROR_OUT_OF_MEMORY; /* they stay, for the node has them */
-  vgs_works_clear(&works);
+  }
   vgs_graph_exec_retire(exec, &old);
-  return result;
+  return CUDA_SUCCESS;
 }
 
 struct vgs_graph *vgs_graph_create_clone(struct vgs_graph *original) {

@@ -37,6 +37,11 @@ struct vgs_works {
 /* Work that the caller keeps until it is released; NULL: out of memory. */
 struct vgs_work *vgs_work_function(CUhostFn function, void *user_data);
 void vgs_work_release(struct vgs_work *work);
+#define VGS_WORK __attribute__((cleanup(vgs_work_release_held))) struct vgs_work
+static inline void vgs_work_release_held(struct vgs_work **work) {
+  if (*work)
+    vgs_work_release(*work);
+}
 uint32_t vgs_work_id(const struct vgs_work *work); /* the callback's, for the wire */
 
 /* A user object: work that never comes due. `destroy` is called with `user_data` when the program and all graphs have
@@ -57,6 +62,7 @@ bool vgs_works_keep_all(struct vgs_works *works, const struct vgs_works *others)
 bool vgs_works_keep_child(struct vgs_works *works, const struct vgs_works *others, uint32_t node,
                           struct vgs_works *old);
 void vgs_works_clear(struct vgs_works *works);
+#define VGS_WORKS __attribute__((cleanup(vgs_works_clear))) struct vgs_works
 
 /* Do what is due. */
 void vgs_work_run(uint32_t callback);

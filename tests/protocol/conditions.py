@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-OUT_OF_REACH = 0xBAD  # vgt_dispatch.c
-VIOLATION, SUCCESS, INVALID_VALUE = -1, 0, 1
+OUT_OF_REACH, WHOLE_COPY, SPLIT = 0xBAD, 6, 7  # vgt_dispatch.c: an address, two nodes
+VIOLATION, SUCCESS, INVALID_VALUE, NOT_SUPPORTED = -1, 0, 1, 801
 
 
 class Wrong(NamedTuple):
@@ -34,6 +34,8 @@ def following(name: str, changes: dict[str, int]) -> dict[str, int]:
     return {} if nbytes is None else {"width": nbytes, "height": 1}
 
 
+HOST_NODES = ("cuGraphAddHostNode", "cuGraphHostNodeSetParams", "cuGraphExecHostNodeSetParams")
+
 RIGHT: dict[str, dict[str, int]] = {
     "vgpuMemcpy2DToDevice": ROWS,
     "vgpuMemcpy2DToHost": ROWS,
@@ -41,8 +43,13 @@ RIGHT: dict[str, dict[str, int]] = {
     "vgpuArrayWrite": BOX,
     "vgpuArrayRead": BOX,
     "vgpuArrayCopy": BOX,
+    **{name: {"callback": 0x80000000} for name in HOST_NODES},
 }
 WRONG: dict[str, list[Wrong]] = {
+    **{name: [Wrong({"callback": 1}, VIOLATION)] for name in HOST_NODES},
+    "cuGraphAddMemcpyNode": _unreachable("dst", "src"),
+    "cuGraphExecMemcpyNodeSetParams": [*_unreachable("dst", "src"), Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
+    "cuGraphChildGraphNodeGetGraph": [Wrong({"hNode": WHOLE_COPY}, INVALID_VALUE)],
     "vgpuMemcpyPinnedToDevice": _unreachable("src"),
     "vgpuMemcpyPinnedToHost": _unreachable("dst"),
     "vgpuMemcpy2DToDevice": [Wrong({"width": 3}, VIOLATION), Wrong({"height": 0}, VIOLATION)],

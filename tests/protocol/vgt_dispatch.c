@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "vgx_execute.h"
+#include "vgx_graph_part.h"
 #include "vgx_ipc.h"
+#include "vgx_launch.h"
 #include "vgx_memory.h"
 #include "vgx_session.h"
 
@@ -70,7 +72,7 @@ CUresult vgx_not_offered(struct vgx_session *s, const char *name) {
 void vgx_reason(struct vgx_session *s, CUresult result, const char *format, ...) {
   (void)s, (void)result, (void)format;
 }
-#define OUT_OF_REACH 0xbad /* conditions.py */
+enum { OUT_OF_REACH = 0xbad, WHOLE_COPY = 6, SPLIT = 7 }; /* conditions.py */
 
 bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   (void)s, (void)nbytes;
@@ -95,6 +97,27 @@ bool vgx_move_pinned(struct vgx_session *s, uint64_t address, void *to, const vo
   else
     vgt_read(from, nbytes);
   return true;
+}
+
+CUDA_HOST_NODE_PARAMS vgx_callback_of(struct vgx_session *s, uint32_t id) {
+  (void)s, (void)id;
+  return (CUDA_HOST_NODE_PARAMS){.fn = NULL};
+}
+
+bool vgx_graph_callback_of(struct vgx_session *s, CUgraphNode node, uint32_t *callback) {
+  vgt_reach("vgx_graph_callback_of");
+  (void)s, (void)node;
+  *callback = 1;
+  return true;
+}
+
+bool vgx_graph_is_whole_copy(struct vgx_session *s, CUgraphNode node) {
+  return node && node == vgx_handle_live_locked(s, VGW_KIND_GRAPH_NODE, WHOLE_COPY);
+}
+
+int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type) {
+  (void)s, (void)node;
+  return type;
 }
 
 void vgx_ipc_freed(struct vgx_session *s, uint64_t address) { (void)s, (void)address; }
@@ -142,6 +165,8 @@ int vgt_make(int kind, uint32_t id, int gone) {
   void *object = vgt_object();
   if (id == 1)
     first[kind] = object;
+  if (kind == VGW_KIND_GRAPH_NODE && id == SPLIT)
+    vgx_handle_set_split(&session, VGW_KIND_GRAPH_NODE, id);
   vgx_handle_set(&session, (enum vgw_kind)kind, id, gone ? NULL : object, VGW_KIND_GRAPH, kind == VGW_KIND_GRAPH_NODE);
   return made;
 }

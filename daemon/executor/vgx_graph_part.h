@@ -1,0 +1,16 @@
+/* What the program is told of a graph's nodes. */
+#ifndef VGX_GRAPH_PART_H
+#define VGX_GRAPH_PART_H
+
+#include "vgx_session.h"
+
+/* The client's number of a node's host function. False: it is no host node, or its function is not the client's. */
+bool vgx_graph_callback_of(struct vgx_session *s, CUgraphNode node, uint32_t *callback);
+
+/* Whether a node is a copy that the client made of two halves: a child graph that holds them and nothing else. */
+bool vgx_graph_is_whole_copy(struct vgx_session *s, CUgraphNode node);
+
+/* The CUgraphNodeType that the program is told, where the driver says `type`. */
+int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type);
+
+#endif
