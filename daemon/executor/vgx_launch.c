@@ -131,11 +131,3 @@ CUresult vgx_vgpuCallbackDone(struct vgx_session *s, const struct vgw_req_vgpuCa
   pthread_mutex_unlock(&s->callback_lock);
   return result;
 }
-
-CUresult vgx_vgpuTakeOutput(struct vgx_session *s, const struct vgw_req_vgpuTakeOutput *req, void *text,
-                            uint64_t *text_nbytes) {
-  (void)req;
-  vgx_notice(s, VGW_NOTICE_OUTPUT, false);
-  *text_nbytes = s->backend->take_output ? s->backend->take_output(text, *text_nbytes) : 0;
-  return CUDA_SUCCESS;
-}

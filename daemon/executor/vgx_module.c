@@ -8,26 +8,6 @@
 
 #define MAX_PARAMS 4096
 
-CUresult vgx_cuModuleLoadData(struct vgx_session *s, const struct vgw_req_cuModuleLoadData *req, CUmodule *module) {
-  struct vgx_image image;
-  CUresult result = vgx_image_take(s, req->image, &image);
-  if (result == CUDA_SUCCESS) {
-    result = s->backend->load_module(module, image.data, image.total);
-    vgx_image_put(s, &image);
-  }
-  return result;
-}
-
-CUresult vgx_cuLibraryLoadData(struct vgx_session *s, const struct vgw_req_cuLibraryLoadData *req, CUlibrary *library) {
-  struct vgx_image image;
-  CUresult result = vgx_image_take(s, req->image, &image);
-  if (result == CUDA_SUCCESS) {
-    result = s->backend->load_library(library, image.data, image.total);
-    vgx_image_put(s, &image);
-  }
-  return result;
-}
-
 CUresult vgx_vgpuLink(struct vgx_session *s, const struct vgw_req_vgpuLink *req, struct vgw_rep_vgpuLink *rep) {
   enum { MAX_INPUTS = 256 };
   if (!s->backend->link)

@@ -75,11 +75,11 @@ def val(name: str, scalar: Scalar, *, mask: int | None = None, most: int | None 
 
 
 def handle(name: str, kind: Kind, *, optional: bool = False, wrong: str = "", ends: bool = False, otherwise: str = "",
-           ready: str = "", uncaptured: bool = False, ending: str = "") -> Param:  # fmt: skip
+           ready: str = "", unready: str = "", uncaptured: bool = False, ending: str = "") -> Param:  # fmt: skip
     """An object that exists. NULL is refused unless `optional`; a stream's NULL is the default stream."""
     return Param(
         name, Role.HANDLE, kind.c, kind=kind, optional=optional or kind is STREAM, wrong=wrong, ends=ends,
-        otherwise=otherwise, ready=ready, uncaptured=uncaptured, ending=ending,
+        otherwise=otherwise, ready=ready, unready=unready, uncaptured=uncaptured, ending=ending,
     )  # fmt: skip
 
 
@@ -244,6 +244,7 @@ def fn(
     violations: dict[str, str] | None = None,
     worker_answers: dict[str, str] | None = None,
     worker_before: str = "",
+    worker_checks: list[str] | None = None,
     worker_after: str = "",
     worker_done: str = "",
     simulator: bool = True,
@@ -302,6 +303,7 @@ def fn(
         violations=tuple((violations or {}).items()),
         worker_answers=tuple((worker_answers or {}).items()),
         worker_before=worker_before,
+        worker_checks=tuple(worker_checks or ()),
         worker_after=worker_after,
         worker_done=worker_done,
         simulator=simulator,

@@ -161,7 +161,8 @@ class Body:
             self.refuse(f"!{name}_object", wrong)
         for ready in (kind.ready, p.ready):
             if ready and not p.ends:
-                self.add(f"  result = {ready}({name}_object);", RESULT)
+                answer = f"{p.unready}(result)" if p.unready else "result"
+                self.add(f"  result = {ready}({name}_object);", f"  if (result != CUDA_SUCCESS) return {answer};")
         found = f"((struct vgs_object *){name}_object)->id"
         self.add(f"  uint32_t {name}_id = {f'{name}_object ? {found} : 0' if p.optional else found};")
         return f"{name}_id"

@@ -273,9 +273,15 @@ def _call(f: Function) -> str:
     return f"s->backend->{f.member}({', '.join(given)})"
 
 
-def _call_driver(f: Function) -> list[str]:
+def _before(f: Function) -> list[str]:
     lines = [f"  {f.worker_before};"] if f.worker_before else []
-    lines.append(f"  result = {_call(f)};")
+    for check in f.worker_checks:
+        lines.append(f"  result = {check};\n  if (VGX_GUARD(result != CUDA_SUCCESS)) return result;")
+    return lines
+
+
+def _call_driver(f: Function) -> list[str]:
+    lines = [f"  result = {_call(f)};"]
     if f.descriptor:
         lines.append("  close(fd);")
     lines += [f"  {f.worker_done};"] if f.worker_done else []
@@ -344,7 +350,7 @@ def dispatch(f: Function) -> str:
         lines.append(f"  result = vgx_{f.name}({', '.join(_custom_arguments(f))});")
         lines += _end_objects(f)
     else:
-        lines += _prepare(f) + _begin_objects(f) + _call_driver(f)
+        lines += _prepare(f) + _before(f) + _begin_objects(f) + _call_driver(f)
     return "\n".join([*lines, *_reply(f), "  return result;\n}\n"])
 
 
@@ -378,9 +384,11 @@ def emit_custom(api: Api) -> str:
 WORKER_HEADERS = (
     "vgx_custom.h",
     "vgx_graph_part.h",
+    "vgx_image.h",
     "vgx_ipc.h",
     "vgx_launch.h",
     "vgx_memory.h",
+    "vgx_sampled.h",
     "vgx_session.h",
 )  # what C of the entries may name
 

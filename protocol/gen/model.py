@@ -112,6 +112,7 @@ class Param:
     ends: bool = False  # the call destroys the object
     otherwise: str = ""  # client function that is called instead with all arguments if the handle is none of this kind
     ready: str = ""  # as Kind.ready, for this call
+    unready: str = ""  # client function that turns such a function's error into the answer
     uncaptured: bool = False  # a stream that captures loses its capture, and the call is refused
     ending: str = ""  # C statement in the client before the object goes
     sent: str = ""  # what is sent instead (C)
@@ -170,7 +171,8 @@ class Function:
     violations: tuple[tuple[str, str], ...] = ()  # C conditions in the worker that end the session, and what is logged
     worker_answers: tuple[tuple[str, str], ...] = ()  # likewise, and what the worker answers where they hold
     worker_before: str = ""  # C statement in the worker, before the driver's function; `s` and `req` are at hand
-    worker_after: str = ""  # likewise, after its success
+    worker_checks: tuple[str, ...] = ()  # C then, each a CUresult: what is not SUCCESS is the answer
+    worker_after: str = ""  # C statement in the worker, after its success
     worker_done: str = ""  # likewise, whatever it has answered
     simulator: bool = True  # the simulator has it
     since: int = 0  # first driver version that has it; 0: from the data, or always

@@ -1,5 +1,7 @@
 """Images: uploaded in pieces, then loaded as module or library. Kernels are described once and cached in the client."""
 
+from typing import Any
+
 from protocol.gen.dsl import (
     ADDRESS,
     DEVICE,
@@ -25,11 +27,25 @@ from protocol.gen.dsl import (
     out,
     out_handle,
     ptr,
+    sent,
     text_in,
     val,
 )
 
 IMAGE = val("image", U32)
+
+
+def loads(member: str, name: str) -> dict[str, Any]:
+    """The worker's half of what loads an image: of known size, and in nobody else's use meanwhile."""
+    return {
+        "calls": member,
+        "worker_before": "struct vgx_image image",
+        "worker_checks": ["vgx_image_take(s, req->image, &image)"],
+        "given": [name, "image.data", "image.total"],
+        "worker_done": "vgx_image_put(s, &image)",
+    }
+
+
 UNWANTED = {"!dptr && !bytes": INVALID_VALUE}
 VARIABLE = [out("dptr", DEVICEPTR, optional=True), out("bytes", SIZE, optional=True)]
 
@@ -53,14 +69,15 @@ fn("vgpuImageDrop", [IMAGE], QUEUED, need=INIT, doc="Forget an uploaded image.")
 
 fn(
     "cuModuleLoadData",
-    [ptr("module", "CUmodule *"), ptr("image", "const void *")],
+    [out_handle("module", MODULE), ptr("image", "const void *")],
     WAITING,
-    guest="custom",
-    host="custom",
-    wire=[out_handle("module", MODULE), IMAGE],
+    wire=[out_handle("module", MODULE), sent(IMAGE, "image_id")],
     backend=False,
+    client_before="VGS_IMAGE_ID image_id = 0",
+    checks=["vgs_image_upload(image, &image_id)"],
     blocks=True,
     doc="Load an image into the current context.",
+    **loads("load_module", "module"),
 )
 fn(
     "cuModuleLoadDataEx",
@@ -130,11 +147,11 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
-    host="custom",
     wire=[out_handle("library", LIBRARY), IMAGE],
     backend=False,
     blocks=True,
     doc="Load an image for all contexts, lazily.",
+    **loads("load_library", "library"),
 )
 fn(
     "cuLibraryLoadFromFile",
@@ -164,12 +181,13 @@ fn(
     "cuLibraryGetKernel",
     [
         out_handle("pKernel", KERNEL, parent="library", make="vgs_kernel_make(VGW_KIND_KERNEL, library_id, 0, name)"),
-        handle("library", LIBRARY),
+        # A runtime asks for a kernel when the program launches it.
+        handle("library", LIBRARY, unready="vgs_reason_no_kernel"),
         text_in("name"),
     ],
     WAITING,
     need=INIT,
-    guest="custom",
+    client_failed="result = vgs_reason_no_kernel(result)",
     doc="A kernel of a library.",
 )
 fn(

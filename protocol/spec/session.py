@@ -28,6 +28,8 @@ fn(
     [val("capacity", SIZE), bytes_out("text", "capacity", cap=1 << 20)],
     WAITING,
     need=INIT,
+    worker_before="vgx_notice(s, VGW_NOTICE_OUTPUT, false)",
+    worker="(text_nbytes = s->backend->take_output ? s->backend->take_output(text, req->capacity) : 0, CUDA_SUCCESS)",
     doc="What kernels have printed since the last time.",
 )
 

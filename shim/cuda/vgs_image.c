@@ -143,18 +143,22 @@ CUresult vgs_image_send(const struct vgs_image *image, uint32_t *id) {
 
 void vgs_image_drop(uint32_t id) { vgs_send_vgpuImageDrop(id, false); }
 
-CUresult vgs_image_with(const void *data, CUresult (*load)(uint32_t, uint32_t), uint32_t object_id) {
-  struct vgs_image *image = malloc(sizeof *image);
-  uint32_t id;
+CUresult vgs_image_upload(const void *data, uint32_t *id) {
+  struct vgs_image *image = data ? malloc(sizeof *image) : NULL;
   if (!image)
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return data ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+  uint32_t sent;
   CUresult result = vgs_image_measure(data, image);
-  if (!result && !(result = vgs_image_send(image, &id))) {
-    result = load(object_id, id);
-    vgs_image_drop(id);
-  }
+  if (!result && !(result = vgs_image_send(image, &sent)))
+    *id = sent;
   free(image);
   return result;
+}
+
+CUresult vgs_image_with(const void *data, CUresult (*load)(uint32_t, uint32_t), uint32_t object_id) {
+  VGS_IMAGE_ID id = 0;
+  CUresult result = vgs_image_upload(data, &id);
+  return result ? result : load(object_id, id);
 }
 
 CUresult vgs_image_read_file(const char *path, void **data, uint64_t *nbytes) {

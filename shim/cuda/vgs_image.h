@@ -30,6 +30,14 @@ enum { VGS_IMAGE_OFFERED_NBYTES = 64 << 10 };
 CUresult vgs_image_send(const struct vgs_image *image, uint32_t *id);
 void vgs_image_drop(uint32_t id);
 
+/* Measure and upload. INVALID_VALUE: NULL. */
+CUresult vgs_image_upload(const void *data, uint32_t *id);
+#define VGS_IMAGE_ID __attribute__((cleanup(vgs_image_drop_held))) uint32_t
+static inline void vgs_image_drop_held(const uint32_t *id) {
+  if (*id)
+    vgs_image_drop(*id);
+}
+
 /* Measure, upload, call `load` with the image's id, drop. */
 CUresult vgs_image_with(const void *data, CUresult (*load)(uint32_t object_id, uint32_t image_id), uint32_t object_id);
 

@@ -101,27 +101,6 @@ bool vgs_library_end(struct vgs_library *library) {
   return loaded;
 }
 
-/* A runtime asks for a kernel when the program launches it. */
-CUresult vgs_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, const char *name) {
-  struct vgs_library *library = vgs_object_find(VGW_KIND_LIBRARY, handle);
-  if (!pKernel || !name)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!library)
-    return CUDA_ERROR_INVALID_HANDLE;
-  CUresult result = vgs_library_ready(library);
-  if (result)
-    return vgs_reason_no_kernel(result);
-  struct vgs_kernel *kernel = vgs_kernel_make(VGW_KIND_KERNEL, library->object.id, 0, name);
-  if (!kernel)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  result = vgs_send_cuLibraryGetKernel(kernel->object.id, library->object.id, name);
-  if (result)
-    vgs_object_destroy(kernel);
-  else
-    *pKernel = vgs_object_handle(kernel);
-  return vgs_reason_no_kernel(result);
-}
-
 CUresult vgs_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib) {
   struct vgs_library *library;
   char name[4096];

@@ -11,20 +11,6 @@
 
 static struct vgs_module *find(CUmodule module) { return vgs_object_find(VGW_KIND_MODULE, module); }
 
-CUresult vgs_cuModuleLoadData(CUmodule *module, const void *image) {
-  if (!module || !image)
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgs_module *fresh = vgs_object_create(VGW_KIND_MODULE, vgs_context_entered->wire_id);
-  if (!fresh)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgs_image_with(image, vgs_send_cuModuleLoadData, fresh->object.id);
-  if (result)
-    vgs_object_destroy(fresh);
-  else
-    *module = vgs_object_handle(fresh);
-  return result;
-}
-
 /* JIT options are hints but for the log buffers. */
 CUresult vgs_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, int *options,
                                 void **optionValues) {

@@ -1,5 +1,6 @@
 /* Texture and surface objects. Their values are the worker's: kernels get them as they are. What each was made as is
  * kept here, for the functions that ask. */
+#include "vgs_texture.h"
 #include "vgs_api.h"
 #include "vgs_array.h"
 #include "vgs_enter.h"
@@ -53,7 +54,7 @@ static bool find(uint64_t value, bool surface, struct made *found) {
   return made;
 }
 
-static bool forget(uint64_t value, bool surface) {
+bool vgs_sampled_forget(uint64_t value, bool surface) {
   pthread_mutex_lock(&lock);
   struct made **link = place_locked(value, surface), *made = *link;
   if (made)
@@ -63,8 +64,7 @@ static bool forget(uint64_t value, bool surface) {
   return made;
 }
 
-/* The id of the array or mipmapped array under a resource, 0 for memory. */
-static CUresult resource_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id) {
+CUresult vgs_resource_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id) {
   const struct vgs_object *object = NULL;
   *id = 0;
   switch (resource->resType) {
@@ -90,35 +90,20 @@ static CUresult resource_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,
-                               const CUDA_TEXTURE_DESC *pTexDesc, const CUDA_RESOURCE_VIEW_DESC *pResViewDesc) {
-  struct made made;
-  unsigned long long value;
-  uint32_t id;
-  if (!pTexObject || !pResDesc || !pTexDesc)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = resource_id(pResDesc, &id);
-  if (result)
-    return result;
-  memset(&made, 0, sizeof made);
-  made.resource = *pResDesc;
-  made.texture = *pTexDesc;
-  made.viewed = pResViewDesc;
-  if (pResViewDesc)
-    made.view = *pResViewDesc;
-  result = vgs_send_cuTexObjectCreate(&value, &made.resource, &made.texture, &made.view, id, made.viewed);
-  if (result)
-    return result;
-  made.value = value;
-  remember(&made);
-  *pTexObject = value;
-  return CUDA_SUCCESS;
+CUresult vgs_surface_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id) {
+  return resource->resType == CU_RESOURCE_TYPE_ARRAY ? vgs_resource_id(resource, id) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult vgs_cuTexObjectDestroy(CUtexObject texObject) {
-  if (!texObject)
-    return CUDA_SUCCESS;
-  return forget(texObject, false) ? vgs_send_cuTexObjectDestroy(texObject) : CUDA_ERROR_INVALID_VALUE;
+void vgs_texture_keep(uint64_t value, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
+                      const CUDA_RESOURCE_VIEW_DESC *view) {
+  struct made made = {.value = value, .viewed = view, .resource = *resource, .texture = *texture};
+  if (view)
+    made.view = *view;
+  remember(&made);
+}
+
+void vgs_surface_keep(uint64_t value, const CUDA_RESOURCE_DESC *resource) {
+  remember(&(struct made){.value = value, .surface = true, .resource = *resource});
 }
 
 CUresult vgs_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *pDesc, CUtexObject texObject) {
@@ -143,32 +128,6 @@ CUresult vgs_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *pDesc, CUte
     return CUDA_ERROR_INVALID_VALUE;
   *pDesc = made.view;
   return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_DESC *pResDesc) {
-  struct made made;
-  unsigned long long value;
-  uint32_t id;
-  if (!pSurfObject || !pResDesc || pResDesc->resType != CU_RESOURCE_TYPE_ARRAY)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = resource_id(pResDesc, &id);
-  if (!result)
-    result = vgs_send_cuSurfObjectCreate(&value, id);
-  if (result)
-    return result;
-  memset(&made, 0, sizeof made);
-  made.resource = *pResDesc;
-  made.surface = true;
-  made.value = value;
-  remember(&made);
-  *pSurfObject = value;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuSurfObjectDestroy(CUsurfObject surfObject) {
-  if (!surfObject)
-    return CUDA_SUCCESS;
-  return forget(surfObject, true) ? vgs_send_cuSurfObjectDestroy(surfObject) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult vgs_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUsurfObject surfObject) {

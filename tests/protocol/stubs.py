@@ -20,11 +20,29 @@ HEAD = """#include "vgt_dispatch.h"
 """
 
 
-HOOKS = {"device_file": "CUdevice device, int fd"}  # members of the backend that are no driver's functions
+# Members of the backend that are no driver's functions, as far as the dispatcher calls them, and what they do.
+HOOKS = {
+    "device_file": ("CUdevice device, int fd", "(void)device, (void)fd;"),
+    "load_module": (
+        "CUmodule *module, const void *image, uint64_t nbytes",
+        "vgt_read(image, nbytes); *module = vgt_object();",
+    ),
+    "load_library": (
+        "CUlibrary *library, const void *image, uint64_t nbytes",
+        "vgt_read(image, nbytes); *library = vgt_object();",
+    ),
+}
+TAKE_OUTPUT = """static uint64_t driver_take_output(char *text, uint64_t capacity) {
+  vgt_reach("take_output");
+  memset(text, 7, capacity);
+  return capacity;
+}
+"""
 
 
-def _hook(name: str, parameters: str) -> str:
-    return f'static CUresult driver_{name}({parameters}) {{\n  vgt_reach("{name}");\n  return vgt_result;\n}}\n'
+def _hook(name: str, parameters: str, does: str) -> str:
+    head = f"static CUresult driver_{name}({parameters}) {{"
+    return f'{head}\n  vgt_reach("{name}");\n  {does}\n  return vgt_result;\n}}\n'
 
 
 def _driver(f: Function, called: set[str]) -> str:
@@ -82,8 +100,9 @@ def emit(api: Api) -> str:
     out = [HEAD]
     called = {f.member for f in api.travelling()}
     out += [_driver(f, called) + "\n" for f in members]
-    out += [_hook(name, parameters) + "\n" for name, parameters in HOOKS.items()]
-    names = [*(f.name for f in members), *HOOKS]
+    out += [_hook(name, *hook) + "\n" for name, hook in HOOKS.items()]
+    out.append(TAKE_OUTPUT + "\n")
+    names = [*(f.name for f in members), *HOOKS, "take_output"]
     out += [_custom(f) + "\n" for f in api.travelling() if f.host_custom]
     out.append('struct vgx_backend vgt_backend = {\n    .name = "stubs",\n')
     out += [f"    .{name} = driver_{name},\n" for name in names]

@@ -1,0 +1,21 @@
+/* What textures and surfaces were made as. */
+#ifndef VGS_TEXTURE_H
+#define VGS_TEXTURE_H
+
+#include "vgw_cuda.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The id of the array or mipmapped array under a resource, 0 for memory; a surface is over an array. */
+CUresult vgs_resource_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id);
+CUresult vgs_surface_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id);
+
+/* Keep what was made, for the functions that ask; `view` may be NULL. */
+void vgs_texture_keep(uint64_t value, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
+                      const CUDA_RESOURCE_VIEW_DESC *view);
+void vgs_surface_keep(uint64_t value, const CUDA_RESOURCE_DESC *resource);
+
+/* False: there is no such texture or surface. */
+bool vgs_sampled_forget(uint64_t value, bool surface);
+
+#endif
