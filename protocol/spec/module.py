@@ -49,6 +49,17 @@ def loads(member: str, name: str) -> dict[str, Any]:
 UNWANTED = {"!dptr && !bytes": INVALID_VALUE}
 VARIABLE = [out("dptr", DEVICEPTR, optional=True), out("bytes", SIZE, optional=True)]
 
+
+def settable(kernel: str) -> dict[str, Any]:
+    """The client's half of what sets an attribute: kept, and not set again to what it is, as cuBLASLt does at every
+    launch."""
+    return {
+        "checks": [f"vgs_kernel_check_settable({kernel}_object, attrib)"],
+        "answers": {f"vgs_kernel_attribute({kernel}_object, attrib) == value": "CUDA_SUCCESS"},
+        "client_after": f"__atomic_store_n(&{kernel}_object->attributes[attrib], value, __ATOMIC_RELAXED)",
+    }
+
+
 fn(
     "vgpuImageWrite",
     [IMAGE, val("total", U64), val("offset", U64), val("nbytes", U64), bytes_in("data", "nbytes", data=True)],
@@ -273,10 +284,7 @@ fn(
     "cuFuncSetAttribute",
     [function("hfunc", loaded=True), val("attrib", I32), val("value", I32)],
     WAITING,
-    checks=["vgs_kernel_check_settable(hfunc_object, attrib)"],
-    # Set again to what it is, as cuBLASLt does at every launch.
-    answers={"vgs_kernel_attribute(hfunc_object, attrib) == value": "CUDA_SUCCESS"},
-    client_after="__atomic_store_n(&hfunc_object->attributes[attrib], value, __ATOMIC_RELAXED)",
+    **settable("hfunc"),
     doc="Change an attribute.",
 )
 fn("cuFuncGetName", [ptr("name", "const char **"), ptr("hfunc", "CUfunction")], doc="Name of a kernel.")
@@ -308,8 +316,10 @@ fn(
 fn(
     "cuKernelSetAttribute",
     [val("attrib", I32), val("value", I32), handle("kernel", KERNEL), val("dev", DEVICE)],
+    WAITING,
     need=INIT,
-    doc="Change an attribute of a kernel.",
+    **settable("kernel"),
+    doc="Change an attribute of a kernel, in all contexts of a device.",
 )
 fn(
     "cuKernelSetCacheConfig",

@@ -2,7 +2,6 @@
 
 from protocol.gen.dsl import (
     ADDRESS,
-    DEVICE,
     DEVICEPTR,
     I32,
     INIT,
@@ -145,9 +144,4 @@ host_only(
     "cuLaunchHostFunc",
     [ptr("hStream", "CUstream"), ptr("fn", "CUhostFn"), ptr("userData", "void *")],
     doc="For vgpuHostCallback.",
-)
-host_only(
-    "cuKernelSetAttribute",
-    [val("attrib", I32), val("value", I32), ptr("kernel", "CUkernel"), val("dev", DEVICE)],
-    doc="For cuFuncSetAttribute on a kernel.",
 )

@@ -198,12 +198,6 @@ CUresult vgs_cuKernelGetAttribute(int *pi, int attrib, CUkernel kernel, CUdevice
   return vgs_device(dev) ? get_attribute(pi, attrib, find_kernel(kernel)) : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult vgs_cuKernelSetAttribute(int attrib, int value, CUkernel kernel, CUdevice dev) {
-  if (!vgs_device(dev))
-    return CUDA_ERROR_INVALID_DEVICE;
-  return find_kernel(kernel) ? vgs_cuFuncSetAttribute((CUfunction)kernel, attrib, value) : CUDA_ERROR_INVALID_HANDLE;
-}
-
 CUresult vgs_cuKernelSetCacheConfig(CUkernel kernel, int config, CUdevice dev) {
   return vgs_device(dev) ? check_hint(find_kernel(kernel), config, 3) : CUDA_ERROR_INVALID_DEVICE;
 }

@@ -15,6 +15,7 @@ from tests.mutation.mutant import noticed
 from tests.protocol.records import ROOT, Dispatcher, cases, compile_parts, link, travelling
 
 RECORDS = travelling()
+SLICES = 8  # of all mutants, so that each test ends in seconds on a busy machine, too
 DAMAGES = ("fixed length", "context", "handle type", "null handle", "handle")
 
 
@@ -43,10 +44,11 @@ def fails(record, api: Api, dispatcher: Dispatcher) -> bool:
     return any(case.fault(dispatcher) for case in cases(record, api, dispatcher))
 
 
-def test_each_guard_of_the_dispatcher_is_needed(api, dispatcher) -> None:
+@pytest.mark.parametrize("slice_", range(SLICES))
+def test_each_guard_of_the_dispatcher_is_needed(slice_, api, dispatcher) -> None:
     by_name = {record.name: record for record in RECORDS}
     survivors = []
-    for number, (function, text) in enumerate(guards()):
+    for number, (function, text) in list(enumerate(guards()))[slice_::SLICES]:
 
         def leave_out(number: int = number) -> bool:
             dispatcher.lib.vgt_set_mutant(number)
@@ -57,9 +59,10 @@ def test_each_guard_of_the_dispatcher_is_needed(api, dispatcher) -> None:
     assert not survivors, "\n".join(survivors)
 
 
-def test_each_entry_of_the_operations_is_needed(api, dispatcher) -> None:
+@pytest.mark.parametrize("slice_", range(SLICES))
+def test_each_entry_of_the_operations_is_needed(slice_, api, dispatcher) -> None:
     survivors = []
-    for record in RECORDS:
+    for record in RECORDS[slice_::SLICES]:
         for how in DAMAGES:
             for index in range(4 if "handle" in how else 1):
 
