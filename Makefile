@@ -139,4 +139,4 @@ api: build ## the coverage table: every driver function and how it travels; docs
 	@$(VENV)/bin/vgpu api
 
 clean: ## remove what was built, but not .venv
-	rm -rf build daemon/vgpud/_gen guest/vgpu_guest/_gen daemon/vgpud/_executor*.so
+	rm -rf build daemon/vgpud/_gen daemon/vgpusim/_gen guest/vgpu_guest/_gen daemon/vgpud/_executor*.so

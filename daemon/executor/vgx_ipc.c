@@ -6,12 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "vgw_enums.h"
 #include "vgx_custom.h"
 #include "vgx_desk.h"
 
 enum { PUBLISH = 1, FIND = 2, WITHDRAW = 3 };
 enum { EXPORTS_MAX = 4096 };
-enum { POINTER_RANGE_START = 11, POINTER_RANGE_SIZE = 12 };
 
 struct question {
   uint32_t kind, what;
@@ -109,8 +109,8 @@ CUresult vgx_cuIpcGetMemHandle(struct vgx_session *s, const struct vgw_req_cuIpc
   uint64_t base = 0, nbytes = 0;
   if (!b->ipc_export || !b->cuPointerGetAttribute || !vgx_ipc_is_there())
     return vgx_not_offered(s, "cuIpcGetMemHandle");
-  if (b->cuPointerGetAttribute(&base, POINTER_RANGE_START, req->dptr) != CUDA_SUCCESS ||
-      b->cuPointerGetAttribute(&nbytes, POINTER_RANGE_SIZE, base) != CUDA_SUCCESS)
+  if (b->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, req->dptr) != CUDA_SUCCESS ||
+      b->cuPointerGetAttribute(&nbytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, base) != CUDA_SUCCESS)
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_ERROR_NOT_FOUND;
   pthread_mutex_lock(&s->ipc_lock);
@@ -167,7 +167,8 @@ void vgx_ipc_context_gone(struct vgx_session *s) {
   uint64_t base;
   pthread_mutex_lock(&s->ipc_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
-    if (s->backend->cuPointerGetAttribute(&base, POINTER_RANGE_START, s->exports[i].base) != CUDA_SUCCESS)
+    if (s->backend->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, s->exports[i].base) !=
+        CUDA_SUCCESS)
       drop(s, i);
   pthread_mutex_unlock(&s->ipc_lock);
 }

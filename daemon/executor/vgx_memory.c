@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "vgw_enums.h"
 #include "vgw_pinned.h"
 #include "vgx_custom.h"
 #include "vgx_memory.h"
@@ -21,7 +22,6 @@
 #endif
 
 #define PAGE 4096ull
-#define POINTER_ATTRIBUTE_MEMORY_TYPE 2
 
 bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   for (uint32_t i = 0; i < s->mapping_count; i++) {
@@ -54,7 +54,7 @@ bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes) 
   if (vgx_is_pinned(s, address, nbytes))
     return true;
   return s->backend->cuPointerGetAttribute &&
-         s->backend->cuPointerGetAttribute(&type, POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
+         s->backend->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
          type == CU_MEMORYTYPE_DEVICE;
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from protocol.gen import (
     emit_backend,
     emit_coverage,
+    emit_enums,
     emit_guest,
     emit_host,
     emit_nvml,
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT.parent / "build/gen")
     parser.add_argument("--python", type=Path, default=ROOT.parent / "daemon/vgpud/_gen")
     parser.add_argument("--guest", type=Path, default=ROOT.parent / "guest/vgpu_guest/_gen")
+    parser.add_argument("--simulator", type=Path, default=ROOT.parent / "daemon/vgpusim/_gen")
     parser.add_argument("--reference", type=Path, help="write the reference page there, too")
     parser.add_argument("--write-lock", action="store_true", help="give new functions an opcode in ids.lock")
     parser.add_argument("--halves", action="store_true", help="only tell which halves are written by hand")
@@ -45,8 +47,10 @@ def main() -> int:
         if options.halves:
             print(halves.report(api), end="")
             return 0
+        enums = emit_enums.load()
         files = {
             "vgw_records.h": emit_records.emit(api),
+            "vgw_enums.h": emit_enums.emit_header(enums),
             "vgs_api.h": emit_guest.emit_api(api),
             "vgs_marshal.c": emit_guest.emit_marshal(api),
             "vgs_forward.c": emit_guest.emit_forward(api),
@@ -68,8 +72,9 @@ def main() -> int:
         return 1
     for name, text in files.items():
         write(options.out / name, text)
-    for folder in (options.python, options.guest):
+    for folder in (options.python, options.guest, options.simulator):
         write(folder / "__init__.py", '"""Generated Python: built, not committed."""\n')
+    write(options.simulator / "enums.py", emit_enums.emit_python(enums))
     write(options.python / "api.py", emit_python.emit(api))
     write(options.python / "nvml.py", emit_nvml.emit_python(nvml_api))
     write(options.guest / "coverage.py", emit_coverage.emit(api, nvml_api, runtime_api))

@@ -2,6 +2,7 @@
 #include "vgs_api.h"
 #include "vgs_session.h"
 #include "vgs_visible.h"
+#include "vgw_enums.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,17 +125,19 @@ CUresult vgs_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev) {
     return CUDA_ERROR_INVALID_VALUE;
   if (!device)
     return CUDA_ERROR_INVALID_DEVICE;
-  const int32_t *a = device->attributes; /* indices: CUdevice_attribute */
-  *prop = (CUdevprop){.maxThreadsPerBlock = a[1],
-                      .maxThreadsDim = {a[2], a[3], a[4]},
-                      .maxGridSize = {a[5], a[6], a[7]},
-                      .sharedMemPerBlock = a[8],
-                      .totalConstantMemory = a[9],
-                      .SIMDWidth = a[10],
-                      .memPitch = a[11],
-                      .regsPerBlock = a[12],
-                      .clockRate = a[13],
-                      .textureAlign = a[14]};
+  const int32_t *a = device->attributes;
+  *prop = (CUdevprop){.maxThreadsPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
+                      .maxThreadsDim = {a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X], a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y],
+                                        a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z]},
+                      .maxGridSize = {a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X], a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y],
+                                      a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z]},
+                      .sharedMemPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK],
+                      .totalConstantMemory = a[CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY],
+                      .SIMDWidth = a[CU_DEVICE_ATTRIBUTE_WARP_SIZE],
+                      .memPitch = a[CU_DEVICE_ATTRIBUTE_MAX_PITCH],
+                      .regsPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK],
+                      .clockRate = a[CU_DEVICE_ATTRIBUTE_CLOCK_RATE],
+                      .textureAlign = a[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT]};
   return CUDA_SUCCESS;
 }
 
@@ -144,8 +147,8 @@ CUresult vgs_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev) {
     return CUDA_ERROR_INVALID_VALUE;
   if (!device)
     return CUDA_ERROR_INVALID_DEVICE;
-  *major = device->attributes[75];
-  *minor = device->attributes[76];
+  *major = device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
+  *minor = device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
   return CUDA_SUCCESS;
 }
 
@@ -231,8 +234,7 @@ CUresult vgs_cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, int 
   default:
     return CUDA_ERROR_INVALID_VALUE;
   }
-  enum { MAXIMUM_TEXTURE1D_LINEAR_WIDTH = 69 };
-  int32_t width = device->attributes[MAXIMUM_TEXTURE1D_LINEAR_WIDTH];
+  int32_t width = device->attributes[CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH];
   if (width <= 0)
     return CUDA_ERROR_NOT_SUPPORTED;
   *maxWidthInElements = (size_t)width / (element_nbytes * numChannels > 4 ? element_nbytes * numChannels / 4 : 1);

@@ -7,8 +7,7 @@
 #include "vgs_log.h"
 #include "vgs_objects.h"
 #include "vgs_stream.h"
-
-enum { ATTRIBUTE_IPC_EVENT_SUPPORTED = 125 };
+#include "vgw_enums.h"
 
 /* --- memory --- */
 
@@ -20,7 +19,7 @@ static bool is_exportable(const struct vgs_range *range) {
 /* vgpud says with the attribute whether this client has others to share with. */
 bool vgs_ipc_is_capable(const struct vgs_range *range) {
   const struct vgs_device *device = vgs_device(range->device);
-  return is_exportable(range) && device && device->attributes[ATTRIBUTE_IPC_EVENT_SUPPORTED] == 1;
+  return is_exportable(range) && device && device->attributes[CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED] == 1;
 }
 
 CUresult vgs_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {

@@ -7,6 +7,7 @@
 #include "vgs_kernel.h"
 #include "vgs_stream.h"
 #include "vgs_wait.h"
+#include "vgw_enums.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +15,11 @@
 enum { ATTRIBUTES_MAX = 64, PARAMS_INLINE_NBYTES = 4096 };
 
 CUresult vgs_launch_check_shape(const struct vgs_launch *launch) {
-  enum { MAX_BLOCK_X = 2, MAX_GRID_X = 5 }; /* CUdevice_attribute */
   const int32_t *limits = vgs_device(vgs_context_entered->device)->attributes;
   uint64_t threads = 1;
   for (int i = 0; i < 3; i++) {
-    if (!launch->grid[i] || launch->grid[i] > (uint32_t)limits[MAX_GRID_X + i] || !launch->block[i] ||
-        launch->block[i] > (uint32_t)limits[MAX_BLOCK_X + i])
+    if (!launch->grid[i] || launch->grid[i] > (uint32_t)limits[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i] ||
+        !launch->block[i] || launch->block[i] > (uint32_t)limits[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i])
       return CUDA_ERROR_INVALID_VALUE;
     threads *= launch->block[i]; /* each factor is at most 1024 */
   }
@@ -182,14 +182,13 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
       (result = translate_attributes(config, attributes, &count, &cooperative)))
     return result;
   if (cooperative) { /* all blocks must be resident at once */
-    enum { MULTIPROCESSOR_COUNT = 16 };
     int per_multiprocessor;
     result = vgs_cuOccupancyMaxActiveBlocksPerMultiprocessor(
         &per_multiprocessor, f, (int)(launch.block[0] * launch.block[1] * launch.block[2]), launch.shared_nbytes);
     if (result)
       return result;
-    int64_t fit =
-        (int64_t)per_multiprocessor * vgs_device(vgs_context_entered->device)->attributes[MULTIPROCESSOR_COUNT];
+    int64_t fit = (int64_t)per_multiprocessor *
+                  vgs_device(vgs_context_entered->device)->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     unsigned __int128 blocks = (unsigned __int128)launch.grid[0] * launch.grid[1] * launch.grid[2];
     if (blocks > (unsigned __int128)fit)
       return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;

@@ -9,6 +9,7 @@
 #include "vgs_objects.h"
 #include "vgs_session.h"
 #include "vgs_stream.h"
+#include "vgw_enums.h"
 #include "vgw_pinned.h"
 #include <string.h>
 

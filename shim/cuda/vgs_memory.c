@@ -4,6 +4,7 @@
 #include "vgs_ipc.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
+#include "vgw_enums.h"
 #include <string.h>
 
 CUresult vgs_cuMemGetInfo(unsigned int *free, unsigned int *total) {
@@ -31,26 +32,6 @@ CUresult vgs_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevice
 
 /* --- pointer attributes --- */
 
-enum {
-  ATTRIBUTE_CONTEXT = 1,
-  ATTRIBUTE_MEMORY_TYPE = 2,
-  ATTRIBUTE_DEVICE_POINTER = 3,
-  ATTRIBUTE_HOST_POINTER = 4,
-  ATTRIBUTE_SYNC_MEMOPS = 6,
-  ATTRIBUTE_BUFFER_ID = 7,
-  ATTRIBUTE_IS_MANAGED = 8,
-  ATTRIBUTE_DEVICE_ORDINAL = 9,
-  ATTRIBUTE_IS_LEGACY_IPC_CAPABLE = 10,
-  ATTRIBUTE_RANGE_START = 11,
-  ATTRIBUTE_RANGE_SIZE = 12,
-  ATTRIBUTE_MAPPED = 13,
-  ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,
-  ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE = 15,
-  ATTRIBUTE_ACCESS_FLAGS = 16,
-  ATTRIBUTE_MEMPOOL = 17,
-  ATTRIBUTE_LAST = 21,
-};
-
 /* One attribute. `value` holds 8 bytes; *nbytes is how many of them count.
  * INVALID_VALUE for an address nobody knows, or an attribute that makes no sense for it. */
 static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdeviceptr address, uint64_t *value,
@@ -59,53 +40,53 @@ static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdev
   bool host = range && vgs_range_is_host(range);
   *value = 0;
   *nbytes = 4;
-  if (attribute == ATTRIBUTE_IS_LEGACY_IPC_CAPABLE)
+  if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
     *value = range && vgs_ipc_is_capable(range);
-  if (attribute == ATTRIBUTE_IS_MANAGED)
+  if (attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED)
     *value = managed;
-  if (attribute == ATTRIBUTE_IS_MANAGED || attribute == ATTRIBUTE_IS_LEGACY_IPC_CAPABLE)
+  if (attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED || attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
     return range ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (!range)
     return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
-  case ATTRIBUTE_MEMORY_TYPE:
+  case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     *value = host && !managed ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
     return CUDA_SUCCESS;
-  case ATTRIBUTE_DEVICE_ORDINAL:
+  case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
     *value = (uint64_t)range->device;
     return CUDA_SUCCESS;
-  case ATTRIBUTE_MAPPED:
+  case CU_POINTER_ATTRIBUTE_MAPPED:
     *value = !host || vgs_range_device_address(range, address);
     return CUDA_SUCCESS;
-  case ATTRIBUTE_SYNC_MEMOPS:
-  case ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+  case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+  case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     return CUDA_SUCCESS;
-  case ATTRIBUTE_ACCESS_FLAGS:
+  case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
     *value = 3; /* read and write */
     return CUDA_SUCCESS;
   }
   *nbytes = 8;
   switch (attribute) {
-  case ATTRIBUTE_CONTEXT:
+  case CU_POINTER_ATTRIBUTE_CONTEXT:
     *value = (uintptr_t)range->context;
     return CUDA_SUCCESS;
-  case ATTRIBUTE_DEVICE_POINTER:
+  case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
     *value = host ? vgs_range_device_address(range, address) : address;
     return *value ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  case ATTRIBUTE_HOST_POINTER:
+  case CU_POINTER_ATTRIBUTE_HOST_POINTER:
     *value = address;
     return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  case ATTRIBUTE_BUFFER_ID:
+  case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     *value = range->buffer_id;
     return CUDA_SUCCESS;
-  case ATTRIBUTE_RANGE_START:
+  case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     *value = range->base;
     return CUDA_SUCCESS;
-  case ATTRIBUTE_RANGE_SIZE:
+  case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     *value = range->nbytes;
     return CUDA_SUCCESS;
-  case ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-  case ATTRIBUTE_MEMPOOL:
+  case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+  case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_NOT_SUPPORTED;
@@ -115,7 +96,7 @@ CUresult vgs_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr) {
   struct vgs_range range;
   uint64_t value;
   unsigned nbytes;
-  if (!data || attribute < 1 || attribute > ATTRIBUTE_LAST)
+  if (!data || attribute < 1 || attribute > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)
     return CUDA_ERROR_INVALID_VALUE;
   bool known = vgs_range_find(ptr, &range);
   CUresult result = attribute_of(known ? &range : NULL, attribute, ptr, &value, &nbytes);
@@ -131,18 +112,21 @@ CUresult vgs_cuPointerGetAttributes(unsigned int numAttributes, int *attributes,
   if (!numAttributes || !attributes || !data)
     return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < numAttributes; i++)
-    if (!data[i] || attributes[i] < 1 || attributes[i] > ATTRIBUTE_LAST)
+    if (!data[i] || attributes[i] < 1 || attributes[i] > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)
       return CUDA_ERROR_INVALID_VALUE;
   bool known = vgs_range_find(ptr, &range);
   for (unsigned i = 0; i < numAttributes; i++) {
     uint64_t value;
     unsigned nbytes;
     if (attribute_of(known ? &range : NULL, attributes[i], ptr, &value, &nbytes)) {
-      value = attributes[i] == ATTRIBUTE_DEVICE_ORDINAL ? (uint64_t)(uint32_t)-2 : 0;
-      nbytes = attributes[i] == ATTRIBUTE_MEMORY_TYPE || attributes[i] == ATTRIBUTE_IS_MANAGED ||
-                       attributes[i] == ATTRIBUTE_DEVICE_ORDINAL || attributes[i] == ATTRIBUTE_MAPPED ||
-                       attributes[i] == ATTRIBUTE_IS_LEGACY_IPC_CAPABLE || attributes[i] == ATTRIBUTE_SYNC_MEMOPS ||
-                       attributes[i] == ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE || attributes[i] == ATTRIBUTE_ACCESS_FLAGS
+      value = attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (uint64_t)(uint32_t)-2 : 0;
+      nbytes = attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE || attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED ||
+                       attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
+                       attributes[i] == CU_POINTER_ATTRIBUTE_MAPPED ||
+                       attributes[i] == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
+                       attributes[i] == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+                       attributes[i] == CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE ||
+                       attributes[i] == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS
                    ? 4
                    : 8;
     }

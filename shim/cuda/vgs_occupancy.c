@@ -5,6 +5,7 @@
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_kernel.h"
+#include "vgw_enums.h"
 
 CUresult vgs_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
                                                          size_t dynamicSMemSize) {
@@ -16,7 +17,6 @@ CUresult vgs_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunct
 CUresult vgs_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func,
                                                        CUoccupancyB2DSize blockSizeToDynamicSMemSize,
                                                        size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags) {
-  enum { WARP_SIZE = 10, MULTIPROCESSOR_COUNT = 16, MAX_THREADS_PER_MULTIPROCESSOR = 39 };
   struct vgs_kernel *kernel = vgs_kernel_find(func);
   if (!minGridSize || !blockSize || flags > 1)
     return CUDA_ERROR_INVALID_VALUE;
@@ -26,7 +26,7 @@ CUresult vgs_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *bl
   if (result)
     return result;
   const int32_t *device = vgs_device(vgs_context_entered->device)->attributes;
-  int warp = device[WARP_SIZE] > 0 ? device[WARP_SIZE] : 32;
+  int warp = device[CU_DEVICE_ATTRIBUTE_WARP_SIZE] > 0 ? device[CU_DEVICE_ATTRIBUTE_WARP_SIZE] : 32;
   int limit = vgs_kernel_attribute(kernel, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
   if (blockSizeLimit > 0 && blockSizeLimit < limit)
     limit = blockSizeLimit;
@@ -42,11 +42,11 @@ CUresult vgs_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *bl
       best_size = size;
       best_blocks = blocks;
     }
-    if (best_threads >= device[MAX_THREADS_PER_MULTIPROCESSOR])
+    if (best_threads >= device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR])
       break;
   }
   *blockSize = best_size;
-  *minGridSize = best_blocks * device[MULTIPROCESSOR_COUNT];
+  *minGridSize = best_blocks * device[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
   return CUDA_SUCCESS;
 }
 

@@ -11,6 +11,7 @@
 #include "vgs_md2.h"
 #include "vgs_session.h"
 #include "vgs_stream.h"
+#include "vgw_enums.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -214,7 +215,6 @@ static slot integrity_check[3];
 static CUresult integrity(uint32_t version, uint64_t unix_seconds, uint64_t answer[2]) {
   static const uint8_t key[16] = {0x14, 0x6a, 0xdd, 0xae, 0x53, 0xa9, 0xa7, 0x52,
                                   0xaa, 0x08, 0x41, 0x36, 0x0b, 0xf5, 0x5a, 0x9f};
-  enum { PCI_BUS = 33, PCI_DEVICE = 34, PCI_DOMAIN = 50 };
   if (!answer)
     return CUDA_ERROR_INVALID_VALUE;
   if (version % 10 < 2) {
@@ -238,9 +238,9 @@ static CUresult integrity(uint32_t version, uint64_t unix_seconds, uint64_t answ
   for (CUdevice i = 0; i < count; i++) {
     const struct vgs_device *device = vgs_device(i);
     memcpy(message.devices[i].uuid, device->uuid, 16);
-    message.devices[i].domain = device->attributes[PCI_DOMAIN];
-    message.devices[i].bus = device->attributes[PCI_BUS];
-    message.devices[i].slot = device->attributes[PCI_DEVICE];
+    message.devices[i].domain = device->attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID];
+    message.devices[i].bus = device->attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID];
+    message.devices[i].slot = device->attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID];
   }
   size_t nbytes = offsetof(struct integrity_message, devices) + (size_t)count * sizeof message.devices[0];
   vgs_hmac_md2(key, &message, nbytes, (uint8_t *)answer);

@@ -2,15 +2,9 @@
 #include "vgs_api.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
+#include "vgw_enums.h"
 
-enum {
-  RESOURCE_SM = 1,
-  RESOURCE_WORKQUEUE = 10000,
-  MULTIPROCESSOR_COUNT = 16, /* CUdevice_attribute */
-  MAJOR = 75,
-  PARTITION_BEFORE_HOPPER = 2,
-  PARTITION = 8
-};
+enum { RESOURCE_SM = 1, RESOURCE_WORKQUEUE = 10000, PARTITION_BEFORE_HOPPER = 2, PARTITION = 8 };
 
 static CUresult describe(const struct vgs_device *device, CUdevResource *resource, int type) {
   if (type > RESOURCE_SM && type <= RESOURCE_WORKQUEUE)
@@ -18,9 +12,10 @@ static CUresult describe(const struct vgs_device *device, CUdevResource *resourc
   if (!resource || type != RESOURCE_SM)
     return CUDA_ERROR_INVALID_VALUE;
   /* By architecture, as the manual of green contexts has it. */
-  unsigned least = device->attributes[MAJOR] >= 9 ? PARTITION : PARTITION_BEFORE_HOPPER;
+  unsigned least =
+      device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] >= 9 ? PARTITION : PARTITION_BEFORE_HOPPER;
   *resource = (CUdevResource){.type = type};
-  resource->sm.smCount = (unsigned)device->attributes[MULTIPROCESSOR_COUNT];
+  resource->sm.smCount = (unsigned)device->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
   resource->sm.minSmPartitionSize = resource->sm.smCoscheduledAlignment = least;
   return CUDA_SUCCESS;
 }

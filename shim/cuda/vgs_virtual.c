@@ -7,6 +7,7 @@
 #include "vgs_device.h"
 #include "vgs_objects.h"
 #include "vgs_range.h"
+#include "vgw_enums.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -14,7 +15,6 @@ enum {
   TYPE_PINNED = 1,
   LOCATION_DEVICE = 1,
   HANDLE_POSIX_FILE_DESCRIPTOR = 1,
-  ATTRIBUTE_SUPPORTED = 102,
 };
 
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -51,7 +51,8 @@ CUresult vgs_allocation_check(const CUmemAllocationProp *prop) {
   const struct vgs_device *device = vgs_device(prop->location.id);
   if (!device)
     return CUDA_ERROR_INVALID_DEVICE;
-  return device->attributes[ATTRIBUTE_SUPPORTED] == 1 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  return device->attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] == 1 ? CUDA_SUCCESS
+                                                                                          : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult vgs_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, int option) {

@@ -12,27 +12,28 @@
 
 #include <pthread.h>
 
+#include "vgw_enums.h"
 #include "vgx_sim.h"
 #include "vgx_sim_arena.h"
 #include "vgx_sim_driver.h"
 
 enum vgx_sim_attribute { /* CUdevice_attribute, those the C half reads */
-                         VGX_SIM_MAX_THREADS_PER_BLOCK = 1,
-                         VGX_SIM_MAX_BLOCK_DIM_X = 2,
-                         VGX_SIM_MAX_GRID_DIM_X = 5,
-                         VGX_SIM_SHARED_PER_BLOCK = 8,
-                         VGX_SIM_WARP_SIZE = 10,
-                         VGX_SIM_MAX_PITCH = 11,
-                         VGX_SIM_SM_COUNT = 16,
-                         VGX_SIM_MAX_THREADS_PER_SM = 39,
-                         VGX_SIM_CC_MAJOR = 75,
-                         VGX_SIM_CC_MINOR = 76,
-                         VGX_SIM_SHARED_PER_SM = 81,
-                         VGX_SIM_REGISTERS_PER_SM = 82,
-                         VGX_SIM_COOPERATIVE_LAUNCH = 95,
-                         VGX_SIM_SHARED_PER_BLOCK_OPTIN = 97,
-                         VGX_SIM_MAX_BLOCKS_PER_SM = 106,
-                         VGX_SIM_RESERVED_SHARED_PER_BLOCK = 111,
+                         VGX_SIM_MAX_THREADS_PER_BLOCK = CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                         VGX_SIM_MAX_BLOCK_DIM_X = CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                         VGX_SIM_MAX_GRID_DIM_X = CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                         VGX_SIM_SHARED_PER_BLOCK = CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK,
+                         VGX_SIM_WARP_SIZE = CU_DEVICE_ATTRIBUTE_WARP_SIZE,
+                         VGX_SIM_MAX_PITCH = CU_DEVICE_ATTRIBUTE_MAX_PITCH,
+                         VGX_SIM_SM_COUNT = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                         VGX_SIM_MAX_THREADS_PER_SM = CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+                         VGX_SIM_CC_MAJOR = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                         VGX_SIM_CC_MINOR = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                         VGX_SIM_SHARED_PER_SM = CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+                         VGX_SIM_REGISTERS_PER_SM = CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR,
+                         VGX_SIM_COOPERATIVE_LAUNCH = CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH,
+                         VGX_SIM_SHARED_PER_BLOCK_OPTIN = CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                         VGX_SIM_MAX_BLOCKS_PER_SM = CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR,
+                         VGX_SIM_RESERVED_SHARED_PER_BLOCK = CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK,
 };
 
 enum vgx_sim_magic {

@@ -17,19 +17,6 @@
 #define REGISTERED_MAX 65536u
 #define PAGE_NBYTES 4096u
 
-enum { /* CUpointer_attribute */
-       POINTER_CONTEXT = 1,
-       POINTER_MEMORY_TYPE = 2,
-       POINTER_DEVICE_POINTER = 3,
-       POINTER_HOST_POINTER = 4,
-       POINTER_IS_MANAGED = 8,
-       POINTER_DEVICE_ORDINAL = 9,
-       POINTER_RANGE_START = 11,
-       POINTER_RANGE_SIZE = 12,
-       POINTER_MAPPED = 13,
-       POINTER_MEMPOOL = 17,
-};
-
 struct registered {
   uint64_t address, nbytes;
 };
@@ -225,36 +212,36 @@ CUresult vgx_sim_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr pt
     a.nbytes = r.nbytes;
   }
   switch (attribute) {
-  case POINTER_CONTEXT:
+  case CU_POINTER_ATTRIBUTE_CONTEXT:
     *(CUcontext *)data = a.owner;
     return CUDA_SUCCESS;
-  case POINTER_MEMORY_TYPE:
+  case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     *(uint32_t *)data = on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
     return CUDA_SUCCESS;
-  case POINTER_DEVICE_POINTER:
+  case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
     *(CUdeviceptr *)data = ptr;
     return CUDA_SUCCESS;
-  case POINTER_HOST_POINTER:
+  case CU_POINTER_ATTRIBUTE_HOST_POINTER:
     if (on_device)
       return CUDA_ERROR_INVALID_VALUE;
     *(void **)data = (void *)ptr;
     return CUDA_SUCCESS;
-  case POINTER_IS_MANAGED:
+  case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     *(bool *)data = false;
     return CUDA_SUCCESS;
-  case POINTER_DEVICE_ORDINAL:
+  case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
     *(int32_t *)data = on_device ? (int32_t)device->index : 0;
     return CUDA_SUCCESS;
-  case POINTER_RANGE_START:
+  case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     *(CUdeviceptr *)data = a.address;
     return CUDA_SUCCESS;
-  case POINTER_RANGE_SIZE:
+  case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     *(size_t *)data = a.nbytes;
     return CUDA_SUCCESS;
-  case POINTER_MAPPED:
+  case CU_POINTER_ATTRIBUTE_MAPPED:
     *(bool *)data = true;
     return CUDA_SUCCESS;
-  case POINTER_MEMPOOL:
+  case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
     *(CUmemoryPool *)data = a.pool;
     return CUDA_SUCCESS;
   default:
