@@ -13,6 +13,7 @@ from protocol.gen import (
     emit_guest,
     emit_host,
     emit_nvml,
+    emit_operations,
     emit_python,
     emit_records,
     emit_reference,
@@ -61,7 +62,7 @@ def main() -> int:
             "vgx_backend.h": emit_backend.emit_backend(api),
             "vgx_sim_table.h": emit_backend.emit_simulator(api),
             "vgx_custom.h": emit_host.emit_custom(api),
-            "vgx_dispatch.c": emit_host.emit_dispatch(api),
+            "vgx_dispatch.c": emit_operations.emit_dispatch(api),
         }
         nvml_api = nvml.load()
         files |= {f"nvml/{name}": text for name, text in emit_nvml.emit_all(nvml_api).items()}

@@ -203,7 +203,7 @@ def sent(param: Param, c: str) -> Param:
 
 def struct(c: str, **members: str) -> str:
     """C for a struct that the driver's function is given."""
-    return f"&({c}){{{', '.join(f'.{name} = {value}' for name, value in members.items())}}}"
+    return f"&({c}){{{', '.join(f'.{name} = {value}' for name, value in members.items()) or '0'}}}"
 
 
 def ptr(name: str, c: str = "void *") -> Param:

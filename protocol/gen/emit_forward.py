@@ -34,7 +34,7 @@ class Body:
                 self._argument(p)
         for p in f.sent:
             if p not in f.args and p.role is Role.OUT and p.scalar:
-                self.add(f"  {p.scalar.c} {p.name}_told;")
+                self.add(f"  {p.scalar.c} {p.name}_told = 0;")
                 self.sent[p.name] = f"&{p.name}_told"
         if f.unsafe:
             self.add("  result = vgs_capture_check_unsafe();", RESULT)
@@ -81,7 +81,7 @@ class Body:
         elif p.role in (Role.STRUCT_IN, Role.STRUCT_OUT, Role.TEXT_IN, Role.OUT) and not p.optional:
             self.refuse(f"!{p.name}")
         if p.role is Role.OUT and p.scalar and _is_told(self.f):  # C is to see results that are not wanted, too
-            self.add(f"  {p.scalar.c} {p.name}_told;")
+            self.add(f"  {p.scalar.c} {p.name}_told = 0;")
             value = f"&{p.name}_told"
         if p.role is Role.STRUCT_IN and p.members:
             self.add(f"  {p.element} {p.name}_sent = *{p.name};")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from protocol.gen.emit_records import (
     BANNER,
     element_nbytes,
-    includes,
     part_in,
     part_nbytes,
     part_out,
@@ -18,7 +17,7 @@ from protocol.gen.emit_records import (
     request_fields,
 )
 from protocol.gen.load import Api
-from protocol.gen.model import ARRAY_OUT_ROLES, Channel, Function, Need, Param, Role
+from protocol.gen.model import ARRAY_OUT_ROLES, Function, Param, Role
 
 
 def refs(f: Function) -> list[Param]:
@@ -378,55 +377,4 @@ def emit_custom(api: Api) -> str:
     )
     out += [custom_prototype(f) for f in api.travelling() if f.host_custom]
     out.append("\n#endif\n")
-    return "".join(out)
-
-
-WORKER_HEADERS = (
-    "vgx_custom.h",
-    "vgx_graph_part.h",
-    "vgx_image.h",
-    "vgx_ipc.h",
-    "vgx_launch.h",
-    "vgx_memory.h",
-    "vgx_sampled.h",
-    "vgx_session.h",
-)  # what C of the entries may name
-
-
-def _entry_flags(f: Function) -> str:
-    flags = {
-        "VGX_NEEDS_CONTEXT": f.need is Need.CONTEXT,
-        "VGX_BLOCKS": f.blocks,
-        "VGX_ABOUT_CHANNEL": f.channel is not Channel.ANY,
-        "VGX_NOT_IN_RING": f.channel is Channel.SOCKET,
-        "VGX_DATA": any(p.data for p in f.sent),
-        "VGX_AWAITED": f.awaited,
-    }
-    return " | ".join(flag for flag, holds in flags.items() if holds) or "0"
-
-
-def _entry_ref(f: Function, p: Param) -> str:
-    if p.role is Role.FUNCTION:
-        return f"VGX_FUNCTION_REF(struct vgw_req_{f.name}, kind, object)"
-    assert p.kind
-    null = "CUDA_SUCCESS" if p.optional else p.wrong or p.kind.wrong
-    return f"VGX_REF(VGW_KIND_{p.kind.name}, struct vgw_req_{f.name}, {p.name}, {null})"
-
-
-def emit_dispatch(api: Api) -> str:
-    out = [
-        BANNER,
-        includes("<stdlib.h>", "<string.h>", "<unistd.h>", "vgw_records.h", "vgw_wire.h", *WORKER_HEADERS),
-    ]
-    out += [dispatch(f) + "\n" for f in api.travelling()]
-    out.append("VGX_OPERATIONS struct vgx_operation vgx_operations[VGW_OP_COUNT] = {\n")
-    for f in api.travelling():
-        fixed = f"sizeof(struct vgw_req_{f.name})" if request_fields(f) else "0"
-        handles = refs(f)
-        table = "{" + ", ".join(_entry_ref(f, p) for p in handles) + "}" if handles else "{{0}}"
-        out.append(
-            f'    [VGW_OP_{f.name}] = {{"{f.name}", dispatch_{f.name}, {_entry_flags(f)}, {fixed}, {len(handles)},\n'
-            f"     {table}}},\n"
-        )
-    out.append("};\n")
     return "".join(out)

@@ -223,6 +223,10 @@ class Function:
             raise SpecError(f"{self.name}: wire= without travelling")
         if self.wire is not None and not (self.host_custom or self.given or self.worker):
             raise SpecError(f"{self.name}: with wire= it takes given= or worker= to say what the driver is given")
+        if self.host_custom and (
+            self.given or self.worker or self.worker_before or self.worker_checks or self.worker_done
+        ):
+            raise SpecError(f"{self.name}: C that a worker's half by hand would not run")
         if self.forms and not self.stream_param():
             raise SpecError(f"{self.name}: only what has a stream has a form without it")
         if self.wire is not None and not self.guest_custom and not self.asked:

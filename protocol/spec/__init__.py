@@ -4,6 +4,7 @@ MODULES = (
     "device",
     "context",
     "memory",
+    "copy",
     "pool",
     "module",
     "launch",

@@ -58,3 +58,18 @@ def test_fixed_fields_are_widest_first(api) -> None:
 def test_wrong_entries_are_refused(args, travel, complaint) -> None:
     with pytest.raises(SpecError, match=f"cuWrong: .*{complaint}"):
         Function("cuWrong", args, travel, Need.INIT, "A doc.").check()
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ({"wire": [dsl.val("n", dsl.U32)]}, "what the driver is given"),
+        ({"wire": [dsl.val("n", dsl.U32)], "given": ("n",)}, "nothing says what is sent as n"),
+        ({"forms": ("cuWrong2",)}, "only what has a stream"),
+        ({"worker_checks": ("check(s)",), "host_custom": True}, "a worker's half by hand"),
+    ],
+)
+def test_words_that_do_not_fit_each_other_are_refused(said, complaint) -> None:
+    args = [dsl.ptr("p", "const void *")] if "wire" in said else []
+    with pytest.raises(SpecError, match=f"cuWrong: .*{complaint}"):
+        Function("cuWrong", args, Travel.WAITING, Need.INIT, "A doc.", **said).check()
