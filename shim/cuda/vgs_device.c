@@ -101,9 +101,10 @@ CUresult vgs_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
 
 /* The device's attribute as the channel leaves it: what needs shared memory is 0 where there is none. */
 static int channel_attribute(int attribute, int value) {
-  enum { CAN_MAP_HOST_MEMORY = 19, MANAGED_MEMORY = 83, CONCURRENT_MANAGED_ACCESS = 89, HOST_REGISTER_SUPPORTED = 99 };
-  bool shares = attribute == CAN_MAP_HOST_MEMORY || attribute == MANAGED_MEMORY ||
-                attribute == CONCURRENT_MANAGED_ACCESS || attribute == HOST_REGISTER_SUPPORTED;
+  bool shares = attribute == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY ||
+                attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY ||
+                attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS ||
+                attribute == CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED;
   return shares && !vgs_session_shares_memory() ? 0 : value;
 }
 

@@ -64,26 +64,3 @@ CUresult vgs_event_captured(const struct vgs_event *event) {
   vgs_capture_forbid(event->capture);
   return CUDA_ERROR_CAPTURED_EVENT;
 }
-
-CUresult vgs_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
-  uint32_t id;
-  struct vgs_stream *stream;
-  struct vgs_event *event = vgs_object_find(VGW_KIND_EVENT, hEvent);
-  CUresult result = vgs_stream_id(hStream, &id, &stream);
-  if (result)
-    return result;
-  if (!event)
-    return vgs_ipc_event_wait(hEvent, hStream, Flags);
-  if (Flags > 1) /* 1: the external form, which matters inside a capture alone */
-    return CUDA_ERROR_INVALID_VALUE;
-  bool captured = vgs_capture_status(event->capture);
-  bool capturing = stream && vgs_capture_status(stream->capture);
-  result = vgs_send_cuStreamWaitEvent(id, event->object.id, Flags, captured || capturing);
-  if (result && (captured || capturing)) /* isolation, merge, ...: the capture is lost */
-    vgs_capture_forbid(captured ? event->capture : stream->capture);
-  if (!result && captured && !capturing && stream) { /* capture spreads to whoever waits for it */
-    stream->capture = event->capture;
-    stream->capture_origin = false;
-  }
-  return result;
-}

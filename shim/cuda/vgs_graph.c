@@ -4,6 +4,7 @@
 #include "vgs_callback.h"
 #include "vgs_capture.h"
 #include "vgs_enter.h"
+#include "vgs_graph_part.h"
 #include "vgs_log.h"
 #include "vgs_stream.h"
 #include "vgs_wait.h"

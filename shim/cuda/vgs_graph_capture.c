@@ -1,9 +1,12 @@
 /* Captures. The graph has its object here from the beginning of a capture, as the program may ask for it, and for its
  * nodes, while it grows. */
+#include "vgs_graph_capture.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_enter.h"
 #include "vgs_graph.h"
+#include "vgs_graph_node.h"
+#include "vgs_graph_part.h"
 #include "vgs_log.h"
 #include "vgs_stream.h"
 #include <stdlib.h>

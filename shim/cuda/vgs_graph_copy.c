@@ -4,6 +4,8 @@
 #include "vgs_copy_box.h"
 #include "vgs_enter.h"
 #include "vgs_graph.h"
+#include "vgs_graph_node.h"
+#include "vgs_graph_part.h"
 #include "vgs_log.h"
 #include "vgs_work_copy.h"
 #include <stdlib.h>

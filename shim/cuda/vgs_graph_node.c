@@ -1,5 +1,6 @@
 /* Nodes of graphs: added one by one, or named once a captured graph's are asked for. Each lives as long as its graph.
  * Kernels: vgs_graph_kernel.c. Copies: vgs_graph_copy.c. Host functions and child graphs: vgs_graph_part.c. */
+#include "vgs_graph_node.h"
 #include "vgs_api.h"
 #include "vgs_enter.h"
 #include "vgs_graph.h"

@@ -1,7 +1,9 @@
 /* Nodes that hold a host function or a graph, and clones of graphs. */
+#include "vgs_graph_part.h"
 #include "vgs_api.h"
 #include "vgs_callback.h"
 #include "vgs_graph.h"
+#include "vgs_graph_node.h"
 
 struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph) {
   for (struct vgs_graph *owner; graph->owner && (owner = vgs_graph_find(graph->owner));)

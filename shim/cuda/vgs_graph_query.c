@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "vgs_api.h"
 #include "vgs_graph.h"
+#include "vgs_graph_node.h"
 #include "vgs_kernel.h"
 #include "vgs_log.h"
 #include <errno.h>

@@ -2,6 +2,7 @@
  * them: graphs keep them beside their host functions (vgs_work.h). */
 #include "vgs_api.h"
 #include "vgs_graph.h"
+#include "vgs_graph_part.h"
 #include "vgs_work.h"
 #include <limits.h>
 

@@ -1,0 +1,11 @@
+/* The beginning of a capture. */
+#ifndef VGS_GRAPH_CAPTURE_H
+#define VGS_GRAPH_CAPTURE_H
+
+#include "vgs_graph.h"
+
+/* Whether a stream can be captured in a mode; then, that it is, into a graph whose object there may be already. */
+CUresult vgs_graph_capture_check(const struct vgs_stream *stream, int mode);
+CUresult vgs_graph_capture_begin(struct vgs_stream *stream, struct vgs_graph *graph, int mode, bool owned);
+
+#endif

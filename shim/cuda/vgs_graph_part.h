@@ -1,0 +1,38 @@
+/* What belongs to graphs besides their nodes: works, graphs inside nodes, clones. */
+#ifndef VGS_GRAPH_PART_H
+#define VGS_GRAPH_PART_H
+
+#include "vgs_graph.h"
+
+/* The graph that keeps a graph's works: the outermost. */
+struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph);
+
+/* Let go of what an executable graph kept until now. False: never, for its launches cannot be waited for. */
+bool vgs_graph_exec_retire(struct vgs_graph_exec *exec, struct vgs_works *works);
+
+/* The object of a graph that is about to be made from another, with what that keeps; NULL: out of memory. */
+struct vgs_graph *vgs_graph_create_clone(struct vgs_graph *original);
+
+/* The object of a node that is about to be added, with a host function, or with a graph inside, whose works its graph
+ * keeps from now on; NULL: out of memory. */
+struct vgs_graph_node *vgs_graph_node_create_with(struct vgs_graph *graph, struct vgs_work *work);
+struct vgs_graph_node *vgs_graph_node_create_child(struct vgs_graph *graph, struct vgs_graph *child);
+
+/* The works of a node whose adding has failed are kept no longer. */
+void vgs_graph_drop_child(struct vgs_graph *graph, const struct vgs_graph_node *node);
+
+/* Work for a host node's parameters. */
+CUresult vgs_graph_work(const CUDA_HOST_NODE_PARAMS *params, struct vgs_work **work);
+
+/* A node has other work, or another graph, from now on: in its graph, or in an executable one. On success what is kept
+ * is no longer the caller's. OUT_OF_MEMORY: nobody keeps it, and it is never freed, for the node has it. */
+CUresult vgs_graph_set_work(struct vgs_graph_node *node, struct vgs_work **work);
+CUresult vgs_graph_exec_set_work(struct vgs_graph_exec *exec, const struct vgs_graph_node *node,
+                                 struct vgs_work **work);
+CUresult vgs_graph_exec_set_child(struct vgs_graph_exec *exec, const struct vgs_graph_node *node,
+                                  struct vgs_works *works);
+
+/* The object of the graph inside a node; NULL: out of memory. */
+struct vgs_graph *vgs_graph_create_inside(const struct vgs_graph_node *node);
+
+#endif
