@@ -32,7 +32,8 @@ class Compiler:
 
     `variables` make it emit PTX, `forward` those on a device that compilers do not know. `run` are some of those that
     `vgpu run` sets for it, with stand-ins beside vgpu's files. `installed` is a package beside it without which it
-    emits PTX; `source` is a line of the program by which it does.
+    emits PTX; `source` is a line of the program by which it does. `driver`: a device that compilers do not know gets
+    PTX where its driver is not older than this.
     """
 
     variables: tuple[tuple[str, str], ...] = ()
@@ -41,6 +42,7 @@ class Compiler:
     run_forward: tuple[str, ...] = ()
     installed: str = ""
     source: str = ""
+    driver: int = 0
     advice: str = ""
 
 
@@ -55,7 +57,9 @@ _COMPILERS = {
     ),
     "warp": Compiler(
         source="cuda_output",
-        advice="before wp.init(): wp.config.cuda_output = 'ptx'; wp.config.ptx_target_arch = 75",
+        driver=13050,
+        advice="a device under a newer driver (vgpu run --gpu forward-next), or before wp.init(): "
+        "wp.config.cuda_output = 'ptx'; wp.config.ptx_target_arch = 75",
     ),
     "triton": Compiler(run=("TRITON_PTXAS_PATH",), run_forward=("TRITON_PTXAS_PATH", "TRITON_DEFAULT_BACKEND")),
     "jax": Compiler(run=("CUDA_ROOT", "XLA_FLAGS"), run_forward=("CUDA_ROOT", "XLA_FLAGS")),
@@ -81,7 +85,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
     simulated = torch_overlay.is_active(subject, found["sites"])
     known = [name for name in _COMPILERS if name in found["imports"]]
     for name in known:
-        _judge_compiler(subject, diagnosis, name, found, capability)
+        _judge_compiler(subject, diagnosis, name, found, inventory)
     if simulated and "torch" in found["imports"]:
         diagnosis.evidence.append("torch: its CUDA operators run as ATen's CPU kernels, by vgpu-torch")
     for name, package in found["packages"].items():
@@ -92,10 +96,10 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
 
 
 def _judge_compiler(
-    subject: Subject, diagnosis: Diagnosis, name: str, found: dict[str, Any], capability: list[int]
+    subject: Subject, diagnosis: Diagnosis, name: str, found: dict[str, Any], inventory: dict[str, Any]
 ) -> None:
     compiler = _COMPILERS[name]
-    is_forward = capability > _NEWEST_KNOWN
+    is_forward = inventory["devices"][0]["compute_capability"] > _NEWEST_KNOWN
     variables = compiler.forward if is_forward else compiler.variables
     text = f"{name} compiles its kernels to machine code, which the simulator does not execute"
     if set_by_run := compiler.run_forward if is_forward else compiler.run:
@@ -118,6 +122,8 @@ def _judge_compiler(
             diagnosis.add("machine-code-made", f"{text} unless {keys} says otherwise", command)
             return
     if not (compiler.installed or compiler.source):
+        return
+    if compiler.driver and is_forward and inventory["driver_version"] >= compiler.driver:
         return
     if compiler.installed and not ask(subject.place, _matches, found["sites"], compiler.installed):
         return

@@ -235,16 +235,26 @@ def test_GD8_a_python_programs_packages(
         assert told.answer["mend"] == "export CUPY_COMPILE_WITH_PTX=1 CUPY_ACCELERATORS="
 
 
-@pytest.fixture(scope="module")
-def forward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The endpoint of a vgpud with the device that is `vgpu run`'s default."""
-    folder = tmp_path_factory.mktemp("forward")
+def serving(gpus: str, folder: Path) -> Iterator[str]:
+    """The endpoint of a vgpud with those devices."""
     config = folder / "vgpud.toml"
-    config.write_text(f"listen = ['unix:{folder}/v.sock']\nadmin = ''\ngpus = 'forward'\ncache_dir = '{folder}'\n")
+    config.write_text(f"listen = ['unix:{folder}/v.sock']\nadmin = ''\ngpus = '{gpus}'\ncache_dir = '{folder}'\n")
     running = Running.start(config, folder, "log")
     running.wait_ready()
     yield str(running.endpoint)
     running.end()
+
+
+@pytest.fixture(scope="module")
+def forward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """With the device that is `vgpu run`'s default."""
+    yield from serving("forward", tmp_path_factory.mktemp("forward"))
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """With the same under a newer driver."""
+    yield from serving("forward-next", tmp_path_factory.mktemp("newer"))
 
 
 PTX_IN_CUPY = {"CUPY_COMPILE_WITH_PTX": "1"}
@@ -269,6 +279,18 @@ def test_GD8_on_the_device_that_no_compiler_knows(
     assert (told.verdict, told.answer["mend"]) == (verdict, mend), told.everything
     if verdict != "ok" and not mend:
         assert told.answer["advice"].partition("vgpu run -- ")[2].startswith(str(python)), told.everything
+
+
+@pytest.mark.parametrize(("device", "verdict"), [("forward", "machine-code-made"), ("newer", "ok")])
+def test_GD8_warp_looks_at_the_drivers_version(
+    python: Path, device: str, verdict: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import warp\n")
+    environment = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": request.getfixturevalue(device)}
+    told = doctor("--", python, script, env=environment)
+    assert told.verdict == verdict, told.everything
+    assert ("--gpu forward-next" in told.answer["advice"]) == (verdict != "ok")
 
 
 @pytest.mark.client
