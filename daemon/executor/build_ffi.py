@@ -92,7 +92,7 @@ void vgx_sim_set_watchdog(uint64_t limit_ms);
 void vgx_sim_set_threads(uint32_t count);
 void vgx_sim_install_python(void);
 void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t run, uint64_t frame_nbytes,
-                          uint32_t shared_static_nbytes, uint32_t cooperative);
+                          uint64_t local_nbytes, uint32_t shared_static_nbytes, uint32_t cooperative);
 void *malloc(size_t nbytes);
 """
 
@@ -134,8 +134,9 @@ static void vgx_sim_install_python(void) {
 }
 
 static void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t run, uint64_t frame_nbytes,
-                                 uint32_t shared_static_nbytes, uint32_t cooperative) {
-  *compiled = (struct vgx_sim_compiled){(vgx_sim_run_fn *)run, frame_nbytes, shared_static_nbytes, cooperative};
+                                 uint64_t local_nbytes, uint32_t shared_static_nbytes, uint32_t cooperative) {
+  *compiled = (struct vgx_sim_compiled){(vgx_sim_run_fn *)run, frame_nbytes, local_nbytes, shared_static_nbytes,
+                                        cooperative};
 }
 """
 

@@ -161,6 +161,7 @@ class Glue:
             out,
             address,
             compiled.frame_nbytes,
+            compiled.local_nbytes,
             compiled.shared_nbytes,
             int(compiled.cooperative) + int(compiled.resident),  # enum vgx_sim_cooperative
         )

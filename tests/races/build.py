@@ -19,9 +19,11 @@ WRAPPED = [f"-Wl,--wrap={name}" for name in ("mmap", "munmap", "sysconf")]
 LAYOUT = (
     "-DVGS_CLAIMS=0",
     "-DVGW_PINNED_BEGIN=0x4000000000ull",
-    "-DVGW_PINNED_NBYTES=0x1000000000ull",
+    "-DVGW_PINNED_NBYTES=0x800000000ull",
     "-DVGW_DEVICE_MEMORY_BEGIN=0x1000000000ull",
     "-DVGW_DEVICE_MEMORY_NBYTES=0x1000000000ull",
+    "-DVGX_SIM_SLOTS_MAX=200u",
+    "-DVGX_SIM_SLOT_UNIT=0x4000000ull",
 )
 
 

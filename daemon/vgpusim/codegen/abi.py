@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 4
+VERSION = 5
 
 LAUNCH_PARAMS = 0
 LAUNCH_NEXT_CTA = 8
@@ -24,7 +24,8 @@ THREAD_FRAMES = 8
 THREAD_SM = 16
 THREAD_CTA = 24
 THREAD_WARP = 36
-THREAD_NBYTES = 40
+THREAD_LOCAL = 40
+THREAD_NBYTES = 48
 
 SHARED_ALIGN = 256  # of each CTA's shared memory in a resident launch
 
@@ -35,5 +36,8 @@ SERVICE_MALLOC = 24
 SERVICE_FREE = 32
 SERVICE_BAD_ACCESS = 40
 SERVICE_TEXTURE = 48
+SERVICE_OUTSIDE = 56
+
+REACH_NBITS = 45  # kernels reach addresses whose bits from this one on are 1: vgx_sim_reach.h
 
 WARP = 32  # lanes

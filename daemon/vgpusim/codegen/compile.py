@@ -8,7 +8,7 @@ import functools
 import hashlib
 import json
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
@@ -58,6 +58,7 @@ class CompiledKernel:
 
     object_code: bytes
     frame_nbytes: int  # scratch of each pool thread
+    local_nbytes: int  # local memory of each pool thread
     shared_nbytes: int  # static
     symbols: list[str]  # module variables, in the order of vgx_sim_launch.symbols
     cooperative: bool  # may be launched cooperatively
@@ -71,12 +72,14 @@ def compile_entry(
     *,
     cache: DiskCache | None = None,
     cooperative: bool = False,
+    confined: bool = True,
 ) -> CompiledKernel:
     """Compile entry `name` for a block shape.
 
     Args:
         block: Threads in x, y, z; at least 1 each, at most 1024 together.
         cooperative: For a launch whose CTAs wait for each other.
+        confined: Check that each access is within reach; without it a kernel can do with this process what it likes.
         cache: Where compiled kernels are kept; None compiles anew.
     Raises:
         UnsupportedInstruction: NOT_SUPPORTED, naming kernel, instruction and line.
@@ -86,13 +89,13 @@ def compile_entry(
         raise ValueError(f"block {block}")
     if name not in module.entries:
         raise PtxError(f"no entry {name}")
-    key = _key(module, name, block, cooperative) if cache is not None else ""
+    key = _key(module, name, block, cooperative, confined) if cache is not None else ""
     if cache is not None:
         stored = cache.get(key)
         if stored is not None:
             return _unpack(stored)
     try:
-        text, compiled = lower(module, name, block, cooperative)
+        text, compiled = lower(module, name, block, cooperative, confined)
         code = native.assemble(text)
     except InternalError as error:
         raise _reported(error, module, block, cooperative, cache) from error
@@ -123,10 +126,10 @@ def _reported(
 
 
 def lower(
-    module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool = False
+    module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool = False, confined: bool = True
 ) -> tuple[str, CompiledKernel]:
     """LLVM IR of a kernel, and its description without code."""
-    state = passes.run(module, name, block, cooperative)
+    state = passes.run(module, name, block, cooperative, confined)
     program, graph = state.program, state.graph
     flush = native.IS_X86 and _flushes_everything(graph)
     e = Emitter(state, flush)
@@ -134,7 +137,7 @@ def lower(
     warp_text = warp.emit()
     resident = cooperative and any(b.terminator is not None and b.terminator.opcode == cfg.YIELD for b in graph.blocks)
     frame = lay_out(e.warp_count, warp.spills.nbytes, e.local_stride * abi.WARP, warp.arrivals)
-    if frame.nbytes > _MAX_FRAME_NBYTES:
+    if max(frame.nbytes, frame.locals_nbytes) > _MAX_FRAME_NBYTES:
         raise PtxError(f"{name}: local memory is too large", 2)
     deadlock = e.string(f"{name}: all warps wait at barriers that cannot complete")
     run = run_function(e.warp_count, frame, warp.arrivals, resident, flush, deadlock, native.IS_X86, warp.lockstep)
@@ -148,7 +151,9 @@ def lower(
     declared = {line for text in texts for line in text.splitlines() if line.startswith("declare")} | e.declarations
     bodies = "\n".join(line for text in texts for line in text.splitlines() if not line.startswith("declare"))
     whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + "!0 = !{}\n" + _RARELY
-    compiled = CompiledKernel(b"", frame.nbytes, program.shared_nbytes, program.symbols, cooperative, resident)
+    compiled = CompiledKernel(
+        b"", frame.nbytes, frame.locals_nbytes, program.shared_nbytes, program.symbols, cooperative, resident
+    )
     return whole, compiled
 
 
@@ -184,7 +189,7 @@ def _compiler_version() -> bytes:
     return state.digest()
 
 
-def _key(module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool) -> str:
+def _key(module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool, confined: bool) -> str:
     """What decides the code: the text of each function, and what every name in it is in this module."""
     functions = module.reachable(name)
     parts: list[str | bytes] = []
@@ -194,17 +199,18 @@ def _key(module: PtxModule, name: str, block: tuple[int, int, int], cooperative:
         called = [name for p in function.prototypes.values() for name in module.callable_by(p)]
         places = [str(module.address_of(ir.Symbol(s))) for s in (function.name, *mentioned, *called)]
         parts += [function.name, *shared, *called, *places, module.source(function.name)]
-    shape = repr((block, cooperative))
+    shape = repr((block, cooperative, confined))
     return key_of(_compiler_version(), str(abi.VERSION), native.cpu_name(), name, shape, *parts)
 
 
+_PACKED = tuple(field.name for field in fields(CompiledKernel) if field.name != "object_code")
+
+
 def _pack(compiled: CompiledKernel) -> bytes:
-    fields = [compiled.frame_nbytes, compiled.shared_nbytes, compiled.symbols, compiled.cooperative, compiled.resident]
-    head = json.dumps(fields).encode()
+    head = json.dumps({name: getattr(compiled, name) for name in _PACKED}).encode()
     return struct.pack("<I", len(head)) + head + compiled.object_code
 
 
 def _unpack(data: bytes) -> CompiledKernel:
     (size,) = struct.unpack_from("<I", data)
-    frame, shared, symbols, cooperative, resident = json.loads(data[4 : 4 + size])
-    return CompiledKernel(data[4 + size :], frame, shared, symbols, cooperative, resident)
+    return CompiledKernel(data[4 + size :], **json.loads(data[4 : 4 + size]))

@@ -1,64 +1,169 @@
-"""Checks of an access before it is made: a misaligned one ends the launch, as on a card (716). The processor would
-serve it without a word."""
+"""Addresses of memory operands, and what is checked before an access: that it lies where a kernel may reach, else the
+launch ends with 700, and that it is aligned, else with 716. The processor would serve both without a word.
+
+Everything that kernels may reach lies in one range of addresses (device/vgx_sim_reach.h), so one test of an address's
+upper bits confines an access; within the range, what is not allocated is not mapped. Around the range nothing is mapped
+for _MARGIN_NBYTES and more: an address is tested once, and what is that near to it needs no test of its own."""
 
 from __future__ import annotations
 
 from vgpusim.codegen import abi
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.lane_pattern import UNIFORM, VARYING
 from vgpusim.codegen.lane_value import LANES, Value
 from vgpusim.ptx import ir
 
 _MISALIGNED_ADDRESS = 716  # CUDA_ERROR_MISALIGNED_ADDRESS
 _WRITING = ("st", "red", "stmatrix")
+_MARGIN_NBYTES = 1 << 20
+_OUTSIDE = -(1 << abi.REACH_NBITS) % (1 << 64)  # the bits of an address that tell its range
 
 
-def description(e: Emitter, ins: ir.Instruction, nbytes: int) -> str:
+def description(ins: ir.Instruction, nbytes: int, kind: str = "") -> str:
     """What a report says about an access before its address."""
-    kind = "atomic" if ins.opcode in ("atom", "red") else "write" if ins.opcode in _WRITING else "read"
-    return f"{kind} of {nbytes} bytes by `{ins.text}`{source(ins)}"
+    if not kind:
+        kind = "atomic" if ins.opcode in ("atom", "red") else "write" if ins.opcode in _WRITING else "read"
+    return f"{kind} of {f'{nbytes} bytes' if nbytes else 'memory'} by `{ins.text}`{source(ins)}"
 
 
 def source(ins: ir.Instruction) -> str:
     return f" ({ins.source}; PTX line {ins.line})" if ins.source else f" (PTX line {ins.line})"
 
 
-def check_alignment(e: Emitter, ins: ir.Instruction, at: Value, nbytes: int) -> None:
-    """End the launch if an acting lane's address is no multiple of `nbytes`, a power of two. What holds for one lane
-    holds for all where their distances are multiples."""
-    if nbytes == 1:
-        return
-    rest = nbytes - 1
-    if at.pattern.known and all(offset % nbytes == 0 for offset in at.pattern.offsets()):
-        wrong = e.v(f"icmp ne i64 {e.v(f'and i64 {at.text}, {rest}')}, 0")
+def address(
+    e: Emitter, ins: ir.Instruction, operand: ir.Operand, space: str, nbytes: int, align: int = 0, kind: str = "",
+    mask: str | None = None,
+) -> Value:  # fmt: skip
+    """The real address of a memory operand, 64 bits, checked: every access to memory that a kernel names takes its
+    address from here, or checks one with `check`.
+
+    Args:
+        nbytes: Of a lane's access, for reports; 0: known at run time, below 4 GiB.
+        align: A power of two; 0: nbytes.
+        kind: What a report calls the access, where the opcode does not tell.
+        mask: Lanes whose addresses are used, an i32, where those are not the acting ones.
+    """
+    if not isinstance(operand, ir.Address):
+        raise e.malformed("address expected")
+    align = align or nbytes or 1
+    base, offset = operand.base, operand.offset
+    if isinstance(base, ir.Symbol) and base.name in e.program.shared:
+        space = "shared"  # shared variables are addressed by offset whatever the instruction says
+    if space == "shared":
+        at, inside = _shared(e, e.read(base, 32), offset), True
+        fixed = isinstance(base, ir.Symbol)
     else:
-        low = e.v(f"and {LANES.int(64)} {e.vector(at)}, {LANES.const(rest, 64)}")
+        at, inside = plus(e, e.read(base, 64), offset), _is_inside(e, base, offset, nbytes)
+        fixed = inside and isinstance(base, ir.Symbol) and space != "global"
+    if fixed and isinstance(base, ir.Symbol):
+        return at  # where the compiler has put it
+    known = base if isinstance(base, ir.Reg) and mask is None else None
+    check(e, ins, at, nbytes, align, kind, mask, inside=inside, base=known, offset=offset)
+    return at
+
+
+def _is_inside(e: Emitter, base: ir.Operand, offset: int, nbytes: int) -> bool:
+    """Whether the address of a variable is known to be in reach; the driver has placed it there."""
+    if not isinstance(base, ir.Symbol):
+        return False
+    at = base.offset + offset
+    if base.name in e.program.locals:
+        at += e.program.locals[base.name]
+        return at >= 0 and at + nbytes <= e.local_stride
+    return abs(at) <= _MARGIN_NBYTES
+
+
+def _shared(e: Emitter, value: Value, offset: int) -> Value:
+    """A 32-bit offset into the thread's shared window. Whatever it is, the window's reservation holds it."""
+    form, text = value.form, value.text
+    window = e.splat("%shared", "i64") if form.vector else "%shared"
+    near = abs(offset) <= _MARGIN_NBYTES
+    if value.pattern.known and not value.uniform and near:
+        # Lane 0's offset is sign-extended, so that `s[tid - 1]` addresses right for the lanes that may use it.
+        wide = e.resize(form, text, 32, 64, signed=True)
+        return plus(e, Value(e.v(f"add i64 {wide}, {window}"), 64, value.pattern), offset)
+    if value.pattern.known and not value.uniform:
+        text, form, window = e.vector(value), LANES, e.splat("%shared", "i64")
+    if offset:
+        text = e.v(f"add {form.int(32)} {text}, {form.const(offset, 32)}")
+    wide = e.resize(form, text, 32, 64)
+    # A vector is widened lane by lane: lanes below zero are not where the pattern says.
+    return Value(e.v(f"add {form.int(64)} {wide}, {window}"), 64, UNIFORM if value.uniform else VARYING)
+
+
+def plus(e: Emitter, value: Value, offset: int) -> Value:
+    if offset == 0:
+        return value
+    text = e.v(f"add {value.form.int(64)} {value.text}, {value.form.const(offset, 64)}")
+    return Value(text, 64, value.pattern)
+
+
+def check(
+    e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, kind: str = "", mask: str | None = None,
+    *, inside: bool = False, base: ir.Reg | None = None, offset: int = 0,
+) -> None:  # fmt: skip
+    """End the launch if an acting lane's address is out of reach, or no multiple of `align`.
+
+    Args:
+        inside: It is known to be in reach.
+        base, offset: The register that the address was made from, so that it is not checked again in this block.
+    """
+    inside = inside or not e.state.confined
+    if base is not None and abs(offset) <= _MARGIN_NBYTES:
+        aligned, rest, reached = e.checked.get(base, (1, 0, False))
+        inside = inside or reached
+        if align <= aligned and (offset - rest) % align == 0:
+            align = 1
+        if e.guard is None:
+            e.checked[base] = (align, offset % align, True) if align > 1 else (aligned, rest, True)
+    bits = (0 if inside else _OUTSIDE) | (align - 1)
+    if bits == 0:
+        return
+    # What holds for one lane holds for all where their distances are multiples; no pattern is wider than the margin
+    # below and above the range.
+    if at.pattern.known and all(distance % align == 0 for distance in at.pattern.offsets()):
+        text = at.text if inside else e.v(f"xor i64 {at.text}, {1 << abi.REACH_NBITS}")
+        wrong = e.v(f"icmp ne i64 {e.v(f'and i64 {text}, {_signed(bits)}')}, 0")
+    else:
+        text = e.vector(at)
+        if not inside:
+            text = e.v(f"xor {LANES.int(64)} {text}, {LANES.const(1 << abi.REACH_NBITS, 64)}")
+        low = e.v(f"and {LANES.int(64)} {text}, {LANES.const(bits, 64)}")
         flags = e.v(f"icmp ne {LANES.int(64)} {low}, {LANES.const(0, 64)}")
         wrong = e.v(f"icmp ne i{WARP} {e.v(f'bitcast {LANES.int(1)} {flags} to i{WARP}')}, 0")
-    name = e.unique("aligned")
-    e.e(f"br i1 {wrong}, label %{name}.not, label %{name}, !prof !1")
-    e.label(f"{name}.not")
-    helper = "misaligned"
-    e.helper(helper, _helper())
+    _report_if(e, wrong, ins, at, (inside, align, description(ins, nbytes, kind)), mask)
+
+
+def _signed(bits: int) -> int:
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+def _report_if(
+    e: Emitter, wrong: str, ins: ir.Instruction, at: Value, access: tuple[bool, int, str], mask: str | None
+) -> None:
+    """Look at each lane, out of the way; goes on when those that act are right."""
+    inside, align, what = access
+    name = e.unique("access")
+    e.e(f"br i1 {wrong}, label %{name}.bad, label %{name}, !prof !1")
+    e.label(f"{name}.bad")
+    e.helper("refuse", _REFUSE)
     cta = e.cta_place()
-    message = e.string(f"{e.program.name}: misaligned {description(e, ins, nbytes)}")
+    outside = "null" if inside else e.string(f"{e.program.name}: {what}")
+    misaligned = e.string(f"{e.program.name}: misaligned {what}") if align > 1 else "null"
     place = e.stack("address.bad", f"[{WARP} x i64]")
     e.e(f"store {LANES.int(64)} {e.vector(at)}, ptr {place}, align 64")
-    e.e(f"call void @{helper}(ptr %services, ptr {place}, i32 {e.mask_bits()}, i64 {rest}, ptr {message}, ptr {cta}, "
-        "i32 %warp)")  # fmt: skip
+    e.e(f"call void @refuse(ptr %services, ptr {place}, i32 {mask or e.mask_bits()}, i64 {align - 1}, "
+        f"ptr {outside}, ptr {misaligned}, ptr {cta}, i32 %warp)")  # fmt: skip
     e.e(f"br label %{name}")
     e.label(name)
 
 
-_SIGNATURE = (
-    "define internal void @misaligned(ptr %services, ptr %where, i32 %mask, i64 %rest, ptr %what, ptr %cta, i32 %warp) "
-    "noinline cold"
-)
-
-
-def _helper() -> str:
-    """Report the first acting lane that is misaligned; returns when none is."""
-    return f"""{_SIGNATURE} {{
+# Reports each lane that is out of reach or misaligned; neither report returns in a worker. `outside` is null where
+# addresses are known to be in reach.
+_REFUSE = f"""define internal void @refuse(ptr %services, ptr %where, i32 %mask, i64 %rest, ptr %outside, ptr %misaligned, ptr %cta, i32 %warp) noinline cold {{
+  %confined = icmp ne ptr %outside, null
+  %base = mul i32 %warp, {WARP}
   br label %loop
 loop:
   %m = phi i32 [ %mask, %0 ], [ %m2, %next ]
@@ -66,17 +171,26 @@ loop:
   br i1 %done, label %end, label %body
 body:
   %lane = call i32 @llvm.cttz.i32(i32 %m, i1 true)
+  %thread = add i32 %base, %lane
   %ap = getelementptr i64, ptr %where, i32 %lane
   %a = load i64, ptr %ap
+  %range = lshr i64 %a, {abi.REACH_NBITS}
+  %away = icmp ne i64 %range, 1
+  %out = and i1 %away, %confined
+  br i1 %out, label %beyond, label %within
+beyond:
+  %op = getelementptr i8, ptr %services, i64 {abi.SERVICE_OUTSIDE}
+  %o = load ptr, ptr %op
+  call void %o(ptr %services, ptr %outside, i64 %a, ptr %cta, i32 %thread)
+  br label %within
+within:
   %low = and i64 %a, %rest
   %bad = icmp ne i64 %low, 0
   br i1 %bad, label %report, label %next
 report:
-  %first = mul i32 %warp, {WARP}
-  %thread = add i32 %first, %lane
   %fp = getelementptr i8, ptr %services, i64 {abi.SERVICE_BAD_ACCESS}
   %f = load ptr, ptr %fp
-  call void %f(ptr %services, i32 {_MISALIGNED_ADDRESS}, ptr %what, i64 %a, ptr %cta, i32 %thread)
+  call void %f(ptr %services, i32 {_MISALIGNED_ADDRESS}, ptr %misaligned, i64 %a, ptr %cta, i32 %thread)
   br label %next
 next:
   %m1 = sub i32 %m, 1
@@ -86,4 +200,4 @@ end:
   ret void
 }}
 declare i32 @llvm.cttz.i32(i32, i1)
-"""
+"""  # noqa: E501

@@ -4,8 +4,8 @@ read-modify-write is atomic there."""
 from __future__ import annotations
 
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.emit_access import check_alignment
-from vgpusim.codegen.emit_memory import address, elements, fence_after, fence_before, pointer, space_of
+from vgpusim.codegen.emit_access import address
+from vgpusim.codegen.emit_memory import elements, fence_after, fence_before, pointer, space_of
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import FP_NAMES, LANES, SCALAR, Value
 from vgpusim.ptx import ir
@@ -26,8 +26,7 @@ def atomic(e: Emitter, ins: ir.Instruction) -> None:
     operands = ins.operands[1:] if ins.opcode == "atom" else ins.operands
     target = ins.operands[0] if ins.opcode == "atom" else ir.Sink()
     space = space_of(e, ins)
-    place = address(e, operands[0], space)
-    check_alignment(e, ins, place, nbits // 8 * len(elements(operands[1])))
+    place = address(e, ins, operands[0], space, nbits // 8 * len(elements(operands[1])))
     ordered = ins.has("acquire", "release", "acq_rel")
     if ordered:
         fence_before(e, ins)

@@ -210,6 +210,7 @@ class WarpFunction:
         e, block = self.e, self.blocks[index]
         e.current = mask
         e.bounds.clear()
+        e.checked.clear()
         for ins in block.instructions:
             e.emit(ins)
         e.guard = None

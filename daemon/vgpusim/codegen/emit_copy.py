@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from vgpusim.codegen.emit_access import address
 from vgpusim.codegen.emit_mbarrier import arrive_after_copies, bulk_copy
-from vgpusim.codegen.emit_memory import address, pointer
+from vgpusim.codegen.emit_memory import pointer
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.ptx import ir
 
@@ -26,8 +27,8 @@ def copy(e: Emitter, ins: ir.Instruction) -> None:
     if not isinstance(size, ir.Imm) or size.value not in (4, 8, 16):
         raise e.malformed("copy size must be 4, 8 or 16")
     nbytes = size.value
-    to = e.spread("address", e.vector(address(e, ins.operands[0], "shared")), 64)
-    source = e.spread("operand", e.vector(address(e, ins.operands[1], "global")), 64)
+    to = e.spread("address", e.vector(address(e, ins, ins.operands[0], "shared", nbytes, 1, "write")), 64)
+    source = e.spread("operand", e.vector(address(e, ins, ins.operands[1], "global", nbytes, 1, "read")), 64)
     limit = None
     if len(operands) > 3:
         limit = e.spread("operand2", _source_nbytes(e, operands[3], nbytes), 32)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from vgpusim.codegen.emit_memory import address, elements, space_of
+from collections.abc import Callable
+
+from vgpusim.codegen.emit_access import address
+from vgpusim.codegen.emit_memory import elements, pointer, space_of
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import LANES
 from vgpusim.ptx import ir
@@ -32,18 +35,30 @@ def load_matrix(e: Emitter, ins: ir.Instruction) -> None:
     targets = elements(ins.operands[0])
     if len(targets) != count:
         raise e.malformed("wrong number of destinations")
-    where = e.spread("address", e.vector(address(e, ins.operands[1], space_of(e, ins))), 64)
+    where = _rows(e, ins, ins.operands[1], count)
     values = []
-    rows = e.stack("matrix.rows", "[8 x <4 x i32>]")
-    for matrix in range(count):
-        for row in range(8):
-            at = e.v(f"inttoptr i64 {where(str(8 * matrix + row))} to ptr")
-            text = e.v(f"load <4 x i32>, ptr {at}, align 4")
+    rows = e.stack("matrix.rows", "[32 x <4 x i32>]")
+
+    def body() -> None:
+        for row in range(8 * count):
+            text = e.v(f"load <4 x i32>, ptr {pointer(e, where(str(row)))}, align 4")
             e.e(f"store <4 x i32> {text}, ptr {e.v(f'getelementptr <4 x i32>, ptr {rows}, i32 {row}')}, align 16")
-        value = e.v(f"load {_V}, ptr {rows}, align 64")
+
+    e.if_any(body)
+    for matrix in range(count):
+        value = e.v(f"load {_V}, ptr {e.v(f'getelementptr <4 x i32>, ptr {rows}, i32 {8 * matrix}')}, align 64")
         values.append(_transposed(e, value) if ins.has("trans") else value)
     for target, value in zip(targets, values, strict=True):
         e.put(target, LANES, value, 32)
+
+
+def _rows(e: Emitter, ins: ir.Instruction, operand: ir.Operand, count: int) -> Callable[[str], str]:
+    """The addresses of the matrices' rows: those of the first lanes, which all take part if any does."""
+    given = (1 << 8 * count) - 1
+    mask = str(given - (1 << 32) if given >> 31 else given)
+    if e.guard is not None:
+        mask = e.v(f"select i1 {e.v(f'icmp ne i32 {e.mask_bits()}, 0')}, i32 {mask}, i32 0")
+    return e.spread("address", e.vector(address(e, ins, operand, space_of(e, ins), 16, 1, mask=mask)), 64)
 
 
 @emits("stmatrix")
@@ -52,16 +67,18 @@ def store_matrix(e: Emitter, ins: ir.Instruction) -> None:
     sources = e.lanes(elements(ins.operands[1]), 32)
     if len(sources) != count:
         raise e.malformed("wrong number of sources")
-    where = e.spread("address", e.vector(address(e, ins.operands[0], space_of(e, ins))), 64)
-    rows = e.stack("matrix.rows", "[8 x <4 x i32>]")
+    where = _rows(e, ins, ins.operands[0], count)
+    rows = e.stack("matrix.rows", "[32 x <4 x i32>]")
     for matrix, source in enumerate(sources):
         value = _transposed(e, source) if ins.has("trans") else source
-        e.e(f"store {_V} {value}, ptr {rows}, align 64")
-        for row in range(8):
-            part = e.v(f"getelementptr <4 x i32>, ptr {rows}, i32 {row}")
-            text = e.v(f"load <4 x i32>, ptr {part}, align 16")
-            at = e.v(f"inttoptr i64 {where(str(8 * matrix + row))} to ptr")
-            e.e(f"store <4 x i32> {text}, ptr {at}, align 4")
+        e.e(f"store {_V} {value}, ptr {e.v(f'getelementptr <4 x i32>, ptr {rows}, i32 {8 * matrix}')}, align 64")
+
+    def body() -> None:
+        for row in range(8 * count):
+            text = e.v(f"load <4 x i32>, ptr {e.v(f'getelementptr <4 x i32>, ptr {rows}, i32 {row}')}, align 16")
+            e.e(f"store <4 x i32> {text}, ptr {pointer(e, where(str(row)))}, align 4")
+
+    e.if_any(body)
 
 
 @emits("movmatrix")

@@ -8,9 +8,10 @@ once. Whoever waits tests in a loop, where its warp yields (cfg.may_wait)."""
 from __future__ import annotations
 
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.emit_memory import address, pointer, space_of
+from vgpusim.codegen.emit_access import address
+from vgpusim.codegen.emit_memory import pointer, space_of
 from vgpusim.codegen.emitter import Emitter, emits
-from vgpusim.codegen.lane_value import LANES
+from vgpusim.codegen.lane_value import LANES, Value
 from vgpusim.ptx import ir
 
 _MAX_COUNT = (1 << 20) - 1
@@ -51,6 +52,11 @@ def _update(
     return f"call i64 @mbarrier(ptr {place}, {numbers}, i1 {'true' if completes else 'false'})"
 
 
+def _object(e: Emitter, ins: ir.Instruction, operand: ir.Operand) -> Value:
+    """The checked addresses of the objects that lanes name."""
+    return address(e, ins, operand, space_of(e, ins), 8, 1, "atomic")
+
+
 @emits("mbarrier")
 def mbarrier(e: Emitter, ins: ir.Instruction) -> None:
     name = ins.modifiers[0] if ins.modifiers else ""
@@ -74,7 +80,7 @@ def _change(e: Emitter, ins: ir.Instruction, name: str) -> None:
     """init and the like: [object], count. arrive: state, [object]{, count}, or without the state."""
     operands = list(ins.operands)
     target: ir.Operand = ir.Sink() if isinstance(operands[0], ir.Address) else operands.pop(0)
-    place = e.spread("address", e.vector(address(e, operands[0], space_of(e, ins))), 64)
+    place = e.spread("address", e.vector(_object(e, ins, operands[0])), 64)
     count = e.spread("operand", e.vector(e.read(operands[1] if len(operands) > 1 else ir.Imm(1), 32)), 32)
     result = e.stack("result0.64", f"[{WARP} x i64]")
     completes = not ins.has("noComplete")
@@ -111,7 +117,7 @@ def _change(e: Emitter, ins: ir.Instruction, name: str) -> None:
 
 def _test(e: Emitter, ins: ir.Instruction) -> None:
     """Whether the phase of a state, or the one of a parity, is over: the running one differs."""
-    place = e.spread("address", e.vector(address(e, ins.operands[1], space_of(e, ins))), 64)
+    place = e.spread("address", e.vector(_object(e, ins, ins.operands[1])), 64)
     by_parity = ins.has("parity")
     (asked,) = e.lanes(ins.operands[2:3], 32 if by_parity else 64)
     result = e.stack("result0.64", f"[{WARP} x i64]")
@@ -135,7 +141,7 @@ def arrive_after_copies(e: Emitter, ins: ir.Instruction) -> None:
     """cp.async.mbarrier.arrive: the copies are done, so it is an arrival; without .noinc one that it itself added."""
     if not ins.has("noinc"):
         return
-    place = e.spread("address", e.vector(address(e, ins.operands[0], space_of(e, ins))), 64)
+    place = e.spread("address", e.vector(_object(e, ins, ins.operands[0])), 64)
     e.each_lane(lambda lane: e.e(_update(e, pointer(e, place(lane)), "1")))
 
 
@@ -150,12 +156,18 @@ def bulk_copy(e: Emitter, ins: ir.Instruction) -> None:
         raise e.malformed("two state spaces expected")
     spaces = ["shared" if word.startswith("shared") else "global" for word in words]
     to, source = (
-        e.spread(slot, e.vector(address(e, operand, space)), 64)
-        for slot, operand, space in zip(("address", "operand"), ins.operands, spaces, strict=False)
+        e.spread(slot, e.vector(address(e, ins, operand, space, 0, kind=kind)), 64)
+        for slot, operand, space, kind in zip(
+            ("address", "operand"), ins.operands, spaces, ("write", "read"), strict=False
+        )
     )
     size = e.spread("operand2", e.vector(e.read(ins.operands[2], 32)), 32)
     reports = any(m.startswith("mbarrier::complete_tx") for m in ins.modifiers)
-    barrier = e.spread("mbarrier", e.vector(address(e, ins.operands[3], "shared")), 64) if reports else None
+    barrier = (
+        e.spread("mbarrier", e.vector(address(e, ins, ins.operands[3], "shared", 8, 1, "atomic")), 64)
+        if reports
+        else None
+    )
 
     def body(lane: str) -> None:
         nbytes = e.v(f"zext i32 {size(lane)} to i64")

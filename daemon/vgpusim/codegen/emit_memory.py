@@ -1,16 +1,16 @@
 """Loads, stores, moves and address conversion.
 
 Global, const, local and param addresses are real ones. A shared address is a 32-bit offset into the thread's shared
-window; its lane-0 value is sign-extended, so that `s[tid - 1]` addresses right for the lanes that may use it."""
+window. Every address is checked where it is made: emit_access."""
 
 from __future__ import annotations
 
 from vgpusim.codegen import abi
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.emit_access import check_alignment
+from vgpusim.codegen.emit_access import address, plus
 from vgpusim.codegen.emit_segment import can_store, load_segments, segments, store_segments
 from vgpusim.codegen.emitter import Emitter, emits
-from vgpusim.codegen.lane_pattern import LANE_BITS, UNIFORM, VARYING, Pattern, linear
+from vgpusim.codegen.lane_pattern import LANE_BITS, Pattern, linear
 from vgpusim.codegen.lane_value import LANES, SCALAR, Value
 from vgpusim.ptx import ir
 
@@ -24,36 +24,6 @@ def space_of(e: Emitter, ins: ir.Instruction) -> str:
     CTA's."""
     space = ins.one_of(*_SPACES) or ""
     return "shared" if space.startswith("shared") else space
-
-
-def address(e: Emitter, operand: ir.Operand, space: str) -> Value:
-    """The real address of a memory operand, 64 bits."""
-    if not isinstance(operand, ir.Address):
-        raise e.malformed("address expected")
-    base, offset = operand.base, operand.offset
-    if isinstance(base, ir.Symbol) and base.name in e.program.shared:
-        space = "shared"  # shared variables are addressed by offset whatever the instruction says
-    if space != "shared":
-        value = e.read(base, 64)
-        return _plus(e, value, offset)
-    value = e.read(base, 32)
-    form, text = value.form, value.text
-    window = e.splat("%shared", "i64") if form.vector else "%shared"
-    if value.pattern.known and not value.uniform:
-        wide = e.resize(form, text, 32, 64, signed=True)
-        return _plus(e, Value(e.v(f"add i64 {wide}, {window}"), 64, value.pattern), offset)
-    if offset:
-        text = e.v(f"add {form.int(32)} {text}, {form.const(offset, 32)}")
-    wide = e.resize(form, text, 32, 64)
-    # A vector is widened lane by lane: lanes below zero are not where the pattern says.
-    return Value(e.v(f"add {form.int(64)} {wide}, {window}"), 64, UNIFORM if value.uniform else VARYING)
-
-
-def _plus(e: Emitter, value: Value, offset: int) -> Value:
-    if offset == 0:
-        return value
-    text = e.v(f"add {value.form.int(64)} {value.text}, {value.form.const(offset, 64)}")
-    return Value(text, 64, value.pattern)
 
 
 def elements(operand: ir.Operand) -> tuple[ir.Operand, ...]:
@@ -71,14 +41,13 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
     nbits = ir.TYPE_NBITS[ins.type]
     nbytes = nbits // 8
     targets = elements(ins.operands[0])
-    place = address(e, ins.operands[1], space_of(e, ins))
-    _check(e, ins, ins.operands[1], place, nbytes * len(targets))
+    place = address(e, ins, ins.operands[1], space_of(e, ins), nbytes * len(targets))
     ordered = ins.has(*_ORDERED)
     if ordered:
         fence_before(e, ins)
     values = []
     for index in range(len(targets)):
-        at = _plus(e, place, index * nbytes)
+        at = plus(e, place, index * nbytes)
         if at.uniform:
             values.append((SCALAR, _load_scalar(e, at.text, nbits, ordered)))
         elif ordered:
@@ -91,12 +60,6 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
         _fetch_ahead(e, place.text, WARP * nbytes * len(targets))
     for target, (form, text) in zip(targets, values, strict=True):
         e.put(target, form, text, nbits, signed=ins.type[0] == "s")
-
-
-def _check(e: Emitter, ins: ir.Instruction, operand: ir.Operand, at: Value, nbytes: int) -> None:
-    """Parameters and variables at fixed places are where the compiler has put them."""
-    if isinstance(operand, ir.Address) and not (isinstance(operand.base, ir.Symbol) and space_of(e, ins) != "global"):
-        check_alignment(e, ins, at, nbytes)
 
 
 def _fetch_ahead(e: Emitter, base: str, nbytes: int) -> None:
@@ -239,15 +202,14 @@ def store(e: Emitter, ins: ir.Instruction) -> None:
         raise e.unsupported()
     nbits = ir.TYPE_NBITS[ins.type]
     nbytes = nbits // 8
-    place = address(e, ins.operands[0], space_of(e, ins))
     sources = elements(ins.operands[1])
+    place = address(e, ins, ins.operands[0], space_of(e, ins), nbytes * len(sources))
     values = [e.read(source, nbits) for source in sources]
-    _check(e, ins, ins.operands[0], place, nbytes * len(sources))
     ordered = ins.has(*_ORDERED)
     if ordered:
         fence_before(e, ins)
     for index, value in enumerate(values):
-        at = _plus(e, place, index * nbytes)
+        at = plus(e, place, index * nbytes)
         if at.uniform and value.uniform:
             e.if_any(lambda at=at, value=value: e.e(  # type: ignore[misc]
                 f"store {'volatile ' if ordered else ''}i{nbits} {value.text}, ptr {pointer(e, at.text)}, "

@@ -3,9 +3,10 @@
 A kernel of a cooperative launch may be resident: all its CTAs have frames and shared memory of their own, and the entry
 goes round over them, a round of each at a time, so that CTAs may wait for each other.
 
-Frames of a thread: the tables (see below), the saved registers of each warp, local memory. Tables, in 32-bit words: 17
-barriers of 8 words (emit_barrier), then for each warp the barrier it waits at (RUNNING, ENDED), then for each warp the
-place it resumes at. Without barriers one warp runs after another, in one frame. In a resident kernel each CTA has all
+Frames of a thread: the tables (see below), then the saved registers of each warp. What kernels can address, local
+memory, lies elsewhere: they must not reach what decides where a warp goes on. Tables, in 32-bit words: 17 barriers of 8
+words (emit_barrier), then for each warp the barrier it waits at (RUNNING, ENDED), then for each warp the place it
+resumes at. Without barriers one warp runs after another, in one frame. In a resident kernel each CTA has all
 this, and after its tables a copy of vgx_sim_thread with its own shared memory and then the number of its warps that
 live.
 
@@ -32,9 +33,9 @@ class FrameLayout:
     thread: int  # offset of a resident CTA's vgx_sim_thread
     saved: int  # offset of warp 0's saved registers
     saved_nbytes: int  # of one warp
-    local: int  # offset of warp 0's local memory
-    local_nbytes: int  # of one warp
     nbytes: int
+    local_nbytes: int  # of one warp
+    locals_nbytes: int  # of a CTA
 
 
 def lay_out(warp_count: int, saved_nbytes: int, local_nbytes: int, barriers: bool) -> FrameLayout:
@@ -42,8 +43,8 @@ def lay_out(warp_count: int, saved_nbytes: int, local_nbytes: int, barriers: boo
     thread = align_up(_tables_nbytes(warp_count), 64)
     saved = thread + 64
     warps = warp_count if barriers else 1
-    local = align_up(saved + warps * saved_nbytes, 64)
-    return FrameLayout(thread, saved, saved_nbytes, local, local_nbytes, align_up(local + warps * local_nbytes, 64))
+    nbytes = align_up(saved + warps * saved_nbytes, 64)
+    return FrameLayout(thread, saved, saved_nbytes, nbytes, local_nbytes, align_up(warps * local_nbytes, 64))
 
 
 def _tables_nbytes(warp_count: int) -> int:
@@ -78,9 +79,7 @@ def run_function(
   %fo2 = add i64 %fo, {frame.saved}
   %fr = getelementptr i8, ptr {frames}, i64 %fo2
   %lo = mul i64 %w.l, {frame.local_nbytes if barriers else 0}
-  %lo2 = add i64 %lo, {frame.local}
-  %loc = getelementptr i8, ptr {frames}, i64 %lo2
-  %loc.i = ptrtoint ptr %loc to i64
+  %loc.i = add i64 %locals{".c" if resident else ""}, %lo
 """
     call = arguments.format(frame="%fr", local="%loc.i", state="%state", warp="%w")
     tables = "  %tables = getelementptr i8, ptr %frames, i64 0\n"
@@ -108,6 +107,8 @@ entry:
   %mxcsr.old = alloca i32
 {enter}  %frames.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_FRAMES}
   %frames = load ptr, ptr %frames.p
+  %locals.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_LOCAL}
+  %locals = load i64, ptr %locals.p
 {tables}  %count.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_CTA_COUNT}
   %count = load i64, ptr %count.p
   %stop.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_STOP}
@@ -262,6 +263,8 @@ cta:
   %c = phi i64 [ 0, %pass ], [ %c.n, %next ]
   %some = phi i1 [ false, %pass ], [ %some.n, %next ]
 {_COORDINATES}  %c.o = mul i64 %c, {frame.nbytes}
+  %c.lo = mul i64 %c, {frame.locals_nbytes}
+  %locals.c = add i64 %locals, %c.lo
   %tables = getelementptr i8, ptr %frames, i64 %c.o
   %thread.c = getelementptr i8, ptr %tables, i64 {frame.thread}
   %live.p = getelementptr i8, ptr %thread.c, i64 {abi.THREAD_NBYTES}

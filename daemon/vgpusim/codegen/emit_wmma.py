@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.emit_memory import address, elements, load_lanes, space_of, store_lanes
+from vgpusim.codegen.emit_access import address, check
+from vgpusim.codegen.emit_memory import elements, load_lanes, space_of, store_lanes
 from vgpusim.codegen.emit_mma import Shape, kind_of, multiply, packed
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_pattern import VARYING
@@ -125,12 +126,16 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
     rows = {"a": shape.m, "b": shape.k}.get(part, shape.m)
     columns = {"a": shape.k, "b": shape.n}.get(part, shape.n)
     by_row = ins.has("row")
-    base = e.vector(address(e, where, space_of(e, ins)))
+    base = e.vector(address(e, ins, where, space_of(e, ins), max(1, nbits // 8), 1))
     if len(ins.operands) > 2:
         stride = e.vector(e.read(ins.operands[2], 32))
         stride = e.resize(LANES, stride, 32, 64)
     else:
         stride = LANES.const((columns if by_row else rows) * (unit_nbits // nbits if part in ("a", "b") else 1), 64)
+    # Elements lie between the first row or column and the last: if both are in reach, all are.
+    last = -(-(rows if by_row else columns) * nbits // 8)
+    end = e.v(f"add {LANES.int(64)} {base}, {e.v(f'mul {LANES.int(64)} {stride}, splat (i64 {last})')}")
+    check(e, ins, Value(end, 64, VARYING), max(1, nbits // 8), 1)
 
     def at(element: int) -> Value:
         """Addresses of an element of each lane."""

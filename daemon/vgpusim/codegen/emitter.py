@@ -64,6 +64,8 @@ class Emitter:
         self.guard: Value | None = None
         self.instruction: ir.Instruction | None = None
         self.bounds: dict[ir.Reg, Bound] = {}  # predicates as the current block has last set them
+        # Addresses that the current block has checked for all its lanes: alignment, what is left of it, in reach.
+        self.checked: dict[ir.Reg, tuple[int, int, bool]] = {}
 
     @property
     def in_loop(self) -> bool:
@@ -245,6 +247,7 @@ class Emitter:
             raise self.malformed("destination has the wrong type")
         text = self.resize(form, text, nbits, target.nbits, signed)
         self.bounds.pop(target, None)
+        self.checked.pop(target, None)
         kind = self.register_type(target)
         if self.shape(target).pattern.known:
             assert not form.vector, (self.instruction, target)

@@ -26,8 +26,11 @@ class State:
     analysis: Analysis
     deferred: frozenset[ir.Reg]
 
-    def __init__(self, module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool) -> None:
+    def __init__(
+        self, module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool, confined: bool = True
+    ) -> None:
         self.module, self.name, self.block, self.cooperative = module, name, block, cooperative
+        self.confined = confined  # accesses are checked: emit_access
 
     @property
     def several_warps(self) -> bool:
@@ -72,9 +75,9 @@ PASSES = (
 HOOKS: list[Callable[[str, State], None]] = []
 
 
-def run(module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool) -> State:
+def run(module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool, confined: bool = True) -> State:
     """Raises: PtxError about the image; InternalError, with the pass's name, about anything else."""
-    state = State(module, name, block, cooperative)
+    state = State(module, name, block, cooperative, confined)
     for step in PASSES:
         try:
             step.run(state)

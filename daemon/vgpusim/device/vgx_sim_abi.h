@@ -5,14 +5,15 @@
  * (vgpusim/codegen/abi.py).
  *
  * A resident kernel, of a cooperative launch, runs all CTAs at once, on one thread: its CTAs may wait for each other.
- * CTA i has frames at i times CompiledKernel.frame_nbytes and shared memory at i times vgx_sim_shared_stride. */
+ * CTA i has frames at i times CompiledKernel.frame_nbytes, local memory likewise, and shared memory at i times
+ * vgx_sim_shared_stride. */
 #ifndef VGX_SIM_ABI_H
 #define VGX_SIM_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 4 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 5 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 
@@ -35,14 +36,14 @@ struct vgx_sim_launch {
 
 /* One pool thread. */
 struct vgx_sim_thread {
-  uint8_t *shared; /* 0: base of the thread's shared window: a 4 GiB reservation, so a 32-bit offset cannot leave it */
-  uint8_t
-      *frames; /* 8: scratch of CompiledKernel.frame_nbytes bytes, 64-byte aligned: warp state, local memory, stacks */
-  uint32_t sm; /* 16: %smid */
+  uint8_t *shared;    /* 0: base of the thread's shared window: no 32-bit offset leaves its slot (vgx_sim_reach.h) */
+  uint8_t *frames;    /* 8: scratch of CompiledKernel.frame_nbytes bytes, 64-byte aligned: warp state, out of reach */
+  uint32_t sm;        /* 16: %smid */
   uint32_t warp_base; /* 20: reserved, 0 */
   /* Which warp this thread is running, for reports of faults: a kernel sets both as it begins or resumes one. */
   uint32_t cta[3]; /* 24 */
   uint32_t warp;   /* 36: in the CTA; UINT32_MAX: not known */
+  uint8_t *local;  /* 40: CompiledKernel.local_nbytes bytes, 64-byte aligned */
 };
 
 /* What a kernel may ask of the driver. Called on the pool thread, inside the kernel. */
@@ -64,6 +65,9 @@ struct vgx_sim_services {
                      const uint32_t cta[3], uint32_t thread);
   /* A texture or surface instruction for the lanes in `mask`: rows of 32 words in and out, as vgx_sim_sample.c says. */
   void (*texture)(struct vgx_sim_services *, uint64_t form, uint32_t mask, const uint64_t *in, uint64_t *out);
+  /* A thread's access outside of what kernels may reach: does not return; the launch ends with 700. */
+  void (*outside)(struct vgx_sim_services *, const char *what, uint64_t address, const uint32_t cta[3],
+                  uint32_t thread);
 };
 
 /* From one CTA's shared memory to the next in a resident launch. */
@@ -78,6 +82,6 @@ _Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
 _Static_assert(sizeof(struct vgx_sim_launch) == 104, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
-_Static_assert(sizeof(struct vgx_sim_thread) == 40, "abi");
+_Static_assert(sizeof(struct vgx_sim_thread) == 48, "abi");
 
 #endif

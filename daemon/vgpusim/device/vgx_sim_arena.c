@@ -22,6 +22,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "vgx_sim_reach.h"
+
 #define PAGE_NBYTES 4096ull
 #define ALIGN_NBYTES 512ull
 #define LARGE_NBYTES (2ull << 20)
@@ -51,6 +53,10 @@ CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64
                                   .physical_file = -1,
                                   .capacity_nbytes = capacity_nbytes,
                                   .rover = base + LARGE_NBYTES};
+  /* Nothing lies below what kernels may reach, either. */
+  uint64_t margin = base - VGX_SIM_REACH_MARGIN_NBYTES;
+  if (device == 0 && map_idle(arena, margin, VGX_SIM_REACH_MARGIN_NBYTES, MAP_FIXED_NOREPLACE) != (void *)margin)
+    return CUDA_ERROR_OPERATING_SYSTEM;
   void *got = map_idle(arena, base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED_NOREPLACE);
   if (got == MAP_FAILED)
     return CUDA_ERROR_OPERATING_SYSTEM;

@@ -52,7 +52,7 @@ struct vgx_sim_texture {
 /* What a handle in a kernel means; NULL: nothing. */
 const struct vgx_sim_texture *vgx_sim_texture_of(uint64_t handle, bool surface);
 
-/* struct vgx_sim_services' texture. NULL, or what is wrong. */
-const char *vgx_sim_sample(uint64_t form, uint32_t mask, const uint64_t *in, uint64_t *out);
+/* struct vgx_sim_services' texture, of a kernel of `ctx`. NULL, or what is wrong. */
+const char *vgx_sim_sample(CUcontext ctx, uint64_t form, uint32_t mask, const uint64_t *in, uint64_t *out);
 
 #endif

@@ -16,6 +16,8 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include "vgx_sim_reach.h"
+
 #define SIGNAL_STACK_NBYTES (64u << 10)
 
 struct guard {
@@ -154,6 +156,12 @@ _Noreturn void vgx_sim_leave(CUresult result, const char *message) {
     abort(); /* a service was called outside a kernel: our own error */
   g->fault = (struct vgx_sim_fault){.result = result, .message = message};
   siglongjmp(g->jump, 1);
+}
+
+const void *vgx_sim_reach(uint64_t address) {
+  if (!vgx_sim_is_reachable(address))
+    vgx_sim_leave(CUDA_ERROR_ILLEGAL_ADDRESS, "a string or an argument of printf or assert is no memory of the device");
+  return (const void *)address;
 }
 
 void vgx_sim_service_begin(void) {

@@ -25,6 +25,11 @@ CUresult vgx_sim_guarded(const uint32_t *stop, void (*body)(void *), void *argum
 /* End this thread's guarded body with `result`. `message` must stay valid until vgx_sim_guarded has returned. */
 _Noreturn void vgx_sim_leave(CUresult result, const char *message);
 
+/* An address that a kernel has handed to a service, to be read at once; what no kernel may reach ends the body with
+ * 700.
+ */
+const void *vgx_sim_reach(uint64_t address);
+
 /* Between these the body is the simulator's own code, which may hold locks: kicks wait until service_end, and a fault
  * is ours. */
 void vgx_sim_service_begin(void);

@@ -36,6 +36,7 @@ struct vgx_sim_variable {
 struct vgx_sim_compiled {
   vgx_sim_run_fn *run;
   uint64_t frame_nbytes; /* scratch each pool thread needs */
+  uint64_t local_nbytes; /* and local memory */
   uint32_t shared_static_nbytes;
   uint32_t cooperative; /* enum vgx_sim_cooperative */
 };

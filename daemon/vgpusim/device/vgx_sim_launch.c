@@ -13,7 +13,8 @@
 #include "vgx_sim_module.h"
 #include "vgx_sim_pool.h"
 
-#define PARAMS_PADDING 16u /* readable behind the parameter block, says the ABI */
+#define PARAMS_PADDING 16u       /* readable behind the parameter block, says the ABI */
+#define PARAMS_NBYTES_MAX 32764u /* as a card's */
 #define LAUNCH_ATTRIBUTES_MAX 64u
 #define FRAMES_NBYTES_MAX (1ull << 36) /* address space; a CTA touches little of it */
 
@@ -22,8 +23,7 @@ struct launch {
   struct vgx_sim_op op;
   CUcontext ctx;
   CUfunction function;
-  struct vgx_sim_job job; /* without what a run adds */
-  bool cooperative;
+  struct vgx_sim_job job;        /* without what a run adds */
   CUfunction named;              /* by the caller: the function, or a library's kernel */
   size_t param_nbytes;           /* of the caller's block */
   void *extra[5];                /* `params`, as a launch takes them */
@@ -55,8 +55,6 @@ struct run {
   uint32_t assertion_count; /* atomic */
   uint32_t message_taken;   /* atomic: the first failing thread's message is kept */
   char message[1280];
-  /* Where cooperative_groups' grid barrier lives: its size, then the barrier's word. */
-  _Alignas(16) uint32_t workspace[4];
 };
 
 static struct run *of_services(struct vgx_sim_services *services) {
@@ -81,7 +79,7 @@ static _Noreturn void fail_with(struct run *l, CUresult result, const char *mess
 /* Read a string the kernel named; a bad address is the kernel's fault. */
 static void copy_string(char *to, size_t capacity, const char *from) {
   size_t n = 0;
-  for (; from && n < capacity - 1 && from[n]; n++)
+  for (; from && n < capacity - 1 && *(const char *)vgx_sim_reach((uint64_t)from + n); n++)
     to[n] = from[n];
   to[n] = 0;
 }
@@ -99,6 +97,11 @@ static void serve_bad_access(struct vgx_sim_services *services, int32_t result, 
   put_place(place, sizeof place, of_services(services), cta, thread);
   snprintf(text, sizeof text, "%s at address 0x%llx, %s", what, (unsigned long long)address, place);
   fail_with(of_services(services), result, text);
+}
+
+static void serve_outside(struct vgx_sim_services *services, const char *what, uint64_t address, const uint32_t cta[3],
+                          uint32_t thread) {
+  serve_bad_access(services, CUDA_ERROR_ILLEGAL_ADDRESS, what, address, cta, thread);
 }
 
 /* Each failing thread has a line, as on a device: the other threads of the CTAs that run go on for a moment. */
@@ -142,7 +145,7 @@ static void serve_free(struct vgx_sim_services *services, void *pointer) {
 
 static void serve_texture(struct vgx_sim_services *services, uint64_t form, uint32_t mask, const uint64_t *in,
                           uint64_t *out) {
-  const char *wrong = vgx_sim_sample(form, mask, in, out);
+  const char *wrong = vgx_sim_sample(of_services(services)->ctx, form, mask, in, out);
   if (wrong)
     fail_with(of_services(services), CUDA_ERROR_LAUNCH_FAILED, wrong);
 }
@@ -201,13 +204,11 @@ static CUresult run_launch(struct vgx_sim_op *op) {
   static uint64_t last_launch;
   const struct launch *l = (const struct launch *)op;
   struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free,
-                                 serve_bad_access, serve_texture},
-                    .ctx = l->ctx,
-                    .workspace = {sizeof run.workspace}};
+                                 serve_bad_access, serve_texture, serve_outside},
+                    .ctx = l->ctx};
   struct vgx_sim_job job = l->job;
   run.launch = &job.launch;
   job.launch.services = &run.services;
-  job.launch.workspace = l->cooperative ? (uint8_t *)run.workspace : NULL;
   job.launch.launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED);
   struct vgx_sim_fault fault;
   CUresult result = vgx_sim_pool_run(&job, &fault);
@@ -313,6 +314,8 @@ static CUresult lay_out(struct launch *l, bool resident) {
   uint64_t stride = vgx_sim_shared_stride(&job->launch);
   if (__builtin_mul_overflow(job->launch.cta_count, job->frame_nbytes, &job->frame_nbytes) ||
       job->frame_nbytes > FRAMES_NBYTES_MAX ||
+      __builtin_mul_overflow(job->launch.cta_count, job->local_nbytes, &job->local_nbytes) ||
+      job->local_nbytes > VGX_SIM_LOCAL_NBYTES_MAX ||
       __builtin_mul_overflow(job->launch.cta_count, stride, &job->shared_nbytes) ||
       job->shared_nbytes > VGX_SIM_SHARED_NBYTES_MAX) {
     vgx_sim_reason(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, false, "kernel %s: %llu blocks at once need too much memory",
@@ -332,6 +335,11 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
     return result;
   uint64_t nbytes = required_nbytes(f);
   nbytes = f->info.param_nbytes > nbytes ? f->info.param_nbytes : nbytes;
+  if (nbytes > PARAMS_NBYTES_MAX) {
+    vgx_sim_reason(CUDA_ERROR_INVALID_VALUE, false, "kernel %s: %llu bytes of parameters; %u is the limit", f->name,
+                   (unsigned long long)nbytes, PARAMS_NBYTES_MAX);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   struct launch *l = calloc(1, sizeof *l + nbytes + PARAMS_PADDING);
   if (!l)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -346,7 +354,6 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
     return result;
   }
   l->op = (struct vgx_sim_op){.run = run_launch, .drop = drop_launch, .kind = VGX_SIM_OP_KERNEL};
-  l->cooperative = cooperative;
   l->ctx = ctx;
   l->function = l->named = f;
   l->param_nbytes = f->info.param_nbytes;
@@ -355,7 +362,11 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   l->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
   l->extra[3] = &l->param_nbytes;
   l->extra[4] = CU_LAUNCH_PARAM_END;
-  l->job = (struct vgx_sim_job){.run = v->compiled.run, .frame_nbytes = v->compiled.frame_nbytes};
+  l->job = (struct vgx_sim_job){.run = v->compiled.run,
+                                .params_nbytes = nbytes + PARAMS_PADDING,
+                                .frame_nbytes = v->compiled.frame_nbytes,
+                                .local_nbytes = v->compiled.local_nbytes,
+                                .cooperative = cooperative};
   l->job.launch = (struct vgx_sim_launch){
       .params = l->params,
       .cta_count = (uint64_t)grid[0] * grid[1] * grid[2],

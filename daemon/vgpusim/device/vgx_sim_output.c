@@ -100,7 +100,7 @@ struct formatter {
 static uint64_t next_argument(struct formatter *f, uint32_t nbytes) {
   f->offset = (f->offset + nbytes - 1) / nbytes * nbytes; /* naturally aligned */
   uint64_t value = 0;
-  memcpy(&value, f->args + f->offset, nbytes);
+  memcpy(&value, vgx_sim_reach((uint64_t)f->args + f->offset), nbytes);
   f->offset += nbytes;
   return value;
 }
@@ -121,7 +121,7 @@ static void convert(struct formatter *f, const char *spec, char kind, bool is_lo
     char string[sizeof piece]; /* read it here, outside the bracket: it may fault */
     const char *from = (const char *)next_argument(f, 8);
     size_t length = 0;
-    while (from && length < sizeof string - 1 && from[length])
+    while (from && length < sizeof string - 1 && *(const char *)vgx_sim_reach((uint64_t)from + length))
       string[length] = from[length], length++;
     string[length] = 0;
     vgx_sim_service_begin();
@@ -167,8 +167,21 @@ static const char *take_number(struct formatter *f, const char *at, char *spec, 
   return at;
 }
 
-int32_t vgx_sim_output_format(CUcontext ctx, const char *format, const uint8_t *args) {
+/* A copy of the kernel's format, which other threads may change while it is read. */
+static void copy_format(char *to, const char *from) {
+  size_t length = 0;
+  for (; length < MESSAGE_NBYTES_MAX - 1; length++) {
+    to[length] = *(const volatile char *)vgx_sim_reach((uint64_t)from + length);
+    if (!to[length])
+      return;
+  }
+  to[length] = 0;
+}
+
+int32_t vgx_sim_output_format(CUcontext ctx, const char *named, const uint8_t *args) {
   struct formatter f;
+  char format[MESSAGE_NBYTES_MAX] = {0};
+  copy_format(format, named);
   f.used = 0;
   f.args = args;
   f.offset = 0;

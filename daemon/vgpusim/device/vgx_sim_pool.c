@@ -10,17 +10,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "vgx_sim_internal.h"
+#include "vgx_sim_scratch.h"
 
 #define THREADS_MAX 256u
-#define PAGE_NBYTES 4096ull
-/* A 32-bit offset from any CTA's base stays inside: the highest base of a resident launch is below the limit. */
-#define SHARED_WINDOW_NBYTES ((1ull << 32) + VGX_SIM_SHARED_NBYTES_MAX)
-#define FRAMES_KEPT_NBYTES (64ull << 20) /* larger ones go back after the launch */
 #define STACK_NBYTES (8ull << 20)
 #define ENDING_NS 200000000u       /* how long running CTAs may go on after vgx_sim_pool_end_soon */
 #define KICK_INTERVAL_NS 10000000u /* a stopped launch is kicked this often until its threads have left */
@@ -39,12 +35,6 @@ struct running {
   struct running *next;
 };
 
-/* A thread's own memory for kernels. */
-struct scratch {
-  struct vgx_sim_thread thread;
-  uint64_t shared_nbytes, frames_nbytes;
-};
-
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;     /* a job wants threads */
 static pthread_cond_t finished = PTHREAD_COND_INITIALIZER; /* a helper has left a job */
@@ -53,7 +43,6 @@ static pthread_once_t started = PTHREAD_ONCE_INIT;
 static struct running *jobs;
 static uint32_t configured_threads, pool_threads; /* pool_threads: without the launch's own thread */
 static uint64_t watchdog_ms;
-static pthread_key_t scratch_key;
 
 void vgx_sim_set_threads(uint32_t count) { configured_threads = count < THREADS_MAX ? count : THREADS_MAX; }
 
@@ -69,71 +58,15 @@ static uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
-
-static void *reserve(uint64_t nbytes) {
-  void *got = mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return got == MAP_FAILED ? NULL : got;
-}
-
-/* Frames lie between two inaccessible pages. */
-static void release_frames(struct scratch *s) {
-  if (s->thread.frames)
-    munmap(s->thread.frames - PAGE_NBYTES, s->frames_nbytes + 2 * PAGE_NBYTES);
-  s->thread.frames = NULL;
-  s->frames_nbytes = 0;
-}
-
-static void release_scratch(void *argument) {
-  struct scratch *s = argument;
-  release_frames(s);
-  if (s->thread.shared)
-    munmap(s->thread.shared, SHARED_WINDOW_NBYTES);
-  free(s);
-}
-
-/* This thread's scratch, with `shared_nbytes` of its window accessible, no page more, and frames of at least
- * `frames_nbytes`; NULL when memory is short. */
-static struct scratch *prepare_scratch(uint64_t shared_nbytes, uint64_t frames_nbytes) {
-  struct scratch *s = pthread_getspecific(scratch_key);
-  if (!s) {
-    s = calloc(1, sizeof *s);
-    if (!s || !(s->thread.shared = reserve(SHARED_WINDOW_NBYTES)) || pthread_setspecific(scratch_key, s) != 0) {
-      free(s);
-      return NULL;
-    }
-    static uint32_t next_sm;
-    s->thread.sm = __atomic_fetch_add(&next_sm, 1, __ATOMIC_RELAXED);
-  }
-  uint64_t want = round_up(shared_nbytes, PAGE_NBYTES), have = s->shared_nbytes;
-  if (want > have && mprotect(s->thread.shared + have, want - have, PROT_READ | PROT_WRITE) != 0)
-    return NULL;
-  if (want < have && mprotect(s->thread.shared + want, have - want, PROT_NONE) != 0)
-    return NULL;
-  s->shared_nbytes = want;
-  if (frames_nbytes > s->frames_nbytes || !s->thread.frames) {
-    uint64_t nbytes = round_up(frames_nbytes ? frames_nbytes : 1, PAGE_NBYTES);
-    release_frames(s);
-    uint8_t *got = reserve(nbytes + 2 * PAGE_NBYTES);
-    if (!got || mprotect(got + PAGE_NBYTES, nbytes, PROT_READ | PROT_WRITE) != 0) {
-      if (got)
-        munmap(got, nbytes + 2 * PAGE_NBYTES);
-      return NULL;
-    }
-    s->thread.frames = got + PAGE_NBYTES;
-    s->frames_nbytes = nbytes;
-  }
-  return s;
-}
-
 struct call {
-  struct vgx_sim_job *job;
+  vgx_sim_run_fn *run;
+  struct vgx_sim_launch launch;
   struct vgx_sim_thread *thread;
 };
 
 static void call_kernel(void *argument) {
   struct call *call = argument;
-  call->job->run(&call->job->launch, call->thread);
+  call->run(&call->launch, call->thread);
 }
 
 /* Take part in a job. Lock not held; the thread is in the job's list. */
@@ -141,15 +74,14 @@ static void participate(struct running *r) {
   struct vgx_sim_job *job = r->job;
   struct vgx_sim_fault fault = {.result = CUDA_SUCCESS};
   vgx_sim_fault_thread_init();
-  struct scratch *s = prepare_scratch(job->shared_nbytes, job->frame_nbytes);
-  if (s) {
-    struct call call = {job, &s->thread};
-    s->thread.warp = VGX_SIM_NO_WARP;
+  struct call call = {.run = job->run};
+  call.thread = vgx_sim_scratch_prepare(job, &call.launch);
+  if (call.thread) {
+    call.thread->warp = VGX_SIM_NO_WARP;
     vgx_sim_guarded(&r->stop, call_kernel, &call, &fault);
-    fault.warp = s->thread.warp;
-    memcpy(fault.cta, s->thread.cta, sizeof fault.cta);
-    if (s->frames_nbytes > FRAMES_KEPT_NBYTES)
-      release_frames(s);
+    fault.warp = call.thread->warp;
+    memcpy(fault.cta, call.thread->cta, sizeof fault.cta);
+    vgx_sim_scratch_rest();
   } else {
     fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
                                    .message = "no memory for the kernel's frames"};
@@ -257,7 +189,6 @@ static void start(void) {
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_cond_init(&watch, &monotonic);
   pthread_condattr_destroy(&monotonic);
-  pthread_key_create(&scratch_key, release_scratch);
   long cpus = sysconf(_SC_NPROCESSORS_ONLN);
   uint32_t count = configured_threads               ? configured_threads
                    : cpus > 0 && cpus < THREADS_MAX ? (uint32_t)cpus

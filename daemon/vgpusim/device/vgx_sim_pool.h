@@ -6,15 +6,17 @@
 
 #include "vgx_sim_abi.h"
 #include "vgx_sim_fault.h"
+#include "vgx_sim_reach.h"
 
-#define VGX_SIM_SHARED_NBYTES_MAX (1ull << 31)
-
-/* One launch for the pool. The caller fills `launch` but its next_cta, cta_chunk and stop. */
+/* One launch for the pool. The caller fills `launch` but its next_cta, cta_chunk, stop and workspace. */
 struct vgx_sim_job {
   struct vgx_sim_launch launch;
   vgx_sim_run_fn *run;
+  uint64_t params_nbytes; /* to be copied for each thread */
   uint64_t frame_nbytes;  /* of a thread */
+  uint64_t local_nbytes;  /* of a thread */
   uint64_t shared_nbytes; /* of a thread; at most VGX_SIM_SHARED_NBYTES_MAX */
+  bool cooperative;       /* the kernel has a workspace */
   bool alone;             /* one thread runs every CTA: they are resident */
 };
 

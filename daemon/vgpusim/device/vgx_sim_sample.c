@@ -365,13 +365,13 @@ static const char *access_lane(const struct vgx_sim_texture *t, const struct for
   return NULL;
 }
 
-const char *vgx_sim_sample(uint64_t bits, uint32_t mask, const uint64_t *in, uint64_t *out) {
+const char *vgx_sim_sample(CUcontext ctx, uint64_t bits, uint32_t mask, const uint64_t *in, uint64_t *out) {
   struct form f = unpack(bits);
   bool surface = f.operation == LOAD || f.operation == STORE;
   for (; mask; mask &= mask - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(mask);
     const struct vgx_sim_texture *t = vgx_sim_texture_of(in[lane], surface);
-    if (!t)
+    if (!t || t->ctx != ctx) /* another context's may be freed while this kernel runs */
       return surface ? "not a surface object" : "not a texture object";
     const char *wrong = surface ? access_lane(t, &f, in, lane, out) : sample_lane(t, &f, in, lane, out);
     if (wrong)

@@ -17,7 +17,8 @@ U8P = ctypes.c_void_p
 
 class Services(ctypes.Structure):
     _fields_ = [
-        (name, ctypes.c_void_p) for name in ("vprintf", "assertfail", "fail", "malloc", "free", "bad_access", "texture")
+        (name, ctypes.c_void_p)
+        for name in ("vprintf", "assertfail", "fail", "malloc", "free", "bad_access", "texture", "outside")
     ]
 
 
@@ -39,6 +40,7 @@ class Thread(ctypes.Structure):
         ("warp_base", ctypes.c_uint32),
         ("cta", ctypes.c_uint32 * 3),
         ("warp", ctypes.c_uint32),
+        ("local", ctypes.c_void_p),
     ]
 
 
@@ -48,12 +50,14 @@ _ASSERT = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_char_p, *_PLACE
 )
 _BAD_ACCESS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.c_uint64, *_PLACE)
+_OUTSIDE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, *_PLACE)
 _FAIL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
 _MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 LOADER = Loader()
+_ANYWHERE = ctypes.CDLL(None).labs  # refuses nothing: memory of tests lies anywhere
 _MAP_NORESERVE = 0x4000
 # The shared window is a reservation of 4 GiB, as in the pool: nothing else may lie within reach of a 32-bit offset.
 _WINDOW = mmap.mmap(-1, 1 << 32, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
@@ -72,6 +76,7 @@ class Events:
         self.last_warp: tuple[tuple[int, ...], int] = ((), -1)
         self.places: list[tuple[tuple[int, ...], int]] = []
         self.bad_accesses: list[tuple[int, bytes, int, tuple[int, ...], int]] = []
+        self.outside: list[tuple[bytes, int, tuple[int, ...], int]] = []
         self.heap: list[ctypes.Array[ctypes.c_char]] = []
         self.freed: list[int] = []
         self.argument_nbytes = 64
@@ -88,8 +93,10 @@ def module_of(text: str | tuple[str, ...]) -> PtxModule:
 
 
 @functools.lru_cache(maxsize=512)
-def _compiled(text: str | tuple[str, ...], name: str, block: tuple[int, int, int], cooperative: bool):  # type: ignore[no-untyped-def]
-    compiled = compile_entry(module_of(text), name, block, cache=None, cooperative=cooperative)
+def _compiled(  # type: ignore[no-untyped-def]
+    text: str | tuple[str, ...], name: str, block: tuple[int, int, int], cooperative: bool, confined: bool
+):
+    compiled = compile_entry(module_of(text), name, block, cache=None, cooperative=cooperative, confined=confined)
     return compiled, LOADER.load(compiled)
 
 
@@ -123,14 +130,21 @@ def run(
     stop: int = 0,
     chunk: int = 3,
     cooperative: bool = False,
+    confined: bool = True,
+    refuse: bool = False,
 ) -> Events:
-    """Launch a kernel and wait for it. Module variables get memory of this process, relocated and initialised."""
+    """Launch a kernel and wait for it. Module variables get memory of this process, relocated and initialised.
+
+    Args:
+        confined: As compile_entry has it.
+        refuse: Note each access outside of a worker's range; arrays lie there, so all of them are.
+    """
     if isinstance(grid, int):
         grid = (grid, 1, 1)
     if isinstance(block, int):
         block = (block, 1, 1)
     module = module_of(text)
-    compiled, address = _compiled(text, name, block, cooperative)
+    compiled, address = _compiled(text, name, block, cooperative, confined)
     events = Events()
 
     def vprintf(_: int, fmt: bytes, args: int) -> int:
@@ -165,6 +179,12 @@ def run(
         _BAD_ACCESS(bad_access),
     )
     services = Services(*(ctypes.cast(c, ctypes.c_void_p) for c in callbacks))
+
+    def outside(_: int, what: bytes, address: int, cta: Any, thread: int) -> None:
+        events.outside.append((what, address, tuple(cta[0:3]), thread))
+
+    refusing = _OUTSIDE(outside)
+    services.outside = ctypes.cast(refusing if refuse else _ANYWHERE, ctypes.c_void_p)
     data = pack(module, name, values)
     params = ctypes.create_string_buffer(data, len(data) + 16)
     counter, stop_word = ctypes.c_uint64(0), ctypes.c_uint32(stop)
@@ -178,15 +198,18 @@ def run(
     frame_nbytes = compiled.frame_nbytes * (grid[0] * grid[1] * grid[2] if compiled.resident else 1)
     frames, frames_address = _aligned(frame_nbytes + 64, 64)
     ctypes.memset(frames_address, 0xA5, frame_nbytes)
+    local_nbytes = compiled.local_nbytes * (grid[0] * grid[1] * grid[2] if compiled.resident else 1)
+    local, local_address = _aligned(local_nbytes + 64, 64)
+    ctypes.memset(local_address, 0xA5, local_nbytes)
     workspace, workspace_address = _aligned(64, 64)
     launch = Launch(
         ctypes.addressof(params), ctypes.addressof(counter), grid[0] * grid[1] * grid[2], chunk,
         (ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(*block), compiled.shared_nbytes, shared,
         ctypes.addressof(symbols), ctypes.addressof(stop_word), ctypes.addressof(services), 5, workspace_address,
     )  # fmt: skip
-    thread = Thread(_WINDOW_ADDRESS, frames_address, 3, 0)
+    thread = Thread(_WINDOW_ADDRESS, frames_address, 3, 0, local=local_address)
     _RUN(address)(ctypes.addressof(launch), ctypes.addressof(thread))
-    del frames, workspace
+    del frames, local, workspace
     events.last_warp = (tuple(thread.cta), thread.warp)
     events.variables = {n: (b, a) for n, (b, a) in keep.items()}  # type: ignore[attr-defined]
     return events

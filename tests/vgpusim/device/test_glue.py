@@ -225,8 +225,66 @@ print(b.table.cuCtxSynchronize(), b.table.cuCtxSynchronize())
 """,
     )
     assert out.split() == ["700", "700"]
-    assert "kernel poke ended with error 700: write to address 0x40" in err
-    assert "; block [0,0,0], threads [0,0,0] to [" in err
+    line = PTX[: PTX.index(b"st.global.u32 [%d0]")].count(b"\n") + 1
+    assert (
+        f"kernel poke ended with error 700: poke: write of 4 bytes by `st.global.u32` (PTX line {line}) at address "
+        "0x40, block: [0,0,0], thread: [0,0,0]"
+    ) in err
+
+
+_ATTACK = r"""
+import ctypes, functools, struct
+secret = ctypes.create_string_buffer(8192)
+place = ctypes.addressof(secret) + 4095 & -4096
+ctypes.memmove(place, b"secret", 6)
+ATTACK = b'''.version 7.8
+.target sm_80
+.address_size 64
+.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.global .u64 out;
+.visible .entry steal(.param .u64 p) {
+.reg .u64 %d<3>; ld.param.u64 %d0, [p]; ld.u64 %d1, [%d0]; st.global.u64 [out], %d1; st.u64 [%d0], 0; ret; }
+.visible .entry around(.param .u64 p) {
+.reg .u64 %d<4>; mov.b64 %d0, p; cvta.param.u64 %d0, %d0; ld.param.u64 %d1, [p]; add.u64 %d0, %d0, %d1;
+ld.u64 %d2, [%d0]; st.global.u64 [out], %d2; ret; }
+.visible .entry print(.param .u64 p) {
+.reg .u64 %d; .reg .u32 %r; ld.param.u64 %d, [p];
+{ .param .b64 f; .param .b64 a; .param .b32 r; st.param.b64 [f], %d; st.param.b64 [a], %d;
+call (r), vprintf, (f, a); ld.param.b32 %r, [r]; } ret; }'''
+_, module = b.load(ATTACK)
+def attack(name, value):
+    assert b.launch(b.function(module, name), struct.pack("<Q", value), block=1) == 0
+    result = b.table.cuCtxSynchronize()
+    out = b.read(b.variable(module, "out"), 6) if result == 0 else b""
+    print(result, out, ctypes.string_at(place, 6))
+"""
+
+
+def test_at1_a_kernel_reaches_nothing_of_the_process(tmp_path: Path) -> None:
+    """A load and a store of memory of the process that runs the kernel: 700 at the first, and nothing has changed."""
+    out, err = run(tmp_path, _ATTACK + "attack('steal', place)")
+    assert out.strip() == "700 b'' b'secret'"
+    assert "steal: read of 8 bytes by `ld.u64`" in err
+
+
+def test_at1_the_control_is_vulnerable(tmp_path: Path) -> None:
+    """The same attack succeeds on kernels that are compiled without the check."""
+    control = "glue.compile_entry = functools.partial(glue.compile_entry, confined=False)\n"
+    out, _ = run(tmp_path, _ATTACK + control + "attack('steal', place)")
+    assert out.strip() == f"0 b'secret' {bytes(6)}"
+
+
+@pytest.mark.parametrize(("distance", "result"), [(0, 0), (4096, 700), (-(1 << 17), 700), (1 << 32, 700)])
+def test_at1_around_a_parameter(tmp_path: Path, distance: int, result: int) -> None:
+    """The attack of the list: the generic address of a parameter, and what lies around it."""
+    out, _ = run(tmp_path, _ATTACK + f"attack('around', {distance} & (1 << 64) - 1)")
+    assert out.split()[0] == str(result)
+
+
+def test_at1_services_read_for_a_kernel_what_it_can_reach(tmp_path: Path) -> None:
+    out, err = run(tmp_path, _ATTACK + "attack('print', place)")
+    assert out.startswith("700 ")
+    assert "no memory of the device" in err
 
 
 def test_managed_variables_of_modules_are_the_devices_alone(tmp_path: Path) -> None:

@@ -75,8 +75,9 @@ static void illegal(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, ui
 }
 
 static void assertion(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
-  (void)t;
-  l->services->assertfail(l->services, "x > 0", "file.cu", 12, "kernel", (uint32_t[]){(uint32_t)cta, 0, 0}, 0);
+  char(*texts)[16] = (char(*)[16])t->local; /* services read what kernels can reach, nothing else */
+  strcpy(texts[0], "x > 0"), strcpy(texts[1], "file.cu"), strcpy(texts[2], "kernel");
+  l->services->assertfail(l->services, texts[0], texts[1], 12, texts[2], (uint32_t[]){(uint32_t)cta, 0, 0}, 0);
 }
 
 /* (format, args): device addresses */
@@ -200,7 +201,7 @@ static int32_t compile(uint64_t kernel, uint32_t x, uint32_t y, uint32_t z, uint
                        struct vgx_sim_compiled *out, uint32_t *symbols, uint32_t capacity, uint32_t *count, char *why) {
   (void)x, (void)y, (void)z, (void)flags, (void)capacity, (void)why;
   __atomic_fetch_add(&vgt_compiled, 1, __ATOMIC_RELAXED);
-  *out = (struct vgx_sim_compiled){.run = kernels[kernel].run, .frame_nbytes = 100};
+  *out = (struct vgx_sim_compiled){.run = kernels[kernel].run, .frame_nbytes = 100, .local_nbytes = 64};
   symbols[0] = 0;
   *count = 1;
   return 0;

@@ -1,0 +1,163 @@
+/* A thread's memory for kernels. What they may name, shared and local memory, parameters and the workspace of a
+ * cooperative launch, lies in a slot of the reachable range (vgx_sim_reach.h); what decides where a warp goes on, its
+ * frames, lies outside.
+ *
+ * Locking: `lock`, a leaf, for the table of slots. */
+#define _GNU_SOURCE
+#include "vgx_sim_scratch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "vgx_sim_reach.h"
+
+#define PAGE_NBYTES 4096ull
+#define KEPT_NBYTES (64ull << 20) /* frames and local memory beyond that go back after the launch */
+#define WORKSPACE_NBYTES 64ull
+#define NO_SLOT UINT32_MAX
+
+struct scratch {
+  struct vgx_sim_thread thread;
+  uint64_t shared_nbytes, local_nbytes, frames_nbytes; /* accessible */
+  uint32_t slot;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool slot_in_use[VGX_SIM_SLOTS_MAX];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+
+static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+static uint8_t *slot_begin(uint32_t slot) { return (uint8_t *)(VGX_SIM_SLOTS_BEGIN + slot * VGX_SIM_SLOT_NBYTES); }
+
+static bool map_idle(uint8_t *at, uint64_t nbytes, int fixed) {
+  void *got = mmap(at, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
+  if (got != MAP_FAILED && got != at) { /* a kernel before 4.17 takes the address as a hint */
+    munmap(got, nbytes);
+    return false;
+  }
+  return got == at;
+}
+
+static uint32_t claim_slot(void) {
+  uint32_t slot = NO_SLOT;
+  pthread_mutex_lock(&lock);
+  for (uint32_t i = 0; i < VGX_SIM_SLOTS_MAX && slot == NO_SLOT; i++)
+    if (!slot_in_use[i] && map_idle(slot_begin(i), VGX_SIM_SLOT_NBYTES, MAP_FIXED_NOREPLACE)) {
+      slot_in_use[i] = true;
+      slot = i;
+    }
+  pthread_mutex_unlock(&lock);
+  return slot;
+}
+
+static void release_slot(uint32_t slot) {
+  munmap(slot_begin(slot), VGX_SIM_SLOT_NBYTES);
+  pthread_mutex_lock(&lock);
+  slot_in_use[slot] = false;
+  pthread_mutex_unlock(&lock);
+}
+
+/* Frames lie between two inaccessible pages. */
+static void release_frames(struct scratch *s) {
+  if (s->thread.frames)
+    munmap(s->thread.frames - PAGE_NBYTES, s->frames_nbytes + 2 * PAGE_NBYTES);
+  s->thread.frames = NULL;
+  s->frames_nbytes = 0;
+}
+
+static void destroy(void *argument) {
+  struct scratch *s = argument;
+  release_frames(s);
+  release_slot(s->slot);
+  free(s);
+}
+
+static void create_key(void) { pthread_key_create(&key, destroy); }
+
+static struct scratch *of_thread(void) {
+  pthread_once(&once, create_key);
+  struct scratch *s = pthread_getspecific(key);
+  if (s)
+    return s;
+  s = calloc(1, sizeof *s);
+  if (!s)
+    return NULL;
+  s->slot = claim_slot();
+  if (s->slot == NO_SLOT) {
+    free(s);
+    return NULL;
+  }
+  uint8_t *slot = slot_begin(s->slot);
+  static uint32_t next_sm;
+  s->thread.sm = __atomic_fetch_add(&next_sm, 1, __ATOMIC_RELAXED);
+  s->thread.shared = slot + VGX_SIM_SLOT_SHARED;
+  s->thread.local = slot + VGX_SIM_SLOT_LOCAL;
+  if (mprotect(slot + VGX_SIM_SLOT_PARAMS, VGX_SIM_PARAMS_NBYTES_MAX, PROT_READ | PROT_WRITE) != 0 ||
+      pthread_setspecific(key, s) != 0) {
+    destroy(s);
+    return NULL;
+  }
+  return s;
+}
+
+/* Make the first `nbytes` at `base` accessible, and no page more. */
+static bool resize(uint8_t *base, uint64_t *accessible, uint64_t nbytes) {
+  uint64_t want = round_up(nbytes, PAGE_NBYTES), have = *accessible;
+  if (want > have && mprotect(base + have, want - have, PROT_READ | PROT_WRITE) != 0)
+    return false;
+  if (want < have && mprotect(base + want, have - want, PROT_NONE) != 0)
+    return false;
+  *accessible = want;
+  return true;
+}
+
+static bool provide_frames(struct scratch *s, uint64_t nbytes) {
+  if (s->thread.frames && nbytes <= s->frames_nbytes)
+    return true;
+  nbytes = round_up(nbytes ? nbytes : 1, PAGE_NBYTES);
+  release_frames(s);
+  uint8_t *got = mmap(NULL, nbytes + 2 * PAGE_NBYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (got == MAP_FAILED)
+    return false;
+  if (mprotect(got + PAGE_NBYTES, nbytes, PROT_READ | PROT_WRITE) != 0) {
+    munmap(got, nbytes + 2 * PAGE_NBYTES);
+    return false;
+  }
+  s->thread.frames = got + PAGE_NBYTES;
+  s->frames_nbytes = nbytes;
+  return true;
+}
+
+struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, struct vgx_sim_launch *launch) {
+  struct scratch *s = of_thread();
+  uint64_t params_nbytes = round_up(job->params_nbytes, WORKSPACE_NBYTES);
+  if (!s || job->local_nbytes > VGX_SIM_LOCAL_NBYTES_MAX ||
+      params_nbytes > VGX_SIM_PARAMS_NBYTES_MAX - WORKSPACE_NBYTES ||
+      !resize(s->thread.shared, &s->shared_nbytes, job->shared_nbytes) ||
+      !resize(s->thread.local, &s->local_nbytes, job->local_nbytes) || !provide_frames(s, job->frame_nbytes))
+    return NULL;
+  uint8_t *area = slot_begin(s->slot) + VGX_SIM_SLOT_PARAMS;
+  uint8_t *params = area + VGX_SIM_PARAMS_NBYTES_MAX - params_nbytes; /* a step past them faults */
+  *launch = job->launch;
+  if (job->params_nbytes)
+    memcpy(params, job->launch.params, job->params_nbytes);
+  launch->params = params;
+  launch->workspace = NULL;
+  if (job->cooperative) { /* where cooperative_groups' grid barrier lives: its size, then the barrier's word */
+    const uint32_t workspace[4] = {sizeof workspace};
+    launch->workspace = memcpy(area, workspace, sizeof workspace);
+  }
+  return &s->thread;
+}
+
+void vgx_sim_scratch_rest(void) {
+  struct scratch *s = pthread_getspecific(key);
+  if (s && s->frames_nbytes > KEPT_NBYTES)
+    release_frames(s);
+  if (s && s->local_nbytes > KEPT_NBYTES && map_idle(s->thread.local, s->local_nbytes, MAP_FIXED))
+    s->local_nbytes = 0;
+}

@@ -1,0 +1,14 @@
+/* The memory that a thread needs to run kernels. */
+#ifndef VGX_SIM_SCRATCH_H
+#define VGX_SIM_SCRATCH_H
+
+#include "vgx_sim_pool.h"
+
+/* This thread's memory for a job, kept for the next one: accessible is what the job needs, no page more. *launch is the
+ * job's, with this thread's copy of what its kernel may name. NULL: memory is short. */
+struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, struct vgx_sim_launch *launch);
+
+/* The job is over: memory beyond what is worth keeping goes back. */
+void vgx_sim_scratch_rest(void);
+
+#endif
