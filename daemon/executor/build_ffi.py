@@ -63,6 +63,7 @@ const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, in
 #define VGX_SIM_ATTRIBUTES_MAX ...
 #define VGX_SIM_LIMITS_MAX ...
 #define VGX_SIM_COMPILE_COOPERATIVE ...
+#define VGX_SIM_COMPILE_WATCHED ...
 struct vgx_sim_device_properties {
   uint64_t memory_nbytes;
   uint64_t context_nbytes;
@@ -90,6 +91,8 @@ uint64_t vgx_sim_memory_used(uint32_t device);
 int32_t vgx_sim_set_ledger(int fd, uint32_t row, uint64_t limit_nbytes);
 void vgx_sim_set_watchdog(uint64_t limit_ms);
 void vgx_sim_set_threads(uint32_t count);
+extern uint32_t vgx_sim_tools;
+void vgx_sim_report_leaks(void);
 void vgx_sim_install_python(void);
 void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t run, uint64_t frame_nbytes,
                           uint64_t local_nbytes, uint32_t shared_static_nbytes, uint32_t cooperative);
@@ -116,6 +119,9 @@ SOURCE = """
 #include <stdlib.h>
 #include "vgx_serve.h"
 #include "vgx_sim.h"
+#include "vgx_sim_watch.h"
+
+void vgx_sim_log(const char *format, ...);
 
 %(hooks)s
 static void vgx_sim_install_python(void) {
@@ -132,6 +138,8 @@ static void vgx_sim_install_python(void) {
   vgx_sim_set_log(vgx_py_log, vgx_py_log_reason);
   vgx_sim_set_hooks(&hooks);
 }
+
+static void vgx_sim_report_leaks(void) { vgx_sim_watch_leaks(vgx_sim_log); }
 
 static void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t run, uint64_t frame_nbytes,
                                  uint64_t local_nbytes, uint32_t shared_static_nbytes, uint32_t cooperative) {

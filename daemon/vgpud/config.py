@@ -199,6 +199,10 @@ class VmConfig(_Model):
         return None if self.hybrid is None else HybridVsockEndpoint(self.hybrid, self.port)
 
 
+# vgx_sim_watch.h
+_TOOLS = {"memcheck": 1, "initcheck": 2, "racecheck": 4, "synccheck": 8, "leakcheck": 16}
+
+
 class Config(_Model):
     """The whole file."""
 
@@ -215,6 +219,8 @@ class Config(_Model):
     worker_command: list[str] | None = (
         None  # instead of `python -m vgpud.worker`: a sandbox around it, or a test's stand-in
     )
+    # What the simulator checks kernels for, for `vgpu sanitize`, which reads the reports in the log.
+    sanitize: list[Literal["memcheck", "initcheck", "racecheck", "synccheck", "leakcheck"]] = []
     socket: SocketConfig = SocketConfig()
     tls: TlsConfig | None = None
     tokens: list[TokenConfig] = []
@@ -225,6 +231,11 @@ class Config(_Model):
     limits: LimitsConfig = LimitsConfig()
     images: ImagesConfig = ImagesConfig()
     log: LogConfig = LogConfig()
+
+    @property
+    def sanitizer_tools(self) -> int:
+        """`sanitize` as the worker's bits."""
+        return sum(_TOOLS[name] for name in set(self.sanitize))
 
     @field_validator("listen")
     @classmethod

@@ -147,8 +147,11 @@ class Glue:
         """Native code of a kernel for a block shape."""
         owner, name = self._kernels[kernel]
         cooperative = bool(flags & self._lib.VGX_SIM_COMPILE_COOPERATIVE)
+        watched = bool(flags & self._lib.VGX_SIM_COMPILE_WATCHED)
         with owner.lock, progress.reported(f"compiling kernel {name}: later runs find it compiled"):
-            compiled = compile_entry(owner.module, name, (x, y, z), cache=self._cache, cooperative=cooperative)
+            compiled = compile_entry(
+                owner.module, name, (x, y, z), cache=self._cache, cooperative=cooperative, watched=watched
+            )
         if len(compiled.symbols) > capacity:
             raise PtxError(f"{name} uses {len(compiled.symbols)} variables; its image has {capacity}")
         for i, symbol in enumerate(compiled.symbols):

@@ -91,7 +91,8 @@ def _configure(
         # `vgpu run`'s own daemon: it lives in a directory of mode 0700 and as long as its standard input is open.
         level = os.environ.get("VGPU_LOG", "")
         log = LogConfig(level="warning" if level not in ("debug", "info") else level, format="human")  # type: ignore[arg-type]
-        changes |= {"listen": [f"unix:{private}/vgpud.sock"], "admin": None, "log": log.model_dump()}
+        kept = {"lines_per_session_s": config.log.lines_per_session_s}
+        changes |= {"listen": [f"unix:{private}/vgpud.sock"], "admin": None, "log": log.model_dump() | kept}
     return config.with_changes(changes)
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "ps": "vgpud.cli.ps:ps",
     "profiles": "vgpud.cli.profiles:profiles",
     "run": "vgpud.cli.run:run",
+    "sanitize": "vgpud.cli.sanitize:sanitize",
     "session": "vgpud.cli.session:session",
     "sim": "vgpud.cli.sim:sim",
     "smi": "vgpud.cli.smi:smi",

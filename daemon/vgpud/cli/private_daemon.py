@@ -35,9 +35,13 @@ class PrivateDaemon:
     process is killed outright, the daemon sees its standard input close and drains by itself.
     """
 
-    def __init__(self, gpus: str | None, *, config: Path | None = None, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, gpus: str | None, *, config: Path | None = None, log: Path | None = None, timeout_s: float = 30.0
+    ) -> None:
+        """`log`: a file for what it says; None: our standard error."""
         self._gpus = gpus
         self._config = config
+        self._log = log
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._directory: Path | None = None
@@ -69,13 +73,16 @@ class PrivateDaemon:
             command += ["--gpus", self._gpus]
         notify_path = str(directory / "notify")
         progress = os.environ.get(PROGRESS, "1" if sys.stderr.isatty() else "0")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
+        with contextlib.ExitStack() as stack:
+            ready = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            log = stack.enter_context(self._log.open("wb")) if self._log is not None else None
             ready.bind(notify_path)
             self._process = subprocess.Popen(
                 command,
                 env=child_environment() | {"NOTIFY_SOCKET": notify_path, PROGRESS: progress},
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,  # standard error is ours: what it warns of is for the user
+                stdout=subprocess.DEVNULL,
+                stderr=log,  # ours where None: what it warns of is for the user
                 start_new_session=True,  # ^C is for the program
             )
             pidfd = os.pidfd_open(self._process.pid)

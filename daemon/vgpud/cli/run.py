@@ -125,27 +125,29 @@ def run(
             pass  # the libraries find the endpoint as in any program
         else:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-                signal.signal(number, _interrupted)  # so that the private vgpud is stopped on the way out
+                signal.signal(number, interrupted)  # so that the private vgpud is stopped on the way out
             try:
                 default = None if config is not None else DEFAULT_GPU
                 endpoint = stack.enter_context(PrivateDaemon(gpus or default, config=config)).endpoint
             except PrivateDaemonError as error:
                 fail(str(error), ExitStatus.UNAVAILABLE)
-        environment = _environment(command[0], endpoint, library, preload)
+        environment = environment_of(command[0], endpoint, library, preload)
         report = stack.enter_context(traced(kind, environment))
-        _choose_cudart(cudart, command[0], environment, library_dir / FOLDER, verbose)
-        _choose_torch(torch, command[0], environment, library_dir)
-        _steer(endpoint, environment, verbose)
-        code = _supervise(command, environment, timeout_s)
+        choose_cudart(cudart, command[0], environment, library_dir / FOLDER, verbose)
+        choose_torch(torch, command[0], environment, library_dir)
+        steer(endpoint, environment, verbose)
+        code = supervise(command, environment, timeout_s)
         report()
     raise SystemExit(code)
 
 
-def _interrupted(number: int, _frame: object) -> NoReturn:
+def interrupted(number: int, _frame: object) -> NoReturn:
+    """A handler of signals that lets the private vgpud be stopped on the way out."""
     raise SystemExit(ExitStatus.SIGNAL_BASE + number)
 
 
-def _environment(program: str, endpoint: Endpoint | None, library: Path, preload: bool | None) -> dict[str, str]:
+def environment_of(program: str, endpoint: Endpoint | None, library: Path, preload: bool | None) -> dict[str, str]:
+    """The program's environment: where vgpud is, and our libraries before others."""
     environment = dict(os.environ)
 
     def put_first(key: str, value: Path) -> None:
@@ -166,7 +168,7 @@ def _environment(program: str, endpoint: Endpoint | None, library: Path, preload
     return environment
 
 
-def _choose_cudart(choice: str, program: str, environment: dict[str, str], folder: Path, verbose: bool) -> None:
+def choose_cudart(choice: str, program: str, environment: dict[str, str], folder: Path, verbose: bool) -> None:
     """Put vgpu's runtime libraries on the program's path where it finds none; say which are used if asked."""
     theirs = find_runtimes(program, os.environ) if choice == "auto" else dict.fromkeys(FOLDERS)
     wanted = [] if choice == "theirs" else [soname for soname, found in theirs.items() if found is None]
@@ -182,7 +184,7 @@ def _choose_cudart(choice: str, program: str, environment: dict[str, str], folde
             click.echo(f"vgpu run: {soname} is {where}", err=True)
 
 
-def _choose_torch(wanted: bool, program: str, environment: dict[str, str], library_directory: Path) -> None:
+def choose_torch(wanted: bool, program: str, environment: dict[str, str], library_directory: Path) -> None:
     """Give the program vgpu-torch, unless it is switched off or the program's Python has no torch."""
     if not wanted:
         environment["VGPU_TORCH"] = "0"  # also for one that is installed in the program's Python
@@ -190,7 +192,7 @@ def _choose_torch(wanted: bool, program: str, environment: dict[str, str], libra
         put_on_path(environment, library_directory)
 
 
-def _steer(endpoint: Endpoint | None, environment: dict[str, str], verbose: bool) -> None:
+def steer(endpoint: Endpoint | None, environment: dict[str, str], verbose: bool) -> None:
     """Have programs that assemble kernels on their own hand PTX to simulated devices."""
     found = find(environment)
     try:
@@ -203,7 +205,7 @@ def _steer(endpoint: Endpoint | None, environment: dict[str, str], verbose: bool
             click.echo(f"vgpu run: {setting.name}={setting.value} ({setting.reason})", err=True)
 
 
-def _supervise(command: Sequence[str], environment: dict[str, str], timeout_s: float | None) -> int:
+def supervise(command: Sequence[str], environment: dict[str, str], timeout_s: float | None) -> int:
     """Start the program, pass signals on to it, and return its exit code (128 + signal if it died of one)."""
     awaited = {*_FORWARDED, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)

@@ -149,6 +149,7 @@ class Handover:
                 "record_nbytes": RECORD_NBYTES,
                 "spin_us": config.limits.spin_here_us,
                 "kernel_cache_nbytes": config.limits.kernel_cache_nbytes,
+                "tools": config.sanitizer_tools,
             },
             "features": list(features),
             "peer": session.peer.fields(),

@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 5
+VERSION = 6
 
 LAUNCH_PARAMS = 0
 LAUNCH_NEXT_CTA = 8
@@ -37,6 +37,8 @@ SERVICE_FREE = 32
 SERVICE_BAD_ACCESS = 40
 SERVICE_TEXTURE = 48
 SERVICE_OUTSIDE = 56
+SERVICE_ACCESS = 64
+SERVICE_SYNC = 72
 
 REACH_NBITS = 45  # kernels reach addresses whose bits from this one on are 1: vgx_sim_reach.h
 

@@ -73,6 +73,7 @@ def compile_entry(
     cache: DiskCache | None = None,
     cooperative: bool = False,
     confined: bool = True,
+    watched: bool = False,
 ) -> CompiledKernel:
     """Compile entry `name` for a block shape.
 
@@ -80,6 +81,7 @@ def compile_entry(
         block: Threads in x, y, z; at least 1 each, at most 1024 together.
         cooperative: For a launch whose CTAs wait for each other.
         confined: Check that each access is within reach; without it a kernel can do with this process what it likes.
+        watched: For the sanitizer, which is told of each access and checks it.
         cache: Where compiled kernels are kept; None compiles anew.
     Raises:
         UnsupportedInstruction: NOT_SUPPORTED, naming kernel, instruction and line.
@@ -89,13 +91,13 @@ def compile_entry(
         raise ValueError(f"block {block}")
     if name not in module.entries:
         raise PtxError(f"no entry {name}")
-    key = _key(module, name, block, cooperative, confined) if cache is not None else ""
+    key = _key(module, name, block, cooperative, confined, watched) if cache is not None else ""
     if cache is not None:
         stored = cache.get(key)
         if stored is not None:
             return _unpack(stored)
     try:
-        text, compiled = lower(module, name, block, cooperative, confined)
+        text, compiled = lower(module, name, block, cooperative, confined, watched)
         code = native.assemble(text)
     except InternalError as error:
         raise _reported(error, module, block, cooperative, cache) from error
@@ -126,10 +128,15 @@ def _reported(
 
 
 def lower(
-    module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool = False, confined: bool = True
+    module: PtxModule,
+    name: str,
+    block: tuple[int, int, int],
+    cooperative: bool = False,
+    confined: bool = True,
+    watched: bool = False,
 ) -> tuple[str, CompiledKernel]:
     """LLVM IR of a kernel, and its description without code."""
-    state = passes.run(module, name, block, cooperative, confined)
+    state = passes.run(module, name, block, cooperative, confined, watched)
     program, graph = state.program, state.graph
     flush = native.IS_X86 and _flushes_everything(graph)
     e = Emitter(state, flush)
@@ -189,7 +196,9 @@ def _compiler_version() -> bytes:
     return state.digest()
 
 
-def _key(module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool, confined: bool) -> str:
+def _key(
+    module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool, confined: bool, watched: bool
+) -> str:
     """What decides the code: the text of each function, and what every name in it is in this module."""
     functions = module.reachable(name)
     parts: list[str | bytes] = []
@@ -199,7 +208,7 @@ def _key(module: PtxModule, name: str, block: tuple[int, int, int], cooperative:
         called = [name for p in function.prototypes.values() for name in module.callable_by(p)]
         places = [str(module.address_of(ir.Symbol(s))) for s in (function.name, *mentioned, *called)]
         parts += [function.name, *shared, *called, *places, module.source(function.name)]
-    shape = repr((block, cooperative, confined))
+    shape = repr((block, cooperative, confined, watched))
     return key_of(_compiler_version(), str(abi.VERSION), native.cpu_name(), name, shape, *parts)
 
 

@@ -7,7 +7,7 @@ for _MARGIN_NBYTES and more: an address is tested once, and what is that near to
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi
+from vgpusim.codegen import abi, emit_watch
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import UNIFORM, VARYING
@@ -23,7 +23,13 @@ _OUTSIDE = -(1 << abi.REACH_NBITS) % (1 << 64)  # the bits of an address that te
 def description(ins: ir.Instruction, nbytes: int, kind: str = "") -> str:
     """What a report says about an access before its address."""
     if not kind:
-        kind = "atomic" if ins.opcode in ("atom", "red") else "write" if ins.opcode in _WRITING else "read"
+        kind = (
+            "atomic"
+            if ins.opcode in ("atom", "red")
+            else "write"
+            if ins.opcode in _WRITING or ins.has("store")
+            else "read"
+        )
     return f"{kind} of {f'{nbytes} bytes' if nbytes else 'memory'} by `{ins.text}`{source(ins)}"
 
 
@@ -33,7 +39,7 @@ def source(ins: ir.Instruction) -> str:
 
 def address(
     e: Emitter, ins: ir.Instruction, operand: ir.Operand, space: str, nbytes: int, align: int = 0, kind: str = "",
-    mask: str | None = None,
+    mask: str | None = None, value: Value | None = None, sizes: str = "null",
 ) -> Value:  # fmt: skip
     """The real address of a memory operand, 64 bits, checked: every access to memory that a kernel names takes its
     address from here, or checks one with `check`.
@@ -43,6 +49,7 @@ def address(
         align: A power of two; 0: nbytes.
         kind: What a report calls the access, where the opcode does not tell.
         mask: Lanes whose addresses are used, an i32, where those are not the acting ones.
+        value, sizes: For the sanitizer: what is stored; where each lane's nbytes is that is known at run time.
     """
     if not isinstance(operand, ir.Address):
         raise e.malformed("address expected")
@@ -56,7 +63,10 @@ def address(
     else:
         at, inside = plus(e, e.read(base, 64), offset), _is_inside(e, base, offset, nbytes)
         fixed = inside and isinstance(base, ir.Symbol) and space != "global"
-    if fixed and isinstance(base, ir.Symbol):
+    if e.state.watched and not (fixed and isinstance(base, ir.Symbol) and base.name not in e.program.shared):
+        emit_watch.access(e, ins, at, nbytes, align, kind, mask, value, sizes)
+        return at
+    if fixed:
         return at  # where the compiler has put it
     known = base if isinstance(base, ir.Reg) and mask is None else None
     check(e, ins, at, nbytes, align, kind, mask, inside=inside, base=known, offset=offset)
@@ -109,6 +119,9 @@ def check(
         inside: It is known to be in reach.
         base, offset: The register that the address was made from, so that it is not checked again in this block.
     """
+    if e.state.watched:
+        emit_watch.access(e, ins, at, nbytes, align, kind, mask)
+        return
     inside = inside or not e.state.confined
     if base is not None and abs(offset) <= _MARGIN_NBYTES:
         aligned, rest, reached = e.checked.get(base, (1, 0, False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi
+from vgpusim.codegen import abi, emit_watch
 from vgpusim.codegen.emit_run import BARRIER_WORDS
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import SCALAR, Value
@@ -16,8 +16,22 @@ def barrier(e: Emitter, ins: ir.Instruction) -> None:
     """bar.warp.sync needs nothing, lanes are in step. Waiting CTA barriers end a block: see emit_control."""
     if ins.has("cluster"):  # an arrival; the wait is ir.CLUSTER_BARRIER
         return
+    if e.state.watched and ins.has("warp"):
+        named = e.vector(e.read(ins.operands[0], 32))
+        acting = e.mask_bits()
+        first = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', acting), ('i1', 'false')))}, {abi.WARP - 1}")
+        expected = e.v(f"extractelement <{abi.WARP} x i32> {named}, i32 {first}")
+        emit_watch.sync(e, ins, emit_watch.IN_WARP, "0", expected, acting, emit_watch.elsewhere(e))
     if ins.has("arrive"):
+        if e.state.watched:
+            watch(e, ins, emit_watch.ARRIVE, "0")
         arrive(e, ins, wait=False)
+
+
+def watch(e: Emitter, ins: ir.Instruction, what: int, others: str) -> None:
+    """Tell the sanitizer that the warp arrives, with `others` of its lanes elsewhere."""
+    number, expected, _ = _operands(e, ins)
+    emit_watch.sync(e, ins, what, number, expected, e.mask_bits(), others)
 
 
 def _operands(e: Emitter, ins: ir.Instruction) -> tuple[str, str, ir.Operand | None]:

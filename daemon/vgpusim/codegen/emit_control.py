@@ -10,9 +10,9 @@ live that long: its registers and masks stay where they would be saved."""
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, spill
+from vgpusim.codegen import abi, emit_watch, spill
 from vgpusim.codegen.cfg import EXIT, YIELD
-from vgpusim.codegen.emit_barrier import arrive, reduction_result
+from vgpusim.codegen.emit_barrier import arrive, reduction_result, watch
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import linear
 from vgpusim.codegen.lane_value import LANES, SCALAR, Bound, Value
@@ -333,6 +333,8 @@ class WarpFunction:
         assert ins is not None
         e.instruction = ins
         if ins.opcode != YIELD:
+            if e.state.watched:
+                watch(e, ins, emit_watch.WAIT, emit_watch.elsewhere(e))
             if not self.lockstep:
                 arrive(e, ins, wait=True)
         elif self.patient:
@@ -378,6 +380,8 @@ class WarpFunction:
             e.e(f"store {kind} {text}, ptr {slot}")
         ins = self.blocks[index].terminator
         assert ins is not None
+        if e.state.watched and ins.opcode != YIELD:
+            emit_watch.sync(e, ins, emit_watch.RESUME)
         if ins.has("red"):
             e.instruction, e.position = ins, index
             e.current = "-1"

@@ -155,13 +155,13 @@ def bulk_copy(e: Emitter, ins: ir.Instruction) -> None:
     if len(words) != 2:
         raise e.malformed("two state spaces expected")
     spaces = ["shared" if word.startswith("shared") else "global" for word in words]
+    size = e.spread("operand2", e.vector(e.read(ins.operands[2], 32)), 32)
     to, source = (
-        e.spread(slot, e.vector(address(e, ins, operand, space, 0, kind=kind)), 64)
+        e.spread(slot, e.vector(address(e, ins, operand, space, 0, kind=kind, sizes="%operand2.32")), 64)
         for slot, operand, space, kind in zip(
             ("address", "operand"), ins.operands, spaces, ("write", "read"), strict=False
         )
     )
-    size = e.spread("operand2", e.vector(e.read(ins.operands[2], 32)), 32)
     reports = any(m.startswith("mbarrier::complete_tx") for m in ins.modifiers)
     barrier = (
         e.spread("mbarrier", e.vector(address(e, ins, ins.operands[3], "shared", 8, 1, "atomic")), 64)

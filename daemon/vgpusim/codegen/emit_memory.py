@@ -5,7 +5,7 @@ window. Every address is checked where it is made: emit_access."""
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi
+from vgpusim.codegen import abi, emit_watch
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address, plus
 from vgpusim.codegen.emit_segment import can_store, load_segments, segments, store_segments
@@ -203,8 +203,9 @@ def store(e: Emitter, ins: ir.Instruction) -> None:
     nbits = ir.TYPE_NBITS[ins.type]
     nbytes = nbits // 8
     sources = elements(ins.operands[1])
-    place = address(e, ins, ins.operands[0], space_of(e, ins), nbytes * len(sources))
     values = [e.read(source, nbits) for source in sources]
+    value = values[0] if len(values) == 1 else None
+    place = address(e, ins, ins.operands[0], space_of(e, ins), nbytes * len(sources), value=value)
     ordered = ins.has(*_ORDERED)
     if ordered:
         fence_before(e, ins)
@@ -342,6 +343,8 @@ def hint(e: Emitter, ins: ir.Instruction) -> None:
 @emits("membar", "fence")
 def fence(e: Emitter, ins: ir.Instruction) -> None:
     """A CTA runs on one thread, so its own fence only binds the compiler."""
+    if e.state.watched:
+        emit_watch.sync(e, ins, emit_watch.FENCE)
     if ins.has("proxy", "mbarrier_init"):
         return
     scope = 'syncscope("singlethread") ' if ins.has("cta") else ""

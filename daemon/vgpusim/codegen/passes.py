@@ -27,10 +27,17 @@ class State:
     deferred: frozenset[ir.Reg]
 
     def __init__(
-        self, module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool, confined: bool = True
+        self,
+        module: PtxModule,
+        name: str,
+        block: tuple[int, int, int],
+        cooperative: bool,
+        confined: bool = True,
+        watched: bool = False,
     ) -> None:
         self.module, self.name, self.block, self.cooperative = module, name, block, cooperative
         self.confined = confined  # accesses are checked: emit_access
+        self.watched = watched  # and told to the sanitizer: emit_watch
 
     @property
     def several_warps(self) -> bool:
@@ -75,9 +82,16 @@ PASSES = (
 HOOKS: list[Callable[[str, State], None]] = []
 
 
-def run(module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool, confined: bool = True) -> State:
+def run(
+    module: PtxModule,
+    name: str,
+    block: tuple[int, int, int],
+    cooperative: bool,
+    confined: bool = True,
+    watched: bool = False,
+) -> State:
     """Raises: PtxError about the image; InternalError, with the pass's name, about anything else."""
-    state = State(module, name, block, cooperative, confined)
+    state = State(module, name, block, cooperative, confined, watched)
     for step in PASSES:
         try:
             step.run(state)

@@ -13,9 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 5 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 6 /* part of the disk cache's key */
 
 struct vgx_sim_services;
+struct vgx_sim_site;
+struct vgx_sim_sync_point;
+struct vgx_sim_thread;
+struct vgx_sim_watch;
 
 /* One launch, shared by every pool thread that works on it; read-only to the kernel. */
 struct vgx_sim_launch {
@@ -68,6 +72,11 @@ struct vgx_sim_services {
   /* A thread's access outside of what kernels may reach: does not return; the launch ends with 700. */
   void (*outside)(struct vgx_sim_services *, const char *what, uint64_t address, const uint32_t cta[3],
                   uint32_t thread);
+  /* Of watched kernels: vgx_sim_watch.h. */
+  void (*access)(struct vgx_sim_services *, const struct vgx_sim_thread *, const struct vgx_sim_site *,
+                 const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes);
+  void (*sync)(struct vgx_sim_services *, const struct vgx_sim_thread *, const struct vgx_sim_sync_point *);
+  struct vgx_sim_watch *watch; /* NULL: the kernel is not watched */
 };
 
 /* From one CTA's shared memory to the next in a resident launch. */

@@ -173,6 +173,7 @@ static void insert_locked(struct vgx_sim_arena *arena, const struct vgx_sim_allo
   memmove(&arena->live[index + 1], &arena->live[index], (arena->count - index) * sizeof *arena->live);
   arena->live[index] = *made;
   arena->count++;
+  __atomic_add_fetch(&arena->generation, 1, __ATOMIC_RELEASE);
   arena->rover = made->pages_end + (arena->count <= GUARDED_MAX ? PAGE_NBYTES : 0);
 }
 
@@ -233,6 +234,7 @@ static struct vgx_sim_allocation buried(const struct vgx_sim_allocation *entry) 
 }
 
 static void remove_entry(struct vgx_sim_arena *arena, size_t index) {
+  __atomic_add_fetch(&arena->generation, 1, __ATOMIC_RELEASE);
   if (!release_pages(arena, &arena->live[index])) {
     arena->live[index] = buried(&arena->live[index]);
     return;

@@ -42,6 +42,7 @@ struct vgx_sim_arena {
   uint64_t rover;                  /* next fit starts here, so that a freed address rests as long as possible */
   struct vgx_sim_allocation *live; /* sorted by address */
   size_t count, room;
+  uint64_t generation; /* atomic: counts changes of `live` */
 };
 
 /* 0, or OPERATING_SYSTEM when the addresses are taken. */

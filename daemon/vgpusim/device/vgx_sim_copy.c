@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "vgx_sim_array.h"
+#include "vgx_sim_defined.h"
 #include "vgx_sim_fault.h"
 #include "vgx_sim_graph.h"
 
@@ -24,8 +25,11 @@ static uint64_t staged_nbytes; /* atomic: of all queued copies */
 static void copy_box(void *argument) {
   const struct vgx_sim_box *b = argument;
   for (uint64_t z = 0; z < b->depth; z++)
-    for (uint64_t y = 0; y < b->height; y++)
-      memmove(b->dst + z * b->dst_slice + y * b->dst_pitch, b->src + z * b->src_slice + y * b->src_pitch, b->width);
+    for (uint64_t y = 0; y < b->height; y++) {
+      uint8_t *row = b->dst + z * b->dst_slice + y * b->dst_pitch;
+      memmove(row, b->src + z * b->src_slice + y * b->src_pitch, b->width);
+      vgx_sim_watch_defined((uint64_t)row, b->width);
+    }
 }
 
 static CUresult copy_guarded(struct vgx_sim_box *box) {

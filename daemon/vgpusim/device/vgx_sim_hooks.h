@@ -69,5 +69,6 @@ struct vgx_sim_hooks {
 };
 
 #define VGX_SIM_COMPILE_COOPERATIVE 1u
+#define VGX_SIM_COMPILE_WATCHED 2u /* for the sanitizer */
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "vgx_backend.h"
 #include "vgx_sim.h"
+#include "vgx_sim_defined.h"
 #include "vgx_sim_internal.h"
 
 #ifndef F_GET_SEALS
@@ -86,6 +87,8 @@ CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object
 }
 
 CUresult vgx_sim_device_file(CUdevice dev, int fd) {
+  if (vgx_sim_tools)
+    return CUDA_ERROR_NOT_SUPPORTED; /* the sanitizer must see what the client writes */
   struct vgx_sim_device *device = vgx_sim_device_at(dev);
   struct stat st;
   int seals = fcntl(fd, F_GET_SEALS);

@@ -10,9 +10,13 @@
 
 #include "vgx_sim_array.h"
 #include "vgx_sim_graph.h"
+#include "vgx_sim_memory.h"
 #include "vgx_sim_module.h"
 #include "vgx_sim_pool.h"
+#include "vgx_sim_watch.h"
 
+#define MESSAGE_NBYTES 1280u
+#define AGAIN_MS_MAX 5000u       /* for running a block again to say more about its fault */
 #define PARAMS_PADDING 16u       /* readable behind the parameter block, says the ABI */
 #define PARAMS_NBYTES_MAX 32764u /* as a card's */
 #define LAUNCH_ATTRIBUTES_MAX 64u
@@ -23,7 +27,8 @@ struct launch {
   struct vgx_sim_op op;
   CUcontext ctx;
   CUfunction function;
-  struct vgx_sim_job job;        /* without what a run adds */
+  struct vgx_sim_job job; /* without what a run adds */
+  bool resident;
   CUfunction named;              /* by the caller: the function, or a library's kernel */
   size_t param_nbytes;           /* of the caller's block */
   void *extra[5];                /* `params`, as a launch takes them */
@@ -54,7 +59,7 @@ struct run {
   const struct vgx_sim_launch *launch;
   uint32_t assertion_count; /* atomic */
   uint32_t message_taken;   /* atomic: the first failing thread's message is kept */
-  char message[1280];
+  char message[MESSAGE_NBYTES];
 };
 
 static struct run *of_services(struct vgx_sim_services *services) {
@@ -85,17 +90,37 @@ static void copy_string(char *to, size_t capacity, const char *from) {
 }
 
 /* "block: [1,0,0], thread: [28,0,0]" */
-static void put_place(char *to, size_t capacity, const struct run *l, const uint32_t cta[3], uint32_t thread) {
-  const uint32_t *block = l->launch->block;
+static void put_place(char *to, size_t capacity, const struct vgx_sim_launch *launch, const uint32_t cta[3],
+                      uint32_t thread) {
+  const uint32_t *block = launch->block;
   snprintf(to, capacity, "block: [%u,%u,%u], thread: [%u,%u,%u]", cta[0], cta[1], cta[2], thread % block[0],
            thread / block[0] % block[1], thread / block[0] / block[1]);
 }
 
+/* ", 16 bytes before an allocation of 4096 bytes" */
+static void put_nearest(char *to, size_t capacity, uint64_t address) {
+  struct vgx_sim_allocation a;
+  struct vgx_sim_device *device = vgx_sim_device_of(address);
+  to[0] = 0;
+  if (!device || !vgx_sim_arena_nearest(&device->arena, address, &a))
+    return;
+  if (address < a.address)
+    snprintf(to, capacity, ", %llu bytes before an allocation of %llu bytes", (unsigned long long)(a.address - address),
+             (unsigned long long)a.nbytes);
+  else if (address < a.address + a.nbytes)
+    snprintf(to, capacity, ", %llu bytes into an allocation of %llu bytes", (unsigned long long)(address - a.address),
+             (unsigned long long)a.nbytes);
+  else
+    snprintf(to, capacity, ", %llu bytes past the end of an allocation of %llu bytes",
+             (unsigned long long)(address - a.address - a.nbytes), (unsigned long long)a.nbytes);
+}
+
 static void serve_bad_access(struct vgx_sim_services *services, int32_t result, const char *what, uint64_t address,
                              const uint32_t cta[3], uint32_t thread) {
-  char place[128], text[512];
-  put_place(place, sizeof place, of_services(services), cta, thread);
-  snprintf(text, sizeof text, "%s at address 0x%llx, %s", what, (unsigned long long)address, place);
+  char place[128], near[160], text[MESSAGE_NBYTES];
+  put_place(place, sizeof place, of_services(services)->launch, cta, thread);
+  put_nearest(near, sizeof near, address);
+  snprintf(text, sizeof text, "%s at address 0x%llx, %s%s", what, (unsigned long long)address, place, near);
   fail_with(of_services(services), result, text);
 }
 
@@ -113,7 +138,7 @@ static void serve_assertfail(struct vgx_sim_services *services, const char *mess
   copy_string(where, sizeof where, file);
   copy_string(who, sizeof who, function);
   vgx_sim_service_begin();
-  put_place(place, sizeof place, l, cta, thread);
+  put_place(place, sizeof place, l->launch, cta, thread);
   int n = snprintf(text, sizeof text, "%s:%u: %s: %s Assertion `%s` failed.\n", where, line, who, place, what);
   vgx_sim_output_append(l->ctx, text, (uint64_t)n < sizeof text ? (uint64_t)n : sizeof text - 1);
   if (__atomic_fetch_add(&l->assertion_count, 1, __ATOMIC_RELAXED) == 0) {
@@ -150,24 +175,6 @@ static void serve_texture(struct vgx_sim_services *services, uint64_t form, uint
     fail_with(of_services(services), CUDA_ERROR_LAUNCH_FAILED, wrong);
 }
 
-/* ", 16 bytes before an allocation of 4096 bytes" */
-static void put_nearest(char *to, size_t capacity, uint64_t address) {
-  struct vgx_sim_allocation a;
-  struct vgx_sim_device *device = vgx_sim_device_of(address);
-  to[0] = 0;
-  if (!device || !vgx_sim_arena_nearest(&device->arena, address, &a))
-    return;
-  if (address < a.address)
-    snprintf(to, capacity, ", %llu bytes before an allocation of %llu bytes", (unsigned long long)(a.address - address),
-             (unsigned long long)a.nbytes);
-  else if (address < a.address + a.nbytes)
-    snprintf(to, capacity, ", %llu bytes into an allocation of %llu bytes", (unsigned long long)(address - a.address),
-             (unsigned long long)a.nbytes);
-  else
-    snprintf(to, capacity, ", %llu bytes past the end of an allocation of %llu bytes",
-             (unsigned long long)(address - a.address - a.nbytes), (unsigned long long)a.nbytes);
-}
-
 /* ", block [0,0,0], threads [0,0,0] to [31,0,0]": the warp that ran. */
 static void put_warp(char *to, size_t capacity, const struct launch *l, const struct vgx_sim_fault *fault) {
   const uint32_t *block = l->job.launch.block;
@@ -181,7 +188,14 @@ static void put_warp(char *to, size_t capacity, const struct launch *l, const st
            last / block[0] % block[1], last / block[0] / block[1]);
 }
 
-static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
+/* A message of the compiler begins with the kernel's name. */
+static const char *without_name(const struct launch *l, const char *message) {
+  size_t n = strlen(l->function->name);
+  bool named = strncmp(message, l->function->name, n) == 0 && strncmp(message + n, ": ", 2) == 0;
+  return named ? message + n + 2 : message;
+}
+
+static void report(const struct launch *l, const struct vgx_sim_fault *fault, const struct vgx_sim_finding *found) {
   static const char *const accesses[] = {"access to", "read of", "write to"};
   char near[160], warp[160];
   if (fault->signal == SIGFPE || fault->signal == SIGILL) {
@@ -191,7 +205,15 @@ static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
   }
   if (!fault->signal) {
     vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: %s", l->function->name, fault->result,
-                   fault->message ? fault->message : "");
+                   fault->message ? without_name(l, fault->message) : "");
+    return;
+  }
+  if (found) {
+    char place[128];
+    put_nearest(near, sizeof near, found->address);
+    put_place(place, sizeof place, &l->job.launch, found->cta, found->thread);
+    vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: %s at address 0x%llx, %s%s", l->function->name,
+                   fault->result, found->text, (unsigned long long)found->address, place, near);
     return;
   }
   put_nearest(near, sizeof near, fault->address);
@@ -200,20 +222,71 @@ static void report(const struct launch *l, const struct vgx_sim_fault *fault) {
                  fault->result, accesses[fault->access], (unsigned long long)fault->address, near, warp);
 }
 
-static CUresult run_launch(struct vgx_sim_op *op) {
+/* Run a job of the launch. `message` takes over the fault's text. `again`: only to find the access that faulted. */
+static CUresult run_job(const struct launch *l, const struct vgx_sim_job *from, uint32_t tools,
+                        struct vgx_sim_fault *fault, char message[MESSAGE_NBYTES], struct vgx_sim_finding *again) {
   static uint64_t last_launch;
-  const struct launch *l = (const struct launch *)op;
   struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free,
-                                 serve_bad_access, serve_texture, serve_outside},
+                                 serve_bad_access, serve_texture, serve_outside, vgx_sim_serve_access,
+                                 vgx_sim_serve_sync, NULL},
                     .ctx = l->ctx};
-  struct vgx_sim_job job = l->job;
+  struct vgx_sim_job job = *from;
+  struct vgx_sim_watch watch;
   run.launch = &job.launch;
   job.launch.services = &run.services;
   job.launch.launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED);
+  if (tools) {
+    vgx_sim_watch_begin(&watch, tools, l->function->name, &job.launch, l->resident);
+    watch.look = vgx_sim_look;
+    watch.log = vgx_sim_log;
+    watch.pages = again != NULL;
+    run.services.watch = &watch;
+  }
+  CUresult result = vgx_sim_pool_run(&job, fault);
+  if (fault->message && result != CUDA_SUCCESS) { /* it lies in `run` */
+    snprintf(message, MESSAGE_NBYTES, "%s", fault->message);
+    fault->message = message;
+  }
+  if (tools) {
+    if (again)
+      *again = watch.finding;
+    vgx_sim_watch_end(&watch);
+  }
+  return result;
+}
+
+/* A fault in reach of kernels is known by its address alone. Run its block again, compiled to be watched, to learn
+ * which thread's access by which instruction it was: the context is lost, so what memory holds no longer matters. */
+static bool find_access(const struct launch *l, const struct vgx_sim_fault *fault, struct vgx_sim_finding *found) {
+  const struct vgx_sim_variant *v;
+  struct vgx_sim_fault other;
+  char message[MESSAGE_NBYTES];
+  const uint32_t *grid = l->job.launch.grid;
+  found->found = false;
+  if (!fault->signal || fault->warp == VGX_SIM_NO_WARP || l->resident || vgx_sim_tools ||
+      !vgx_sim_is_reachable(fault->address) ||
+      vgx_sim_function_compile(l->function, l->job.launch.block, VGX_SIM_COMPILE_WATCHED, &v) != CUDA_SUCCESS)
+    return false;
+  struct vgx_sim_job job = l->job;
+  job.run = v->compiled.run;
+  job.frame_nbytes = v->compiled.frame_nbytes;
+  job.local_nbytes = v->compiled.local_nbytes;
+  job.launch.symbols = v->symbols;
+  job.alone = true;
+  job.limit_ms = AGAIN_MS_MAX;
+  job.first_cta = fault->cta[0] + (uint64_t)grid[0] * (fault->cta[1] + (uint64_t)grid[1] * fault->cta[2]);
+  job.launch.cta_count = job.first_cta + 1;
+  return run_job(l, &job, VGX_SIM_MEMCHECK, &other, message, found) != CUDA_SUCCESS && found->found;
+}
+
+static CUresult run_launch(struct vgx_sim_op *op) {
+  const struct launch *l = (const struct launch *)op;
   struct vgx_sim_fault fault;
-  CUresult result = vgx_sim_pool_run(&job, &fault);
+  struct vgx_sim_finding found;
+  char message[MESSAGE_NBYTES];
+  CUresult result = run_job(l, &l->job, vgx_sim_tools, &fault, message, NULL);
   if (result != CUDA_SUCCESS)
-    report(l, &fault);
+    report(l, &fault, find_access(l, &fault, &found) ? &found : NULL);
   return result;
 }
 
@@ -346,7 +419,8 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   const struct vgx_sim_variant *v;
   result = copy_params(f, kernel_params, extra, l->params, nbytes);
   if (result == CUDA_SUCCESS)
-    result = vgx_sim_function_compile(f, block, cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0, &v);
+    result = vgx_sim_function_compile(
+        f, block, (cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0) | (vgx_sim_tools ? VGX_SIM_COMPILE_WATCHED : 0), &v);
   if (result == CUDA_SUCCESS && cooperative && !v->compiled.cooperative)
     result = CUDA_ERROR_NOT_SUPPORTED;
   if (result != CUDA_SUCCESS) {
@@ -376,7 +450,9 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
       .shared_dynamic_nbytes = dynamic_nbytes,
       .symbols = v->symbols,
   };
-  result = lay_out(l, v->compiled.cooperative == VGX_SIM_COOPERATIVE_RESIDENT);
+  l->resident = v->compiled.cooperative == VGX_SIM_COOPERATIVE_RESIDENT;
+  l->job.alone = vgx_sim_tools != 0;
+  result = lay_out(l, l->resident);
   if (result != CUDA_SUCCESS) {
     free(l);
     return result;

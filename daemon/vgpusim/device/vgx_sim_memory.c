@@ -12,6 +12,8 @@
 #include <sys/mman.h>
 
 #include "vgx_sim_internal.h"
+#include "vgx_sim_memory.h"
+#include "vgx_sim_watch_memory.h"
 
 #define PITCH_NBYTES 512u
 #define REGISTERED_MAX 65536u
@@ -60,6 +62,27 @@ bool vgx_sim_is_device_range(uint64_t address, uint64_t nbytes) {
   return vgx_sim_is_registered(address, nbytes);
 }
 
+bool vgx_sim_look(uint64_t address, struct vgx_sim_placed *found) {
+  struct vgx_sim_device *device = vgx_sim_device_of(address);
+  struct vgx_sim_allocation a;
+  struct registered r;
+  *found = (struct vgx_sim_placed){0};
+  if (device) {
+    /* One that is being freed is still there for the kernels before its cuMemFreeAsync. */
+    if (!vgx_sim_arena_find(&device->arena, address, &a) &&
+        (!vgx_sim_arena_nearest(&device->arena, address, &a) || a.kind != VGX_SIM_LINEAR))
+      return false;
+    bool mapped = a.kind != VGX_SIM_LINEAR; /* whole pages */
+    *found = (struct vgx_sim_placed){a.address, a.nbytes, mapped ? a.address : a.pages,
+                                     mapped ? a.address + a.nbytes : a.pages_end, &device->arena.generation};
+    return true;
+  }
+  if (!find_registered(address, &r))
+    return false;
+  *found = (struct vgx_sim_placed){r.address, r.nbytes, r.address, r.address + r.nbytes, NULL};
+  return true;
+}
+
 CUresult vgx_sim_cuMemGetInfo_v2(size_t *free, size_t *total) {
   CUcontext ctx;
   CUresult result = vgx_sim_enter(&ctx);
@@ -84,7 +107,10 @@ CUresult vgx_sim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
     return result;
   if (!dptr || bytesize == 0)
     return CUDA_ERROR_INVALID_VALUE;
-  return vgx_sim_arena_allocate(&ctx->device->arena, bytesize, ctx, NULL, dptr);
+  result = vgx_sim_arena_allocate(&ctx->device->arena, bytesize, ctx, NULL, dptr);
+  if (result == CUDA_SUCCESS)
+    vgx_sim_watch_allocated(*dptr, bytesize);
+  return result;
 }
 
 CUresult vgx_sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
@@ -120,6 +146,8 @@ CUresult vgx_sim_cuMemFree_v2(CUdeviceptr dptr) {
   if (result != CUDA_SUCCESS)
     return result;
   result = vgx_sim_arena_free(&device->arena, dptr, &a);
+  if (result == CUDA_SUCCESS)
+    vgx_sim_watch_freed(dptr);
   if (result == CUDA_SUCCESS && a.pool) {
     vgx_sim_lock();
     vgx_sim_pool_released_locked(a.pool, a.nbytes);

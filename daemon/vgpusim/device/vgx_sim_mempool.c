@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "vgx_sim_internal.h"
+#include "vgx_sim_watch_memory.h"
 
 enum { /* CUmemPool_attribute */
        REUSE_FOLLOW_EVENT = 1,
@@ -56,6 +57,8 @@ static CUresult allocate(CUcontext ctx, CUmemoryPool pool, size_t nbytes, CUdevi
   if (result == CUDA_ERROR_OUT_OF_MEMORY && nbytes <= arena->capacity_nbytes &&
       vgx_sim_wait_context(ctx) == CUDA_SUCCESS)
     result = vgx_sim_arena_allocate(arena, nbytes, NULL, pool, dptr); /* frees that were queued have happened */
+  if (result == CUDA_SUCCESS)
+    vgx_sim_watch_allocated(*dptr, nbytes);
   vgx_sim_lock();
   if (result != CUDA_SUCCESS)
     vgx_sim_pool_released_locked(pool, nbytes);
@@ -98,6 +101,7 @@ struct release {
 static CUresult run_release(struct vgx_sim_op *op) {
   struct release *release = (struct release *)op;
   struct vgx_sim_allocation a;
+  vgx_sim_watch_freed(release->address);
   if (vgx_sim_arena_free(release->arena, release->address, &a) == CUDA_SUCCESS && a.pool) {
     vgx_sim_lock();
     vgx_sim_pool_released_locked(a.pool, a.nbytes);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_defined.h"
 #include "vgx_sim_module.h"
 
 #define PARAMS_MAX 4096u
@@ -67,6 +68,7 @@ static CUresult place_variables(CUmodule m) {
       vgx_sim_arena_allocate(&m->ctx->device->arena, round_up(total ? total : 1, ALIGN_MAX), m->ctx, NULL, &m->base);
   if (result != CUDA_SUCCESS)
     return result;
+  vgx_sim_watch_defined(m->base, total); /* variables without an initialiser are zero */
   for (uint32_t i = 0; i < count; i++) {
     uint64_t elsewhere = m->library ? vgx_sim_managed_address(m->library, m->variable_names[i]) : 0;
     m->addresses[i] = elsewhere ? elsewhere : m->base + m->addresses[i];

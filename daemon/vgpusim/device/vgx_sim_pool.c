@@ -202,7 +202,7 @@ static void start(void) {
 CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) {
   pthread_once(&started, start);
   uint64_t ctas = job->launch.cta_count;
-  struct running r = {.job = job, .deadline_ns = UINT64_MAX};
+  struct running r = {.job = job, .deadline_ns = UINT64_MAX, .next_cta = job->first_cta};
   uint64_t threads = job->alone ? 1 : ctas < pool_threads + 1 ? ctas : pool_threads + 1;
   /* Small enough chunks that no thread is left with much at the end, large enough that claiming costs nothing. */
   uint64_t chunk = ctas / (threads * 16);
@@ -212,8 +212,9 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) 
   r.wanted = (uint32_t)threads - 1;
   pthread_mutex_lock(&pool_lock);
   join(&r);
-  if (watchdog_ms) {
-    r.deadline_ns = now_ns() + watchdog_ms * 1000000u;
+  uint64_t limit_ms = job->limit_ms ? job->limit_ms : watchdog_ms;
+  if (limit_ms) {
+    r.deadline_ns = now_ns() + limit_ms * 1000000u;
     pthread_cond_signal(&watch);
   }
   r.next = jobs;

@@ -16,6 +16,8 @@ struct vgx_sim_job {
   uint64_t frame_nbytes;  /* of a thread */
   uint64_t local_nbytes;  /* of a thread */
   uint64_t shared_nbytes; /* of a thread; at most VGX_SIM_SHARED_NBYTES_MAX */
+  uint64_t first_cta;     /* the ones before it do not run */
+  uint64_t limit_ms;      /* 0: the watchdog's */
   bool cooperative;       /* the kernel has a workspace */
   bool alone;             /* one thread runs every CTA: they are resident */
 };

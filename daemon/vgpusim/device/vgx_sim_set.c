@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_defined.h"
 #include "vgx_sim_fault.h"
 #include "vgx_sim_graph.h"
 
@@ -18,6 +19,7 @@ static void fill_rows(void *argument) {
   const struct fill *f = argument;
   for (uint64_t y = 0; y < f->height; y++) {
     uint8_t *row = f->dst + y * f->pitch;
+    vgx_sim_watch_defined((uint64_t)row, f->width * f->element_nbytes);
     if (f->element_nbytes == 1)
       memset(row, (int)f->value, f->width);
     else if (f->element_nbytes == 2)

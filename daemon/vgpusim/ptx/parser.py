@@ -25,6 +25,9 @@ class _Scope:
     suffix: str = ""
 
 
+_CALLS_NBYTES = 400  # of the text that says where code has been inlined
+
+
 class BodyParser:
     """Parses one `{ ... }` into a Function whose header is already known. `names` maps what the text declares at module
     scope to names of the module."""
@@ -34,6 +37,7 @@ class BodyParser:
     ) -> None:
         self.tokens, self.function, self.names, self.files = tokens, function, names, files
         self.source = ""  # what the last .loc has said
+        self.calls: dict[str, str] = {}  # file:line of inlined code: ", inlined at ..."
         self.scopes = [_Scope()]
         self.textured = False  # brackets of this instruction hold a texture or surface
         self.labels: dict[int, list[tuple[str, int]]] = {}  # by the index of the token after a scope's opening brace
@@ -105,16 +109,21 @@ class BodyParser:
         tokens.skip(1)
         file, line = integer(tokens), integer(tokens)
         tokens.skip(1)
-        if line:  # 0: the compiler's own code, which belongs to what is before it
-            self.source = sys.intern(f"{self.files.get(file, '?')}:{line}")
+        place, call = f"{self.files.get(file, '?')}:{line}", ""
         while tokens.accept(","):
             if tokens.accept("function_name"):
                 tokens.take()
                 offset_of(tokens)
             elif tokens.accept("inlined_at"):
-                tokens.skip(3)
+                call = f"{self.files.get(integer(tokens), '?')}:{integer(tokens)}"
+                tokens.skip(1)
             else:
                 raise tokens.error("malformed .loc")
+        if line:  # 0: the compiler's own code, which belongs to what is before it
+            if call:
+                outer = self.calls.get(call, "")  # where the call itself has been inlined
+                self.calls[place] = f", inlined at {call}{outer}" if len(outer) < _CALLS_NBYTES else ""
+            self.source = sys.intern(place + (self.calls[place] if call else ""))
 
     def _unique(self, name: str, scope: _Scope) -> str:
         return name + scope.suffix if scope.suffix else name

@@ -227,7 +227,7 @@ print(b.table.cuCtxSynchronize(), b.table.cuCtxSynchronize())
     assert out.split() == ["700", "700"]
     line = PTX[: PTX.index(b"st.global.u32 [%d0]")].count(b"\n") + 1
     assert (
-        f"kernel poke ended with error 700: poke: write of 4 bytes by `st.global.u32` (PTX line {line}) at address "
+        f"kernel poke ended with error 700: write of 4 bytes by `st.global.u32` (PTX line {line}) at address "
         "0x40, block: [0,0,0], thread: [0,0,0]"
     ) in err
 
@@ -264,7 +264,7 @@ def test_at1_a_kernel_reaches_nothing_of_the_process(tmp_path: Path) -> None:
     """A load and a store of memory of the process that runs the kernel: 700 at the first, and nothing has changed."""
     out, err = run(tmp_path, _ATTACK + "attack('steal', place)")
     assert out.strip() == "700 b'' b'secret'"
-    assert "steal: read of 8 bytes by `ld.u64`" in err
+    assert "error 700: read of 8 bytes by `ld.u64`" in err
 
 
 def test_at1_the_control_is_vulnerable(tmp_path: Path) -> None:
@@ -337,3 +337,29 @@ for nbytes in (49152, 53248, 1 << 30):
     )
     assert out.split() == ["0", "218", "218"]
     assert "static shared memory" in err
+
+
+def test_a_fault_within_reach_names_the_thread(tmp_path: Path) -> None:
+    """GR7: what the processor has found by a page is the first lane's whose access it was, with its line. The block is
+    run again for that, with what its launch was given."""
+    out, err = run(
+        tmp_path,
+        r"""
+import struct
+_, module = b.load(b'''.version 7.8\n.target sm_80\n.address_size 64\n.file 1 "x.cu"
+.visible .entry _Z4pokePii(.param .u64 p, .param .u32 at) { .reg .u64 %d<3>; .reg .u32 %r<5>;
+ld.param.u64 %d0, [p]; ld.param.u32 %r0, [at]; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mad.lo.u32 %r3, %r2, 64, %r1;
+setp.lt.u32 %q, %r1, 37; add.u32 %r3, %r3, %r0; mul.wide.u32 %d1, %r3, 4; add.u64 %d1, %d1, %d0;
+.loc 1 12 3
+@!%q st.global.u32 [%d1], %r1; ret; }'''.replace(b".reg .u64", b".reg .pred %q; .reg .u64", 1))
+address = b.alloc(2 * 64 * 4 + 4096)
+assert b.launch(b.function(module, "_Z4pokePii"), struct.pack("<QI", address, 1024), grid=3, block=64) == 0
+print(b.table.cuCtxSynchronize(), hex(address + (1024 + 128 + 37) * 4))
+""",
+    )
+    code, where = out.split()
+    assert code == "700"
+    assert (
+        f"kernel poke(int*, int) ended with error 700: write of 4 bytes by `st.global.u32` (x.cu:12) at address {where}"
+        ", block: [2,0,0], thread: [37,0,0], 148 bytes past the end of an allocation of 4608 bytes"
+    ) in err

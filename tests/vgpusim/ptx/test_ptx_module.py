@@ -86,6 +86,34 @@ $L__done:
     assert (variable.space, variable.initial) == ("managed", b"\5\0\0\0")
 
 
+def test_places_in_the_source_and_where_they_are_inlined() -> None:
+    """GR7, GR8: a report names the line of inlined code, and the lines of the calls around it."""
+    text = (
+        HEADER
+        + """.file 1 "a.cu"
+.file 2 "b.cuh"
+.visible .entry k() {
+.reg .b32 %r<2>;
+.loc 1 20 3
+mov.u32 %r1, 1;
+.loc 2 5 3, function_name $L__info0, inlined_at 1 21 2
+mov.u32 %r1, 2;
+.loc 2 9 1, function_name $L__info1, inlined_at 2 5 3
+mov.u32 %r1, 3;
+.loc 2 0 1
+mov.u32 %r1, 4;
+.loc 1 22 3
+ret;
+}
+"""
+    )
+    function = PtxModule.parse(text).function("k")
+    assert [item.source for item in function.body] == [
+        "a.cu:20", "b.cuh:5, inlined at a.cu:21", "b.cuh:9, inlined at b.cuh:5, inlined at a.cu:21",
+        "b.cuh:9, inlined at b.cuh:5, inlined at a.cu:21", "a.cu:22",
+    ]  # fmt: skip
+
+
 def test_large_modules_are_parsed_on_use() -> None:
     bad = entry("bad", body="bogus;")
     text = HEADER + bad + "// " + "x" * EAGER_TEXT_NBYTES + "\n" + entry("good")

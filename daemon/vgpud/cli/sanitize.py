@@ -1,0 +1,85 @@
+"""`vgpu sanitize`: run a program on simulated GPUs that check what its kernels do with memory and barriers."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from vgpu_guest.cudart import FOLDER
+from vgpu_guest.libraries import LIBRARIES
+
+from . import run as runner
+from .fail import fail
+from .private_daemon import PrivateDaemon, PrivateDaemonError
+from .sanitizer_report import TOOLS, Report, read_reports, wait_for_workers
+from .status import ExitStatus
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--tool", type=click.Choice(TOOLS), default="memcheck", show_default=True, help="What to look for.")
+@click.option("--leak-check", type=click.Choice(["full", "no"]), default="no", help="memcheck: what is never freed.")
+@click.option("--error-exitcode", type=click.IntRange(0, 255), help="Exit with this code when there are errors.")
+@click.option("--print-limit", type=click.IntRange(min=0), default=100, show_default=True, help="Errors to print.")
+@click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Write the report there.")
+@click.option("--gpu", "gpus", metavar="PROFILES", help='Simulated devices, as in "h100".')
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="End the program after this.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def sanitize(
+    tool: str,
+    leak_check: str,
+    error_exitcode: int | None,
+    print_limit: int,
+    log_file: Path | None,
+    gpus: str | None,
+    timeout_s: float | None,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND and report what its kernels do wrong.
+
+    memcheck: accesses outside of allocations, after a free, or misaligned. initcheck: reads of memory that nothing has
+    written. racecheck: accesses of shared and global memory that nothing orders. synccheck: barriers that not all
+    threads reach. The exit code is the program's, or --error-exitcode.
+    """
+    library = LIBRARIES / "libcuda.so.1"
+    if not library.exists():
+        fail(f"{library} is missing: this build has no guest library (run `make shim`)", ExitStatus.SOFTWARE)
+    tools = [tool, "leakcheck"] if tool == "memcheck" and leak_check == "full" else [tool]
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, runner.interrupted)
+    with tempfile.TemporaryDirectory(prefix="vgpu-sanitize-") as folder:
+        config, log = Path(folder) / "vgpud.toml", Path(folder) / "log"
+        config.write_text(
+            f"sanitize = [{', '.join(f'{name!r}' for name in tools)}]\n"
+            "[log]\nlines_per_session_s = 1000\n"
+            "[limits]\nworker_exit_timeout_s = 60\n"  # what a worker says at its end is waited for
+        )
+        with ExitStack() as stack:
+            try:
+                daemon = PrivateDaemon(gpus or runner.DEFAULT_GPU, config=config, log=log)
+                endpoint = stack.enter_context(daemon).endpoint
+            except PrivateDaemonError as error:
+                fail(str(error), ExitStatus.UNAVAILABLE)
+            environment = runner.environment_of(command[0], endpoint, library, None)
+            runner.choose_cudart("auto", command[0], environment, LIBRARIES / FOLDER, verbose=False)
+            runner.choose_torch(wanted=True, program=command[0], environment=environment, library_directory=LIBRARIES)
+            runner.steer(endpoint, environment, verbose=False)
+            code = runner.supervise(command, environment, timeout_s)
+            wait_for_workers(log)
+        reports, others = read_reports(log)
+    for line in others:
+        click.echo(line, err=True)
+    with ExitStack() as stack:
+        to: TextIO = stack.enter_context(log_file.open("w")) if log_file is not None else sys.stdout
+        report = Report(tool, reports, print_limit)
+        to.writelines(f"========= {line}".rstrip() + "\n" for line in report.lines())
+    if report.error_count and error_exitcode is not None:
+        code = error_exitcode
+    raise SystemExit(code)

@@ -1,0 +1,182 @@
+"""What the simulator's sanitizer has found, as lines that users of compute-sanitizer know.
+
+Workers report by lines of JSON (daemon/vgpusim/device/vgx_sim_watch_report.c), which vgpud puts into its log."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vgpusim import demangle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
+_NOTES = ("begin", "end")  # of a session
+_LAST_WORDS_S, _POLL_S = 20.0, 0.05
+_MARK = "sanitizer: "
+_FIELD = f'line="{_MARK}'  # as vgpud.log writes it
+
+
+def read_reports(log: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The reports in vgpud's log, and its other lines."""
+    reports, others = [], []
+    for line in log.read_text(errors="replace").splitlines():
+        report = _report_in(line)
+        if report is None:
+            others.append(line)
+        elif report["kind"] not in _NOTES:
+            reports.append(report)
+    return reports, others
+
+
+def wait_for_workers(log: Path) -> None:
+    """Until each session that has begun has said its last, or for a while: a worker ends after its client."""
+    deadline = time.monotonic() + _LAST_WORDS_S
+    while time.monotonic() < deadline:
+        kinds = [
+            report["kind"] for line in log.read_text(errors="replace").splitlines() if (report := _report_in(line))
+        ]
+        if kinds.count("begin") <= kinds.count("end"):
+            return
+        time.sleep(_POLL_S)
+
+
+def _report_in(line: str) -> dict[str, Any] | None:
+    """The report that a line of the log holds, as a JSON string in one of its fields."""
+    start = line.find(_FIELD)
+    if start < 0:
+        return None
+    try:
+        said, _ = json.JSONDecoder().raw_decode(line, start + len(_FIELD) - len(_MARK) - 1)
+        report: dict[str, Any] = json.loads(said[len(_MARK) :])
+    except ValueError:
+        return None  # cut short: shown as it is
+    if session := re.search(r" session=(\d+) ", line):
+        report["session"] = int(session[1])
+    return report
+
+
+def _where(report: dict[str, Any], place: str = "place") -> str:
+    return f"{demangle.text(report['kernel'])} in {report[place]}"
+
+
+def _triple(text: str | list[int]) -> str:
+    return str(text).replace(" ", "").replace("[", "(").replace("]", ")")
+
+
+@dataclass
+class Report:
+    """The text of a run.
+
+    Args:
+        limit: How many errors are printed; all are counted.
+    """
+
+    tool: str
+    reports: Sequence[dict[str, Any]]
+    limit: int
+
+    @property
+    def error_count(self) -> int:
+        """Of all that was found, races by the pair of accesses."""
+        hidden = sum(int(report["count"]) for report in self.reports if report["kind"] == "suppressed")
+        return len(self._grouped()) + hidden
+
+    def _grouped(self) -> list[tuple[dict[str, Any], int]]:
+        """Each finding with how often it was made: races between the same two accesses are one."""
+        found: dict[object, dict[str, Any]] = {}
+        counts: Counter[object] = Counter()
+        for number, report in enumerate(self.reports):
+            if report["kind"] == "suppressed":
+                continue
+            key: object = number
+            if report["kind"] == "race":
+                key = tuple(report[name] for name in ("kernel", "place", "before_place", "access", "before", "space"))
+            found.setdefault(key, report)
+            counts[key] += 1
+        return [(report, counts[key]) for key, report in found.items()]
+
+    def lines(self) -> Iterator[str]:
+        """All of it, without the marks at the lines' beginnings."""
+        yield f"VGPU SANITIZE: {self.tool}"
+        grouped = self._grouped()
+        for report, count in grouped[: self.limit]:
+            yield from getattr(self, f"_{report['kind']}")(report, count)
+            yield ""
+        leaks = [report["nbytes"] for report, _ in grouped if report["kind"] == "leak"]
+        if leaks:
+            yield f"LEAK SUMMARY: {sum(leaks)} bytes leaked in {len(leaks)} allocations"
+        if self.tool == "racecheck":
+            shown = min(len(grouped), self.limit)
+            yield f"RACECHECK SUMMARY: {shown} hazards displayed ({self.error_count} errors, 0 warnings)"
+            return
+        if len(grouped) > self.limit:
+            yield f"ERROR SUMMARY: {self.error_count} errors ({self.limit} printed)"
+        else:
+            yield f"ERROR SUMMARY: {self.error_count} error{'s' if self.error_count != 1 else ''}"
+
+    def _by(self, report: dict[str, Any]) -> Iterator[str]:
+        yield f"    at {_where(report)}"
+        yield f"    by thread {_triple(report['thread'])} in block {_triple(report['block'])}"
+
+    def _invalid(self, report: dict[str, Any], _count: int) -> Iterator[str]:
+        yield f"Invalid __{report['space']}__ {report['access']} of size {report['nbytes']} bytes"
+        yield from self._by(report)
+        yield f"    Address 0x{report['address']:x} is out of bounds"
+        yield from self._nearest(report)
+
+    def _nearest(self, report: dict[str, Any]) -> Iterator[str]:
+        address = report["address"]
+        if "freed" in report:
+            yield (
+                f"    and is {address - report['freed']} bytes inside a freed allocation at 0x{report['freed']:x} of "
+                f"size {report['freed_nbytes']} bytes"
+            )
+        elif "allocation" in report:
+            start, nbytes = report["allocation"], report["allocation_nbytes"]
+            if address < start:
+                where = f"{start - address} bytes before"
+            elif address < start + nbytes:
+                where = f"{address - start} bytes inside"
+            else:
+                where = f"{address - start - nbytes + 1} bytes after"
+            yield f"    and is {where} the nearest allocation at 0x{start:x} of size {nbytes} bytes"
+
+    def _misaligned(self, report: dict[str, Any], _count: int) -> Iterator[str]:
+        yield f"Invalid __{report['space']}__ {report['access']} of size {report['nbytes']} bytes"
+        yield from self._by(report)
+        yield f"    Address 0x{report['address']:x} is misaligned"
+
+    def _uninitialised(self, report: dict[str, Any], _count: int) -> Iterator[str]:
+        yield f"Uninitialized __{report['space']}__ memory read of size {report['nbytes']} bytes"
+        yield from self._by(report)
+        yield f"    Address 0x{report['address']:x}"
+
+    def _race(self, report: dict[str, Any], count: int) -> Iterator[str]:
+        before = {"read": "Read", "write": "Write", "atomic": "Atomic"}
+        yield (f"Error: Race reported between {before[report['before']]} access at {_where(report, 'before_place')}")
+        yield (
+            f"    and {before[report['access']]} access at {_where(report)} [{count} hazard{'s' if count != 1 else ''}]"
+        )
+        yield (
+            f"    {report['hazard']} of __{report['space']}__ memory at 0x{report['address']:x} by thread "
+            f"{_triple(report['thread'])} in block {_triple(report['block'])}"
+        )
+        if "before_thread" in report:
+            yield f"    after thread {_triple(report['before_thread'])} in block {_triple(report['before_block'])}"
+
+    def _barrier(self, report: dict[str, Any], _count: int) -> Iterator[str]:
+        what = report["what"]
+        yield f"Barrier error detected. {what[:1].upper()}{what[1:]}"
+        yield f"    at {report['text']} in {_where(report)}"
+        yield f"    by thread {_triple(report['thread'])} in block {_triple(report['block'])}"
+
+    def _leak(self, report: dict[str, Any], _count: int) -> Iterator[str]:
+        yield f"Leaked {report['nbytes']} bytes at 0x{report['address']:x}"

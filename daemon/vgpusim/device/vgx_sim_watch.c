@@ -1,0 +1,351 @@
+/* The sanitizer's accesses: bounds, alignment, and what each tool is asked besides. See vgx_sim_watch.h.
+ *
+ * Locking: `lock` for all that is noted about memory; a watched launch takes it at each access. Kernels of several
+ * streams wait for each other there. */
+#include "vgx_sim_watch.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_sim_fault.h"
+#include "vgx_sim_race.h"
+#include "vgx_sim_reach.h"
+#include "vgx_sim_watch_memory.h"
+#include "vgx_sim_watch_part.h"
+#include "vgx_sim_watch_report.h"
+
+enum { SUCCESS = 0, ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716 };
+
+/* What is noted about a CTA that runs. */
+struct vgx_sim_cta_watch {
+  uint64_t launch_id;
+  uint64_t cta;
+  uint32_t waits_at[32]; /* by warp: the barrier */
+  struct vgx_sim_races *races;
+  uint8_t *shared_defined; /* by byte */
+  uint64_t shared_nbytes;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const char *const spaces[] = {"global", "shared", "local", "param", "host"};
+static const char *const kinds[] = {"read", "write", "atomic", "read", "write", "atomic"};
+
+void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char *kernel,
+                         const struct vgx_sim_launch *launch, bool resident) {
+  *watch = (struct vgx_sim_watch){.tools = tools, .kernel = kernel, .launch = launch, .resident = resident};
+  watch->ctas = calloc(resident ? launch->cta_count : 1, sizeof *watch->ctas);
+}
+
+void vgx_sim_watch_end(struct vgx_sim_watch *watch) {
+  for (uint64_t i = 0; watch->ctas && i < (watch->resident ? watch->launch->cta_count : 1); i++) {
+    vgx_sim_races_destroy(watch->ctas[i].races);
+    free(watch->ctas[i].shared_defined);
+  }
+  free(watch->ctas);
+  watch->ctas = NULL;
+}
+
+static uint64_t shared_nbytes(const struct vgx_sim_watch *watch) {
+  return (uint64_t)watch->launch->shared_static_nbytes + watch->launch->shared_dynamic_nbytes;
+}
+
+/* What is noted about the CTA that the thread runs, cleared when it is a new one; NULL: memory is short. */
+static struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
+  const uint32_t *grid = watch->launch->grid;
+  uint64_t cta = thread->cta[0] + grid[0] * (thread->cta[1] + (uint64_t)grid[1] * thread->cta[2]);
+  if (!watch->ctas)
+    return NULL;
+  struct vgx_sim_cta_watch *w = &watch->ctas[watch->resident ? cta : 0];
+  if (w->launch_id == watch->launch->launch_id && w->cta == cta)
+    return w;
+  w->launch_id = watch->launch->launch_id;
+  w->cta = cta;
+  if (watch->tools & VGX_SIM_RACECHECK && !w->races)
+    w->races = vgx_sim_races_create();
+  if (w->races)
+    vgx_sim_races_begin(w->races, w->launch_id, cta);
+  if (watch->tools & VGX_SIM_INITCHECK && w->shared_nbytes < shared_nbytes(watch)) {
+    free(w->shared_defined);
+    w->shared_nbytes = shared_nbytes(watch);
+    w->shared_defined = malloc(w->shared_nbytes);
+  }
+  if (w->shared_defined)
+    memset(w->shared_defined, 0, w->shared_nbytes);
+  return w;
+}
+
+/* Whether the bytes lie in one live allocation, or in what the CTA has to itself. */
+static bool is_inside(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, uint64_t address,
+                      uint32_t nbytes) {
+  static _Thread_local struct vgx_sim_range last;
+  static _Thread_local const uint64_t *generation;
+  static _Thread_local uint64_t last_generation;
+  struct vgx_sim_placed a;
+  uint64_t offset = address - (uint64_t)thread->shared;
+  switch (vgx_sim_space_of(address)) {
+  case VGX_SIM_IN_SHARED:
+    return offset <= shared_nbytes(watch) && nbytes <= shared_nbytes(watch) - offset;
+  case VGX_SIM_IN_LOCAL:
+  case VGX_SIM_IN_PARAM:
+    return true; /* in its slot: a step outside is a fault */
+  case VGX_SIM_IN_HOST:
+  case VGX_SIM_IN_GLOBAL:
+    break;
+  }
+  if (!generation || __atomic_load_n(generation, __ATOMIC_ACQUIRE) != last_generation || address < last.address ||
+      address - last.address >= last.nbytes) {
+    if (!watch->look(address, &a))
+      return false;
+    last = watch->pages ? (struct vgx_sim_range){a.pages, a.pages_end - a.pages}
+                        : (struct vgx_sim_range){a.address, a.nbytes};
+    generation = a.generation;
+    last_generation = generation ? __atomic_load_n(generation, __ATOMIC_ACQUIRE) : 0;
+  }
+  return address >= last.address && nbytes <= last.nbytes && address - last.address <= last.nbytes - nbytes;
+}
+
+static void put_where(const struct vgx_sim_watch *watch, struct vgx_sim_report *r, uint64_t address) {
+  struct vgx_sim_placed a;
+  struct vgx_sim_range gone;
+  bool near = watch->look(address, &a);
+  if (vgx_sim_find_freed(address, &gone) && !(near && address >= a.address && address - a.address < a.nbytes)) {
+    vgx_sim_report_number(r, "freed", gone.address);
+    vgx_sim_report_number(r, "freed_nbytes", gone.nbytes);
+  } else if (near) {
+    vgx_sim_report_number(r, "allocation", a.address);
+    vgx_sim_report_number(r, "allocation_nbytes", a.nbytes);
+  }
+}
+
+/* A wrong access; the first one of a launch is also what ends it, if it does. */
+static void report(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, const char *kind,
+                   const struct vgx_sim_lane_access *a) {
+  struct vgx_sim_report r;
+  struct vgx_sim_finding *f = &watch->finding;
+  bool misaligned = strcmp(kind, "misaligned") == 0;
+  if (strcmp(kind, "uninitialised") != 0 && !f->found) {
+    f->found = true;
+    f->address = a->address;
+    f->warp = thread->warp;
+    f->thread = thread->warp * 32 + a->lane;
+    memcpy(f->cta, thread->cta, sizeof f->cta);
+    snprintf(f->text, sizeof f->text, "%s%s of %u bytes by `%s` (%s)", misaligned ? "misaligned " : "",
+             kinds[a->site->kind], a->nbytes, a->site->text, a->site->place);
+  }
+  watch->error_count++;
+  if (watch->pages /* only to know more about a fault */ || !vgx_sim_report_admits(a->site))
+    return;
+  vgx_sim_report_begin(&r, kind, watch);
+  vgx_sim_report_text(&r, "space", spaces[vgx_sim_space_of(a->address)]);
+  vgx_sim_report_text(&r, "access", kinds[a->site->kind]);
+  vgx_sim_report_text(&r, "text", a->site->text);
+  vgx_sim_report_text(&r, "place", a->site->place);
+  vgx_sim_report_number(&r, "nbytes", a->nbytes);
+  vgx_sim_report_number(&r, "address", a->address);
+  vgx_sim_report_place(&r, watch, thread, a->lane);
+  put_where(watch, &r, a->address);
+  vgx_sim_report_end(&r, watch->log);
+}
+
+/* Reads of what was never written; what is written is noted. */
+static void check_defined(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *cta,
+                          const struct vgx_sim_thread *thread, const struct vgx_sim_lane_access *a) {
+  enum vgx_sim_access_kind kind = a->site->kind;
+  enum vgx_sim_space space = vgx_sim_space_of(a->address);
+  bool reads = kind == VGX_SIM_READ || kind == VGX_SIM_ATOMIC || kind == VGX_SIM_ACQUIRE, defined = true;
+  bool writes = kind != VGX_SIM_READ && kind != VGX_SIM_ACQUIRE;
+  uint64_t offset = a->address - (uint64_t)thread->shared;
+  if (space == VGX_SIM_IN_SHARED && cta && cta->shared_defined && offset + a->nbytes <= cta->shared_nbytes) {
+    for (uint32_t i = 0; i < a->nbytes; i++)
+      defined &= cta->shared_defined[offset + i] != 0;
+    if (writes)
+      memset(cta->shared_defined + offset, 1, a->nbytes);
+  } else if (space == VGX_SIM_IN_GLOBAL) {
+    defined = !reads || vgx_sim_is_defined(a->address, a->nbytes);
+    if (writes)
+      vgx_sim_watch_defined(a->address, a->nbytes);
+  }
+  if (reads && !defined)
+    report(watch, thread, "uninitialised", a);
+}
+
+static int32_t access_lane(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *cta,
+                           const struct vgx_sim_thread *thread, const struct vgx_sim_lane_access *a) {
+  if (a->address % a->site->align) {
+    report(watch, thread, "misaligned", a);
+    return MISALIGNED_ADDRESS;
+  }
+  if (!vgx_sim_is_reachable(a->address) || !is_inside(watch, thread, a->address, a->nbytes)) {
+    report(watch, thread, "invalid", a);
+    return ILLEGAL_ADDRESS;
+  }
+  if (watch->tools & VGX_SIM_INITCHECK)
+    check_defined(watch, cta, thread, a);
+  if (watch->tools & VGX_SIM_RACECHECK && cta && cta->races)
+    vgx_sim_races_access(watch, cta->races, thread, a, shared_nbytes(watch));
+  return SUCCESS;
+}
+
+/* Lanes of one store that write different values to one place. */
+static void check_lanes(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                        const struct vgx_sim_lane_access *lanes, uint32_t count) {
+  struct vgx_sim_report r;
+  for (uint32_t i = 1; i < count; i++) {
+    const struct vgx_sim_lane_access *a = &lanes[i];
+    for (uint32_t k = 0; k < i; k++)
+      if (lanes[k].address == a->address && memcmp(lanes[k].value, a->value, a->nbytes) != 0) {
+        watch->error_count++;
+        if (!vgx_sim_report_admits(a->site))
+          return;
+        vgx_sim_report_begin(&r, "race", watch);
+        vgx_sim_report_text(&r, "hazard", "write-after-write");
+        vgx_sim_report_text(&r, "space", spaces[vgx_sim_space_of(a->address)]);
+        vgx_sim_report_text(&r, "access", "write");
+        vgx_sim_report_text(&r, "text", a->site->text);
+        vgx_sim_report_text(&r, "place", a->site->place);
+        vgx_sim_report_number(&r, "nbytes", a->nbytes);
+        vgx_sim_report_number(&r, "address", a->address);
+        vgx_sim_report_place(&r, watch, thread, a->lane);
+        vgx_sim_report_text(&r, "before", "write");
+        vgx_sim_report_text(&r, "before_place", a->site->place);
+        vgx_sim_report_end(&r, watch->log);
+        return;
+      }
+  }
+}
+
+/* Whether all lanes' accesses are right because the range that holds them is. `false`: look at each. */
+static bool are_inside(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                       const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask) {
+  uint64_t least = UINT64_MAX, most = 0, bits = 0;
+  for (uint32_t lane = 0; lane < 32; lane++) {
+    bool acts = mask >> lane & 1;
+    uint64_t low = acts ? addresses[lane] : UINT64_MAX, high = acts ? addresses[lane] : 0;
+    least = low < least ? low : least;
+    most = high > most ? high : most;
+    bits |= high;
+  }
+  uint64_t span = most - least + site->nbytes;
+  if (!mask || bits & (site->align - 1) || !vgx_sim_is_reachable(least) || span > UINT32_MAX ||
+      !is_inside(watch, thread, least, (uint32_t)span))
+    return false;
+  if (!(watch->tools & VGX_SIM_INITCHECK))
+    return true;
+  if (vgx_sim_space_of(least) != VGX_SIM_IN_GLOBAL)
+    return vgx_sim_space_of(least) != VGX_SIM_IN_SHARED;
+  for (uint64_t next = least; mask; mask &= mask - 1, next += site->nbytes) /* a row, without gaps */
+    if (addresses[__builtin_ctz(mask)] != next)
+      return false;
+  if (site->kind != VGX_SIM_WRITE && site->kind != VGX_SIM_RELEASE && !vgx_sim_is_defined(least, (uint32_t)span))
+    return false;
+  if (site->kind != VGX_SIM_READ && site->kind != VGX_SIM_ACQUIRE)
+    vgx_sim_watch_defined(least, span);
+  return true;
+}
+
+static int32_t watch_access(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                            const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
+                            const uint8_t *values, const uint32_t *sizes) {
+  struct vgx_sim_lane_access lanes[32];
+  uint32_t count = 0;
+  int32_t result = SUCCESS;
+  if (!sizes && !(watch->tools & VGX_SIM_RACECHECK) && are_inside(watch, thread, site, addresses, mask))
+    return SUCCESS;
+  pthread_mutex_lock(&lock);
+  struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
+  for (; mask; mask &= mask - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctz(mask), nbytes = sizes ? sizes[lane] : site->nbytes;
+    lanes[count] = (struct vgx_sim_lane_access){site, addresses[lane], nbytes, lane,
+                                                values ? values + lane * (size_t)site->nbytes : NULL};
+    int32_t wrong = access_lane(watch, cta, thread, &lanes[count++]);
+    result = result ? result : wrong;
+  }
+  if (watch->tools & VGX_SIM_RACECHECK && site->kind == VGX_SIM_WRITE && values && !result)
+    check_lanes(watch, thread, lanes, count);
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static void report_barrier(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, const char *what,
+                           const struct vgx_sim_sync_point *point) {
+  struct vgx_sim_report r;
+  uint32_t lanes = point->others ? point->others : point->mask;
+  watch->error_count++;
+  if (!vgx_sim_report_admits(point->site))
+    return;
+  vgx_sim_report_begin(&r, "barrier", watch);
+  vgx_sim_report_text(&r, "what", what);
+  vgx_sim_report_text(&r, "text", point->site->text);
+  vgx_sim_report_text(&r, "place", point->site->place);
+  vgx_sim_report_number(&r, "number", point->number);
+  vgx_sim_report_place(&r, watch, thread, lanes ? (uint32_t)__builtin_ctz(lanes) : 0);
+  vgx_sim_report_end(&r, watch->log);
+}
+
+static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                       const struct vgx_sim_sync_point *point) {
+  pthread_mutex_lock(&lock);
+  struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
+  bool block = point->sync == VGX_SIM_SYNC_WAIT || point->sync == VGX_SIM_SYNC_ARRIVE;
+  if (watch->tools & VGX_SIM_SYNCCHECK) {
+    if (block && point->others)
+      report_barrier(watch, thread, "divergent threads in warp", point);
+    else if (block && point->expected % 32)
+      report_barrier(watch, thread, "invalid arguments", point);
+    else if (point->sync == VGX_SIM_SYNC_WARP && (point->mask & ~point->expected))
+      report_barrier(watch, thread, "a thread that is not in the mask", point);
+    else if (point->sync == VGX_SIM_SYNC_WARP && (point->expected & point->others))
+      report_barrier(watch, thread, "divergent threads in warp", point);
+  }
+  if (cta && cta->races) {
+    struct vgx_sim_sync_point named = *point;
+    if (block && point->sync == VGX_SIM_SYNC_WAIT)
+      cta->waits_at[thread->warp % 32] = point->number;
+    if (point->sync == VGX_SIM_SYNC_RESUME)
+      named.number = cta->waits_at[thread->warp % 32];
+    vgx_sim_races_sync(cta->races, thread->warp, &named);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+void vgx_sim_serve_access(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
+                          const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
+                          const uint8_t *values, const uint32_t *sizes) {
+  struct vgx_sim_watch *watch = services->watch;
+  if (!watch)
+    return;
+  vgx_sim_service_begin();
+  int32_t result = watch_access(watch, thread, site, addresses, mask, values, sizes);
+  vgx_sim_service_end();
+  if (result)
+    services->bad_access(services, result, watch->finding.text, watch->finding.address, watch->finding.cta,
+                         watch->finding.thread);
+}
+
+void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
+                        const struct vgx_sim_sync_point *point) {
+  if (!services->watch)
+    return;
+  vgx_sim_service_begin();
+  watch_sync(services->watch, thread, point);
+  vgx_sim_service_end();
+}
+
+void vgx_sim_watch_leaks(void (*log)(const char *format, ...)) {
+  struct vgx_sim_report r;
+  struct vgx_sim_range leaked;
+  for (uint64_t i = 0; vgx_sim_tools & VGX_SIM_LEAKCHECK && vgx_sim_watch_live(i, &leaked); i++) {
+    vgx_sim_report_begin(&r, "leak", NULL);
+    vgx_sim_report_number(&r, "address", leaked.address);
+    vgx_sim_report_number(&r, "nbytes", leaked.nbytes);
+    vgx_sim_report_end(&r, log);
+  }
+  if (vgx_sim_report_suppressed()) {
+    vgx_sim_report_begin(&r, "suppressed", NULL);
+    vgx_sim_report_number(&r, "count", vgx_sim_report_suppressed());
+    vgx_sim_report_end(&r, log);
+  }
+}

@@ -1,0 +1,98 @@
+/* The sanitizer. Kernels compiled to be watched say each access and each barrier before they make it; what a tool finds
+ * wrong becomes a report, one line of JSON for `vgpu sanitize`. Without a tool nothing here runs.
+ *
+ * Watched kernels run on one thread: what is noted about memory needs no atomic operations, and reports come in one
+ * order. */
+#ifndef VGX_SIM_WATCH_H
+#define VGX_SIM_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "vgx_sim_abi.h"
+#include "vgx_sim_defined.h"
+
+enum { /* tools, bits; vgpud/cli/sanitize.py has the same */
+       VGX_SIM_MEMCHECK = 1,
+       VGX_SIM_INITCHECK = 2,
+       VGX_SIM_RACECHECK = 4,
+       VGX_SIM_SYNCCHECK = 8,
+       VGX_SIM_LEAKCHECK = 16,
+};
+
+enum vgx_sim_access_kind { /* codegen/emit_watch.py */
+                           VGX_SIM_READ,
+                           VGX_SIM_WRITE,
+                           VGX_SIM_ATOMIC,
+                           VGX_SIM_ACQUIRE, /* a volatile or ordered load */
+                           VGX_SIM_RELEASE, /* likewise a store */
+                           VGX_SIM_OBJECT,  /* an mbarrier */
+};
+
+/* An instruction, as the compiler describes it. */
+struct vgx_sim_site {
+  const char *text, *place; /* of the instruction; file:line, and where that is inlined */
+  uint32_t nbytes, align;   /* of a lane's access; 0 bytes: each lane's own */
+  uint32_t kind, reserved;
+};
+
+enum vgx_sim_sync {
+  VGX_SIM_SYNC_WAIT,
+  VGX_SIM_SYNC_ARRIVE,
+  VGX_SIM_SYNC_RESUME,
+  VGX_SIM_SYNC_WARP,
+  VGX_SIM_SYNC_FENCE
+};
+
+/* A barrier, or what else orders accesses. */
+struct vgx_sim_sync_point {
+  const struct vgx_sim_site *site;
+  enum vgx_sim_sync sync;
+  uint32_t number, expected; /* barrier; threads, 0: all; of a warp's: the lanes it names */
+  uint32_t mask, others;     /* lanes that are here, and those that wait elsewhere */
+};
+
+/* The allocation that holds an address, or the one nearest to it. */
+struct vgx_sim_placed {
+  uint64_t address, nbytes;   /* what the program has asked for */
+  uint64_t pages, pages_end;  /* what is accessible */
+  const uint64_t *generation; /* changes when this may no longer be so, atomic; NULL: at any time */
+};
+
+/* The first wrong access, for the driver's own message. */
+struct vgx_sim_finding {
+  bool found;
+  uint64_t address;
+  uint32_t cta[3], warp, thread;
+  char text[700];
+};
+
+/* One launch, as watched. */
+struct vgx_sim_watch {
+  uint32_t tools;
+  bool (*look)(uint64_t address, struct vgx_sim_placed *found); /* vgx_sim_look; false: nothing is near */
+  void (*log)(const char *format, ...);
+  const char *kernel; /* demangled by who reads the reports */
+  const struct vgx_sim_launch *launch;
+  bool resident;
+  bool pages; /* an access is wrong where its page is not accessible: to find what has faulted in a plain run */
+  uint32_t error_count;
+  struct vgx_sim_cta_watch *ctas; /* of a resident launch, by number; else one, for the CTA that runs */
+  struct vgx_sim_finding finding;
+};
+
+void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char *kernel,
+                         const struct vgx_sim_launch *launch, bool resident);
+void vgx_sim_watch_end(struct vgx_sim_watch *watch);
+
+/* struct vgx_sim_services' access and sync. */
+void vgx_sim_serve_access(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
+                          const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
+                          const uint8_t *values, const uint32_t *sizes);
+void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
+                        const struct vgx_sim_sync_point *point);
+
+/* Report what the program has not freed, and how many findings were not reported. */
+void vgx_sim_watch_leaks(void (*log)(const char *format, ...));
+
+#endif

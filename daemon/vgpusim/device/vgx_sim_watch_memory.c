@@ -1,0 +1,66 @@
+/* What the program itself has allocated: for leaks, and for what lay where something was freed. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "vgx_sim_defined.h"
+#include "vgx_sim_watch_memory.h"
+
+#define FREED_MAX 4096u
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf */
+static struct vgx_sim_range *live;
+static uint64_t count, room;
+static struct vgx_sim_range freed[FREED_MAX]; /* a ring: what was freed last */
+static uint32_t freed_next;
+
+void vgx_sim_watch_allocated(uint64_t address, uint64_t nbytes) {
+  if (!vgx_sim_tools)
+    return;
+  vgx_sim_set_defined(address, nbytes, false);
+  pthread_mutex_lock(&lock);
+  if (count == room) {
+    struct vgx_sim_range *grown = realloc(live, (room + 256) * sizeof *live);
+    if (grown) {
+      live = grown;
+      room += 256;
+    }
+  }
+  if (count < room)
+    live[count++] = (struct vgx_sim_range){address, nbytes};
+  pthread_mutex_unlock(&lock);
+}
+
+void vgx_sim_watch_freed(uint64_t address) {
+  if (!vgx_sim_tools)
+    return;
+  pthread_mutex_lock(&lock);
+  for (uint64_t i = count; i-- > 0;)
+    if (live[i].address == address) {
+      freed[freed_next++ % FREED_MAX] = live[i];
+      live[i] = live[--count];
+      break;
+    }
+  pthread_mutex_unlock(&lock);
+}
+
+bool vgx_sim_find_freed(uint64_t address, struct vgx_sim_range *found) {
+  bool hit = false;
+  pthread_mutex_lock(&lock);
+  for (uint32_t i = 1; i <= FREED_MAX && !hit; i++) {
+    const struct vgx_sim_range *r = &freed[(freed_next - i) % FREED_MAX];
+    hit = r->nbytes && address >= r->address && address - r->address < r->nbytes;
+    if (hit)
+      *found = *r;
+  }
+  pthread_mutex_unlock(&lock);
+  return hit;
+}
+
+bool vgx_sim_watch_live(uint64_t index, struct vgx_sim_range *found) {
+  pthread_mutex_lock(&lock);
+  bool hit = index < count;
+  if (hit)
+    *found = live[index];
+  pthread_mutex_unlock(&lock);
+  return hit;
+}

@@ -1,0 +1,61 @@
+"""The text of the sanitizer's reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vgpud.cli.sanitizer_report import Report, read_reports
+
+INVALID: dict[str, Any] = {
+    "kind": "invalid", "kernel": "_Z1kPi", "space": "global", "access": "write", "text": "st.global.u32",
+    "place": "x.cu:3", "nbytes": 4, "address": 0x2000, "block": [1, 0, 0], "thread": [5, 0, 0],
+}  # fmt: skip
+
+
+def test_reports_are_found_in_the_log(tmp_path: Path) -> None:
+    """One that is cut short stays a line of the log."""
+    log = tmp_path / "log"
+    log.write_text(
+        "2026-11-28 19:00:00 info    vgpud is ready\n"
+        'now warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"leak\\",\\"nbytes\\":8}"\n'
+        '2026-11-28 19:00:01 warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"le"\n'
+    )
+    reports, others = read_reports(log)
+    assert reports == [{"kind": "leak", "nbytes": 8, "session": 3}]
+    assert len(others) == 2
+
+
+def test_where_an_address_lies() -> None:
+    near = INVALID | {"allocation": 0x1000, "allocation_nbytes": 0xFFF}
+    lines = list(Report("memcheck", [near], 100).lines())
+    assert lines[1:6] == [
+        "Invalid __global__ write of size 4 bytes",
+        "    at k(int*) in x.cu:3",
+        "    by thread (5,0,0) in block (1,0,0)",
+        "    Address 0x2000 is out of bounds",
+        "    and is 2 bytes after the nearest allocation at 0x1000 of size 4095 bytes",
+    ]
+    freed = INVALID | {"freed": 0x1FF0, "freed_nbytes": 64}
+    assert (
+        "    and is 16 bytes inside a freed allocation at 0x1ff0 of size 64 bytes"
+        in Report("memcheck", [freed], 100).lines()
+    )
+
+
+def test_what_is_not_printed_is_counted() -> None:
+    report = Report("memcheck", [INVALID] * 5 + [{"kind": "suppressed", "count": 7}], 2)
+    lines = list(report.lines())
+    assert report.error_count == 12
+    assert sum(line.startswith("Invalid") for line in lines) == 2
+    assert lines[-1] == "ERROR SUMMARY: 12 errors (2 printed)"
+
+
+def test_races_of_two_accesses_are_one() -> None:
+    race = INVALID | {"kind": "race", "hazard": "write-after-read", "before": "read", "before_place": "x.cu:2"}
+    lines = list(Report("racecheck", [race, race | {"address": 0x3000}], 100).lines())
+    assert lines[1:3] == [
+        "Error: Race reported between Read access at k(int*) in x.cu:2",
+        "    and Write access at k(int*) in x.cu:3 [2 hazards]",
+    ]
+    assert lines[-1] == "RACECHECK SUMMARY: 1 hazards displayed (1 errors, 0 warnings)"

@@ -1,0 +1,114 @@
+"""The sanitizer against planted faults: `python -m tests.sanitizer.corpus [NAME...]` prints what was found, missed and
+reported without a fault, by tool, and how long it took beside a plain run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "daemon")]
+
+from vgpud.cli.private_daemon import PrivateDaemon  # noqa: E402
+from vgpud.cli.sanitizer_report import read_reports, wait_for_workers  # noqa: E402
+
+from tests.programs.toolchain import PTX, cuda13  # noqa: E402
+
+GPU = "a100"
+TOOLS = {"memcheck": ["memcheck"], "leakcheck": ["memcheck", "leakcheck"]} | {
+    tool: [tool] for tool in ("initcheck", "racecheck", "synccheck")
+}
+_TIMEOUT_S = 120.0
+
+
+@dataclass
+class Case:
+    """A planted fault, or with tool "none" what looks like one."""
+
+    name: str
+    tool: str
+    kind: str
+
+
+@dataclass
+class Result:
+    """What came of the cases of a tool."""
+
+    found: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    false: list[str] = field(default_factory=list)
+
+
+def build() -> Path:
+    """The program with all of them."""
+    program, source = ROOT / "build/sanitizer/faults", ROOT / "tests/sanitizer/faults.cu"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        cuda = cuda13()
+        nvcc = [cuda.root / "bin/nvcc", "-std=c++17", "-O1", "-lineinfo", *PTX.options, f"-I{cuda.root}/include"]
+        subprocess.run([*nvcc, f"-L{cuda.library_folder()}", "-o", program, source], check=True)
+    return program
+
+
+def cases(program: Path) -> list[Case]:
+    """All that the program can do."""
+    listed = subprocess.run([program], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S).stdout
+    return [Case(*line.split()) for line in listed.splitlines()]
+
+
+def check(tool: str, chosen: Sequence[Case], program: Path) -> tuple[Result, float]:
+    """Run cases under a tool, one client after another; also the seconds that took."""
+    result = Result()
+    with tempfile.TemporaryDirectory(prefix="vgpu-corpus-") as folder:
+        config, log = Path(folder) / "vgpud.toml", Path(folder) / "log"
+        config.write_text(
+            f"sanitize = {TOOLS[tool]}\n[log]\nlines_per_session_s = 1000\n[limits]\nworker_exit_timeout_s = 60\n"
+        )
+        with PrivateDaemon(GPU, config=config, log=log) as private:
+            library = str(ROOT / "build/guest")
+            environment = {**os.environ, "VGPU_ENDPOINT": str(private.endpoint), "LD_LIBRARY_PATH": library}
+            begin = time.monotonic()
+            for case in chosen:
+                subprocess.run(
+                    [program, case.name], env=environment, capture_output=True, timeout=_TIMEOUT_S, check=True
+                )
+            wall_s = time.monotonic() - begin
+            wait_for_workers(log)
+        reports, _ = read_reports(log)  # each run is a session
+    for session, case in enumerate(chosen, 1):
+        kinds = {report["kind"] for report in reports if report["session"] == session}
+        if case.tool == "none":
+            (result.false if kinds else result.found).append(case.name)
+        else:
+            (result.found if case.kind in kinds else result.missed).append(case.name)
+    return result, wall_s
+
+
+def main() -> None:
+    """Print the table."""
+    program = build()
+    names = sys.argv[1:]
+    everything = [case for case in cases(program) if not names or case.name in names]
+    right = [case for case in everything if case.tool == "none"]
+    print(f"{'tool':<12}{'faults':>8}{'found':>8}{'missed':>8}{'right':>8}{'false':>8}{'time':>10}")
+    for tool in TOOLS:
+        wrong = [case for case in everything if case.tool == tool]
+        result, wall_s = check(tool, [*wrong, *(right if tool != "leakcheck" else [])], program)  # they free nothing
+        found = len(wrong) - len(result.missed)
+        print(
+            f"{tool:<12}{len(wrong):>8}{found:>8}{len(result.missed):>8}{len(right):>8}{len(result.false):>8}"
+            f"{wall_s:>8.1f} s",
+            *(["  missed:", *result.missed] if result.missed else []),
+            *(["  false:", *result.false] if result.false else []),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

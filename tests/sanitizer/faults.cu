@@ -1,0 +1,440 @@
+/* Planted faults: `faults NAME` runs one, `faults` lists them as "NAME TOOL KIND". Each kernel is wrong in one way, or,
+ * where TOOL is "none", right in a way that looks wrong. */
+#include <cooperative_groups.h>
+#include <cstdio>
+#include <cstring>
+#include <cuda_runtime.h>
+
+namespace cg = cooperative_groups;
+
+static int *device(size_t nbytes, int fill = 0) {
+  void *p = nullptr;
+  cudaMalloc(&p, nbytes);
+  if (fill >= 0)
+    cudaMemset(p, fill, nbytes);
+  return static_cast<int *>(p);
+}
+
+struct Case {
+  const char *name, *tool, *kind;
+  void (*run)();
+};
+
+/* ---- memcheck */
+__global__ void store(int *p, int n) { p[blockIdx.x * blockDim.x + threadIdx.x + n] = 1; }
+__global__ void load(const int *p, int n, int *out) { *out = p[threadIdx.x + n]; }
+template <typename T> __global__ void store_as(char *p, int at) { *reinterpret_cast<T *>(p + at) = T{}; }
+template <typename T> __global__ void load_as(const char *p, int at, T *out) { *out = *reinterpret_cast<const T *>(p + at); }
+__global__ void one_thread(int *p, int which, int at) {
+  if (threadIdx.x == which)
+    p[at] = 1;
+}
+__global__ void guard_wrong(float *p, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i <= n)
+    p[i] = 1;
+}
+__global__ void add(int *p, int at) { atomicAdd(p + at, 1); }
+__global__ void compare_and_swap(unsigned long long *p, int at) { atomicCAS(p + at, 0ull, 1ull); }
+__global__ void indirect(const int *index, int *p) { p[index[threadIdx.x]] = 1; }
+__global__ void strided(int *p, int stride) { p[threadIdx.x * stride] = 1; }
+__global__ void backwards(int *p, int n) {
+  for (int i = n; i >= -1; i--)
+    p[i] = i;
+}
+__global__ void shared_over(int at, int *out) {
+  extern __shared__ int s[];
+  s[threadIdx.x + at] = 1;
+  __syncthreads();
+  *out = s[0];
+}
+__global__ void shared_static(int at, int *out) {
+  __shared__ int s[64];
+  s[threadIdx.x] = 1;
+  __syncthreads();
+  out[threadIdx.x] = s[threadIdx.x + at];
+}
+__global__ void null_pointer(int *p) { p[threadIdx.x] = 1; }
+__global__ void chase(int **p) { **p = 1; }
+__global__ void matrix(float *m, int width, int height, int pitch) {
+  int x = threadIdx.x, y = threadIdx.y;
+  if (x <= width && y < height)
+    m[y * pitch + x] = 1;
+}
+__device__ __noinline__ void helper(int *p, int at) { p[at] = 7; }
+__global__ void in_a_function(int *p, int at) { helper(p, at + threadIdx.x); }
+__device__ int table[16];
+__global__ void past_a_variable(int at) { table[at] = 1; }
+__global__ void local_array(int at, int *out) {
+  int a[8];
+  for (int i = 0; i < 8; i++)
+    a[i] = i * at;
+  *out = a[at & 7];
+}
+__global__ void copy16(const int4 *from, int4 *to, int n) { to[threadIdx.x] = from[threadIdx.x + n]; }
+__global__ void device_heap(int at, int *out) {
+  int *p = static_cast<int *>(malloc(16));
+  p[0] = 1;
+  *out = p[0] + at;
+  free(p);
+}
+
+/* ---- initcheck */
+__global__ void sum(const int *p, int n, int *out) {
+  int total = 0;
+  for (int i = 0; i < n; i++)
+    total += p[i];
+  *out = total;
+}
+__global__ void scale(float *p, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)
+    p[i] = 2 * p[i];
+}
+__global__ void shared_unset(int *out) {
+  __shared__ int s[64];
+  if (threadIdx.x < 32)
+    s[threadIdx.x] = 1;
+  __syncthreads();
+  out[threadIdx.x] = s[threadIdx.x];
+}
+__global__ void shared_set(int *out) {
+  __shared__ int s[64];
+  s[threadIdx.x] = 1;
+  __syncthreads();
+  out[threadIdx.x] = s[63 - threadIdx.x];
+}
+__global__ void fill_half(int *p, int n) {
+  if (threadIdx.x < n / 2)
+    p[threadIdx.x] = 1;
+}
+__global__ void bytes(const char *p, int *out) { *out = p[3]; }
+__global__ void count_up(int *p) { atomicAdd(p, 1); }
+__global__ void read_wide(const int4 *p, int4 *out) { *out = p[0]; }
+__global__ void shared_counter(int *out) {
+  __shared__ int s;
+  atomicAdd(&s, 1);
+  __syncthreads();
+  *out = s;
+}
+
+/* ---- racecheck */
+__global__ void reverse(int *p, bool wait) {
+  __shared__ int s[256];
+  s[threadIdx.x] = p[threadIdx.x];
+  if (wait)
+    __syncthreads();
+  p[threadIdx.x] = s[255 - threadIdx.x];
+}
+__global__ void reverse_again(int *p, bool wait) {
+  __shared__ int s[256];
+  for (int round = 0; round < 2; round++) {
+    s[threadIdx.x] = p[threadIdx.x] + round;
+    __syncthreads();
+    p[threadIdx.x] = s[255 - threadIdx.x];
+    if (wait)
+      __syncthreads();
+  }
+}
+__global__ void one_place(int *p) {
+  __shared__ int s;
+  s = threadIdx.x;
+  __syncthreads();
+  *p = s;
+}
+__global__ void same_value(int *p) {
+  __shared__ int s;
+  s = 7;
+  __syncthreads();
+  if (threadIdx.x == 0)
+    *p = s;
+}
+__global__ void reduce(const int *p, int *out, int missing) {
+  __shared__ int s[256];
+  s[threadIdx.x] = p[threadIdx.x];
+  __syncthreads();
+  for (int half = 128; half > 0; half /= 2) {
+    if (threadIdx.x < half)
+      s[threadIdx.x] += s[threadIdx.x + half];
+    if (half != missing)
+      __syncthreads();
+  }
+  if (threadIdx.x == 0)
+    *out = s[0];
+}
+__global__ void histogram(const int *p, int *bins, bool atomic) {
+  __shared__ int s[16];
+  if (threadIdx.x < 16)
+    s[threadIdx.x] = 0;
+  __syncthreads();
+  if (atomic)
+    atomicAdd(&s[p[threadIdx.x] & 15], 1);
+  else
+    s[p[threadIdx.x] & 15]++;
+  __syncthreads();
+  if (threadIdx.x < 16)
+    bins[threadIdx.x] = s[threadIdx.x];
+}
+__global__ void global_counter(int *p, bool atomic) {
+  if (atomic)
+    atomicAdd(p, 1);
+  else
+    *p = *p + 1;
+}
+__global__ void neighbour(int *p, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i + 1 < n)
+    p[i] = p[i + 1] + 1;
+}
+__global__ void two_arrays(const int *p, int *q, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i + 1 < n)
+    q[i] = p[i + 1] + 1;
+}
+__global__ void last_block(int *parts, unsigned *done, int *out, bool fenced) {
+  __shared__ bool last;
+  if (threadIdx.x == 0) {
+    parts[blockIdx.x] = blockIdx.x;
+    if (fenced)
+      __threadfence();
+    last = fenced ? atomicInc(done, gridDim.x) == gridDim.x - 1 : blockIdx.x == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (last && threadIdx.x == 0) {
+    int total = 0;
+    for (unsigned i = 0; i < gridDim.x; i++)
+      total += parts[i];
+    *out = total;
+  }
+}
+__global__ void bytes_apart(unsigned char *p) {
+  __shared__ unsigned char s[256];
+  s[threadIdx.x] = static_cast<unsigned char>(threadIdx.x);
+  __syncthreads();
+  p[threadIdx.x] = s[threadIdx.x];
+}
+__global__ void half_of_the_block(int *p, bool right) {
+  __shared__ int s[128];
+  int group = threadIdx.x / 64;
+  s[threadIdx.x] = threadIdx.x;
+  asm volatile("bar.sync %0, 64;" ::"r"(right ? group + 1 : group + 1));
+  p[threadIdx.x] = right ? s[threadIdx.x ^ 32] : s[threadIdx.x ^ 64];
+}
+__global__ void flags(int *p) {
+  __shared__ volatile int flag;
+  __shared__ int value;
+  if (threadIdx.x == 0)
+    flag = 0;
+  __syncthreads();
+  if (threadIdx.x == 32) {
+    value = 5;
+    __threadfence_block();
+    flag = 1;
+  }
+  if (threadIdx.x == 0) {
+    while (!flag)
+      ;
+    *p = value;
+  }
+}
+__global__ void write_after_read(int *p) {
+  __shared__ int s[64];
+  s[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  int v = s[(threadIdx.x + 32) & 63];
+  s[threadIdx.x] = v + 1;
+  p[threadIdx.x] = v;
+}
+__global__ void transpose(const float *in, float *out, bool wait) {
+  __shared__ float t[16][17];
+  t[threadIdx.y][threadIdx.x] = in[threadIdx.y * 16 + threadIdx.x];
+  if (wait)
+    __syncthreads();
+  out[threadIdx.y * 16 + threadIdx.x] = t[threadIdx.x][threadIdx.y];
+}
+__global__ void blocks_write_one(int *p) {
+  if (threadIdx.x == 0)
+    *p = blockIdx.x;
+}
+__global__ void grid_wide(int *p, int *q) {
+  cg::grid_group grid = cg::this_grid();
+  p[blockIdx.x] = blockIdx.x;
+  grid.sync();
+  q[blockIdx.x] = p[gridDim.x - 1 - blockIdx.x];
+}
+
+/* ---- synccheck */
+__global__ void half_a_warp(int *p) {
+  if (threadIdx.x < 16)
+    __syncthreads();
+  p[threadIdx.x] = 1;
+}
+__global__ void odd_lanes(int *p) {
+  if (threadIdx.x & 1) {
+    __syncthreads();
+    p[threadIdx.x] = 2;
+  } else {
+    p[threadIdx.x] = 3;
+  }
+}
+__global__ void both_branches(int *p) {
+  if (threadIdx.x % 2)
+    __syncthreads();
+  else
+    __syncthreads();
+  p[threadIdx.x] = 1;
+}
+__global__ void in_a_loop(int *p) {
+  for (unsigned i = 0; i < threadIdx.x % 4 + 1; i++)
+    __syncthreads();
+  p[threadIdx.x] = 1;
+}
+__global__ void wrong_count(int *p) {
+  asm volatile("bar.sync 1, 48;");
+  p[threadIdx.x] = 1;
+}
+__global__ void warp_mask(int *p) {
+  if (threadIdx.x < 16)
+    __syncwarp(0xff);
+  p[threadIdx.x] = 1;
+}
+__global__ void warp_mask_divergent(int *p) {
+  if (threadIdx.x < 16)
+    __syncwarp();
+  p[threadIdx.x] = 1;
+}
+__global__ void early_exit(int *p, int n) {
+  if (threadIdx.x >= n)
+    return;
+  __syncthreads();
+  p[threadIdx.x] = 1;
+}
+__global__ void whole_warps(int *p) {
+  if (threadIdx.x < 32)
+    asm volatile("bar.sync 2, 32;");
+  __syncthreads();
+  p[threadIdx.x] = 1;
+}
+__global__ void one_lane_early(int *p) {
+  if (threadIdx.x == 5)
+    __syncthreads();
+  __syncthreads();
+  p[threadIdx.x] = 1;
+}
+
+static void finish() {
+  cudaError_t error = cudaDeviceSynchronize();
+  std::printf("%s\n", cudaGetErrorString(error));
+}
+#define RUN(...)                                                                                                       \
+  [] {                                                                                                                 \
+    __VA_ARGS__;                                                                                                       \
+    finish();                                                                                                          \
+  }
+
+static const Case cases[] = {
+    {"write-1-past", "memcheck", "invalid", RUN(store<<<1, 64>>>(device(256), 1))},
+    {"write-far", "memcheck", "invalid", RUN(store<<<1, 64>>>(device(256), 1 << 20))},
+    {"write-before", "memcheck", "invalid", RUN(store<<<1, 64>>>(device(256), -1))},
+    {"write-block-past", "memcheck", "invalid", RUN(store<<<3, 64>>>(device(512), 0))},
+    {"read-1-past", "memcheck", "invalid", RUN(load<<<1, 64>>>(device(256), 1, device(4)))},
+    {"read-before", "memcheck", "invalid", RUN(load<<<1, 64>>>(device(256), -64, device(4)))},
+    {"off-by-one-guard", "memcheck", "invalid", RUN(guard_wrong<<<2, 64>>>((float *)device(400), 100))},
+    {"one-thread", "memcheck", "invalid", RUN(one_thread<<<1, 64>>>(device(256), 37, 64))},
+    {"byte-past", "memcheck", "invalid", RUN(store_as<char><<<1, 1>>>((char *)device(100), 100))},
+    {"short-straddles", "memcheck", "invalid", RUN(store_as<short><<<1, 1>>>((char *)device(101), 100))},
+    {"double-past", "memcheck", "invalid", RUN(store_as<double><<<1, 1>>>((char *)device(64), 64))},
+    {"vector-past", "memcheck", "invalid", RUN(copy16<<<1, 4>>>((int4 *)device(64), (int4 *)device(64), 1))},
+    {"atomic-past", "memcheck", "invalid", RUN(add<<<1, 1>>>(device(40), 10))},
+    {"cas-past", "memcheck", "invalid", RUN(compare_and_swap<<<1, 1>>>((unsigned long long *)device(40), 5))},
+    {"index-from-memory", "memcheck", "invalid", RUN(int *index = device(128); int bad = 1000; cudaMemcpy(index + 7, &bad, 4, cudaMemcpyHostToDevice); indirect<<<1, 32>>>(index, device(400)))},
+    {"stride", "memcheck", "invalid", RUN(strided<<<1, 64>>>(device(1024), 5))},
+    {"loop-to-minus-one", "memcheck", "invalid", RUN(backwards<<<1, 1>>>(device(4096), 1023))},
+    {"shared-past", "memcheck", "invalid", RUN(shared_over<<<1, 32, 128>>>(1, device(4)))},
+    {"shared-far", "memcheck", "invalid", RUN(shared_over<<<1, 32, 128>>>(1 << 20, device(4)))},
+    {"shared-static-past", "memcheck", "invalid", RUN(shared_static<<<1, 64>>>(1, device(256)))},
+    {"null", "memcheck", "invalid", RUN(null_pointer<<<1, 32>>>(nullptr))},
+    {"null-offset", "memcheck", "invalid", RUN(null_pointer<<<1, 32>>>((int *)64))},
+    {"host-pointer", "memcheck", "invalid", RUN(static int host[32]; null_pointer<<<1, 32>>>(host))},
+    {"wild-pointer", "memcheck", "invalid", RUN(null_pointer<<<1, 32>>>((int *)0xdeadbeef0000))},
+    {"pointer-in-memory", "memcheck", "invalid", RUN(chase<<<1, 1>>>((int **)device(8)))},
+    {"after-free", "memcheck", "invalid", RUN(int *p = device(256); cudaFree(p); store<<<1, 64>>>(p, 0))},
+    {"after-free-read", "memcheck", "invalid", RUN(int *p = device(256); cudaFree(p); load<<<1, 64>>>(p, 0, device(4)))},
+    {"after-free-async", "memcheck", "invalid", RUN(void *p; cudaMallocAsync(&p, 256, 0); cudaFreeAsync(p, 0); cudaDeviceSynchronize(); store<<<1, 64>>>((int *)p, 0))},
+    {"column-past", "memcheck", "invalid", RUN(matrix<<<1, dim3(32, 8)>>>((float *)device(16 * 8 * 4), 16, 8, 16))},
+    {"in-a-function", "memcheck", "invalid", RUN(in_a_function<<<1, 32>>>(device(128), 8))},
+    {"past-a-module", "memcheck", "invalid", RUN(past_a_variable<<<1, 1>>>(1 << 16))},
+    {"misaligned-4", "memcheck", "misaligned", RUN(store_as<int><<<1, 1>>>((char *)device(64), 2))},
+    {"misaligned-8", "memcheck", "misaligned", RUN(load_as<double><<<1, 1>>>((char *)device(64), 4, (double *)device(8)))},
+    {"misaligned-16", "memcheck", "misaligned", RUN(store_as<int4><<<1, 1>>>((char *)device(64), 8))},
+    {"misaligned-2", "memcheck", "misaligned", RUN(load_as<short><<<1, 1>>>((char *)device(64), 1, (short *)device(8)))},
+    {"leak", "leakcheck", "leak", RUN(device(1000))},
+    {"leak-async", "leakcheck", "leak", RUN(void *p; cudaMallocAsync(&p, 256, 0))},
+    {"never-written", "initcheck", "uninitialised", RUN(sum<<<1, 1>>>(device(64, -1), 16, device(4)))},
+    {"half-written", "initcheck", "uninitialised", RUN(int *p = device(256, -1); fill_half<<<1, 64>>>(p, 64); sum<<<1, 1>>>(p, 64, device(4)))},
+    {"half-copied", "initcheck", "uninitialised", RUN(int *p = device(256, -1); static int host[32]; cudaMemcpy(p, host, 128, cudaMemcpyHostToDevice); sum<<<1, 1>>>(p, 33, device(4)))},
+    {"read-and-write", "initcheck", "uninitialised", RUN(scale<<<1, 64>>>((float *)device(256, -1), 64))},
+    {"fresh-again", "initcheck", "uninitialised", RUN(cudaFree(device(256)); sum<<<1, 1>>>(device(256, -1), 1, device(4)))},
+    {"shared-half", "initcheck", "uninitialised", RUN(shared_unset<<<1, 64>>>(device(256)))},
+    {"shared-counter", "initcheck", "uninitialised", RUN(shared_counter<<<1, 64>>>(device(4)))},
+    {"one-byte", "initcheck", "uninitialised", RUN(char *p = (char *)device(4, -1); cudaMemset(p, 0, 3); bytes<<<1, 1>>>(p, device(4)))},
+    {"atomic-unset", "initcheck", "uninitialised", RUN(count_up<<<1, 1>>>(device(4, -1)))},
+    {"wide-read", "initcheck", "uninitialised", RUN(int *p = device(16, -1); cudaMemset(p, 0, 12); read_wide<<<1, 1>>>((int4 *)p, (int4 *)device(16)))},
+    {"async-unset", "initcheck", "uninitialised", RUN(void *p; cudaMallocAsync(&p, 64, 0); sum<<<1, 1>>>((int *)p, 1, device(4)))},
+    {"reverse", "racecheck", "race", RUN(reverse<<<1, 256>>>(device(1024), false))},
+    {"reverse-again", "racecheck", "race", RUN(reverse_again<<<1, 256>>>(device(1024), false))},
+    {"one-place", "racecheck", "race", RUN(one_place<<<1, 64>>>(device(4)))},
+    {"one-place-warp", "racecheck", "race", RUN(one_place<<<1, 32>>>(device(4)))},
+    {"reduce-128", "racecheck", "race", RUN(reduce<<<1, 256>>>(device(1024, 1), device(4), 128))},
+    {"reduce-64", "racecheck", "race", RUN(reduce<<<1, 256>>>(device(1024, 1), device(4), 64))},
+    {"histogram", "racecheck", "race", RUN(histogram<<<1, 256>>>(device(1024), device(64), false))},
+    {"global-counter", "racecheck", "race", RUN(global_counter<<<1, 256>>>(device(4), false))},
+    {"global-counter-blocks", "racecheck", "race", RUN(global_counter<<<8, 32>>>(device(4), false))},
+    {"neighbour", "racecheck", "race", RUN(neighbour<<<1, 256>>>(device(1024), 256))},
+    {"neighbour-blocks", "racecheck", "race", RUN(neighbour<<<8, 32>>>(device(1024), 256))},
+    {"no-fence", "racecheck", "race", RUN(last_block<<<8, 32>>>(device(64), (unsigned *)device(4), device(4), false))},
+    {"other-half", "racecheck", "race", RUN(half_of_the_block<<<1, 128>>>(device(512), false))},
+    {"write-after-read", "racecheck", "race", RUN(write_after_read<<<1, 64>>>(device(256)))},
+    {"transpose", "racecheck", "race", RUN(transpose<<<1, dim3(16, 16)>>>((float *)device(1024), (float *)device(1024), false))},
+    {"blocks-write-one", "racecheck", "race", RUN(blocks_write_one<<<8, 32>>>(device(4, 255)))},
+    {"half-a-warp", "synccheck", "barrier", RUN(half_a_warp<<<1, 32>>>(device(128)))},
+    {"odd-lanes", "synccheck", "barrier", RUN(odd_lanes<<<1, 32>>>(device(128)))},
+    {"both-branches", "synccheck", "barrier", RUN(both_branches<<<1, 32>>>(device(128)))},
+    {"in-a-loop", "synccheck", "barrier", RUN(in_a_loop<<<1, 32>>>(device(128)))},
+    {"wrong-count", "synccheck", "barrier", RUN(wrong_count<<<1, 64>>>(device(256)))},
+    {"warp-mask", "synccheck", "barrier", RUN(warp_mask<<<1, 32>>>(device(128)))},
+    {"warp-divergent", "synccheck", "barrier", RUN(warp_mask_divergent<<<1, 32>>>(device(128)))},
+    {"one-lane-early", "synccheck", "barrier", RUN(one_lane_early<<<1, 32>>>(device(128)))},
+    {"ok-store", "none", "", RUN(store<<<1, 64>>>(device(256), 0))},
+    {"ok-managed", "none", "", RUN(void *p; cudaMallocHost(&p, 256); store<<<1, 64>>>((int *)p, 0))},
+    {"ok-module", "none", "", RUN(past_a_variable<<<1, 1>>>(3))},
+    {"ok-local", "none", "", RUN(local_array<<<1, 1>>>(3, device(4)))},
+    {"ok-heap", "none", "", RUN(device_heap<<<1, 1>>>(3, device(4)))},
+    {"ok-free-later", "none", "", RUN(void *p; cudaMallocAsync(&p, 256, 0); cudaMemsetAsync(p, 0, 256, 0); store<<<1, 64>>>((int *)p, 0); cudaFreeAsync(p, 0))},
+    {"ok-shared-set", "none", "", RUN(shared_set<<<1, 64>>>(device(256)))},
+    {"ok-reverse", "none", "", RUN(reverse<<<1, 256>>>(device(1024), true))},
+    {"ok-reverse-again", "none", "", RUN(reverse_again<<<1, 256>>>(device(1024), true))},
+    {"ok-same-value", "none", "", RUN(same_value<<<1, 64>>>(device(4)))},
+    {"ok-reduce", "none", "", RUN(reduce<<<1, 256>>>(device(1024), device(4), 0))},
+    {"ok-histogram", "none", "", RUN(histogram<<<1, 256>>>(device(1024), device(64), true))},
+    {"ok-counter", "none", "", RUN(global_counter<<<8, 256>>>(device(4), true))},
+    {"ok-two-arrays", "none", "", RUN(two_arrays<<<8, 32>>>(device(1024), device(1024), 256))},
+    {"ok-last-block", "none", "", RUN(last_block<<<8, 32>>>(device(64), (unsigned *)device(4), device(4), true))},
+    {"ok-bytes-apart", "none", "", RUN(bytes_apart<<<1, 256>>>((unsigned char *)device(256)))},
+    {"ok-half-blocks", "none", "", RUN(half_of_the_block<<<1, 128>>>(device(512), true))},
+    {"ok-flags", "none", "", RUN(flags<<<1, 64>>>(device(4)))},
+    {"ok-transpose", "none", "", RUN(transpose<<<1, dim3(16, 16)>>>((float *)device(1024), (float *)device(1024), true))},
+    {"ok-grid-sync", "none", "", RUN(int *p = device(64); int *q = device(64); void *a[] = {&p, &q}; cudaLaunchCooperativeKernel((void *)grid_wide, dim3(8), dim3(32), a, 0, 0))},
+    {"ok-early-exit", "none", "", RUN(early_exit<<<1, 64>>>(device(256), 40))},
+    {"ok-whole-warps", "none", "", RUN(whole_warps<<<1, 64>>>(device(256)))},
+};
+
+int main(int argc, char **argv) {
+  for (const Case &c : cases) {
+    if (argc < 2)
+      std::printf("%s %s %s\n", c.name, c.tool, *c.kind ? c.kind : "-");
+    else if (!std::strcmp(argv[1], c.name))
+      return c.run(), 0;
+  }
+  return argc < 2 ? 0 : 2;
+}
