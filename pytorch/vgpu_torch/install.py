@@ -50,6 +50,19 @@ def install_or_explain() -> None:
         )
 
 
+def _wait_before_memory_is_freed() -> None:
+    """A GPU's cudaFree waits for the device; here the program's mapping would go before operators have run."""
+    import torch
+
+    native = torch._C._cuda_emptyCache
+
+    def wait_and_empty() -> None:
+        torch.cuda.synchronize()
+        native()
+
+    torch._C._cuda_emptyCache = wait_and_empty
+
+
 def is_asynchronous() -> bool:
     return os.environ.get("VGPU_TORCH") == "async"
 
@@ -89,4 +102,6 @@ def install() -> Counter[Answer]:
             namespace, operator = name.split("::")
             libraries[namespace].impl(operator, function, "CUDA", allow_override=True)
     _state["libraries"] = libraries
+    if is_asynchronous():
+        _wait_before_memory_is_freed()
     return counts

@@ -112,8 +112,10 @@ bool record_is_possible(const Operator &op, c10::ArrayRef<c10::IValue> given) {
   bool possible = device_is_in_place();
   for (size_t i = 0; i < given.size(); i++)
     for_each_tensor(given[i], [&](const at::Tensor &tensor) {
-      possible &= tensor.layout() == c10::kStrided && !(tensor.is_cpu() && op.arguments[i].writes);
-      possible &= !tensor.is_cuda() || tensor.numel() == 0 || device_host_alias(tensor.storage().data());
+      if (tensor.layout() != c10::kStrided || (tensor.is_cpu() && op.arguments[i].writes))
+        possible = false;
+      else if (tensor.is_cuda() && tensor.numel())
+        possible &= device_host_alias(tensor.storage().data()) != nullptr;
     });
   return possible;
 }

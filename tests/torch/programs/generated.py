@@ -4,13 +4,6 @@ import torch
 from cases import case, main
 from torch.nn import functional as F  # noqa: N812
 
-SCALE = """
-extern "C" __global__ void scale(float *x, float k, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) x[i] *= k;
-}
-"""
-
 
 def layers(x, w):
     return F.layer_norm(torch.relu(x @ w), (16,)).softmax(-1)
@@ -22,13 +15,6 @@ def check_compiled(**options):
     for _ in range(3):
         x = torch.randn(4, 8)
         assert torch.allclose(compiled(x.cuda(), w.cuda()).cpu(), layers(x, w), atol=1e-5)
-
-
-@case
-def kernel_of_nvrtc():
-    kernel, x = torch.cuda._compile_kernel(SCALE, "scale"), torch.arange(100.0, device="cuda")
-    kernel((1, 1, 1), (128, 1, 1), (x, 2.5, 100))
-    assert torch.equal(x.cpu(), torch.arange(100.0) * 2.5)
 
 
 @case

@@ -1,6 +1,7 @@
-"""The same work on the CPU and on the simulated device, in turns: prints `NAME ratio LOW MEDIAN HIGH` (quartiles).
+"""The same work on the CPU and on the simulated device, in turns: quartiles of the ratio.
 
-For small operators also the microseconds that one takes more.
+By the wall's clock, and by this process's processor time, which counts less of what else the machine does. For small
+operators also the microseconds of processor time that one takes more.
 """
 
 import statistics
@@ -17,10 +18,11 @@ CALLS = 200
 
 
 def seconds(function):
-    begin = time.perf_counter()
+    """Of the wall, and of this process's processors."""
+    begin = time.perf_counter(), time.process_time()
     function()
     torch.cuda.synchronize()
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin[0], time.process_time() - begin[1]
 
 
 def report(name, on, calls=1):
@@ -28,9 +30,12 @@ def report(name, on, calls=1):
     cpu, cuda = on("cpu"), on("cuda")
     cpu(), cuda()
     pairs = [(seconds(cpu), seconds(cuda)) for _ in range(TURNS)]
-    low, median, high = statistics.quantiles([b / a for a, b in pairs], n=4)
-    more = statistics.median(b - a for a, b in pairs) / calls * 1e6
-    print(f"{name:<24} ratio {low:.2f} {median:.2f} {high:.2f}" + (f"  {more:+.1f} us a call" if calls > 1 else ""))
+    line = f"{name:<24}"
+    for clock, which in enumerate(("wall", "processor")):
+        low, median, high = statistics.quantiles([b[clock] / a[clock] for a, b in pairs], n=4)
+        line += f"  {which} {low:.2f} {median:.2f} {high:.2f}"
+    more = statistics.median(b[1] - a[1] for a, b in pairs) / calls * 1e6
+    print(line + (f"  {more:+.1f} us a call" if calls > 1 else ""), flush=True)
 
 
 def training(model, x, y, **options):
