@@ -63,9 +63,9 @@ def linked(text: str) -> list[str]:
     options = []
     for name in sorted(names - {"", "cudart", "cudart_static", "cuda", "cuda_driver", "cudadevrt"}):
         found = [path for folder in library_folders() for path in sorted((folder / "lib").glob(f"lib{name}.so.*"))]
-        options += [str(path) for path in found[:1]]
+        options += [f"-Xlinker={path}" for path in found[:1]]
     if names & {"cuda", "cuda_driver"}:
-        options.append(str(ROOT / "build/guest/libcuda.so"))
+        options.append(f"-Xlinker={ROOT / 'build/guest/libcuda.so'}")
     return [*options, "-lcudadevrt"] if "cudadevrt" in names else options
 
 
@@ -98,22 +98,12 @@ def build(checkout: Path, folder: Path) -> tuple[Path | None, str]:
         "--allow-shlib-undefined",
     ]
     command += [f"-I{path}" for path in includes] + ["-o", str(program), *sources, *linked(lists)]
-    for kernel in re.findall(r"(\w+)\.(?:fatbin|ptx)", lists):  # what a sample loads at run time, beside it
-        source = folder / f"{kernel}.cu"
+    for name, kind in set(re.findall(r"(\w+)\.(fatbin|ptx)\b", lists)):  # what a sample loads from its folder
+        source = folder / f"{name.removesuffix('64')}.cu"
         if source.exists():
-            for kind in ("fatbin", "ptx"):
-                target = folder / f"{kernel}64.{kind}" if (kind == "fatbin") else folder / f"{kernel}64.ptx"
-                code = ["-gencode", "arch=compute_90,code=compute_90"] if kind == "fatbin" else ["-arch=compute_90"]
-                made = [
-                    command[0],
-                    f"-{kind}",
-                    *code,
-                    *(f"-I{path}" for path in includes),
-                    "-o",
-                    str(target),
-                    str(source),
-                ]
-                subprocess.run(made, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False)
+            made = [command[0], f"-{kind}", "-arch=compute_90", *(f"-I{path}" for path in includes)]
+            made += ["-o", str(folder / f"{name}.{kind}"), str(source)]
+            subprocess.run(made, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
@@ -144,7 +134,7 @@ def run(program: Path, folder: Path) -> tuple[str, str]:
         )
     except subprocess.TimeoutExpired:
         return "no", f"no end in {RUN_TIMEOUT_S} s"
-    text = done.stdout + done.stderr
+    text = (done.stdout + done.stderr).replace(f"{folder}/", "")
     if done.returncode == 0:
         return "yes", "wrong" if re.search(r"\bFAIL(ED)?\b|Test failed", text) else "passed"
     if done.returncode == WAIVED:
