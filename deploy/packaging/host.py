@@ -1,7 +1,7 @@
 """What a host gets, as a .deb: vgpud and vgpu with their own Python, the units, the configuration, a user of its own.
 
 The files are the bundle's, below /usr/lib/vgpud: nothing of the system's Python is used or changed. Libraries that
-Debian has (expat, zlib, OpenSSL, libffi) are its own, so that its updates count.
+Debian has (zlib, OpenSSL, libffi) are its own, so that its updates count.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ Maintainer: {maintainer()}
 Section: misc
 Priority: optional
 Installed-Size: {(contents.nbytes + 1023) // 1024}
-Depends: libc6 (>= {glibc}), libstdc++6, libexpat1, libffi8, libssl3 | libssl3t64, zlib1g, adduser
+Depends: libc6 (>= {glibc}), libstdc++6, libffi8, libssl3 | libssl3t64, zlib1g, adduser
 Conflicts: vgpu-guest
 Replaces: vgpu-guest
 Description: GPUs for machines that have none: the host's side

@@ -73,7 +73,7 @@ def make_python(folder: Path, scratch: Path) -> Mapping[str, str]:
 
 
 def link_to_system(target: Path, scratch: Path) -> None:
-    """Make the interpreter again for a package of Debian's: expat and zlib are the system's, as LIBRARIES can be.
+    """Make the interpreter again for a package of Debian's: zlib is the system's, as LIBRARIES can be; no expat.
 
     Args:
         scratch: an empty folder for what it is made from.
@@ -82,8 +82,8 @@ def link_to_system(target: Path, scratch: Path) -> None:
         subprocess.CalledProcessError: the compiler failed; it has said why.
     """
     root = scratch / "debian"
-    unpack(list(fetch((*_PACKAGES, "libexpat1")).values()), root)
-    _link(root, target, ("libexpat.so.1", "libz.so.1"))
+    unpack(list(fetch(_PACKAGES).values()), root)
+    _link(root, target, ("libz.so.1",), "-DWITHOUT_EXPAT")
 
 
 def _library_folders(root: Path) -> list[Path]:
@@ -98,7 +98,7 @@ def _left_out(directory: str, names: list[str]) -> set[str]:
     return {name for name in names if name in _MODULES_LEFT_OUT or name.startswith("config-") or name == "__pycache__"}
 
 
-def _link(root: Path, target: Path, libraries: tuple[str, ...]) -> None:
+def _link(root: Path, target: Path, libraries: tuple[str, ...], *options: str) -> None:
     archives = [
         root / f"usr/lib/python{VERSION}/config-{VERSION}-x86_64-linux-gnu/libpython{VERSION}.a",
         *(next(path / name for path in _library_folders(root) if (path / name).exists()) for name in libraries),
@@ -106,7 +106,7 @@ def _link(root: Path, target: Path, libraries: tuple[str, ...]) -> None:
     headers = [root / "usr/include" / name for name in (f"python{VERSION}", "", f"x86_64-linux-gnu/python{VERSION}")]
     command = [
         # Debian's archive is compiled without -fPIE, as its own executable is.
-        *("cc", "-no-pie", "-O2", "-Wall", "-Wextra", "-Werror", "-s", *(f"-I{path}" for path in headers)),
+        *("cc", "-no-pie", "-O2", "-Wall", "-Wextra", "-Werror", "-s", *options, *(f"-I{path}" for path in headers)),
         *(str(_HERE / "vgx_python.c"), *map(str, archives), "-lm", "-ldl"),
         # Extension modules take Python's functions from the executable, and their libraries from beside it: RPATH, not
         # RUNPATH, for only that holds for what they load, too.

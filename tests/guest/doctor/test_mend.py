@@ -22,6 +22,7 @@ from tests.guest.elf_file import compile_c, compile_library
 from tests.guest.install.guest import ROOT, Guest
 from tests.guest.install.snapshot import snapshot
 
+pytestmark = pytest.mark.timeout(600)  # a guest each, and several runs of the doctor
 PROGRAM = "opt/app/program"
 # What needs a process that runs, or a socket's own host, is shown where those are: test_process.py, test_endpoint.py.
 ELSEWHERE = {"restart-needed", "two-drivers", "endpoint-denied"}
