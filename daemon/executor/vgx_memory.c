@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "vgw_enums.h"
@@ -22,11 +23,14 @@
 #endif
 
 #define PAGE 4096ull
+enum { REGISTER_READ_ONLY = 8 }; /* CU_MEMHOSTREGISTER_READ_ONLY */
+enum { TMPFS = 0x01021994 };     /* statfs(2): also the kind of a memfd and of shared anonymous memory */
 
 bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   for (uint32_t i = 0; i < s->mapping_count; i++) {
     const struct vgx_mapping *m = &s->mappings[i];
-    if (address >= m->address && address - m->address <= m->nbytes && nbytes <= m->nbytes - (address - m->address))
+    if (!m->kernels_only && address >= m->address && address - m->address <= m->nbytes &&
+        nbytes <= m->nbytes - (address - m->address))
       return true;
   }
   return false;
@@ -95,10 +99,15 @@ CUresult vgx_register(struct vgx_session *s, void *at, uint64_t nbytes) {
                                             : result;
 }
 
-CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset) {
+static CUresult register_constant(struct vgx_session *s, void *at, uint64_t nbytes) {
+  return s->backend->cuMemHostRegister_v2(at, nbytes,
+                                          CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | REGISTER_READ_ONLY);
+}
+
+static CUresult add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset, bool read_only) {
   if (at == MAP_FAILED)
     return errno == EEXIST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgx_register(s, at, nbytes);
+  CUresult result = read_only ? register_constant(s, at, nbytes) : vgx_register(s, at, nbytes);
   bool registered = result == CUDA_SUCCESS;
   pthread_mutex_lock(&s->table_lock);
   if (registered && s->mapping_count == VGX_MAX_MAPPINGS)
@@ -107,7 +116,7 @@ CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint6
     struct vgx_mapping *grown = realloc(s->mappings, (s->mapping_count + 1) * sizeof *grown);
     if (grown) {
       s->mappings = grown;
-      s->mappings[s->mapping_count++] = (struct vgx_mapping){(uintptr_t)at, nbytes, region_offset};
+      s->mappings[s->mapping_count++] = (struct vgx_mapping){(uintptr_t)at, nbytes, region_offset, read_only};
     } else {
       result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -119,6 +128,10 @@ CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint6
     munmap(at, nbytes);
   }
   return result;
+}
+
+CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset) {
+  return add_mapping(s, at, nbytes, region_offset, false);
 }
 
 CUresult vgx_vgpuHostMapAt(struct vgx_session *s, const struct vgw_req_vgpuHostMapAt *req) {
@@ -143,6 +156,30 @@ CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap
     result = vgx_add_mapping(
         s, mmap((void *)req->address, req->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0),
         req->nbytes, VGX_NO_REGION);
+  close(fd);
+  return result;
+}
+
+/* Whether the client's own file holds these pages; its last page may be a part of one. It can shrink: then this worker
+ * faults, and the client that did it loses its session. Other kinds of files could have a fault wait for a server of
+ * the client's. */
+static CUresult check_file(int fd, uint64_t offset, uint64_t nbytes) {
+  struct stat st;
+  struct statfs system;
+  if (fstat(fd, &st) != 0 || fstatfs(fd, &system) != 0 || system.f_type != TMPFS || !S_ISREG(st.st_mode))
+    return CUDA_ERROR_NOT_SUPPORTED;
+  uint64_t whole = ((uint64_t)st.st_size + PAGE - 1) & ~(PAGE - 1);
+  return offset % PAGE || offset > whole || nbytes > whole - offset ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult vgx_vgpuHostMapFile(struct vgx_session *s, const struct vgw_req_vgpuHostMapFile *req, int fd) {
+  int access = req->read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+  CUresult result = vgx_in_window(req->address, req->nbytes) ? check_file(fd, req->offset, req->nbytes)
+                                                             : vgx_violation(s, "registered memory outside the window");
+  if (result == CUDA_SUCCESS)
+    result = add_mapping(
+        s, mmap((void *)req->address, req->nbytes, access, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, (off_t)req->offset),
+        req->nbytes, VGX_NO_REGION, req->read_only);
   close(fd);
   return result;
 }

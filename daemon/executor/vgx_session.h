@@ -35,6 +35,7 @@ struct vgx_mapping {
   uint64_t address;
   uint64_t nbytes;
   uint64_t region_offset; /* within the session's share, or VGX_NO_REGION */
+  bool kernels_only;      /* not for copies: it is mapped read-only */
 };
 #define VGX_NO_REGION UINT64_MAX
 

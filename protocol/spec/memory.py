@@ -159,6 +159,14 @@ fn(
     doc="Map the attached memfd at the client's own address and make it device-accessible.",
 )
 fn(
+    "vgpuHostMapFile",
+    [val("address", ADDRESS), val("nbytes", SIZE), val("offset", U64), val("read_only", U32)],
+    WAITING,
+    channel=SOCKET,
+    descriptor=True,
+    doc="As vgpuHostMap, of a file of the program's own in memory, which need not be sealed.",
+)
+fn(
     "vgpuHostMapAt",
     [val("address", ADDRESS), val("nbytes", SIZE), val("offset", U64)],
     WAITING,

@@ -79,13 +79,13 @@ CUresult vgs_host_map(uint64_t nbytes, void **memory) {
   return result;
 }
 
-CUresult vgs_host_map_file(uint64_t nbytes, int fd, uint64_t *address) {
+CUresult vgs_host_map_file(uint64_t nbytes, int fd, uint64_t offset, bool read_only, uint64_t *address) {
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   for (int i = 0; i < SKIPS_MAX && result == CUDA_ERROR_INVALID_VALUE; i++) {
     if (i)
       skip_addresses();
     *address = take_address(nbytes);
-    result = *address ? vgs_send_vgpuHostMap(*address, nbytes, fd) : CUDA_ERROR_OUT_OF_MEMORY;
+    result = *address ? vgs_send_vgpuHostMapFile(*address, nbytes, offset, read_only, fd) : CUDA_ERROR_OUT_OF_MEMORY;
   }
   return result;
 }

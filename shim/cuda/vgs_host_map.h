@@ -3,14 +3,16 @@
 #define VGS_HOST_MAP_H
 
 #include "vgw_cuda.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Map shared memory (whole pages) here and in the worker, registered in the current context. 0, or what went wrong: the
  * caller goes without. It is undone by vgs_send_vgpuHostUnmap and munmap. */
 CUresult vgs_host_map(uint64_t nbytes, void **memory);
 
-/* Map a sealed file of whole pages in the worker alone, at an address of the window. */
-CUresult vgs_host_map_file(uint64_t nbytes, int fd, uint64_t *address);
+/* Map whole pages of a file in memory in the worker alone, at an address of the window. NOT_SUPPORTED: the file lies
+ * elsewhere. */
+CUresult vgs_host_map_file(uint64_t nbytes, int fd, uint64_t offset, bool read_only, uint64_t *address);
 
 /* Memory of the worker's own at an address of the window, where nothing is mapped here. */
 CUresult vgs_host_reserve(uint64_t nbytes, uint64_t *address);

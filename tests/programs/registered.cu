@@ -1,8 +1,11 @@
-// Registered memory of the program's own (NR07): what is mapped for the device is reached by kernels, in place.
+// Registered memory of the program's own (NR07): what is mapped for the device is reached by kernels, in place. Files
+// that several processes map, read-only memory, and memory that other threads write to meanwhile.
+#include <atomic>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "vgt_check.h"
@@ -42,9 +45,93 @@ static void use(unsigned *p, int n, unsigned before, const char *what) {
   cudaGetLastError();
 }
 
+__global__ void sum(const unsigned *p, int n, unsigned *total) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)
+    atomicAdd(total, p[i]);
+}
+
+// As NCCL does: a file of /dev/shm without a name any more, whose size is no number of pages.
+static void shared_file(int n) {
+  char name[] = "/dev/shm/vgt-registered-XXXXXX";
+  int file = mkstemp(name);
+  size_t nbytes = n * sizeof(unsigned);
+  EXPECT(file >= 0 && ftruncate(file, nbytes + 4096) == 0, "registered: no file in /dev/shm");
+  unsigned *p = (unsigned *)mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 4096);
+  const unsigned *constant = (const unsigned *)mmap(nullptr, nbytes, PROT_READ, MAP_SHARED, file, 4096);
+  unlink(name);
+  use(p, n, 5, "a file");
+  unsigned *device = nullptr, *total, found = 0;
+  CUDA(cudaHostRegister(p, nbytes, cudaHostRegisterMapped | cudaHostRegisterPortable));
+  CUDA(cudaHostGetDevicePointer(&device, p, 0));
+  pid_t child = fork(); // another process's writes reach the device, and the device's reach it
+  if (child == 0) {
+    for (int i = 0; i < n; i++)
+      p[i] = i;
+    _exit(0);
+  }
+  int status;
+  EXPECT(waitpid(child, &status, 0) == child && status == 0, "registered: the child failed");
+  bump<<<(n + 127) / 128, 128>>>(device, n);
+  CUDA(cudaDeviceSynchronize());
+  child = fork();
+  if (child == 0) {
+    bool right = true;
+    for (int i = 0; i < n; i++)
+      right &= p[i] == 2u * i + 1;
+    _exit(!right);
+  }
+  EXPECT(waitpid(child, &status, 0) == child && status == 0, "registered: the child sees other values");
+  EXPECT_ERROR(cudaHostRegister((void *)constant, nbytes, cudaHostRegisterMapped), cudaErrorInvalidValue);
+  cudaGetLastError();
+  CUDA(cudaHostRegister((void *)constant, nbytes, cudaHostRegisterMapped | cudaHostRegisterReadOnly));
+  CUDA(cudaHostGetDevicePointer(&device, (void *)constant, 0));
+  CUDA(cudaMalloc(&total, 4));
+  CUDA(cudaMemset(total, 0, 4));
+  sum<<<(n + 127) / 128, 128>>>(device, n, total);
+  CUDA(cudaMemcpy(&found, total, 4, cudaMemcpyDeviceToHost));
+  EXPECT(found == (unsigned)n * (unsigned)n, "registered: the sum of read-only memory is %u", found);
+  CUDA(cudaFree(total));
+  CUDA(cudaHostUnregister((void *)constant));
+  CUDA(cudaHostUnregister(p));
+  munmap(p, nbytes);
+  munmap((void *)constant, nbytes);
+  close(file);
+}
+
+// Each thread writes its own elements, rising numbers; what it wrote last is what is there in the end.
+static void written_meanwhile() {
+  const int threads = 3, n = 1 << 18;
+  unsigned *p = (unsigned *)aligned_alloc(4096, n * sizeof *p), last[threads];
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> writers;
+  memset(p, 0, n * sizeof *p);
+  for (int t = 0; t < threads; t++)
+    writers.emplace_back([=, &stop, &last] {
+      unsigned turn = 0;
+      for (; !stop; turn++)
+        for (int i = t; i < n; i += 1024)
+          ((volatile unsigned *)p)[i] = turn;
+      last[t] = turn - 1;
+    });
+  for (int round = 0; round < 8; round++) {
+    CUDA(cudaHostRegister(p, n * sizeof *p, cudaHostRegisterMapped));
+    CUDA(cudaHostUnregister(p));
+  }
+  stop = true;
+  for (auto &writer : writers)
+    writer.join();
+  for (int t = 0; t < threads; t++)
+    for (int i = t; i < n; i += 1024)
+      EXPECT(p[i] == last[t], "registered: a write of thread %d to element %d is lost: %u of %u", t, i, p[i], last[t]);
+  free(p);
+}
+
 // What vgpu refuses by name, where NVIDIA's driver reads the memory in place.
 static void limits(void *constant) {
-  EXPECT_ERROR(cudaHostRegister(constant, 4096, cudaHostRegisterReadOnly), cudaErrorNotSupported);
+  // A file on a disk.
+  EXPECT_ERROR(cudaHostRegister(constant, 4096, cudaHostRegisterReadOnly | cudaHostRegisterMapped),
+               cudaErrorNotSupported);
   cudaGetLastError();
   unsigned local[4]; // a thread's stack cannot be moved
   EXPECT_ERROR(cudaHostRegister(local, sizeof local, cudaHostRegisterMapped), cudaErrorNotSupported);
@@ -82,6 +169,8 @@ int main(int argc, char **argv) {
   EXPECT_ERROR(cudaHostRegister(constant, 4096, 0), cudaErrorInvalidValue);
   EXPECT_ERROR(cudaHostRegister((void *)4096, 4096, 0), cudaErrorInvalidValue);
   cudaGetLastError();
+  shared_file(30011);
+  written_meanwhile();
   int same_address = 0; // a card's own driver: any memory is the device's at its own address
   CUDA(cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, 0));
   if (!same_address)
