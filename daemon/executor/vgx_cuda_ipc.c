@@ -1,5 +1,5 @@
-/* IPC of the real driver: its handle needs nothing beside it, since the driver's kernel half resolves it. (Events are
- * not the driver's: vgx_ipc_event.c.) */
+/* IPC of the real driver: its handle needs nothing beside it, since the driver's kernel half resolves it; physical
+ * memory is a descriptor of the driver's. (Events are not the driver's: vgx_ipc_event.c.) */
 #include <dlfcn.h>
 
 #include "vgx_cuda_ipc.h"
@@ -16,6 +16,47 @@ static CUresult open(CUdeviceptr *base, const struct vgx_ipc_object *object, uns
   return open_handle(base, object->handle, flags);
 }
 
+/* --- physical memory --- */
+
+enum { POSIX_FILE_DESCRIPTOR = 1 }; /* CUmemAllocationHandleType */
+
+static CUresult (*mem_export)(void *, CUmemGenericAllocationHandle, int, unsigned long long);
+static CUresult (*mem_import)(CUmemGenericAllocationHandle *, void *, int);
+static CUresult (*mem_properties)(CUmemAllocationProp *, CUmemGenericAllocationHandle);
+static CUresult (*mem_release)(CUmemGenericAllocationHandle);
+
+static CUresult share_export(struct vgx_ipc_object *object, CUmemGenericAllocationHandle handle) {
+  int fd = -1;
+  CUresult result = mem_export(&fd, handle, POSIX_FILE_DESCRIPTOR, 0);
+  *object = (struct vgx_ipc_object){.fd = result == CUDA_SUCCESS ? fd : -1};
+  return result;
+}
+
+static CUresult share_open(CUmemGenericAllocationHandle *handle, CUmemAllocationProp *prop,
+                           const struct vgx_ipc_object *object) {
+  CUmemGenericAllocationHandle made = 0;
+  CUresult result = mem_import(&made, (void *)(intptr_t)object->fd, POSIX_FILE_DESCRIPTOR);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = mem_properties(prop, made);
+  if (result == CUDA_SUCCESS)
+    *handle = made;
+  else
+    mem_release(made);
+  return result;
+}
+
+static void resolve_sharing(void *library, struct vgx_backend *backend) {
+  mem_export = (__typeof__(mem_export))dlsym(library, "cuMemExportToShareableHandle");
+  mem_import = (__typeof__(mem_import))dlsym(library, "cuMemImportFromShareableHandle");
+  mem_properties = (__typeof__(mem_properties))dlsym(library, "cuMemGetAllocationPropertiesFromHandle");
+  mem_release = (__typeof__(mem_release))dlsym(library, "cuMemRelease");
+  if (mem_export && mem_import && mem_properties && mem_release) {
+    backend->share_export = share_export;
+    backend->share_open = share_open;
+  }
+}
+
 void vgx_cuda_ipc_resolve(void *library, struct vgx_backend *backend) {
   get_handle = (__typeof__(get_handle))dlsym(library, "cuIpcGetMemHandle");
   open_handle = (__typeof__(open_handle))dlsym(library, "cuIpcOpenMemHandle_v2");
@@ -23,4 +64,5 @@ void vgx_cuda_ipc_resolve(void *library, struct vgx_backend *backend) {
     backend->ipc_export = export;
     backend->ipc_open = open;
   }
+  resolve_sharing(library, backend);
 }

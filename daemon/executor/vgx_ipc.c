@@ -28,11 +28,6 @@ struct answer {
 
 static struct vgx_desk desk = VGX_DESK_NONE;
 
-struct vgx_export {
-  uint64_t base;
-  char token[64];
-};
-
 void vgx_ipc_set(int fd) { vgx_desk_open(&desk, fd); }
 
 bool vgx_ipc_is_there(void) { return desk.fd >= 0; }
@@ -85,21 +80,19 @@ void vgx_ipc_withdraw(const char token[64]) {
     close(none);
 }
 
-static CUresult export(struct vgx_session *s, uint64_t base, uint64_t nbytes, char token[64]) {
-  struct vgx_export *grown;
-  struct vgx_ipc_object object = {.fd = -1};
-  if (s->export_count == EXPORTS_MAX || !(grown = realloc(s->exports, (s->export_count + 1) * sizeof *grown)))
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  s->exports = grown;
-  CUresult result = s->backend->ipc_export(&object, base);
-  if (result == CUDA_SUCCESS)
-    result = vgx_ipc_publish(VGX_IPC_MEMORY, &object, nbytes, token);
-  if (object.fd >= 0)
-    close(object.fd);
-  if (result == CUDA_SUCCESS) {
-    s->exports[s->export_count].base = base;
-    memcpy(s->exports[s->export_count++].token, token, sizeof s->exports->token);
+CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, const struct vgx_ipc_object *object,
+                               uint64_t nbytes, struct vgx_export made) {
+  struct vgx_export *grown =
+      s->export_count < EXPORTS_MAX ? realloc(s->exports, (s->export_count + 1) * sizeof *grown) : NULL;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (grown) {
+    s->exports = grown;
+    result = vgx_ipc_publish(what, object, nbytes, made.token);
   }
+  if (object->fd >= 0)
+    close(object->fd);
+  if (result == CUDA_SUCCESS)
+    s->exports[s->export_count++] = made;
   return result;
 }
 
@@ -119,8 +112,14 @@ CUresult vgx_cuIpcGetMemHandle(struct vgx_session *s, const struct vgw_req_cuIpc
       memcpy(rep->handle.reserved, s->exports[i].token, sizeof rep->handle.reserved);
       result = CUDA_SUCCESS;
     }
-  if (result != CUDA_SUCCESS)
-    result = export(s, base, nbytes, rep->handle.reserved);
+  if (result != CUDA_SUCCESS) {
+    struct vgx_ipc_object object = {.fd = -1};
+    result = b->ipc_export(&object, base);
+    if (result == CUDA_SUCCESS)
+      result = vgx_ipc_export_locked(s, VGX_IPC_MEMORY, &object, nbytes, (struct vgx_export){.base = base});
+    if (result == CUDA_SUCCESS)
+      memcpy(rep->handle.reserved, s->exports[s->export_count - 1].token, sizeof rep->handle.reserved);
+  }
   pthread_mutex_unlock(&s->ipc_lock);
   return result;
 }
@@ -150,7 +149,7 @@ void vgx_ipc_free(struct vgx_session *s) {
   s->export_count = 0;
 }
 
-static void drop(struct vgx_session *s, uint32_t index) {
+void vgx_ipc_drop_locked(struct vgx_session *s, uint32_t index) {
   vgx_ipc_withdraw(s->exports[index].token);
   s->exports[index] = s->exports[--s->export_count];
 }
@@ -159,7 +158,7 @@ void vgx_ipc_freed(struct vgx_session *s, uint64_t address) {
   pthread_mutex_lock(&s->ipc_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
     if (s->exports[i].base == address)
-      drop(s, i);
+      vgx_ipc_drop_locked(s, i);
   pthread_mutex_unlock(&s->ipc_lock);
 }
 
@@ -167,8 +166,8 @@ void vgx_ipc_context_gone(struct vgx_session *s) {
   uint64_t base;
   pthread_mutex_lock(&s->ipc_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
-    if (s->backend->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, s->exports[i].base) !=
-        CUDA_SUCCESS)
-      drop(s, i);
+    if (s->exports[i].base && s->backend->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                                                s->exports[i].base) != CUDA_SUCCESS)
+      vgx_ipc_drop_locked(s, i);
   pthread_mutex_unlock(&s->ipc_lock);
 }

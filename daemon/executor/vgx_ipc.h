@@ -5,8 +5,21 @@
 
 #include "vgx_backend.h"
 #include "vgx_session.h"
+#include "vgx_share.h"
 
-enum vgx_ipc_what { VGX_IPC_MEMORY = 1, VGX_IPC_EVENT = 2 };
+enum vgx_ipc_what { VGX_IPC_MEMORY = 1, VGX_IPC_EVENT = 2, VGX_IPC_ALLOCATION = 3 };
+
+/* What this session shares; under ipc_lock. */
+struct vgx_export {
+  uint64_t base;       /* of memory of cuMemAlloc; else 0 */
+  uint32_t allocation; /* id of memory of cuMemCreate; else 0 */
+  char token[64];
+};
+
+/* Publish an object and note it, under ipc_lock. The descriptor is closed. */
+CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, const struct vgx_ipc_object *object,
+                               uint64_t nbytes, struct vgx_export made);
+void vgx_ipc_drop_locked(struct vgx_session *s, uint32_t index);
 
 /* Whether vgpud takes questions for this session. */
 bool vgx_ipc_is_there(void);

@@ -31,6 +31,10 @@ struct vgx_backend {
   /* cuIpcGetMemHandle and cuIpcOpenMemHandle among the backend's own processes. The descriptor is the caller's. */
   CUresult (*ipc_export)(struct vgx_ipc_object *object, CUdeviceptr base);
   CUresult (*ipc_open)(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);
+  /* Physical memory of cuMemCreate, likewise; `prop` is what it was made with. */
+  CUresult (*share_export)(struct vgx_ipc_object *object, CUmemGenericAllocationHandle handle);
+  CUresult (*share_open)(CUmemGenericAllocationHandle *handle, CUmemAllocationProp *prop,
+                         const struct vgx_ipc_object *object);
   /* A managed variable of a library: *placed is its address, 0 while it has none; `address`, if not 0, is
    * where it lies from now on, in registered memory of its size. */
   CUresult (*managed_variable)(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,

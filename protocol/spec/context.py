@@ -183,12 +183,23 @@ fn(
     doc="Range of stream priorities, from the inventory.",
 )
 fn("cuCtxResetPersistingL2Cache", [], doc="No persisting lines exist to reset.")
+# What the address means to the current context's kernels; copies between devices need none of it.
+PEER = handle("peerContext", CONTEXT)
 fn(
     "cuCtxEnablePeerAccess",
-    [ptr("peerContext", "CUcontext"), val("Flags", U32)],
+    [PEER, val("Flags", U32)],
+    WAITING,
+    guest="custom",
     doc="Address another device's memory.",
 )
-fn("cuCtxDisablePeerAccess", [ptr("peerContext", "CUcontext")], doc="Undo cuCtxEnablePeerAccess.")
+fn(
+    "cuCtxDisablePeerAccess",
+    [PEER],
+    WAITING,
+    guest="custom",
+    blocks=True,
+    doc="Undo cuCtxEnablePeerAccess.",
+)
 fn(
     "cuFlushGPUDirectRDMAWrites",
     [val("target", I32), val("scope", I32)],

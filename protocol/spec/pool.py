@@ -12,6 +12,7 @@ from protocol.gen.dsl import (
     SIZE,
     STREAM,
     WAITING,
+    array_in,
     device_at,
     fixed_at,
     fn,
@@ -121,13 +122,17 @@ fn(
 )
 fn(
     "cuMemPoolSetAccess",
-    [POOL, ptr("map", "const CUmemAccessDesc *"), val("count", SIZE)],
+    [POOL, array_in("map", "CUmemAccessDesc", "count", 64, (device_at("location.id"),)), val("count", SIZE)],
+    WAITING,
     need=INIT,
-    doc="Who may address a pool's memory.",
+    refuses={"vgs_access_is_foreign(map, count)": INVALID_VALUE},
+    doc="Which devices may use a pool's memory.",
 )
 fn(
     "cuMemPoolGetAccess",
-    [out("flags", I32), POOL, ptr("location", "CUmemLocation *")],
+    [out("flags", I32), POOL, struct_in("location", "CUmemLocation", device_at("id"))],
+    WAITING,
     need=INIT,
-    doc="Who may address a pool's memory.",
+    refuses={"location->type != 1 /* device */": INVALID_VALUE},
+    doc="Which access a device has to a pool's memory.",
 )

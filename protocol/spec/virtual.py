@@ -20,6 +20,7 @@ from protocol.gen.dsl import (
     out_range,
     ptr,
     struct_in,
+    struct_out,
     val,
 )
 
@@ -56,15 +57,7 @@ fn(
     [
         out_handle("handle", ALLOCATION, handles="1", prop="*prop"),
         val("size", SIZE, nonzero=True),
-        # It may be asked for with a handle type that it could be shared by, as NCCL and PyTorch always do; nothing is
-        # shared, and cuMemExportToShareableHandle says so.
-        struct_in(
-            "prop",
-            "CUmemAllocationProp",
-            device_at("location.id"),
-            fixed_at("win32HandleMetaData"),
-            fixed_at("requestedHandleTypes"),
-        ),
+        struct_in("prop", "CUmemAllocationProp", device_at("location.id"), fixed_at("win32HandleMetaData")),
         val("flags", ULL, mask=0),
     ],
     WAITING,
@@ -78,7 +71,32 @@ fn(
     WAITING,
     need=INIT,
     asked="vgs_allocation_release(handle)",
+    worker_before="vgx_share_released(s, req->handle)",
     doc="Free physical memory once nothing maps it.",
+)
+# What stands for the memory is a token of vgpud's, as of cuIpc (vgx_share.c); the client lays it into a descriptor.
+SHARED = "CUipcMemHandle"
+fn(
+    "cuMemExportToShareableHandle",
+    [ptr("shareableHandle", "void *"), ptr("handle", HANDLE), val("handleType", I32), val("flags", ULL)],
+    WAITING,
+    need=INIT,
+    backend=False,
+    guest="custom",
+    host="custom",
+    wire=[struct_out("token", SHARED), handle("handle", ALLOCATION)],
+    doc="A descriptor by which another client of the tenant gets physical memory; other types are NOT_SUPPORTED.",
+)
+fn(
+    "cuMemImportFromShareableHandle",
+    [ptr("handle", f"{HANDLE} *"), ptr("osHandle", "void *"), val("shHandleType", I32)],
+    WAITING,
+    need=INIT,
+    backend=False,
+    guest="custom",
+    host="custom",
+    wire=[out_handle("handle", ALLOCATION), struct_out("prop", "CUmemAllocationProp"), struct_in("token", SHARED)],
+    doc="Physical memory of another client of the tenant.",
 )
 fn(
     "cuMemMap",

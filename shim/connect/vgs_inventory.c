@@ -77,6 +77,8 @@ static void unpack_device(struct vgs_device *device, struct vgs_unpacker *unpack
       device->granularity_recommended = (uint64_t)pair[1];
     } else if (vgs_str_is(key, nbytes, "context_nbytes"))
       device->context_nbytes = (uint64_t)vgs_unpack_int(unpacker, 0, INT64_MAX);
+    else if (vgs_str_is(key, nbytes, "peers"))
+      unpack_numbers(unpacker, device->peers, VGS_DEVICE_MAX * VGS_PEER_ATTRIBUTES, sizeof device->peers[0][0]);
     else if (vgs_str_is(key, nbytes, "sm_topology"))
       unpack_topology(device, unpacker);
     else

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 enum { VGS_TPC_MAX = 512 };
-enum { VGS_DEVICE_MAX = 64, VGS_ATTRIBUTE_MAX = 256, VGS_LIMIT_MAX = 32 };
+enum { VGS_DEVICE_MAX = 64, VGS_ATTRIBUTE_MAX = 256, VGS_LIMIT_MAX = 32, VGS_PEER_ATTRIBUTES = 5 };
 #define VGS_ATTRIBUTE_INVALID INT32_MIN  /* the driver answers INVALID_VALUE */
 #define VGS_LIMIT_UNSUPPORTED UINT64_MAX /* the driver answers UNSUPPORTED_LIMIT */
 
@@ -21,6 +21,7 @@ struct vgs_device {
   int32_t priority_least, priority_greatest;
   uint64_t granularity_minimum, granularity_recommended; /* bytes */
   uint64_t context_nbytes;
+  int32_t peers[VGS_DEVICE_MAX][VGS_PEER_ATTRIBUTES]; /* by the other device and CUdevice_P2PAttribute from 1 */
   /* Where each pair of multiprocessors sits, as cuBLASLt asks for it; count 0: not told. */
   uint32_t tpc_count;
   uint8_t gpc_of_tpc[VGS_TPC_MAX], tpc_in_gpc[VGS_TPC_MAX];

@@ -130,17 +130,21 @@ CUresult vgs_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriori
 
 CUresult vgs_cuCtxResetPersistingL2Cache(void) { return CUDA_SUCCESS; }
 
+/* By the id of its present life, which a primary context's handle outlives. */
 CUresult vgs_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
+  struct vgs_context *peer = vgs_context_find(peerContext);
   if (Flags)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_context_find(peerContext) || !peerContext)
+  if (!peerContext || !peer)
     return CUDA_ERROR_INVALID_CONTEXT;
-  return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (!vgs_device_reaches(vgs_context_entered->device, peer->device))
+    return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  return vgs_send_cuCtxEnablePeerAccess(peer->wire_id, Flags);
 }
 
 CUresult vgs_cuCtxDisablePeerAccess(CUcontext peerContext) {
-  enum { PEER_ACCESS_NOT_ENABLED = 705 };
-  return peerContext && vgs_context_find(peerContext) ? (CUresult)PEER_ACCESS_NOT_ENABLED : CUDA_ERROR_INVALID_CONTEXT;
+  struct vgs_context *peer = vgs_context_find(peerContext);
+  return peerContext && peer ? vgs_send_cuCtxDisablePeerAccess(peer->wire_id) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult vgs_cuFlushGPUDirectRDMAWrites(int target, int scope) {

@@ -35,6 +35,13 @@ const struct vgs_device *vgs_device(CUdevice device) {
 
 CUdevice vgs_device_wire(CUdevice device) { return visible[device]; }
 
+CUdevice vgs_device_of_wire(CUdevice wire) {
+  CUdevice device = vgs_device_count() - 1;
+  while (device >= 0 && visible[device] != wire)
+    device--;
+  return device;
+}
+
 CUresult vgs_cuDriverGetVersion(int *driverVersion) {
   if (!driverVersion)
     return CUDA_ERROR_INVALID_VALUE;
@@ -190,22 +197,32 @@ CUresult vgs_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId) {
   return CUDA_ERROR_INVALID_DEVICE;
 }
 
-/* Peer access between two devices of a session is not offered yet; a device is no peer of itself. */
+enum { PEER_ACCESS_SUPPORTED = 2 }; /* CUdevice_P2PAttribute */
+
+static int peer_attribute(CUdevice device, CUdevice peer, int attribute) {
+  return vgs_device(device)->peers[vgs_device_wire(peer)][attribute - 1];
+}
+
+bool vgs_device_reaches(CUdevice device, CUdevice peer) {
+  return device != peer && peer_attribute(device, peer, PEER_ACCESS_SUPPORTED) == 1;
+}
+
+/* A device is no peer of itself. */
 CUresult vgs_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev) {
   if (!canAccessPeer)
     return CUDA_ERROR_INVALID_VALUE;
   if (!vgs_device(dev) || !vgs_device(peerDev))
     return CUDA_ERROR_INVALID_DEVICE;
-  *canAccessPeer = 0;
+  *canAccessPeer = vgs_device_reaches(dev, peerDev);
   return CUDA_SUCCESS;
 }
 
 CUresult vgs_cuDeviceGetP2PAttribute(int *value, int attrib, CUdevice srcDevice, CUdevice dstDevice) {
-  if (!value || attrib < 1 || attrib > 5)
+  if (!value || attrib < 1 || attrib > VGS_PEER_ATTRIBUTES)
     return CUDA_ERROR_INVALID_VALUE;
   if (!vgs_device(srcDevice) || !vgs_device(dstDevice) || srcDevice == dstDevice)
     return CUDA_ERROR_INVALID_DEVICE;
-  *value = 0;
+  *value = peer_attribute(srcDevice, dstDevice, attrib);
   return CUDA_SUCCESS;
 }
 

@@ -15,4 +15,10 @@ const struct vgs_device *vgs_device(CUdevice device);
 CUdevice vgs_device_wire(CUdevice device);
 int vgs_device_count(void);
 
+/* The visible device of an ordinal on the wire; -1: none. */
+CUdevice vgs_device_of_wire(CUdevice wire);
+
+/* Whether a device can address the memory of another; both must be visible. */
+bool vgs_device_reaches(CUdevice device, CUdevice peer);
+
 #endif

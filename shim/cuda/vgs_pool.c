@@ -61,31 +61,3 @@ bool vgs_pool_is_default(const struct vgs_pool *pool) {
   pthread_mutex_unlock(&pools_lock);
   return found;
 }
-
-enum { LOCATION_DEVICE = 1, ACCESS_READ_WRITE = 3 };
-
-/* A pool's own device always has access; there are no peers to give it to. */
-CUresult vgs_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-  struct vgs_pool *of = find(pool);
-  if (!of || (!map && count))
-    return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < count; i++) {
-    if (map[i].location.type != LOCATION_DEVICE || !vgs_device(map[i].location.id))
-      return CUDA_ERROR_INVALID_DEVICE;
-    if (map[i].location.id == of->device && map[i].flags != ACCESS_READ_WRITE)
-      return CUDA_ERROR_INVALID_VALUE;
-    if (map[i].location.id != of->device && map[i].flags)
-      return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *location) {
-  struct vgs_pool *of = find(pool);
-  if (!flags || !of || !location)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (location->type != LOCATION_DEVICE || !vgs_device(location->id))
-    return CUDA_ERROR_INVALID_DEVICE;
-  *flags = location->id == of->device ? ACCESS_READ_WRITE : 0;
-  return CUDA_SUCCESS;
-}

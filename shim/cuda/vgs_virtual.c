@@ -41,8 +41,8 @@ static CUresult count(CUmemGenericAllocationHandle handle, int handles, int mapp
   return last ? vgs_send_cuMemRelease(last) : CUDA_SUCCESS;
 }
 
-/* Properties the driver accepts and that are offered here: device memory. It may be asked for with a handle type that
- * it could be shared by, as NCCL and PyTorch always do; sharing it is then refused by cuMemExportToShareableHandle. */
+/* Properties the driver accepts and that are offered here: device memory, which descriptors may stand for. Who shares
+ * with nobody may still ask for that, as NCCL and PyTorch always do. */
 CUresult vgs_allocation_check(const CUmemAllocationProp *prop) {
   if (!prop || prop->type != TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;

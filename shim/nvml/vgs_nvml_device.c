@@ -119,15 +119,20 @@ nvmlReturn_t vgs_nvmlDeviceGetHandleBySerial(const char *serial, void *handle) {
   return serial && handle ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* NCCL asks for every pair, a device with itself included, and gives up on any error: so peers are told to be
- * unsupported by their status, as cuDeviceCanAccessPeer says 0 of them. */
+/* NCCL asks for every pair, a device with itself included, and gives up on any error: so a status says that peers do
+ * not reach each other. It agrees with cuDeviceCanAccessPeer, as it comes from the same inventory. */
 nvmlReturn_t vgs_nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t device2, unsigned int index,
                                         unsigned int *status) {
-  enum { OK = 0, PEERS_NOT_SUPPORTED = 5, INDEX_UNKNOWN = 5 };
+  enum { OK = 0, PEERS_NOT_SUPPORTED = 5 };
+  enum { READ = 0, WRITE = 1, ATOMICS = 3, INDEX_UNKNOWN = 5 }; /* nvmlGpuP2PCapsIndex_t */
+  enum { ACCESS_SUPPORTED = 2, NATIVE_ATOMICS = 3 };            /* CUdevice_P2PAttribute */
   int first = vgs_nvml_index(device), second = vgs_nvml_index(device2);
   if (first < 0 || second < 0 || index >= INDEX_UNKNOWN || !status)
     return NVML_ERROR_INVALID_ARGUMENT;
-  *status = first == second ? OK : PEERS_NOT_SUPPORTED;
+  const int32_t *link = vgs_nvml_device((uint32_t)first)->peers[second];
+  bool reached = index == READ || index == WRITE ? link[ACCESS_SUPPORTED - 1] == 1
+                                                 : index == ATOMICS && link[NATIVE_ATOMICS - 1] == 1;
+  *status = first == second || reached ? OK : PEERS_NOT_SUPPORTED;
   return NVML_SUCCESS;
 }
 

@@ -45,6 +45,51 @@ def look(address, nbytes):
     ok(cuda.cuMemcpyDtoH_v2(data, c_uint64(address), c_size_t(nbytes)))
     return data.raw
 
+GRANULE = 2 << 20
+
+def create(types=1, device=0):
+    handle, prop = c_uint64(), (ctypes.c_int * 8)(1, types, 1, device)
+    return cuda.cuMemCreate(byref(handle), c_size_t(GRANULE), prop, c_uint64(0)), handle.value
+
+def release(handle):
+    return cuda.cuMemRelease(c_uint64(handle))
+
+def mapped(handle):
+    address = c_uint64()
+    ok(cuda.cuMemAddressReserve(byref(address), c_size_t(GRANULE), c_size_t(0), c_uint64(0), c_uint64(0)))
+    ok(cuda.cuMemMap(address, c_size_t(GRANULE), c_size_t(0), c_uint64(handle), c_uint64(0)))
+    ok(cuda.cuMemSetAccess(address, c_size_t(GRANULE), (ctypes.c_int * 3)(1, 0, 3), c_size_t(1)))
+    return address.value
+
+def unmap(address):
+    return cuda.cuMemUnmap(c_uint64(address), c_size_t(GRANULE))
+
+def export(handle, type=1, flags=0):
+    fd = ctypes.c_int(-7)
+    return cuda.cuMemExportToShareableHandle(byref(fd), c_uint64(handle), type, c_uint64(flags)), fd.value
+
+def import_fd(fd, type=1):
+    handle = c_uint64(7)
+    return cuda.cuMemImportFromShareableHandle(byref(handle), c_void_p(fd), type), handle.value
+
+def import_from(pid, fd):
+    own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY)
+    try:
+        return import_fd(own)
+    finally:
+        os.close(own)
+
+def file_of(data, seals=15):
+    import fcntl
+    fd = os.memfd_create("made up", os.MFD_ALLOW_SEALING)
+    os.write(fd, data)
+    fcntl.fcntl(fd, 1033, seals)
+    return fd
+
+def properties(handle):
+    prop = (ctypes.c_int * 8)()
+    return cuda.cuMemGetAllocationPropertiesFromHandle(prop, c_uint64(handle)), list(prop)
+
 def event(flags=6):
     handle = c_void_p()
     return cuda.cuEventCreate(byref(handle), flags), handle.value

@@ -3,9 +3,10 @@
 For a machine with a card and perhaps nothing else: it needs a C compiler, nvcc and a Python with the frameworks to
 compare, but neither a network nor a virtual environment. The rest comes as wheels, which
 `python3 tests/gpu/run.py --fetch DIR` downloads elsewhere. It builds in a copy of this tree, checks (tests/gpu, then
-tests/conformance natively and remoted, over shared memory and over a plain socket), measures (`vgpu bench`,
-tests/bench/driver.py), and writes a file for each step into --out, with the card, the driver, the date and the commit
-in machine.txt. The exit code is 1 if a step failed; the others run all the same.
+frameworks on two devices, which one-device machines skip, then tests/conformance natively and remoted, over shared
+memory and over a plain socket), measures (`vgpu bench`, tests/bench/driver.py), and writes a file for each step into
+--out, with the card, the driver, the date and the commit in machine.txt. The exit code is 1 if a step failed; the
+others run all the same.
 """
 
 from __future__ import annotations
@@ -41,20 +42,10 @@ def steps(libcuda: str, out: Path, rounds: int) -> dict[str, tuple[str, ...]]:
     """Each step's name and Python arguments. Checks come first: nothing is worth measuring that computes wrongly."""
     bench = ("-c", VGPU, "bench", "--rounds", str(rounds), "--libcuda", libcuda)
     conformance = ("-m", "tests.conformance", "--libcuda", libcuda, "--native", "--remoted")
+    pytest = ("-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "-m", "gpu", "--timeout", "300")
     return {
-        "tests": (
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            "-W",
-            "ignore",
-            "-m",
-            "gpu",
-            "tests/gpu",
-            "--timeout",
-            "300",
-        ),
+        "tests": (*pytest, "tests/gpu", "--ignore", "tests/gpu/test_several.py"),
+        "several": (*pytest, "-s", "tests/gpu/test_several.py"),
         "conformance": conformance,
         "socket": (*conformance, "--no-recorded", "--channel", "unix"),
         "bench": (*bench, "--out", str(out), "--name", "bench"),
@@ -132,7 +123,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="windows of each measurement (7)")
     parser.add_argument("--limit-s", type=int, default=280, help="seconds that a step may take (280)")
     parser.add_argument("--commit", default="", help="of this tree, where it is a copy without .git")
-    parser.add_argument("--only", nargs="+", metavar="STEP", help="some of: tests conformance socket bench driver")
+    parser.add_argument(
+        "--only", nargs="+", metavar="STEP", help="some of: tests several conformance socket bench driver"
+    )
     options = parser.parse_args()
     if options.fetch:
         return fetch(options.fetch, options.python_version)

@@ -172,6 +172,15 @@ def test_nr05_copies_between_devices(toolchain: Toolchain, vgpu_run: Run) -> Non
     assert_ok(vgpu_run([toolchain.build("peers")], gpu="h100:2"), "peers")
 
 
+def test_two_devices_reach_each_others_memory(toolchain: Toolchain, vgpu_run: Run) -> None:
+    assert_ok(vgpu_run([toolchain.build("two_devices")], gpu="h100:2"), "two_devices")
+
+
+def test_devices_of_two_kinds_do_not_reach_each_other(toolchain: Toolchain, vgpu_run: Run) -> None:
+    done = vgpu_run([toolchain.build("two_devices")], gpu="h100,a100")
+    assert "the first does not reach the second" in done.stdout
+
+
 def test_a_device_older_than_the_program_refuses_it(toolchain: Toolchain, vgpu_run: Run) -> None:
     result = vgpu_run([toolchain.build("saxpy")], gpu="v100")
     assert result.returncode == 1

@@ -59,8 +59,8 @@ def _start(directory: Path, name: str, config: str, env: dict[str, str]) -> Runn
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A: what B takes for a machine with an H100."""
-    running = _start(tmp_path_factory.mktemp("driver"), "a", "gpus = 'h100'", {})
+    """A: what B takes for a machine with two H100s."""
+    running = _start(tmp_path_factory.mktemp("driver"), "a", "gpus = 'h100:2'", {})
     yield running
     running.end()
 

@@ -12,7 +12,7 @@ from tests.relayed.conftest import Relay
 
 # Kernels of these read memory that client and worker share: here it is the worker's alone (conftest.py).
 IN_SHARED_MEMORY = {"managed", "pinned", "registered"}
-OTHERS = ["errors", "properties", "functions", "graph_nodes", "kernel_printf"]
+OTHERS = ["errors", "properties", "functions", "graph_nodes", "kernel_printf", "peers", "two_devices"]
 PROGRAMS = [name for name in [*SIZES, *OTHERS] if name not in IN_SHARED_MEMORY]
 ON_A_SOCKET = ["copies", "errors", "graph_host", "graph_nodes", "graphs", "host_function", "streams", "threads"]
 CASES = [*((name, True) for name in PROGRAMS), *((name, False) for name in ON_A_SOCKET)]

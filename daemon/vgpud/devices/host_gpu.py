@@ -19,6 +19,7 @@ from vgpud.proto.packing import pack_map, unpack_map
 
 ATTRIBUTE_COUNT = 161
 LIMIT_COUNT = 10
+PEER_ATTRIBUTE_COUNT = 5
 INVALID_ATTRIBUTE = -(1 << 31)
 INVALID_LIMIT = (1 << 64) - 1
 _MULTIPROCESSOR_COUNT = 16  # CUdevice_attribute
@@ -34,8 +35,7 @@ WITHHELD = frozenset(
         DeviceAttribute.PAGEABLE_MEMORY_ACCESS,
         DeviceAttribute.PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
         DeviceAttribute.CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
-        # shared with other processes by cuIpc alone (vgx_ipc.c); with devices and interfaces, nothing
-        DeviceAttribute.HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        # shared with other clients by cuIpc and descriptors alone (vgx_ipc.c); with devices and interfaces, nothing
         DeviceAttribute.HANDLE_TYPE_FABRIC_SUPPORTED,
         DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES,
         DeviceAttribute.MULTICAST_SUPPORTED,
@@ -120,7 +120,23 @@ def _release() -> str:
         return "unknown"
 
 
-def _device(driver: _Driver, ordinal: int) -> dict[str, Any]:
+def _peers(driver: _Driver, device: int, count: int) -> bytes:
+    """For each device five numbers, by CUdevice_P2PAttribute from 1; 0: itself, or not answered."""
+    numbers = []
+    for ordinal in range(count):
+        other = driver.integer("cuDeviceGet", ordinal)
+        for attribute in range(1, PEER_ATTRIBUTE_COUNT + 1):
+            value = ctypes.c_int()
+            code = (
+                0
+                if other == device
+                else driver.result("cuDeviceGetP2PAttribute", ctypes.byref(value), attribute, device, other)
+            )
+            numbers.append(value.value if code == 0 else 0)
+    return struct.pack(f"<{len(numbers)}i", *numbers)
+
+
+def _device(driver: _Driver, ordinal: int, count: int) -> dict[str, Any]:
     device = driver.integer("cuDeviceGet", ordinal)
     name = ctypes.create_string_buffer(256)
     driver.call("cuDeviceGetName", name, 256, device)
@@ -143,6 +159,7 @@ def _device(driver: _Driver, ordinal: int) -> dict[str, Any]:
         "pci": pci.value.decode().lower(),
         "memory_nbytes": total.value,
         "attributes": struct.pack(f"<{ATTRIBUTE_COUNT}i", *_attributes(driver, device)),
+        "peers": _peers(driver, device, count),
         **details,
     }
 
@@ -208,11 +225,12 @@ def main() -> int:
     try:
         driver = _Driver(sys.argv[1] if len(sys.argv) > 1 else "libcuda.so.1")
         driver.call("cuInit", 0)
+        count = driver.integer("cuDeviceGetCount")
         inventory = {
             "driver_version": driver.integer("cuDriverGetVersion"),
             "driver_release": _release(),
             "backend": "cuda",
-            "devices": [_device(driver, ordinal) for ordinal in range(driver.integer("cuDeviceGetCount"))],
+            "devices": [_device(driver, ordinal, count) for ordinal in range(count)],
         }
     except HostGpuError as error:
         print(error, file=sys.stderr)

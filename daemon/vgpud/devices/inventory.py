@@ -13,6 +13,8 @@ from vgpusim.profiles.attribute import DeviceAttribute
 from . import host_gpu
 from .inventory_check import InventoryError, check_inventory
 
+_SHARING = (DeviceAttribute.IPC_EVENT_SUPPORTED, DeviceAttribute.HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)
+
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
@@ -38,14 +40,14 @@ def host_seed() -> str:
 
 
 def without_ipc(fields: dict[str, Any]) -> dict[str, Any]:
-    """The INVENTORY for a client that can share no events with others; the given one is not changed."""
-    at = 4 * DeviceAttribute.IPC_EVENT_SUPPORTED
+    """The INVENTORY for a client that shares nothing with others; the given one is not changed."""
     devices = []
     for device in fields["devices"]:
         packed = device["attributes"]
-        devices.append(
-            device | {"attributes": packed[:at] + bytes(4) + packed[at + 4 :] if at < len(packed) else packed}
-        )
+        for attribute in _SHARING:
+            at = 4 * attribute
+            packed = packed[:at] + bytes(4) + packed[at + 4 :] if at < len(packed) else packed
+        devices.append(device | {"attributes": packed})
     return fields | {"devices": devices}
 
 

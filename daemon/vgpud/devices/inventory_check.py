@@ -36,6 +36,8 @@ def check_inventory(fields: dict[str, Any]) -> None:
                 raise InventoryError(f"inventory: device {index}: {key} is not {kind.__name__}")
         if len(device["uuid"]) != 16 or len(device["attributes"]) % 4 or len(device["limits"]) % 8:
             raise InventoryError(f"inventory: device {index}: uuid, attributes or limits has a wrong length")
+        if len(device.get("peers", b"")) % 20:
+            raise InventoryError(f"inventory: device {index}: peers has a wrong length")
         for key in ("priorities", "granularity"):
             pair = device.get(key)
             if not (isinstance(pair, list | tuple) and len(pair) == 2 and all(type(n) is int for n in pair)):

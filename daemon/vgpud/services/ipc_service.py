@@ -31,12 +31,13 @@ _ANSWER = struct.Struct("<iIQ64s")
 _TOKEN_NBYTES = 64
 _TOTAL_CAP = 16384  # of all tenants: each may be a descriptor of vgpud's
 _PUBLISH, _FIND, _WITHDRAW = 1, 2, 3
+_OPENED_ELSEWHERE = (1, 2)  # enum vgx_ipc_what: memory and events of cuIpc; physical memory its maker imports, too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Object:
     owner: IpcDesk
-    what: int  # memory or event: enum vgx_ipc_what
+    what: int  # memory, event or allocation: enum vgx_ipc_what
     nbytes: int
     handle: bytes
     fd: int | None
@@ -95,7 +96,7 @@ class IpcService:
             self._warn(desk.tenant, "a handle names nothing that this client may open")
             return CudaError.INVALID_VALUE
         # A process that opens what it exported itself: as an H100 answers.
-        return CudaError.INVALID_CONTEXT if found.owner is desk else found
+        return CudaError.INVALID_CONTEXT if found.owner is desk and what in _OPENED_ELSEWHERE else found
 
     def withdraw(self, desk: IpcDesk, token: bytes) -> None:
         """Nobody may open it any more. Of others' tokens there is nothing to withdraw."""

@@ -86,5 +86,8 @@ const struct vgx_backend *vgx_sim_backend(void);
 struct vgx_ipc_object;
 CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base);
 CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);
+CUresult vgx_sim_share_export(struct vgx_ipc_object *object, CUmemGenericAllocationHandle handle);
+CUresult vgx_sim_share_open(CUmemGenericAllocationHandle *handle, CUmemAllocationProp *prop,
+                            const struct vgx_ipc_object *object);
 
 #endif

@@ -15,6 +15,8 @@ static const struct vgx_backend backend = {.name = "simulator",
                                            .set_reason = vgx_sim_set_reason,
                                            .ipc_export = vgx_sim_ipc_export,
                                            .ipc_open = vgx_sim_ipc_open,
+                                           .share_export = vgx_sim_share_export,
+                                           .share_open = vgx_sim_share_open,
                                            .managed_variable = vgx_sim_managed_variable,
                                            .device_file = vgx_sim_device_file,
                                            VGX_SIMULATOR_FUNCTIONS(MEMBER)};

@@ -127,6 +127,7 @@ static void start_context(CUcontext ctx, struct vgx_sim_device *device, unsigned
   ctx->flags = flags;
   ctx->destroyed = false;
   ctx->sticky = CUDA_SUCCESS;
+  ctx->peers = 0;
   memcpy(ctx->limits, device->properties.limits, sizeof ctx->limits);
   vgx_sim_stream_init(&ctx->legacy, ctx, CU_STREAM_DEFAULT, 0);
   vgx_sim_stream_init(&ctx->per_thread, ctx, CU_STREAM_DEFAULT, 0);

@@ -60,6 +60,7 @@ struct CUmemPoolHandle_st {
   uint64_t release_threshold, max_nbytes;
   uint64_t used_nbytes, used_high_nbytes, reserved_high_nbytes;
   int32_t reuse_event, reuse_opportunistic, reuse_internal;
+  uint64_t readers, writers; /* peers, a bit for each device (vgx_sim_peer.c) */
 };
 
 struct vgx_sim_device {
@@ -149,6 +150,7 @@ struct CUctx_st {
   struct vgx_sim_device *device;
   bool destroyed, ending, primary;
   uint32_t flags;
+  uint64_t peers;  /* a bit for each device whose memory it has asked to reach (vgx_sim_peer.c) */
   CUresult sticky; /* 700-719: every later call answers it */
   uint64_t limits[VGX_SIM_LIMITS_MAX];
   struct CUstream_st legacy, per_thread;

@@ -74,8 +74,6 @@ CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object
   if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !device || exported.nbytes == 0 ||
       exported.nbytes > device->properties.memory_nbytes)
     return CUDA_ERROR_INVALID_VALUE;
-  if (device != ctx->device) /* no device reaches another's memory */
-    return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(object->fd, &st) != 0 || (uint64_t)st.st_size < exported.nbytes)
     return CUDA_ERROR_MAP_FAILED;
   struct vgx_sim_shared shared = {.key = {exported.key[0], exported.key[1]},

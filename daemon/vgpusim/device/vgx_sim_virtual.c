@@ -4,21 +4,35 @@
  *
  * Locking: `lock` guards mappings and physical memory's counts; the arena's lock is taken under it. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "vgx_backend.h"
 #include "vgx_sim_internal.h"
+
+#ifndef F_GET_SEALS
+#define F_ADD_SEALS 1033
+#define F_GET_SEALS 1034
+#define F_SEAL_SEAL 1
+#define F_SEAL_SHRINK 2
+#define F_SEAL_GROW 4
+#endif
 
 #define GRANULE_NBYTES (2ull << 20)
 #define MAPPINGS_MAX 16384u /* each is a mapping of the process's, of which the kernel allows 65,530 */
 
-enum { TYPE_PINNED = 1, LOCATION_DEVICE = 1, ACCESS_READ = 1, ACCESS_READWRITE = 3 };
+enum { TYPE_PINNED = 1, LOCATION_DEVICE = 1, ACCESS_READ = 1, ACCESS_READWRITE = 3, POSIX_FILE_DESCRIPTOR = 1 };
 
-/* What cuMemCreate made: freed when it is released and nothing maps it. */
+/* What cuMemCreate made, or another process did: freed when it is released and nothing maps it. */
 struct physical {
   struct vgx_sim_device *device;
-  uint64_t address, nbytes; /* its place in the arena, where nobody sees it */
+  uint64_t address, nbytes; /* its place in the arena, where nobody sees it; 0: it lies in `file` */
+  int file;                 /* of its own, once it is shared: it outlives its maker; else -1 */
+  bool imported;            /* it is charged where it was made */
   uint32_t mappings;
   bool released;
 };
@@ -26,7 +40,8 @@ struct physical {
 struct mapping {
   uint64_t address, nbytes;
   struct physical *physical;
-  uint32_t access;
+  uint64_t offset;           /* in the physical memory */
+  uint64_t readers, writers; /* a bit for each device */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -53,8 +68,8 @@ static size_t bound_locked(uint64_t address) {
 bool vgx_sim_virtual_find(uint64_t address, struct vgx_sim_allocation *found) {
   pthread_mutex_lock(&lock);
   size_t i = bound_locked(address), last = i;
-  bool hit = i < mapping_count && mappings[i].address <= address && mappings[i].access;
-  while (hit && last + 1 < mapping_count && mappings[last + 1].access &&
+  bool hit = i < mapping_count && mappings[i].address <= address && mappings[i].readers;
+  while (hit && last + 1 < mapping_count && mappings[last + 1].readers &&
          mappings[last + 1].address == mappings[last].address + mappings[last].nbytes)
     last++; /* neighbours are one to copies */
   if (hit)
@@ -76,7 +91,12 @@ static bool covered_locked(uint64_t address, uint64_t nbytes, size_t *first, siz
 }
 
 static void free_physical(struct physical *p) {
-  vgx_sim_arena_unreserve(&p->device->arena, p->address, VGX_SIM_PHYSICAL);
+  if (p->address)
+    vgx_sim_arena_unreserve(&p->device->arena, p->address, VGX_SIM_PHYSICAL);
+  else if (!p->imported)
+    vgx_sim_arena_uncharge(&p->device->arena, p->nbytes);
+  if (p->file >= 0)
+    close(p->file);
   free(p);
 }
 
@@ -108,7 +128,7 @@ CUresult vgx_sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, 
                              unsigned long long flags) {
   if (!handle || !prop || flags || prop->type != TYPE_PINNED || !is_granular(0, size))
     return CUDA_ERROR_INVALID_VALUE;
-  if (prop->location.type != LOCATION_DEVICE || prop->requestedHandleTypes)
+  if (prop->location.type != LOCATION_DEVICE || prop->requestedHandleTypes & ~POSIX_FILE_DESCRIPTOR)
     return CUDA_ERROR_NOT_SUPPORTED;
   struct vgx_sim_device *device = vgx_sim_device_at(prop->location.id);
   if (!device)
@@ -116,7 +136,7 @@ CUresult vgx_sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, 
   struct physical *made = calloc(1, sizeof *made);
   if (!made)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  *made = (struct physical){.device = device, .nbytes = size};
+  *made = (struct physical){.device = device, .nbytes = size, .file = -1};
   CUresult result = vgx_sim_arena_reserve(&device->arena, size, VGX_SIM_PHYSICAL, &made->address);
   if (result != CUDA_SUCCESS) {
     free(made);
@@ -142,8 +162,8 @@ CUresult vgx_sim_cuMemRelease(CUmemGenericAllocationHandle handle) {
 static CUresult map_locked(uint64_t address, uint64_t nbytes, uint64_t offset, struct physical *p) {
   struct vgx_sim_device *device = vgx_sim_device_of(address);
   size_t i = bound_locked(address);
-  uint64_t file_offset;
-  int file = vgx_sim_arena_file(&p->device->arena, p->address, &file_offset);
+  uint64_t file_offset = 0;
+  int file = p->address ? vgx_sim_arena_file(&p->device->arena, p->address, &file_offset) : p->file;
   if (i < mapping_count && mappings[i].address < address + nbytes)
     return CUDA_ERROR_INVALID_VALUE; /* something is mapped there */
   if (!device || !vgx_sim_arena_reserved(&device->arena, address, nbytes))
@@ -161,7 +181,7 @@ static CUresult map_locked(uint64_t address, uint64_t nbytes, uint64_t offset, s
     return CUDA_ERROR_OUT_OF_MEMORY;
   madvise((void *)address, nbytes, MADV_DONTDUMP);
   memmove(&mappings[i + 1], &mappings[i], (mapping_count - i) * sizeof *mappings);
-  mappings[i] = (struct mapping){.address = address, .nbytes = nbytes, .physical = p};
+  mappings[i] = (struct mapping){.address = address, .nbytes = nbytes, .physical = p, .offset = offset};
   mapping_count++;
   p->mappings++;
   return CUDA_SUCCESS;
@@ -204,15 +224,21 @@ CUresult vgx_sim_cuMemUnmap(CUdeviceptr ptr, size_t size) {
   return result;
 }
 
-static CUresult set_access_locked(uint64_t address, uint64_t nbytes, uint32_t access) {
-  size_t first, after;
-  int protection = access == ACCESS_READWRITE ? PROT_READ | PROT_WRITE : access == ACCESS_READ ? PROT_READ : PROT_NONE;
-  if (!covered_locked(address, nbytes, &first, &after))
-    return CUDA_ERROR_INVALID_VALUE;
-  if (mprotect((void *)address, nbytes, protection) != 0)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  for (size_t i = first; i < after; i++)
-    mappings[i].access = access;
+static int protection_of(uint64_t readers, uint64_t writers) {
+  return writers ? PROT_READ | PROT_WRITE : readers ? PROT_READ : PROT_NONE;
+}
+
+/* What a device may do with the mappings of a range. They are this process's: it may do what some device may. */
+static CUresult set_access_locked(size_t first, size_t after, uint64_t bit, int flags) {
+  for (size_t i = first; i < after; i++) {
+    struct mapping *m = &mappings[i];
+    uint64_t readers = flags ? m->readers | bit : m->readers & ~bit;
+    uint64_t writers = flags == ACCESS_READWRITE ? m->writers | bit : m->writers & ~bit;
+    if (mprotect((void *)m->address, m->nbytes, protection_of(readers, writers)) != 0)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    m->readers = readers;
+    m->writers = writers;
+  }
   return CUDA_SUCCESS;
 }
 
@@ -227,15 +253,10 @@ CUresult vgx_sim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
       return CUDA_ERROR_INVALID_DEVICE;
   }
   pthread_mutex_lock(&lock);
-  size_t at = bound_locked(ptr);
-  CUresult result = at < mapping_count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-    bool own = mappings[at].physical->device == vgx_sim_device_at(desc[i].location.id);
-    if (own)
-      result = set_access_locked(ptr, size, (uint32_t)desc[i].flags);
-    else if (desc[i].flags)
-      result = CUDA_ERROR_NOT_SUPPORTED; /* peers */
-  }
+  size_t first, after;
+  CUresult result = covered_locked(ptr, size, &first, &after) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+    result = set_access_locked(first, after, 1ull << vgx_sim_device_at(desc[i].location.id)->index, desc[i].flags);
   pthread_mutex_unlock(&lock);
   return result;
 }
@@ -250,9 +271,102 @@ CUresult vgx_sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
   pthread_mutex_lock(&lock);
   size_t i = bound_locked(ptr);
   if (i < mapping_count && mappings[i].address <= ptr) {
-    *flags = mappings[i].physical->device == device ? mappings[i].access : 0;
+    uint64_t bit = 1ull << device->index;
+    *flags = mappings[i].writers & bit ? ACCESS_READWRITE : mappings[i].readers & bit ? ACCESS_READ : 0;
     result = CUDA_SUCCESS;
   }
   pthread_mutex_unlock(&lock);
   return result;
+}
+
+/* --- shared with other processes --- */
+
+enum { PAUSE_TIMEOUT_S = 20 };
+
+struct shared { /* lies in the handle */
+  uint64_t nbytes;
+  uint32_t device, zero;
+};
+_Static_assert(sizeof(struct shared) <= sizeof(CUipcMemHandle), "it lies in the handle");
+
+/* Give physical memory a file of its own, with what it holds. Nothing uses it meanwhile. */
+static bool move_locked(struct physical *p) {
+  uint64_t offset;
+  int old = vgx_sim_arena_file(&p->device->arena, p->address, &offset);
+  int file = memfd_create("vgpu-physical", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  void *from = MAP_FAILED, *to = MAP_FAILED;
+  if (old >= 0 && file >= 0 && ftruncate(file, (off_t)p->nbytes) == 0 &&
+      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+    from = mmap(NULL, p->nbytes, PROT_READ, MAP_SHARED, old, (off_t)offset);
+    to = mmap(NULL, p->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  bool moved = from != MAP_FAILED && to != MAP_FAILED && vgx_sim_arena_charge(&p->device->arena, p->nbytes);
+  if (moved)
+    memcpy(to, from, p->nbytes);
+  for (size_t i = 0; i < mapping_count && moved; i++) {
+    struct mapping *m = &mappings[i];
+    if (m->physical == p && mmap((void *)m->address, m->nbytes, protection_of(m->readers, m->writers),
+                                 MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file, (off_t)m->offset) == MAP_FAILED)
+      moved = false; /* those before it hold the same bytes */
+  }
+  if (from != MAP_FAILED)
+    munmap(from, p->nbytes);
+  if (to != MAP_FAILED)
+    munmap(to, p->nbytes);
+  if (!moved) {
+    if (file >= 0)
+      close(file);
+    return false;
+  }
+  vgx_sim_arena_unreserve(&p->device->arena, p->address, VGX_SIM_PHYSICAL);
+  p->address = 0;
+  p->file = file;
+  return true;
+}
+
+CUresult vgx_sim_share_export(struct vgx_ipc_object *object, CUmemGenericAllocationHandle handle) {
+  struct physical *p = (struct physical *)(uintptr_t)handle;
+  if (!p)
+    return CUDA_ERROR_INVALID_VALUE;
+  bool moves = p->file < 0;
+  if (moves && !vgx_sim_pause(PAUSE_TIMEOUT_S)) {
+    vgx_sim_log("simulator: memory cannot be exported while a kernel goes on and on");
+    return CUDA_ERROR_NOT_READY;
+  }
+  pthread_mutex_lock(&lock);
+  bool shared = p->file >= 0 || move_locked(p);
+  object->fd = shared ? fcntl(p->file, F_DUPFD_CLOEXEC, 3) : -1;
+  pthread_mutex_unlock(&lock);
+  if (moves)
+    vgx_sim_resume();
+  if (object->fd < 0)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  struct shared content = {.nbytes = p->nbytes, .device = p->device->index};
+  object->handle = (CUipcMemHandle){0};
+  memcpy(&object->handle, &content, sizeof content);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_share_open(CUmemGenericAllocationHandle *handle, CUmemAllocationProp *prop,
+                            const struct vgx_ipc_object *object) {
+  struct shared content;
+  struct stat st;
+  memcpy(&content, &object->handle, sizeof content);
+  struct vgx_sim_device *device = vgx_sim_device_at((CUdevice)content.device);
+  int seals = fcntl(object->fd, F_GET_SEALS);
+  if (!device || !is_granular(0, content.nbytes) || seals < 0 || !(seals & F_SEAL_SHRINK) ||
+      fstat(object->fd, &st) != 0 || (uint64_t)st.st_size != content.nbytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct physical *made = calloc(1, sizeof *made);
+  int file = made ? fcntl(object->fd, F_DUPFD_CLOEXEC, 3) : -1;
+  if (file < 0) {
+    free(made);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *made = (struct physical){.device = device, .nbytes = content.nbytes, .file = file, .imported = true};
+  *prop = (CUmemAllocationProp){.type = TYPE_PINNED,
+                                .requestedHandleTypes = POSIX_FILE_DESCRIPTOR,
+                                .location = {.type = LOCATION_DEVICE, .id = (int)device->index}};
+  *handle = (uintptr_t)made;
+  return CUDA_SUCCESS;
 }

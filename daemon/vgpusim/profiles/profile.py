@@ -23,6 +23,9 @@ DEFAULT = "h100"
 
 MAX_DEVICES = 64
 
+# By CUdevice_P2PAttribute: rank of the link, access, native atomics, arrays, only part of the atomics.
+_PEER, _NO_PEER = struct.pack("<5i", 0, 1, 1, 1, 0), struct.pack("<5i", 0, 0, 0, 0, 0)
+
 DRIVER_RELEASE = "580.159.04"
 
 INVALID_ATTRIBUTE = -(2**31)  # INT32_MIN: the driver answers INVALID_VALUE
@@ -63,6 +66,7 @@ class DeviceInventory(TypedDict):
     priorities: list[int]
     granularity: list[int]
     context_nbytes: int
+    peers: bytes
 
 
 class Inventory(TypedDict):
@@ -127,6 +131,7 @@ class Profile:
             "priorities": list(self.priorities),
             "granularity": list(self.granularity),
             "context_nbytes": self.context_nbytes,
+            "peers": b"",
         }
 
 
@@ -173,12 +178,18 @@ def parse_gpus(text: str) -> list[Profile]:
 
 def inventory(profiles: Sequence[Profile], host_seed: str) -> Inventory:
     """The INVENTORY map of protocol/wire.md for simulated devices, in the order given: one driver serves them all, the
-    newest that one of them needs."""
+    newest that one of them needs. Devices of one kind reach each other's memory."""
+    devices = [profile.inventory(index, host_seed) for index, profile in enumerate(profiles)]
+    for own, device in zip(profiles, devices, strict=True):
+        device["peers"] = b"".join(
+            _PEER if other is not device and profile.key == own.key else _NO_PEER
+            for profile, other in zip(profiles, devices, strict=True)
+        )
     return {
         "driver_version": max((profile.driver_version for profile in profiles), default=0),
         "driver_release": DRIVER_RELEASE,
         "backend": "simulator",
-        "devices": [profile.inventory(index, host_seed) for index, profile in enumerate(profiles)],
+        "devices": devices,
     }
 
 

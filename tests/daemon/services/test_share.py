@@ -1,0 +1,118 @@
+"""Physical memory of cuMemCreate that clients of one tenant pass each other as descriptors (`make build` first)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemon.hostile_session import HostileSession
+from tests.daemon.ipc_client import IpcClient
+from tests.daemon.running import Running, vgpud_with_real_workers
+
+INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED = 1, 400, 801
+FABRIC, WINDOWS = 8, 2
+
+
+@pytest.fixture(scope="module", params=["shared memory", "socket"])
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    yield from vgpud_with_real_workers(
+        tmp_path_factory.mktemp("share"),
+        f"shared_memory = {'true' if request.param == 'shared memory' else 'false'}\nlimits.spare_workers = 2\n",
+    )
+
+
+@pytest.fixture(scope="module")
+def pair(host: Running) -> Iterator[tuple[IpcClient, IpcClient]]:
+    """Two clients that tests leave usable."""
+    clients = IpcClient(str(host.endpoint)), IpcClient(str(host.endpoint))
+    yield clients
+    for client in clients:
+        client.end()
+
+
+def put(client: IpcClient, what: str) -> None:
+    """Write, and wait until it is there for everybody."""
+    assert client(f"put({what})") == 0
+    assert client("cuda.cuCtxSynchronize()") == 0
+
+
+def test_two_clients_map_one_memory(pair):
+    a, b = pair
+    _, handle = a("create()")
+    address = a(f"mapped({handle})")
+    put(a, f"{address}, b'before it is exported'")
+    code, fd = a(f"export({handle})")
+    assert code == 0
+    assert fd > 2
+    code, imported = b(f"import_from({a.process.pid}, {fd})")
+    assert code == 0
+    assert b(f"properties({imported})") == (0, [1, 1, 1, 0, 0, 0, 0, 0])
+    there = b(f"mapped({imported})")
+    assert b(f"look({there}, 21)") == b"before it is exported"
+    put(b, f"{there}, b'after'")
+    assert a(f"look({address}, 21)") == b"aftere it is exported"
+    put(a, f"{address}, bytes(4096)")
+    assert b(f"add({there}, 1024)") == 0
+    assert b("cuda.cuCtxSynchronize()") == 0
+    assert a(f"look({address}, 4096)") == (1).to_bytes(4, "little") * 1024
+    # Its maker is done with it; who has imported it keeps it, and it can be imported no more.
+    assert a(f"unmap({address})") == 0
+    assert a(f"release({handle})") == 0
+    assert b(f"look({there}, 4)") == bytes((1, 0, 0, 0))
+    assert b(f"import_from({a.process.pid}, {fd})") == (INVALID_VALUE, 7)
+    assert a(f"os.close({fd})") is None
+    assert b(f"unmap({there})") == 0
+    assert b(f"release({imported})") == 0
+
+
+def test_memory_is_imported_by_its_maker_and_again(pair):
+    a, b = pair
+    _, handle = a("create()")
+    code, fd = a(f"export({handle})")
+    code, again = a(f"export({handle})")
+    assert code == 0
+    assert fd != again  # each is the program's to close
+    code, own = a(f"import_fd({fd})")
+    assert code == 0
+    first, second = a(f"mapped({handle})"), a(f"mapped({own})")
+    put(a, f"{first}, b'one'")
+    assert a(f"look({second}, 3)") == b"one"
+    code, third = b(f"import_from({a.process.pid}, {again})")
+    assert code == 0
+    assert b(f"look(mapped({third}), 3)") == b"one"
+    for address, allocation in ((first, handle), (second, own)):
+        assert a(f"unmap({address})") == 0
+        assert a(f"release({allocation})") == 0
+
+
+def test_what_is_refused(pair):
+    a, _ = pair
+    _, private = a("create(0)")
+    _, handle = a("create()")
+    assert a(f"export({private})") == (INVALID_VALUE, -7)
+    assert a("export(12345)") == (INVALID_VALUE, -7)
+    assert a(f"export({handle}, 1, 1)") == (INVALID_VALUE, -7)
+    for kind in (FABRIC, WINDOWS):
+        assert a(f"export({handle}, {kind})") == (NOT_SUPPORTED, -7)
+        assert a(f"import_fd(0, {kind})") == (NOT_SUPPORTED, 7)
+    for kind in (0, -1, 3, 16):
+        assert a(f"export({handle}, {kind})") == (INVALID_VALUE, -7)
+    assert a(f"create({FABRIC})")[0] == NOT_SUPPORTED
+    # Descriptors that are none of ours, or that somebody has made up.
+    for fd in ("-1", "9999", "0", "os.open('/dev/null', 0)", "file_of(b'')", "file_of(bytes(80))"):
+        assert a(f"import_fd({fd})") == (INVALID_VALUE, 7)
+    assert a("import_fd(file_of(b'vgpu allocation' + bytes(65)))") == (INVALID_VALUE, 7)
+    assert a("import_fd(file_of(b'vgpu allocation' + bytes(65), 1))") == (INVALID_VALUE, 7)
+
+
+def test_a_token_is_of_what_it_was_made_for(host):
+    """A handle of cuIpc imports nothing, and what a session made up neither."""
+    with HostileSession(host) as hostile:
+        token = int.from_bytes(hostile.ok("cuIpcGetMemHandle", dptr=hostile.memory), "little")
+        with HostileSession(host) as other:
+            for handle, wrong in enumerate((token, 0, 2**512 - 1), 1):
+                assert other.call("cuMemImportFromShareableHandle", handle=handle, token=wrong)[0] == INVALID_VALUE
+            assert other.call("cuMemExportToShareableHandle", handle=1)[0] == INVALID_HANDLE  # nothing was made
+            assert other.is_served()
+        assert hostile.is_served()

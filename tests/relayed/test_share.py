@@ -1,0 +1,22 @@
+"""The driver's own descriptors of physical memory, from worker to worker of the cuda backend."""
+
+from __future__ import annotations
+
+from tests.daemon.ipc_client import IpcClient
+from tests.relayed.conftest import Relay
+
+
+def test_clients_of_the_cuda_backend_pass_memory_as_descriptors(relay: Relay) -> None:
+    a, b = (IpcClient(relay.env["VGPU_ENDPOINT"]) for _ in range(2))
+    _, handle = a("create()")
+    address = a(f"mapped({handle})")
+    assert a(f"put({address}, b'over two daemons')") == 0
+    code, fd = a(f"export({handle})")
+    assert code == 0
+    code, imported = b(f"import_from({a.process.pid}, {fd})")
+    assert code == 0
+    assert b(f"properties({imported})") == (0, [1, 1, 1, 0, 0, 0, 0, 0])
+    assert a("cuda.cuCtxSynchronize()") == 0
+    assert b(f"look(mapped({imported}), 16)") == b"over two daemons"
+    for client in (a, b):
+        client.end()
