@@ -99,7 +99,7 @@ static void put_back(uint64_t begin, const uint64_t *ends, char *from, uint64_t 
 int vgs_pages_move(uint64_t begin, uint64_t end) {
   uint64_t nbytes = end - begin;
   void *at = (void *)(uintptr_t)begin;
-  if (is_own(begin, end))
+  if (!nbytes || is_own(begin, end))
     return -EBUSY;
   int fd = vgs_memfd_create(VGS_PAGES_MOVED, nbytes);
   if (fd < 0)
