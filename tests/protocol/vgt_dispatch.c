@@ -147,6 +147,7 @@ bool vgx_sampled_drop(struct vgx_session *s, uint64_t value, bool surface) {
 
 void vgx_ipc_freed(struct vgx_session *s, uint64_t address) { (void)s, (void)address; }
 void vgx_ipc_context_gone(struct vgx_session *s) { (void)s; }
+void vgx_share_released(struct vgx_session *s, uint32_t allocation) { (void)s, (void)allocation; }
 
 /* --- what the test calls --- */
 
