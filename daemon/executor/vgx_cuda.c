@@ -229,6 +229,7 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
   }
   vgx_cuda_ipc_resolve(library, &backend);
   backend.name = "cuda";
+  backend.has_words = backend.cuStreamWriteValue32_v2 && backend.cuStreamWaitValue32_v2;
   backend.load_module = load_module;
   backend.set_reason = set_reason;
   backend.load_library = load_library;

@@ -30,9 +30,8 @@ static void write_flag(void *argument) {
 CUresult vgx_vgpuStreamFlag(struct vgx_session *s, const struct vgw_req_vgpuStreamFlag *req, CUstream stream) {
   if (req->address % sizeof(uint32_t) || !vgx_is_pinned(s, req->address, sizeof(uint32_t)))
     return vgx_violation(s, "a flag outside pinned memory");
-  CUresult result = s->backend->cuStreamWriteValue32_v2
-                        ? s->backend->cuStreamWriteValue32_v2(stream, req->address, req->value, 0)
-                        : CUDA_ERROR_NOT_SUPPORTED; /* as drivers answer whose devices cannot */
+  CUresult result = s->backend->has_words ? s->backend->cuStreamWriteValue32_v2(stream, req->address, req->value, 0)
+                                          : CUDA_ERROR_NOT_SUPPORTED; /* as drivers answer whose devices cannot */
   if (result != CUDA_ERROR_NOT_SUPPORTED)
     return result;
   if (!s->backend->cuLaunchHostFunc)

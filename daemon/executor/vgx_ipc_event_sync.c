@@ -56,9 +56,8 @@ CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpu
   _Atomic uint32_t *word = &page->done[number % VGX_IPC_SLOTS];
   atomic_store(&page->recorder[number % VGX_IPC_SLOTS], vgx_ipc_event_mark(e));
   e->own_last = number;
-  CUresult result = s->backend->cuStreamWriteValue32_v2
-                        ? s->backend->cuStreamWriteValue32_v2(stream, (uintptr_t)word, number, 0)
-                        : CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = s->backend->has_words ? s->backend->cuStreamWriteValue32_v2(stream, (uintptr_t)word, number, 0)
+                                          : CUDA_ERROR_NOT_SUPPORTED;
   bool by_function = result == CUDA_ERROR_NOT_SUPPORTED;
   if (by_function)
     result = submit(stream, write_done, e, number);
@@ -155,7 +154,7 @@ CUresult vgx_vgpuIpcEventWait(struct vgx_session *s, const struct vgw_req_vgpuIp
     vgx_ipc_event_unref(e);
     return CUDA_SUCCESS;
   }
-  if (s->backend->cuStreamWaitValue32_v2) {
+  if (s->backend->has_words) {
     e->waited = number;
     watch(s);
     CUdeviceptr word = (uintptr_t)&e->page->done[number % VGX_IPC_SLOTS];

@@ -412,6 +412,41 @@ typedef struct {
   uint32_t numAttrs;
 } CUlaunchConfig;
 
+enum {
+  CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
+  CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
+  CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES = 3,
+  CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
+  CU_STREAM_MEM_OP_WRITE_VALUE_64 = 5,
+  CU_STREAM_MEM_OP_BARRIER = 6,
+};
+enum {
+  CU_STREAM_WAIT_VALUE_GEQ = 0,
+  CU_STREAM_WAIT_VALUE_EQ = 1,
+  CU_STREAM_WAIT_VALUE_AND = 2,
+  CU_STREAM_WAIT_VALUE_NOR = 3,
+  CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30,
+};
+
+/* The driver's union of one struct for each operation; those of words have the same members. */
+typedef union {
+  uint32_t operation;
+  struct {
+    uint32_t operation, zero;
+    CUdeviceptr address;
+    uint64_t value;
+    uint32_t flags, padding;
+    CUdeviceptr alias;
+  } value;
+  uint64_t pad[6];
+} CUstreamBatchMemOpParams;
+
+typedef struct {
+  int32_t srcAccessOrder;
+  CUmemLocation srcLocHint, dstLocHint;
+  uint32_t flags;
+} CUmemcpyAttributes;
+
 typedef void (*CUhostFn)(void *userData);
 
 typedef struct {
@@ -473,6 +508,8 @@ _Static_assert(sizeof(CUgraphExecUpdateResultInfo) == 24, "graph update");
 _Static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40, "memset node");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "pool");
 _Static_assert(sizeof(CUgraphNodeParams) == 256, "node of any type");
+_Static_assert(sizeof(CUstreamBatchMemOpParams) == 48, "operation on a word");
+_Static_assert(sizeof(CUmemcpyAttributes) == 24, "attributes of copies");
 _Static_assert(sizeof(CUctxCreateParams) == 24, "context");
 _Static_assert(sizeof(CUdevResource) == 144, "resource");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "allocation");

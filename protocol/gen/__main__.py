@@ -80,7 +80,7 @@ def main() -> int:
     write(options.python / "nvml.py", emit_nvml.emit_python(nvml_api))
     write(options.guest / "coverage.py", emit_coverage.emit(api, nvml_api, runtime_api))
     if options.reference:
-        write(options.reference, emit_reference.emit(api))
+        write(options.reference, emit_reference.emit(api, nvml_api))
     return 0
 
 

@@ -35,6 +35,8 @@ struct vgx_backend {
   CUresult (*share_export)(struct vgx_ipc_object *object, CUmemGenericAllocationHandle handle);
   CUresult (*share_open)(CUmemGenericAllocationHandle *handle, CUmemAllocationProp *prop,
                          const struct vgx_ipc_object *object);
+  /* Its streams wait for words and write them beside the processors; else host functions do for the executor. */
+  bool has_words;
   /* A managed variable of a library: *placed is its address, 0 while it has none; `address`, if not 0, is
    * where it lies from now on, in registered memory of its size. */
   CUresult (*managed_variable)(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,

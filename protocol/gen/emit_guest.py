@@ -81,6 +81,7 @@ FORWARD_HEADERS = (
     "vgs_texture.h",
     "vgs_virtual.h",
     "vgs_wait.h",
+    "vgs_word.h",
     "vgs_work.h",
 )
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from itertools import groupby
 
+from protocol.gen.emit_guest import SUFFIXES
 from protocol.gen.load import Api
-from protocol.gen.model import Function, Need, Role
+from protocol.gen.model import Function, Need, Role, SpecError
+from protocol.gen.nvml import NvmlApi, Source
 from protocol.spec import MODULES
+from protocol.spec.absent import REASONS
+from protocol.spec_nvml.absent import REASONS as NVML_REASONS
 
 HEAD = """# The driver's functions
 
-Generated from `protocol/spec` by `make api`; do not edit. What is not listed answers `CUDA_ERROR_NOT_SUPPORTED`.
+Generated from `protocol/spec` by `make api`; do not edit. Functions without a body answer
+`CUDA_ERROR_NOT_SUPPORTED`; the last section says why.
 
 - **travels**: `local`: answered in the guest from what it holds; `queued`: sent without waiting, an error
   is told by the next call that waits; `waiting`: sent, and answered by the host.
@@ -20,6 +26,37 @@ Generated from `protocol/spec` by `make api`; do not edit. What is not listed an
 - **since**: the CUDA version from which drivers export the name, where cuGetProcAddress says so.
 
 """
+
+
+def absent(api: Api) -> dict[str, list[str]]:
+    """Exported functions without a body, by the reason. Raises SpecError for one that has none."""
+    bodies = api.implementation()
+    found: dict[str, list[str]] = {reason: [] for reason, _ in REASONS}
+    for name in api.exports:
+        base = next((name[: -len(s)] for s in SUFFIXES if name.endswith(s)), name)
+        if name in bodies or base in bodies:
+            continue
+        reason = next((why for why, names in REASONS if any(fnmatchcase(base, n) for n in names.split())), None)
+        if reason is None:
+            raise SpecError(f"{name}: neither a body nor a reason (protocol/spec/absent.py)")
+        found[reason].append(name)
+    return {reason: names for reason, names in found.items() if names}
+
+
+def absent_nvml(nvml: NvmlApi) -> dict[str, list[str]]:
+    """Functions of NVML without an answer, by the reason. Raises SpecError for one that has none."""
+    found: dict[str, list[str]] = {reason: [] for reason, _ in NVML_REASONS}
+    for name in (f.name.removeprefix("nvml") for f in nvml.functions if f.source is Source.NONE):
+        reason = next((why for why, names in NVML_REASONS if any(fnmatchcase(name, n) for n in names.split())), None)
+        if reason is None:
+            raise SpecError(f"nvml{name}: neither an answer nor a reason (protocol/spec_nvml/absent.py)")
+        found[reason].append(f"nvml{name}")
+    return {reason: names for reason, names in found.items() if names}
+
+
+def _reasons(without: dict[str, list[str]]) -> list[str]:
+    rows = [f"| {why} | {' '.join(f'`{name}`' for name in sorted(names))} |\n" for why, names in without.items()]
+    return ["| why | functions |\n|---|---|\n", *rows]
 
 
 def _effects(f: Function) -> str:
@@ -45,7 +82,7 @@ def _row(f: Function) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def emit(api: Api) -> str:
+def emit(api: Api, nvml: NvmlApi) -> str:
     exported = [f for f in api.functions if f.exported]
     travelling = [f for f in api.functions if f.travels]
     by_hand = [f for f in travelling if f.hand_written]
@@ -60,4 +97,10 @@ def emit(api: Api) -> str:
         out.append(f"\n## {module}\n\n| function | travels | needs | objects | by hand | simulator | since | |\n")
         out.append("|---|---|---|---|---|---|---|---|\n")
         out += [_row(f) + "\n" for f in functions]
+    without = absent(api)
+    out.append(f"\n## Without a body: {sum(map(len, without.values()))} of {len(api.exports)}\n\n")
+    out += _reasons(without)
+    without = absent_nvml(nvml)
+    out.append(f"\n## NVML without an answer: {sum(map(len, without.values()))} of {len(nvml.functions)}\n\n")
+    out += _reasons(without)
     return "".join(out)

@@ -10,7 +10,6 @@ from protocol.gen.dsl import (
     WAITING,
     fn,
     handle,
-    host_only,
     out,
     out_handle,
     ptr,
@@ -103,11 +102,4 @@ fn(
     WAITING,
     blocks=True,
     doc="cuEventSynchronize for one.",
-)
-
-host_only(
-    "cuStreamWaitValue32_v2",
-    [ptr("stream", "CUstream"), val("addr", DEVICEPTR), val("value", U32), val("flags", U32)],
-    doc="For vgpuIpcEventWait; without it a host function waits.",
-    simulator=False,
 )

@@ -136,3 +136,8 @@ fn(
     refuses={"location->type != 1 /* device */": INVALID_VALUE},
     doc="Which access a device has to a pool's memory.",
 )
+# As of 13.0 a pool's place is a location, and there may be several kinds of memory.
+PLACE = [ptr("location", "CUmemLocation *"), val("type", I32)]
+fn("cuMemGetDefaultMemPool", [ptr("pool_out", "CUmemoryPool *"), *PLACE], need=INIT, doc="A place's own pool.")
+fn("cuMemGetMemPool", [ptr("pool", "CUmemoryPool *"), *PLACE], need=INIT, doc="A place's current pool.")
+fn("cuMemSetMemPool", [*PLACE, ptr("pool", "CUmemoryPool")], need=INIT, doc="Choose a place's current pool.")

@@ -92,12 +92,6 @@ fn(
     doc="Once the stream has come here, the device writes the value to shared pinned memory: the client need not ask.",
 )
 
-host_only(
-    "cuStreamWriteValue32_v2",
-    [ptr("stream", "CUstream"), val("addr", DEVICEPTR), val("value", U32), val("flags", U32)],
-    doc="For vgpuStreamFlag; without it a host function writes.",
-    simulator=False,
-)
 host_only("cuCtxSetCurrent", [ptr("ctx", "CUcontext")], doc="Before each call whose header names another context.")
 host_only(
     "cuFuncGetAttribute",

@@ -14,6 +14,7 @@ struct(
     "version:u32 domain:u32 bus:u32 device:u32 pciDeviceId:u32 pciSubSystemId:u32 baseClass:u32 subClass:u32"
     " busId:char[32]",
 )
+struct("nvmlGpuFabricInfoV_t", "version:u32 clusterUuid:u8[16] status:u32 cliqueId:u32 state:u8 healthMask:u32")
 struct("nvmlMemory_t", "total:u64 free:u64 used:u64")
 struct("nvmlMemory_v2_t", "version:u32 total:u64 reserved:u64 free:u64 used:u64")
 struct("nvmlBAR1Memory_t", "bar1Total:u64 bar1Free:u64 bar1Used:u64")

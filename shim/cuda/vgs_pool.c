@@ -61,3 +61,29 @@ bool vgs_pool_is_default(const struct vgs_pool *pool) {
   pthread_mutex_unlock(&pools_lock);
   return found;
 }
+
+/* --- by location --- */
+
+enum { LOCATION_DEVICE = 1, TYPE_PINNED = 1 };
+
+/* Devices have pools of pinned memory; host and managed memory have none here. */
+static CUresult check_place(const CUmemLocation *location, int type) {
+  if (!location)
+    return CUDA_ERROR_INVALID_VALUE;
+  return location->type == LOCATION_DEVICE && type == TYPE_PINNED ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult vgs_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, int type) {
+  CUresult result = check_place(location, type);
+  return result ? result : vgs_cuDeviceGetDefaultMemPool(pool_out, location->id);
+}
+
+CUresult vgs_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+  CUresult result = check_place(location, type);
+  return result ? result : vgs_cuDeviceGetMemPool(pool, location->id);
+}
+
+CUresult vgs_cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool pool) {
+  CUresult result = check_place(location, type);
+  return result ? result : vgs_cuDeviceSetMemPool(location->id, pool);
+}

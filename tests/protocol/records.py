@@ -152,6 +152,8 @@ SIZES = {
     "CUmemLocation": 8,
     "CUDA_MEMSET_NODE_PARAMS": 40,
     "CUmemAccessDesc": 12,
+    "CUlaunchAttributeValue": 64,
+    "CUstreamBatchMemOpParams": 48,
 }
 
 

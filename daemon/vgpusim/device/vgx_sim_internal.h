@@ -115,7 +115,8 @@ struct vgx_sim_op {
 struct CUstream_st {
   uint32_t magic;
   uint32_t flags;
-  int32_t priority;
+  int32_t priority, policy;
+  char window[32]; /* attributes, as the program gives them (vgx_sim_stream_attribute.c) */
   CUcontext ctx;
   struct vgx_sim_op *head, *tail;
   bool busy; /* an operation of this stream is running */

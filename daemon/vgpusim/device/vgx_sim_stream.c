@@ -3,13 +3,16 @@
  * An event is a name for a marker: recording makes a new one, and whoever waits holds the marker the event had at that
  * time, so that recording again or destroying the event changes nothing for him. Locking: the runtime lock. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "vgx_sim_graph.h"
 
 #define EVENT_FLAGS_VALID (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
 void vgx_sim_stream_init(CUstream stream, CUcontext ctx, uint32_t flags, int32_t priority) {
-  *stream = (struct CUstream_st){.magic = VGX_SIM_STREAM, .ctx = ctx, .flags = flags, .priority = priority};
+  enum { POLICY_AUTO = 1 };
+  *stream = (struct CUstream_st){
+      .magic = VGX_SIM_STREAM, .ctx = ctx, .flags = flags, .priority = priority, .policy = POLICY_AUTO};
 }
 
 struct vgx_sim_marker *vgx_sim_marker_create(bool timed) {
@@ -91,7 +94,15 @@ CUresult vgx_sim_cuStreamCopyAttributes(CUstream dst, CUstream src) {
   CUresult result = enter_stream(dst, &ctx, &to);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_stream_of(ctx, src, &from);
-  return result == CUDA_SUCCESS && to->ctx != from->ctx ? CUDA_ERROR_INVALID_VALUE : result;
+  if (result == CUDA_SUCCESS && to->ctx != from->ctx)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  to->policy = from->policy;
+  memcpy(to->window, from->window, sizeof to->window);
+  vgx_sim_unlock();
+  return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_cuStreamQuery(CUstream hStream) {

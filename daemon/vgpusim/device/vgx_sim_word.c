@@ -1,0 +1,147 @@
+/* Words of memory that streams wait for and write. Whoever writes such a word tells nobody, so a wait looks at it again
+ * and again, on a queue's thread. Locking: none of its own; the queue orders the work. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "vgx_sim_fault.h"
+#include "vgx_sim_graph.h"
+
+enum { POLL_NS = 20000, WAIT_FLAGS = 3, WRITE_FLAGS = 1 /* CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER */ };
+
+struct word_op {
+  struct vgx_sim_op op;
+  uint32_t count;
+  CUstreamBatchMemOpParams params[];
+};
+
+static bool is_wide(uint32_t operation) {
+  return operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+}
+
+static bool is_there(const CUstreamBatchMemOpParams *p) {
+  bool wide = is_wide(p->operation);
+  uint64_t now = wide ? atomic_load((_Atomic uint64_t *)p->value.address)
+                      : (uint64_t)atomic_load((_Atomic uint32_t *)p->value.address);
+  uint64_t asked = wide ? p->value.value : (uint32_t)p->value.value;
+  switch (p->value.flags & WAIT_FLAGS) {
+  case CU_STREAM_WAIT_VALUE_GEQ:
+    return wide ? (int64_t)(now - asked) >= 0 : (int32_t)(uint32_t)(now - asked) >= 0;
+  case CU_STREAM_WAIT_VALUE_EQ:
+    return now == asked;
+  case CU_STREAM_WAIT_VALUE_AND:
+    return now & asked;
+  default:
+    return wide ? ~(now | asked) : (uint32_t)~(now | asked);
+  }
+}
+
+static void run_words(void *argument) {
+  const struct word_op *op = argument;
+  for (uint32_t i = 0; i < op->count; i++) {
+    const CUstreamBatchMemOpParams *p = &op->params[i];
+    switch (p->operation) {
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      atomic_store((_Atomic uint32_t *)p->value.address, (uint32_t)p->value.value);
+      break;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      atomic_store((_Atomic uint64_t *)p->value.address, p->value.value);
+      break;
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      while (!is_there(p))
+        nanosleep(&(struct timespec){0, POLL_NS}, NULL);
+      break;
+    default: /* everything that was written is there already */
+      atomic_thread_fence(memory_order_seq_cst);
+    }
+  }
+}
+
+static CUresult run(struct vgx_sim_op *op) {
+  struct vgx_sim_fault fault;
+  CUresult result = vgx_sim_guarded(NULL, run_words, op, &fault);
+  if (result == CUDA_SUCCESS)
+    return result;
+  vgx_sim_reason(CUDA_ERROR_ILLEGAL_ADDRESS, false, "an operation on a word faulted at 0x%llx",
+                 (unsigned long long)fault.address);
+  return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+static void drop(struct vgx_sim_op *op) { free(op); }
+
+static CUresult check(const CUstreamBatchMemOpParams *p) {
+  uint64_t nbytes = is_wide(p->operation) ? 8 : 4;
+  uint32_t flags = 0;
+  switch (p->operation) {
+  case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+  case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+    flags = WAIT_FLAGS;
+    break;
+  case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+  case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+    flags = WRITE_FLAGS;
+    break;
+  case CU_STREAM_MEM_OP_BARRIER:
+    return CUDA_SUCCESS;
+  case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: /* CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES is 0 */
+    return CUDA_ERROR_NOT_SUPPORTED;
+  default:
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (p->value.flags & CU_STREAM_WAIT_VALUE_FLUSH)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (p->value.flags & ~flags || p->value.address % nbytes ||
+      (!vgx_sim_is_device_range(p->value.address, nbytes) && !vgx_sim_is_registered(p->value.address, nbytes)))
+    return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
+}
+
+static CUresult submit(CUstream handle, const CUstreamBatchMemOpParams *params, uint32_t count) {
+  CUcontext ctx;
+  CUstream stream;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_stream_of(ctx, handle, &stream);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_capture_forbid(stream, CUDA_ERROR_NOT_SUPPORTED); /* such nodes are not offered */
+  for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+    result = check(&params[i]);
+  if (result != CUDA_SUCCESS)
+    return result;
+  struct word_op *op = malloc(sizeof *op + count * sizeof *params);
+  if (!op)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  op->op = (struct vgx_sim_op){.run = run, .drop = drop};
+  op->count = count;
+  memcpy(op->params, params, count * sizeof *params);
+  return vgx_sim_submit(stream, &op->op, VGX_SIM_QUEUE);
+}
+
+static CUresult one(CUstream stream, uint32_t operation, CUdeviceptr address, uint64_t value, uint32_t flags) {
+  CUstreamBatchMemOpParams params = {
+      .value = {.operation = operation, .address = address, .value = value, .flags = flags}};
+  return submit(stream, &params, 1);
+}
+
+CUresult vgx_sim_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, unsigned int value, unsigned int flags) {
+  return one(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, addr, value, flags);
+}
+
+CUresult vgx_sim_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, unsigned int value, unsigned int flags) {
+  return one(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, addr, value, flags);
+}
+
+CUresult vgx_sim_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned int flags) {
+  return one(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, addr, value, flags);
+}
+
+CUresult vgx_sim_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned int flags) {
+  return one(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, addr, value, flags);
+}
+
+CUresult vgx_sim_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, const CUstreamBatchMemOpParams *paramArray,
+                                       unsigned int flags) {
+  return flags || !count || !paramArray ? CUDA_ERROR_INVALID_VALUE : submit(stream, paramArray, count);
+}

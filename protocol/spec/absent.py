@@ -1,0 +1,82 @@
+"""Why a function of the driver has no body: it answers NOT_SUPPORTED. Names, or their beginnings with a `*`.
+
+The generator refuses an export that has neither a body nor a reason. A reason for what has a body by now does no harm.
+"""
+
+REASONS: tuple[tuple[str, str], ...] = (
+    (
+        "A guest has no display of this GPU: OpenGL, EGL and VDPAU of the program's own run elsewhere.",
+        "cuGL* cuEGL* cuGraphics* cuVDPAU*",
+    ),
+    (
+        "Memory and semaphores of other interfaces (Vulkan, NvSci, Direct3D) are not remoted, so there is nothing to "
+        "import; CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED is 0.",
+        "cuImportExternal* cuExternalMemory* cuDestroyExternal* cuSignalExternal* cuWaitExternal* "
+        "cuGraphAddExternalSemaphores* cuGraphExternalSemaphores* cuGraphExecExternalSemaphores* "
+        "cuDeviceGetNvSciSyncAttributes",
+    ),
+    ("A LUID is Windows' name of a device.", "cuDeviceGetLuid"),
+    (
+        "A checkpoint stops the process that has the driver, which is the host's worker, not the program.",
+        "cuCheckpoint*",
+    ),
+    (
+        "Multicast objects are the host's and can disturb its other users; "
+        "CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED is 0.",
+        "cuMulticast*",
+    ),
+    (
+        "Device pointers of 32 bits, as of CUDA 3.1: device memory lies above 4 GiB.",
+        "cuArray3DCreate cuArray3DGetDescriptor cuArrayCreate cuArrayGetDescriptor cuMemAlloc cuMemAllocPitch "
+        "cuMemFree cuMemGetAddressRange cuMemHostGetDevicePointer cuMemcpy2D cuMemcpy2DAsync "
+        "cuMemcpy2DUnaligned cuMemcpy3D cuMemcpy3DAsync cuMemcpyAtoA cuMemcpyAtoD cuMemcpyAtoH "
+        "cuMemcpyAtoHAsync cuMemcpyDtoA cuMemcpyDtoD cuMemcpyDtoDAsync cuMemcpyDtoH cuMemcpyDtoHAsync "
+        "cuMemcpyHtoA cuMemcpyHtoAAsync cuMemcpyHtoD cuMemcpyHtoDAsync cuMemsetD16 cuMemsetD2D16 "
+        "cuMemsetD2D32 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuModuleGetGlobal cuTexRefGetAddress "
+        "cuTexRefSetAddress cuTexRefSetAddress2D cuTexRefSetAddress2D_v2",
+    ),
+    (
+        "A dma-buf is for a device of the host's; CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0.",
+        "cuMemGetHandleForAddressRange",
+    ),
+    (
+        "For devices of compute capability 10.0 and later, which nobody here has met.",
+        "cuMemBatchDecompressAsync cuTensorMapEncodeIm2colWide",
+    ),
+    (
+        "One launch over several devices; "
+        "CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH is 0, and CUDA 13 removed it from the runtime.",
+        "cuLaunchCooperativeKernelMultiDevice",
+    ),
+    (
+        "Pools are not shared between processes; CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES is 0.",
+        "cuMemPoolExport* cuMemPoolImport*",
+    ),
+    ("Sparse arrays; CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED is 0.", "cuMemMapArrayAsync *GetSparseProperties"),
+    (
+        "Arrays whose memory is mapped later; CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED is 0.",
+        "*GetMemoryRequirements",
+    ),
+    ("Unified function pointers; CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS is 0.", "cuLibraryGetUnifiedFunction"),
+    (
+        "Parts of a device are not divided between contexts: nothing but the whole is offered as a resource.",
+        "cuGreenCtx* cuCtxFromGreenCtx cuDevResourceGenerateDesc cuDevSmResourceSplit* cuCtxGetExecAffinity "
+        "cuCtxRecordEvent cuCtxWaitEvent",
+    ),
+    (
+        "Not carried yet: graph nodes of these kinds, and what they are set to.",
+        "cuGraph* cuDeviceGetGraphMemAttribute cuDeviceSetGraphMemAttribute cuDeviceGraphMemTrim",
+    ),
+    ("Not carried yet: textures and surfaces by reference.", "cuTexRef* cuSurfRef* cuModuleGet*Ref cuParamSetTexRef"),
+    ("Not carried yet: logs of the driver.", "cuLogs*"),
+    (
+        "Not carried yet: newer than the rest.",
+        "cuDeviceGetHostAtomicCapabilities cuDeviceGetP2PAtomicCapabilities cuDeviceRegisterAsyncNotification "
+        "cuDeviceUnregisterAsyncNotification "
+        "cuMemcpy3DBatchAsync* cuMemGetAttribute*",
+    ),
+    (
+        "Not carried yet: settings that few programs make.",
+        "cuPointerSetAttribute cuProfilerInitialize cuArrayGetPlane",
+    ),
+)
