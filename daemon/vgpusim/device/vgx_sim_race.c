@@ -228,6 +228,7 @@ void vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *rac
     struct word *word = word_of(r, thread, at, shared_nbytes);
     if (!word)
       return;
+    uint32_t bytes = (1u << ((end - at) & 7)) - 1; /* at most the word's 4 */
     struct note here = {.site = a->site,
                         .launch = r->launch,
                         .cta = (uint32_t)r->cta,
@@ -235,7 +236,7 @@ void vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *rac
                         .time = now,
                         .warp = (uint8_t)warp,
                         .lane = (uint8_t)a->lane,
-                        .bytes = (uint8_t)(((1u << (end - at)) - 1) << at % WORD_NBYTES),
+                        .bytes = (uint8_t)(bytes << at % WORD_NBYTES),
                         .ordered = ordered};
     if (!told && !same && races_with(r, &word->store, &here)) {
       report(watch, thread, a, &word->store, true);
