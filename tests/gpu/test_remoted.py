@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 PROGRAMS = sorted(p.stem for p in (Path(__file__).parents[1] / "programs").glob("*.cu") if "." not in p.stem)
 # Programs that need memory shared with the worker, and what they print on a channel without it.
 SHARING = {"pinned": "cudaErrorNotSupported", "order": "cudaErrorNotSupported", "registered": "not supported"}
+SHARING["words"] = "cudaErrorNotSupported"
 SHARING["managed"] = "attributes of the device are 0"
 MISSING = {"managed": "__managed__ variables of a module are not offered by the cuda backend"}
 
