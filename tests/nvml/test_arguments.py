@@ -144,7 +144,9 @@ def test_nccls_names_answer(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> None:
     assert nvml.nvmlDeviceGetNvLinkState(device, 0, ctypes.byref(number)) == NOT_SUPPORTED
     assert nvml.nvmlDeviceGetNvLinkCapability(device, 0, 0, ctypes.byref(number)) == NOT_SUPPORTED
     assert nvml.nvmlDeviceGetNvLinkRemotePciInfo(device, 0, ctypes.create_string_buffer(68)) == NOT_SUPPORTED
-    assert nvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.create_string_buffer(64)) == NOT_SUPPORTED
+    fabric = (ctypes.c_uint32 * 16)(0x02000024)
+    assert nvml.nvmlDeviceGetGpuFabricInfoV(device, fabric) == NOT_SUPPORTED
+    assert nvml.nvmlDeviceGetGpuFabricInfoV(device, (ctypes.c_uint32 * 16)()) == VERSION_MISMATCH
     assert number.value == 77
     settings = (ctypes.c_uint32 * 6)(0x01000014, 7, 7, 7, 7, 7)
     assert nvml.nvmlSystemGetConfComputeSettings(settings) == SUCCESS

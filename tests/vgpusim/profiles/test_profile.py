@@ -76,9 +76,9 @@ def test_h100_differs_from_the_measured_sxm_card_only_where_the_pcie_card_does()
 @pytest.mark.parametrize("name", CARDS)
 def test_simulator_switches_off_what_it_cannot_do(name):
     attributes = attributes_of(profile.load(name).inventory(0, "host"))
-    for off in (88, 91, 100, 103, 110, 112, 116, 120, 124, 127, 128, 132, 141, 144):
+    for off in (88, 91, 100, 110, 112, 116, 120, 124, 127, 128, 132, 141, 144):
         assert attributes[off] == 0, DeviceAttribute(off).name
-    for on in (19, 41, 83, 89, 95, 99, 102, 115):
+    for on in (19, 41, 83, 89, 95, 99, 102, 103, 113, 115):
         assert attributes[on] == 1, DeviceAttribute(on).name
 
 
@@ -86,6 +86,7 @@ def test_device_map_is_wire_md():
     device = profile.load("h100").inventory(2, "host")
     assert set(device) == {
         "name", "uuid", "pci", "memory_nbytes", "attributes", "limits", "priorities", "granularity", "context_nbytes",
+        "peers",
     }  # fmt: skip
     attributes = attributes_of(device)
     assert device["pci"] == "0000:03:00.0"
@@ -96,6 +97,12 @@ def test_device_map_is_wire_md():
     assert len(device["uuid"]) == 16
     assert len(device["limits"]) == 80
     assert device["priorities"] == [0, -5]
+
+
+def test_devices_of_one_kind_reach_each_other():
+    devices = profile.inventory([profile.load(name) for name in ("h100", "t4", "h100")], "host")["devices"]
+    reaches = [[row[1] for row in struct.iter_unpack("<5i", device["peers"])] for device in devices]
+    assert reaches == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
 
 
 def test_identities_are_stable_and_distinct():
