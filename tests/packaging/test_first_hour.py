@@ -84,5 +84,8 @@ def test_the_first_hour(tmp_path: Path, suite: str) -> None:
     bug = run(steps["bug"])
     assert bug.returncode != 0, bug.stdout
     assert "an illegal memory access was encountered" in bug.stdout
-    reason = r"^vgpu\[\d+\]: kernel saxpy\(int, float, float const\*, float\*\) ended with error 700: .*write"
-    assert re.search(reason + r".* past the end of an allocation of 4000 bytes", bug.stderr, re.MULTILINE), bug.stderr
+    reason = r"^vgpu\[\d+\]: kernel saxpy\(int, float, float const\*, float\*\) ended with error 700: write of 4 bytes"
+    where = r".* \(\S*docs/example/saxpy\.cu:\d+\) at address 0x[0-9a-f]+, block: .*, thread: "
+    assert re.search(reason + where + r".* past the end of an allocation of 4000 bytes", bug.stderr, re.MULTILINE), (
+        bug.stderr
+    )

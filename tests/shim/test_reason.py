@@ -108,7 +108,8 @@ def test_gr7_a_fault_says_kind_address_kernel_and_nearest_allocation(python) -> 
     assert cuda.cuCtxSynchronize() == 700
     """)
     assert re.match(r"kernel poke\(int\*\) ended with error 700: ", line)
-    assert "write" in line
+    assert "write of 4 bytes" in line
+    assert "block: [0,0,0], thread: [0,0,0]" in line
     assert "405504 bytes past the end of an allocation of 4096 bytes" in line
     assert "signal" not in line
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _GUEST_CONFIGURATION = "/etc/vgpu/guest.conf"
 _MONITOR_PERIOD_S = 1.0
+_APP_KEYS = ("pid", "process_name", "used_gpu_memory")  # of a process in the JSON, where its device is known
 
 
 @dataclass
@@ -242,6 +243,8 @@ def _list_line(device: Device) -> str:
 
 
 def _as_json(system: System, devices: Sequence[Device]) -> str:
+    """Every field by its name; null is what a device does not tell."""
+
     def told(device: Device) -> dict[str, object]:
         values = {name: one.value(device) for name, one in field.GPU.items() if name != "timestamp"}
         apps = [{name: one.value(row) for name, one in field.APPS.items()} for row in field.rows_of_apps([device])]
@@ -253,6 +256,3 @@ def _as_json(system: System, devices: Sequence[Device]) -> str:
         "gpus": [told(device) for device in devices],
     }
     return json.dumps(document, indent=2)
-
-
-_APP_KEYS = ("pid", "process_name", "used_gpu_memory")
