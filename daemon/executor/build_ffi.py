@@ -64,6 +64,7 @@ const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, in
 #define VGX_SIM_LIMITS_MAX ...
 #define VGX_SIM_COMPILE_COOPERATIVE ...
 #define VGX_SIM_COMPILE_WATCHED ...
+#define VGX_SIM_COMPILE_CLUSTER_SHIFT ...
 struct vgx_sim_device_properties {
   uint64_t memory_nbytes;
   uint64_t context_nbytes;
@@ -75,6 +76,7 @@ struct vgx_sim_kernel_info {
   uint64_t kernel;
   uint32_t param_count, param_nbytes, shared_nbytes, const_nbytes, local_nbytes, register_count, max_threads;
   uint32_t required_block[3];
+  uint32_t cluster[3];
   int32_t ptx_version, binary_version;
   ...;
 };

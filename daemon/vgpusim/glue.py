@@ -119,6 +119,7 @@ class Glue:
         info.register_count = entry.register_count
         info.max_threads = min(entry.max_threads or owner.max_threads, owner.max_threads)
         info.required_block = entry.required_block or (0, 0, 0)
+        info.cluster = entry.cluster or (0, 0, 0)
         info.ptx_version = int("".join(c for c in entry.target if c.isdigit()))
         info.binary_version = 10 * owner.compute_capability[0] + owner.compute_capability[1]
         return 0
@@ -148,9 +149,12 @@ class Glue:
         owner, name = self._kernels[kernel]
         cooperative = bool(flags & self._lib.VGX_SIM_COMPILE_COOPERATIVE)
         watched = bool(flags & self._lib.VGX_SIM_COMPILE_WATCHED)
+        packed = flags >> self._lib.VGX_SIM_COMPILE_CLUSTER_SHIFT
+        cluster = (packed & 0xFF, packed >> 8 & 0xFF, packed >> 16 & 0xFF) if packed else None
         with owner.lock, progress.reported(f"compiling kernel {name}: later runs find it compiled"):
             compiled = compile_entry(
-                owner.module, name, (x, y, z), cache=self._cache, cooperative=cooperative, watched=watched
+                owner.module, name, (x, y, z), cache=self._cache, cooperative=cooperative, watched=watched,
+                cluster=cluster,
             )
         if len(compiled.symbols) > capacity:
             raise PtxError(f"{name} uses {len(compiled.symbols)} variables; its image has {capacity}")

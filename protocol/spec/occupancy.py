@@ -61,11 +61,9 @@ host_only(
     "cuOccupancyMaxActiveClusters",
     [out("numClusters", I32), *CLUSTERS],
     doc="For vgpuClusterOccupancy.",
-    simulator=False,
 )
 host_only(
     "cuOccupancyMaxPotentialClusterSize",
     [out("clusterSize", I32), *CLUSTERS],
     doc="For vgpuClusterOccupancy.",
-    simulator=False,
 )

@@ -110,6 +110,30 @@ static CUresult translate_attributes(const CUlaunchConfig *config, CUlaunchAttri
   return CUDA_SUCCESS;
 }
 
+/* Clusters, of the launch's attributes, else the kernel's: the grid holds whole ones, of as many blocks as it may. What
+ * is refused is refused at once; the launch itself travels without an answer. */
+static CUresult check_clusters(const struct vgs_launch *launch, const CUlaunchAttribute *attributes, uint32_t count) {
+  enum { PORTABLE_MAX = 8, MAX = 16 };
+  uint32_t cluster[3];
+  for (int i = 0; i < 3; i++)
+    cluster[i] = (uint32_t)vgs_kernel_attribute(launch->kernel, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i);
+  for (uint32_t i = 0; i < count; i++)
+    if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+      cluster[0] = attributes[i].value.clusterDim.x;
+      cluster[1] = attributes[i].value.clusterDim.y;
+      cluster[2] = attributes[i].value.clusterDim.z;
+    }
+  uint64_t size = 1;
+  for (int i = 0; i < 3; i++) {
+    uint32_t dimension = (int32_t)cluster[i] > 0 ? cluster[i] : 1; /* 0 is not set, INT_MIN not known */
+    if (dimension > MAX || launch->grid[i] % dimension)
+      return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    size *= dimension;
+  }
+  bool beyond = vgs_kernel_attribute(launch->kernel, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) > 0;
+  return size > (beyond ? MAX : PORTABLE_MAX) ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
+}
+
 /* The first launch waits: it is the one that may find that the image cannot be compiled or linked. */
 static bool is_first(const struct vgs_kernel *kernel) { return !__atomic_load_n(&kernel->launched, __ATOMIC_ACQUIRE); }
 
@@ -179,7 +203,8 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
   struct vgs_stream *on;
   CUresult result = vgs_stream_id(config->hStream, &launch.stream, &on);
   if (result || (result = vgs_kernel_describe(launch.kernel)) || (result = vgs_launch_check_shape(&launch)) ||
-      (result = translate_attributes(config, attributes, &count, &cooperative)))
+      (result = translate_attributes(config, attributes, &count, &cooperative)) ||
+      (result = check_clusters(&launch, attributes, count)))
     return result;
   if (cooperative) { /* all blocks must be resident at once */
     int per_multiprocessor;

@@ -14,6 +14,7 @@ from tests.programs.toolchain import (
     MACHINE_CODE,
     PER_THREAD,
     PTX,
+    PTX_90,
     RELOCATABLE,
     RELOCATABLE_DEBUG,
     SHARED,
@@ -118,6 +119,11 @@ def test_program_with_random_input(toolchain: Toolchain, vgpu_run: Run, name: st
 def test_program_compiled_otherwise(toolchain: Toolchain, vgpu_run: Run, name: str, flavour: Flavour) -> None:
     library = {"LD_LIBRARY_PATH": str(toolchain.library_folder())} if flavour is SHARED else {}
     assert_ok(vgpu_run([toolchain.build(name, flavour), 7], env=library), name)
+
+
+def test_clusters(toolchain: Toolchain, vgpu_run: Run) -> None:
+    """Their instructions are of compute capability 9.0."""
+    assert_ok(vgpu_run([toolchain.build("clusters", PTX_90), 5]), "clusters")
 
 
 def test_each_thread_that_fails_an_assertion_has_a_line(toolchain: Toolchain, vgpu_run: Run) -> None:

@@ -27,7 +27,7 @@ THREAD_WARP = 36
 THREAD_LOCAL = 40
 THREAD_NBYTES = 48
 
-SHARED_ALIGN = 256  # of each CTA's shared memory in a resident launch
+SHARED_ALIGN = 1024  # of each CTA's shared memory in a resident launch: swizzles repeat so
 
 SERVICE_VPRINTF = 0
 SERVICE_ASSERTFAIL = 8

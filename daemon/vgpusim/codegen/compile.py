@@ -19,6 +19,7 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     emit_barrier,
     emit_bits,
     emit_call,
+    emit_cluster,
     emit_convert,
     emit_copy,
     emit_float,
@@ -27,16 +28,21 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     emit_mbarrier,
     emit_memory,
     emit_mma,
+    emit_multimem,
     emit_special,
     emit_texture,
+    emit_video,
     emit_warp,
+    emit_wgmma,
     emit_wmma,
     native,
     passes,
 )  # fmt: skip
 from vgpusim.codegen.cache import DiskCache, key_of
+from vgpusim.codegen.emit_cluster import Dimensions
 from vgpusim.codegen.emit_control import WarpFunction
-from vgpusim.codegen.emit_run import lay_out, run_function
+from vgpusim.codegen.emit_layout import lay_out
+from vgpusim.codegen.emit_run import run_function
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.ptx import ir
 from vgpusim.ptx.error import NOT_SUPPORTED, InternalError, PtxError, UnsupportedInstruction
@@ -74,6 +80,7 @@ def compile_entry(
     cooperative: bool = False,
     confined: bool = True,
     watched: bool = False,
+    cluster: Dimensions | None = None,
 ) -> CompiledKernel:
     """Compile entry `name` for a block shape.
 
@@ -82,6 +89,7 @@ def compile_entry(
         cooperative: For a launch whose CTAs wait for each other.
         confined: Check that each access is within reach; without it a kernel can do with this process what it likes.
         watched: For the sanitizer, which is told of each access and checks it.
+        cluster: CTAs of a cluster; None: as many as the entry requires.
         cache: Where compiled kernels are kept; None compiles anew.
     Raises:
         UnsupportedInstruction: NOT_SUPPORTED, naming kernel, instruction and line.
@@ -91,13 +99,14 @@ def compile_entry(
         raise ValueError(f"block {block}")
     if name not in module.entries:
         raise PtxError(f"no entry {name}")
-    key = _key(module, name, block, cooperative, confined, watched) if cache is not None else ""
+    cluster = cluster or module.entry(name).cluster
+    key = _key(module, name, (block, cooperative, confined, watched, cluster)) if cache is not None else ""
     if cache is not None:
         stored = cache.get(key)
         if stored is not None:
             return _unpack(stored)
     try:
-        text, compiled = lower(module, name, block, cooperative, confined, watched)
+        text, compiled = lower(module, name, block, cooperative, confined, watched, cluster)
         code = native.assemble(text)
     except InternalError as error:
         raise _reported(error, module, block, cooperative, cache) from error
@@ -134,20 +143,25 @@ def lower(
     cooperative: bool = False,
     confined: bool = True,
     watched: bool = False,
+    cluster: Dimensions | None = None,
 ) -> tuple[str, CompiledKernel]:
     """LLVM IR of a kernel, and its description without code."""
-    state = passes.run(module, name, block, cooperative, confined, watched)
+    cluster = cluster or module.entry(name).cluster
+    if cluster is not None and cooperative:
+        raise PtxError(f"{name}: cooperative launches of clusters are not supported", NOT_SUPPORTED)
+    state = passes.run(module, name, block, cooperative, confined, watched, cluster)
     program, graph = state.program, state.graph
     flush = native.IS_X86 and _flushes_everything(graph)
     e = Emitter(state, flush)
-    warp = WarpFunction(e, patient=not cooperative)
+    warp = WarpFunction(e, patient=not state.waits)
     warp_text = warp.emit()
     resident = cooperative and any(b.terminator is not None and b.terminator.opcode == cfg.YIELD for b in graph.blocks)
     frame = lay_out(e.warp_count, warp.spills.nbytes, e.local_stride * abi.WARP, warp.arrivals)
     if max(frame.nbytes, frame.locals_nbytes) > _MAX_FRAME_NBYTES:
         raise PtxError(f"{name}: local memory is too large", 2)
     deadlock = e.string(f"{name}: all warps wait at barriers that cannot complete")
-    run = run_function(e.warp_count, frame, warp.arrivals, resident, flush, deadlock, native.IS_X86, warp.lockstep)
+    run = run_function(e.warp_count, frame, warp.arrivals, resident, flush, deadlock, native.IS_X86, warp.lockstep,
+                       cluster)  # fmt: skip
     fp_mode = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
     attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"{fp_mode} }}\n'
     strings = "".join(
@@ -196,9 +210,7 @@ def _compiler_version() -> bytes:
     return state.digest()
 
 
-def _key(
-    module: PtxModule, name: str, block: tuple[int, int, int], cooperative: bool, confined: bool, watched: bool
-) -> str:
+def _key(module: PtxModule, name: str, launch: tuple[object, ...]) -> str:
     """What decides the code: the text of each function, and what every name in it is in this module."""
     functions = module.reachable(name)
     parts: list[str | bytes] = []
@@ -208,7 +220,7 @@ def _key(
         called = [name for p in function.prototypes.values() for name in module.callable_by(p)]
         places = [str(module.address_of(ir.Symbol(s))) for s in (function.name, *mentioned, *called)]
         parts += [function.name, *shared, *called, *places, module.source(function.name)]
-    shape = repr((block, cooperative, confined, watched))
+    shape = repr(launch)
     return key_of(_compiler_version(), str(abi.VERSION), native.cpu_name(), name, shape, *parts)
 
 

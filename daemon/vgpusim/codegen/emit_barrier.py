@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, emit_watch
-from vgpusim.codegen.emit_run import BARRIER_WORDS
+from vgpusim.codegen import abi, emit_cluster, emit_watch
+from vgpusim.codegen.emit_layout import BARRIER_WORDS
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import SCALAR, Value
 from vgpusim.ptx import ir
@@ -15,6 +15,7 @@ _LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
 def barrier(e: Emitter, ins: ir.Instruction) -> None:
     """bar.warp.sync needs nothing, lanes are in step. Waiting CTA barriers end a block: see emit_control."""
     if ins.has("cluster"):  # an arrival; the wait is ir.CLUSTER_BARRIER
+        emit_cluster.arrive(e)
         return
     if e.state.watched and ins.has("warp"):
         named = e.vector(e.read(ins.operands[0], 32))
@@ -83,6 +84,10 @@ def _add_to(e: Emitter, slot: str, amount: str) -> None:
 def arrive(e: Emitter, ins: ir.Instruction, wait: bool) -> None:
     """Count the warp, whole, as arrived."""
     number, expected, predicate = _operands(e, ins)
+    if e.cluster is not None and number == str(ir.CLUSTER_BARRIER):
+        slot = e.v(f"getelementptr i32, ptr %tables, i32 {e.v(f'add i32 %warp, {BARRIER_WORDS}')}")
+        e.e(f"store i32 {emit_cluster.waits_at(e)}, ptr {slot}")
+        return
     count = _table_entry(e, number, 0)
     _add_to(e, count, str(abi.WARP))
     e.e(f"store i32 {expected}, ptr {_table_entry(e, number, 1)}")

@@ -10,7 +10,7 @@ live that long: its registers and masks stay where they would be saved."""
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, emit_watch, spill
+from vgpusim.codegen import abi, emit_cluster, emit_watch, spill
 from vgpusim.codegen.cfg import EXIT, YIELD
 from vgpusim.codegen.emit_barrier import arrive, reduction_result, watch
 from vgpusim.codegen.emitter import Emitter
@@ -36,6 +36,7 @@ _MEET = frozenset(
         "barrier",
         "mma",
         "wmma",
+        "wgmma",
         "ldmatrix",
         "stmatrix",
         "movmatrix",
@@ -63,10 +64,16 @@ class WarpFunction:
             self.latches.setdefault(last, []).append(header)
         self.large = False
         self.spins = bool(e.analysis.spin_loops & self.divergent)
-        self.arrivals = bool(self.barriers) or any(
-            ins.has("arrive") for b in self.blocks for ins in b.all() if _is_barrier(ins)
+        self.arrivals = (
+            bool(self.barriers)
+            or e.cluster is not None
+            or any(ins.has("arrive") for b in self.blocks for ins in b.all() if _is_barrier(ins))
         )
-        self.lockstep = bool(self.barriers) and all(self._is_plain(ins) for b in self.blocks for ins in b.all())
+        self.lockstep = (
+            e.cluster is None
+            and bool(self.barriers)
+            and all(self._is_plain(ins) for b in self.blocks for ins in b.all())
+        )
         self.instructions = sum(len(block.instructions) for block in self.blocks)
         masks = [(f"%m{number}", "i32") for number in range(len(self.blocks))]
         self.spills = spill.lay_out(e, self.barriers, [*masks, ("%yielding", "i1")] if self.spins else masks)
@@ -132,6 +139,7 @@ class WarpFunction:
         e.e(f"%shared.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_SHARED}")
         e.e("%shared.w = load i64, ptr %shared.p, align 8, !invariant.load !0")
         e.e(f"%shared = and i64 %shared.w, -{abi.SHARED_ALIGN}")  # it is aligned: what hides no misaligned offset
+        emit_cluster.prologue(e)
         self._note_warp()
         self._thread_numbers()
         if e.full_warps:

@@ -62,6 +62,16 @@ def _integer_to_integer(e: Emitter, ins: ir.Instruction, form: Form, value: str,
 def _integer_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, source: str, to: str) -> str:
     nbits, name = ir.TYPE_NBITS[source], "sitofp" if source[0] == "s" else "uitofp"
     mode = ins.one_of("rz", "rm", "rp")
+    if mode and to == "f16":  # through f32 in the same direction: what is lost twice is lost as if at once
+        if nbits > 32:
+            single = _wide_integer_directed(e, form, value, source, "f32", mode)
+        else:
+            exact = e.v(f"{name} {form.int(nbits)} {value} to {form.of('double')}")
+            single = narrow(e, form, exact, None, "f64", "f32", mode)
+        bits = narrow(e, form, e.to_fp(form, single, "f32"), None, "f32", "f16", mode)
+        if not ins.has("sat"):
+            return bits
+        return result_bits(e, form, saturate(e, form, e.to_fp(form, bits, "f16"), "half"), to)
     if (mode and nbits > 32 and to != "f64") or (mode and to == "f64" and nbits > 32):
         return _wide_integer_directed(e, form, value, source, to, mode)
     if mode and to == "f32":

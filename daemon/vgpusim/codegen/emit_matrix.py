@@ -20,12 +20,21 @@ def _matrix_count(e: Emitter, ins: ir.Instruction) -> int:
     return count
 
 
+TRANSPOSE = f"""define internal {_V} @transpose({_V} %x) alwaysinline #0 {{
+  %h = bitcast {_V} %x to <64 x i16>
+  %t = shufflevector <64 x i16> %h, <64 x i16> poison, <64 x i32> <{
+    ", ".join(f"i32 {8 * (i % 8) + i // 8}" for i in range(64))
+}>
+  %r = bitcast <64 x i16> %t to {_V}
+  ret {_V} %r
+}}
+"""
+"""An 8x8 matrix of 16-bit elements held as <32 x i32>, row by row."""
+
+
 def _transposed(e: Emitter, value: str) -> str:
-    """Transpose an 8x8 matrix held as <32 x i32>, row by row."""
-    halves = e.v(f"bitcast {_V} {value} to <64 x i16>")
-    index = ", ".join(f"i32 {8 * (i % 8) + i // 8}" for i in range(64))
-    turned = e.v(f"shufflevector <64 x i16> {halves}, <64 x i16> poison, <64 x i32> <{index}>")
-    return e.v(f"bitcast <64 x i16> {turned} to {_V}")
+    e.helper("transpose", TRANSPOSE)
+    return e.v(f"call {_V} @transpose({_V} {value})")
 
 
 @emits("ldmatrix")

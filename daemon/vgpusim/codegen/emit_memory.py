@@ -16,6 +16,7 @@ from vgpusim.ptx import ir
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
 _LINE_NBYTES = 64  # of the processor's cache
+_WIDEST = 128  # bits: there is no gather of so many
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
 
 
@@ -36,8 +37,6 @@ def pointer(e: Emitter, text: str) -> str:
 
 @emits("ld", "ldu")
 def load(e: Emitter, ins: ir.Instruction) -> None:
-    if ins.type == "b128":
-        raise e.unsupported()
     nbits = ir.TYPE_NBITS[ins.type]
     nbytes = nbits // 8
     targets = elements(ins.operands[0])
@@ -50,7 +49,7 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
         at = plus(e, place, index * nbytes)
         if at.uniform:
             values.append((SCALAR, _load_scalar(e, at.text, nbits, ordered)))
-        elif ordered:
+        elif ordered or nbits == _WIDEST:
             values.append((LANES, _load_each(e, at, nbits, index)))
         else:
             values.append((LANES, load_lanes(e, at, nbits, probe=ins.has("global") and len(targets) == 1)))
@@ -198,7 +197,7 @@ declare i32 @llvm.cttz.i32(i32, i1)
 
 @emits("st")
 def store(e: Emitter, ins: ir.Instruction) -> None:
-    if ins.type == "b128" or ins.has("async", "bulk"):
+    if ins.has("async", "bulk"):
         raise e.unsupported()
     nbits = ir.TYPE_NBITS[ins.type]
     nbytes = nbits // 8
@@ -216,7 +215,7 @@ def store(e: Emitter, ins: ir.Instruction) -> None:
                 f"store {'volatile ' if ordered else ''}i{nbits} {value.text}, ptr {pointer(e, at.text)}, "
                 f"align {nbytes}"
             ))  # fmt: skip
-        elif ordered:
+        elif ordered or nbits == _WIDEST:
             _store_each(e, at, value)
         else:
             store_lanes(e, at, e.vector(value), nbits, row=len(values) == 1)

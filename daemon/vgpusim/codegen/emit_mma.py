@@ -49,9 +49,11 @@ class Kind:
     c: str
     finite: bool = False  # clamped
     operation: str = ""  # of single bits: xor or and
+    warpgroup: bool = False  # 8-bit floats are multiplied as such, with less precision
 
     def __str__(self) -> str:
-        return ".".join((self.d, self.a, self.b, self.c, self.operation, "satfinite" if self.finite else ""))
+        words = (self.operation, "satfinite" if self.finite else "", "wgmma" if self.warpgroup else "")
+        return ".".join((self.d, self.a, self.b, self.c, *filter(None, words)))
 
 
 def packed(m: int, k: int, per: int) -> Shape:
@@ -132,11 +134,7 @@ def kind_of(words: Sequence[str]) -> Kind | None:
 def multiply(e: Emitter, ins: ir.Instruction, shape: Shape, kind: Kind, sources: Sequence[ir.Operand]) -> None:
     """D = A * B + C; `sources` are the registers of A, B and C, as many as they must be."""
     nbits = 64 if kind.a == "f64" else 32
-    name = f"{ins.opcode}.{shape.m}.{shape.n}.{shape.k}.{kind}"
-    inner = Emitter(e.state, e.flush_by_mxcsr)
-    if name not in e.helpers:
-        e.helper(name, _function(inner, name, shape, kind))
-        e.declarations |= inner.declarations
+    name = core(e, shape, kind, ins.opcode)
     word = LANES.int(nbits)
     scratch = e.stack("matrix.in", f"[{_SCRATCH} x {LANES.int(64)}]")
     for index, value in enumerate(e.lanes(sources, nbits)):
@@ -146,6 +144,16 @@ def multiply(e: Emitter, ins: ir.Instruction, shape: Shape, kind: Kind, sources:
     for index, target in enumerate(elements(ins.operands[0])):
         at = e.v(f"getelementptr {word}, ptr {out}, i32 {index}")
         e.put(target, LANES, e.v(f"load {word}, ptr {at}, align 64"), nbits)
+
+
+def core(e: Emitter, shape: Shape, kind: Kind, opcode: str = "mma") -> str:
+    """The name of the function that reads the registers of A, B and C and writes those of D, in memory."""
+    name = f"{opcode}.{shape.m}.{shape.n}.{shape.k}.{kind}"
+    if name not in e.helpers:
+        inner = Emitter(e.state, e.flush_by_mxcsr)
+        e.helper(name, _function(inner, name, shape, kind))
+        e.declarations |= inner.declarations
+    return name
 
 
 def _function(e: Emitter, name: str, shape: Shape, kind: Kind) -> str:
@@ -222,22 +230,24 @@ def _double_sum(e: Emitter, start: str, pairs: Sequence[tuple[str, str]]) -> str
 def _tensor_core(e: Emitter, shape: Shape, kind: Kind, a: list[str], b: list[str], c: list[str]) -> None:
     """Store the results and return: of usual operands, or, where some lane's are not, of any.
 
-    Hopper has no mma of 8-bit floats: they become f16, 16 of k at a time."""
-    factor = "f16" if kind.a in _EIGHT_BITS else kind.a
-    step = min(shape.k, 16)
+    Hopper has no mma of 8-bit floats: they become f16, 16 of k at a time. Its wgmma has."""
+    narrow = kind.a in _EIGHT_BITS and kind.warpgroup
+    factor = "f16" if kind.a in _EIGHT_BITS and not narrow else kind.a
+    unit, step = (aligned.NARROW, 32) if narrow else (aligned.WIDE, 16)
     usual = aligned.all_usual(e, [*a, *b], c, factor)
     e.e(f"br i1 {usual}, label %usual, label %special")
     e.label("usual")
-    powers = [[aligned.single_power(e, v, factor) for v in values] for values in (a, b)]
+    kinds = (factor, kind.b if narrow else factor)
+    powers = [[aligned.single_power(e, v, k) for v in values] for values, k in zip((a, b), kinds, strict=True)]
     results, overflows = [], []
     for i, start in enumerate(c):
         value = start
         factors, exponents = _factors(e, shape, "float", i, a, b), _factors(e, shape, "float", i, *powers)
         for at in range(0, shape.k, step):
             terms = aligned.Terms(factors[at : at + step], exponents[at : at + step], value)
-            total, worth, overflow = aligned.single_sum(e, aligned.WIDE, terms)
+            total, worth, overflow = aligned.single_sum(e, unit, terms)
             overflows += [overflow] if overflow else []
-            bits = _single_bits(e, kind, total, worth)
+            bits = _single_bits(e, kind, unit, total, worth)
             value = as_float(e, bits, kind.d)
         results.append(bits)
     _store_in_registers(e, results, kind)
@@ -251,24 +261,24 @@ def _tensor_core(e: Emitter, shape: Shape, kind: Kind, a: list[str], b: list[str
     e.e("ret void")
     e.label("special")
     a, b = ([aligned.widened(e, v) for v in values] for values in (a, b))
-    powers = [[aligned.double_power(e, v, factor) for v in values] for values in (a, b)]
+    powers = [[aligned.double_power(e, v, k) for v in values] for values, k in zip((a, b), kinds, strict=True)]
     results = []
     for i, start in enumerate(c):
         value = start
         factors, exponents = _factors(e, shape, "double", i, a, b), _factors(e, shape, "double", i, *powers)
         for at in range(0, shape.k, step):
             terms = aligned.Terms(factors[at : at + step], exponents[at : at + step], aligned.widened(e, value))
-            bits = aligned.double_result(e, aligned.WIDE, terms, kind.d)
+            bits = aligned.double_result(e, unit, terms, kind.d)
             value = as_float(e, bits, kind.d)
         results.append(bits)
     _store_in_registers(e, results, kind)
     e.e("ret void")
 
 
-def _single_bits(e: Emitter, kind: Kind, total: str, worth: str) -> str:
+def _single_bits(e: Emitter, kind: Kind, unit: aligned.Unit, total: str, worth: str) -> str:
     if kind.d == "f16":
         return aligned.single_to_f16(e, total, worth)
-    return aligned.single_to_f32(e, aligned.WIDE, total, worth)
+    return aligned.single_to_f32(e, unit, total, worth)
 
 
 def as_float(e: Emitter, bits: str, kind: str) -> str:

@@ -6,49 +6,22 @@ goes round over them, a round of each at a time, so that CTAs may wait for each 
 Frames of a thread: the tables (see below), then the saved registers of each warp. What kernels can address, local
 memory, lies elsewhere: they must not reach what decides where a warp goes on. Tables, in 32-bit words: 17 barriers of 8
 words (emit_barrier), then for each warp the barrier it waits at (RUNNING, ENDED), then for each warp the place it
-resumes at. Without barriers one warp runs after another, in one frame. In a resident kernel each CTA has all
-this, and after its tables a copy of vgx_sim_thread with its own shared memory and then the number of its warps that
-live.
+resumes at, then for each warp whether it has arrived at its cluster's barrier (emit_cluster). Without barriers one warp
+runs after another, in one frame. In a resident kernel each CTA has all this, and after its tables a copy of
+vgx_sim_thread with its own shared memory and then the number of its warps that live.
 
 Where every barrier is bar.sync 0 for all (`lockstep`), the warps that have not ended wait at one barrier after each
 round, and it is complete: nothing is counted, and of the tables only the place to resume at is used."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from vgpusim.codegen import abi
+from vgpusim.codegen import abi, emit_cluster
+from vgpusim.codegen.emit_cluster import Dimensions
+from vgpusim.codegen.emit_layout import BARRIER_WORDS, DEADLOCK, ENDED, RUNNING, FrameLayout, tables_nbytes
 from vgpusim.ptx import ir
-from vgpusim.ptx.module import align_up
 
 RUN_SYMBOL = "vgx_run"
-_RUNNING, _ENDED = -1, -2
-BARRIER_WORDS = 8 * (ir.CLUSTER_BARRIER + 1)
 _MXCSR_DEFAULT, _MXCSR_FLUSH = 0x1F80, 0x9FC0  # exceptions masked, to nearest; with FTZ and DAZ
-_DEADLOCK = 719  # CUDA_ERROR_LAUNCH_FAILED
-
-
-@dataclass(frozen=True, slots=True)
-class FrameLayout:
-    thread: int  # offset of a resident CTA's vgx_sim_thread
-    saved: int  # offset of warp 0's saved registers
-    saved_nbytes: int  # of one warp
-    nbytes: int
-    local_nbytes: int  # of one warp
-    locals_nbytes: int  # of a CTA
-
-
-def lay_out(warp_count: int, saved_nbytes: int, local_nbytes: int, barriers: bool) -> FrameLayout:
-    """`local_nbytes` is a warp's, all lanes."""
-    thread = align_up(_tables_nbytes(warp_count), 64)
-    saved = thread + 64
-    warps = warp_count if barriers else 1
-    nbytes = align_up(saved + warps * saved_nbytes, 64)
-    return FrameLayout(thread, saved, saved_nbytes, nbytes, local_nbytes, align_up(warps * local_nbytes, 64))
-
-
-def _tables_nbytes(warp_count: int) -> int:
-    return (BARRIER_WORDS + 2 * warp_count) * 4
 
 
 def run_function(
@@ -60,9 +33,11 @@ def run_function(
     deadlock: str,
     x86: bool,
     lockstep: bool,
+    cluster: Dimensions | None = None,
 ) -> str:
     """Text of the entry. `deadlock` is the global that holds the message for services->fail."""
-    thread = "%thread.c" if resident else "%thread"
+    own_frames = resident or cluster is not None
+    thread = "%thread.c" if own_frames else "%thread"
     arguments = (
         f"ptr %launch, ptr {thread}, "
         "ptr {frame}, i64 {local}, ptr %tables, i32 {state}, i32 {warp}, "
@@ -74,16 +49,20 @@ def run_function(
         enter = (f"  call void @llvm.x86.sse.stmxcsr(ptr %mxcsr.old)\n  store i32 {mode}, ptr %mxcsr\n"
                  "  call void @llvm.x86.sse.ldmxcsr(ptr %mxcsr)\n")  # fmt: skip
         leave = "  call void @llvm.x86.sse.ldmxcsr(ptr %mxcsr.old)\n"
-    frames = "%tables" if resident else "%frames"
+    frames = "%tables" if own_frames else "%frames"
     per_warp = f"""  %fo = mul i64 %w.l, {frame.saved_nbytes if barriers else 0}
   %fo2 = add i64 %fo, {frame.saved}
   %fr = getelementptr i8, ptr {frames}, i64 %fo2
   %lo = mul i64 %w.l, {frame.local_nbytes if barriers else 0}
-  %loc.i = add i64 %locals{".c" if resident else ""}, %lo
+  %loc.i = add i64 %locals{".c" if own_frames else ""}, %lo
 """
     call = arguments.format(frame="%fr", local="%loc.i", state="%state", warp="%w")
     tables = "  %tables = getelementptr i8, ptr %frames, i64 0\n"
-    if resident:
+    if cluster is not None:
+        one_round = _round(warp_count, per_warp, call, "")
+        start = _start(warp_count, "%i.tables", "set", "set.next")
+        tables, body = "", emit_cluster.loop(cluster, warp_count, frame, start, one_round, deadlock)
+    elif resident:
         tables, body = "", _resident_loop(warp_count, frame, _round(warp_count, per_warp, call, deadlock))
     elif lockstep:
         body = _claim(_lockstep_loop(warp_count, per_warp, call))
@@ -123,6 +102,7 @@ entry:
 {leave}  ret void
 }}
 declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
 """
 
 
@@ -167,13 +147,13 @@ cta:
 
 def _start(warp_count: int, tables: str, before: str, after: str) -> str:
     """Clear a CTA's tables: all warps can run. From label `before` to `after`."""
-    return f"""  call void @llvm.memset.p0.i64(ptr {tables}, i8 0, i64 {_tables_nbytes(warp_count)}, i1 false)
+    return f"""  call void @llvm.memset.p0.i64(ptr {tables}, i8 0, i64 {tables_nbytes(warp_count)}, i1 false)
   br label %start
 start:
   %s.w = phi i32 [ 0, %{before} ], [ %s.n, %start ]
   %s.i = add i32 %s.w, {BARRIER_WORDS}
   %s.p = getelementptr i32, ptr {tables}, i32 %s.i
-  store i32 {_RUNNING}, ptr %s.p
+  store i32 {RUNNING}, ptr %s.p
   %s.n = add i32 %s.w, 1
   %s.more = icmp ult i32 %s.n, {warp_count}
   br i1 %s.more, label %start, label %{after}
@@ -202,13 +182,13 @@ warps:
   %st.i = add i32 %w, {BARRIER_WORDS + warp_count}
   %st.p = getelementptr i32, ptr %tables, i32 %st.i
   %state = load i32, ptr %st.p
-  %gone = icmp eq i32 %state, {_ENDED}
+  %gone = icmp eq i32 %state, {ENDED}
   br i1 %gone, label %warp.next, label %warp.run
 warp.run:
   %w.l = zext i32 %w to i64
 {per_warp}  %r = call i32 @warp({call})
   %ended = icmp eq i32 %r, 0
-  %to = select i1 %ended, i32 {_ENDED}, i32 %r
+  %to = select i1 %ended, i32 {ENDED}, i32 %r
   store i32 %to, ptr %st.p
   %less = zext i1 %ended to i32
   %live1 = sub i32 %live, %less
@@ -292,14 +272,14 @@ def _round(warp_count: int, per_warp: str, call: str, deadlock: str) -> str:
     """Run each warp that does not wait, then release the barriers that are complete. From label %warps, with %live0
     warps not ended, to %released, with %live1."""
     wait, state = BARRIER_WORDS, BARRIER_WORDS + warp_count
-    return f"""warps:
+    text = f"""warps:
   %w = phi i32 [ 0, %round ], [ %w.n, %warp.next ]
   %live = phi i32 [ %live0, %round ], [ %live2, %warp.next ]
   %ran = phi i32 [ 0, %round ], [ %ran2, %warp.next ]
   %w.i = add i32 %w, {wait}
   %w.p = getelementptr i32, ptr %tables, i32 %w.i
   %w.wait = load i32, ptr %w.p
-  %w.run = icmp eq i32 %w.wait, {_RUNNING}
+  %w.run = icmp eq i32 %w.wait, {RUNNING}
   br i1 %w.run, label %warp.run, label %warp.next
 warp.run:
   %w.l = zext i32 %w to i64
@@ -311,7 +291,7 @@ warp.run:
   %ended = icmp eq i32 %r, 0
   br i1 %ended, label %warp.end, label %warp.next
 warp.end:
-  store i32 {_ENDED}, ptr %w.p
+  store i32 {ENDED}, ptr %w.p
   %live.n = sub i32 %live, 1
   br label %warp.next
 warp.next:
@@ -355,7 +335,7 @@ wake:
   %k.p = getelementptr i32, ptr %tables, i32 %k.i
   %k.wait = load i32, ptr %k.p
   %k.here = icmp eq i32 %k.wait, %b
-  %k.new = select i1 %k.here, i32 {_RUNNING}, i32 %k.wait
+  %k.new = select i1 %k.here, i32 {RUNNING}, i32 %k.wait
   store i32 %k.new, ptr %k.p
   %k.n = add i32 %k.w, 1
   %k.more = icmp ult i32 %k.n, {warp_count}
@@ -366,13 +346,19 @@ bar.next:
   %b.more = icmp ult i32 %b.n, {ir.CLUSTER_BARRIER + 1}
   br i1 %b.more, label %bar, label %done
 done:
-  %stuck = icmp eq i32 %moved2, 0
+"""
+    if not deadlock:  # the cluster's loop sees whether any CTA goes on
+        return text + "  br label %released\n"
+    return (
+        text
+        + f"""  %stuck = icmp eq i32 %moved2, 0
   br i1 %stuck, label %dead, label %released
 dead:
   %sv.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_SERVICES}
   %sv = load ptr, ptr %sv.p
   %fail.p = getelementptr i8, ptr %sv, i64 {abi.SERVICE_FAIL}
   %fail = load ptr, ptr %fail.p
-  call void %fail(ptr %sv, i32 {_DEADLOCK}, ptr {deadlock})
+  call void %fail(ptr %sv, i32 {DEADLOCK}, ptr {deadlock})
   br label %leave
 """
+    )

@@ -1,8 +1,8 @@
-"""Special registers, and what else a kernel asks about its place. A cluster has one CTA."""
+"""Special registers, and what else a kernel asks about its place."""
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi
+from vgpusim.codegen import abi, emit_cluster
 from vgpusim.codegen.emitter import SPECIAL_REGISTERS, Emitter, emits
 from vgpusim.codegen.lane_value import SCALAR
 from vgpusim.ptx import ir
@@ -17,6 +17,9 @@ def emit_special(e: Emitter, name: str) -> tuple[str, int]:
     index = "xyzw".index(axis) if axis else 0
     if axis == "w":
         return "0", 32
+    of_cluster = emit_cluster.special(e, head, axis)
+    if of_cluster is not None:
+        return of_cluster
     match head:
         case "%tid":
             return f"%tid.{axis}", 32
@@ -26,14 +29,6 @@ def emit_special(e: Emitter, name: str) -> tuple[str, int]:
             return f"%cta.{axis}", 32
         case "%nctaid":
             return _launch(e, abi.LAUNCH_GRID + 4 * index), 32
-        case "%clusterid":
-            return f"%cta.{axis}", 32
-        case "%nclusterid":
-            return _launch(e, abi.LAUNCH_GRID + 4 * index), 32
-        case "%cluster_ctaid" | "%cluster_ctarank" | "%is_explicit_cluster":
-            return ("0", 1) if head == "%is_explicit_cluster" else ("0", 32)
-        case "%cluster_nctaid" | "%cluster_nctarank":
-            return "1", 32
         case "%laneid":
             return "0", 32  # lane 0's; the shape adds the rest
         case "WARP_SZ":
@@ -65,31 +60,22 @@ def emit_special(e: Emitter, name: str) -> tuple[str, int]:
             if head == "%aggr_smem_size":
                 return both, 32
             return e.v(f"sub i32 {both}, {e.program.reserved_shared_nbytes}"), 32
-        case "%reserved_smem_offset_cap" | "%reserved_smem_offset_end":
+        case "%reserved_smem_offset_cap":
             return str(RESERVED_SHARED_NBYTES), 32
+        case "%reserved_smem_offset_end":
+            return e.own_shared(RESERVED_SHARED_NBYTES), 32
         case "%reserved_smem_offset_1":
-            return str(RESERVED_SHARED_NBYTES // 2), 32
+            return e.own_shared(RESERVED_SHARED_NBYTES // 2), 32
+        case "%reserved_smem_offset_begin" | "%reserved_smem_offset_0":
+            return e.own_shared(0), 32
     if head in ("%envreg1", "%envreg2"):  # cooperative_groups' name for the grid's workspace: its high and low half
         return _launch(e, abi.LAUNCH_WORKSPACE + (4 if head == "%envreg1" else 0)), 32
-    if head.startswith(("%envreg", "%reserved_smem")):
+    if head.startswith("%envreg"):
         return "0", 32
     raise e.unsupported(f"special register {name}")
 
 
 SPECIAL_REGISTERS.append(emit_special)
-
-
-@emits("mapa")
-def map_address(e: Emitter, ins: ir.Instruction) -> None:
-    """The address in the shared memory of a CTA of the cluster: there is only this one."""
-    nbits = ir.TYPE_NBITS[ins.type]
-    form, (text,) = e.sources(ins, ins.operands[1:2], nbits)
-    e.put(ins.operands[0], form, text, nbits)
-
-
-@emits("getctarank")
-def rank_in_cluster(e: Emitter, ins: ir.Instruction) -> None:
-    e.put(ins.operands[0], SCALAR, "0", 32)
 
 
 @emits("createpolicy")

@@ -47,7 +47,7 @@ class Emitter:
     def __init__(self, state: State, flush_by_mxcsr: bool) -> None:
         self.state, self.flush_by_mxcsr = state, flush_by_mxcsr
         self.program, self.graph, self.live, self.analysis = state.program, state.graph, state.live, state.analysis
-        self.block, self.deferred = state.block, state.deferred
+        self.block, self.cluster, self.deferred = state.block, state.cluster, state.deferred
         block = self.block
         self.thread_count = block[0] * block[1] * block[2]
         self.full_warps = self.thread_count % WARP == 0
@@ -197,7 +197,8 @@ class Emitter:
         """The address of a variable in its own space; local and param addresses are real ones."""
         program = self.program
         if symbol.name in program.shared:
-            return Value(str(program.shared[symbol.name] + symbol.offset), nbits, UNIFORM)
+            text = self.own_shared(program.shared[symbol.name] + symbol.offset)
+            return Value(self.resize(SCALAR, text, 32, nbits), nbits, UNIFORM)
         if symbol.name in program.locals:
             text = self.v(f"add i64 %local, {program.locals[symbol.name] + symbol.offset}")
             return Value(self.resize(SCALAR, text, 64, nbits), nbits, linear(self.local_stride))
@@ -211,6 +212,10 @@ class Emitter:
                 text = self.v(f"add i64 {text}, {symbol.offset}")
             return Value(self.resize(SCALAR, text, 64, nbits), nbits, UNIFORM)
         raise self.unsupported(f"address of {symbol.name}")
+
+    def own_shared(self, offset: int) -> str:
+        """A place in this CTA's shared memory, i32: an offset into the window, which a cluster's CTAs share."""
+        return str(offset) if self.cluster is None else self.v(f"add i32 %own, {offset}")
 
     def _special(self, name: str, nbits: int) -> Value:
         shape = special_shape(name, self.block)

@@ -26,11 +26,9 @@ def flatten(module: PtxModule, name: str) -> Program:
 
     Raises:
         UnsupportedInstruction: calls of functions without a body and their addresses.
-        PtxError: NOT_SUPPORTED for clusters of several CTAs.
+        PtxError: NOT_SUPPORTED for what is too large.
     """
     entry = module.function(name)
-    if entry.cluster_ctas > 1:
-        raise PtxError(f"{name}: clusters of {entry.cluster_ctas} CTAs are not supported", NOT_SUPPORTED)
     functions = module.reachable(name)
     shared, shared_nbytes = shared_layout(module, functions)
     params, offset = {}, 0

@@ -34,10 +34,17 @@ class State:
         cooperative: bool,
         confined: bool = True,
         watched: bool = False,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
-        self.module, self.name, self.block, self.cooperative = module, name, block, cooperative
+        self.module, self.name, self.block = module, name, block
+        self.cooperative, self.cluster = cooperative, cluster
         self.confined = confined  # accesses are checked: emit_access
         self.watched = watched  # and told to the sanitizer: emit_watch
+
+    @property
+    def waits(self) -> bool:
+        """Whether its CTAs, run by one thread, may wait for each other."""
+        return self.cooperative or self.cluster is not None
 
     @property
     def several_warps(self) -> bool:
@@ -55,7 +62,7 @@ def _inline(state: State) -> None:
 
 
 def _build_graph(state: State) -> None:
-    state.graph = cfg.build(state.program, yields=state.cooperative or state.several_warps)
+    state.graph = cfg.build(state.program, yields=state.waits or state.several_warps)
 
 
 def _compute_liveness(state: State) -> None:
@@ -89,9 +96,10 @@ def run(
     cooperative: bool,
     confined: bool = True,
     watched: bool = False,
+    cluster: tuple[int, int, int] | None = None,
 ) -> State:
     """Raises: PtxError about the image; InternalError, with the pass's name, about anything else."""
-    state = State(module, name, block, cooperative, confined, watched)
+    state = State(module, name, block, cooperative, confined, watched, cluster)
     for step in PASSES:
         try:
             step.run(state)

@@ -256,6 +256,7 @@ class _Analyser:
             "match",
             "mma",
             "wmma",
+            "wgmma",
             "ldmatrix",
             "movmatrix",
             "elect",

@@ -81,7 +81,7 @@ struct vgx_sim_services {
 
 /* From one CTA's shared memory to the next in a resident launch. */
 static inline uint64_t vgx_sim_shared_stride(const struct vgx_sim_launch *launch) {
-  return ((uint64_t)launch->shared_static_nbytes + launch->shared_dynamic_nbytes + 255) & ~255ull;
+  return ((uint64_t)launch->shared_static_nbytes + launch->shared_dynamic_nbytes + 1023) & ~1023ull;
 }
 
 typedef void vgx_sim_run_fn(const struct vgx_sim_launch *, struct vgx_sim_thread *);

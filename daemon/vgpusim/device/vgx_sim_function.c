@@ -131,8 +131,8 @@ CUresult vgx_sim_function_set(CUfunction f, int attribute, int value) {
   case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
   case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
   case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-    if (value > 1)
-      return CUDA_ERROR_NOT_SUPPORTED; /* clusters */
+    if (value < 0 || f->info.cluster[0]) /* the kernel's own stay */
+      return CUDA_ERROR_INVALID_VALUE;
     break;
   default:
     return CUDA_ERROR_INVALID_VALUE;

@@ -22,6 +22,7 @@ struct vgx_sim_kernel_info {
   uint32_t register_count;    /* an estimate; stated as such in docs */
   uint32_t max_threads;       /* .maxntid, else the device's */
   uint32_t required_block[3]; /* .reqntid, else 0 */
+  uint32_t cluster[3];        /* .reqnctapercluster, else 0 */
   int32_t ptx_version;        /* 75 for sm_75 targets: CU_FUNC_ATTRIBUTE_PTX_VERSION */
   int32_t binary_version;     /* the device's */
 };
@@ -70,5 +71,6 @@ struct vgx_sim_hooks {
 
 #define VGX_SIM_COMPILE_COOPERATIVE 1u
 #define VGX_SIM_COMPILE_WATCHED 2u /* for the sanitizer */
+#define VGX_SIM_COMPILE_CLUSTER_SHIFT 8 /* x, y and z of a cluster, 8 bits each; 0: none */
 
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "vgx_sim_array.h"
+#include "vgx_sim_cluster.h"
 #include "vgx_sim_graph.h"
 #include "vgx_sim_memory.h"
 #include "vgx_sim_module.h"
@@ -378,21 +379,21 @@ bool vgx_sim_launch_pin_locked(const struct vgx_sim_op *op, int change) {
 }
 
 /* The memory of each thread. */
-static CUresult lay_out(struct launch *l, bool resident) {
+static CUresult lay_out(struct launch *l, bool resident, uint32_t cluster_size) {
   struct vgx_sim_job *job = &l->job;
+  uint64_t together = resident ? job->launch.cta_count : cluster_size; /* CTAs that one thread runs at once */
   job->shared_nbytes = (uint64_t)job->launch.shared_static_nbytes + job->launch.shared_dynamic_nbytes;
-  if (!resident)
+  if (!resident && together == 1)
     return CUDA_SUCCESS;
-  job->alone = true;
+  job->alone |= resident;
   uint64_t stride = vgx_sim_shared_stride(&job->launch);
-  if (__builtin_mul_overflow(job->launch.cta_count, job->frame_nbytes, &job->frame_nbytes) ||
+  if (__builtin_mul_overflow(together, job->frame_nbytes, &job->frame_nbytes) ||
       job->frame_nbytes > FRAMES_NBYTES_MAX ||
-      __builtin_mul_overflow(job->launch.cta_count, job->local_nbytes, &job->local_nbytes) ||
-      job->local_nbytes > VGX_SIM_LOCAL_NBYTES_MAX ||
-      __builtin_mul_overflow(job->launch.cta_count, stride, &job->shared_nbytes) ||
+      __builtin_mul_overflow(together, job->local_nbytes, &job->local_nbytes) ||
+      job->local_nbytes > VGX_SIM_LOCAL_NBYTES_MAX || __builtin_mul_overflow(together, stride, &job->shared_nbytes) ||
       job->shared_nbytes > VGX_SIM_SHARED_NBYTES_MAX) {
     vgx_sim_reason(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, false, "kernel %s: %llu blocks at once need too much memory",
-                   l->function->name, (unsigned long long)job->launch.cta_count);
+                   l->function->name, (unsigned long long)together);
     return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   }
   return CUDA_SUCCESS;
@@ -400,8 +401,13 @@ static CUresult lay_out(struct launch *l, bool resident) {
 
 static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
                               uint32_t dynamic_nbytes, void **kernel_params, void **extra, bool cooperative,
-                              struct vgx_sim_op **op) {
+                              const uint32_t asked[3], struct vgx_sim_op **op) {
+  uint32_t cluster[3];
   CUresult result = check_shape(ctx, f, grid, block, dynamic_nbytes);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_cluster_of(ctx->device, f, asked, grid, cluster);
+  if (result == CUDA_SUCCESS && cooperative && vgx_sim_cluster_size(cluster) > 1)
+    result = CUDA_ERROR_NOT_SUPPORTED;
   if (result == CUDA_SUCCESS && cooperative)
     result = check_cooperative(ctx, f, grid, block, dynamic_nbytes);
   if (result != CUDA_SUCCESS)
@@ -420,7 +426,10 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   result = copy_params(f, kernel_params, extra, l->params, nbytes);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_function_compile(
-        f, block, (cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0) | (vgx_sim_tools ? VGX_SIM_COMPILE_WATCHED : 0), &v);
+        f, block,
+        (cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0) | (vgx_sim_tools ? VGX_SIM_COMPILE_WATCHED : 0) |
+            vgx_sim_cluster_flags(cluster),
+        &v);
   if (result == CUDA_SUCCESS && cooperative && !v->compiled.cooperative)
     result = CUDA_ERROR_NOT_SUPPORTED;
   if (result != CUDA_SUCCESS) {
@@ -452,7 +461,7 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   };
   l->resident = v->compiled.cooperative == VGX_SIM_COOPERATIVE_RESIDENT;
   l->job.alone = vgx_sim_tools != 0;
-  result = lay_out(l, l->resident);
+  result = lay_out(l, l->resident, vgx_sim_cluster_size(cluster));
   if (result != CUDA_SUCCESS) {
     free(l);
     return result;
@@ -467,7 +476,7 @@ CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t 
   CUresult result = vgx_sim_function_pin(ctx, handle, &f);
   if (result != CUDA_SUCCESS)
     return result;
-  result = create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, false, op);
+  result = create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, false, NULL, op);
   if (result == CUDA_SUCCESS)
     ((struct launch *)*op)->named = handle;
   vgx_sim_function_unpin(f);
@@ -475,7 +484,8 @@ CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t 
 }
 
 static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t block[3], uint32_t dynamic_nbytes,
-                       CUstream stream_handle, void **kernel_params, void **extra, bool cooperative) {
+                       CUstream stream_handle, void **kernel_params, void **extra, bool cooperative,
+                       const uint32_t cluster[3]) {
   CUcontext ctx;
   CUstream stream;
   CUfunction f;
@@ -488,7 +498,7 @@ static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t
     return result;
   struct vgx_sim_op *op;
   result = stream->ctx == ctx
-               ? create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, cooperative, &op)
+               ? create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, cooperative, cluster, &op)
                : CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS) {
     ((struct launch *)op)->named = handle;
@@ -502,7 +512,7 @@ CUresult vgx_sim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
                                 unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
                                 unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
   return launch(f, (uint32_t[]){gridDimX, gridDimY, gridDimZ}, (uint32_t[]){blockDimX, blockDimY, blockDimZ},
-                sharedMemBytes, hStream, kernelParams, extra, false);
+                sharedMemBytes, hStream, kernelParams, extra, false, NULL);
 }
 
 CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
@@ -517,10 +527,6 @@ CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, vo
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
       cooperative = value->cooperative != 0;
       break;
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-      if (value->clusterDim.x > 1 || value->clusterDim.y > 1 || value->clusterDim.z > 1)
-        return CUDA_ERROR_NOT_SUPPORTED;
-      break;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: /* both may be late, says the driver: at the kernel's end */
       events[event_count++] = value->programmaticEvent.event;
@@ -533,9 +539,11 @@ CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, vo
       break; /* the rest are hints, or permissions to begin early */
     }
   }
+  uint32_t cluster[3];
+  vgx_sim_cluster_asked(config, cluster);
   CUresult result = launch(f, (uint32_t[]){config->gridDimX, config->gridDimY, config->gridDimZ},
                            (uint32_t[]){config->blockDimX, config->blockDimY, config->blockDimZ},
-                           config->sharedMemBytes, config->hStream, kernelParams, extra, cooperative);
+                           config->sharedMemBytes, config->hStream, kernelParams, extra, cooperative, cluster);
   for (uint32_t i = 0; result == CUDA_SUCCESS && i < event_count; i++)
     result = vgx_sim_cuEventRecordWithFlags(events[i], config->hStream, 0);
   return result;

@@ -205,6 +205,8 @@ static CUresult describe(CUmodule m, const char *name, CUfunction *made) {
   a[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] =
       i->shared_nbytes < shared ? (int32_t)(shared - i->shared_nbytes) : 0;
   a[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = -1;
+  for (int axis = 0; axis < 3; axis++)
+    a[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + axis] = (int32_t)i->cluster[axis];
   *made = f;
   return CUDA_SUCCESS;
 }

@@ -202,6 +202,8 @@ def parse_header(tokens: Tokens, name: str, is_entry: bool) -> ir.Function:
         function.params = parameters(tokens)
     while tokens.peek != "{":
         word = tokens.take()
+        if word == ".blocksareclusters":  # the grid would count clusters
+            raise PtxError(f"line {tokens.line}: {word} is not supported", NOT_SUPPORTED)
         if word in (".maxntid", ".reqntid", ".reqnctapercluster"):
             block = [1, 1, 1]
             for axis in range(3):
@@ -212,7 +214,7 @@ def parse_header(tokens: Tokens, name: str, is_entry: bool) -> ir.Function:
                 if not tokens.accept(","):
                     break
         if word == ".reqnctapercluster":
-            function.cluster_ctas = block[0] * block[1] * block[2]
+            function.cluster = (block[0], block[1], block[2]) if block != [1, 1, 1] else None
         elif word in (".maxntid", ".reqntid"):
             function.max_threads = block[0] * block[1] * block[2]
             if word == ".reqntid":

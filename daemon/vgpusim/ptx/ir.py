@@ -15,7 +15,7 @@ TYPE_NBITS: dict[str, int] = {
     "s64": 64, "f64": 64, "f32x2": 64, "b128": 128,
 }  # fmt: skip
 
-CLUSTER_BARRIER = 16  # after a CTA's barriers 0..15: where the one CTA of a cluster waits for itself
+CLUSTER_BARRIER = 16  # after a CTA's barriers 0..15: where its warps wait for the cluster
 
 
 def type_nbytes(name: str) -> int:
@@ -200,7 +200,7 @@ class Function:
     reserved_shared: bool = False  # asks for the part of shared memory that is the system's
     max_threads: int | None = None
     required_block: tuple[int, int, int] | None = None
-    cluster_ctas: int = 1  # as the entry requires
+    cluster: tuple[int, int, int] | None = None  # CTAs of a cluster, where the entry requires several
 
     @property
     def prototype(self) -> Prototype:
@@ -258,6 +258,10 @@ def has_destination(ins: Instruction) -> bool:
         return "red" in ins.modifiers
     if ins.opcode == "mbarrier":
         return not isinstance(ins.operands[0], Address)
+    if ins.opcode == "wgmma":
+        return ins.modifiers[:1] == ("mma_async",)
+    if ins.opcode == "multimem":
+        return "ld_reduce" in ins.modifiers
     if ins.opcode == "wmma":
         return "store" not in ins.modifiers
     return ins.opcode not in _NO_DESTINATION and bool(ins.operands)
@@ -272,7 +276,8 @@ def defined(ins: Instruction) -> list[Reg]:
 
 def used(ins: Instruction) -> list[Reg]:
     """Registers an instruction reads, its guard included."""
-    sources = ins.operands[1:] if has_destination(ins) or ins.opcode == "call" else ins.operands
+    both = ins.opcode == "wgmma"  # its accumulator is read, too
+    sources = ins.operands[1:] if (has_destination(ins) and not both) or ins.opcode == "call" else ins.operands
     regs = [reg for operand in sources for reg in registers_of(operand)]
     if ins.guard is not None:
         regs.append(ins.guard)

@@ -60,6 +60,7 @@ class EntryInfo:
     register_count: int
     max_threads: int | None
     required_block: tuple[int, int, int] | None
+    cluster: tuple[int, int, int] | None
 
 
 @dataclass(slots=True)
@@ -226,6 +227,7 @@ class PtxModule:
         return EntryInfo(
             name, self._sources[name].text.target, params, offset, shared - reserved_shared(functions), local,
             _register_estimate(sum(words.values()), function), function.max_threads, function.required_block,
+            function.cluster,
         )  # fmt: skip
 
     def reachable(self, name: str) -> list[ir.Function]:

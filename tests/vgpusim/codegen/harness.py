@@ -94,9 +94,16 @@ def module_of(text: str | tuple[str, ...]) -> PtxModule:
 
 @functools.lru_cache(maxsize=512)
 def _compiled(  # type: ignore[no-untyped-def]
-    text: str | tuple[str, ...], name: str, block: tuple[int, int, int], cooperative: bool, confined: bool
+    text: str | tuple[str, ...],
+    name: str,
+    block: tuple[int, int, int],
+    cooperative: bool,
+    confined: bool,
+    cluster: tuple[int, int, int] | None,
 ):
-    compiled = compile_entry(module_of(text), name, block, cache=None, cooperative=cooperative, confined=confined)
+    compiled = compile_entry(
+        module_of(text), name, block, cache=None, cooperative=cooperative, confined=confined, cluster=cluster
+    )
     return compiled, LOADER.load(compiled)
 
 
@@ -132,6 +139,7 @@ def run(
     cooperative: bool = False,
     confined: bool = True,
     refuse: bool = False,
+    cluster: tuple[int, int, int] | None = None,
 ) -> Events:
     """Launch a kernel and wait for it. Module variables get memory of this process, relocated and initialised.
 
@@ -144,7 +152,7 @@ def run(
     if isinstance(block, int):
         block = (block, 1, 1)
     module = module_of(text)
-    compiled, address = _compiled(text, name, block, cooperative, confined)
+    compiled, address = _compiled(text, name, block, cooperative, confined, cluster)
     events = Events()
 
     def vprintf(_: int, fmt: bytes, args: int) -> int:
@@ -195,10 +203,12 @@ def run(
             initial[offset : offset + 8] = (keep[symbol][1] + addend).to_bytes(8, "little")
         ctypes.memmove(keep[variable.name][1], bytes(initial), len(initial))
     symbols = (ctypes.c_uint64 * max(1, len(compiled.symbols)))(*(keep[s][1] for s in compiled.symbols))
-    frame_nbytes = compiled.frame_nbytes * (grid[0] * grid[1] * grid[2] if compiled.resident else 1)
+    together = cluster or module.entry(name).cluster or (1, 1, 1)
+    at_once = int(np.prod(grid if compiled.resident else together))
+    frame_nbytes = compiled.frame_nbytes * at_once
     frames, frames_address = _aligned(frame_nbytes + 64, 64)
     ctypes.memset(frames_address, 0xA5, frame_nbytes)
-    local_nbytes = compiled.local_nbytes * (grid[0] * grid[1] * grid[2] if compiled.resident else 1)
+    local_nbytes = compiled.local_nbytes * at_once
     local, local_address = _aligned(local_nbytes + 64, 64)
     ctypes.memset(local_address, 0xA5, local_nbytes)
     workspace, workspace_address = _aligned(64, 64)

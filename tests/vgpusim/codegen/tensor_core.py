@@ -130,7 +130,7 @@ def simulate(form: Mma, words: Words) -> Words:
 
 
 @functools.cache
-def _decoded(kind: str) -> Floats:
+def decoded(kind: str) -> Floats:
     """The values of all codes of an 8-bit float."""
     mantissa, bias = (3, 7) if kind == "e4m3" else (2, 15)
     values = []
@@ -151,7 +151,7 @@ def _floats(register: Words, kind: str) -> list[Floats]:
         mask = np.uint32(0xFFFFE000 if kind == "tf32" else 0xFFFFFFFF)
         return [(register & mask).view(np.float32).astype(np.float64)]
     if kind in _EIGHT_BITS:
-        return [_decoded(kind)[(register >> np.uint32(shift)) & np.uint32(0xFF)] for shift in (0, 8, 16, 24)]
+        return [decoded(kind)[(register >> np.uint32(shift)) & np.uint32(0xFF)] for shift in (0, 8, 16, 24)]
     halves = [(register >> np.uint32(shift)) & np.uint32(0xFFFF) for shift in (0, 16)]
     if kind == "f16":
         return [half.astype(np.uint16).view(np.float16).astype(np.float64) for half in halves]

@@ -321,3 +321,18 @@ def test_testp() -> None:
     }  # fmt: skip
     for name, values in expected.items():
         assert apply(f"testp.{name}.f32 %p1, %a0; selp.u32 %d0, 1, 0, %p1;", [a], "u4")[0].tolist() == values
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+@pytest.mark.parametrize("kind", ["s32", "u32", "s64", "u64", "s16"])
+def test_integers_to_half_directed(kind: str, mode: str) -> None:
+    """By exact comparison with all halves."""
+    values = integers(f"{'i' if kind[0] == 's' else 'u'}{int(kind[1:]) // 8}", seed=3)
+    halves = np.arange(0x7C00, dtype="u2").view("f2").astype("f8")
+    (got,) = apply(f"cvt.{mode}.f16.{kind} %d0, %a0;", [values], "u2")
+    for value, code in zip(values.tolist(), got.view("f2").tolist(), strict=True):
+        size, negative = abs(value), value < 0
+        away = (mode == "rp") != negative and mode != "rz"
+        below, above = halves[halves <= size].max(), halves[halves >= size]
+        wanted = (above.min() if above.size else np.inf) if away else below
+        assert code == (-wanted if negative else wanted), (value, code)

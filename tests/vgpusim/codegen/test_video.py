@@ -1,0 +1,111 @@
+"""Scalar video instructions against integers of Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from vgpusim.codegen.compile import UnsupportedInstruction
+
+from tests.vgpusim.codegen.harness import HEADER, run
+from tests.vgpusim.codegen.instruction import apply, integers
+
+RANGES = {"s32": (-(1 << 31), (1 << 31) - 1), "u32": (0, (1 << 32) - 1)}
+OPERATIONS = {
+    "vadd": lambda a, b: a + b, "vsub": lambda a, b: a - b, "vabsdiff": lambda a, b: abs(a - b),
+    "vmin": min, "vmax": max,
+}  # fmt: skip
+
+
+def signed(value: int, kind: str) -> int:
+    value &= (1 << 32) - 1
+    return value - (1 << 32) if kind == "s32" and value >> 31 else value
+
+
+def second(result: int, c: int, name: str, kind: str) -> int:
+    if name == "add":
+        return result + c
+    return {"min": min, "max": max}[name](signed(result, kind), signed(c, kind))
+
+
+@pytest.mark.parametrize(
+    ("types", "sat", "also"),
+    [("s32.s32.s32", ".sat", ""), ("u32.u32.u32", "", "add"), ("s32.u32.u32", ".sat", "min"),
+     ("u32.s32.u32", "", "max")],
+)  # fmt: skip
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_arithmetic(name: str, types: str, sat: str, also: str) -> None:
+    to, a_kind, b_kind = types.split(".")
+    a, b, c = (integers("u4", seed=i) for i in range(3))
+    words = f"{name}.{types}{sat}{'.' + also if also else ''} %d0, %a0, %a1{', %a2' if also else ''};"
+    (got,) = apply(words, [a, b, c], "u4")
+    for x, y, z, value in zip(a.tolist(), b.tolist(), c.tolist(), got.tolist(), strict=True):
+        result = OPERATIONS[name](signed(x, a_kind), signed(y, b_kind))
+        if sat:
+            result = max(RANGES[to][0], min(RANGES[to][1], result))
+        if also:
+            result = second(result, z, also, to)
+        assert value == result % (1 << 32), (x, y, z)
+
+
+@pytest.mark.parametrize("mode", ["clamp", "wrap"])
+@pytest.mark.parametrize("kind", ["s32", "u32"])
+@pytest.mark.parametrize("name", ["vshl", "vshr"])
+def test_shifts(name: str, kind: str, mode: str) -> None:
+    a, c = integers("u4", seed=1), integers("u4", seed=2)
+    b = np.resize(np.array([0, 1, 5, 31, 32, 33, 63, 64, 255, 0xFFFFFFFF], "u4"), a.size)
+    (got,) = apply(f"{name}.{kind}.{kind}.u32.{mode}.add %d0, %a0, %a1, %a2;", [a, b, c], "u4")
+    for x, y, z, value in zip(a.tolist(), b.tolist(), c.tolist(), got.tolist(), strict=True):
+        amount = min(y, 32) if mode == "clamp" else y % 32
+        shifted = signed(x, kind) << amount if name == "vshl" else signed(x, kind) >> amount
+        assert value == (shifted + z) % (1 << 32), (x, y, z)
+
+
+@pytest.mark.parametrize("text", ["vadd.s32.s32.s32 %r0, %r1.b0, %r2.h1", "vadd2.s32.s32.s32 %r0, %r1, %r2, %r3",
+                                  "vset.s32.s32.lt %r0, %r1, %r2"])  # fmt: skip
+def test_parts_and_vectors_are_refused(text: str) -> None:
+    from vgpusim.codegen.compile import PtxError
+
+    with pytest.raises(PtxError):
+        run(f"{HEADER}.visible .entry k() {{ .reg .b32 %r<4>; {text}; ret; }}", "k", 1, 32, [])
+
+
+def test_multimem_fails_at_run_time_by_name() -> None:
+    text = f"""{HEADER}.visible .entry k(.param .u64 p) {{ .reg .b32 %r<4>; .reg .b64 %x; ld.param.u64 %x, [p];
+multimem.ld_reduce.relaxed.sys.global.add.u32 %r0, [%x]; multimem.st.relaxed.sys.global.u32 [%x], %r0;
+multimem.red.relaxed.sys.global.add.u32 [%x], %r0; ret; }}"""
+    events = run(text, "k", 1, 32, [0])
+    assert events.failed[0][0] == 801
+    assert b"multimem.ld_reduce.relaxed.sys.global.add.u32 needs a multicast object" in events.failed[0][1]
+
+
+@pytest.mark.parametrize("order", ["", ".relaxed.sys", ".volatile"])
+def test_128_bits(order: str) -> None:
+    a = np.arange(4 * 50, dtype="u8").reshape(50, 4) * np.uint64(0x9E3779B97F4A7C15)
+    out = np.zeros((50, 2), "u8")
+    text = f"""{HEADER}.visible .entry k(.param .u64 in, .param .u64 out) {{
+.reg .b128 %q; .reg .b64 %x<6>; .reg .b32 %t; mov.u32 %t, %tid.x;
+ld.param.u64 %x0, [in]; ld.param.u64 %x1, [out];
+mad.wide.u32 %x0, %t, 32, %x0; mad.wide.u32 %x1, %t, 16, %x1;
+ld{order}.global.b128 %q, [%x0]; mov.b128 {{%x2, %x3}}, %q; mov.b128 %q, {{%x3, %x2}};
+st{order}.global.b128 [%x1], %q; ret; }}"""
+    run(text, "k", 1, 50, [a, out])
+    assert np.array_equal(out, a[:, [1, 0]])
+
+
+def test_prefetch_and_its_kin_do_nothing() -> None:
+    a = np.arange(32, dtype="u4")
+    text = f"""{HEADER}.visible .entry k(.param .u64 p) {{ .reg .b64 %x; ld.param.u64 %x, [p];
+prefetch.global.L1 [%x]; prefetch.global.L2 [%x]; prefetch.global.L2::evict_last [%x]; prefetchu.L1 [%x]; ret; }}"""
+    assert not run(text, "k", 1, 32, [a]).failed
+    assert a.tolist() == list(range(32))
+
+
+def test_unsupported_is_by_name() -> None:
+    with pytest.raises(UnsupportedInstruction, match="vmad"):
+        run(
+            f"{HEADER}.visible .entry k() {{ .reg .b32 %r<4>; vmad.s32.s32.s32 %r0, %r1, %r2, %r3; ret; }}",
+            "k",
+            1,
+            32,
+            [],
+        )
