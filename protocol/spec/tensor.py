@@ -40,6 +40,6 @@ fn(
     need=INIT,
     doc="Encode: form 1 tiled, 2 im2col, 3 replace the address; arguments: struct vgw_tensor_map.",
 )
-host_only("cuTensorMapEncodeTiled", TILED, doc="For vgpuTensorMap.", simulator=False)
-host_only("cuTensorMapEncodeIm2col", IM2COL, doc="For vgpuTensorMap.", simulator=False)
-host_only("cuTensorMapReplaceAddress", REPLACE, doc="For vgpuTensorMap.", simulator=False)
+host_only("cuTensorMapEncodeTiled", TILED, doc="For vgpuTensorMap.")
+host_only("cuTensorMapEncodeIm2col", IM2COL, doc="For vgpuTensorMap.")
+host_only("cuTensorMapReplaceAddress", REPLACE, doc="For vgpuTensorMap.")

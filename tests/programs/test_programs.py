@@ -121,9 +121,9 @@ def test_program_compiled_otherwise(toolchain: Toolchain, vgpu_run: Run, name: s
     assert_ok(vgpu_run([toolchain.build(name, flavour), 7], env=library), name)
 
 
-def test_clusters(toolchain: Toolchain, vgpu_run: Run) -> None:
-    """Their instructions are of compute capability 9.0."""
-    assert_ok(vgpu_run([toolchain.build("clusters", PTX_90), 5]), "clusters")
+@pytest.mark.parametrize("name", ["clusters", "tensor_copy"])
+def test_programs_of_compute_capability_9(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
+    assert_ok(vgpu_run([toolchain.build(name, PTX_90), 5]), name)
 
 
 def test_each_thread_that_fails_an_assertion_has_a_line(toolchain: Toolchain, vgpu_run: Run) -> None:

@@ -12,7 +12,7 @@ from vgpusim.ptx import ir
 @emits("cp")
 def copy(e: Emitter, ins: ir.Instruction) -> None:
     """cp.async.ca|cg.shared.global [dst], [src], size[, src_size | ignore]: bytes past src_size become zero."""
-    if not ins.has("async") or ins.has("reduce"):
+    if not ins.has("async") or (ins.has("reduce") and not ins.has("bulk")):
         raise e.unsupported()
     if ins.has("bulk"):
         bulk_copy(e, ins)

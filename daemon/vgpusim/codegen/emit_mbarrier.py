@@ -7,9 +7,12 @@ once. Whoever waits tests in a loop, where its warp yields (cfg.may_wait)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address
 from vgpusim.codegen.emit_memory import pointer, space_of
+from vgpusim.codegen.emit_tensor_copy import each_destination, tensor_copy
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import LANES, Value
 from vgpusim.ptx import ir
@@ -149,7 +152,10 @@ def bulk_copy(e: Emitter, ins: ir.Instruction) -> None:
     """cp.async.bulk, not of tensors: [to], [from], nbytes{, [mbarrier]}; a prefetch and a wait need nothing."""
     if ins.has("commit_group", "wait_group", "prefetch"):
         return
-    if ins.has("tensor", "reduce", "multicast::cluster", "cp_mask", "ignore_oob"):
+    if ins.has("tensor"):
+        tensor_copy(e, ins, lambda inner, place, nbytes: _update(inner, place, nbytes=nbytes))
+        return
+    if ins.has("reduce", "cp_mask", "ignore_oob"):
         raise e.unsupported()
     words = [m for m in ins.modifiers if m == "global" or m.startswith("shared")]
     if len(words) != 2:
@@ -157,23 +163,30 @@ def bulk_copy(e: Emitter, ins: ir.Instruction) -> None:
     spaces = ["shared" if word.startswith("shared") else "global" for word in words]
     size = e.spread("operand2", e.vector(e.read(ins.operands[2], 32)), 32)
     to, source = (
-        e.spread(slot, e.vector(address(e, ins, operand, space, 0, kind=kind, sizes="%operand2.32")), 64)
-        for slot, operand, space, kind in zip(
-            ("address", "operand"), ins.operands, spaces, ("write", "read"), strict=False
-        )
+        e.vector(address(e, ins, operand, space, 0, kind=kind, sizes="%operand2.32"))
+        for operand, space, kind in zip(ins.operands, spaces, ("write", "read"), strict=False)
     )
     reports = any(m.startswith("mbarrier::complete_tx") for m in ins.modifiers)
-    barrier = (
-        e.spread("mbarrier", e.vector(address(e, ins, ins.operands[3], "shared", 8, 1, "atomic")), 64)
-        if reports
-        else None
-    )
+    barrier = e.vector(address(e, ins, ins.operands[3], "shared", 8, 1, "atomic")) if reports else None
+    if ins.has("multicast::cluster"):
+        each_destination(e, ins.operands[4], lambda moved: _bulk(e, to, source, size, barrier, moved))
+    else:
+        _bulk(e, to, source, size, barrier, "0")
+
+
+def _bulk(e: Emitter, to: str, source: str, size: Callable[[str], str], barrier: str | None, moved: str) -> None:
+    """Copy, and report to the barrier; both lie `moved` bytes from where the operands say."""
+    targets = e.spread("address", to, 64)
+    sources = e.spread("operand", source, 64)
+    barriers = e.spread("mbarrier", barrier, 64) if barrier is not None else None
 
     def body(lane: str) -> None:
         nbytes = e.v(f"zext i32 {size(lane)} to i64")
-        pair = (("ptr", pointer(e, to(lane))), ("ptr", pointer(e, source(lane))))
+        target = e.v(f"add i64 {targets(lane)}, {moved}")
+        pair = (("ptr", pointer(e, target)), ("ptr", pointer(e, sources(lane))))
         e.e(e.call("void", "llvm.memcpy.p0.p0.i64", *pair, ("i64", nbytes), ("i1", "false")))
-        if barrier is not None:
-            e.v(_update(e, pointer(e, barrier(lane)), nbytes=e.v(f"sub i64 0, {nbytes}")))
+        if barriers is not None:
+            at = e.v(f"add i64 {barriers(lane)}, {moved}")
+            e.v(_update(e, pointer(e, at), nbytes=e.v(f"sub i64 0, {nbytes}")))
 
     e.each_lane(body)

@@ -316,12 +316,19 @@ def is_space(e: Emitter, ins: ir.Instruction) -> None:
     def shared() -> str:
         return within("%shared", 1 << 32)
 
+    def own() -> str:
+        """This CTA's shared memory, of a cluster's."""
+        kind = form.int(64)
+        begin, nbytes = e.v(f"add i64 %shared, {e.v('zext i32 %own to i64')}"), e.v("zext i32 %stride to i64")
+        base, size = (e.splat(begin, "i64"), e.splat(nbytes, "i64")) if form.vector else (begin, nbytes)
+        return e.v(f"icmp ult {kind} {e.v(f'sub {kind} {text}, {base}')}, {size}")
+
     def local() -> str:
         return within("%local", max(1, e.local_stride * WARP))
 
     match space:
         case "shared":
-            result = shared()
+            result = own() if e.cluster is not None and not ins.has("shared::cluster") else shared()
         case "local":
             result = local()
         case "global":

@@ -10,7 +10,7 @@
 #include "vgx_sim_array.h"
 
 enum geometry { GEOMETRY_1D = 1, GEOMETRY_2D, GEOMETRY_3D, GEOMETRY_A1D, GEOMETRY_A2D, GEOMETRY_CUBE, GEOMETRY_ACUBE };
-enum operation { PLAIN, LEVEL, GRADIENT, GATHER, LOAD, STORE };
+enum operation { PLAIN, LEVEL, GRADIENT, GATHER, LOAD, STORE, TENSOR };
 enum beyond { BEYOND_TRAP, BEYOND_CLAMP, BEYOND_ZERO }; /* surfaces */
 enum { WRAP, CLAMP, MIRROR, BORDER };                   /* CUaddress_mode */
 enum { ROW_COORDINATES = 1, ROW_EXTRA = 5 };
@@ -367,6 +367,8 @@ static const char *access_lane(const struct vgx_sim_texture *t, const struct for
 
 const char *vgx_sim_sample(CUcontext ctx, uint64_t bits, uint32_t mask, const uint64_t *in, uint64_t *out) {
   struct form f = unpack(bits);
+  if (f.operation == TENSOR)
+    return vgx_sim_tensor_copy(bits, mask, in, out);
   bool surface = f.operation == LOAD || f.operation == STORE;
   for (; mask; mask &= mask - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(mask);

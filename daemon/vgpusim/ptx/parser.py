@@ -367,7 +367,8 @@ class BodyParser:
         tokens.expect("]")
         return ir.Vector(tuple(items))
 
-    def _address(self) -> ir.Address:
+    def _address(self) -> ir.Address | ir.Vector:
+        """`[base + offset]`, or `[map, {coordinates}]` of a tensor, as a vector of the address and the coordinates."""
         tokens = self.tokens
         tokens.expect("[")
         literal = parse_literal(tokens)
@@ -375,13 +376,14 @@ class BodyParser:
         if not isinstance(base, (ir.Reg, ir.Imm, ir.Symbol)):
             raise tokens.error("malformed address")
         offset = offset_of(tokens)
-        if tokens.accept(","):  # a tensor's coordinates: parsed so that the instruction can be named as unsupported
-            while tokens.peek != "]":
-                tokens.take()
-        tokens.expect("]")
+        place = ir.Address(base, offset)
         if isinstance(base, ir.Symbol):
-            return ir.Address(ir.Symbol(base.name, base.offset + offset))
-        return ir.Address(base, offset)
+            place = ir.Address(ir.Symbol(base.name, base.offset + offset))
+        items: list[ir.Operand] = [place]
+        while tokens.accept(","):
+            items.append(self._operand())
+        tokens.expect("]")
+        return place if len(items) == 1 else ir.Vector(tuple(items))
 
     def _register(self, word: str) -> ir.Reg | None:
         if word == "_":

@@ -88,6 +88,18 @@ st.global.u32 [%x0], %r2; ret; }}"""
     assert np.array_equal(out, expected)
 
 
+def test_whose_shared_memory_an_address_is_of() -> None:
+    text = f"""{HEADER}.visible .entry k(.param .u64 out) {{ .reg .b32 %r<8>; .reg .b64 %x<4>; .reg .pred %p<4>;
+.shared .b32 own; ld.param.u64 %x0, [out]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x;
+cvta.shared.u64 %x1, own; mapa.u64 %x2, %x1, %r0;
+isspacep.shared %p0, %x2; isspacep.shared::cta %p1, %x2; isspacep.shared::cluster %p2, %x2;
+selp.u32 %r2, 1, 0, %p0; selp.u32 %r3, 2, 0, %p1; selp.u32 %r4, 4, 0, %p2; add.u32 %r2, %r2, %r3; add.u32 %r2, %r2, %r4;
+mad.lo.u32 %r5, %r1, 2, %r0; mad.wide.u32 %x3, %r5, 4, %x0; st.global.u32 [%x3], %r2; ret; }}"""
+    out = np.zeros(4, np.uint32)
+    run(text, "k", 2, 2, [out], cluster=(2, 1, 1))
+    assert out.tolist() == [7, 4, 4, 7]
+
+
 def test_a_barrier_that_cannot_open_ends_the_launch() -> None:
     text = f"""{HEADER}.visible .entry k() {{ .reg .b32 %r<2>; .reg .pred %p;
 mov.u32 %r0, %cluster_ctarank; setp.eq.u32 %p, %r0, 0; @%p bra L;

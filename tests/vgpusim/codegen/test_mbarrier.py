@@ -104,10 +104,3 @@ def test_a_cluster_of_one_cta() -> None:
     out = np.zeros(128, np.uint32)
     assert not run(source, "k", 2, 128, [out]).failed
     assert np.array_equal(out, (127 - np.arange(128)) * 1001 + 1000)
-
-
-def test_clusters_of_several_ctas_are_refused() -> None:
-    source = f"{HEADER}.visible .entry k() .reqnctapercluster 2 {{ ret; }}"
-    with pytest.raises(PtxError, match="clusters of 2 CTAs") as caught:
-        run(source, "k", 2, 32, [])
-    assert caught.value.result == 801
