@@ -153,7 +153,12 @@ class Glue:
         cluster = (packed & 0xFF, packed >> 8 & 0xFF, packed >> 16 & 0xFF) if packed else None
         with owner.lock, progress.reported(f"compiling kernel {name}: later runs find it compiled"):
             compiled = compile_entry(
-                owner.module, name, (x, y, z), cache=self._cache, cooperative=cooperative, watched=watched,
+                owner.module,
+                name,
+                (x, y, z),
+                cache=self._cache,
+                cooperative=cooperative,
+                watched=watched,
                 cluster=cluster,
             )
         if len(compiled.symbols) > capacity:

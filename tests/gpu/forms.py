@@ -26,6 +26,11 @@ MORE = (
     *(f"{op}.f32 D, A;" for op in ("ex2.approx", "lg2.approx", "sin.approx", "cos.approx", "rsqrt.approx",
                                    "sqrt.approx", "rcp.approx", "tanh.approx", "ex2.approx.ftz", "rsqrt.approx.ftz")),
     "div.full.f32 D, A, B;", "div.approx.f32 D, A, B;", "rsqrt.approx.f64 D, A;", "rcp.approx.ftz.f64 D, A;",
+    *(f"{op} D, A, B;" for op in ("vadd.s32.s32.s32.sat", "vsub.s32.u32.u32.sat", "vabsdiff.u32.s32.s32",
+                                  "vmin.s32.s32.s32", "vmax.u32.u32.u32", "vshl.u32.u32.u32.wrap",
+                                  "vshr.s32.s32.u32.clamp")),
+    *(f"{op} D, A, B, C;" for op in ("vadd.u32.u32.u32.add", "vmax.s32.s32.s32.min", "vshr.u32.u32.u32.clamp.add")),
+    *(f"cvt.{mode}.f16.{kind} D, A;" for mode in ("rz", "rm", "rp") for kind in ("s32", "u32", "s64")),
     "tanh.approx.f16x2 D, A;", "ex2.approx.f16x2 D, A;", "tanh.approx.bf16x2 D, A;",
 )  # fmt: skip
 
@@ -35,12 +40,23 @@ def all_forms() -> list[card_forms.Form]:
     return [*card_forms.forms(), *more]
 
 
-def special_words(form: tensor_core.Mma) -> NDArray[np.uint32]:
+def special_words(form: tensor_core.Mma | tensor_core.IntegerMma) -> NDArray[np.uint32]:
     """Any bits, many zeros: how a zero factor takes part in the alignment is not in the recorded inputs."""
     rng = np.random.default_rng(3)
     words = rng.integers(0, 1 << 32, (tensor_core.WARPS * 32, tensor_core.WORDS), dtype=np.uint32)
     words[rng.random(words.shape) < 0.3] = 0
     return words
+
+
+def matrices() -> dict[str, tuple[tensor_core.Mma | tensor_core.IntegerMma, NDArray[np.uint32]]]:
+    """The products of matrices, by what their answers are kept as, with their inputs."""
+    found: dict[str, tuple[tensor_core.Mma | tensor_core.IntegerMma, NDArray[np.uint32]]] = {}
+    for mma in tensor_core.FORMS:
+        found[f"usual {mma.text}"] = (mma, tensor_core.inputs(mma))
+        found[f"special {mma.text}"] = (mma, special_words(mma))
+    for whole in tensor_core.INTEGER_FORMS:
+        found[f"special {whole.text}"] = (whole, special_words(whole))
+    return found
 
 
 class Card:
@@ -89,11 +105,14 @@ def record(path: Path) -> None:
         found[form.text] = words
         if form.digest and card_forms.digest(words) != form.digest:
             print(f"{form.text}: not the recorded digest")
-    for mma in tensor_core.FORMS:
-        for name, words in (("usual", tensor_core.inputs(mma)), ("special", special_words(mma))):
-            result = np.zeros((len(words), mma.c), np.uint32)
+    for name, (mma, words) in matrices().items():
+        result = np.zeros((len(words), mma.c), np.uint32)
+        try:
             card.run(tensor_core.kernel(mma), len(words) // 32, 32, words, result)
-            found[f"{name} {mma.text}"] = result
+        except RuntimeError as error:
+            print(f"{mma.text}: {error}")
+            continue
+        found[name] = result
     np.savez_compressed(path, **found)  # type: ignore[arg-type]
     print(f"{len(found)} forms in {path}")
 
@@ -101,16 +120,13 @@ def record(path: Path) -> None:
 def compare(path: Path) -> int:
     """The number of forms that differ."""
     recorded, differing = np.load(path), 0
-    mmas = {f"{name} {mma.text}": (mma, name) for mma in tensor_core.FORMS for name in ("usual", "special")}
+    mmas = matrices()
     forms = {form.text: form for form in all_forms()}
     for text in recorded.files:
         expected = recorded[text]
         try:
             if text in mmas:
-                mma, name = mmas[text]
-                got: Words = tensor_core.simulate(
-                    mma, tensor_core.inputs(mma) if name == "usual" else special_words(mma)
-                )
+                got: Words = tensor_core.simulate(*mmas[text])
             else:
                 got = card_forms.simulate(forms[text])
         except Exception as error:
@@ -120,6 +136,10 @@ def compare(path: Path) -> int:
         wrong = got != expected
         if wrong.any():
             differing += 1
+            mma = mmas[text][0] if text in mmas else None
+            if isinstance(mma, tensor_core.Mma) and mma.kind in ("e4m3", "e5m2"):  # which model it is, then
+                steps = [s for s in (8, 32) if np.array_equal(tensor_core.reference(mma, mmas[text][1], s), expected)]
+                print(f"  as sums of so many of k at once: {steps or 'neither 8, 16 nor 32'}")
             place = np.argwhere(wrong)[0]
             card, ours = int(expected[tuple(place)]), int(got[tuple(place)])
             print(

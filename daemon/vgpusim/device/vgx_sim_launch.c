@@ -28,8 +28,8 @@ struct launch {
   struct vgx_sim_op op;
   CUcontext ctx;
   CUfunction function;
-  struct vgx_sim_job job; /* without what a run adds */
-  bool resident;
+  struct vgx_sim_job job;        /* without what a run adds */
+  bool together;                 /* a thread runs several CTAs at once */
   CUfunction named;              /* by the caller: the function, or a library's kernel */
   size_t param_nbytes;           /* of the caller's block */
   void *extra[5];                /* `params`, as a launch takes them */
@@ -237,7 +237,7 @@ static CUresult run_job(const struct launch *l, const struct vgx_sim_job *from, 
   job.launch.services = &run.services;
   job.launch.launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED);
   if (tools) {
-    vgx_sim_watch_begin(&watch, tools, l->function->name, &job.launch, l->resident);
+    vgx_sim_watch_begin(&watch, tools, l->function->name, &job.launch, l->together);
     watch.look = vgx_sim_look;
     watch.log = vgx_sim_log;
     watch.pages = again != NULL;
@@ -264,7 +264,7 @@ static bool find_access(const struct launch *l, const struct vgx_sim_fault *faul
   char message[MESSAGE_NBYTES];
   const uint32_t *grid = l->job.launch.grid;
   found->found = false;
-  if (!fault->signal || fault->warp == VGX_SIM_NO_WARP || l->resident || vgx_sim_tools ||
+  if (!fault->signal || fault->warp == VGX_SIM_NO_WARP || l->together || vgx_sim_tools ||
       !vgx_sim_is_reachable(fault->address) ||
       vgx_sim_function_compile(l->function, l->job.launch.block, VGX_SIM_COMPILE_WATCHED, &v) != CUDA_SUCCESS)
     return false;
@@ -425,11 +425,11 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   const struct vgx_sim_variant *v;
   result = copy_params(f, kernel_params, extra, l->params, nbytes);
   if (result == CUDA_SUCCESS)
-    result = vgx_sim_function_compile(
-        f, block,
-        (cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0) | (vgx_sim_tools ? VGX_SIM_COMPILE_WATCHED : 0) |
-            vgx_sim_cluster_flags(cluster),
-        &v);
+    result =
+        vgx_sim_function_compile(f, block,
+                                 (cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0) |
+                                     (vgx_sim_tools ? VGX_SIM_COMPILE_WATCHED : 0) | vgx_sim_cluster_flags(cluster),
+                                 &v);
   if (result == CUDA_SUCCESS && cooperative && !v->compiled.cooperative)
     result = CUDA_ERROR_NOT_SUPPORTED;
   if (result != CUDA_SUCCESS) {
@@ -459,9 +459,10 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
       .shared_dynamic_nbytes = dynamic_nbytes,
       .symbols = v->symbols,
   };
-  l->resident = v->compiled.cooperative == VGX_SIM_COOPERATIVE_RESIDENT;
+  bool resident = v->compiled.cooperative == VGX_SIM_COOPERATIVE_RESIDENT;
+  l->together = resident || vgx_sim_cluster_size(cluster) > 1;
   l->job.alone = vgx_sim_tools != 0;
-  result = lay_out(l, l->resident, vgx_sim_cluster_size(cluster));
+  result = lay_out(l, resident, vgx_sim_cluster_size(cluster));
   if (result != CUDA_SUCCESS) {
     free(l);
     return result;

@@ -71,6 +71,32 @@ FORMS = (
     Mma("m16n8k16", "f32", "e4m3", 2, 1, 4),
     Mma("m16n8k32", "f16", "e4m3", 4, 2, 2),
 )
+
+
+@dataclass(frozen=True)
+class IntegerMma:
+    """A form of integers, whose reference is test_mma_integer.py's: its text and how many registers D has."""
+
+    text: str
+    c: int
+
+
+def _integer(shape: str, types: str, a: int, b: int, c: int, finite: str = "") -> IntegerMma:
+    def registers(letter: str, first: int, count: int) -> str:
+        return "{" + ", ".join(f"%{letter}{first + i}" for i in range(count)) + "}"
+
+    sources = ", ".join((registers("a", 0, a), registers("a", a, b), registers("a", a + b, c)))
+    return IntegerMma(f"mma.sync.aligned.{shape}.row.col{finite}.{types} {registers('d', 0, c)}, {sources};", c)
+
+
+INTEGER_FORMS = (
+    *(_integer("m16n8k32", f"s32.{x}.{y}.s32", 4, 2, 4, ".satfinite") for x in ("s8", "u8") for y in ("s8", "u8")),
+    *(_integer("m16n8k64", f"s32.{x}.{y}.s32", 4, 2, 4, f) for x in ("s4", "u4") for y in ("s4", "u4")
+      for f in ("", ".satfinite")),
+    _integer("m8n8k32", "s32.s4.u4.s32", 1, 1, 2), _integer("m16n8k32", "s32.u4.s4.s32", 2, 1, 4),
+    *(_integer(shape, f"s32.b1.b1.s32.{op}.popc", *counts) for op in ("xor", "and")
+      for shape, counts in (("m8n8k128", (1, 1, 2)), ("m16n8k128", (2, 1, 4)), ("m16n8k256", (4, 2, 4)))),
+)  # fmt: skip
 RECORDED = tuple(form for form in FORMS if form.differing is not None)
 _EIGHT_BITS = ("e4m3", "e5m2")
 
@@ -110,7 +136,7 @@ def _shape(form: Mma) -> Shape:
     return shape_of(form.shape, form.kind)
 
 
-def kernel(form: Mma) -> str:
+def kernel(form: Mma | IntegerMma) -> str:
     """PTX that reads WORDS words a thread and writes the registers of D."""
     lines = [".visible .entry k(.param .u64 in, .param .u64 out) { .reg .b32 %a<10>, %d<4>, %t<4>; .reg .b64 %x<4>;"]
     lines += ["mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x; mad.lo.u32 %t0, %t1, 32, %t0;"]
@@ -121,7 +147,7 @@ def kernel(form: Mma) -> str:
     return HEADER + "\n".join(lines) + "\n"
 
 
-def simulate(form: Mma, words: Words) -> Words:
+def simulate(form: Mma | IntegerMma, words: Words) -> Words:
     from tests.vgpusim.codegen.harness import run
 
     result = np.zeros((len(words), form.c), np.uint32)
@@ -197,12 +223,13 @@ def _exponent(value: Floats, smallest: int) -> NDArray[np.int64]:
     return np.where(value == 0, _NONE, np.maximum(exponents, smallest))
 
 
-def reference(form: Mma, words: Words) -> Words:
+def reference(form: Mma, words: Words, step: int = 16) -> Words:
+    """`step`: how many of k a sum of 8-bit floats takes at once."""
     a, b, c = matrices(form, words)
     if form.kind not in _EIGHT_BITS:
         return to_words(form, _aligned(form, a, b, c))
-    for at in range(0, a.shape[-1], 16):
-        c = _aligned(form, a[..., at : at + 16], b[..., at : at + 16], c)
+    for at in range(0, a.shape[-1], step):
+        c = _aligned(form, a[..., at : at + step], b[..., at : at + step], c)
         with np.errstate(all="ignore"):
             c = c.astype(np.float16 if form.d == "f16" else np.float32).astype(np.float64)
     return to_words(form, c)

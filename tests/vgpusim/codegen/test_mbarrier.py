@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vgpusim.codegen.compile import PtxError
 
 from tests.vgpusim.codegen.harness import HEADER, run
 
