@@ -52,8 +52,6 @@ struct vgx_sim_texture {
 /* What a handle in a kernel means; NULL: nothing. */
 const struct vgx_sim_texture *vgx_sim_texture_of(uint64_t handle, bool surface);
 
-/* Copies of boxes of tensors, as vgx_sim_sample; rows and forms are those of codegen/emit_tensor_copy.py. */
-const char *vgx_sim_tensor_copy(uint64_t form, uint32_t mask, const uint64_t *in, uint64_t *out);
 /* struct vgx_sim_services' texture, of a kernel of `ctx`. NULL, or what is wrong. */
 const char *vgx_sim_sample(CUcontext ctx, uint64_t form, uint32_t mask, const uint64_t *in, uint64_t *out);
 

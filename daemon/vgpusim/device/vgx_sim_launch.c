@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "vgx_sim_array.h"
-#include "vgx_sim_cluster.h"
 #include "vgx_sim_graph.h"
+#include "vgx_sim_launch.h"
 #include "vgx_sim_memory.h"
 #include "vgx_sim_module.h"
 #include "vgx_sim_pool.h"
@@ -21,6 +21,8 @@
 #define PARAMS_PADDING 16u       /* readable behind the parameter block, says the ABI */
 #define PARAMS_NBYTES_MAX 32764u /* as a card's */
 #define LAUNCH_ATTRIBUTES_MAX 64u
+#define PORTABLE_CLUSTER_MAX 8u /* CTAs, on every device that has clusters, says the programming guide */
+#define CLUSTER_MAX 16u
 #define FRAMES_NBYTES_MAX (1ull << 36) /* address space; a CTA touches little of it */
 
 /* A launch as it was asked for; it may run any number of times (graphs), at once too. */
@@ -376,6 +378,47 @@ bool vgx_sim_launch_pin_locked(const struct vgx_sim_op *op, int change) {
   if (f->module->pins == 0)
     vgx_sim_notify_locked();
   return true;
+}
+
+void vgx_sim_cluster_asked(const CUlaunchConfig *config, uint32_t asked[3]) {
+  memset(asked, 0, 3 * sizeof asked[0]);
+  for (uint32_t i = 0; i < config->numAttrs; i++)
+    if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+      const CUlaunchAttributeValue *value = &config->attrs[i].value;
+      asked[0] = value->clusterDim.x;
+      asked[1] = value->clusterDim.y;
+      asked[2] = value->clusterDim.z;
+    }
+}
+
+uint32_t vgx_sim_cluster_largest(CUfunction f) {
+  vgx_sim_lock();
+  bool beyond = f->attributes[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] != 0;
+  vgx_sim_unlock();
+  return beyond ? CLUSTER_MAX : PORTABLE_CLUSTER_MAX;
+}
+
+CUresult vgx_sim_cluster_of(const struct vgx_sim_device *device, CUfunction f, const uint32_t asked[3],
+                            const uint32_t grid[3], uint32_t cluster[3]) {
+  bool asks = asked && (asked[0] || asked[1] || asked[2]);
+  vgx_sim_lock();
+  for (int i = 0; i < 3; i++) {
+    uint32_t set = (uint32_t)f->attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i];
+    cluster[i] = asks ? asked[i] : set ? set : 1;
+  }
+  vgx_sim_unlock();
+  if (cluster[0] == 1 && cluster[1] == 1 && cluster[2] == 1 && !f->info.cluster[0])
+    return CUDA_SUCCESS;
+  if (!vgx_sim_attribute(device, VGX_SIM_CLUSTER_LAUNCH, 0))
+    return CUDA_ERROR_NOT_SUPPORTED;
+  uint64_t size = 1;
+  for (int i = 0; i < 3; i++) {
+    if (cluster[i] == 0 || cluster[i] > CLUSTER_MAX || grid[i] % cluster[i] ||
+        (f->info.cluster[0] && cluster[i] != f->info.cluster[i]))
+      return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    size *= cluster[i];
+  }
+  return size > vgx_sim_cluster_largest(f) ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
 }
 
 /* The memory of each thread. */

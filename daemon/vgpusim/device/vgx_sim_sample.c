@@ -8,6 +8,7 @@
 
 #include "vgx_sim_abi.h"
 #include "vgx_sim_array.h"
+#include "vgx_sim_tensor.h"
 
 enum geometry { GEOMETRY_1D = 1, GEOMETRY_2D, GEOMETRY_3D, GEOMETRY_A1D, GEOMETRY_A2D, GEOMETRY_CUBE, GEOMETRY_ACUBE };
 enum operation { PLAIN, LEVEL, GRADIENT, GATHER, LOAD, STORE, TENSOR };

@@ -2,9 +2,10 @@
  * order of the tensor's dimensions; what lies outside the tensor is zero there, and is not written back.
  *
  * The map is opaque to programs; struct map is what it is here. */
+#include "vgx_sim_tensor.h"
+
 #include <string.h>
 
-#include "vgx_sim_array.h"
 #include "vgx_sim_internal.h"
 #include "vgx_sim_reach.h"
 

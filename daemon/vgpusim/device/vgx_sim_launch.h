@@ -1,6 +1,6 @@
-/* Clusters of CTAs, as a launch asks for them. */
-#ifndef VGX_SIM_CLUSTER_H
-#define VGX_SIM_CLUSTER_H
+/* What a launch asks for: clusters of CTAs. */
+#ifndef VGX_SIM_LAUNCH_H
+#define VGX_SIM_LAUNCH_H
 
 #include "vgx_sim_module.h"
 
@@ -18,6 +18,9 @@ static inline uint32_t vgx_sim_cluster_flags(const uint32_t cluster[3]) {
   return cluster[0] << VGX_SIM_COMPILE_CLUSTER_SHIFT | cluster[1] << (VGX_SIM_COMPILE_CLUSTER_SHIFT + 8) |
          cluster[2] << (VGX_SIM_COMPILE_CLUSTER_SHIFT + 16);
 }
+
+/* The most CTAs that a cluster of the function may have. */
+uint32_t vgx_sim_cluster_largest(CUfunction f);
 
 /* The dimensions that a launch's attributes ask for; zeros: none. */
 void vgx_sim_cluster_asked(const CUlaunchConfig *config, uint32_t asked[3]);
