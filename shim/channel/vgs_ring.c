@@ -1,12 +1,156 @@
 #define _GNU_SOURCE
 #include "vgs_ring.h"
 #include "vgs_api.h"
+#include "vgs_progress.h"
 #include "vgs_record_stream.h"
+#include "vgs_ring_set.h"
 #include "vgw_futex.h"
 #include "vgw_wire.h"
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+
+/* --- in which ring a call goes, and after what --- */
+
+/* How many records behind its ring's end a touch may be for the next call to go there, too; and how long that call's
+ * record may be. What is further away would wait for others' work instead of for what it has to. */
+enum { NEAR = 32, SHORT_NBYTES = 4096 };
+
+static uint64_t executed_of(const struct vgs_ring *ring) {
+  /* stored (release) by the worker after the record's execution */
+  return atomic_load_explicit(&ring->shared->executed, memory_order_acquire);
+}
+
+/* Threads that share a stream would have the worker's threads wait for each other at every record. So a call that
+ * nobody waits for goes where its stream's last call is, if that was not executed yet and is near the ring's end. */
+static struct vgs_ring *choose_ring(struct vgs_ring *own, const struct vgs_touched *touched, uint32_t count,
+                                    uint64_t nbytes) {
+  unsigned open = vgs_ring_count();
+  if (open <= 1 || nbytes > SHORT_NBYTES)
+    return own;
+  for (uint32_t i = 0; i < count; i++) {
+    struct vgs_touch last = vgs_touch_of(vgs_touch_entry(touched[i].kind, touched[i].id));
+    struct vgs_ring *ring = &vgs_rings[last.ring];
+    if (!last.position || ring == own || last.ring >= open || executed_of(ring) >= last.position ||
+        !vgs_ring_try_enter(ring))
+      continue;
+    if (ring->pushed - last.position <= NEAR)
+      return ring;
+    vgs_ring_leave(ring);
+  }
+  return own;
+}
+
+/* `ring` NULL: a fence on the socket. It is waited for, which keeps nobody else on the socket waiting: what it waits
+ * for may itself wait for a host function, whose end comes that way. */
+static CUresult fence_on(struct vgs_ring *ring, unsigned other, uint64_t position) {
+  struct vgs_ring *r = &vgs_rings[other];
+  if (r == ring || other >= vgs_ring_count() || executed_of(r) >= position)
+    return CUDA_SUCCESS;
+  if (!ring)
+    return vgs_send_vgpuRingFence(position, other, true);
+  if (ring->fenced[other] >= position)
+    return CUDA_SUCCESS;
+  struct {
+    struct vgw_header header;
+    struct vgw_req_vgpuRingFence body;
+  } fence = {{.length = sizeof fence, .opcode = VGW_OP_vgpuRingFence}, {.executed = position, .ring = other}};
+  CUresult result = vgs_ring_push(ring, &fence, sizeof fence);
+  if (!result)
+    ring->fenced[other] = position;
+  return result;
+}
+
+static CUresult push_fences(struct vgs_ring *ring, const struct vgs_touched *touched, uint32_t count,
+                            uint64_t before[]) {
+  unsigned open = vgs_ring_count();
+  CUresult result = CUDA_SUCCESS;
+  before[0] = before[1] = VGS_TOUCH_ALONE;
+  if (open <= (ring ? 1 : 0))
+    return result;
+  bool all = !count;
+  uint64_t legacy = vgs_touch_entry(VGW_KIND_STREAM, 0);
+  before[0] = legacy;
+  all |= vgs_touch_of(legacy).mixed;
+  for (uint32_t i = 0; i < count; i++) {
+    before[i] = vgs_touch_entry(touched[i].kind, touched[i].id);
+    all |= (touched[i].kind == VGW_KIND_STREAM && touched[i].id == 0) || vgs_touch_of(before[i]).mixed;
+  }
+  if (all) {
+    for (unsigned i = 0; i < open && !result; i++)
+      result = fence_on(ring, i, __atomic_load_n(&vgs_rings[i].returned, __ATOMIC_ACQUIRE));
+    return result;
+  }
+  for (uint32_t i = 0; i < count && !result; i++) {
+    if (before[i])
+      result = fence_on(ring, vgs_touch_of(before[i]).ring, vgs_touch_of(before[i]).position);
+    if (!result && touched[i].kind == VGW_KIND_STREAM && legacy)
+      result = fence_on(ring, vgs_touch_of(legacy).ring, vgs_touch_of(legacy).position);
+  }
+  return result;
+}
+
+/* Work of a thread without a ring is in order with all rings, and is known to be done never. */
+CUresult vgs_ring_fence_socket(const struct vgs_call *call) {
+  uint64_t before[2];
+  vgs_progress_set_unknown();
+  for (uint32_t i = 0; i < call->touched_count; i++)
+    vgs_touch_mix(call->touched[i].kind, call->touched[i].id);
+  return push_fences(NULL, call->touched, call->touched_count, before);
+}
+
+/* Waiting calls that leave no work behind are over when they return, and order nothing. */
+static CUresult record_touches(struct vgs_ring *own, struct vgs_ring *ring, const struct vgs_touched *touched,
+                               uint32_t count, const uint64_t before[]) {
+  struct vgs_touch touch = {.ring = (unsigned)(ring - vgs_rings), .position = ring->pushed};
+  CUresult result = CUDA_SUCCESS;
+  own->last = (struct vgs_ring_mark){touch.ring, touch.position};
+  for (uint32_t i = 0; i < count && !result; i++) {
+    result = vgs_touch_set(touched[i].kind, touched[i].id, before[i], touch);
+    if (touched[i].kind == VGW_KIND_STREAM)
+      vgs_progress_add(touch.ring, vgs_thread_context_id, touched[i].id, touch.position);
+  }
+  if (!count) {
+    result = vgs_touch_set(VGW_KIND_STREAM, 0, before[0], touch);
+    vgs_progress_add(touch.ring, vgs_thread_context_id, 0, touch.position);
+  }
+  return result;
+}
+
+/* Where no thread has a ring the socket is the only way, and its records are in one order: as if it were ring 0. */
+void vgs_ring_note_socket(const struct vgs_call *call) {
+  static uint64_t position; /* under the lock of sending */
+  struct vgs_touch touch = {.position = ++position};
+  for (uint32_t i = 0; i < call->touched_count; i++) {
+    if (vgs_touch_set(call->touched[i].kind, call->touched[i].id, VGS_TOUCH_ALONE, touch))
+      vgs_progress_set_unknown();
+    if (call->touched[i].kind == VGW_KIND_STREAM && call->opcode != VGW_OP_cuStreamCreateWithPriority)
+      vgs_progress_add(0, vgs_thread_context_id, call->touched[i].id, position);
+  }
+  if (!call->touched_count) {
+    if (vgs_touch_set(VGW_KIND_STREAM, 0, VGS_TOUCH_ALONE, touch))
+      vgs_progress_set_unknown();
+    vgs_progress_add(0, vgs_thread_context_id, 0, position);
+  }
+}
+
+bool vgs_ring_touched_last(uint32_t stream, uint64_t *entry) {
+  const struct vgs_ring *own = vgs_ring_ready();
+  *entry = vgs_touch_entry(VGW_KIND_STREAM, stream);
+  struct vgs_touch last = vgs_touch_of(*entry);
+  return own && own->last.position && !last.mixed && last.ring == own->last.ring && last.position == own->last.position;
+}
+
+void vgs_ring_drained(void) {
+  struct vgs_ring *own = vgs_ring_ready();
+  if (!own || own->last.ring != (unsigned)(own - vgs_rings))
+    return;
+  if (vgs_ring_enter(own) && own->pushed == own->last.position)
+    own->head = own->tail; /* as the worker will say */
+  vgs_ring_leave(own);
+}
+
+/* --- calls --- */
 
 enum { CHECK_MS = 20, NAP_NS = 20000 };
 enum { REGION_NAPS_NS = 1000000 }; /* how long a client naps for a reply in a region before it asks to be told */
@@ -120,7 +264,7 @@ static CUresult take_reply(struct vgs_ring *ring, struct vgs_call *call, uint32_
 static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct vgs_call *call, uint64_t length,
                             bool wait, uint16_t *notices) {
   uint64_t before[2];
-  CUresult result = vgs_ring_push_fences(ring, call->touched, call->touched_count, before);
+  CUresult result = push_fences(ring, call->touched, call->touched_count, before);
   if (result)
     return result;
   struct vgw_header header = {.length = (uint32_t)length,
@@ -135,7 +279,7 @@ static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct 
   write_record(at, &header, call);
   vgs_ring_publish(ring, length);
   if (!wait || (call->touched_count && !call->settled))
-    result = vgs_ring_note(own, ring, call->touched, call->touched_count, before);
+    result = record_touches(own, ring, call->touched, call->touched_count, before);
   if (wait && !result) {
     __atomic_store_n(&ring->inside, VGS_RING_WAITING, __ATOMIC_RELEASE); /* others need not wait with us */
     result = vgs_ring_in_region() ? wait_reply_in_region(ring, header.sequence) : wait_reply(ring, header.sequence);
@@ -164,7 +308,7 @@ CUresult vgs_ring_call(struct vgs_ring *own, struct vgs_call *call, bool wait, u
   if (result)
     return result;
   if (vgs_ring_enter(own)) {
-    struct vgs_ring *ring = wait ? own : vgs_ring_choose(own, call->touched, call->touched_count, length);
+    struct vgs_ring *ring = wait ? own : choose_ring(own, call->touched, call->touched_count, length);
     result = call_inside(own, ring, call, length, wait, notices);
     if (ring != own)
       vgs_ring_leave(ring);
@@ -199,9 +343,9 @@ void *vgs_ring_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream
     return NULL;
   record->touched = (struct vgs_touched){VGW_KIND_STREAM, stream};
   record->nbytes = header.length;
-  record->ring = vgs_ring_choose(record->own, &record->touched, 1, header.length);
+  record->ring = choose_ring(record->own, &record->touched, 1, header.length);
   uint8_t *at = NULL;
-  if (!vgs_ring_push_fences(record->ring, &record->touched, 1, record->before))
+  if (!push_fences(record->ring, &record->touched, 1, record->before))
     at = vgs_ring_reserve(record->ring, header.length);
   if (!at) {
     leave_both(record);
@@ -213,7 +357,7 @@ void *vgs_ring_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream
 
 CUresult vgs_ring_send(struct vgs_record *record) {
   vgs_ring_publish(record->ring, record->nbytes);
-  CUresult result = vgs_ring_note(record->own, record->ring, &record->touched, 1, record->before);
+  CUresult result = record_touches(record->own, record->ring, &record->touched, 1, record->before);
   __atomic_store_n(&record->ring->returned, record->ring->pushed, __ATOMIC_RELEASE);
   leave_both(record);
   return result;

@@ -10,7 +10,6 @@
 #ifndef VGS_RING_H
 #define VGS_RING_H
 
-#include "vgs_ring_order.h"
 #include "vgs_ring_set.h"
 #include "vgs_session.h"
 
@@ -28,5 +27,19 @@ bool vgs_ring_knows(void);
 
 /* VGW_NOTICE_*: what the thread's next waiting call will be told. */
 uint32_t vgs_ring_notice(void);
+
+/* For a thread that has no ring while others do (vgs_ring_any): its call must then wait for its reply, and first, by
+ * this function, for what it must not overtake in their rings. */
+CUresult vgs_ring_fence_socket(const struct vgs_call *call);
+
+/* A call that leaves work behind was sent on the socket while no thread had a ring: what may still be running is known
+ * there, too. Under the lock of sending. */
+void vgs_ring_note_socket(const struct vgs_call *call);
+
+/* Whether the stream's last touch is the thread's own last record, and what it is then. */
+bool vgs_ring_touched_last(uint32_t stream, uint64_t *entry);
+
+/* The thread knows that what it pushed last has been executed, without having been told in a reply. */
+void vgs_ring_drained(void);
 
 #endif

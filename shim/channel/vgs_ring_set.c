@@ -2,10 +2,9 @@
 #include "vgs_ring_set.h"
 #include "vgs_api.h"
 #include "vgs_memfd.h"
+#include "vgs_progress.h"
 #include "vgs_record_stream.h"
 #include "vgs_region.h"
-#include "vgs_settle.h"
-#include "vgs_touch.h"
 #include "vgw_futex.h"
 #include "vgw_wire.h"
 #include <pthread.h>
@@ -71,7 +70,7 @@ void vgs_ring_start(bool offered_now) {
     spin_us = spin_us > SPIN_MAX_US ? SPIN_MAX_US : spin_us;
   }
   spin_ns = (int64_t)spin_us * 1000;
-  vgs_settle_start();
+  vgs_progress_start();
   __atomic_add_fetch(&generation, 1, __ATOMIC_RELEASE);
 }
 

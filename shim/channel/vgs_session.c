@@ -3,11 +3,11 @@
 #include "vgs_session.h"
 #include "vgs_hello.h"
 #include "vgs_log.h"
+#include "vgs_progress.h"
 #include "vgs_record_stream.h"
 #include "vgs_region.h"
 #include "vgs_ring.h"
 #include "vgs_socket.h"
-#include "vgs_touch.h"
 #include "vgw_wire.h"
 #include <errno.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 /* Context-local storage: what NVIDIA's runtime hangs on a context, through the private table of that name. Nearly every
  * runtime call begins with a get, so it stays in the process. */
 #include "vgs_context.h"
-#include "vgs_thread.h"
+#include "vgs_enter.h"
 #include <stdlib.h>
 
 static pthread_mutex_t cls_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -3,11 +3,11 @@
 #include "vgs_api.h"
 #include "vgs_area.h"
 #include "vgs_device.h"
+#include "vgs_enter.h"
 #include "vgs_hello.h"
 #include "vgs_limit.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
-#include "vgs_thread.h"
 
 enum { FLAGS_ALL = 0xff, FLAGS_SCHEDULE = 7 };
 

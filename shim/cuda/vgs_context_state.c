@@ -4,7 +4,6 @@
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_session.h"
-#include "vgs_thread.h"
 #include "vgs_wait.h"
 
 enum { FLAG_MAP_HOST = 8, API_VERSION = 3020 };

@@ -6,10 +6,10 @@
 #include "vgs_copy_pinned.h"
 #include "vgs_enter.h"
 #include "vgs_log.h"
+#include "vgs_progress.h"
 #include "vgs_range.h"
 #include "vgs_staging.h"
 #include "vgs_stream.h"
-#include "vgs_touch.h"
 #include "vgs_wait.h"
 #include "vgs_work_copy.h"
 #include <string.h>

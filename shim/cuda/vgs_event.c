@@ -3,10 +3,9 @@
 #include "vgs_capture.h"
 #include "vgs_enter.h"
 #include "vgs_ipc.h"
+#include "vgs_progress.h"
 #include "vgs_ring.h"
-#include "vgs_settle.h"
 #include "vgs_stream.h"
-#include "vgs_touch.h"
 #include "vgs_wait.h"
 
 CUresult vgs_cuEventRecord(CUevent hEvent, CUstream hStream) { return vgs_cuEventRecordWithFlags(hEvent, hStream, 0); }
@@ -46,8 +45,8 @@ bool vgs_event_is_done(struct vgs_event *event) {
   if (!is_recorded(event))
     return true;
   uint64_t entry = recorded_at(event, &stream);
-  return entry && !(stream == 0 && vgs_settle_is_blind()) && vgs_ring_active() && !vgs_ring_notice() &&
-         vgs_touch_is_settled(stream, entry);
+  return entry && !(stream == 0 && vgs_progress_is_unknown()) && vgs_ring_active() && !vgs_ring_notice() &&
+         vgs_touch_is_done(stream, entry);
 }
 
 bool vgs_event_is_last(struct vgs_event *event) {

@@ -52,7 +52,7 @@ struct vgs_event {
   int recorded;             /* atomic */
   _Atomic uint64_t capture; /* of the stream it was last recorded in */
   _Atomic uint32_t stream;  /* id of that stream */
-  uint64_t entry;           /* atomic; that stream's last touch then (vgs_touch.h), 0 if it is not known */
+  uint64_t entry;           /* atomic; that stream's last touch then (vgs_progress.h), 0 if it is not known */
 };
 
 /* An interprocess event: its state is the worker's. */
@@ -154,11 +154,5 @@ struct vgs_link {
 
 /* By kind, for vgs_object_set_types. */
 extern const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT];
-
-/* Of whichever kind the handle is: CUfunction parameters take a CUkernel too. */
-static inline struct vgs_kernel *vgs_kernel_find(const void *handle) {
-  struct vgs_kernel *kernel = vgs_object_find(VGW_KIND_FUNCTION, handle);
-  return kernel ? kernel : vgs_object_find(VGW_KIND_KERNEL, handle);
-}
 
 #endif

@@ -3,8 +3,8 @@
 #include "vgs_capture.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
+#include "vgs_progress.h"
 #include "vgs_session.h"
-#include "vgs_touch.h"
 #include "vgs_wait.h"
 
 /* This thread's own default stream, one per context; the last one used is at hand, the others are found again by

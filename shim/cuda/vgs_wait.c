@@ -2,9 +2,8 @@
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_enter.h"
+#include "vgs_progress.h"
 #include "vgs_ring.h"
-#include "vgs_settle.h"
-#include "vgs_touch.h"
 #include <time.h>
 
 static int64_t now_ns(void) {
@@ -50,11 +49,11 @@ bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
 static CUresult ask(uint32_t stream, uint64_t entry) {
   CUresult result = vgs_send_cuStreamSynchronize(stream);
   if (!result)
-    vgs_touch_settle(stream, entry);
+    vgs_touch_set_done(stream, entry);
   return result;
 }
 
-static bool can_settle(uint32_t stream) { return stream || !vgs_settle_is_blind(); }
+static bool can_settle(uint32_t stream) { return stream || !vgs_progress_is_unknown(); }
 
 CUresult vgs_wait_stream_with(struct vgs_area *area, uint32_t stream) {
   uint64_t entry = vgs_touch_entry(VGW_KIND_STREAM, stream);
@@ -68,29 +67,29 @@ CUresult vgs_wait_stream_with(struct vgs_area *area, uint32_t stream) {
     return result;
   if (!vgs_wait_spin(area, 0) || vgs_ring_notice())
     return ask(stream, entry);
-  vgs_touch_settle(stream, entry);
+  vgs_touch_set_done(stream, entry);
   vgs_ring_drained();
   return CUDA_SUCCESS;
 }
 
 bool vgs_wait_stream_is_done(uint32_t stream) {
-  struct vgs_settle_marks marks;
+  struct vgs_progress_marks marks;
   uint32_t only;
   if (!vgs_ring_knows())
     return false;
   uint64_t entry = vgs_touch_entry(VGW_KIND_STREAM, stream);
   struct vgs_touch last = vgs_touch_of(entry);
-  bool done = vgs_touch_is_settled(stream, entry) ||
-              (entry && !last.mixed && vgs_settle_is_done(last.ring, last.position)); /* by a wait for the context */
+  bool done = vgs_touch_is_done(stream, entry) ||
+              (entry && !last.mixed && vgs_progress_is_done(last.ring, last.position)); /* by a wait for the context */
   if (stream) /* the legacy stream waits for the others, too */
     return done;
-  enum vgs_settle state = vgs_settle_look(vgs_context_entered->wire_id, &marks, &only);
-  return state == VGS_SETTLED || (done && state == VGS_SETTLE_ONE && only == 0);
+  enum vgs_progress state = vgs_progress_query(vgs_context_entered->wire_id, &marks, &only);
+  return state == VGS_PROGRESS_IDLE || (done && state == VGS_PROGRESS_ONE && only == 0);
 }
 
 void vgs_wait_note_done(uint32_t stream, uint64_t entry) {
   if (can_settle(stream))
-    vgs_touch_settle(stream, entry);
+    vgs_touch_set_done(stream, entry);
 }
 
 CUresult vgs_wait_stream(uint32_t stream) {
@@ -104,20 +103,20 @@ CUresult vgs_wait_stream(uint32_t stream) {
 }
 
 CUresult vgs_wait_context(void) {
-  struct vgs_settle_marks marks, now;
+  struct vgs_progress_marks marks, now;
   uint32_t only, ignored, context_id = vgs_context_entered->wire_id;
   if (!vgs_ring_knows())
     return vgs_send_cuCtxSynchronize();
-  enum vgs_settle state = vgs_settle_look(context_id, &marks, &only);
-  if (state == VGS_SETTLED)
+  enum vgs_progress state = vgs_progress_query(context_id, &marks, &only);
+  if (state == VGS_PROGRESS_IDLE)
     return CUDA_SUCCESS;
-  CUresult result = state == VGS_SETTLE_ONE ? vgs_wait_stream(only) : vgs_send_cuCtxSynchronize();
+  CUresult result = state == VGS_PROGRESS_ONE ? vgs_wait_stream(only) : vgs_send_cuCtxSynchronize();
   if (result)
     return result;
   /* The flag of that wait was work, too; if nothing else was given meanwhile, it is done as well. */
-  if (state == VGS_SETTLE_ONE && vgs_settle_look(context_id, &now, &ignored) != VGS_SETTLE_MANY &&
+  if (state == VGS_PROGRESS_ONE && vgs_progress_query(context_id, &now, &ignored) != VGS_PROGRESS_MANY &&
       vgs_wait_stream_is_done(only))
     marks = now;
-  vgs_settle_done(&marks);
+  vgs_progress_set_done(&marks);
   return CUDA_SUCCESS;
 }

@@ -1,0 +1,67 @@
+"""Which files of the guest library a cuMemcpyHtoD and a launch pass: `python tests/house/files_passed.py`.
+
+Counted are the files whose functions run in the calling thread, in order of their first call, when the same call has
+been made before. A header counts with the C file of its name; generated files are named and not counted, for nobody
+reads them to follow a call. The library is built with -finstrument-functions into build/passed.
+"""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+sys.path.insert(0, str(ROOT / "shim"))
+
+
+def build(folder: Path) -> Path:
+    """An instrumented libcuda in `folder`."""
+    from build import GUEST_LIBRARIES, INCLUDES, link
+    from native import Toolchain
+
+    plain = Toolchain.from_environment(whole_program=False)
+    toolchain = replace(
+        plain,
+        cflags=(*plain.cflags, "-fno-inline", "-finstrument-functions"),
+        ldflags=tuple(flag for flag in plain.ldflags if flag != "-Wl,-z,defs"),
+    )
+    objects = folder / "objects"
+    objects.mkdir(parents=True, exist_ok=True)
+    library = next(each for each in GUEST_LIBRARIES if each.stem == "libcuda")
+    built = toolchain.compile(library.sources(), objects, INCLUDES)
+    target = folder / "libcuda.so.580.0"
+    link(library, target, [built[source] for source in library.sources()], toolchain)
+    return target
+
+
+def passed(folder: Path) -> dict[str, list[str]]:
+    """By call: the files, generated ones marked with a star, in the order in which the call comes to them."""
+    library = build(folder)
+    program = folder / "program"
+    source = Path(__file__).with_suffix(".c")
+    subprocess.run(["cc", "-O1", "-rdynamic", str(source), "-ldl", "-o", str(program)], check=True)
+    command = [Path(sys.executable).parent / "vgpu", "run", "--", "env", f"LD_LIBRARY_PATH={folder}", program]
+    out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout
+    calls = [line.split() for line in out.splitlines()]
+    offsets = sorted({offset for _, offset in calls})
+    text = subprocess.run(
+        ["addr2line", "-e", str(library), *offsets], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    places = dict(zip(offsets, (Path(line.rsplit(":", 1)[0]) for line in text.splitlines()), strict=True))
+    files: dict[str, dict[str, None]] = {}
+    for call, offset in calls:
+        place = places[offset]
+        files.setdefault(call, {})[place.stem + ("*" if "gen" in place.parts else "")] = None
+    return {call: list(found) for call, found in files.items()}
+
+
+def main() -> None:
+    folder = ROOT / "build/passed"
+    folder.mkdir(parents=True, exist_ok=True)
+    for call, files in passed(folder).items():
+        print(f"{call}: {sum(not name.endswith('*') for name in files)} files: {' '.join(files)}")
+
+
+if __name__ == "__main__":
+    main()
