@@ -1,10 +1,10 @@
-"""Compile the notice for drivers that are not ours: `python shim/build_notice.py` makes notice/libvgpu-notice.so and
+"""Compile the notice for other vendors' drivers: `python shim/build_notice.py` makes notice/libvgpu-notice.so and
 notice/libvgpu-next.so in build/guest.
 
 The first is a libcuda.so.1 in front of another (shim/notice/vgs_next_libcuda.c), found at the path that --next gives.
 The second, which it needs, holds nothing but that path, as a DT_AUXILIARY: the loader maps the driver behind the notice
-where there is one, and goes on without where there is none, so that no program ends for a driver that was removed. Our
-own libcuda has the notice inside and needs neither. Used by the Makefile and by setup.py.
+if it exists and continues without it otherwise, so that programs keep running after a driver was removed. vgpu's own
+libcuda contains the notice and needs neither. Used by the Makefile and by setup.py.
 """
 
 import fcntl

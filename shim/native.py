@@ -1,4 +1,4 @@
-"""What the scripts that build our C libraries and programs have in common; they need Python and a C compiler alone.
+"""Common parts of the scripts that build C libraries and programs; they need only Python and a C compiler.
 
 Objects whose sources, headers and command line have not changed are kept. What is linked goes to a new file that then
 takes the old one's place, so that running programs keep the one they mapped.
@@ -20,7 +20,7 @@ GEN = ROOT / "build/gen"
 LIBRARIES = ROOT / "build/guest"
 
 _WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Werror")
-# Where the sources lie is kept out of the libraries: the same commit gives the same bytes.
+# The libraries contain no path of the sources, so that the same commit gives the same bytes.
 _PLACELESS = f"-ffile-prefix-map={ROOT}=."
 _CFLAGS = ("-std=gnu11", "-O2", "-g", "-pthread", _PLACELESS, *_WARNINGS)
 _LIBRARY_CFLAGS = ("-fPIC", "-fvisibility=hidden")
@@ -65,7 +65,9 @@ class Toolchain:
         defined = ["-Wl,-z,defs"] if complete and not sanitize else []
         careful = ["-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"] if sanitize else []
         if sanitize == "thread":
-            careful.append("-Wno-tsan")  # it sees no fences; none of ours stands for an acquire or a release
+            careful.append(
+                "-Wno-tsan"
+            )  # it does not understand fences; none is used here in place of an acquire or a release
         compiler = tuple(given("CC", "cc"))
         wanted = whole_program and not sanitize
         whole = _AS_ONE_PROGRAM if wanted and _can_link(compiler, _AS_ONE_PROGRAM) else ()
@@ -125,7 +127,7 @@ class Toolchain:
 
 
 def is_older(target: Path, inputs: Iterable[Path]) -> bool:
-    """Whether `target` must be made anew; this module counts as an input."""
+    """Whether `target` must be rebuilt; this module counts as an input."""
     if not target.exists():
         return True
     made = target.stat().st_mtime_ns
@@ -148,7 +150,7 @@ def _is_current(target: Path, depfile: Path, command: Sequence[str], command_fil
 
 
 def options(description: str | None, out: Path) -> argparse.ArgumentParser:
-    """The command line of a build script: `out` is where it builds to when it is not told."""
+    """The command line of a build script; `out` is the default output folder."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, default=out, help="folder of what is built")
     parser.add_argument("--sanitize", default="", help="sanitizers, as in -fsanitize=")
@@ -156,7 +158,7 @@ def options(description: str | None, out: Path) -> argparse.ArgumentParser:
 
 
 def run(script: str, body: Callable[[], None]) -> int:
-    """Exit code of a build script: 0, or 1 after one line that says what failed."""
+    """Exit code of a build script: 0, or 1 after one line about what failed."""
     try:
         body()
     except FileNotFoundError as error:

@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 VGPU = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"]
 RUN_TIMEOUT_S = 100
-# Folders that take minutes, longest first: of the processes that share the tests out none is left with one at last.
+# Folders that take minutes, longest first: so that no process is left alone with one of them at the end.
 LONGEST_FIRST = ("shim", "programs", "cudart", "guest", "daemon", "packaging", "clients")
 
 Command = Sequence[str | int | Path]
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """A folder's tests stay in one process, in their order: what they set up and build is there once.
+    """A folder's tests stay in one process, in their order: what they set up and build exists once.
 
     (Marks for `--dist loadgroup` have no effect: pytest-xdist 3.8 writes them where pytest 9.2 does not look.)
     """

@@ -100,7 +100,7 @@ static double synchronised(unsigned count) {
 static pthread_barrier_t together;
 static unsigned each;
 
-/* When it began: whoever waits at the barrier may be woken after the work is done. */
+/* The start time: a thread that waits at the barrier may be woken after the work is done. */
 static void *launcher(void *start_s) {
   CALL(cuCtxSetCurrent, context);
   launch(1);

@@ -69,8 +69,9 @@ static bool image_fits(const uint8_t *image, uint64_t nbytes) {
   return true;
 }
 
-/* What a compiler leaves of a program of several translation units, for the driver to link as it loads: the container
- * of what was linked already, and those of the units. (The layout of nvcc's .nvFatBinSegment, seen in its output.) */
+/* The compiler's output for a program of several translation units, which the driver links while loading: the container
+ * of the part that is already linked, and those of the units. (The layout of nvcc's .nvFatBinSegment, seen in its
+ * output.) */
 struct wrapper {
   uint32_t magic, version;
   const uint8_t *data;
@@ -95,8 +96,8 @@ static size_t containers(const uint8_t *image, uint64_t nbytes, const uint8_t **
   return count;
 }
 
-/* What the driver is given for an image: the image, or a wrapper around its containers, which is `made` and to be
- * freed. NULL when it does not fit. */
+/* The pointer to pass to the driver for an image: the image, or a wrapper around its containers, which is stored in
+ * `made` for the caller to free. NULL when it does not fit. */
 static const void *for_driver(const uint8_t *image, uint64_t nbytes, struct wrapper **made) {
   *made = NULL;
   size_t count = containers(image, nbytes, NULL);
@@ -111,7 +112,7 @@ static const void *for_driver(const uint8_t *image, uint64_t nbytes, struct wrap
   return *made = wrapper;
 }
 
-/* What the driver's compiler says goes to whoever asked for the work. */
+/* The messages of the driver's compiler are sent to the client whose call caused the work. */
 static void (*reason)(CUresult result, bool ends, const char *text);
 
 static void set_reason(void (*to)(CUresult result, bool ends, const char *text)) { reason = to; }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 struct vgx_desk {
-  pthread_mutex_t lock; /* a question and its answer: held by whoever asks */
+  pthread_mutex_t lock; /* held for the length of one request and its answer */
   int fd;               /* -1: there is none */
   bool failed;          /* an answer that is missing might come for the next question: nothing is asked any more */
 };

@@ -1,10 +1,10 @@
 /* Handles: the client's ids, the backend's objects behind them, and how long those live.
  *
- * Ids are the client's choice and never reused, so a gone one stays gone. Looking one up takes no lock: every launch
- * does so three times, on as many threads as there are rings.
+ * The client chooses ids and never reuses them, so a destroyed one stays invalid. Looking one up takes no lock: every
+ * launch does so three times, on as many threads as there are rings.
  *
  * References. A thread that executes a record holds what the record names until the backend has returned: it writes the
- * names into slots of its own, fences once, and looks them up. Who destroys an object takes its place in the table away
+ * names into slots of its own, fences once, and looks them up. A thread that destroys an object clears its table entry
  * first, then waits until no thread's slot names it. So whatever rings do with each other, the backend is never given
  * an object that another thread is destroying. A thread that destroys holds nothing.
  *
@@ -28,7 +28,8 @@ struct vgx_operation;
 /* A kind and an id in one word; 0: none. */
 typedef uint32_t vgx_name;
 
-/* Of a kind of handle, by id, in two levels: a place never moves, so that it is found without a lock. */
+/* The objects of one kind of handle, by id, in a table of two levels: entries never move, so that lookups need no lock.
+ * */
 enum { VGX_LEAF_SIZE = 4096, VGX_LEAVES = 1024 };
 
 struct vgx_link {
@@ -49,7 +50,7 @@ struct vgx_table {
   uint32_t used, greatest;                       /* ids; under table_lock */
 };
 
-/* What a thread holds. Slot 0 is the record's context. Other threads read it. */
+/* The objects that a thread holds. Slot 0 is the record's context. Other threads read it. */
 enum { VGX_HANDLES_MAX = 4, VGX_SLOTS = 8 };
 #define VGX_EVERYTHING UINT32_MAX /* in a slot: a record that names more than there are slots */
 
@@ -62,20 +63,20 @@ struct vgx_held {
 struct vgx_ref {
   uint16_t kind; /* VGW_KIND_COUNT: a function or kernel, as the field at `kind_offset` says */
   uint16_t offset, kind_offset;
-  uint16_t null_result; /* what id 0 is answered with; SUCCESS: it is no object, and that is fine */
+  uint16_t null_result; /* the result for id 0; SUCCESS: 0 is allowed and means no object */
 };
 #define VGX_REF(kind, type, field, null_result) {kind, offsetof(type, field), 0, null_result}
 #define VGX_FUNCTION_REF(type, kind, object)                                                                           \
   {VGW_KIND_COUNT, offsetof(type, object), offsetof(type, kind), CUDA_ERROR_INVALID_HANDLE}
 
-/* Hold and look up what a record names: its context (NULL: none that can be entered, and none is needed), and the
- * handles of its fixed fields. An id that is gone: INVALID_HANDLE (INVALID_CONTEXT for contexts); never made: a
- * violation. vgx_release ends it, also when it failed. */
+/* Hold and look up what a record names: its context (NULL: the context cannot be entered and none is needed) and the
+ * handles in its fixed fields. A destroyed id: INVALID_HANDLE (INVALID_CONTEXT for contexts); an id that was never
+ * created: a violation. vgx_release ends the hold, also after a failure. */
 CUresult vgx_hold(struct executor_thread *t, const struct vgx_operation *op, uint32_t context_id, const void *fixed,
                   void **context, void **objects);
 void vgx_release(struct executor_thread *t);
 
-/* The same for one more handle of the record that this thread executes. Id 0 is NULL. */
+/* The same for another handle of the record that this thread executes. Id 0 gives NULL. */
 CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object);
 
 /* And for an array of ids, which are read once: *objects is malloc'ed. Id 0 is INVALID_VALUE; NOT_SUPPORTED: one of
@@ -100,7 +101,7 @@ CUresult vgx_handle_ids(struct vgx_session *s, enum vgw_kind kind, uint32_t grap
 /* The object of an id, NULL: there is none now. table_lock held. */
 void *vgx_handle_live_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
 
-/* What an object belongs to; 0: nothing of that kind. */
+/* The owner of an object; 0: it has none of that kind. */
 uint32_t vgx_handle_owner(struct vgx_session *s, enum vgw_kind kind, uint32_t id, enum vgw_kind owner_kind);
 
 void vgx_handle_set_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id);

@@ -4,10 +4,11 @@
 
 #include "vgx_handle.h"
 
-/* Destroy an object: nobody finds it any more, nor what it owns, and nobody uses them when this returns. Then the
- * caller has the backend destroy it, and says whether that was done; if not, everything is as before.
- * INVALID_HANDLE, INVALID_CONTEXT: it is gone. INVALID_VALUE, INVALID_HANDLE: it goes with its owner only.
- * ILLEGAL_STATE: another thread has used it for END_TIMEOUT_S; a call that may block waits for as long as it takes. */
+/* Begin to destroy an object: when this returns, lookups no longer find it or what it owns, and no thread uses them.
+ * The caller then has the backend destroy it and reports the outcome; on failure everything is restored.
+ * INVALID_HANDLE, INVALID_CONTEXT: it was already destroyed. INVALID_VALUE, INVALID_HANDLE: only its owner's end
+ * destroys it. ILLEGAL_STATE: another thread has used it for END_TIMEOUT_S; a call that may block waits without a
+ * limit. */
 CUresult vgx_handle_end(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object);
 void vgx_handle_ended(struct vgx_session *s, enum vgw_kind kind, uint32_t id, bool done);
 

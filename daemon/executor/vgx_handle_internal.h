@@ -4,7 +4,7 @@
 
 #include "vgx_session.h"
 
-/* What a place holds that has no object. NULL: its id was never used. */
+/* Values of a table entry without an object. NULL: its id was never used. */
 extern char vgx_place_reserved, vgx_place_gone, vgx_place_ending;
 
 /* The thread whose record this is; set by vgx_hold. */
@@ -23,10 +23,10 @@ static inline vgx_name vgx_name_of(uint32_t kind, uint32_t id) {
   return id < VGX_LEAVES * VGX_LEAF_SIZE ? vgx_name_make(kind, id) : vgx_name_make(0, 1);
 }
 
-/* The place of a name; NULL when no id near it was ever used. */
+/* The table entry of a name; NULL when no id near it was ever used. */
 _Atomic(void *) *vgx_place(struct vgx_session *s, vgx_name name);
 
-/* Of a name that has a place; table_lock held. */
+/* The link of a name that has a table entry; table_lock held. */
 struct vgx_link *vgx_link_locked(struct vgx_session *s, vgx_name name);
 
 /* Link an object below its owner. */

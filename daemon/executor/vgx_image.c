@@ -85,8 +85,8 @@ static bool upload_begin(struct vgx_image *image) {
   return (image->data = calloc(1, nbytes));
 }
 
-/* A complete upload, written at `written`, becomes immutable and goes to the host's cache. Until it is mapped again the
- * image has no data, which is what another thread's read finds. False when it could not be mapped again. */
+/* Make a complete upload, mapped at `written`, immutable and pass it to the host's cache. Until it is mapped again the
+ * image has no data, and other threads see it so. False when it could not be mapped again. */
 static bool upload_end(struct vgx_image *image, void *written) {
   enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
   munmap(written, image->mapped_nbytes); /* a writable mapping keeps it from being sealed */
@@ -131,7 +131,7 @@ CUresult vgx_vgpuImageOffer(struct vgx_session *s, const struct vgw_req_vgpuImag
   bool is_ready = found.data || upload_begin(&found);
   pthread_mutex_lock(&s->table_lock);
   found.id = req->image;
-  *image = found; /* the place is ours while it is busy */
+  *image = found; /* while it is marked busy, only this thread uses the entry */
   if (!is_ready)
     image_free(s, image);
   pthread_mutex_unlock(&s->table_lock);

@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Before vgx_serve: the socket to the host's cache of images, which becomes ours; without it none may be offered. */
+/* Before vgx_serve: the socket to the host's image cache; takes ownership of it. Without it clients may not offer
+ * images. */
 void vgx_image_cache_set(int fd);
 
 /* The host's cache of images, this tenant's alone (daemon/vgpud/services/image_service.py). Thread-safe; never blocks

@@ -1,5 +1,5 @@
-/* What this session shares with other clients of its tenant. vgpud keeps the handles and says who may open them
- * (daemon/vgpud/services/ipc_service.py); workers pass each other nothing but what it holds. */
+/* Memory and events that this session shares with other clients of its tenant. vgpud keeps the handles and decides who
+ * may open them (daemon/vgpud/services/ipc_service.py); workers exchange nothing directly. */
 #ifndef VGX_IPC_H
 #define VGX_IPC_H
 
@@ -24,11 +24,11 @@ void vgx_ipc_drop_locked(struct vgx_session *s, uint32_t index);
 /* Whether vgpud takes questions for this session. */
 bool vgx_ipc_is_there(void);
 
-/* Have vgpud keep an object; `token` is what opens it from now on. Its descriptor stays the caller's. */
+/* Have vgpud keep an object; `token` opens it from now on. The caller keeps the descriptor. */
 CUresult vgx_ipc_publish(enum vgx_ipc_what what, const struct vgx_ipc_object *object, uint64_t nbytes, char token[64]);
 
-/* What a token stands for; its descriptor is the caller's. INVALID_VALUE: nothing that this session may open.
- * INVALID_CONTEXT: it is its own. */
+/* Look up the object of a token; the caller owns its descriptor. INVALID_VALUE: this session may not open it.
+ * INVALID_CONTEXT: this session exported it itself. */
 CUresult vgx_ipc_find(enum vgx_ipc_what what, const char token[64], struct vgx_ipc_object *object, uint64_t *nbytes);
 
 /* Nobody opens it any more; who has opened it keeps it. */
@@ -36,7 +36,7 @@ void vgx_ipc_withdraw(const char token[64]);
 
 /* The allocation at `address` is about to be freed: its address may soon be another's. */
 void vgx_ipc_freed(struct vgx_session *s, uint64_t address);
-/* Whatever a context owned is gone. */
+/* Forget everything that a context owned. */
 void vgx_ipc_context_gone(struct vgx_session *s);
 
 /* At the session's end, when none of its threads is left. */

@@ -61,7 +61,7 @@ CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpu
   bool by_function = result == CUDA_ERROR_NOT_SUPPORTED;
   if (by_function)
     result = submit(stream, write_done, e, number);
-  if (result != CUDA_SUCCESS) /* nothing will come there: nobody shall wait for it */
+  if (result != CUDA_SUCCESS) /* the word will not be written, so nothing may wait for it */
     atomic_store_explicit(word, number, memory_order_release);
   if (!by_function || result != CUDA_SUCCESS)
     vgx_ipc_event_unref(e); /* after the last look at its page, which another ring's thread may unmap now */
@@ -84,7 +84,7 @@ static bool release_dead(struct vgx_ipc_event *e) {
   return found;
 }
 
-/* Until the record is done. INVALID_HANDLE: its recorder died before. */
+/* Wait until the record is done. INVALID_HANDLE: the process that recorded it died before. */
 static CUresult wait_done(struct vgx_ipc_event *e, uint32_t number) {
   struct timespec pause = {0, POLL_FIRST_NS};
   int64_t since_checked_ns = 0;

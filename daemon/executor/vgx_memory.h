@@ -4,8 +4,8 @@
 
 #include "vgx_session.h"
 
-/* Map `nbytes` at `offset` of this session's share of the region; both are the client's words. `address` NULL:
- * anywhere, else there and nowhere else. MAP_FAILED: errno says why; EINVAL: they are outside the share. */
+/* Map `nbytes` at `offset` of this session's share of the region; both values come from the client. `address` NULL:
+ * anywhere, else exactly there. MAP_FAILED: errno says why; EINVAL: they are outside the share. */
 void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint64_t nbytes);
 
 /* Whether [address, address + nbytes) lies in one pinned region of this session. */
@@ -23,7 +23,7 @@ bool vgx_in_window(uint64_t address, uint64_t nbytes);
  * vgpu's own library (tests/relayed) maps no file of another process for its device. */
 CUresult vgx_register(struct vgx_session *s, void *at, uint64_t nbytes);
 
-/* What is mapped at `at` becomes memory that the device reaches and copies may name; it is unmapped if that cannot be.
+/* Register the mapping at `at`, so that the device reaches it and copies may name it; on failure it is unmapped.
  * MAP_FAILED: nothing was mapped, and errno says why. */
 CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset);
 #ifndef MAP_FIXED_NOREPLACE

@@ -1,4 +1,4 @@
-/* What is loaded from images, and the description of kernels. */
+/* Modules and libraries loaded from images, and the description of kernels. */
 #include <stdlib.h>
 
 #include "vgx_custom.h"

@@ -14,7 +14,7 @@ void vgx_reason_put(CUresult result, bool ends, const char *text);
 bool vgx_reason_pending(void);
 void vgx_reasons_clear(void);
 
-/* The backend lacks a function: say so, and answer NOT_SUPPORTED. */
+/* Report that the backend lacks a function; returns NOT_SUPPORTED. */
 CUresult vgx_not_offered(struct vgx_session *s, const char *name);
 
 #endif

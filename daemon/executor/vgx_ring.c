@@ -90,9 +90,9 @@ static bool spin(struct vgx_ring *ring, int64_t ns, bool yields) {
   return false;
 }
 
-/* The client watches a word that the device will write, and goes on then: being woken takes some 40 us, which counts
- * beside a copy of a millisecond. As in vgs_wait.c half of the processors are left alone, and whoever wants one has it.
- */
+/* The client watches a word that the device will write and continues as soon as it changes: a wake-up takes about 40
+ * us, which matters beside a copy of a millisecond. As in vgs_wait.c, at most half of the processors spin, and a
+ * spinning thread yields. */
 static bool spin_with_client(struct vgx_ring *ring, int64_t ns) {
   static atomic_int processors, spinners;
   if (!atomic_load(&processors)) {
@@ -195,7 +195,7 @@ static void prefetch_next(const struct vgx_ring *ring, uint32_t length) {
     __builtin_prefetch(next + offset);
 }
 
-/* Wake the threads of other rings that wait for this one; who has to wait on says so again. */
+/* Wake the threads of other rings that wait for this one; those that must wait longer register again. */
 static void end_fences(struct vgx_ring *ring) {
   atomic_store(&ring->fenced, UINT64_MAX);
   atomic_fetch_add(&ring->fence_bell, 1);

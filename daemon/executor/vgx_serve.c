@@ -138,7 +138,8 @@ static void *run(void *argument) {
       vgx_violation(s, "unknown opcode");
       break;
     }
-    /* Whoever waits for `reading` goes on with the next record; without such a thread this one executes in its turn. */
+    /* A thread that waits for `reading` continues with the next record; without one, this thread executes the record
+     * itself. */
     bool pass_on = (op->flags & VGX_BLOCKS) && (h->flags & VGW_WANT_REPLY) &&
                    (atomic_load(&s->idle_count) > 0 || vgx_thread_start(s, run, NULL, answer_socket));
     if (pass_on) {
@@ -156,9 +157,9 @@ static void *run(void *argument) {
   return NULL;
 }
 
-/* Until the session has ended. The threads that take turns at reading find the peer's end of file, unless each of them
- * is inside a call that may last for ever (an endless kernel, a fence on what never comes): so this one looks for it,
- * too. A peer that is gone has its last records executed for as long as HANGUP_TIMEOUT_S. */
+/* Wait until the session has ended. The threads that take turns at reading find the peer's end of file, unless all of
+ * them are inside calls that may never return (an endless kernel, a fence on something that never happens): so this
+ * thread checks for it, too. After the peer is gone, its last records are executed for up to HANGUP_TIMEOUT_S. */
 static void wait_for_end(struct vgx_session *s) {
   while (!atomic_load(&s->ended)) {
     struct pollfd channel = {.fd = s->fd, .events = POLLRDHUP};

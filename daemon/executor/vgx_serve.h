@@ -36,8 +36,8 @@ enum vgx_reason {
  * time. */
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 
-/* The socket to vgpud about what is shared with other clients (vgpud/services/ipc_service.py), which becomes ours:
- * before vgx_serve. */
+/* Before vgx_serve: the socket to vgpud's service for sharing with other clients (vgpud/services/ipc_service.py); takes
+ * ownership of it. */
 void vgx_ipc_set(int fd);
 
 /* One line for the log, of the last session served. */

@@ -1,4 +1,4 @@
-/* What every file of the executor needs of a session: its end, its log, its replies, its threads. */
+/* The parts of a session that every file of the executor uses: its end, its log, its replies, its threads. */
 #define _GNU_SOURCE
 #include "vgx_session.h"
 
@@ -58,8 +58,7 @@ bool vgx_text(char *to, const char *from, uint64_t nbytes) {
   return true;
 }
 
-/* From this size on a ring's variable result is written where the client reads it. Such results are only ever written.
- */
+/* Variable results of this size or more are written directly into the ring's reply area. They are write-only here. */
 #define DIRECT_NBYTES (64u << 10)
 
 void *vgx_reply_part(struct vgx_reply *out, uint64_t nbytes, uint64_t fixed_nbytes) {

@@ -145,7 +145,7 @@ enum {
   VGX_ABOUT_CHANNEL = 4, /* the program did not make this call, so its reply carries no queued call's error */
   VGX_NOT_IN_RING = 8,
   VGX_DATA = 16,    /* nothing is decided by its variable part, which may stay where the client can overwrite it */
-  VGX_AWAITED = 32, /* the client goes on as soon as its effect is there */
+  VGX_AWAITED = 32, /* the client continues as soon as its effect is visible */
 };
 
 struct vgx_operation {
@@ -185,7 +185,7 @@ void vgx_end(struct vgx_session *s, enum vgx_reason reason, const char *text);
 
 void vgx_log(struct vgx_session *s, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Where a variable result goes; `fixed_nbytes` is the size of the fixed results before it. */
+/* The address for a variable result; `fixed_nbytes` is the size of the fixed results before it. */
 void *vgx_reply_part(struct vgx_reply *out, uint64_t nbytes, uint64_t fixed_nbytes);
 void vgx_reply_finish(struct vgx_reply *out, const void *fixed, uint64_t fixed_nbytes, uint64_t part_nbytes);
 

@@ -1,6 +1,6 @@
-/* A context made before its client is there. The worker retains the device's primary context; the client's first retain
- * then finds it made. Afterwards ours is given back, so that counting is the client's alone: its last release destroys
- * the context, and a context it has no use for costs no memory longer than until its first one. */
+/* A context created before its client connects. The worker retains the device's primary context, and the client's first
+ * retain then finds it ready. The worker then drops its own reference, so that only the client's references count: its
+ * last release destroys the context, and an unused context is freed when the client creates its first one. */
 #include <stdatomic.h>
 
 #include "vgx_backend.h"

@@ -50,7 +50,7 @@ class SocketConfig(_Model):
 
 
 class TokenConfig(_Model):
-    """A secret that lets TCP clients in; `name` is what the log says."""
+    """A secret that admits TCP clients; the log shows `name` instead."""
 
     name: str = Field(min_length=1, max_length=64)
     value: SecretStr
@@ -110,7 +110,7 @@ class UserConfig(_Model):
 
 
 class LimitsConfig(_Model):
-    """What clients may use up. All of it can be changed by SIGHUP."""
+    """Limits of what clients may use. All can be changed by SIGHUP."""
 
     max_sessions: int = Field(default=1024, ge=1, le=65535)
     sessions_per_client: int = Field(default=512, ge=1, le=65535)  # per uid, vsock CID or TCP address
@@ -169,7 +169,7 @@ class VmConfig(_Model):
     share: str | None = None  # the [[shares]] that its clients have
     ivshmem: str | None = None  # the file behind its ivshmem device: memory that it and this host share
     ivshmem_mib: int = Field(default=256, ge=32, le=1 << 20)
-    # Ranges it is divided into, further sessions do without; 0: four, or as many as it is large enough for.
+    # Number of ranges in it; sessions beyond that get none. 0: four, or as many as fit.
     ivshmem_sessions: int = Field(default=0, ge=0, le=64)
 
     @model_validator(mode="after")
@@ -195,7 +195,7 @@ class VmConfig(_Model):
 
     @property
     def hybrid_endpoint(self) -> HybridVsockEndpoint | None:
-        """Where its VMM brings its connections."""
+        """The endpoint at which its VMM delivers its connections."""
         return None if self.hybrid is None else HybridVsockEndpoint(self.hybrid, self.port)
 
 
@@ -217,7 +217,7 @@ class Config(_Model):
     shared_memory: bool = True  # unix sockets: rings and pinned memory shared with the client
     require_isolation: bool = False  # refuse clients if this kernel gives less than worker/cell.py's namespaces
     worker_command: list[str] | None = (
-        None  # instead of `python -m vgpud.worker`: a sandbox around it, or a test's stand-in
+        None  # run instead of `python -m vgpud.worker`: a sandbox around it, or a test's replacement
     )
     # What the simulator checks kernels for, for `vgpu sanitize`, which reads the reports in the log.
     sanitize: list[Literal["memcheck", "initcheck", "racecheck", "synccheck", "leakcheck"]] = []

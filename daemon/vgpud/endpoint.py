@@ -28,7 +28,8 @@ _HYBRID_ANSWER_NBYTES = 32  # "OK <port>\n"
 
 
 def runtime_directory() -> Path:
-    """Where the sockets go unless configured: systemd's RuntimeDirectory, /run/vgpu for root, else the user's own."""
+    """The folder of the sockets unless configured: systemd's RuntimeDirectory, /run/vgpu for root, else the user's
+    own."""
     given = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     if given:
         return Path(given)
@@ -39,7 +40,7 @@ def runtime_directory() -> Path:
 
 
 def default_endpoint() -> UnixEndpoint:
-    """Where vgpud listens, and `vgpu` looks for it, unless told otherwise."""
+    """The default endpoint of vgpud, where `vgpu` looks for it."""
     return UnixEndpoint(str(runtime_directory() / "vgpud.sock"))
 
 
@@ -90,7 +91,7 @@ def connect(endpoint: Endpoint, *, timeout_s: float) -> socket.socket:
 
 
 def _ask_for_port(sock: socket.socket, port: int) -> None:
-    """The VMM's answer is `OK` and a port of its own; it hangs up when nobody listens in the guest."""
+    """The VMM's answer is `OK` and a port of its own; it closes the connection when no program listens in the guest."""
     sock.sendall(f"CONNECT {port}\n".encode())
     answer = b""
     while not answer.endswith(b"\n"):

@@ -24,7 +24,7 @@ Logger = structlog.stdlib.BoundLogger
 
 
 def escape(value: object) -> str:
-    """A value as one word or a quoted string: printable ASCII only: nobody can forge a line or drive a terminal."""
+    """A value as one word or a quoted string: printable ASCII only: no text can forge a line or control a terminal."""
     text = value if isinstance(value, str) else str(value)
     if len(text) > _VALUE_CAP:
         text = text[:_VALUE_CAP] + "..."
@@ -117,7 +117,7 @@ class RateLimit:
         self.suppressed = 0
 
     def allows(self) -> bool:
-        """Whether one more event may be logged now."""
+        """Whether another event may be logged now."""
         now = time.monotonic()
         self._level = min(self._burst, self._level + (now - self._then) * self._rate)
         self._then = now

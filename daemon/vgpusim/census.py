@@ -25,7 +25,7 @@ _GUARD = re.compile(r"^@!?\S+\s+")
 
 @dataclass
 class Census:
-    """What one file holds."""
+    """The contents of one file."""
 
     file: str
     containers: int = 0  # with or without PTX for the device
@@ -38,7 +38,7 @@ class Census:
 
     @property
     def share(self) -> float:
-        """Of the kernels read, those that the compiler takes."""
+        """The number of read kernels that the compiler accepts."""
         return self.accepted / self.read if self.read else 0.0
 
 

@@ -23,7 +23,7 @@ def _demangler() -> object | None:
 
 
 def readable(name: str) -> str:
-    """A mangled name demangled; any other, and where that is not possible, as it is."""
+    """A mangled name demangled; any other name unchanged, also if demangling fails."""
     function = _demangler()
     if function is None or not name.startswith("_Z") or len(name) > _MAX_NBYTES or not callable(function):
         return name

@@ -35,12 +35,12 @@ _LIBRARY_GLOBS = (
 
 
 class BundleError(Exception):
-    """No bundle; the text says what is missing or too much."""
+    """The bundle cannot be built; the text names what is missing or too much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What goes in besides vgpud and vgpu."""
+    """The contents besides vgpud and vgpu."""
 
     simulator: bool = True
     programs: Mapping[str, Path] | None = None  # compiled CUDA programs, by their name in the bundle
@@ -51,7 +51,7 @@ def make_bundle(folder: Path, source: Source, options: Options, scratch: Path) -
     """Fill `folder`, which must not exist.
 
     Args:
-        scratch: an empty folder; what is in it afterwards is of no use.
+        scratch: an empty folder for temporary files.
     Raises:
         BundleError, DebianError, WheelError, TooNewError: the text says why.
     """
@@ -79,7 +79,7 @@ def _copy_vgpu(site: Path) -> None:
     for package in (ROOT / "daemon/vgpud", ROOT / "daemon/vgpusim", ROOT / "guest/vgpu_guest"):
         left_out = shutil.ignore_patterns("__pycache__", "_executor*", "*.[ch]")
         shutil.copytree(package, site / package.name, ignore=left_out)
-    # cffi compiles it for the limited API, so it is good for every CPython 3: only its name says otherwise.
+    # cffi compiles it for the limited API, so it works with every CPython 3, although its name names one version.
     shutil.copy(executors[0], site / "vgpud/_executor.abi3.so")
     libraries = ROOT / "build/guest"
     for pattern in _LIBRARY_GLOBS:
@@ -121,7 +121,7 @@ def _write_texts(folder: Path, source: Source, glibc: str, versions: Mapping[str
 
 
 def _compile(python: Path) -> None:
-    """Byte code that holds no time and no path of this machine, and is believed as it is."""
+    """Byte code without time stamps and paths of this machine, which Python does not check against the sources."""
     options = ["-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(python), "-p", "python"]
     for folder in (python / f"lib/python{VERSION}", python / "site"):
         command = [str(python / "bin/python3"), "-m", "compileall", *options, str(folder)]

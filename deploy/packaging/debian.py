@@ -31,7 +31,7 @@ def release_name() -> str:
 
 
 def fetch(names: Sequence[str]) -> dict[str, Path]:
-    """Download packages of this machine's release, unless they are there.
+    """Download packages of this machine's release, unless they exist.
 
     Returns:
         The file of each package.

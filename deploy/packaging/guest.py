@@ -50,7 +50,7 @@ _TOOL_TIMEOUT_S = 900
 
 
 class GuestError(Exception):
-    """No package; the text says what is missing."""
+    """The package cannot be built; the text names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@
 #define TEXT(number) TEXT_(number)
 #define LIBRARY "lib/python" TEXT(PY_MAJOR_VERSION) "." TEXT(PY_MINOR_VERSION)
 
-/* libexpat's source of randomness. glibc has this function since 2.36; with ours the bundle runs on 2.35 as well. */
+/* libexpat's source of randomness. glibc has this function since 2.36; with this copy the bundle also runs on 2.35. */
 __attribute__((visibility("hidden"))) void arc4random_buf(void *buffer, size_t nbytes) {
   char *next = buffer;
   while (nbytes) {

@@ -1,8 +1,8 @@
 """A Container Device Interface spec: how podman, docker, containerd give a container the libraries and the endpoint.
 
-Mounts and variables alone. There is no hook: nothing of ours runs at a container's start, nothing of a container's
-on the host. What is written needs version 0.5 of the interface, so that podman 4.3 (Debian 12) reads it, too.
-Source: the interface's SPEC.md at tags.cncf.io/container-device-interface.
+Mounts and variables alone. There is no hook: no code of vgpu runs at a container's start, and no code of a container on
+the host. What is written needs version 0.5 of the interface, so that podman 4.3 (Debian 12) reads it, too. Source: the
+interface's SPEC.md at tags.cncf.io/container-device-interface.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CdiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the spec is to say.
+    """The contents of the spec.
 
     `libraries` is the folder outside; `path` what follows it in the container's LD_LIBRARY_PATH, or None to mount each
     library where the loader looks anyway; `configuration` a guest.conf to mount, for its token.

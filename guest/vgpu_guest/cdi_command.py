@@ -127,7 +127,7 @@ def _text(spec: dict[str, Any], form: str) -> str:
 
 
 def _write(path: Path, text: str, kind: str, is_default: bool) -> None:
-    """Whole or not at all; nothing of somebody else's is replaced, and no link is followed to the usual folder."""
+    """Whole or not at all; no other program's file is replaced, and no link to the usual folder is followed."""
     others = [other for folder in FOLDERS for other in _specs(folder) if other.resolve() != path.resolve()]
     if path.parent.resolve() in FOLDERS:
         for other in others:

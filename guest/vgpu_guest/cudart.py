@@ -1,8 +1,6 @@
-"""Which CUDA runtime will a program find: NVIDIA's, or must ours be put on its path?
-
-NVIDIA's own runs on our driver and stays the first choice. Ours is for programs that bring none; on LD_LIBRARY_PATH it
-would win over RUNPATH and the system's directories (ld.so(8)), so only those versions are put there that are nowhere
-in sight.
+"""Which CUDA runtime will a program find: NVIDIA's, or must vgpu's be put on its path? NVIDIA's runtime works with
+vgpu's driver and stays the first choice. vgpu's is for programs that bring none; on LD_LIBRARY_PATH it would win over
+RUNPATH and the system's directories (ld.so(8)), so only the versions that are not found otherwise are put there.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _LDCONFIG_TIMEOUT_S = 5.0
 
 
 def find_runtimes(program: str, environment: Mapping[str, str]) -> dict[str, Path | None]:
-    """The CUDA runtimes that `program` would find without ours.
+    """The CUDA runtimes that `program` would find without vgpu's.
 
     Args:
         program: What would be run, as a shell is given it.

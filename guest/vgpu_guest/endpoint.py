@@ -20,7 +20,7 @@ VMADDR_CID_ANY = 0xFFFFFFFF
 _NBYTES_CAP = 255
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
-# Where the last label begins with a digit, the resolver would read an address in some old form (127.1, 0x7f.1).
+# If the last label begins with a digit, the resolver would accept an address in an old form (127.1, 0x7f.1).
 _NUMERIC = re.compile(r"(?:.*\.)?[0-9][^.]*\.?")
 
 _FORMS = "it is none of unix:/PATH, tcp://HOST:PORT, vsock://CID:PORT, hybrid-vsock:/PATH:PORT"
@@ -92,7 +92,7 @@ class HybridVsockEndpoint:
 
     @property
     def listening_path(self) -> str:
-        """Where the guest's connections arrive."""
+        """The socket at which the guest's connections arrive."""
         return f"{self.path}_{self.port}"
 
 
@@ -143,7 +143,7 @@ def _parse(text: str, listening: bool) -> Endpoint:
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """What is before the last colon, and behind it."""
+    """The parts before and after the last colon."""
     head, colon, digits = rest.rpartition(":")
     return head, digits if colon else ""
 

@@ -55,8 +55,8 @@ class Compression(Enum):
 class Target:
     """An architecture that PTX is for, as in sm_90a.
 
-    `suffix` says where it runs: "" here and on all later ones, "f" here and on later ones of the same major number, "a"
-    only here.
+    `suffix` limits where it runs: "" here and on all later ones, "f" here and on later ones of the same major number,
+    "a" only here.
     """
 
     number: int
@@ -182,7 +182,7 @@ def _read_entry(data: memoryview) -> tuple[Entry, int]:
 
 
 def describe(entries: list[Entry]) -> str:
-    """What there is, for a log line: "ELF sm_86, sm_120; PTX sm_120"."""
+    """A summary for a log line: "ELF sm_86, sm_120; PTX sm_120"."""
     kinds: dict[str, set[Target]] = {}
     for entry in entries:
         kinds.setdefault(entry.kind_name, set()).add(entry.target)

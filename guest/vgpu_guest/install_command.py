@@ -120,7 +120,8 @@ def install(
         elif cudart and cudart != ("auto",):
             runtimes = tuple(sorted(set(cudart)))
         elif cudart or before == Request():
-            # On LD_LIBRARY_PATH, which is all a user has, ours would win over NVIDIA's that a RUNPATH leads to.
+            # On LD_LIBRARY_PATH, the only means of an ordinary user, vgpu's runtime would take precedence over NVIDIA's
+            # in a RUNPATH.
             runtimes = () if user else available
         request = replace(before, runtimes=runtimes, smi=_find_smi(root) if with_smi else before.smi)
         if services:
@@ -138,7 +139,7 @@ def install(
 
 
 def _find_smi(root: Path) -> str:
-    """The vgpu that nvidia-smi shall call; in another root, the one that its own PATH leads to."""
+    """The vgpu command that nvidia-smi calls; in another root, the one in that root's PATH."""
     if find_spec("vgpud") is None:  # finds without importing
         raise InstallError("this vgpu has no `vgpu smi`: the guest's package and a checkout have it")
     theirs = root / "usr/bin/nvidia-smi"
@@ -157,7 +158,7 @@ def _find_smi(root: Path) -> str:
 @click.option("--from", "payload", **_FROM)
 @click.option("--dry-run", is_flag=True, help="Say what was found; change nothing.")
 def repair(root: Path, user: bool, payload: Path | None, dry_run: bool) -> None:
-    """Put back what an update has deleted or changed, and say what that was."""
+    """Restore what an update has deleted or changed, and report it."""
     with _tree(root, user) as (tree, layout):
         installation = Installation(tree, layout, payload)
         found, report = installation.repair(dry_run=dry_run)
@@ -227,7 +228,7 @@ def _uninstall_services(installation: Installation, services: tuple[str, ...], d
 
 @contextmanager
 def _tree(root: Path, user: bool) -> Iterator[tuple[Tree, Any]]:
-    """The tree, and one line for whatever may go wrong in it."""
+    """The tree; every error in it ends the command with one line."""
     try:
         with Tree(Path.home().resolve() if user else root) as tree:
             yield tree, USER if user else SYSTEM

@@ -33,7 +33,7 @@ _CONF_CAP = 1 << 16
 
 @dataclass
 class Report:
-    """What to tell: `done` is what there is now, `warnings` what keeps it from working."""
+    """The report: `done` lists what is installed now, `warnings` what prevents it from working."""
 
     done: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -56,10 +56,10 @@ class Installation:
         return self._installer.manifest()
 
     def install(self, change: Callable[[Request, tuple[str, ...]], Request], *, dry_run: bool = False) -> Report:
-        """Install what `change` makes of the earlier request, given the CUDA runtimes that there are.
+        """Install the request that `change` returns for the earlier one, given the available CUDA runtimes.
 
         Raises:
-            InstallError, TreeError, ManifestError, PayloadError, ServiceError: nothing was done, or it was taken back.
+            InstallError, TreeError, ManifestError, PayloadError, ServiceError: nothing was changed, or it was undone.
         """
         with self._installer.locked():
             old = self.manifest()
@@ -114,7 +114,7 @@ class Installation:
         return found, report
 
     def _recovered(self, *, dry_run: bool) -> tuple[str, Manifest | None]:
-        """What happened to the manifest, "" if nothing; and the manifest, made anew from the tree where it must be."""
+        """What happened to the manifest, "" if nothing; and the manifest, rebuilt from the tree if needed."""
         try:
             manifest = self.manifest()
             lost = "" if manifest is not None else f"{self.tree.show(self.layout.manifest)} was lost"
@@ -189,7 +189,7 @@ class Installation:
     # The endpoint's file may be the administrator's
 
     def _with_their_endpoint(self, items: list[Item], old: Manifest | None) -> list[Item]:
-        """Leave out a guest.conf that says the same already and is not ours."""
+        """Skip a guest.conf that has the same contents and was not written by vgpu."""
         for item in items:
             path = item.entry.path
             if item.entry.kind != "configuration" or (old and any(entry.path == path for entry in old.entries)):
@@ -205,7 +205,7 @@ class Installation:
         return items
 
     def endpoint(self) -> str:
-        """What the tree's guest.conf says, "" if nothing."""
+        """The contents of the tree's guest.conf, "" if there is none."""
         try:
             return configured_endpoint(self.tree.read(self.layout.endpoint, _CONF_CAP))
         except (FileNotFoundError, ValueError):

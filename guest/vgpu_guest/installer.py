@@ -1,8 +1,7 @@
-"""Making a tree what a plan says, and taking it back: whole or not at all, and again after being killed at any step.
-
-The manifest is written first and says what will be made; what is not in it is never touched. Each file is written
-beside its place and renamed. What names a file (the loader's configuration, a unit's drop-in) comes after the file when
-installing, and goes before it when uninstalling, so that no program ever looks for what is not there.
+"""Applying a plan to a tree, and undoing it: completely or not at all, and resumable after being killed at any step.
+The manifest is written first and lists what will be created; nothing else is ever changed. Each file is written beside
+its place and renamed. What names a file (the loader's configuration, a unit's drop-in) comes after the file when
+installing, and goes before it when uninstalling, so that no program ever looks for a missing file.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class InstallError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is not as the manifest says."""
+    """Differences from the manifest."""
 
     path: str
     what: str
@@ -75,7 +74,7 @@ class Installer:
             os.close(fd)
 
     def adopt(self, manifest: Manifest) -> None:
-        """Write a manifest of what is there already, in place of one that was lost or is damaged."""
+        """Write a manifest of the existing files, in place of one that was lost or is damaged."""
         self._clear_unfinished_manifest()
         is_first = self.tree.status(self.layout.manifest) is None
         self._write_manifest(manifest, is_first=is_first)
@@ -134,7 +133,7 @@ class Installer:
         """The items that are not there yet, after checking that each may be made.
 
         Raises:
-            InstallError: something of somebody else's is in the way, or there is not enough space.
+            InstallError: another program's file is in the way, or there is not enough space.
         """
         owned = {entry.path: entry for entry in old.entries} if old else {}
         work = []
@@ -194,14 +193,14 @@ class Installer:
         return list(found.values())
 
     def install(self, request: Request, release: str, items: list[Item], caches: tuple[str, ...]) -> bool:
-        """Make the tree what the items say, and remove what an earlier request had and this one has not.
+        """Bring the tree into the state of the items, and remove what an earlier request had and this one does not.
 
         Args:
-            caches: files of the loader's that are not there and will be.
+            caches: the loader's files that do not exist yet and will be created.
         Returns:
             Whether anything was changed.
         Raises:
-            InstallError: nothing was done, or it was taken back; or what is there is older and whole.
+            InstallError: nothing was changed, or it was undone; or the existing installation is older and complete.
             TreeError, ManifestError: likewise.
         """
         self._clear_unfinished_manifest()
@@ -246,13 +245,14 @@ class Installer:
                 self.tree.write(entry.path, item.content(), entry.mode, replace=replaceable)
 
     def _is_made(self, before: Entry | None) -> bool:
-        """Whether what lies at an entry's path is ours; where an interrupted installation did not get, nothing is."""
+        """Whether the file at an entry's path was installed by vgpu; an interrupted installation has not created them
+        all."""
         return before is not None and not (before.pending and self.tree.status(before.path) is None)
 
     def _take_back(
         self, old: Manifest | None, intent: Manifest, work: list[Item], owned: dict[str, Entry], error: BaseException
     ) -> None:
-        """After a failure: what was there before, unless files of an earlier installation were replaced already."""
+        """After a failure: restore the earlier state, unless files of an earlier installation were already replaced."""
         reason = _reason(error) if isinstance(error, OSError) else ""
         if old is not None and (old.state != INSTALLED or any(item.entry.path in owned for item in work)):
             if reason:
@@ -303,7 +303,7 @@ class Installer:
         return kept
 
     def _remove(self, entries: list[Entry], *, purge: bool) -> list[str]:
-        """Remove entries of ours; the paths that were kept because they were changed."""
+        """Remove installed entries; returns the paths that were kept because they were changed."""
         kept = []
         for entry in entries:
             status = self.tree.status(entry.path)

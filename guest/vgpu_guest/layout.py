@@ -1,4 +1,5 @@
-"""What `vgpu install` puts where. Every path is relative to a root: `/`, another system's tree, or a user's home.
+"""The paths of everything that `vgpu install` creates. Every path is relative to a root: `/`, another system's tree, or
+a user's home.
 
 Nothing here writes. The doctor and packages read these names, too.
 """
@@ -24,12 +25,12 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the parts of an installation lie. Paths have no leading slash."""
+    """The paths of an installation's parts. Paths have no leading slash."""
 
     libraries: str
     manifest: str
     loader: str | None  # before all other directories: libcuda and NVML
-    loader_runtimes: str | None  # after them: a libcudart of ours is the last resort
+    loader_runtimes: str | None  # after them: vgpu's libcudart is the last resort
     endpoint: str  # the file that names the endpoint
     smi: str | None = None  # `vgpu smi` under the name that installers look for
 

@@ -1,4 +1,5 @@
-"""What earlier attempts left in a service's way: files of CUDA's names in its program's own folders, a preloaded file.
+"""Leftovers of earlier attempts that obstruct a service: files with CUDA's names in its program's own folders, a
+preloaded file.
 
 A drop-in cannot help against these: a program that puts its own folder first finds them before anything else.
 """
@@ -26,7 +27,8 @@ _OURS = "usr/lib/vgpu/"
 
 
 def own_folders(program: str) -> list[str]:
-    """Where a program keeps libraries of its own: beside it, and lib/NAME beside its folder with what is in it."""
+    """The folders in which a program keeps its own libraries: beside it, and lib/NAME beside its folder with what is in
+    it."""
     folder, name = os.path.split(program)
     return [os.path.join(os.path.dirname(folder), "lib", name), *([] if _is_shared(folder) else [folder])]
 
@@ -87,7 +89,7 @@ def _leads_to_ours(tree: Tree, path: str) -> bool:
 
 
 def _cuda_names(tree: Tree, file: str) -> list[str]:
-    """Names of the driver that a file defines; ours are no leftover."""
+    """Names of the driver that a file defines; vgpu's own files are not leftovers."""
     try:
         path = tree.follow(file.lstrip("/"))
         if path.startswith(_OURS):

@@ -1,4 +1,4 @@
-"""Where the guest libraries of this installation lie: in this package of a wheel or a bundle, else in a checkout's
+"""The folder of this installation's guest libraries: in this package of a wheel or a bundle, else in a checkout's
 build/guest."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loader's cache of a tree: made anew by ldconfig, and asked which of several libraries it gives."""
+"""The loader's cache of a tree: rebuilt by ldconfig, and searched for the library that a name gives."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ _LINE = re.compile(r"\s*(\S+) \(([^)]*)\) => (/.*)")
 
 
 def refresh(tree: Tree) -> str:
-    """Make the cache anew. What went wrong, or "".
-
-    -X: links beside other people's libraries are theirs to make. For another root, this system's ldconfig changes into
-    it; nothing of that root is executed.
+    """Rebuild the cache; returns the error, or "". -X: links beside other packages' libraries are left to them. For
+    another root, this system's ldconfig changes into it; nothing of that root is executed.
     """
     status, output = _run(tree, "-X")
     return "" if status == 0 else output
@@ -39,7 +37,7 @@ def candidates(tree: Tree, soname: str) -> list[str]:
 
 
 def absent_caches(tree: Tree) -> tuple[str, ...]:
-    """What ldconfig will make that is not there."""
+    """Files that ldconfig will create and that do not exist yet."""
     return tuple(path for path in CACHES if tree.status(path) is None)
 
 

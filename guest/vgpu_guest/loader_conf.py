@@ -61,7 +61,7 @@ def _matching(reader: Reader, pattern: str) -> list[str]:
 
 
 def obstacle(reader: Reader, winner: str) -> Obstacle:
-    """What keeps /usr/lib/vgpu from being the first folder, where `vgpu install` has named it.
+    """Why /usr/lib/vgpu is not the first folder, although `vgpu install` has configured it.
 
     Args:
         winner: the file that is found instead, "" if none is.

@@ -1,7 +1,7 @@
 """The manifest of an installation: what was asked for, and every directory, file and link that was made.
 
-It is written before the first file and gives the intent, so that an installation that was killed can be continued or
-taken back. It may lie in a tree of somebody else's: whatever it says is bounded and checked before it is used.
+It is written before the first file, so that an interrupted installation can be continued or undone. It may be in a tree
+that another user controls: its contents are bounded and checked before use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ManifestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing of ours in the tree."""
+    """One installed entry of the tree."""
 
     path: str  # relative to the root
     kind: str  # "directory", "file", "link" or "configuration": a file that its owner may change
@@ -44,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for, all in all."""
+    """The whole request."""
 
     machine: bool = False  # all programs, by the loader's configuration
     services: dict[str, str] = field(default_factory=dict)  # unit to its endpoint, "" for the machine's
@@ -61,7 +61,7 @@ class Manifest:
     release: str
     request: Request
     entries: tuple[Entry, ...]
-    # Files of the loader's that ldconfig makes, and which were not there before.
+    # The loader's files that ldconfig creates and that did not exist before.
     caches: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
@@ -166,7 +166,7 @@ def _entry(raw: Any, layout: Layout) -> Entry:
 
 
 def _is_ours(path: str, kind: str, layout: Layout) -> bool:
-    """Whether an installation can have made this: a damaged manifest must not lead to other files."""
+    """Whether an installation can have created this: a damaged manifest must not lead to other files."""
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts):
         return False
@@ -201,7 +201,7 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
 
 
 def is_smi(program: str) -> bool:
-    """Whether a program's name can stand in a shell script as it is."""
+    """Whether a program's name needs no quoting in a shell script."""
     return re.fullmatch(r"vgpu|(/[A-Za-z0-9_.+@-]+)+", program) is not None
 
 

@@ -9,7 +9,7 @@ from .layout import PROBE, RELEASE, RUNTIMES, STEMS
 from .libraries import LIBRARIES
 
 _HERE = Path(__file__).resolve().parent.parent
-# Where the .deb and the .tar.gz have them; not the place they are used from, which is `vgpu install`'s alone.
+# The folder of the libraries in the .deb and the .tar.gz; programs use only the copies made by `vgpu install`.
 PACKAGED = _HERE / "payload"
 
 
@@ -37,7 +37,7 @@ def find_payload(folder: Path | None = None) -> dict[str, Path]:
 
 
 def _library(folder: Path, stem: str) -> Path | None:
-    # A wheel holds no links: there the library goes by the name that programs look for.
+    # A wheel holds no links: there the library has the name that programs look for.
     names = (f"{stem}.so.{RELEASE}", f"{stem}.so.1")
     return next((folder / name for name in names if (folder / name).is_file()), None)
 

@@ -1,4 +1,4 @@
-"""What an installation consists of: each file with its content, from what was asked for. Nothing is written here."""
+"""The contents of an installation: each file with its content, derived from the request. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def plan(
     services: Mapping[str, Service],
     preload: frozenset[str] = frozenset(),
 ) -> list[Item]:
-    """What there will be, in the order in which it is made: what names a file comes after the file.
+    """The items to create, in order: an item that names a file comes after the file.
 
     Args:
         payload: the libraries, as find_payload() gives them.
-        root: where the installation will be seen as; `/` but for a user's, whose home it is.
+        root: the folder under which programs see the installation: `/`, or the home of a user.
         services: each unit of the request, read.
         preload: units whose program would find another libcuda before LD_LIBRARY_PATH.
     """
@@ -126,7 +126,7 @@ def _drop_in(unit: str, reached: str, endpoint: str, service: Service, layout: L
 def needed_family(service: Service, endpoint: str) -> str:
     """The kind of socket that the unit forbids and the endpoint needs, "" if there is none.
 
-    A list of what is allowed can be added to by a drop-in; one of what is forbidden (`~`) cannot be taken back.
+    A drop-in can extend a list of allowed kinds; a list of forbidden ones (`~`) cannot be undone.
     """
     allowed: set[str] = set()
     for value in service.settings.get("RestrictAddressFamilies", []):

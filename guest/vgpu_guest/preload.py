@@ -1,7 +1,7 @@
-"""Will a program find our libcuda through LD_LIBRARY_PATH?
+"""Will a program find vgpu's libcuda through LD_LIBRARY_PATH?
 
-ld.so(8): DT_RPATH, of the program or of what loads the library, is searched before LD_LIBRARY_PATH, DT_RUNPATH
-after it. If such a path holds another libcuda, ours must be preloaded.
+ld.so(8): DT_RPATH, of the program or of what loads the library, is searched before LD_LIBRARY_PATH, DT_RUNPATH after
+it. If such a path holds another libcuda, vgpu's must be preloaded.
 """
 
 from __future__ import annotations

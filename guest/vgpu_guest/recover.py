@@ -1,7 +1,6 @@
-"""A manifest made anew from the tree, where it was lost or damaged: what is there and can only be an installation's.
-
-Files are known by their places, which are ours alone, and by the first line that `vgpu install` writes. Whoever calls
-this takes them over as they are; `vgpu repair` then puts right what differs.
+"""A manifest rebuilt from the tree after it was lost or damaged: the files that only an installation can have created.
+They are recognised by paths that only vgpu uses, and by the first line that `vgpu install` writes. The caller adopts
+them unchanged; `vgpu repair` then corrects what differs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A service's unit and drop-ins, as far as a drop-in of ours must know them; read in a tree that may be anybody's."""
+"""A service's unit and drop-ins, as far as vgpu's drop-in depends on them; the tree may be another user's."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ServiceError(Exception):
 
 @dataclass
 class Service:
-    """What the files of a unit say without our own drop-in. Specifiers (`%h`) stay as they are."""
+    """The settings of a unit's files without vgpu's own drop-in. Specifiers (`%h`) are not expanded."""
 
     name: str
-    settings: dict[str, list[str]] = field(default_factory=dict)  # of [Service]; an empty assignment begins anew
+    settings: dict[str, list[str]] = field(default_factory=dict)  # of [Service]; an empty assignment resets the list
     file: str = ""
     drop_ins: list[str] = field(default_factory=list)
 
@@ -77,7 +77,7 @@ def read_service(tree: Tree, name: str, *, with_ours: bool = False) -> Service:
 
 
 def environment_files(tree: Tree, service: Service) -> dict[str, str]:
-    """What the EnvironmentFile= of a service say, which wins over any Environment=: each variable's file."""
+    """The variables in a service's EnvironmentFile=, which override any Environment=: each with its file."""
     found: dict[str, str] = {}
     for value in service.settings.get("EnvironmentFile", []):
         path = value.lstrip("-").strip('"')

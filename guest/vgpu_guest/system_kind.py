@@ -45,7 +45,7 @@ def _head(tree: Tree, path: str) -> bytes:
 
 
 def user_writable(program: str) -> str:
-    """The first folder or file on the way to a program, links followed, that somebody else than root may write; ""."""
+    """The first folder or file on the way to a program, links followed, that a user other than root may write; ""."""
     real = os.path.realpath(program)
     parts = [real]
     while parts[-1] != "/":

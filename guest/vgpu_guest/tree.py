@@ -1,4 +1,4 @@
-"""A tree of files that is walked from a root without following a link: what lies beneath may be anybody's.
+"""A tree of files that is walked from a root without following a link: the tree may be under another user's control.
 
 Every path is relative to the root, and every folder on the way is opened by itself with O_NOFOLLOW (openat(2)): a link
 in the way is an error, also one that is put there at this moment.
@@ -22,7 +22,7 @@ SUFFIX = ".vgpu-new"  # of what is being written beside its place
 
 
 class TreeError(OSError):
-    """What cannot be done in the tree; the message names the path."""
+    """A failed operation in the tree; the message names the path."""
 
 
 class Tree:
@@ -96,12 +96,12 @@ class Tree:
             return os.readlink(name, dir_fd=folder)
 
     def names(self, path: str) -> list[str]:
-        """What lies in a folder, sorted."""
+        """The names in a folder, sorted."""
         with self._folder(path) as fd:
             return sorted(os.listdir(fd))
 
     def space(self, path: str) -> tuple[int, int, int]:
-        """Of the file system that would hold `path`: its device, free bytes and free inodes."""
+        """The file system that would hold `path`: its device, free bytes and free inodes."""
         parts = path.split("/")[:-1]
         for length in range(len(parts), -1, -1):
             try:
@@ -114,7 +114,7 @@ class Tree:
         raise TreeError(errno.ENOENT, f"{self.root} is gone")
 
     def follow(self, path: str) -> str:
-        """Where `path` leads when links are followed as if the root were `/`: for reading what may be a link.
+        """The target of `path` when links are followed as if the root were `/`, for reading files that may be links.
 
         Raises:
             FileNotFoundError, TreeError: there is nothing, or links go in a circle.
@@ -166,7 +166,7 @@ class Tree:
         """Put a whole file at `path`: beside it first, on disk, then renamed.
 
         Args:
-            replace: whether what is there is ours; else FileExistsError.
+            replace: whether an existing file may be replaced; else FileExistsError.
         """
         with self._parent(path) as (folder, name):
             fresh = f".{name}{SUFFIX}"
@@ -241,7 +241,7 @@ class Tree:
         os.fsync(folder)
 
     def _place_new(self, fresh: str, name: str, folder: int, path: str) -> bool:
-        """Give it its name unless somebody has taken that meanwhile: link(2), unlike rename(2), does not replace.
+        """Give it its name unless that was taken meanwhile: link(2), unlike rename(2), does not replace.
 
         Returns False on a file system without hard links, where only a check beforehand is possible.
         """

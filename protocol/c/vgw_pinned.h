@@ -1,5 +1,5 @@
-/* Where clients place pinned memory, which both processes map at one address: no process maps anything there by itself.
- * Both may be set by the compiler's command line: ThreadSanitizer reserves this range. */
+/* The address range in which clients place pinned memory, which both processes map at one address: processes map
+ * nothing else there. Both may be set by the compiler's command line: ThreadSanitizer reserves this range. */
 #ifndef VGW_PINNED_H
 #define VGW_PINNED_H
 

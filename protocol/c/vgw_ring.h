@@ -35,7 +35,7 @@ struct vgw_ring {
    * record. */
   _Alignas(64) _Atomic uint32_t worker_waits; /* the number of the sleep on `doorbell` that the worker is in
                                                * or about to begin; 0: it is awake */
-  _Atomic uint32_t notice;                    /* VGW_NOTICE_*: what the next waiting call will be told */
+  _Atomic uint32_t notice;                    /* VGW_NOTICE_*: what the reply to the next waiting call announces */
 
   _Alignas(4096) uint8_t records[VGW_RING_NBYTES];
   _Alignas(4096) uint8_t replies[VGW_RING_REPLY_NBYTES];

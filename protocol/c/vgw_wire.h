@@ -14,8 +14,8 @@
 enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2 };             /* request flags */
 enum { VGW_OUTPUT_PENDING = 1, VGW_REASON_PENDING = 2 }; /* reply flags */
 
-/* A callback's id, the client's choice, says what it is: one of a graph comes due at each launch; an internal one moves
- * bytes for the client's library, and the program is not told of its node. */
+/* The client chooses a callback's id. Its flags give the kind: a graph's callback is delivered at each launch; an
+ * internal one moves bytes for the client's library, and its node is hidden from the program. */
 #define VGW_CALLBACK_OF_GRAPH 0x80000000u
 #define VGW_CALLBACK_INTERNAL 0x40000000u
 #define VGW_CALLBACK_WHOLE_COPY                                                                                        \

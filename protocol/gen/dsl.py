@@ -113,7 +113,7 @@ def out_handle(
 
     Args:
         parent: the parameter whose object it dies with, where that is not the kind's context.
-        make: C that makes the client's object, where more is to be done than to clear it.
+        make: C that makes the client's object, if clearing it is not enough.
         made: C statement in the client, once the worker has made it, too.
         keep: members of the client's object and what they are set to, as `flags="Flags"`.
     """
@@ -165,7 +165,7 @@ def struct_in(name: str, c: str, *members: Member) -> Param:
 
 
 def struct_value(name: str, c: str) -> Param:
-    """A struct that the driver's function takes as it is."""
+    """A struct that is passed to the driver's function unchanged."""
     return Param(name, Role.STRUCT_VALUE, c, element=c)
 
 
@@ -174,7 +174,7 @@ def struct_out(name: str, c: str) -> Param:
 
 
 def word_in(name: str, wide: str) -> Param:
-    """What a void * points at: 64 bits where `wide` (C) holds, else an int."""
+    """The target of a void *: 64 bits if `wide` (a C condition) holds, else an int."""
     return Param(name, Role.WORD_IN, "void *", scalar=U64, wide=wide)
 
 
@@ -263,7 +263,7 @@ def fn(
             they return: `sync` is true then in this entry's C.
         backend: False when the backend has no function of this name.
         refuses: C conditions under which the client answers with an error, as {"size % 4": INVALID_VALUE}.
-        answers: likewise, where it knows the result without asking; it may be a C call.
+        answers: likewise, conditions under which it knows the result without asking; may contain a C call.
         aliases: other exported names with the same signature and meaning (unsuffixed or older ABI versions).
 
     The other words: model.Function.
@@ -341,5 +341,5 @@ def host_only(name: str, args: list[Param], doc: str, *, simulator: bool = True)
 
 
 def own_export(name: str) -> None:
-    """Export a function of ours that no driver has; its prototype stands in a header."""
+    """Export a function of vgpu that no driver has; its prototype is in a header."""
     own_exports.append(name)

@@ -14,7 +14,7 @@ def declarations(params: list[Param]) -> str:
 
 
 class Body:
-    """The statements of one function, as they are put together."""
+    """The statements of one function, while they are assembled."""
 
     def __init__(self, f: Function) -> None:
         self.f = f
@@ -65,7 +65,7 @@ class Body:
         self._send(made)
 
     def _argument(self, p: Param) -> None:
-        """Check one parameter, and say what is sent for it."""
+        """Check one parameter; returns what is sent for it."""
         value = p.name
         if p.role is Role.VALUE:
             value = self._number(p)
@@ -300,7 +300,7 @@ def _member_handle(m: Member, place: str) -> list[str]:
 
 
 def _result(p: Param) -> list[str]:
-    """What the program gets, once the worker has answered."""
+    """Code that passes the worker's answer to the program."""
     if p.role is Role.OUT_HANDLE:
         made = [f"  {p.made};"] if p.made else []
         return [*made, f"  *{p.name} = (__typeof__(*{p.name}))(uintptr_t)vgs_object_handle({p.name}_object);"]

@@ -185,7 +185,7 @@ def emit_map(api: Api) -> str:
 def emit_procs(api: Api) -> str:
     out = [BANNER, '#include <stddef.h>\n\n#include "vgs_proc_table.h"\n\n']
     symbols = sorted({s for e in api.procs for _, s in e.steps if s})
-    # By another C name: the table needs addresses alone, and the exports' prototypes are declared elsewhere.
+    # Declared under another C name: the table needs only addresses, and the exports' prototypes are declared elsewhere.
     out += [f'void vgs_ref_{s}(void) __asm__("{s}");\n' for s in symbols]
     out.append("\nconst struct vgs_proc_entry vgs_proc_table[] = {\n")
     for e in api.procs:

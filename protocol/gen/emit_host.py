@@ -77,7 +77,7 @@ def _part_name(f: Function, p: Param) -> str:
 
 
 def _part_place(f: Function) -> list[str]:
-    """Where the variable results go: behind the fixed ones, each in room for what the client asked for."""
+    """The addresses of the variable results: after the fixed ones, each with the capacity that the client asked for."""
     fixed = f"sizeof(struct vgw_rep_{f.name})" if reply_fields(f) else "0"
     tail = part_out(f)
     if tail:
@@ -100,7 +100,7 @@ def _part_place(f: Function) -> list[str]:
 
 
 def _members(p: Param, struct: str, at: str) -> list[str]:
-    """What the driver must not be given as it came, in a copy of a struct."""
+    """Replace the members of a struct that must not reach the driver unchanged, in a copy."""
     lines = []
     for i, m in enumerate(p.members):
         place = f"{struct}.{m.path}"
@@ -180,7 +180,7 @@ def _look_up_array(p: Param) -> list[str]:
 
 
 def _copy_array(p: Param) -> list[str]:
-    """A copy of an array, for what lies in a ring may change at any time."""
+    """A copy of an array, since the contents of a ring may change at any time."""
     lines = [f"  VGX_FREED {p.element} *{p.name} = malloc(req->{p.size} * sizeof *{p.name} + 1);"]
     lines.append(f"  if (!{p.name}) return CUDA_ERROR_OUT_OF_MEMORY;")
     lines.append(f"  memcpy({p.name}, {p.name}_sent, req->{p.size} * sizeof *{p.name});")
@@ -192,7 +192,7 @@ def _copy_array(p: Param) -> list[str]:
 
 
 def _argument(f: Function, p: Param) -> str:
-    """What the driver's function is given."""
+    """The arguments of the driver's function."""
     if p.role is Role.VALUE:
         assert p.scalar
         return p.fixed or f"({p.scalar.c})req->{p.name}"
@@ -225,7 +225,7 @@ def _ended_name(f: Function) -> str:
 
 
 def _begin_objects(f: Function) -> list[str]:
-    """Ids of new objects, and the object that goes. Last, so that no early return leaves an id reserved."""
+    """Ids of new objects, and the object to destroy. Last, so that no early return leaves an id reserved."""
     lines = []
     for p in _made(f):
         assert p.kind

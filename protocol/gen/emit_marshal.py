@@ -81,7 +81,7 @@ def _fill_request(f: Function) -> list[str]:
 
 
 def begin(f: Function) -> str:
-    """Write the fixed fields where they travel, and say where the part goes, behind its padding."""
+    """Serialise the fixed fields in place; returns the address of the part, after its padding."""
     [part] = part_in(f)
     [stream] = [p for p in f.sent if p.kind is not None]
     lines = [

@@ -7,7 +7,7 @@ from protocol.gen.model import ARRAY_OUT_ROLES, IN_PART_ROLES, Function, Param, 
 
 
 def includes(*names: str) -> str:
-    """Include lines: <x.h> for the system's names (given with their brackets), "x.h" for ours."""
+    """Include lines: <x.h> for the system's names (given with their brackets), "x.h" for the project's."""
     return "".join(f"#include {name if name[0] == '<' else chr(34) + name + chr(34)}\n" for name in names) + "\n"
 
 

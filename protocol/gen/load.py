@@ -18,7 +18,7 @@ MAX_PROC_STEPS = 5
 
 @dataclass(frozen=True)
 class ProcEntry:
-    """What cuGetProcAddress answers for a base name: from each version on, a symbol (None: nothing)."""
+    """The answers of cuGetProcAddress for a base name: for each first version a symbol (None: nothing)."""
 
     base: str
     flag: int  # 0, or 2 for per-thread default streams

@@ -31,7 +31,8 @@ class Need(Enum):
 
 
 class Channel(Enum):
-    """What may carry a call. All but ANY are about the channel itself: their replies carry no queued call's error."""
+    """The channels that may carry a call. All but ANY concern the channel itself: their replies carry no queued call's
+    error."""
 
     ANY = "any"
     SOCKET = "socket"  # never a ring
@@ -149,7 +150,7 @@ class Function:
     guest_custom: bool = False
     host_custom: bool = False
     backend: bool = True  # the backend table has a member of this name
-    blocks: bool = False  # may wait for the GPU: another thread goes on reading meanwhile
+    blocks: bool = False  # may wait for the GPU: another thread continues reading meanwhile
     leaves_work: bool | None = None  # in the streams it touches; unless said: if it does not block
     channel: Channel = Channel.ANY
     descriptor: bool = False  # a file descriptor goes with the record
@@ -201,7 +202,7 @@ class Function:
 
     @property
     def hand_written(self) -> list[str]:
-        """Which halves of a travelling function are C that somebody wrote."""
+        """Which halves of a travelling function are hand-written C."""
         guest = self.guest_custom and self.exported
         return [half for half, custom in (("client", guest), ("worker", self.host_custom)) if custom]
 

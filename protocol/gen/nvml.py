@@ -31,7 +31,7 @@ SCALARS = {"u8": ("unsigned char", "B", 1), "char": ("char", "s", 1), "u32": ("u
 
 
 class Source(Enum):
-    """Where the answer comes from."""
+    """The source of the answer."""
 
     SNAPSHOT = "snapshot"  # sent once, at nvmlInit
     LIVE = "live"  # asked of vgpud at each call, unless the snapshot says that it never has an answer

@@ -1,4 +1,5 @@
-"""Arrays, mipmapped arrays, textures and surfaces. An object's value is the worker's, since kernels get it as it is."""
+"""Arrays, mipmapped arrays, textures and surfaces. The worker chooses an object's value, since kernels receive it
+unchanged."""
 
 from protocol.gen.dsl import (
     ADDRESS,
@@ -47,7 +48,7 @@ fn(
     [handle("hArray", ARRAY, ends=True)],
     WAITING,
     blocks=True,
-    refuses={"hArray_object->is_level": INVALID_HANDLE},  # it goes with the others
+    refuses={"hArray_object->is_level": INVALID_HANDLE},  # it is destroyed with the others
     doc="Free an array.",
 )
 fn(

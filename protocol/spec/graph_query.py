@@ -1,4 +1,4 @@
-"""What graphs and nodes tell of themselves, nodes of any type by one function, and edges."""
+"""Queries of graphs and nodes, nodes of any type through one function, and edges."""
 
 from protocol.gen.dsl import (
     EVENT,

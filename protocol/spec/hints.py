@@ -1,4 +1,4 @@
-"""Calls that change nothing here and whose success says so truthfully."""
+"""Calls that change nothing here, for which success is a true answer."""
 
 from protocol.gen.dsl import fn
 

@@ -1,4 +1,4 @@
-"""What the channel needs besides CUDA's functions, and what the executor asks of a backend without a message."""
+"""The channel's own functions besides CUDA's, and functions of a backend that no message calls."""
 
 from protocol.gen.dsl import (
     ADDRESS,

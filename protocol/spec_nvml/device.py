@@ -1,4 +1,4 @@
-"""What a device answers: from the snapshot, live, or in the client."""
+"""Queries of a device: answered from the snapshot, live, or in the client."""
 
 from protocol.gen.nvml import LIVE, LOCAL, SNAPSHOT, fn
 

@@ -6,7 +6,8 @@ struct(
     "nvmlPciInfo_t",
     "busIdLegacy:char[16] domain:u32 bus:u32 device:u32 pciDeviceId:u32 pciSubSystemId:u32 busId:char[32]",
 )
-# What programs that ask by the older names have room for: their structs end here, or with reserved words never written.
+# The struct sizes of programs that call the older names: their structs end here, or with reserved words that are never
+# written.
 struct("nvmlPciInfo_v1_t", "busId:char[16] domain:u32 bus:u32 device:u32 pciDeviceId:u32")
 struct("nvmlPciInfo_v2_t", "busId:char[16] domain:u32 bus:u32 device:u32 pciDeviceId:u32 pciSubSystemId:u32")
 struct(

@@ -1,4 +1,4 @@
-"""Device functions without an answer: they change the device, tell of other tenants, or need what no backend has."""
+"""Device functions without an answer: they change the device, reveal other tenants, or need what no backend has."""
 
 from protocol.gen.nvml import fn
 

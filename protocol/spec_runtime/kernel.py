@@ -4,7 +4,7 @@ from protocol.gen.runtime import Ready, custom, forward
 
 DRIVER, NOTHING = Ready.DRIVER, Ready.NOTHING
 
-# What the compiler's stubs call. `handle` is what __cudaRegisterFatBinary returned.
+# Functions that the compiler's stubs call. `handle` is what __cudaRegisterFatBinary returned.
 custom(
     "__cudaRegisterFatBinary",
     "void *wrapper",

@@ -1,7 +1,7 @@
 """Find the dtypes that CUDA's kernels lack and the CPU's have, from torch's own tables (op_db's dtypesIfCUDA).
 
 `VGPU_TORCH_DTYPES=0 vgpu run -- python find_dtypes.py OUT`: every operator of op_db runs on the simulated device with
-every dtype, and the core notes which ATen operators that took. A pair (ATen operator, dtype) that occurs where CUDA
+every dtype, and the core records which ATen operators were used. A pair (ATen operator, dtype) that occurs where CUDA
 supports the dtype is good. Where CUDA does not support a dtype that the CPU does (or that the core widens), a pair that
 is not good explains the refusal if it bears the operator's name or is a matrix product. OUT has lines `operator TAB
 numbers` for make_tables.py, and as comments what remains unexplained.

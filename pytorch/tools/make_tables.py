@@ -25,7 +25,7 @@ from vgpu_torch.policy import ALSO, SPARSE_KEYS
 
 PACKAGED = Path(torchgen.__file__).parent / "packaged/ATen/native"
 DATA = Path(__file__).resolve().parents[1] / "vgpu_torch/data"
-# What indexing's own kernels check (ATen/native/cuda/Indexing.cu).
+# The checks of indexing's own kernels (ATen/native/cuda/Indexing.cu).
 INDICES = {
     "index.Tensor", "index.Tensor_out", "_index_put_impl_", "index_put_", "index_put", "_unsafe_index.Tensor",
     "_unsafe_index_put",

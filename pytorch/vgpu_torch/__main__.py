@@ -1,4 +1,4 @@
-"""`python -m vgpu_torch [--json] [PATTERN ...]`: what becomes of each operator on a simulated GPU; no GPU is needed."""
+"""`python -m vgpu_torch [--json] [PATTERN ...]`: how each operator runs on a simulated GPU; no GPU is needed."""
 
 from __future__ import annotations
 

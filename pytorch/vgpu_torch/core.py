@@ -38,11 +38,12 @@ class Core:
         return bool(self._library.vgpu_torch_is_in_place())
 
     def trace(self, on: bool) -> None:
-        """Note every operator that runs on the CPU from now on, or no longer."""
+        """Start or stop recording the operators that run on the CPU."""
         self._library.vgpu_torch_trace(int(on))
 
     def traced(self) -> list[tuple[str, str]]:
-        """Operators noted since the last call, with the number of their first tensor's dtype, in order, each once."""
+        """Operators recorded since the last call, with the number of their first tensor's dtype, in order, each
+        once."""
         lines = self._library.vgpu_torch_trace_text().decode().splitlines()
         return [(name, dtype) for name, dtype in (line.split("\t") for line in lines)]
 

@@ -1,4 +1,4 @@
-"""What the person is told, on stderr, once."""
+"""Messages to the user, on stderr, each once."""
 
 from __future__ import annotations
 

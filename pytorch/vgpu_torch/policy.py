@@ -91,7 +91,7 @@ SPARSE_KEYS = ("SparseCUDA", "SparseCsrCUDA")
 
 
 def decide(composites: Collection[str]) -> Iterator[Decision]:
-    """Every operator that has a kernel for CUDA, and what becomes of it."""
+    """Every operator that has a kernel for CUDA, and how it runs."""
     import torch
 
     has = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -1,4 +1,5 @@
-"""What CUDA's kernels check, per operator: from data that tools/make_tables.py generates for each version of torch."""
+"""The checks of CUDA's kernels, per operator: from data that tools/make_tables.py generates for each version of
+torch."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ int vgs_trace_state = -1;
 enum { REASONS_MAX = 6 };
 
 static enum vgs_log_level log_level = VGS_LOG_REASON;
-static int reasons; /* atomic; lines written because nobody asked for a level */
+static int reasons; /* atomic; lines written without VGPU_LOG */
 static const char
-    *log_path; /* NULL: stderr. Opened for each line, so that no descriptor of ours stays in the program. */
+    *log_path; /* NULL: stderr. Opened for each line, so that the library keeps no descriptor open in the program. */
 static pthread_once_t log_once = PTHREAD_ONCE_INIT;
 
 static void read_environment(void) {
@@ -45,7 +45,7 @@ bool vgs_log_enabled(enum vgs_log_level level) {
   return level <= log_level;
 }
 
-/* C0 and DEL, and C1 as it is written in UTF-8: what begins a line or moves a terminal's cursor. */
+/* C0, DEL, and C1 in UTF-8: characters that start a line or control a terminal. */
 static bool is_control(const unsigned char *at) {
   return *at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0);
 }

@@ -1,5 +1,5 @@
-/* The shim's log. It lives in other people's programs, between lines that other programs parse: unless VGPU_LOG asks
- * for more, or for silence, it says no more than why the work ends. */
+/* The shim's log. It writes into other people's programs, between lines that other programs parse: unless VGPU_LOG asks
+ * for more, or for silence, it reports only why the work ends. */
 #ifndef VGS_LOG_H
 #define VGS_LOG_H
 
@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <time.h>
 
-/* REASON, without VGPU_LOG: what ends the work, or keeps it from beginning, and what the program can be told of it. A
- * few lines a process. */
+/* REASON, without VGPU_LOG: why the work ends or cannot begin, as far as the program may know. A few lines a process.
+ * */
 enum vgs_log_level { VGS_LOG_OFF, VGS_LOG_REASON, VGS_LOG_ERROR, VGS_LOG_INFO, VGS_LOG_TRACE };
 
 /* How the current thread's call got its answer; vgs_session_call raises it, the trace prints it. */

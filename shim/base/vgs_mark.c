@@ -1,5 +1,5 @@
-/* The mark of our libraries: an ELF note by which `vgpu doctor` and `vgpu install` tell them from NVIDIA's without
- * loading them. Owner "vgpu", type 1, the highest version of the protocol that the library speaks. */
+/* The mark of vgpu's libraries: an ELF note by which `vgpu doctor` and `vgpu install` distinguish them from NVIDIA's
+ * without loading them. Owner "vgpu", type 1, the highest version of the protocol that the library speaks. */
 #include "vgs_hello.h"
 #include <stdint.h>
 

@@ -86,12 +86,13 @@ void vgs_touch_fini(void) {
 
 #define STREAM_BITS 22 /* ids are below 4 Mi */
 
-/* Of one ring. Written by its thread, `done` by any: an older value only means less is known. */
+/* The state of one ring. Written by its thread, `done` by any: an older value only means that less is known. */
 static struct {
   _Alignas(64) uint64_t noted; /* atomic; calls that left work */
   uint64_t run;  /* atomic; number of the first of the latest calls that were all in one stream << 22 | stream */
   uint64_t done; /* atomic */
-  uint64_t position, done_position; /* atomic; of the last call noted, and of the last one known to be done */
+  uint64_t position,
+      done_position; /* atomic; position of the last recorded call, and of the last one known to be done */
   uint32_t context;
 } counts[VGW_RINGS_MAX];
 
@@ -150,7 +151,7 @@ enum vgs_progress vgs_progress_query(uint32_t context, struct vgs_progress_marks
   enum vgs_progress found = VGS_PROGRESS_IDLE;
   marks->count = LOAD(used);
   for (unsigned i = 0; i < marks->count; i++) {
-    marks->position[i] = LOAD(counts[i].position); /* before `noted`, so that it is of no later call */
+    marks->position[i] = LOAD(counts[i].position); /* read before `noted`, so that it belongs to no later call */
     uint64_t done = LOAD(counts[i].done), noted = marks->noted[i] = LOAD(counts[i].noted);
     if (noted <= done)
       continue;

@@ -22,7 +22,7 @@ struct vgs_touch {
 uint64_t vgs_touch_entry(uint16_t kind, uint32_t id);
 struct vgs_touch vgs_touch_of(uint64_t entry);
 
-/* Note a touch. `before` is the entry that it comes after, or VGS_TOUCH_ALONE while there is one ring; if another
+/* Record a touch. `before` is the entry that it comes after, or VGS_TOUCH_ALONE while there is one ring; if another
  * ring's touch has come between, the new entry is mixed. */
 #define VGS_TOUCH_ALONE UINT64_MAX
 CUresult vgs_touch_set(uint16_t kind, uint32_t id, uint64_t before, struct vgs_touch touch);
@@ -57,7 +57,7 @@ struct vgs_progress_marks {
 
 enum vgs_progress { VGS_PROGRESS_IDLE, VGS_PROGRESS_ONE, VGS_PROGRESS_MANY };
 
-/* Where there may be work: nowhere, in `stream` alone, or anywhere. */
+/* Which streams may have work: none, `stream` alone, or any. */
 enum vgs_progress vgs_progress_query(uint32_t context, struct vgs_progress_marks *marks, uint32_t *stream);
 
 /* All that was given by the time of `marks` is done. */
@@ -69,7 +69,7 @@ bool vgs_progress_is_done(unsigned ring, uint64_t position);
 /* Work came some other way: nothing is known from now on. */
 void vgs_progress_set_unknown(void);
 
-/* Whether there has been more than one context, or work that was not noted. */
+/* Whether there has been more than one context, or work that was not recorded. */
 bool vgs_progress_is_unknown(void);
 
 #endif

@@ -58,13 +58,13 @@ void vgs_stream_set_attached(void) { __atomic_store_n(&stream.attached, 1, __ATO
 bool vgs_stream_attached(void) { return __atomic_load_n(&stream.attached, __ATOMIC_ACQUIRE); }
 CUresult vgs_stream_error(void) { return __atomic_load_n(&stream.error, __ATOMIC_ACQUIRE); }
 
-/* Set the sticky error once and wake everybody. */
+/* Set the sticky error once and wake all waiters. */
 static bool set_error(CUresult error) {
   int none = 0;
   if (!__atomic_compare_exchange_n(&stream.error, &none, error, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
     return false;
   if (stream.fd >= 0)
-    shutdown(stream.fd, SHUT_RDWR); /* wakes whoever reads or sends */
+    shutdown(stream.fd, SHUT_RDWR); /* wakes threads that read or send */
   pthread_mutex_lock(&stream.wait);
   for (struct waiter *waiter = stream.waiters; waiter; waiter = waiter->next)
     pthread_cond_signal(&waiter->wake);
@@ -83,8 +83,8 @@ bool vgs_stream_peer_gone(void) {
   char byte;
   if (stream.fd < 0)
     return true;
-  ssize_t got =
-      recv(stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT); /* a peer that left bytes of ours unread: an error */
+  ssize_t got = recv(stream.fd, &byte, 1,
+                     MSG_PEEK | MSG_DONTWAIT); /* the peer closed with unread bytes of this process: an error */
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
@@ -196,8 +196,8 @@ static void read_reply(void) {
   pthread_mutex_unlock(&stream.wait);
 }
 
-/* Sleep until the reply is there. One of the waiting threads reads for all; when its own reply has come it hands over
- * the reader role, so no thread ever waits for another thread's call. */
+/* Sleep until the reply has arrived. One of the waiting threads reads for all; after its own reply it hands over the
+ * reader role, so no thread ever waits for another thread's call. */
 static void wait_for_reply(struct waiter *waiter) {
   pthread_mutex_lock(&stream.wait);
   while (!waiter->done && !vgs_stream_error()) {

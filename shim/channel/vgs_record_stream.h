@@ -34,7 +34,7 @@ bool vgs_stream_is_used(void);
 void vgs_stream_close(void);
 
 /* As vgs_session_call, on the socket. `sent` (or NULL) is called once the record is sent, in the order of sending; its
- * second argument says whether the reply is waited for. The last is what the reply announces. */
+ * second argument is whether the reply is waited for. `notices`: what the reply announces. */
 CUresult vgs_stream_call(struct vgs_call *call, bool wait, void (*sent)(const struct vgs_call *, bool),
                          uint16_t *notices);
 

@@ -21,8 +21,8 @@ static uint64_t executed_of(const struct vgs_ring *ring) {
   return atomic_load_explicit(&ring->shared->executed, memory_order_acquire);
 }
 
-/* Threads that share a stream would have the worker's threads wait for each other at every record. So a call that
- * nobody waits for goes where its stream's last call is, if that was not executed yet and is near the ring's end. */
+/* Threads that share a stream would have the worker's threads wait for each other at every record. So a queued call is
+ * pushed to the ring of its stream's last call, if that was not executed yet and is near the ring's end. */
 static struct vgs_ring *choose_ring(struct vgs_ring *own, const struct vgs_touched *touched, uint32_t count,
                                     uint64_t nbytes) {
   unsigned open = vgs_ring_count();
@@ -41,8 +41,8 @@ static struct vgs_ring *choose_ring(struct vgs_ring *own, const struct vgs_touch
   return own;
 }
 
-/* `ring` NULL: a fence on the socket. It is waited for, which keeps nobody else on the socket waiting: what it waits
- * for may itself wait for a host function, whose end comes that way. */
+/* `ring` NULL: a fence on the socket. The call waits for its reply, which delays no other call on the socket: what it
+ * waits for may itself wait for a host function, whose end comes that way. */
 static CUresult fence_on(struct vgs_ring *ring, unsigned other, uint64_t position) {
   struct vgs_ring *r = &vgs_rings[other];
   if (r == ring || other >= vgs_ring_count() || executed_of(r) >= position)
@@ -117,7 +117,7 @@ static CUresult record_touches(struct vgs_ring *own, struct vgs_ring *ring, cons
   return result;
 }
 
-/* Where no thread has a ring the socket is the only way, and its records are in one order: as if it were ring 0. */
+/* While no thread has a ring, all records travel on the socket in one order, which is treated as ring 0. */
 void vgs_ring_note_socket(const struct vgs_call *call) {
   static uint64_t position; /* under the lock of sending */
   struct vgs_touch touch = {.position = ++position};
@@ -153,7 +153,7 @@ void vgs_ring_drained(void) {
 /* --- calls --- */
 
 enum { CHECK_MS = 20, NAP_NS = 20000 };
-enum { REGION_NAPS_NS = 1000000 }; /* how long a client naps for a reply in a region before it asks to be told */
+enum { REGION_NAPS_NS = 1000000 }; /* how long a client polls for a reply in a region before it asks for a wake-up */
 
 static int64_t now_ns(void) {
   struct timespec t;
@@ -204,7 +204,7 @@ static CUresult wait_reply_in_region(struct vgs_ring *ring, uint32_t sequence) {
   }
 }
 
-/* Sleep until the reply to `sequence` lies in the ring. */
+/* Sleep until the reply to `sequence` is in the ring. */
 static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
   struct vgw_ring *shared = ring->shared;
   int64_t until = vgs_ring_spin_ns() ? now_ns() + vgs_ring_spin_ns() : 0;
@@ -260,7 +260,7 @@ static CUresult take_reply(struct vgs_ring *ring, struct vgs_call *call, uint32_
   return CUDA_SUCCESS;
 }
 
-/* Write the record and wait for what is to be waited for. */
+/* Write the record and wait for its reply if it has one. */
 static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct vgs_call *call, uint64_t length,
                             bool wait, uint16_t *notices) {
   uint64_t before[2];
@@ -272,7 +272,7 @@ static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct 
                               .flags = wait ? VGW_WANT_REPLY : 0,
                               .context = vgs_thread_context_id};
   if (wait && !(header.sequence = ++ring->sequence))
-    header.sequence = ++ring->sequence; /* 0 is what a fresh ring holds */
+    header.sequence = ++ring->sequence; /* a new ring holds 0 */
   uint8_t *at = vgs_ring_reserve(ring, length);
   if (!at)
     return vgs_stream_error();

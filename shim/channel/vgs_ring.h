@@ -22,10 +22,10 @@ void *vgs_ring_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream
 CUresult vgs_ring_send(struct vgs_record *record);
 void vgs_ring_drop(struct vgs_record *record);
 
-/* Whether it is known what may still be running, and nothing else is to be told (vgs_ring_notice). */
+/* Whether the client knows what may still be running, and no notice is pending (vgs_ring_notice). */
 bool vgs_ring_knows(void);
 
-/* VGW_NOTICE_*: what the thread's next waiting call will be told. */
+/* VGW_NOTICE_*: what the reply to the thread's next waiting call will announce. */
 uint32_t vgs_ring_notice(void);
 
 /* For a thread that has no ring while others do (vgs_ring_any): its call must then wait for its reply, and first, by
@@ -39,7 +39,7 @@ void vgs_ring_note_socket(const struct vgs_call *call);
 /* Whether the stream's last touch is the thread's own last record, and what it is then. */
 bool vgs_ring_touched_last(uint32_t stream, uint64_t *entry);
 
-/* The thread knows that what it pushed last has been executed, without having been told in a reply. */
+/* The thread's last record is known to be executed, although no reply said so. */
 void vgs_ring_drained(void);
 
 #endif

@@ -28,7 +28,8 @@ enum { POPULATE_NBYTES = 256 << 10, LINE_NBYTES = 64 };
  * or from the worker's processor in one or two. */
 enum { AHEAD_NBYTES = 1024 };
 
-/* A ring that the worker has emptied begins anew once it is this far: what is used again and again stays in caches. */
+/* A ring that the worker has emptied restarts at its beginning past this position, so that the same lines stay in
+ * caches. */
 enum { REUSED_NBYTES = 64 << 10 };
 
 struct vgs_ring vgs_rings[VGW_RINGS_MAX];
@@ -113,8 +114,7 @@ static CUresult open_memfd(struct vgw_ring **shared, uint32_t index) {
   return result;
 }
 
-/* A ring nobody uses, else a new one. NULL: there can be no more, and the socket serves this thread. Under lock.
- */
+/* An unused ring, else a new one. NULL: there can be no more, and the socket serves this thread. Under lock. */
 static struct vgs_ring *take_ring(void) {
   unsigned count = __atomic_load_n(&opened, __ATOMIC_RELAXED);
   for (unsigned i = 0; i < count; i++)
@@ -190,7 +190,8 @@ static int try_enter(struct vgs_ring *ring) {
   return was == VGS_RING_FREE ? VGS_RING_PUSHING : was;
 }
 
-/* Either we see that the session has ended, or whoever ends it sees us: both sides store, fence, load. */
+/* Either this thread sees that the session has ended, or the ending thread sees this one: both sides store, fence,
+ * load. */
 bool vgs_ring_enter(struct vgs_ring *ring) {
   while (try_enter(ring)) /* who pushes is soon out again, or stands before a full ring, as we then would */
     nanosleep(&(struct timespec){0, NAP_NS}, NULL);
@@ -213,8 +214,8 @@ bool vgs_ring_active(void) { return vgs_stream_attached() && vgs_ring_ready(); }
 
 /* --- appending records --- */
 
-/* For writing: the line is then ours alone. __builtin_prefetch says that only where -march promises prefetchw; every
- * x86-64 processor takes the instruction, those before Broadwell as a no-op. */
+/* For writing: this processor then owns the line exclusively. __builtin_prefetch emits that only where -march promises
+ * prefetchw; every x86-64 processor takes the instruction, those before Broadwell as a no-op. */
 static void fetch_to_write(const uint8_t *line) {
 #ifdef __x86_64__
   __asm__ volatile("prefetchw %0" : : "m"(*line));
@@ -233,7 +234,7 @@ static void fetch_lines(struct vgs_ring *ring) {
 /* Pages for the next part of the ring at once: one fault each would be a fifth of a launch's time. */
 static void populate(struct vgs_ring *ring) {
   uint64_t left = VGW_RING_NBYTES - ring->populated, nbytes = left < POPULATE_NBYTES ? left : (uint64_t)POPULATE_NBYTES;
-  if (!vgs_ring_in_region()) /* whose pages are there; kernels before 5.14 refuse, and the faults come one by one */
+  if (!vgs_ring_in_region()) /* populated; kernels before 5.14 refuse, and each page then faults on first use */
     madvise(ring->shared->records + ring->populated, nbytes, MADV_POPULATE_WRITE);
   ring->populated += nbytes;
 }

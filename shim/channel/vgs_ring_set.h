@@ -5,7 +5,7 @@
 #include "vgs_session.h"
 #include "vgw_ring.h"
 
-/* Who is in a ring: nobody; a thread that pushes, which is soon over; its own thread, which waits for a reply. */
+/* The user of a ring: none; a thread that pushes, which takes a short time; its own thread, which waits for a reply. */
 enum { VGS_RING_FREE, VGS_RING_PUSHING, VGS_RING_WAITING };
 
 /* A place in the order of a ring's records; position 0: none. */
@@ -19,17 +19,17 @@ struct vgs_ring {
   _Alignas(64) int inside; /* atomic; VGS_RING_* */
   bool taken;              /* by a thread, as its own; under the lock of vgs_ring_set.c */
 
-  /* What follows is zeroed when the ring is opened. */
+  /* The members below are zeroed when the ring is opened. */
   struct vgw_ring *shared;
   uint64_t tail;
   uint64_t head;       /* the worker's, as last known: its line is fetched only when the ring seems full */
-  uint64_t prefetched; /* up to here its lines are ours, or on their way */
+  uint64_t prefetched; /* up to here its lines are owned by this processor or being fetched */
   uint64_t populated;  /* bytes of records that have pages */
   uint64_t pushed;     /* records */
   uint64_t returned;   /* atomic; records whose call has returned: what other rings may have to wait for */
   uint32_t sequence;
   uint32_t woken;                 /* the sleep of the worker's that we ended last */
-  struct vgs_ring_mark last;      /* what the thread whose own it is has noted last; that thread's */
+  struct vgs_ring_mark last;      /* the owner thread's last entry; only that thread uses it */
   uint64_t fenced[VGW_RINGS_MAX]; /* what the next record comes after in other rings, by fences before it */
 };
 

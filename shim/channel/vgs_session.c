@@ -219,14 +219,14 @@ static void note_way(bool wait) {
     vgs_way = wait ? VGS_WAY_WAITED : VGS_WAY_QUEUED;
 }
 
-/* What may still be running is known in the rings, too, while no thread has one. */
+/* Keep the rings' record of what may still be running complete while no thread has a ring. */
 static void note_sent(const struct vgs_call *call, bool waits) {
   bool leaves_work = !call->on_socket && (!waits || (call->touched_count && !call->settled));
   if (leaves_work && !vgs_ring_any())
     vgs_ring_note_socket(call);
 }
 
-/* Counted, so that nobody closes the socket meanwhile. */
+/* Counted, so that the socket is not closed meanwhile. */
 static CUresult count_on_socket(struct vgs_call *call, bool wait, uint16_t *notices) {
   vgs_stream_ref();
   CUresult result = vgs_stream_error();
@@ -301,8 +301,7 @@ static bool is_alone(void) {
   return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3; /* a directory has two links of its own */
 }
 
-/* At exit or dlclose. In a forked child the parent's session is not ours to end, and nothing there may be waited for.
- */
+/* At exit or dlclose. A forked child must not end its parent's session, and must not wait for anything of it. */
 __attribute__((destructor)) static void end(void) {
   int life = __atomic_exchange_n(&vgs_life, VGS_LIFE_ENDED, __ATOMIC_ACQ_REL);
   if (life == VGS_LIFE_FORKED)

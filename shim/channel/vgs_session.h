@@ -25,9 +25,9 @@ struct vgs_record {
   uint64_t nbytes;
 };
 
-/* Begin a record that touches one stream. Its body, `nbytes` (a multiple of 8, at most VGS_RECORD_NBYTES), is to be
- * written where the result points, and nowhere read; then it is sent, or dropped. NULL: not now; vgs_session_call can
- * do it, and says why. */
+/* Begin a record that touches one stream. Its body, `nbytes` (a multiple of 8, at most VGS_RECORD_NBYTES), is written
+ * to the returned address and must not be read from it; then the record is sent or dropped. NULL: not possible now; the
+ * caller uses vgs_session_call, which reports errors. */
 enum { VGS_RECORD_NBYTES = 4096 };
 void *vgs_record_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream, uint64_t nbytes);
 CUresult vgs_record_send(struct vgs_record *record);
@@ -64,7 +64,7 @@ CUresult vgs_session_error(void);
 
 /* The kernel fault (700, 719, ...) that has poisoned the process's contexts, 0 if none has. The first one is kept. */
 CUresult vgs_session_fault(void);
-/* `explained`: the program has been told why. */
+/* `explained`: the reason has been reported to the program. */
 void vgs_session_set_fault(CUresult fault, bool explained);
 
 /* Valid from the first successful vgs_session_open to the end of the process. */
@@ -79,8 +79,7 @@ bool vgs_session_has_images(void);    /* the host keeps images by content */
 extern void (*vgs_session_end_hook)(void);
 extern void (*vgs_session_free_hook)(void);
 
-/* Called in the calling thread when a reply said that the device has printed something; that the host says why
- * something failed. */
+/* Called in the calling thread when a reply announced device output, or reasons for failures. */
 extern void (*vgs_session_output_hook)(void);
 extern void (*vgs_session_reason_hook)(void);
 

@@ -23,7 +23,7 @@ static const char default_socket[] = "/run/vgpu/vgpud.sock";
 static const char default_vsock[] = "vsock://2:7070"; /* CID 2 is the host of a virtual machine */
 static const char default_config[] = "/etc/vgpu/guest.conf";
 
-enum { URL_NBYTES = 257 }; /* one more than an endpoint has: what is too long is refused, not cut */
+enum { URL_NBYTES = 257 }; /* one more than the longest endpoint, so that longer text is refused instead of cut */
 
 static const char bad_host[] = "the host is no name, IPv4 address or IPv6 address in brackets";
 static const char bad_tcp_port[] = "the port is no number from 1 to 65535";

@@ -196,7 +196,7 @@ CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *libr
   CUresult sent = send_hello(fd, endpoint, library, region);
   if (sent && sent != CUDA_ERROR_SYSTEM_NOT_READY)
     return sent;
-  /* A host that refuses everybody closes without reading, and sending fails: its reason may be here all the same. */
+  /* A host that refuses all clients closes without reading, so sending fails, but its reason may have arrived. */
   CUresult result = vgs_frame_receive(fd, &body, &nbytes, deadline_ms);
   if (result)
     return result;

@@ -35,7 +35,7 @@ CUresult vgs_frame_check(const uint8_t *body, uint32_t body_nbytes, const char *
 CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, bool region,
                    struct vgs_welcome *welcome);
 
-/* What a worker was given for this session. */
+/* The resources of a worker for this session. */
 struct vgs_attached {
   bool region; /* a range of the region, in bytes from its beginning */
   uint64_t offset, nbytes;

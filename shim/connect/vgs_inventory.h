@@ -1,4 +1,4 @@
-/* What the daemon said about its devices, in one message, at cuInit. */
+/* The daemon's description of its devices, received in one message at cuInit. */
 #ifndef VGS_INVENTORY_H
 #define VGS_INVENTORY_H
 
@@ -22,7 +22,7 @@ struct vgs_device {
   uint64_t granularity_minimum, granularity_recommended; /* bytes */
   uint64_t context_nbytes;
   int32_t peers[VGS_DEVICE_MAX][VGS_PEER_ATTRIBUTES]; /* by the other device and CUdevice_P2PAttribute from 1 */
-  /* Where each pair of multiprocessors sits, as cuBLASLt asks for it; count 0: not told. */
+  /* The location of each pair of multiprocessors, as cuBLASLt asks for it; count 0: unknown. */
   uint32_t tpc_count;
   uint8_t gpc_of_tpc[VGS_TPC_MAX], tpc_in_gpc[VGS_TPC_MAX];
 };

@@ -22,7 +22,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* By the device's number on the wire. `epoch`: of the session in which it was tried last; `mapped`: with success. */
+/* Indexed by the device's number on the wire. `epoch`: the session of the last attempt; `mapped`: it succeeded. */
 static struct {
   uint16_t epoch;
   bool mapped; /* atomic */

@@ -10,7 +10,7 @@
 /* Before a device's first context in a session: make the file and hand it to the worker. */
 void vgs_alias_open(CUdevice device);
 
-/* Where this process finds bytes of device memory, in one allocation; NULL: nowhere. */
+/* The address at which this process finds bytes of device memory, in one allocation; NULL: none. */
 void *vgs_alias_of(uint64_t address, uint64_t nbytes);
 
 /* Exported from libcuda for programs that know of vgpu, such as its overlay for PyTorch. */

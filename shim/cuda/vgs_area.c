@@ -89,7 +89,7 @@ static void drop(uint32_t context_id, bool all) {
         continue;
       __atomic_store_n(&area->doomed, true, __ATOMIC_SEQ_CST);
       if (!seize(area))
-        continue; /* whoever has it gives it up */
+        continue; /* the thread that owns it will free it */
       if (!all && area->memory)
         vgs_send_vgpuHostUnmap((uintptr_t)area->memory);
       vgs_area_release(area);

@@ -19,8 +19,8 @@ struct vgs_area {
   uint8_t *memory; /* NULL: not made yet */
   uint32_t context_id;
   uint16_t epoch;
-  bool busy;                   /* atomic; whoever sets it has the rest to himself */
-  bool doomed;                 /* atomic; its context ends: whoever has it gives it up */
+  bool busy;                   /* atomic; the thread that sets it owns the other fields */
+  bool doomed;                 /* atomic; its context ends: the thread that owns it must free it */
   uint32_t values[VGS_SLOTS];  /* what each flag will hold once the slot's last use is over */
   uint32_t streams[VGS_SLOTS]; /* of that use */
 };

@@ -1,5 +1,5 @@
 /* Host functions in stream order. The stream stops in the worker; a service thread here, started at the first such
- * call, asks for the next callback that is due, runs it, and lets the stream go on. */
+ * call, asks for the next callback that is due, runs it, and lets the stream continue. */
 #define _GNU_SOURCE
 #include "vgs_callback.h"
 #include "vgs_api.h"
@@ -96,7 +96,7 @@ static void *serve(void *unused) {
   return unused;
 }
 
-/* Signals are the program's business: none is delivered to our thread. */
+/* The library's threads block all signals: handling them is up to the program. */
 static CUresult start_locked(void) {
   sigset_t all, before;
   if (service.started)

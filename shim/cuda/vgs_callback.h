@@ -8,12 +8,12 @@
 /* Whether some host function was enqueued and has not returned yet, or graphs that were launched have some: the
  * program's memory may change in stream order. */
 bool vgs_callback_pending(void);
-void vgs_callback_in_graph(int change); /* one more, or less, graph that has some and was launched */
+void vgs_callback_in_graph(int change); /* +1 or -1: a launched graph that has host functions */
 
 /* See to it that callbacks are asked for. */
 CUresult vgs_callback_start(void);
 
-/* Call a function of ours when a stream is done with what it was given before. An error: it will not be called. */
+/* Have an internal function called when a stream has finished all earlier work. On an error it will not be called. */
 CUresult vgs_callback_after(CUstream stream, CUhostFn function, void *argument);
 
 /* Clear what launches may still come to, the last of which is in `stream` of a context, once they are over: until then

@@ -50,7 +50,7 @@ static bool is_claimed(uint64_t begin, uint64_t end) {
   return i < claimed.count && claimed.claims[i].begin <= begin && claimed.claims[i].end >= end;
 }
 
-/* Not through libc: a sanitizer's mmap has an idea of its own of which addresses there are. */
+/* The system call, not libc's function: a sanitizer's mmap refuses addresses that the kernel allows. */
 static void *map(uint64_t address, uint64_t nbytes) {
   enum { FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE };
   return (void *)syscall(SYS_mmap, address, nbytes, PROT_NONE, FLAGS, -1, 0);

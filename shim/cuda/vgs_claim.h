@@ -1,7 +1,8 @@
 /* Unified addressing: an address of device memory is one of nothing else in this process. The worker's driver chooses
  * addresses that are free there, which says nothing about this process, and both put their mappings into the same part
  * of the address space. So what it chooses is claimed here before the program sees it (a mapping without access or
- * memory), as NVIDIA's driver does in its own process; what cannot be claimed is allocated anew, elsewhere. */
+ * memory), as NVIDIA's driver does in its own process; what cannot be claimed is freed and allocated at another
+ * address. */
 #ifndef VGS_CLAIM_H
 #define VGS_CLAIM_H
 

@@ -55,7 +55,7 @@ struct vgs_context *vgs_context_primary(CUdevice device) {
   return context;
 }
 
-/* What we have registered in the context ourselves goes before it does. */
+/* The library's own registrations in the context end before the context does. */
 static void drop_areas(uint32_t wire_id) {
   uint32_t entered = vgs_thread_context_id;
   vgs_thread_context_id = wire_id;
@@ -228,7 +228,7 @@ CUresult vgs_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
-/* Execution affinity is refused: cuDeviceGetExecAffinitySupport says no. */
+/* Execution affinity is refused: cuDeviceGetExecAffinitySupport answers 0. */
 CUresult vgs_cuCtxCreate_v3(CUcontext *pctx, void *paramsArray, int numParams, unsigned int flags, CUdevice dev) {
   if (numParams < 0 || (numParams && !paramsArray))
     return CUDA_ERROR_INVALID_VALUE;

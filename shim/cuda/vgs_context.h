@@ -10,7 +10,7 @@
 /* The handle of the device's primary context, whether or not it is retained. NULL: out of memory. */
 struct vgs_context *vgs_context_primary(CUdevice device);
 
-/* Where a context's flags are kept: a primary context's outlive it. */
+/* The storage of a context's flags: a primary context's outlive it. */
 uint32_t *vgs_context_flags(struct vgs_context *context);
 bool vgs_context_flags_are_valid(unsigned flags);
 

@@ -1,4 +1,4 @@
-/* What a context knows of itself: device, flags, limits, hints. */
+/* Properties of a context: device, flags, limits, hints. */
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_device.h"

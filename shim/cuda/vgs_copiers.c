@@ -39,7 +39,7 @@ static void *help(void *unused) {
   return unused;
 }
 
-/* One for each spare processor. Signals are the program's business: none is delivered to our threads. */
+/* One for each spare processor. The library's threads block all signals: handling them is up to the program. */
 static void hire(void) {
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   unsigned wanted = processors > 2 * HELPERS ? HELPERS : processors > 2 ? 1 : 0;

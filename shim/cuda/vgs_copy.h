@@ -12,8 +12,8 @@ enum vgs_place {
   VGS_PLACE_DEVICE,
 };
 
-/* What `nbytes` at an address are. Unknown addresses are what `otherwise` says.
- * INVALID_VALUE if the address is known and the bytes reach beyond its allocation, or the mappings that follow on. */
+/* The kind of memory of `nbytes` at an address; `otherwise` for unknown addresses. INVALID_VALUE if the address is
+ * known and the bytes reach beyond its allocation, or the mappings that follow on. */
 CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwise, enum vgs_place *place, bool *known);
 
 /* Before bytes are read from the program's memory for a copy. A synchronous copy of pageable memory (`known` false)

@@ -17,7 +17,7 @@ CUresult vgs_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync);
 CUresult vgs_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool sync);
 
 struct vgs_captured_copy;
-/* What parameters mean. False in `in_place`: the worker does not reach a side, and `other` says what they mean. */
+/* Resolve parameters. *in_place is false if the worker does not reach one side; the result is then in `other`. */
 CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *params, bool *in_place, struct vgs_copy_in_place *copy,
                           struct vgs_captured_copy *other);
 

@@ -27,7 +27,7 @@ static const uint8_t sigma[10][16] = {
     {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
 };
 
-/* What a node's chain values begin with; `depth` 0: leaf number `offset`. */
+/* The initial chain values of a node; `depth` 0: leaf number `offset`. */
 static uint64_t parameter(int word, uint64_t offset, uint64_t depth) {
   uint64_t words[3] = {VGS_DIGEST_NBYTES | (uint64_t)TREE_DEPTH << 24 | (uint64_t)LEAF_NBYTES << 32, offset,
                        depth | VGS_DIGEST_NBYTES << 8};
@@ -124,7 +124,7 @@ __attribute__((target("avx2"))) static void leaves_avx2(const uint8_t *const lea
   leaves_inline(leaf, nbytes, first, last, out);
 }
 
-/* The compiler's own question for this needs a constructor in the library, which ours must not have. */
+/* The compiler's builtin for this needs a constructor in the library, which this library must not have. */
 static bool has_avx2(void) {
   unsigned a, b, c, d;
   uint32_t low, high;

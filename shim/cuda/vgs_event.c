@@ -29,8 +29,8 @@ void vgs_event_record_end(struct vgs_event *event, uint32_t stream) {
   }
 }
 
-/* Where the event was recorded: its stream's touch then, 0 if it is not known. A thread that records it at this moment
- * takes `entry` away first, so the two words belong together if it is still the same afterwards. */
+/* The stream in which the event was recorded, and its touch then, 0 if unknown. A thread that records it concurrently
+ * clears `entry` first, so the two words belong together if it is unchanged afterwards. */
 static uint64_t recorded_at(struct vgs_event *event, uint32_t *stream) {
   uint64_t entry = __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE);
   *stream = event->stream;

@@ -82,7 +82,7 @@ bool vgs_graph_exec_launch(struct vgs_graph_exec *exec, const struct vgs_stream 
   return true;
 }
 
-/* Which node did not fit is not told: the driver may leave that open. */
+/* Which node did not fit is not reported: the driver's interface allows that. */
 CUresult vgs_graph_exec_updated(struct vgs_graph_exec *exec, struct vgs_works *works, int error, int reason,
                                 CUgraphExecUpdateResultInfo *info) {
   if (!error) {

@@ -13,7 +13,7 @@
 #define COPY(c, ctx)                                                                                                   \
   ctx, (c).dst, (c).dst_pitch, (c).dst_rows, (c).src, (c).src_pitch, (c).src_rows, (c).width, (c).height, (c).depth
 
-/* A graph of the two halves, in their order, that belongs to nobody yet. */
+/* A graph of the two halves, in their order, without an owner yet. */
 static CUresult make_halves(uint32_t context, uint32_t callback, const struct vgs_copy_in_place *device, bool to_host,
                             struct vgs_object **made) {
   struct vgs_object *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
@@ -41,7 +41,7 @@ static void drop_halves(struct vgs_object *graph) {
   vgs_send_cuGraphDestroy(id, false);
 }
 
-/* The node's work, and a graph of it; both are the caller's to drop. */
+/* The node's work, and a graph of it; the caller must destroy both. */
 static CUresult prepare(uint32_t context, const struct vgs_captured_copy *copy, struct vgs_work **work,
                         struct vgs_object **halves) {
   struct vgs_copy_in_place device;
@@ -128,7 +128,7 @@ CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
   return adding_end(&a, phGraphNode, result);
 }
 
-/* What the worker does not reach takes the form it was added in. */
+/* A copy that the worker cannot do keeps the form in which it was added. */
 static CUresult change_halves(struct vgs_graph_exec *exec, struct vgs_graph_node *node, uint32_t context,
                               const struct vgs_captured_copy *copy) {
   struct vgs_work *work;

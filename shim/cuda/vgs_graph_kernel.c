@@ -40,7 +40,8 @@ CUresult vgs_node_kernel_pack(struct vgs_node_kernel *kernel, const CUDA_KERNEL_
 
 void vgs_node_kernel_fini(struct vgs_node_kernel *kernel) { free(kernel->block); }
 
-/* What cuGraphKernelNodeGetParams tells: the parameters, pointing into a copy of the node's own. Takes over `block`. */
+/* The parameters that cuGraphKernelNodeGetParams returns, pointing into a copy that belongs to the node. Takes
+ * ownership of `block`. */
 static void keep(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PARAMS_v2 *p, const struct vgs_kernel *kernel,
                  char *block) {
   void **pointers = malloc((kernel->param_count + 1) * sizeof *pointers);
@@ -104,7 +105,7 @@ CUresult vgs_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_P
   return result;
 }
 
-/* A runtime before 12 knows functions alone: a kernel is taken for one wherever it goes. */
+/* Runtimes before 12 know only functions: a kernel is accepted wherever a function is. */
 CUresult vgs_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
   CUDA_KERNEL_NODE_PARAMS_v2 wide;
   CUresult result = nodeParams ? vgs_cuGraphKernelNodeGetParams_v2(hNode, &wide) : CUDA_ERROR_INVALID_VALUE;

@@ -57,7 +57,7 @@ static struct leaf *make_leaf(struct table *table, uint32_t id) {
   return *place;
 }
 
-/* A leaf whose objects are gone and that gets no new ones goes to another range of ids. */
+/* A leaf without live objects, which gets no new ones, is reused for another range of ids. */
 static void retire_leaf(struct table *table, uint32_t id) {
   struct leaf *leaf = find_leaf(table, id);
   if (leaf->live || id >> LEAF_BITS == table->last_id >> LEAF_BITS)

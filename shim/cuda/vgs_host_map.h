@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Map shared memory (whole pages) here and in the worker, registered in the current context. 0, or what went wrong: the
- * caller goes without. It is undone by vgs_send_vgpuHostUnmap and munmap. */
+/* Map shared memory (whole pages) here and in the worker, registered in the current context. An error is not reported
+ * to the program: the caller works without. vgs_send_vgpuHostUnmap and munmap undo it. */
 CUresult vgs_host_map(uint64_t nbytes, void **memory);
 
 /* Map whole pages of a file in memory in the worker alone, at an address of the window. NOT_SUPPORTED: the file lies

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What nvcc puts into .nvFatBinSegment and .nv_fatbin, as every CUDA program shows. */
+/* The layout of nvcc's .nvFatBinSegment and .nv_fatbin, seen in every CUDA program. */
 enum { WRAPPER_MAGIC = 0x466243b1, CONTAINER_MAGIC = (int)0xba55ed50, ELF_MAGIC = 0x464c457f };
 static const char TILE_IR_MAGIC[] = "\177TileIR";
 

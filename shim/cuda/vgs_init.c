@@ -31,10 +31,9 @@ static void free_all(void) {
   vgs_object_fini();
 }
 
-/* What kernels printed goes to the program's own stdout, in its order with what the program printed before this call.
- */
+/* Kernels' output goes to the program's own stdout, after what the program printed before this call. */
 static void take_output(void) {
-  static _Thread_local bool taking; /* the call that fetches may be told of more */
+  static _Thread_local bool taking; /* the fetching call's own reply may announce more */
   if (taking)
     return;
   char *text = malloc(OUTPUT_NBYTES);

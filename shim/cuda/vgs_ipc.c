@@ -11,7 +11,7 @@
 
 /* --- memory --- */
 
-/* Memory of cuMemAlloc alone: what lies in a pool or is mapped by cuMemMap is shared in other ways. */
+/* Memory of cuMemAlloc alone: memory of a pool or mapped by cuMemMap is shared in other ways. */
 static bool is_exportable(const struct vgs_range *range) {
   return range->kind == VGS_RANGE_DEVICE && !range->allocation;
 }
@@ -83,7 +83,7 @@ CUresult vgs_ipc_event_destroy(CUevent event) {
   return vgs_send_vgpuIpcEventDestroy(id);
 }
 
-/* A graph's event would be recorded at each replay, under one number; so none is captured. */
+/* A captured event would be recorded at each replay under one sequence number, so capturing is refused. */
 static CUresult stream_id(CUstream stream, uint32_t *id) {
   struct vgs_stream *found;
   CUresult result = vgs_stream_id(stream, id, &found);

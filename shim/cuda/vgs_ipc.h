@@ -1,5 +1,5 @@
-/* What is shared with the tenant's other clients. An interprocess event is no struct vgs_event: its state changes in
- * other processes, so every call asks the worker. */
+/* Memory and events shared with the tenant's other clients. An interprocess event is not a struct vgs_event: its state
+ * changes in other processes, so every call asks the worker. */
 #ifndef VGS_IPC_H
 #define VGS_IPC_H
 

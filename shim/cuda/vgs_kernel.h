@@ -24,7 +24,7 @@ static inline int vgs_kernel_attribute(const struct vgs_kernel *kernel, int attr
 /* The library of a handle, loaded in the worker. */
 CUresult vgs_library_find(CUlibrary handle, struct vgs_library **library);
 
-/* Of whichever kind the handle is: CUfunction parameters take a CUkernel too. */
+/* The kernel behind a handle of either kind: CUfunction parameters accept a CUkernel, too. */
 static inline struct vgs_kernel *vgs_kernel_find(const void *handle) {
   struct vgs_kernel *kernel = vgs_object_find(VGW_KIND_FUNCTION, handle);
   return kernel ? kernel : vgs_object_find(VGW_KIND_KERNEL, handle);

@@ -11,7 +11,7 @@ struct vgs_launch {
   void **params, **extra;
 };
 
-/* What the driver refuses about the shape. */
+/* Check the shape as the driver does. */
 CUresult vgs_launch_check_shape(const struct vgs_launch *launch);
 
 /* The parameter block: gathered from one pointer per parameter, or given whole in `extra`. `block` has room for the

@@ -1,4 +1,4 @@
-/* What the client knows of a context's limits. */
+/* The client's copy of a context's limits. */
 #ifndef VGS_LIMIT_H
 #define VGS_LIMIT_H
 

@@ -87,7 +87,7 @@ CUresult vgs_cuLinkAddFile_v2(CUlinkState state, int type, const char *path, uns
 static CUresult fetch(struct vgs_link *link, uint32_t id, uint64_t nbytes) {
   if (!nbytes || nbytes > IMAGE_MAX_NBYTES)
     return CUDA_ERROR_UNKNOWN;
-  char *image = calloc(1, nbytes + 64); /* whoever measures it again may read a whole header */
+  char *image = calloc(1, nbytes + 64); /* a later measurement may read a whole header */
   if (!image)
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = CUDA_SUCCESS;

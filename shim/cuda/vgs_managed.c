@@ -111,7 +111,7 @@ CUresult vgs_cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary han
   if (!result)
     result = vgs_library_find(handle, &library);
   if (!result && !entered)
-    result = vgs_cuDevicePrimaryCtxRetain(&primary, 0); /* for good: the variable lives as long as the program */
+    result = vgs_cuDevicePrimaryCtxRetain(&primary, 0); /* never freed: the variable lives as long as the program */
   if (result)
     return result;
   uint32_t before = vgs_thread_context_id;
@@ -257,7 +257,7 @@ CUresult vgs_cuMemRangeGetAttributes(void **data, size_t *dataSizes, int *attrib
   return result;
 }
 
-/* Who may use the memory: everybody, always. What a program promises by it is kept for its flags. */
+/* Every stream may always use the memory; the attachment is only stored, for the flags. */
 CUresult vgs_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags) {
   struct vgs_range range;
   struct vgs_stream *on;

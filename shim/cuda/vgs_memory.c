@@ -32,8 +32,8 @@ CUresult vgs_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevice
 
 /* --- pointer attributes --- */
 
-/* One attribute. `value` holds 8 bytes; *nbytes is how many of them count.
- * INVALID_VALUE for an address nobody knows, or an attribute that makes no sense for it. */
+/* One attribute. `value` holds 8 bytes; *nbytes is how many of them count. INVALID_VALUE for an unknown address, or an
+ * attribute that makes no sense for it. */
 static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdeviceptr address, uint64_t *value,
                              unsigned *nbytes) {
   bool managed = range && range->kind == VGS_RANGE_MANAGED;

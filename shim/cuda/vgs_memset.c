@@ -28,7 +28,7 @@ CUresult vgs_fill_check(struct vgs_fill *t) {
   return CUDA_SUCCESS;
 }
 
-/* What the stream does first may use the memory, so that comes first. */
+/* Earlier work of the stream may use the memory, so it must be done first. */
 CUresult vgs_fill_here(const struct vgs_fill *t, uint32_t value) {
   CUresult result = vgs_send_cuStreamSynchronize(t->stream);
   for (uint64_t y = 0; y < t->height && !result; y++) {

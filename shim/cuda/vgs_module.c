@@ -36,7 +36,7 @@ CUresult vgs_cuModuleLoad(CUmodule *module, const char *fname) {
     return result;
   struct vgs_image *image = malloc(sizeof *image);
   result = image ? vgs_image_measure(data, image) : CUDA_ERROR_OUT_OF_MEMORY;
-  if (!result && image->nbytes > nbytes + 1) /* what the image says of itself goes beyond the file */
+  if (!result && image->nbytes > nbytes + 1) /* the sizes in the image reach beyond the file */
     result = CUDA_ERROR_INVALID_IMAGE;
   free(image);
   if (!result)

@@ -35,7 +35,7 @@ static void context_fini(void *object) {
 
 static void graph_exec_fini(void *object) { vgs_works_clear(&((struct vgs_graph_exec *)object)->works); }
 
-/* Its nodes' objects go with cuGraphDestroy: here other kinds' locks cannot be taken. */
+/* cuGraphDestroy destroys its nodes' objects: here the locks of other kinds cannot be taken. */
 static void graph_fini(void *object) {
   struct vgs_graph *graph = object;
   free(graph->nodes);

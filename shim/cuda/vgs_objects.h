@@ -127,7 +127,7 @@ struct vgs_allocation {
 struct vgs_array {
   struct vgs_object object;
   CUDA_ARRAY3D_DESCRIPTOR desc;
-  bool is_level; /* of a mipmapped array, which it goes with */
+  bool is_level; /* of a mipmapped array, which destroys it */
 };
 
 struct vgs_mipmap {

@@ -1,7 +1,7 @@
 /* The private tables that NVIDIA's own runtime and libraries ask for with cuGetExportTable. Without them no NVIDIA
  * runtime, static or dynamic, initialises on any driver but NVIDIA's, so they are an interoperability requirement.
  * Their layout, and the key of the integrity check, are public knowledge (ZLUDA's and others' published sources),
- * confirmed by the runtimes' acceptance; nothing was disassembled. A slot that no runtime was seen to call answers
+ * confirmed by the runtimes' acceptance; nothing was disassembled. A slot that no known runtime calls returns
  * NOT_SUPPORTED; an unknown table is refused. */
 #include "vgs_api.h"
 #include "vgs_context.h"
@@ -50,7 +50,7 @@ static CUresult load_module(CUmodule *module, const void *image) {
 
 static CUresult load_module_of_container(const void *image, CUmodule *module) { return load_module(module, image); }
 
-/* cudart 11 releases at exit what it loaded with slot 6; its modules go with their context. */
+/* cudart 11 calls this at exit for what it loaded with slot 6; the context's end unloads its modules. */
 static CUresult release_module(const void *image) {
   (void)image;
   return CUDA_SUCCESS;
@@ -146,8 +146,8 @@ static slot tools_context[95];
 
 /* --- SM_TOPOLOGY (cuBLASLt 13), MODULE_FUNCTIONS (cuFFT 12): measured against the real driver, facts of 2026 --- */
 
-/* Where each pair of multiprocessors sits: two arrays, one byte a pair, the caller's until it frees them with slot 13.
- */
+/* The location of each pair of multiprocessors: two arrays, one byte a pair, owned by the caller until it frees them
+ * with slot 13. */
 static CUresult topology_get(uint8_t **gpc_of_tpc, uint8_t **tpc_in_gpc) {
   CUresult result = vgs_enter_init();
   if (result)

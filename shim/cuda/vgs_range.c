@@ -226,8 +226,8 @@ void vgs_range_unmap(const struct vgs_range *range) {
     vgs_region_free_pinned(range->base);
 }
 
-/* Take the treap apart: what stays is merged again, what goes is freed. Recursion is as deep as the treap, about 2
- * log2(n). */
+/* Take the treap apart: the ranges that stay are merged again, the others are freed. Recursion is as deep as the treap,
+ * about 2 log2(n). */
 static struct node *filter(struct node *tree, uint32_t context_id, bool all) {
   if (!tree)
     return NULL;

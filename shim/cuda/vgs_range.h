@@ -44,7 +44,7 @@ static inline bool vgs_range_is_host(const struct vgs_range *range) { return ran
  * not overlap anything. Errors: OUT_OF_MEMORY; HOST_MEMORY_ALREADY_REGISTERED. */
 CUresult vgs_range_add(struct vgs_range *range);
 
-/* An imported range that is there already is opened once more; this takes one opening back. False: there is none. */
+/* An imported range may be opened several times; this drops one reference. False: there is no such range. */
 bool vgs_range_close(uint64_t base);
 
 /* Add what was just allocated. OUT_OF_MEMORY: it is not known, and would be refused everywhere. */
@@ -63,10 +63,10 @@ bool vgs_range_end(uint64_t base);
 /* Add a mapping of cuMemMap, which belongs to a device and outlives contexts; no context need be current. */
 CUresult vgs_range_add_mapping(struct vgs_range *range, const struct vgs_context *primary);
 
-/* Note a module's variable; again, if it is known already. */
+/* Add a module's variable; replaces an earlier entry. */
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes);
 
-/* What the device calls an address of host memory; 0: nothing. */
+/* The device's address of host memory; 0: it has none. */
 static inline uint64_t vgs_range_device_address(const struct vgs_range *range, uint64_t address) {
   return range->shared ? address : range->device_address ? range->device_address + (address - range->base) : 0;
 }

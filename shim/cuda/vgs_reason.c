@@ -11,7 +11,7 @@
 
 enum { TEXT_NBYTES = 1 << 15, KEPT_NBYTES = 2048, TELL_MAX = 2, CODES = 1000 };
 
-/* What this thread was told since vgs_jit_log_start, a line each. */
+/* The reasons that this thread received since vgs_jit_log_start, one per line. */
 static _Thread_local char kept[KEPT_NBYTES];
 static _Thread_local size_t kept_nbytes;
 
@@ -25,7 +25,7 @@ static void keep(const char *text) {
   kept[kept_nbytes] = 0;
 }
 
-/* One line on stderr, a few of each result: a program that tries many images is not told of each. */
+/* One line on stderr, a few for each result: a program that tries many images does not get one for each. */
 static void tell(int result, bool ends, const char *text) {
   static unsigned char told[CODES]; /* atomic */
   bool counted = result > 0 && result < CODES;
@@ -51,7 +51,7 @@ static void read_line(char *line) {
 }
 
 void vgs_reasons_take(void) {
-  static _Thread_local bool taking; /* the call that fetches is told of them, too */
+  static _Thread_local bool taking; /* the fetching call's own reply announces them, too */
   char *text = taking ? NULL : calloc(1, TEXT_NBYTES + 1);
   if (!text)
     return;
@@ -75,7 +75,7 @@ CUresult vgs_reason_no_kernel(CUresult result) {
 
 void vgs_jit_log_start(void) { kept[kept_nbytes = 0] = 0; }
 
-/* Copy into the buffer of an option, if its size is given, too; the number of bytes goes where the size was. */
+/* Copy into the buffer of an option, if its size is given, too; the number of bytes replaces the size. */
 static void fill(const char *text, int buffer, unsigned count, const int *options, void **values) {
   char *into = NULL;
   void **size = NULL;

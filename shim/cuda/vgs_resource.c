@@ -11,7 +11,7 @@ static CUresult describe(const struct vgs_device *device, CUdevResource *resourc
     return CUDA_ERROR_NOT_SUPPORTED;
   if (!resource || type != RESOURCE_SM)
     return CUDA_ERROR_INVALID_VALUE;
-  /* By architecture, as the manual of green contexts has it. */
+  /* Values by architecture, from the manual of green contexts. */
   unsigned least =
       device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] >= 9 ? PARTITION : PARTITION_BEFORE_HOPPER;
   *resource = (CUdevResource){.type = type};

@@ -22,8 +22,8 @@ struct transfer {
   uint64_t piece_nbytes;
   uint32_t pieces;
   uint32_t values[VGS_SLOTS]; /* flags before the first piece */
-  uint32_t next;              /* atomic; the first piece that nobody copies yet */
-  uint32_t issued;            /* atomic; pieces the device was told of */
+  uint32_t next;              /* atomic; the first piece that no thread copies yet */
+  uint32_t issued;            /* atomic; pieces whose copies were sent */
   uint32_t copied[VGS_SLOTS]; /* atomic; 1 + the last piece copied by a thread, by slot */
   bool stop;                  /* atomic */
 };
@@ -63,7 +63,7 @@ static void copy_piece(struct transfer *t, uint32_t p) {
   STORE(t->copied[p % VGS_SLOTS], p + 1);
 }
 
-/* A helper: take pieces in order, each as soon as it is ready. */
+/* A helper thread: copies pieces in order, each as soon as it is ready. */
 static void help(void *argument) {
   struct transfer *t = argument;
   uint32_t p;

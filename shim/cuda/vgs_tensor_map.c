@@ -44,7 +44,7 @@ static CUresult encode(CUtensorMap *map, uint32_t form, const struct vgw_tensor_
   return CUDA_SUCCESS;
 }
 
-/* What both forms share. `arguments` was zeroed, padding too: it is compared as bytes. */
+/* The part common to both forms. `arguments` was zeroed, including padding: it is compared as bytes. */
 static bool fill(struct vgw_tensor_map *arguments, int type, uint32_t rank, void *address, const uint64_t *dims,
                  const uint64_t *strides, const uint32_t *element_strides, const int tail[4]) {
   if (!rank || rank > RANK_MAX || !dims || (rank > 1 && !strides) || !element_strides)

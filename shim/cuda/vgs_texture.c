@@ -1,5 +1,5 @@
-/* Texture and surface objects. Their values are the worker's: kernels get them as they are. What each was made as is
- * kept here, for the functions that ask. */
+/* Texture and surface objects. The worker creates their values, which kernels receive unchanged. The descriptors are
+ * kept here, for the functions that query them. */
 #include "vgs_texture.h"
 #include "vgs_api.h"
 #include "vgs_array.h"

@@ -1,6 +1,6 @@
 /* Virtual memory management. A handle of physical memory is an id like any other; its value fits the API's 64-bit
- * integer. Handles and mappings are counted here: the memory is released in the worker when there are none of either,
- * so that a mapping leads back to its handle as long as it is there. */
+ * integer. Handles and mappings are counted here: the worker releases the memory when neither is left, so that a
+ * mapping's handle can be found as long as the mapping exists. */
 #include "vgs_virtual.h"
 #include "vgs_api.h"
 #include "vgs_context.h"
@@ -19,8 +19,8 @@ enum {
 
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Count handles or mappings up or down. The last of them gives the memory back. INVALID_VALUE: there is no such
- * allocation, or no handle of it to give back. */
+/* Count handles or mappings up or down. When the last of them is gone, the memory is released. INVALID_VALUE: there is
+ * no such allocation, or it has no handle left. */
 static CUresult count(CUmemGenericAllocationHandle handle, int handles, int mappings) {
   struct vgs_allocation *allocation = vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
   uint32_t last = 0;

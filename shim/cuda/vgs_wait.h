@@ -1,13 +1,13 @@
-/* Waiting for what a stream, an event or a context was given. The device itself says that it is done, in memory that
- * is watched here for a bounded time; after that, the worker is asked, which also tells of faults. */
+/* Waiting for the work of a stream, an event or a context. The device itself writes a flag on completion, which is
+ * polled here for a bounded time; after that the worker is asked, which also reports faults. */
 #ifndef VGS_WAIT_H
 #define VGS_WAIT_H
 
 #include "vgs_area.h"
 #include "vgw_cuda.h"
 
-/* Until the stream (by its wire id; not capturing) has done everything it was given. Nothing to do: returns at once.
- * Errors: of queued calls before, faults, a lost session. */
+/* Wait until the stream (by its wire id; not capturing) has finished all its work; returns at once if it has none.
+ * Errors: of earlier queued calls, faults, a lost session. */
 CUresult vgs_wait_stream(uint32_t stream);
 
 /* As vgs_wait_stream, with flag 0 of an area that the caller has, or NULL, and never at once. */

@@ -6,7 +6,7 @@
 enum { PLACES_MAX = 1 << 24 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* By the low bits of an id. A place is used again when its work is gone: nothing can come due for that any more. */
+/* Indexed by the low bits of an id. An entry is reused when its work is gone: no callback can name that any more. */
 static struct place {
   struct vgs_work *work;
   uint32_t next_free;

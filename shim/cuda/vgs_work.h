@@ -1,9 +1,9 @@
-/* What graphs have this process do at each launch: the program's host functions, and copies of memory that the worker
- * does not reach. Such a copy is a host function of ours, which moves bytes between the program's memory and memory
- * that the worker reaches, before or after the device's own copy: so it happens where the graph puts it, at every
- * launch.
+/* Work of graphs that this process does at each launch: the program's host functions, and copies of memory that the
+ * worker does not reach. Such a copy is an internal host function, which moves bytes between the program's memory and
+ * memory that the worker reaches, before or after the device's own copy: so it happens at its place in the graph, at
+ * every launch.
  *
- * Graphs and executable graphs keep the work that may come due; work that nobody keeps is gone. */
+ * Graphs and executable graphs hold references to the work that may still be due; the last reference frees it. */
 #ifndef VGS_WORK_H
 #define VGS_WORK_H
 
@@ -22,8 +22,8 @@ struct vgs_work {
 /* Give work its id, with `marks` (VGW_CALLBACK_*), and the caller's references. False: out of memory. */
 bool vgs_work_init(struct vgs_work *work, uint32_t refs, uint32_t marks);
 
-/* What a graph keeps, which may be more than can still come due. `node`: id of the node whose work it is, or that of
- * the child graph it came with; 0: of none that is known here. */
+/* The work that a graph references, which may be more than can still be due. `node`: id of the node whose work it is,
+ * or of the node of the child graph that contains it; 0: no known node. */
 struct vgs_works {
   struct vgs_kept {
     struct vgs_work *work;

@@ -1,5 +1,5 @@
-/* Pinned memory where the channel shares some, else the worker's own. It is kept for later use and never given back:
- * unmapping would wait for streams that may wait for the very thread that gives it. */
+/* Pinned memory where the channel shares some, else the worker's own. It is kept for later use and never unmapped:
+ * unmapping would wait for streams that may be waiting for this very thread. */
 #include "vgs_work_memory.h"
 #include "vgs_api.h"
 #include "vgs_enter.h"

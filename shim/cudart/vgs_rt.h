@@ -1,6 +1,6 @@
 /* The CUDA runtime as local logic over a driver library. It keeps what the driver does not: the program's registered
  * device code, each thread's device and last error, and the configuration of the launch being made. It sends nothing
- * itself; libcuda.so.1, ours or NVIDIA's, is opened at the first call that needs it. */
+ * itself; libcuda.so.1, vgpu's or NVIDIA's, is opened at the first call that needs it. */
 #ifndef VGS_RT_H
 #define VGS_RT_H
 

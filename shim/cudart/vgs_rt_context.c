@@ -1,5 +1,5 @@
-/* Which device and context a thread works on. A context that the program made current through the driver is used as it
- * is; else the primary context of the thread's device is made current. */
+/* Which device and context a thread works on. A context that the program made current through the driver is used
+ * unchanged; else the primary context of the thread's device is made current. */
 #include "vgs_rt_context.h"
 #include "vgs_rt_api.h"
 #include "vgs_rt_registry.h"
@@ -74,7 +74,7 @@ static int use_device(int device) {
   return result;
 }
 
-/* The device of a context that is ours, else the one that the thread chose. */
+/* The device of a primary context that this library retained, else the device that the thread chose. */
 static int device_of(CUcontext context) {
   int device = chosen_device;
   pthread_mutex_lock(&lock);

@@ -182,7 +182,7 @@ static int symbol_range(const void *symbol, size_t offset, size_t count, void **
   return CUDA_SUCCESS;
 }
 
-/* A symbol is device memory: only directions that say so, or leave it open. */
+/* A symbol is device memory: only directions that agree with that, or the default direction, are valid. */
 static bool goes_to_device(int kind) {
   return kind == COPY_HOST_TO_DEVICE || kind == COPY_DEVICE_TO_DEVICE || kind == COPY_DEFAULT;
 }

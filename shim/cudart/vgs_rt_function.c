@@ -52,7 +52,7 @@ int vgs_cudaFuncSetAttribute(const struct vgs_rt_driver *cu, const void *func, i
   return result ? result : cu->cuFuncSetAttribute(function, attr, value);
 }
 
-/* Calls that take a host function only, never a kernel's handle; NVIDIA's runtime says so by another error. */
+/* Calls that take a host function only, never a kernel's handle; NVIDIA's runtime returns another error for one. */
 static int symbol_function(const void *symbol, CUfunction *function) {
   return vgs_rt_is_registered(symbol) ? vgs_rt_function(symbol, function) : VGS_RT_INVALID_DEVICE_FUNCTION;
 }

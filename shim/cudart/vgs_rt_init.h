@@ -1,4 +1,4 @@
-/* What an exported function needs before its body. */
+/* The preconditions of an exported function's body. */
 #ifndef VGS_RT_INIT_H
 #define VGS_RT_INIT_H
 
@@ -8,7 +8,7 @@
 /* Open the driver library, once. False: there is none, or not a driver library. */
 bool vgs_rt_load(void);
 
-/* What an exported function needs before its body: nothing; an initialised driver; a current context as well. The first
+/* The preconditions of an exported function's body: none; an initialised driver; also a current context. The first
  * error of initialising is kept for the process, as NVIDIA's runtime keeps it. */
 static inline int vgs_rt_enter_nothing(void) { return CUDA_SUCCESS; }
 int vgs_rt_enter_driver(void);

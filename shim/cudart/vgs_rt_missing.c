@@ -22,7 +22,7 @@ struct object {
 
 static int compare(const void *name, const void *entry) { return strcmp(name, *(const char *const *)entry); }
 
-/* Note the missing functions among what the relocations name. */
+/* Record which missing functions the relocations name. */
 static void look(const struct object *o, const Elf64_Rela *relocations, uint64_t nbytes, bool *imported) {
   for (uint64_t i = 0; relocations && i < nbytes / sizeof *relocations; i++) {
     const Elf64_Sym *symbol = &o->symbols[ELF64_R_SYM(relocations[i].r_info)];
@@ -87,8 +87,8 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *imported
 void vgs_rt_missing_tell(void) {
   char names[512] = "";
   size_t used = 0, count = 0;
-  /* To the person in front of the program. Where nobody looks, the function is named when it is called: most programs
-   * never call it, and others may be parsing these lines. */
+  /* Shown on a terminal. Elsewhere the function is named only when it is called: most programs never call it, and other
+   * programs may parse these lines. */
   enum vgs_log_level level = isatty(STDERR_FILENO) ? VGS_LOG_REASON : VGS_LOG_ERROR;
   if (!vgs_log_enabled(level))
     return;

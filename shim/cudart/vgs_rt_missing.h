@@ -1,4 +1,4 @@
-/* What the program will ask of this runtime in vain. */
+/* Functions that the program imports and this runtime lacks. */
 #ifndef VGS_RT_MISSING_H
 #define VGS_RT_MISSING_H
 

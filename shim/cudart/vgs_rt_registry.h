@@ -12,7 +12,7 @@ int vgs_rt_kernel(const void *function, CUkernel *kernel);
 /* The same, in the current context. */
 int vgs_rt_function(const void *function, CUfunction *found);
 
-/* Note kernels that the program may pass where a host function is expected. */
+/* Register kernels that the program may pass where a host function is expected. */
 int vgs_rt_kernel_given(CUkernel kernel);
 
 /* Whether `function` was registered. */
@@ -22,8 +22,8 @@ bool vgs_rt_is_registered(const void *function);
  * may be NULL. */
 int vgs_rt_variable(const void *symbol, CUdeviceptr *address, size_t *nbytes);
 
-/* What must be loaded as soon as there is a context: everything when the driver loads eagerly, else the images that
- * have managed variables, whose host pointers must be right before the first kernel. */
+/* Load what must be loaded as soon as there is a context: everything when the driver loads eagerly, else the images
+ * that have managed variables, whose host pointers must be right before the first kernel. */
 int vgs_rt_registry_prepare(void);
 
 /* Load the image that was registered as `handle`; needs a current context. */

@@ -1,10 +1,10 @@
-/* libvgpu-notice.so: a libcuda.so.1 in front of the machine's, for the notice over a driver that is not ours.
+/* libvgpu-notice.so: a libcuda.so.1 in front of the machine's, which shows the notice over another vendor's driver.
  *
  * It has the name every program looks for, needs the next libcuda (by libvgpu-next.so, shim/build_notice.py), and
  * defines three functions. Every other name is found where it is, in the next library: the loader and dlsym search a
- * library's needs after it (ld.so's breadth-first order), so there is no list of names here that could grow old, and no
- * cost in any other call. Each function calls the next library's function of the same name and returns what that
- * returned. Where no driver is behind it, it says that there is no device, and nothing else.
+ * library's needs after it (ld.so's breadth-first order), so no list of names can become stale here, and no other call
+ * costs more. Each function calls the next library's function of the same name and returns what that returned. Without
+ * a driver behind it, it reports that there is no device, and nothing else.
  *
  * Nothing of libc's is defined, so no caller is ever mistaken for another (cases L09, G01, G03). By LD_PRELOAD it maps
  * the driver into every program, where there is one. */
@@ -41,7 +41,7 @@ static void *next(const char *name, void **cache) {
 
 static CUresult init(init_function *function, unsigned flags) {
   if (!function)
-    return CUDA_ERROR_NO_DEVICE; /* no driver is behind this: nobody has policy to explain */
+    return CUDA_ERROR_NO_DEVICE; /* no driver is behind this: no policy applies that needs an explanation */
   CUresult result = function(flags);
   vgs_notice_after_init(result);
   return result;
@@ -53,7 +53,7 @@ static CUresult init_as_told(unsigned flags) {
   return init((init_function *)__atomic_load_n(&told_init, __ATOMIC_ACQUIRE), flags);
 }
 
-/* What cuGetProcAddress found, with our three functions in the places of theirs. */
+/* What cuGetProcAddress found, with the three functions of this library in place of the driver's. */
 static void substitute(const char *symbol, void **pfn, int version) {
   if (!symbol || !pfn || !*pfn)
     return;
@@ -78,7 +78,7 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, uint64_t 
   return result;
 }
 
-/* A driver of 11.3 to 11.8 has the first form alone, and the status says what its code said. */
+/* Drivers of 11.3 to 11.8 have only the first form; the status is derived from its result. */
 static CUresult from_first_form(const char *symbol, void **pfn, int version, uint64_t flags, int *status) {
   CUresult result = cuGetProcAddress(symbol, pfn, version, flags);
   if (result && result != CUDA_ERROR_NOT_FOUND)

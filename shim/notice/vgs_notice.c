@@ -59,7 +59,7 @@ static void consider(void) {
 }
 
 /* Writing can raise signals that end or stop a program: SIGPIPE, SIGXFSZ (a limit on files' sizes), SIGTTOU (a
- * terminal, from the background). Held meanwhile, and taken back if they came. */
+ * terminal, from the background). They are blocked meanwhile, and consumed if they were raised. */
 static void consider_unharmed(CUresult result, bool is_policy) {
   static const int raised[] = {SIGPIPE, SIGXFSZ, SIGTTOU};
   enum { COUNT = sizeof raised / sizeof raised[0] };

@@ -29,7 +29,7 @@ static const char *variable(const char *name) {
   return value && *value ? value : NULL;
 }
 
-/* From the environment, as the program may not have called setlocale. */
+/* Taken from the environment, as the program may not have called setlocale. */
 static bool speaks_utf8(void) {
   static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
   const char *locale = NULL;
@@ -113,8 +113,8 @@ bool vgs_notice_stderr_usable(void) {
   return of_descriptor >= 0 && !(of_descriptor & FD_CLOEXEC) && of_file >= 0 && (of_file & O_ACCMODE) != O_RDONLY;
 }
 
-/* A descriptor that does not block, without changing the program's own: opened anew where stderr is a pipe or a
- * terminal. -1: there is none. */
+/* A non-blocking descriptor that leaves the program's own unchanged: stderr opened again if it is a pipe or a terminal.
+ * -1: not possible. */
 static int open_nonblocking(mode_t mode) {
   if (!S_ISFIFO(mode) && !S_ISCHR(mode))
     return STDERR_FILENO; /* a file does not block, and has its offset in the descriptor; a socket is sent to */

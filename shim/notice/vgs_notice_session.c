@@ -1,8 +1,8 @@
-/* Once in a session. A library cannot tell its parent anything, so a file does: a line for each session that has seen
- * the notice, in the user's runtime directory. The file never exceeds 4 KiB: old lines make way.
+/* The notice is shown once in a session. A library cannot inform its parent process, so a file in the user's runtime
+ * directory has a line for each session that has seen the notice. The file never exceeds 4 KiB: old lines are removed.
  *
- * A session is what setsid(2) began: a login's shell, a service, a job. Its number is reused some day, so its leader's
- * start and the boot belong to the line; and the marker's time, so that a renewed marker is shown again. */
+ * A session is what setsid(2) creates: a login shell, a service, a job. Session numbers are reused, so a line also
+ * contains the leader's start time and the boot id, and the marker's time, so that a renewed marker is shown again. */
 #define _GNU_SOURCE
 #include "vgs_notice.h"
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum { RECORD_NBYTES = 4096, LINE_NBYTES = 128, LOCK_TRIES = 50, ANCESTORS = 1000 };
 
-/* What /proc says of a process. */
+/* The facts about a process in /proc. */
 struct process {
   int pid, parent, session;
   unsigned long long start; /* ticks since boot */
@@ -46,9 +46,9 @@ static bool read_process_number(int pid, struct process *found) {
   return read_process(name, found);
 }
 
-/* The leader of this process's session. A session that began outside our PID namespace (unshare --pid, nsenter, a job's
- * sandbox) has the number 0 here; it is led by the eldest that came in with it, which is an ancestor of ours. All
- * numbers are those of /proc's namespace: where that is an outer one, it knows the session. */
+/* The leader of this process's session. A session that was created outside this PID namespace (unshare --pid, nsenter,
+ * a job's sandbox) has the number 0 here; its leader is then taken to be the oldest ancestor inside the namespace. All
+ * numbers are those of the namespace of /proc: if that is an outer one, it shows the real session. */
 static bool find_leader(struct process *leader) {
   struct process parent;
   if (!read_process("self", leader)) {
@@ -87,7 +87,7 @@ static bool is_my_directory(const char *path) {
   return *path == '/' && !stat(path, &status) && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
 }
 
-/* A file of ours alone, or -1. In /tmp somebody else may have put anything under our name. */
+/* A file that only this user can write, or -1. In /tmp another user may have created anything under this name. */
 static int open_record(const char *path) {
   struct stat status;
   int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
@@ -130,7 +130,7 @@ static bool add_line(int fd, const char *line, size_t nbytes) {
   char text[RECORD_NBYTES + LINE_NBYTES];
   ssize_t got = pread(fd, text, RECORD_NBYTES, 0);
   size_t used = got < 0 ? 0 : (size_t)got;
-  while (used && text[used - 1] != '\n') /* somebody's file was longer */
+  while (used && text[used - 1] != '\n') /* an existing file was longer */
     used--;
   text[used] = 0;
   const char *found = strstr(text, line);

@@ -80,7 +80,7 @@ nvmlReturn_t vgs_nvml_done(const char *name, nvmlReturn_t result);
 nvmlReturn_t vgs_nvml_enter(void);
 void vgs_nvml_leave(void);
 
-/* What is asked: a row, a device (or VGS_NVML_SYSTEM), the integers the caller gave. */
+/* A query: a row, a device (or VGS_NVML_SYSTEM), the caller's integers. */
 struct vgs_nvml_question {
   unsigned function;
   int device;

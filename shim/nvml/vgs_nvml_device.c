@@ -136,8 +136,8 @@ nvmlReturn_t vgs_nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t device
   return NVML_SUCCESS;
 }
 
-/* Field values are sensors and link counters that no backend has. Each value says so itself, as NVIDIA's library lets
- * it. */
+/* Field values are sensors and link counters that no backend has. Each value carries its own NOT_SUPPORTED, as NVIDIA's
+ * library allows. */
 nvmlReturn_t vgs_nvmlDeviceGetFieldValues(nvmlDevice_t device, unsigned int count, nvmlFieldValue_t *values) {
   if (vgs_nvml_index(device) < 0 || !values || !count)
     return NVML_ERROR_INVALID_ARGUMENT;

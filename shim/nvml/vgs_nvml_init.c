@@ -29,7 +29,7 @@ static void forked(void) {
   if (state.session.fd >= 0)
     close(state.session.fd);
   state.session.fd = -1;
-  state.count = 0; /* the parent's memory is given back by the next nvmlInit */
+  state.count = 0; /* the next nvmlInit frees the memory of the parent's session */
 }
 
 nvmlReturn_t vgs_nvmlInitWithFlags(unsigned int flags) {

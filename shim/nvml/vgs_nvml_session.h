@@ -9,7 +9,7 @@
 struct vgs_nvml_entry {
   uint32_t function;
   int32_t device;
-  int32_t count; /* of arguments; -1: whatever they are */
+  int32_t count; /* of arguments; -1: of any */
   int64_t arguments[VGS_NVML_ARGUMENT_MAX];
   nvmlReturn_t result;
   const uint8_t *value; /* in `body` */

@@ -42,7 +42,8 @@ static nvmlReturn_t is_monitorable(nvmlDevice_t device, unsigned *answer) {
   return result;
 }
 
-/* Per-process utilisation is not measured here; NOT_FOUND is what an idle device answers, and prints as a dash. */
+/* Per-process utilisation is not measured here; NOT_FOUND is the answer of an idle device, which tools print as a dash.
+ * */
 static nvmlReturn_t no_samples(void) { return NVML_ERROR_NOT_FOUND; }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *);

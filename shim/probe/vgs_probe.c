@@ -70,8 +70,8 @@ static void ask_table(const char *text) {
   printf("table %s %d\n", text, result ? result : table ? 0 : 999); /* success without a table kills its users */
 }
 
-/* Who answers to a name: the library itself, for whoever asks its cuGetProcAddress or the process's global scope. A
- * file that was preloaded may stand before it in either. */
+/* Which file answers to a name, through its cuGetProcAddress or the process's global scope. In both, a preloaded file
+ * may come before the library. */
 static void ask_binding(const char *name, const char *versioned) {
   int (*get)(const char *, void **, int, uint64_t, int *) = entry("cuGetProcAddress_v2");
   Dl_info own, other;

@@ -1,5 +1,5 @@
 /* Driver calls, as `name microseconds` lines: medians of many windows. Loads libcuda.so.1 as programs do, so the same
- * binary measures NVIDIA's and ours. The kernel is PTX text: no compiler is needed. */
+ * binary measures NVIDIA's driver and vgpu. The kernel is PTX text: no compiler is needed. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>

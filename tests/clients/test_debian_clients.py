@@ -15,7 +15,7 @@ pytestmark = pytest.mark.client
 
 
 def installed(program: str, package: str) -> str:
-    """The program's path, installed now if that can be done; else the test is skipped, and says what is missing."""
+    """The program's path, installed now if possible; else the test is skipped and names what is missing."""
     if not shutil.which(program) and os.geteuid() == 0 and shutil.which("apt-get"):
         with packages.locked(), suppress(RuntimeError):
             packages.refresh_lists()

@@ -34,7 +34,7 @@ def accepted(name: str, base: Outcome) -> frozenset[str]:
 def report(columns: Mapping[str, Outcomes], *, everything: bool) -> tuple[str, bool]:
     """A table of the checks on which the columns differ (or all), a line of counts for each, and whether all is well.
 
-    The first column is what the others are judged by; checks it has not are judged by the next that has them.
+    The others are compared with the first column; checks that it lacks are compared with the next column that has them.
     """
     names = list(dict.fromkeys(name for outcomes in columns.values() for name in outcomes))
     counts: dict[str, Counter[Verdict]] = {column: Counter() for column in columns}

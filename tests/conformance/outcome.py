@@ -11,7 +11,7 @@ NOT_SUPPORTED = "801"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`values` are texts, compared as they are, or numbers, within `tolerance` (relative, absolute below 1)."""
+    """`values` are texts, compared exactly, or numbers, within `tolerance` (relative, absolute below 1)."""
 
     values: tuple[str | float, ...] = ()
     tolerance: float = 0.0

@@ -1,4 +1,4 @@
-"""The three runtime libraries of ours, and NVIDIA's of the same majors from PyPI."""
+"""vgpu's three runtime libraries, and NVIDIA's of the same majors from PyPI."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +44,11 @@ MAJORS = (
           "nvidia-cuda-runtime==13.0.96"),
 )  # fmt: skip
 BY_NUMBER = {major.number: major for major in MAJORS}
-# The version whose behaviour ours must equal: the newest whose driver is not newer than the one we answer as.
+# The version whose behaviour vgpu's must equal: the newest whose driver is not newer than the release that vgpu
+# reports.
 COMPARED = {11: CU11, 12: CU12, 13: "nvidia-cuda-runtime==13.0.96"}
 
 
 def compared(major: Major) -> Path:
-    """NVIDIA's library that ours must behave like; downloaded on first use."""
+    """NVIDIA's library that vgpu's must behave like; downloaded on first use."""
     return packages(COMPARED[major.number]) / major.folder / "lib" / major.soname

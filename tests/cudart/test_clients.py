@@ -1,4 +1,4 @@
-"""Programs from PyPI and npm that are linked to the shared runtime, unmodified, on ours.
+"""Programs from PyPI and npm that are linked to the shared runtime, unmodified, with vgpu's.
 
 They need libcublas, too; c/vgt_cublas.c stands for it, and computes the one product that they ask it for.
 """

@@ -1,4 +1,5 @@
-"""The committed layouts are those of NVIDIA's headers. (That ours follow them the compiler checks, at every build.)"""
+"""The committed layouts are those of NVIDIA's headers. (The compiler checks at every build that vgpu's structs follow
+them.)"""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""A program that is bound to functions this runtime does not have is told so at its start (GD9, GR5 of issue 13)."""
+"""A program that imports functions which this runtime lacks gets a message at its start (GD9, GR5 of issue 13)."""
 
 from __future__ import annotations
 

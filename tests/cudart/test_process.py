@@ -60,7 +60,7 @@ def test_no_driver(major: Major) -> None:
 
 @each
 def test_D11_codes_of_cuinit_come_out_unchanged(major: Major) -> None:
-    """The driver's library is there, and no daemon is."""
+    """The driver's library exists, but no daemon runs."""
     library = major.ours.parents[2]
     code = (
         "import ctypes, sys; n = ctypes.c_int(-7); driver = ctypes.CDLL('libcuda.so.1').cuInit(0); "

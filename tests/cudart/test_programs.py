@@ -1,4 +1,4 @@
-"""CUDA programs that NVIDIA's compiler linked to the shared runtime, on ours."""
+"""CUDA programs that NVIDIA's compiler linked to the shared runtime, with vgpu's."""
 
 import os
 import secrets

@@ -99,7 +99,7 @@ def test_a_call_that_is_no_driver_function_is_refused() -> None:
 
 
 def check_refused(monkeypatch: pytest.MonkeyPatch, entry: object, message: str) -> None:
-    """Loading the specification with one more entry fails, and says which."""
+    """Loading the specification with this additional entry fails and names it."""
     assert callable(entry)
     real = spec.importlib.import_module
 

@@ -1,4 +1,4 @@
-"""A client without our library, past hello and attach: it says what it likes, record by record."""
+"""A client without vgpu's library, past hello and attach: it sends arbitrary records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for a VM monitor's hybrid vsock: what the host asks for with CONNECT is relayed to a unix socket."""
+"""A replacement for a VM monitor's hybrid vsock: a CONNECT request of the host is relayed to a unix socket."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ F_ADD_SEALS, SEAL_SHRINK_GROW = 1033, 2 | 4
 
 
 def open_request(nbytes: int, seals: int, number: int = 0) -> tuple[bytes, int]:
-    """The record that opens a ring, and the memfd that goes with it."""
+    """The record that opens a ring, and its memfd."""
     fd = os.memfd_create("ring", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, nbytes)
     if seals:

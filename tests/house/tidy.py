@@ -23,7 +23,8 @@ FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in INCLUDES), f"-
 
 
 def fingerprint(source: Path, shared: bytes) -> str:
-    """Of all that decides the answer: the settings, the file, and every header of ours that it includes."""
+    """A hash of everything that decides the answer: the settings, the file, and every header of the project that it
+    includes."""
     command = ["cc", "-MM", *FLAGS, str(source)]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = sorted(set(listed.replace("\\\n", " ").split(":", 1)[1].split()))

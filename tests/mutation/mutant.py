@@ -15,7 +15,7 @@ def noticed(change: Callable[[], bool], fails: Callable[[], bool]) -> bool | Non
     """Whether a change is noticed, by a failure, a death or a hang; None: `change` says that it changes nothing."""
     child = os.fork()
     if child == 0:
-        faulthandler.disable()  # a death is what is looked for
+        faulthandler.disable()  # the test looks for a crash
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(TIMEOUT_S)
         try:

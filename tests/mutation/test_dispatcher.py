@@ -1,7 +1,6 @@
-"""Each guard of the generated dispatcher is needed: without it a record of tests/protocol is answered wrongly.
-
-A guard is what stands between a client's number and its use. One at a time is left out, or the table of operations made
-wrong in one place, in a process of its own: a case that passes must then fail, or the process die.
+"""Each guard of the generated dispatcher is needed: without it a record of tests/protocol gets a wrong answer. A guard
+is a check between a client's number and its use. One at a time is removed, or one entry of the table of operations
+changed, in a separate process: a case that passed must then fail, or the process crash.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def test_peer_status_of_every_pair(nvml: ctypes.CDLL) -> None:
 
 
 def test_nccls_names_answer(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> None:
-    """What NCCL may hear NOT_SUPPORTED to, and what it tells of confidential computing, which a guest does not have."""
+    """Where NCCL accepts NOT_SUPPORTED, and the answers about confidential computing, which a guest does not have."""
     number = ctypes.c_uint(77)
     assert nvml.nvmlDeviceGetNvLinkState(device, 0, ctypes.byref(number)) == NOT_SUPPORTED
     assert nvml.nvmlDeviceGetNvLinkCapability(device, 0, 0, ctypes.byref(number)) == NOT_SUPPORTED

@@ -1,4 +1,4 @@
-"""A daemon that answers nonsense: the library says so, writes nothing, and lives on."""
+"""A daemon that answers nonsense: the library reports it, writes nothing, and keeps working."""
 
 from __future__ import annotations
 

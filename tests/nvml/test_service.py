@@ -1,4 +1,4 @@
-"""vgpud's side without a library: who is told of whom, and what is answered to nonsense."""
+"""vgpud's side without a library: which processes a client may see, and the answers to malformed requests."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class System:
                 content: object = (status.st_ino, status.st_ctime_ns)
                 if stat.S_ISDIR(status.st_mode):  # its times change with what is put into it
                     content = None
-                elif name == "etc/ld.so.cache":  # made anew, with the same content
+                elif name == "etc/ld.so.cache":  # rewritten with the same content
                     content = path.read_bytes()
                 elif name in LOADER_CACHES:  # ldconfig's own, by inode
                     content = None

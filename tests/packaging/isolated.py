@@ -34,7 +34,7 @@ def python_and_checkout() -> list[Path]:
 def run_without(
     hidden: Sequence[Path], command: Sequence[str | Path], env: Mapping[str, str], cwd: Path = Path("/")
 ) -> CompletedProcess[str]:
-    """Run it where nothing of `hidden` is there, with `env` alone for an environment."""
+    """Run it where nothing of `hidden` exists, with `env` as its whole environment."""
     script = 'n=$1; shift; while [ $n -gt 0 ]; do mount -t tmpfs none "$1"; shift; n=$((n-1)); done; exec "$@"'
     quiet = ["env", "-i", *(f"{key}={value}" for key, value in env.items()), *map(str, command)]
     # A folder inside another hidden one is gone with it.

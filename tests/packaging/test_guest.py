@@ -57,7 +57,7 @@ def test_a_compiler_that_cannot_link_all_as_one_program_links_it_in_parts(tmp_pa
 
 
 def test_libraries_do_not_say_where_they_were_built(tmp_path: Path) -> None:
-    """The smallest library, built in this checkout and in another folder."""
+    """The smallest library, built in this checkout and in another folder, is the same."""
     other = tmp_path / "another place"
     for part in ("shim", "protocol/c"):
         shutil.copytree(ROOT / part, other / part, ignore=shutil.ignore_patterns("__pycache__"))

@@ -29,7 +29,7 @@ def guest() -> Guest:
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> System:
-    """A system that nothing of ours has been in."""
+    """A system without any trace of vgpu."""
     if reason := guest_system.why_not():
         pytest.skip(reason)
     return System.make(tmp_path_factory.mktemp("system"))

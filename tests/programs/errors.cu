@@ -1,5 +1,5 @@
-// Errors: those that a call reports at once and that leave the context usable, and an illegal address, which does not.
-// Each code is what runtime 13.0 on driver 580.159 answers on an H100.
+// Errors that a call reports at once and that leave the context usable, and an illegal address, which does not. Each
+// code is the answer of runtime 13.0 on driver 580.159 with an H100.
 #include "vgt_check.h"
 
 __global__ void increment(int *data) { data[threadIdx.x]++; }

@@ -2,8 +2,8 @@
 // captured and built node by node; a graph within a graph, its clone, and updates.
 //
 // What a host function writes is seen by a later copy of the same replay from pinned memory. Pageable memory is read
-// when the launch is called, or later: what is there must be there before. In return it is the program's again as soon
-// as the launch has returned, with no synchronisation, and so is the result.
+// during the launch or later, so its contents must be complete before. In return it is the program's again as soon as
+// the launch has returned, with no synchronisation, and so is the result.
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -205,7 +205,7 @@ static void with_pinned_memory() {
 
 // --- pageable memory ---
 
-// The replay takes its time, so that whoever does not wait for it is found out.
+// The replay is slow, so that a missing wait becomes visible.
 static void dawdle(void *) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 static void count(void *argument) { ++*(unsigned *)argument; }
 

@@ -92,7 +92,7 @@ class Dispatcher:
 
 @dataclass
 class Case:
-    """A record, and what must come of it."""
+    """A record and its expected outcome."""
 
     record: Record
     what: str

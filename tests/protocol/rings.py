@@ -1,4 +1,4 @@
-"""AT10: what two rings do with one object. Each scene says what was wrong; empty: nothing."""
+"""AT10: two rings that use one object. Each scene returns what was wrong, empty if nothing."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def _array(dispatcher: Dispatcher) -> str:
 
 
 def _graph(dispatcher: Dispatcher) -> str:
-    """A graph takes its nodes and the graphs inside them with it; one inside a node goes with its owner alone."""
+    """Destroying a graph destroys its nodes and the graphs inside them; a graph inside a node is destroyed only with
+    its owner."""
     lib = dispatcher.lib
     graph, node, inside, below = (dispatcher.new_id() for _ in range(4))
     assert lib.vgt_make(KINDS["GRAPH"], graph, 0)

@@ -1,4 +1,5 @@
-"""Hostile records, by the description, for every function that travels. tests/mutation shows that none is too few."""
+"""Hostile records, by the description, for every function that travels. tests/mutation shows that no check is left
+out."""
 
 from __future__ import annotations
 

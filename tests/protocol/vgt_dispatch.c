@@ -180,7 +180,7 @@ static void *first[VGW_KIND_COUNT];
 
 void *vgt_first(int kind) { return first[kind]; }
 
-/* An object with an id; `gone`: that is there no more. Graph 1 owns all nodes. */
+/* An object with an id; `gone`: a destroyed one. Graph 1 owns all nodes. */
 int vgt_make(int kind, uint32_t id, int gone) {
   static const struct vgx_operation none;
   void *context;

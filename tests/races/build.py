@@ -28,7 +28,7 @@ LAYOUT = (
 
 
 def sources() -> list[Path]:
-    """Every C file of the guest's library, of the executor and of the simulator, and ours."""
+    """Every C file of the guest's library, of the executor, of the simulator, and of this folder."""
     library = next(library for library in GUEST_LIBRARIES if library.stem == "libcuda")
     folders = ("executor", "vgpusim/device")
     worker = [path for folder in folders for path in sorted((ROOT / "daemon" / folder).glob("*.c"))]

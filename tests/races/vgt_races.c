@@ -237,7 +237,7 @@ static void scenario_threads(void) {
 
 /* --- death: the worker goes while threads are inside every kind of call; then all start afresh --- */
 
-static int lost;    /* atomic; threads that were told */
+static int lost;    /* atomic; threads that were notified */
 static int renewed; /* atomic; there is a new session */
 
 static CUresult one_of_each(CUstream stream, CUdeviceptr words, char *memory, int i) {
@@ -269,7 +269,7 @@ static void *work_until_lost(void *argument) {
   EXPECT(result == CUDA_ERROR_DEVICE_UNAVAILABLE);
   EXPECT(launch_fill(words, 1, stream) && cuStreamSynchronize(stream) && cuMemcpyDtoH_v2(memory, words, 8));
   __atomic_add_fetch(&lost, 1, __ATOMIC_RELEASE);
-  /* Whoever resets a context sees to it that no other thread uses it meanwhile: the driver's own rule. */
+  /* A thread that resets a context must ensure that no other thread uses it meanwhile: the driver's own rule. */
   while (!__atomic_load_n(&renewed, __ATOMIC_ACQUIRE))
     usleep(1000);
   for (int i = 0; i < 1000; i++)

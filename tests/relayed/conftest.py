@@ -1,4 +1,4 @@
-"""The cuda backend without a card: its real driver is our own libcuda, whose GPU another vgpud simulates.
+"""The cuda backend without a card: its real driver is vgpu's libcuda, whose GPU another vgpud simulates.
 
     program -> libcuda -> vgpud B, backend = "cuda" -> worker -> libcuda -> vgpud A, backend = "simulator" -> worker
 

@@ -1,4 +1,4 @@
-"""The host's NVML, asked for guests: what a guest of the relay hears is what the host hears."""
+"""The host's NVML, asked for guests: a guest of the relay gets the same answers as the host."""
 
 from __future__ import annotations
 

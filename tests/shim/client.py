@@ -43,7 +43,7 @@ def new(function, *args):
 
 
 def environment(endpoint: str | None, **changes: str) -> dict[str, str]:
-    """The caller's environment, with no configuration of ours but what is given."""
+    """The caller's environment, with only the given configuration of vgpu."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("VGPU_", "CUDA_"))}
     env["VGPU_GUEST_CONF"] = "/nonexistent"
     if endpoint is not None:

@@ -83,7 +83,7 @@ def said(line):
     print(line, flush=True)
 '''
 
-# Computes without a break until its stdin ends, and says how often: the neighbour of whoever faults.
+# Computes without a break until its stdin ends, and prints how often: the neighbour of a faulting client.
 NEIGHBOUR = """
 one, count = kernel("add_one"), 0
 done = threading.Event()
@@ -106,7 +106,7 @@ assert value() == count
 said("right to the end")
 """
 
-# One fault; then everything says the same, at once, for ever. Afterwards it waits, faulted as it is.
+# One fault; every later call returns the same error at once. Afterwards the program waits in that state.
 FAULT = """
 one, bad = kernel("add_one"), kernel({kernel!r})
 ok(launch(one, s))
@@ -201,7 +201,7 @@ OUT_OF_MEMORY = {
 
 @dataclass(frozen=True)
 class Host:
-    """`env` leads to a vgpud."""
+    """`env` names a vgpud."""
 
     env: dict[str, str]
 
@@ -239,7 +239,7 @@ def hear(process: subprocess.Popen[str], line: str) -> None:
 
 
 def faults_beside_a_neighbour(host: Host, kernels: Iterable[str]) -> None:
-    """In both orders: whoever is in the middle of work computes on, and who comes later begins well."""
+    """In both orders: a client in the middle of its work continues, and a later client starts normally."""
     neighbour = host.start(NEIGHBOUR)
     hear(neighbour, "computing")
     faulty = [host.start(FAULT.format(kernel=kernel, code=FAULTS[kernel])) for kernel in kernels]

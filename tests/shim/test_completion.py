@@ -291,7 +291,7 @@ def test_the_error_of_a_queued_call_is_told_at_the_next_wait(simulate) -> None:
 
 
 def test_contexts_come_and_go(simulate) -> None:
-    """What was registered in a context goes with it, here and in the worker."""
+    """A context's end unregisters its memory, here and in the worker."""
     simulate(
         """
         def mapped(): return sum("vgpu-pinned" in line for line in open("/proc/self/maps"))

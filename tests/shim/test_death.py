@@ -12,7 +12,7 @@ from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
 from tests.shim.client import environment
 from tests.shim.faults import Host, finish, hear
 
-# Each thread goes on until something is not 0, which is to be the session's loss and nothing else.
+# Each thread continues until a result is not 0, which must be the loss of the session and nothing else.
 PROGRAM = """
 HOST = ctypes.CFUNCTYPE(None, c_void_p)
 one, endless = kernel("add_one"), kernel("endless")

@@ -102,8 +102,8 @@ for seed in range(20):
 
 
 def test_a_launch_without_pageable_copies_returns_at_once(simulate: Simulate) -> None:  # noqa: F811
-    """What stands still in it goes on by what the launching thread does later. Its copies see what its host functions
-    wrote, whatever the channel: they are of pinned memory."""
+    """A host function in it blocks until the launching thread acts later. Its copies see what its host functions wrote,
+    on any channel: they use pinned memory."""
     simulate(
         LAUNCHES
         + """

@@ -83,7 +83,7 @@ def test_refusal_gives_its_code(path: Path) -> None:
 
 
 def test_a_refusal_without_reading_gives_its_code(path: Path) -> None:
-    """A flooded host says no and closes at once: the client's sending fails, and the reason is heard all the same."""
+    """A flooded host refuses and closes at once: the client's sending fails, and the reason still arrives."""
     refusal = frame({"type": "refused", "code": 800, "reason": "too many"})
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))

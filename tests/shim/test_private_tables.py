@@ -117,6 +117,6 @@ assert get(byref(value), ctx, 2) == 400
 
 
 def test_the_answer_of_the_library_needs_no_daemon() -> None:
-    """L01: the tables are there before cuInit, as NVIDIA's runtimes ask for some of them then."""
+    """L01: the tables exist before cuInit, as NVIDIA's runtimes ask for some of them then."""
     run(None, TABLE + "table('6bd5fb6c5bf4e74a8987d93912fd9df9')")
     assert (ROOT / "shim/cuda/vgs_private_tables.c").exists()

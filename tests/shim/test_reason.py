@@ -1,4 +1,4 @@
-"""The reason travels: what the host knows of a failure is told to the person in front of the program, once."""
+"""The reason travels: the host's reason for a failure is shown once to the user of the program."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_a_thread_that_waits_delays_no_other(simulate) -> None:
 
 
 def test_many_threads_come_and_go(simulate) -> None:
-    """Rings are given back by threads that end: hundreds of threads need no more than were alive at once."""
+    """Threads that end release their rings: hundreds of threads need no more than were alive at once."""
     simulate(
         """
         def work(i):

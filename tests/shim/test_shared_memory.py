@@ -1,4 +1,5 @@
-"""What needs memory that both sides map, on a channel without it: attributes, flags and errors say so (NR08, NR09)."""
+"""What needs memory that both sides map, on a channel without it: attributes, flags and errors reflect that (NR08,
+NR09)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Handles of physical memory, counted in the client: what the program holds, what is mapped, and when it goes back."""
+"""Handles of physical memory, counted in the client: handles that the program holds, mappings, and when the memory is
+released."""
 
 from __future__ import annotations
 

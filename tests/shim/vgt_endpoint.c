@@ -1,4 +1,4 @@
-/* What the libraries make of each line of standard input as an endpoint, one line each: protocol/data/endpoints.tsv. */
+/* How the libraries parse each line of standard input as an endpoint, one line each: protocol/data/endpoints.tsv. */
 #include "vgs_endpoint.h"
 #include <arpa/inet.h>
 #include <linux/vm_sockets.h>

@@ -52,7 +52,7 @@ def full_python() -> Path:
 
 @pytest.fixture(scope="session")
 def run_torch(vgpu_run: Run) -> RunTorch:
-    """`run_torch("train.py", "cuda", ...)` runs a program of ours under `vgpu run`; `code=` gives it as text."""
+    """`run_torch("train.py", "cuda", ...)` runs a program of this folder under `vgpu run`; `code=` gives it as text."""
 
     def run(*command: str, code: str = "", timeout_s: float = 100, env: dict[str, str] | None = None, gpu: str = "h100",
             options: tuple[str, ...] = (), python: Path | None = None) -> CompletedProcess[str]:  # fmt: skip

@@ -1,4 +1,4 @@
-"""The VM tests boot QEMU; where QEMU is not available each is skipped and says why."""
+"""The VM tests boot QEMU; where QEMU is not available each is skipped with the reason."""
 
 import pytest
 

@@ -15,7 +15,7 @@ from tests.vm import guest as vm
 from tests.vm import packages
 
 SUITE = "bookworm"
-# What a machine has that a guest's package may depend on; the rest is Debian's smallest with an init.
+# The packages that a guest's package may depend on; the rest is Debian's smallest variant with an init.
 INSTALLED = ("systemd-sysv", "dbus", "udev", "python3", "python3-click", "python3-msgpack", "python3-pyroute2")
 BUILD_TIMEOUT_S = 420
 

@@ -98,7 +98,7 @@ def needed_libraries(program: Path) -> list[Path]:
 
 
 def build(files: Mapping[str, Path] | None = None, modules: Iterable[str] = ()) -> Path:
-    """The archive, made anew only when something in it has changed.
+    """The archive, rebuilt only when something in it has changed.
 
     Args:
         files: what to add, by its absolute path in the guest; ELF files bring their libraries along.

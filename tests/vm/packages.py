@@ -1,6 +1,6 @@
 """What a VM is made of, from Debian: QEMU installed, a stock kernel and busybox unpacked into the tests' cache.
 
-`missing()` says why this machine cannot boot a VM; where it may (root on Debian) the functions install what they lack.
+`missing()` returns why this machine cannot boot a VM; with root on Debian the functions install what they need.
 """
 
 import fcntl
@@ -97,7 +97,7 @@ def qemu() -> str:
 
 @functools.cache
 def qemu_version() -> tuple[int, int]:
-    """As in (7, 2): some devices come and go with it."""
+    """As in (7, 2): some devices depend on the version."""
     said = subprocess.run([qemu(), "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
     found = re.search(r"version (\d+)\.(\d+)", said)
     assert found, said

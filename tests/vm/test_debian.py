@@ -20,7 +20,7 @@ MAKE_TIMEOUT_S = 400
 SLOW_S = 240  # for what starts Python under TCG, on a busy machine
 AS_A_SERVICE = "systemd-run --quiet --wait --pipe -p DynamicUser=yes"
 
-pytestmark = pytest.mark.timeout(900)  # whoever is first waits for mmdebstrap, the packages and the boot
+pytestmark = pytest.mark.timeout(900)  # the first test waits for mmdebstrap, the packages and the boot
 
 
 def package(kind: str, out: Path, *options: str) -> Path:

@@ -88,7 +88,7 @@ def test_a_static_program_computes_in_shared_memory(guest: Guest, toolchain: Too
 
 
 def test_the_stub_is_the_card_and_its_address_is_cudas(guest: Guest) -> None:
-    """Nothing is configured in the guest: the stub alone says that vgpud is there."""
+    """Nothing is configured in the guest: the stub alone announces vgpud."""
     ids = guest.check(f"cd /sys/bus/pci/devices/{STUB} && cat vendor device class subsystem_vendor subsystem_device")
     assert ids.split() == ["0x10de", "0x2331", "0x030200", "0x10de", "0x1626"]
     assert guest.check(f"cat /sys/bus/pci/devices/{STUB}/max_link_speed").strip() == "32.0 GT/s PCIe"

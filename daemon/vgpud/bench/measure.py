@@ -194,7 +194,7 @@ def compare(
 def first_kernel(sides: Sequence[tuple[Side, Host | None]], rounds: int, *, say: Callable[[str], None]) -> Report:
     """Processes that load libcuda and run one kernel: until cuInit is done, and until its result is here.
 
-    Each starts when every vgpud that is ours has a worker ready again.
+    Each starts when every vgpud that this benchmark started has a worker ready again.
     """
     report = Report([side.name for side, _ in sides])
     init, first = Row("dlopen until cuInit is done"), Row("dlopen until the first kernel's result")

@@ -33,7 +33,7 @@ class BenchError(Exception):
 
 @dataclass(slots=True)
 class Side:
-    """Where work runs. `environment` replaces what a program would inherit of vgpu's."""
+    """The place where work runs. `environment` replaces vgpu's variables in a program's environment."""
 
     name: str
     environment: dict[str, str]
@@ -59,7 +59,7 @@ def native(libcuda: str) -> Side:
 
 
 def remote(name: str, endpoint: str, token: str | None = None) -> Side:
-    """A vgpud that is there."""
+    """An already running vgpud."""
     if not (LIBRARIES / "libcuda.so.1").exists():
         raise BenchError(f"{LIBRARIES}/libcuda.so.1 is missing: this build has no guest library")
     environment = {"VGPU_ENDPOINT": endpoint, "LD_LIBRARY_PATH": str(LIBRARIES)}
@@ -127,12 +127,12 @@ class Host:
             self._process = None
 
     def status(self) -> dict[str, Any]:
-        """What its admin socket says. Raises OSError."""
+        """The answer of its admin socket. Raises OSError."""
         document: dict[str, Any] = AdminClient(Path(f"{self.folder}/a")).get("status")
         return document
 
     def wait_ready(self) -> None:
-        """Until a client would not wait for a worker, nor, if there is to be one, for a context."""
+        """Waits until a client finds a worker ready, and a context if one is configured."""
         assert self._process is not None
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:

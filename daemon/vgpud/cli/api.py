@@ -36,7 +36,7 @@ def _driver_rows() -> list[list[str]]:
 
 
 def _nvml_rows() -> list[list[str]]:
-    """Where "none" stands, the answer is NOT_SUPPORTED; whether the others are answered depends on the device."""
+    """Functions marked "none" return NOT_SUPPORTED; the answers of the others depend on the device."""
     return [[name, source] for name, source in _generated("nvml").SOURCES.items()]
 
 

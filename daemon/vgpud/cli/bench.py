@@ -126,7 +126,7 @@ def _join(whole: Report, part: Report) -> None:
 
 
 def _machine(gpus: str | None, libcuda: str, rounds: int) -> dict[str, str]:
-    """What a reader must know to read the figures."""
+    """The conditions under which the figures were measured."""
     model = next(
         (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ""
     )

@@ -12,7 +12,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Descendants:
-    """Of the program that this process is about to start. A process group would take the terminal from it."""
+    """The descendants of the program that this process is about to start. A process group would take the terminal from
+    it."""
 
     def __init__(self) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become our children, not init's
@@ -33,7 +34,7 @@ class Descendants:
 
 
 def _children(pid: int) -> list[int]:
-    """Of all its threads; none on a kernel that does not tell (CONFIG_PROC_CHILDREN)."""
+    """The children of all its threads; none on a kernel without CONFIG_PROC_CHILDREN."""
     found = []
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""`vgpu run`: run a program with GPUs, from a vgpud that is there or from one of its own."""
+"""`vgpu run`: run a program with GPUs, from a running vgpud or from a private one."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def run(
     library_dir: Path,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND with GPUs; its exit code is ours.
+    """Run COMMAND with GPUs; exits with its exit code.
 
     Without --endpoint (or VGPU_ENDPOINT) a private vgpud simulates the devices, for this program only, by default one
     that runs the PTX of any library; a guest's package has none, and the program goes to the endpoint of guest.conf.
@@ -229,7 +229,8 @@ def supervise(command: Sequence[str], environment: dict[str, str], timeout_s: fl
 
 
 def _pass_on(caught: signal.struct_siginfo, process: subprocess.Popen[bytes]) -> None:
-    """What a process sent (SI_USER is 0) is for us alone; the terminal's (SI_KERNEL) has reached the program, too."""
+    """A signal from a process (SI_USER is 0) was sent only to this process; the terminal's (SI_KERNEL) has reached the
+    program, too."""
     if caught.si_signo != signal.SIGCHLD and caught.si_code <= 0:
         process.send_signal(caught.si_signo)
 
@@ -237,7 +238,7 @@ def _pass_on(caught: signal.struct_siginfo, process: subprocess.Popen[bytes]) ->
 def _wait_until(
     deadline: float, process: subprocess.Popen[bytes], descendants: Descendants, awaited: set[signal.Signals]
 ) -> int:
-    """The program's exit code; or end it at the deadline with all that it started, first kindly."""
+    """The program's exit code; at the deadline SIGTERM, then SIGKILL, to its process tree."""
     while process.poll() is None:
         caught = signal.sigtimedwait(awaited, max(0.0, deadline - time.monotonic()))
         if caught is not None:

@@ -1,4 +1,4 @@
-"""`vgpu sim`: what the simulator makes of a program, without running it."""
+"""`vgpu sim`: how the simulator would handle a program, without running it."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def _chosen(system: System, wanted: str | None) -> list[Device]:
 
 
 def _names(device: Device) -> set[str]:
-    """What `-i` may call a device."""
+    """The names that `-i` accepts for a device."""
     bus_id = (device.bus_id or "").lower()
     return {str(device.index), (device.uuid or "").lower(), bus_id, bus_id[4:]}
 

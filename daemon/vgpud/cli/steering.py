@@ -1,7 +1,7 @@
-"""What `vgpu run` sets so that programs hand PTX to a simulated device instead of machine code they make themselves.
-
-Most libraries leave the choice to the driver. Those that assemble on their own, or judge the device by a list of
-architectures, have a variable for it; here is which, and why. What the user has set stays.
+"""Variables that `vgpu run` sets so that programs pass PTX to a simulated device instead of machine code that they
+assemble. Most libraries leave the choice to the driver. Those that assemble on their own, or compare the device with a
+list of architectures, have a variable for it; this file names each with its reason. Variables that the user has set are
+kept.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Setting:
 
 
 def simulated_capabilities(endpoint: Endpoint, token: str | None = None) -> list[Capability]:
-    """Compute capabilities of the devices there if they are simulated ones; empty if not, or if nobody says so."""
+    """Compute capabilities of the endpoint's devices if they are simulated; empty if they are not or the endpoint does
+    not answer."""
     from ..proto import RemoteProtocolError
     from .client import Client, RefusedError
 

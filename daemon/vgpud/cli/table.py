@@ -18,7 +18,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
 
 
 def _printable(text: str) -> str:
-    """What comes from another machine must not drive the terminal."""
+    """Text from another machine must not control the terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

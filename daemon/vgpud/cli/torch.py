@@ -1,4 +1,4 @@
-"""`vgpu torch`: what becomes of PyTorch's operators on a simulated GPU."""
+"""`vgpu torch`: how each of PyTorch's operators runs on a simulated GPU."""
 
 from __future__ import annotations
 

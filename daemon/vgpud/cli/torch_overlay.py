@@ -33,7 +33,7 @@ def is_wanted(program: str, environment: Mapping[str, str]) -> bool:
 
 
 def _sites(programs: set[str | None], environment: Mapping[str, str]) -> Iterator[Path]:
-    """Where a Python's packages may lie, without running it."""
+    """The folders where a Python's packages may be, found without running it."""
     for entry in environment.get("PYTHONPATH", "").split(":"):
         if entry:
             yield Path(entry)

@@ -1,4 +1,4 @@
-"""`vgpu run --trace`: what the library logs of each call, as it is or summed up by function."""
+"""`vgpu run --trace`: the library's log of each call, unchanged or summed up by function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CALL = re.compile(r"vgpu\[\d+\]: (\w+)\(.*\) = (-?\d+) \[(\w+), ([\d.]+) us\]$"
 
 @dataclass
 class Sum:
-    """Of one function's calls. `waited` counts those that waited for their answer."""
+    """The sums over one function's calls. `waited` counts those that waited for their answer."""
 
     calls: int = 0
     errors: int = 0
@@ -47,7 +47,7 @@ def traced(kind: str, environment: dict[str, str]) -> Iterator[Callable[[], None
         return
     form = format_summary if kind == "summary" else format_json
     with tempfile.TemporaryDirectory(prefix="vgpu-trace-") as folder:
-        file = Path(folder) / "trace"  # all processes of the program append to it; it goes with the run
+        file = Path(folder) / "trace"  # all processes of the program append to it; it is deleted after the run
         environment["VGPU_LOG_FILE"] = str(file)
         yield lambda: click.echo(form(read(file)), err=True)
 

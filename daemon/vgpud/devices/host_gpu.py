@@ -26,8 +26,8 @@ _MULTIPROCESSOR_COUNT = 16  # CUdevice_attribute
 _NOT_SUPPORTED = 801  # CUresult
 PROBE_TIMEOUT_S = 60.0
 
-# What the card can do and its remoted client cannot: 0 there, so that programs take their other path instead of failing
-# on a call. Whoever carries a feature to the client deletes its line here.
+# Features that the card has and a remoted client lacks: the attribute is 0, so that programs take their other path
+# instead of failing on a call. A change that brings a feature to the client deletes its line here.
 WITHHELD = frozenset(
     {
         # the worker has none of the client's pages, but those of pinned memory
@@ -204,7 +204,7 @@ def _context_details(driver: _Driver, device: int) -> dict[str, Any]:
 
 
 def _sm_topology(driver: _Driver, device: int) -> list[bytes]:
-    """Where each pair of multiprocessors sits: cuBLASLt asks the private table below for it (measured on an H200).
+    """The location of each pair of multiprocessors: cuBLASLt asks the private table below for it (measured on an H200).
 
     Returns:
         [GPC of each pair, place of each pair in its GPC], one byte each; [] when the driver does not serve the table.

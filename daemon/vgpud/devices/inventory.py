@@ -31,7 +31,8 @@ class Inventory:
 
 
 def host_seed() -> str:
-    """What makes this host's simulated UUIDs its own and stable: derived from, never equal to, the machine's id."""
+    """The seed of this host's simulated UUIDs, which makes them unique and stable: derived from the machine's id, never
+    equal to it."""
     try:
         identity = Path("/etc/machine-id").read_text().strip()
     except OSError:

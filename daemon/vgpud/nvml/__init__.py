@@ -1,1 +1,2 @@
-"""What libnvidia-ml answers in a guest: the snapshot, live questions, whose processes and memory are shown to whom."""
+"""The answers of libnvidia-ml in a guest: the snapshot, live questions, and which processes and memory a client may
+see."""

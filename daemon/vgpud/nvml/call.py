@@ -40,7 +40,7 @@ class Call:
 
     name: str
     in_snapshot: bool
-    domain: int  # each integer given lies below it; 0: no integers
+    domain: int  # each given integer is below it; 0: no integers
     params: tuple[Param, ...]
 
     @property
@@ -62,7 +62,7 @@ CALLS = {
 
 
 def pack_struct(name: str, **fields: int | bytes) -> bytes:
-    """A struct as it lies in the program's memory.
+    """A struct as laid out in the program's memory.
 
     Args:
         name: as in NVML.

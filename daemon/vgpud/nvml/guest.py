@@ -1,4 +1,4 @@
-"""What one guest may see of the sessions on this host: its own processes, by its own pids, and what they use."""
+"""The sessions of this host that one guest may see: its own processes, by its own pids, and what they use."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pid_in_guest(session: Session) -> int:
 
 
 def _pid_namespace(pid: int | None) -> int | None:
-    """The inode that names a process's pid namespace; None when it is not ours to see."""
+    """The inode of a process's pid namespace; None when vgpud may not read it."""
     if pid is None:
         return None
     try:

@@ -1,8 +1,7 @@
-"""NVML's answers for real devices: those of the host's own NVML, as far as a tenant may have them.
-
-Functions are called by the same description that the guest's library is made from, so an answer has the guest's layout
-whatever it is. Identity comes from the inventory. Process lists hold the guest's own processes only; what tells of the
-host (its virtualisation) is not forwarded.
+"""NVML's answers for real devices: those of the host's own NVML, as far as a tenant may see them. Functions are called
+by the description from which the guest's library is generated, so every answer has the guest's layout. Identity comes
+from the inventory. Process lists hold the guest's own processes only; facts about the host (its virtualisation) are not
+forwarded.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class HostNvml:
         self._recent: dict[tuple[int, str, tuple[int, ...]], tuple[float, Answer]] = {}
 
     def snapshot(self, index: int, call: Call) -> list[tuple[Given, Answer]]:
-        """What never changes, asked when vgpud started."""
+        """Answers that never change, collected when vgpud started."""
         known = self._static[index].get(call.name)
         if known is not None:
             return list(known.items())

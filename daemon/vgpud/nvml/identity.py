@@ -1,4 +1,4 @@
-"""What a device is called, whatever serves it: from the inventory, so that NVML and libcuda cannot disagree."""
+"""A device's names, for every backend: from the inventory, so that NVML and libcuda cannot disagree."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def capability_of(attributes: Sequence[int]) -> tuple[int, int]:
     )
 
 
-# What depends on where a device sits, which for a guest is where its machine shows a stub (pci_address.py).
+# Answers that depend on a device's PCI address, which for a guest is the address of its stub (pci_address.py).
 PCI_CALLS = ("nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfoExt")
 
 
@@ -70,7 +70,7 @@ def identity(device: dict[str, Any]) -> Known:
 
 
 def _pci_fields(pci: str, attributes: Sequence[int]) -> dict[str, int | bytes]:
-    """What both PCI structs hold."""
+    """The fields common to both PCI structs."""
     domain, bus, rest = pci.split(":")
     slot = rest.partition(".")[0]
     return {

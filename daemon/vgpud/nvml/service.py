@@ -40,10 +40,11 @@ _NOTHING_THERE: dict[str, list[Any]] = {
 
 
 class NvmlBackend(Protocol):
-    """Where devices' answers come from."""
+    """The source of the devices' answers."""
 
     def snapshot(self, index: int, call: Call) -> list[tuple[tuple[int, ...] | None, Answer]]:
-        """What never changes: (integers given or None for all, answer) pairs; empty when it must be asked live."""
+        """Answers that never change: (given integers or None for all, answer) pairs; empty when it must be asked
+        live."""
 
     async def live(self, index: int, call: Call, given: tuple[int, ...], guest: Sequence[GuestProcess]) -> Answer:
         """An answer of now."""

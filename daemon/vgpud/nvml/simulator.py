@@ -43,7 +43,7 @@ class SimulatorNvml:
         ]
 
     def snapshot(self, index: int, call: Call) -> list[tuple[Given, Answer]]:
-        """What never changes: (integers given, answer) pairs. Empty: must be asked live."""
+        """Answers that never change: (given integers, answer) pairs. Empty: must be asked live."""
         known = self._static[index].get(call.name)
         if known is not None:
             return list(known.items())

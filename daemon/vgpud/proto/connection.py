@@ -37,7 +37,8 @@ def _receive(
     table: dict[tuple[State, str], State],
     after_error: State,
 ) -> Any:
-    """What either end does with bytes of the other, which sends `messages` by `table`."""
+    """The part of a connection that both ends share: decoding the peer's bytes, which carry `messages` in the order of
+    `table`."""
     if len(data) > end.nbytes_wanted:
         raise LocalProtocolError(f"{len(data)} bytes read where {end.nbytes_wanted} were wanted")
     try:
@@ -61,7 +62,8 @@ class HostConnection:
 
     @property
     def nbytes_wanted(self) -> int:
-        """Bytes that may be read now: 0 once the connection is the worker's, closed, or an answer of ours is due."""
+        """Bytes that may be read now: 0 once the connection belongs to the worker, is closed, or an answer must be sent
+        first."""
         return self.reader.nbytes_wanted if self.state in (State.OPEN, State.WELCOMED) else 0
 
     @property

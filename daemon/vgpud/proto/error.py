@@ -1,4 +1,4 @@
-"""Who broke the protocol: us or the peer."""
+"""Protocol errors, by the side that caused them: this one or the peer."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def decode_body(body: bytes) -> Map:
 
 
 class FrameReader:
-    """Assembles magic and frames from a stream, and says how many bytes may be read next.
+    """Assembles magic and frames from a stream, and limits how many bytes may be read next.
 
     It never asks for bytes beyond the current frame: what follows an attach frame belongs to the worker.
     """

@@ -73,7 +73,7 @@ def _pci(fields: Map) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
-    """What a client says about itself: for the log, never believed."""
+    """A client's description of itself: for the log only, never trusted."""
 
     pid: int = 0
     comm: str = ""

@@ -1,4 +1,4 @@
-"""The control phase's states and every legal transition. Anything not in a table is an error of whoever sent it."""
+"""The control phase's states and every legal transition. Anything not in a table is an error of its sender."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 
 class State(Enum):
-    """Where a connection is in its control phase."""
+    """The state of a connection in its control phase."""
 
     OPEN = auto()  # connected; the client's hello is awaited
     DECIDING = auto()  # hello has come; the host's welcome or refusal is awaited

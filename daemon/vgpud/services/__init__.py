@@ -1,1 +1,1 @@
-"""What workers ask vgpud for: images by digest, and memory and events shared within a tenant."""
+"""Services of vgpud for workers: images by digest, and memory and events shared within a tenant."""

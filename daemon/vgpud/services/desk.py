@@ -15,7 +15,7 @@ _UNREAD_NBYTES = 4096  # of answers, some eight: more descriptors on their way w
 
 
 class Desk:
-    """One session's socket. `theirs` is for the worker; whoever hands it over closes it."""
+    """One session's socket. `theirs` is the worker's end; the caller closes it after passing it on."""
 
     def __init__(self, question_nbytes: int) -> None:
         self.is_open = True
@@ -27,7 +27,7 @@ class Desk:
         self._loop.add_reader(self._ours.fileno(), self._read)
 
     def take(self, packet: bytes, fd: int | None) -> None:
-        """One question; `fd` becomes ours."""
+        """One request; takes ownership of `fd`."""
         raise NotImplementedError
 
     def closed(self) -> None:
@@ -66,4 +66,4 @@ class Desk:
             return
         if fd is not None:
             os.close(fd)
-        self.close()  # its end of file, or a worker that is not ours any more
+        self.close()  # end of file, or the worker no longer belongs to this session

@@ -26,7 +26,7 @@ _F_GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_SEAL_SHRINK, _GROW, _WRITE
 
 
 class ImageRefused(Exception):
-    """What a worker wants stored is not what it should be; the text is for the log."""
+    """A worker offered an invalid file; the text is for the log."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +72,7 @@ class ImageCache:
         self._fit_all()
 
     def enter(self, owner: Identified) -> None:
-        """A session of this tenant begins; `owner` becomes ours."""
+        """A session of this tenant begins; takes ownership of `owner`."""
         shelf = self._shelves.get(owner.tenant)
         if shelf is None:
             shelf = self._shelves[owner.tenant] = _Shelf(owner)
@@ -101,7 +101,7 @@ class ImageCache:
                 self._forget_if_empty(shelf)
 
     def find(self, tenant: Tenant, digest: bytes, nbytes: int) -> int | None:
-        """A descriptor, which stays ours, of an image this tenant has stored."""
+        """A descriptor of an image that this tenant has stored; the cache keeps ownership."""
         images = self._shelves[tenant].images
         found = images.get(digest)
         if found is None or found[1] != nbytes:
@@ -115,7 +115,8 @@ class ImageCache:
             raise ImageRefused(f"an image of {nbytes} bytes is over the bound")
 
     def store(self, tenant: Tenant, digest: bytes, nbytes: int, fd: int) -> bool:
-        """Keep a file that verify() has passed; `fd` becomes ours. False if it was here, or the tenant is gone."""
+        """Keep a file that verify() has passed; takes ownership of `fd`. False if it was stored already, or the tenant
+        is gone."""
         shelf = self._shelves.get(tenant)
         if shelf is None or digest in shelf.images:
             os.close(fd)

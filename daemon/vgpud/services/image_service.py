@@ -36,7 +36,7 @@ class ImageService:
         self._cache = ImageCache(config)
         self._metrics = metrics
         self._desks: set[ImageDesk] = set()
-        self._verifying = asyncio.Lock()  # digesting takes a core: one is what vgpud spends on it
+        self._verifying = asyncio.Lock()  # computing a digest occupies a core, and vgpud uses at most one for it
         self._turns: WeakValueDictionary[Tenant, asyncio.Lock] = WeakValueDictionary()
         self._expiry: asyncio.Task[None] | None = None
         self._log_limits = KeyedRateLimit(rate=1.0, burst=20.0)  # by peer
@@ -57,7 +57,7 @@ class ImageService:
         self._count()
 
     def open(self, owner: Identified) -> ImageDesk:
-        """Serve a session of this tenant; `owner` becomes ours."""
+        """Serve a session of this tenant; takes ownership of `owner`."""
         self._cache.enter(owner)
         desk = ImageDesk(self, owner.tenant, self._turns.setdefault(owner.tenant, asyncio.Lock()))
         self._desks.add(desk)
@@ -95,7 +95,8 @@ class ImageService:
         return fd
 
     async def store(self, tenant: Tenant, turn: asyncio.Lock, digest: bytes, nbytes: int, fd: int) -> None:
-        """Verify a file and keep it; `fd` becomes ours. Of each tenant one file is in the queue: who floods, waits."""
+        """Verify a file and keep it; takes ownership of `fd`. Each tenant has at most one file in the queue, so that a
+        flood delays only its sender."""
         try:
             self._cache.check_room(nbytes)
             async with turn, self._verifying:

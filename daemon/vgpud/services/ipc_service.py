@@ -1,8 +1,7 @@
-"""Memory and events that clients of one tenant share (cuIpc*): a desk for each session of a tenant that can be told.
-
-What a client gets for an allocation is a token that nobody can guess. vgpud keeps what it stands for: the backend's own
-handle, which no client sees, and the descriptor that goes with it. Only another session of the same tenant gets these
-for the token, and only until its maker's session ends or the memory is freed; what was opened by then stays open.
+"""Memory and events that clients of one tenant share (cuIpc*): one service socket for each session of an identifiable
+tenant. A client receives an unguessable token for an allocation. vgpud keeps what the token refers to: the backend's
+handle, which no client sees, and its descriptor. Only another session of the same tenant gets these for the token, and
+only until the exporting session ends or the memory is freed; memory that was opened before stays open.
 
 The packets are those of daemon/executor/vgx_ipc.c.
 """
@@ -60,11 +59,11 @@ class IpcService:
         return self._limits.ipc_objects_per_tenant > 0
 
     def set_limits(self, limits: LimitsConfig) -> None:
-        """Take reloaded bounds; what is there stays."""
+        """Apply reloaded limits; existing objects stay."""
         self._limits = limits
 
     def open(self, owner: Identified) -> IpcDesk:
-        """Serve a session of this tenant; `owner` becomes ours."""
+        """Serve a session of this tenant; takes ownership of `owner`."""
         desk = IpcDesk(self, owner)
         self._desks.add(desk)
         return desk
@@ -75,7 +74,7 @@ class IpcService:
             desk.close()
 
     def publish(self, desk: IpcDesk, what: int, nbytes: int, handle: bytes, fd: int | None) -> bytes | None:
-        """Keep an object; the token, or None when the tenant has too many. `fd` becomes ours."""
+        """Keep an object; the token, or None when the tenant has too many. Takes ownership of `fd`."""
         tenant = desk.tenant
         if self._count[tenant] >= self._limits.ipc_objects_per_tenant or len(self._objects) >= _TOTAL_CAP:
             if fd is not None:
@@ -90,7 +89,8 @@ class IpcService:
         return token
 
     def find(self, desk: IpcDesk, what: int, token: bytes) -> _Object | CudaError:
-        """What a session may open by a token. One that is wrong in whatever way has one answer, which tells nothing."""
+        """The object that a session may open by a token. All invalid tokens get the same answer, which reveals
+        nothing."""
         found = self._objects.get(token)
         if found is None or found.owner.tenant != desk.tenant or found.what != what:
             self._warn(desk.tenant, "a handle names nothing that this client may open")
@@ -133,7 +133,7 @@ class IpcDesk(Desk):
         self._service = service
 
     def closed(self) -> None:
-        """What it shared is over."""
+        """End everything that it shared."""
         self._service.leave(self)
         self._owner.close()
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Handover:
-    """From vgpud's connections to the supervisor's workers."""
+    """Hands vgpud's connections over to the supervisor's workers."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Handover:
         region: Region | None,
         on_end: Callable[[], None],
     ) -> tuple[Worker, Range | None]:
-        """Give a connection to a worker, one with a context on its device if there is.
+        """Give a connection to a worker, preferably one with a context on its device.
 
         Args:
             sock: the client's; closed here when the worker has it.
@@ -133,7 +133,7 @@ class Handover:
         return worker, part
 
     def _assignment(self, session: Session, features: tuple[str, ...], config: Config, folder: Path) -> dict[str, Any]:
-        """What the worker must know, but for what is lent to the session alone; see worker/control.py."""
+        """The worker's assignment, without the resources of its session; see worker/control.py."""
         inventory = self._inventory
         return {
             "session": session.number,

@@ -53,7 +53,7 @@ def open_listener(endpoint: Endpoint, *, mode: int = 0o600, group: str | None = 
         if isinstance(endpoint, UnixEndpoint):
             return _open_unix(endpoint, endpoint.path, mode, group)
         if isinstance(endpoint, HybridVsockEndpoint):
-            # Whoever connects there is taken for the VM: never everybody.
+            # Every peer that connects there counts as the VM, so the socket must not be open to everybody.
             return _open_unix(endpoint, endpoint.listening_path, mode & 0o660, group)
         return _open_port(endpoint)
     except OSError as error:
@@ -77,7 +77,8 @@ def _open_unix(endpoint: UnixEndpoint | HybridVsockEndpoint, where: str, mode: i
     path = Path(where)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     owner = path.parent.stat().st_uid
-    # Its owner could put a socket of his own in our place. (A VMM's folder is its user's: he has the VM anyway.)
+    # Its owner could replace the socket by one of their own. (A VMM's folder belongs to the user who controls the VM
+    # anyway.)
     if isinstance(endpoint, UnixEndpoint) and owner not in (0, os.geteuid()):
         raise ListenError(f"cannot listen on {endpoint}: the directory belongs to uid {owner}")
     lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -88,7 +89,7 @@ def _open_unix(endpoint: UnixEndpoint | HybridVsockEndpoint, where: str, mode: i
         except BlockingIOError:
             raise AlreadyRunningError(f"another vgpud is serving {endpoint}") from None
         _remove_stale(endpoint, where)
-        mask = os.umask(0o177)  # nobody gets in between bind and chmod
+        mask = os.umask(0o177)  # no client can connect between bind and chmod
         try:
             sock.bind(where)
         finally:
@@ -113,7 +114,7 @@ def _group_id(name: str) -> int:
 
 
 def _remove_stale(endpoint: Endpoint, path: str) -> None:
-    """Unlink a socket nobody listens on. Something else in its place, or a listener, is left alone and reported."""
+    """Unlink a socket without a listener. Something else in its place, or a listener, is left alone and reported."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -128,5 +129,5 @@ def _remove_stale(endpoint: Endpoint, path: str) -> None:
             os.unlink(path)
             return
         except OSError:
-            pass  # a full backlog or a slow server: somebody is there
+            pass  # a full backlog or a slow server: the socket is in use
     raise AlreadyRunningError(f"another server answers on {endpoint}")

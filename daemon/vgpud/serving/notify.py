@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 class Notifier:
-    """Sends state lines to the service manager. Failures are ignored: the manager may be gone, the service goes on."""
+    """Sends state lines to the service manager. Failures are ignored: the manager may be gone; the service
+    continues."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         path = environment.get("NOTIFY_SOCKET", "")

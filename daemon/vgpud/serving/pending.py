@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class PendingConnections:
-    """By client, oldest first. A client that says hello at once is never the oldest for long."""
+    """Pending connections by client, oldest first. A client that sends hello at once is never the oldest for long."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, dict[asyncio.Task[None], None]] = {}
         self.count = 0
 
     def make_room(self, key: str, limits: LimitsConfig) -> bool:
-        """Whether one more connection of the client `key` may wait.
+        """Whether another connection of the client `key` may wait.
 
         When all places are taken, the client that holds most of them loses its oldest connection, if it holds more than
         `key` does: so no number of silent connections of others keeps a client out.

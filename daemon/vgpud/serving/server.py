@@ -110,7 +110,9 @@ class Server:
         self._nvml = NvmlService(inventory)
         self._metrics = metrics
         self._log = get_logger()
-        self._log_limits = KeyedRateLimit(rate=5.0, burst=100.0)  # by peer: one that floods hides nobody else's lines
+        self._log_limits = KeyedRateLimit(
+            rate=5.0, burst=100.0
+        )  # by peer: one that floods hides no other client's lines
         self._pending = PendingConnections()
         self._pace = Pace(_QUESTIONS_SHARE, _QUESTIONS_BURST_S)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,7 +123,7 @@ class Server:
         self._accepting = [asyncio.create_task(self._accept(listener)) for listener in listeners]
 
     def refuse_sessions(self, why: str) -> None:
-        """Refuse new sessions, and workers to those that have none, from now on. The others go on."""
+        """Refuse new sessions, and workers to those that have none, from now on. The others continue."""
         self._refusal = why
 
     async def stop_accepting(self) -> None:
@@ -226,7 +228,7 @@ class Server:
                 await self._refuse(sock, connection, peer, CudaError.OPERATING_SYSTEM, reason)
             elif session is None:
                 self._metrics.connections_dropped += 1
-        except Exception:  # a bug of ours ends this connection, not the daemon
+        except Exception:  # a bug in vgpud ends this connection, not the daemon
             self._log.exception("internal error", peer=peer.key)
         finally:
             self._waits_no_longer(peer, task)
@@ -332,7 +334,7 @@ class Server:
         return version
 
     def _features(self, hello: Hello, peer: Peer, *, has_images: bool) -> tuple[str, ...]:
-        """What both sides can do. File descriptors travel only over unix sockets."""
+        """The features that both sides have. File descriptors travel only over unix sockets."""
         offered: tuple[str, ...] = ()
         if self.config.shared_memory and peer.vm in self.regions:
             offered = (REGION,)

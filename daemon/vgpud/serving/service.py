@@ -259,7 +259,7 @@ class Service:
         }
 
     async def _feed_watchdog(self) -> None:
-        """From the event loop itself: a loop that hangs stops feeding."""
+        """Sent from the event loop itself, so that a hanging loop stops it."""
         if self._notifier.watchdog_s is None:
             return
         while True:

@@ -1,4 +1,4 @@
-"""What `vgpu smi` asks of a device. None stands for what the device does not tell."""
+"""The queries of `vgpu smi` for a device. None: the device does not answer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class System:
 
 
 class Device:
-    """One device; every attribute is asked anew."""
+    """One device; every access asks again."""
 
     def __init__(self, system: System, index: int, handle: Any) -> None:
         self.system = system

@@ -85,7 +85,7 @@ def _cell(value: Any) -> str:
 
 
 def process_lines(_system: System, devices: Sequence[Device]) -> str:
-    """pmon's round: a dash where there is no process, and for utilisation, which nobody measures per process."""
+    """pmon's round: a dash where there is no process, and for utilisation, which is not measured per process."""
     lines = []
     for device in devices:
         for process in device.processes() or []:

@@ -38,7 +38,7 @@ class Process(Protocol):
 
 
 class Spawner(Protocol):
-    """Where the supervisor's workers come from."""
+    """Starts the supervisor's workers."""
 
     missing: tuple[str, ...]  # what the kernel refuses of a worker's isolation
 
@@ -46,7 +46,7 @@ class Spawner(Protocol):
         """Start a worker; the descriptors stay the caller's. Raises OSError."""
 
     def close(self) -> None:
-        """Start no further ones; those that run go on."""
+        """Start no further ones; those that run continue."""
 
 
 def _ignore() -> None:
@@ -54,7 +54,7 @@ def _ignore() -> None:
 
 
 class _ExecutedProcess:
-    """A child of ours."""
+    """A child of this process."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.pid = process.pid
@@ -108,7 +108,7 @@ class CommandSpawner:
 
 
 class _LaunchedProcess:
-    """A child of the launcher's, which says when it has ended, and how."""
+    """A child of the launcher, which reports when and how it ended."""
 
     def __init__(self, on_late: Callable[[], None]) -> None:
         """`on_late`: called when it is to be killed and the launcher has not forked it yet."""
@@ -133,14 +133,15 @@ class _LaunchedProcess:
             self._ended_early = True
 
     def started(self, pidfd: int) -> None:
-        """It runs. `pidfd` becomes ours, and says which process it is here: the launcher may see another number."""
+        """The worker runs. Takes ownership of `pidfd`, which identifies the process: its number in the launcher's
+        namespace may differ."""
         fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines())
         self.pid, self._pidfd = max(0, int(fields["Pid"])), pidfd
         if self._ended_early:
             self.signal(signal.SIGTERM)
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        """Its launcher is gone: call `on_end` when it has ended, as nobody else says so."""
+        """Its launcher is gone: call `on_end` when it has ended, as nothing else reports that."""
         if self._pidfd is None:
             on_end()
         else:
@@ -176,7 +177,7 @@ class LauncherSpawner:
 
     @property
     def pid(self) -> int:
-        """Of the launcher; 0: none runs."""
+        """The launcher's process id; 0: none runs."""
         return 0 if self._launcher is None else self._launcher.pid
 
     def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:

@@ -29,7 +29,7 @@ _STARTING_CAP = 8  # workers that start at the same time: more would only make a
 
 
 class HasFileno(Protocol):
-    """What has a descriptor to pass on."""
+    """Anything with a file descriptor to pass on."""
 
     def fileno(self) -> int:
         """The descriptor."""
@@ -97,7 +97,7 @@ class Supervisor:
 
     @property
     def warm_pids(self) -> dict[int, list[int]]:
-        """By device, the processes that wait for a client with a context made."""
+        """By device, the waiting processes that have already created a context."""
         return {device: [worker.pid for worker in warm] for device, warm in self._warm.items() if warm}
 
     def start(self) -> None:
@@ -117,7 +117,7 @@ class Supervisor:
         self._fill()
 
     def refuse(self, why: str) -> None:
-        """Give no worker to anybody from now on."""
+        """Refuse all requests for workers from now on."""
         self._refusal = why
 
     async def take(self, device: int = -1) -> Worker:
@@ -168,15 +168,15 @@ class Supervisor:
         client_pidfd: int | None,
         on_end: Callable[[Worker], None],
     ) -> None:
-        """Give a client's socket to a worker got from take(), and close ours.
+        """Give a client's socket to a worker that take() returned, and close this process's copy.
 
         Args:
             worker: the worker.
             sock: the client's socket; afterwards the worker has the only copy: its death is the client's end of file.
             assignment: what the worker must know (see worker/control.py); under 128 KiB as msgpack.
-            desks: the worker's ends of its sockets to us, and what else the assignment names; they stay the caller's.
+            desks: the worker's ends of its sockets to vgpud, and what else the assignment names; the caller's.
             region_fd: the region of which the assignment names a range, or None; stays the caller's.
-            client_pidfd: watched, and closed, by us: a worker that outlives its client for long is killed.
+            client_pidfd: watched, and closed, by vgpud: a worker that outlives its client for long is killed.
             on_end: called once, when the worker has been reaped.
 
         Raises:
@@ -222,7 +222,7 @@ class Supervisor:
         self._spawner.close()
 
     def _end_stopped(self) -> None:
-        """A worker that a signal has stopped answers nobody: its client shall have an error, not wait for ever."""
+        """A worker that a signal has stopped answers no request: its client shall have an error, not wait for ever."""
         for worker in list(self._workers):
             if worker.session is not None:
                 worker.end_if_stopped(self._count_kill)
@@ -254,7 +254,7 @@ class Supervisor:
         return sum(worker.warm_device == device for worker in self._starting)
 
     def _spawn(self, warm_order: dict[str, Any] | None) -> bool:
-        """Start one; False when that failed, which is seen to."""
+        """Start one; False on failure, when a retry is scheduled."""
         try:
             worker = spawn_worker(
                 self._spawner,

@@ -90,7 +90,7 @@ class Worker:
         self._lines = RateLimit(rate)
 
     async def memory(self) -> tuple[int, ...] | None:
-        """Bytes its session uses on each device, contexts included; None when it does not say so in time."""
+        """Bytes its session uses on each device, contexts included; None without an answer in time."""
         if self._memory_asked is None:
             self._memory_asked = self._loop.create_future()
             try:
@@ -116,7 +116,7 @@ class Worker:
         self.session = assignment["session"]
 
     def watch_client(self, pidfd: int | None, timeout_s: float, on_kill: Callable[[], None]) -> None:
-        """Kill the worker if it still lives `timeout_s` after its client died. `pidfd` becomes ours."""
+        """Kill the worker if it still lives `timeout_s` after its client died. Takes ownership of `pidfd`."""
         if pidfd is None:
             return
         self._client_pidfd = pidfd

@@ -1,4 +1,5 @@
-"""Who is at the other end: the kernel's word, never the client's (wire.md: hello's `client` is for the log only)."""
+"""The peer's identity, as the kernel reports it, never as the client claims (wire.md: hello's `client` is for the log
+only)."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def identify(
     if sock.family == socket.AF_UNIX:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _gid = struct.unpack("3i", credentials)
-        # pid is 0 when the client lives in a pid namespace that ours cannot see
+        # pid is 0 when the client is in a pid namespace that vgpud cannot see
         return Peer("unix", uid=uid, pid=pid or None)
     if sock.family == getattr(socket, "AF_VSOCK", None) and isinstance(address, tuple):
         cid = int(address[0])

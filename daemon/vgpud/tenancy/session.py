@@ -55,7 +55,7 @@ class Session:
 
     @property
     def tenant(self) -> str:
-        """Whose this is, as the name of a folder: clients of one tenant may share what they compiled, others never."""
+        """The owner as the name of a folder: clients of one tenant may share compiled code, others never."""
         return quote(self.tenant_name, safe="")
 
     def summary(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class SessionTable:
     def longest_idle(self, newcomer: Peer) -> Session | None:
         """The session to end in favour of `newcomer`'s: without a worker, and of the client that holds most sessions.
 
-        None: nobody who has such a session holds more than `newcomer`.
+        None: no client with such a session holds more than `newcomer`.
         """
         idle = [session for session in self._sessions.values() if session.worker is None and not session.attaching]
         held = max((self._by_peer[session.peer.key] for session in idle), default=0)

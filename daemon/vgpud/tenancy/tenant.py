@@ -1,6 +1,5 @@
-"""Whose images and shared memory are whose: a tenant is a peer with one token, in one pid namespace.
-
-That is as far as the kernel can tell.
+"""The owner of images and shared memory: a tenant is a peer with one token, in one pid namespace. The kernel cannot
+distinguish more.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class Tenant:
 class Identified:
     """A tenant, and what keeps its name from being given to another one while it is held: close it.
 
-    `is_lasting`: nobody else has its name once it is gone. A CID without a name in the configuration is the next VM's,
-    too, and nothing tells the two apart but that all connections of the first one have ended.
+    `is_lasting`: its name is not used again once it is gone. A CID without a name in the configuration is the next
+    VM's, too, and nothing tells the two apart but that all connections of the first one have ended.
     """
 
     tenant: Tenant

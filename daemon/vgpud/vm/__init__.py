@@ -1,1 +1,2 @@
-"""What vgpud is to a virtual machine: its vsock device, the memory it shares with the host, its GPUs' identity."""
+"""The devices that vgpud provides to a virtual machine: its vsock device, the memory it shares with the host, its GPUs'
+identity."""

@@ -1,4 +1,4 @@
-"""What a VM's device and vgpud say to each other: msgpack maps, one per SOCK_SEQPACKET packet.
+"""The messages between a VM's device and vgpud: msgpack maps, one per SOCK_SEQPACKET packet.
 
 From the device: {type: "hello", version, name, cid, port}, first; {type: "stream"} with one descriptor, our end of a
 guest's new stream; {type: "vm", connected: bool}; {type: "log", level, event, ...}. From vgpud: {type: "exit"}.
@@ -13,5 +13,5 @@ PACKET_NBYTES = 4096
 
 
 def control_path(vsock: str) -> Path:
-    """Where the device behind a vhost-user socket can be found again by a vgpud that was started after it."""
+    """The path at which a later vgpud finds the device behind a vhost-user socket again."""
     return Path(f"{vsock}.control")

@@ -44,7 +44,7 @@ class Device:
         self._name, self._cid, self._port = name, cid, port
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
-        self._own_unit = control_fd is None  # started by hand, or by systemd: not ours to end
+        self._own_unit = control_fd is None  # started by hand or by systemd, so this process must not end it
         self._listener = open_listener(UnixEndpoint(vsock), mode=_MODE, group=group)
         self._control_path = control_path(vsock)
         self._control_listener = self._listen_control()
@@ -58,7 +58,7 @@ class Device:
             self._take_control(socket.socket(fileno=control_fd))
 
     def run(self) -> None:
-        """Until there is nobody left to serve."""
+        """Serves until no VM and no vgpud is left."""
         more = False
         while not self._ending and (self._own_unit or self._control is not None or self._front is not None):
             for fd, events in self._epoll.poll(0 if more else None, _EVENTS_A_ROUND):
@@ -158,7 +158,8 @@ class Device:
     # vgpud
 
     def _listen_control(self) -> socket.socket:
-        """The lock on the vhost-user socket is ours: what is at the path is a dead predecessor's."""
+        """This process holds the lock on the vhost-user socket, so a socket at the path is left over from a
+        predecessor."""
         self._control_path.unlink(missing_ok=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         mask = os.umask(0o177)
@@ -234,7 +235,7 @@ def serve(name: str, cid: int, port: int, vsock: str, group: str | None, control
     device = Device(name, cid, port, vsock, group, control_fd)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    Notifier().ready(f"vsock device of {name}, CID {cid}")  # its sockets are there; confined, it could not say so
+    Notifier().ready(f"vsock device of {name}, CID {cid}")  # its sockets exist; once confined, it could not report this
     confine(allow=("accept4",))
     try:
         device.run()

@@ -1,4 +1,4 @@
-"""What the stubs of a VM say they are: the cards that vgpud shows, from their inventory and NVML."""
+"""The identity of a VM's stubs: the cards that vgpud shows, from their inventory and NVML."""
 
 from __future__ import annotations
 

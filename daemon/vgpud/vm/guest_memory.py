@@ -17,7 +17,7 @@ _TABLE_ROW = struct.Struct("<QQQQ")  # guest address, nbytes, the VMM's own addr
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """`view` is the region's bytes, whose first lies at `guest_address` for the guest, at `vmm_address` for the VMM."""
+    """`view` is the region's bytes; the first is at `guest_address` for the guest and at `vmm_address` for the VMM."""
 
     guest_address: int
     vmm_address: int
@@ -60,7 +60,7 @@ class GuestMemory:
 
 
 def map_table(payload: bytes, fds: list[int]) -> GuestMemory:
-    """Map what a SET_MEM_TABLE message holds. The descriptors stay the caller's to close. Raises Violation."""
+    """Map what a SET_MEM_TABLE message holds. The caller must close the descriptors. Raises Violation."""
     if len(payload) < _TABLE_HEAD.size:
         raise Violation("a memory table without a head")
     count, _padding = _TABLE_HEAD.unpack_from(payload)

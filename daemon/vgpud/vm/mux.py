@@ -1,4 +1,4 @@
-"""The virtio-vsock device: packets of the guest's in one ring, ours in the other, and the streams between.
+"""The virtio-vsock device: the guest's packets in one ring, the host's in the other, and the streams between them.
 
 What one round may do is bounded, so that neither a stream nor a direction starves another; what the device holds is
 bounded by STREAMS_MAX, stream.BUF_ALLOC and REPLIES_MAX.
@@ -260,7 +260,8 @@ class Mux:
 
 
 def _read(chain: Chain) -> tuple[Header, list[memoryview]]:
-    """A packet's header, copied, and where its payload lies. Raises Violation when there is less than it says."""
+    """A copy of a packet's header, and the location of its payload. Raises Violation when there is less than it
+    says."""
     head = chain.parts[0]
     if len(head) < HEADER_NBYTES:
         raise Violation(f"a packet whose first part has {len(head)} bytes")

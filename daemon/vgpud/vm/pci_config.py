@@ -24,7 +24,7 @@ VENDOR_TEXT = b"vGPUstub"  # by which root in the guest can tell the stub from a
 
 @dataclass(frozen=True, slots=True)
 class PciIdentity:
-    """What a card says of itself. `link`: greatest generation and width; zeros: no link is shown."""
+    """A card's identity. `link`: greatest generation and width; zeros: no link is shown."""
 
     vendor: int
     device: int
@@ -42,7 +42,7 @@ class PciIdentity:
 
 
 class ConfigSpace:
-    """Registers as a guest reads and writes them. Little-endian; an access lies within the 256 bytes."""
+    """Registers as a guest reads and writes them. Little-endian; an access is within the 256 bytes."""
 
     def __init__(self, identity: PciIdentity) -> None:
         self._bytes = bytearray(CONFIG_NBYTES)

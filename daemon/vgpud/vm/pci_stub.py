@@ -21,7 +21,7 @@ from ..worker.confine import confine
 from .pci_config import CONFIG_NBYTES, ConfigSpace, PciIdentity
 
 _FDS_MAX = 8  # REMOTE_MAX_FDS
-_MESSAGE_TIMEOUT_S = 30.0  # for the rest of a message: QEMU may be stopped by a debugger, but not for good
+_MESSAGE_TIMEOUT_S = 30.0  # for the rest of a message: QEMU may be stopped by a debugger, but not without end
 _HEADER = struct.Struct("<i4xQ")
 _ANSWER = struct.Struct("<i4xQQ")
 _CONFIG_ACCESS = struct.Struct("<IIi")  # address, value, bytes
@@ -106,7 +106,7 @@ def _read(sock: socket.socket, nbytes: int, *, at_start: bool = False) -> bytes:
 
 
 def _execute(space: ConfigSpace, command: Command, payload: bytes) -> int | None:
-    """What to answer; None where QEMU does not wait for an answer."""
+    """The answer; None where QEMU does not wait for one."""
     match command:
         case Command.PCI_CFGREAD | Command.PCI_CFGWRITE:
             at, value, nbytes = _CONFIG_ACCESS.unpack(payload)

@@ -51,7 +51,7 @@ class Region:
     """An open region, this process's alone. All methods run on the event loop."""
 
     def __init__(self, fd: int, nbytes: int, sessions: int) -> None:
-        """`fd` becomes ours and is cleared. Raises OSError."""
+        """Takes ownership of `fd` and clears it. Raises OSError."""
         self.fd = fd
         self.nbytes = nbytes
         self.cookie = secrets.token_bytes(16)
@@ -93,8 +93,8 @@ class Region:
         if not self._free:
             return None
         taken = self._free.popleft()
-        # Again, although it was cleared when it was given back: the VM may have written to it since. Whoever waits may
-        # be cancelled, the thread not: the range is nobody's until it has come to its end.
+        # Cleared again, although it was cleared when it was returned: the VM may have written to it since. The waiting
+        # task can be cancelled, the thread cannot: the range stays unusable until the thread has finished.
         clearing = asyncio.get_running_loop().create_task(asyncio.to_thread(clear, self.fd, taken.offset, taken.nbytes))
         self._clearing.add(clearing)
         clearing.add_done_callback(self._clearing.discard)
@@ -107,11 +107,11 @@ class Region:
 
     def _free_after(self, clearing: asyncio.Task[None], taken: Range) -> None:
         if not clearing.cancelled():
-            clearing.exception()  # whoever takes the range clears it again, and hears of it
+            clearing.exception()  # the next user clears the range again, and gets the error
         self._free.append(taken)
 
     def give_back(self, taken: Range) -> None:
-        """The session of a range has ended, its worker is gone. Its bytes are cleared before anybody has it again."""
+        """The session of a range has ended, its worker is gone. Its bytes are cleared before it is used again."""
         task = asyncio.get_running_loop().create_task(self._clear_and_free(taken))
         self._clearing.add(task)
         task.add_done_callback(self._clearing.discard)

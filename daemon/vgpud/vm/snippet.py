@@ -1,4 +1,4 @@
-"""What to write where so that a VM reaches vgpud: vgpud's part, the VM monitor's, the guest's."""
+"""The configuration with which a VM reaches vgpud: vgpud's part, the VM monitor's, the guest's."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Stream:
         self.readable = True  # not yet seen to block
         self.writable = True
         self.guest_shut = 0  # RECEIVE and SEND, as the guest said
-        self.told_shut = 0  # likewise, as the guest was told
+        self.told_shut = 0  # likewise, as sent to the guest
         self.finished = False  # the other end of `sock` is closed
         self._backlog = bytearray()
         self._backlog_start = 0
@@ -67,7 +67,7 @@ class Stream:
 
     @property
     def backlog_nbytes(self) -> int:
-        """What the guest sent and the socket did not take yet."""
+        """Bytes that the guest sent and the socket has not accepted yet."""
         return len(self._backlog) - self._backlog_start
 
     def owes_credit(self) -> bool:
@@ -113,7 +113,8 @@ class Stream:
         self.flush()
 
     def receive(self, parts: list[memoryview], nbytes: int) -> int | None:
-        """Read up to `nbytes` for the guest into `parts`: how many, 0 at the end of file, None when none are there."""
+        """Read up to `nbytes` for the guest into `parts`: how many, 0 at the end of file, None if none are
+        available."""
         try:
             if len(parts) == 1:
                 got = self.sock.recv_into(parts[0], min(nbytes, len(parts[0])))
@@ -135,7 +136,7 @@ class Stream:
         self._backlog, self._backlog_start = bytearray(), 0
 
     def _send(self, data: memoryview) -> int:
-        """How much of it is off our hands. What nobody will read is dropped: the guest hears of that by itself."""
+        """How much of it is off our hands. Data that will not be read is dropped: the guest hears of that by itself."""
         try:
             sent = self.sock.send(data)
             self.writable = sent == len(data)

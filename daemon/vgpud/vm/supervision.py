@@ -50,13 +50,13 @@ class VmDevice:
         self._there = asyncio.Event()
 
     def start(self) -> None:
-        """Adopt the device that is there, or start one."""
+        """Adopt the running device, or start one."""
         self._retry = None
         if not self._adopt():
             self._spawn()
 
     async def wait_there(self) -> None:
-        """Until a VM can connect; a device that does not start soon is logged, and is not waited for."""
+        """Waits until a VM can connect; a device that does not start soon is logged and not waited for."""
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 await self._there.wait()
@@ -78,9 +78,9 @@ class VmDevice:
 
     def _adopt(self) -> bool:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sock.setblocking(False)  # what hangs and accepts nobody is not waited for
+        sock.setblocking(False)  # a socket that hangs without accepting is not waited for
         try:
-            sock.connect(str(control_path(self._path)))  # a local socket: it is there at once, or not at all
+            sock.connect(str(control_path(self._path)))  # a local socket connects at once or fails
             _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         except OSError:
             sock.close()
@@ -154,7 +154,7 @@ class VmDevice:
         self._retry = asyncio.get_running_loop().call_later(delay_s, self.start)
 
     def _read(self) -> None:
-        """One message: it parses a stranger's bytes, and if taken over may keep the loop from nobody."""
+        """One message: it parses untrusted bytes, and if compromised must not block the loop."""
         assert self._control is not None
         try:
             packet, fds, _flags, _ = socket.recv_fds(self._control, PACKET_NBYTES, 1, socket.MSG_CMSG_CLOEXEC)
@@ -176,7 +176,7 @@ class VmDevice:
                 os.close(fd)
 
     def _say(self, level: str, event: str, **fields: object) -> None:
-        """What it makes us say, a bounded number of lines."""
+        """Its log messages, a bounded number of lines."""
         if self._lines.allows():
             getattr(self._log, level)(event, **fields)
 

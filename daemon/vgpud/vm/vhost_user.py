@@ -94,7 +94,7 @@ class Front:
                     os.close(fd)
 
     def close(self) -> None:
-        """Hang up and let go of rings and memory."""
+        """Close the connection and release rings and memory."""
         for index, ring in enumerate(self._mux.rings):
             self._set_kick(index, ring, None)
             self._set_call(ring, None)
@@ -208,7 +208,7 @@ class Front:
         return self._mux.rings[index]
 
     def _set_base(self, index: int, base: int) -> None:
-        """Where the ring goes on. Only a guest that was merely stopped goes on where it was."""
+        """The position at which the ring continues. Only a guest that was merely stopped continues where it was."""
         ring = self._ring(index)
         if ring.running:
             raise Violation("a running ring is moved")
@@ -250,7 +250,8 @@ class Front:
                 os.close(old)
 
     def _config(self, payload: bytes) -> bytes:
-        """What the guest's driver reads: its CID. Out of range: an empty answer, which is vhost-user's error."""
+        """The configuration space that the guest's driver reads: its CID. Out of range: an empty answer, which is
+        vhost-user's error."""
         if len(payload) < _CONFIG.size:
             raise Violation("GET_CONFIG without a head")
         offset, nbytes, _flags = _CONFIG.unpack_from(payload)

@@ -1,4 +1,4 @@
-"""What ends a VM's device."""
+"""Errors that end a VM's device."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _USED_RING = 4  # bytes before the first element, in both rings
 
 
 class Addresses(NamedTuple):
-    """Where the three parts lie, as the VMM counts."""
+    """The addresses of the three parts, in the VMM's address space."""
 
     descriptors: int
     used: int
@@ -41,7 +41,7 @@ class Chain(NamedTuple):
 
 
 class Vring:
-    """One ring. It is running once the VMM has told its size, its addresses and a descriptor for kicks."""
+    """One ring. It is running once the VMM has sent its size, its addresses and a descriptor for kicks."""
 
     def __init__(self, *, guest_reads: bool) -> None:
         self._wanted = _WRITE if guest_reads else 0  # the direction every descriptor must have
@@ -117,7 +117,7 @@ class Vring:
                 os.write(self.call_fd, _ONE)
 
     def drain_kick(self) -> None:
-        """Take note of a kick."""
+        """Consume a kick."""
         if self.kick_fd is not None:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.kick_fd, 8)

@@ -6,7 +6,7 @@ user is mapped to itself. Each step that the kernel refuses is named in `missing
 - pid: a worker is the first process of its own namespace. It can name no other process, so it can signal, trace and
   reschedule none, and when it ends the kernel ends whatever it has started. NVIDIA's driver shares memory only between
   processes of one pid namespace (seen with 580.159.04: an import by cuIpcOpenMemHandle never ends), so on a card the
-  workers have one namespace together, which holds nobody else.
+  workers have one namespace together, which contains no other process.
 - mount: /proc shows that namespace alone, /dev/shm is empty.
 - ipc, net: no System V object and no abstract socket is shared with another program of the host.
 - Capabilities: none are left, and none can be gained.

@@ -1,4 +1,5 @@
-"""What a worker gives up before it meets its client, so that one that is taken over can do little to others."""
+"""The privileges that a worker drops before it serves a client, so that a compromised worker can do little to
+others."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 
 
 def confine(allow: Collection[str] = ()) -> None:
-    """Give up privileges that no backend needs. Each step is as good as the kernel allows; none is undone.
+    """Drop privileges that no backend needs. Each step is as strict as the kernel allows; none can be undone.
 
     `allow` names system calls that are left to this process (see seccomp.py).
     """
@@ -33,7 +34,7 @@ def confine(allow: Collection[str] = ()) -> None:
 
 
 class Files:
-    """The files that a worker keeps: made ready while nobody waits for it, before its driver is started."""
+    """The files that a worker keeps: prepared before a client waits and before its driver is started."""
 
     def __init__(self, libcuda: str) -> None:
         driver = [os.path.realpath(libcuda), libcuda] if os.path.isabs(libcuda) else []

@@ -75,7 +75,7 @@ class Control:
             self._sock.send(pack_map({"type": kind} | fields))
 
     def receive_warm_order(self) -> WarmOrder | None:
-        """Block until it is there; None when vgpud is gone instead."""
+        """Block until it arrives; None when vgpud is gone."""
         packet = self._sock.recv(_PACKET_NBYTES)
         return WarmOrder(**unpack_map(packet)) if packet else None
 
@@ -95,9 +95,8 @@ class Control:
         return Assignment(**(fields | dict(zip(names, fds, strict=True))))
 
     def exit_with_vgpud(self, memory: Callable[[], list[int] | None] = lambda: None) -> None:
-        """From now on, end this process as soon as vgpud's end closes, whatever the main thread does.
-
-        The same thread answers how much device memory is in use, with what `memory` returns.
+        """Start a thread that ends this process as soon as vgpud's end closes, whatever the main thread does. It also
+        answers how much device memory is in use, by calling `memory`.
         """
 
         def watch() -> None:

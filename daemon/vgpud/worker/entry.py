@@ -1,7 +1,7 @@
 """`python -m vgpud.worker`: wait for a client, set its backend up, serve it in the C executor until one side ends.
 
-The real driver is started (cuInit) while nobody waits: that takes a tenth of a second when no other process on the host
-has the GPU's memory mapped (UVM), and a worker that waits is such a process for the others.
+The real driver is started (cuInit) before a client waits: that takes a tenth of a second when no other process on the
+host has the GPU's memory mapped (UVM), and a worker that waits is such a process for the others.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None
     """Serve one client, in a process of its own.
 
     Args:
-        control_fd: the socket to vgpud (control.py); becomes ours.
+        control_fd: the socket to vgpud (control.py); takes ownership of it.
         backend_name: "simulator" or "cuda".
         libcuda: the driver that the session will name.
-        warm: make a context first, as the control socket says.
+        warm: create a context first, as the control socket requests.
     """
     control = Control(control_fd)
     confine()
@@ -81,14 +81,14 @@ def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None
 
 
 def load(backend: str) -> Any:
-    """Import what a session needs while nobody waits for it: the executor, and LLVM for the simulator."""
+    """Import what a session needs before a client waits: the executor, and LLVM for the simulator."""
     if backend == "simulator":
         importlib.import_module("vgpusim.glue")
     return importlib.import_module("vgpud._executor")
 
 
 def _serve(executor: Any, assignment: Assignment, control: Control, backend: Backend | None) -> tuple[int, str]:
-    """Serve one client, on a backend that is set up or is to be. Returns the exit code and one line of why it ended."""
+    """Serve one client, setting up the backend if needed. Returns the exit code and a line about why it ended."""
     ffi, lib = executor.ffi, executor.lib
 
     @ffi.callback("void(int, const char *)")  # type: ignore[untyped-decorator]

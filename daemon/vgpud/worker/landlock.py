@@ -1,6 +1,6 @@
-"""What a worker may open: the system's programs and libraries to read, devices, and its tenant's cache to write.
-
-Not the configuration with its tokens, nobody's home, no other tenant's cache. Kernels before 5.13 have no Landlock.
+"""The files that a worker may open: the system's programs and libraries to read, devices, and its tenant's cache to
+write; not the configuration with its tokens, no home folders, no other tenant's cache. Kernels before 5.13 have no
+Landlock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 
 class Ruleset:
-    """What a process shall be able to open: made while nobody waits for it, enforced once its cache is known."""
+    """The set of files that a process may open: prepared before a client waits, enforced once its cache is known."""
 
     def __init__(self, readable: Iterable[str] = ()) -> None:
         """`readable`: besides the system's and Python's paths; those that do not exist are left out.
@@ -58,10 +58,10 @@ class Ruleset:
         _allow(self._fd, "/proc/self", (_USE | _TRUNCATE) & self._handled)
 
     def enforce(self, cache: Path, restrict_threads: Callable[[int], int]) -> None:
-        """From now on this process opens only what this module's first lines say. Once.
+        """From now on this process can open only the files listed at the top of this module. Call once.
 
         Args:
-            cache: Written to, if it is there.
+            cache: A folder that stays writable, if it exists.
             restrict_threads: Given the ruleset's descriptor, makes it hold for every thread; returns 0 or an errno.
         Raises:
             OSError: the kernel cannot do it, or a thread does not answer.

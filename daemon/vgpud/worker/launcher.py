@@ -43,7 +43,7 @@ class Launcher:
         self._selector.register(control, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Until vgpud is gone; its workers notice that by themselves."""
+        """Serves until vgpud is gone; its workers notice that on their own."""
         while True:
             for key, _events in self._selector.select():
                 if key.fileobj is not self._control:

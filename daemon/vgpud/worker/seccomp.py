@@ -1,9 +1,10 @@
 """The kernel calls a worker has no use for, refused with EPERM from before it meets its client until its end.
 
 A worker runs a stranger's command stream, and one that is taken over must reach nothing but its own channel and GPU: it
-may start no program, reach no network and no socket by name, signal and trace nobody, change no mount, module or clock.
-What is refused is listed, not what is allowed: NVIDIA's driver uses whatever calls it likes, and differs by version.
-(580.159.04's cuInit needs bind and listen on a unix socket, and answers 304 without; nobody can be accepted there.)
+may start no program, reach no network and no socket by name, signal and trace no process, change no mount, module or
+clock. What is refused is listed, not what is allowed: NVIDIA's driver uses whatever calls it likes, and differs by
+version. (580.159.04's cuInit needs bind and listen on a unix socket, and answers 304 without; no connection can be
+accepted there.)
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ _FIRST_ARGUMENT: dict[str, tuple[int, int, tuple[int | None, ...]]] = {
 }
 
 
-# Allowed but for these values of the second argument: a descriptor's owner is whoever gets its signals, of which
-# F_SETSIG chooses the number (fcntl.h, asm-generic/ioctls.h); TIOCSTI and TIOCLINUX type into a terminal.
+# Allowed but for these values of the second argument: a descriptor's owner is the process that receives its signals, of
+# which F_SETSIG chooses the number (fcntl.h, asm-generic/ioctls.h); TIOCSTI and TIOCLINUX type into a terminal.
 _SECOND_ARGUMENT: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "fcntl": (72, 25, (8, 10, 15, 1024, 1026)),  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
     "ioctl": (16, 29, (0x8901, 0x8902, 0x5412, 0x541C)),  # FIOSETOWN, SIOCSPGRP

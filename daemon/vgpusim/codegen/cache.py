@@ -1,8 +1,9 @@
 """Compiled kernels on disk, one file each, named by a hash of everything that decides their contents.
 
-Several workers of a tenant share a directory. They wait for nobody: a file appears whole, is found or not, and may go
-at any time. What the files take up is the length of one more file, `blocks`, to which whoever stores appends a byte for
-each block: so no worker need list the directory until it is full. Then the files used longest ago go.
+Several workers of a tenant share a directory. They never wait for each other: a file appears complete, and may be
+deleted at any time. The space in use is the length of a further file, `blocks`, to which a worker appends a byte for
+each block that it stores, so that no worker needs to list the directory until it is full. Then the least recently used
+files are deleted.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from vgpusim.ptx import ir
 from vgpusim.ptx.error import PtxError
 
 EXIT = -1
-YIELD = "vgx.yield"  # not PTX: a warp lets others run, and goes on at the next block
+YIELD = "vgx.yield"  # not PTX: a warp lets others run, and continues at the next block
 
 
 @dataclass(slots=True)

@@ -1,7 +1,6 @@
-"""What to attach to a report of an internal compiler error: the PTX, with what went wrong as comments above it.
-
-Files lie in the kernel cache's directory, which is the tenant's own, and are few: a hostile image may provoke any
-number of errors."""
+"""The file to attach to a report of an internal compiler error: the PTX, with the error as comments above it. The files
+are in the kernel cache's directory, which is the tenant's own, and their number is bounded: a hostile image may provoke
+any number of errors."""
 
 from __future__ import annotations
 

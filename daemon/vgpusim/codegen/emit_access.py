@@ -21,7 +21,7 @@ _OUTSIDE = -(1 << abi.REACH_NBITS) % (1 << 64)  # the bits of an address that te
 
 
 def description(ins: ir.Instruction, nbytes: int, kind: str = "") -> str:
-    """What a report says about an access before its address."""
+    """The text of a report about an access, before its address."""
     if not kind:
         kind = (
             "atomic"

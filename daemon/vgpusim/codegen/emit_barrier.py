@@ -52,8 +52,8 @@ def _operands(e: Emitter, ins: ir.Instruction) -> tuple[str, str, ir.Operand | N
 
 
 def _agreed(e: Emitter, ins: ir.Instruction, value: Value) -> str:
-    """What all acting lanes hold, where that is not known beforehand (debug builds keep it in local memory); the launch
-    fails where they do not agree."""
+    """The common value of all active lanes, where it is not known at compile time (debug builds keep it in local
+    memory); the launch fails if they differ."""
     kind, vector, acting = f"<{abi.WARP} x i32>", e.vector(value), e.mask_bits()
     first = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', acting), ('i1', 'false')))}, {abi.WARP - 1}")
     chosen = e.v(f"extractelement {kind} {vector}, i32 {first}")

@@ -39,7 +39,8 @@ def find_leading(e: Emitter, ins: ir.Instruction) -> None:
 
 @emits("bfe")
 def extract_field(e: Emitter, ins: ir.Instruction) -> None:
-    """Bits pos..pos+len-1; .s repeats the field's sign, which lies at the top of the word when the field passes it."""
+    """Bits pos..pos+len-1; .s repeats the field's sign, which is at the top of the word when the field extends past
+    it."""
     nbits, signed = ir.TYPE_NBITS[ins.type], ins.type[0] == "s"
     form, (a, b, c) = e.sources(ins, ins.operands[1:], nbits, 32, 32)
     word = form.int(32)

@@ -117,7 +117,7 @@ class WarpFunction:
         return f"define internal i32 @warp({WARP_ARGUMENTS}) noinline #0 {{\n" + "\n".join(lines) + "\n}\n"
 
     def _is_plain(self, ins: ir.Instruction) -> bool:
-        """Not a barrier, or one that all warps pass together: bar.sync 0 without a count."""
+        """Whether it is no barrier, or one that all warps pass together: bar.sync 0 without a count."""
         if ins.opcode == YIELD:
             return False
         if not _is_barrier(ins) or ins.has("warp"):
@@ -201,7 +201,7 @@ class WarpFunction:
         e.e(f"store i32 0, ptr %m{index}")
         if divergent and self._doubled(index):
             e.e(f"br i1 {e.v(f'icmp eq i32 {mask}, -1')}, label %f{index}, label %s{index}")
-            e.label(f"f{index}")  # all lanes are here, as they are in most rounds of most loops: no masks
+            e.label(f"f{index}")  # all lanes are active, as in most iterations of most loops: no masks
             self._body(index, "-1")
             e.label(f"s{index}")
         self._body(index, mask)

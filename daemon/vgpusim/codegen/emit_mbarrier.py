@@ -1,9 +1,9 @@
 """mbarrier objects, and the bulk copies that report to them.
 
-The object is opaque; ours, from bit 0: 21 bits of bytes still expected (modulo 2**21), 21 of arrivals still pending, 20
-of arrivals expected in a phase, one unused, and at the top the parity of the running phase. Shared memory belongs to
-the thread that runs the CTA, so plain reads and writes are atomic; lanes act one after another. Copies are done at
-once. Whoever waits tests in a loop, where its warp yields (cfg.may_wait)."""
+The object is opaque; this layout, from bit 0: 21 bits of bytes still expected (modulo 2**21), 21 of arrivals still
+pending, 20 of arrivals expected in a phase, one unused, and at the top the parity of the running phase. Shared memory
+belongs to the thread that runs the CTA, so plain reads and writes are atomic; lanes act one after another. Copies are
+done immediately. A waiting lane tests in a loop, where its warp yields (cfg.may_wait)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def mbarrier(e: Emitter, ins: ir.Instruction) -> None:
 
 
 def _change(e: Emitter, ins: ir.Instruction, name: str) -> None:
-    """init and the like: [object], count. arrive: state, [object]{, count}, or without the state."""
+    """init and similar: [object], count. arrive: state, [object]{, count}, or without the state."""
     operands = list(ins.operands)
     target: ir.Operand = ir.Sink() if isinstance(operands[0], ir.Address) else operands.pop(0)
     place = e.spread("address", e.vector(_object(e, ins, operands[0])), 64)

@@ -126,7 +126,7 @@ def _gather(e: Emitter, where: str, nbits: int, mask: str) -> str:
 
 
 def _load_probed(e: Emitter, where: str, nbits: int, mask: str | None) -> str:
-    """Rows of consecutive addresses, as long as the block's rows are, if that is what the addresses turn out to be."""
+    """Rows of consecutive addresses of the block's row length, if the addresses have that form at run time."""
     nbytes, kind = nbits // 8, LANES.int(nbits)
     width = e.block[0]
     lanes = width if width in (8, 16) else WARP
@@ -343,7 +343,7 @@ def is_space(e: Emitter, ins: ir.Instruction) -> None:
 
 @emits("prefetch", "prefetchu", "discard", "applypriority")
 def hint(e: Emitter, ins: ir.Instruction) -> None:
-    """No effect on results. (discard leaves the data undefined; it stays as it is.)"""
+    """No effect on results. (discard may leave the data undefined; here it stays unchanged.)"""
 
 
 @emits("membar", "fence")

@@ -25,8 +25,8 @@ Place = Callable[[int, int, int], tuple[int, int]]  # (group, thread in group, e
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Where lane 4*group + thread holds which elements. `per_register`: elements in 32 bits (64 for f64). Of single
-    bits an element is a register, and k counts those."""
+    """Which elements lane 4*group + thread holds. `per_register`: elements in 32 bits (64 for f64). Of single bits an
+    element is a register, and k counts those."""
 
     m: int
     n: int

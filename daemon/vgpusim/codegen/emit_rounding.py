@@ -1,5 +1,5 @@
 """Directed rounding (.rz .rm .rp): of arithmetic by the processor's rounding mode; of conversions by the nearest
-result, then one step towards the exact one when that lies on the wrong side."""
+result, then one step towards the exact one when that is on the wrong side."""
 
 from __future__ import annotations
 

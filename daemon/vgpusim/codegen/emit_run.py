@@ -1,7 +1,7 @@
 """The entry of a compiled kernel: takes CTAs, runs their warps, and releases barriers.
 
 A kernel of a cooperative launch may be resident: all its CTAs have frames and shared memory of their own, and the entry
-goes round over them, a round of each at a time, so that CTAs may wait for each other.
+runs them in turn, one round each, so that CTAs may wait for each other.
 
 Frames of a thread: the tables (see below), then the saved registers of each warp. What kernels can address, local
 memory, lies elsewhere: they must not reach what decides where a warp goes on. Tables, in 32-bit words: 17 barriers of 8
@@ -117,7 +117,7 @@ _COORDINATES = """  %cx.l = urem i64 %c, %gx
 
 
 def _claim(cta: str) -> str:
-    """Take CTAs until none is left. `cta` runs number %c, from label %cta to %next."""
+    """Run CTAs until none is left. `cta` runs number %c, from label %cta to %next."""
     return f"""  %next.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_NEXT_CTA}
   %counter = load ptr, ptr %next.p
   %chunk.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_CTA_CHUNK}

@@ -1,6 +1,6 @@
 """wmma: loads, stores and products of whole matrices by a warp.
 
-Which lane holds which element is not documented, so it is ours to say: 8x8 tiles, row tiles first, each laid out as
+Which lane holds which element is not documented, so this file defines it: 8x8 tiles, row tiles first, each laid out as
 mma's fragments are. Where the f16 fragments have more registers than elements, the elements are there several times.
 """
 
@@ -32,7 +32,7 @@ _F16_REGISTERS = 8  # of every fragment of A and B
 
 
 def _shape(e: Emitter, name: str | None, kind: str) -> Shape:
-    """Of the operands' type `kind`."""
+    """The operands' type is `kind`."""
     if name is None:
         raise e.unsupported()
     m, n, k = _SIZES[name]

@@ -435,5 +435,5 @@ class Emitter:
             emitter(self, ins)
         except PtxError:
             raise
-        except Exception as error:  # ours: what the image may contain is checked before it is used
+        except Exception as error:  # an internal error: images are checked before they are used
             raise InternalError(self.program.name, f"line {ins.line}, `{ins.text}`", error) from error

@@ -36,24 +36,24 @@ class Pattern:
         return first if first is not None and self == linear(first) else None
 
     def offsets(self) -> list[int]:
-        """What each lane adds to lane 0's value, of a known pattern."""
+        """The difference of each lane's value from lane 0's, for a known pattern."""
         steps = [step for step in self.steps if step is not None]
         assert len(steps) == LANE_BITS
         return [sum(step for k, step in enumerate(steps) if lane >> k & 1) for lane in range(WARP)]
 
     def sum(self, other: Pattern) -> Pattern:
-        """Of the sum of two values."""
+        """The pattern of the sum of two values."""
         return _combine(self, other, lambda a, b: a + b)
 
     def difference(self, other: Pattern) -> Pattern:
         return _combine(self, other, lambda a, b: a - b)
 
     def scaled(self, factor: int | None) -> Pattern:
-        """Of a product with a uniform factor; None: not known."""
+        """The pattern of a product with a uniform factor; None: not known."""
         return Pattern(tuple(_bounded(s if not s else None if factor is None else s * factor) for s in self.steps))
 
     def join(self, other: Pattern) -> Pattern:
-        """Of a value that is one or the other, the same one on all lanes."""
+        """The pattern of a value that is one or the other, the same on all lanes."""
         return Pattern(tuple(a if a == b else None for a, b in zip(self.steps, other.steps, strict=True)))
 
     def separate(self, alignment: int) -> bool:
@@ -67,7 +67,7 @@ class Pattern:
         return total < alignment
 
     def bits(self, change: Callable[[int], int]) -> Pattern:
-        """Of a bitwise operation on a value whose bits are separate."""
+        """The pattern of a bitwise operation on operands without common bits."""
         return Pattern(tuple(change(step) for step in self.steps if step is not None))
 
 

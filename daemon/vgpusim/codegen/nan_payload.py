@@ -3,7 +3,7 @@
 A GPU's f32 arithmetic makes one NaN, 0x7fffffff; the host's passes payloads on. To compare and replace after every
 operation would double the cost of inner loops, and the payload of a NaN matters only where something looks at bits: an
 operation on floats makes a NaN of any NaN. So a register that nothing but such operations (and moves between such
-registers) defines is left as the host computes it, and whoever reads its bits makes them canonical."""
+registers) defines is left as the host computes it, and an instruction that reads its bits makes them canonical."""
 
 from __future__ import annotations
 

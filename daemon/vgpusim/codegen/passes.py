@@ -18,7 +18,7 @@ from vgpusim.ptx.module import PtxModule
 
 
 class State:
-    """A kernel on its way: what a pass has made is there for those after it."""
+    """A kernel between passes: later passes read what earlier ones produced."""
 
     program: Program
     graph: Graph

@@ -1,9 +1,9 @@
 """Recursive functions in a flat body: one copy of each, a return address and a stack for each thread.
 
-A function in a cycle of the call graph cannot be inlined. Its body stands once, after the kernel's; a call stores what
-is live after it and what the bodies of such functions may overwrite, moves the arguments, notes in a register where to
-return to, and branches; `ret` is a branch by that register. Threads of a warp may be at different depths: they are
-lanes that wait at different blocks, like any others.
+A function in a cycle of the call graph cannot be inlined. Its body is emitted once, after the kernel's; a call saves
+the registers that are live after it and that such functions may overwrite, moves the arguments, stores the return
+address in a register, and branches; `ret` is a branch by that register. Threads of a warp may be at different depths:
+they are lanes that wait at different blocks, like any others.
 
 The inliner leaves calls as pseudo-instructions (PUSH, POP, COPY), because what has to be stored, and which variables
 have become registers, is known only for the whole body."""
@@ -281,7 +281,7 @@ class Expander:
         return [*before, replace(item, operands=tuple(operands))]
 
     def _offset(self, symbol: ir.Symbol) -> int | None:
-        """From the stack's pointer, in bytes."""
+        """Offset from the stack pointer, in bytes."""
         name, _, caller = symbol.name.partition("|")
         owner = self.owners.get(name)
         if owner is None or name in self.places:

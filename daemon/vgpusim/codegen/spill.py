@@ -1,6 +1,6 @@
-"""What a warp saves of its registers and masks while it waits at a barrier, and where. A register has one place for all
-barriers; masks are kept where lanes may wait elsewhere. In a large kernel what is ever saved lives in its place all the
-time, so that nothing is copied."""
+"""Which registers and masks a warp saves while it waits at a barrier, and where. A register has one slot for all
+barriers; masks are saved where lanes may wait elsewhere. In a large kernel every register that is ever saved stays in
+its slot all the time, so that nothing is copied."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Spills:
 
 
 def lay_out(e: Emitter, barriers: Sequence[int], masks: Sequence[tuple[str, str]]) -> Spills:
-    """`barriers`: blocks that end in one; `masks`: slots and types of what says where lanes are."""
+    """`barriers`: blocks that end in one; `masks`: slots and types of the values that record where lanes are."""
     dirty = liveness.unsaved(e.graph, e.live)
     needed = {index: _needed(e, index) for index in barriers}
     every = offset = 0

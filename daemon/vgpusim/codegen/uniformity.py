@@ -77,7 +77,7 @@ def thread_shape(axis: int, block: tuple[int, int, int]) -> Shape:
     width, height, depth = block
     if block[axis] == 1:
         return Shape(lane_pattern.UNIFORM, _MAX_ALIGNMENT, True)
-    if width % WARP == 0 or height == depth == 1:  # a warp lies in one row
+    if width % WARP == 0 or height == depth == 1:  # a warp is in one row
         return Shape(linear(1), WARP, True) if axis == 0 else Shape(lane_pattern.UNIFORM, 1, True)
     if width & (width - 1):
         return VARYING

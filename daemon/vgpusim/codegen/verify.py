@@ -14,7 +14,7 @@ _SAME_WIDTH = frozenset(  # instructions whose register operands are all as wide
 )
 
 
-_SAME_FOR_ALL = ("vote", "redux", "bar", "barrier")  # whose result all lanes share, whatever theirs are
+_SAME_FOR_ALL = ("vote", "redux", "bar", "barrier")  # whose result all lanes share, whatever their operands are
 
 
 class Violation(AssertionError):

@@ -51,7 +51,7 @@ uint64_t vgx_sim_take_output(char *text, uint64_t capacity);
 /* Whether there is output that was not taken yet. */
 bool vgx_sim_output_pending(void);
 
-/* Where the simulator says why something failed, besides its log. */
+/* Receives the reason for each failure, in addition to the log. */
 void vgx_sim_set_reason(void (*reason)(CUresult result, bool ends, const char *text));
 
 /* Bytes in use on device `device`, contexts included: the total less what cuMemGetInfo calls free. 0 if there is no

@@ -1,12 +1,12 @@
-/* Device memory. Live allocations stand in one array sorted by address; free space is what lies between them.
+/* Device memory. Live allocations stand in one array sorted by address; free space is between them.
  *
  * Placement is next fit over a tebibyte: an address is not used again before the whole reservation has been walked. A
  * small allocation ends where its last page ends, so that a step past its 512-byte slot faults at once; one of 2 MiB
- * and more starts on a 2 MiB boundary, as the real driver's do. Freed pages are replaced by fresh ones, so what one
- * owner wrote is never read by another.
+ * and more starts on a 2 MiB boundary, as those of the real driver do. Freed pages are replaced by fresh ones, so that
+ * no owner reads what another wrote.
  *
- * With a file, everything above holds the same: what is free is mapped from it without access, and what was freed is
- * punched out of it. The client that maps it, too, may write where nothing is allocated; that is its own memory.
+ * With a file all of this holds, too: free space is mapped from the file without access, and freed pages are punched
+ * out of it. The client that also maps the file may write where nothing is allocated; that harms only its own memory.
  *
  * Other processes map an allocation from that file. Private memory moves into a file when it is exported
  * (vgx_sim_ipc.c). One that another process exported is mapped here as an allocation of no cost.
@@ -207,8 +207,8 @@ CUresult vgx_sim_arena_allocate(struct vgx_sim_arena *arena, uint64_t nbytes, vo
   return result;
 }
 
-/* Give the pages back: what is mapped in their place reads as zero when it is next made accessible. False: they cannot
- * be, and the address rests for good. */
+/* Release the pages: what is mapped in their place reads as zero when it is next made accessible. False: they could not
+ * be released, and the address must never be used again. */
 static bool release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *entry) {
   size_t nbytes = entry->pages_end - entry->pages;
   void *pages = (void *)entry->pages;
@@ -228,7 +228,8 @@ static bool release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allo
   return !in_file;
 }
 
-/* What is left of an allocation whose pages could not be given back: nobody finds it, frees it or gets its address. */
+/* The entry of an allocation whose pages could not be released: it is not found, not freed, and its address is not
+ * reused. */
 static struct vgx_sim_allocation buried(const struct vgx_sim_allocation *entry) {
   return (struct vgx_sim_allocation){.pages = entry->pages, .pages_end = entry->pages_end, .freeing = true};
 }

@@ -19,7 +19,7 @@ enum vgx_sim_allocation_kind {
 };
 
 struct vgx_sim_allocation {
-  uint64_t address;          /* what the client was told */
+  uint64_t address;          /* the address that the client received */
   uint64_t nbytes;           /* what it asked for */
   uint64_t pages, pages_end; /* the accessible pages; an inaccessible one follows while allocations are few */
   enum vgx_sim_allocation_kind kind;
@@ -27,7 +27,7 @@ struct vgx_sim_allocation {
   CUmemoryPool pool;
   bool freeing;    /* cuMemFreeAsync was called, the stream has not come to it: invisible to lookups */
   bool moved;      /* private memory that lies in a file of its own now, for other processes */
-  uint32_t opens;  /* of another process's allocation: by how many cuIpcOpenMemHandle; 0: it is ours */
+  uint32_t opens;  /* count of cuIpcOpenMemHandle for another process's allocation; 0: it is this process's own */
   uint64_t key[2]; /* likewise: which one it is */
 };
 
@@ -39,7 +39,7 @@ struct vgx_sim_arena {
   uint64_t capacity_nbytes;        /* the profile's memory */
   uint64_t used_nbytes;            /* pages of live allocations, and what contexts cost */
   struct vgx_sim_share share;      /* where others see that, and this process what they use */
-  uint64_t rover;                  /* next fit starts here, so that a freed address rests as long as possible */
+  uint64_t rover;                  /* next fit starts here, so that a freed address is reused as late as possible */
   struct vgx_sim_allocation *live; /* sorted by address */
   size_t count, room;
   uint64_t generation; /* atomic: counts changes of `live` */

@@ -11,7 +11,7 @@
 
 #include "vgx_sim_internal.h"
 
-#define CONTEXTS_MAX 4096u        /* made in one process, since none is given back */
+#define CONTEXTS_MAX 4096u        /* created in one process: their memory is never freed */
 #define STACK_NBYTES_MAX 524288u  /* CUDA's limit on local memory per thread */
 #define CONTEXT_FLAGS_VALID 0xffu /* CU_CTX_FLAGS_MASK */
 

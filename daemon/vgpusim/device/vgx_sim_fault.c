@@ -67,7 +67,7 @@ static int access_of(const void *context) {
 
 static void on_fault(int signal, siginfo_t *info, void *context) {
   struct guard *g = current_guard;
-  if (!g || g->in_service || info->si_code <= 0) { /* si_code <= 0: somebody sent it */
+  if (!g || g->in_service || info->si_code <= 0) { /* si_code <= 0: another process or thread sent it */
     pass_on(signal, info, context);
     return;
   }
@@ -112,7 +112,7 @@ void vgx_sim_fault_thread_init(void) {
   if (has_signal_stack)
     return;
   has_signal_stack = true;
-  sigset_t ours; /* whoever made this thread may have blocked everything */
+  sigset_t ours; /* the creator of this thread may have blocked all signals */
   sigemptyset(&ours);
   sigaddset(&ours, kick_signal());
   for (size_t i = 0; i < FAULT_SIGNALS; i++)

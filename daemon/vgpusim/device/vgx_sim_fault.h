@@ -30,8 +30,8 @@ _Noreturn void vgx_sim_leave(CUresult result, const char *message);
  */
 const void *vgx_sim_reach(uint64_t address);
 
-/* Between these the body is the simulator's own code, which may hold locks: kicks wait until service_end, and a fault
- * is ours. */
+/* Between these the body runs the simulator's own code, which may hold locks: kicks wait until service_end, and a fault
+ * is a bug of the simulator. */
 void vgx_sim_service_begin(void);
 void vgx_sim_service_end(void);
 

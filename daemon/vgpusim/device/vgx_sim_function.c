@@ -62,7 +62,7 @@ static CUresult compile(CUfunction f, struct vgx_sim_variant *v) {
   if (result != CUDA_SUCCESS)
     vgx_sim_reason(result, true, "kernel %s, block %u x %u x %u, not compiled (%d): %s", f->name, v->block[0],
                    v->block[1], v->block[2], result, why);
-  /* A card would have run it: a program that does not look at errors must not go on with what the memory holds. */
+  /* A card would have run it: a program that ignores errors must not continue with undefined memory contents. */
   if (result != CUDA_SUCCESS && f->module->ctx)
     vgx_sim_fail_context(f->module->ctx, result);
   return result;

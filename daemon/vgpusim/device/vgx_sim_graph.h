@@ -48,8 +48,8 @@ struct CUgraph_st {
   bool capturing;    /* a capture adds to it */
 };
 
-/* One node more, depending on others of its graph; takes over the reference to `work` (NULL: empty node) when it
- * succeeds. Runtime lock held. */
+/* Add a node that depends on others of its graph; takes the reference to `work` (NULL: empty node) on success. Runtime
+ * lock held. */
 CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_work *work, const uint32_t *dependencies,
                                   uint32_t dependency_count, CUgraphNode *made);
 /* Likewise, for a node with `op` (NULL: none), which is taken over. No lock held. */
@@ -63,10 +63,11 @@ bool vgx_sim_is_graph(CUgraph graph);
 bool vgx_sim_is_node(CUgraphNode node);
 /* Give a node of this type other work: `op` is taken over. No lock held. */
 CUresult vgx_sim_node_change(CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
-CUgraph vgx_sim_graph_create(void);                                             /* NULL: out of memory */
-void vgx_sim_graph_destroy(CUgraph graph);                                      /* no lock held */
-struct vgx_sim_work *vgx_sim_work_create(CUcontext ctx, struct vgx_sim_op *op); /* takes over op, also when it fails */
-void vgx_sim_work_unref(struct vgx_sim_work *work);                             /* no lock held; NULL: nothing */
+CUgraph vgx_sim_graph_create(void);        /* NULL: out of memory */
+void vgx_sim_graph_destroy(CUgraph graph); /* no lock held */
+struct vgx_sim_work *vgx_sim_work_create(CUcontext ctx,
+                                         struct vgx_sim_op *op); /* takes ownership of op, also on failure */
+void vgx_sim_work_unref(struct vgx_sim_work *work);              /* no lock held; NULL: nothing */
 
 /* The work of a node with these parameters, and the context it is for. */
 CUresult vgx_sim_kernel_op(const CUDA_KERNEL_NODE_PARAMS_v2 *params, CUcontext *ctx, struct vgx_sim_op **op);

@@ -189,7 +189,7 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
     free(end);
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  plan->refs += 2; /* the run's and ours */
+  plan->refs += 2; /* one reference for the run, one for this call */
   run->plan = plan;
   run->op = (struct vgx_sim_op){.run = run_plan, .drop = drop_run, .wait = exec->last, .record = end};
   end->refs++;

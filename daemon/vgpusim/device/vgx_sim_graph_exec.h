@@ -37,8 +37,8 @@ static inline bool vgx_sim_is_foreign(const struct vgx_sim_step *step, CUcontext
   return step->work && step->work->ctx && step->work->ctx != ctx;
 }
 
-/* The nodes of a graph in an order their dependencies allow; INVALID_VALUE: a cycle. What `made` is set to is to be
- * let go also when it fails; it must be NULL before. Runtime lock held. */
+/* The nodes of a graph in an order their dependencies allow; INVALID_VALUE: a cycle. `made` must be NULL before; the
+ * caller frees it, also after a failure. Runtime lock held. */
 CUresult vgx_sim_plan_create_locked(CUgraph graph, struct vgx_sim_plan **made);
 void vgx_sim_plan_unref(struct vgx_sim_plan *plan); /* no lock held */
 

@@ -1,4 +1,4 @@
-/* What graphs and their nodes tell of themselves, and the change of single nodes. Locking: the runtime lock. */
+/* Queries of graphs and their nodes, and changes of single nodes. Locking: the runtime lock. */
 #include "vgx_sim_driver.h"
 #include "vgx_sim_graph.h"
 
@@ -14,7 +14,7 @@ static void list(struct listing *l, CUgraphNode node) {
   l->count++;
 }
 
-/* How many there are, or were told; beyond the last: NULL, says the manual. */
+/* The number of entries that exist or were written; entries beyond the last are NULL, as the manual says. */
 static CUresult finish(struct listing *l, size_t *count) {
   for (size_t i = l->count; l->nodes && i < l->room; i++)
     l->nodes[i] = NULL;

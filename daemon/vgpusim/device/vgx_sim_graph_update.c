@@ -1,5 +1,5 @@
-/* Updates of executable graphs: other parameters for one node, or those of another graph for all. Each gives the graph
- * another plan; launches that are queued keep theirs. Locking: the runtime lock. */
+/* Updates of executable graphs: other parameters for one node, or those of another graph for all. Each replaces the
+ * graph's plan; queued launches keep the old one. Locking: the runtime lock. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The device heap behind malloc and free in kernels: one allocation of CU_LIMIT_MALLOC_HEAP_SIZE, taken at the first
  * malloc.
  *
- * What describes the blocks lies outside the heap, so that a kernel that writes past its block cannot mislead us.
+ * The blocks' descriptions are outside the heap, so that a kernel that writes past its block cannot corrupt them.
  * Blocks have power-of-two sizes from 16 bytes; a freed one is used again for its own size only. That is simple, O(1),
  * and wastes at most half.
  *

@@ -49,7 +49,8 @@ enum vgx_sim_cooperative {
 };
 
 struct vgx_sim_hooks {
-  /* Parse an image for a device; *image is Python's id. `kernel_count`, `variable_count` say what it holds. */
+  /* Parse an image for a device; *image is Python's id; `kernel_count` and `variable_count` are the numbers of its
+   * kernels and variables. */
   int32_t (*load_image)(uint32_t device, const void *data, uint64_t nbytes, uint64_t *image, uint32_t *kernel_count,
                         uint32_t *variable_count, char *why);
   int32_t (*unload_image)(uint64_t image);

@@ -190,8 +190,8 @@ enum vgx_sim_submit_mode {
   VGX_SIM_TRY,   /* run it on this thread if its turn is now, else do nothing and answer NOT_READY */
   VGX_SIM_WAIT,  /* run it on this thread if its turn is now, else queue it and sleep until it is done */
 };
-/* QUEUE takes over `op`, which then has a `drop`; with TRY and WAIT it stays the caller's, has none, and its result is
- * returned. Answers the context's sticky error when it has one. */
+/* QUEUE takes ownership of `op`, which must have a `drop`; with TRY and WAIT the caller keeps it, it has none, and its
+ * result is returned. Returns the context's sticky error if it has one. */
 CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode);
 /* The stream a handle means in `ctx`; INVALID_HANDLE when it is none. */
 CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream);
@@ -225,7 +225,7 @@ CUresult vgx_sim_capture_forbid(CUstream stream, CUresult result);
 /* An event is recorded in a capturing stream; a stream is to wait for an event (*handled: by its capture). */
 CUresult vgx_sim_capture_record_locked(CUstream stream, CUevent event);
 CUresult vgx_sim_capture_wait_locked(CUstream stream, CUevent event, bool *handled);
-/* CAPTURED_EVENT if the event was last recorded in a capture that goes on: nobody can ask whether it is done. */
+/* CAPTURED_EVENT if the event was last recorded in an active capture: whether it is done is not defined. */
 CUresult vgx_sim_capture_event_locked(CUevent event);
 void vgx_sim_captured_clear_locked(struct vgx_sim_captured *captured);
 

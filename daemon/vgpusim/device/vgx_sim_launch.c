@@ -132,7 +132,7 @@ static void serve_outside(struct vgx_sim_services *services, const char *what, u
   serve_bad_access(services, CUDA_ERROR_ILLEGAL_ADDRESS, what, address, cta, thread);
 }
 
-/* Each failing thread has a line, as on a device: the other threads of the CTAs that run go on for a moment. */
+/* Each failing thread has a line, as on a device: the other threads of the running CTAs continue for a moment. */
 static void serve_assertfail(struct vgx_sim_services *services, const char *message, const char *file, uint32_t line,
                              const char *function, const uint32_t cta[3], uint32_t thread) {
   struct run *l = of_services(services);

@@ -39,7 +39,7 @@ static bool is_used_locked(CUlibrary library) {
   return false;
 }
 
-/* Note where the variable lies, for all contexts. `made` is taken over with success. */
+/* Store the variable's address for all contexts. Takes ownership of `made` on success. */
 static CUresult place_locked(CUlibrary library, const char *name, struct vgx_sim_managed *made) {
   uint32_t i;
   if (find_locked(library, name))

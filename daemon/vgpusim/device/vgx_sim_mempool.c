@@ -1,6 +1,5 @@
-/* Stream-ordered allocation. A pool only counts: memory is taken from the arena when the call is made, since the
- * address is its answer, and goes back when the stream comes to the free. Nothing is cached, so what is reserved is
- * what is used.
+/* Stream-ordered allocation. A pool only counts: memory is allocated from the arena during the call, which returns its
+ * address, and is freed when the stream reaches the free. Nothing is cached, so the reserved size equals the used size.
  *
  * Locking: pools are guarded by the runtime lock. */
 #include <stdlib.h>

@@ -74,7 +74,7 @@ static CUresult place_variables(CUmodule m) {
     m->addresses[i] = elsewhere ? elsewhere : m->base + m->addresses[i];
   }
   for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-    if (m->addresses[i] - m->base < total) /* what lies elsewhere has had its first contents */
+    if (m->addresses[i] - m->base < total) /* a variable placed elsewhere was initialised already */
       result = vgx_sim_hooks->initial_bytes(m->image, i, m->addresses, (uint8_t *)m->addresses[i]);
   return result;
 }

@@ -2,8 +2,8 @@
  *
  * Turn: a stream runs one operation at a time. Every operation gets a ticket, ascending over the whole process. The
  * legacy default stream and the blocking streams of a context order each other by ticket: an operation of one side
- * waits for all of the other side with a lower ticket. Non-blocking streams wait for nothing but themselves and the
- * markers they were told to wait for.
+ * waits for all of the other side with a lower ticket. Non-blocking streams wait only for their own operations and for
+ * the markers of their wait operations.
  *
  * An operation that only waits or records never costs a thread: waiting is a condition of the turn.
  *
@@ -158,7 +158,7 @@ void vgx_sim_fail_context(CUcontext ctx, CUresult result) {
 
 static void *queue_thread(void *);
 
-/* See to it that somebody takes the next operation whose turn has come. */
+/* Make sure that a thread takes the next operation whose turn has come. */
 static void wake_if_ready(void) {
   if (!active_first || !next_ready())
     return;
@@ -295,7 +295,7 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   return result;
 }
 
-/* A host function touches no device memory, and may wait for whoever pauses. */
+/* A host function uses no device memory, and may be waiting for the thread that pauses. */
 static bool is_device_busy(void) {
   for (struct CUstream_st *s = active_first; s; s = s->active_next)
     if (s->busy && s->busy_kind != VGX_SIM_OP_HOST)
@@ -335,8 +335,8 @@ void vgx_sim_resume(void) {
 CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream) {
   if (handle == NULL || handle == CU_STREAM_LEGACY)
     *stream = &ctx->legacy;
-  else if (handle ==
-           CU_STREAM_PER_THREAD) /* client threads are not ours: the client makes streams of its own for them */
+  else if (handle == CU_STREAM_PER_THREAD) /* this process's threads are not the client's: the client creates a stream
+                                              for each of its own */
     *stream = &ctx->per_thread;
   else if (handle->magic != VGX_SIM_STREAM)
     return CUDA_ERROR_INVALID_HANDLE;

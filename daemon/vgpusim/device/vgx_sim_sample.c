@@ -102,7 +102,7 @@ static struct value texel(const struct vgx_sim_texture *t, const struct vgx_sim_
   return v;
 }
 
-/* The index that an address mode makes of one; -1: the border. */
+/* The index after applying an address mode; -1: the border. */
 static int64_t address(const struct vgx_sim_texture *t, int axis, int64_t i, int64_t n) {
   int mode = t->cubemap ? CLAMP : t->address_mode[axis];
   if (i >= 0 && i < n)
@@ -239,7 +239,7 @@ static int axes_of(enum geometry g) {
   }
 }
 
-/* Texels of integer coordinates, as tex1Dfetch takes them: what lies beyond memory is 0. */
+/* Texels of integer coordinates, as tex1Dfetch takes them: elements beyond the memory are 0. */
 static struct value fetch(const struct vgx_sim_texture *t, const int64_t i[3], int axes, int64_t layer) {
   const struct vgx_sim_level *l = &t->levels[0];
   const uint32_t extent[3] = {l->width, l->height, l->depth};

@@ -1,7 +1,7 @@
 /* Streams, events, host functions: the driver's functions over the queue.
  *
- * An event is a name for a marker: recording makes a new one, and whoever waits holds the marker the event had at that
- * time, so that recording again or destroying the event changes nothing for him. Locking: the runtime lock. */
+ * An event is a name for a marker: recording creates a new one, and a waiter holds the marker that the event had at
+ * that time, so that recording again or destroying the event does not affect it. Locking: the runtime lock. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -30,7 +30,7 @@ enum { TYPE_PINNED = 1, LOCATION_DEVICE = 1, ACCESS_READ = 1, ACCESS_READWRITE =
 /* What cuMemCreate made, or another process did: freed when it is released and nothing maps it. */
 struct physical {
   struct vgx_sim_device *device;
-  uint64_t address, nbytes; /* its place in the arena, where nobody sees it; 0: it lies in `file` */
+  uint64_t address, nbytes; /* its place in the arena, hidden from lookups; 0: it lies in `file` */
   int file;                 /* of its own, once it is shared: it outlives its maker; else -1 */
   bool imported;            /* it is charged where it was made */
   uint32_t mappings;

@@ -34,7 +34,7 @@ _NEWER_ARCHITECTURES = frozenset({100, 101, 103, 110, 120, 121})
 @dataclass(frozen=True)
 class PtxImage:
     """PTX of one module. With several texts (linked, or one a translation unit) a symbol may be defined in any of them:
-    whoever makes the module resolves .extern declarations across them."""
+    the code that builds the module resolves .extern declarations across them."""
 
     texts: tuple[str, ...]
     origin: str  # what was found and picked, one line for the log
@@ -125,7 +125,7 @@ def _pick(
     for entry in usable(entries, compute_capability):
         payload = fatbin.payload(entry, cap_nbytes)
         text, target = _read_ptx(payload, compute_capability)
-        if _runs(target, compute_capability):  # the text's word counts, should the entry say something else
+        if _runs(target, compute_capability):  # the text takes precedence over the entry
             return text, target, len(payload)
     return None
 

@@ -1,9 +1,8 @@
-"""Device profiles: what a card answers, as data, and the inventory made of them.
+"""Device profiles: a card's answers as data, and the inventory built from them.
 
 A profile is one TOML file under profiles/. It may extend another (its keys win). Files whose names begin with an
-underscore are no cards: _common.toml is what all extend in the end, _simulator.toml switches off what the simulator
-cannot do. Every attribute and limit must have a value once the files are merged: nothing is answered that nobody wrote
-down.
+underscore are not cards: _common.toml is the base of all, _simulator.toml switches off what the simulator cannot do.
+Every attribute and limit must have a value once the files are merged: there are no implicit answers.
 """
 
 import re
@@ -45,7 +44,7 @@ _DERIVED = frozenset(
     }
 )
 
-_NAMESPACE = uuid.UUID("5d0c0a54-5be0-4f6a-9a57-4a1d3cf0a9b1")  # ours: device UUIDs are uuid5 under it
+_NAMESPACE = uuid.UUID("5d0c0a54-5be0-4f6a-9a57-4a1d3cf0a9b1")  # vgpu's namespace: device UUIDs are uuid5 under it
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _FIRST_BUS = 0x01  # device i sits alone on bus _FIRST_BUS + i
 
@@ -147,7 +146,7 @@ def load(name: str, *, as_simulated: bool = True) -> Profile:
 
     Args:
         name: One of available().
-        as_simulated: Switch off what the simulator cannot do; False gives the card as it is.
+        as_simulated: Switch off what the simulator cannot do; False gives the real card's values.
     Raises:
         ProfileError: unknown name, or a file with a wrong, missing or unknown key.
     """

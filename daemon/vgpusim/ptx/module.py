@@ -167,7 +167,7 @@ class PtxModule:
         return name in self._sources
 
     def address_of(self, symbol: ir.Symbol) -> ir.Symbol:
-        """A function's address as one in FUNCTIONS; any other symbol as it is."""
+        """A function's address as one in FUNCTIONS; any other symbol unchanged."""
         number = self._numbers.get(symbol.name)
         return symbol if number is None else ir.Symbol(FUNCTIONS, number * FUNCTION_NBYTES + symbol.offset)
 

@@ -1,4 +1,4 @@
-"""`vgpu`: Python runs the folder that this file lies in."""
+"""`vgpu`: Python runs the folder that contains this file."""
 
 from vgpu_guest.cli import packaged
 

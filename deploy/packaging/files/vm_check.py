@@ -28,11 +28,11 @@ _OUTPUT_CAP = 1 << 20
 
 
 class NoGuestError(Exception):
-    """The text says what did not come up."""
+    """The text names what did not start."""
 
 
 class Console:
-    """The guest's serial line: a shell that takes commands and says when they have ended (tests/vm/init.sh)."""
+    """The guest's serial line: a shell that runs commands and reports their end (tests/vm/init.sh)."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process, self._log, self._seen, self._count = process, log, b"", 0

@@ -48,6 +48,6 @@ def from_json(entry: dict[str, Any]) -> Asker:
 
 
 def is_systems(file: str) -> bool:
-    """Whether a library lies in a folder that every program searches: it has no path of its own."""
+    """Whether a library is in a folder that every program searches: it has no path of its own."""
     folder = os.path.dirname(file)
     return folder in ("/lib", "/usr/lib", "/lib64", "/usr/lib64") or folder.endswith("/x86_64-linux-gnu")

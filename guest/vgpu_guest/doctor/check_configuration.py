@@ -1,4 +1,4 @@
-"""guest.conf itself: may this user read it, and does each line say what it was to say?"""
+"""guest.conf itself: may this user read it, and is each line valid?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILE_NBYTES = 1 << 20
 
 
 def check(subject: Subject, diagnosis: Diagnosis, found: dict[str, Any]) -> None:
-    """Adds configuration-denied and configuration-invalid; notes where something else gives what they would."""
+    """Adds configuration-denied and configuration-invalid; adds a note where another source provides their settings."""
     file = found["configuration_file"]
     from_elsewhere = found["source"] not in ("", file)
     if found["configuration"] not in ("read", "absent"):

@@ -46,7 +46,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
 
 
 def _facts(subject: Subject, wanted: list[list[str]]) -> dict[str, dict[str, Any]]:
-    """What the files are that are there; those that the subject's user may not read are marked so."""
+    """The kinds of the existing files; those that the subject's user cannot read are marked."""
     administrator = subject.place.as_administrator()
     known: dict[str, dict[str, Any]] = ask(administrator, _describe_present, wanted)
     readable = ask(subject.place, may_read, list(known))
@@ -73,7 +73,7 @@ def _check_askers(subject: Subject, diagnosis: Diagnosis, listing: loader.Listin
 
 
 def _describe_present(names: list[list[str]]) -> dict[str, dict[str, Any]]:
-    """In the place: of the candidates those that are there, each once, in their order."""
+    """In the place: the existing candidates, each once, in their order."""
     files = dict.fromkeys(file for candidates in names for file in candidates[:_CANDIDATES_CAP])
     return {file: describe(file) for file in files if os.path.lexists(file)}
 

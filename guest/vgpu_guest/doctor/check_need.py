@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 60.0  # a closure with libtorch_cuda and its 5 GB of neighbours
 _CUDA_LIBRARY = re.compile(r"lib(cuda|cudart|nvidia|nvrtc|nvJitLink|cu[a-z]+|nccl|npp)[-\w]*\.so")
 _CUDA_SYMBOL = re.compile(r"(cu|cuda|cublas|cudnn|cufft|curand|cusparse|cusolver|nvml|nvrtc|__cuda)[A-Z_]")
-# What a function of NVIDIA's runtime cannot do without; those whose names differ from the driver's by their prefix.
+# The driver function that a function of NVIDIA's runtime requires, where they differ by more than the prefix.
 _DRIVER_OF = {
     "cudaMallocManaged": "cuMemAllocManaged",
     "cudaMemPrefetchAsync": "cuMemPrefetchAsync_v2",
@@ -91,7 +91,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> list[str]:
 
 
 def judge_tables(diagnosis: Diagnosis) -> None:
-    """After the probe: tables without which a runtime gives up."""
+    """After the probe: tables without which a runtime fails to start."""
     answers = diagnosis.probe.get("cuda", {}).get("tables", {})
     refused = [table for table, code in answers.items() if code and need.TABLES.get(table)]
     if refused:
@@ -198,8 +198,8 @@ def _judge_channel(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
 
 
 def _runtime_lacking(diagnosis: Diagnosis, name: str, table: dict[str, frozenset[str]]) -> frozenset[str]:
-    """Functions of a runtime that end in 801: those without a body in ours; in NVIDIA's those whose driver function
-    has none."""
+    """Functions of a runtime that return 801: in vgpu's runtime those without a body, in NVIDIA's those whose driver
+    function has none."""
     if diagnosis.libraries[name]["kind"] == "ours":
         return table.get(name, frozenset())
     return frozenset(runtime for runtime, driver in _DRIVER_OF.items() if driver in table[DRIVER])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
     """Adds runtime-foreign, once libcuda itself is proven: for the runtimes that the program needs, or, where any
-    program is meant, for those that it would find and that are neither NVIDIA's nor ours."""
+    program is meant, for those that it would find and that are neither NVIDIA's nor vgpu's."""
     if not diagnosis.proven:
         return
     needed = diagnosis.listing.libraries if diagnosis.listing is not None else {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Finding:
     """A fault: its kind is a key of VERDICTS, `text` what was seen.
 
-    `mend` is the command that cures it here and now; `advice` says what to do where no command can.
+    `mend` is the command that repairs it; `advice` describes what to do if no command can.
     """
 
     kind: str

@@ -23,7 +23,7 @@ except ImportError:  # optional dependency: without it only reachability is chec
 CONNECT_TIMEOUT_S = 1.0  # the library's own
 ANSWER_TIMEOUT_S = 5.0
 PROTOCOL_VERSION = 1
-LOCAL_FEATURES, REMOTE_FEATURES = ("pinned-fd", "ring"), ("region",)  # what tells of the channel; none is used here
+LOCAL_FEATURES, REMOTE_FEATURES = ("pinned-fd", "ring"), ("region",)  # features of the channel; none is used here
 _STUBS_CAP = 64
 _FRAME_NBYTES = 4 << 20
 _PINGS = 20

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .diagnosis import Diagnosis
     from .subject import Subject
 
-PORT = 7070  # of every example of ours
+PORT = 7070  # of every example in vgpu's documentation
 _TOKEN_NBYTES_MIN = 16  # daemon/vgpud/config.py
 _NOT_PERMITTED = 800
 
@@ -57,7 +57,7 @@ def _add_token(diagnosis: Diagnosis, found: dict[str, Any], token: str) -> None:
 
 
 def _what_is(path: str) -> str:
-    """In the place: what lies at a path that is no socket, "" if it is one."""
+    """In the place: the kind of file at a path that is not a socket, "" if it is one."""
     try:
         mode = os.stat(path).st_mode
     except OSError:

@@ -94,7 +94,7 @@ def _judge_name(subject: Subject, diagnosis: Diagnosis, name: str, ours: str | N
 
 
 def _judge_missing(subject: Subject, diagnosis: Diagnosis, entry: dict[str, Any], ours: str | None) -> None:
-    """The loader has nothing: say what stood in the way, else that nothing was there."""
+    """The loader finds nothing: report the obstacle, or that no file exists."""
     diagnosis.evidence.append(f"the loader: {entry['error']}")
     for loser in entry["losers"]:
         diagnosis.evidence.append(f"  not taken: {loser['file']} ({loser['words']}; {loser['why']})")
@@ -144,13 +144,13 @@ def _add_denied(subject: Subject, diagnosis: Diagnosis, loser: dict[str, Any]) -
 
 
 def service_command(subject: Subject) -> str:
-    """Give a service the libraries, and start it anew with them."""
+    """Give a service the libraries, and restart it."""
     word = subject.label.removesuffix(".service")
     return f"sudo vgpu install --service {word} && {mend.restart(subject.label)}"
 
 
 def _put_first(subject: Subject, ours: str | None, entry: dict[str, Any]) -> Obstacle:
-    """Why another file comes before ours, as far as that is known, and the command that changes it."""
+    """Why another file comes before vgpu's, as far as known, and the command that changes it."""
     why = entry["why"]
     if why == "preloaded":
         return Obstacle("LD_PRELOAD names it", unset_preload(subject, str(entry["resolved"])))
@@ -182,7 +182,7 @@ def _obstacle(winner: str) -> list[str]:
 
 
 def unset_preload(subject: Subject, file: str) -> str:
-    """Take the entry of LD_PRELOAD, or the line of /etc/ld.so.preload, that leads to a file."""
+    """Remove the entry of LD_PRELOAD, or the line of /etc/ld.so.preload, that names a file."""
     value = subject.environment.get("LD_PRELOAD", "")
     entry = next((e for e in value.replace(" ", ":").split(":") if e and file.endswith(os.path.basename(e))), "")
     if not entry:

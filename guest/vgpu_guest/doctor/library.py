@@ -1,4 +1,5 @@
-"""What a file is that the loader may give a program: ours, another's, of the wrong class, unreadable, a dead link.
+"""The kind of a file that the loader may give a program: vgpu's, another vendor's, of the wrong class, unreadable, a
+dead link.
 
 These functions run in the program's place (see place.ask), so they return what JSON can hold.
 """
@@ -22,7 +23,7 @@ _RELEASE = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 def describe(file: str) -> dict[str, Any]:
     """Facts of a file. `kind`: missing, dead-link, denied, wrong-class, no-library, ours, nvidia, stub, other.
 
-    `real` is the file behind all links, `release` what its name says of a version, `protocol` our mark's version.
+    `real` is the file behind all links, `release` the version in its name, `protocol` the version in vgpu's mark.
     """
     facts: dict[str, Any] = {"file": file, "real": os.path.realpath(file), "kind": "other", "soname": ""}
     if not os.path.exists(file):
@@ -66,7 +67,7 @@ def describe(file: str) -> dict[str, Any]:
 
 
 def _has_sections(data: bytes) -> bool:
-    """Whether the table at a library's end is there: our build keeps it, a copy that was cut off or zeroed has none."""
+    """Whether the table at the library's end exists: vgpu's build keeps it, and a truncated or zeroed copy lacks it."""
     (at,) = struct.unpack_from("<Q", data, 40)
     nbytes, count = struct.unpack_from("<HH", data, 58)
     return bool(at and count and nbytes) and any(data[at : at + nbytes * count]) and len(data) >= at + nbytes * count
@@ -94,7 +95,7 @@ def describe_all(files: list[str]) -> list[dict[str, Any]]:
 
 
 def may_read(files: list[str]) -> list[bool]:
-    """Whether whoever asks may open each."""
+    """Whether the calling user may open each."""
     answers = []
     for file in files:
         try:

@@ -1,8 +1,8 @@
 """Asking the dynamic loader itself which file a name is: ld.so --list, with the program's own environment.
 
-The program is not started. The names it would dlopen are asked for by a library of our making that needs one name and
-nothing else, preloaded before it: then the program's RPATH counts as in its own dlopen (ld.so(8)), and its RUNPATH is
-copied, since that belongs to whoever calls dlopen.
+The program is not started. The names it would dlopen are requested by a generated library that needs exactly one name,
+preloaded before it: then the program's RPATH counts as in its own dlopen (ld.so(8)), and its RUNPATH is copied, since
+that of the file that calls dlopen applies.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def find(
     if listed is not None:
         answer.file = listed
     elif name not in listing.libraries and not listing.error:
-        # Not looked for at all: a file that is there already, preloaded, calls itself so.
+        # Not searched for: a preloaded file already has this name.
         answer.file = next((f for n, f in listing.libraries.items() if f and ask(place, _soname, f) == name), None)
         answer.preloaded = answer.file is not None
     if answer.file is None:
@@ -140,8 +140,8 @@ def find(
 def _despite(
     place: Place, environment: Mapping[str, str], listing: Listing, name: str, runpath: tuple[str, ...]
 ) -> Answer:
-    """The answer where the program itself lacks something else, over which the loader gives up: it stops trying where
-    it finds. If it gave up before it came to `name`, it is asked without the program."""
+    """The answer if the loader stops because the program lacks another library. If it gave up before it came to `name`,
+    it is asked without the program."""
     tried = listing.tried.get(name, [])
     if not tried:
         return find(place, environment, None, name, runpath)
@@ -231,7 +231,7 @@ def _question(name: str, runpath: tuple[str, ...], rpath: tuple[str, ...] = ()) 
 
 
 def needing(name: str, runpath: tuple[str, ...] = (), rpath: tuple[str, ...] = ()) -> bytes:
-    """The smallest shared library that the loader takes, with one DT_NEEDED and perhaps a DT_RUNPATH or DT_RPATH."""
+    """The smallest shared library that the loader accepts, with one DT_NEEDED and perhaps a DT_RUNPATH or DT_RPATH."""
     strings = b"\0"
     entries = []
     for tag, text in ((1, name), (29, ":".join(runpath)), (15, "" if runpath else ":".join(rpath))):

@@ -1,7 +1,6 @@
-"""Commands that cure one cause each: for a shell where it is the shell's, for a unit by a drop-in of its own.
-
-Each can be pasted as it is, cures that cause, and changes nothing else. What no command can cure is advice, and is
-printed as such.
+"""Commands that each repair one cause: for a shell if the shell's environment is at fault, for a unit by a drop-in of
+its own. Each can be pasted unchanged, repairs that cause, and changes nothing else. What no command can repair is
+printed as advice.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ FILES_CAP = 128
 _SEARCHED_NBYTES = 512 << 20  # for marks of a static runtime; libraries above that are linked dynamically
 
 # Private tables of the driver that NVIDIA's runtimes ask for with cuGetExportTable, by their UUIDs as they lie in
-# memory, and whether a runtime gives up without it (facts observed with runtimes 11.8 to 13.5).
+# memory, and whether a runtime fails without it (facts observed with runtimes 11.8 to 13.5).
 TABLES = {
     "6bd5fb6c5bf4e74a8987d93912fd9df9": True,
     "a094798c2e742e7493f20800200c0a66": True,

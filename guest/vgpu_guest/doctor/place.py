@@ -1,7 +1,8 @@
 """Working where another process stands: in its root, its mount and network namespace, as its user.
 
-Everything done there is bounded in time and bytes. What is executed there may be a stranger's code (his loader, the
-libraries that his environment preloads): it runs as that user, and in another root or namespace without any privilege.
+Everything done there is bounded in time and bytes. What is executed there may be another user's code (their loader, the
+libraries that their environment preloads): it runs as that user, and in another root or namespace without any
+privilege.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PR_SET_PDEATHSIG, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS = 1, 28, 38
 _SECBIT_NOROOT_LOCKED = 3
 _CLONE_NEWNS, _CLONE_NEWNET, _CLONE_NEWUSER = 0x20000, 0x40000000, 0x10000000
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 0x4000, 0x40000
-CARRIED = "{carried}"  # in a command: the path of the descriptor that goes along
+CARRIED = "{carried}"  # in a command: the path of the passed descriptor
 _CAPABILITY_VERSION_3 = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -65,7 +66,7 @@ class Place:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether code there may be under somebody else's control, whoever it runs as."""
+        """Whether another user may control code there, whatever user it runs as."""
         return os.path.realpath(self.root_path) != "/" or bool(self._other_namespaces())
 
     @property
@@ -95,7 +96,7 @@ class Place:
 
     @contextlib.contextmanager
     def entrance(self, carried: int | None = None, *, executes: bool = False) -> Iterator[Callable[[], None]]:
-        """A function that moves the calling process there for good; to be called in a child. Raises PlaceError.
+        """A function that moves the calling process there permanently; to be called in a child. Raises PlaceError.
 
         `carried` is a descriptor that must have a path there: /proc/self/fd/N, or in a tree without /proc a copy on
         a file system that only the child sees.
@@ -217,7 +218,7 @@ def _head(file: Any) -> str:
 
 
 def ask(place: Place, question: Callable[..., Any], *arguments: Any, timeout_s: float = 10.0) -> Any:
-    """Call a function of ours there, in a forked child; its result must be what JSON can hold. It cannot import.
+    """Call a function there, in a forked child; its result must be serialisable as JSON. It cannot import modules.
 
     Raises:
         PlaceError: the place cannot be entered, or the function failed or was not done in time.
@@ -245,7 +246,7 @@ def ask(place: Place, question: Callable[..., Any], *arguments: Any, timeout_s: 
 
 
 def _answer(writing: int, enter: Callable[[], None], question: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """The child's whole life. It imports nothing any more: there, sys.path leads to files of that place's owner."""
+    """The child's whole life. It must not import anything: there, sys.path leads to files of that place's owner."""
     try:
         try:
             sys.meta_path[:] = [BuiltinImporter, FrozenImporter]
@@ -314,7 +315,7 @@ def _become_root_of_a_namespace() -> None:
 
 def _drop_capabilities() -> None:
     """Nothing that runs from here on is privileged, whatever its uid: the root of a container is not this machine's."""
-    with contextlib.suppress(PlaceError):  # without CAP_SETPCAP there is nothing that an exec would give back
+    with contextlib.suppress(PlaceError):  # without CAP_SETPCAP an exec restores nothing
         _call("prctl", _PR_SET_SECUREBITS, _SECBIT_NOROOT_LOCKED, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     data = (ctypes.c_uint32 * 6)()

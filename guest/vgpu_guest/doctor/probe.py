@@ -1,7 +1,7 @@
 """The proof: a child with the program's environment opens the library that the loader names, and calls cuInit.
 
-The child is `vgpu-probe` (shim/probe), which lies beside the guest's libraries. It is executed from a descriptor, so
-that it need not exist in the program's root.
+The child is `vgpu-probe` (shim/probe), which is beside the guest's libraries. It is executed from a descriptor, so that
+it need not exist in the program's root.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INSTALLED = Path("/usr/lib/vgpu")
 
 
 class NoProbeError(Exception):
-    """There is no vgpu-probe here; the text says where it was looked for."""
+    """vgpu-probe was not found; the text names where it was searched for."""
 
 
 @dataclass

@@ -1,5 +1,5 @@
-"""What /proc says of a process. Strangers write parts of it (their environment, their names): read bounded, believed as
-little as needed."""
+"""The facts about a process in /proc. Other users control parts of it (their environment, their names): reads are
+bounded, and as little as possible is trusted."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def read(path: str, cap_nbytes: int = 65536) -> bytes:
 
 
 def read_text(path: str, cap_nbytes: int = 65536) -> str:
-    """As `read`; "" where the file is not there or not ours to read."""
+    """As `read`; "" if the file does not exist or may not be read."""
     try:
         return read(path, cap_nbytes).decode(errors="surrogateescape")
     except OSError:
@@ -81,7 +81,7 @@ def parse_environment(data: bytes) -> dict[str, str]:
 
 
 def inspect(pid: int) -> Process:
-    """Raises PlaceError, its text for the user, when there is no such process or it is not ours to look at."""
+    """Raises PlaceError, its text for the user, when there is no such process or it may not be inspected."""
     base = f"/proc/{pid}"
     try:
         born = _start_time(pid)

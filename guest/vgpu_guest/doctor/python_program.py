@@ -25,7 +25,8 @@ def is_python(program: str) -> bool:
 
 
 def started(arguments: list[str]) -> dict[str, str]:
-    """What an interpreter's arguments (without its own name) start: `kind` file, module, command or "", and `value`."""
+    """The program that an interpreter's arguments (without its own name) start: `kind` file, module, command or "", and
+    `value`."""
     rest = list(arguments)
     while rest:
         word = rest.pop(0)

@@ -1,4 +1,5 @@
-"""What is looked at: a service, a process, a command, a file or just this machine; with its real environment."""
+"""The subject of a diagnosis: a service, a process, a command, a file or just this machine; with its real
+environment."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ def of_service(name: str, root: str) -> Subject:
 
 
 def _here(root: str) -> Place:
-    """Where a program that this shell starts would stand: in its working directory, or in another tree's root."""
+    """The place of a program that this shell would start: its working directory, or another tree's root."""
     try:
         return Place(root, cwd=os.getcwd() if root == "/" else "/")
     except FileNotFoundError:  # it was removed
@@ -136,7 +137,8 @@ def _here(root: str) -> Place:
 
 
 def _resolve(name: str, path: str) -> tuple[str | None, str]:
-    """In the place: the binary at the end of `#!` lines, and the script that leads to it, "" where it is one itself."""
+    """In the place: the binary at the end of `#!` lines, and the script that starts it, "" if the program is the binary
+    itself."""
     found = resolve_program(name, path)
     if found is None:
         return None, ""

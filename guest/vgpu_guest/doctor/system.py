@@ -1,4 +1,4 @@
-"""What system this is, for a report."""
+"""A description of this system, for a report."""
 
 from __future__ import annotations
 

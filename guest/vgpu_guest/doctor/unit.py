@@ -87,7 +87,7 @@ def _read_environment_file(unit: Unit, value: str) -> None:
 
 
 def _expand(text: str, name: str) -> str:
-    """The specifiers that stand in paths; others stay as they are."""
+    """The specifiers allowed in paths; others are not expanded."""
     stem = name.rpartition(".")[0]
     instance = stem.partition("@")[2]
     values = {"%%": "%", "%i": instance, "%I": instance.replace("-", "/"), "%n": name, "%N": stem, "%h": "/root"}

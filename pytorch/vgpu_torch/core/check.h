@@ -1,4 +1,5 @@
-// What CUDA refuses and a CPU kernel would accept: tensors of several devices, dtypes that CUDA's kernel lacks.
+// Checks for what CUDA refuses and a CPU kernel would accept: tensors of several devices, dtypes that CUDA's kernel
+// lacks.
 #pragma once
 #include "operator.h"
 #include <ATen/core/ivalue.h>

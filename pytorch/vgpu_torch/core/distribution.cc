@@ -46,7 +46,7 @@ template <typename scalar_t, typename F> void fill_normal(const at::Tensor &host
     });
 }
 
-// What torch computes a distribution of `scalar_t` in.
+// The type in which torch computes a distribution of `scalar_t`.
 template <typename scalar_t> using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
 
 #define DISPATCH_FLOATING(...)                                                                                         \

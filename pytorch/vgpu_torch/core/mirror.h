@@ -25,7 +25,7 @@ public:
   void reserve(const at::Tensor &tensor, bool writes);
   // Between the passes: bring every reserved span to the CPU. False: it is wanted in place, and not mapped here.
   bool fetch();
-  // Second pass: the CPU tensor that stands for `tensor`; a tensor of another device is returned as it is.
+  // Second pass: the CPU tensor that stands for `tensor`; a tensor of another device is returned unchanged.
   at::Tensor host(const at::Tensor &tensor, bool writes);
 
   // After the operator: bring what it wrote to the device. Shapes alone where the contents are not the device's.

@@ -1,4 +1,4 @@
-// What is known of one operator before it is called: its schema, digested, and the rules of CUDA's own kernel.
+// Facts about one operator that are prepared before calls: its schema, and the rules of CUDA's own kernel.
 #pragma once
 #include <ATen/core/function_schema.h>
 #include <cstdint>

@@ -72,7 +72,7 @@ EXPORT int vgpu_torch_init(int in_place, int async, int assertions_on_device) {
 
 EXPORT int vgpu_torch_is_in_place() { return device_is_in_place(); }
 
-// From now on every call of a fallback is noted (1) or no longer (0); see vgpu_torch_trace_text().
+// Start (1) or stop (0) recording calls of fallbacks; see vgpu_torch_trace_text().
 EXPORT void vgpu_torch_trace(int on) { trace_set(on); }
 
 // The calls since the last question, each once, in order: lines `operator TAB dtype of the first tensor`.

@@ -1,6 +1,6 @@
 /* A stand-in for libcublas, for programs that are linked to it but whose kernels are their own: NVIDIA's is half a
- * gigabyte of machine code, which no simulated device runs. Sgemm is computed on the host; what else would compute
- * answers NOT_SUPPORTED. */
+ * gigabyte of machine code, which no simulated device runs. Sgemm is computed on the host; other computing functions
+ * return NOT_SUPPORTED. */
 #include <stdlib.h>
 
 enum { SUCCESS = 0, ALLOC_FAILED = 3, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15, TRANSPOSED = 1 };

@@ -42,7 +42,7 @@ def container(ptx: str = PTX, sm: int = 70) -> bytes:
     """One uncompressed PTX entry."""
     text = ptx.encode() + b"\0"
     text += b"\0" * (-len(text) % 8)
-    # The driver follows the offset of the options without a check: they are there, and empty.
+    # The driver follows the offset of the options without a check, so they exist and are empty.
     options = struct.pack("<IIQ", OPTIONS_OFFSET + 8, 0, 0)
     entry = struct.pack(
         "<HHIQIIHHIIIQQQ",

@@ -74,7 +74,7 @@ def fork_before() -> None:
 
 
 def fork_after() -> None:
-    """A child of a process that uses the GPU is told so at once; the parent goes on."""
+    """A forked child of a process that uses the GPU gets an error at once; the parent continues."""
     rt = load()
     program = Registered(rt)
     scale(rt, program)
@@ -87,7 +87,7 @@ def fork_after() -> None:
 
 
 def fork_while_others_work() -> None:
-    """No lock of ours is held in a child, whatever other threads do at that moment."""
+    """No lock of the library is held in a forked child, whatever other threads do at that moment."""
     rt = load()
     program = Registered(rt)
     scale(rt, program)
@@ -198,7 +198,7 @@ def bad_image() -> None:
 
 
 def unsupported() -> None:
-    """A name without a body says so, as result and as last error; the log names it once."""
+    """A function without a body returns an error, also as last error; the log names it once."""
     rt = load()
     for _ in range(3):
         assert rt.cudaMallocArray(None, None, c_size_t(1), c_size_t(1), 0) == NOT_SUPPORTED

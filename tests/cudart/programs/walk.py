@@ -1,6 +1,5 @@
-"""`walk.py LIBCUDART MAJOR`: calls a runtime in many ways and prints what it answered, one line of JSON for each step.
-
-Run on NVIDIA's library and on ours it must print the same. Addresses are printed as what can be compared of them.
+"""`walk.py LIBCUDART MAJOR`: calls a runtime in many ways and prints its answers, one line of JSON for each step. With
+NVIDIA's library and with vgpu's it must print the same. Of addresses only what can be compared is printed.
 """
 
 import ctypes

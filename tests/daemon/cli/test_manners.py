@@ -50,7 +50,7 @@ def test_tables_have_json(arguments: tuple[str, ...]) -> None:
 
 
 def test_GP8_two_daemons_of_one_machine_are_told_how(tmp_path: Path) -> None:
-    """The second one's hint is what lets it run."""
+    """The hint of the second message makes it run."""
     admin = tmp_path / "admin.sock"
     common = [*VGPUD, "--gpus", "t4", "--listen"]
     with subprocess.Popen(

@@ -195,7 +195,7 @@ def test_a_program_in_time_leaves_what_it_started(vgpu):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_signals_reach_the_program(vgpu, number):
-    if signal.getsignal(number) is signal.SIG_IGN:  # a shell's background job has it so, and no child could trap it
+    if signal.getsignal(number) is signal.SIG_IGN:  # a shell's background job ignores it, and no child could trap it
         signal.signal(number, signal.SIG_DFL)
     name = number.name.removeprefix("SIG")
     process = vgpu.start(*shell(f"trap 'echo got; exit 9' {name}; echo ready; while :; do sleep 0.05; done"))

@@ -1,4 +1,4 @@
-"""`vgpu vm snippet`: what it prints is what each reader takes. (tests/vm boots a guest from QEMU's lines.)"""
+"""`vgpu vm snippet`: each reader accepts what it prints. (tests/vm boots a guest from QEMU's lines.)"""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_a_flag_whose_memory_goes_before_its_stream_is_there_is_not_written(runn
 
 
 def test_a_copy_whose_memory_goes_before_its_stream_is_there_is_a_fault_of_its_own(running):
-    """Copies of both directions; the worker lives on, to say so."""
+    """Copies of both directions are refused, and the worker survives."""
     with HostileSession(running) as hostile:
         hostile.map_pinned().close()
         hostile.send("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=0, hStream=STREAM)
@@ -205,7 +205,7 @@ def test_a_copy_whose_memory_goes_before_its_stream_is_there_is_a_fault_of_its_o
 
 
 def test_images_that_are_offered_and_never_sent_go_with_their_client(running):
-    """As many as there may be, and one more; the same name twice; a piece that is not the next."""
+    """The maximum, and one beyond it; the same name twice; a piece out of order."""
     with HostileSession(running) as hostile:
         for number in range(2, 300):
             digest = {f"digest{i}": number for i in range(4)}
@@ -260,7 +260,7 @@ def test_a_ring_whose_memory_is_taken_away_ends_one_session(running):
 
 
 def test_rings_to_the_last_one_go_with_their_client(running):
-    """256 rings and as many threads; one more is refused by a violation."""
+    """256 rings and as many threads; another is refused as a violation."""
     with HostileSession(running, begin=False) as hostile:
         RingMemory(hostile.sock).close()
 
@@ -307,7 +307,7 @@ def start(running: Running, doing: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("doing", BODIES)
 def test_a_client_that_is_stopped_and_killed_in_the_middle(running, other, doing):
-    """While it is stopped it holds its ring and its worker, and nobody else waits; then all of it goes."""
+    """While it is stopped it holds its ring and its worker, and no other client waits; then both are freed."""
     before = running.status()["workers"]
     process = start(running, doing)
     try:

@@ -105,7 +105,7 @@ print(cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
 
 
 def test_ctrl_c_is_vgpuds_alone(start):
-    """A terminal's ^C goes to the foreground group: vgpud ends its workers itself, and their clients are told."""
+    """A terminal's ^C goes to the foreground group: vgpud ends its workers itself, and their clients get an error."""
     own = start(worker=None)
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(ROOT / "build/guest/libcuda.so.1")],

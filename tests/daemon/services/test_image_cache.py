@@ -1,4 +1,4 @@
-"""The cache of images itself: bounds, order of dropping, whose is what, and what is refused."""
+"""The cache of images itself: bounds, order of eviction, ownership, and what is refused."""
 
 from __future__ import annotations
 

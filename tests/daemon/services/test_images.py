@@ -184,7 +184,7 @@ IMAGE_A = (
 
 
 class Session:
-    """A client of our own, which says what it likes."""
+    """A client that sends arbitrary records."""
 
     def __init__(self, running: Running) -> None:
         client = running.client(timeout_s=30)

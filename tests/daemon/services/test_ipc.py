@@ -57,7 +57,7 @@ def test_P05_two_clients_see_each_others_writes(pair, nbytes):
     code, opened = b(f"open_memory({handle})")
     assert code == 0
     assert opened % 512 == 0
-    assert b(f"look({opened}, {nbytes})") == data  # what was there before it was exported
+    assert b(f"look({opened}, {nbytes})") == data  # the contents from before the export
     n = nbytes // 4
     assert b(f"add({opened}, {n})") == 0
     assert b("cuda.cuCtxSynchronize()") == 0
@@ -294,7 +294,7 @@ def test_tenants_do_not_meet(start: Start) -> None:
 
 
 def test_without_a_tenant_nothing_is_shared(start: Start) -> None:
-    """Every user of a machine has its address: nobody knows whose clients these are, and they are told so."""
+    """All users of a machine share its address, so the owner of these clients is unknown, and they get an error."""
     host = start(worker=None, listen=["tcp://127.0.0.1:0"])
     client = IpcClient(str(host.endpoint))
     address = client("memory(4096)")
@@ -307,7 +307,7 @@ def test_without_a_tenant_nothing_is_shared(start: Start) -> None:
 
 
 def test_exporting_waits_for_what_runs(pair):
-    """The memory moves: a kernel that is at it goes on where it was."""
+    """The memory moves: a kernel that uses it continues unharmed."""
     a, b = pair
     address, busy = a("memory(40000)"), a("stream()")
     assert a(f"add({address}, 10000, {busy}, {LONG // 8})") == 0

@@ -166,7 +166,7 @@ def test_no_worker_outlives_vgpud(running):
 
 
 def test_require_isolation_refuses_clients_where_workers_are_not_isolated(start):
-    running = start(extra="")  # the stand-in for a worker is a worker_command, which vgpud does not isolate
+    running = start(extra="")  # the replacement for a worker is a worker_command, which vgpud does not isolate
     text = running.config.read_text()
     assert running.wait_log("isolated less than they could be")
     running.end()

@@ -102,7 +102,7 @@ class Ring:
 
 
 class Driver:
-    """Started with `connect`, `set_up`; ended with `close`, which says how the process ended."""
+    """Started with `connect`, `set_up`; ended with `close`, which returns how the process ended."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "vm.sock"

@@ -91,7 +91,7 @@ def test_the_host_sends_no_more_than_the_guest_has_room_for(driver: Driver) -> N
 
 
 def test_the_guest_hears_of_credit_in_time(driver: Driver) -> None:
-    """A guest whose buffer is small caps its credit at that, whatever ours is."""
+    """A guest's small buffer limits its credit, whatever the size of the host's."""
     alloc = 8192
     host = driver.open(alloc=alloc)
     sent = told = 0
@@ -104,14 +104,14 @@ def test_the_guest_hears_of_credit_in_time(driver: Driver) -> None:
 
 
 def test_a_host_that_does_not_read_holds_the_guest_up(driver: Driver) -> None:
-    """All that waits here is what the guest has credit for; when the host reads, everything comes, in order."""
+    """No more is buffered here than the guest has credit for; when the host reads, everything arrives in order."""
     host = driver.open()
     sent = bytearray()
     forwarded = 0
     while True:
         if len(sent) - forwarded >= BUF_ALLOC:
             if not driver.packets and not driver.poll(0.5):
-                break  # no credit came: the host's buffer and ours are full
+                break  # no credit came: the buffers of the host and of this test are full
             forwarded = driver.packet(Op.CREDIT_UPDATE).header.fwd_cnt
             continue
         data = os.urandom(16_384)

@@ -35,7 +35,7 @@ def bar(command: Command, at: int, value: int = 0, nbytes: int = 4) -> bytes:
 
 
 class Stub:
-    """A served socket; `outcome` is what serve() ended with."""
+    """A served socket; `outcome` is the result of serve()."""
 
     def __init__(self) -> None:
         self.sock, self._served = socket.socketpair()
@@ -59,7 +59,7 @@ class Stub:
 
     def ended(self) -> None:
         """Wait until the other end is closed."""
-        with suppress(ConnectionResetError):  # with bytes of ours unread
+        with suppress(ConnectionResetError):  # with unread bytes of this process
             assert self.sock.recv(1) == b""
 
     def end(self) -> Exception | None:

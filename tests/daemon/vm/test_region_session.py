@@ -1,5 +1,5 @@
-"""Sessions of a VM in memory that it shares with the host, as a client could drive them that is not ours
-(`make build` first)."""
+"""Sessions of a VM in memory that it shares with the host, as a foreign client could drive them (`make build`
+first)."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-/* A stand-in for NVIDIA's driver: it says what image it was given, as the library's handle. */
+/* A replacement for NVIDIA's driver: the handle of a library tells the kind of its image. */
 #include <stdint.h>
 
 int cuInit(unsigned flags) { return (int)flags; }

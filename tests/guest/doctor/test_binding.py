@@ -1,4 +1,4 @@
-"""What the program would bind is what is judged: each name, from the loader's real search, where the program stands.
+"""The verdict covers what the program would bind: each name, by the loader's real search, in the program's place.
 
 The cases GD1 to GD9: the doctor said OK, and the program failed.
 """

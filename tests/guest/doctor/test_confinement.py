@@ -1,5 +1,5 @@
-"""What keeps a process from what is there: profiles, access lists. AppArmor itself is not needed: its word in /proc is
-put there by a mount that only the doctor sees."""
+"""What denies a process existing files: profiles, access lists. AppArmor itself is not needed: a mount that only the
+doctor sees provides its file in /proc."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def told_of(url: str, **more: str) -> Told:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """host(behaviour) serves one connection at a time on a unix socket; behaviour(sock) says what is answered."""
+    """host(behaviour) serves one connection at a time on a unix socket; behaviour(sock) sends the answers."""
     listeners: list[socket.socket] = []
 
     def serve(listener: socket.socket, behaviour: Callable[[socket.socket], None]) -> None:

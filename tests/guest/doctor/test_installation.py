@@ -45,7 +45,7 @@ def test_I01_drift_is_told_precisely_and_repair_mends_it(installed: Tree) -> Non
 
 
 def test_D17_a_driver_package_after_us_is_flagged(installed: Tree) -> None:
-    """A package puts NVIDIA's driver where the loader's own configuration looks before ours."""
+    """A package puts NVIDIA's driver into a folder that the loader searches before vgpu's."""
     installed.library("usr/lib/nvidia/libcuda.so.1")
     installed.write("etc/ld.so.conf", "/usr/lib/nvidia\ninclude /etc/ld.so.conf.d/*.conf\n")
     installed.ldconfig()

@@ -121,7 +121,7 @@ def test_a_runpath_is_followed_where_nothing_else_leads(tree: Tree) -> None:
 
 
 def test_I07_a_directory_that_keeps_the_user_out(tree: Tree) -> None:
-    """What an AppArmor profile does, by mode bits: the file is there and the loader says it is not."""
+    """What an AppArmor profile does, by mode bits: the file exists and the loader reports that it does not."""
     tree.path("usr/lib/vgpu").chmod(0o700)
     tree.write("etc/passwd", f"nobody:x:{NOBODY}:{NOBODY}:::\n")
     tree.unit(

@@ -1,7 +1,6 @@
-"""Every mend cures: a fault is planted, the printed command is run as printed, the fault is gone, nothing else changed.
-
-In a guest whose commands are this system's own; `sudo` there only runs its command, and `systemctl` only notes it, for
-nothing of systemd's runs. Cases GM1 to GM9.
+"""Every printed command repairs its fault: a fault is planted, the command is run as printed, the fault is gone,
+nothing else changed. In a guest whose commands are this system's own; `sudo` there only runs its command, and
+`systemctl` only records it, since systemd does not run. Cases GM1 to GM9.
 """
 
 from __future__ import annotations

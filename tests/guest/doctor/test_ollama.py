@@ -1,4 +1,4 @@
-"""Ollama as it is met: unit, snap, both; updated; and somebody else on its port."""
+"""Ollama as users install it: unit, snap, both; updated; and another program on its port."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _import_something() -> str:
 
 
 def test_nothing_is_imported_from_a_strangers_root(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same path leads to his files there."""
+    """There, the same path names the other user's files."""
     tree.write("usr/lib/python/this_is_the_strangers.py", "import os; open('/tmp/mark', 'w')")
     monkeypatch.syspath_prepend("/usr/lib/python")
     with pytest.raises(PlaceError, match="No module named"):

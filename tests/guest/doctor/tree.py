@@ -1,4 +1,5 @@
-"""A small system in a directory, for one fault each: a loader, a C library, ours, a program; and the doctor's word."""
+"""A small system in a directory, for one fault each: a loader, a C library, vgpu's library, a program; and the doctor's
+verdict."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Vgpu = Callable[..., Result]
 
 @pytest.fixture(scope="session")
 def payload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small libraries with the names of ours."""
+    """Small libraries with the names of vgpu's."""
     folder = tmp_path_factory.mktemp("payload")
     for stem in STEMS:
         file = compile_library(folder / f"{stem}.so.1")

@@ -1,6 +1,7 @@
 """`unshare -mpf python enter_guest.py ROOT BINDS.json PROGRAM [ARG...]`: mount what BINDS names below ROOT, go there.
 
-BINDS is a list of [source, path below ROOT, is read-only]. The mounts go with the process: the namespace is its own.
+BINDS is a list of [source, path below ROOT, is read-only]. The mounts end with the process, which has a namespace of
+its own.
 """
 
 import ctypes

@@ -26,7 +26,7 @@ BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root",
 
 
 class Guest:
-    """A system's tree at `root`, entered anew by each command."""
+    """A system's tree at `root`, entered again by each command."""
 
     def __init__(self, root: Path, shared: Mapping[str, Path] | None = None) -> None:
         """`shared` are further folders of this machine, by their path in the guest."""

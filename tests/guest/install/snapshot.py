@@ -8,7 +8,7 @@ from pathlib import Path
 
 # Inodes and times of all libraries, in the order of a hash table: ldconfig's own memory, never twice the same.
 AUXILIARY_CACHE = "var/cache/ldconfig/aux-cache"
-LOADER_CACHES = ("etc/ld.so.cache", AUXILIARY_CACHE)  # made anew; the first with the same content
+LOADER_CACHES = ("etc/ld.so.cache", AUXILIARY_CACHE)  # rewritten; the first with the same content
 
 
 def snapshot(root: Path) -> dict[str, tuple[object, ...]]:

@@ -414,7 +414,7 @@ def test_a_damaged_manifest_is_an_error_of_one_line(root: Path, payload: Path, r
 def test_GM11_a_manifest_that_is_lost_or_damaged_has_a_way_out(
     root: Path, payload: Path, run: Vgpu, fault: str
 ) -> None:
-    """repair takes over what is there, makes it whole, and uninstall leaves nothing of it."""
+    """repair adopts the existing files, completes them, and uninstall removes all of them."""
     before = snapshot(root)
     run("install", "--root", root, "--from", payload, "--endpoint", "unix:/run/x.sock", "--service", "llama")
     run("install", "--root", root, "--from", payload, "--endpoint", "tcp://10.0.0.1:7070")

@@ -86,7 +86,7 @@ def without_what_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def same(root: Path, before: dict[str, tuple[object, ...]]) -> None:
-    """Content, modes and owners; times too, but of what was made anew."""
+    """Content, modes and owners; also times, except those of rewritten files."""
     after = snapshot(root)
     assert after.keys() == before.keys(), sorted(after.keys() ^ before.keys())
     assert {path: after[path] for path in after if path not in LOADER_CACHES} == {
@@ -233,7 +233,7 @@ def test_a_service_that_cannot_be_added_leaves_the_rest(root: Path, payload: Pat
 
 
 def test_what_somebody_puts_in_the_way_of_a_killed_installation_stays(root: Path, payload: Path) -> None:
-    """The manifest names it already, but it was not made: it is not ours."""
+    """The manifest names it already, but it was not created: the existing file is not vgpu's."""
     assert killed_at(12, root, payload, install)
     theirs = root / "etc/ld.so.conf.d/000-vgpu.conf"
     assert not theirs.exists()

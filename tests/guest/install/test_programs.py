@@ -168,7 +168,7 @@ def test_a_program_whose_rpath_leads_to_another_libcuda(guest: Guest) -> None:
 
 @pytest.fixture(scope="module")
 def cublas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stand-in for cuBLAS, which llama.cpp is linked to; the products of this test are its own kernels'."""
+    """A replacement for cuBLAS, to which llama.cpp is linked; this test's products use llama.cpp's own kernels."""
     folder = tmp_path_factory.mktemp("cublas")
     script = folder / "map"
     script.write_text("libcublas.so.13 { global: cublas*; local: *; };\n")

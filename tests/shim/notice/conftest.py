@@ -1,4 +1,4 @@
-"""What the notice's tests run: stand-in drivers, programs that load them, and the notice set up before a driver."""
+"""What the notice's tests run: replacement drivers, programs that load them, and the notice in front of a driver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINE = f"GPU access: {MESSAGE}\n"
 
 @dataclass
 class Installed:
-    """The notice before one driver: `folder` is what a blocked user's LD_LIBRARY_PATH names."""
+    """The notice in front of one driver: `folder` is in a blocked user's LD_LIBRARY_PATH."""
 
     folder: Path
     driver: Path

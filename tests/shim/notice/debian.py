@@ -24,7 +24,7 @@ TIMEOUT_S = 60
 
 
 def _apt_get(folder: Path, *words: str) -> None:
-    """apt-get with sources and lists of its own, so that the machine's stay as they are."""
+    """apt-get with sources and lists of its own, so that the machine's stay unchanged."""
     options = {
         "Dir::Etc::sourcelist": folder / "debian.sources",
         "Dir::Etc::sourceparts": "/dev/null",
@@ -37,7 +37,7 @@ def _apt_get(folder: Path, *words: str) -> None:
 
 
 def unpacked(*packages: str) -> Path:
-    """The folder that holds the packages' files; skips, and says why, where they cannot be downloaded."""
+    """The folder with the packages' files; skips with the reason if they cannot be downloaded."""
     if not shutil.which("apt-get") or not KEYRING.exists():
         pytest.skip(f"{' '.join(packages)}: fetched by Debian's apt-get, which is not here")
     target = CACHE / f"debian-{packages[0]}"

@@ -25,7 +25,7 @@ def variables(text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("shell", [["sh"], ["bash", "--norc"], ["bash", "--posix", "-eu"], ["sh", "-eu"]])
 def test_i08_profile_adds_the_folder_once(tmp_path: Path, shell: list[str]) -> None:
-    """The file as it is, but for its folder, sourced by a shell and by a shell inside it."""
+    """The file unchanged except for its folder, sourced by a shell and by a shell inside that."""
     folder = tmp_path / "notice"
     folder.mkdir()
     (folder / "libcuda.so.1").touch()

@@ -44,7 +44,7 @@ NOT_REACHED = {
 
 @pytest.fixture(scope="module")
 def not_reached(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the stand-ins for what torch's libraries leave undefined."""
+    """The folder of definitions for what torch's libraries leave undefined."""
     folder = tmp_path_factory.mktemp("not-reached")
     libraries = (environment(*TORCH, with_dependencies=False) / SITE / "torch/lib").glob("lib*.so")
     command = ["readelf", "-W", "--dyn-syms", *map(str, libraries)]

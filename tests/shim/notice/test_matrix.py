@@ -65,7 +65,7 @@ def test_driver_with_the_first_form_alone(
 
 
 def test_l04_one_driver_in_the_process(installed: Installed, machine: Machine, tmp_path: Path) -> None:
-    """Whoever asks again, by whichever name, gets what is there."""
+    """Later lookups, by any name, get the existing library."""
     program = tmp_path / "again.c"
     program.write_text(
         """

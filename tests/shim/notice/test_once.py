@@ -1,4 +1,4 @@
-"""Once in a session, whoever is in it (case G04); and never in the way of what else a process does."""
+"""Once in a session, whichever process shows it (case G04), and without side effects on the process."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("what", ["threads", "before", "after", "close", "set"])
 def test_once_with_threads_forks_and_dlclose(installed: Installed, machine: Machine, program: Path, what: str) -> None:
-    """`close` maps the library anew, which has forgotten all: the session's record has not."""
+    """`close` maps the library again, without its state; the session's record remains."""
     done = machine.run([program, what], installed.folder, None if what == "set" else "", **BLOCKED)
     assert (done.returncode, done.stderr) == (0, LINE)
 

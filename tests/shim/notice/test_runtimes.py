@@ -48,7 +48,7 @@ def test_g01_matrix_over_a_stand_in(
         native = machine.run([count], installed.driver.parent, visible, VGT_RESULT=str(result))
         noticed = machine.run([count], installed.folder, visible, VGT_RESULT=str(result))
         assert (native.returncode, native.stderr) == (0, ""), native
-        assert native.stdout.startswith(f"count {result or 999} ")  # 999: the stand-in has no export tables
+        assert native.stdout.startswith(f"count {result or 999} ")  # 999: the replacement has no export tables
         assert (noticed.returncode, noticed.stdout) == (0, native.stdout), (marked, visible, result)
         assert noticed.stderr == (LINE if due(marked, visible, result) else ""), (marked, visible, result)
 

@@ -1,4 +1,4 @@
-/* A stand-in libcuda, as closed as NVIDIA's: its cuGetProcAddress hands out functions of its own, not the exported
+/* A replacement libcuda, as closed as NVIDIA's: its cuGetProcAddress hands out functions of its own, not the exported
  * names (built with -Bsymbolic). cuInit answers VGT_RESULT and leaves errno at 7. Every name it does not know is a
  * function that answers 999, so that a CUDA runtime gets as far as cuInit. -DFIRST_FORM_ONLY: a driver of 11.x. */
 #include <errno.h>

@@ -1,8 +1,8 @@
 """A slow, obvious interpreter of the compiler's IR: one thread at a time, one instruction at a time, in Python.
 
-It reads the same blocks as the emitters, and shares none of their ideas: no lanes, no masks, no scalars for warps. What
-it does not know it refuses. It also notes what each register of each thread is given in each block, so that claims of
-the uniformity analysis can be checked against what happened."""
+It reads the same blocks as the emitters, and shares none of their ideas: no lanes, no masks, no scalars for warps. It
+refuses what it does not know. It also records the values of each register of each thread in each block, so that claims
+of the uniformity analysis can be checked against what happened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_STEPS = 200_000
 
 
 class Memory:
-    """Bytes at real addresses: what a kernel's pointers lead to."""
+    """Bytes at real addresses: the target of a kernel's pointers."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, bytearray]] = []

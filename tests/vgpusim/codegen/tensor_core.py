@@ -1,4 +1,4 @@
-"""What a tensor core of Hopper makes of a warp's fragments, in numpy: the reference for mma of f16, bf16, tf32 and
+"""The result of a Hopper tensor core for a warp's fragments, in numpy: the reference for mma of f16, bf16, tf32 and
 8-bit floats, which become f16 there and are summed 16 of k at a time."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels stays within its bound, whoever stores."""
+"""The cache of compiled kernels stays within its bound with several writers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store(cache: DiskCache, number: int) -> None:
 
 
 def held(cache: DiskCache, numbers: range) -> list[int]:
-    """Which of the numbers are there, without using them."""
+    """Which of the numbers exist, without marking them as used."""
     return [n for n in numbers if (cache.directory / key(n)[:2] / f"{key(n)}.bin").exists()]
 
 

@@ -18,7 +18,7 @@ def _wrong(chosen: list[Form]) -> list[str]:
 
 
 def test_inputs_are_the_cards() -> None:
-    """A numpy that draws other numbers is told apart from a wrong result."""
+    """A numpy that draws other numbers is distinguished from a wrong result."""
     assert digest(inputs()) == "7ab3a1ffe2"
     assert len(forms()) == 610
 

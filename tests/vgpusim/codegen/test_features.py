@@ -1,4 +1,4 @@
-"""Kernels with the forms nvcc makes of the CUDA headers and maths library (kernels/features.cu)."""
+"""Kernels with the forms that nvcc generates for the CUDA headers and maths library (kernels/features.cu)."""
 
 from __future__ import annotations
 

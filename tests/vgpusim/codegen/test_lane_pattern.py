@@ -78,7 +78,7 @@ def expression(rng: random.Random, values: dict[str, Lanes], lines: list[str]) -
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_random_index_arithmetic(block: tuple[int, int, int]) -> None:
-    """32-bit arithmetic wraps; every intermediate value is stored, and so is what a loop makes of the last ones."""
+    """32-bit arithmetic wraps; every intermediate value is stored, and so is a loop's result of the last ones."""
     for seed in range(2):
         rng = random.Random(f"{seed} {block}")
         values, lines = numbers(block), []

@@ -61,7 +61,7 @@ def test_limits(condition: str, threads: int) -> None:
 
 
 def test_a_loop_reads_nothing_past_its_limit() -> None:
-    """The row of the last round is cut; the page after it is inaccessible, and so is what is fetched ahead."""
+    """The row of the last iteration is partial; the page after it is inaccessible, so reading ahead would fault."""
     page, n, threads = mmap.PAGESIZE, 1000, 96
     memory = mmap.mmap(-1, 2 * page)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))

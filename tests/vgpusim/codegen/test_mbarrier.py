@@ -39,7 +39,7 @@ def test_producers_and_consumers(text: str) -> None:
 
 
 def phases(body: str) -> list[int]:
-    """Run on one lane; `note` appends %r to what is returned."""
+    """Run on one lane; `note` appends %r to the returned values."""
     out = np.full(32, -1, np.int64)
     for _ in range(body.count("note")):
         body = body.replace("note;", "st.global.u64 [%o], %r; add.u64 %o, %o, 8;", 1)

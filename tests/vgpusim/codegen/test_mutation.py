@@ -109,8 +109,8 @@ def test_unknown_modifier_is_not_ignored() -> None:
 
 
 def test_nested_braces() -> None:
-    """AT16: scopes are refused beyond a depth, and many of them cost linear time: the count of words looked at says so,
-    not a clock."""
+    """AT16: scopes are refused beyond a depth, and many of them cost linear time, measured by counting words instead of
+    time."""
     deep = f"{HEADER}.visible .entry k()\n{{\n{'{' * 16000}{'}' * 16000}\nret;\n}}\n"
     with pytest.raises(PtxError, match="nested scopes"):
         PtxModule.parse(deep)

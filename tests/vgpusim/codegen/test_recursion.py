@@ -104,7 +104,7 @@ cvt.u32.u64 %r3, %x1; mad.lo.u32 %r3, %r2, 1000, %r3; st.param.b32 [out], %r3; r
 
 
 def test_deepest() -> None:
-    """A recursion without end ends the launch with 719 and says why."""
+    """A recursion without end ends the launch with 719 and a reason."""
     text = FIBONACCI.replace("setp.lt.s32 %p, %r1, 2;", "setp.lt.s32 %p, %r1, -1000000;")
     out = np.zeros(32, np.uint32)
     events = run(HEADER + text + _MAIN.format(name="fib", modulus=3), "k", 1, 32, [out])

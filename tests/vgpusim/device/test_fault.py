@@ -1,6 +1,5 @@
-"""Kernels that go wrong, each in a process of its own, because a fault is for good.
-
-Afterwards that process reports what the context answers, and shows that it can still run things."""
+"""Kernels that go wrong, each in a process of its own, because a fault is permanent. Afterwards that process reports
+the context's answers, and shows that the device still works."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Object(ctypes.Structure):
 
 @pytest.fixture(params=[PRIVATE, IN_FILE], ids=["private", "file"])
 def sim(library: ctypes.CDLL, request: pytest.FixtureRequest) -> Iterator[Simulator]:
-    """Private memory moves into a file when it is exported; a device's file is shared as it is."""
+    """Private memory moves into a file when it is exported; a device's file is shared unchanged."""
     yield from on_device(library, request.param)
 
 

@@ -1,4 +1,4 @@
-"""Device profiles: every value is there, in range, where wire.md says it is."""
+"""Device profiles: every value exists, in range, at its place in wire.md."""
 
 import dataclasses
 import struct

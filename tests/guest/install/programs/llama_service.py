@@ -77,7 +77,7 @@ tokenize = function(
 )
 waiting = list(tokens[: tokenize(vocabulary, prompt, len(prompt), tokens, 64, True, False)])
 for token in waiting:
-    # One at a time: then all products are llama.cpp's own kernels, and none is cuBLAS's.
+    # One at a time, so that all products use llama.cpp's own kernels and none uses cuBLAS.
     batch = function(llama, "llama_batch_get_one", Batch, POINTER(c_int32), c_int32)((c_int32 * 1)(token), 1)
     assert function(llama, "llama_decode", c_int32, c_void_p, Batch)(context, batch) == 0, "".join(log)
     logits = function(llama, "llama_get_logits_ith", POINTER(ctypes.c_float), c_void_p, c_int32)(context, -1)
