@@ -55,7 +55,7 @@ def settable(kernel: str) -> dict[str, Any]:
     launch."""
     return {
         "checks": [f"vgs_kernel_check_settable({kernel}_object, attrib)"],
-        "answers": {f"vgs_kernel_attribute({kernel}_object, attrib) == value": "CUDA_SUCCESS"},
+        "answers": {f"vgs_kernel_has({kernel}_object, attrib, value)": "CUDA_SUCCESS"},
         "client_after": f"__atomic_store_n(&{kernel}_object->attributes[attrib], value, __ATOMIC_RELAXED)",
     }
 

@@ -60,7 +60,9 @@ CUresult vgs_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
   if (!granularity || !prop || option < 0 || option > 1)
     return CUDA_ERROR_INVALID_VALUE;
   asked = *prop;
-  asked.requestedHandleTypes = 0; /* sharing does not change the granularity */
+  asked.requestedHandleTypes = 0;             /* sharing does not change the granularity */
+  if (asked.location.type != LOCATION_DEVICE) /* nor do other places: an H200 answers 2 MiB for the host's, too */
+    asked.location.type = LOCATION_DEVICE, asked.location.id = 0;
   CUresult result = vgs_allocation_check(&asked);
   if (result)
     return result;

@@ -85,6 +85,14 @@ ok(cuda.cuDeviceGetAttribute(byref(value), 102, 0))
 assert value.value == 1
 ok(cuda.cuMemGetAllocationGranularity(byref(granularity), prop, 0))
 assert granularity.value == GRANULE
+# NCCL asks for the host's before it tries to allocate there, and takes an error for an answer.
+host = create_string_buffer(prop.raw)
+host[8] = 3  # CU_MEM_LOCATION_TYPE_HOST_NUMA
+granularity.value = 0
+ok(cuda.cuMemGetAllocationGranularity(byref(granularity), host, 0))
+assert granularity.value == GRANULE
+handle = c_uint64()
+assert cuda.cuMemCreate(byref(handle), c_size_t(GRANULE), host, c_uint64(0)) == 801
 """,
     )
 
