@@ -48,11 +48,13 @@ CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, co
       } else
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (has_nbytes && nbytes < kernel->param_nbytes)
-      return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES; /* oracle: 701 for a buffer that is too short */
     if (!buffer && kernel->param_nbytes)
       return CUDA_ERROR_INVALID_VALUE;
-    if (buffer && kernel->param_nbytes)
+    if (buffer && has_nbytes && nbytes < kernel->param_nbytes) {
+      /* NCCL's arguments end where its kernel's do not. NVIDIA's driver launches such a kernel, by what lies behind. */
+      memcpy(block, buffer, nbytes);
+      memset(block + nbytes, 0, kernel->param_nbytes - nbytes);
+    } else if (buffer && kernel->param_nbytes)
       *given = buffer;
     return CUDA_SUCCESS;
   }

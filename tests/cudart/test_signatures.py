@@ -88,8 +88,10 @@ def test_a_function_that_no_library_has_is_refused(monkeypatch: pytest.MonkeyPat
 def test_a_driver_call_without_prototype_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_refused(
         monkeypatch,
-        lambda: spec.forward("cudaGraphRetainUserObject", "CUgraph graph", "cuGraphRetainUserObject(graph)"),
-        "cuGraphRetainUserObject: no prototype",
+        lambda: spec.forward(
+            "cudaGraphicsUnregisterResource", "void *resource", "cuGraphicsUnregisterResource(resource)"
+        ),
+        "cuGraphicsUnregisterResource: no prototype",
     )
 
 
