@@ -136,13 +136,29 @@ nvmlReturn_t vgs_nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t device
   return NVML_SUCCESS;
 }
 
-/* Field values are sensors and link counters that no backend has. Each value carries its own NOT_SUPPORTED, as NVIDIA's
- * library allows. */
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, unsigned int *isActive); /* generated */
+
+/* Whether a link is up, by which NCCL finds the links of cards of compute capability 9.0 and later. */
+static nvmlReturn_t link_state(nvmlDevice_t device, nvmlFieldValue_t *value) {
+  enum { UNSIGNED_INT = 1 }; /* nvmlValueType_t */
+  unsigned int active;
+  nvmlReturn_t result = nvmlDeviceGetNvLinkState(device, value->scopeId, &active);
+  if (result)
+    return result;
+  value->valueType = UNSIGNED_INT;
+  memcpy(&value->value, &active, sizeof active);
+  return NVML_SUCCESS;
+}
+
+/* Field values are sensors and link counters that no backend has, but for the state of links. Each value carries its
+ * own NOT_SUPPORTED, as NVIDIA's library allows. */
 nvmlReturn_t vgs_nvmlDeviceGetFieldValues(nvmlDevice_t device, unsigned int count, nvmlFieldValue_t *values) {
+  enum { NVLINK_GET_STATE = 165 }; /* NVML_FI_DEV_NVLINK_GET_STATE */
   if (vgs_nvml_index(device) < 0 || !values || !count)
     return NVML_ERROR_INVALID_ARGUMENT;
   for (unsigned i = 0; i < count; i++)
-    values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+    values[i].nvmlReturn =
+        values[i].fieldId == NVLINK_GET_STATE ? link_state(device, &values[i]) : NVML_ERROR_NOT_SUPPORTED;
   return NVML_SUCCESS;
 }
 

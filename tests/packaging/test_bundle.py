@@ -106,9 +106,9 @@ def test_a_program_gets_the_environment_of_its_user(run: Run) -> None:
     assert library_path[-1] == "/opt/mine"
     assert [Path(entry).name for entry in library_path[:-1]] == ["_lib"]
     assert seen.pop("VGPU_ENDPOINT").startswith("unix:")
-    # The one thing added to the user's: PyTorch's overlay, which any Python with torch finds there.
-    theirs, _, overlay = seen["PYTHONPATH"].partition(os.pathsep)
-    assert Path(overlay).parts[-3:] == ("vgpu_guest", "_lib", "torch")
+    # What is added to the user's: PyTorch's overlay and Triton's plug-in, which any Python with those finds there.
+    theirs, *added = seen["PYTHONPATH"].split(os.pathsep)
+    assert sorted(Path(entry).parts[-2:] for entry in added) == [("_lib", "torch"), ("standin", "python")]
     seen["PYTHONPATH"] = theirs
     del given["LD_LIBRARY_PATH"], seen["HOME"]
     for setting in steering.settings([(13, 0)]):  # of the default device

@@ -24,8 +24,9 @@ UNSUPPORTED = b""".version 8.1
 .address_size 64
 .visible .entry k(.param .u64 a) {
   .reg .b64 %rd<4>;
+  .reg .b32 %r<4>;
   ld.param.u64 %rd1, [a];
-  multimem.red.relaxed.sys.global.add.u64 [%rd1], 1;
+  txq.width.b32 %r1, [%rd1];
   ret;
 }
 \0"""
@@ -125,7 +126,7 @@ def test_gr3_an_unsupported_instruction_ends_the_context(python) -> None:
     assert cuda.cuMemcpyDtoH_v2(create_string_buffer(4), p, c_size_t(4)) == 801
     """)
     assert "kernel k" in line
-    assert "multimem.red.relaxed.sys.global.add.u64" in line
+    assert "txq.width.b32" in line
 
 
 def test_gr4_the_jit_log_holds_the_reason(python) -> None:

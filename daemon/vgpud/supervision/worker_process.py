@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .spawner import Process, Spawner
 
-_PACKET_NBYTES = 128 * 1024  # 64 devices fit; below the kernel's default socket buffer
+_PACKET_NBYTES = 192 * 1024  # 64 devices fit; below the kernel's default socket buffer
 _LAST_MESSAGES = 64  # that a worker left behind
 _LINE_NBYTES = 1024
 _LINES_S = 5.0

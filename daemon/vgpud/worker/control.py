@@ -17,7 +17,7 @@ from ..proto.packing import pack_map, unpack_map
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PACKET_NBYTES = 128 * 1024
+_PACKET_NBYTES = 192 * 1024
 _SEND_TIMEOUT_S = 5.0
 _FDS_MAX = 5  # of an assignment
 

@@ -310,7 +310,7 @@ mov.u32 %r4, WARP_SZ; mad.lo.u32 %r0, %r4, 10000, %r0;""")
         ("bra $nowhere;", PtxError, "undefined label"),
         ("add.u32 %r, %r 1;", PtxError, "expected `;`"),
         ("txq.width.b32 %r, [%x];", UnsupportedInstruction, "txq"),
-        ("wgmma.fence.sync.aligned;", UnsupportedInstruction, "wgmma"),
+        ("tcgen05.wait::ld.sync.aligned;", UnsupportedInstruction, "tcgen05"),
     ],
 )
 def test_errors(body: str, error: type[PtxError], match: str) -> None:
