@@ -22,11 +22,11 @@ def text_of(tmp_path: Path, *bodies: str, sm: str = "90") -> Path:
 
 
 def test_accepted_and_refused_kernels(tmp_path: Path) -> None:
-    refused = "wgmma.fence.sync.aligned;"
+    refused = "tcgen05.wait::ld.sync.aligned;"
     path = text_of(tmp_path, "mov.u32 %r1, 1;", refused, "mov.u32 %r1, 2;", refused)
     taken = census.take(path, (13, 0))
     assert (taken.modules, taken.kernels, taken.read, taken.accepted) == (1, 4, 4, 2)
-    assert taken.refused == {"wgmma.fence.sync.aligned": 2}
+    assert taken.refused == {"tcgen05.wait::ld.sync.aligned": 2}
     assert taken.share == 0.5
 
 
@@ -52,11 +52,11 @@ def test_what_holds_no_ptx_for_the_device(tmp_path: Path) -> None:
 
 
 def test_command(tmp_path: Path) -> None:
-    path = str(text_of(tmp_path, "mov.u32 %r1, 1;", "wgmma.fence.sync.aligned;"))
+    path = str(text_of(tmp_path, "mov.u32 %r1, 1;", "tcgen05.wait::ld.sync.aligned;"))
     done = CliRunner().invoke(sim, ["census", path])
     assert done.exit_code == 1
     assert "50.0%" in done.output
-    assert "wgmma.fence.sync.aligned x1" in done.output
+    assert "tcgen05.wait::ld.sync.aligned x1" in done.output
     done = CliRunner().invoke(sim, ["census", "--json", "--cc", "9.0", str(KERNELS / "basic_sm90.ptx")])
     assert done.exit_code == 0
     assert json.loads(done.output)[0]["refused"] == {}

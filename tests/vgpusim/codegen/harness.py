@@ -18,7 +18,10 @@ U8P = ctypes.c_void_p
 class Services(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_void_p)
-        for name in ("vprintf", "assertfail", "fail", "malloc", "free", "bad_access", "texture", "outside")
+        for name in (
+            *("vprintf", "assertfail", "fail", "malloc", "free", "bad_access", "texture", "outside"),
+            *("access", "sync", "watch"),
+        )
     ]
 
 

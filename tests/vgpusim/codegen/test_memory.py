@@ -244,7 +244,7 @@ def test_offsets_of_the_abi() -> None:
     for name, offset in (("shared", abi.THREAD_SHARED), ("frames", abi.THREAD_FRAMES), ("sm", abi.THREAD_SM)):
         assert named[name] == offset == getattr(Thread, name).offset
     order = re.findall(r"\(\*(\w+)\)\(struct vgx_sim_services", header)
-    assert order == [name for name, _ in Services._fields_]
+    assert [*order, "watch"] == [name for name, _ in Services._fields_]
     assert f"VGX_SIM_ABI_VERSION {abi.VERSION} " in header
 
 
