@@ -126,7 +126,7 @@ def test_a_worker_has_a_control_group_of_its_own(service: Guest) -> None:
         "from vgpud.endpoint import parse_endpoint;"
         "client = Client(parse_endpoint('unix:/run/vgpu/vgpud.sock'), timeout_s=200); client.hello(); client.attach();"
         "[one] = json.loads(subprocess.run(['/opt/vgpu/bin/vgpu', 'ps', '--json'], capture_output=True).stdout);"
-        "group = Path(f\"/proc/{one['worker_pid']}/cgroup\").read_text().strip().split('::')[1];"
+        "group = Path('/proc', str(one['worker_pid']), 'cgroup').read_text().strip().split('::')[1];"
         "files = [Path('/sys/fs/cgroup' + group, name) for name in ('pids.max', '../cpu.weight')];"
         "print(group, *(file.read_text().strip() for file in files))"
     )
