@@ -6,6 +6,7 @@ import contextlib
 import functools
 import http.client
 import json
+import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,23 +53,30 @@ class AdminClient:
     def request(self, method: str, *parts: str, document: object = None) -> Any:
         """Ask or order something. Raises AdminError."""
         path = "/".join(["/v1", *(quote(part, safe="") for part in parts)])
-        with contextlib.closing(_Connection(self.path)) as connection:
-            connection.request(method, path, body=None if document is None else json.dumps(document))
-            response = connection.getresponse()
-            found = json.loads(response.read(_DOCUMENT_NBYTES))
-            if response.status >= 400:
-                raise AdminError(found.get("error", f"status {response.status}"))
-            return found
+        status, body = self._ask(method, path, None if document is None else json.dumps(document))
+        found = json.loads(body)
+        if status >= 400:
+            raise AdminError(found.get("error", f"status {status}"))
+        return found
 
     def metrics(self) -> str:
         """The metrics in Prometheus' text format. Raises AdminError."""
+        status, body = self._ask("GET", "/metrics", None)
+        if status >= 400:
+            raise AdminError(body.decode())
+        return body.decode()
+
+    def _ask(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
+        """One request on a connection of its own, which vgpud has closed when this returns: it holds nothing of us."""
         with contextlib.closing(_Connection(self.path)) as connection:
-            connection.request("GET", "/metrics")
-            response = connection.getresponse()
-            text = response.read(_DOCUMENT_NBYTES).decode()
-            if response.status >= 400:
-                raise AdminError(text)
-            return text
+            connection.request(method, path, body=body, headers={"Connection": "close"})
+            with socket.socket(fileno=os.dup(connection.sock.fileno())) as sock:
+                response = connection.getresponse()
+                answer = response.read(_DOCUMENT_NBYTES)
+                sock.settimeout(_TIMEOUT_S)
+                while sock.recv(4096):
+                    pass
+            return response.status, answer
 
     def watch(self) -> Iterator[dict[str, Any]]:
         """What happens to sessions, as it happens."""
