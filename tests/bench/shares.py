@@ -37,7 +37,7 @@ context()
 module, function = c_void_p(), c_void_p()
 ok(cuda.cuModuleLoadData(byref(module), {PTX.encode()!r}))
 ok(cuda.cuModuleGetFunction(byref(function), module, b"spin"))
-n = c_uint(20000)
+n = c_uint(400000)
 arguments = (c_void_p * 1)(ctypes.addressof(n))
 
 def launch():
