@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* A thread's variable that several files use. Declared as the library's own, so that a function that uses several finds
- * the thread's block once. */
+/* A thread-local variable that several files use. Hidden visibility lets the compiler compute the address of the
+ * thread's TLS block once for all of them. */
 #define VGS_THREAD_LOCAL _Thread_local __attribute__((visibility("hidden")))
 
 /* An object that orders calls: see vgs_ring.h. */

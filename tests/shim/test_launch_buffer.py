@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.running import Running
+from tests.daemon.running import vgpud_with_real_workers
 from tests.shim.client import run
 
 PTX = """
@@ -29,12 +29,8 @@ PTX = """
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[str]:
-    config = tmp_path / "vgpud.toml"
-    config.write_text(f"listen = ['unix:{tmp_path}/s']\ngpus = 'h100'\nadmin = ''\ncache_dir = '{tmp_path}'\n")
-    running = Running.start(config, tmp_path, "log")
-    running.wait_ready()
-    yield f"unix:{tmp_path}/s"
-    running.end()
+    for running in vgpud_with_real_workers(tmp_path):
+        yield str(running.endpoint)
 
 
 def test_a_buffer_may_end_before_the_parameters_do(endpoint: str) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vgpud.tenancy.session import Session
 
 VERSION = "v1"
+_ALIVE_S = 30.0  # at least this often something is said
 _EVENTS_HELD = 1024  # for a watcher that reads slowly
 _LIFETIMES_S = (1.0, 10 * 365 * 86400.0)
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -123,7 +124,12 @@ class AdminApi:
         try:
             yield {"event": "watching", "sessions": [session.summary() for session in table]}
             while queue in table.watchers:
-                yield await queue.get()
+                try:
+                    async with asyncio.timeout(_ALIVE_S):
+                        event = await queue.get()
+                except TimeoutError:
+                    event = {"event": "alive"}  # a watcher that is gone is noticed when it is written to
+                yield event
             while not queue.empty():
                 yield queue.get_nowait()
             yield {"event": "lost", "why": f"over {_EVENTS_HELD} events were not read"}

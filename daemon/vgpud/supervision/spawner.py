@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpud.log import get_logger
+from vgpud.proto.packet import receive_packet
 from vgpud.proto.packing import pack_map, unpack_map
 
 if TYPE_CHECKING:
@@ -254,12 +255,10 @@ class LauncherSpawner:
         """Take what it says, a bounded number of messages a turn."""
         for _ in range(_MESSAGES_A_TURN):
             assert self._control is not None
-            try:
-                packet, fds, _flags, _address = socket.recv_fds(self._control, _PACKET_NBYTES, 1)
-            except BlockingIOError:
+            received = receive_packet(self._control, _PACKET_NBYTES)
+            if received is None:
                 return
-            except OSError:
-                packet, fds = b"", []
+            packet, fds = received
             if not packet:
                 get_logger().warning("the launcher of workers ended", launcher=self.pid)
                 self._stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from vgpud.log import get_logger
+from vgpud.proto.packet import receive_packet
 from vgpud.proto.packing import unpack_map
 from vgpud.supervision.child_environment import child_environment
 from vgpud.tenancy.peer import Peer
@@ -24,6 +26,7 @@ _PACKET_NBYTES = 4096
 _STREAMS_A_TURN = 16
 _RETRY_S = 1.0
 _START_TIMEOUT_S = 10.0
+_END_TIMEOUT_S = 10.0
 
 
 class TlsDoor:
@@ -56,15 +59,21 @@ class TlsDoor:
         ]
         command += ["--certificate", config.certificate, "--key", config.key or config.certificate]
         command += [] if config.client_ca is None else ["--client-ca", config.client_ca]
-        with theirs:
-            self._process = subprocess.Popen(
-                command,
-                env=child_environment(),
-                pass_fds=fds,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                process_group=0,
-            )
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    command,
+                    env=child_environment(),
+                    pass_fds=fds,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    process_group=0,
+                )
+        except OSError as error:
+            ours.close()
+            self._log.warning("the TLS relay cannot be started", error=str(error))
+            self._retry = asyncio.get_running_loop().call_later(_RETRY_S, self.start)
+            return
         ours.setblocking(False)
         self._control = ours
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
@@ -83,8 +92,7 @@ class TlsDoor:
             self._retry.cancel()
         self._hang_up()
         if self._process is not None:
-            self._process.kill()
-            await asyncio.to_thread(self._process.wait)
+            await asyncio.to_thread(_end, self._process)
 
     def _hang_up(self) -> None:
         if self._control is not None:
@@ -95,12 +103,10 @@ class TlsDoor:
     def _read(self) -> None:
         for _ in range(_STREAMS_A_TURN):
             assert self._control is not None
-            try:
-                packet, fds, _flags, _address = socket.recv_fds(self._control, _PACKET_NBYTES, 1)
-            except BlockingIOError:
+            received = receive_packet(self._control, _PACKET_NBYTES)
+            if received is None:
                 return
-            except OSError:
-                packet, fds = b"", []
+            packet, fds = received
             if not packet:
                 self._ended()
                 return
@@ -126,7 +132,15 @@ class TlsDoor:
         """Its standard error is ours: a certificate that cannot be used is told there."""
         self._hang_up()
         assert self._process is not None
-        self._process.kill()
-        self._process.wait()  # it has closed its socket: it is ending
-        self._log.warning("the TLS relay ended: its clients' sessions are over", code=self._process.returncode)
-        self._retry = asyncio.get_running_loop().call_later(_RETRY_S, self.start)
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, _end, self._process)
+        self._process = None
+        self._log.warning("the TLS relay ended: its clients' sessions are over")
+        self._retry = loop.call_later(_RETRY_S, self.start)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a relay and reap it. One that the kernel cannot end in time is left to it."""
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_TIMEOUT_S)

@@ -17,6 +17,7 @@ from vgpud.proto.packing import pack_map
 
 _HANDSHAKE_TIMEOUT_S = 10.0
 _CONNECTIONS = 4096
+_RETRY_S = 0.01  # while vgpud has not read what was sent before
 
 
 class Relay:
@@ -34,15 +35,27 @@ class Relay:
         self._count += 1
         try:
             ours, theirs = socket.socketpair()
-            with theirs:
-                host = str(writer.get_extra_info("peername")[0])
-                socket.send_fds(self._control, [pack_map({"type": "stream", "host": host})], [theirs.fileno()])
-            await carry((reader, writer), await asyncio.open_connection(sock=ours))
-        except OSError:
-            pass  # one of both is gone
+            with ours, theirs:
+                await self._hand_over(theirs, str(writer.get_extra_info("peername")[0]))
+                local = await asyncio.open_connection(sock=ours.dup())
+            await carry((reader, writer), local)
+        except (OSError, TimeoutError):
+            pass  # the client is gone, or vgpud is, or takes nobody
         finally:
             self._count -= 1
             writer.close()
+
+    async def _hand_over(self, stream: socket.socket, host: str) -> None:
+        """Give vgpud its end of a stream, as soon as it takes one. Raises OSError, or TimeoutError."""
+        packet = pack_map({"type": "stream", "host": host})
+        async with asyncio.timeout(_HANDSHAKE_TIMEOUT_S):
+            while True:
+                try:
+                    socket.send_fds(self._control, [packet], [stream.fileno()])
+                except BlockingIOError:
+                    await asyncio.sleep(_RETRY_S)
+                else:
+                    return
 
     async def run(self, listening: socket.socket, certificate: str, key: str, client_ca: str | None) -> None:
         """Serve. Raises OSError when the certificate cannot be used."""

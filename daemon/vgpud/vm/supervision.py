@@ -15,6 +15,7 @@ from vgpud.supervision.child_environment import child_environment
 from vgpud.tenancy.peer import Peer
 
 from ..log import RateLimit, get_logger
+from ..proto.packet import receive_packet
 from ..proto.packing import pack_map, unpack_map
 from .control import PACKET_NBYTES, VERSION, control_path
 
@@ -156,12 +157,10 @@ class VmDevice:
     def _read(self) -> None:
         """One message: it parses untrusted bytes, and if compromised must not block the loop."""
         assert self._control is not None
-        try:
-            packet, fds, _flags, _ = socket.recv_fds(self._control, PACKET_NBYTES, 1, socket.MSG_CMSG_CLOEXEC)
-        except BlockingIOError:
+        received = receive_packet(self._control, PACKET_NBYTES)
+        if received is None:
             return
-        except OSError:
-            packet, fds = b"", []
+        packet, fds = received
         if not packet:
             self._hang_up()
             if self._process is None:  # one that was adopted; of a child the pidfd tells

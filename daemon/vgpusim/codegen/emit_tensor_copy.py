@@ -19,7 +19,7 @@ _MAP_NBYTES = 128
 _OPERATION = 6 << 4  # of vgx_sim_sample's forms
 _ROWS, _ROW_COORDINATES, _ROW_SHARED = 7, 1, 6
 _REDUCTIONS = {"add": 1, "min": 2, "max": 3, "inc": 4, "dec": 5, "and": 6, "or": 7, "xor": 8}
-_WRITES = 1 << 12  # of a form: from shared memory
+_WRITES = 1 << 12  # flag of a form: the copy goes from shared to global memory
 _LANES_64 = LANES.int(64)
 
 

@@ -283,11 +283,11 @@ CUresult vgx_sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
 
 enum { PAUSE_TIMEOUT_S = 20 };
 
-struct shared { /* lies in the handle */
+struct shared { /* the contents of the CUipcMemHandle that stands for an allocation */
   uint64_t nbytes;
   uint32_t device, zero;
 };
-_Static_assert(sizeof(struct shared) <= sizeof(CUipcMemHandle), "it lies in the handle");
+_Static_assert(sizeof(struct shared) <= sizeof(CUipcMemHandle), "the handle has room for it");
 
 /* Give physical memory a file of its own, with what it holds. Nothing uses it meanwhile. */
 static bool move_locked(struct physical *p) {

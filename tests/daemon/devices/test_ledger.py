@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from vgpud.devices.ledger import ROWS, Ledger
 
-from tests.daemon.running import Running, wait_until
+from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
 from tests.shim.client import PRELUDE, environment
 
 GIB = 1 << 30
@@ -60,12 +60,8 @@ class Client:
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[str]:
-    config = tmp_path / "vgpud.toml"
-    config.write_text(f"listen = ['unix:{tmp_path}/s']\ngpus = 'h100'\nadmin = ''\ncache_dir = '{tmp_path}'\n")
-    running = Running.start(config, tmp_path, "log")
-    running.wait_ready()
-    yield f"unix:{tmp_path}/s"
-    running.end()
+    for running in vgpud_with_real_workers(tmp_path):
+        yield str(running.endpoint)
 
 
 def test_at7_sessions_share_a_card(endpoint: str) -> None:

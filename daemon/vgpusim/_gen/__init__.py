@@ -1,1 +1,0 @@
-"""Generated Python: built, not committed."""
