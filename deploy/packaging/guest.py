@@ -80,7 +80,8 @@ def guest_files() -> Guest:
     files = Contents()
     files.add_tree(f"{_HOME}/vgpu_guest", ROOT / "guest/vgpu_guest")
     for pattern in _CLIENT:
-        for file in sorted((ROOT / "daemon/vgpud").glob(pattern)):
+        found = (ROOT / "daemon/vgpud").glob(pattern)
+        for file in sorted(path for path in found if path.is_file()):  # no __pycache__, wherever Python was before us
             path = f"{_HOME}/vgpud/{file.relative_to(ROOT / 'daemon/vgpud')}"
             content = file.read_bytes()
             files.add(path, content, 0o755 if content.startswith(b"#!/bin") else 0o644)
