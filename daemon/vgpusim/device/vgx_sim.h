@@ -1,6 +1,7 @@
 /* The simulator as the executor sees it: configuration, output, and the table of driver functions.
  *
- * The driver functions themselves stand in vgx_sim_driver.h. Everything here may be called from any thread. */
+ * The driver functions themselves stand in vgx_sim_table.h, which is generated. Everything here may be called from any
+ * thread. */
 #ifndef VGX_SIM_H
 #define VGX_SIM_H
 

@@ -399,7 +399,7 @@ bool vgx_sim_arena_find(struct vgx_sim_arena *arena, uint64_t address, struct vg
   if (hit)
     *found = arena->live[i];
   pthread_mutex_unlock(&arena->lock);
-  return hit && found->kind == VGX_SIM_RESERVED ? vgx_sim_virtual_find(address, found) : hit;
+  return hit;
 }
 
 bool vgx_sim_arena_nearest(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *found) {

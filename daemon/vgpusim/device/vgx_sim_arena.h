@@ -101,10 +101,7 @@ int vgx_sim_arena_file(struct vgx_sim_arena *arena, uint64_t address, uint64_t *
 /* Make part of a reservation inaccessible again. */
 bool vgx_sim_arena_idle(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes);
 
-/* The accessible mapping that holds `address`, with those that follow it (vgx_sim_virtual.c). */
-bool vgx_sim_virtual_find(uint64_t address, struct vgx_sim_allocation *found);
-
-/* The allocation that holds `address`; false when none does. */
+/* The allocation or reservation that holds `address`; false when none does. */
 bool vgx_sim_arena_find(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *found);
 
 /* The allocation nearest below or around `address`, for messages. */

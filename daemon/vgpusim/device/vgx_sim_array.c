@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
+
 #define ROW_NBYTES 64u
 #define EXTENT_MAX 131072u /* elements of any dimension; what a card allows is less for most shapes */
 

@@ -49,10 +49,4 @@ struct vgx_sim_texture {
   struct vgx_sim_level levels[VGX_SIM_LEVELS_MAX];
 };
 
-/* What a handle in a kernel means; NULL: nothing. */
-const struct vgx_sim_texture *vgx_sim_texture_of(uint64_t handle, bool surface);
-
-/* struct vgx_sim_services' texture, of a kernel of `ctx`. NULL, or what is wrong. */
-const char *vgx_sim_sample(CUcontext ctx, uint64_t form, uint32_t mask, const uint64_t *in, uint64_t *out);
-
 #endif

@@ -2,7 +2,7 @@
 #include "vgx_backend.h"
 
 #include "vgx_sim.h"
-#include "vgx_sim_driver.h"
+#include "vgx_sim_table.h"
 
 #define MEMBER(name) .name = vgx_sim_##name,
 

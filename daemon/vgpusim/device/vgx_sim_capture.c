@@ -5,10 +5,13 @@
  * frontier, waiting for the event unites two. The rules of capture modes are the client's business.
  *
  * Locking: the runtime lock. */
+#include "vgx_sim_capture.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "vgx_sim_graph.h"
+#include "vgx_sim_runtime.h"
 
 enum { MODE_RELAXED = 2 };
 

@@ -1,5 +1,7 @@
 /* How many clusters fit a device. Their dimensions are the launch's to know. */
+#include "vgx_sim_kernel.h"
 #include "vgx_sim_launch.h"
+#include "vgx_sim_runtime.h"
 
 /* Clusters of `size` CTAs that the device runs at once. */
 static CUresult active(CUcontext ctx, CUfunction f, const CUlaunchConfig *config, uint32_t size, int *count) {

@@ -4,70 +4,35 @@
  * current one; a device's primary context is one struct that is torn down and revived.
  *
  * Locking: the runtime lock, held here only for state; teardown waits for the context's work first. */
-#include <stdarg.h>
-#include <stdio.h>
+#include "vgx_sim_context.h"
+
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
-#include "vgx_sim_internal.h"
+#include "vgx_sim_abi.h"
+#include "vgx_sim_capture.h"
+#include "vgx_sim_heap.h"
+#include "vgx_sim_marker.h"
+#include "vgx_sim_mempool.h"
+#include "vgx_sim_module.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
+#include "vgx_sim_stream.h"
 
 #define CONTEXTS_MAX 4096u        /* created in one process: their memory is never freed */
 #define STACK_NBYTES_MAX 524288u  /* CUDA's limit on local memory per thread */
 #define CONTEXT_FLAGS_VALID 0xffu /* CU_CTX_FLAGS_MASK */
 
-pthread_mutex_t vgx_sim_runtime_lock = PTHREAD_MUTEX_INITIALIZER;
-const struct vgx_sim_hooks *vgx_sim_hooks;
-
-static struct vgx_sim_device devices[VGX_SIM_DEVICES_MAX];
-static CUcontext contexts;
 static uint32_t context_count;
-static _Thread_local CUcontext current;
-static void (*log_line)(const char *line);
-static void (*log_reason)(char *text, size_t capacity);
-
-void vgx_sim_set_log(void (*line)(const char *line), void (*reason)(char *text, size_t capacity)) {
-  log_line = line;
-  log_reason = reason;
-}
-
-void vgx_sim_log(const char *format, ...) {
-  char line[1024];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(line, sizeof line, format, args);
-  va_end(args);
-  if (log_line)
-    log_line(line);
-  else
-    fprintf(stderr, "%s\n", line);
-}
-
-static void (*reason_to)(CUresult result, bool ends, const char *text);
-
-void vgx_sim_set_reason(void (*reason)(CUresult result, bool ends, const char *text)) { reason_to = reason; }
-
-void vgx_sim_reason(CUresult result, bool ends, const char *format, ...) {
-  char text[1024];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  if (log_reason)
-    log_reason(text, sizeof text);
-  else
-    vgx_sim_log("simulator: %s", text);
-  if (reason_to)
-    reason_to(result, ends, text);
-}
-
-void vgx_sim_set_hooks(const struct vgx_sim_hooks *hooks) { vgx_sim_hooks = hooks; }
 
 CUresult vgx_sim_configure(uint32_t index, const struct vgx_sim_device_properties *properties) {
-  if (index >= VGX_SIM_DEVICES_MAX || devices[index].configured || properties->memory_nbytes == 0 ||
+  if (index >= VGX_SIM_DEVICES_MAX || vgx_sim_devices[index].configured || properties->memory_nbytes == 0 ||
       properties->memory_nbytes > VGW_DEVICE_MEMORY_NBYTES / 4 ||
       properties->context_nbytes >= properties->memory_nbytes)
     return CUDA_ERROR_INVALID_VALUE;
-  struct vgx_sim_device *device = &devices[index];
+  struct vgx_sim_device *device = &vgx_sim_devices[index];
   CUresult result = vgx_sim_arena_init(&device->arena, index, properties->memory_nbytes);
   if (result != CUDA_SUCCESS)
     return result;
@@ -80,40 +45,19 @@ CUresult vgx_sim_configure(uint32_t index, const struct vgx_sim_device_propertie
   return CUDA_SUCCESS;
 }
 
-struct vgx_sim_device *vgx_sim_device_at(CUdevice device) {
-  return device >= 0 && (uint32_t)device < VGX_SIM_DEVICES_MAX && devices[device].configured ? &devices[device] : NULL;
-}
-
-struct vgx_sim_device *vgx_sim_device_of(uint64_t address) {
-  if (address < VGW_DEVICE_MEMORY_BEGIN)
-    return NULL;
-  uint64_t index = (address - VGW_DEVICE_MEMORY_BEGIN) / VGW_DEVICE_MEMORY_NBYTES;
-  return index < VGX_SIM_DEVICES_MAX && devices[index].configured ? &devices[index] : NULL;
-}
-
-int64_t vgx_sim_attribute(const struct vgx_sim_device *device, enum vgx_sim_attribute id, int64_t otherwise) {
-  int32_t value = device->properties.attributes[id];
-  return value == INT32_MIN || value < 0 ? otherwise : value;
-}
-
-CUcontext vgx_sim_contexts(void) { return contexts; }
-
-CUresult vgx_sim_check(CUcontext ctx) {
-  if (!ctx)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  vgx_sim_lock();
-  CUresult result = ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->sticky;
-  vgx_sim_unlock();
-  return result;
-}
-
-CUcontext vgx_sim_current(void) { return current; }
-
-CUresult vgx_sim_enter(CUcontext *ctx) {
-  CUresult result = vgx_sim_check(current);
-  if (result == CUDA_SUCCESS)
-    *ctx = current;
-  return result;
+CUresult vgx_sim_set_ledger(int fd, uint32_t row, uint64_t limit_nbytes) {
+  struct stat st;
+  if (row >= VGX_SIM_LEDGER_ROWS || fstat(fd, &st) != 0 || (uint64_t)st.st_size < sizeof(struct vgx_sim_ledger))
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgx_sim_ledger *ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (ledger == MAP_FAILED)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (uint32_t i = 0; i < VGX_SIM_DEVICES_MAX; i++) {
+    struct vgx_sim_device *device = vgx_sim_device_at((CUdevice)i);
+    if (device)
+      vgx_sim_arena_join(&device->arena, (struct vgx_sim_share){ledger, row, i, limit_nbytes});
+  }
+  return CUDA_SUCCESS;
 }
 
 static bool flags_valid(unsigned int flags) {
@@ -147,8 +91,7 @@ static CUresult make_context(struct vgx_sim_device *device, unsigned int flags, 
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
     context_count++;
-    ctx->next = contexts;
-    contexts = ctx;
+    vgx_sim_contexts_add_locked(ctx);
   }
   start_context(ctx, device, flags);
   *made = ctx;
@@ -283,7 +226,7 @@ CUresult vgx_sim_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice de
   vgx_sim_lock();
   CUresult result = make_context(device, flags, NULL, pctx);
   if (result == CUDA_SUCCESS)
-    current = *pctx;
+    vgx_sim_set_current(*pctx);
   vgx_sim_unlock();
   return result;
 }
@@ -293,20 +236,20 @@ CUresult vgx_sim_cuCtxDestroy_v2(CUcontext ctx) {
     return CUDA_ERROR_INVALID_CONTEXT;
   if (!end_context(ctx))
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  if (current == ctx)
-    current = NULL;
+  if (vgx_sim_current() == ctx)
+    vgx_sim_set_current(NULL);
   return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_cuCtxSetCurrent(CUcontext ctx) {
-  current = ctx;
+  vgx_sim_set_current(ctx);
   return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_cuCtxGetCurrent(CUcontext *pctx) {
   if (!pctx)
     return CUDA_ERROR_INVALID_VALUE;
-  *pctx = current;
+  *pctx = vgx_sim_current();
   return CUDA_SUCCESS;
 }
 

@@ -2,6 +2,8 @@
  * itself runs guarded, because a client may take its pinned memory away (SIGBUS) before the stream comes to it.
  *
  * Locking: none of its own; the queue orders the work. */
+#include "vgx_sim_copy.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +11,10 @@
 #include "vgx_sim_defined.h"
 #include "vgx_sim_fault.h"
 #include "vgx_sim_graph.h"
+#include "vgx_sim_marker.h"
+#include "vgx_sim_memory.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
 
 #define STAGED_NBYTES_MAX (256ull << 20) /* with more bytes in queued copies, calls wait for their turn */
 #define INLINE_NBYTES_MAX (256u << 10)   /* an asynchronous copy up to this size is not worth waking a thread */

@@ -1,44 +1,17 @@
 /* Functions: attributes, compiling for a block shape, occupancy. Locking: the runtime lock; compiling happens without
  * it. */
+#include "vgx_sim_function.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "vgx_sim_module.h"
+#include "vgx_sim_kernel.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
 
 #define VARIANTS_MAX 4096u /* block shapes of one kernel */
 
 static bool is_function(CUfunction f) { return f && f->magic == VGX_SIM_FUNCTION; }
-
-static const struct vgx_sim_device *device_of(CUfunction f) {
-  return f->module->ctx ? f->module->ctx->device : vgx_sim_device_at(0);
-}
-
-CUresult vgx_sim_function_pin(CUcontext ctx, CUfunction handle, CUfunction *function) {
-  CUfunction f = handle;
-  if (!f)
-    return CUDA_ERROR_INVALID_HANDLE;
-  if (f->magic == VGX_SIM_KERNEL) { /* a CUkernel is accepted where a CUfunction is */
-    CUresult result = vgx_sim_cuKernelGetFunction(&f, (CUkernel)handle);
-    if (result != CUDA_SUCCESS)
-      return result;
-  }
-  vgx_sim_lock();
-  bool usable = f->magic == VGX_SIM_FUNCTION && f->module->magic == VGX_SIM_MODULE && f->module->ctx == ctx;
-  if (usable)
-    f->module->pins++;
-  vgx_sim_unlock();
-  if (!usable)
-    return CUDA_ERROR_INVALID_HANDLE;
-  *function = f;
-  return CUDA_SUCCESS;
-}
-
-void vgx_sim_function_unpin(CUfunction function) {
-  vgx_sim_lock();
-  if (--function->module->pins == 0)
-    vgx_sim_notify_locked();
-  vgx_sim_unlock();
-}
 
 static CUresult compile(CUfunction f, struct vgx_sim_variant *v) {
   char why[VGX_SIM_WHY_NBYTES] = "";
@@ -111,36 +84,6 @@ CUresult vgx_sim_cuFuncGetAttribute(int *pi, int attrib, CUfunction hfunc) {
     *pi = hfunc->attributes[attrib];
   vgx_sim_unlock();
   return result;
-}
-
-CUresult vgx_sim_function_set(CUfunction f, int attribute, int value) {
-  int64_t most;
-  switch (attribute) {
-  case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-    most = vgx_sim_attribute(device_of(f), VGX_SIM_SHARED_PER_BLOCK_OPTIN, 49152) - f->info.shared_nbytes;
-    if (value < 0 || value > most)
-      return CUDA_ERROR_INVALID_VALUE;
-    break;
-  case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: /* a hint: there is no L1 to share with */
-    if (value < -1 || value > 100)
-      return CUDA_ERROR_INVALID_VALUE;
-    break;
-  case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-  case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-    break;
-  case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
-  case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-  case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-    if (value < 0 || f->info.cluster[0]) /* the kernel's own stay */
-      return CUDA_ERROR_INVALID_VALUE;
-    break;
-  default:
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  vgx_sim_lock();
-  f->attributes[attribute] = value;
-  vgx_sim_unlock();
-  return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_cuFuncSetAttribute(CUfunction hfunc, int attrib, int value) {

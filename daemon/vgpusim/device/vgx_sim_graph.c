@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_runtime.h"
+
+#define HEIGHT_MAX 64u              /* graphs within each other: destroying and planning them is recursive */
 #define DEPENDENCIES_MAX (1u << 20) /* of one node */
 
 static uint64_t last_serial; /* under the runtime lock */
@@ -88,6 +91,53 @@ CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_w
                                   .dependency_count = dependency_count};
   graph->nodes[graph->count++] = node;
   *made = node;
+  return CUDA_SUCCESS;
+}
+
+CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
+  CUgraph clone = vgx_sim_graph_create();
+  for (uint32_t i = 0; clone && i < original->count; i++) {
+    CUgraphNode from = original->nodes[i], node;
+    CUgraph child = from->child ? vgx_sim_graph_clone_locked(from->child) : NULL;
+    if ((from->child && !child) ||
+        vgx_sim_graph_add_locked(clone, from->type, from->work, from->dependencies, from->dependency_count, &node)) {
+      vgx_sim_unlock(); /* `original` cannot go meanwhile, for nothing more is read of it */
+      vgx_sim_graph_destroy(child);
+      vgx_sim_graph_destroy(clone);
+      vgx_sim_lock();
+      return NULL;
+    }
+    node->origin = from->serial;
+    node->child = child;
+    if (child)
+      child->owner = node;
+    if (from->work)
+      from->work->refs++;
+  }
+  if (clone)
+    clone->height = original->height;
+  return clone;
+}
+
+uint64_t vgx_sim_graph_count(CUgraph graph) {
+  uint64_t count = graph->count;
+  for (uint32_t i = 0; i < graph->count; i++)
+    count += graph->nodes[i]->child ? vgx_sim_graph_count(graph->nodes[i]->child) : 0;
+  return count;
+}
+
+CUresult vgx_sim_graph_put_locked(CUgraphNode node, CUgraph child) {
+  uint32_t height = child->height + 1;
+  CUgraph outermost = node->graph;
+  for (; outermost->owner; outermost = outermost->owner->graph)
+    height++;
+  if (height > HEIGHT_MAX || vgx_sim_graph_count(outermost) + vgx_sim_graph_count(child) > VGX_SIM_GRAPH_NODES_MAX)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  height = child->height + 1;
+  for (CUgraph at = node->graph; at; at = at->owner ? at->owner->graph : NULL, height++)
+    at->height = height > at->height ? height : at->height;
+  node->child = child;
+  child->owner = node;
   return CUDA_SUCCESS;
 }
 
@@ -194,71 +244,6 @@ CUresult vgx_sim_graph_add(CUgraphNode *made, CUgraph graph, const CUgraphNode *
   return result;
 }
 
-/* The context a node's work is for: the given one, else the thread's. */
-static CUresult enter(CUcontext given, CUcontext *ctx) {
-  if (!given)
-    return vgx_sim_enter(ctx);
-  *ctx = given;
-  return vgx_sim_check(given);
-}
-
-CUresult vgx_sim_kernel_op(const CUDA_KERNEL_NODE_PARAMS_v2 *p, CUcontext *ctx, struct vgx_sim_op **op) {
-  if (!p)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = enter(p->func ? NULL : p->ctx, ctx);
-  if (result != CUDA_SUCCESS)
-    return result;
-  return vgx_sim_launch_create(
-      *ctx, p->func ? p->func : (CUfunction)p->kern, (uint32_t[]){p->gridDimX, p->gridDimY, p->gridDimZ},
-      (uint32_t[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes, p->kernelParams, p->extra, op);
-}
-
-CUresult vgx_sim_memcpy_op(const CUDA_MEMCPY3D *p, CUcontext given, CUcontext *ctx, struct vgx_sim_op **op) {
-  CUresult result = enter(given, ctx);
-  return result == CUDA_SUCCESS ? vgx_sim_copy_create(*ctx, p, op) : result;
-}
-
-CUresult vgx_sim_memset_op(const CUDA_MEMSET_NODE_PARAMS *p, CUcontext given, CUcontext *ctx, struct vgx_sim_op **op) {
-  CUresult result = enter(given, ctx);
-  return result == CUDA_SUCCESS ? vgx_sim_fill_create(p, op) : result;
-}
-
-CUresult vgx_sim_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                         size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
-  CUcontext ctx;
-  struct vgx_sim_op *op;
-  CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
-  return result == CUDA_SUCCESS
-             ? vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_KERNEL, ctx, op)
-             : result;
-}
-
-CUresult vgx_sim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                      size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext given) {
-  CUcontext ctx;
-  struct vgx_sim_op *op;
-  CUresult result = vgx_sim_memcpy_op(copyParams, given, &ctx, &op);
-  return result == CUDA_SUCCESS
-             ? vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_MEMCPY, ctx, op)
-             : result;
-}
-
-CUresult vgx_sim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                      size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
-                                      CUcontext given) {
-  CUcontext ctx;
-  struct vgx_sim_op *op;
-  CUresult result = vgx_sim_memset_op(memsetParams, given, &ctx, &op);
-  return result == CUDA_SUCCESS
-             ? vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_MEMSET, ctx, op)
-             : result;
-}
-
-CUresult vgx_sim_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                     size_t numDependencies) {
-  return vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_EMPTY, NULL, NULL);
-}
-
 CUresult vgx_sim_node_change(CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op) {
   struct vgx_sim_work *work = vgx_sim_work_create(ctx, op);
   if (!work)
@@ -271,13 +256,4 @@ CUresult vgx_sim_node_change(CUgraphNode node, uint32_t type, CUcontext ctx, str
   vgx_sim_unlock();
   vgx_sim_work_unref(old);
   return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult vgx_sim_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
-  CUcontext ctx;
-  struct vgx_sim_op *op;
-  if (!vgx_sim_is_node(hNode) || hNode->type != VGX_SIM_NODE_KERNEL)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
-  return result == CUDA_SUCCESS ? vgx_sim_node_change(hNode, VGX_SIM_NODE_KERNEL, ctx, op) : result;
 }

@@ -69,30 +69,4 @@ struct vgx_sim_work *vgx_sim_work_create(CUcontext ctx,
                                          struct vgx_sim_op *op); /* takes ownership of op, also on failure */
 void vgx_sim_work_unref(struct vgx_sim_work *work);              /* no lock held; NULL: nothing */
 
-/* The work of a node with these parameters, and the context it is for. */
-CUresult vgx_sim_kernel_op(const CUDA_KERNEL_NODE_PARAMS_v2 *params, CUcontext *ctx, struct vgx_sim_op **op);
-CUresult vgx_sim_memcpy_op(const CUDA_MEMCPY3D *params, CUcontext given, CUcontext *ctx, struct vgx_sim_op **op);
-CUresult vgx_sim_memset_op(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext given, CUcontext *ctx,
-                           struct vgx_sim_op **op);
-
-/* Operations as if submitted, but made only (vgx_sim_launch.c, vgx_sim_copy.c, vgx_sim_set.c). Host memory in a copy is
- * read and written when it runs. */
-CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t grid[3], const uint32_t block[3],
-                               uint32_t dynamic_nbytes, void **kernel_params, void **extra, struct vgx_sim_op **op);
-CUresult vgx_sim_copy_create(CUcontext ctx, const CUDA_MEMCPY3D *copy, struct vgx_sim_op **op);
-CUresult vgx_sim_fill_create(const CUDA_MEMSET_NODE_PARAMS *params, struct vgx_sim_op **op);
-
-/* What a launch, a fill was given. The pointers are good as long as the operation. */
-void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_v2 *params);
-void vgx_sim_fill_params(const struct vgx_sim_op *op, CUDA_MEMSET_NODE_PARAMS *params);
-
-CUresult vgx_sim_host_create(const CUDA_HOST_NODE_PARAMS *params, struct vgx_sim_op **op);
-void vgx_sim_host_params(const struct vgx_sim_op *op, CUDA_HOST_NODE_PARAMS *params);
-
-/* A launch in a capturing stream: `child`, taken over when it succeeds, becomes a node. */
-CUresult vgx_sim_capture_child_locked(CUstream stream, CUgraph child);
-
-/* For a launch: pin (1) or unpin (-1) its module; false when it is unloaded. Other operations: true. */
-bool vgx_sim_launch_pin_locked(const struct vgx_sim_op *op, int change);
-
 #endif

@@ -7,6 +7,13 @@
 
 #include "vgx_sim_graph_exec.h"
 
+#include "vgx_sim_capture.h"
+#include "vgx_sim_graph.h"
+#include "vgx_sim_launch.h"
+#include "vgx_sim_marker.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
+
 enum { FLAG_AUTO_FREE = 1, FLAG_DEVICE_LAUNCH = 4, FLAG_NODE_PRIORITY = 8 };
 
 struct run {

@@ -1,56 +1,9 @@
 /* Nodes that hold a host function or a graph, and clones of graphs. Locking: the runtime lock; see vgx_sim_graph.h. */
 #include "vgx_sim_graph.h"
+#include "vgx_sim_runtime.h"
+#include "vgx_sim_stream.h"
 
 #include <stdlib.h>
-
-#define HEIGHT_MAX 64u /* graphs within each other: destroying and planning them is recursive */
-
-CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
-  CUgraph clone = vgx_sim_graph_create();
-  for (uint32_t i = 0; clone && i < original->count; i++) {
-    CUgraphNode from = original->nodes[i], node;
-    CUgraph child = from->child ? vgx_sim_graph_clone_locked(from->child) : NULL;
-    if ((from->child && !child) ||
-        vgx_sim_graph_add_locked(clone, from->type, from->work, from->dependencies, from->dependency_count, &node)) {
-      vgx_sim_unlock(); /* `original` cannot go meanwhile, for nothing more is read of it */
-      vgx_sim_graph_destroy(child);
-      vgx_sim_graph_destroy(clone);
-      vgx_sim_lock();
-      return NULL;
-    }
-    node->origin = from->serial;
-    node->child = child;
-    if (child)
-      child->owner = node;
-    if (from->work)
-      from->work->refs++;
-  }
-  if (clone)
-    clone->height = original->height;
-  return clone;
-}
-
-uint64_t vgx_sim_graph_count(CUgraph graph) {
-  uint64_t count = graph->count;
-  for (uint32_t i = 0; i < graph->count; i++)
-    count += graph->nodes[i]->child ? vgx_sim_graph_count(graph->nodes[i]->child) : 0;
-  return count;
-}
-
-CUresult vgx_sim_graph_put_locked(CUgraphNode node, CUgraph child) {
-  uint32_t height = child->height + 1;
-  CUgraph outermost = node->graph;
-  for (; outermost->owner; outermost = outermost->owner->graph)
-    height++;
-  if (height > HEIGHT_MAX || vgx_sim_graph_count(outermost) + vgx_sim_graph_count(child) > VGX_SIM_GRAPH_NODES_MAX)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  height = child->height + 1;
-  for (CUgraph at = node->graph; at; at = at->owner ? at->owner->graph : NULL, height++)
-    at->height = height > at->height ? height : at->height;
-  node->child = child;
-  child->owner = node;
-  return CUDA_SUCCESS;
-}
 
 CUresult vgx_sim_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
   if (!phGraphClone || !vgx_sim_is_graph(originalGraph))

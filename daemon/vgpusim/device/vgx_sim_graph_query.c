@@ -1,6 +1,8 @@
 /* Queries of graphs and their nodes, and changes of single nodes. Locking: the runtime lock. */
-#include "vgx_sim_driver.h"
-#include "vgx_sim_graph.h"
+#include "vgx_sim_graph_node.h"
+#include "vgx_sim_launch.h"
+#include "vgx_sim_runtime.h"
+#include "vgx_sim_set.h"
 
 /* One after the other into an array of `room`, counted beyond it. */
 struct listing {

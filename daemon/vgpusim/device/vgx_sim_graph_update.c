@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_graph.h"
 #include "vgx_sim_graph_exec.h"
+#include "vgx_sim_graph_node.h"
+#include "vgx_sim_runtime.h"
+#include "vgx_sim_stream.h"
 
 /* Whether `count` steps may stand in for old ones: the same kinds of nodes in the same places, for the same context. */
 static int compare(CUcontext ctx, const struct vgx_sim_step *old, const struct vgx_sim_step *new, uint32_t count) {

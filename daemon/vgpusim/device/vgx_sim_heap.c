@@ -6,9 +6,11 @@
  * and wastes at most half.
  *
  * Locking: heap->lock, a leaf; creating the heap takes the runtime lock. */
+#include "vgx_sim_heap.h"
+
 #include <stdlib.h>
 
-#include "vgx_sim_internal.h"
+#include "vgx_sim_runtime.h"
 
 #define GRANULE_NBYTES 16ull
 #define CLASSES 40u

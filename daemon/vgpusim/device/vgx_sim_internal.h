@@ -1,4 +1,7 @@
-/* What the simulator's files share: objects, the runtime lock, the queue.
+/* The simulator's objects, as its files share them.
+ *
+ * The driver's functions have the real driver's signatures (vgx_sim_table.h, generated), and its results: those of an
+ * H100 with driver 580. The current context is the calling thread's. Out-parameters are written only on success.
  *
  * Locking. One runtime lock guards every object's state: contexts, streams, markers, modules. It is never held while a
  * copy, a kernel, a host function or a hook runs. Leaf locks (arena, pool, output, heap) may be taken under it, never
@@ -15,7 +18,7 @@
 #include "vgw_enums.h"
 #include "vgx_sim.h"
 #include "vgx_sim_arena.h"
-#include "vgx_sim_driver.h"
+#include "vgx_sim_table.h"
 
 enum vgx_sim_attribute { /* CUdevice_attribute, those the C half reads */
                          VGX_SIM_MAX_THREADS_PER_BLOCK = CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
@@ -164,113 +167,5 @@ struct CUctx_st {
   struct vgx_sim_heap *heap;
   CUcontext next;
 };
-
-/* --- runtime (vgx_sim_context.c) --- */
-extern pthread_mutex_t vgx_sim_runtime_lock;
-extern const struct vgx_sim_hooks *vgx_sim_hooks;
-
-static inline void vgx_sim_lock(void) { pthread_mutex_lock(&vgx_sim_runtime_lock); }
-static inline void vgx_sim_unlock(void) { pthread_mutex_unlock(&vgx_sim_runtime_lock); }
-
-/* The calling thread's context, if it can be used: else INVALID_CONTEXT, CONTEXT_IS_DESTROYED or its sticky error. */
-CUresult vgx_sim_enter(CUcontext *ctx);
-CUcontext vgx_sim_current(void); /* NULL: none; unchecked */
-/* The same for a given context. */
-CUresult vgx_sim_check(CUcontext ctx);
-/* NULL when `device` is not configured. */
-struct vgx_sim_device *vgx_sim_device_at(CUdevice device);
-/* The device whose address space holds `address`, or NULL. */
-struct vgx_sim_device *vgx_sim_device_of(uint64_t address);
-CUcontext vgx_sim_contexts(void); /* all, under the runtime lock */
-int64_t vgx_sim_attribute(const struct vgx_sim_device *device, enum vgx_sim_attribute id, int64_t otherwise);
-
-/* --- queue (vgx_sim_queue.c) --- */
-enum vgx_sim_submit_mode {
-  VGX_SIM_QUEUE, /* return at once; the queue's threads run it */
-  VGX_SIM_TRY,   /* run it on this thread if its turn is now, else do nothing and answer NOT_READY */
-  VGX_SIM_WAIT,  /* run it on this thread if its turn is now, else queue it and sleep until it is done */
-};
-/* QUEUE takes ownership of `op`, which must have a `drop`; with TRY and WAIT the caller keeps it, it has none, and its
- * result is returned. Returns the context's sticky error if it has one. */
-CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode);
-/* The stream a handle means in `ctx`; INVALID_HANDLE when it is none. */
-CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream);
-/* Wait for what was submitted before the call: to a stream (the legacy one: to every blocking stream) or to a context.
- */
-CUresult vgx_sim_wait_stream(CUstream stream);
-CUresult vgx_sim_wait_context(CUcontext ctx);
-bool vgx_sim_stream_idle_locked(CUstream stream);
-void vgx_sim_wait_progress_locked(void); /* sleep until something completes */
-void vgx_sim_notify_locked(void);        /* something completed */
-/* Between these no device memory is used or changed by any stream. False, and nothing is paused: something ran on and
- * on. */
-bool vgx_sim_pause(uint32_t timeout_s);
-void vgx_sim_resume(void);
-/* Free the stream once it has no work, waiters or use (runtime lock held). */
-void vgx_sim_stream_release_locked(CUstream stream);
-
-/* --- streams and events (vgx_sim_stream.c) --- */
-void vgx_sim_stream_init(CUstream stream, CUcontext ctx, uint32_t flags, int32_t priority);
-struct vgx_sim_marker *vgx_sim_marker_create(bool timed);
-void vgx_sim_marker_unref_locked(struct vgx_sim_marker *marker);
-
-/* --- capture (vgx_sim_capture.c) --- */
-bool vgx_sim_is_capturing_locked(CUstream stream);
-/* Make `op` a node of the stream's capture, which takes it over when it succeeds. */
-CUresult vgx_sim_capture_locked(CUstream stream, struct vgx_sim_op *op);
-/* What a capture does not allow was asked of a capturing stream: the capture is lost; `result` comes back. */
-CUresult vgx_sim_capture_lost_locked(CUstream stream, CUresult result);
-/* The same if the stream is capturing at all, else 0; no lock held. */
-CUresult vgx_sim_capture_forbid(CUstream stream, CUresult result);
-/* An event is recorded in a capturing stream; a stream is to wait for an event (*handled: by its capture). */
-CUresult vgx_sim_capture_record_locked(CUstream stream, CUevent event);
-CUresult vgx_sim_capture_wait_locked(CUstream stream, CUevent event, bool *handled);
-/* CAPTURED_EVENT if the event was last recorded in an active capture: whether it is done is not defined. */
-CUresult vgx_sim_capture_event_locked(CUevent event);
-void vgx_sim_captured_clear_locked(struct vgx_sim_captured *captured);
-
-/* --- copies (vgx_sim_copy.c) --- */
-struct vgx_sim_box {
-  uint8_t *dst;
-  const uint8_t *src;
-  uint64_t dst_pitch, dst_slice, src_pitch, src_slice; /* bytes from row to row, from plane to plane */
-  uint64_t width, height, depth;                       /* bytes, rows, planes */
-};
-/* Order a copy whose ranges are checked into `stream`, and return when the source may be changed (asynchronous calls:
- * unless it is registered) and, if the destination is host memory (asynchronous calls: unless it is registered), when
- * it is done. */
-CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool synchronous);
-
-/* --- memory --- */
-/* Whether [address, address + nbytes) lies in one allocation of one device, or in registered host memory. */
-bool vgx_sim_is_device_range(uint64_t address, uint64_t nbytes);
-bool vgx_sim_is_registered(uint64_t address, uint64_t nbytes);
-/* A pool's allocation is gone (runtime lock held). */
-void vgx_sim_pool_released_locked(CUmemoryPool pool, uint64_t nbytes);
-void vgx_sim_pool_init(CUmemoryPool pool, struct vgx_sim_device *device);
-
-/* --- modules (vgx_sim_module.c) --- */
-/* Unload every module of a context that is being destroyed; no lock held. */
-void vgx_sim_unload_modules(CUcontext ctx);
-
-/* --- output (vgx_sim_output.c) --- */
-/* Append a message, at most as long as the context's printf limit; the oldest ones make room. */
-void vgx_sim_output_append(CUcontext ctx, const char *text, uint64_t nbytes);
-/* Device printf as the vprintf ABI passes it; runs on a kernel's thread and may leave it if the arguments fault. */
-int32_t vgx_sim_output_format(CUcontext ctx, const char *format, const uint8_t *args);
-
-/* --- device heap (vgx_sim_heap.c) --- */
-void *vgx_sim_heap_allocate(CUcontext ctx, uint64_t nbytes);
-bool vgx_sim_heap_free(CUcontext ctx, void *pointer); /* false: not a live block */
-void vgx_sim_heap_destroy(struct vgx_sim_heap *heap);
-
-/* --- log --- */
-void vgx_sim_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* Make `result` the context's sticky error, and drop the work it was given. Runtime lock not held. */
-void vgx_sim_fail_context(CUcontext ctx, CUresult result);
-
-/* A line for the log and for the client: why a call failed with `result`, or (`ends`) what ended the context. */
-void vgx_sim_reason(CUresult result, bool ends, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -15,7 +15,9 @@
 #include "vgx_backend.h"
 #include "vgx_sim.h"
 #include "vgx_sim_defined.h"
-#include "vgx_sim_internal.h"
+#include "vgx_sim_memory.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
 
 #ifndef F_GET_SEALS
 #define F_GET_SEALS 1034
@@ -40,7 +42,7 @@ CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base) {
   struct vgx_sim_device *device = vgx_sim_device_of(base);
   struct vgx_sim_allocation a;
   /* A pool's memory is shared with its pool, and another process's is its own to share. */
-  if (!device || !vgx_sim_arena_find(&device->arena, base, &a) || a.address != base || a.pool || a.opens ||
+  if (!device || !vgx_sim_memory_find(device, base, &a) || a.address != base || a.pool || a.opens ||
       a.kind != VGX_SIM_LINEAR)
     return CUDA_ERROR_INVALID_VALUE;
   struct exported exported = {.nbytes = a.nbytes, .device = device->index};
@@ -104,7 +106,7 @@ CUresult vgx_sim_cuIpcCloseMemHandle(CUdeviceptr dptr) {
     return result;
   struct vgx_sim_device *device = vgx_sim_device_of(dptr);
   struct vgx_sim_allocation a;
-  if (!device || !vgx_sim_arena_find(&device->arena, dptr, &a) || a.address != dptr || !a.opens)
+  if (!device || !vgx_sim_memory_find(device, dptr, &a) || a.address != dptr || !a.opens)
     return CUDA_ERROR_INVALID_VALUE;
   result = vgx_sim_wait_context(ctx); /* as cuMemFree: nothing that runs loses its memory */
   return result == CUDA_SUCCESS ? vgx_sim_arena_close(&device->arena, dptr) : result;

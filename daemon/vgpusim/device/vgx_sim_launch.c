@@ -3,17 +3,25 @@
  * Parameters are copied when the call is made. A fault becomes the context's sticky error and one line in the log.
  * Locking: none of its own; the function's module is pinned while the call lasts, and unloading waits for its launches.
  */
+#include "vgx_sim_launch.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_abi.h"
 #include "vgx_sim_array.h"
+#include "vgx_sim_function.h"
 #include "vgx_sim_graph.h"
-#include "vgx_sim_launch.h"
+#include "vgx_sim_heap.h"
+#include "vgx_sim_kernel.h"
 #include "vgx_sim_memory.h"
-#include "vgx_sim_module.h"
+#include "vgx_sim_output.h"
 #include "vgx_sim_pool.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
+#include "vgx_sim_sample.h"
 #include "vgx_sim_watch.h"
 
 #define MESSAGE_NBYTES 1280u

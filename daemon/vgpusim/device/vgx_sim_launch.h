@@ -1,4 +1,4 @@
-/* What a launch asks for: clusters of CTAs. */
+/* Launches, and what they ask for: clusters of CTAs. */
 #ifndef VGX_SIM_LAUNCH_H
 #define VGX_SIM_LAUNCH_H
 
@@ -24,5 +24,15 @@ uint32_t vgx_sim_cluster_largest(CUfunction f);
 
 /* The dimensions that a launch's attributes ask for; zeros: none. */
 void vgx_sim_cluster_asked(const CUlaunchConfig *config, uint32_t asked[3]);
+
+/* Create a launch without submitting it. */
+CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t grid[3], const uint32_t block[3],
+                               uint32_t dynamic_nbytes, void **kernel_params, void **extra, struct vgx_sim_op **op);
+
+/* What it was given. The pointers are good as long as the operation. */
+void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_v2 *params);
+
+/* For a launch: pin (1) or unpin (-1) its module; false when it is unloaded. Other operations: true. */
+bool vgx_sim_launch_pin_locked(const struct vgx_sim_op *op, int change);
 
 #endif

@@ -2,12 +2,6 @@
  * refused, and never both succeed: each writes its own row before it counts. */
 #include "vgx_sim_ledger.h"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
-
-#include "vgx_sim.h"
-#include "vgx_sim_internal.h"
-
 void vgx_sim_share_write(const struct vgx_sim_share *share, uint64_t nbytes) {
   if (share->ledger)
     __atomic_store_n(&share->ledger->used_nbytes[share->row][share->device], nbytes, __ATOMIC_SEQ_CST);
@@ -37,19 +31,4 @@ int64_t vgx_sim_share_room(const struct vgx_sim_share *share, uint64_t used_nbyt
 
 uint64_t vgx_sim_share_capacity(const struct vgx_sim_share *share, uint64_t capacity_nbytes) {
   return share->ledger && share->limit_nbytes < capacity_nbytes ? share->limit_nbytes : capacity_nbytes;
-}
-
-CUresult vgx_sim_set_ledger(int fd, uint32_t row, uint64_t limit_nbytes) {
-  struct stat st;
-  if (row >= VGX_SIM_LEDGER_ROWS || fstat(fd, &st) != 0 || (uint64_t)st.st_size < sizeof(struct vgx_sim_ledger))
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgx_sim_ledger *ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (ledger == MAP_FAILED)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  for (uint32_t i = 0; i < VGX_SIM_DEVICES_MAX; i++) {
-    struct vgx_sim_device *device = vgx_sim_device_at((CUdevice)i);
-    if (device)
-      vgx_sim_arena_join(&device->arena, (struct vgx_sim_share){ledger, row, i, limit_nbytes});
-  }
-  return CUDA_SUCCESS;
 }

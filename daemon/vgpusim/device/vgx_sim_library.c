@@ -3,41 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "vgx_sim_module.h"
+#include "vgx_sim_kernel.h"
+#include "vgx_sim_runtime.h"
 
 static bool is_library(CUlibrary l) { return l && l->magic == VGX_SIM_LIBRARY; }
-static bool is_kernel(CUkernel k) { return k && k->magic == VGX_SIM_KERNEL; }
-
-/* Runtime lock held. */
-static CUmodule module_in(CUlibrary library, CUcontext ctx) {
-  CUmodule m = library->modules;
-  while (m && m->ctx != ctx)
-    m = m->library_next;
-  return m;
-}
-
-CUresult vgx_sim_library_module(CUlibrary library, CUcontext ctx, CUmodule *module) {
-  vgx_sim_lock();
-  CUmodule m = module_in(library, ctx);
-  vgx_sim_unlock();
-  if (m) {
-    *module = m;
-    return CUDA_SUCCESS;
-  }
-  CUmodule made;
-  CUresult result = vgx_sim_module_load(ctx, library, library->image, library->nbytes, &made);
-  if (result != CUDA_SUCCESS)
-    return result;
-  vgx_sim_lock();
-  m = module_in(library, ctx);
-  if (!m) {
-    made->library_next = library->modules;
-    library->modules = m = made;
-  }
-  vgx_sim_unlock();
-  *module = m; /* if another thread was faster, `made` stays unused in its context until that ends */
-  return CUDA_SUCCESS;
-}
 
 CUresult vgx_sim_load_library(CUlibrary *library, const void *image, uint64_t nbytes) {
   CUcontext ctx = vgx_sim_current();
@@ -178,47 +147,4 @@ CUresult vgx_sim_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKe
       result = vgx_sim_cuLibraryGetKernel(&kernels[i], lib, name);
   }
   return result;
-}
-
-/* The kernel's function in a context, with what was set on the kernel. */
-static CUresult function_in(CUkernel kernel, CUcontext ctx, CUfunction *function) {
-  CUmodule m;
-  if (!is_kernel(kernel))
-    return CUDA_ERROR_INVALID_HANDLE;
-  CUresult result = vgx_sim_library_module(kernel->library, ctx, &m);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_module_function(m, kernel->name, function);
-  for (int i = 0; result == CUDA_SUCCESS && i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
-    if (kernel->set[i] != INT32_MIN)
-      result = vgx_sim_function_set(*function, i, kernel->set[i]);
-  return result;
-}
-
-CUresult vgx_sim_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
-  CUcontext ctx;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result != CUDA_SUCCESS)
-    return result;
-  return pFunc ? function_in(kernel, ctx, pFunc) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult vgx_sim_cuKernelSetAttribute(int attrib, int val, CUkernel kernel, CUdevice dev) {
-  CUfunction f;
-  if (!vgx_sim_device_at(dev))
-    return CUDA_ERROR_INVALID_DEVICE;
-  CUresult result = function_in(kernel, vgx_sim_current(), &f);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_function_set(f, attrib, val);
-  if (result == CUDA_SUCCESS)
-    kernel->set[attrib] = val; /* other contexts take it over when they load the kernel */
-  return result;
-}
-
-CUresult vgx_sim_cuKernelGetName(const char **name, CUkernel hfunc) {
-  if (!name)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!is_kernel(hfunc))
-    return CUDA_ERROR_INVALID_HANDLE;
-  *name = hfunc->name;
-  return CUDA_SUCCESS;
 }

@@ -5,20 +5,7 @@
 #include <string.h>
 
 #include "vgx_sim_module.h"
-
-static struct vgx_sim_managed *find_locked(CUlibrary library, const char *name) {
-  struct vgx_sim_managed *v = library->managed;
-  while (v && strcmp(v->name, name) != 0)
-    v = v->next;
-  return v;
-}
-
-uint64_t vgx_sim_managed_address(CUlibrary library, const char *name) {
-  vgx_sim_lock();
-  const struct vgx_sim_managed *v = find_locked(library, name);
-  vgx_sim_unlock();
-  return v ? v->address : 0;
-}
+#include "vgx_sim_runtime.h"
 
 /* Index of a module's managed variable; NOT_FOUND. */
 static CUresult index_of(CUmodule m, const char *name, uint32_t *index) {
@@ -42,7 +29,7 @@ static bool is_used_locked(CUlibrary library) {
 /* Store the variable's address for all contexts. Takes ownership of `made` on success. */
 static CUresult place_locked(CUlibrary library, const char *name, struct vgx_sim_managed *made) {
   uint32_t i;
-  if (find_locked(library, name))
+  if (vgx_sim_managed_find_locked(library, name))
     return CUDA_ERROR_INVALID_VALUE;
   if (is_used_locked(library))
     return CUDA_ERROR_NOT_SUPPORTED;

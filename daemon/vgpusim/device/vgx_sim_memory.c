@@ -6,13 +6,17 @@
  *
  * Locking: `registered_lock` guards the table of registered ranges (leaf). */
 #define _GNU_SOURCE
+#include "vgx_sim_memory.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "vgx_sim_internal.h"
-#include "vgx_sim_memory.h"
+#include "vgx_sim_mempool.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
+#include "vgx_sim_virtual.h"
 #include "vgx_sim_watch_memory.h"
 
 #define PITCH_NBYTES 512u
@@ -54,11 +58,16 @@ bool vgx_sim_is_registered(uint64_t address, uint64_t nbytes) {
   return find_registered(address, &r) && nbytes <= r.nbytes - (address - r.address);
 }
 
+bool vgx_sim_memory_find(struct vgx_sim_device *device, uint64_t address, struct vgx_sim_allocation *found) {
+  return vgx_sim_arena_find(&device->arena, address, found) &&
+         (found->kind != VGX_SIM_RESERVED || vgx_sim_virtual_find(address, found));
+}
+
 bool vgx_sim_is_device_range(uint64_t address, uint64_t nbytes) {
   struct vgx_sim_device *device = vgx_sim_device_of(address);
   struct vgx_sim_allocation a;
   if (device)
-    return vgx_sim_arena_find(&device->arena, address, &a) && nbytes <= a.nbytes - (address - a.address);
+    return vgx_sim_memory_find(device, address, &a) && nbytes <= a.nbytes - (address - a.address);
   return vgx_sim_is_registered(address, nbytes);
 }
 
@@ -69,7 +78,7 @@ bool vgx_sim_look(uint64_t address, struct vgx_sim_placed *found) {
   *found = (struct vgx_sim_placed){0};
   if (device) {
     /* One that is being freed is still there for the kernels before its cuMemFreeAsync. */
-    if (!vgx_sim_arena_find(&device->arena, address, &a) &&
+    if (!vgx_sim_memory_find(device, address, &a) &&
         (!vgx_sim_arena_nearest(&device->arena, address, &a) || a.kind != VGX_SIM_LINEAR))
       return false;
     bool mapped = a.kind != VGX_SIM_LINEAR; /* whole pages */
@@ -136,8 +145,7 @@ CUresult vgx_sim_cuMemFree_v2(CUdeviceptr dptr) {
     return result;
   struct vgx_sim_device *device = vgx_sim_device_of(dptr);
   struct vgx_sim_allocation a;
-  if (!device || !vgx_sim_arena_find(&device->arena, dptr, &a) || a.address != dptr || a.opens ||
-      a.kind != VGX_SIM_LINEAR)
+  if (!device || !vgx_sim_memory_find(device, dptr, &a) || a.address != dptr || a.opens || a.kind != VGX_SIM_LINEAR)
     return CUDA_ERROR_INVALID_VALUE;
   CUcontext owner = a.owner ? a.owner : ctx;
   if (owner != ctx)
@@ -232,7 +240,7 @@ CUresult vgx_sim_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr pt
   struct vgx_sim_device *device = vgx_sim_device_of(ptr);
   struct vgx_sim_allocation a = {0};
   struct registered r;
-  bool on_device = device && vgx_sim_arena_find(&device->arena, ptr, &a);
+  bool on_device = device && vgx_sim_memory_find(device, ptr, &a);
   if (!on_device) {
     if (device || !find_registered(ptr, &r))
       return CUDA_ERROR_INVALID_VALUE;

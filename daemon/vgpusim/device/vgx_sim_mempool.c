@@ -2,10 +2,14 @@
  * address, and is freed when the stream reaches the free. Nothing is cached, so the reserved size equals the used size.
  *
  * Locking: pools are guarded by the runtime lock. */
+#include "vgx_sim_mempool.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "vgx_sim_internal.h"
+#include "vgx_sim_capture.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
 #include "vgx_sim_watch_memory.h"
 
 enum { /* CUmemPool_attribute */

@@ -2,11 +2,14 @@
  *
  * Locking: the runtime lock for lists and pins. Hooks are called without it, so two threads may load or describe at
  * once; what they make is added under the lock, and the second to describe a function drops its own. */
+#include "vgx_sim_module.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "vgx_sim_defined.h"
-#include "vgx_sim_module.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
 
 #define PARAMS_MAX 4096u
 #define ALIGN_MAX 4096u
@@ -352,4 +355,18 @@ CUresult vgx_sim_link(CUdevice device, const void *const *data, const uint64_t *
   if (result != CUDA_SUCCESS)
     vgx_sim_reason(result, false, "not linked (%d): %s", result, why);
   return result;
+}
+
+struct vgx_sim_managed *vgx_sim_managed_find_locked(CUlibrary library, const char *name) {
+  struct vgx_sim_managed *v = library->managed;
+  while (v && strcmp(v->name, name) != 0)
+    v = v->next;
+  return v;
+}
+
+uint64_t vgx_sim_managed_address(CUlibrary library, const char *name) {
+  vgx_sim_lock();
+  const struct vgx_sim_managed *v = vgx_sim_managed_find_locked(library, name);
+  vgx_sim_unlock();
+  return v ? v->address : 0;
 }

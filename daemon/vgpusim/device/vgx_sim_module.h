@@ -77,17 +77,11 @@ void vgx_sim_module_unload(CUmodule module);
 CUresult vgx_sim_module_function(CUmodule module, const char *name, CUfunction *function);
 CUresult vgx_sim_module_global(CUmodule module, const char *name, CUdeviceptr *address, size_t *nbytes);
 
-/* The function a CUfunction or CUkernel handle means in `ctx`, its module pinned until vgx_sim_function_unpin. */
-CUresult vgx_sim_function_pin(CUcontext ctx, CUfunction handle, CUfunction *function);
-void vgx_sim_function_unpin(CUfunction function);
-/* The kernel compiled for a block shape; waits while another thread compiles it. */
-CUresult vgx_sim_function_compile(CUfunction function, const uint32_t block[3], uint32_t flags,
-                                  const struct vgx_sim_variant **variant);
+/* Unload every module of a context that is being destroyed; no lock held. */
+void vgx_sim_unload_modules(CUcontext ctx);
+
 /* Where a library's managed variable lies; 0: wherever its module has it. */
 uint64_t vgx_sim_managed_address(CUlibrary library, const char *name);
-/* The module of a library in a context, loaded on first use. */
-CUresult vgx_sim_library_module(CUlibrary library, CUcontext ctx, CUmodule *module);
-
-CUresult vgx_sim_function_set(CUfunction function, int attribute, int value);
+struct vgx_sim_managed *vgx_sim_managed_find_locked(CUlibrary library, const char *name);
 
 #endif

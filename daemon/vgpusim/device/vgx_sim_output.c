@@ -6,13 +6,15 @@
  * Formatting reads memory the kernel named: those reads happen with no lock held and outside the service bracket, so a
  * bad pointer is the kernel's fault (700). Locking: `output_lock`, a leaf; contexts are only ever added to their list.
  */
+#include "vgx_sim_output.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "vgx_sim_fault.h"
-#include "vgx_sim_internal.h"
+#include "vgx_sim_runtime.h"
 
 #define MESSAGE_NBYTES_MAX 8192u
 #define SPECIFIER_NBYTES 32u

@@ -1,6 +1,7 @@
 /* Devices that reach each other's memory. All of it lies in this process, at addresses of its own, so a kernel reaches
  * a peer's memory whether its context has asked for that or not; what is kept here is what the calls answer. */
 #include "vgx_sim_internal.h"
+#include "vgx_sim_runtime.h"
 
 enum { LOCATION_DEVICE = 1, ACCESS_READ = 1, ACCESS_READWRITE = 3 };
 

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "vgx_sim_internal.h"
+#include "vgx_sim_runtime.h"
 #include "vgx_sim_scratch.h"
 
 #define THREADS_MAX 256u

@@ -10,10 +10,14 @@
  * Locking: the runtime lock guards everything here; operations run without it. `progress` wakes callers, `work` the
  * threads. */
 #define _GNU_SOURCE
+#include "vgx_sim_queue.h"
+
 #include <stdlib.h>
 #include <time.h>
 
-#include "vgx_sim_internal.h"
+#include "vgx_sim_capture.h"
+#include "vgx_sim_marker.h"
+#include "vgx_sim_runtime.h"
 
 /* A host function may block its thread; this many may do so at once before other streams stop. */
 #define QUEUE_THREADS_MAX 48u
@@ -330,19 +334,6 @@ void vgx_sim_resume(void) {
   vgx_sim_notify_locked();
   wake_if_ready();
   vgx_sim_unlock();
-}
-
-CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream) {
-  if (handle == NULL || handle == CU_STREAM_LEGACY)
-    *stream = &ctx->legacy;
-  else if (handle == CU_STREAM_PER_THREAD) /* this process's threads are not the client's: the client creates a stream
-                                              for each of its own */
-    *stream = &ctx->per_thread;
-  else if (handle->magic != VGX_SIM_STREAM)
-    return CUDA_ERROR_INVALID_HANDLE;
-  else
-    *stream = handle;
-  return CUDA_SUCCESS;
 }
 
 /* Whether everything with a ticket up to `ticket` that `stream` (NULL: all of `ctx`) stands for is done. */

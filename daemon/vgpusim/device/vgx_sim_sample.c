@@ -3,12 +3,15 @@
  *
  * Interpolation uses weights of 8 fractional bits, as CUDA's documentation says of the hardware. Runs on a kernel's
  * thread, guarded: memory that was freed under a texture is the kernel's fault. */
+#include "vgx_sim_sample.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "vgx_sim_abi.h"
 #include "vgx_sim_array.h"
 #include "vgx_sim_tensor.h"
+#include "vgx_sim_texture.h"
 
 enum geometry { GEOMETRY_1D = 1, GEOMETRY_2D, GEOMETRY_3D, GEOMETRY_A1D, GEOMETRY_A2D, GEOMETRY_CUBE, GEOMETRY_ACUBE };
 enum operation { PLAIN, LEVEL, GRADIENT, GATHER, LOAD, STORE, TENSOR };

@@ -1,10 +1,15 @@
 /* Fills. Locking: none of its own; the queue orders the work. */
+#include "vgx_sim_set.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "vgx_sim_defined.h"
 #include "vgx_sim_fault.h"
 #include "vgx_sim_graph.h"
+#include "vgx_sim_memory.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
 
 #define INLINE_NBYTES_MAX (256u << 10) /* an asynchronous fill up to this size is not worth waking a thread */
 

@@ -2,10 +2,16 @@
  *
  * An event is a name for a marker: recording creates a new one, and a waiter holds the marker that the event had at
  * that time, so that recording again or destroying the event does not affect it. Locking: the runtime lock. */
+#include "vgx_sim_stream.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_capture.h"
 #include "vgx_sim_graph.h"
+#include "vgx_sim_marker.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
 
 #define EVENT_FLAGS_VALID (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
@@ -13,20 +19,6 @@ void vgx_sim_stream_init(CUstream stream, CUcontext ctx, uint32_t flags, int32_t
   enum { POLICY_AUTO = 1 };
   *stream = (struct CUstream_st){
       .magic = VGX_SIM_STREAM, .ctx = ctx, .flags = flags, .priority = priority, .policy = POLICY_AUTO};
-}
-
-struct vgx_sim_marker *vgx_sim_marker_create(bool timed) {
-  struct vgx_sim_marker *marker = calloc(1, sizeof *marker);
-  if (marker) {
-    marker->refs = 1;
-    marker->timed = timed;
-  }
-  return marker;
-}
-
-void vgx_sim_marker_unref_locked(struct vgx_sim_marker *marker) {
-  if (--marker->refs == 0)
-    free(marker);
 }
 
 static void drop_op(struct vgx_sim_op *op) { free(op); }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "vgx_sim_internal.h"
+#include "vgx_sim_runtime.h"
 
 enum { POLICY_AUTO = 1, POLICY_MAX = 4, WINDOW_NBYTES_OFFSET = 8 };
 

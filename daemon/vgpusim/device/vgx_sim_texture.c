@@ -3,7 +3,12 @@
  *
  * Locking: `lock` for places; kernels look them up without it, and an object is only freed when its context's work is
  * done. */
+#include "vgx_sim_texture.h"
+
 #include "vgx_sim_array.h"
+#include "vgx_sim_memory.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
 
 #include <stdlib.h>
 #include <string.h>

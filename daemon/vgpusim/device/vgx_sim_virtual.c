@@ -4,6 +4,8 @@
  *
  * Locking: `lock` guards mappings and physical memory's counts; the arena's lock is taken under it. */
 #define _GNU_SOURCE
+#include "vgx_sim_virtual.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,8 @@
 #include <unistd.h>
 
 #include "vgx_backend.h"
-#include "vgx_sim_internal.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
 
 #ifndef F_GET_SEALS
 #define F_ADD_SEALS 1033

@@ -5,8 +5,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "vgx_sim_capture.h"
 #include "vgx_sim_fault.h"
 #include "vgx_sim_graph.h"
+#include "vgx_sim_memory.h"
+#include "vgx_sim_queue.h"
+#include "vgx_sim_runtime.h"
 
 enum { POLL_NS = 20000, WAIT_FLAGS = 3, WRITE_FLAGS = 1 /* CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER */ };
 

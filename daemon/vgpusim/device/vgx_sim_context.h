@@ -1,0 +1,12 @@
+/* Contexts, made and ended. */
+#ifndef VGX_SIM_CONTEXT_H
+#define VGX_SIM_CONTEXT_H
+
+#include "vgx_sim_internal.h"
+
+/* What clients answer themselves: for tests/vgpusim/device. */
+CUresult vgx_sim_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags);
+CUresult vgx_sim_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active);
+CUresult vgx_sim_cuCtxGetCurrent(CUcontext *pctx);
+
+#endif

@@ -1,0 +1,28 @@
+/* Copies. */
+#ifndef VGX_SIM_COPY_H
+#define VGX_SIM_COPY_H
+
+#include "vgx_sim_internal.h"
+
+struct vgx_sim_box {
+  uint8_t *dst;
+  const uint8_t *src;
+  uint64_t dst_pitch, dst_slice, src_pitch, src_slice; /* bytes from row to row, from plane to plane */
+  uint64_t width, height, depth;                       /* bytes, rows, planes */
+};
+/* Order a copy whose ranges are checked into `stream`, and return when the source may be changed (asynchronous calls:
+ * unless it is registered) and, if the destination is host memory (asynchronous calls: unless it is registered), when
+ * it is done. */
+CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool synchronous);
+
+/* Create a copy without submitting it. Host memory is read and written when it runs. */
+CUresult vgx_sim_copy_create(CUcontext ctx, const CUDA_MEMCPY3D *copy, struct vgx_sim_op **op);
+
+/* The forms that wait: for tests/vgpusim/device. */
+CUresult vgx_sim_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount);
+CUresult vgx_sim_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount);
+CUresult vgx_sim_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount);
+CUresult vgx_sim_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount);
+CUresult vgx_sim_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy);
+
+#endif

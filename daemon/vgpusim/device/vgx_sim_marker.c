@@ -1,0 +1,17 @@
+#include "vgx_sim_marker.h"
+
+#include <stdlib.h>
+
+struct vgx_sim_marker *vgx_sim_marker_create(bool timed) {
+  struct vgx_sim_marker *marker = calloc(1, sizeof *marker);
+  if (marker) {
+    marker->refs = 1;
+    marker->timed = timed;
+  }
+  return marker;
+}
+
+void vgx_sim_marker_unref_locked(struct vgx_sim_marker *marker) {
+  if (--marker->refs == 0)
+    free(marker);
+}

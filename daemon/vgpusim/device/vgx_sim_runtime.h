@@ -1,0 +1,36 @@
+/* What everything in the simulator stands on: the runtime lock, the devices, the calling thread's context, the log. */
+#ifndef VGX_SIM_RUNTIME_H
+#define VGX_SIM_RUNTIME_H
+
+#include "vgx_sim_internal.h"
+
+extern pthread_mutex_t vgx_sim_runtime_lock;
+extern const struct vgx_sim_hooks *vgx_sim_hooks;
+
+static inline void vgx_sim_lock(void) { pthread_mutex_lock(&vgx_sim_runtime_lock); }
+static inline void vgx_sim_unlock(void) { pthread_mutex_unlock(&vgx_sim_runtime_lock); }
+
+/* The calling thread's context, if it can be used: else INVALID_CONTEXT, CONTEXT_IS_DESTROYED or its sticky error. */
+CUresult vgx_sim_enter(CUcontext *ctx);
+CUcontext vgx_sim_current(void); /* NULL: none; unchecked */
+void vgx_sim_set_current(CUcontext ctx);
+/* The same for a given context. */
+CUresult vgx_sim_check(CUcontext ctx);
+extern struct vgx_sim_device vgx_sim_devices[VGX_SIM_DEVICES_MAX];
+/* NULL when `device` is not configured. */
+struct vgx_sim_device *vgx_sim_device_at(CUdevice device);
+/* The device whose address space holds `address`, or NULL. */
+struct vgx_sim_device *vgx_sim_device_of(uint64_t address);
+CUcontext vgx_sim_contexts(void); /* all, under the runtime lock */
+void vgx_sim_contexts_add_locked(CUcontext ctx);
+int64_t vgx_sim_attribute(const struct vgx_sim_device *device, enum vgx_sim_attribute id, int64_t otherwise);
+
+/* The stream a handle means in `ctx`; INVALID_HANDLE when it is none. */
+CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream);
+
+void vgx_sim_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A line for the log and for the client: why a call failed with `result`, or (`ends`) what ended the context. */
+void vgx_sim_reason(CUresult result, bool ends, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

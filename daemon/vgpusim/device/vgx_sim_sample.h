@@ -1,0 +1,10 @@
+/* Reading a texture, writing a surface. */
+#ifndef VGX_SIM_SAMPLE_H
+#define VGX_SIM_SAMPLE_H
+
+#include "vgx_sim_internal.h"
+
+/* struct vgx_sim_services' texture, of a kernel of `ctx`. NULL, or what is wrong. */
+const char *vgx_sim_sample(CUcontext ctx, uint64_t form, uint32_t mask, const uint64_t *in, uint64_t *out);
+
+#endif

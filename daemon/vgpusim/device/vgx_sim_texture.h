@@ -1,0 +1,10 @@
+/* Textures and surfaces. */
+#ifndef VGX_SIM_TEXTURE_H
+#define VGX_SIM_TEXTURE_H
+
+#include "vgx_sim_array.h"
+
+/* What a handle in a kernel means; NULL: nothing. */
+const struct vgx_sim_texture *vgx_sim_texture_of(uint64_t handle, bool surface);
+
+#endif
