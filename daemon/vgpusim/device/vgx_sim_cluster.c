@@ -1,7 +1,54 @@
-/* How many clusters fit a device. Their dimensions are the launch's to know. */
+/* Clusters of CTAs: their dimensions, and how many fit a device. */
+#include "vgx_sim_cluster.h"
+
+#include <string.h>
+
 #include "vgx_sim_kernel.h"
-#include "vgx_sim_launch.h"
 #include "vgx_sim_runtime.h"
+
+#define PORTABLE_CLUSTER_MAX 8u /* CTAs, on every device that has clusters, says the programming guide */
+#define CLUSTER_MAX 16u
+
+void vgx_sim_cluster_asked(const CUlaunchConfig *config, uint32_t asked[3]) {
+  memset(asked, 0, 3 * sizeof asked[0]);
+  for (uint32_t i = 0; i < config->numAttrs; i++)
+    if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+      const CUlaunchAttributeValue *value = &config->attrs[i].value;
+      asked[0] = value->clusterDim.x;
+      asked[1] = value->clusterDim.y;
+      asked[2] = value->clusterDim.z;
+    }
+}
+
+uint32_t vgx_sim_cluster_largest(CUfunction f) {
+  vgx_sim_lock();
+  bool beyond = f->attributes[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] != 0;
+  vgx_sim_unlock();
+  return beyond ? CLUSTER_MAX : PORTABLE_CLUSTER_MAX;
+}
+
+CUresult vgx_sim_cluster_of(const struct vgx_sim_device *device, CUfunction f, const uint32_t asked[3],
+                            const uint32_t grid[3], uint32_t cluster[3]) {
+  bool asks = asked && (asked[0] || asked[1] || asked[2]);
+  vgx_sim_lock();
+  for (int i = 0; i < 3; i++) {
+    uint32_t set = (uint32_t)f->attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i];
+    cluster[i] = asks ? asked[i] : set ? set : 1;
+  }
+  vgx_sim_unlock();
+  if (cluster[0] == 1 && cluster[1] == 1 && cluster[2] == 1 && !f->info.cluster[0])
+    return CUDA_SUCCESS;
+  if (!vgx_sim_attribute(device, VGX_SIM_CLUSTER_LAUNCH, 0))
+    return CUDA_ERROR_NOT_SUPPORTED;
+  uint64_t size = 1;
+  for (int i = 0; i < 3; i++) {
+    if (cluster[i] == 0 || cluster[i] > CLUSTER_MAX || grid[i] % cluster[i] ||
+        (f->info.cluster[0] && cluster[i] != f->info.cluster[i]))
+      return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    size *= cluster[i];
+  }
+  return size > vgx_sim_cluster_largest(f) ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
+}
 
 /* Clusters of `size` CTAs that the device runs at once. */
 static CUresult active(CUcontext ctx, CUfunction f, const CUlaunchConfig *config, uint32_t size, int *count) {

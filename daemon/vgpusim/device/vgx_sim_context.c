@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "vgx_sim_abi.h"
 #include "vgx_sim_capture.h"
 #include "vgx_sim_heap.h"
 #include "vgx_sim_marker.h"

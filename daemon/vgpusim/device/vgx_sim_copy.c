@@ -10,7 +10,6 @@
 #include "vgx_sim_array.h"
 #include "vgx_sim_defined.h"
 #include "vgx_sim_fault.h"
-#include "vgx_sim_graph.h"
 #include "vgx_sim_marker.h"
 #include "vgx_sim_memory.h"
 #include "vgx_sim_queue.h"

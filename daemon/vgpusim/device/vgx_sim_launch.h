@@ -1,29 +1,8 @@
-/* Launches, and what they ask for: clusters of CTAs. */
+/* Launches. */
 #ifndef VGX_SIM_LAUNCH_H
 #define VGX_SIM_LAUNCH_H
 
-#include "vgx_sim_module.h"
-
-/* The cluster that launches `f` have: what the launch asks for, else what the kernel requires or was set to; 1, 1, 1 is
- * none. `asked` is NULL or zeros where nothing is. INVALID_CLUSTER_SIZE: too large, or the grid is no multiple. */
-CUresult vgx_sim_cluster_of(const struct vgx_sim_device *device, CUfunction f, const uint32_t asked[3],
-                            const uint32_t grid[3], uint32_t cluster[3]);
-
-static inline uint32_t vgx_sim_cluster_size(const uint32_t cluster[3]) { return cluster[0] * cluster[1] * cluster[2]; }
-
-/* Flags for vgx_sim_function_compile. */
-static inline uint32_t vgx_sim_cluster_flags(const uint32_t cluster[3]) {
-  if (vgx_sim_cluster_size(cluster) == 1)
-    return 0;
-  return cluster[0] << VGX_SIM_COMPILE_CLUSTER_SHIFT | cluster[1] << (VGX_SIM_COMPILE_CLUSTER_SHIFT + 8) |
-         cluster[2] << (VGX_SIM_COMPILE_CLUSTER_SHIFT + 16);
-}
-
-/* The most CTAs that a cluster of the function may have. */
-uint32_t vgx_sim_cluster_largest(CUfunction f);
-
-/* The dimensions that a launch's attributes ask for; zeros: none. */
-void vgx_sim_cluster_asked(const CUlaunchConfig *config, uint32_t asked[3]);
+#include "vgx_sim_internal.h"
 
 /* Create a launch without submitting it. */
 CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t grid[3], const uint32_t block[3],

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "vgx_sim_capture.h"
-#include "vgx_sim_graph.h"
 #include "vgx_sim_marker.h"
 #include "vgx_sim_queue.h"
 #include "vgx_sim_runtime.h"

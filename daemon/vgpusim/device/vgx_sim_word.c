@@ -7,7 +7,6 @@
 
 #include "vgx_sim_capture.h"
 #include "vgx_sim_fault.h"
-#include "vgx_sim_graph.h"
 #include "vgx_sim_memory.h"
 #include "vgx_sim_queue.h"
 #include "vgx_sim_runtime.h"

@@ -1,0 +1,260 @@
+/* One run of a launch on the pool: what its kernels call meanwhile, and what is said of a fault.
+ *
+ * Locking: none of its own; unloading a module waits for its launches. */
+#include "vgx_sim_run.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "vgx_sim_abi.h"
+#include "vgx_sim_function.h"
+#include "vgx_sim_heap.h"
+#include "vgx_sim_memory.h"
+#include "vgx_sim_output.h"
+#include "vgx_sim_runtime.h"
+#include "vgx_sim_sample.h"
+#include "vgx_sim_watch.h"
+
+#define MESSAGE_NBYTES 1280u
+#define AGAIN_MS_MAX 5000u /* for running a block again to say more about its fault */
+
+/* One run of a launch. */
+struct run {
+  struct vgx_sim_services services; /* kernels hand it back: what follows is found through it */
+  CUcontext ctx;
+  const struct vgx_sim_launch *launch;
+  uint32_t assertion_count; /* atomic */
+  uint32_t message_taken;   /* atomic: the first failing thread's message is kept */
+  char message[MESSAGE_NBYTES];
+};
+
+static struct run *of_services(struct vgx_sim_services *services) {
+  return (struct run *)((char *)services - offsetof(struct run, services));
+}
+
+static int32_t serve_vprintf(struct vgx_sim_services *services, const char *format, const uint8_t *args) {
+  return vgx_sim_output_format(of_services(services)->ctx, format, args);
+}
+
+static _Noreturn void fail_with(struct run *l, CUresult result, const char *message) {
+  uint32_t taken = 0;
+  if (__atomic_compare_exchange_n(&l->message_taken, &taken, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    size_t n = 0;
+    for (; message && message[n] && n < sizeof l->message - 1; n++)
+      l->message[n] = message[n];
+    l->message[n] = 0;
+  }
+  vgx_sim_leave(result, l->message);
+}
+
+/* Read a string the kernel named; a bad address is the kernel's fault. */
+static void copy_string(char *to, size_t capacity, const char *from) {
+  size_t n = 0;
+  for (; from && n < capacity - 1 && *(const char *)vgx_sim_reach((uint64_t)from + n); n++)
+    to[n] = from[n];
+  to[n] = 0;
+}
+
+/* "block: [1,0,0], thread: [28,0,0]" */
+static void put_place(char *to, size_t capacity, const struct vgx_sim_launch *launch, const uint32_t cta[3],
+                      uint32_t thread) {
+  const uint32_t *block = launch->block;
+  snprintf(to, capacity, "block: [%u,%u,%u], thread: [%u,%u,%u]", cta[0], cta[1], cta[2], thread % block[0],
+           thread / block[0] % block[1], thread / block[0] / block[1]);
+}
+
+/* ", 16 bytes before an allocation of 4096 bytes" */
+static void put_nearest(char *to, size_t capacity, uint64_t address) {
+  struct vgx_sim_allocation a;
+  struct vgx_sim_device *device = vgx_sim_device_of(address);
+  to[0] = 0;
+  if (!device || !vgx_sim_arena_nearest(&device->arena, address, &a))
+    return;
+  if (address < a.address)
+    snprintf(to, capacity, ", %llu bytes before an allocation of %llu bytes", (unsigned long long)(a.address - address),
+             (unsigned long long)a.nbytes);
+  else if (address < a.address + a.nbytes)
+    snprintf(to, capacity, ", %llu bytes into an allocation of %llu bytes", (unsigned long long)(address - a.address),
+             (unsigned long long)a.nbytes);
+  else
+    snprintf(to, capacity, ", %llu bytes past the end of an allocation of %llu bytes",
+             (unsigned long long)(address - a.address - a.nbytes), (unsigned long long)a.nbytes);
+}
+
+static void serve_bad_access(struct vgx_sim_services *services, int32_t result, const char *what, uint64_t address,
+                             const uint32_t cta[3], uint32_t thread) {
+  char place[128], near[160], text[MESSAGE_NBYTES];
+  put_place(place, sizeof place, of_services(services)->launch, cta, thread);
+  put_nearest(near, sizeof near, address);
+  snprintf(text, sizeof text, "%s at address 0x%llx, %s%s", what, (unsigned long long)address, place, near);
+  fail_with(of_services(services), result, text);
+}
+
+static void serve_outside(struct vgx_sim_services *services, const char *what, uint64_t address, const uint32_t cta[3],
+                          uint32_t thread) {
+  serve_bad_access(services, CUDA_ERROR_ILLEGAL_ADDRESS, what, address, cta, thread);
+}
+
+/* Each failing thread has a line, as on a device: the other threads of the running CTAs continue for a moment. */
+static void serve_assertfail(struct vgx_sim_services *services, const char *message, const char *file, uint32_t line,
+                             const char *function, const uint32_t cta[3], uint32_t thread) {
+  struct run *l = of_services(services);
+  char what[512], where[512], who[512], place[128], text[2048];
+  copy_string(what, sizeof what, message);
+  copy_string(where, sizeof where, file);
+  copy_string(who, sizeof who, function);
+  vgx_sim_service_begin();
+  put_place(place, sizeof place, l->launch, cta, thread);
+  int n = snprintf(text, sizeof text, "%s:%u: %s: %s Assertion `%s` failed.\n", where, line, who, place, what);
+  vgx_sim_output_append(l->ctx, text, (uint64_t)n < sizeof text ? (uint64_t)n : sizeof text - 1);
+  if (__atomic_fetch_add(&l->assertion_count, 1, __ATOMIC_RELAXED) == 0) {
+    snprintf(l->message, sizeof l->message, "%s:%u: assertion `%s` failed in %s", where, line, what, place);
+    vgx_sim_pool_end_soon(l->launch->stop, CUDA_ERROR_ASSERT, l->message);
+  }
+  vgx_sim_service_pause();
+}
+
+static void serve_fail(struct vgx_sim_services *services, int32_t result, const char *message) {
+  fail_with(of_services(services), result ? result : CUDA_ERROR_LAUNCH_FAILED, message);
+}
+
+static void *serve_malloc(struct vgx_sim_services *services, uint64_t nbytes) {
+  vgx_sim_service_begin();
+  void *block = vgx_sim_heap_allocate(of_services(services)->ctx, nbytes);
+  vgx_sim_service_end();
+  return block;
+}
+
+static void serve_free(struct vgx_sim_services *services, void *pointer) {
+  struct run *l = of_services(services);
+  vgx_sim_service_begin();
+  bool valid = vgx_sim_heap_free(l->ctx, pointer);
+  vgx_sim_service_end();
+  if (!valid)
+    fail_with(l, CUDA_ERROR_LAUNCH_FAILED, "free of a pointer that device malloc did not give");
+}
+
+static void serve_texture(struct vgx_sim_services *services, uint64_t form, uint32_t mask, const uint64_t *in,
+                          uint64_t *out) {
+  const char *wrong = vgx_sim_sample(of_services(services)->ctx, form, mask, in, out);
+  if (wrong)
+    fail_with(of_services(services), CUDA_ERROR_LAUNCH_FAILED, wrong);
+}
+
+/* ", block [0,0,0], threads [0,0,0] to [31,0,0]": the warp that ran. */
+static void put_warp(char *to, size_t capacity, const struct vgx_sim_launch_op *l, const struct vgx_sim_fault *fault) {
+  const uint32_t *block = l->job.launch.block;
+  uint32_t count = block[0] * block[1] * block[2], first = fault->warp * 32, last = first + 31;
+  to[0] = 0;
+  if (fault->warp == VGX_SIM_NO_WARP || first >= count)
+    return;
+  last = last < count ? last : count - 1;
+  snprintf(to, capacity, "; block [%u,%u,%u], threads [%u,%u,%u] to [%u,%u,%u]", fault->cta[0], fault->cta[1],
+           fault->cta[2], first % block[0], first / block[0] % block[1], first / block[0] / block[1], last % block[0],
+           last / block[0] % block[1], last / block[0] / block[1]);
+}
+
+/* A message of the compiler begins with the kernel's name. */
+static const char *without_name(const struct vgx_sim_launch_op *l, const char *message) {
+  size_t n = strlen(l->function->name);
+  bool named = strncmp(message, l->function->name, n) == 0 && strncmp(message + n, ": ", 2) == 0;
+  return named ? message + n + 2 : message;
+}
+
+static void report(const struct vgx_sim_launch_op *l, const struct vgx_sim_fault *fault,
+                   const struct vgx_sim_finding *found) {
+  static const char *const accesses[] = {"access to", "read of", "write to"};
+  char near[160], warp[160];
+  if (fault->signal == SIGFPE || fault->signal == SIGILL) {
+    vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: signal %d", l->function->name, fault->result,
+                   fault->signal);
+    return;
+  }
+  if (!fault->signal) {
+    vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: %s", l->function->name, fault->result,
+                   fault->message ? without_name(l, fault->message) : "");
+    return;
+  }
+  if (found) {
+    char place[128];
+    put_nearest(near, sizeof near, found->address);
+    put_place(place, sizeof place, &l->job.launch, found->cta, found->thread);
+    vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: %s at address 0x%llx, %s%s", l->function->name,
+                   fault->result, found->text, (unsigned long long)found->address, place, near);
+    return;
+  }
+  put_nearest(near, sizeof near, fault->address);
+  put_warp(warp, sizeof warp, l, fault);
+  vgx_sim_reason(fault->result, true, "kernel %s ended with error %d: %s address 0x%llx%s%s", l->function->name,
+                 fault->result, accesses[fault->access], (unsigned long long)fault->address, near, warp);
+}
+
+/* Run a job of the launch. `message` takes over the fault's text. `again`: only to find the access that faulted. */
+static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_job *from, uint32_t tools,
+                        struct vgx_sim_fault *fault, char message[MESSAGE_NBYTES], struct vgx_sim_finding *again) {
+  static uint64_t last_launch;
+  struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free,
+                                 serve_bad_access, serve_texture, serve_outside, vgx_sim_serve_access,
+                                 vgx_sim_serve_sync, NULL},
+                    .ctx = l->ctx};
+  struct vgx_sim_job job = *from;
+  struct vgx_sim_watch watch;
+  run.launch = &job.launch;
+  job.launch.services = &run.services;
+  job.launch.launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED);
+  if (tools) {
+    vgx_sim_watch_begin(&watch, tools, l->function->name, &job.launch, l->together);
+    watch.look = vgx_sim_look;
+    watch.log = vgx_sim_log;
+    watch.pages = again != NULL;
+    run.services.watch = &watch;
+  }
+  CUresult result = vgx_sim_pool_run(&job, fault);
+  if (fault->message && result != CUDA_SUCCESS) { /* it lies in `run` */
+    snprintf(message, MESSAGE_NBYTES, "%s", fault->message);
+    fault->message = message;
+  }
+  if (tools) {
+    if (again)
+      *again = watch.finding;
+    vgx_sim_watch_end(&watch);
+  }
+  return result;
+}
+
+/* A fault in reach of kernels is known by its address alone. Run its block again, compiled to be watched, to learn
+ * which thread's access by which instruction it was: the context is lost, so what memory holds no longer matters. */
+static bool find_access(const struct vgx_sim_launch_op *l, const struct vgx_sim_fault *fault,
+                        struct vgx_sim_finding *found) {
+  const struct vgx_sim_variant *v;
+  struct vgx_sim_fault other;
+  char message[MESSAGE_NBYTES];
+  const uint32_t *grid = l->job.launch.grid;
+  found->found = false;
+  if (!fault->signal || fault->warp == VGX_SIM_NO_WARP || l->together || vgx_sim_tools ||
+      !vgx_sim_is_reachable(fault->address) ||
+      vgx_sim_function_compile(l->function, l->job.launch.block, VGX_SIM_COMPILE_WATCHED, &v) != CUDA_SUCCESS)
+    return false;
+  struct vgx_sim_job job = l->job;
+  job.run = v->compiled.run;
+  job.frame_nbytes = v->compiled.frame_nbytes;
+  job.local_nbytes = v->compiled.local_nbytes;
+  job.launch.symbols = v->symbols;
+  job.alone = true;
+  job.limit_ms = AGAIN_MS_MAX;
+  job.first_cta = fault->cta[0] + (uint64_t)grid[0] * (fault->cta[1] + (uint64_t)grid[1] * fault->cta[2]);
+  job.launch.cta_count = job.first_cta + 1;
+  return run_job(l, &job, VGX_SIM_MEMCHECK, &other, message, found) != CUDA_SUCCESS && found->found;
+}
+
+CUresult vgx_sim_run_launch(struct vgx_sim_op *op) {
+  const struct vgx_sim_launch_op *l = (const struct vgx_sim_launch_op *)op;
+  struct vgx_sim_fault fault;
+  struct vgx_sim_finding found;
+  char message[MESSAGE_NBYTES];
+  CUresult result = run_job(l, &l->job, vgx_sim_tools, &fault, message, NULL);
+  if (result != CUDA_SUCCESS)
+    report(l, &fault, find_access(l, &fault, &found) ? &found : NULL);
+  return result;
+}

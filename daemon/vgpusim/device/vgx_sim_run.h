@@ -1,0 +1,24 @@
+/* Running launches. */
+#ifndef VGX_SIM_RUN_H
+#define VGX_SIM_RUN_H
+
+#include "vgx_sim_module.h"
+#include "vgx_sim_pool.h"
+
+/* A launch as it was asked for; it may run any number of times (graphs), at once too. */
+struct vgx_sim_launch_op {
+  struct vgx_sim_op op;
+  CUcontext ctx;
+  CUfunction function;
+  struct vgx_sim_job job;        /* without what a run adds */
+  bool together;                 /* a thread runs several CTAs at once */
+  CUfunction named;              /* by the caller: the function, or a library's kernel */
+  size_t param_nbytes;           /* of the caller's block */
+  void *extra[5];                /* `params`, as a launch takes them */
+  _Alignas(16) uint8_t params[]; /* kernels check the alignment of what they read by an address */
+};
+
+/* Its `run`: on the pool. A fault becomes the result and one line in the log. */
+CUresult vgx_sim_run_launch(struct vgx_sim_op *op);
+
+#endif
