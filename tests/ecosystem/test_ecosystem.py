@@ -33,16 +33,7 @@ def test_installs(name: str) -> None:
     assert (environment(*REQUIREMENTS[name]) / "bin/python").exists()
 
 
-XGBOOST = "a better split among a node's last bins is missed: trees differ from the CPU's (docs/simulator.md)"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=XGBOOST)) if name == "xgboost" else name
-        for name in REQUIREMENTS
-    ],
-)
+@pytest.mark.parametrize("name", REQUIREMENTS)
 def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     python = environment(*REQUIREMENTS[name]) / "bin/python"
     own = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "CUPY_CACHE_DIR": str(tmp_path / "cupy")}
