@@ -64,6 +64,7 @@ const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, in
 #define VGX_SIM_LIMITS_MAX ...
 #define VGX_SIM_COMPILE_COOPERATIVE ...
 #define VGX_SIM_COMPILE_WATCHED ...
+#define VGX_SIM_COMPILE_COUNTED ...
 #define VGX_SIM_COMPILE_CLUSTER_SHIFT ...
 struct vgx_sim_device_properties {
   uint64_t memory_nbytes;
@@ -94,6 +95,7 @@ int32_t vgx_sim_set_ledger(int fd, uint32_t row, uint64_t limit_nbytes);
 void vgx_sim_set_watchdog(uint64_t limit_ms);
 void vgx_sim_set_threads(uint32_t count);
 extern uint32_t vgx_sim_tools;
+extern bool vgx_sim_counts;
 void vgx_sim_report_leaks(void);
 void vgx_sim_install_python(void);
 void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t run, uint64_t frame_nbytes,
@@ -121,6 +123,7 @@ SOURCE = """
 #include <stdlib.h>
 #include "vgx_serve.h"
 #include "vgx_sim.h"
+#include "vgx_sim_count.h"
 #include "vgx_sim_watch.h"
 
 void vgx_sim_log(const char *format, ...);

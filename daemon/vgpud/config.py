@@ -154,7 +154,7 @@ class LogConfig(_Model):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "human", "journal", "json"] = "auto"
-    lines_per_session_s: float = Field(default=5.0, gt=0, le=1000)
+    lines_per_session_s: float = Field(default=5.0, gt=0, le=1_000_000)
 
 
 class VmConfig(_Model):
@@ -221,6 +221,8 @@ class Config(_Model):
     )
     # What the simulator checks kernels for, for `vgpu sanitize`, which reads the reports in the log.
     sanitize: list[Literal["memcheck", "initcheck", "racecheck", "synccheck", "leakcheck"]] = []
+    # Count what kernels do and log it by launch, for `vgpu sim profile`.
+    profile: bool = False
     socket: SocketConfig = SocketConfig()
     tls: TlsConfig | None = None
     tokens: list[TokenConfig] = []

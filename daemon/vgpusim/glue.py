@@ -149,6 +149,7 @@ class Glue:
         owner, name = self._kernels[kernel]
         cooperative = bool(flags & self._lib.VGX_SIM_COMPILE_COOPERATIVE)
         watched = bool(flags & self._lib.VGX_SIM_COMPILE_WATCHED)
+        counted = bool(flags & self._lib.VGX_SIM_COMPILE_COUNTED)
         packed = flags >> self._lib.VGX_SIM_COMPILE_CLUSTER_SHIFT
         cluster = (packed & 0xFF, packed >> 8 & 0xFF, packed >> 16 & 0xFF) if packed else None
         with owner.lock, progress.reported(f"compiling kernel {name}: later runs find it compiled"):
@@ -160,6 +161,7 @@ class Glue:
                 cooperative=cooperative,
                 watched=watched,
                 cluster=cluster,
+                counted=counted,
             )
         if len(compiled.symbols) > capacity:
             raise PtxError(f"{name} uses {len(compiled.symbols)} variables; its image has {capacity}")

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "daemon")]
 
 from vgpud.cli.private_daemon import PrivateDaemon  # noqa: E402
-from vgpud.cli.sanitizer_report import read_reports, wait_for_workers  # noqa: E402
+from vgpud.cli.sanitizer_report import read_reports  # noqa: E402
+from vgpud.cli.worker_log import wait_for_workers  # noqa: E402
 
 from tests.programs.toolchain import PTX, cuda13  # noqa: E402
 
@@ -80,7 +81,7 @@ def check(tool: str, chosen: Sequence[Case], program: Path) -> tuple[Result, flo
                 )
             wall_s = time.monotonic() - begin
             wait_for_workers(log)
-        reports, _ = read_reports(log)  # each run is a session
+        reports, _ = read_reports(log.read_text(errors="replace").splitlines())  # each run is a session
     for session, case in enumerate(chosen, 1):
         kinds = {report["kind"] for report in reports if report["session"] == session}
         if case.tool == "none":

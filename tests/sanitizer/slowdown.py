@@ -1,4 +1,5 @@
-"""How much slower each tool makes the kernels of tests/bench: `python -m tests.sanitizer.slowdown`. Medians; the plain
+"""How much slower the profiler and each tool make the kernels of tests/bench:
+`python -m tests.sanitizer.slowdown`. Medians; the plain
 run and the tools take turns on the same machine."""
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from vgpud.cli.private_daemon import PrivateDaemon  # noqa: E402
 from tests.bench import kernels  # noqa: E402
 
 TURNS = 3
-TOOLS = ("plain", "memcheck", "initcheck", "racecheck", "synccheck")
+TOOLS = ("plain", "profile", "memcheck", "initcheck", "racecheck", "synccheck")
+SETTINGS = {"plain": "", "profile": "profile = true\n"}
 
 
 def main() -> None:
@@ -32,7 +34,7 @@ def main() -> None:
         for tool in TOOLS:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-slowdown-")))
             config = folder / "vgpud.toml"
-            config.write_text(f'cache_dir = "{folder}"\n' + (f'sanitize = ["{tool}"]\n' if tool != "plain" else ""))
+            config.write_text(f'cache_dir = "{folder}"\n' + SETTINGS.get(tool, f'sanitize = ["{tool}"]\n'))
             endpoints[tool] = stack.enter_context(PrivateDaemon("h100", config=config, log=folder / "log")).endpoint
         for _ in range(TURNS):
             for tool, endpoint in endpoints.items():

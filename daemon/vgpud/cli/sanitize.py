@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from vgpu_guest.cudart import FOLDER
-from vgpu_guest.libraries import LIBRARIES
 
-from . import run as runner
-from .fail import fail
-from .private_daemon import PrivateDaemon, PrivateDaemonError
-from .sanitizer_report import TOOLS, Report, read_reports, wait_for_workers
-from .status import ExitStatus
+from .sanitizer_report import TOOLS, Report, read_reports
+from .watched_run import run_watched
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -48,32 +41,10 @@ def sanitize(
     written. racecheck: accesses of shared and global memory that nothing orders. synccheck: barriers that not all
     threads reach. The exit code is the program's, or --error-exitcode.
     """
-    library = LIBRARIES / "libcuda.so.1"
-    if not library.exists():
-        fail(f"{library} is missing: this build has no guest library (run `make shim`)", ExitStatus.SOFTWARE)
     tools = [tool, "leakcheck"] if tool == "memcheck" and leak_check == "full" else [tool]
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, runner.interrupted)
-    with tempfile.TemporaryDirectory(prefix="vgpu-sanitize-") as folder:
-        config, log = Path(folder) / "vgpud.toml", Path(folder) / "log"
-        config.write_text(
-            f"sanitize = [{', '.join(f'{name!r}' for name in tools)}]\n"
-            "[log]\nlines_per_session_s = 1000\n"
-            "[limits]\nworker_exit_timeout_s = 60\n"  # what a worker says at its end is waited for
-        )
-        with ExitStack() as stack:
-            try:
-                daemon = PrivateDaemon(gpus or runner.DEFAULT_GPU, config=config, log=log)
-                endpoint = stack.enter_context(daemon).endpoint
-            except PrivateDaemonError as error:
-                fail(str(error), ExitStatus.UNAVAILABLE)
-            environment = runner.environment_of(command[0], endpoint, library, None)
-            runner.choose_cudart("auto", command[0], environment, LIBRARIES / FOLDER, verbose=False)
-            runner.choose_torch(wanted=True, program=command[0], environment=environment, library_directory=LIBRARIES)
-            runner.steer(endpoint, environment, verbose=False)
-            code = runner.supervise(command, environment, timeout_s)
-            wait_for_workers(log)
-        reports, others = read_reports(log)
+    setting = f"sanitize = [{', '.join(f'{name!r}' for name in tools)}]"
+    code, lines = run_watched(command, setting, gpus, timeout_s)
+    reports, others = read_reports(lines)
     for line in others:
         click.echo(line, err=True)
     with ExitStack() as stack:

@@ -5,61 +5,43 @@ Workers report by lines of JSON (daemon/vgpusim/device/vgx_sim_watch_report.c), 
 from __future__ import annotations
 
 import json
-import re
-import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vgpusim import demangle
 
+from .worker_log import said, session_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
-_NOTES = ("begin", "end")  # of a session
-_LAST_WORDS_S, _POLL_S = 20.0, 0.05
-_MARK = "sanitizer: "
-_FIELD = f'line="{_MARK}'  # as vgpud.log writes it
+_WORD = "sanitizer"
 
 
-def read_reports(log: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The reports in vgpud's log, and its other lines."""
+def read_reports(lines: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The reports in the lines of vgpud's log, and its other lines."""
     reports, others = [], []
-    for line in log.read_text(errors="replace").splitlines():
+    for line in lines:
         report = _report_in(line)
-        if report is None:
-            others.append(line)
-        elif report["kind"] not in _NOTES:
+        if report is not None:
             reports.append(report)
+        elif said(line, "session") is None:
+            others.append(line)
     return reports, others
 
 
-def wait_for_workers(log: Path) -> None:
-    """Until each session that has begun has said its last, or for a while: a worker ends after its client."""
-    deadline = time.monotonic() + _LAST_WORDS_S
-    while time.monotonic() < deadline:
-        kinds = [
-            report["kind"] for line in log.read_text(errors="replace").splitlines() if (report := _report_in(line))
-        ]
-        if kinds.count("begin") <= kinds.count("end"):
-            return
-        time.sleep(_POLL_S)
-
-
 def _report_in(line: str) -> dict[str, Any] | None:
-    """The report that a line of the log holds, as a JSON string in one of its fields."""
-    start = line.find(_FIELD)
-    if start < 0:
+    text = said(line, _WORD)
+    if text is None:
         return None
     try:
-        said, _ = json.JSONDecoder().raw_decode(line, start + len(_FIELD) - len(_MARK) - 1)
-        report: dict[str, Any] = json.loads(said[len(_MARK) :])
+        report: dict[str, Any] = json.loads(text)
     except ValueError:
         return None  # cut short: shown as it is
-    if session := re.search(r" session=(\d+) ", line):
-        report["session"] = int(session[1])
+    if session := session_of(line):
+        report["session"] = session
     return report
 
 

@@ -150,6 +150,7 @@ class Handover:
                 "spin_us": config.limits.spin_here_us,
                 "kernel_cache_nbytes": config.limits.kernel_cache_nbytes,
                 "tools": config.sanitizer_tools,
+                "counts": int(config.profile),
             },
             "features": list(features),
             "peer": session.peer.fields(),

@@ -50,7 +50,7 @@ class Assignment:
     inventory: dict[str, Any]  # wire.md's INVENTORY
     libcuda: str
     cache_dir: str
-    limits: dict[str, int]  # {record_nbytes, spin_us, kernel_cache_nbytes, tools}
+    limits: dict[str, int]  # {record_nbytes, spin_us, kernel_cache_nbytes, tools, counts}
     features: list[str]  # as agreed in welcome
     peer: dict[str, Any]  # for the log
     desks: list[str] = field(default_factory=list)  # the sockets to vgpud that came with it

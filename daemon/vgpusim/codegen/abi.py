@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 6
+VERSION = 7
 
 LAUNCH_PARAMS = 0
 LAUNCH_NEXT_CTA = 8
@@ -25,7 +25,8 @@ THREAD_SM = 16
 THREAD_CTA = 24
 THREAD_WARP = 36
 THREAD_LOCAL = 40
-THREAD_NBYTES = 48
+THREAD_COUNTERS = 48
+THREAD_NBYTES = 56
 
 SHARED_ALIGN = 1024  # of each CTA's shared memory in a resident launch: swizzles repeat so
 

@@ -81,6 +81,7 @@ def compile_entry(
     confined: bool = True,
     watched: bool = False,
     cluster: Dimensions | None = None,
+    counted: bool = False,
 ) -> CompiledKernel:
     """Compile entry `name` for a block shape.
 
@@ -90,6 +91,7 @@ def compile_entry(
         confined: Check that each access is within reach; without it a kernel can do with this process what it likes.
         watched: For the sanitizer, which is told of each access and checks it.
         cluster: CTAs of a cluster; None: as many as the entry requires.
+        counted: For the profiler: count what its warps do.
         cache: Where compiled kernels are kept; None compiles anew.
     Raises:
         UnsupportedInstruction: NOT_SUPPORTED, naming kernel, instruction and line.
@@ -100,13 +102,13 @@ def compile_entry(
     if name not in module.entries:
         raise PtxError(f"no entry {name}")
     cluster = cluster or module.entry(name).cluster
-    key = _key(module, name, (block, cooperative, confined, watched, cluster)) if cache is not None else ""
+    key = _key(module, name, (block, cooperative, confined, watched, cluster, counted)) if cache is not None else ""
     if cache is not None:
         stored = cache.get(key)
         if stored is not None:
             return _unpack(stored)
     try:
-        text, compiled = lower(module, name, block, cooperative, confined, watched, cluster)
+        text, compiled = lower(module, name, block, cooperative, confined, watched, cluster, counted)
         code = native.assemble(text)
     except InternalError as error:
         raise _reported(error, module, block, cooperative, cache) from error
@@ -144,12 +146,13 @@ def lower(
     confined: bool = True,
     watched: bool = False,
     cluster: Dimensions | None = None,
+    counted: bool = False,
 ) -> tuple[str, CompiledKernel]:
     """LLVM IR of a kernel, and its description without code."""
     cluster = cluster or module.entry(name).cluster
     if cluster is not None and cooperative:
         raise PtxError(f"{name}: cooperative launches of clusters are not supported", NOT_SUPPORTED)
-    state = passes.run(module, name, block, cooperative, confined, watched, cluster)
+    state = passes.run(module, name, block, cooperative, confined, watched, cluster, counted)
     program, graph = state.program, state.graph
     flush = native.IS_X86 and _flushes_everything(graph)
     e = Emitter(state, flush)

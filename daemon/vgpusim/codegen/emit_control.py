@@ -10,7 +10,7 @@ live that long: its registers and masks stay where they would be saved."""
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, emit_cluster, emit_watch, spill
+from vgpusim.codegen import abi, emit_cluster, emit_count, emit_watch, spill
 from vgpusim.codegen.cfg import EXIT, YIELD
 from vgpusim.codegen.emit_barrier import arrive, reduction_result, watch
 from vgpusim.codegen.emitter import Emitter
@@ -140,6 +140,8 @@ class WarpFunction:
         e.e("%shared.w = load i64, ptr %shared.p, align 8, !invariant.load !0")
         e.e(f"%shared = and i64 %shared.w, -{abi.SHARED_ALIGN}")  # it is aligned: what hides no misaligned offset
         emit_cluster.prologue(e)
+        if e.state.counted:
+            emit_count.prologue(e)
         self._note_warp()
         self._thread_numbers()
         if e.full_warps:
@@ -219,6 +221,8 @@ class WarpFunction:
         e.current = mask
         e.bounds.clear()
         e.checked.clear()
+        if e.state.counted:
+            emit_count.block(e, block)
         for ins in block.instructions:
             e.emit(ins)
         e.guard = None
@@ -273,6 +277,8 @@ class WarpFunction:
         end, targets = block.terminator, block.successors
         if end is not None:
             e.instruction = end
+            if e.state.counted and (end.opcode == "brx" or end.guard is not None):
+                emit_count.branch(e)
         if end is not None and end.opcode == "brx":
             self._indexed(index, end, divergent)
             return
@@ -299,8 +305,11 @@ class WarpFunction:
             f"sext i1 {guard.text} to i32" if guard.uniform else f"bitcast <{abi.WARP} x i1> {guard.text} to i32"
         )
         current = e.current
-        self._send(taken, e.v(f"and i32 {current}, {bits}"))
-        self._send(other, e.v(f"and i32 {current}, {e.v(f'xor i32 {bits}, -1')}"))
+        sent = e.v(f"and i32 {current}, {bits}"), e.v(f"and i32 {current}, {e.v(f'xor i32 {bits}, -1')}")
+        if e.state.counted:
+            emit_count.split(e, *sent)
+        self._send(taken, sent[0])
+        self._send(other, sent[1])
         e.e(f"br label %l{index}")
 
     def _together(self, index: int, bound: Bound, taken: int, other: int, negated: bool) -> None:

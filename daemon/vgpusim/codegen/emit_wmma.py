@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vgpusim.codegen import emit_count
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address, check
 from vgpusim.codegen.emit_memory import elements, load_lanes, space_of, store_lanes
@@ -126,7 +127,10 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
     rows = {"a": shape.m, "b": shape.k}.get(part, shape.m)
     columns = {"a": shape.k, "b": shape.n}.get(part, shape.n)
     by_row = ins.has("row")
-    base = e.vector(address(e, ins, where, space_of(e, ins), max(1, nbits // 8), 1))
+    space = space_of(e, ins)
+    base = e.vector(address(e, ins, where, space, max(1, nbits // 8), 1))
+    if e.state.counted:  # one element is by `address`
+        emit_count.access(e, ins, space, count * nbits // 8 - max(1, nbits // 8), "", None)
     if len(ins.operands) > 2:
         stride = e.vector(e.read(ins.operands[2], 32))
         stride = e.resize(LANES, stride, 32, 64)

@@ -35,11 +35,13 @@ class State:
         confined: bool = True,
         watched: bool = False,
         cluster: tuple[int, int, int] | None = None,
+        counted: bool = False,
     ) -> None:
         self.module, self.name, self.block = module, name, block
         self.cooperative, self.cluster = cooperative, cluster
         self.confined = confined  # accesses are checked: emit_access
         self.watched = watched  # and told to the sanitizer: emit_watch
+        self.counted = counted  # for the profiler: emit_count
 
     @property
     def waits(self) -> bool:
@@ -97,9 +99,10 @@ def run(
     confined: bool = True,
     watched: bool = False,
     cluster: tuple[int, int, int] | None = None,
+    counted: bool = False,
 ) -> State:
     """Raises: PtxError about the image; InternalError, with the pass's name, about anything else."""
-    state = State(module, name, block, cooperative, confined, watched, cluster)
+    state = State(module, name, block, cooperative, confined, watched, cluster, counted)
     for step in PASSES:
         try:
             step.run(state)

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 6 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 7 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -45,9 +45,10 @@ struct vgx_sim_thread {
   uint32_t sm;        /* 16: %smid */
   uint32_t warp_base; /* 20: reserved, 0 */
   /* Which warp this thread is running, for reports of faults: a kernel sets both as it begins or resumes one. */
-  uint32_t cta[3]; /* 24 */
-  uint32_t warp;   /* 36: in the CTA; UINT32_MAX: not known */
-  uint8_t *local;  /* 40: CompiledKernel.local_nbytes bytes, 64-byte aligned */
+  uint32_t cta[3];    /* 24 */
+  uint32_t warp;      /* 36: in the CTA; UINT32_MAX: not known */
+  uint8_t *local;     /* 40: CompiledKernel.local_nbytes bytes, 64-byte aligned */
+  uint64_t *counters; /* 48: VGX_SIM_COUNTERS, which a counted kernel adds to */
 };
 
 /* What a kernel may ask of the driver. Called on the pool thread, inside the kernel. */
@@ -91,6 +92,6 @@ _Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
 _Static_assert(sizeof(struct vgx_sim_launch) == 104, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
-_Static_assert(sizeof(struct vgx_sim_thread) == 48, "abi");
+_Static_assert(sizeof(struct vgx_sim_thread) == 56, "abi");
 
 #endif

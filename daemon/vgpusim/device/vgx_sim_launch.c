@@ -10,6 +10,7 @@
 
 #include "vgx_sim_abi.h"
 #include "vgx_sim_cluster.h"
+#include "vgx_sim_count.h"
 #include "vgx_sim_function.h"
 #include "vgx_sim_kernel.h"
 #include "vgx_sim_pool.h"
@@ -174,11 +175,11 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   const struct vgx_sim_variant *v;
   result = copy_params(f, kernel_params, extra, l->params, nbytes);
   if (result == CUDA_SUCCESS)
-    result =
-        vgx_sim_function_compile(f, block,
-                                 (cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0) |
-                                     (vgx_sim_tools ? VGX_SIM_COMPILE_WATCHED : 0) | vgx_sim_cluster_flags(cluster),
-                                 &v);
+    result = vgx_sim_function_compile(
+        f, block,
+        (cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0) | (vgx_sim_tools ? VGX_SIM_COMPILE_WATCHED : 0) |
+            (vgx_sim_counts ? VGX_SIM_COMPILE_COUNTED : 0) | vgx_sim_cluster_flags(cluster),
+        &v);
   if (result == CUDA_SUCCESS && cooperative && !v->compiled.cooperative)
     result = CUDA_ERROR_NOT_SUPPORTED;
   if (result != CUDA_SUCCESS) {

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "vgx_sim_count.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_scratch.h"
 
@@ -87,6 +88,8 @@ static void participate(struct running *r) {
                                    .message = "no memory for the kernel's frames"};
   }
   pthread_mutex_lock(&pool_lock);
+  for (uint32_t i = 0; job->counters && call.thread && i < VGX_SIM_COUNTERS; i++)
+    job->counters[i] += call.thread->counters[i];
   for (uint32_t i = 0; i < r->thread_count; i++)
     if (pthread_equal(r->threads[i], pthread_self())) {
       r->threads[i] = r->threads[--r->thread_count];

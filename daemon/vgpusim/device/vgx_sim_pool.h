@@ -18,6 +18,7 @@ struct vgx_sim_job {
   uint64_t shared_nbytes; /* of a thread; at most VGX_SIM_SHARED_NBYTES_MAX */
   uint64_t first_cta;     /* the ones before it do not run */
   uint64_t limit_ms;      /* 0: the watchdog's */
+  uint64_t *counters;     /* of a counted kernel, VGX_SIM_COUNTERS: each thread's are added; else NULL */
   bool cooperative;       /* the kernel has a workspace */
   bool alone;             /* one thread runs every CTA: they are resident */
 };

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "vgx_sim_abi.h"
+#include "vgx_sim_count.h"
 #include "vgx_sim_function.h"
 #include "vgx_sim_heap.h"
 #include "vgx_sim_memory.h"
@@ -200,9 +201,12 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
                     .ctx = l->ctx};
   struct vgx_sim_job job = *from;
   struct vgx_sim_watch watch;
+  struct vgx_sim_counted counted;
   run.launch = &job.launch;
   job.launch.services = &run.services;
   job.launch.launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED);
+  if (!again)
+    vgx_sim_count_begin(&counted, &job);
   if (tools) {
     vgx_sim_watch_begin(&watch, tools, l->function->name, &job.launch, l->together);
     watch.look = vgx_sim_look;
@@ -211,6 +215,8 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
     run.services.watch = &watch;
   }
   CUresult result = vgx_sim_pool_run(&job, fault);
+  if (!again)
+    vgx_sim_count_end(&counted, l->ctx->device->index, l->function->name, &job.launch, result);
   if (fault->message && result != CUDA_SUCCESS) { /* it lies in `run` */
     snprintf(message, MESSAGE_NBYTES, "%s", fault->message);
     fault->message = message;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "vgx_sim_count.h"
 #include "vgx_sim_reach.h"
 
 #define PAGE_NBYTES 4096ull
@@ -22,6 +23,7 @@ struct scratch {
   struct vgx_sim_thread thread;
   uint64_t shared_nbytes, local_nbytes, frames_nbytes; /* accessible */
   uint32_t slot;
+  uint64_t counters[VGX_SIM_COUNTERS];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -96,6 +98,7 @@ static struct scratch *of_thread(void) {
   s->thread.sm = __atomic_fetch_add(&next_sm, 1, __ATOMIC_RELAXED);
   s->thread.shared = slot + VGX_SIM_SLOT_SHARED;
   s->thread.local = slot + VGX_SIM_SLOT_LOCAL;
+  s->thread.counters = s->counters;
   if (mprotect(slot + VGX_SIM_SLOT_PARAMS, VGX_SIM_PARAMS_NBYTES_MAX, PROT_READ | PROT_WRITE) != 0 ||
       pthread_setspecific(key, s) != 0) {
     destroy(s);
@@ -151,6 +154,7 @@ struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, st
     const uint32_t workspace[4] = {sizeof workspace};
     launch->workspace = memcpy(area, workspace, sizeof workspace);
   }
+  memset(s->counters, 0, sizeof s->counters);
   return &s->thread;
 }
 

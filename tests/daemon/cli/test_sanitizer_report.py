@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from vgpud.cli.sanitizer_report import Report, read_reports
@@ -13,14 +12,14 @@ INVALID: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_reports_are_found_in_the_log(tmp_path: Path) -> None:
+def test_reports_are_found_in_the_log() -> None:
     """One that is cut short stays a line of the log."""
-    log = tmp_path / "log"
-    log.write_text(
-        "2026-11-28 19:00:00 info    vgpud is ready\n"
-        'now warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"leak\\",\\"nbytes\\":8}"\n'
-        '2026-11-28 19:00:01 warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"le"\n'
-    )
+    log = [
+        "2026-11-28 19:00:00 info    vgpud is ready",
+        'now warning worker says session=3 worker=7 line="session: begin"',
+        'now warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"leak\\",\\"nbytes\\":8}"',
+        '2026-11-28 19:00:01 warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"le"',
+    ]
     reports, others = read_reports(log)
     assert reports == [{"kind": "leak", "nbytes": 8, "session": 3}]
     assert len(others) == 2

@@ -28,7 +28,7 @@ ASSIGNMENT = {
     "inventory": {},
     "libcuda": "/stand-in/libcuda.so.1",
     "cache_dir": "/proc/nonexistent",
-    "limits": {"record_nbytes": 4096, "spin_us": 0, "kernel_cache_nbytes": 1 << 20, "tools": 0},
+    "limits": {"record_nbytes": 4096, "spin_us": 0, "kernel_cache_nbytes": 1 << 20, "tools": 0, "counts": 0},
     "features": [],
     "peer": {},
 }

@@ -1,0 +1,44 @@
+"""What workers say in vgpud's log for the commands that watch a program's kernels: `vgpu sanitize`, `vgpu sim profile`.
+
+A worker's line is a JSON string in a field of vgpud's line (vgpud.log), and begins with a word that says for whom."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LAST_WORDS_S, _POLL_S = 20.0, 0.05
+_FIELD = 'line="'
+
+
+def said(line: str, word: str) -> str | None:
+    """What a worker says after "word: " in a line of the log; None when it says something else, or is cut short."""
+    start = line.find(f"{_FIELD}{word}: ")
+    if start < 0:
+        return None
+    try:
+        text, _ = json.JSONDecoder().raw_decode(line, start + len(_FIELD) - 1)
+    except ValueError:
+        return None
+    return str(text)[len(word) + 2 :]
+
+
+def session_of(line: str) -> int | None:
+    """The session that a line of the log is about."""
+    found = re.search(r" session=(\d+) ", line)
+    return int(found[1]) if found else None
+
+
+def wait_for_workers(log: Path) -> None:
+    """Until each session that has begun has said its last, or for a while: a worker ends after its client."""
+    deadline = time.monotonic() + _LAST_WORDS_S
+    while time.monotonic() < deadline:
+        notes = [said(line, "session") for line in log.read_text(errors="replace").splitlines()]
+        if notes.count("begin") <= notes.count("end"):
+            return
+        time.sleep(_POLL_S)

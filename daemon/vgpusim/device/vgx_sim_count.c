@@ -1,0 +1,46 @@
+/* What a launch did, for `vgpu sim profile`: see vgx_sim_count.h. */
+#define _GNU_SOURCE
+#include "vgx_sim_count.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "vgx_sim_pool.h"
+#include "vgx_sim_runtime.h"
+
+#define NAME_NBYTES_MAX 480 /* of a kernel in a line: mangled names are long, lines of the log are not */
+
+bool vgx_sim_counts;
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void vgx_sim_count_begin(struct vgx_sim_counted *counted, struct vgx_sim_job *job) {
+  if (!vgx_sim_counts)
+    return;
+  memset(counted->counters, 0, sizeof counted->counters);
+  job->counters = counted->counters;
+  counted->begin_ns = now_ns();
+}
+
+/* Numbers first, then the name: a long one may be cut. vgpud/cli/kernel_profile.py reads it. */
+void vgx_sim_count_end(const struct vgx_sim_counted *counted, uint32_t device, const char *kernel,
+                       const struct vgx_sim_launch *launch, int32_t result) {
+  char counters[VGX_SIM_COUNTERS * 21 + 1];
+  int used = 0;
+  if (!vgx_sim_counts)
+    return;
+  uint64_t end_ns = now_ns();
+  for (int i = 0; i < VGX_SIM_COUNTERS; i++)
+    used +=
+        snprintf(counters + used, sizeof counters - (size_t)used, " %llu", (unsigned long long)counted->counters[i]);
+  vgx_sim_log("profile: %d %llu %llu %u %d %u %u %u %u %u %u %u%s %.*s", result, (unsigned long long)counted->begin_ns,
+              (unsigned long long)end_ns, device, (int)gettid(), launch->grid[0], launch->grid[1], launch->grid[2],
+              launch->block[0], launch->block[1], launch->block[2],
+              launch->shared_static_nbytes + launch->shared_dynamic_nbytes, counters, NAME_NBYTES_MAX, kernel);
+}

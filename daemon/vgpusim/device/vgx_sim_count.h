@@ -1,0 +1,35 @@
+/* The profiler: kernels that are compiled to be counted add up what their warps do, each pool thread in counters of its
+ * own. A launch that has ended says so in one line of JSON in the log, "profile: {...}", of which `vgpu sim profile`
+ * makes a table and a trace. vgpusim/codegen/emit_count.py has the same numbers. */
+#ifndef VGX_SIM_COUNT_H
+#define VGX_SIM_COUNT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vgx_sim_job;
+struct vgx_sim_launch;
+
+enum vgx_sim_count {
+  VGX_SIM_WARP_INSTRUCTIONS,
+  VGX_SIM_THREAD_INSTRUCTIONS, /* the same, each for the lanes that it ran for */
+  VGX_SIM_BRANCHES,            /* conditional ones, by warp */
+  VGX_SIM_DIVERGENT_BRANCHES,
+  VGX_SIM_BYTES, /* read, written and by atomics: of global, shared, local memory, and by other addresses */
+  VGX_SIM_COUNTERS = VGX_SIM_BYTES + 12,
+};
+
+extern bool vgx_sim_counts; /* kernels are counted; set before the first launch */
+
+/* One run of a launch. */
+struct vgx_sim_counted {
+  uint64_t begin_ns;
+  uint64_t counters[VGX_SIM_COUNTERS];
+};
+
+/* Around a run. Nothing is done unless kernels are counted. */
+void vgx_sim_count_begin(struct vgx_sim_counted *counted, struct vgx_sim_job *job);
+void vgx_sim_count_end(const struct vgx_sim_counted *counted, uint32_t device, const char *kernel,
+                       const struct vgx_sim_launch *launch, int32_t result);
+
+#endif
