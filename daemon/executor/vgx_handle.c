@@ -224,7 +224,7 @@ void vgx_handle_set_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id
 }
 
 bool vgx_handle_is_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {
-  if (!atomic_load_explicit(&s->has_split, memory_order_relaxed))
+  if (!atomic_load_explicit(&s->has_split, memory_order_relaxed) || id >= VGX_LEAF_SIZE * VGX_LEAVES)
     return false;
   pthread_mutex_lock(&s->table_lock);
   vgx_name name = vgx_name_make(kind, id);
@@ -240,4 +240,5 @@ void vgx_handles_free(struct vgx_session *s) {
       atomic_store(&s->tables[kind].leaves[i], NULL);
     }
   free(s->sampled);
+  free(s->conditions);
 }

@@ -105,6 +105,7 @@ void *vgx_handle_live_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t
 uint32_t vgx_handle_owner(struct vgx_session *s, enum vgw_kind kind, uint32_t id, enum vgw_kind owner_kind);
 
 void vgx_handle_set_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
+/* The id may be any number. */
 bool vgx_handle_is_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
 
 void vgx_handles_free(struct vgx_session *s);

@@ -40,6 +40,12 @@ struct vgx_mapping {
 #define VGX_NO_REGION UINT64_MAX
 
 /* A texture or surface. */
+/* What a conditional node of a graph looks at: the driver's number, which kernels are given. */
+struct vgx_condition {
+  uint64_t value;
+  uint32_t graph; /* id */
+};
+
 struct vgx_sampled {
   uint64_t value; /* the backend's */
   bool surface;
@@ -86,6 +92,8 @@ struct vgx_session {
   uint64_t reserved_nbytes;            /* of vgpuHostReserve */
   struct vgx_sampled *sampled;         /* textures and surfaces; under table_lock */
   uint32_t sampled_count, sampled_capacity;
+  struct vgx_condition *conditions; /* under table_lock */
+  uint32_t condition_count, condition_capacity;
   struct vgx_image images[VGX_MAX_IMAGES];
   uint64_t image_nbytes;
 

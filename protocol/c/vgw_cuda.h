@@ -302,47 +302,6 @@ typedef struct {
   size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D_PEER;
 
-/* CUDA_KERNEL_NODE_PARAMS_v2: `kern` counts when `func` is NULL, `ctx` (NULL: the current one) too. */
-typedef struct {
-  CUfunction func;
-  uint32_t gridDimX, gridDimY, gridDimZ;
-  uint32_t blockDimX, blockDimY, blockDimZ;
-  uint32_t sharedMemBytes;
-  void **kernelParams;
-  void **extra;
-  CUkernel kern;
-  CUcontext ctx;
-} CUDA_KERNEL_NODE_PARAMS_v2;
-
-typedef struct {
-  CUfunction func;
-  uint32_t gridDimX, gridDimY, gridDimZ;
-  uint32_t blockDimX, blockDimY, blockDimZ;
-  uint32_t sharedMemBytes;
-  void **kernelParams;
-  void **extra;
-} CUDA_KERNEL_NODE_PARAMS_v1;
-
-enum {
-  CU_GRAPH_EXEC_UPDATE_SUCCESS = 0,
-  CU_GRAPH_EXEC_UPDATE_ERROR = 1,
-  CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED = 2,
-  CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED = 3,
-  CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED = 6,
-};
-
-typedef struct {
-  int32_t result;
-  CUgraphNode errorNode, errorFromNode;
-} CUgraphExecUpdateResultInfo;
-
-typedef struct {
-  CUdeviceptr dst;
-  size_t pitch; /* bytes; unused with one row */
-  uint32_t value, elementSize;
-  size_t width, height; /* elements, rows */
-} CUDA_MEMSET_NODE_PARAMS;
-
 typedef struct {
   void *execAffinityParams;
   int32_t numExecAffinityParams;
@@ -448,41 +407,6 @@ typedef struct {
   uint32_t flags;
 } CUmemcpyAttributes;
 
-typedef void (*CUhostFn)(void *userData);
-
-typedef struct {
-  CUhostFn fn;
-  void *userData;
-} CUDA_HOST_NODE_PARAMS;
-typedef struct {
-  uint8_t from_port, to_port, type, reserved[5];
-} CUgraphEdgeData;
-
-typedef struct {
-  int32_t type; /* CUgraphNodeType */
-  int32_t reserved0[3];
-  union {
-    int64_t reserved1[29];
-    CUDA_KERNEL_NODE_PARAMS_v2 kernel;
-    struct {
-      int32_t flags, reserved;
-      CUcontext copyCtx;
-      CUDA_MEMCPY3D copyParams;
-    } memcpy;
-    struct {
-      CUDA_MEMSET_NODE_PARAMS fill;
-      CUcontext ctx;
-    } memset;
-    CUDA_HOST_NODE_PARAMS host;
-    struct {
-      CUgraph graph;
-      int32_t ownership; /* 0: a copy of it */
-    } graph;
-    CUevent event;
-  };
-  int64_t reserved2;
-} CUgraphNodeParams;
-
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
 typedef size_t (*CUoccupancyB2DSize)(int blockSize);
 
@@ -503,12 +427,7 @@ _Static_assert(sizeof(CUlaunchAttribute) == 72, "launch attribute");
 _Static_assert(sizeof(CUlaunchConfig) == 56, "launch config");
 _Static_assert(sizeof(CUDA_MEMCPY2D) == 128, "2-D copy");
 _Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "3-D copy");
-_Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v1) == 56, "kernel node");
-_Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v2) == 72, "kernel node");
-_Static_assert(sizeof(CUgraphExecUpdateResultInfo) == 24, "graph update");
-_Static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40, "memset node");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "pool");
-_Static_assert(sizeof(CUgraphNodeParams) == 256, "node of any type");
 _Static_assert(sizeof(CUstreamBatchMemOpParams) == 48, "operation on a word");
 _Static_assert(sizeof(CUmemcpyAttributes) == 24, "attributes of copies");
 _Static_assert(sizeof(CUctxCreateParams) == 24, "context");
@@ -518,5 +437,7 @@ _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "array");
 _Static_assert(sizeof(CUDA_RESOURCE_DESC) == 144, "resource");
 _Static_assert(sizeof(CUDA_TEXTURE_DESC) == 104, "texture");
 _Static_assert(sizeof(CUDA_RESOURCE_VIEW_DESC) == 112, "view");
+
+#include "vgw_graph.h"
 
 #endif

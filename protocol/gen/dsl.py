@@ -98,7 +98,7 @@ def out_range(name: str, nbytes: str, kind: str, undo: str) -> Param:
 
     Args:
         nbytes: its length, C; results are at hand as `x_told`.
-        kind: of the range (enum vgs_range_kind); CLAIM: it is claimed alone.
+        kind: of the range (enum vgs_range_kind), or C that says which; CLAIM: it is claimed alone.
         undo: C that gives memory at `taken` back: what lies where the program has something, or cannot be noted.
     """
     return Param(

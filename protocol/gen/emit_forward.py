@@ -271,9 +271,10 @@ class Body:
         )
         if p.range_kind == "CLAIM":
             return
+        kind = f"VGS_RANGE_{p.range_kind}" if p.range_kind.isupper() else p.range_kind
         self.add(
             RESULT,
-            f"  result = vgs_range_note({address}, {p.range_nbytes}, VGS_RANGE_{p.range_kind});",
+            f"  result = vgs_range_note({address}, {p.range_nbytes}, {kind});",
             f"  if (result != CUDA_SUCCESS) {{ CUdeviceptr taken = {address}; (void){p.undo}; return result; }}",
         )
 

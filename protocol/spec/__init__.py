@@ -18,6 +18,8 @@ MODULES = (
     "graph_node",
     "graph_query",
     "graph_setting",
+    "graph_memory",
+    "graph_condition",
     "virtual",
     "array",
     "tensor",

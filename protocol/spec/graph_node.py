@@ -196,18 +196,6 @@ fn(
     need=INIT,
     doc="Edges from nodes to others.",
 )
-fn(
-    "cuGraphAddDependencies_v2",
-    [
-        ptr("hGraph", "CUgraph"),
-        ptr("from", "const CUgraphNode *"),
-        ptr("to", "const CUgraphNode *"),
-        ptr("edgeData", "const void *"),
-        val("numDependencies", SIZE),
-    ],
-    need=INIT,
-    doc="With edge data, which must be NULL.",
-)
 kernel(
     "cuGraphKernelNodeSetParams_v2",
     [OF_NODE],

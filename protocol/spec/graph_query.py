@@ -7,10 +7,13 @@ from protocol.gen.dsl import (
     GRAPH_NODE,
     I32,
     INIT,
+    NOT_SUPPORTED,
     SIZE,
     STREAM,
     U32,
     WAITING,
+    array_in,
+    array_out,
     bytes_out,
     count,
     fn,
@@ -21,19 +24,28 @@ from protocol.gen.dsl import (
     out,
     out_handle,
     ptr,
+    sent,
     struct_in,
     struct_out,
     val,
 )
-from protocol.spec.graph_node import DEPENDENCIES, NEW
+from protocol.spec.graph_node import COPY_GIVEN, DEPENDENCIES, NEW, OUT_OF_REACH
 
 EDGES = 1 << 18
+EDGES_WITH_DATA = 1 << 15
 NAMED_GRAPH = handle("hGraph", GRAPH, ready="vgs_graph_name_nodes")
 NODE = handle("hNode", GRAPH_NODE)
 EXEC = handle("hGraphExec", GRAPH_EXEC)
-EDGE_DATA = ptr("edgeData", "CUgraphEdgeData *")
+EDGE = "CUgraphEdgeData"
 PARAMS = ptr("nodeParams", "CUgraphNodeParams *")
 NODE_ARG = ptr("hNode", "CUgraphNode")
+
+
+def all_fit(number: str) -> str:
+    """C for an answer that may be cut short because a record holds no more."""
+    cut = f"{number}_told == {EDGES_WITH_DATA} && {number}_room > {EDGES_WITH_DATA}"
+    return f"if ({cut}) result = {NOT_SUPPORTED}"
+
 
 # Edges.
 fn(
@@ -51,14 +63,17 @@ fn(
 fn(
     "cuGraphGetEdges_v2",
     [
-        ptr("hGraph", "CUgraph"),
-        ptr("from", "CUgraphNode *"),
-        ptr("to", "CUgraphNode *"),
-        EDGE_DATA,
-        ptr("numEdges", "size_t *"),
+        NAMED_GRAPH,
+        handles_out("from", GRAPH_NODE, "numEdges", cap=EDGES_WITH_DATA),
+        handles_out("to", GRAPH_NODE, "numEdges", cap=EDGES_WITH_DATA),
+        array_out("edgeData", EDGE, "numEdges", cap=EDGES_WITH_DATA),
+        count("numEdges", SIZE),
     ],
+    WAITING,
     need=INIT,
-    doc="With edge data, all of it 0: no other edges can be made.",
+    answers={"!edgeData": "vgs_cuGraphGetEdges(hGraph, from, to, numEdges)"},
+    client_after=all_fit("numEdges"),
+    doc="With edge data: which port of a node another waits for, and how.",
 )
 fn(
     "cuGraphGetRootNodes",
@@ -80,9 +95,17 @@ for name, nodes, number in (
     )
     fn(
         f"{name}_v2",
-        [NODE_ARG, ptr(nodes, "CUgraphNode *"), EDGE_DATA, ptr(number, "size_t *")],
+        [
+            NODE,
+            handles_out(nodes, GRAPH_NODE, number, cap=EDGES_WITH_DATA),
+            array_out("edgeData", EDGE, number, cap=EDGES_WITH_DATA),
+            count(number, SIZE),
+        ],
+        WAITING,
         need=INIT,
-        doc="With edge data, all of it 0.",
+        answers={"!edgeData": f"vgs_{name}(hNode, {nodes}, {number})"},
+        client_after=all_fit(number),
+        doc="With edge data.",
     )
 fn(
     "cuGraphRemoveDependencies",
@@ -96,21 +119,52 @@ fn(
     need=INIT,
     doc="Take edges away.",
 )
-fn(
-    "cuGraphRemoveDependencies_v2",
-    [
-        ptr("hGraph", "CUgraph"),
-        ptr("from", "const CUgraphNode *"),
-        ptr("to", "const CUgraphNode *"),
-        ptr("edgeData", "const CUgraphEdgeData *"),
-        val("numDependencies", SIZE),
-    ],
-    need=INIT,
-    doc="With edge data, which must be 0.",
-)
+# Edges whose data says nothing are those of the older functions, which every driver has.
+EDGES_IN = [
+    handle("hGraph", GRAPH),
+    handles_in("from", GRAPH_NODE, "numDependencies", cap=EDGES_WITH_DATA),
+    handles_in("to", GRAPH_NODE, "numDependencies", cap=EDGES_WITH_DATA),
+]
+for verb in ("Add", "Remove"):
+    fn(
+        f"cuGraph{verb}Dependencies_v2",
+        [*EDGES_IN, ptr("edgeData", f"const {EDGE} *"), val("numDependencies", SIZE)],
+        WAITING,
+        need=INIT,
+        wire=[
+            *EDGES_IN,
+            sent(array_in("edgeData", EDGE, "numDependencies", cap=EDGES_WITH_DATA), "edgeData"),
+            val("numDependencies", SIZE),
+        ],
+        answers={
+            "!vgs_edges_have_data(edgeData, numDependencies)": (
+                f"vgs_cuGraph{verb}Dependencies(hGraph, from, to, numDependencies)"
+            )
+        },
+        given=["hGraph", "from", "to", "edgeData", "numDependencies"],
+        simulator=False,
+        doc="With edge data: which port of a node another waits for, and how.",
+    )
+
+# Copies. Of one that the client made of two halves neither is what the program gave.
+HALF = {
+    "vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED,
+    "vgx_graph_is_whole_copy(s, hNode)": NOT_SUPPORTED,
+}
+PLACES = {
+    "dst": "dst",
+    "dstPitch": "dst_pitch",
+    "dstRows": "dst_rows",
+    "src": "src",
+    "srcPitch": "src_pitch",
+    "srcRows": "src_rows",
+    "width": "width",
+    "height": "height",
+    "depth": "depth",
+}
 
 # Nodes of any type.
-for version, data in (("", []), ("_v2", [ptr("dependencyData", "const CUgraphEdgeData *")])):
+for version, data in (("", []), ("_v2", [ptr("dependencyData", f"const {EDGE} *")])):
     fn(
         f"cuGraphAddNode{version}",
         [
@@ -142,6 +196,29 @@ fn(
     "cuGraphMemsetNodeSetParams",
     [NODE, struct_in("nodeParams", "CUDA_MEMSET_NODE_PARAMS")],
     WAITING,
+    doc="For graphs made executable later.",
+)
+fn(
+    "cuGraphMemcpyNodeGetParams",
+    [NODE, struct_out("nodeParams", "CUDA_MEMCPY3D")],
+    WAITING,
+    need=INIT,
+    answers={"hNode_object->copy": "(*nodeParams = *hNode_object->copy, CUDA_SUCCESS)"},
+    client_after="result = vgs_copy_find_arrays(nodeParams)",
+    worker_answers=HALF,
+    worker_after="result = vgx_copy_name_arrays(s, &nodeParams)",
+    doc="What a copy was given: kept here, or of a captured one what the worker knows.",
+)
+fn(
+    "cuGraphMemcpyNodeSetParams",
+    [NODE, ptr("nodeParams", "const CUDA_MEMCPY3D *")],
+    WAITING,
+    wire=[NODE, *(sent(val(name, SIZE), f"copy.{member}") for name, member in PLACES.items())],
+    client_before="struct vgs_copy_in_place copy",
+    checks=["vgs_graph_copy_resolve(hNode_object, nodeParams, &copy)"],
+    client_after="vgs_graph_copy_keep(hNode_object, nodeParams)",
+    worker_answers=HALF | OUT_OF_REACH,
+    given=["hNode", COPY_GIVEN],
     doc="For graphs made executable later.",
 )
 fn(
@@ -204,7 +281,7 @@ fn(
         handle("hStream", STREAM),
         handle("hGraph", GRAPH, ready="vgs_graph_name_nodes"),
         *DEPENDENCIES[:1],
-        ptr("dependencyData", "const CUgraphEdgeData *"),
+        ptr("dependencyData", f"const {EDGE} *"),
         *DEPENDENCIES[1:],
         val("mode", I32),
     ],
@@ -234,7 +311,7 @@ fn(
     [
         ptr("hStream", "CUstream"),
         ptr("dependencies", "CUgraphNode *"),
-        ptr("dependencyData", "const CUgraphEdgeData *"),
+        ptr("dependencyData", f"const {EDGE} *"),
         val("numDependencies", SIZE),
         val("flags", U32),
     ],

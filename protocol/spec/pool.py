@@ -29,17 +29,18 @@ from protocol.gen.dsl import (
 
 STREAM_ARG = handle("hStream", STREAM)
 POOL = handle("pool", MEMPOOL)
+KIND = "vgs_pool_range_kind(hStream_object)"
 GIVEN_BACK = "vgs_send_cuMemFreeAsync(taken, hStream_id, false)"
 
 fn(
     "cuMemAllocAsync",
-    [out_range("dptr", "bytesize", "POOL", GIVEN_BACK), val("bytesize", SIZE, nonzero=True), STREAM_ARG],
+    [out_range("dptr", "bytesize", KIND, GIVEN_BACK), val("bytesize", SIZE, nonzero=True), STREAM_ARG],
     WAITING,
     doc="Allocate in stream order.",
 )
 fn(
     "cuMemAllocFromPoolAsync",
-    [out_range("dptr", "bytesize", "POOL", GIVEN_BACK), val("bytesize", SIZE, nonzero=True), POOL, STREAM_ARG],
+    [out_range("dptr", "bytesize", KIND, GIVEN_BACK), val("bytesize", SIZE, nonzero=True), POOL, STREAM_ARG],
     WAITING,
     doc="Allocate from a pool in stream order.",
 )

@@ -55,6 +55,15 @@ struct vgs_context *vgs_context_primary(CUdevice device) {
   return context;
 }
 
+struct vgs_context *vgs_context_of_wire(uint32_t wire_id) {
+  for (CUdevice device = 0; device < vgs_device_count(); device++) {
+    struct vgs_context *context = __atomic_load_n(&primaries[device].context, __ATOMIC_ACQUIRE);
+    if (context && vgs_context_is_alive(context) && context->wire_id == wire_id)
+      return context;
+  }
+  return vgs_object_at(VGW_KIND_CONTEXT, wire_id);
+}
+
 /* The library's own registrations in the context end before the context does. */
 static void drop_areas(uint32_t wire_id) {
   uint32_t entered = vgs_thread_context_id;

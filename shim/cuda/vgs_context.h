@@ -10,6 +10,9 @@
 /* The handle of the device's primary context, whether or not it is retained. NULL: out of memory. */
 struct vgs_context *vgs_context_primary(CUdevice device);
 
+/* The context that the worker knows by this id now. NULL: none. */
+struct vgs_context *vgs_context_of_wire(uint32_t wire_id);
+
 /* The storage of a context's flags: a primary context's outlive it. */
 uint32_t *vgs_context_flags(struct vgs_context *context);
 bool vgs_context_flags_are_valid(unsigned flags);

@@ -10,16 +10,27 @@
 #include "vgs_wait.h"
 #include <string.h>
 
+static void forget_inside(CUgraph handle) {
+  struct vgs_graph *graph = handle ? vgs_graph_find(handle) : NULL;
+  if (!graph)
+    return;
+  vgs_graph_forget_parts(graph);
+  vgs_object_destroy(graph);
+}
+
+void vgs_graph_forget_inside(struct vgs_graph_node *node) {
+  forget_inside(node->inside);
+  for (uint32_t i = 0; i < node->body_count; i++)
+    forget_inside(node->bodies[i]);
+}
+
 void vgs_graph_forget_parts(struct vgs_graph *graph) {
   for (uint32_t i = 0; i < graph->count; i++) {
     struct vgs_graph_node *node = vgs_graph_node_find(graph->nodes[i]);
-    struct vgs_graph *inside = node && node->inside ? vgs_graph_find(node->inside) : NULL;
-    if (inside) {
-      vgs_graph_forget_parts(inside);
-      vgs_object_destroy(inside);
-    }
-    if (node)
-      vgs_object_destroy(node);
+    if (!node)
+      continue;
+    vgs_graph_forget_inside(node);
+    vgs_object_destroy(node);
   }
 }
 

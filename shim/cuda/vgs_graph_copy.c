@@ -1,7 +1,7 @@
 /* Copy nodes. One whose memory the worker does not reach is a child graph there of our host function and the device's
  * own copy (vgs_work.h); the worker tells it as a copy again. */
+#include "vgs_graph_copy.h"
 #include "vgs_api.h"
-#include "vgs_copy_box.h"
 #include "vgs_enter.h"
 #include "vgs_graph.h"
 #include "vgs_graph_node.h"
@@ -61,49 +61,42 @@ static void drop(struct vgs_work *work, struct vgs_object *halves) {
     vgs_work_release(work);
 }
 
-/* A node that is being added: between the two the request is sent. */
-struct adding {
-  struct vgs_graph *graph;
-  struct vgs_graph_node *node;
-  uint32_t *dependencies;
-  size_t count;
-};
-
-static CUresult adding_begin(struct adding *a, CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies,
-                             size_t count) {
-  a->graph = vgs_graph_find(graph);
-  if (!made || !a->graph || count > VGW_PIECE_NBYTES / sizeof(uint32_t))
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_graph_name_nodes(a->graph);
-  if (!result)
-    result = vgs_handle_ids(VGW_KIND_GRAPH_NODE, (const void *const *)dependencies, count, CUDA_ERROR_INVALID_VALUE,
-                            &a->dependencies);
-  if (result)
-    return result;
-  a->count = count;
-  a->node = vgs_graph_node_create(a->graph);
-  if (a->node)
-    return CUDA_SUCCESS;
-  free(a->dependencies);
-  return CUDA_ERROR_OUT_OF_MEMORY;
+void vgs_graph_copy_keep(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params) {
+  if (!node->copy)
+    node->copy = malloc(sizeof *node->copy);
+  if (node->copy) /* else the node is right; only its parameters cannot be returned */
+    *node->copy = *params;
 }
 
-static CUresult adding_end(struct adding *a, CUgraphNode *made, CUresult result) {
-  free(a->dependencies);
-  if (result) {
-    vgs_object_destroy(a->node);
-    return result;
-  }
-  vgs_graph_node_add(a->graph, a->node);
-  *made = vgs_object_handle(a->node);
-  return CUDA_SUCCESS;
+static bool find_array(CUmemorytype type, CUarray *array) {
+  void *object = type == CU_MEMORYTYPE_ARRAY ? vgs_object_at(VGW_KIND_ARRAY, (uint32_t)(uintptr_t)*array) : NULL;
+  if (object)
+    *array = vgs_object_handle(object);
+  return object || type != CU_MEMORYTYPE_ARRAY;
+}
+
+CUresult vgs_copy_find_arrays(CUDA_MEMCPY3D *copy) {
+  return find_array(copy->srcMemoryType, &copy->srcArray) && find_array(copy->dstMemoryType, &copy->dstArray)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult vgs_graph_copy_resolve(const struct vgs_graph_node *node, const CUDA_MEMCPY3D *params,
+                                struct vgs_copy_in_place *copy) {
+  static bool named;
+  struct vgs_captured_copy other;
+  bool in_place;
+  CUresult result = vgs_copy_resolve(params, &in_place, copy, &other);
+  if (!result && (!in_place || node->in_halves))
+    result = vgs_unimplemented("other parameters for a copy node of memory that the worker does not share", &named);
+  return result;
 }
 
 CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                   size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
   struct vgs_copy_in_place copy;
   struct vgs_captured_copy other;
-  struct adding a;
+  struct vgs_graph_adding a;
   struct vgs_work *work;
   struct vgs_object *halves;
   struct vgs_works none = {0};
@@ -111,12 +104,13 @@ CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
   bool in_place;
   CUresult result = vgs_graph_context_id(ctx, &context);
   if (result || (result = vgs_copy_resolve(copyParams, &in_place, &copy, &other)) ||
-      (result = adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
+      (result = vgs_graph_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
     return result;
   uint32_t graph = a.graph->object.id, node = a.node->object.id;
+  vgs_graph_copy_keep(a.node, copyParams);
   if (in_place)
-    return adding_end(&a, phGraphNode,
-                      vgs_send_cuGraphAddMemcpyNode(node, graph, COPY(copy, context), a.dependencies, a.count));
+    return vgs_graph_adding_end(
+        &a, phGraphNode, vgs_send_cuGraphAddMemcpyNode(node, graph, COPY(copy, context), a.dependencies, a.count));
   result = prepare(context, &other, &work, &halves);
   if (!result && !vgs_works_keep(&vgs_graph_outermost(a.graph)->works, work, node, &none))
     result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -125,7 +119,7 @@ CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
   if (!result)
     a.node->in_halves = true;
   drop(work, halves);
-  return adding_end(&a, phGraphNode, result);
+  return vgs_graph_adding_end(&a, phGraphNode, result);
 }
 
 /* A copy that the worker cannot do keeps the form in which it was added. */

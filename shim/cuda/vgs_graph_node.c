@@ -44,19 +44,57 @@ CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_graph_check_edges(const CUgraphEdgeData *data, size_t count) {
-  static const CUgraphEdgeData plain;
-  static bool named;
-  for (size_t i = 0; data && i < count; i++)
-    if (memcmp(&data[i], &plain, sizeof plain))
-      return vgs_unimplemented("edge data of graph dependencies", &named);
+CUresult vgs_graph_adding_begin(struct vgs_graph_adding *a, CUgraphNode *made, CUgraph graph,
+                                const CUgraphNode *dependencies, size_t count) {
+  a->graph = vgs_graph_find(graph);
+  if (!made || !a->graph || count > NODES_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_graph_name_nodes(a->graph);
+  if (!result)
+    result = vgs_handle_ids(VGW_KIND_GRAPH_NODE, (const void *const *)dependencies, count, CUDA_ERROR_INVALID_VALUE,
+                            &a->dependencies);
+  if (result)
+    return result;
+  a->count = count;
+  a->node = vgs_graph_node_create(a->graph);
+  if (a->node)
+    return CUDA_SUCCESS;
+  free(a->dependencies);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vgs_graph_adding_end(struct vgs_graph_adding *a, CUgraphNode *made, CUresult result) {
+  free(a->dependencies);
+  if (result) {
+    vgs_object_destroy(a->node);
+    return result;
+  }
+  vgs_graph_node_add(a->graph, a->node);
+  *made = vgs_object_handle(a->node);
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
-                                       const void *edgeData, size_t numDependencies) {
-  CUresult result = vgs_graph_check_edges(edgeData, numDependencies);
-  return result ? result : vgs_cuGraphAddDependencies(hGraph, from, to, numDependencies);
+void vgs_graph_node_forget(CUgraph graph, CUgraphNode node) {
+  struct vgs_graph *of = vgs_graph_find(graph);
+  uint32_t at = 0;
+  while (of && at < of->count && of->nodes[at] != node)
+    at++;
+  if (of && at < of->count)
+    memmove(&of->nodes[at], &of->nodes[at + 1], (--of->count - at) * sizeof *of->nodes);
+}
+
+bool vgs_edges_have_data(const CUgraphEdgeData *data, size_t count) {
+  static const CUgraphEdgeData plain;
+  for (size_t i = 0; data && i < count; i++)
+    if (memcmp(&data[i], &plain, sizeof plain))
+      return true;
+  return false;
+}
+
+CUresult vgs_graph_check_edges(const CUgraphEdgeData *data, size_t count) {
+  static bool named;
+  return vgs_edges_have_data(data, count) ? vgs_unimplemented("edge data of dependencies in a capture", &named)
+                                          : CUDA_SUCCESS;
 }
 
 /* Those named before come first, in the driver's order, too: nodes are only added. */

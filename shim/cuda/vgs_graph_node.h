@@ -7,7 +7,8 @@
 /* Wire id of the context that a node's parameters name; NULL: the current one. */
 CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id);
 
-/* Edge data that is all 0 says nothing; other data is not offered. */
+/* Edge data that is all 0 says nothing. In a capture other data is not offered. */
+bool vgs_edges_have_data(const CUgraphEdgeData *data, size_t count);
 CUresult vgs_graph_check_edges(const CUgraphEdgeData *data, size_t count);
 
 /* Give the nodes of a graph their handles, those that have none yet. */
@@ -16,5 +17,19 @@ CUresult vgs_graph_name_nodes(struct vgs_graph *graph);
 /* The object of a node that is about to be added (NULL: out of memory), and its entry among its graph's. */
 struct vgs_graph_node *vgs_graph_node_create(struct vgs_graph *graph);
 void vgs_graph_node_add(struct vgs_graph *graph, struct vgs_graph_node *node);
+
+/* A node that is being added: between the two the request is sent, whose result the second is given. */
+struct vgs_graph_adding {
+  struct vgs_graph *graph;
+  struct vgs_graph_node *node;
+  uint32_t *dependencies;
+  size_t count;
+};
+CUresult vgs_graph_adding_begin(struct vgs_graph_adding *a, CUgraphNode *made, CUgraph graph,
+                                const CUgraphNode *dependencies, size_t count);
+CUresult vgs_graph_adding_end(struct vgs_graph_adding *a, CUgraphNode *made, CUresult result);
+
+/* A node that the program has destroyed is none of its graph's any more. */
+void vgs_graph_node_forget(CUgraph graph, CUgraphNode node);
 
 #endif

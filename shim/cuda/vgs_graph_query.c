@@ -1,7 +1,8 @@
-/* Nodes of any type by one function, edges with data, and a graph in words. */
+/* Nodes of any type by one function, and a graph in words. */
 #define _GNU_SOURCE
 #include "vgs_api.h"
 #include "vgs_graph.h"
+#include "vgs_graph_condition.h"
 #include "vgs_graph_node.h"
 #include "vgs_kernel.h"
 #include "vgs_log.h"
@@ -10,50 +11,81 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODE_KERNEL, NODE_MEMCPY, NODE_MEMSET, NODE_HOST, NODE_GRAPH, NODE_EMPTY, NODE_WAIT_EVENT, NODE_EVENT_RECORD };
-
 static CUresult unknown_type(int type) {
   static bool named;
-  enum { TYPES = 14 }; /* CU_GRAPH_NODE_TYPE_CONDITIONAL is the last */
-  return type < 0 || type >= TYPES ? CUDA_ERROR_INVALID_VALUE : vgs_unimplemented("a graph node of this type", &named);
+  return type < 0 || type > CU_GRAPH_NODE_TYPE_CONDITIONAL ? CUDA_ERROR_INVALID_VALUE
+                                                           : vgs_unimplemented("a graph node of this type", &named);
 }
 
-CUresult vgs_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                               const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                               CUgraphNodeParams *nodeParams) {
-  CUresult result = nodeParams ? vgs_graph_check_edges(dependencyData, numDependencies) : CUDA_ERROR_INVALID_VALUE;
-  if (result)
-    return result;
+CUresult vgs_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                            size_t numDependencies, CUgraphNodeParams *nodeParams) {
   CUgraphNodeParams *p = nodeParams;
+  CUresult result;
+  if (!p)
+    return CUDA_ERROR_INVALID_VALUE;
   switch (p->type) {
-  case NODE_KERNEL:
+  case CU_GRAPH_NODE_TYPE_KERNEL:
     return vgs_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &p->kernel);
-  case NODE_MEMCPY:
+  case CU_GRAPH_NODE_TYPE_MEMCPY:
     return vgs_cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, &p->memcpy.copyParams,
                                     p->memcpy.copyCtx);
-  case NODE_MEMSET:
+  case CU_GRAPH_NODE_TYPE_MEMSET:
     return vgs_cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, &p->memset.fill, p->memset.ctx);
-  case NODE_HOST:
+  case CU_GRAPH_NODE_TYPE_HOST:
     return vgs_cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, &p->host);
-  case NODE_GRAPH:
+  case CU_GRAPH_NODE_TYPE_GRAPH:
     if (p->graph.ownership) /* moved: the handle is the parent's from then on */
-      return unknown_type(NODE_GRAPH);
+      return unknown_type(p->type);
     result = vgs_cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, p->graph.graph);
     return result ? result : vgs_cuGraphChildGraphNodeGetGraph(*phGraphNode, &p->graph.graph);
-  case NODE_EMPTY:
+  case CU_GRAPH_NODE_TYPE_EMPTY:
     return vgs_cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
-  case NODE_WAIT_EVENT:
+  case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     return vgs_cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies, p->event);
-  case NODE_EVENT_RECORD:
+  case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     return vgs_cuGraphAddEventRecordNode(phGraphNode, hGraph, dependencies, numDependencies, p->event);
+  case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+    return vgs_cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, &p->alloc);
+  case CU_GRAPH_NODE_TYPE_MEM_FREE:
+    return vgs_cuGraphAddMemFreeNode(phGraphNode, hGraph, dependencies, numDependencies, p->free.dptr);
+  case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+    return vgs_cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, &p->memOp);
+  case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+    return vgs_graph_add_conditional(phGraphNode, hGraph, dependencies, numDependencies, &p->conditional);
   default:
     return unknown_type(p->type);
   }
 }
 
-CUresult vgs_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                            size_t numDependencies, CUgraphNodeParams *nodeParams) {
-  return vgs_cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
+/* Edges that say more than their order come once the node exists. */
+static CUresult add_edges(CUgraph graph, CUgraphNode node, const CUgraphNode *dependencies, const CUgraphEdgeData *data,
+                          size_t count) {
+  VGS_FREED CUgraphNode *to = calloc(count, sizeof *to);
+  if (!to)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (size_t i = 0; i < count; i++)
+    to[i] = node;
+  return vgs_cuGraphAddDependencies_v2(graph, dependencies, to, data, count);
+}
+
+CUresult vgs_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                               const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                               CUgraphNodeParams *nodeParams) {
+  enum { EDGES_MAX = 1 << 18 };
+  CUgraphNode made;
+  if (!phGraphNode || numDependencies > EDGES_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!vgs_edges_have_data(dependencyData, numDependencies))
+    return vgs_cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+  CUresult result = vgs_cuGraphAddNode(&made, hGraph, NULL, 0, nodeParams);
+  if (result)
+    return result;
+  result = add_edges(hGraph, made, dependencies, dependencyData, numDependencies);
+  if (result)
+    vgs_cuGraphDestroyNode(made);
+  else
+    *phGraphNode = made;
+  return result;
 }
 
 CUresult vgs_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams) {
@@ -61,12 +93,20 @@ CUresult vgs_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodePara
   if (!p)
     return CUDA_ERROR_INVALID_VALUE;
   switch (p->type) {
-  case NODE_KERNEL:
+  case CU_GRAPH_NODE_TYPE_KERNEL:
     return vgs_cuGraphKernelNodeSetParams_v2(hNode, &p->kernel);
-  case NODE_MEMSET:
+  case CU_GRAPH_NODE_TYPE_MEMCPY:
+    return vgs_cuGraphMemcpyNodeSetParams(hNode, &p->memcpy.copyParams);
+  case CU_GRAPH_NODE_TYPE_MEMSET:
     return vgs_cuGraphMemsetNodeSetParams(hNode, &p->memset.fill);
-  case NODE_HOST:
+  case CU_GRAPH_NODE_TYPE_HOST:
     return vgs_cuGraphHostNodeSetParams(hNode, &p->host);
+  case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    return vgs_cuGraphEventWaitNodeSetEvent(hNode, p->event);
+  case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    return vgs_cuGraphEventRecordNodeSetEvent(hNode, p->event);
+  case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+    return vgs_cuGraphBatchMemOpNodeSetParams(hNode, &p->memOp);
   default:
     return unknown_type(p->type);
   }
@@ -77,70 +117,51 @@ CUresult vgs_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
   if (!p)
     return CUDA_ERROR_INVALID_VALUE;
   switch (p->type) {
-  case NODE_KERNEL:
+  case CU_GRAPH_NODE_TYPE_KERNEL:
     return vgs_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &p->kernel);
-  case NODE_MEMCPY:
+  case CU_GRAPH_NODE_TYPE_MEMCPY:
     return vgs_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &p->memcpy.copyParams, p->memcpy.copyCtx);
-  case NODE_MEMSET:
+  case CU_GRAPH_NODE_TYPE_MEMSET:
     return vgs_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, &p->memset.fill, p->memset.ctx);
-  case NODE_HOST:
+  case CU_GRAPH_NODE_TYPE_HOST:
     return vgs_cuGraphExecHostNodeSetParams(hGraphExec, hNode, &p->host);
-  case NODE_GRAPH:
+  case CU_GRAPH_NODE_TYPE_GRAPH:
     return vgs_cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, p->graph.graph);
+  case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    return vgs_cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, p->event);
+  case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    return vgs_cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, p->event);
+  case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+    return vgs_cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, &p->memOp);
   default:
     return unknown_type(p->type);
   }
 }
 
-/* --- edges: no other data can be there than 0 --- */
-
-static void clear(CUgraphEdgeData *data, const void *asked, size_t room, CUresult result) {
-  if (!result && data && asked)
-    memset(data, 0, room * sizeof *data);
-}
-
-CUresult vgs_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData,
-                                size_t *numEdges) {
-  size_t room = numEdges ? *numEdges : 0;
-  CUresult result = vgs_cuGraphGetEdges(hGraph, from, to, numEdges);
-  clear(edgeData, from, room, result);
-  return result;
-}
-
-CUresult vgs_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies, CUgraphEdgeData *edgeData,
-                                           size_t *numDependencies) {
-  size_t room = numDependencies ? *numDependencies : 0;
-  CUresult result = vgs_cuGraphNodeGetDependencies(hNode, dependencies, numDependencies);
-  clear(edgeData, dependencies, room, result);
-  return result;
-}
-
-CUresult vgs_cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes, CUgraphEdgeData *edgeData,
-                                             size_t *numDependentNodes) {
-  size_t room = numDependentNodes ? *numDependentNodes : 0;
-  CUresult result = vgs_cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes);
-  clear(edgeData, dependentNodes, room, result);
-  return result;
-}
-
-CUresult vgs_cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
-                                          const CUgraphEdgeData *edgeData, size_t numDependencies) {
-  CUresult result = vgs_graph_check_edges(edgeData, numDependencies);
-  return result ? result : vgs_cuGraphRemoveDependencies(hGraph, from, to, numDependencies);
-}
-
 /* --- in words --- */
 
 static void print_node(FILE *file, CUgraphNode node) {
-  static const char *const types[] = {"kernel", "memcpy", "memset",     "host",
-                                      "graph",  "empty",  "wait event", "event record"};
+  static const char *const types[] = {"kernel",
+                                      "memcpy",
+                                      "memset",
+                                      "host",
+                                      "graph",
+                                      "empty",
+                                      "wait event",
+                                      "event record",
+                                      "signal semaphores",
+                                      "wait for semaphores",
+                                      "memory allocation",
+                                      "memory free",
+                                      "operations on words",
+                                      "conditional"};
   CUDA_KERNEL_NODE_PARAMS_v2 params;
   int type = -1;
   uint32_t id = (uint32_t)(uintptr_t)node;
   vgs_cuGraphNodeGetType(node, &type);
   bool known = type >= 0 && type < (int)(sizeof types / sizeof types[0]);
   fprintf(file, "  \"node_%u\" [shape=record label=\"{%s", id, known ? types[type] : "node");
-  if (type == NODE_KERNEL && !vgs_cuGraphKernelNodeGetParams_v2(node, &params)) {
+  if (type == CU_GRAPH_NODE_TYPE_KERNEL && !vgs_cuGraphKernelNodeGetParams_v2(node, &params)) {
     struct vgs_kernel *kernel = vgs_kernel_find(params.func ? (const void *)params.func : (const void *)params.kern);
     fprintf(file, "|%s|grid %u %u %u, block %u %u %u, shared %u", kernel ? kernel->name : "", params.gridDimX,
             params.gridDimY, params.gridDimZ, params.blockDimX, params.blockDimY, params.blockDimZ,

@@ -47,8 +47,12 @@ static void graph_node_fini(void *object) {
   struct vgs_graph_node *node = object;
   free(node->pointers);
   free(node->block);
+  free(node->copy);
+  free(node->bodies);
   node->pointers = NULL;
   node->block = NULL;
+  node->copy = NULL;
+  node->bodies = NULL;
 }
 
 const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT] = {

@@ -114,6 +114,9 @@ struct vgs_graph_node {
   CUDA_KERNEL_NODE_PARAMS_v2 params; /* of a kernel node, for GetParams: they point at `pointers` and `block` */
   void **pointers;                   /* NULL: not known here */
   char *block;
+  CUDA_MEMCPY3D *copy; /* of a copy node, as the program gave it; NULL: not known here */
+  CUgraph *bodies;     /* of a conditional node */
+  uint32_t body_count;
 };
 
 /* Physical memory of cuMemCreate. */

@@ -1,11 +1,16 @@
 /* Stream-ordered allocation. */
 #include "vgs_pool.h"
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_range.h"
 #include "vgs_stream.h"
 #include <string.h>
+
+enum vgs_range_kind vgs_pool_range_kind(const struct vgs_stream *stream) {
+  return stream && vgs_capture_status(stream->capture) == VGS_CAPTURE_ACTIVE ? VGS_RANGE_GRAPH : VGS_RANGE_POOL;
+}
 
 static struct vgs_pool *find(CUmemoryPool pool) { return vgs_object_find(VGW_KIND_MEMPOOL, pool); }
 

@@ -3,9 +3,13 @@
 #define VGS_POOL_H
 
 #include "vgs_objects.h"
+#include "vgs_range.h"
 
 /* Whether a pool is its device's own, which cannot be destroyed. */
 bool vgs_pool_is_default(const struct vgs_pool *pool);
+
+/* What memory allocated in a stream is: captured, it is the graph's. NULL: the default stream. */
+enum vgs_range_kind vgs_pool_range_kind(const struct vgs_stream *stream);
 
 /* What cuDeviceGetMemPool answers from now on. */
 void vgs_pool_set_current(CUdevice device, CUmemoryPool pool);

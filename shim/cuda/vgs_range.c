@@ -196,11 +196,12 @@ bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed) {
 bool vgs_range_end(uint64_t base) {
   pthread_rwlock_wrlock(&lock);
   struct node *node = floor_node(base);
-  bool known = node && node->range.base == base && node->range.kind <= VGS_RANGE_POOL && !node->range.allocation;
-  if (known)
+  bool known = node && node->range.base == base && node->range.kind <= VGS_RANGE_GRAPH && !node->range.allocation;
+  bool ended = known && node->range.kind != VGS_RANGE_GRAPH;
+  if (ended)
     detach(node);
   pthread_rwlock_unlock(&lock);
-  if (known)
+  if (ended)
     free(node);
   return known;
 }

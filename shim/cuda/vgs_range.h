@@ -12,6 +12,7 @@
 enum vgs_range_kind {
   VGS_RANGE_DEVICE,     /* cuMemAlloc, cuMemAllocPitch */
   VGS_RANGE_POOL,       /* cuMemAllocAsync */
+  VGS_RANGE_GRAPH,      /* of an allocation in a graph: it comes with each launch, so freeing it does not end it */
   VGS_RANGE_VARIABLE,   /* of a module or library */
   VGS_RANGE_IMPORTED,   /* cuIpcOpenMemHandle */
   VGS_RANGE_PINNED,     /* cuMemHostAlloc */

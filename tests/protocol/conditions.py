@@ -49,6 +49,13 @@ WRONG: dict[str, list[Wrong]] = {
     **{name: [Wrong({"callback": 1}, VIOLATION)] for name in HOST_NODES},
     "cuGraphAddMemcpyNode": _unreachable("dst", "src"),
     "cuGraphExecMemcpyNodeSetParams": [*_unreachable("dst", "src"), Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
+    "cuGraphMemcpyNodeSetParams": [
+        *_unreachable("dst", "src"),
+        *(Wrong({"hNode": node}, NOT_SUPPORTED) for node in (SPLIT, WHOLE_COPY)),
+    ],
+    "cuGraphMemcpyNodeGetParams": [Wrong({"hNode": node}, NOT_SUPPORTED) for node in (SPLIT, WHOLE_COPY)],
+    "cuGraphDestroyNode": [Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
+    "vgpuGraphAddConditional": [*_unreachable("condition"), Wrong({"bodies_nbytes": 2}, VIOLATION)],
     "cuGraphChildGraphNodeGetGraph": [Wrong({"hNode": WHOLE_COPY}, INVALID_VALUE)],
     **{name: _unreachable("image") for name in ("cuModuleLoadData", "cuLibraryLoadData")},
     "cuTexObjectCreate": _unreachable("array"),

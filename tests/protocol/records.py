@@ -154,6 +154,8 @@ SIZES = {
     "CUmemAccessDesc": 12,
     "CUlaunchAttributeValue": 64,
     "CUstreamBatchMemOpParams": 48,
+    "CUDA_MEMCPY3D": 200,
+    "CUgraphEdgeData": 8,
 }
 
 

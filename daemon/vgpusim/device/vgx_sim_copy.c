@@ -240,6 +240,7 @@ static CUresult resolve(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_sim_bo
     return CUDA_SUCCESS;
   uint64_t src, dst;
   CUresult result;
+  box->of_array = c->srcMemoryType == CU_MEMORYTYPE_ARRAY || c->dstMemoryType == CU_MEMORYTYPE_ARRAY;
   if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY)
     result = resolve_array(c->srcArray, c->srcXInBytes, c->srcY, c->srcZ, box, &src, &box->src_pitch, &box->src_slice);
   else
@@ -268,6 +269,24 @@ CUresult vgx_sim_copy_create(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_s
   copy->op = (struct vgx_sim_op){.run = run_copy, .drop = drop_copy, .kind = VGX_SIM_OP_MEMCPY};
   copy->box = box;
   *op = &copy->op;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_copy_params(const struct vgx_sim_op *op, CUDA_MEMCPY3D *params) {
+  const struct vgx_sim_box *box = &((const struct copy *)op)->box;
+  if (box->of_array)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  *params = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                            .srcDevice = (CUdeviceptr)(uintptr_t)box->src,
+                            .srcPitch = box->src_pitch,
+                            .srcHeight = box->src_pitch ? box->src_slice / box->src_pitch : 0,
+                            .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                            .dstDevice = (CUdeviceptr)(uintptr_t)box->dst,
+                            .dstPitch = box->dst_pitch,
+                            .dstHeight = box->dst_pitch ? box->dst_slice / box->dst_pitch : 0,
+                            .WidthInBytes = box->width,
+                            .Height = box->height,
+                            .Depth = box->depth};
   return CUDA_SUCCESS;
 }
 

@@ -44,17 +44,19 @@ CUgraph vgx_sim_graph_create(void) {
   return graph;
 }
 
+void vgx_sim_node_destroy(CUgraphNode node) {
+  vgx_sim_work_unref(node->work);
+  vgx_sim_graph_destroy(node->child);
+  node->magic = VGX_SIM_DEAD;
+  free(node->dependencies);
+  free(node);
+}
+
 void vgx_sim_graph_destroy(CUgraph graph) {
   if (!graph)
     return;
-  for (uint32_t i = 0; i < graph->count; i++) {
-    CUgraphNode node = graph->nodes[i];
-    vgx_sim_work_unref(node->work);
-    vgx_sim_graph_destroy(node->child);
-    node->magic = VGX_SIM_DEAD;
-    free(node->dependencies);
-    free(node);
-  }
+  for (uint32_t i = 0; i < graph->count; i++)
+    vgx_sim_node_destroy(graph->nodes[i]);
   graph->magic = VGX_SIM_DEAD;
   free(graph->nodes);
   free(graph);

@@ -63,8 +63,9 @@ bool vgx_sim_is_graph(CUgraph graph);
 bool vgx_sim_is_node(CUgraphNode node);
 /* Give a node of this type other work: `op` is taken over. No lock held. */
 CUresult vgx_sim_node_change(CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
-CUgraph vgx_sim_graph_create(void);        /* NULL: out of memory */
-void vgx_sim_graph_destroy(CUgraph graph); /* no lock held */
+CUgraph vgx_sim_graph_create(void);          /* NULL: out of memory */
+void vgx_sim_graph_destroy(CUgraph graph);   /* no lock held */
+void vgx_sim_node_destroy(CUgraphNode node); /* one that its graph no longer lists; no lock held */
 struct vgx_sim_work *vgx_sim_work_create(CUcontext ctx,
                                          struct vgx_sim_op *op); /* takes ownership of op, also on failure */
 void vgx_sim_work_unref(struct vgx_sim_work *work);              /* no lock held; NULL: nothing */

@@ -1,8 +1,11 @@
 /* Queries of graphs and their nodes, and changes of single nodes. Locking: the runtime lock. */
+#include "vgx_sim_copy.h"
 #include "vgx_sim_graph_node.h"
 #include "vgx_sim_launch.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_set.h"
+
+#include <string.h>
 
 /* One after the other into an array of `room`, counted beyond it. */
 struct listing {
@@ -24,6 +27,9 @@ static CUresult finish(struct listing *l, size_t *count) {
   return CUDA_SUCCESS;
 }
 
+/* No edge has data here. */
+static void clear(CUgraphEdgeData *data, size_t count) { memset(data, 0, count * sizeof *data); }
+
 CUresult vgx_sim_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges) {
   if (!vgx_sim_is_graph(hGraph) || !numEdges || !from != !to)
     return CUDA_ERROR_INVALID_VALUE;
@@ -37,6 +43,13 @@ CUresult vgx_sim_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode 
   vgx_sim_unlock();
   finish(&sources, numEdges);
   return finish(&targets, numEdges);
+}
+
+CUresult vgx_sim_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData,
+                                    size_t *numEdges) {
+  if (edgeData && numEdges)
+    clear(edgeData, *numEdges);
+  return vgx_sim_cuGraphGetEdges(hGraph, from, to, numEdges);
 }
 
 CUresult vgx_sim_cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes) {
@@ -62,6 +75,13 @@ CUresult vgx_sim_cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *depe
   return finish(&found, numDependencies);
 }
 
+CUresult vgx_sim_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies, CUgraphEdgeData *edgeData,
+                                               size_t *numDependencies) {
+  if (edgeData && numDependencies)
+    clear(edgeData, *numDependencies);
+  return vgx_sim_cuGraphNodeGetDependencies(hNode, dependencies, numDependencies);
+}
+
 static bool depends_on(CUgraphNode node, uint32_t index) {
   for (uint32_t k = 0; k < node->dependency_count; k++)
     if (node->dependencies[k] == index)
@@ -80,6 +100,45 @@ CUresult vgx_sim_cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *de
       list(&found, hNode->graph->nodes[i]);
   vgx_sim_unlock();
   return finish(&found, numDependentNodes);
+}
+
+CUresult vgx_sim_cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                                 CUgraphEdgeData *edgeData, size_t *numDependentNodes) {
+  if (edgeData && numDependentNodes)
+    clear(edgeData, *numDependentNodes);
+  return vgx_sim_cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes);
+}
+
+/* A node's index stays its place in the graph: those behind it move up. */
+static void remove_locked(CUgraphNode gone) {
+  CUgraph graph = gone->graph;
+  for (uint32_t i = 0; i < graph->count; i++) {
+    CUgraphNode node = graph->nodes[i];
+    uint32_t kept = 0;
+    for (uint32_t k = 0; k < node->dependency_count; k++)
+      if (node->dependencies[k] != gone->index)
+        node->dependencies[kept++] = node->dependencies[k] - (node->dependencies[k] > gone->index);
+    node->dependency_count = kept;
+  }
+  graph->count--;
+  for (uint32_t i = gone->index; i < graph->count; i++) {
+    graph->nodes[i] = graph->nodes[i + 1];
+    graph->nodes[i]->index = i;
+  }
+}
+
+CUresult vgx_sim_cuGraphDestroyNode(CUgraphNode hNode) {
+  if (!vgx_sim_is_node(hNode))
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  bool capturing = hNode->graph->capturing; /* the capture knows nodes by their places */
+  if (!capturing)
+    remove_locked(hNode);
+  vgx_sim_unlock();
+  if (capturing)
+    return CUDA_ERROR_NOT_PERMITTED;
+  vgx_sim_node_destroy(hNode);
+  return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
@@ -126,4 +185,19 @@ CUresult vgx_sim_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = vgx_sim_memset_op(nodeParams, NULL, &ctx, &op);
   return result == CUDA_SUCCESS ? vgx_sim_node_change(hNode, VGX_SIM_NODE_MEMSET, ctx, op) : result;
+}
+
+CUresult vgx_sim_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams) {
+  if (!is_of(hNode, VGX_SIM_NODE_MEMCPY) || !nodeParams)
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgx_sim_copy_params(hNode->work->op, nodeParams);
+}
+
+CUresult vgx_sim_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams) {
+  CUcontext ctx;
+  struct vgx_sim_op *op;
+  if (!is_of(hNode, VGX_SIM_NODE_MEMCPY))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgx_sim_memcpy_op(nodeParams, NULL, &ctx, &op);
+  return result == CUDA_SUCCESS ? vgx_sim_node_change(hNode, VGX_SIM_NODE_MEMCPY, ctx, op) : result;
 }
