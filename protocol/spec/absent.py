@@ -63,10 +63,6 @@ REASONS: tuple[tuple[str, str], ...] = (
         "cuGreenCtx* cuCtxFromGreenCtx cuDevResourceGenerateDesc cuDevSmResourceSplit* cuCtxGetExecAffinity "
         "cuCtxRecordEvent cuCtxWaitEvent",
     ),
-    (
-        "Not carried yet: graph nodes of these kinds, and what they are set to.",
-        "cuGraph* cuDeviceGetGraphMemAttribute cuDeviceSetGraphMemAttribute cuDeviceGraphMemTrim",
-    ),
     ("Not carried yet: textures and surfaces by reference.", "cuTexRef* cuSurfRef* cuModuleGet*Ref cuParamSetTexRef"),
     ("Not carried yet: logs of the driver.", "cuLogs*"),
     (

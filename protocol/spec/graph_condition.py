@@ -83,7 +83,8 @@ WORDS_IN = ptr("nodeParams", f"const {WORDS} *")
 COUNT = sent(val("count", U32), "nodeParams->count")
 OPERATIONS = sent(array_in("paramArray", "CUstreamBatchMemOpParams", "count", WORDS_MAX), "nodeParams->paramArray")
 CONTEXT_ARG = sent(handle("ctx", CONTEXT), "context_id")
-CHECKED = {"client_before": "uint32_t context_id", "checks": ["vgs_node_words_check(nodeParams, &context_id)"]}
+NUMBER = "uint32_t context_id"
+CHECKS = ["vgs_node_words_check(nodeParams, &context_id)"]
 GIVEN = struct(WORDS, ctx="ctx", count="req->count", paramArray="paramArray")
 fn(
     "cuGraphAddBatchMemOpNode",
@@ -93,7 +94,8 @@ fn(
     given=["phGraphNode", "hGraph", "dependencies", "numDependencies", GIVEN],
     simulator=False,
     doc="Operations on words of memory as one node.",
-    **CHECKED,
+    client_before=NUMBER,
+    checks=CHECKS,
 )
 fn(
     "cuGraphBatchMemOpNodeGetParams",
@@ -123,7 +125,8 @@ fn(
     given=["hNode", GIVEN],
     simulator=False,
     doc="For graphs made executable later.",
-    **CHECKED,
+    client_before=NUMBER,
+    checks=CHECKS,
 )
 fn(
     "cuGraphExecBatchMemOpNodeSetParams",
@@ -133,7 +136,8 @@ fn(
     given=["hGraphExec", "hNode", GIVEN],
     simulator=False,
     doc="For later launches.",
-    **CHECKED,
+    client_before=NUMBER,
+    checks=CHECKS,
 )
 
 fn(

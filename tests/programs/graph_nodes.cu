@@ -224,6 +224,54 @@ static void capture_going_on(cudaStream_t stream) {
   CUDA(cudaGraphDestroy(graph));
 }
 
+// Parameters of copies, made and captured; a node that goes takes its edges with it.
+static void copies(cudaStream_t stream) {
+  cudaGraph_t graph;
+  cudaGraphNode_t fill, copy, nodes[4];
+  int *other = nullptr;
+  std::vector<int> fives(2 * n, 5);
+  CUDA(cudaMalloc(&other, 2 * n * sizeof(int)));
+  CUDA(cudaMemcpy(other, fives.data(), 2 * n * sizeof(int), cudaMemcpyHostToDevice));
+  CUDA(cudaMemset(other + n, 0, n * sizeof(int)));
+  CUDA(cudaGraphCreate(&graph, 0));
+  cudaMemsetParams zero = {};
+  zero.dst = other;
+  zero.elementSize = 4;
+  zero.width = n;
+  zero.height = 1;
+  CUDA(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &zero));
+  CUDA(cudaGraphAddMemcpyNode1D(&copy, graph, &fill, 1, data, other, n * sizeof(int), cudaMemcpyDeviceToDevice));
+  cudaMemcpy3DParms p = {};
+  CUDA(cudaGraphMemcpyNodeGetParams(copy, &p));
+  EXPECT(p.srcPtr.ptr == other && p.dstPtr.ptr == data && p.extent.width == n * sizeof(int) && p.extent.height == 1,
+         "graph_nodes: a copy of %zu bytes", p.extent.width);
+  run(graph, 1, 0, "a fill and a copy");
+  CUDA(cudaMemcpy(other, fives.data(), n * sizeof(int), cudaMemcpyHostToDevice));
+  CUDA(cudaGraphDestroyNode(fill));
+  size_t count = 4, edges = 9;
+  CUDA(cudaGraphGetNodes(graph, nodes, &count));
+  CUDA(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges));
+  EXPECT(count == 1 && nodes[0] == copy && !edges, "graph_nodes: %zu nodes, %zu edges after one is gone", count, edges);
+  run(graph, 1, 5, "a copy alone");
+  p.srcPtr.ptr = other + n;
+  CUDA(cudaGraphMemcpyNodeSetParams(copy, &p));
+  CUDA(cudaGraphMemcpyNodeGetParams(copy, &p));
+  EXPECT(p.srcPtr.ptr == other + n, "graph_nodes: the source of a changed copy");
+  run(graph, 1, 0, "a changed copy");
+  CUDA(cudaGraphDestroy(graph));
+  CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  CUDA(cudaMemcpyAsync(data, other, n * sizeof(int), cudaMemcpyDeviceToDevice, stream));
+  CUDA(cudaStreamEndCapture(stream, &graph));
+  count = 4;
+  CUDA(cudaGraphGetNodes(graph, nodes, &count));
+  p = {};
+  CUDA(cudaGraphMemcpyNodeGetParams(nodes[0], &p));
+  EXPECT(count == 1 && p.srcPtr.ptr == other && p.dstPtr.ptr == data && p.extent.width == n * sizeof(int),
+         "graph_nodes: a captured copy of %zu bytes", p.extent.width);
+  CUDA(cudaGraphDestroy(graph));
+  CUDA(cudaFree(other));
+}
+
 // A capture that is lost leaves nothing behind, and the stream can be captured again.
 static void lost_capture(cudaStream_t stream) {
   cudaGraph_t graph = (cudaGraph_t)1;
@@ -248,6 +296,7 @@ int main(int argc, char **argv) {
   captured_parameters(stream);
   any_type(nullptr);
   capture_going_on(stream);
+  copies(stream);
   lost_capture(stream);
   CUDA(cudaFree(data));
   CUDA(cudaStreamDestroy(stream));

@@ -1,0 +1,118 @@
+// Memory that graphs allocate and free, by nodes and by captured calls, and what a device says of it.
+#include "vgt_check.h"
+
+__global__ void put(int *p, int n, int v) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x)
+    p[i] = v + i;
+}
+__global__ void add(int *to, const int *from, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x)
+    to[i] += from[i];
+}
+
+static int *result;
+
+static void expect(int n, int start, int times, const char *what) {
+  std::vector<int> values = vgt_download(result, n);
+  for (int i = 0; i < n; i++)
+    EXPECT(values[i] == times * (start + i), "graph_memory: %s: element %d is %d instead of %d", what, i, values[i],
+           times * (start + i));
+}
+
+static cudaMemAllocNodeParams parameters(size_t nbytes) {
+  static cudaMemAccessDesc access = {{cudaMemLocationTypeDevice, {0}}, cudaMemAccessFlagsProtReadWrite};
+  cudaMemAllocNodeParams p = {};
+  p.poolProps.allocType = cudaMemAllocationTypePinned;
+  p.poolProps.location.type = cudaMemLocationTypeDevice;
+  p.poolProps.location.id = 0;
+  p.accessDescs = &access;
+  p.accessDescCount = 1;
+  p.bytesize = nbytes;
+  return p;
+}
+
+static cudaKernelNodeParams kernel(void *function, void **arguments) {
+  cudaKernelNodeParams p = {};
+  p.func = function;
+  p.gridDim = dim3(1);
+  p.blockDim = dim3(128);
+  p.kernelParams = arguments;
+  return p;
+}
+
+// Memory that begins and ends in one graph.
+static void by_nodes(cudaStream_t stream, int n, int v) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  cudaGraphNode_t alloc, first, second, end;
+  CUDA(cudaGraphCreate(&graph, 0));
+  cudaMemAllocNodeParams p = parameters(n * sizeof(int)), told = {};
+  CUDA(cudaGraphAddMemAllocNode(&alloc, graph, nullptr, 0, &p));
+  EXPECT(p.dptr, "graph_memory: an allocation without an address");
+  CUDA(cudaGraphMemAllocNodeGetParams(alloc, &told));
+  EXPECT(told.dptr == p.dptr && told.bytesize == p.bytesize && told.poolProps.location.id == 0,
+         "graph_memory: a node's parameters");
+  void *of_put[] = {&p.dptr, &n, &v}, *of_add[] = {&result, &p.dptr, &n};
+  cudaKernelNodeParams puts = kernel((void *)put, of_put), adds = kernel((void *)add, of_add);
+  CUDA(cudaGraphAddKernelNode(&first, graph, &alloc, 1, &puts));
+  CUDA(cudaGraphAddKernelNode(&second, graph, &first, 1, &adds));
+  CUDA(cudaGraphAddMemFreeNode(&end, graph, &second, 1, p.dptr));
+  void *freed = nullptr;
+  CUDA(cudaGraphMemFreeNodeGetParams(end, &freed));
+  EXPECT(freed == p.dptr, "graph_memory: the address that a node frees");
+  CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  CUDA(cudaMemset(result, 0, n * sizeof(int)));
+  for (int i = 0; i < 3; i++)
+    CUDA(cudaGraphLaunch(exec, stream));
+  CUDA(cudaStreamSynchronize(stream));
+  expect(n, v, 3, "nodes");
+  CUDA(cudaGraphExecDestroy(exec));
+  CUDA(cudaGraphDestroy(graph));
+}
+
+// Captured, and freed outside: there again after each launch, at the same address.
+static void captured(cudaStream_t stream, int n, int v) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  int *memory = nullptr;
+  CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  CUDA(cudaMallocAsync(&memory, n * sizeof(int), stream));
+  put<<<1, 128, 0, stream>>>(memory, n, v);
+  CUDA(cudaStreamEndCapture(stream, &graph));
+  CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < 2; i++) {
+    CUDA(cudaGraphLaunch(exec, stream));
+    CUDA(cudaMemcpyAsync(result, memory, n * sizeof(int), cudaMemcpyDefault, stream));
+    CUDA(cudaFreeAsync(memory, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect(n, v, 1, "captured");
+  }
+  CUDA(cudaGraphExecDestroy(exec));
+  CUDA(cudaGraphDestroy(graph));
+}
+
+static unsigned long long attribute(cudaGraphMemAttributeType which) {
+  unsigned long long value = ~0ull;
+  CUDA(cudaDeviceGetGraphMemAttribute(0, which, &value));
+  return value;
+}
+
+int main(int argc, char **argv) {
+  vgt_args args = vgt_parse(argc, argv, 5000);
+  int n = args.size, v = (int)(args.seed % 1000);
+  cudaStream_t stream;
+  CUDA(cudaStreamCreate(&stream));
+  CUDA(cudaMalloc(&result, n * sizeof(int)));
+  by_nodes(stream, n, v);
+  captured(stream, n, v);
+  CUDA(cudaDeviceGraphMemTrim(0));
+  EXPECT(attribute(cudaGraphMemAttrUsedMemCurrent) == 0, "graph_memory: memory of graphs that are gone");
+  EXPECT(attribute(cudaGraphMemAttrUsedMemHigh) >= n * sizeof(int), "graph_memory: the most that was used");
+  unsigned long long zero = 0;
+  CUDA(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &zero));
+  EXPECT(attribute(cudaGraphMemAttrUsedMemHigh) == 0, "graph_memory: a mark that was set back");
+  CUDA(cudaFree(result));
+  CUDA(cudaStreamDestroy(stream));
+  printf("ok graph_memory\n");
+  return 0;
+}
