@@ -35,7 +35,7 @@ static CUresult end(struct vgx_session *s, CUdevice device, CUresult (*call)(CUd
   result = call(device);
   vgx_handle_ended(s, VGW_KIND_CONTEXT, id, true); /* whatever was said: the client has given it up */
   if (result == CUDA_SUCCESS)
-    vgx_ipc_context_gone(s);
+    vgx_ipc_context_destroyed(s);
   return result;
 }
 

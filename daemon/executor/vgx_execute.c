@@ -19,12 +19,12 @@ static CUresult run_operation(struct executor_thread *t, uint32_t context_id, st
   if ((op->flags & (VGX_ABOUT_CHANNEL | VGX_NEEDS_CONTEXT)) == VGX_ABOUT_CHANNEL)
     context_id = 0;
   t->flags = op->flags;
-  CUresult result = vgx_hold(t, op, context_id, fixed, &context, objects);
+  CUresult result = vgx_record_ref(t, op, context_id, fixed, &context, objects);
   if (result == CUDA_SUCCESS && context)
     result = enter_context(t, context_id, context);
   if (result == CUDA_SUCCESS)
     result = op->dispatch(t->s, fixed, objects, in, out);
-  vgx_release(t);
+  vgx_record_unref(t);
   return result;
 }
 

@@ -18,7 +18,7 @@ static void purge_locked(struct vgx_session *s) {
   s->condition_count = kept;
 }
 
-CUresult vgx_condition_keep(struct vgx_session *s, uint32_t graph, uint64_t value) {
+CUresult vgx_condition_add(struct vgx_session *s, uint32_t graph, uint64_t value) {
   pthread_mutex_lock(&s->table_lock);
   if (s->condition_count == s->condition_capacity)
     purge_locked(s);

@@ -7,13 +7,13 @@
 
 #define SLACK 65536u /* ids may run ahead of use by this much: client threads take them concurrently */
 
-char vgx_place_reserved, vgx_place_gone, vgx_place_ending;
+char vgx_place_reserved, vgx_place_destroyed, vgx_place_ending;
 
 /* The record's thread; initial-exec: it is read for each late lookup. */
 _Thread_local __attribute__((tls_model("initial-exec"))) struct executor_thread *vgx_executing;
 
 static bool is_object(const void *found) {
-  return found && found != &vgx_place_reserved && found != &vgx_place_gone && found != &vgx_place_ending;
+  return found && found != &vgx_place_reserved && found != &vgx_place_destroyed && found != &vgx_place_ending;
 }
 
 _Atomic(void *) *vgx_place(struct vgx_session *s, vgx_name name) {
@@ -55,8 +55,8 @@ static void put(struct vgx_held *held, vgx_name name) {
   atomic_store_explicit(&held->slots[slot], held->count < VGX_SLOTS ? name : VGX_EVERYTHING, memory_order_relaxed);
 }
 
-CUresult vgx_hold(struct executor_thread *t, const struct vgx_operation *op, uint32_t context_id, const void *fixed,
-                  void **context, void **objects) {
+CUresult vgx_record_ref(struct executor_thread *t, const struct vgx_operation *op, uint32_t context_id,
+                        const void *fixed, void **context, void **objects) {
   struct vgx_session *s = t->s;
   vgx_name context_name = vgx_name_of(VGW_KIND_CONTEXT, context_id), names[VGX_HANDLES_MAX];
   uint32_t kinds[VGX_HANDLES_MAX];
@@ -85,13 +85,13 @@ CUresult vgx_hold(struct executor_thread *t, const struct vgx_operation *op, uin
   return CUDA_SUCCESS;
 }
 
-void vgx_release(struct executor_thread *t) {
+void vgx_record_unref(struct executor_thread *t) {
   for (uint32_t i = 0; i < t->held.count; i++)
     atomic_store_explicit(&t->held.slots[i], 0, memory_order_release);
   t->held.count = 0;
 }
 
-void vgx_release_one(enum vgw_kind kind, uint32_t id) {
+void vgx_record_unref_one(enum vgw_kind kind, uint32_t id) {
   for (uint32_t i = 0; i < vgx_executing->held.count; i++)
     if (atomic_load_explicit(&vgx_executing->held.slots[i], memory_order_relaxed) == vgx_name_make(kind, id))
       atomic_store_explicit(&vgx_executing->held.slots[i], 0, memory_order_release);
@@ -103,7 +103,7 @@ CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void
     return CUDA_SUCCESS;
   vgx_name name = vgx_name_of(kind, id);
   put(&vgx_executing->held, name);
-  atomic_thread_fence(memory_order_seq_cst); /* as in vgx_hold */
+  atomic_thread_fence(memory_order_seq_cst); /* as in vgx_record_ref */
   return load(s, kind, name, object);
 }
 
@@ -112,7 +112,7 @@ CUresult vgx_handles(struct vgx_session *s, enum vgw_kind kind, const uint32_t *
   if (!found)
     return CUDA_ERROR_OUT_OF_MEMORY;
   put(&vgx_executing->held, VGX_EVERYTHING);
-  atomic_thread_fence(memory_order_seq_cst); /* as in vgx_hold */
+  atomic_thread_fence(memory_order_seq_cst); /* as in vgx_record_ref */
   CUresult result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
     uint32_t id;
@@ -175,7 +175,7 @@ void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void
       if (owner_id)
         vgx_own_locked(s, name, vgx_name_make(owner_kind, owner_id));
     }
-    atomic_store_explicit(place, object ? object : &vgx_place_gone, memory_order_release);
+    atomic_store_explicit(place, object ? object : &vgx_place_destroyed, memory_order_release);
   }
   pthread_mutex_unlock(&s->table_lock);
 }

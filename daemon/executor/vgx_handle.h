@@ -71,10 +71,10 @@ struct vgx_ref {
 
 /* Hold and look up what a record names: its context (NULL: the context cannot be entered and none is needed) and the
  * handles in its fixed fields. A destroyed id: INVALID_HANDLE (INVALID_CONTEXT for contexts); an id that was never
- * created: a violation. vgx_release ends the hold, also after a failure. */
-CUresult vgx_hold(struct executor_thread *t, const struct vgx_operation *op, uint32_t context_id, const void *fixed,
-                  void **context, void **objects);
-void vgx_release(struct executor_thread *t);
+ * created: a violation. vgx_record_unref ends the hold, also after a failure. */
+CUresult vgx_record_ref(struct executor_thread *t, const struct vgx_operation *op, uint32_t context_id,
+                        const void *fixed, void **context, void **objects);
+void vgx_record_unref(struct executor_thread *t);
 
 /* The same for another handle of the record that this thread executes. Id 0 gives NULL. */
 CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object);
@@ -84,7 +84,7 @@ CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void
 CUresult vgx_handles(struct vgx_session *s, enum vgw_kind kind, const uint32_t *ids, uint32_t count, void ***objects);
 
 /* Hold it no longer: the caller has a reference of its own. */
-void vgx_release_one(enum vgw_kind kind, uint32_t id);
+void vgx_record_unref_one(enum vgw_kind kind, uint32_t id);
 
 /* The context of the record that this thread executes. */
 uint32_t vgx_context_id(void);

@@ -51,7 +51,7 @@ static bool mark_locked(struct vgx_session *s, vgx_name root, vgx_name name) {
   void *object = atomic_load_explicit(place, memory_order_relaxed);
   if (object == &vgx_place_ending)
     return link->ender == root;
-  if (object && object != &vgx_place_gone && object != &vgx_place_reserved) {
+  if (object && object != &vgx_place_destroyed && object != &vgx_place_reserved) {
     link->object = object;
     link->ender = root;
     atomic_store(place, &vgx_place_ending);
@@ -61,7 +61,7 @@ static bool mark_locked(struct vgx_session *s, vgx_name root, vgx_name name) {
 
 /* Whether no other thread's slot names what `root` takes with it. This thread's names its context at most. */
 static bool is_unused_locked(struct vgx_session *s, vgx_name root) {
-  atomic_thread_fence(memory_order_seq_cst); /* pairs with that of vgx_hold, between its slots and our marks */
+  atomic_thread_fence(memory_order_seq_cst); /* pairs with that of vgx_record_ref, between its slots and our marks */
   for (struct executor_thread *t = s->threads; t; t = t->next)
     for (uint32_t i = 0; t != vgx_executing && i < VGX_SLOTS; i++) {
       vgx_name name = atomic_load_explicit(&t->held.slots[i], memory_order_acquire);
@@ -96,7 +96,7 @@ static CUresult begin_locked(struct vgx_session *s, vgx_name root) {
   void *object = place ? atomic_load_explicit(place, memory_order_relaxed) : NULL;
   if (!object)
     return vgx_violation(s, "a handle that was never made");
-  if (object == &vgx_place_gone || object == &vgx_place_reserved || object == &vgx_place_ending)
+  if (object == &vgx_place_destroyed || object == &vgx_place_reserved || object == &vgx_place_ending)
     return kind == VGW_KIND_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
   vgx_name owner = vgx_link_locked(s, root)->owner;
   if (owner && vgx_name_kind(owner) != VGW_KIND_CONTEXT && kind != VGW_KIND_GRAPH_NODE)
@@ -150,7 +150,7 @@ static void drop_locked(struct vgx_session *s, vgx_name root) {
     vgx_link_locked(s, name)->ender = 0;
     _Atomic(void *) *place = vgx_place(s, name);
     if (atomic_load_explicit(place, memory_order_relaxed) == &vgx_place_ending)
-      atomic_store_explicit(place, &vgx_place_gone, memory_order_release);
+      atomic_store_explicit(place, &vgx_place_destroyed, memory_order_release);
   }
 }
 

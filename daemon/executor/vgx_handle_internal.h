@@ -5,9 +5,9 @@
 #include "vgx_session.h"
 
 /* Values of a table entry without an object. NULL: its id was never used. */
-extern char vgx_place_reserved, vgx_place_gone, vgx_place_ending;
+extern char vgx_place_reserved, vgx_place_destroyed, vgx_place_ending;
 
-/* The thread whose record this is; set by vgx_hold. */
+/* The thread whose record this is; set by vgx_record_ref. */
 extern _Thread_local __attribute__((tls_model("initial-exec"))) struct executor_thread *vgx_executing;
 
 #define NAME_ID_BITS 22

@@ -206,7 +206,7 @@ CUresult vgx_vgpuImageRead(struct vgx_session *s, const struct vgw_req_vgpuImage
   return result;
 }
 
-CUresult vgx_image_take(struct vgx_session *s, uint32_t id, struct vgx_image *taken) {
+CUresult vgx_image_acquire(struct vgx_session *s, uint32_t id, struct vgx_image *taken) {
   CUresult result = CUDA_ERROR_INVALID_IMAGE;
   pthread_mutex_lock(&s->table_lock);
   struct vgx_image *image = image_of(s, id);
@@ -219,7 +219,7 @@ CUresult vgx_image_take(struct vgx_session *s, uint32_t id, struct vgx_image *ta
   return result;
 }
 
-void vgx_image_put(struct vgx_session *s, const struct vgx_image *taken) {
+void vgx_image_release(struct vgx_session *s, const struct vgx_image *taken) {
   pthread_mutex_lock(&s->table_lock);
   image_of(s, taken->id)->busy = false; /* nobody drops it while it is busy */
   pthread_mutex_unlock(&s->table_lock);

@@ -6,8 +6,8 @@
 
 /* A complete image, taken out of the session so that no lock is held while it is used; the caller puts it back.
  * INVALID_IMAGE when there is none (a failed upload was reported as a queued error) or while it is in use. */
-CUresult vgx_image_take(struct vgx_session *s, uint32_t id, struct vgx_image *taken);
-void vgx_image_put(struct vgx_session *s, const struct vgx_image *taken);
+CUresult vgx_image_acquire(struct vgx_session *s, uint32_t id, struct vgx_image *taken);
+void vgx_image_release(struct vgx_session *s, const struct vgx_image *taken);
 /* Keep bytes from malloc as a complete image; false, and they stay the caller's, when there is no room. */
 bool vgx_image_add(struct vgx_session *s, uint32_t id, void *data, uint64_t nbytes);
 void vgx_images_free(struct vgx_session *s);

@@ -149,7 +149,7 @@ void vgx_ipc_free(struct vgx_session *s) {
   s->export_count = 0;
 }
 
-void vgx_ipc_drop_locked(struct vgx_session *s, uint32_t index) {
+void vgx_ipc_remove_locked(struct vgx_session *s, uint32_t index) {
   vgx_ipc_withdraw(s->exports[index].token);
   s->exports[index] = s->exports[--s->export_count];
 }
@@ -158,16 +158,16 @@ void vgx_ipc_freed(struct vgx_session *s, uint64_t address) {
   pthread_mutex_lock(&s->ipc_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
     if (s->exports[i].base == address)
-      vgx_ipc_drop_locked(s, i);
+      vgx_ipc_remove_locked(s, i);
   pthread_mutex_unlock(&s->ipc_lock);
 }
 
-void vgx_ipc_context_gone(struct vgx_session *s) {
+void vgx_ipc_context_destroyed(struct vgx_session *s) {
   uint64_t base;
   pthread_mutex_lock(&s->ipc_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
     if (s->exports[i].base && s->backend->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                                                 s->exports[i].base) != CUDA_SUCCESS)
-      vgx_ipc_drop_locked(s, i);
+      vgx_ipc_remove_locked(s, i);
   pthread_mutex_unlock(&s->ipc_lock);
 }

@@ -19,7 +19,7 @@ struct vgx_export {
 /* Publish an object and note it, under ipc_lock. The descriptor is closed. */
 CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, const struct vgx_ipc_object *object,
                                uint64_t nbytes, struct vgx_export made);
-void vgx_ipc_drop_locked(struct vgx_session *s, uint32_t index);
+void vgx_ipc_remove_locked(struct vgx_session *s, uint32_t index);
 
 /* Whether vgpud takes questions for this session. */
 bool vgx_ipc_is_there(void);
@@ -37,7 +37,7 @@ void vgx_ipc_withdraw(const char token[64]);
 /* The allocation at `address` is about to be freed: its address may soon be another's. */
 void vgx_ipc_freed(struct vgx_session *s, uint64_t address);
 /* Forget everything that a context owned. */
-void vgx_ipc_context_gone(struct vgx_session *s);
+void vgx_ipc_context_destroyed(struct vgx_session *s);
 
 /* At the session's end, when none of its threads is left. */
 void vgx_ipc_free(struct vgx_session *s);

@@ -119,7 +119,7 @@ struct vgx_ipc_event *vgx_ipc_event_ref(CUevent event, uint32_t id) {
   pthread_mutex_lock(&e->s->ipc_lock);
   e->refs++;
   pthread_mutex_unlock(&e->s->ipc_lock);
-  vgx_release_one(VGW_KIND_IPC_EVENT, id);
+  vgx_record_unref_one(VGW_KIND_IPC_EVENT, id);
   return e;
 }
 

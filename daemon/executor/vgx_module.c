@@ -20,7 +20,7 @@ CUresult vgx_vgpuLink(struct vgx_session *s, const struct vgw_req_vgpuLink *req,
   uint32_t count = 0;
   CUresult result = CUDA_SUCCESS;
   for (; count < req->count && result == CUDA_SUCCESS; count++) {
-    result = vgx_image_take(s, req->first + count, &taken[count]);
+    result = vgx_image_acquire(s, req->first + count, &taken[count]);
     if (result != CUDA_SUCCESS)
       break;
     data[count] = taken[count].data;
@@ -31,7 +31,7 @@ CUresult vgx_vgpuLink(struct vgx_session *s, const struct vgw_req_vgpuLink *req,
   if (result == CUDA_SUCCESS)
     result = s->backend->link(0, data, nbytes, count, &linked, &linked_nbytes);
   while (count)
-    vgx_image_put(s, &taken[--count]);
+    vgx_image_release(s, &taken[--count]);
   if (result != CUDA_SUCCESS)
     return result;
   if (!vgx_image_add(s, req->result, linked, linked_nbytes)) {

@@ -19,7 +19,7 @@ static struct {
 
 bool vgx_reason_pending(void) { return atomic_load_explicit(&reasons.count, memory_order_acquire); }
 
-void vgx_reason_put(CUresult result, bool ends, const char *text) {
+void vgx_reason_add(CUresult result, bool ends, const char *text) {
   pthread_mutex_lock(&reasons.lock);
   uint32_t count = atomic_load(&reasons.count);
   if (count == REASONS_MAX) {
@@ -43,7 +43,7 @@ void vgx_reason(struct vgx_session *s, CUresult result, const char *format, ...)
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   vgx_log(s, 4, "%s", text);
-  vgx_reason_put(result, false, text);
+  vgx_reason_add(result, false, text);
 }
 
 void vgx_reasons_clear(void) {

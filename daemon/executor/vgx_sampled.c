@@ -7,7 +7,7 @@
 
 enum { OBJECTS_MAX = 1 << 20 };
 
-CUresult vgx_sampled_keep(struct vgx_session *s, uint64_t value, bool surface) {
+CUresult vgx_sampled_add(struct vgx_session *s, uint64_t value, bool surface) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&s->table_lock);
   if (s->sampled_count == s->sampled_capacity && s->sampled_count < OBJECTS_MAX) {
@@ -28,7 +28,7 @@ CUresult vgx_sampled_keep(struct vgx_session *s, uint64_t value, bool surface) {
   return result;
 }
 
-bool vgx_sampled_drop(struct vgx_session *s, uint64_t value, bool surface) {
+bool vgx_sampled_remove(struct vgx_session *s, uint64_t value, bool surface) {
   bool known = false;
   pthread_mutex_lock(&s->table_lock);
   for (uint32_t i = s->sampled_count; i-- > 0 && !known;)

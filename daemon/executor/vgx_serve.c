@@ -181,7 +181,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   memset(s, 0, sizeof *s);
   vgx_reasons_clear();
   if (options->backend->set_reason)
-    options->backend->set_reason(vgx_reason_put);
+    options->backend->set_reason(vgx_reason_add);
   s->backend = options->backend;
   s->options = options;
   s->fd = fd;
@@ -213,7 +213,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   pthread_mutex_unlock(&s->exit_lock);
   if (!late) {
     while (s->fd_count)
-      close(vgx_take_fd(s));
+      close(vgx_pop_fd(s));
     munmap(s->input, INPUT_NBYTES);
     vgx_handles_free(s);
     vgx_images_free(s);

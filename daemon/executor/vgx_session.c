@@ -78,7 +78,7 @@ void vgx_reply_finish(struct vgx_reply *out, const void *fixed, uint64_t fixed_n
   out->private_nbytes = (uint32_t)(vgw_pad8(fixed_nbytes) + (out->direct ? 0 : vgw_pad8(part_nbytes)));
 }
 
-int vgx_take_fd(struct vgx_session *s) {
+int vgx_pop_fd(struct vgx_session *s) {
   if (!s->fd_count)
     return -1;
   int fd = s->fds[0];

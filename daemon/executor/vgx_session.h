@@ -201,7 +201,7 @@ void vgx_reply_finish(struct vgx_reply *out, const void *fixed, uint64_t fixed_n
 bool vgx_text(char *to, const char *from, uint64_t nbytes);
 
 /* A descriptor received with this record, or -1. Called on the reading thread. */
-int vgx_take_fd(struct vgx_session *s);
+int vgx_pop_fd(struct vgx_session *s);
 
 void vgx_callbacks_wake(struct vgx_session *s);
 

@@ -51,6 +51,6 @@ void vgx_share_released(struct vgx_session *s, uint32_t allocation) {
   pthread_mutex_lock(&s->ipc_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
     if (s->exports[i].allocation == allocation)
-      vgx_ipc_drop_locked(s, i);
+      vgx_ipc_remove_locked(s, i);
   pthread_mutex_unlock(&s->ipc_lock);
 }

@@ -274,7 +274,7 @@ class Body:
         kind = f"VGS_RANGE_{p.range_kind}" if p.range_kind.isupper() else p.range_kind
         self.add(
             RESULT,
-            f"  result = vgs_range_note({address}, {p.range_nbytes}, {kind});",
+            f"  result = vgs_range_add_allocation({address}, {p.range_nbytes}, {kind});",
             f"  if (result != CUDA_SUCCESS) {{ CUdeviceptr taken = {address}; (void){p.undo}; return result; }}",
         )
 

@@ -337,7 +337,7 @@ def dispatch(f: Function) -> str:
     if f.member:
         lines.append(f'  if (VGX_GUARD(!s->backend->{f.member})) return vgx_not_offered(s, "{f.member}");')
     if f.descriptor:
-        lines.append("  int fd = vgx_take_fd(s);")
+        lines.append("  int fd = vgx_pop_fd(s);")
         lines.append(_guard("fd < 0", f"{f.name} without a descriptor"))
     lines += _part_place(f) + _name_objects(f) + _conditions(f)
     if f.host_custom:

@@ -100,7 +100,7 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
-    worker_after="vgx_ipc_context_gone(s)",
+    worker_after="vgx_ipc_context_destroyed(s)",
     blocks=True,
     aliases=["cuCtxDestroy"],
     doc="Destroy a context and everything in it.",
@@ -161,7 +161,7 @@ fn(
     client_before="uint64_t asked_at",
     checks=["vgs_limit_check(limit)"],
     answers={"vgs_limit_is_known(limit, pvalue, &asked_at)": "CUDA_SUCCESS"},
-    client_after="vgs_limit_keep(limit, pvalue_told, asked_at)",
+    client_after="vgs_limit_set(limit, pvalue_told, asked_at)",
     doc="A resource limit.",
 )
 fn(

@@ -49,7 +49,7 @@ fn(
 )
 fn(
     "cuGraphDestroy",
-    [handle("hGraph", GRAPH, ends=True, ending="vgs_graph_forget_parts(hGraph_object)")],
+    [handle("hGraph", GRAPH, ends=True, ending="vgs_graph_destroy_parts(hGraph_object)")],
     QUEUED,
     need=INIT,
     refuses={"hGraph_object->owner /* it goes with the node it lies in */": INVALID_VALUE},
@@ -133,7 +133,7 @@ fn(
     client_before="VGS_WORKS works = {0}",
     refuses={
         "!resultInfo": INVALID_VALUE,
-        "!vgs_works_keep_all(&works, &vgs_graph_outermost(hGraph_object)->works)": OUT_OF_MEMORY,
+        "!vgs_works_add_all(&works, &vgs_graph_outermost(hGraph_object)->works)": OUT_OF_MEMORY,
     },
     client_after="result = vgs_graph_exec_updated(hGraphExec_object, &works, error_told, reason_told, resultInfo)",
     # The update's own error is part of the answer, because its reason is.

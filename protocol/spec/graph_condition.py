@@ -41,7 +41,7 @@ fn(
         val("flags", U32, mask=1),
     ],
     WAITING,
-    worker_after="result = vgx_condition_keep(s, req->hGraph, pHandle_out)",
+    worker_after="result = vgx_condition_add(s, req->hGraph, pHandle_out)",
     simulator=False,
     doc="A value that kernels set and a conditional node of the graph looks at; the number that kernels get.",
 )
@@ -142,11 +142,11 @@ fn(
 
 fn(
     "cuGraphDestroyNode",
-    [handle("hNode", GRAPH_NODE, ends=True, ending="vgs_graph_forget_inside(hNode_object)")],
+    [handle("hNode", GRAPH_NODE, ends=True, ending="vgs_graph_destroy_inside(hNode_object)")],
     WAITING,
     need=INIT,
     client_before="CUgraph graph = hNode_object->graph",
-    client_after="vgs_graph_node_forget(graph, hNode)",
+    client_after="vgs_graph_node_remove(graph, hNode)",
     # Its other half would stay.
     worker_answers={"vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED},
     doc="Take a node and its edges out of its graph.",

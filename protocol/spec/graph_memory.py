@@ -55,7 +55,7 @@ fn(
     ],
     client_before="struct vgs_node_memory memory",
     checks=["vgs_node_memory_check(&memory, nodeParams)"],
-    client_after="result = vgs_node_memory_note(dptr_told, nodeParams)",
+    client_after="result = vgs_node_memory_add(dptr_told, nodeParams)",
     worker_before=f"{PARAMS} params = {{.poolProps = poolProps, .accessDescs = accessDescs, .accessDescCount = "
     "req->accessDescCount, .bytesize = req->bytesize}",
     given=["phGraphNode", "hGraph", "dependencies", "numDependencies", "&params"],

@@ -84,7 +84,7 @@ def kernel(name: str, args: list[Param], wire: list[Param], given: list[str], ke
         wire=wire,
         client_before="VGS_NODE_KERNEL kernel = {.block = NULL}",
         checks=["vgs_node_kernel_pack(&kernel, nodeParams)"],
-        client_after=kept and f"vgs_node_kernel_keep({kept}, nodeParams, &kernel)",
+        client_after=kept and f"vgs_node_kernel_set({kept}, nodeParams, &kernel)",
         given=[*given, KERNEL_GIVEN],
         doc=doc,
     )
@@ -273,7 +273,7 @@ fn(
     [node("vgs_graph_node_create_child(hGraph_object, childGraph_object)"), GRAPH_ARG, *DEPENDENCIES, CHILD],
     WAITING,
     need=INIT,
-    client_failed="vgs_graph_drop_child(hGraph_object, phGraphNode_object)",
+    client_failed="vgs_graph_remove_child(hGraph_object, phGraphNode_object)",
     doc="A copy of a graph as one node.",
 )
 fn(
@@ -300,7 +300,7 @@ fn(
     WAITING,
     need=INIT,
     client_before="VGS_WORKS works = {0}",
-    refuses={"!vgs_works_keep_all(&works, &vgs_graph_outermost(childGraph_object)->works)": OUT_OF_MEMORY},
+    refuses={"!vgs_works_add_all(&works, &vgs_graph_outermost(childGraph_object)->works)": OUT_OF_MEMORY},
     client_after="result = vgs_graph_exec_set_child(hGraphExec_object, hNode_object, &works)",
     doc="The parameters of a graph of the same shape, for later launches.",
 )

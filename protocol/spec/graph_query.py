@@ -216,7 +216,7 @@ fn(
     wire=[NODE, *(sent(val(name, SIZE), f"copy.{member}") for name, member in PLACES.items())],
     client_before="struct vgs_copy_in_place copy",
     checks=["vgs_graph_copy_resolve(hNode_object, nodeParams, &copy)"],
-    client_after="vgs_graph_copy_keep(hNode_object, nodeParams)",
+    client_after="vgs_graph_copy_set(hNode_object, nodeParams)",
     worker_answers=HALF | OUT_OF_REACH,
     given=["hNode", COPY_GIVEN],
     doc="For graphs made executable later.",

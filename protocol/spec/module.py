@@ -40,9 +40,9 @@ def loads(member: str, name: str) -> dict[str, Any]:
     return {
         "calls": member,
         "worker_before": "struct vgx_image image",
-        "worker_checks": ["vgx_image_take(s, req->image, &image)"],
+        "worker_checks": ["vgx_image_acquire(s, req->image, &image)"],
         "given": [name, "image.data", "image.total"],
-        "worker_done": "vgx_image_put(s, &image)",
+        "worker_done": "vgx_image_release(s, &image)",
     }
 
 

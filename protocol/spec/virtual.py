@@ -109,7 +109,7 @@ fn(
     ],
     WAITING,
     need=INIT,
-    refuses={"!vgs_allocation_is_held(handle_object)": INVALID_VALUE},
+    refuses={"!vgs_allocation_has_handle(handle_object)": INVALID_VALUE},
     client_after="result = vgs_mapping_add(handle_object, ptr, size)",
     doc="Map physical memory into a reserved range.",
 )
@@ -118,7 +118,7 @@ fn(
     [val("ptr", DEVICEPTR), val("size", SIZE)],
     WAITING,
     need=INIT,
-    client_after="vgs_mappings_forget(ptr, size)",
+    client_after="vgs_mappings_remove(ptr, size)",
     blocks=True,
     doc="Undo cuMemMap.",
 )

@@ -63,7 +63,7 @@ bool vgs_touch_is_done(uint32_t stream, uint64_t entry) {
   return settled && entry && !wanted.mixed && done.ring == wanted.ring && done.position >= wanted.position;
 }
 
-void vgs_touch_forget(void) {
+void vgs_touch_clear(void) {
   for (int kind = 0; kind < 2; kind++)
     for (int i = 0; i < LEAVES; i++) {
       struct leaf *leaf = __atomic_load_n(&leaves[kind][i], __ATOMIC_ACQUIRE);

@@ -37,7 +37,7 @@ void vgs_touch_set_done(uint32_t stream, uint64_t entry);
 bool vgs_touch_is_done(uint32_t stream, uint64_t entry);
 
 /* Forget everything: the session is over. */
-void vgs_touch_forget(void);
+void vgs_touch_clear(void);
 
 /* Free the table. No thread may be using it. */
 void vgs_touch_fini(void);

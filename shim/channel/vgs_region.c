@@ -149,7 +149,7 @@ bool vgs_region_map(uint64_t offset, uint64_t nbytes) {
 
 bool vgs_region_mapped(void) { return region.base; }
 
-void *vgs_region_take_ring(uint64_t nbytes, uint64_t *offset) {
+void *vgs_region_reserve_ring(uint64_t nbytes, uint64_t *offset) {
   pthread_mutex_lock(&region.lock);
   uint8_t *ring = NULL;
   if (region.base && nbytes <= region.pinned - region.rings_end) {

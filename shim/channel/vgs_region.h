@@ -22,7 +22,7 @@ bool vgs_region_map(uint64_t offset, uint64_t nbytes);
 bool vgs_region_mapped(void);
 
 /* Memory for a ring, its first page zero, at *offset in the range. NULL: none is left. It is never freed. */
-void *vgs_region_take_ring(uint64_t nbytes, uint64_t *offset);
+void *vgs_region_reserve_ring(uint64_t nbytes, uint64_t *offset);
 
 /* Map fresh memory of the range at `address`, where nothing may be mapped; `offset` within the range. 0 or -errno. */
 int vgs_region_map_pinned(uint64_t address, uint64_t nbytes, uint64_t *offset);

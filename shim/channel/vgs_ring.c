@@ -118,7 +118,7 @@ static CUresult record_touches(struct vgs_ring *own, struct vgs_ring *ring, cons
 }
 
 /* While no thread has a ring, all records travel on the socket in one order, which is treated as ring 0. */
-void vgs_ring_note_socket(const struct vgs_call *call) {
+void vgs_ring_mark_socket(const struct vgs_call *call) {
   static uint64_t position; /* under the lock of sending */
   struct vgs_touch touch = {.position = ++position};
   for (uint32_t i = 0; i < call->touched_count; i++) {
@@ -363,4 +363,4 @@ CUresult vgs_ring_send(struct vgs_record *record) {
   return result;
 }
 
-void vgs_ring_drop(struct vgs_record *record) { leave_both(record); }
+void vgs_ring_cancel(struct vgs_record *record) { leave_both(record); }

@@ -20,7 +20,7 @@ CUresult vgs_ring_call(struct vgs_ring *own, struct vgs_call *call, bool wait, u
 void *vgs_ring_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream, uint64_t nbytes);
 
 CUresult vgs_ring_send(struct vgs_record *record);
-void vgs_ring_drop(struct vgs_record *record);
+void vgs_ring_cancel(struct vgs_record *record);
 
 /* Whether the client knows what may still be running, and no notice is pending (vgs_ring_notice). */
 bool vgs_ring_knows(void);
@@ -34,7 +34,7 @@ CUresult vgs_ring_fence_socket(const struct vgs_call *call);
 
 /* A call that leaves work behind was sent on the socket while no thread had a ring: what may still be running is known
  * there, too. Under the lock of sending. */
-void vgs_ring_note_socket(const struct vgs_call *call);
+void vgs_ring_mark_socket(const struct vgs_call *call);
 
 /* Whether the stream's last touch is the thread's own last record, and what it is then. */
 bool vgs_ring_touched_last(uint32_t stream, uint64_t *entry);

@@ -92,7 +92,7 @@ static void thread_ends(void *ring) {
 /* Have a ring in the session's share of the region served. */
 static CUresult open_in_region(struct vgw_ring **shared, uint32_t index) {
   uint64_t offset;
-  *shared = vgs_region_take_ring(sizeof **shared, &offset);
+  *shared = vgs_region_reserve_ring(sizeof **shared, &offset);
   return *shared ? vgs_send_vgpuRingOpenAt(offset, index) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -319,7 +319,7 @@ bool vgs_ring_end(void) {
     if (have_thread_end)
       pthread_key_delete(thread_end);
     have_thread_end = false;
-    vgs_touch_forget();
+    vgs_touch_clear();
   }
   pthread_mutex_unlock(&lock);
   return idle;

@@ -223,7 +223,7 @@ static void note_way(bool wait) {
 static void note_sent(const struct vgs_call *call, bool waits) {
   bool leaves_work = !call->on_socket && (!waits || (call->touched_count && !call->settled));
   if (leaves_work && !vgs_ring_any())
-    vgs_ring_note_socket(call);
+    vgs_ring_mark_socket(call);
 }
 
 /* Counted, so that the socket is not closed meanwhile. */
@@ -291,7 +291,7 @@ void *vgs_record_begin(struct vgs_record *record, uint16_t opcode, uint32_t stre
 }
 
 CUresult vgs_record_send(struct vgs_record *record) { return vgs_ring_send(record); }
-void vgs_record_drop(struct vgs_record *record) { vgs_ring_drop(record); }
+void vgs_record_cancel(struct vgs_record *record) { vgs_ring_cancel(record); }
 
 /* --- the end --- */
 

@@ -31,7 +31,7 @@ struct vgs_record {
 enum { VGS_RECORD_NBYTES = 4096 };
 void *vgs_record_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream, uint64_t nbytes);
 CUresult vgs_record_send(struct vgs_record *record);
-void vgs_record_drop(struct vgs_record *record);
+void vgs_record_cancel(struct vgs_record *record);
 
 enum vgs_life {
   VGS_LIFE_NEW,   /* no cuInit has succeeded */

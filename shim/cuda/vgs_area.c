@@ -49,7 +49,7 @@ static bool make(struct vgs_area *area, uint64_t nbytes) {
   return true;
 }
 
-struct vgs_area *vgs_area_take(enum vgs_area_kind kind) {
+struct vgs_area *vgs_area_acquire(enum vgs_area_kind kind) {
   if (!vgs_context_entered || !vgs_ring_active() || (!vgs_session_has_pinned_fd() && !vgs_region_mapped()))
     return NULL;
   for (unsigned i = 0; i < pools[kind].count; i++) {
@@ -96,5 +96,5 @@ static void drop(uint32_t context_id, bool all) {
     }
 }
 
-void vgs_area_drop_context(uint32_t context_id) { drop(context_id, false); }
-void vgs_area_drop_all(void) { drop(0, true); }
+void vgs_area_destroy_context(uint32_t context_id) { drop(context_id, false); }
+void vgs_area_destroy_all(void) { drop(0, true); }

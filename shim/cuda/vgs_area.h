@@ -26,12 +26,12 @@ struct vgs_area {
 };
 
 /* An area of the current context, or NULL: there is no shared memory on this channel, or none left. */
-struct vgs_area *vgs_area_take(enum vgs_area_kind kind);
+struct vgs_area *vgs_area_acquire(enum vgs_area_kind kind);
 void vgs_area_release(struct vgs_area *area);
 
 /* The areas of a context that is about to end; of all contexts, once the session is lost. */
-void vgs_area_drop_context(uint32_t context_id);
-void vgs_area_drop_all(void);
+void vgs_area_destroy_context(uint32_t context_id);
+void vgs_area_destroy_all(void);
 
 static inline uint32_t *vgs_area_flag(struct vgs_area *area, unsigned slot) {
   return (uint32_t *)(area->memory + slot * 64);

@@ -115,6 +115,6 @@ CUresult vgs_array_copy(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
   if (on && vgs_capture_status(on->capture)) /* pageable memory and an array in one node */
     return CUDA_ERROR_NOT_SUPPORTED;
   if (memory == &src)
-    result = vgs_copy_settle(stream, src.known, sync);
+    result = vgs_copy_wait_readable(stream, src.known, sync);
   return result ? result : travel(dst.array ? &dst : &src, memory, c, stream, memory == &src);
 }

@@ -133,9 +133,9 @@ static CUresult capture(const struct callback *wanted, const struct vgs_stream *
   struct vgs_work *work = vgs_work_function(wanted->function, wanted->user_data);
   if (!work)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  result = vgs_capture_keep(on->capture, work) ? vgs_send_vgpuHostCallback(vgs_work_id(work), stream, true)
-                                               : CUDA_ERROR_OUT_OF_MEMORY;
-  vgs_work_release(work);
+  result = vgs_capture_add_work(on->capture, work) ? vgs_send_vgpuHostCallback(vgs_work_id(work), stream, true)
+                                                   : CUDA_ERROR_OUT_OF_MEMORY;
+  vgs_work_unref(work);
   return result;
 }
 
@@ -184,7 +184,7 @@ static void clear_retired(void *argument) {
   free(argument);
 }
 
-bool vgs_works_retire(struct vgs_works *works, CUstream stream, uint32_t context_id) {
+bool vgs_works_clear_after(struct vgs_works *works, CUstream stream, uint32_t context_id) {
   struct vgs_works *retired = malloc(sizeof *retired);
   if (retired)
     *retired = *works;

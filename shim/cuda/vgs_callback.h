@@ -18,7 +18,7 @@ CUresult vgs_callback_after(CUstream stream, CUhostFn function, void *argument);
 
 /* Clear what launches may still come to, the last of which is in `stream` of a context, once they are over: until then
  * a callback is pending. False: that could not be asked for, and it is never cleared. */
-bool vgs_works_retire(struct vgs_works *works, CUstream stream, uint32_t context_id);
+bool vgs_works_clear_after(struct vgs_works *works, CUstream stream, uint32_t context_id);
 
 /* Join the service thread, if there is one, and forget callbacks that never came due. The connection is shut down
  * already, so the thread does not wait for it; a callback of the program's that is running is waited for, one second at

@@ -101,18 +101,18 @@ CUgraph vgs_capture_graph(uint64_t id, bool *owned) {
   return graph;
 }
 
-bool vgs_capture_keep(uint64_t id, struct vgs_work *work) {
+bool vgs_capture_add_work(uint64_t id, struct vgs_work *work) {
   pthread_mutex_lock(&lock);
   int at = find(id);
-  bool kept = at >= 0 && vgs_works_keep(&captures[at].works, work, 0, NULL);
+  bool kept = at >= 0 && vgs_works_add(&captures[at].works, work, 0, NULL);
   pthread_mutex_unlock(&lock);
   return kept;
 }
 
-bool vgs_capture_keep_all(uint64_t id, const struct vgs_works *works) {
+bool vgs_capture_add_works(uint64_t id, const struct vgs_works *works) {
   pthread_mutex_lock(&lock);
   int at = find(id);
-  bool kept = at >= 0 && vgs_works_keep_all(&captures[at].works, works);
+  bool kept = at >= 0 && vgs_works_add_all(&captures[at].works, works);
   pthread_mutex_unlock(&lock);
   return kept;
 }

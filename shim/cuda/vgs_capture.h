@@ -28,8 +28,8 @@ void vgs_capture_set_graph(uint64_t id, CUgraph graph, bool owned);
 CUgraph vgs_capture_graph(uint64_t id, bool *owned);
 
 /* For the graph that is being captured; false: out of memory, or no such capture. */
-bool vgs_capture_keep(uint64_t id, struct vgs_work *work);
-bool vgs_capture_keep_all(uint64_t id, const struct vgs_works *works);
+bool vgs_capture_add_work(uint64_t id, struct vgs_work *work);
+bool vgs_capture_add_works(uint64_t id, const struct vgs_works *works);
 
 /* A call that must not touch a capturing stream did so: the capture is lost. Returns STREAM_CAPTURE_UNSUPPORTED. */
 CUresult vgs_capture_forbid(uint64_t id);

@@ -18,7 +18,7 @@ static struct vgs_context *storage_context(CUcontext handle) {
   return vgs_object_find(VGW_KIND_CONTEXT, handle ? handle : vgs_thread_top());
 }
 
-CUresult vgs_cls_put(CUcontext handle, void *key, void *value, void (*destroy)(CUcontext, void *, void *)) {
+CUresult vgs_cls_set(CUcontext handle, void *key, void *value, void (*destroy)(CUcontext, void *, void *)) {
   struct vgs_context *context = storage_context(handle);
   if (!context)
     return CUDA_ERROR_INVALID_CONTEXT;

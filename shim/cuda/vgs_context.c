@@ -68,14 +68,14 @@ struct vgs_context *vgs_context_of_wire(uint32_t wire_id) {
 static void drop_areas(uint32_t wire_id) {
   uint32_t entered = vgs_thread_context_id;
   vgs_thread_context_id = wire_id;
-  vgs_area_drop_context(wire_id);
+  vgs_area_destroy_context(wire_id);
   vgs_thread_context_id = entered;
 }
 
 /* Forget everything that lived in the context. */
 static void drop_contents(uint32_t wire_id) {
   vgs_object_destroy_context(wire_id);
-  vgs_range_drop_context(wire_id);
+  vgs_range_remove_context(wire_id);
 }
 
 /* --- primary contexts --- */
@@ -122,7 +122,7 @@ static CUresult end_primary(struct primary *primary, CUdevice dev, CUresult (*se
   __atomic_store_n(&context->active, 0, __ATOMIC_RELEASE);
   context->wire_id = 0;
   primary->retained = 0;
-  vgs_limit_forget(context);
+  vgs_limit_reset(context);
   drop_areas(wire_id);
   CUresult result = send(vgs_device_wire(dev));
   drop_contents(wire_id);
@@ -166,8 +166,8 @@ CUresult vgs_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     for (CUdevice device = 0; device < vgs_device_count(); device++)
       primaries[device].retained = 0;
     vgs_object_destroy_all();
-    vgs_range_drop_all();
-    vgs_area_drop_all();
+    vgs_range_remove_all();
+    vgs_area_destroy_all();
     result = vgs_session_reopen();
   } else if (vgs_context_is_alive(context)) {
     CUresult told = end_primary(&primaries[dev], dev, vgs_send_cuDevicePrimaryCtxReset_v2);

@@ -19,7 +19,7 @@ bool vgs_context_flags_are_valid(unsigned flags);
 
 /* Context-local storage. `context` NULL: the current one.
  * Errors: INVALID_CONTEXT; get and delete: INVALID_HANDLE if there is no such entry. */
-CUresult vgs_cls_put(CUcontext context, void *key, void *value, void (*destroy)(CUcontext, void *, void *));
+CUresult vgs_cls_set(CUcontext context, void *key, void *value, void (*destroy)(CUcontext, void *, void *));
 CUresult vgs_cls_delete(CUcontext context, void *key);
 CUresult vgs_cls_get(void **value, CUcontext context, void *key);
 

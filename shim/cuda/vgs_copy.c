@@ -57,7 +57,7 @@ static CUresult to_host_in_records(const struct vgs_staged *copy) {
       return result;
     done += piece;
   }
-  vgs_wait_note_done(copy->stream, entry);
+  vgs_wait_set_done(copy->stream, entry);
   return CUDA_SUCCESS;
 }
 
@@ -73,7 +73,7 @@ static CUresult copy_host_memory(const struct vgs_staged *copy) {
   return copy->to_host ? to_host_in_records(copy) : to_device_in_records(copy);
 }
 
-CUresult vgs_copy_settle(uint32_t stream, bool known, bool sync) {
+CUresult vgs_copy_wait_readable(uint32_t stream, bool known, bool sync) {
   if (!known && sync)
     return vgs_wait_stream(stream);
   return known && vgs_callback_pending() ? vgs_send_cuStreamSynchronize(stream) : CUDA_SUCCESS;
@@ -129,7 +129,7 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
     if (dst == VGS_PLACE_HOST)
       return copy_host_memory(&staged);
     if (src == VGS_PLACE_HOST) {
-      if ((result = vgs_copy_settle(stream, src_known, copy->sync)) || (result = copy_host_memory(&staged)))
+      if ((result = vgs_copy_wait_readable(stream, src_known, copy->sync)) || (result = copy_host_memory(&staged)))
         return result;
       return src_known && copy->sync ? vgs_wait_stream(stream) : CUDA_SUCCESS;
     }

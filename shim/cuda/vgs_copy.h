@@ -20,7 +20,7 @@ CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwis
  * waits for its stream first, as the driver does: what runs there may be reading or, by mapped memory, writing what the
  * copy changes. An asynchronous one reads at once. Pinned memory that the worker does not see is read once no host
  * function that comes first in the stream can still write it. */
-CUresult vgs_copy_settle(uint32_t stream, bool known, bool sync);
+CUresult vgs_copy_wait_readable(uint32_t stream, bool known, bool sync);
 
 /* What the caller knows of the two sides; `sync` calls are complete for the host when they return. */
 struct vgs_copy {

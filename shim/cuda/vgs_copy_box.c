@@ -121,7 +121,7 @@ static CUresult copy_box(const struct box *box) {
   bool dst_device = box->dst.place == VGS_PLACE_DEVICE, src_device = box->src.place == VGS_PLACE_DEVICE;
   if (!dst_device && !src_device && (result = vgs_wait_stream(box->stream)))
     return result;
-  if (box->src.place == VGS_PLACE_HOST && (result = vgs_copy_settle(box->stream, box->src.known, box->sync)))
+  if (box->src.place == VGS_PLACE_HOST && (result = vgs_copy_wait_readable(box->stream, box->src.known, box->sync)))
     return result;
   char *packed = malloc(VGW_PIECE_NBYTES);
   if (!packed)

@@ -14,29 +14,29 @@ static void forget_inside(CUgraph handle) {
   struct vgs_graph *graph = handle ? vgs_graph_find(handle) : NULL;
   if (!graph)
     return;
-  vgs_graph_forget_parts(graph);
+  vgs_graph_destroy_parts(graph);
   vgs_object_destroy(graph);
 }
 
-void vgs_graph_forget_inside(struct vgs_graph_node *node) {
+void vgs_graph_destroy_inside(struct vgs_graph_node *node) {
   forget_inside(node->inside);
   for (uint32_t i = 0; i < node->body_count; i++)
     forget_inside(node->bodies[i]);
 }
 
-void vgs_graph_forget_parts(struct vgs_graph *graph) {
+void vgs_graph_destroy_parts(struct vgs_graph *graph) {
   for (uint32_t i = 0; i < graph->count; i++) {
     struct vgs_graph_node *node = vgs_graph_node_find(graph->nodes[i]);
     if (!node)
       continue;
-    vgs_graph_forget_inside(node);
+    vgs_graph_destroy_inside(node);
     vgs_object_destroy(node);
   }
 }
 
 struct vgs_graph_exec *vgs_graph_exec_create(struct vgs_graph *graph) {
   struct vgs_graph_exec *exec = vgs_object_create(VGW_KIND_GRAPH_EXEC, vgs_context_entered->wire_id);
-  if (!exec || vgs_works_keep_all(&exec->works, &vgs_graph_outermost(graph)->works))
+  if (!exec || vgs_works_add_all(&exec->works, &vgs_graph_outermost(graph)->works))
     return exec;
   vgs_object_destroy(exec);
   return NULL;
@@ -44,7 +44,7 @@ struct vgs_graph_exec *vgs_graph_exec_create(struct vgs_graph *graph) {
 
 void vgs_graph_exec_end(struct vgs_graph_exec *exec) {
   bool launched = exec->launched;
-  if (vgs_graph_exec_retire(exec, &exec->works) && launched)
+  if (vgs_graph_exec_clear_works(exec, &exec->works) && launched)
     vgs_callback_in_graph(-1);
 }
 
@@ -83,7 +83,7 @@ CUresult vgs_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
 
 bool vgs_graph_exec_launch(struct vgs_graph_exec *exec, const struct vgs_stream *on, bool captured) {
   if (captured)
-    return vgs_capture_keep_all(on->capture, &exec->works);
+    return vgs_capture_add_works(on->capture, &exec->works);
   if (exec->works.count) {
     exec->last = on ? vgs_object_handle(on) : NULL;
     if (!exec->launched)
@@ -97,7 +97,7 @@ bool vgs_graph_exec_launch(struct vgs_graph_exec *exec, const struct vgs_stream 
 CUresult vgs_graph_exec_updated(struct vgs_graph_exec *exec, struct vgs_works *works, int error, int reason,
                                 CUgraphExecUpdateResultInfo *info) {
   if (!error) {
-    vgs_graph_exec_retire(exec, &exec->works);
+    vgs_graph_exec_clear_works(exec, &exec->works);
     exec->works = *works;
     *works = (struct vgs_works){0};
   }

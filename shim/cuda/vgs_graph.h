@@ -17,8 +17,8 @@ struct vgs_graph_exec *vgs_graph_exec_create(struct vgs_graph *graph);
 
 /* Before the object goes: those of a graph's nodes and of the graphs inside them; the latter of one node; what an
  * executable graph keeps. */
-void vgs_graph_forget_parts(struct vgs_graph *graph);
-void vgs_graph_forget_inside(struct vgs_graph_node *node);
+void vgs_graph_destroy_parts(struct vgs_graph *graph);
+void vgs_graph_destroy_inside(struct vgs_graph_node *node);
 void vgs_graph_exec_end(struct vgs_graph_exec *exec);
 
 /* Before a launch: what the graph keeps is in use until it is over, or is the captured graph's. False: no memory. */

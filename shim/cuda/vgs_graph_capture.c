@@ -63,12 +63,12 @@ static CUresult end_growing(uint32_t id, struct vgs_graph *graph, bool owned, bo
   CUresult result = vgs_send_vgpuCaptureEnd(id);
   if (!result && lost)
     result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  if (!vgs_works_keep_all(&vgs_graph_outermost(graph)->works, works) && !result)
+  if (!vgs_works_add_all(&vgs_graph_outermost(graph)->works, works) && !result)
     result = CUDA_ERROR_OUT_OF_MEMORY;
   vgs_works_clear(works);
   if (result && owned) {
     uint32_t graph_id = graph->object.id;
-    vgs_graph_forget_parts(graph);
+    vgs_graph_destroy_parts(graph);
     vgs_object_destroy(graph);
     vgs_send_cuGraphDestroy(graph_id, false);
   }

@@ -50,7 +50,7 @@ CUresult vgs_graph_add_conditional(CUgraphNode *made, CUgraph graph, const CUgra
     result = vgs_send_vgpuGraphAddConditional(a.graph->object.id, context, p->handle, p->type, a.node->object.id,
                                               (uint32_t)(p->size * sizeof *ids), a.dependencies, a.count, ids);
   if (result)
-    vgs_graph_forget_inside(a.node);
+    vgs_graph_destroy_inside(a.node);
   else
     p->phGraph_out = a.node->bodies;
   return vgs_graph_adding_end(&a, made, result);

@@ -58,10 +58,10 @@ static void drop(struct vgs_work *work, struct vgs_object *halves) {
   if (halves)
     drop_halves(halves);
   if (work)
-    vgs_work_release(work);
+    vgs_work_unref(work);
 }
 
-void vgs_graph_copy_keep(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params) {
+void vgs_graph_copy_set(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params) {
   if (!node->copy)
     node->copy = malloc(sizeof *node->copy);
   if (node->copy) /* else the node is right; only its parameters cannot be returned */
@@ -107,12 +107,12 @@ CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
       (result = vgs_graph_adding_begin(&a, phGraphNode, hGraph, dependencies, numDependencies)))
     return result;
   uint32_t graph = a.graph->object.id, node = a.node->object.id;
-  vgs_graph_copy_keep(a.node, copyParams);
+  vgs_graph_copy_set(a.node, copyParams);
   if (in_place)
     return vgs_graph_adding_end(
         &a, phGraphNode, vgs_send_cuGraphAddMemcpyNode(node, graph, COPY(copy, context), a.dependencies, a.count));
   result = prepare(context, &other, &work, &halves);
-  if (!result && !vgs_works_keep(&vgs_graph_outermost(a.graph)->works, work, node, &none))
+  if (!result && !vgs_works_add(&vgs_graph_outermost(a.graph)->works, work, node, &none))
     result = CUDA_ERROR_OUT_OF_MEMORY;
   if (!result)
     result = vgs_send_cuGraphAddChildGraphNode(node, graph, a.dependencies, a.count, halves->id);
@@ -133,12 +133,12 @@ static CUresult change_halves(struct vgs_graph_exec *exec, struct vgs_graph_node
     result = vgs_send_cuGraphExecChildGraphNodeSetParams(exec->object.id, node->object.id, halves->id);
   if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
     result = CUDA_ERROR_INVALID_VALUE; /* a copy in another direction */
-  if (!result && !vgs_works_keep(&exec->works, work, node->object.id, &old)) {
+  if (!result && !vgs_works_add(&exec->works, work, node->object.id, &old)) {
     result = CUDA_ERROR_OUT_OF_MEMORY; /* the work stays, for the node has it */
     work = NULL;
   }
   drop(work, halves);
-  vgs_graph_exec_retire(exec, &old);
+  vgs_graph_exec_clear_works(exec, &old);
   return result;
 }
 

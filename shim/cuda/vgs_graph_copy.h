@@ -6,7 +6,7 @@
 #include "vgs_objects.h"
 
 /* What cuGraphMemcpyNodeGetParams returns of a node from now on. */
-void vgs_graph_copy_keep(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params);
+void vgs_graph_copy_set(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params);
 
 /* Arrays in a worker's answer become the program's. */
 CUresult vgs_copy_find_arrays(CUDA_MEMCPY3D *copy);

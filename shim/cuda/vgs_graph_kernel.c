@@ -60,8 +60,8 @@ static void keep(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PARAMS_v2 *
   node->params.extra = NULL;
 }
 
-void vgs_node_kernel_keep(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PARAMS_v2 *p,
-                          struct vgs_node_kernel *kernel) {
+void vgs_node_kernel_set(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PARAMS_v2 *p,
+                         struct vgs_node_kernel *kernel) {
   keep(node, p, kernel->launch.kernel, kernel->block);
   kernel->block = NULL;
 }

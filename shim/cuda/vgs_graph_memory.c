@@ -36,10 +36,10 @@ CUresult vgs_node_memory_check(struct vgs_node_memory *memory, const CUDA_MEM_AL
 }
 
 /* A node of this kind cannot be taken out of its graph again, so there is one attempt to claim its address. */
-CUresult vgs_node_memory_note(CUdeviceptr address, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
+CUresult vgs_node_memory_add(CUdeviceptr address, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
   if (!vgs_claim(address, params->bytesize))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgs_range_note(address, params->bytesize, VGS_RANGE_GRAPH);
+  CUresult result = vgs_range_add_allocation(address, params->bytesize, VGS_RANGE_GRAPH);
   if (!result)
     params->dptr = address;
   return result;

@@ -74,7 +74,7 @@ CUresult vgs_graph_adding_end(struct vgs_graph_adding *a, CUgraphNode *made, CUr
   return CUDA_SUCCESS;
 }
 
-void vgs_graph_node_forget(CUgraph graph, CUgraphNode node) {
+void vgs_graph_node_remove(CUgraph graph, CUgraphNode node) {
   struct vgs_graph *of = vgs_graph_find(graph);
   uint32_t at = 0;
   while (of && at < of->count && of->nodes[at] != node)

@@ -30,6 +30,6 @@ CUresult vgs_graph_adding_begin(struct vgs_graph_adding *a, CUgraphNode *made, C
 CUresult vgs_graph_adding_end(struct vgs_graph_adding *a, CUgraphNode *made, CUresult result);
 
 /* A node that the program has destroyed is none of its graph's any more. */
-void vgs_graph_node_forget(CUgraph graph, CUgraphNode node);
+void vgs_graph_node_remove(CUgraph graph, CUgraphNode node);
 
 #endif

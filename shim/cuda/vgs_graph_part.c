@@ -11,9 +11,9 @@ struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph) {
   return graph;
 }
 
-bool vgs_graph_exec_retire(struct vgs_graph_exec *exec, struct vgs_works *works) {
+bool vgs_graph_exec_clear_works(struct vgs_graph_exec *exec, struct vgs_works *works) {
   if (exec->launched && works->count)
-    return vgs_works_retire(works, exec->last, exec->object.context_id);
+    return vgs_works_clear_after(works, exec->last, exec->object.context_id);
   vgs_works_clear(works);
   return true;
 }
@@ -31,7 +31,7 @@ CUresult vgs_graph_work(const CUDA_HOST_NODE_PARAMS *params, struct vgs_work **w
 struct vgs_graph_node *vgs_graph_node_create_with(struct vgs_graph *graph, struct vgs_work *work) {
   struct vgs_works none = {0};
   struct vgs_graph_node *node = vgs_graph_node_create(graph);
-  if (!node || vgs_works_keep(&vgs_graph_outermost(graph)->works, work, node->object.id, &none))
+  if (!node || vgs_works_add(&vgs_graph_outermost(graph)->works, work, node->object.id, &none))
     return node;
   vgs_object_destroy(node);
   return NULL;
@@ -40,7 +40,7 @@ struct vgs_graph_node *vgs_graph_node_create_with(struct vgs_graph *graph, struc
 CUresult vgs_graph_set_work(struct vgs_graph_node *node, struct vgs_work **work) {
   struct vgs_works old = {0};
   struct vgs_graph *graph = vgs_graph_find(node->graph);
-  bool kept = graph && vgs_works_keep(&vgs_graph_outermost(graph)->works, *work, node->object.id, &old);
+  bool kept = graph && vgs_works_add(&vgs_graph_outermost(graph)->works, *work, node->object.id, &old);
   if (!kept)
     *work = NULL;        /* it stays, for the node has it */
   vgs_works_clear(&old); /* graphs made executable keep it for themselves */
@@ -50,11 +50,11 @@ CUresult vgs_graph_set_work(struct vgs_graph_node *node, struct vgs_work **work)
 CUresult vgs_graph_exec_set_work(struct vgs_graph_exec *exec, const struct vgs_graph_node *node,
                                  struct vgs_work **work) {
   struct vgs_works old = {0};
-  if (!vgs_works_keep(&exec->works, *work, node->object.id, &old)) {
+  if (!vgs_works_add(&exec->works, *work, node->object.id, &old)) {
     *work = NULL;
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  vgs_graph_exec_retire(exec, &old);
+  vgs_graph_exec_clear_works(exec, &old);
   return CUDA_SUCCESS;
 }
 
@@ -63,16 +63,16 @@ CUresult vgs_graph_exec_set_work(struct vgs_graph_exec *exec, const struct vgs_g
 struct vgs_graph_node *vgs_graph_node_create_child(struct vgs_graph *graph, struct vgs_graph *child) {
   struct vgs_works none = {0};
   struct vgs_graph_node *node = vgs_graph_node_create(graph);
-  if (!node || vgs_works_keep_child(&vgs_graph_outermost(graph)->works, &vgs_graph_outermost(child)->works,
-                                    node->object.id, &none))
+  if (!node || vgs_works_add_child(&vgs_graph_outermost(graph)->works, &vgs_graph_outermost(child)->works,
+                                   node->object.id, &none))
     return node;
   vgs_object_destroy(node);
   return NULL;
 }
 
-void vgs_graph_drop_child(struct vgs_graph *graph, const struct vgs_graph_node *node) {
+void vgs_graph_remove_child(struct vgs_graph *graph, const struct vgs_graph_node *node) {
   struct vgs_works none = {0}, old = {0};
-  if (vgs_works_keep_child(&vgs_graph_outermost(graph)->works, &none, node->object.id, &old))
+  if (vgs_works_add_child(&vgs_graph_outermost(graph)->works, &none, node->object.id, &old))
     vgs_works_clear(&old); /* a graph added to itself in vain must not grow */
 }
 
@@ -88,11 +88,11 @@ struct vgs_graph *vgs_graph_create_inside(const struct vgs_graph_node *node) {
 CUresult vgs_graph_exec_set_child(struct vgs_graph_exec *exec, const struct vgs_graph_node *node,
                                   struct vgs_works *works) {
   struct vgs_works old = {0};
-  if (!vgs_works_keep_child(&exec->works, works, node->object.id, &old)) {
+  if (!vgs_works_add_child(&exec->works, works, node->object.id, &old)) {
     *works = (struct vgs_works){0}; /* they stay, for the node has them */
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  vgs_graph_exec_retire(exec, &old);
+  vgs_graph_exec_clear_works(exec, &old);
   return CUDA_SUCCESS;
 }
 
@@ -101,7 +101,7 @@ struct vgs_graph *vgs_graph_create_clone(struct vgs_graph *original) {
   if (!clone)
     return NULL;
   clone->unnamed = true;
-  if (vgs_works_keep_all(&clone->works, &vgs_graph_outermost(original)->works))
+  if (vgs_works_add_all(&clone->works, &vgs_graph_outermost(original)->works))
     return clone;
   vgs_object_destroy(clone);
   return NULL;

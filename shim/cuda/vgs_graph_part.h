@@ -8,7 +8,7 @@
 struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph);
 
 /* Let go of what an executable graph kept until now. False: never, for its launches cannot be waited for. */
-bool vgs_graph_exec_retire(struct vgs_graph_exec *exec, struct vgs_works *works);
+bool vgs_graph_exec_clear_works(struct vgs_graph_exec *exec, struct vgs_works *works);
 
 /* The object of a graph that is about to be made from another, with what that keeps; NULL: out of memory. */
 struct vgs_graph *vgs_graph_create_clone(struct vgs_graph *original);
@@ -19,7 +19,7 @@ struct vgs_graph_node *vgs_graph_node_create_with(struct vgs_graph *graph, struc
 struct vgs_graph_node *vgs_graph_node_create_child(struct vgs_graph *graph, struct vgs_graph *child);
 
 /* The works of a node whose adding has failed are kept no longer. */
-void vgs_graph_drop_child(struct vgs_graph *graph, const struct vgs_graph_node *node);
+void vgs_graph_remove_child(struct vgs_graph *graph, const struct vgs_graph_node *node);
 
 /* Work for a host node's parameters. */
 CUresult vgs_graph_work(const CUDA_HOST_NODE_PARAMS *params, struct vgs_work **work);

@@ -141,7 +141,7 @@ CUresult vgs_image_send(const struct vgs_image *image, uint32_t *id) {
   return result || known ? result : vgs_image_send_as(image, *id);
 }
 
-void vgs_image_drop(uint32_t id) { vgs_send_vgpuImageDrop(id, false); }
+void vgs_image_destroy(uint32_t id) { vgs_send_vgpuImageDrop(id, false); }
 
 CUresult vgs_image_upload(const void *data, uint32_t *id) {
   struct vgs_image *image = data ? malloc(sizeof *image) : NULL;

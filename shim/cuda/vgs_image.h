@@ -26,16 +26,16 @@ CUresult vgs_image_measure(const void *data, struct vgs_image *image);
  * costs more than sending. */
 enum { VGS_IMAGE_OFFERED_NBYTES = 64 << 10 };
 
-/* Make the image known to the worker under a fresh id. The worker forgets it on vgs_image_drop. */
+/* Make the image known to the worker under a fresh id. The worker forgets it on vgs_image_destroy. */
 CUresult vgs_image_send(const struct vgs_image *image, uint32_t *id);
-void vgs_image_drop(uint32_t id);
+void vgs_image_destroy(uint32_t id);
 
 /* Measure and upload. INVALID_VALUE: NULL. */
 CUresult vgs_image_upload(const void *data, uint32_t *id);
-#define VGS_IMAGE_ID __attribute__((cleanup(vgs_image_drop_held))) uint32_t
-static inline void vgs_image_drop_held(const uint32_t *id) {
+#define VGS_IMAGE_ID __attribute__((cleanup(vgs_image_destroy_held))) uint32_t
+static inline void vgs_image_destroy_held(const uint32_t *id) {
   if (*id)
-    vgs_image_drop(*id);
+    vgs_image_destroy(*id);
 }
 
 /* Measure, upload, call `load` with the image's id, drop. */

@@ -62,7 +62,7 @@ static void set_hooks(void) {
   vgs_session_end_hook = end_threads;
   vgs_session_free_hook = free_all;
   vgs_session_output_hook = take_output;
-  vgs_session_reason_hook = vgs_reasons_take;
+  vgs_session_reason_hook = vgs_reasons_fetch;
 }
 
 static CUresult initialize(unsigned int Flags) {

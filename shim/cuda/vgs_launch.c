@@ -151,7 +151,7 @@ static bool send_directly(const struct vgs_launch *launch, CUresult *result) {
   const void *given;
   *result = vgs_launch_pack_params(launch, params, &given);
   if (*result) {
-    vgs_record_drop(&record);
+    vgs_record_cancel(&record);
     return true;
   }
   if (given != params)

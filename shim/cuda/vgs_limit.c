@@ -11,7 +11,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t version;
 
-void vgs_limit_forget(struct vgs_context *context) {
+void vgs_limit_reset(struct vgs_context *context) {
   pthread_mutex_lock(&lock);
   context->limits_known = 0;
   version++;
@@ -36,7 +36,7 @@ bool vgs_limit_is_known(int limit, size_t *value, uint64_t *asked_at) {
   return known;
 }
 
-void vgs_limit_keep(int limit, size_t value, uint64_t asked_at) {
+void vgs_limit_set(int limit, size_t value, uint64_t asked_at) {
   struct vgs_context *context = vgs_context_entered;
   pthread_mutex_lock(&lock);
   if (version == asked_at) {

@@ -5,14 +5,14 @@
 #include "vgs_objects.h"
 
 /* The context's life ends: its next one begins with the device's own limits. */
-void vgs_limit_forget(struct vgs_context *context);
+void vgs_limit_reset(struct vgs_context *context);
 
 /* INVALID_VALUE; UNSUPPORTED_LIMIT, as the device answers. */
 CUresult vgs_limit_check(int limit);
 
 /* The current context's limit, if it is known. `asked_at`: for what the worker is about to answer. */
 bool vgs_limit_is_known(int limit, size_t *value, uint64_t *asked_at);
-void vgs_limit_keep(int limit, size_t value, uint64_t asked_at);
+void vgs_limit_set(int limit, size_t value, uint64_t asked_at);
 
 /* Before and after a change: what is known, or about to be told, no longer holds. INVALID_VALUE: no limit. */
 CUresult vgs_limit_changes(int limit);

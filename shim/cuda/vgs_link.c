@@ -134,9 +134,9 @@ CUresult vgs_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
     if (linked)
       result = fetch(link, first + count, nbytes);
     for (uint32_t i = 0; i < sent; i++)
-      vgs_image_drop(first + i);
+      vgs_image_destroy(first + i);
     if (linked)
-      vgs_image_drop(first + count);
+      vgs_image_destroy(first + count);
   }
   vgs_jit_log_finish(result, link->option_count, link->options, link->option_values);
   if (result)

@@ -80,7 +80,7 @@ static slot tools_hooks[7];
 
 static CUresult cls_put(CUcontext context, void *key, void *value, void (*destroy)(CUcontext, void *, void *)) {
   CUresult result = vgs_enter_init();
-  return result ? result : vgs_cls_put(context, key, value, destroy);
+  return result ? result : vgs_cls_set(context, key, value, destroy);
 }
 
 static CUresult cls_delete(CUcontext context, void *key) {

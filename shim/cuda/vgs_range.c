@@ -129,7 +129,7 @@ CUresult vgs_range_add(struct vgs_range *range) {
   return add(range);
 }
 
-CUresult vgs_range_note(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind) {
+CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind) {
   struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = kind};
   return vgs_range_add(&range) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
@@ -243,13 +243,13 @@ static struct node *filter(struct node *tree, uint32_t context_id, bool all) {
   return merge(left, right);
 }
 
-void vgs_range_drop_context(uint32_t context_id) {
+void vgs_range_remove_context(uint32_t context_id) {
   pthread_rwlock_wrlock(&lock);
   root = filter(root, context_id, false);
   pthread_rwlock_unlock(&lock);
 }
 
-void vgs_range_drop_all(void) {
+void vgs_range_remove_all(void) {
   pthread_rwlock_wrlock(&lock);
   root = filter(root, 0, true);
   pthread_rwlock_unlock(&lock);

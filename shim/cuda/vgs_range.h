@@ -49,7 +49,7 @@ CUresult vgs_range_add(struct vgs_range *range);
 bool vgs_range_close(uint64_t base);
 
 /* Add what was just allocated. OUT_OF_MEMORY: it is not known, and would be refused everywhere. */
-CUresult vgs_range_note(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind);
+CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind);
 
 /* Bytes of rows; UINT64_MAX, which no range is long, where that is more. */
 static inline uint64_t vgs_rows_nbytes(uint64_t pitch, uint64_t rows) {
@@ -86,8 +86,8 @@ bool vgs_range_find(uint64_t address, struct vgs_range *found);
 bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed);
 
 /* All ranges of a context, with its pinned memory unmapped; all ranges. */
-void vgs_range_drop_context(uint32_t context_id);
-void vgs_range_drop_all(void);
+void vgs_range_remove_context(uint32_t context_id);
+void vgs_range_remove_all(void);
 
 /* Free the bookkeeping at the library's end. Pinned memory stays mapped: at exit other threads of the program may be
  * using it. */

@@ -50,7 +50,7 @@ static void read_line(char *line) {
     vgs_session_set_fault((CUresult)result, true);
 }
 
-void vgs_reasons_take(void) {
+void vgs_reasons_fetch(void) {
   static _Thread_local bool taking; /* the fetching call's own reply announces them, too */
   char *text = taking ? NULL : calloc(1, TEXT_NBYTES + 1);
   if (!text)

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 /* The session's hook: fetch what the host has to say. */
-void vgs_reasons_take(void);
+void vgs_reasons_fetch(void);
 
 /* A kernel of this library cannot run here, although the program has asked for it: `result` ends the context on a
  * simulated device, where a card would have run it, so that a program that does not look cannot go on. */

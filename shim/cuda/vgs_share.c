@@ -42,7 +42,7 @@ CUresult vgs_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAll
                                           unsigned long long flags) {
   const struct vgs_allocation *allocation = vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
   struct content content;
-  if (!shareableHandle || !allocation || !vgs_allocation_is_held(allocation) || flags)
+  if (!shareableHandle || !allocation || !vgs_allocation_has_handle(allocation) || flags)
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_type(handleType);
   if (!result && !(allocation->prop.requestedHandleTypes & handleType))

@@ -169,7 +169,7 @@ static CUresult drive(struct transfer *t) {
 }
 
 CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken) {
-  struct vgs_area *area = vgs_area_take(VGS_AREA_STAGING);
+  struct vgs_area *area = vgs_area_acquire(VGS_AREA_STAGING);
   *taken = area;
   if (!area)
     return CUDA_SUCCESS;
@@ -195,7 +195,7 @@ CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken) {
 }
 
 CUresult vgs_staging_land(const struct vgs_staged *copy, bool *taken) {
-  struct vgs_area *area = vgs_area_take(VGS_AREA_SMALL);
+  struct vgs_area *area = vgs_area_acquire(VGS_AREA_SMALL);
   *taken = area;
   if (!area)
     return CUDA_SUCCESS;

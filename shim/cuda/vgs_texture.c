@@ -54,7 +54,7 @@ static bool find(uint64_t value, bool surface, struct made *found) {
   return made;
 }
 
-bool vgs_sampled_forget(uint64_t value, bool surface) {
+bool vgs_sampled_remove(uint64_t value, bool surface) {
   pthread_mutex_lock(&lock);
   struct made **link = place_locked(value, surface), *made = *link;
   if (made)
@@ -94,15 +94,15 @@ CUresult vgs_surface_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id) {
   return resource->resType == CU_RESOURCE_TYPE_ARRAY ? vgs_resource_id(resource, id) : CUDA_ERROR_INVALID_VALUE;
 }
 
-void vgs_texture_keep(uint64_t value, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
-                      const CUDA_RESOURCE_VIEW_DESC *view) {
+void vgs_texture_add(uint64_t value, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
+                     const CUDA_RESOURCE_VIEW_DESC *view) {
   struct made made = {.value = value, .viewed = view, .resource = *resource, .texture = *texture};
   if (view)
     made.view = *view;
   remember(&made);
 }
 
-void vgs_surface_keep(uint64_t value, const CUDA_RESOURCE_DESC *resource) {
+void vgs_surface_add(uint64_t value, const CUDA_RESOURCE_DESC *resource) {
   remember(&(struct made){.value = value, .surface = true, .resource = *resource});
 }
 

@@ -11,11 +11,11 @@ CUresult vgs_resource_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id);
 CUresult vgs_surface_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id);
 
 /* Keep what was made, for the functions that ask; `view` may be NULL. */
-void vgs_texture_keep(uint64_t value, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
-                      const CUDA_RESOURCE_VIEW_DESC *view);
-void vgs_surface_keep(uint64_t value, const CUDA_RESOURCE_DESC *resource);
+void vgs_texture_add(uint64_t value, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
+                     const CUDA_RESOURCE_VIEW_DESC *view);
+void vgs_surface_add(uint64_t value, const CUDA_RESOURCE_DESC *resource);
 
 /* False: there is no such texture or surface. */
-bool vgs_sampled_forget(uint64_t value, bool surface);
+bool vgs_sampled_remove(uint64_t value, bool surface);
 
 #endif

@@ -33,16 +33,16 @@ static CUresult change(CUuserObject handle, unsigned int count, bool (*function)
   if (!object)
     return CUDA_ERROR_INVALID_VALUE;
   bool changed = function(object, count);
-  vgs_work_release(object);
+  vgs_work_unref(object);
   return changed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult vgs_cuUserObjectRetain(CUuserObject object, unsigned int count) {
-  return change(object, count, vgs_work_add_program_refs);
+  return change(object, count, vgs_work_ref_program);
 }
 
 CUresult vgs_cuUserObjectRelease(CUuserObject object, unsigned int count) {
-  return change(object, count, vgs_work_drop_program_refs);
+  return change(object, count, vgs_work_unref_program);
 }
 
 CUresult vgs_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags) {
@@ -51,13 +51,13 @@ CUresult vgs_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigne
   if (!work)
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
-  if (!vgs_works_keep_user_object(&vgs_graph_outermost(found)->works, work, count))
+  if (!vgs_works_add_user_object(&vgs_graph_outermost(found)->works, work, count))
     result = CUDA_ERROR_OUT_OF_MEMORY;
-  else if (flags & GRAPH_MOVE && !vgs_work_drop_program_refs(work, count)) {
-    vgs_works_drop_user_object(&vgs_graph_outermost(found)->works, work, count);
+  else if (flags & GRAPH_MOVE && !vgs_work_unref_program(work, count)) {
+    vgs_works_remove_user_object(&vgs_graph_outermost(found)->works, work, count);
     result = CUDA_ERROR_INVALID_VALUE;
   }
-  vgs_work_release(work);
+  vgs_work_unref(work);
   return result;
 }
 
@@ -66,7 +66,7 @@ CUresult vgs_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsign
   struct vgs_work *work = found && is_count(count) ? find(object) : NULL;
   if (!work)
     return CUDA_ERROR_INVALID_VALUE;
-  bool dropped = vgs_works_drop_user_object(&vgs_graph_outermost(found)->works, work, count);
-  vgs_work_release(work);
+  bool dropped = vgs_works_remove_user_object(&vgs_graph_outermost(found)->works, work, count);
+  vgs_work_unref(work);
   return dropped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -73,7 +73,7 @@ CUresult vgs_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
 
 CUresult vgs_allocation_release(CUmemGenericAllocationHandle handle) { return count(handle, -1, 0); }
 
-bool vgs_allocation_is_held(const struct vgs_allocation *allocation) {
+bool vgs_allocation_has_handle(const struct vgs_allocation *allocation) {
   pthread_mutex_lock(&count_lock);
   bool held = allocation->handles;
   pthread_mutex_unlock(&count_lock);
@@ -101,7 +101,7 @@ CUresult vgs_mapping_add(const struct vgs_allocation *allocation, CUdeviceptr pt
   return result;
 }
 
-void vgs_mappings_forget(CUdeviceptr ptr, size_t size) {
+void vgs_mappings_remove(CUdeviceptr ptr, size_t size) {
   for (CUdeviceptr at = ptr; at - ptr < size;) { /* one call may undo several maps */
     struct vgs_range range;
     if (!vgs_range_find(at, &range) || !vgs_range_remove(range.base, false, &range))
@@ -121,7 +121,7 @@ bool vgs_access_is_foreign(const CUmemAccessDesc *desc, size_t count) {
 
 CUresult vgs_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle) {
   struct vgs_allocation *allocation = vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
-  if (!prop || !allocation || !vgs_allocation_is_held(allocation))
+  if (!prop || !allocation || !vgs_allocation_has_handle(allocation))
     return CUDA_ERROR_INVALID_VALUE;
   *prop = allocation->prop;
   return CUDA_SUCCESS;

@@ -13,13 +13,13 @@ CUresult vgs_allocation_check(const CUmemAllocationProp *prop);
 CUresult vgs_allocation_release(CUmemGenericAllocationHandle handle);
 
 /* Whether the program has a handle of it still; else only mappings have it. */
-bool vgs_allocation_is_held(const struct vgs_allocation *allocation);
+bool vgs_allocation_has_handle(const struct vgs_allocation *allocation);
 
 /* What cuMemMap has mapped becomes known; if that fails, it is unmapped. */
 CUresult vgs_mapping_add(const struct vgs_allocation *allocation, CUdeviceptr ptr, size_t size);
 
 /* The part of a mapping that cuMemUnmap has removed. */
-void vgs_mappings_forget(CUdeviceptr ptr, size_t size);
+void vgs_mappings_remove(CUdeviceptr ptr, size_t size);
 
 /* Whether access is asked for that is no device's. */
 bool vgs_access_is_foreign(const CUmemAccessDesc *desc, size_t count);

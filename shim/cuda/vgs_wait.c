@@ -87,7 +87,7 @@ bool vgs_wait_stream_is_done(uint32_t stream) {
   return state == VGS_PROGRESS_IDLE || (done && state == VGS_PROGRESS_ONE && only == 0);
 }
 
-void vgs_wait_note_done(uint32_t stream, uint64_t entry) {
+void vgs_wait_set_done(uint32_t stream, uint64_t entry) {
   if (can_settle(stream))
     vgs_touch_set_done(stream, entry);
 }
@@ -95,7 +95,7 @@ void vgs_wait_note_done(uint32_t stream, uint64_t entry) {
 CUresult vgs_wait_stream(uint32_t stream) {
   if (vgs_wait_stream_is_done(stream))
     return CUDA_SUCCESS;
-  struct vgs_area *area = vgs_ring_spin_ns() ? vgs_area_take(VGS_AREA_SMALL) : NULL;
+  struct vgs_area *area = vgs_ring_spin_ns() ? vgs_area_acquire(VGS_AREA_SMALL) : NULL;
   CUresult result = vgs_wait_stream_with(area, stream);
   if (area)
     vgs_area_release(area);

@@ -62,7 +62,7 @@ static void unref(struct vgs_work *work, uint32_t refs) {
   free(work);
 }
 
-void vgs_work_release(struct vgs_work *work) { unref(work, 1); }
+void vgs_work_unref(struct vgs_work *work) { unref(work, 1); }
 
 /* The work of a callback, kept for the caller; NULL: none. */
 static struct vgs_work *find(uint32_t callback) {
@@ -83,7 +83,7 @@ void vgs_work_run(uint32_t callback) {
     return;
   if (work->run) /* a user object has nothing to run */
     work->run(work);
-  vgs_work_release(work);
+  vgs_work_unref(work);
 }
 
 /* --- the program's host functions --- */
@@ -118,7 +118,7 @@ bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params) {
     *params = (CUDA_HOST_NODE_PARAMS){.fn = wanted->function, .userData = wanted->user_data};
   }
   if (work)
-    vgs_work_release(work);
+    vgs_work_unref(work);
   return is_program;
 }
 
@@ -152,11 +152,11 @@ struct vgs_work *vgs_work_find_user_object(uint32_t id) {
   struct vgs_work *work = find(id);
   if (!work || work->fini == fini_user_object)
     return work;
-  vgs_work_release(work);
+  vgs_work_unref(work);
   return NULL;
 }
 
-bool vgs_work_add_program_refs(struct vgs_work *work, uint32_t refs) {
+bool vgs_work_ref_program(struct vgs_work *work, uint32_t refs) {
   uint32_t sum;
   pthread_mutex_lock(&lock);
   bool fits = !__builtin_add_overflow(work->refs, refs, &sum);
@@ -168,7 +168,7 @@ bool vgs_work_add_program_refs(struct vgs_work *work, uint32_t refs) {
   return fits;
 }
 
-bool vgs_work_drop_program_refs(struct vgs_work *work, uint32_t refs) {
+bool vgs_work_unref_program(struct vgs_work *work, uint32_t refs) {
   pthread_mutex_lock(&lock);
   bool held = refs <= ((struct user_object *)work)->program_refs;
   if (held)
@@ -238,17 +238,17 @@ static bool keep(struct vgs_works *works, const struct vgs_works *others, bool a
   return room;
 }
 
-bool vgs_works_keep(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old) {
+bool vgs_works_add(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old) {
   struct vgs_kept one = {work, node, 1};
   return keep(works, &(struct vgs_works){.items = &one, .count = 1}, false, node, old);
 }
 
-bool vgs_works_keep_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs) {
+bool vgs_works_add_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs) {
   struct vgs_kept one = {work, 0, refs};
   return keep(works, &(struct vgs_works){.items = &one, .count = 1}, false, 0, NULL);
 }
 
-bool vgs_works_drop_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs) {
+bool vgs_works_remove_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs) {
   uint32_t held = 0, left = refs;
   pthread_mutex_lock(&lock);
   for (uint32_t i = 0; i < works->count && held < refs; i++)
@@ -266,12 +266,12 @@ bool vgs_works_drop_user_object(struct vgs_works *works, struct vgs_work *work, 
   return true;
 }
 
-bool vgs_works_keep_all(struct vgs_works *works, const struct vgs_works *others) {
+bool vgs_works_add_all(struct vgs_works *works, const struct vgs_works *others) {
   return keep(works, others, true, 0, NULL);
 }
 
-bool vgs_works_keep_child(struct vgs_works *works, const struct vgs_works *others, uint32_t node,
-                          struct vgs_works *old) {
+bool vgs_works_add_child(struct vgs_works *works, const struct vgs_works *others, uint32_t node,
+                         struct vgs_works *old) {
   return keep(works, others, false, node, old);
 }
 

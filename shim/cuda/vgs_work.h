@@ -36,11 +36,11 @@ struct vgs_works {
 
 /* Work that the caller keeps until it is released; NULL: out of memory. */
 struct vgs_work *vgs_work_function(CUhostFn function, void *user_data);
-void vgs_work_release(struct vgs_work *work);
-#define VGS_WORK __attribute__((cleanup(vgs_work_release_held))) struct vgs_work
-static inline void vgs_work_release_held(struct vgs_work **work) {
+void vgs_work_unref(struct vgs_work *work);
+#define VGS_WORK __attribute__((cleanup(vgs_work_unref_held))) struct vgs_work
+static inline void vgs_work_unref_held(struct vgs_work **work) {
   if (*work)
-    vgs_work_release(*work);
+    vgs_work_unref(*work);
 }
 uint32_t vgs_work_id(const struct vgs_work *work); /* the callback's, for the wire */
 
@@ -50,17 +50,16 @@ struct vgs_work *vgs_work_user_object(CUhostFn destroy, void *user_data, uint32_
 /* With one more reference, which the caller releases; NULL: there is none of that id. */
 struct vgs_work *vgs_work_find_user_object(uint32_t id);
 /* False: too many, or more than there are; nothing has changed. */
-bool vgs_work_add_program_refs(struct vgs_work *work, uint32_t refs);
-bool vgs_work_drop_program_refs(struct vgs_work *work, uint32_t refs);
-bool vgs_works_keep_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs);
-bool vgs_works_drop_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs);
+bool vgs_work_ref_program(struct vgs_work *work, uint32_t refs);
+bool vgs_work_unref_program(struct vgs_work *work, uint32_t refs);
+bool vgs_works_add_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs);
+bool vgs_works_remove_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs);
 
 /* Keep one more, all that another keeps, or all of that for a child graph's node; in place of what is kept for `node`,
  * which moves to `old`, if there is any. False: out of memory, and nothing has changed. */
-bool vgs_works_keep(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old);
-bool vgs_works_keep_all(struct vgs_works *works, const struct vgs_works *others);
-bool vgs_works_keep_child(struct vgs_works *works, const struct vgs_works *others, uint32_t node,
-                          struct vgs_works *old);
+bool vgs_works_add(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old);
+bool vgs_works_add_all(struct vgs_works *works, const struct vgs_works *others);
+bool vgs_works_add_child(struct vgs_works *works, const struct vgs_works *others, uint32_t node, struct vgs_works *old);
 void vgs_works_clear(struct vgs_works *works);
 #define VGS_WORKS __attribute__((cleanup(vgs_works_clear))) struct vgs_works
 

@@ -87,7 +87,7 @@ static void run_copy(struct vgs_work *work) {
 static void fini_copy(struct vgs_work *work) {
   struct vgs_work_memory *memory = ((struct copy_work *)work)->memory;
   if (memory)
-    vgs_work_memory_give(memory);
+    vgs_work_memory_release(memory);
 }
 
 /* The device's own part: between its side and the memory in the middle. */
@@ -121,7 +121,7 @@ static CUresult create_copy(const struct vgs_captured_copy *copy, uint32_t marks
     return CUDA_ERROR_OUT_OF_MEMORY;
   *made = (struct copy_work){.work = {.pageable = copy->pageable, .run = run_copy, .fini = fini_copy}, .copy = *copy};
   if (copy->dst.place == VGS_PLACE_DEVICE || copy->src.place == VGS_PLACE_DEVICE)
-    result = vgs_work_memory_take(total, &made->memory);
+    result = vgs_work_memory_acquire(total, &made->memory);
   *middle = made->memory ? made->memory->address : 0;
   if (!result && !vgs_work_init(&made->work, 1, VGW_CALLBACK_INTERNAL | marks)) {
     fini_copy(&made->work);
@@ -142,7 +142,7 @@ CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy) {
   CUresult result = create_copy(copy, 0, &work, &middle);
   if (result)
     return result;
-  if (!vgs_capture_keep(copy->capture, work))
+  if (!vgs_capture_add_work(copy->capture, work))
     result = CUDA_ERROR_OUT_OF_MEMORY;
   if (!result && copy->src.place == VGS_PLACE_DEVICE)
     result = capture_device_half(copy, middle, true);
@@ -150,7 +150,7 @@ CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy) {
     result = vgs_send_vgpuHostCallback(work->id, copy->stream, true);
   if (!result && copy->dst.place == VGS_PLACE_DEVICE)
     result = capture_device_half(copy, middle, false);
-  vgs_work_release(work);
+  vgs_work_unref(work);
   return result;
 }
 

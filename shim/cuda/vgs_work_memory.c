@@ -25,7 +25,7 @@ static struct vgs_work_memory *take_unused(uint64_t nbytes) {
   return memory;
 }
 
-CUresult vgs_work_memory_take(uint64_t nbytes, struct vgs_work_memory **memory) {
+CUresult vgs_work_memory_acquire(uint64_t nbytes, struct vgs_work_memory **memory) {
   uint64_t rounded = LEAST_NBYTES;
   while (rounded < nbytes && rounded <= UINT64_MAX / 2)
     rounded *= 2; /* few sizes, so that they are used again */
@@ -52,7 +52,7 @@ CUresult vgs_work_memory_take(uint64_t nbytes, struct vgs_work_memory **memory) 
   return result;
 }
 
-void vgs_work_memory_give(struct vgs_work_memory *memory) {
+void vgs_work_memory_release(struct vgs_work_memory *memory) {
   pthread_mutex_lock(&lock);
   memory->next = unused;
   unused = memory;

@@ -14,7 +14,7 @@ struct vgs_work_memory {
   uint16_t epoch;
   struct vgs_work_memory *next;
 };
-CUresult vgs_work_memory_take(uint64_t nbytes, struct vgs_work_memory **memory);
-void vgs_work_memory_give(struct vgs_work_memory *memory);
+CUresult vgs_work_memory_acquire(uint64_t nbytes, struct vgs_work_memory **memory);
+void vgs_work_memory_release(struct vgs_work_memory *memory);
 
 #endif

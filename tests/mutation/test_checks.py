@@ -70,14 +70,14 @@ HANDLES = {
         ("return false;\n    }\n  return true;", "return true;\n    }\n  return true;"),
         ("vgx_name_of(kind, id)", "vgx_name_make(kind, id)"),
         ("owner && vgx_name_kind(owner) != VGW_KIND_CONTEXT && kind != VGW_KIND_GRAPH_NODE", "false"),
-        ("object == &vgx_place_gone || ", ""),
+        ("object == &vgx_place_destroyed || ", ""),
         ("all &= mark_locked(s, root, name);", "all = true;"),
         ("return all && is_unused_locked(s, root);", "return all;"),
         ("    atomic_store_explicit(vgx_place(s, name), link->object, memory_order_release);\n", ""),
     ],
     "vgx_execute.c": [
         ("if (!fixed)\n    return vgx_violation", "if (false)\n    return vgx_violation"),
-        ("  vgx_release(t);\n  return result;", "  return result;"),
+        ("  vgx_record_unref(t);\n  return result;", "  return result;"),
     ],
 }
 

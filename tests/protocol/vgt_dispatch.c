@@ -124,7 +124,7 @@ int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type) {
 }
 
 /* Of conditions the one at OUT_OF_REACH is none of the graph's. */
-CUresult vgx_condition_keep(struct vgx_session *s, uint32_t graph, uint64_t value) {
+CUresult vgx_condition_add(struct vgx_session *s, uint32_t graph, uint64_t value) {
   (void)s, (void)graph, (void)value;
   return CUDA_SUCCESS;
 }
@@ -152,31 +152,31 @@ CUresult vgx_copy_name_arrays(struct vgx_session *s, CUDA_MEMCPY3D *copy) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgx_image_take(struct vgx_session *s, uint32_t id, struct vgx_image *taken) {
+CUresult vgx_image_acquire(struct vgx_session *s, uint32_t id, struct vgx_image *taken) {
   (void)s;
   *taken = (struct vgx_image){.data = (uint8_t *)"image", .total = 5};
   return id == OUT_OF_REACH ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-void vgx_image_put(struct vgx_session *s, const struct vgx_image *taken) { (void)s, (void)taken; }
+void vgx_image_release(struct vgx_session *s, const struct vgx_image *taken) { (void)s, (void)taken; }
 
 CUresult vgx_resource_of(struct vgx_session *s, CUDA_RESOURCE_DESC *resource, uint32_t id) {
   (void)s, (void)resource;
   return id == OUT_OF_REACH ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-CUresult vgx_sampled_keep(struct vgx_session *s, uint64_t value, bool surface) {
+CUresult vgx_sampled_add(struct vgx_session *s, uint64_t value, bool surface) {
   (void)s, (void)value, (void)surface;
   return CUDA_SUCCESS;
 }
 
-bool vgx_sampled_drop(struct vgx_session *s, uint64_t value, bool surface) {
+bool vgx_sampled_remove(struct vgx_session *s, uint64_t value, bool surface) {
   (void)s, (void)surface;
   return value != OUT_OF_REACH;
 }
 
 void vgx_ipc_freed(struct vgx_session *s, uint64_t address) { (void)s, (void)address; }
-void vgx_ipc_context_gone(struct vgx_session *s) { (void)s; }
+void vgx_ipc_context_destroyed(struct vgx_session *s) { (void)s; }
 void vgx_share_released(struct vgx_session *s, uint32_t allocation) { (void)s, (void)allocation; }
 
 /* --- what the test calls --- */
@@ -214,9 +214,9 @@ void *vgt_first(int kind) { return first[kind]; }
 int vgt_make(int kind, uint32_t id, int gone) {
   static const struct vgx_operation none;
   void *context;
-  if (vgx_hold(&thread, &none, 0, NULL, &context, NULL) != CUDA_SUCCESS)
+  if (vgx_record_ref(&thread, &none, 0, NULL, &context, NULL) != CUDA_SUCCESS)
     return 0;
-  vgx_release(&thread);
+  vgx_record_unref(&thread);
   bool made = vgx_handle_reserve(&session, (enum vgw_kind)kind, id);
   void *object = vgt_object();
   if (id == 1)
@@ -238,7 +238,7 @@ int vgt_make_owned(int kind, uint32_t id, int owner_kind, uint32_t owner_id) {
 int vgt_is_live(int kind, uint32_t id) {
   void *object;
   bool live = vgx_handle(&session, (enum vgw_kind)kind, id, &object) == CUDA_SUCCESS && object;
-  vgx_release(&thread);
+  vgx_record_unref(&thread);
   return live;
 }
 
@@ -266,7 +266,7 @@ int vgt_execute(const uint8_t *record, uint32_t nbytes) {
     strncpy(violation, session.reason_text, sizeof violation - 1);
     atomic_store(&session.ended, false);
     atomic_store(&session.ending, false);
-    vgx_release(&thread);
+    vgx_record_unref(&thread);
     return -1;
   }
   return atomic_load(&session.deferred);

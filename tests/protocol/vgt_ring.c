@@ -42,7 +42,7 @@ const struct vgx_operation vgx_operations[VGW_OP_COUNT] = {
     [DATA] = {.dispatch = dispatch, .flags = VGX_DATA, .fixed_nbytes = 16},
 };
 
-int vgx_take_fd(struct vgx_session *s) { return s ? -1 : 0; }
+int vgx_pop_fd(struct vgx_session *s) { return s ? -1 : 0; }
 void vgx_notice(struct vgx_session *s, uint32_t bit, bool on) { (void)s, (void)bit, (void)on; }
 void vgx_thread_end(struct executor_thread *t) { (void)t; }
 void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint64_t nbytes) {

@@ -92,7 +92,7 @@ CUresult vgx_sim_arena_adopt(struct vgx_sim_arena *arena, int file) {
 }
 
 /* Account for memory: false when it does not fit, with what all processes use. */
-static bool take_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
+static bool charge_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
   if (arena->used_nbytes > arena->capacity_nbytes || nbytes > arena->capacity_nbytes - arena->used_nbytes)
     return false;
   arena->used_nbytes += nbytes;
@@ -104,7 +104,7 @@ static bool take_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
   return false;
 }
 
-static void give_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
+static void uncharge_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
   arena->used_nbytes -= nbytes;
   vgx_sim_share_write(&arena->share, arena->used_nbytes);
 }
@@ -180,10 +180,10 @@ static void insert_locked(struct vgx_sim_arena *arena, const struct vgx_sim_allo
 static CUresult allocate_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made) {
   size_t index;
   uint64_t span = round_up(made->nbytes, PAGE_NBYTES);
-  if (!take_locked(arena, span))
+  if (!charge_locked(arena, span))
     return CUDA_ERROR_OUT_OF_MEMORY;
   if (!place_locked(arena, made, &index) || mprotect((void *)made->pages, span, PROT_READ | PROT_WRITE) != 0) {
-    give_locked(arena, span);
+    uncharge_locked(arena, span);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (made->nbytes >= LARGE_NBYTES && arena->file < 0) /* in a file the advice would keep it apart when it is freed */
@@ -213,7 +213,7 @@ static bool release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allo
   size_t nbytes = entry->pages_end - entry->pages;
   void *pages = (void *)entry->pages;
   if (!entry->opens)
-    give_locked(arena, nbytes);
+    uncharge_locked(arena, nbytes);
   if (arena->file >= 0 && !entry->opens)
     return fallocate(arena->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(entry->pages - arena->base),
                      (off_t)nbytes) == 0 &&
@@ -266,7 +266,7 @@ CUresult vgx_sim_arena_free(struct vgx_sim_arena *arena, uint64_t address, struc
   return result;
 }
 
-CUresult vgx_sim_arena_retire(struct vgx_sim_arena *arena, uint64_t address) {
+CUresult vgx_sim_arena_hide(struct vgx_sim_arena *arena, uint64_t address) {
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&arena->lock);
   size_t i;
@@ -421,9 +421,9 @@ CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enu
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   size_t index;
   pthread_mutex_lock(&arena->lock);
-  bool taken = nbytes <= arena->end - arena->base && take_locked(arena, cost);
+  bool taken = nbytes <= arena->end - arena->base && charge_locked(arena, cost);
   if (taken && !place_locked(arena, &made, &index)) {
-    give_locked(arena, cost);
+    uncharge_locked(arena, cost);
   } else if (taken) {
     insert_locked(arena, &made, index);
     *address = made.address;
@@ -442,7 +442,7 @@ CUresult vgx_sim_arena_unreserve(struct vgx_sim_arena *arena, uint64_t address, 
     int file = arena->file < 0 ? arena->physical_file : arena->file;
     bool clean = true;
     if (kind == VGX_SIM_PHYSICAL) {
-      give_locked(arena, entry->nbytes);
+      uncharge_locked(arena, entry->nbytes);
       clean = file < 0 || fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                     (off_t)(entry->pages - arena->base), (off_t)entry->nbytes) == 0;
     }
@@ -494,14 +494,14 @@ bool vgx_sim_arena_idle(struct vgx_sim_arena *arena, uint64_t address, uint64_t 
 
 bool vgx_sim_arena_charge(struct vgx_sim_arena *arena, uint64_t nbytes) {
   pthread_mutex_lock(&arena->lock);
-  bool fits = take_locked(arena, nbytes);
+  bool fits = charge_locked(arena, nbytes);
   pthread_mutex_unlock(&arena->lock);
   return fits;
 }
 
 void vgx_sim_arena_uncharge(struct vgx_sim_arena *arena, uint64_t nbytes) {
   pthread_mutex_lock(&arena->lock);
-  give_locked(arena, nbytes);
+  uncharge_locked(arena, nbytes);
   pthread_mutex_unlock(&arena->lock);
 }
 

@@ -62,7 +62,7 @@ CUresult vgx_sim_arena_allocate(struct vgx_sim_arena *arena, uint64_t nbytes, vo
 CUresult vgx_sim_arena_free(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *freed);
 
 /* Hide the allocation from lookups until it is freed; INVALID_VALUE when none starts there. */
-CUresult vgx_sim_arena_retire(struct vgx_sim_arena *arena, uint64_t address);
+CUresult vgx_sim_arena_hide(struct vgx_sim_arena *arena, uint64_t address);
 
 /* Where other processes find the allocation of `nbytes` that begins at `address`: in *fd, which is the caller's, from
  * *offset on. Private memory moves into a file for that: it keeps its address and what it holds; nothing may use it

@@ -106,7 +106,7 @@ CUresult vgx_sim_capture_child_locked(CUstream stream, CUgraph child) {
   if (c->capture->lost)
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   CUresult result = append(c, VGX_SIM_NODE_GRAPH, NULL, &node);
-  if (result == CUDA_SUCCESS && (result = vgx_sim_graph_put_locked(node, child)) != CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS && (result = vgx_sim_graph_embed_locked(node, child)) != CUDA_SUCCESS) {
     node->type = VGX_SIM_NODE_EMPTY;
     c->capture->lost = true;
   }

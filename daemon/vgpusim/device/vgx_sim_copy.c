@@ -51,7 +51,7 @@ static CUresult copy_guarded(struct vgx_sim_box *box) {
 
 static CUresult run_copy(struct vgx_sim_op *op) { return copy_guarded(&((struct copy *)op)->box); }
 
-static void drop_copy(struct vgx_sim_op *op) {
+static void destroy_copy(struct vgx_sim_op *op) {
   __atomic_sub_fetch(&staged_nbytes, ((struct copy *)op)->staged_nbytes, __ATOMIC_RELAXED);
   free(op);
 }
@@ -102,7 +102,7 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
     __atomic_sub_fetch(&staged_nbytes, staged, __ATOMIC_RELAXED);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  queued->op = (struct vgx_sim_op){.run = run_copy, .drop = drop_copy, .kind = VGX_SIM_OP_MEMCPY};
+  queued->op = (struct vgx_sim_op){.run = run_copy, .destroy = destroy_copy, .kind = VGX_SIM_OP_MEMCPY};
   queued->box = *box;
   queued->staged_nbytes = staged;
   if (stage) {
@@ -111,7 +111,7 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
     gather.dst_pitch = box->width;
     gather.dst_slice = box->width * box->height;
     if (copy_guarded(&gather) != CUDA_SUCCESS) { /* the caller's pointer, nothing of the device: not sticky */
-      drop_copy(&queued->op);
+      destroy_copy(&queued->op);
       return CUDA_ERROR_INVALID_VALUE;
     }
     queued->box.src = queued->staged;
@@ -122,7 +122,7 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
     queued->op.holds_back = true;
     queued->op.record = vgx_sim_marker_create(false);
     if (!queued->op.record) {
-      drop_copy(&queued->op);
+      destroy_copy(&queued->op);
       return wait_box(stream, box);
     }
   }
@@ -266,7 +266,7 @@ CUresult vgx_sim_copy_create(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_s
   struct copy *copy = calloc(1, sizeof *copy);
   if (!copy)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  copy->op = (struct vgx_sim_op){.run = run_copy, .drop = drop_copy, .kind = VGX_SIM_OP_MEMCPY};
+  copy->op = (struct vgx_sim_op){.run = run_copy, .destroy = destroy_copy, .kind = VGX_SIM_OP_MEMCPY};
   copy->box = box;
   *op = &copy->op;
   return CUDA_SUCCESS;

@@ -18,7 +18,7 @@ bool vgx_sim_is_node(CUgraphNode node) { return node && node->magic == VGX_SIM_G
 struct vgx_sim_work *vgx_sim_work_create(CUcontext ctx, struct vgx_sim_op *op) {
   struct vgx_sim_work *work = malloc(sizeof *work);
   if (!work) {
-    op->drop(op);
+    op->destroy(op);
     return NULL;
   }
   *work = (struct vgx_sim_work){.refs = 1, .ctx = ctx, .op = op};
@@ -33,7 +33,7 @@ void vgx_sim_work_unref(struct vgx_sim_work *work) {
   vgx_sim_unlock();
   if (!last)
     return;
-  work->op->drop(work->op);
+  work->op->destroy(work->op);
   free(work);
 }
 
@@ -128,7 +128,7 @@ uint64_t vgx_sim_graph_count(CUgraph graph) {
   return count;
 }
 
-CUresult vgx_sim_graph_put_locked(CUgraphNode node, CUgraph child) {
+CUresult vgx_sim_graph_embed_locked(CUgraphNode node, CUgraph child) {
   uint32_t height = child->height + 1;
   CUgraph outermost = node->graph;
   for (; outermost->owner; outermost = outermost->owner->graph)

@@ -56,7 +56,7 @@ CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_w
 CUresult vgx_sim_graph_add(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                            uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
 /* Put `child`, which is taken over when it succeeds, into a node. OUT_OF_MEMORY: too many graphs within each other. */
-CUresult vgx_sim_graph_put_locked(CUgraphNode node, CUgraph child);
+CUresult vgx_sim_graph_embed_locked(CUgraphNode node, CUgraph child);
 uint64_t vgx_sim_graph_count(CUgraph graph);          /* of nodes, those of child graphs too; runtime lock held */
 CUgraph vgx_sim_graph_clone_locked(CUgraph original); /* NULL: out of memory */
 bool vgx_sim_is_graph(CUgraph graph);

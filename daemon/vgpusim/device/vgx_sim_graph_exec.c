@@ -160,7 +160,7 @@ static CUresult run_plan(struct vgx_sim_op *op) {
   return result;
 }
 
-static void drop_run(struct vgx_sim_op *op) {
+static void destroy_run(struct vgx_sim_op *op) {
   vgx_sim_plan_unref(((struct run *)op)->plan);
   free(op);
 }
@@ -198,7 +198,7 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
   }
   plan->refs += 2; /* one reference for the run, one for this call */
   run->plan = plan;
-  run->op = (struct vgx_sim_op){.run = run_plan, .drop = drop_run, .wait = exec->last, .record = end};
+  run->op = (struct vgx_sim_op){.run = run_plan, .destroy = destroy_run, .wait = exec->last, .record = end};
   end->refs++;
   exec->last = end;
   vgx_sim_unlock();

@@ -45,7 +45,7 @@ CUresult vgx_sim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGra
   CUresult result = vgx_sim_graph_add(&made, hGraph, dependencies, numDependencies, VGX_SIM_NODE_GRAPH, NULL, NULL);
   if (result == CUDA_SUCCESS) {
     vgx_sim_lock();
-    result = vgx_sim_graph_put_locked(made, child);
+    result = vgx_sim_graph_embed_locked(made, child);
     if (result != CUDA_SUCCESS)
       made->type = VGX_SIM_NODE_EMPTY;
     vgx_sim_unlock();

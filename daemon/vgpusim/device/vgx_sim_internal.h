@@ -108,7 +108,7 @@ struct vgx_sim_op {
   uint64_t ticket;
   enum vgx_sim_op_kind kind;
   CUresult (*run)(struct vgx_sim_op *); /* no lock held; NULL: nothing to do */
-  void (*drop)(struct vgx_sim_op *);    /* frees it, run or cancelled; no lock held; NULL: it is its submitter's */
+  void (*destroy)(struct vgx_sim_op *); /* frees it, run or cancelled; no lock held; NULL: it is its submitter's */
   /* It starts after `wait` and `after` and completes `record`; each reference is its own. The queue sets `after`. */
   struct vgx_sim_marker *wait, *after, *record;
   bool holds_back; /* what is submitted to non-blocking streams later starts after `record` */

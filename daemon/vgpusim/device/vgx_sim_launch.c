@@ -41,7 +41,7 @@ void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_
                                          .ctx = l->ctx};
 }
 
-static void drop_launch(struct vgx_sim_op *op) { free(op); }
+static void destroy_launch(struct vgx_sim_op *op) { free(op); }
 
 /* The shape and its shared memory against the device and the kernel. */
 static CUresult check_shape(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
@@ -186,7 +186,7 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
     free(l);
     return result;
   }
-  l->op = (struct vgx_sim_op){.run = vgx_sim_run_launch, .drop = drop_launch, .kind = VGX_SIM_OP_KERNEL};
+  l->op = (struct vgx_sim_op){.run = vgx_sim_run_launch, .destroy = destroy_launch, .kind = VGX_SIM_OP_KERNEL};
   l->ctx = ctx;
   l->function = l->named = f;
   l->param_nbytes = f->info.param_nbytes;

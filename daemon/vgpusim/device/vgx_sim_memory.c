@@ -158,7 +158,7 @@ CUresult vgx_sim_cuMemFree_v2(CUdeviceptr dptr) {
     vgx_sim_watch_freed(dptr);
   if (result == CUDA_SUCCESS && a.pool) {
     vgx_sim_lock();
-    vgx_sim_pool_released_locked(a.pool, a.nbytes);
+    vgx_sim_pool_uncharge_locked(a.pool, a.nbytes);
     vgx_sim_unlock();
   }
   return result;

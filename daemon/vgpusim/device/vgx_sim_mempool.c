@@ -38,7 +38,7 @@ static void free_if_unused(CUmemoryPool pool) {
   }
 }
 
-void vgx_sim_pool_released_locked(CUmemoryPool pool, uint64_t nbytes) {
+void vgx_sim_pool_uncharge_locked(CUmemoryPool pool, uint64_t nbytes) {
   pool->used_nbytes -= nbytes;
   free_if_unused(pool);
 }
@@ -64,7 +64,7 @@ static CUresult allocate(CUcontext ctx, CUmemoryPool pool, size_t nbytes, CUdevi
     vgx_sim_watch_allocated(*dptr, nbytes);
   vgx_sim_lock();
   if (result != CUDA_SUCCESS)
-    vgx_sim_pool_released_locked(pool, nbytes);
+    vgx_sim_pool_uncharge_locked(pool, nbytes);
   else if (pool->used_nbytes > pool->used_high_nbytes)
     pool->used_high_nbytes = pool->reserved_high_nbytes = pool->used_nbytes;
   vgx_sim_unlock();
@@ -107,13 +107,13 @@ static CUresult run_release(struct vgx_sim_op *op) {
   vgx_sim_watch_freed(release->address);
   if (vgx_sim_arena_free(release->arena, release->address, &a) == CUDA_SUCCESS && a.pool) {
     vgx_sim_lock();
-    vgx_sim_pool_released_locked(a.pool, a.nbytes);
+    vgx_sim_pool_uncharge_locked(a.pool, a.nbytes);
     vgx_sim_unlock();
   }
   return CUDA_SUCCESS;
 }
 
-static void drop_release(struct vgx_sim_op *op) { free(op); }
+static void destroy_release(struct vgx_sim_op *op) { free(op); }
 
 CUresult vgx_sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   CUcontext ctx;
@@ -131,10 +131,10 @@ CUresult vgx_sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   struct release *release = calloc(1, sizeof *release);
   if (!release)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  release->op = (struct vgx_sim_op){.run = run_release, .drop = drop_release};
+  release->op = (struct vgx_sim_op){.run = run_release, .destroy = destroy_release};
   release->arena = &device->arena;
   release->address = dptr;
-  if (vgx_sim_arena_retire(&device->arena, dptr) != CUDA_SUCCESS) {
+  if (vgx_sim_arena_hide(&device->arena, dptr) != CUDA_SUCCESS) {
     free(release);
     return CUDA_ERROR_INVALID_VALUE;
   }

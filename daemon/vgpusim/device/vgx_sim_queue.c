@@ -88,7 +88,7 @@ void vgx_sim_wait_progress_locked(void) {
   progress_waiters--;
 }
 
-void vgx_sim_stream_release_locked(CUstream stream) {
+void vgx_sim_stream_free_unused_locked(CUstream stream) {
   if (!stream->destroyed || stream->waiters || !vgx_sim_stream_idle_locked(stream) || stream->magic == VGX_SIM_DEAD)
     return;
   for (struct CUstream_st **link = &stream->ctx->streams; *link; link = &(*link)->next)
@@ -102,7 +102,7 @@ void vgx_sim_stream_release_locked(CUstream stream) {
 }
 
 /* The markers of an operation that ran or was cancelled. */
-static void settle(struct vgx_sim_op *op) {
+static void complete_markers(struct vgx_sim_op *op) {
   if (op->record) {
     op->record->done = true;
     op->record->time_ns = op->record->timed ? now_ns() : 0;
@@ -115,7 +115,7 @@ static void settle(struct vgx_sim_op *op) {
   op->record = op->wait = op->after = NULL;
 }
 
-/* Set the sticky error; returns the cancelled operations for the caller to drop once the lock is released. */
+/* Set the sticky error; returns the cancelled operations for the caller to destroy once the lock is released. */
 static struct vgx_sim_op *fail_locked(CUcontext ctx, CUresult result) {
   struct vgx_sim_op *cancelled = NULL;
   if (ctx->sticky == CUDA_SUCCESS)
@@ -128,10 +128,10 @@ static struct vgx_sim_op *fail_locked(CUcontext ctx, CUresult result) {
       continue;
     for (struct vgx_sim_op *op = s->head, *next; op; op = next) {
       next = op->next;
-      settle(op);
+      complete_markers(op);
       op->result = ctx->sticky;
       op->done = true; /* a waiting submitter may take its operation back at once: it is not touched again */
-      if (op->drop) {
+      if (op->destroy) {
         op->next = cancelled;
         cancelled = op;
       }
@@ -139,17 +139,17 @@ static struct vgx_sim_op *fail_locked(CUcontext ctx, CUresult result) {
     s->head = s->tail = NULL;
     if (!s->busy) {
       deactivate(s);
-      vgx_sim_stream_release_locked(s);
+      vgx_sim_stream_free_unused_locked(s);
     }
   }
   vgx_sim_notify_locked();
   return cancelled;
 }
 
-static void drop_all(struct vgx_sim_op *op) {
+static void destroy_all(struct vgx_sim_op *op) {
   for (struct vgx_sim_op *next; op; op = next) {
     next = op->next;
-    op->drop(op);
+    op->destroy(op);
   }
 }
 
@@ -157,7 +157,7 @@ void vgx_sim_fail_context(CUcontext ctx, CUresult result) {
   vgx_sim_lock();
   struct vgx_sim_op *cancelled = fail_locked(ctx, result);
   vgx_sim_unlock();
-  drop_all(cancelled);
+  destroy_all(cancelled);
 }
 
 static void *queue_thread(void *);
@@ -196,25 +196,25 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
     result = op->run(op);
     vgx_sim_lock();
   }
-  settle(op);
+  complete_markers(op);
   if (result != CUDA_SUCCESS)
     cancelled = fail_locked(ctx, result);
   s->busy = false;
-  void (*drop)(struct vgx_sim_op *) = op->drop;
+  void (*destroy)(struct vgx_sim_op *) = op->destroy;
   op->result = result;
   op->done = true;
   deactivate(s);
   if (s->head)
     activate(s); /* at the end: others come first */
   else
-    vgx_sim_stream_release_locked(s);
+    vgx_sim_stream_free_unused_locked(s);
   vgx_sim_notify_locked();
   wake_if_ready();
-  if (drop || cancelled) {
+  if (destroy || cancelled) {
     vgx_sim_unlock();
-    if (drop)
-      drop(op);
-    drop_all(cancelled);
+    if (destroy)
+      destroy(op);
+    destroy_all(cancelled);
     vgx_sim_lock();
   }
   return result;
@@ -247,10 +247,10 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   if (result != CUDA_SUCCESS || stream->destroyed) {
     if (result == CUDA_SUCCESS)
       result = CUDA_ERROR_INVALID_HANDLE;
-    settle(op);
+    complete_markers(op);
     vgx_sim_unlock();
-    if (op->drop)
-      op->drop(op);
+    if (op->destroy)
+      op->destroy(op);
     return result;
   }
   if (vgx_sim_is_capturing_locked(stream)) {
@@ -259,7 +259,7 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
                                    : vgx_sim_capture_lost_locked(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     vgx_sim_unlock();
     if (result != CUDA_SUCCESS && mode == VGX_SIM_QUEUE)
-      op->drop(op);
+      op->destroy(op);
     return result;
   }
   op->ticket = ++last_ticket;
@@ -356,7 +356,7 @@ static CUresult wait_for(CUcontext ctx, CUstream stream) {
   CUresult result = ctx->sticky;
   if (stream) {
     stream->waiters--;
-    vgx_sim_stream_release_locked(stream);
+    vgx_sim_stream_free_unused_locked(stream);
   }
   vgx_sim_unlock();
   return result;

@@ -55,7 +55,7 @@ void vgx_sim_fill_params(const struct vgx_sim_op *op, CUDA_MEMSET_NODE_PARAMS *p
                                       .height = f->height};
 }
 
-static void drop_fill(struct vgx_sim_op *op) { free(op); }
+static void destroy_fill(struct vgx_sim_op *op) { free(op); }
 
 /* *extent: bytes from the first to past the last; 0: there is nothing to do. */
 static CUresult check(const struct fill *f, uint64_t *extent) {
@@ -77,7 +77,7 @@ static struct vgx_sim_op *create(const struct fill *f) {
   if (!made)
     return NULL;
   *made = *f;
-  made->op = (struct vgx_sim_op){.run = run_fill, .drop = drop_fill, .kind = VGX_SIM_OP_MEMSET};
+  made->op = (struct vgx_sim_op){.run = run_fill, .destroy = destroy_fill, .kind = VGX_SIM_OP_MEMSET};
   return &made->op;
 }
 

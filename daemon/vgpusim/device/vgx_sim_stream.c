@@ -20,7 +20,7 @@ void vgx_sim_stream_init(CUstream stream, CUcontext ctx, uint32_t flags, int32_t
       .magic = VGX_SIM_STREAM, .ctx = ctx, .flags = flags, .priority = priority, .policy = POLICY_AUTO};
 }
 
-static void drop_op(struct vgx_sim_op *op) { free(op); }
+static void destroy_op(struct vgx_sim_op *op) { free(op); }
 
 static bool is_event(CUevent event) { return event && event->magic == VGX_SIM_EVENT; }
 
@@ -64,7 +64,7 @@ CUresult vgx_sim_cuStreamDestroy_v2(CUstream hStream) {
   vgx_sim_lock();
   result = stream->destroyed ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
   stream->destroyed = true;
-  vgx_sim_stream_release_locked(stream);
+  vgx_sim_stream_free_unused_locked(stream);
   vgx_sim_unlock();
   return result;
 }
@@ -124,7 +124,7 @@ CUresult vgx_sim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
   struct vgx_sim_op *op = calloc(1, sizeof *op);
   if (!op)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  op->drop = drop_op;
+  op->destroy = destroy_op;
   bool handled;
   vgx_sim_lock();
   result = vgx_sim_capture_wait_locked(stream, hEvent, &handled);
@@ -198,7 +198,7 @@ CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
     free(marker);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  op->drop = drop_op;
+  op->destroy = destroy_op;
   op->record = marker;
   vgx_sim_lock();
   if (vgx_sim_is_capturing_locked(stream)) {
@@ -292,7 +292,7 @@ CUresult vgx_sim_host_create(const CUDA_HOST_NODE_PARAMS *params, struct vgx_sim
   struct host_call *call = calloc(1, sizeof *call);
   if (!call)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  call->op = (struct vgx_sim_op){.run = run_host_call, .drop = drop_op, .kind = VGX_SIM_OP_HOST};
+  call->op = (struct vgx_sim_op){.run = run_host_call, .destroy = destroy_op, .kind = VGX_SIM_OP_HOST};
   call->fn = params->fn;
   call->data = params->userData;
   *op = &call->op;

@@ -72,7 +72,7 @@ static CUresult run(struct vgx_sim_op *op) {
   return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-static void drop(struct vgx_sim_op *op) { free(op); }
+static void destroy(struct vgx_sim_op *op) { free(op); }
 
 static CUresult check(const CUstreamBatchMemOpParams *p) {
   uint64_t nbytes = is_wide(p->operation) ? 8 : 4;
@@ -116,7 +116,7 @@ static CUresult submit(CUstream handle, const CUstreamBatchMemOpParams *params, 
   struct word_op *op = malloc(sizeof *op + count * sizeof *params);
   if (!op)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  op->op = (struct vgx_sim_op){.run = run, .drop = drop};
+  op->op = (struct vgx_sim_op){.run = run, .destroy = destroy};
   op->count = count;
   memcpy(op->params, params, count * sizeof *params);
   return vgx_sim_submit(stream, &op->op, VGX_SIM_QUEUE);
