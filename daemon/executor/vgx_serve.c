@@ -24,6 +24,7 @@
 #define SEND_TIMEOUT_S 30
 #define EXIT_TIMEOUT_S 1
 #define HANGUP_TIMEOUT_S 1
+enum { PROGRESS_NBYTES = 1000, PROGRESS_MAX = 32 }; /* a line; lines of a session: a client need not read in time */
 
 static struct vgx_session session;
 
@@ -114,6 +115,18 @@ static void send_all(struct vgx_session *s, const uint8_t *data, size_t nbytes) 
 static void answer_socket(struct executor_thread *t, const struct vgw_header *reply, const struct vgx_reply *out) {
   memcpy(out->record, reply, sizeof *reply);
   send_all(t->s, out->record, reply->length);
+}
+
+void vgx_progress(const char *line) {
+  struct vgx_session *s = &session;
+  size_t nbytes = strnlen(line, PROGRESS_NBYTES);
+  struct {
+    struct vgw_header header;
+    char text[PROGRESS_NBYTES + 8];
+  } record = {.header.length = (uint32_t)(sizeof record.header + vgw_pad8(nbytes + 1))};
+  memcpy(record.text, line, nbytes);
+  if (s->options->features & VGX_FEATURE_PROGRESS && atomic_fetch_add(&s->progress_lines, 1) < PROGRESS_MAX)
+    send_all(s, (const uint8_t *)&record, record.header.length);
 }
 
 static void *run(void *argument);

@@ -10,8 +10,9 @@
 
 struct vgx_backend;
 
-/* The first two need a channel that carries file descriptors; the third, memory shared with the client's machine. */
-enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2, VGX_FEATURE_REGION = 4 };
+/* The first two need a channel that carries file descriptors; the third, memory shared with the client's machine. With
+ * the fourth the client takes vgx_progress's records. */
+enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2, VGX_FEATURE_REGION = 4, VGX_FEATURE_PROGRESS = 8 };
 
 struct vgx_serve_options {
   const struct vgx_backend *backend;
@@ -39,6 +40,9 @@ int vgx_serve(int fd, const struct vgx_serve_options *options);
 /* Before vgx_serve: the socket to vgpud's service for sharing with other clients (vgpud/services/ipc_service.py); takes
  * ownership of it. */
 void vgx_ipc_set(int fd);
+
+/* Tell the client of the session being served what the host works on for seconds, if it takes that. From any thread. */
+void vgx_progress(const char *line);
 
 /* One line for the log, of the last session served. */
 const char *vgx_reason_text(void);

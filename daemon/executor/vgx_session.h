@@ -114,6 +114,7 @@ struct vgx_session {
 
   atomic_uint thread_count, idle_count;
   atomic_uint logged;        /* lines */
+  atomic_uint progress_lines;
   atomic_int deferred;       /* CUresult of the first queued call that failed since the last blocking reply */
   atomic_bool ending, ended; /* someone says why; it is said */
   atomic_int reason;

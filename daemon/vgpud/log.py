@@ -17,7 +17,6 @@ import structlog
 _PRIORITY = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 _VALUE_CAP = 1024
 
-_has_reader = False
 
 Fields = MutableMapping[str, Any]
 Logger = structlog.stdlib.BoundLogger
@@ -72,18 +71,6 @@ def configure_log(level: str, style: str, *, file: TextIO | None = None) -> None
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Stream(file or sys.stderr))),
         cache_logger_on_first_use=False,
     )
-
-
-def show_progress() -> None:
-    """A person waits at this process's stderr: report_progress() writes there from now on."""
-    global _has_reader
-    _has_reader = True
-
-
-def report_progress(text: str) -> None:
-    """Show that something takes long, as one plain line. `text` must be escaped."""
-    if _has_reader:
-        _Stream(sys.stderr).write(f"vgpu: {text}\n")
 
 
 def get_logger(**fields: object) -> Logger:

@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING
 from vgpusim import demangle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 AFTER_S = 2.0
+_LINE_NBYTES = 1000
 _PAUSE_S = 10.0  # between two lines of a process
+tell: Callable[[bytes], object] | None = None  # the client, while one is served; the log is told in any case
 _lock = _thread.allocate_lock()
 _last_at = -_PAUSE_S
 
 
 @contextmanager
-def reported(what: str, after_s: float = AFTER_S) -> Iterator[None]:
-    """Write one line when the body has taken `after_s`: with syslog's level 5, as vgpud shows it where it is wanted."""
+def reported(what: str, after_s: float | None = None) -> Iterator[None]:
+    """Write one line to the log, and to the client, when the body has taken `after_s` (AFTER_S)."""
     over = _thread.allocate_lock()
     over.acquire()
-    _thread.start_new_thread(_watch, (over, after_s, what))  # threading's would wait until it runs
+    _thread.start_new_thread(_watch, (over, AFTER_S if after_s is None else after_s, what))  # threading's would wait until it runs
     try:
         yield
     finally:
@@ -42,4 +44,7 @@ def _say(what: str) -> None:
         if time.monotonic() - _last_at < _PAUSE_S:
             return
         _last_at = time.monotonic()
-    os.write(2, b"<5>%s\n" % demangle.text(what).encode(errors="replace")[:1000])
+    line = demangle.text(what).encode(errors="replace")[:_LINE_NBYTES]
+    os.write(2, b"<6>%s\n" % line)
+    if tell is not None:
+        tell(line)

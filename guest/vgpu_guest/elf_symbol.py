@@ -1,4 +1,5 @@
-"""The dynamic symbols of an ELF file: what it defines, what it wants from others, and the version tags of both.
+"""The symbols of an ELF file: what it defines, what it wants from others, the version tags of both; and what of a
+static library it calls.
 
 Read by the section table, which stripped libraries keep. Every offset comes from the file and is checked.
 """
@@ -9,15 +10,23 @@ import mmap
 import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .elf import ElfError
 from .elf_section import Header, read_headers
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+_T = TypeVar("_T")
+
+_SYMTAB = 2
 _DYNSYM, _VERNEED, _VERDEF, _VERSYM = 11, 0x6FFFFFFE, 0x6FFFFFFD, 0x6FFFFFFF
+_STB_LOCAL, _STB_GLOBAL = 0, 1
+_STV_DEFAULT, _STV_HIDDEN = 0, 2
+_STT_FUNC = 2
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMBOLS_CAP = 1 << 20
 _VERSIONS_CAP = 4096
@@ -35,12 +44,30 @@ class Symbols:
 
 def read_symbols(path: Path) -> Symbols:
     """Raises ElfError or OSError; a file without a section table has no symbols that we can see."""
+    return _read(path, lambda reader: reader.symbols())
+
+
+def read_called(path: Path, pattern: re.Pattern[str]) -> frozenset[str] | None:
+    """Hidden functions of a static library that the rest of the program refers to.
+
+    GNU ld makes a hidden function to which another object referred local and of default visibility in the symbol table;
+    the library's others stay global and hidden there. Other linkers make all of them local.
+
+    Returns:
+        The names that match; None where the file does not say (it is stripped, or not of GNU ld's making).
+    Raises:
+        ElfError or OSError.
+    """
+    return _read(path, lambda reader: reader.called(pattern))
+
+
+def _read(path: Path, ask: Callable[[_Reader], _T]) -> _T:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size < 64:
             raise ElfError(f"{path}: not an ELF file")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
-                return _Reader(data).symbols()
+                return ask(_Reader(data))
             except (struct.error, OverflowError, IndexError) as error:
                 raise ElfError(f"{path}: damaged ELF file ({error})") from error
             except ElfError as error:
@@ -61,11 +88,8 @@ class _Reader:
         versym = self._first(_VERSYM)
         defined: set[str] = set()
         wanted: dict[str, str] = {}
-        for index in range(1, min(found[5] // _SYMBOL.size, _SYMBOLS_CAP)):
-            name_at, info, _other, section, _value, _size = _SYMBOL.unpack_from(
-                self.data, found[4] + index * _SYMBOL.size
-            )
-            if info >> 4 == 0:  # STB_LOCAL
+        for index, (name_at, info, _other, section, _value, _size) in self._entries(found):
+            if info >> 4 == _STB_LOCAL:
                 continue
             name = self._string(strings, name_at)
             if section:
@@ -74,6 +98,24 @@ class _Reader:
             number = struct.unpack_from("<H", self.data, versym[4] + 2 * index)[0] & 0x7FFF if versym else 0
             wanted[name] = names.get(number, "")
         return Symbols(frozenset(defined), wanted, frozenset(tags))
+
+    def called(self, pattern: re.Pattern[str]) -> frozenset[str] | None:
+        found = self._first(_SYMTAB)
+        if found is None:
+            return None
+        strings = self._linked(found)
+        names: dict[int, set[str]] = {_STV_DEFAULT: set(), _STV_HIDDEN: set()}
+        for _, (name_at, info, other, section, _value, _size) in self._entries(found):
+            binding = _STB_LOCAL if other & 3 == _STV_DEFAULT else _STB_GLOBAL
+            if info == (binding << 4 | _STT_FUNC) and section and other & 3 in names:
+                name = self._string(strings, name_at)
+                if pattern.match(name):
+                    names[other & 3].add(name)
+        return frozenset(names[_STV_DEFAULT]) if names[_STV_HIDDEN] else None
+
+    def _entries(self, table: Header) -> Iterator[tuple[int, tuple[int, int, int, int, int, int]]]:
+        for index in range(1, min(table[5] // _SYMBOL.size, _SYMBOLS_CAP)):
+            yield index, _SYMBOL.unpack_from(self.data, table[4] + index * _SYMBOL.size)
 
     def _versions(self) -> tuple[dict[int, str], list[str]]:
         """The wanted versions by number, and the names of the defined ones without the file's own."""

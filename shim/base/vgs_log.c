@@ -13,7 +13,7 @@
 _Thread_local enum vgs_way vgs_way;
 int vgs_trace_state = -1;
 
-enum { REASONS_MAX = 6 };
+enum { REASONS_MAX = 6, PROGRESS_MAX = 16 };
 
 static enum vgs_log_level log_level = VGS_LOG_REASON;
 static int reasons; /* atomic; lines written without VGPU_LOG */
@@ -66,20 +66,9 @@ size_t vgs_log_escape(char *into, size_t capacity, const char *text) {
   return used;
 }
 
-void vgs_log(enum vgs_log_level level, const char *format, ...) {
-  if (!vgs_log_enabled(level))
-    return;
-  int before = log_level == VGS_LOG_REASON ? __atomic_fetch_add(&reasons, 1, __ATOMIC_RELAXED) : 0;
-  if (before > REASONS_MAX)
-    return;
-  if (before == REASONS_MAX) /* the last one */
-    format = "there is more to say: VGPU_LOG=error says all of it, VGPU_LOG=off nothing";
+static void write_line(const char *text) {
   int saved = errno;
-  char text[1024], line[2048];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
+  char line[2048];
   size_t nbytes = (size_t)snprintf(line, sizeof line, "vgpu[%d]: ", (int)getpid());
   nbytes += vgs_log_escape(line + nbytes, sizeof line - nbytes - 1, text);
   line[nbytes++] = '\n';
@@ -90,6 +79,35 @@ void vgs_log(enum vgs_log_level level, const char *format, ...) {
     if (log_path)
       close(fd);
   }
+  errno = saved;
+}
+
+void vgs_log(enum vgs_log_level level, const char *format, ...) {
+  if (!vgs_log_enabled(level))
+    return;
+  int before = log_level == VGS_LOG_REASON ? __atomic_fetch_add(&reasons, 1, __ATOMIC_RELAXED) : 0;
+  if (before > REASONS_MAX)
+    return;
+  if (before == REASONS_MAX) /* the last one */
+    format = "there is more to say: VGPU_LOG=error says all of it, VGPU_LOG=off nothing";
+  int saved = errno;
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  write_line(text);
+  errno = saved;
+}
+
+void vgs_log_progress(const char *text) {
+  static int lines; /* atomic */
+  int saved = errno;
+  const char *wanted = secure_getenv("VGPU_PROGRESS");
+  bool awaited = wanted && *wanted ? !strcmp(wanted, "1") : isatty(STDERR_FILENO);
+  if (vgs_log_enabled(awaited ? VGS_LOG_REASON : VGS_LOG_INFO) &&
+      __atomic_fetch_add(&lines, 1, __ATOMIC_RELAXED) < PROGRESS_MAX)
+    write_line(text);
   errno = saved;
 }
 

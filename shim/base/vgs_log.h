@@ -27,6 +27,10 @@ bool vgs_log_enabled(enum vgs_log_level level);
 /* Write one line to stderr or VGPU_LOG_FILE. Keeps errno. */
 void vgs_log(enum vgs_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What the host works on for seconds while a call waits: one line, where stderr is a terminal or VGPU_PROGRESS=1, or
+ * with VGPU_LOG=info. A bounded number of lines a process, which count as no reasons. Keeps errno. */
+void vgs_log_progress(const char *text);
+
 /* Copy text with its control characters as \xNN, so that what a program or a host says stays one line. Cut to fit;
  * returns its length without the NUL. `capacity` at least 1. */
 size_t vgs_log_escape(char *into, size_t capacity, const char *text);

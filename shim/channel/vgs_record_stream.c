@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { RECEIVE_NBYTES = 16384 };
+enum { RECEIVE_NBYTES = 16384, PROGRESS_NBYTES = 1024 };
 
 /* A thread that sleeps until its reply; lies on that thread's stack. */
 struct waiter {
@@ -160,15 +160,32 @@ static struct waiter *find_waiter(uint32_t sequence) {
   return waiter; /* it cannot go away: its thread sleeps until `done` */
 }
 
+/* A record that answers no call: what the host works on. 0, -EPROTO, or -errno. */
+static int receive_progress(const struct vgw_header *header) {
+  char text[PROGRESS_NBYTES + 1] = "";
+  if (header->length <= sizeof *header || header->length - sizeof *header > PROGRESS_NBYTES)
+    return -EPROTO;
+  int error = receive(text, header->length - sizeof *header);
+  if (!error)
+    vgs_log_progress(text);
+  return error;
+}
+
 /* Read one reply and hand it to its waiter; on failure the session is over. */
 static void read_reply(void) {
   struct vgw_header header;
   int error = receive(&header, sizeof header);
+  bool is_progress = !error && !header.opcode && !header.sequence;
+  if (is_progress)
+    error = receive_progress(&header);
   if (error) {
-    vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE,
-                    error == -ECONNRESET ? "the worker closed the connection" : strerror(-error));
+    vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, error == -ECONNRESET ? "the worker closed the connection"
+                                                   : error == -EPROTO   ? "a reply that fits no call"
+                                                                        : strerror(-error));
     return;
   }
+  if (is_progress)
+    return;
   struct waiter *waiter = find_waiter(header.sequence);
   bool sound = header.length >= sizeof header && header.length <= stream.record_nbytes && header.length % 8 == 0 &&
                waiter && waiter->call->opcode == header.opcode;
@@ -196,6 +213,32 @@ static void read_reply(void) {
   pthread_mutex_unlock(&stream.wait);
 }
 
+/* Nobody reads: have a waiter do it, or all of them return when the session has failed. */
+static void wake_reader_locked(void) {
+  for (struct waiter *other = stream.waiters; other; other = other->next)
+    if (!other->done || vgs_stream_error()) {
+      pthread_cond_signal(&other->wake);
+      if (!vgs_stream_error())
+        break;
+    }
+}
+
+void vgs_stream_read_arrived(void) {
+  char byte;
+  pthread_mutex_lock(&stream.wait);
+  bool busy = stream.reading;
+  stream.reading = true;
+  pthread_mutex_unlock(&stream.wait);
+  if (busy)
+    return;
+  if (stream.end > stream.begin || recv(stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+    read_reply();
+  pthread_mutex_lock(&stream.wait);
+  stream.reading = false;
+  wake_reader_locked();
+  pthread_mutex_unlock(&stream.wait);
+}
+
 /* Sleep until the reply has arrived. One of the waiting threads reads for all; after its own reply it hands over the
  * reader role, so no thread ever waits for another thread's call. */
 static void wait_for_reply(struct waiter *waiter) {
@@ -219,12 +262,7 @@ static void wait_for_reply(struct waiter *waiter) {
     link = &(*link)->next;
   *link = waiter->next;
   if (!stream.reading)
-    for (struct waiter *other = stream.waiters; other; other = other->next)
-      if (!other->done || vgs_stream_error()) {
-        pthread_cond_signal(&other->wake);
-        if (!vgs_stream_error())
-          break;
-      }
+    wake_reader_locked();
   pthread_mutex_unlock(&stream.wait);
 }
 

@@ -24,6 +24,9 @@ void vgs_stream_fail(CUresult error, const char *reason);
 /* Whether the other end has closed the connection; for those who wait on shared memory. */
 bool vgs_stream_peer_gone(void);
 
+/* Read what has arrived if no thread reads: the host's word about its progress, while all wait on shared memory. */
+void vgs_stream_read_arrived(void);
+
 /* Make every present and future call return DEINITIALIZED. */
 void vgs_stream_shutdown(void);
 

@@ -204,6 +204,13 @@ static CUresult wait_reply_in_region(struct vgs_ring *ring, uint32_t sequence) {
   }
 }
 
+static void look_at_socket(void) {
+  if (vgs_stream_peer_gone())
+    vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "the worker closed the connection");
+  else
+    vgs_stream_read_arrived();
+}
+
 /* Sleep until the reply to `sequence` is in the ring. */
 static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
   struct vgw_ring *shared = ring->shared;
@@ -225,8 +232,8 @@ static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
     atomic_store_explicit(&shared->client_waits, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst); /* pairs with the worker's fence between `reply` and `client_waits` */
     if (atomic_load_explicit(&shared->reply, memory_order_acquire) == seen &&
-        vgw_futex_wait(&shared->reply, seen, CHECK_MS) == -ETIMEDOUT && vgs_stream_peer_gone())
-      vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "the worker closed the connection");
+        vgw_futex_wait(&shared->reply, seen, CHECK_MS) == -ETIMEDOUT)
+      look_at_socket();
     atomic_store_explicit(&shared->client_waits, 0, memory_order_relaxed);
   }
 }

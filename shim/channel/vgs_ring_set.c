@@ -168,6 +168,8 @@ bool vgs_ring_nap(int *turns) {
     vgs_stream_fail(CUDA_ERROR_DEVICE_UNAVAILABLE, "the worker closed the connection");
     return false;
   }
+  if (*turns % 512 == 0)
+    vgs_stream_read_arrived();
   long nap_ns = (long)NAP_NS * (1 + *turns / 64); /* as long as it has taken, and an eighth */
   nanosleep(&(struct timespec){0, nap_ns < NAP_MAX_NS ? nap_ns : NAP_MAX_NS}, NULL);
   return true;

@@ -89,8 +89,9 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_str(&packer, "features");
-  vgs_pack_array(&packer, 1 + (local ? 2 : 0) + (region ? 1 : 0));
+  vgs_pack_array(&packer, 2 + (local ? 2 : 0) + (region ? 1 : 0));
   vgs_pack_str(&packer, "images");
+  vgs_pack_str(&packer, "progress");
   if (local) {
     vgs_pack_str(&packer, "pinned-fd");
     vgs_pack_str(&packer, "ring");

@@ -8,7 +8,6 @@ Run as `python fake_worker.py MODE --control-fd N`. Modes:
     hung                is never ready
     cold                cannot make a context ahead of its client
     mute                takes the session but never attaches
-    slow                says that something takes long
     noisy               writes hostile lines to standard error
 """
 
@@ -28,8 +27,6 @@ def main() -> None:
     if mode == "broken" or (mode.startswith("broken-while:") and os.path.exists(mode.removeprefix("broken-while:"))):
         sys.exit("broken on purpose")
     control = Control(int(sys.argv[sys.argv.index("--control-fd") + 1]))
-    if mode == "slow":
-        os.write(2, b"<5>compiling kernel k\x1b[31m\n")
     if mode == "hung":
         time.sleep(600)
     if "--warm" in sys.argv:

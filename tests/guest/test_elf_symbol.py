@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vgpu_guest import device_code
 from vgpu_guest.elf import ElfError
-from vgpu_guest.elf_symbol import read_symbols
+from vgpu_guest.elf_symbol import read_called, read_symbols
 
 from tests.conftest import ROOT
 from tests.guest.elf_file import compile_c, compile_library
@@ -46,6 +48,28 @@ def test_our_library_defines_what_it_exports() -> None:
     assert {"cuInit", "cuGetProcAddress_v2"} <= symbols.defined
 
 
+HIDDEN = '__attribute__((visibility("hidden"))) int'
+
+
+@pytest.fixture(scope="module")
+def static(files: Path) -> Path:
+    """A program that calls cudaOne of a static library with cudaOne and cudaTwo."""
+    source = f"{HIDDEN} cudaOne(void) {{ return 1; }} {HIDDEN} cudaTwo(void) {{ return 2; }}"
+    library = compile_c(files / "library.o", source, "-c")
+    main = "int cudaOne(void); static int cudaOwn(void) { return cudaOne(); } int main(void) { return cudaOwn(); }"
+    return compile_c(files / "static", main, "-O0", "-fuse-ld=bfd", "-x", "none", str(library))
+
+
+def test_what_a_program_calls_of_a_static_library(static: Path, files: Path) -> None:
+    called = read_called(static, re.compile("cuda"))
+    assert called is not None
+    assert "cudaOne" in called
+    assert "cudaTwo" not in called
+    subprocess.run(["strip", "-o", files / "stripped", static], check=True, timeout=60)
+    assert read_called(files / "stripped", re.compile("cuda")) is None
+    assert read_called(files / "p", re.compile("cuda")) is None  # nothing hidden: another linker's, or no such library
+
+
 def test_device_code(files: Path) -> None:
     code = device_code.read(files / "libv.so", (9, 0), False)
     assert (code.containers, code.usable, code.damaged) == (1, 1, 0)
@@ -58,12 +82,20 @@ def test_device_code(files: Path) -> None:
     st.integers(0, 20000),
 )
 @settings(max_examples=200, deadline=None)
-def test_damaged_files_raise_only_elf_errors(files: Path, changes: list[tuple[int, bytes]], cut: int) -> None:
-    data = bytearray((files / "libv.so").read_bytes())
+def test_damaged_files_raise_only_elf_errors(
+    files: Path, static: Path, changes: list[tuple[int, bytes]], cut: int
+) -> None:
+    for path in (files / "libv.so", static):
+        _damage(path, files / "damaged", changes, cut)
+
+
+def _damage(path: Path, damaged: Path, changes: list[tuple[int, bytes]], cut: int) -> None:
+    data = bytearray(path.read_bytes())
     for at, change in changes:
         data[at : at + len(change)] = change
-    damaged = files / "damaged"
     damaged.write_bytes(data[: max(1, len(data) - cut)])
     with contextlib.suppress(ElfError):
         read_symbols(damaged)
+    with contextlib.suppress(ElfError):
+        read_called(damaged, re.compile("cuda"))
     device_code.read(damaged, (9, 0), True)

@@ -1,5 +1,5 @@
-// Graphs looked into and changed: nodes of any type by one call, edges, parameters of captured nodes, the graph of a
-// capture that is going on, captures into a graph that there is.
+// Graphs looked into and changed (NR10): nodes of any type by one call, edges, parameters of captured nodes, the graph
+// of a capture that is going on, captures into an existing graph.
 #include <cstdio>
 #include <cstring>
 #include <unistd.h>

@@ -181,7 +181,7 @@ def _answer(
     notices = getattr(handler, "notices", 0)
     with sending, contextlib.suppress(OSError):  # the client may have ended meanwhile
         header = HEADER.pack(HEADER.size + len(body), record.opcode, notices, sequence, result & 0xFFFFFFFF)
-        connection.sendall(header + body)
+        connection.sendall(getattr(handler, "before", b"") + header + body)
 
 
 def _exactly(connection: socket.socket, nbytes: int) -> bytes:

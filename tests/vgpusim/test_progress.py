@@ -12,6 +12,8 @@ def test_what_takes_long_is_said_once_and_readably(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "_last_at", -progress._PAUSE_S)
+    told: list[bytes] = []
+    monkeypatch.setattr(progress, "tell", told.append)
     said = ""
 
     def heard() -> bool:
@@ -25,7 +27,8 @@ def test_what_takes_long_is_said_once_and_readably(
         pass
     progress._say("a third")
     heard()
-    assert said == "<5>compiling kernel poke(int*)\n"
+    assert told == [b"compiling kernel poke(int*)"]
+    assert said == "<6>compiling kernel poke(int*)\n"
 
 
 def test_what_is_done_soon_is_not(capfd: pytest.CaptureFixture[str]) -> None:

@@ -19,10 +19,9 @@ from vgpud.serving.service import Service
 from .. import __version__
 from ..config import Config, ConfigError, LogConfig, load_config
 from ..endpoint import EndpointError
-from ..log import configure_log, show_progress
+from ..log import configure_log
 from ..vm.region import RegionError
 from .fail import fail
-from .private_daemon import PROGRESS
 from .status import ExitStatus
 
 if TYPE_CHECKING:
@@ -59,8 +58,6 @@ def daemon(
         click.echo(f"good: {inventory.device_count} devices, listening on {', '.join(config.listen)}")
         return
     configure_log(config.log.level, config.log.format)
-    if private is not None and os.environ.get(PROGRESS) == "1":
-        show_progress()
     service = Service(config, inventory, config_path=config_path)
     gc.freeze()  # what is loaded now stays: later collections look at sessions only
     try:

@@ -20,7 +20,6 @@ from vgpud.supervision.child_environment import child_environment
 if TYPE_CHECKING:
     from types import TracebackType
 
-PROGRESS = "VGPU_PROGRESS"  # 1: say in a line what takes long, 0: do not; else where stderr is a terminal
 _STOP_TIMEOUT_S = 8.0  # a drain, and a little
 
 
@@ -72,14 +71,13 @@ class PrivateDaemon:
         if self._gpus is not None:
             command += ["--gpus", self._gpus]
         notify_path = str(directory / "notify")
-        progress = os.environ.get(PROGRESS, "1" if sys.stderr.isatty() else "0")
         with contextlib.ExitStack() as stack:
             ready = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
             log = stack.enter_context(self._log.open("wb")) if self._log is not None else None
             ready.bind(notify_path)
             self._process = subprocess.Popen(
                 command,
-                env=child_environment() | {"NOTIFY_SOCKET": notify_path, PROGRESS: progress},
+                env=child_environment() | {"NOTIFY_SOCKET": notify_path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,  # ours where None: what it warns of is for the user

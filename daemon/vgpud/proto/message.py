@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 VERSION_LOWEST = 1
 VERSION_HIGHEST = 1
-FEATURES = ("pinned-fd", "ring", "images")
+FEATURES = ("pinned-fd", "ring", "images", "progress")
 FEATURES_OF_SHARED_MEMORY = ("pinned-fd", "ring")
 REGION = "region"  # the feature; only a client that has found such memory names it
 RECORD_NBYTES = 4 * 1024 * 1024

@@ -335,11 +335,11 @@ class Server:
 
     def _features(self, hello: Hello, peer: Peer, *, has_images: bool) -> tuple[str, ...]:
         """The features that both sides have. File descriptors travel only over unix sockets."""
-        offered: tuple[str, ...] = ()
+        offered: tuple[str, ...] = ("progress",)
         if self.config.shared_memory and peer.vm in self.regions:
-            offered = (REGION,)
+            offered = (*offered, REGION)
         elif self.config.shared_memory and peer.kind == "unix":
-            offered = FEATURES_OF_SHARED_MEMORY
+            offered = (*offered, *FEATURES_OF_SHARED_MEMORY)
         if has_images:
             offered = (*offered, "images")
         return tuple(feature for feature in offered if feature in hello.features)

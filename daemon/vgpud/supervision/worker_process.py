@@ -15,7 +15,7 @@ import signal
 import socket
 from typing import TYPE_CHECKING, Any
 
-from vgpud.log import RateLimit, escape, get_logger, report_progress
+from vgpud.log import RateLimit, get_logger
 from vgpud.proto.packing import pack_map, unpack_map
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ _LINE_NBYTES = 1024
 _LINES_S = 5.0
 _MEMORY_TIMEOUT_S = 0.5
 _MEMORY_DEVICES = 64
-_PROGRESS = "5"  # of syslog's levels the one for lines of vgpusim/progress.py
-_LEVELS = {"3": "error", "4": "warning", _PROGRESS: "info", "6": "info", "7": "debug"}
+_LEVELS = {"3": "error", "4": "warning", "6": "info", "7": "debug"}
 
 
 class Worker:
@@ -216,8 +215,6 @@ class Worker:
             number, text = text[1], text[3:]
         self.last_line, level = text, _LEVELS.get(number, "info")
         if self._lines.allows():
-            if number == _PROGRESS:
-                report_progress(escape(text).strip('"'))
             held_back = self._lines.take_suppressed() or None
             log = getattr(get_logger(), level)
             log("worker says", session=self.session, worker=self.pid, line=text, held_back=held_back)

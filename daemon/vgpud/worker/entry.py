@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from vgpusim import progress
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.profiles import profile
 
@@ -97,7 +98,11 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         os.write(2, b"<%d>%s\n" % (level, ffi.string(line, _LINE_NBYTES).replace(b"\n", b" ")))
 
     options = ffi.new("struct vgx_serve_options *")
-    known = {"pinned-fd": lib.VGX_FEATURE_PINNED_FD, "ring": lib.VGX_FEATURE_RING}
+    known = {
+        "pinned-fd": lib.VGX_FEATURE_PINNED_FD,
+        "ring": lib.VGX_FEATURE_RING,
+        "progress": lib.VGX_FEATURE_PROGRESS,
+    }
     options.features = sum(bit for name, bit in known.items() if name in assignment.features)
     if assignment.region is not None:
         options.features |= lib.VGX_FEATURE_REGION
@@ -133,6 +138,7 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         lib.vgx_ipc_set(assignment.ipc_fd)
     if assignment.limits["tools"] or assignment.limits["counts"]:
         _note_session("begin")
+    progress.tell = lib.vgx_progress
     ended = int(lib.vgx_serve(assignment.client_fd, options))
     if assignment.limits["tools"]:
         lib.vgx_sim_report_leaks()

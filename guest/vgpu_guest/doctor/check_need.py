@@ -158,14 +158,16 @@ def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
     for name in RUNTIMES:
         if diagnosis.listing is not None and diagnosis.listing.libraries.get(name):
             lacking["libcudart"] = _runtime_lacking(diagnosis, name, NOT_SUPPORTED)
+    lacking_static = frozenset(runtime for runtime, driver in _DRIVER_OF.items() if driver in NOT_SUPPORTED[DRIVER])
     for entry in found:
+        entry["not_supported"] = sorted(lacking_static & set(entry["static_calls"] or ()))
         for library, names in entry["imports"].items():
             unsupported = sorted(set(names) & lacking.get(library, frozenset()))
-            entry.setdefault("not_supported", []).extend(unsupported)
-        if not entry.get("not_supported"):
+            entry["not_supported"].extend(unsupported)
+        if not entry["not_supported"]:
             continue
         names = _shortened(entry["not_supported"])
-        text = f"{entry['file']} imports {names}: vgpu answers NOT_SUPPORTED (801) to these"
+        text = f"{entry['file']} calls {names}: vgpu answers NOT_SUPPORTED (801) to these"
         if entry is found[0]:
             diagnosis.add("function-unsupported", text)
         else:
@@ -173,7 +175,10 @@ def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
     first, *others = found
     counts = ", ".join(f"{len(names)} functions of {library}" for library, names in first["imports"].items())
     static = f"static CUDA runtime {first['static_runtime']}" if first["static_runtime"] else ""
-    parts = [part for part in (counts, static, architectures(first["code"]["kinds"])) if part]
+    if first["static_calls"] is not None:
+        static += f", {len(first['static_calls'])} functions of it"
+    opens = "opens libcuda.so.1 itself" if first["opens_driver"] else ""
+    parts = [part for part in (counts, static, opens, architectures(first["code"]["kinds"])) if part]
     if parts:
         diagnosis.evidence.append(f"needs: {first['file']}: {'; '.join(parts)}")
     if others:
@@ -186,11 +191,16 @@ def _judge_channel(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
     if not channel or channel.startswith("shared-memory"):
         return
     for entry in found:
-        names = sorted(_SHARING & {name for names in entry["imports"].values() for name in names})
+        called = {name for names in entry["imports"].values() for name in names} | set(entry["static_calls"] or ())
+        names = sorted(_SHARING & called)
+        needs = "managed memory needs a unix socket, or ivshmem in a virtual machine"
+        if entry["static_runtime"] and entry["static_calls"] is None:
+            text = f"{entry['file']} does not show which functions of its own CUDA runtime it calls: {needs}"
+            diagnosis.warnings.append(f"{text}; this endpoint is a {channel}")
+            continue
         if not names:
             continue
-        needs = "managed memory needs a unix socket, or ivshmem in a virtual machine"
-        text = f"{entry['file']} imports {_shortened(names)}: {needs}; this endpoint is a {channel}"
+        text = f"{entry['file']} calls {_shortened(names)}: {needs}; this endpoint is a {channel}"
         if entry is found[0]:
             diagnosis.add("function-unsupported", text)
         else:

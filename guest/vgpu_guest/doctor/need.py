@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import device_code
 from ..elf import ElfError, read_dynamic
-from ..elf_symbol import read_symbols
+from ..elf_symbol import read_called, read_symbols
 
 FILES_CAP = 128
 _SEARCHED_NBYTES = 512 << 20  # for marks of a static runtime; libraries above that are linked dynamically
@@ -51,6 +51,8 @@ _PACKAGES = tuple(
     )
 )
 _RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
+_RUNTIME_FUNCTION = re.compile(r"cuda[A-Z]")
+_DRIVER_NAME = b"libcuda.so.1\0"
 _COMPILER = re.compile(rb"Build cuda_(\d{1,2})\.(\d{1,2})\.")
 
 
@@ -67,14 +69,28 @@ def read_all(files: list[str], compute_capability: list[int], machine_code: bool
     found = []
     for index, file in enumerate(files[:FILES_CAP]):
         entry = _read(file, (compute_capability[0], compute_capability[1]), machine_code)
-        if index == 0 or entry["imports"] or entry["code"]["containers"] or entry["static_runtime"]:
+        if (
+            index == 0
+            or entry["imports"]
+            or entry["code"]["containers"]
+            or entry["static_runtime"]
+            or entry["opens_driver"]
+        ):
             found.append(entry)
     return found
 
 
 def _read(file: str, compute_capability: tuple[int, int], machine_code: bool) -> dict[str, Any]:
     path = Path(file)
-    entry: dict[str, Any] = {"file": file, "imports": {}, "runtime": 0, "static_runtime": "", "tables": []}
+    entry: dict[str, Any] = {
+        "file": file,
+        "imports": {},
+        "runtime": 0,
+        "static_runtime": "",
+        "static_calls": None,  # unknown, or there is no static runtime
+        "opens_driver": False,
+        "tables": [],
+    }
     try:
         code = device_code.read(path, compute_capability, machine_code)
         entry["code"] = {**vars(code), "kinds": dict(code.kinds)}
@@ -95,17 +111,21 @@ def _read(file: str, compute_capability: tuple[int, int], machine_code: bool) ->
 
 
 def _marks(path: Path) -> dict[str, Any]:
-    """A static runtime: its release, and the private tables whose UUIDs lie in the file."""
+    """A static runtime: its release, which of its functions the program calls, and the private tables whose UUIDs lie
+    in the file. Without one: whether it names the driver, to open it."""
     with path.open("rb") as file:
         nbytes = os.fstat(file.fileno()).st_size
         if not 64 <= nbytes <= _SEARCHED_NBYTES:
             return {}
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data.find(b"cudaErrorCudartUnloading\0") < 0:
-                return {}
+                return {"opens_driver": data.find(_DRIVER_NAME) >= 0}
             built = _COMPILER.search(data)
             release = f"{int(built[1])}.{int(built[2])}" if built else "of unknown release"
-            return {
-                "static_runtime": release,
-                "tables": [uuid for uuid in TABLES if data.find(bytes.fromhex(uuid)) >= 0],
-            }
+            tables = [uuid for uuid in TABLES if data.find(bytes.fromhex(uuid)) >= 0]
+    called = read_called(path, _RUNTIME_FUNCTION)
+    return {
+        "static_runtime": release,
+        "static_calls": None if called is None else sorted(called),
+        "tables": tables,
+    }

@@ -285,22 +285,3 @@ def test_the_program_sees_its_daemons_death(vgpu):
     out, _ = process.communicate(timeout=20)
     assert out == "b''\n"
     assert process.returncode == 0
-
-
-@pytest.mark.parametrize("how", ["terminal", "asked for"])
-def test_what_takes_long_is_shown_where_somebody_waits(vgpu, how):
-    vgpu.config.write_text(f"worker_command = {[sys.executable, str(FAKE_WORKER), 'slow']!r}\n")
-    if how == "asked for":
-        process = vgpu.start("--", "sleep", "60", VGPU_PROGRESS="1")
-        line = process.stderr.readline()
-    else:
-        reader, terminal = os.openpty()
-        process = vgpu.start("--", "sleep", "60", stderr=terminal)
-        os.close(terminal)
-        with open(reader) as file:
-            line = file.readline()
-            process.terminate()
-            process.wait(20)
-    assert line == "vgpu: compiling kernel k\\u001b[31m\n"
-    process.terminate()
-    process.communicate(timeout=20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,33 @@ def test_L15_a_static_runtime_is_recognised(unix: str) -> None:
     assert need["static_runtime"]
     assert "6bd5fb6c5bf4e74a8987d93912fd9df9" in need["tables"]
     assert told.answer["probe"]["cuda"]["tables"]["6bd5fb6c5bf4e74a8987d93912fd9df9"] == 0
+
+
+def test_GR9_what_a_program_calls_of_its_static_runtime(tcp: str, unix: str, tmp_path: Path) -> None:
+    """nvcc's default: no import says that the program uses managed memory, GNU ld's symbol table does."""
+    from tests.programs.toolchain import PTX, cuda13
+
+    program = cuda13().build("managed", PTX)
+    env = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": tcp}
+    told = doctor(program, env=env)
+    assert (told.code, told.verdict) == (50, "function-unsupported"), told.everything
+    assert "calls cudaMallocManaged: managed memory needs a unix socket, or ivshmem" in told.answer["text"]
+    assert doctor(cuda13().build("saxpy", PTX), env=env).verdict == "ok"
+    assert doctor(program, env=env | {"VGPU_ENDPOINT": unix}).verdict == "ok"
+    stripped = tmp_path / "stripped"
+    subprocess.run(["strip", "-o", stripped, program], check=True, timeout=60)
+    told = doctor(stripped, env=env)
+    assert told.verdict == "ok", told.everything
+    [warning] = [text for text in told.answer["warnings"] if "managed memory" in text]
+    assert "does not show which functions of its own CUDA runtime it calls" in warning
+
+
+def test_a_program_that_opens_the_driver_itself(app: Tree) -> None:
+    source = '#include <dlfcn.h>\nint main(void) { return !dlopen("libcuda.so.1", RTLD_NOW); }'
+    compile_c(app.path(app.program), source)
+    told = app.doctor()
+    assert told.verdict == "ok", told.everything
+    assert any("opens libcuda.so.1 itself" in line for line in told.answer["evidence"]), told.everything
 
 
 def test_an_interpreters_packages_are_looked_into(app: Tree, tmp_path: Path) -> None:

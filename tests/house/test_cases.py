@@ -1,0 +1,51 @@
+"""Every case of the collections that the project was tried with has a test that carries its id.
+
+A test carries an id in its name, in a docstring or a parameter; a CUDA program in the comment that it begins with.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+CASES = {
+    *(f"GD{n}" for n in range(1, 10)),  # the doctor says OK, the program fails
+    *(f"GM{n}" for n in range(1, 12)),  # mends that harm, mislead or cannot work
+    *(f"GR{n}" for n in range(1, 10)),  # the reason stays on the wrong side
+    *(f"GP{n}" for n in range(1, 13)),  # packages, installing, service
+    # Public bug reports; NR06, 11, 12, 18 and 20 were never given out.
+    *(f"NR{n:02}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 13, 14, 15, 16, 17, 19, 22)),
+}
+_ID = re.compile(r"(?<![A-Z0-9])(?:GD|GM|GR|GP|NR)\d+")
+
+
+def _texts(path: Path) -> list[str]:
+    """Where a file may carry ids."""
+    text = path.read_text()
+    if path.suffix == ".cu":
+        return [line for line in text.split("\n\n")[0].splitlines() if line.startswith("//")]
+    nodes = list(ast.walk(ast.parse(text)))
+    names = [node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    strings = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [*(name for name in names if name.startswith("test_")), *strings]
+
+
+def carried() -> dict[str, list[str]]:
+    """The files that carry each id."""
+    found: dict[str, list[str]] = {}
+    for path in sorted({*TESTS.rglob("test_*.py"), *(TESTS / "programs").glob("*.cu")} - {Path(__file__).resolve()}):
+        ids = {match for text in _texts(path) for match in _ID.findall(text.upper())}
+        for case in ids:
+            found.setdefault(case, []).append(str(path.relative_to(TESTS)))
+    return found
+
+
+def test_each_case_has_a_test() -> None:
+    assert sorted(CASES - carried().keys()) == []
+
+
+if __name__ == "__main__":
+    for case, files in sorted(carried().items()):
+        print(case, *files)
