@@ -113,7 +113,7 @@ struct vgx_session {
   _Atomic(struct vgw_ring *) ring_memory[VGW_RINGS_MAX];
 
   atomic_uint thread_count, idle_count;
-  atomic_uint logged;        /* lines */
+  atomic_uint logged; /* lines */
   atomic_uint progress_lines;
   atomic_int deferred;       /* CUresult of the first queued call that failed since the last blocking reply */
   atomic_bool ending, ended; /* someone says why; it is said */

@@ -26,7 +26,8 @@ def reported(what: str, after_s: float | None = None) -> Iterator[None]:
     """Write one line to the log, and to the client, when the body has taken `after_s` (AFTER_S)."""
     over = _thread.allocate_lock()
     over.acquire()
-    _thread.start_new_thread(_watch, (over, AFTER_S if after_s is None else after_s, what))  # threading's would wait until it runs
+    limit_s = AFTER_S if after_s is None else after_s
+    _thread.start_new_thread(_watch, (over, limit_s, what))  # threading's would wait until it runs
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from xml.etree import ElementTree
@@ -121,6 +121,46 @@ def test_xml_as_its_readers_look_for_it(smi: Smi) -> None:
     assert gpu.find("processes") is not None
 
 
+# Elements of `nvidia-smi -q -x` in its published form nvsmi_device_v12, as far as they are shown here.
+PUBLISHED = {
+    *("product_name", "display_active", "persistence_mode", "serial", "uuid", "vbios_version", "fan_speed"),
+    *("performance_state", "compute_mode", "processes"),
+    *(f"mig_mode/{name}" for name in ("current_mig", "pending_mig")),
+    *(f"pci/pci_{name}" for name in ("bus", "device", "domain", "device_id", "bus_id", "sub_system_id")),
+    *(f"pci/pci_gpu_link_info/pcie_gen/{name}" for name in ("max_link_gen", "current_link_gen")),
+    *(f"pci/pci_gpu_link_info/link_widths/{name}" for name in ("max_link_width", "current_link_width")),
+    *(f"fb_memory_usage/{name}" for name in ("total", "reserved", "used", "free")),
+    *(f"utilization/{name}_util" for name in ("gpu", "memory", "encoder", "decoder")),
+    *(f"ecc_mode/{name}" for name in ("current_ecc", "pending_ecc")),
+    *(f"temperature/{name}" for name in ("gpu_temp", "memory_temp")),
+    "gpu_power_readings/power_draw",
+    *(f"gpu_power_readings/{name}_power_limit" for name in ("current", "default", "min", "max")),
+    *(f"clocks/{name}_clock" for name in ("graphics", "sm", "mem", "video")),
+    *(f"max_clocks/{name}_clock" for name in ("graphics", "sm", "mem")),
+}
+OWN = {
+    "compute_capability",
+    "ecc_errors/corrected",
+    "ecc_errors/uncorrected",
+    "gpu_power_readings/enforced_power_limit",
+}
+
+
+def test_elements_are_those_that_are_published(smi: Smi) -> None:
+    def paths(element: ElementTree.Element) -> Iterator[str]:
+        for child in element:
+            yield from (f"{child.tag}/{path}" for path in paths(child)) if len(child) else (child.tag,)
+
+    gpu = ElementTree.fromstring(smi("-q", "-x").stdout).findall("gpu")[0]
+    assert set(paths(gpu)) == PUBLISHED | OWN
+    pci = {name: gpu.findtext(f"pci/{name}") for name in ("pci_bus", "pci_domain", "pci_device_id")}
+    assert pci == {"pci_bus": "01", "pci_domain": "0000", "pci_device_id": "233110DE"}
+    assert gpu.findtext("pci/pci_gpu_link_info/link_widths/max_link_width") == "16x"
+    text = smi("-q", "-i", "0").stdout
+    assert re.search(r"^ {8}GPU Link Info\n {12}PCIe Generation\n {16}Max +: 5\n {16}Current +: N/A\n", text, re.M)
+    assert re.search(r"^ {12}Link Width\n {16}Max +: 16x\n", text, re.M)
+
+
 def test_json_has_every_field(smi: Smi) -> None:
     document = json.loads(smi("--json").stdout)
     assert [gpu["name"] for gpu in document["gpus"]] == ["NVIDIA H100 PCIe", "Tesla T4"]
@@ -152,7 +192,7 @@ def test_monitor(smi: Smi) -> None:
 def test_topology(smi: Smi) -> None:
     lines = smi("topo", "-m").stdout.splitlines()
     assert lines[0].split("\t") == ["", "GPU0", "GPU1", "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
-    assert lines[1].split("\t") == ["GPU0", " X ", "N/A", "N/A", "N/A", "N/A"]
+    assert lines[1].split("\t") == ["GPU0", " X ", "N/A", "N/A", "N/A", "", "N/A"]
 
 
 def test_into_a_file(smi: Smi, tmp_path: Path) -> None:

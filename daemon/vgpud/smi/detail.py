@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from .device import Device, System
-    from .section import Entry
+    from .section import Entry, Section
 
 _KEY_WIDTH = 46
 
@@ -21,7 +21,16 @@ _KEY_WIDTH = 46
 def _text(device: Device, entry: Entry) -> str:
     field = GPU[entry.field]
     value = field.value(device)
+    if value is not None and entry.field.startswith("pcie.link.width"):
+        return f"{value}x"
     return "N/A" if value is None else f"{value} {field.unit}".rstrip()
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many headings at the start are the same."""
+    return next(
+        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
+    )
 
 
 def _entry(depth: int, key: str, value: str) -> str:
@@ -36,8 +45,14 @@ def _device(device: Device, displays: Collection[str]) -> Iterator[str]:
             continue
         if section.title:
             yield f"    {section.title}"
+        shown: list[str] = []
         for entry in section.entries:
-            yield _entry(2 if section.title else 1, entry.key, _text(device, entry))
+            *headings, key = entry.key.split("/")
+            depth = 2 if section.title else 1
+            for at in range(_common(shown, headings), len(headings)):
+                yield "    " * (depth + at) + headings[at]
+            shown = headings
+            yield _entry(depth + len(headings), key, _text(device, entry))
     if displays and PROCESSES not in displays:
         return
     processes = device.processes()
@@ -97,12 +112,7 @@ def _xml_device(device: Device, displays: Collection[str]) -> Iterator[str]:
     for section in SECTIONS:
         if displays and section.display not in displays:
             continue
-        if section.element:
-            yield f"\t\t<{section.element}>"
-        for entry in section.entries:
-            yield _element(3 if section.element else 2, entry.element, _text(device, entry))
-        if section.element:
-            yield f"\t\t</{section.element}>"
+        yield from _xml_section(device, section)
     if displays and PROCESSES not in displays:
         return
     yield "\t\t<processes>"
@@ -115,6 +125,26 @@ def _xml_device(device: Device, displays: Collection[str]) -> Iterator[str]:
         yield _element(4, "used_memory", "N/A" if used is None else f"{used} MiB")
         yield "\t\t\t</process_info>"
     yield "\t\t</processes>"
+
+
+def _xml_section(device: Device, section: Section) -> Iterator[str]:
+    opened: list[str] = []
+    for entry in section.entries:
+        *parents, name = f"{section.element}/{entry.element}".lstrip("/").split("/")
+        yield from _turn(opened, parents)
+        opened = parents
+        text = _text(device, entry)
+        yield _element(2 + len(parents), name, text.removeprefix("0x") if section.element == "pci" else text)
+    yield from _turn(opened, [])
+
+
+def _turn(opened: Sequence[str], parents: Sequence[str]) -> Iterator[str]:
+    """End elements and begin others."""
+    kept = _common(opened, parents)
+    for depth in reversed(range(kept, len(opened))):
+        yield "\t" * (2 + depth) + f"</{opened[depth]}>"
+    for depth in range(kept, len(parents)):
+        yield "\t" * (2 + depth) + f"<{parents[depth]}>"
 
 
 def _element(depth: int, name: str, text: str) -> str:

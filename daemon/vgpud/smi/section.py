@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value: its key in the text, its element in the XML, its field of --query-gpu."""
+    """One value: its key in the text, its element in the XML, its field of --query-gpu. Keys and elements that lie
+    deeper have their headings before a slash."""
 
     key: str
     element: str
@@ -28,6 +29,8 @@ def _section(title: str, element: str, display: str, *rows: tuple[str, str, str]
     return Section(title, element, display, tuple(Entry(*row) for row in rows))
 
 
+_GENERATION, _PCIE_GEN = "GPU Link Info/PCIe Generation", "pci_gpu_link_info/pcie_gen"
+_WIDTH, _LINK_WIDTHS = "GPU Link Info/Link Width", "pci_gpu_link_info/link_widths"
 SECTIONS = (
     _section(
         *("", "", ""),
@@ -55,10 +58,10 @@ SECTIONS = (
         ("Device Id", "pci_device_id", "pci.device_id"),
         ("Bus Id", "pci_bus_id", "pci.bus_id"),
         ("Sub System Id", "pci_sub_system_id", "pci.sub_device_id"),
-        ("Link Generation Max", "max_link_gen", "pcie.link.gen.max"),
-        ("Link Generation Current", "current_link_gen", "pcie.link.gen.current"),
-        ("Link Width Max", "max_link_width", "pcie.link.width.max"),
-        ("Link Width Current", "current_link_width", "pcie.link.width.current"),
+        (f"{_GENERATION}/Max", f"{_PCIE_GEN}/max_link_gen", "pcie.link.gen.max"),
+        (f"{_GENERATION}/Current", f"{_PCIE_GEN}/current_link_gen", "pcie.link.gen.current"),
+        (f"{_WIDTH}/Max", f"{_LINK_WIDTHS}/max_link_width", "pcie.link.width.max"),
+        (f"{_WIDTH}/Current", f"{_LINK_WIDTHS}/current_link_width", "pcie.link.width.current"),
     ),
     _section(
         *("FB Memory Usage", "fb_memory_usage", "MEMORY"),
