@@ -100,7 +100,7 @@ def _copy_commands(folder: Path) -> None:
     share.mkdir(parents=True)
     for file in (ROOT / "deploy/vgpud.toml", FILES / "cuda.toml", ROOT / "deploy/nvidia-smi"):
         shutil.copy(file, share / file.name)
-    for name in ("vgpud.service", "vgpud-vm@.service"):
+    for name in ("vgpud.service", "vgpud.socket", "vgpud-vm@.service"):
         unit = (ROOT / "deploy" / name).read_text()
         (share / name).write_text(unit.replace("/usr/bin/vgpu", "/opt/vgpu/bin/vgpu"))
 

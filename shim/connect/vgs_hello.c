@@ -188,9 +188,17 @@ static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
 
+/* Whether the socket is still the service manager's (its process 1 listens), which starts vgpud for this client: vgpud
+ * listens anew once it serves. */
+static bool is_being_started(int fd) {
+  struct ucred peer;
+  socklen_t nbytes = sizeof peer;
+  return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &nbytes) && peer.pid == 1 && peer.uid == 0;
+}
+
 CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, bool region,
                    struct vgs_welcome *welcome) {
-  int64_t deadline_ms = vgs_now_ms() + VGS_WELCOME_TIMEOUT_MS;
+  int64_t deadline_ms = vgs_now_ms() + (is_being_started(fd) ? VGS_START_TIMEOUT_MS : VGS_WELCOME_TIMEOUT_MS);
   uint8_t *body;
   uint32_t nbytes;
   memset(welcome, 0, sizeof *welcome);

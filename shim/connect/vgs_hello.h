@@ -6,7 +6,7 @@
 #include "vgs_inventory.h"
 
 enum { VGS_PROTOCOL_VERSION = 1 };
-enum { VGS_WELCOME_TIMEOUT_MS = 900, VGS_ATTACH_TIMEOUT_MS = 30000 };
+enum { VGS_WELCOME_TIMEOUT_MS = 900, VGS_START_TIMEOUT_MS = 15000, VGS_ATTACH_TIMEOUT_MS = 30000 };
 
 struct vgs_welcome {
   uint16_t epoch;

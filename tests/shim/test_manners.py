@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -120,3 +121,28 @@ def test_gp12_a_mute_endpoint_is_given_up_within_a_second(tmp_path: Path) -> Non
             held = time.monotonic() - connected
             assert client.communicate(timeout=60)[0] == f"{result}\n"
             assert held < 5  # one second, on a machine that has time
+
+
+def test_a_client_waits_for_the_vgpud_that_systemd_starts_for_it() -> None:
+    """Process 1 listens, as systemd does for vgpud.socket; here it takes longer than a mute endpoint is given."""
+    if os.geteuid() != 0:
+        pytest.skip("a process 1 of one's own needs root (unshare)")
+    script = f"""
+        import os, select, socket, subprocess, sys, tempfile, time
+        from tests.shim.fake_daemon import frame, welcome
+        assert os.getpid() == 1
+        with socket.socket(socket.AF_UNIX) as listener, tempfile.TemporaryDirectory() as folder:
+            listener.bind(folder + "/s")
+            listener.listen()
+            program = "import ctypes; print(ctypes.CDLL({str(LIBRARIES / "libcuda.so.1")!r}).cuInit(0))"
+            environment = dict(os.environ, VGPU_ENDPOINT="unix:" + folder + "/s")
+            client = subprocess.Popen([sys.executable, "-c", program], env=environment)
+            select.select([listener], [], [])
+            time.sleep(1.5)
+            host, _ = listener.accept()
+            host.sendall(frame(welcome()))
+            client.wait()
+    """
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0\n", done.stderr

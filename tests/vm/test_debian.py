@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from vgpud.vm.snippet import Vm
 
+from tests.packaging.test_first_hour import blocks
 from tests.programs.toolchain import cuda13
 from tests.vm import debian
 from tests.vm.daemon import VmDaemon, vm_daemon
 from tests.vm.guest import Guest
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ROOT / "docs/packages.md"
 MAKE_TIMEOUT_S = 400
 SLOW_S = 240  # for what starts Python under TCG, on a busy machine
 AS_A_SERVICE = "systemd-run --quiet --wait --pipe -p DynamicUser=yes"
@@ -134,6 +136,24 @@ def test_a_worker_has_a_control_group_of_its_own(service: Guest) -> None:
     said = service.check(f'{environment} /opt/vgpu/python/bin/python3 -c "{program}"', SLOW_S)
     assert re.fullmatch(r"/system\.slice/vgpud\.service/tenant-[0-9a-f]{16}/session-\d+ 4096 100\n", said), said
     service.wait_until('[ -z "$(ls -d /sys/fs/cgroup/system.slice/vgpud.service/tenant-*)" ]', SLOW_S)
+
+
+def test_GP6_the_first_client_starts_vgpud(service: Guest) -> None:
+    """`systemctl enable --now vgpud.socket`, as packages.md prints it, under systemd."""
+    command = next(line for line in blocks(PACKAGES.read_text())["host-deb"].splitlines() if "vgpud.socket" in line)
+    install(service)
+    service.check("systemctl disable --now vgpud", SLOW_S)
+    service.check("cp /opt/vgpu/share/vgpu/vgpud.socket /etc/systemd/system/ && systemctl daemon-reload")
+    try:
+        service.check(command, SLOW_S)
+        states = service.run("systemctl is-active vgpud.socket vgpud").output
+        assert states == "active\ninactive\n"
+        service.run(f"{AS_A_SERVICE} saxpy", SLOW_S)  # under TCG vgpud starts more slowly than its first client waits
+        service.wait_until("systemctl is-active vgpud", SLOW_S)
+        assert computes(service), journal(service)
+    finally:
+        service.check("systemctl disable --now vgpud.socket && rm /etc/systemd/system/vgpud.socket", SLOW_S)
+        service.check("systemctl daemon-reload")
 
 
 def test_reload_keeps_it_and_a_crash_brings_another(service: Guest) -> None:

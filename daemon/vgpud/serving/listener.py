@@ -43,7 +43,8 @@ class Listener:
 
 
 def adopt_listener(sock: socket.socket, endpoint: Endpoint) -> Listener:
-    """A socket that systemd listens on: its file, mode and backlog are systemd's, and stay when we end."""
+    """A socket that systemd listens on: its file and mode are systemd's, and stay when we end."""
+    sock.listen(_BACKLOG)  # the peer that clients see is vgpud from now on: those before waited for it to start
     return Listener(sock, endpoint)
 
 
