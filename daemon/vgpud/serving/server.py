@@ -335,13 +335,14 @@ class Server:
 
     def _features(self, hello: Hello, peer: Peer, *, has_images: bool) -> tuple[str, ...]:
         """The features that both sides have. File descriptors travel only over unix sockets."""
-        offered: tuple[str, ...] = ("progress",)
+        offered: tuple[str, ...] = ()
         if self.config.shared_memory and peer.vm in self.regions:
-            offered = (*offered, REGION)
+            offered = (REGION,)
         elif self.config.shared_memory and peer.kind == "unix":
-            offered = (*offered, *FEATURES_OF_SHARED_MEMORY)
+            offered = FEATURES_OF_SHARED_MEMORY
         if has_images:
             offered = (*offered, "images")
+        offered = (*offered, "progress")
         return tuple(feature for feature in offered if feature in hello.features)
 
     async def _attach(

@@ -54,7 +54,7 @@ def test_discovery_and_attach(start):
         assert names == ["NVIDIA H100 PCIe", "NVIDIA H100 PCIe", "Tesla T4"]
         assert len({device["uuid"] for device in welcome.inventory["devices"]}) == 3
         assert welcome.version == 1
-        assert welcome.features == ("pinned-fd", "ring", "images")
+        assert welcome.features == ("pinned-fd", "ring", "images", "progress")
         assert 1 <= welcome.epoch <= 65535
         assert client.ping() < 5
         attached = client.attach()
