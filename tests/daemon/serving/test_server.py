@@ -272,7 +272,7 @@ def test_tcp_needs_the_token(start):
             client.hello()
         assert refused.value.code == CudaError.NOT_PERMITTED
     with running.client(token=token) as client:
-        assert client.hello().features == ("images",)  # no file descriptor passes over TCP
+        assert client.hello().features == ("images", "progress")  # no file descriptor passes over TCP
         client.attach()
         sock = client.detach()
         sock.sendall(b"hi")
