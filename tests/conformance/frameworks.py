@@ -288,6 +288,36 @@ def jax_basics() -> list[float]:
     return numbers(jax.jit(lambda v: jnp.tanh(v @ v / 256).sum())(a), grad.sum())
 
 
+@check("jax", "gradient step, four layers of 1024", FP32)
+def jax_step() -> list[float]:
+    """XLA makes a graph of such a step, node by node."""
+    import jax
+    import jax.numpy as jnp
+
+    if jax.default_backend() != "gpu":
+        raise Unavailable(f"jax uses {jax.default_backend()}: it is not the build for GPUs")
+    keys = jax.random.split(jax.random.PRNGKey(3), 5)
+    layers = [jax.random.normal(key, (1024, 1024)) / 32 for key in keys[:4]]
+    data = jax.random.normal(keys[4], (64, 1024))
+
+    def loss(weights: Any) -> Any:
+        hidden = data
+        for layer in weights:
+            hidden = jnp.tanh(hidden @ layer)
+        return (hidden**2).mean()
+
+    @jax.jit
+    def step(weights: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(weights)
+        return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], value
+
+    losses = []
+    for _ in range(6):
+        layers, value = step(layers)
+        losses.append(value)
+    return numbers(*losses, *(layer.sum() for layer in layers))
+
+
 @check("triton", "a kernel with a mask", SAME_BITS)
 def triton_kernel() -> list[float]:
     torch = seeded()

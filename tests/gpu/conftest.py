@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import ROOT, Command, merged, run_command
 from tests.daemon.running import Running
+from tests.programs.toolchain import CALL_THE_DEVICE_RUNTIME
 
 LIBRARIES = ROOT / "build/guest"
 
@@ -55,7 +56,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = ROOT / "tests/programs"
     old, new = ["-gencode", "arch=compute_75,code=compute_75"], ["-gencode", "arch=compute_90,code=sm_90"]
     of_hopper = {"clusters", "tensor_copy"}  # what older devices lack
-    calls_the_device_runtime = {"graph_conditions"}
     builds = []
     for name in sorted(path.stem for path in folder.glob("*.cu") if "." not in path.stem):
         parts = sorted(folder.glob(f"{name}.*.cu"))
@@ -64,7 +64,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "-std=c++17",
             *([] if name in of_hopper else old),
             *new,
-            *(["-rdc=true"] if parts or name in calls_the_device_runtime else []),
+            *(["-rdc=true"] if parts or name in CALL_THE_DEVICE_RUNTIME else []),
             f"-I{folder}",
         ]
         builds.append(subprocess.Popen([*command, "-o", directory / name, folder / f"{name}.cu", *parts]))

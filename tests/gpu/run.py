@@ -4,7 +4,8 @@ For a machine with a card and perhaps nothing else: it needs a C compiler, nvcc 
 compare, but neither a network nor a virtual environment. The rest comes as wheels, which
 `python3 tests/gpu/run.py --fetch DIR` downloads elsewhere. It builds in a copy of this tree, checks (tests/gpu, then
 frameworks on two devices, which one-device machines skip, then tests/conformance natively and remoted, over shared
-memory and over a plain socket), measures (`vgpu bench`, tests/bench/driver.py), and writes a file for each step into
+memory and over a plain socket, PyTorch's database of operators), measures (a training step over TCP with a latency,
+`vgpu bench`, tests/bench/driver.py), and writes a file for each step into
 --out, with the card, the driver, the date and the commit in machine.txt. The exit code is 1 if a step failed; the
 others run all the same.
 """
@@ -48,6 +49,8 @@ def steps(libcuda: str, out: Path, rounds: int) -> dict[str, tuple[str, ...]]:
         "several": (*pytest, "-s", "tests/gpu/test_several.py"),
         "conformance": conformance,
         "socket": (*conformance, "--no-recorded", "--channel", "unix"),
+        "op_db": ("-m", "tests.conformance.op_db", "--libcuda", libcuda),
+        "network": ("tests/gpu/network.py", "--libcuda", libcuda, "--out", str(out / "network.md")),
         "bench": (*bench, "--out", str(out), "--name", "bench"),
         "driver": ("tests/bench/driver.py", "--rounds", str(max(3, rounds - 2)), "--libcuda", libcuda),
     }
@@ -121,10 +124,10 @@ def main() -> int:
     parser.add_argument("--python-version", default="3.12", help="of the machine with the card, for --fetch (3.12)")
     parser.add_argument("--libcuda", default="libcuda.so.1", help="NVIDIA's driver, if the linker does not find it")
     parser.add_argument("--rounds", type=int, default=7, help="windows of each measurement (7)")
-    parser.add_argument("--limit-s", type=int, default=280, help="seconds that a step may take (280)")
+    parser.add_argument("--limit-s", type=int, default=480, help="seconds that a step may take (480)")
     parser.add_argument("--commit", default="", help="of this tree, where it is a copy without .git")
     parser.add_argument(
-        "--only", nargs="+", metavar="STEP", help="some of: tests several conformance socket bench driver"
+        "--only", nargs="+", metavar="STEP", help="some of: tests several conformance socket op_db network bench driver"
     )
     options = parser.parse_args()
     if options.fetch:

@@ -1,0 +1,199 @@
+"""PyTorch's own database of operators, natively and through vgpud: `python -m tests.conformance.op_db`.
+
+Each operator's first samples, forward and backward, in four dtypes. What it computes must have the same bits on both
+sides. The native side runs twice: what differs between the two is not defined (uninitialised memory, sums in any
+order) and is named as unstable. Exit code 1: a stable result differs, or a side has fewer results.
+`--work` makes it one of the processes: a line `operator dtype sample TAB digest or error` for each result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import unittest
+import warnings
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+DTYPES = ("float32", "bfloat16", "complex64", "int64")
+SAMPLES, SAMPLE_TIMEOUT_S = 5, 30
+ROOT = Path(__file__).resolve().parents[2]
+
+Found = tuple[dict[str, str], list[str]]  # outcomes by name, and what ended badly
+
+
+def work(part: int, parts: int, samples: int) -> None:
+    """Every `parts`-th operator from `part` on."""
+    if not _has("expecttest"):  # torch's base class for tests is made from it, and nothing of it is used here
+        stub = types.ModuleType("expecttest")
+        stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
+        sys.modules["expecttest"] = stub
+    import torch
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    warnings.simplefilter("ignore")
+    signal.signal(signal.SIGALRM, _on_alarm)
+    torch.use_deterministic_algorithms(False)
+    for op in op_db[part::parts]:
+        for name in DTYPES:
+            dtype = getattr(torch, name)
+            if dtype not in op.supported_dtypes("cuda"):
+                continue
+            title = f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''} {name}"
+            backward = op.supports_autograd and dtype.is_floating_point
+            _seed(title)
+            try:
+                inputs = op.sample_inputs("cuda", dtype, requires_grad=backward)
+                for i, sample in enumerate(itertools.islice(inputs, samples)):
+                    print(f"{title} {i}\t{_outcome(op, sample, backward)}", flush=True)
+                    _seed(f"{title} {i}")
+            except Exception as error:  # the samples themselves cannot be made
+                print(f"{title} samples\t{type(error).__name__}", flush=True)
+
+
+def _has(module: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(module) is not None
+
+
+def _on_alarm(*_: object) -> None:
+    raise TimeoutError
+
+
+def _seed(text: str) -> None:
+    import numpy as np
+    import torch
+
+    number = zlib.crc32(text.encode())
+    torch.manual_seed(number)
+    np.random.seed(number)
+    random.seed(number)
+
+
+def _outcome(op: Any, sample: Any, backward: bool) -> str:
+    """A digest of results and gradients, or the error's type."""
+    signal.alarm(SAMPLE_TIMEOUT_S)
+    try:
+        return _digest(_results(op, sample, backward))
+    except Exception as error:
+        return type(error).__name__
+    finally:
+        signal.alarm(0)
+
+
+def _tensors(value: Any) -> list[Any]:
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def _results(op: Any, sample: Any, backward: bool) -> list[Any]:
+    import torch
+
+    result = op(sample.input, *sample.args, **sample.kwargs)
+    found = _tensors(sample.output_process_fn_grad(result) if backward else result)
+    outputs = [t for t in found if t.requires_grad and (t.is_floating_point() or t.is_complex())]
+    inputs = [t for t in _tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
+    if outputs and inputs:
+        ones = [torch.ones_like(t) for t in outputs]
+        found += [g for g in torch.autograd.grad(outputs, inputs, ones, allow_unused=True) if g is not None]
+    return found
+
+
+def _digest(tensors: list[Any]) -> str:
+    import torch
+
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        plain = tensor.detach()
+        plain = plain.to_dense() if plain.layout != torch.strided else plain
+        plain = plain.cpu().resolve_conj().resolve_neg().contiguous()
+        digest.update(f"{plain.dtype} {tuple(plain.shape)}".encode())
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
+    return f"={digest.hexdigest()[:16]}"
+
+
+def outcomes(env: dict[str, str], parts: int, samples: int, limit_s: float) -> Found:
+    """All of one side, by as many processes, and what ended badly."""
+    deadline = time.monotonic() + limit_s
+
+    def share(part: int) -> tuple[str, str]:
+        command = [sys.executable, "-m", "tests.conformance.op_db", "--work", f"{part}/{parts}", "--samples"]
+        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+            process = subprocess.Popen([*command, str(samples)], env=env, cwd=ROOT, stdout=said, stderr=errors)
+            try:
+                code = process.wait(max(1.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                code = process.wait()
+            said.seek(0)
+            errors.seek(0)
+            return said.read(), "" if code == 0 else f"part {part}: exit {code}: {errors.read()[-300:]}"
+
+    with ThreadPoolExecutor(parts) as pool:
+        shares = list(pool.map(share, range(parts)))
+    lines = [line.partition("\t") for text, _ in shares for line in text.splitlines() if "\t" in line]
+    return {name: outcome for name, _, outcome in lines}, [failure for _, failure in shares if failure]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.op_db", description=__doc__)
+    parser.add_argument("--work", help="PART/PARTS: be one of the processes")
+    parser.add_argument("--libcuda", default="libcuda.so.1")
+    parser.add_argument("--samples", type=int, default=SAMPLES)
+    parser.add_argument("--parts", type=int, default=max(1, (os.cpu_count() or 1) // 4), help="processes on each side")
+    parser.add_argument("--limit-s", type=float, default=420)
+    options = parser.parse_args()
+    if options.work:
+        part, _, parts = options.work.partition("/")
+        work(int(part), int(parts), options.samples)
+        return 0
+    from vgpud.bench.side import Host, native
+
+    with (
+        tempfile.TemporaryDirectory(prefix="vgpu-op-db-") as folder,
+        ThreadPoolExecutor(3) as pool,
+        Host("shm", Path(folder), "cuda", "h100", options.libcuda) as host,
+    ):
+        sides = [native(options.libcuda), native(options.libcuda), host.side]
+        given = (options.parts, options.samples, options.limit_s)
+        first, again, remoted = pool.map(lambda side: outcomes(side.of_program(), *given), sides)
+    return report(first, again, remoted)
+
+
+def report(first: Found, again: Found, remoted: Found) -> int:
+    """Print what differs, and counts; the exit code."""
+    stable = {name: outcome for name, outcome in first[0].items() if again[0].get(name) == outcome}
+    unstable = [name for name in first[0] if name in again[0] and name not in stable]
+    different = [name for name, outcome in stable.items() if remoted[0].get(name, outcome) != outcome]
+    absent = [name for name in stable if name not in remoted[0]]
+    for name in different:
+        print(f"different: {name}: natively {stable[name]}, remoted {remoted[0][name]}")
+    for name in absent[:20]:
+        print(f"not reached remoted: {name}")
+    for side, (_, failures) in (("native", first), ("native, again", again), ("remoted", remoted)):
+        for failure in failures:
+            print(f"{side}: {failure}")
+    digests = sum(outcome.startswith("=") for outcome in stable.values())
+    print("unstable natively: " + " ".join(name.replace(" ", ":") for name in unstable))
+    print(f"{len(first[0])} results natively, {len(stable)} the same twice ({digests} computed, the others errors), "
+          f"{len(unstable)} unstable; remoted {len(stable) - len(different) - len(absent)} the same, "
+          f"{len(different)} different, {len(absent)} not reached")  # fmt: skip
+    return 1 if different or absent or not stable else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

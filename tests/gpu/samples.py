@@ -1,0 +1,123 @@
+"""NVIDIA's cuda-samples on a card, natively and through vgpud: `python tests/gpu/samples.py CHECKOUT [NAME...]`.
+
+Compiled by the machine's own nvcc; those that draw, or need another system, are left out. One row for each sample that
+does not end alike on both sides, then counts. The exit code is 1 if one that ends with 0 natively does not remoted.
+Nothing of the checkout is kept here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "daemon"), str(ROOT / "guest")]
+
+from vgpud.bench.side import Host, Side, native  # noqa: E402
+
+from tests.ecosystem.samples import LIBRARY, last_word, samples  # noqa: E402
+
+BUILD_TIMEOUT_S = 240
+AT_ONCE = 4  # programs on the card
+OWN = {"cudart", "cudart_static"}  # nvcc links them itself
+
+
+def libraries(lists: str) -> list[str]:
+    """Options for what a CMakeLists.txt links."""
+    text = re.sub(r"[\s\S]*?target_link_libraries", "", lists, count=1)
+    names = {name for match in LIBRARY.findall(text) for name in match} - OWN - {""}
+    return [f"-l{'cuda' if name == 'cuda_driver' else name}" for name in sorted(names)]
+
+
+def build(nvcc: str, checkout: Path, folder: Path, out: Path) -> Path | None:
+    """The program; None: it does not compile here."""
+    lists = (folder / "CMakeLists.txt").read_text()
+    named = re.search(r"add_executable\(\s*\S+\s+([^)]*)\)", lists)
+    sources = [str(folder / name) for name in (named[1].split() if named else ()) if re.search(r"\.(cu|cpp|c)$", name)]
+    options = ["-std=c++17", "-O2", "-arch=sm_90", "--extended-lambda", "-Wno-deprecated-gpu-targets", f"-I{folder}"]
+    options += [f"-I{checkout / 'Common'}", *(["-rdc=true"] if "SEPARABLE_COMPILATION" in lists else [])]
+    for name, kind in set(re.findall(r"(\w+)\.(fatbin|ptx)\b", lists)):  # what a sample loads from its folder
+        source = folder / f"{name.removesuffix('64')}.cu"
+        if source.exists():
+            made = [nvcc, f"-{kind}", *options, "-o", str(folder / f"{name}.{kind}"), str(source)]
+            subprocess.run(made, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False)
+    program = out / folder.name
+    command = [nvcc, *options, "-o", str(program), *sources, *libraries(lists)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    return program if done.returncode == 0 else None
+
+
+def run(program: Path, folder: Path, side: Side, limit_s: float) -> tuple[str, str]:
+    """How it ended, and the line that says most of why."""
+    try:
+        done = subprocess.run(
+            [program],
+            cwd=folder,
+            env=side.of_program(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "no end", f"in {limit_s:.0f} s"
+    said = done.stdout + done.stderr
+    if done.returncode == 0 and re.search(r"\bFAIL(ED)?\b|Test failed", said):
+        return "0, FAILED", last_word(said)
+    return str(done.returncode), last_word(said) if done.returncode else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("names", nargs="*", help="some of them")
+    parser.add_argument("--libcuda", default="libcuda.so.1")
+    parser.add_argument("--limit-s", type=float, default=40)
+    options = parser.parse_args()
+    checkout = options.checkout.resolve()
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    found = {name: folder for name, folder in samples(checkout).items() if name in (options.names or (name,))}
+    with tempfile.TemporaryDirectory(prefix="vgpu-samples-") as name:
+        out = Path(name)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            built = list(pool.map(lambda folder: build(nvcc, checkout, folder, out), found.values()))
+        programs = {p.name: p for p in built if p}
+        with ThreadPoolExecutor(AT_ONCE) as pool, Host("shm", out / "host", "cuda", "h100", options.libcuda) as host:
+            sides = {"native": native(options.libcuda), "remoted": host.side}
+            ended = {
+                what: dict(
+                    zip(
+                        programs,
+                        pool.map(lambda p, s=side: run(p, found[p.name], s, options.limit_s), programs.values()),
+                        strict=True,
+                    )
+                )
+                for what, side in sides.items()
+            }
+    worse = 0
+    for sample in programs:
+        here, there = ended["native"][sample], ended["remoted"][sample]
+        if here[0] != there[0]:
+            print(f"| {sample} | {here[0]} {here[1]} | {there[0]} {there[1]} |")
+            worse += here[0] == "0"
+    passed = {what: sum(outcome[0] == "0" for outcome in outcomes.values()) for what, outcomes in ended.items()}
+    print(f"{len(found)} samples, {len(programs)} compile; end with 0 natively {passed['native']}, remoted "
+          f"{passed['remoted']}; {worse} natively alone")  # fmt: skip
+    print("do not compile: " + " ".join(sorted(set(found) - set(programs))))
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
