@@ -88,7 +88,7 @@ struct vgx_sim_variable {
   uint32_t space, flags;
 };
 struct vgx_sim_compiled {
-  ...; /* run: written as an address by the glue, through vgx_sim_compiled_set */
+  ...; /* code: written as an address by the glue, through vgx_sim_compiled_set */
 };
 const struct vgx_backend *vgx_sim_backend(void);
 int32_t vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
@@ -100,7 +100,7 @@ extern uint32_t vgx_sim_tools;
 extern bool vgx_sim_counts;
 void vgx_sim_report_leaks(void);
 void vgx_sim_install_python(void);
-void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t run, uint64_t frame_nbytes,
+void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t code, uint64_t frame_nbytes,
                           uint64_t local_nbytes, uint32_t shared_static_nbytes, uint32_t cooperative);
 void *malloc(size_t nbytes);
 """
@@ -148,10 +148,10 @@ static void vgx_sim_install_python(void) {
 
 static void vgx_sim_report_leaks(void) { vgx_sim_watch_leaks(vgx_sim_log); }
 
-static void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t run, uint64_t frame_nbytes,
+static void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t code, uint64_t frame_nbytes,
                                  uint64_t local_nbytes, uint32_t shared_static_nbytes, uint32_t cooperative) {
-  *compiled = (struct vgx_sim_compiled){(vgx_sim_run_fn *)run, frame_nbytes, local_nbytes, shared_static_nbytes,
-                                        cooperative};
+  *compiled = (struct vgx_sim_compiled){(const struct vgx_sim_code *)code, frame_nbytes, local_nbytes,
+                                        shared_static_nbytes, cooperative};
 }
 """
 

@@ -40,9 +40,8 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
 )  # fmt: skip
 from vgpusim.codegen.cache import DiskCache, key_of
 from vgpusim.codegen.emit_cluster import Dimensions
+from vgpusim.codegen.emit_code import describe, turns_of
 from vgpusim.codegen.emit_control import WarpFunction
-from vgpusim.codegen.emit_layout import lay_out
-from vgpusim.codegen.emit_run import run_function
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.ptx import ir
 from vgpusim.ptx.error import NOT_SUPPORTED, InternalError, PtxError, UnsupportedInstruction
@@ -159,19 +158,18 @@ def lower(
     warp = WarpFunction(e, patient=not state.waits)
     warp_text = warp.emit()
     resident = cooperative and any(b.terminator is not None and b.terminator.opcode == cfg.YIELD for b in graph.blocks)
-    frame = lay_out(e.warp_count, warp.spills.nbytes, e.local_stride * abi.WARP, warp.arrivals)
+    frame = warp.frame
     if max(frame.nbytes, frame.locals_nbytes) > _MAX_FRAME_NBYTES:
         raise PtxError(f"{name}: local memory is too large", 2)
-    deadlock = e.string(f"{name}: all warps wait at barriers that cannot complete")
-    run = run_function(e.warp_count, frame, warp.arrivals, resident, flush, deadlock, native.IS_X86, warp.lockstep,
-                       cluster)  # fmt: skip
+    turns = turns_of(warp.arrivals, resident, warp.lockstep, cluster)
+    code = describe(e.warp_count, frame, turns, flush, cluster)
     fp_mode = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
     attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"{fp_mode} }}\n'
     strings = "".join(
         f'{label} = private constant [{len(t.encode()) + 1} x i8] c"{_escape(t)}\\00"\n'
         for t, label in e.strings.items()
     )
-    texts = [warp_text, run, *e.helpers.values()]
+    texts = [warp_text, code, *e.helpers.values()]
     declared = {line for text in texts for line in text.splitlines() if line.startswith("declare")} | e.declarations
     bodies = "\n".join(line for text in texts for line in text.splitlines() if not line.startswith("declare"))
     whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + "!0 = !{}\n" + _RARELY

@@ -1,4 +1,4 @@
-"""CTA barriers: what an arriving warp counts, and the results of bar.red. Tables: see emit_run."""
+"""CTA barriers: what an arriving warp counts, and the results of bar.red. Tables: see device/vgx_sim_schedule.c."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from vgpusim.codegen import abi, emit_cluster, emit_count, emit_watch, spill
 from vgpusim.codegen.cfg import EXIT, YIELD
 from vgpusim.codegen.emit_barrier import arrive, reduction_result, watch
+from vgpusim.codegen.emit_layout import lay_out
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import linear
 from vgpusim.codegen.lane_value import LANES, SCALAR, Bound, Value
@@ -44,10 +45,7 @@ _MEET = frozenset(
     ]
 )
 
-WARP_ARGUMENTS = (
-    "ptr %launch, ptr %thread, ptr %frame, i64 %local, ptr %tables, i32 %state, i32 %warp, "
-    "i32 %cta.x, i32 %cta.y, i32 %cta.z"
-)
+WARP_ARGUMENTS = "ptr %launch, ptr %thread, i32 %state, i32 %warp"  # vgx_sim_warp_fn
 
 
 class WarpFunction:
@@ -77,6 +75,7 @@ class WarpFunction:
         self.instructions = sum(len(block.instructions) for block in self.blocks)
         masks = [(f"%m{number}", "i32") for number in range(len(self.blocks))]
         self.spills = spill.lay_out(e, self.barriers, [*masks, ("%yielding", "i1")] if self.spins else masks)
+        self.frame = lay_out(e.warp_count, self.spills.nbytes, e.local_stride * abi.WARP, self.arrivals)
 
     def emit(self) -> str:
         """The text of the function."""
@@ -113,7 +112,7 @@ class WarpFunction:
         begin += [*first_call, "  store i32 %init, ptr %m0", "  br label %b0"]
         for index in self.barriers:
             begin += [*self._save(index), *self._resume(index)]
-        lines = ["entry:", *slots, *prologue, *counters, *each_call, *begin, *body, *self._end()]
+        lines = ["entry:", *self._memory(), *slots, *prologue, *counters, *each_call, *begin, *body, *self._end()]
         return f"define internal i32 @warp({WARP_ARGUMENTS}) noinline #0 {{\n" + "\n".join(lines) + "\n}\n"
 
     def _is_plain(self, ins: ir.Instruction) -> bool:
@@ -125,6 +124,26 @@ class WarpFunction:
         return (
             len(ins.operands) == 1 and not ins.has("arrive", "red") and self.e.analysis.constant(ins.operands[0]) == 0
         )
+
+    def _memory(self) -> list[str]:
+        """%tables of the CTA, %frame and %local memory of the warp, %cta.x, %cta.y, %cta.z."""
+        frame = self.frame
+        lines = [
+            f"%tables.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_FRAMES}",
+            "%tables = load ptr, ptr %tables.p, align 8, !invariant.load !0",
+            "%warp.i = zext i32 %warp to i64",
+            f"%saved.i = mul i64 %warp.i, {frame.saved_nbytes if self.arrivals else 0}",
+            f"%saved = add i64 %saved.i, {frame.saved}",
+            "%frame = getelementptr i8, ptr %tables, i64 %saved",
+            f"%local.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_LOCAL}",
+            "%local.0 = load i64, ptr %local.p, align 8, !invariant.load !0",
+            f"%local.i = mul i64 %warp.i, {frame.local_nbytes if self.arrivals else 0}",
+            "%local = add i64 %local.0, %local.i",
+        ]
+        for i, axis in enumerate("xyz"):
+            lines.append(f"%cta.{axis}.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_CTA + 4 * i}")
+            lines.append(f"%cta.{axis} = load i32, ptr %cta.{axis}.p, align 4")
+        return [f"  {line}" for line in lines]
 
     def _prologue(self) -> None:
         e = self.e
@@ -155,9 +174,7 @@ class WarpFunction:
     def _note_warp(self) -> None:
         """Say which warp runs, for reports of faults. Volatile: nothing here reads it."""
         e = self.e
-        numbers = [(f"%cta.{axis}", abi.THREAD_CTA + 4 * i) for i, axis in enumerate("xyz")]
-        for text, offset in (*numbers, ("%warp", abi.THREAD_WARP)):
-            e.e(f"store volatile i32 {text}, ptr {e.v(f'getelementptr i8, ptr %thread, i64 {offset}')}, align 4")
+        e.e(f"store volatile i32 %warp, ptr {e.v(f'getelementptr i8, ptr %thread, i64 {abi.THREAD_WARP}')}, align 4")
 
     def _thread_numbers(self) -> None:
         """%tid, lane 0's where the pattern is known; see uniformity.thread_shape."""
@@ -344,7 +361,7 @@ class WarpFunction:
         return end is not None and end.opcode == YIELD
 
     def _barrier(self, index: int) -> None:
-        """Wait: see run_function for the tables."""
+        """Wait: see vgx_sim_schedule.c for the tables."""
         e, block = self.e, self.blocks[index]
         ins = block.terminator
         assert ins is not None

@@ -1,4 +1,8 @@
-"""How a kernel's frames are laid out; see emit_run."""
+"""How a kernel's frames are laid out: tables, what the scheduler keeps of a CTA, what its warps have saved.
+
+Tables, in 32-bit words: 17 barriers of 8 words, then for each warp the barrier that it waits at, then for each warp the
+place that it resumes at, then for each warp whether it has arrived at its cluster's barrier. Without barriers one warp
+runs after another, in one frame."""
 
 from __future__ import annotations
 
@@ -7,14 +11,14 @@ from dataclasses import dataclass
 from vgpusim.ptx import ir
 from vgpusim.ptx.module import align_up
 
-RUNNING, ENDED = -1, -2  # of the word that says what a warp waits for, else a barrier's number
+RUNNING = -1  # of the word that says what a warp waits for, else a barrier's number
 BARRIER_WORDS = 8 * (ir.CLUSTER_BARRIER + 1)
-DEADLOCK = 719  # CUDA_ERROR_LAUNCH_FAILED
+TURN_NBYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class FrameLayout:
-    thread: int  # offset of a resident CTA's vgx_sim_thread
+    turn: int  # offset of what the scheduler keeps of a CTA that takes turns
     saved: int  # offset of warp 0's saved registers
     saved_nbytes: int  # of one warp
     nbytes: int
@@ -24,12 +28,8 @@ class FrameLayout:
 
 def lay_out(warp_count: int, saved_nbytes: int, local_nbytes: int, barriers: bool) -> FrameLayout:
     """`local_nbytes` is a warp's, all lanes."""
-    thread = align_up(tables_nbytes(warp_count), 64)
-    saved = thread + 64
+    turn = align_up((BARRIER_WORDS + 3 * warp_count) * 4, 64)
+    saved = turn + TURN_NBYTES
     warps = warp_count if barriers else 1
     nbytes = align_up(saved + warps * saved_nbytes, 64)
-    return FrameLayout(thread, saved, saved_nbytes, nbytes, local_nbytes, align_up(warps * local_nbytes, 64))
-
-
-def tables_nbytes(warp_count: int) -> int:
-    return (BARRIER_WORDS + 3 * warp_count) * 4
+    return FrameLayout(turn, saved, saved_nbytes, nbytes, local_nbytes, align_up(warps * local_nbytes, 64))

@@ -6,7 +6,7 @@ import hashlib
 import threading
 
 from vgpusim.codegen.compile import CompiledKernel
-from vgpusim.codegen.emit_run import RUN_SYMBOL
+from vgpusim.codegen.emit_code import CODE_SYMBOL
 from vgpusim.codegen.native import LoadedObject
 
 
@@ -18,15 +18,15 @@ class Loader:
         self._loaded: dict[bytes, tuple[LoadedObject, int]] = {}
 
     def load(self, compiled: CompiledKernel) -> int:
-        """The address of the kernel's run function (vgx_sim_run_fn), valid until the matching unload()."""
+        """The address of the kernel's code (struct vgx_sim_code), valid until the matching unload()."""
         key = hashlib.sha256(compiled.object_code).digest()
         with self._lock:
             loaded, users = self._loaded.get(key, (None, 0))
             if loaded is None:
                 loaded = LoadedObject(compiled.object_code)
-            address = loaded.address(RUN_SYMBOL)
+            address = loaded.address(CODE_SYMBOL)
             if address == 0:
-                raise RuntimeError("object without a run function")
+                raise RuntimeError("object without code")
             self._loaded[key] = (loaded, users + 1)
             return address
 

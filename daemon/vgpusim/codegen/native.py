@@ -103,4 +103,4 @@ class LoadedObject:
             self._engine.finalize_object()
 
     def address(self, symbol: str) -> int:
-        return int(self._engine.get_function_address(symbol))
+        return int(self._engine.get_global_value_address(symbol))

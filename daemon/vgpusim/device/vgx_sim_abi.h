@@ -1,8 +1,8 @@
-/* The contract between compiled kernels (vgpusim emits them) and the pool that runs them.
+/* The contract between compiled kernels (vgpusim emits them) and what runs them.
  *
- * A kernel is compiled for one block shape. Its entry takes CTAs from `next_cta` until none is left, running each CTA
- * to completion, so a CTA may wait for lower-numbered ones. The Python side asserts the same offsets
- * (vgpusim/codegen/abi.py).
+ * A kernel is compiled for one block shape: a function that runs a warp, and data that say how its warps run. The
+ * scheduler (vgx_sim_schedule.c) takes CTAs from `next_cta` until none is left, running each CTA to completion, so a
+ * CTA may wait for lower-numbered ones. The Python side asserts the same offsets (vgpusim/codegen/abi.py).
  *
  * A resident kernel, of a cooperative launch, runs all CTAs at once, on one thread: its CTAs may wait for each other.
  * CTA i has frames at i times CompiledKernel.frame_nbytes, local memory likewise, and shared memory at i times
@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 7 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 8 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -44,7 +44,7 @@ struct vgx_sim_thread {
   uint8_t *frames;    /* 8: scratch of CompiledKernel.frame_nbytes bytes, 64-byte aligned: warp state, out of reach */
   uint32_t sm;        /* 16: %smid */
   uint32_t warp_base; /* 20: reserved, 0 */
-  /* Which warp this thread is running, for reports of faults: a kernel sets both as it begins or resumes one. */
+  /* Which warp this thread is running. The scheduler sets the CTA, a kernel the warp as it begins or resumes one. */
   uint32_t cta[3];    /* 24 */
   uint32_t warp;      /* 36: in the CTA; UINT32_MAX: not known */
   uint8_t *local;     /* 40: CompiledKernel.local_nbytes bytes, 64-byte aligned */
@@ -85,7 +85,34 @@ static inline uint64_t vgx_sim_shared_stride(const struct vgx_sim_launch *launch
   return ((uint64_t)launch->shared_static_nbytes + launch->shared_dynamic_nbytes + 1023) & ~1023ull;
 }
 
-typedef void vgx_sim_run_fn(const struct vgx_sim_launch *, struct vgx_sim_thread *);
+#define VGX_SIM_BARRIER_COUNT 17u   /* of a CTA: its 16, then the one of its cluster */
+#define VGX_SIM_CLUSTER_BARRIER 16u /* the number of the last */
+#define VGX_SIM_RUNNING UINT32_MAX  /* in place of the barrier that a warp waits at */
+#define VGX_SIM_ENDED (UINT32_MAX - 1)
+
+/* Run a warp of thread->cta from where `state` says, 0: from its start. Returns the state to resume in when it may go
+ * on; 0: it has ended. */
+typedef uint32_t vgx_sim_warp_fn(const struct vgx_sim_launch *, struct vgx_sim_thread *, uint32_t state, uint32_t warp);
+
+enum vgx_sim_turns {
+  VGX_SIM_IN_ORDER, /* warps do not wait: each runs to its end */
+  VGX_SIM_LOCKSTEP, /* every barrier is for all warps */
+  VGX_SIM_BARRIERS,
+  VGX_SIM_RESIDENT, /* all CTAs take turns on one thread */
+  VGX_SIM_CLUSTERS, /* those of a cluster do */
+};
+
+/* How a kernel's warps run; emitted by codegen/emit_code.py. */
+struct vgx_sim_code {
+  vgx_sim_warp_fn *warp;  /*  0 */
+  uint64_t frames_nbytes; /*  8: of a CTA */
+  uint64_t locals_nbytes; /* 16: local memory of a CTA */
+  uint64_t turn;          /* 24: offset in a CTA's frames of what the scheduler keeps of it, if it takes turns */
+  uint32_t warp_count;    /* 32: of a CTA */
+  uint32_t turns;         /* 36: enum vgx_sim_turns */
+  uint32_t cluster[3];    /* 40: CTAs of one in x, y and z */
+  uint32_t flush;         /* 52: subnormals are zero, as inputs and as results */
+};
 
 _Static_assert(offsetof(struct vgx_sim_launch, grid) == 32, "abi");
 _Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
@@ -93,5 +120,7 @@ _Static_assert(sizeof(struct vgx_sim_launch) == 104, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
 _Static_assert(sizeof(struct vgx_sim_thread) == 56, "abi");
+_Static_assert(offsetof(struct vgx_sim_code, warp_count) == 32, "abi");
+_Static_assert(sizeof(struct vgx_sim_code) == 56, "abi");
 
 #endif

@@ -23,7 +23,7 @@ static CUresult compile(CUfunction f, struct vgx_sim_variant *v) {
   if (indexes && v->symbols)
     result = vgx_sim_hooks->compile(f->info.kernel, v->block[0], v->block[1], v->block[2], v->flags, &v->compiled,
                                     indexes, capacity, &count, why);
-  if (result == CUDA_SUCCESS && (!v->compiled.run || count > capacity))
+  if (result == CUDA_SUCCESS && (!v->compiled.code || count > capacity))
     result = CUDA_ERROR_UNKNOWN;
   for (uint32_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
     if (indexes[i] >= m->variable_count)

@@ -35,7 +35,7 @@ struct vgx_sim_variable {
 };
 
 struct vgx_sim_compiled {
-  vgx_sim_run_fn *run;
+  const struct vgx_sim_code *code;
   uint64_t frame_nbytes; /* scratch each pool thread needs */
   uint64_t local_nbytes; /* and local memory */
   uint32_t shared_static_nbytes;

@@ -195,7 +195,7 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   l->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
   l->extra[3] = &l->param_nbytes;
   l->extra[4] = CU_LAUNCH_PARAM_END;
-  l->job = (struct vgx_sim_job){.run = v->compiled.run,
+  l->job = (struct vgx_sim_job){.code = v->compiled.code,
                                 .params_nbytes = nbytes + PARAMS_PADDING,
                                 .frame_nbytes = v->compiled.frame_nbytes,
                                 .local_nbytes = v->compiled.local_nbytes,

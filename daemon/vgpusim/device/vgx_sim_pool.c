@@ -15,6 +15,7 @@
 
 #include "vgx_sim_count.h"
 #include "vgx_sim_runtime.h"
+#include "vgx_sim_schedule.h"
 #include "vgx_sim_scratch.h"
 
 #define THREADS_MAX 256u
@@ -60,14 +61,14 @@ static uint64_t now_ns(void) {
 }
 
 struct call {
-  vgx_sim_run_fn *run;
+  const struct vgx_sim_code *code;
   struct vgx_sim_launch launch;
   struct vgx_sim_thread *thread;
 };
 
 static void call_kernel(void *argument) {
   struct call *call = argument;
-  call->run(&call->launch, call->thread);
+  vgx_sim_schedule(call->code, &call->launch, call->thread);
 }
 
 /* Take part in a job. Lock not held; the thread is in the job's list. */
@@ -75,7 +76,7 @@ static void participate(struct running *r) {
   struct vgx_sim_job *job = r->job;
   struct vgx_sim_fault fault = {.result = CUDA_SUCCESS};
   vgx_sim_fault_thread_init();
-  struct call call = {.run = job->run};
+  struct call call = {.code = job->code};
   call.thread = vgx_sim_scratch_prepare(job, &call.launch);
   if (call.thread) {
     call.thread->warp = VGX_SIM_NO_WARP;

@@ -11,7 +11,7 @@
 /* One launch for the pool. The caller fills `launch` but its next_cta, cta_chunk, stop and workspace. */
 struct vgx_sim_job {
   struct vgx_sim_launch launch;
-  vgx_sim_run_fn *run;
+  const struct vgx_sim_code *code;
   uint64_t params_nbytes; /* to be copied for each thread */
   uint64_t frame_nbytes;  /* of a thread */
   uint64_t local_nbytes;  /* of a thread */

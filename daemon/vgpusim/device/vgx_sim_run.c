@@ -243,7 +243,7 @@ static bool find_access(const struct vgx_sim_launch_op *l, const struct vgx_sim_
       vgx_sim_function_compile(l->function, l->job.launch.block, VGX_SIM_COMPILE_WATCHED, &v) != CUDA_SUCCESS)
     return false;
   struct vgx_sim_job job = l->job;
-  job.run = v->compiled.run;
+  job.code = v->compiled.code;
   job.frame_nbytes = v->compiled.frame_nbytes;
   job.local_nbytes = v->compiled.local_nbytes;
   job.launch.symbols = v->symbols;

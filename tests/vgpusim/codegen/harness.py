@@ -5,13 +5,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import subprocess
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from vgpusim.codegen.compile import PtxModule, compile_entry
 from vgpusim.codegen.loader import Loader
 
+ROOT = Path(__file__).resolve().parents[3]
 U8P = ctypes.c_void_p
 
 
@@ -44,6 +48,7 @@ class Thread(ctypes.Structure):
         ("cta", ctypes.c_uint32 * 3),
         ("warp", ctypes.c_uint32),
         ("local", ctypes.c_void_p),
+        ("counters", ctypes.c_void_p),
     ]
 
 
@@ -57,7 +62,6 @@ _OUTSIDE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uin
 _FAIL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
 _MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 LOADER = Loader()
 _ANYWHERE = ctypes.CDLL(None).labs  # refuses nothing: memory of tests lies anywhere
@@ -88,6 +92,17 @@ class Events:
 def _aligned(nbytes: int, align: int) -> tuple[ctypes.Array[ctypes.c_char], int]:
     buffer = ctypes.create_string_buffer(nbytes + align)
     return buffer, (ctypes.addressof(buffer) + align - 1) // align * align
+
+
+@functools.cache
+def _scheduler() -> Any:
+    """vgx_sim_schedule, compiled by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = f"{folder}/schedule.so"
+        folders = (f"-I{ROOT / name}" for name in ("daemon/vgpusim/device", "protocol/c", "build/gen"))
+        source = ROOT / "daemon/vgpusim/device/vgx_sim_schedule.c"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", *folders, source, "-o", library], check=True)
+        return ctypes.CDLL(library).vgx_sim_schedule
 
 
 @functools.lru_cache(maxsize=256)
@@ -221,7 +236,7 @@ def run(
         ctypes.addressof(symbols), ctypes.addressof(stop_word), ctypes.addressof(services), 5, workspace_address,
     )  # fmt: skip
     thread = Thread(_WINDOW_ADDRESS, frames_address, 3, 0, local=local_address)
-    _RUN(address)(ctypes.addressof(launch), ctypes.addressof(thread))
+    _scheduler()(ctypes.c_void_p(address), ctypes.byref(launch), ctypes.byref(thread))
     del frames, local, workspace
     events.last_warp = (tuple(thread.cta), thread.warp)
     events.variables = {n: (b, a) for n, (b, a) in keep.items()}  # type: ignore[attr-defined]

@@ -106,7 +106,7 @@ mov.u32 %r0, %cluster_ctarank; setp.eq.u32 %p, %r0, 0; @%p bra L;
 bar.sync 1, 64;
 L: barrier.cluster.arrive; barrier.cluster.wait; ret; }}"""
     events = run(text, "k", 2, 32, [], cluster=(2, 1, 1))
-    assert events.failed == [(719, b"k: all warps wait at barriers that cannot complete")]
+    assert events.failed == [(719, b"all warps wait at barriers that cannot complete")]
 
 
 def test_refused_by_name() -> None:

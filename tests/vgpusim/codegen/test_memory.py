@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from vgpusim.codegen import abi
+from vgpusim.codegen import abi, emit_code, emit_layout
 from vgpusim.codegen.compile import DiskCache, PtxModule, compile_entry
 
 from tests.vgpusim.codegen.harness import HEADER, run
@@ -232,17 +231,25 @@ def test_offsets_of_the_abi() -> None:
 
     header = (Path(__file__).parents[3] / "daemon/vgpusim/device/vgx_sim_abi.h").read_text()
     named = {m[1]: int(m[2]) for m in re.finditer(r"(\w+)(?:\[3\])?;\s*/\*\s*(\d+)\b", header)}
-    assert named["params"] == abi.LAUNCH_PARAMS
     for name, offset in (
-        ("next_cta", abi.LAUNCH_NEXT_CTA), ("cta_count", abi.LAUNCH_CTA_COUNT), ("cta_chunk", abi.LAUNCH_CTA_CHUNK),
-        ("grid", abi.LAUNCH_GRID), ("block", abi.LAUNCH_BLOCK), ("shared_static_nbytes", abi.LAUNCH_SHARED_STATIC),
-        ("shared_dynamic_nbytes", abi.LAUNCH_SHARED_DYNAMIC), ("symbols", abi.LAUNCH_SYMBOLS), ("stop",
-        abi.LAUNCH_STOP), ("services", abi.LAUNCH_SERVICES), ("launch_id", abi.LAUNCH_ID),
+        ("params", abi.LAUNCH_PARAMS), ("grid", abi.LAUNCH_GRID),
+        ("shared_static_nbytes", abi.LAUNCH_SHARED_STATIC), ("shared_dynamic_nbytes", abi.LAUNCH_SHARED_DYNAMIC),
+        ("symbols", abi.LAUNCH_SYMBOLS), ("services", abi.LAUNCH_SERVICES), ("launch_id", abi.LAUNCH_ID),
     ):  # fmt: skip
         assert named[name] == offset == getattr(Launch, name).offset
-    assert ctypes.sizeof(Launch) == abi.LAUNCH_NBYTES
-    for name, offset in (("shared", abi.THREAD_SHARED), ("frames", abi.THREAD_FRAMES), ("sm", abi.THREAD_SM)):
+    for name, offset in (
+        ("shared", abi.THREAD_SHARED), ("frames", abi.THREAD_FRAMES), ("sm", abi.THREAD_SM), ("cta", abi.THREAD_CTA),
+        ("local", abi.THREAD_LOCAL),
+    ):  # fmt: skip
         assert named[name] == offset == getattr(Thread, name).offset
+    at = 0
+    for name, kind in emit_code.MEMBERS.items():
+        assert named[name] == at, name
+        at += {"ptr": 8, "i64": 8, "i32": 4, "[3 x i32]": 12}[kind]
+    turns = re.search(r"enum vgx_sim_turns \{(.*?)\}", header, re.S)
+    assert turns
+    assert re.findall(r"VGX_SIM_(\w+),", turns[1]) == [each.name for each in emit_code.Turns]
+    assert f"VGX_SIM_BARRIER_COUNT {emit_layout.BARRIER_WORDS // 8}u" in header
     order = re.findall(r"\(\*(\w+)\)\(struct vgx_sim_services", header)
     assert [*order, "watch"] == [name for name, _ in Services._fields_]
     assert f"VGX_SIM_ABI_VERSION {abi.VERSION} " in header

@@ -16,17 +16,6 @@ static uint64_t param(const struct vgx_sim_launch *l, int index) {
 /* One CTA of a kernel. */
 typedef void vgt_cta_fn(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta);
 
-static void each_cta(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, vgt_cta_fn *body) {
-  for (;;) {
-    uint64_t first = __atomic_fetch_add(l->next_cta, l->cta_chunk, __ATOMIC_RELAXED);
-    for (uint64_t cta = first; cta < first + l->cta_chunk; cta++) {
-      if (cta >= l->cta_count || __atomic_load_n(l->stop, __ATOMIC_RELAXED))
-        return;
-      body(l, t, cta);
-    }
-  }
-}
-
 /* (dst, value): dst[cta] = value + cta */
 static void fill(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
   (void)t;
@@ -75,7 +64,7 @@ static void illegal(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, ui
 }
 
 static void assertion(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
-  char(*texts)[16] = (char(*)[16])t->local; /* services read what kernels can reach, nothing else */
+  char (*texts)[16] = (char (*)[16])t->local; /* services read what kernels can reach, nothing else */
   strcpy(texts[0], "x > 0"), strcpy(texts[1], "file.cu"), strcpy(texts[2], "kernel");
   l->services->assertfail(l->services, texts[0], texts[1], 12, texts[2], (uint32_t[]){(uint32_t)cta, 0, 0}, 0);
 }
@@ -119,15 +108,20 @@ static void count_up(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, u
   X(chain, 1) X(trap, 0) X(illegal, 0) X(assertion, 0) X(print, 2) X(shared, 1) X(heap, 1) X(count_up, 0)
 
 #define RUN(name, count)                                                                                               \
-  static void run_##name(const struct vgx_sim_launch *l, struct vgx_sim_thread *t) { each_cta(l, t, name); }
+  static uint32_t run_##name(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint32_t state,                 \
+                             uint32_t warp) {                                                                          \
+    (void)state, (void)warp;                                                                                           \
+    name(l, t, t->cta[0] + (uint64_t)l->grid[0] * (t->cta[1] + (uint64_t)l->grid[1] * t->cta[2]));                     \
+    return 0;                                                                                                          \
+  }
 KERNELS(RUN)
 
 static const struct {
   const char *name;
-  vgx_sim_run_fn *run;
+  struct vgx_sim_code code;
   uint32_t params;
 } kernels[] = {
-#define ROW(name, count) {#name, run_##name, count},
+#define ROW(name, count) {#name, {.warp = run_##name, .warp_count = 1, .turns = VGX_SIM_IN_ORDER}, count},
     KERNELS(ROW)};
 #define KERNEL_COUNT (sizeof kernels / sizeof kernels[0])
 
@@ -201,7 +195,7 @@ static int32_t compile(uint64_t kernel, uint32_t x, uint32_t y, uint32_t z, uint
                        struct vgx_sim_compiled *out, uint32_t *symbols, uint32_t capacity, uint32_t *count, char *why) {
   (void)x, (void)y, (void)z, (void)flags, (void)capacity, (void)why;
   __atomic_fetch_add(&vgt_compiled, 1, __ATOMIC_RELAXED);
-  *out = (struct vgx_sim_compiled){.run = kernels[kernel].run, .frame_nbytes = 100, .local_nbytes = 64};
+  *out = (struct vgx_sim_compiled){.code = &kernels[kernel].code, .frame_nbytes = 100, .local_nbytes = 64};
   symbols[0] = 0;
   *count = 1;
   return 0;

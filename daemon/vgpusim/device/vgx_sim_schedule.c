@@ -1,0 +1,307 @@
+/* The order in which a compiled kernel's warps run: takes CTAs, runs their warps, and opens barriers.
+ *
+ * The compiler emits a function that runs a warp, and struct vgx_sim_code (vgx_sim_abi.h). A warp returns where it
+ * waits, and is called again to resume there. One round of a CTA runs each warp that does not wait; then the barriers
+ * that are complete open. CTAs that may wait for each other, those of a cluster or of a cooperative launch's grid, take
+ * turns of a round each on one thread, each in frames of its own.
+ *
+ * Frames of a CTA: the tables, then what the warps have saved (codegen/emit_layout.py). They are out of reach of
+ * kernels, which must not decide where a warp resumes; local memory, which kernels address, is elsewhere. */
+#include "vgx_sim_schedule.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "vgw_cuda.h"
+
+#define WARP 32u
+#define DEADLOCK "all warps wait at barriers that cannot complete"
+
+/* MXCSR: exceptions masked, to nearest; FLUSH: subnormals are zero, as inputs and as results. */
+#define CONTROL_DEFAULT 0x1f80u
+#define CONTROL_FLUSH 0x9fc0u
+
+/* A barrier of a CTA. A warp that arrives adds to the first two members (codegen/emit_barrier.py). */
+struct barrier {
+  uint32_t arrived;  /* threads */
+  uint32_t expected; /* threads; 0: all that have not ended */
+  uint64_t votes;    /* of bar.red so far: two words, threads with a true predicate, and threads */
+  uint64_t result;   /* the votes of the last round that is complete */
+  uint64_t unused;
+};
+_Static_assert(sizeof(struct barrier) == 32, "emit_layout.py");
+
+/* What is kept of a CTA that takes turns with others. */
+struct turn {
+  struct vgx_sim_thread thread; /* with frames and memory of its own */
+  uint32_t live;                /* warps that have not ended */
+};
+_Static_assert(sizeof(struct turn) <= 64, "emit_layout.py");
+
+/* The tables of a CTA. By warp: the barrier that it waits at (VGX_SIM_RUNNING, VGX_SIM_ENDED); the place that it
+ * resumes at; whether it has arrived at its cluster's barrier (codegen/emit_cluster.py). */
+struct tables {
+  struct barrier *barriers;
+  uint32_t *waits, *states, *arrivals;
+};
+
+static struct tables tables_of(const struct vgx_sim_code *code, const struct vgx_sim_thread *thread) {
+  struct barrier *barriers = (struct barrier *)thread->frames;
+  uint32_t *waits = (uint32_t *)(barriers + VGX_SIM_BARRIER_COUNT);
+  return (struct tables){barriers, waits, waits + code->warp_count, waits + 2 * code->warp_count};
+}
+
+static bool is_stopped(const struct vgx_sim_launch *launch) { return __atomic_load_n(launch->stop, __ATOMIC_RELAXED); }
+
+static void fail(const struct vgx_sim_launch *launch) {
+  launch->services->fail(launch->services, CUDA_ERROR_LAUNCH_FAILED, DEADLOCK);
+}
+
+/* Clear the tables: all warps can run. */
+static void start(const struct vgx_sim_code *code, const struct tables *t) {
+  memset(t->barriers, 0, VGX_SIM_BARRIER_COUNT * sizeof *t->barriers + 3 * code->warp_count * sizeof *t->waits);
+  for (uint32_t w = 0; w < code->warp_count; w++)
+    t->waits[w] = VGX_SIM_RUNNING;
+}
+
+/* Open a barrier at which threads have arrived, if they are enough. */
+static bool open_barrier(const struct vgx_sim_code *code, const struct tables *t, uint32_t number, uint32_t live) {
+  struct barrier *b = &t->barriers[number];
+  if (b->arrived < (b->expected ? (b->expected + WARP - 1) & -WARP : live * WARP))
+    return false;
+  b->arrived = 0;
+  b->result = b->votes;
+  b->votes = 0;
+  for (uint32_t w = 0; w < code->warp_count; w++)
+    if (t->waits[w] == number)
+      t->waits[w] = VGX_SIM_RUNNING;
+  return true;
+}
+
+/* One round; *live is the number of warps that have not ended. False: none ran, and none can go on. */
+static bool run_round(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                      struct vgx_sim_thread *thread, const struct tables *t, uint32_t *live) {
+  vgx_sim_warp_fn *run = code->warp;
+  uint32_t *waits = t->waits, *states = t->states;
+  uint32_t warp_count = code->warp_count, left = *live;
+  bool moved = false;
+  for (uint32_t w = 0; w < warp_count; w++) {
+    if (waits[w] != VGX_SIM_RUNNING)
+      continue;
+    moved = true;
+    uint32_t state = run(launch, thread, states[w], w);
+    states[w] = state;
+    if (state == 0) {
+      waits[w] = VGX_SIM_ENDED;
+      left--;
+    }
+  }
+  *live = left;
+  for (uint32_t b = 0; left && b < VGX_SIM_BARRIER_COUNT; b++)
+    if (t->barriers[b].arrived)
+      moved |= open_barrier(code, t, b, left);
+  return moved;
+}
+
+/* Rounds until every warp has ended. False: the launch has failed. */
+static bool run_with_barriers(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                              struct vgx_sim_thread *thread) {
+  struct tables t = tables_of(code, thread);
+  uint32_t live = code->warp_count;
+  start(code, &t);
+  while (live)
+    if (!run_round(code, launch, thread, &t, &live)) {
+      fail(launch);
+      return false;
+    }
+  return true;
+}
+
+/* Every barrier is bar.sync 0 for all, so the one that the warps of a round wait at is complete after it: nothing is
+ * counted, and of the tables only the place to resume at is used. */
+static void run_in_lockstep(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                            struct vgx_sim_thread *thread) {
+  vgx_sim_warp_fn *run = code->warp;
+  uint32_t *states = tables_of(code, thread).states;
+  uint32_t warp_count = code->warp_count, live = warp_count;
+  memset(states, 0, warp_count * sizeof *states);
+  while (live)
+    for (uint32_t w = 0; w < warp_count; w++) {
+      if (states[w] == VGX_SIM_ENDED)
+        continue;
+      uint32_t state = run(launch, thread, states[w], w);
+      states[w] = state ? state : VGX_SIM_ENDED;
+      live -= state == 0;
+    }
+}
+
+static void run_in_order(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                         struct vgx_sim_thread *thread) {
+  vgx_sim_warp_fn *run = code->warp;
+  for (uint32_t w = 0, warp_count = code->warp_count; w < warp_count; w++)
+    run(launch, thread, 0, w);
+}
+
+/* The range [*first, *last) of CTAs, or clusters, that this thread runs next; false: none is left. */
+static bool claim(const struct vgx_sim_launch *launch, uint64_t count, uint64_t chunk, uint64_t *first,
+                  uint64_t *last) {
+  *first = __atomic_fetch_add(launch->next_cta, chunk, __ATOMIC_RELAXED);
+  if (*first >= count)
+    return false;
+  *last = count - *first < chunk ? count : *first + chunk;
+  return true;
+}
+
+static void place(struct vgx_sim_thread *thread, const struct vgx_sim_launch *launch, uint64_t cta) {
+  uint64_t row = cta / launch->grid[0];
+  thread->cta[0] = (uint32_t)(cta % launch->grid[0]);
+  thread->cta[1] = (uint32_t)(row % launch->grid[1]);
+  thread->cta[2] = (uint32_t)(row / launch->grid[1]);
+}
+
+/* CTAs one after the other. */
+static void run_ctas(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                     struct vgx_sim_thread *thread) {
+  uint64_t first, last;
+  while (claim(launch, launch->cta_count, launch->cta_chunk, &first, &last))
+    for (uint64_t cta = first; cta < last; cta++) {
+      if (is_stopped(launch))
+        return;
+      place(thread, launch, cta);
+      if (code->turns == VGX_SIM_LOCKSTEP)
+        run_in_lockstep(code, launch, thread);
+      else if (code->turns == VGX_SIM_IN_ORDER)
+        run_in_order(code, launch, thread);
+      else if (!run_with_barriers(code, launch, thread))
+        return;
+    }
+}
+
+/* --- CTAs that take turns --- */
+
+static struct turn *turn_of(const struct vgx_sim_code *code, struct vgx_sim_thread *thread, uint64_t i) {
+  return (struct turn *)(thread->frames + i * code->frames_nbytes + code->turn);
+}
+
+/* Begin `count` CTAs. `shared_stride`: from one's shared memory to the next one's; 0: they have one window. */
+static void start_turns(const struct vgx_sim_code *code, struct vgx_sim_thread *thread, uint64_t count,
+                        uint64_t shared_stride) {
+  for (uint64_t i = 0; i < count; i++) {
+    struct turn *turn = turn_of(code, thread, i);
+    *turn = (struct turn){.thread = *thread, .live = code->warp_count};
+    turn->thread.frames += i * code->frames_nbytes;
+    turn->thread.local += i * code->locals_nbytes;
+    turn->thread.shared += i * shared_stride;
+    struct tables t = tables_of(code, &turn->thread);
+    start(code, &t);
+  }
+}
+
+static bool take_turn(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch, struct turn *turn) {
+  struct tables t = tables_of(code, &turn->thread);
+  return run_round(code, launch, &turn->thread, &t, &turn->live);
+}
+
+/* All CTAs of a cooperative launch. */
+static void run_resident(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                         struct vgx_sim_thread *thread) {
+  bool live = true;
+  start_turns(code, thread, launch->cta_count, vgx_sim_shared_stride(launch));
+  while (live && !is_stopped(launch)) {
+    live = false;
+    for (uint64_t i = 0; i < launch->cta_count; i++) {
+      struct turn *turn = turn_of(code, thread, i);
+      place(&turn->thread, launch, i);
+      if (turn->live && !take_turn(code, launch, turn)) {
+        fail(launch);
+        return;
+      }
+      live |= turn->live != 0;
+    }
+  }
+}
+
+/* CTA `rank` of a cluster. */
+static void place_in_cluster(struct vgx_sim_thread *thread, const struct vgx_sim_code *code,
+                             const struct vgx_sim_launch *launch, uint64_t cluster, uint64_t rank) {
+  const uint32_t *size = code->cluster;
+  uint64_t columns = launch->grid[0] / size[0], rows = launch->grid[1] / size[1];
+  thread->cta[0] = (uint32_t)(cluster % columns * size[0] + rank % size[0]);
+  thread->cta[1] = (uint32_t)(cluster / columns % rows * size[1] + rank / size[0] % size[1]);
+  thread->cta[2] = (uint32_t)(cluster / columns / rows * size[2] + rank / size[0] / size[1]);
+}
+
+/* Open the cluster's barrier if every warp that has not ended has arrived. */
+static bool open_cluster(const struct vgx_sim_code *code, struct vgx_sim_thread *thread, uint64_t size) {
+  for (uint64_t rank = 0; rank < size; rank++) {
+    struct tables t = tables_of(code, &turn_of(code, thread, rank)->thread);
+    for (uint32_t w = 0; w < code->warp_count; w++)
+      if (t.waits[w] != VGX_SIM_ENDED && !t.arrivals[w])
+        return false;
+  }
+  for (uint64_t rank = 0; rank < size; rank++) {
+    struct tables t = tables_of(code, &turn_of(code, thread, rank)->thread);
+    for (uint32_t w = 0; w < code->warp_count; w++) {
+      if (t.waits[w] == VGX_SIM_CLUSTER_BARRIER)
+        t.waits[w] = VGX_SIM_RUNNING;
+      t.arrivals[w] = 0;
+    }
+  }
+  return true;
+}
+
+/* False: the launch stops, or has failed. */
+static bool run_cluster(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                        struct vgx_sim_thread *thread, uint64_t cluster, uint64_t size) {
+  start_turns(code, thread, size, 0);
+  for (uint64_t rank = 0; rank < size; rank++)
+    place_in_cluster(&turn_of(code, thread, rank)->thread, code, launch, cluster, rank);
+  for (;;) {
+    if (is_stopped(launch))
+      return false;
+    bool live = false, moved = false;
+    for (uint64_t rank = 0; rank < size; rank++) {
+      struct turn *turn = turn_of(code, thread, rank);
+      if (turn->live)
+        moved |= take_turn(code, launch, turn);
+      live |= turn->live != 0;
+    }
+    if (!live)
+      return true;
+    if (!open_cluster(code, thread, size) && !moved) {
+      fail(launch);
+      return false;
+    }
+  }
+}
+
+static void run_clusters(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                         struct vgx_sim_thread *thread) {
+  uint64_t size = (uint64_t)code->cluster[0] * code->cluster[1] * code->cluster[2], first, last;
+  uint64_t chunk = launch->cta_chunk / size ? launch->cta_chunk / size : 1;
+  while (claim(launch, launch->cta_count / size, chunk, &first, &last))
+    for (uint64_t cluster = first; cluster < last; cluster++)
+      if (!run_cluster(code, launch, thread, cluster, size))
+        return;
+}
+
+#if defined __x86_64__
+static uint32_t control_word(void) { return __builtin_ia32_stmxcsr(); }
+static void set_control_word(uint32_t word) { __builtin_ia32_ldmxcsr(word); }
+#else
+static uint32_t control_word(void) { return 0; }
+static void set_control_word(uint32_t word) { (void)word; }
+#endif
+
+void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                      struct vgx_sim_thread *thread) {
+  uint32_t before = control_word();
+  set_control_word(code->flush ? CONTROL_FLUSH : CONTROL_DEFAULT);
+  if (code->turns == VGX_SIM_CLUSTERS)
+    run_clusters(code, launch, thread);
+  else if (code->turns == VGX_SIM_RESIDENT)
+    run_resident(code, launch, thread);
+  else
+    run_ctas(code, launch, thread);
+  set_control_word(before);
+}

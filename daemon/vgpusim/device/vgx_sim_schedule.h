@@ -1,0 +1,11 @@
+/* The order in which a compiled kernel's warps run. */
+#ifndef VGX_SIM_SCHEDULE_H
+#define VGX_SIM_SCHEDULE_H
+
+#include "vgx_sim_abi.h"
+
+/* Take CTAs of the launch until none is left or it stops, and run their warps on this thread. */
+void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                      struct vgx_sim_thread *thread);
+
+#endif
