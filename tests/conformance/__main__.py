@@ -18,13 +18,16 @@ from tests.shim.test_oracle import CONSEQUENCES
 
 RECORDED = "H100, recorded"
 NOTHING_COMPARED = 3
+# A buffer that ends before the parameters do: a card launches with what lies behind it, or refuses, by chance.
+UNSTABLE = {"cuLaunchKernel(k,1,1,1,1,1,1,0,0,0,ex)": frozenset({"0", "701"})}
 SIDES = ("native", "remoted", "simulated")
 
 
 def accepted(name: str, base: Outcome) -> frozenset[str]:
-    """Answers that follow from one that is not offered: without a managed allocation there is nothing to free."""
+    """Answers that follow from one that is not offered (without a managed allocation there is nothing to free), and
+    those that natively differ from run to run."""
     question = name.removeprefix("call ").rsplit(" #", 1)[0]
-    return frozenset(
+    return UNSTABLE.get(question, frozenset()) | frozenset(
         other
         for (asked, answer), other in CONSEQUENCES.items()
         if "".join(asked.split()) == question and base.values == (answer,)

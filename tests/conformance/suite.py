@@ -175,6 +175,8 @@ def _program(side: Side, name: str, path: Path, shared_memory: bool) -> Outcome:
     done = _execute([path], side, _PROGRAM_TIMEOUT_S)
     if done.returncode == 0 and re.search(rf"^ok {name}\b", done.stdout, re.MULTILINE):
         return Outcome((f"ok {name}",))  # it has compared what it computed with the CPU
+    if "needs two devices" in done.stdout:
+        return Outcome(missing="this machine has one device")
     if name in NEEDS_SHARED_MEMORY and not shared_memory and "cudaErrorNotSupported" in done.stdout:
         return Outcome((NOT_SUPPORTED,))
     return Outcome(error=_last_words(done))

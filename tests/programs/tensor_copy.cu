@@ -142,15 +142,21 @@ static std::vector<float> expected(const std::vector<float> &data, const cuuint6
   return image;
 }
 
+static int chosen, number; // one case alone, where a card's fault in another would end the program
+
 static void check_load(const std::vector<float> &data, float *device, unsigned char *out, int rank,
                        const cuuint64_t *dims, const cuuint32_t *box, const cuuint32_t *step, const int *start,
                        int swizzle) {
   CUtensorMap map;
+  if (++number != chosen && chosen)
+    return;
   EXPECT(describe(&map, device, rank, dims, box, step, swizzle) == CUDA_SUCCESS,
          "tensor_copy: map of rank %d, swizzle %d", rank, swizzle);
   std::vector<float> wanted = expected(data, dims, rank, box, step, start, swizzle);
   load<<<1, 64>>>(map, rank, start[0], start[1], start[2], (unsigned)wanted.size() * 4, out);
-  CUDA(cudaDeviceSynchronize());
+  cudaError_t error = cudaDeviceSynchronize();
+  EXPECT(!error, "tensor_copy: case %d: rank %d, swizzle %d, from %d %d %d, steps %u %u: %s", number, rank, swizzle,
+         start[0], start[1], start[2], step[1], step[2], cudaGetErrorName(error));
   std::vector<float> got = vgt_download((float *)out, wanted.size());
   for (size_t i = 0; i < wanted.size(); i++)
     EXPECT(got[i] == wanted[i], "tensor_copy: rank %d, swizzle %d: word %zu is %g instead of %g", rank, swizzle, i,
@@ -159,6 +165,7 @@ static void check_load(const std::vector<float> &data, float *device, unsigned c
 
 int main(int argc, char **argv) {
   vgt_args args = vgt_parse(argc, argv, 1);
+  chosen = argc > 2 ? args.size : 0;
   cudaDriverEntryPointQueryResult found;
   CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault, &found));
   EXPECT(found == cudaDriverEntryPointSuccess && encode, "tensor_copy: no cuTensorMapEncodeTiled");

@@ -15,9 +15,9 @@
 #define EVENT_FLAGS_VALID (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
 void vgx_sim_stream_init(CUstream stream, CUcontext ctx, uint32_t flags, int32_t priority) {
-  enum { POLICY_AUTO = 1 };
+  enum { POLICY_UNSET = -1 }; /* as an H200 answers */
   *stream = (struct CUstream_st){
-      .magic = VGX_SIM_STREAM, .ctx = ctx, .flags = flags, .priority = priority, .policy = POLICY_AUTO};
+      .magic = VGX_SIM_STREAM, .ctx = ctx, .flags = flags, .priority = priority, .policy = POLICY_UNSET};
 }
 
 static void destroy_op(struct vgx_sim_op *op) { free(op); }
