@@ -92,6 +92,7 @@ struct vgx_sim_compiled {
 };
 const struct vgx_backend *vgx_sim_backend(void);
 int32_t vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
+void vgx_sim_set_epoch(uint32_t epoch);
 uint64_t vgx_sim_memory_used(uint32_t device);
 int32_t vgx_sim_set_ledger(int fd, uint32_t row, uint64_t limit_nbytes);
 void vgx_sim_set_watchdog(uint64_t limit_ms);

@@ -113,3 +113,31 @@ def test_a_killed_vgpud_is_heard_of_by_every_thread(running: Running) -> None:
     running.process.kill()
     hear(client, "all heard")
     finish(client)
+
+
+STALE = """
+old, words = p, c_uint()
+said("busy")
+while not cuda.cuCtxSynchronize(): time.sleep(0.02)
+while cuda.cuDevicePrimaryCtxReset_v2(0) or cuda.cuDevicePrimaryCtxRetain(byref(ctx), 0): time.sleep(0.05)
+ok(cuda.cuCtxSetCurrent(ctx))
+module = new(cuda.cuModuleLoadData, PTX)
+fresh = [alloc(1 << 20) for _ in range(8)]
+assert old.value not in [each.value for each in fresh]
+assert cuda.cuMemcpyDtoH_v2(byref(words), old, c_size_t(4)) == 1
+assert cuda.cuMemFree_v2(old) == 1
+p = old
+ok(launch(kernel("add_one")))
+assert cuda.cuCtxSynchronize() == 700
+said("told apart")
+"""
+
+
+def test_AT17_a_pointer_of_a_lost_session_is_not_one_of_the_next(running: Running) -> None:
+    """It was the address of the next session's first allocation, which then read as zeros."""
+    client = Host(environment(str(running.endpoint))).start(STALE)
+    hear(client, "busy")
+    [worker] = wait_until(lambda: workers(running))
+    os.kill(worker, signal.SIGKILL)
+    hear(client, "told apart")
+    finish(client)

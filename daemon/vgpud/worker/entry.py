@@ -120,6 +120,7 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
                 if result != 0:
                     raise RuntimeError(f"the ledger of device memory cannot be mapped: CUDA error {result}")
             if backend.glue is not None:
+                lib.vgx_sim_set_epoch(assignment.epoch)
                 backend.glue.set_cache(_kernel_cache(assignment))
                 lib.vgx_sim_tools = assignment.limits["tools"]
                 lib.vgx_sim_counts = bool(assignment.limits["counts"])

@@ -33,6 +33,9 @@ void vgx_sim_set_hooks(const struct vgx_sim_hooks *hooks);
  * or configured already; OPERATING_SYSTEM: the address space is taken. */
 CUresult vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
 
+/* Where the configured devices' allocations of this session begin (vgx_sim_arena_start); `epoch` is wire.md's. */
+void vgx_sim_set_epoch(uint32_t epoch);
+
 /* Wall-clock limit of one kernel in milliseconds; 0: none (default). A kernel past it ends with LAUNCH_TIMEOUT (702).
  */
 void vgx_sim_set_watchdog(uint64_t limit_ms);

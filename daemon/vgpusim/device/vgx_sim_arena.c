@@ -68,6 +68,18 @@ CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64
   return CUDA_SUCCESS;
 }
 
+void vgx_sim_arena_start(struct vgx_sim_arena *arena, uint32_t epoch) {
+  /* The bits in reverse are a fraction of the lower half; the upper half lies ahead of every start. */
+  enum { EPOCH_BITS = 16 };
+  uint64_t reversed = 0;
+  for (uint32_t bit = 0; bit < EPOCH_BITS; bit++)
+    reversed |= (uint64_t)(epoch >> bit & 1) << (EPOCH_BITS - 1 - bit);
+  uint64_t offset = (VGW_DEVICE_MEMORY_NBYTES / 2 >> EPOCH_BITS) * reversed;
+  pthread_mutex_lock(&arena->lock);
+  arena->rover = arena->base + LARGE_NBYTES + offset;
+  pthread_mutex_unlock(&arena->lock);
+}
+
 CUresult vgx_sim_arena_adopt(struct vgx_sim_arena *arena, int file) {
   CUresult result = CUDA_SUCCESS;
   int mine = fcntl(file, F_DUPFD_CLOEXEC, 3);

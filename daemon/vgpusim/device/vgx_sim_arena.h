@@ -48,6 +48,11 @@ struct vgx_sim_arena {
 /* 0, or OPERATING_SYSTEM when the addresses are taken. */
 CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64_t capacity_nbytes);
 
+/* Allocate from another place on in each session, so that a device pointer which a program has kept from a lost session
+ * is not the address of something in the next one: `epoch` is the session's, 16 bits. Consecutive epochs lie farthest
+ * apart. */
+void vgx_sim_arena_start(struct vgx_sim_arena *arena, uint32_t epoch);
+
 /* Put the device's memory into a file of at least VGW_DEVICE_MEMORY_NBYTES that cannot shrink; the descriptor stays the
  * caller's. INVALID_VALUE: it has such a file; NOT_READY: something is allocated; OPERATING_SYSTEM: it cannot be
  * mapped, and memory stays private. */

@@ -44,6 +44,12 @@ CUresult vgx_sim_configure(uint32_t index, const struct vgx_sim_device_propertie
   return CUDA_SUCCESS;
 }
 
+void vgx_sim_set_epoch(uint32_t epoch) {
+  for (uint32_t i = 0; i < VGX_SIM_DEVICES_MAX; i++)
+    if (devices[i].configured)
+      vgx_sim_arena_start(&devices[i].arena, epoch);
+}
+
 CUresult vgx_sim_set_ledger(int fd, uint32_t row, uint64_t limit_nbytes) {
   struct stat st;
   if (row >= VGX_SIM_LEDGER_ROWS || fstat(fd, &st) != 0 || (uint64_t)st.st_size < sizeof(struct vgx_sim_ledger))

@@ -278,3 +278,21 @@ def test_pool_counts_and_frees_in_stream_order(sim: Simulator) -> None:
     sim.ok("cuMemPoolGetAttribute", pool, 7, ctypes.byref(used))
     assert used.value == 0
     assert sim.free_nbytes() == before
+
+
+def test_AT17_sessions_do_not_allocate_where_others_did(sim: Simulator) -> None:
+    """What a session allocates is not at the addresses of one before it. The control has one epoch for all."""
+
+    def first_addresses(epoch: int) -> set[int]:
+        sim.set_epoch(epoch)
+        made = [sim.alloc(nbytes) for nbytes in (64, 4096, MIB, 3 * MIB)]
+        for address in made:
+            sim.ok("cuMemFree_v2", at(address))
+        return set(made)
+
+    assert first_addresses(0) == first_addresses(0)
+    starts = {epoch: min(first_addresses(epoch)) for epoch in (*range(1, 200), 0x7FFF, 0x8000, 0xFFFF)}
+    ordered = sorted(starts.values())
+    assert min(b - a for a, b in zip(ordered, ordered[1:], strict=False)) >= 8 * MIB
+    assert abs(starts[2] - starts[1]) >= DEVICE_NBYTES >> 4  # those that follow each other, farthest
+    assert max(ordered) < ARENA_BASE + (sim.device + 1) * DEVICE_NBYTES - DEVICE_NBYTES // 4
