@@ -29,6 +29,7 @@ INCLUDES = [ROOT / folder for folder in ("daemon/executor", "daemon/vgpusim/devi
 CDEF = """
 /* executor */
 struct vgx_backend;
+struct vgw_ledger;
 #define VGX_FEATURE_PINNED_FD ...
 #define VGX_FEATURE_RING ...
 #define VGX_FEATURE_REGION ...
@@ -46,7 +47,11 @@ struct vgx_serve_options {
   void (*log)(int level, const char *line);
   int region_fd;
   uint64_t region_offset, region_nbytes;
+  struct vgw_ledger *ledger;
+  uint32_t ledger_row;
+  uint64_t host_limit_nbytes;
 };
+struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 void vgx_image_cache_set(int fd);
 void vgx_ipc_set(int fd);
@@ -94,7 +99,7 @@ const struct vgx_backend *vgx_sim_backend(void);
 int32_t vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
 void vgx_sim_set_epoch(uint32_t epoch);
 uint64_t vgx_sim_memory_used(uint32_t device);
-int32_t vgx_sim_set_ledger(int fd, uint32_t row, uint64_t limit_nbytes);
+void vgx_sim_set_ledger(struct vgw_ledger *ledger, uint32_t row, uint64_t limit_nbytes);
 void vgx_sim_set_watchdog(uint64_t limit_ms);
 void vgx_sim_set_threads(uint32_t count);
 extern uint32_t vgx_sim_tools;
@@ -126,6 +131,7 @@ SOURCE = """
 #include <stdlib.h>
 #include "vgx_serve.h"
 #include "vgx_sim.h"
+#include "vgx_sim_context.h"
 #include "vgx_sim_count.h"
 #include "vgx_sim_watch.h"
 

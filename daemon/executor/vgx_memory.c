@@ -14,6 +14,7 @@
 #include "vgw_enums.h"
 #include "vgw_pinned.h"
 #include "vgx_custom.h"
+#include "vgx_host_quota.h"
 #include "vgx_memory.h"
 #include "vgx_session.h"
 
@@ -107,6 +108,11 @@ static CUresult register_constant(struct vgx_session *s, void *at, uint64_t nbyt
 static CUresult add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset, bool read_only) {
   if (at == MAP_FAILED)
     return errno == EEXIST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+  bool is_file = region_offset == VGX_NO_REGION; /* a region is bounded by itself */
+  if (is_file && !vgx_host_reserve(s, nbytes)) {
+    munmap(at, nbytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   CUresult result = read_only ? register_constant(s, at, nbytes) : vgx_register(s, at, nbytes);
   bool registered = result == CUDA_SUCCESS;
   pthread_mutex_lock(&s->table_lock);
@@ -126,6 +132,8 @@ static CUresult add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, ui
     if (registered)
       s->backend->cuMemHostUnregister(at);
     munmap(at, nbytes);
+    if (is_file)
+      vgx_host_release(s, nbytes);
   }
   return result;
 }
@@ -200,7 +208,9 @@ CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostU
   CUresult result = s->backend->cuCtxSynchronize();
   s->backend->cuMemHostUnregister((void *)req->address);
   munmap((void *)req->address, nbytes);
-  if (region_offset != VGX_NO_REGION) /* the host has its memory back; the client's next piece begins with zeros */
+  if (region_offset == VGX_NO_REGION)
+    vgx_host_release(s, nbytes);
+  else /* the host has its memory back; the client's next piece begins with zeros */
     fallocate(s->options->region_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               (off_t)(s->options->region_offset + region_offset), (off_t)nbytes);
   return result;

@@ -4,11 +4,13 @@
 
 #include "vgx_confine.h"
 #include "vgx_cuda.h"
+#include "vgx_host_quota.h"
 #include "vgx_image_cache.h"
 #include "vgx_warm.h"
 #include <stdint.h>
 
 struct vgx_backend;
+struct vgw_ledger;
 
 /* The first two need a channel that carries file descriptors; the third, memory shared with the client's machine. With
  * the fourth the client takes vgx_progress's records. */
@@ -23,6 +25,9 @@ struct vgx_serve_options {
   /* VGX_FEATURE_REGION: the region, and which part of it is this session's (whole pages). */
   int region_fd;
   uint64_t region_offset, region_nbytes;
+  struct vgw_ledger *ledger;  /* all sessions' memory, or NULL: this one is counted alone */
+  uint32_t ledger_row;        /* this session's */
+  uint64_t host_limit_nbytes; /* of clients' memory that a tenant's workers map together; 0: no limit */
 };
 
 enum vgx_reason {

@@ -90,6 +90,7 @@ struct vgx_session {
   struct executor_thread *threads;     /* all of them; under table_lock */
   uint32_t primaries[VGX_DEVICES_MAX]; /* id of each device's primary context, 0: not retained; under table_lock */
   uint64_t reserved_nbytes;            /* of vgpuHostReserve */
+  uint64_t host_nbytes;                /* of the client's memory that are mapped here; under table_lock */
   struct vgx_sampled *sampled;         /* textures and surfaces; under table_lock */
   uint32_t sampled_count, sampled_capacity;
   struct vgx_condition *conditions; /* under table_lock */

@@ -129,7 +129,16 @@ class LimitsConfig(_Model):
     worker_start_timeout_s: float = Field(default=20.0, gt=0, le=300)
     worker_exit_timeout_s: float = Field(default=2.0, gt=0, le=60)  # after its client, or SIGTERM
     worker_memory_mib: int | None = Field(default=None, ge=64, le=1 << 30)  # of the host's, with control groups alone
+    # Memory that clients share with their workers (pinned, registered), for each tenant; left out: half the machine's
+    host_memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)
     drain_timeout_s: float = Field(default=5.0, ge=0, le=86400)  # how long sessions may go on after SIGTERM
+
+    @property
+    def host_memory_nbytes(self) -> int:
+        """`host_memory_mib` in bytes, or what it stands for."""
+        if self.host_memory_mib is not None:
+            return self.host_memory_mib << 20
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
     @property
     def spin_here_us(self) -> int:

@@ -128,18 +128,22 @@ class HostileSession:
 
     def map_pinned(self, address: int = PINNED, nbytes: int = 4096, seals: int = SEAL_SHRINK_GROW) -> mmap.mmap:
         """Pinned memory, as our side of it."""
-        fd = os.memfd_create("pinned", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd, result = self.offer_pinned(address, nbytes, seals)
         try:
-            os.ftruncate(fd, nbytes)
-            fcntl.fcntl(fd, F_ADD_SEALS, seals)
-            record = bytearray(self.record("vgpuHostMap", address=address, nbytes=nbytes))
-            record[6] |= HAS_FD
-            socket.send_fds(self.sock, [bytes(record)], [fd])
-            result, _ = self.reply()
             assert result == 0
             return mmap.mmap(fd, nbytes)
         finally:
             os.close(fd)
+
+    def offer_pinned(self, address: int, nbytes: int, seals: int = SEAL_SHRINK_GROW) -> tuple[int, int]:
+        """A new file of `nbytes`, all holes, offered as pinned memory: our descriptor of it, and the answer."""
+        fd = os.memfd_create("pinned", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, nbytes)
+        fcntl.fcntl(fd, F_ADD_SEALS, seals)
+        record = bytearray(self.record("vgpuHostMap", address=address, nbytes=nbytes))
+        record[6] |= HAS_FD
+        socket.send_fds(self.sock, [bytes(record)], [fd])
+        return fd, self.reply()[0]
 
     def is_served(self) -> bool:
         """Whether the worker still computes for us."""

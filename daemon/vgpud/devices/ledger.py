@@ -1,7 +1,8 @@
-"""How much of each simulated device's memory every session uses: a file that all workers map, with a row for each.
+"""How much of each simulated device's memory, and of the host's, every session uses: a file that all workers map, with
+a row for each.
 
 A row says whose it is, so that a tenant's sessions can be counted together. The layout is that of
-daemon/vgpusim/device/vgx_sim_ledger.h.
+protocol/c/vgw_ledger.h.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import struct
 from collections import deque
 
 ROWS = 1024
-_DEVICES = 16
+_COLUMNS = 16 + 1  # simulated devices, and what workers map of their clients' memory
 _WORD = struct.Struct("<Q")
-_ROW_NBYTES = _DEVICES * _WORD.size
+_ROW_NBYTES = _COLUMNS * _WORD.size
 _TENANTS_AT = (1 + ROWS) * _ROW_NBYTES
 _NBYTES = _TENANTS_AT + ROWS * _WORD.size
 

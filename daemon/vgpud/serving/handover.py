@@ -49,7 +49,7 @@ class Handover:
         self._ipc = ipc
         self._placement = placement
         self._folders = folders
-        self._ledger = Ledger() if inventory.fields["backend"] == "simulator" else None
+        self._ledger = Ledger()
 
     async def hand_over(
         self,
@@ -91,7 +91,7 @@ class Handover:
             desks = self._open_desks(owner, features, kept)
             lent: list[HasFileno] = [desk.theirs for desk in desks.values()]
             assignment["desks"] = list(desks)
-            if self._ledger is not None and (row := self._ledger.take(session.tenant_name)) is not None:
+            if (row := self._ledger.take(session.tenant_name)) is not None:
                 kept.callback(self._ledger.give_back, row)
                 lent.append(self._ledger)
                 assignment["desks"].append("ledger")
@@ -149,6 +149,7 @@ class Handover:
                 "record_nbytes": RECORD_NBYTES,
                 "spin_us": config.limits.spin_here_us,
                 "kernel_cache_nbytes": config.limits.kernel_cache_nbytes,
+                "host_nbytes": config.limits.host_memory_nbytes,
                 "tools": config.sanitizer_tools,
                 "counts": int(config.profile),
             },

@@ -50,13 +50,13 @@ class Assignment:
     inventory: dict[str, Any]  # wire.md's INVENTORY
     libcuda: str
     cache_dir: str
-    limits: dict[str, int]  # {record_nbytes, spin_us, kernel_cache_nbytes, tools, counts}
+    limits: dict[str, int]  # {record_nbytes, spin_us, kernel_cache_nbytes, host_nbytes, tools, counts}
     features: list[str]  # as agreed in welcome
     peer: dict[str, Any]  # for the log
     desks: list[str] = field(default_factory=list)  # the sockets to vgpud that came with it
     images_fd: int = -1  # to the host's cache of images
     ipc_fd: int = -1  # about what is shared with other clients of the tenant
-    ledger_fd: int = -1  # of simulated devices' memory, in which
+    ledger_fd: int = -1  # of all sessions' memory (devices/ledger.py), in which
     ledger_row: int = 0  # this is the session's
     memory_limit_nbytes: int = NO_LIMIT  # of each device, for all sessions of the tenant together
     region_fd: int = -1  # memory shared with the client's machine, of which

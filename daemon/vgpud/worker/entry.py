@@ -109,16 +109,18 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         options.region_fd = assignment.region_fd
         options.region_offset, options.region_nbytes = assignment.region
     options.spin_us = assignment.limits["spin_us"]
+    options.host_limit_nbytes = assignment.limits["host_nbytes"]
     options.log = log
     try:
         try:
             backend = backend or _set_up(executor, assignment)
-            if backend.glue is not None and assignment.ledger_fd >= 0:
-                result = lib.vgx_sim_set_ledger(
-                    assignment.ledger_fd, assignment.ledger_row, assignment.memory_limit_nbytes
-                )
-                if result != 0:
-                    raise RuntimeError(f"the ledger of device memory cannot be mapped: CUDA error {result}")
+            if assignment.ledger_fd >= 0:
+                options.ledger = lib.vgx_ledger_map(assignment.ledger_fd, assignment.ledger_row)
+                options.ledger_row = assignment.ledger_row
+                if options.ledger == ffi.NULL:
+                    raise RuntimeError("the ledger of all sessions' memory cannot be mapped")
+                if backend.glue is not None:
+                    lib.vgx_sim_set_ledger(options.ledger, assignment.ledger_row, assignment.memory_limit_nbytes)
             if backend.glue is not None:
                 lib.vgx_sim_set_epoch(assignment.epoch)
                 backend.glue.set_cache(_kernel_cache(assignment))

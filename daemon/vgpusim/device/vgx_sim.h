@@ -13,6 +13,8 @@
 #include "vgw_device_memory.h"
 #include "vgx_sim_hooks.h"
 
+struct vgw_ledger;
+
 #define VGX_SIM_DEVICES_MAX VGW_SIMULATED_DEVICES_MAX
 #define VGX_SIM_ATTRIBUTES_MAX 192u
 #define VGX_SIM_LIMITS_MAX 16u
@@ -32,9 +34,6 @@ void vgx_sim_set_hooks(const struct vgx_sim_hooks *hooks);
 /* Describe device `device` (dense from 0) and reserve its address space. INVALID_VALUE: index or numbers out of range,
  * or configured already; OPERATING_SYSTEM: the address space is taken. */
 CUresult vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
-
-/* Where the configured devices' allocations of this session begin (vgx_sim_arena_start); `epoch` is wire.md's. */
-void vgx_sim_set_epoch(uint32_t epoch);
 
 /* Wall-clock limit of one kernel in milliseconds; 0: none (default). A kernel past it ends with LAUNCH_TIMEOUT (702).
  */
@@ -74,9 +73,9 @@ CUresult vgx_sim_link(CUdevice device, const void *const *data, const uint64_t *
 CUresult vgx_sim_managed_variable(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
                                   uint64_t *nbytes);
 
-/* Share the configured devices' memory with other processes (vgx_sim_ledger.h); the descriptor stays the caller's.
+/* Share the configured devices' memory with other processes (vgw_ledger.h). `row` is this process's.
  * `limit_nbytes`: of each device, for the tenant of this row; UINT64_MAX: none of its own. */
-CUresult vgx_sim_set_ledger(int fd, uint32_t row, uint64_t limit_nbytes);
+void vgx_sim_set_ledger(struct vgw_ledger *ledger, uint32_t row, uint64_t limit_nbytes);
 
 /* Have the device's memory lie in the client's file (vgw_device_memory.h); the descriptor stays the caller's.
  * INVALID_VALUE: it is too small or could shrink, or there is one; NOT_READY: something is allocated. */

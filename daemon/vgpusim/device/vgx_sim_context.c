@@ -8,8 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "vgx_sim_capture.h"
 #include "vgx_sim_heap.h"
@@ -46,23 +44,14 @@ CUresult vgx_sim_configure(uint32_t index, const struct vgx_sim_device_propertie
 
 void vgx_sim_set_epoch(uint32_t epoch) {
   for (uint32_t i = 0; i < VGX_SIM_DEVICES_MAX; i++)
-    if (devices[i].configured)
-      vgx_sim_arena_start(&devices[i].arena, epoch);
+    if (vgx_sim_devices[i].configured)
+      vgx_sim_arena_start(&vgx_sim_devices[i].arena, epoch);
 }
 
-CUresult vgx_sim_set_ledger(int fd, uint32_t row, uint64_t limit_nbytes) {
-  struct stat st;
-  if (row >= VGX_SIM_LEDGER_ROWS || fstat(fd, &st) != 0 || (uint64_t)st.st_size < sizeof(struct vgx_sim_ledger))
-    return CUDA_ERROR_INVALID_VALUE;
-  struct vgx_sim_ledger *ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (ledger == MAP_FAILED)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  for (uint32_t i = 0; i < VGX_SIM_DEVICES_MAX; i++) {
-    struct vgx_sim_device *device = vgx_sim_device_at((CUdevice)i);
-    if (device)
-      vgx_sim_arena_join(&device->arena, (struct vgx_sim_share){ledger, row, i, limit_nbytes});
-  }
-  return CUDA_SUCCESS;
+void vgx_sim_set_ledger(struct vgw_ledger *ledger, uint32_t row, uint64_t limit_nbytes) {
+  for (uint32_t i = 0; i < VGX_SIM_DEVICES_MAX; i++)
+    if (vgx_sim_devices[i].configured)
+      vgx_sim_arena_join(&vgx_sim_devices[i].arena, (struct vgx_sim_share){ledger, row, i, limit_nbytes});
 }
 
 static bool flags_valid(unsigned int flags) {

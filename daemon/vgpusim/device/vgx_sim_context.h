@@ -9,4 +9,7 @@ CUresult vgx_sim_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 CUresult vgx_sim_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active);
 CUresult vgx_sim_cuCtxGetCurrent(CUcontext *pctx);
 
+/* Where the configured devices' allocations of this session begin (vgx_sim_arena_start); `epoch` is wire.md's. */
+void vgx_sim_set_epoch(uint32_t epoch);
+
 #endif

@@ -14,7 +14,9 @@ struct vgx_serve_options {
   const struct vgx_backend *backend; uint32_t features; uint32_t max_threads; uint32_t spin_us;
   void (*log)(int level, const char *line);
   int region_fd; uint64_t region_offset, region_nbytes;
+  struct vgw_ledger *ledger; uint32_t ledger_row; uint64_t host_limit_nbytes;
 };
+struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
 enum vgx_reason { VGX_ENDED_BY_CLIENT = 0, VGX_ENDED_BY_VIOLATION = 1, VGX_ENDED_BY_CHANNEL = 2 };
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 int vgx_restrict_threads(int ruleset_fd);

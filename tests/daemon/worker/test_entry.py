@@ -28,7 +28,14 @@ ASSIGNMENT = {
     "inventory": {},
     "libcuda": "/stand-in/libcuda.so.1",
     "cache_dir": "/proc/nonexistent",
-    "limits": {"record_nbytes": 4096, "spin_us": 0, "kernel_cache_nbytes": 1 << 20, "tools": 0, "counts": 0},
+    "limits": {
+        "record_nbytes": 4096,
+        "spin_us": 0,
+        "kernel_cache_nbytes": 1 << 20,
+        "host_nbytes": 2**30,
+        "tools": 0,
+        "counts": 0,
+    },
     "features": [],
     "peer": {},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import os
 from collections.abc import Iterator
@@ -293,6 +294,6 @@ def test_AT17_sessions_do_not_allocate_where_others_did(sim: Simulator) -> None:
     assert first_addresses(0) == first_addresses(0)
     starts = {epoch: min(first_addresses(epoch)) for epoch in (*range(1, 200), 0x7FFF, 0x8000, 0xFFFF)}
     ordered = sorted(starts.values())
-    assert min(b - a for a, b in zip(ordered, ordered[1:], strict=False)) >= 8 * MIB
+    assert min(b - a for a, b in itertools.pairwise(ordered)) >= 8 * MIB
     assert abs(starts[2] - starts[1]) >= DEVICE_NBYTES >> 4  # those that follow each other, farthest
     assert max(ordered) < ARENA_BASE + (sim.device + 1) * DEVICE_NBYTES - DEVICE_NBYTES // 4

@@ -1,0 +1,19 @@
+/* How many bytes of its clients' memory a tenant may have mapped by its workers, all its sessions together. The files
+ * are the clients' and may be sparse, but a real driver that registers one fills it with the host's memory. */
+#ifndef VGX_HOST_QUOTA_H
+#define VGX_HOST_QUOTA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vgw_ledger;
+struct vgx_session;
+
+/* Count `nbytes` more. False: that would be over options->host_limit_nbytes, and the client is told so. */
+bool vgx_host_reserve(struct vgx_session *s, uint64_t nbytes);
+void vgx_host_release(struct vgx_session *s, uint64_t nbytes);
+
+/* The file that vgpud made (vgw_ledger.h), mapped for good; NULL: it is none, or there is no memory. */
+struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
+
+#endif
