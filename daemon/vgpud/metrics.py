@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Metrics:
     """Plain integers, all counted on the event loop."""
 
-    started_at: float = field(default_factory=time.time)
+    started_at: float = field(default_factory=time.monotonic)
     connections_accepted: int = 0
     connections_pending: int = 0
     connections_dropped: int = 0  # closed without an answer: wrong magic, too late, gone
@@ -48,4 +48,4 @@ class Metrics:
     def snapshot(self) -> dict[str, Any]:
         """All counters as plain data."""
         numbers = {name: getattr(self, name) for name in self.__slots__ if name not in ("refusals", "started_at")}
-        return {"uptime_s": round(time.time() - self.started_at, 3)} | numbers | {"refusals": dict(self.refusals)}
+        return {"uptime_s": round(time.monotonic() - self.started_at, 3)} | numbers | {"refusals": dict(self.refusals)}

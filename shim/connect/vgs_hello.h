@@ -6,7 +6,9 @@
 #include "vgs_inventory.h"
 
 enum { VGS_PROTOCOL_VERSION = 1 };
-enum { VGS_WELCOME_TIMEOUT_MS = 900, VGS_START_TIMEOUT_MS = 15000, VGS_ATTACH_TIMEOUT_MS = 30000 };
+/* Attaching may wait for the workers of hundreds of other clients that start at the same time; vgpud ends the wait as
+ * soon as none gets ready any more (limits.worker_start_timeout_s). */
+enum { VGS_WELCOME_TIMEOUT_MS = 900, VGS_START_TIMEOUT_MS = 15000, VGS_ATTACH_TIMEOUT_MS = 120000 };
 
 struct vgs_welcome {
   uint16_t epoch;

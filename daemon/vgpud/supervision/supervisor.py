@@ -76,6 +76,7 @@ class Supervisor:
         self._warm: dict[int, list[Worker]] = {order["device"]: [] for order in self._warm_orders}
         self._warm_retry: asyncio.TimerHandle | None = None
         self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._served_at = float("-inf")  # when a waiting client last got a worker, on the loop's clock
         self._failures_in_row = 0
         self._failure = ""
         self._refill: asyncio.TimerHandle | None = None
@@ -145,17 +146,36 @@ class Supervisor:
         self._waiting.append(future)
         self._fill()
         try:
-            async with asyncio.timeout(self._limits.worker_start_timeout_s):
-                return await future
+            return await self._wait_turn(future)
         except (TimeoutError, asyncio.CancelledError) as error:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._spares.append(future.result())  # it came just too late: for the next client
+                self._keep_spare(future.result())  # it came just too late: for the next client
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise WorkerStartError("no worker was ready in time") from None
         finally:
             if future in self._waiting:
                 self._waiting.remove(future)
+
+    async def _wait_turn(self, future: asyncio.Future[Worker]) -> Worker:
+        """The limit is how long no worker at all gets ready: a client may wait longer while it is the others' turn.
+        Raises TimeoutError."""
+        loop, limit_s = asyncio.get_running_loop(), self._limits.worker_start_timeout_s
+        began = loop.time()
+        while True:
+            left_s = max(began, self._served_at) + limit_s - loop.time()
+            done, _ = await asyncio.wait([future], timeout=left_s)
+            if done:
+                return future.result()
+            if max(began, self._served_at) + limit_s <= loop.time():
+                raise TimeoutError
+
+    def _keep_spare(self, worker: Worker) -> None:
+        """For the next client, unless enough wait for one already: many are started while many clients come."""
+        if len(self._spares) < self._limits.spare_workers or self._waiting:
+            self._spares.append(worker)
+        else:
+            worker.terminate()
 
     def hand_over(
         self,
@@ -317,10 +337,11 @@ class Supervisor:
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
+                self._served_at = asyncio.get_running_loop().time()
                 future.set_result(worker)
                 self._fill()
                 return
-        self._spares.append(worker)
+        self._keep_spare(worker)
         self._fill()
 
     def _exited(self, worker: Worker) -> None:

@@ -147,6 +147,25 @@ def test_a_launcher_that_hangs_does_not_hold_up_the_end(tmp_path):
         wait_until(lambda: not process_exists(launcher), 20)
 
 
+def test_AT13_clients_that_start_at_once_are_all_served_and_their_spares_go(tmp_path):
+    """In the figures 300 of them (tests/bench/walls.py). The queue may take longer than one worker may: here eight
+    start at a time, and the limit is far shorter than all of it."""
+    count = 32
+    with contextlib.contextmanager(vgpud_with_real_workers)(
+        tmp_path, "[limits]\nspare_workers = 1\nworker_start_timeout_s = 5\n"
+    ) as running:
+        clients = [running.client(timeout_s=60) for _ in range(count)]
+        for client in clients:
+            client.hello()
+        with ThreadPoolExecutor(count) as pool:
+            attached = list(pool.map(lambda client: client.attach().worker, clients))
+        assert len(set(attached)) == count
+        for client in clients:
+            client.close()
+        wait_until(lambda: running.status()["sessions"] == [], 30)
+        wait_until(lambda: running.status()["workers"] == len(running.status()["spare_workers"]) == 1, 20)
+
+
 def test_AT14_a_worker_that_is_stopped_is_ended(running):
     client = start_client(running)
     worker = worker_of(running, client.pid)

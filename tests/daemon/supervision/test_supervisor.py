@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import pytest
 from vgpud.cli.client import RefusedError
+from vgpud.config import LimitsConfig
 from vgpud.cudaerror import CudaError
+from vgpud.metrics import Metrics
+from vgpud.supervision.supervisor import Supervisor
 
 from tests.daemon.running import children, process_exists, start_client, wait_until
 
@@ -93,6 +97,43 @@ def test_what_waits_knows_the_bound_of_the_drivers_cache(start):
     running.config.write_text(running.config.read_text().replace("123456", "0"))
     running.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "\0CUDA_CACHE_DISABLE=1\0" in told())
+
+
+class NoSpawner:
+    """Starts nothing, so that the queue stands still but for what the test does."""
+
+    missing = ()
+
+    def spawn(self, *_arguments, **_options):
+        raise OSError("nothing is started here")
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("others_are_served", [True, False])
+def test_AT13_a_queue_may_last_longer_than_one_worker_may(others_are_served):
+    """The limit counts from when a client last got a worker."""
+    limits = LimitsConfig(worker_start_timeout_s=1.0)
+
+    async def wait() -> object:
+        supervisor = Supervisor(NoSpawner(), limits, Metrics())
+        loop = asyncio.get_running_loop()
+        mine: asyncio.Future[object] = loop.create_future()
+        turn = asyncio.ensure_future(supervisor._wait_turn(mine))
+        for _ in range(60):
+            await asyncio.sleep(0.025)
+            if others_are_served:
+                supervisor._served_at = loop.time()
+        if not mine.done():
+            mine.set_result("worker")
+        return await turn
+
+    if others_are_served:
+        assert asyncio.run(wait()) == "worker"
+    else:
+        with pytest.raises(TimeoutError):
+            asyncio.run(wait())
 
 
 def test_without_spares_a_worker_is_started_on_demand(start):
