@@ -118,7 +118,7 @@ def test_a_killed_vgpud_is_heard_of_by_every_thread(running: Running) -> None:
 STALE = """
 old, words = p, c_uint()
 said("busy")
-while not cuda.cuCtxSynchronize(): time.sleep(0.02)
+while not cuda.cuMemcpyDtoH_v2(byref(words), old, c_size_t(4)): time.sleep(0.02)
 while cuda.cuDevicePrimaryCtxReset_v2(0) or cuda.cuDevicePrimaryCtxRetain(byref(ctx), 0): time.sleep(0.05)
 ok(cuda.cuCtxSetCurrent(ctx))
 module = new(cuda.cuModuleLoadData, PTX)
