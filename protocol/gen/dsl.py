@@ -93,6 +93,11 @@ def out(name: str, scalar: Scalar, *, optional: bool = False) -> Param:
     return Param(name, Role.OUT, f"{scalar.c} *", scalar=scalar, optional=optional)
 
 
+def kept(name: str, c: str | Scalar, value: str) -> Param:
+    """A result that the client knows: `value` is C, with handles' objects at hand as `x_object`."""
+    return Param(name, Role.KEPT, f"{c if isinstance(c, str) else c.c} *", kept=value)
+
+
 def out_range(name: str, nbytes: str, kind: str, undo: str) -> Param:
     """The address of new device memory, claimed in the program's address space and known as a range from then on.
 
@@ -279,7 +284,7 @@ def fn(
         need,
         doc,
         wire,
-        guest_custom=guest == "custom" or not (travels or asked),
+        guest_custom=guest == "custom" or not (travels or asked or any(p.role is Role.KEPT for p in args)),
         host_custom=travels and (host == "custom" or (not cuda and not calls and not worker)),
         backend=backend and cuda and travels,
         blocks=blocks,

@@ -29,7 +29,7 @@ class Body:
 
     def statements(self) -> str:
         f = self.f
-        for p in f.args:
+        for p in sorted(f.args, key=lambda p: p.role is not Role.KEPT):
             if not f.asked or self._is_named(p):
                 self._argument(p)
         for p in f.sent:
@@ -44,11 +44,17 @@ class Body:
             self.add(f"  result = {check};", RESULT)
         for condition, result in f.answers:
             self.refuse(condition, result)
-        if f.asked:
+        if f.is_kept:
+            self.add(*(f"  *{p.name} = {p.kept};" for p in f.args if p.kept), "  return CUDA_SUCCESS;")
+        elif f.asked:
             self.add(f"  return {f.asked};")
         else:
             self._make_and_send()
-        if any("result" in line for line in self.lines):
+        text = "\n".join(self.lines)
+        for p in f.args:
+            if not re.search(rf"\b{p.name}\b", text):
+                self.lines.insert(0, f"  (void){p.name};")
+        if "result" in text:
             self.lines.insert(0, "  CUresult result = CUDA_SUCCESS;")
         return "\n".join(self.lines) + "\n"
 
@@ -78,7 +84,7 @@ class Body:
         elif p.role is Role.OUT_HANDLE:
             self.refuse(f"!{p.name}")
             value = f"((struct vgs_object *){p.name}_object)->id"
-        elif p.role in (Role.STRUCT_IN, Role.STRUCT_OUT, Role.TEXT_IN, Role.OUT) and not p.optional:
+        elif p.role in (Role.STRUCT_IN, Role.STRUCT_OUT, Role.TEXT_IN, Role.OUT, Role.KEPT) and not p.optional:
             self.refuse(f"!{p.name}")
         if p.role is Role.OUT and p.scalar and _is_told(self.f):  # C is to see results that are not wanted, too
             self.add(f"  {p.scalar.c} {p.name}_told = 0;")
@@ -163,6 +169,8 @@ class Body:
             if ready and not p.ends:
                 answer = f"{p.unready}(result)" if p.unready else "result"
                 self.add(f"  result = {ready}({name}_object);", f"  if (result != CUDA_SUCCESS) return {answer};")
+        if self.f.is_kept:
+            return ""
         found = f"((struct vgs_object *){name}_object)->id"
         self.add(f"  uint32_t {name}_id = {f'{name}_object ? {found} : 0' if p.optional else found};")
         return f"{name}_id"

@@ -82,6 +82,7 @@ class Role(Enum):
     BYTES_OUT = "bytes_out"
     TEXT_IN = "text_in"
     POINTER = "pointer"  # client side only: never travels
+    KEPT = "kept"  # a result that the client knows: no record
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class Param:
     parent: str = ""  # of a new object: the parameter whose object it dies with
     make: str = ""  # C expression that makes the client's object; NULL: out of memory
     made: str = ""  # C statement in the client, after success
+    kept: str = ""  # a result that the client knows (C)
     keep: tuple[tuple[str, str], ...] = ()  # members of the client's new object, and what they keep (C)
     mask: int | None = None  # the bits that may be set
     most: int | None = None  # the largest value
@@ -187,6 +189,11 @@ class Function:
         return self.travel is not Travel.LOCAL
 
     @property
+    def is_kept(self) -> bool:
+        """The client knows all results."""
+        return any(p.role is Role.KEPT for p in self.args)
+
+    @property
     def sent(self) -> list[Param]:
         return self.args if self.wire is None else self.wire
 
@@ -220,6 +227,8 @@ class Function:
             self._check_param(p, by_name)
         if self.travel is Travel.QUEUED and any(p.role in OUT_ROLES for p in self.sent):
             raise SpecError(f"{self.name}: a queued call has no results")
+        if self.is_kept and (self.travels or self.asked):
+            raise SpecError(f"{self.name}: what the client knows is not asked for")
         if self.wire is not None and not self.travels:
             raise SpecError(f"{self.name}: wire= without travelling")
         if self.wire is not None and not (self.host_custom or self.given or self.worker):

@@ -5,18 +5,22 @@ from protocol.gen.dsl import (
     DEVICE,
     I32,
     INIT,
+    NOT_SUPPORTED,
     SIZE,
     U32,
     ULL,
     WAITING,
     fn,
     handle,
+    kept,
     out,
     out_handle,
     ptr,
     val,
 )
 from protocol.gen.model import Need
+
+OR_CURRENT = handle("ctx", CONTEXT, optional=True)  # NULL: the current one
 
 fn(
     "cuDevicePrimaryCtxRetain",
@@ -127,20 +131,30 @@ fn(
     doc="Pop the thread's stack.",
 )
 fn("cuCtxSetCurrent", [ptr("ctx", "CUcontext")], need=INIT, doc="Replace the top of the thread's stack.")
-fn("cuCtxGetCurrent", [ptr("pctx", "CUcontext *")], need=INIT, doc="Top of the thread's stack, or NULL.")
+fn(
+    "cuCtxGetCurrent",
+    [kept("pctx", "CUcontext", "vgs_thread_top()")],
+    need=INIT,
+    doc="Top of the thread's stack, or NULL.",
+)
 fn("cuCtxGetDevice", [out("device", DEVICE)], need=INIT, doc="Device of the current context.")
-fn("cuCtxGetDevice_v2", [out("device", DEVICE), ptr("ctx", "CUcontext")], need=INIT, doc="Device of a context.")
+fn(
+    "cuCtxGetDevice_v2",
+    [kept("device", "CUdevice", "ctx_object->device"), OR_CURRENT],
+    need=INIT,
+    doc="Device of a context.",
+)
 fn("cuCtxGetFlags", [out("flags", U32)], need=INIT, doc="Flags of the current context.")
 fn("cuCtxSetFlags", [val("flags", U32)], doc="Change the current context's flags.")
 fn(
     "cuCtxGetId",
-    [ptr("ctx", "CUcontext"), out("ctxId", ULL)],
+    [OR_CURRENT, kept("ctxId", ULL, "ctx_object->unique_id")],
     need=INIT,
     doc="Number of a context, unique in the process.",
 )
 fn(
     "cuCtxGetApiVersion",
-    [ptr("ctx", "CUcontext"), out("version", U32)],
+    [OR_CURRENT, kept("version", U32, "3020")],
     need=INIT,
     doc="API version of a context, 3020.",
 )
@@ -173,16 +187,29 @@ fn(
     client_failed="vgs_limit_changes(limit)",
     doc="Change a resource limit.",
 )
-fn("cuCtxGetCacheConfig", [out("pconfig", I32)], doc="Preferred cache split; a hint that is kept.")
+fn(
+    "cuCtxGetCacheConfig",
+    [kept("pconfig", I32, "vgs_context_entered->cache_config")],
+    doc="Preferred cache split; a hint that is kept.",
+)
 fn("cuCtxSetCacheConfig", [val("config", I32)], doc="Preferred cache split; a hint that is kept.")
-fn("cuCtxGetSharedMemConfig", [out("pConfig", I32)], doc="Shared memory bank size.")
-fn("cuCtxSetSharedMemConfig", [val("config", I32)], doc="Shared memory bank size; a hint that is kept.")
+fn(
+    "cuCtxGetSharedMemConfig",
+    [kept("pConfig", I32, "1")],
+    doc="Shared memory bank size: four bytes.",
+)
+fn(
+    "cuCtxSetSharedMemConfig",
+    [val("config", I32, most=2)],
+    asked="CUDA_SUCCESS",
+    doc="Shared memory bank size; without effect, as no architecture since Kepler has configurable banks.",
+)
 fn(
     "cuCtxGetStreamPriorityRange",
     [out("leastPriority", I32), out("greatestPriority", I32)],
     doc="Range of stream priorities, from the inventory.",
 )
-fn("cuCtxResetPersistingL2Cache", [], doc="No persisting lines exist to reset.")
+fn("cuCtxResetPersistingL2Cache", [], asked="CUDA_SUCCESS", doc="No persisting lines exist to reset.")
 # What the address means to the current context's kernels; copies between devices need none of it.
 PEER = handle("peerContext", CONTEXT)
 fn(
@@ -203,6 +230,7 @@ fn(
 fn(
     "cuFlushGPUDirectRDMAWrites",
     [val("target", I32), val("scope", I32)],
+    asked=NOT_SUPPORTED,
     doc="GPUDirect RDMA is not offered, so nothing is in flight: NOT_SUPPORTED.",
 )
 

@@ -1,6 +1,6 @@
 """Initialisation, devices, errors, finding functions: all answered from the inventory that came with the hello."""
 
-from protocol.gen.dsl import DEVICE, I32, INIT, NOTHING, SIZE, U32, U64, fn, out, ptr, val
+from protocol.gen.dsl import DEVICE, I32, INIT, NOTHING, SIZE, U32, U64, fn, kept, out, ptr, val
 
 fn("cuInit", [val("Flags", U32)], need=NOTHING, doc="Connect, say hello, keep the inventory.")
 fn("cuDriverGetVersion", [out("driverVersion", I32)], need=NOTHING, doc="CUDA version of the driver, 13000.")
@@ -36,8 +36,13 @@ fn(
     doc="The private tables NVIDIA's own libraries ask for.",
 )
 
-fn("cuDeviceGet", [out("device", DEVICE), val("ordinal", I32)], need=INIT, doc="Device of an ordinal.")
-fn("cuDeviceGetCount", [out("count", I32)], need=INIT, doc="Number of visible devices.")
+fn(
+    "cuDeviceGet",
+    [kept("device", "CUdevice", "ordinal"), val("ordinal", DEVICE)],
+    need=INIT,
+    doc="Device of an ordinal.",
+)
+fn("cuDeviceGetCount", [kept("count", I32, "vgs_device_count()")], need=INIT, doc="Number of visible devices.")
 fn("cuDeviceGetName", [ptr("name", "char *"), val("len", I32), val("dev", DEVICE)], need=INIT, doc="Name of a device.")
 fn("cuDeviceGetUuid", [ptr("uuid", "CUuuid *"), val("dev", DEVICE)], need=INIT, doc="UUID of a device.")
 fn(
@@ -80,7 +85,7 @@ fn(
 )
 fn(
     "cuDeviceCanAccessPeer",
-    [out("canAccessPeer", I32), val("dev", DEVICE), val("peerDev", DEVICE)],
+    [kept("canAccessPeer", I32, "vgs_device_reaches(dev, peerDev)"), val("dev", DEVICE), val("peerDev", DEVICE)],
     need=INIT,
     doc="Whether a device can address another's memory.",
 )

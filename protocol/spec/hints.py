@@ -2,5 +2,5 @@
 
 from protocol.gen.dsl import fn
 
-fn("cuProfilerStart", [], doc="No profiler is attached.")
-fn("cuProfilerStop", [], doc="No profiler is attached.")
+fn("cuProfilerStart", [], asked="CUDA_SUCCESS", doc="No profiler is attached.")
+fn("cuProfilerStop", [], asked="CUDA_SUCCESS", doc="No profiler is attached.")

@@ -24,6 +24,7 @@ from protocol.gen.dsl import (
     fn,
     function,
     handle,
+    kept,
     out,
     out_handle,
     ptr,
@@ -304,7 +305,7 @@ fn(
 fn("cuFuncLoad", [ptr("function", "CUfunction")], doc="Load a kernel now.")
 fn(
     "cuKernelGetFunction",
-    [ptr("pFunc", "CUfunction *"), handle("kernel", KERNEL)],
+    [kept("pFunc", "CUfunction", "(CUfunction)kernel"), handle("kernel", KERNEL)],
     doc="The kernel in the current context.",
 )
 fn(

@@ -12,11 +12,13 @@ from protocol.gen.dsl import (
     WAITING,
     fn,
     handle,
+    kept,
     out,
     out_handle,
     ptr,
     val,
 )
+from protocol.gen.model import Param, Scalar
 
 STREAM_ARG = handle("hStream", STREAM)
 
@@ -75,18 +77,43 @@ fn(
     WAITING,
     doc="Give a stream the attributes of another of its context.",
 )
-fn("cuStreamGetFlags", [STREAM_ARG, out("flags", U32)], doc="Flags of a stream.")
-fn("cuStreamGetPriority", [STREAM_ARG, out("priority", I32)], doc="Priority of a stream.")
-fn("cuStreamGetId", [STREAM_ARG, out("streamId", ULL)], doc="Number of a stream, unique in the process.")
-fn("cuStreamGetCtx", [STREAM_ARG, ptr("pctx", "CUcontext *")], doc="Context of a stream.")
+
+
+def of_stream(name: str, c: str | Scalar, member: str, of_default: str) -> Param:
+    """A member of the client's object; the default stream has none."""
+    return kept(name, c, f"hStream_object ? hStream_object->{member} : {of_default}")
+
+
+CONTEXT_OF_STREAM = "vgs_object_handle(vgs_context_entered)"
+
+fn("cuStreamGetFlags", [STREAM_ARG, of_stream("flags", U32, "flags", "CU_STREAM_DEFAULT")], doc="Flags of a stream.")
+fn("cuStreamGetPriority", [STREAM_ARG, of_stream("priority", I32, "priority", "0")], doc="Priority of a stream.")
+fn(
+    "cuStreamGetId",
+    [STREAM_ARG, of_stream("streamId", ULL, "unique_id", "1")],
+    doc="Number of a stream, unique in the process.",
+)
+fn("cuStreamGetCtx", [STREAM_ARG, kept("pctx", "CUcontext", CONTEXT_OF_STREAM)], doc="Context of a stream.")
 fn(
     "cuStreamGetCtx_v2",
-    [STREAM_ARG, ptr("pCtx", "CUcontext *"), ptr("pGreenCtx", "CUgreenCtx *")],
+    [STREAM_ARG, kept("pCtx", "CUcontext", CONTEXT_OF_STREAM), kept("pGreenCtx", "CUgreenCtx", "NULL")],
     doc="Context of a stream; none has a green one.",
 )
-fn("cuStreamGetGreenCtx", [STREAM_ARG, ptr("phCtx", "CUgreenCtx *")], doc="Green context of a stream: none has one.")
-fn("cuStreamGetDevice", [STREAM_ARG, out("device", I32)], doc="Device of a stream.")
-fn("cuStreamIsCapturing", [STREAM_ARG, out("captureStatus", I32)], doc="Whether a stream captures.")
+fn(
+    "cuStreamGetGreenCtx",
+    [STREAM_ARG, kept("phCtx", "CUgreenCtx", "NULL")],
+    doc="Green context of a stream: none can be created.",
+)
+fn(
+    "cuStreamGetDevice",
+    [STREAM_ARG, of_stream("device", I32, "device", "vgs_context_entered->device")],
+    doc="Device of a stream.",
+)
+fn(
+    "cuStreamIsCapturing",
+    [STREAM_ARG, kept("captureStatus", I32, "hStream_object ? (int)vgs_capture_status(hStream_object->capture) : 0")],
+    doc="Whether a stream captures.",
+)
 for version, extra in (
     ("cuStreamGetCaptureInfo", []),
     (

@@ -32,7 +32,6 @@ static struct vgs_context *make_context(CUdevice device, bool primary) {
   context->wire_id = context->object.id;
   context->users = 1;
   context->unique_id = __atomic_add_fetch(&last_unique_id, 1, __ATOMIC_RELAXED);
-  context->shared_config = 1; /* four-byte banks */
   return context;
 }
 
@@ -317,12 +316,5 @@ CUresult vgs_cuCtxSetCurrent(CUcontext ctx) {
   vgs_thread_pop();
   if (ctx)
     vgs_thread_push(ctx);
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxGetCurrent(CUcontext *pctx) {
-  if (!pctx)
-    return CUDA_ERROR_INVALID_VALUE;
-  *pctx = vgs_thread_top();
   return CUDA_SUCCESS;
 }

@@ -6,7 +6,7 @@
 #include "vgs_session.h"
 #include "vgs_wait.h"
 
-enum { FLAG_MAP_HOST = 8, API_VERSION = 3020 };
+enum { FLAG_MAP_HOST = 8 };
 
 /* The current context, for questions that need no worker. A primary context can be current before it is active:
  * runtime 11's cudaSetDevice leaves it so, and then asks. */
@@ -33,16 +33,6 @@ CUresult vgs_cuCtxGetDevice(CUdevice *device) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
-  struct vgs_context *context = vgs_context_find(ctx);
-  if (!device)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!context)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  *device = context->device;
-  return CUDA_SUCCESS;
-}
-
 CUresult vgs_cuCtxGetFlags(unsigned int *flags) {
   struct vgs_context *context;
   bool active;
@@ -62,25 +52,6 @@ CUresult vgs_cuCtxSetFlags(unsigned int flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId) {
-  struct vgs_context *context = vgs_context_find(ctx);
-  if (!ctxId)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!context)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  *ctxId = context->unique_id;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {
-  if (!version)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_context_find(ctx))
-    return CUDA_ERROR_INVALID_CONTEXT;
-  *version = API_VERSION;
-  return CUDA_SUCCESS;
-}
-
 CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
   struct vgs_context *context = vgs_context_find(ctx);
   if (!context)
@@ -92,30 +63,11 @@ CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
   return vgs_wait_context();
 }
 
-CUresult vgs_cuCtxGetCacheConfig(int *pconfig) {
-  if (!pconfig)
-    return CUDA_ERROR_INVALID_VALUE;
-  *pconfig = vgs_context_entered->cache_config;
-  return CUDA_SUCCESS;
-}
-
 CUresult vgs_cuCtxSetCacheConfig(int config) {
   if (config < 0 || config > 3)
     return CUDA_ERROR_INVALID_VALUE;
   vgs_context_entered->cache_config = config;
   return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuCtxGetSharedMemConfig(int *pConfig) {
-  if (!pConfig)
-    return CUDA_ERROR_INVALID_VALUE;
-  *pConfig = vgs_context_entered->shared_config;
-  return CUDA_SUCCESS;
-}
-
-/* No architecture since Kepler has configurable banks: checked, and without effect. */
-CUresult vgs_cuCtxSetSharedMemConfig(int config) {
-  return config < 0 || config > 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult vgs_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority) {
@@ -126,8 +78,6 @@ CUresult vgs_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriori
     *greatestPriority = device->priority_greatest;
   return CUDA_SUCCESS;
 }
-
-CUresult vgs_cuCtxResetPersistingL2Cache(void) { return CUDA_SUCCESS; }
 
 /* By the id of its present life, which a primary context's handle outlives. */
 CUresult vgs_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
@@ -144,9 +94,4 @@ CUresult vgs_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
 CUresult vgs_cuCtxDisablePeerAccess(CUcontext peerContext) {
   struct vgs_context *peer = vgs_context_find(peerContext);
   return peerContext && peer ? vgs_send_cuCtxDisablePeerAccess(peer->wire_id) : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult vgs_cuFlushGPUDirectRDMAWrites(int target, int scope) {
-  (void)target, (void)scope;
-  return CUDA_ERROR_NOT_SUPPORTED;
 }

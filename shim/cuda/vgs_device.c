@@ -50,22 +50,6 @@ CUresult vgs_cuDriverGetVersion(int *driverVersion) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_cuDeviceGet(CUdevice *device, int ordinal) {
-  if (!device)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_device(ordinal))
-    return CUDA_ERROR_INVALID_DEVICE;
-  *device = ordinal;
-  return CUDA_SUCCESS;
-}
-
-CUresult vgs_cuDeviceGetCount(int *count) {
-  if (!count)
-    return CUDA_ERROR_INVALID_VALUE;
-  *count = vgs_device_count();
-  return CUDA_SUCCESS;
-}
-
 CUresult vgs_cuDeviceGetName(char *name, int len, CUdevice dev) {
   const struct vgs_device *device = vgs_device(dev);
   if (!name || len < 1)
@@ -205,16 +189,6 @@ static int peer_attribute(CUdevice device, CUdevice peer, int attribute) {
 
 bool vgs_device_reaches(CUdevice device, CUdevice peer) {
   return device != peer && peer_attribute(device, peer, PEER_ACCESS_SUPPORTED) == 1;
-}
-
-/* A device is no peer of itself. */
-CUresult vgs_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev) {
-  if (!canAccessPeer)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_device(dev) || !vgs_device(peerDev))
-    return CUDA_ERROR_INVALID_DEVICE;
-  *canAccessPeer = vgs_device_reaches(dev, peerDev);
-  return CUDA_SUCCESS;
 }
 
 CUresult vgs_cuDeviceGetP2PAttribute(int *value, int attrib, CUdevice srcDevice, CUdevice dstDevice) {

@@ -117,15 +117,6 @@ CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
   return result;
 }
 
-CUresult vgs_cuStreamIsCapturing(CUstream hStream, int *captureStatus) {
-  uint32_t id;
-  struct vgs_stream *stream;
-  CUresult result = captureStatus ? vgs_stream_id(hStream, &id, &stream) : CUDA_ERROR_INVALID_VALUE;
-  if (!result)
-    *captureStatus = stream ? (int)vgs_capture_status(stream->capture) : VGS_CAPTURE_NONE;
-  return result;
-}
-
 CUresult vgs_cuStreamGetCaptureInfo(CUstream hStream, int *captureStatus_out, uint64_t *id_out) {
   uint32_t id;
   struct vgs_stream *stream;

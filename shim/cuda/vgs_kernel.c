@@ -190,16 +190,6 @@ CUresult vgs_cuFuncLoad(CUfunction function) {
 
 static struct vgs_kernel *find_kernel(CUkernel kernel) { return vgs_object_find(VGW_KIND_KERNEL, kernel); }
 
-/* The kernel's own handle serves as the function of any context: every call takes the current context's. */
-CUresult vgs_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
-  if (!pFunc)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!find_kernel(kernel))
-    return CUDA_ERROR_INVALID_HANDLE;
-  *pFunc = (CUfunction)kernel;
-  return CUDA_SUCCESS;
-}
-
 CUresult vgs_cuKernelGetAttribute(int *pi, int attrib, CUkernel kernel, CUdevice dev) {
   return vgs_device(dev) ? get_attribute(pi, attrib, find_kernel(kernel)) : CUDA_ERROR_INVALID_DEVICE;
 }

@@ -26,7 +26,7 @@ struct vgs_context {
   uint32_t flags;
   uint32_t users; /* cuCtxAttach */
   uint64_t unique_id;
-  int cache_config, shared_config;
+  int cache_config;
   uint32_t per_thread_stream_flags;
   uint32_t limits_known; /* bits; this and the limits under the lock of vgs_limit.c */
   size_t limits[VGS_LIMIT_MAX];
