@@ -223,6 +223,7 @@ class Config(_Model):
     gpus: str = Field(default="h100", min_length=1, max_length=1024)
     libcuda: str = "libcuda.so.1"
     cache_dir: str | None = None
+    state_dir: str | None = None  # of issued tokens and quarantine; left out: systemd's, or they end with vgpud
     shared_memory: bool = True  # unix sockets: rings and pinned memory shared with the client
     require_isolation: bool = False  # refuse clients if this kernel gives less than worker/cell.py's namespaces
     worker_command: list[str] | None = (
@@ -320,6 +321,12 @@ class Config(_Model):
             return Path(given)
         base = os.environ.get("XDG_CACHE_HOME")
         return (Path(base) if base else Path.home() / ".cache") / "vgpu"
+
+    @property
+    def state_path(self) -> Path | None:
+        """Where orders are kept for the next vgpud: STATE_DIRECTORY is systemd's. None: nowhere."""
+        given = self.state_dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
+        return Path(given) if given else None
 
     def with_changes(self, changes: dict[str, Any]) -> Config:
         """This configuration with the command line's settings over it, checked as a whole. Raises ConfigError."""

@@ -45,6 +45,24 @@ class Metrics:
         """One client was turned down."""
         self.refusals[code.name] += 1
 
+    def dump(self) -> dict[str, Any]:
+        """What is counted from the start, for restore()."""
+        gauges = (
+            "connections_pending",
+            "sessions_open",
+            "images_held",
+            "image_nbytes_held",
+            "image_tenants",
+            "ipc_objects",
+        )
+        return {name: getattr(self, name) for name in self.__slots__ if name not in gauges}
+
+    def restore(self, counters: dict[str, Any]) -> None:
+        """Go on counting where the vgpud before in this process was; what it did not count begins at 0."""
+        for name, value in counters.items():
+            if name in self.__slots__:
+                setattr(self, name, Counter(value) if name == "refusals" else value)
+
     def snapshot(self) -> dict[str, Any]:
         """All counters as plain data."""
         numbers = {name: getattr(self, name) for name in self.__slots__ if name not in ("refusals", "started_at")}

@@ -48,7 +48,8 @@ def test_the_sample_loads_and_shows_the_defaults():
 def test_the_samples_commented_keys_are_keys():
     lines = SAMPLE.read_text().splitlines()
     enabled = [
-        line[2:] if line.startswith(("# cache_dir =", "# worker_command =", "# group =")) else line for line in lines
+        line[2:] if line.startswith(("# cache_dir =", "# state_dir =", "# worker_command =", "# group =")) else line
+        for line in lines
     ]
     tables = ("# [[", "# name =", "# value =", "# cid =", "# vsock =", "# hybrid =", "# port =", "# share =", "# uid =")
     tables += ("# [tls]", "# certificate =", "# key =", "# client_ca =", "# listen =", "# weight =")

@@ -39,6 +39,15 @@ class Daemon(Protocol):
     def status(self) -> dict[str, Any]:
         """The document of `GET /v1/status`."""
 
+    async def check_restart(self) -> str | None:
+        """Why the installed program cannot take over; None: it can."""
+
+    def request_restart(self) -> None:
+        """Have it take over, soon."""
+
+    def save(self) -> None:
+        """Keep tokens and quarantine over a restart. Raises OSError."""
+
 
 class AdminApi:
     """Answers requests. Every order is logged."""
@@ -80,6 +89,8 @@ class AdminApi:
                 return {"GET": self._quarantined}
             case ("quarantine", tenant):
                 return {"PUT": lambda: self._quarantine(tenant), "DELETE": lambda: self._release(tenant)}
+            case ("restart",):
+                return {"POST": self._restart}
             case ("watch",):
                 return {"GET": self._watch}
         return {}
@@ -183,6 +194,11 @@ class AdminApi:
             value = self._tokens.issue(name, share, lifetime_s)
         except TokenError as error:
             raise HttpError(409, str(error)) from error
+        try:
+            self._daemon.save()
+        except OSError as error:
+            self._tokens.revoke(name)
+            raise HttpError(500, f"not issued, as it cannot be kept: {error}") from error
         self._log.info("token issued", token=name, share=share, lifetime_s=lifetime_s)
         return Response(201, {"name": name, "value": value, "share": share, "lifetime_s": lifetime_s})
 
@@ -195,6 +211,7 @@ class AdminApi:
             raise HttpError(404, f"there is no issued token called {name!r}") from None
         ended = self._end_all(lambda session: session.token_name == name)
         self._log.warning("token revoked", token=name, sessions_ended=ended)
+        self._save()
         return Response(document={"ended": ended})
 
     async def _quarantined(self) -> Response:
@@ -205,6 +222,7 @@ class AdminApi:
         self._daemon.server.quarantined.add(tenant)
         ended = self._end_all(lambda session: session.tenant_name == tenant)
         self._log.warning("tenant quarantined", tenant=tenant, sessions_ended=ended)
+        self._save()
         return Response(document={"ended": ended})
 
     async def _release(self, tenant: str) -> Response:
@@ -212,7 +230,24 @@ class AdminApi:
             raise HttpError(404, f"{tenant!r} is not in quarantine")
         self._daemon.server.quarantined.discard(tenant)
         self._log.info("tenant released", tenant=tenant)
+        self._save()
         return Response(document={})
+
+    async def _restart(self) -> Response:
+        """The program that is installed now takes over, with every session."""
+        generation = self._daemon.status()["generation"]
+        if (why := await self._daemon.check_restart()) is not None:
+            raise HttpError(409, f"not restarted: the installed vgpud refuses its configuration: {why}")
+        asyncio.get_running_loop().call_soon(self._daemon.request_restart)  # the answer is written first
+        return Response(202, {"generation": generation})
+
+    def _save(self) -> None:
+        """The order holds in this vgpud in any case. Raises HttpError where it would not hold in the next."""
+        try:
+            self._daemon.save()
+        except OSError as error:
+            self._log.error("the order is lost at the next restart", error=str(error))
+            raise HttpError(500, f"done, but lost at the next restart: {error}") from error
 
     def _end_all(self, which: Callable[[Session], bool]) -> list[int]:
         found = [session for session in self._daemon.server.sessions if which(session)]

@@ -15,6 +15,8 @@ import click
 from vgpud.devices.inventory import InventoryError, load_inventory
 from vgpud.serving.listener import AlreadyRunningError, ListenError
 from vgpud.serving.service import Service
+from vgpud.serving.succession import receive
+from vgpud.tenancy.state_file import StateError
 
 from .. import __version__
 from ..config import Config, ConfigError, LogConfig, load_config
@@ -58,7 +60,10 @@ def daemon(
         click.echo(f"good: {inventory.device_count} devices, listening on {', '.join(config.listen)}")
         return
     configure_log(config.log.level, config.log.format)
-    service = Service(config, inventory, config_path=config_path)
+    try:
+        service = Service(config, inventory, config_path=config_path, incoming=receive())
+    except StateError as error:
+        fail(str(error), ExitStatus.CONFIG)
     gc.freeze()  # what is loaded now stays: later collections look at sessions only
     try:
         _run(service, _stdin_closed if private is not None else None)

@@ -17,6 +17,7 @@ COMMANDS = {
     "status": "vgpud.cli.status_command:status",
     "ping": "vgpud.cli.ping:ping",
     "ps": "vgpud.cli.ps:ps",
+    "restart": "vgpud.cli.restart:restart",
     "profiles": "vgpud.cli.profiles:profiles",
     "run": "vgpud.cli.run:run",
     "sanitize": "vgpud.cli.sanitize:sanitize",

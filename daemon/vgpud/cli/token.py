@@ -14,7 +14,7 @@ from .table import format_table
 def token() -> None:
     """Issue, list and revoke tokens of the local vgpud (for root and its owner).
 
-    An issued token is good until it expires, is revoked, or vgpud ends.
+    An issued token is good until it expires or is revoked; without a state_dir, until vgpud ends.
     """
 
 

@@ -25,17 +25,27 @@ _NBYTES = _TENANTS_AT + ROWS * _WORD.size
 class Ledger:
     """The file. A session past the last row is not counted. All methods run on the event loop."""
 
-    def __init__(self) -> None:
-        """Raises OSError."""
-        self._fd = os.memfd_create("vgpu-ledger", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self._fd, _NBYTES)  # the first row holds how many were ever given out
-        fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    def __init__(self, fd: int | None = None, owners: dict[int, str] | None = None) -> None:
+        """A new one, or, with `fd` and the tenants of its rows, the one of the vgpud before. Raises OSError."""
+        if fd is None:
+            fd = os.memfd_create("vgpu-ledger", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, _NBYTES)  # the first row holds how many were ever given out
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        self._fd = fd
         self._memory = mmap.mmap(self._fd, _NBYTES)
-        self._count = 0
-        self._free: deque[int] = deque()
+        self._owners: dict[int, str] = dict(owners or {})  # by row
+        (self._count,) = _WORD.unpack_from(self._memory, 0)
+        self._free = deque(row for row in range(self._count) if row not in self._owners)
         self._tenants: dict[str, tuple[int, int]] = {}  # their number, and how many rows they have
-        self._numbers = itertools.count(1)
-        self._owners: dict[int, str] = {}  # by row
+        for row, tenant in self._owners.items():
+            (number,) = _WORD.unpack_from(self._memory, _TENANTS_AT + row * _WORD.size)
+            self._tenants[tenant] = number, self._tenants.get(tenant, (number, 0))[1] + 1
+        self._numbers = itertools.count(1 + max((number for number, _ in self._tenants.values()), default=0))
+
+    @property
+    def owners(self) -> dict[int, str]:
+        """The tenant of each row that a session has."""
+        return dict(self._owners)
 
     def fileno(self) -> int:
         """What workers map."""

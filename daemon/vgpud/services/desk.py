@@ -17,14 +17,23 @@ _UNREAD_NBYTES = 4096  # of answers, some eight: more descriptors on their way w
 class Desk:
     """One session's socket. `theirs` is the worker's end; the caller closes it after passing it on."""
 
-    def __init__(self, question_nbytes: int) -> None:
+    def __init__(self, question_nbytes: int, ours: socket.socket | None = None) -> None:
+        """With `ours`, the socket of a session whose worker has the other end already."""
         self.is_open = True
         self._question_nbytes = question_nbytes
-        self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if ours is None:
+            self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        else:
+            self._ours, self.theirs = ours, ours.dup()
+            self.theirs.close()
         self._ours.setblocking(False)
         self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD_NBYTES)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._ours.fileno(), self._read)
+
+    def fileno(self) -> int:
+        """This end."""
+        return self._ours.fileno()
 
     def take(self, packet: bytes, fd: int | None) -> None:
         """One request; takes ownership of `fd`."""

@@ -17,6 +17,8 @@ from .desk import Desk
 from .image_cache import ImageCache, ImageRefused, verify
 
 if TYPE_CHECKING:
+    import socket
+
     from vgpud.config import ImagesConfig
     from vgpud.metrics import Metrics
     from vgpud.tenancy.tenant import Identified, Tenant
@@ -56,10 +58,10 @@ class ImageService:
         self._cache.set_config(config)
         self._count()
 
-    def open(self, owner: Identified) -> ImageDesk:
-        """Serve a session of this tenant; takes ownership of `owner`."""
+    def open(self, owner: Identified, ours: socket.socket | None = None) -> ImageDesk:
+        """Serve a session of this tenant, with `ours` one that goes on; takes ownership of `owner`."""
         self._cache.enter(owner)
-        desk = ImageDesk(self, owner.tenant, self._turns.setdefault(owner.tenant, asyncio.Lock()))
+        desk = ImageDesk(self, owner.tenant, self._turns.setdefault(owner.tenant, asyncio.Lock()), ours)
         self._desks.add(desk)
         self._count()
         return desk
@@ -122,8 +124,10 @@ class ImageService:
 class ImageDesk(Desk):
     """One session's socket."""
 
-    def __init__(self, service: ImageService, tenant: Tenant, turn: asyncio.Lock) -> None:
-        super().__init__(_QUESTION.size)
+    def __init__(
+        self, service: ImageService, tenant: Tenant, turn: asyncio.Lock, ours: socket.socket | None = None
+    ) -> None:
+        super().__init__(_QUESTION.size, ours)
         self.tenant = tenant
         self._turn = turn
         self._service = service

@@ -13,7 +13,7 @@ import secrets
 import struct
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vgpud.cudaerror import CudaError
 from vgpud.log import KeyedRateLimit, get_logger
@@ -21,8 +21,11 @@ from vgpud.log import KeyedRateLimit, get_logger
 from .desk import Desk
 
 if TYPE_CHECKING:
+    import socket
+
     from vgpud.config import LimitsConfig
     from vgpud.metrics import Metrics
+    from vgpud.serving.succession import Incoming, Outgoing
     from vgpud.tenancy.tenant import Identified, Tenant
 
 _QUESTION = struct.Struct("<IIQ64s64s")
@@ -62,11 +65,32 @@ class IpcService:
         """Apply reloaded limits; existing objects stay."""
         self._limits = limits
 
-    def open(self, owner: Identified) -> IpcDesk:
-        """Serve a session of this tenant; takes ownership of `owner`."""
-        desk = IpcDesk(self, owner)
+    def open(self, owner: Identified, ours: socket.socket | None = None) -> IpcDesk:
+        """Serve a session of this tenant, with `ours` one that goes on; takes ownership of `owner`."""
+        desk = IpcDesk(self, owner, ours)
         self._desks.add(desk)
         return desk
+
+    def dump(self, desk: IpcDesk, outgoing: Outgoing) -> list[dict[str, Any]]:
+        """What a session shares, for restore()."""
+        objects = [(token, self._objects[token]) for token in desk.tokens]
+        return [
+            {
+                "token": token.hex(),
+                "what": each.what,
+                "nbytes": each.nbytes,
+                "handle": each.handle.hex(),
+                "fd": None if each.fd is None else outgoing.add(each.fd),
+            }
+            for token, each in objects
+        ]
+
+    def restore(self, desk: IpcDesk, objects: list[dict[str, Any]], incoming: Incoming) -> None:
+        """Share again what a session shared in the vgpud before."""
+        for each in objects:
+            fd = None if each["fd"] is None else incoming.take(each["fd"])
+            handle = bytes.fromhex(each["handle"])
+            self._keep(desk, bytes.fromhex(each["token"]), _Object(desk, each["what"], each["nbytes"], handle, fd))
 
     def close(self) -> None:
         """End all of it."""
@@ -82,11 +106,14 @@ class IpcService:
             self._warn(tenant, f"{self._count[tenant]} allocations and events are shared already")
             return None
         token = secrets.token_bytes(_TOKEN_NBYTES)
-        self._objects[token] = _Object(desk, what, nbytes, handle, fd)
-        self._count[tenant] += 1
+        self._keep(desk, token, _Object(desk, what, nbytes, handle, fd))
+        return token
+
+    def _keep(self, desk: IpcDesk, token: bytes, shared: _Object) -> None:
+        self._objects[token] = shared
+        self._count[desk.tenant] += 1
         desk.tokens.add(token)
         self._metrics.ipc_objects += 1
-        return token
 
     def find(self, desk: IpcDesk, what: int, token: bytes) -> _Object | CudaError:
         """The object that a session may open by a token. All invalid tokens get the same answer, which reveals
@@ -125,8 +152,8 @@ class IpcService:
 class IpcDesk(Desk):
     """One session's socket."""
 
-    def __init__(self, service: IpcService, owner: Identified) -> None:
-        super().__init__(_QUESTION.size)
+    def __init__(self, service: IpcService, owner: Identified, ours: socket.socket | None) -> None:
+        super().__init__(_QUESTION.size, ours)
         self.tenant = owner.tenant
         self.tokens: set[bytes] = set()  # of what this session shares
         self._owner = owner

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vgpud.devices.ledger import Ledger
 from vgpud.devices.pci_address import relocate
 from vgpud.proto.message import RECORD_NBYTES
+from vgpud.services.ipc_service import IpcDesk
 from vgpud.supervision.supervisor import WorkerStartError
 from vgpud.tenancy.cache_folder import CacheFolders
 from vgpud.tenancy.peer import open_peer_pidfd
+from vgpud.tenancy.tenant import Identified
+from vgpud.vm.region import Range
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
-    from pathlib import Path
 
     from vgpud.config import Config
     from vgpud.devices.inventory import Inventory
@@ -24,11 +28,26 @@ if TYPE_CHECKING:
     from vgpud.services.image_service import ImageService
     from vgpud.services.ipc_service import IpcService
     from vgpud.supervision.placement import Placement
+    from vgpud.supervision.spawner import Process
     from vgpud.supervision.supervisor import HasFileno, Supervisor
     from vgpud.supervision.worker_process import Worker
     from vgpud.tenancy.session import Session
-    from vgpud.tenancy.tenant import Identified
-    from vgpud.vm.region import Range, Region
+    from vgpud.vm.region import Region
+
+    from .succession import Incoming, Outgoing
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a session has of ours while a worker serves it."""
+
+    worker: Worker
+    owner: Identified | None
+    folder: Path
+    desks: dict[str, Desk]
+    ledger_row: int | None
+    group: Path | None
+    part: Range | None
 
 
 class Handover:
@@ -50,6 +69,7 @@ class Handover:
         self._placement = placement
         self._folders = folders
         self._ledger = Ledger()
+        self._held: dict[int, _Held] = {}  # by session
 
     async def hand_over(
         self,
@@ -102,11 +122,14 @@ class Handover:
                 raise WorkerStartError("no session with a limit of memory can be counted now: there are too many")
             pidfd = open_peer_pidfd(sock, session.peer)
             worker = await self._supervisor.take(device)
-            kept.callback(self._placement.place(worker.pid, session, config))
+            group = self._placement.place(worker.pid, session, config)
+            kept.callback(self._placement.leave, group)
             part = None if region is None else await region.take()
             if region is not None and part is not None:
                 kept.callback(region.give_back, part)
                 assignment["region"] = [part.offset, part.nbytes]
+
+            held = _Held(worker, owner, folder, desks, assignment.get("ledger_row"), group, part)
 
             def ended(_worker: Worker) -> None:
                 kept.close()
@@ -123,6 +146,7 @@ class Handover:
             )
             for desk in desks.values():
                 desk.theirs.close()
+            self._hold(session, held, kept)
         except BaseException:
             if worker is not None:
                 worker.terminate()  # it is nobody's
@@ -131,6 +155,82 @@ class Handover:
             kept.close()
             raise
         return worker, part
+
+    def _hold(self, session: Session, held: _Held, kept: ExitStack) -> None:
+        if held.owner is not None:
+            held.owner = held.owner.copy()
+            kept.callback(held.owner.close)
+        self._held[session.number] = held
+        kept.callback(self._held.pop, session.number)
+
+    def dump(self, outgoing: Outgoing) -> dict[str, Any]:
+        """Every session that a worker serves, for restore() in the vgpud that follows."""
+        ledger = {"fd": outgoing.add(self._ledger.fileno()), "owners": self._ledger.owners}
+        sessions = {}
+        for number, held in self._held.items():
+            ipc = held.desks.get("ipc")
+            sessions[number] = {
+                "worker": held.worker.dump(outgoing),
+                "owner": None if held.owner is None else held.owner.dump(outgoing),
+                "folder": str(held.folder),
+                "desks": {name: outgoing.add(desk.fileno()) for name, desk in held.desks.items() if desk.is_open},
+                "shared": self._ipc.dump(ipc, outgoing) if isinstance(ipc, IpcDesk) else [],
+                "ledger_row": held.ledger_row,
+                "group": None if held.group is None else str(held.group),
+                "part": None if held.part is None else [held.part.offset, held.part.nbytes],
+            }
+        return {"ledger": ledger, "sessions": sessions}
+
+    def restore_ledger(self, fields: dict[str, Any], incoming: Incoming) -> None:
+        """Go on with the ledger of the vgpud before."""
+        owners = {int(row): tenant for row, tenant in fields["owners"].items()}
+        self._ledger = Ledger(incoming.take(fields["fd"]), owners)
+
+    def restore(
+        self,
+        session: Session,
+        fields: dict[str, Any],
+        process: Process,
+        incoming: Incoming,
+        region: Region | None,
+        on_end: Callable[[], None],
+    ) -> Worker:
+        """A session of the vgpud before, which dump() described, and its worker."""
+        kept = ExitStack()
+        owner = None if fields["owner"] is None else Identified.restore(fields["owner"], incoming)
+        folder, leave = self._folders.enter(owner, session.tenant_name, Path(fields["folder"]))
+        kept.callback(leave)
+        desks: dict[str, Desk] = {}
+        for name, fd in fields["desks"].items():
+            sock = socket.socket(fileno=incoming.take(fd))
+            if owner is not None and name == "ipc":
+                desks[name] = ipc = self._ipc.open(owner.copy(), sock)
+                self._ipc.restore(ipc, fields["shared"], incoming)
+            elif owner is not None and name == "images":
+                desks[name] = self._images.open(owner.copy(), sock)
+            else:
+                sock.close()
+        for desk in desks.values():
+            kept.callback(desk.close)
+        row, group = fields["ledger_row"], None if fields["group"] is None else Path(fields["group"])
+        if row is not None:
+            kept.callback(self._ledger.give_back, row)
+        if group is not None:
+            self._placement.adopt(group)
+        kept.callback(self._placement.leave, group)
+        part = None if fields["part"] is None else Range(*fields["part"])
+        if region is not None and part is not None and region.adopt(part):
+            kept.callback(region.give_back, part)
+
+        def ended(_worker: Worker) -> None:
+            kept.close()
+            on_end()
+
+        worker = self._supervisor.adopt(process, fields["worker"], incoming, session.number, ended)
+        self._hold(session, _Held(worker, owner, folder, desks, row, group, part), kept)
+        if owner is not None:
+            owner.close()  # _hold has a copy
+        return worker
 
     def _assignment(self, session: Session, features: tuple[str, ...], config: Config, folder: Path) -> dict[str, Any]:
         """The worker's assignment, without the resources of its session; see worker/control.py."""

@@ -9,8 +9,12 @@ import socket
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from vgpud.endpoint import Endpoint, HybridVsockEndpoint, TcpEndpoint, UnixEndpoint, bound_socket
+from vgpud.endpoint import Endpoint, HybridVsockEndpoint, TcpEndpoint, UnixEndpoint, bound_socket, parse_endpoint
+
+if TYPE_CHECKING:
+    from .succession import Incoming, Outgoing
 
 _BACKLOG = 512
 
@@ -31,6 +35,18 @@ class Listener:
     endpoint: Endpoint
     lock_fd: int | None = None
     path: str | None = None  # of the socket file
+
+    def dump(self, outgoing: Outgoing) -> dict[str, Any]:
+        """For restore(), in the vgpud that follows: clients wait in its queue meanwhile."""
+        lock = None if self.lock_fd is None else outgoing.add(self.lock_fd)
+        return {"sock": outgoing.add(self.sock.fileno()), "lock": lock, "path": self.path}
+
+    @classmethod
+    def restore(cls, fields: dict[str, Any], endpoint: str, incoming: Incoming) -> Listener:
+        """What dump() described."""
+        sock = socket.socket(fileno=incoming.take(fields["sock"]))
+        lock_fd = None if fields["lock"] is None else incoming.take(fields["lock"])
+        return cls(sock, parse_endpoint(endpoint, listening=True), lock_fd, fields["path"])
 
     def close(self) -> None:
         """Stop listening and remove the socket file. The lock file stays: removing it would race with a successor."""

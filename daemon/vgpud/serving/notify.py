@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class Notifier:
     def ready(self, status: str) -> None:
         """Clients can connect."""
         self.send("READY=1", f"STATUS={status}")
+
+    def reloading(self) -> None:
+        """The program is replaced in place: ready() follows."""
+        self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, timeout_s: float) -> None:
         """The end has begun and takes at most that long: the manager waits, whatever the unit's TimeoutStopSec says."""

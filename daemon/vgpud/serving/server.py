@@ -7,8 +7,9 @@ import contextlib
 import errno
 import socket
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from vgpud.cudaerror import CudaError
 from vgpud.devices.inventory import without_ipc
@@ -46,18 +47,23 @@ from .pace import Pace
 from .pending import PendingConnections
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from vgpud.config import Config
     from vgpud.devices.inventory import Inventory
     from vgpud.metrics import Metrics
     from vgpud.services.image_service import ImageService
     from vgpud.services.ipc_service import IpcService
+    from vgpud.supervision.spawner import Process
     from vgpud.vm.region import Region
 
     from .handover import Handover
     from .listener import Listener
+    from .succession import Incoming, Outgoing
 
 _LINGER_NBYTES = 64 * 1024
 _LINGER_S = 1.0
+_FREEZE_S = 5.0
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # What a question costs the event loop (measured: 0.2 ms for a snapshot of NVML's answers), and how much of the loop one
 # client's questions may take, at once and for good.
@@ -66,6 +72,19 @@ _QUESTION_S, _QUESTIONS_BURST_S, _QUESTIONS_SHARE = 0.0003, 0.1, 0.1
 
 class _Gone(Exception):
     """The client closed, or vanished."""
+
+
+class _Frozen(Exception):
+    """vgpud gives its place to another; the client has begun no frame that was not answered."""
+
+
+@dataclass(slots=True)
+class _Welcomed:
+    """A client that was welcomed, and has no worker yet."""
+
+    session: Session
+    features: tuple[str, ...]
+    owner: Identified | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +135,9 @@ class Server:
         self._pending = PendingConnections()
         self._pace = Pace(_QUESTIONS_SHARE, _QUESTIONS_BURST_S)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_frozen = False
+        self._silent: set[asyncio.Future[None]] = set()  # connections that wait for a frame
+        self._frozen: list[tuple[socket.socket, Peer, _Welcomed | None]] = []
         self._accepting: list[asyncio.Task[None]] = []
 
     def start(self, listeners: list[Listener]) -> None:
@@ -138,6 +160,61 @@ class Server:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Giving place to another vgpud (succession.py)
+
+    async def freeze(self) -> None:
+        """Stop accepting, and serving those who have no worker: between two of their frames, so that none is lost. Who
+        has begun a frame, or is getting a worker, has a few seconds; after that the connection is closed."""
+        await self.stop_accepting()
+        self._is_frozen = True
+        for future in list(self._silent):
+            if not future.done():
+                future.set_result(None)
+        if self._tasks:
+            _done, late = await asyncio.wait(list(self._tasks), timeout=_FREEZE_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def dump(self, outgoing: Outgoing) -> dict[str, Any]:
+        """All sessions, for restore(). After freeze()."""
+        waiting = []
+        for sock, peer, welcomed in self._frozen:
+            fields: dict[str, Any] = {"sock": outgoing.add(sock.fileno()), "peer": asdict(peer), "session": None}
+            if welcomed is not None:
+                owner = None if welcomed.owner is None else welcomed.owner.dump(outgoing)
+                fields |= {"session": welcomed.session.number, "features": welcomed.features, "owner": owner}
+            waiting.append(fields)
+        sessions = [session.dump() for session in self.sessions]
+        served = self._handover.dump(outgoing)
+        return {"counters": self.sessions.counters, "sessions": sessions, "served": served, "waiting": waiting}
+
+    def restore(self, fields: dict[str, Any], processes: dict[str, Process], incoming: Incoming) -> None:
+        """Take over what dump() described, and serve it."""
+        self.sessions.set_counters(*fields["counters"])
+        sessions = {each["number"]: self.sessions.restore(each, self._log) for each in fields["sessions"]}
+        self._metrics.sessions_open = len(self.sessions)
+        served = fields["served"]
+        self._handover.restore_ledger(served["ledger"], incoming)
+        for key, each in served["sessions"].items():
+            session = sessions[int(key)]
+            process, region = processes[each["worker"]["process"]], self.regions.get(session.peer.vm or "")
+            session.worker = self._handover.restore(
+                session, each, process, incoming, region, partial(self._close_session, session)
+            )
+            session.worker.set_lines_per_s(self.config.log.lines_per_session_s)
+        for each in fields["waiting"]:
+            sock = socket.socket(fileno=incoming.take(each["sock"]))
+            sock.setblocking(False)
+            welcomed = None
+            if each["session"] is not None:
+                owner = None if each["owner"] is None else Identified.restore(each["owner"], incoming)
+                welcomed = _Welcomed(sessions.pop(each["session"]), tuple(each["features"]), owner)
+            self.admit(sock, Peer(**each["peer"]), welcomed)
+        for session in sessions.values():
+            if session.worker is None:
+                self._close_session(session)  # it ended while vgpud changed
 
     # Accepting
 
@@ -162,17 +239,27 @@ class Server:
             self.admit(sock, peer)
             await asyncio.sleep(0)  # a flood of connections must not keep the loop from serving others
 
-    def admit(self, sock: socket.socket, peer: Peer) -> None:
+    def admit(self, sock: socket.socket, peer: Peer, welcomed: _Welcomed | None = None) -> None:
         """Serve a connected, non-blocking socket of a peer that is known, unless too many wait already."""
+        if self._is_frozen:
+            self._frozen.append((sock, peer, None))
+            return
+        if welcomed is not None:
+            self._serve_task(self._serve(sock, peer, welcomed))
+            return
         self._metrics.connections_accepted += 1
         if not self._pending.make_room(peer.key, self.config.limits):
             self._turn_away(sock, peer)
             return
-        task = asyncio.create_task(self._serve(sock, peer))
+        task = self._serve_task(self._serve(sock, peer))
         self._pending.add(peer.key, task)
         self._metrics.connections_pending = self._pending.count
+
+    def _serve_task(self, serving: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(serving)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _waits_no_longer(self, peer: Peer, task: asyncio.Task[None]) -> None:
         self._pending.remove(peer.key, task)
@@ -189,30 +276,39 @@ class Server:
 
     # One connection, until it is closed or the worker's
 
-    async def _serve(self, sock: socket.socket, peer: Peer) -> None:
-        connection = HostConnection()
+    async def _serve(self, sock: socket.socket, peer: Peer, welcomed: _Welcomed | None = None) -> None:
+        connection = HostConnection(welcomed=welcomed is not None)
         session: Session | None = None
         owner: Identified | None = None
         task = asyncio.current_task()
         assert task is not None
         try:
-            async with asyncio.timeout(self.config.limits.hello_timeout_s):
-                hello = await self._receive(sock, connection)
-            assert isinstance(hello, Hello)  # the only message the state machine lets through here
-            session = self._admit(hello, peer)
-            session.end = task.cancel
-            owner = identify_tenant(sock, peer, session.token_name)
-            features = self._features(hello, peer, has_images=owner is not None and self._images.is_on)
-            inventory = within(relocate(self._inventory.fields, session.pci), session.memory_limit_nbytes)
-            if owner is None or not self._ipc.is_on:
-                inventory = without_ipc(inventory)
-            region = self.regions[peer.vm or ""].fields if REGION in features else None
-            welcome = Welcome(self._version(hello), features, session.epoch, inventory, region=region)
-            await self._send(sock, connection, welcome)
-            self._waits_no_longer(peer, task)
+            if welcomed is None:
+                async with asyncio.timeout(self.config.limits.hello_timeout_s):
+                    await self._readable(sock)
+                    hello = await self._receive(sock, connection)
+                assert isinstance(hello, Hello)  # the only message the state machine lets through here
+                session = self._admit(hello, peer)
+                session.end = task.cancel
+                owner = identify_tenant(sock, peer, session.token_name)
+                features = self._features(hello, peer, has_images=owner is not None and self._images.is_on)
+                inventory = within(relocate(self._inventory.fields, session.pci), session.memory_limit_nbytes)
+                if owner is None or not self._ipc.is_on:
+                    inventory = without_ipc(inventory)
+                region = self.regions[peer.vm or ""].fields if REGION in features else None
+                welcome = Welcome(self._version(hello), features, session.epoch, inventory, region=region)
+                await self._send(sock, connection, welcome)
+                self._waits_no_longer(peer, task)
+            else:
+                session, features, owner = welcomed.session, welcomed.features, welcomed.owner
+                session.end = task.cancel
             attach = await self._converse(sock, connection, session)
             await self._attach(sock, session, features, owner, attach)
             session = None  # the worker's now; closed when it has been reaped
+        except _Frozen:
+            welcomed = None if session is None else _Welcomed(session, features, owner)
+            self._frozen.append((sock.dup(), peer, welcomed))
+            session = owner = None
         except _Refusal as refusal:
             await self._refuse(sock, connection, peer, refusal.code, refusal.reason)
         except RemoteProtocolError as error:
@@ -238,6 +334,22 @@ class Server:
                 owner.close()
             sock.close()
 
+    async def _readable(self, sock: socket.socket) -> None:
+        """Wait for a frame's first byte, and leave it there. Raises _Frozen."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        if self._is_frozen:
+            raise _Frozen
+        self._silent.add(future)
+        loop.add_reader(sock.fileno(), lambda: None if future.done() else future.set_result(None))
+        try:
+            await future
+        finally:
+            loop.remove_reader(sock.fileno())
+            self._silent.discard(future)
+        if self._is_frozen:
+            raise _Frozen
+
     async def _receive(self, sock: socket.socket, connection: HostConnection) -> ClientMessage:
         """The next message. Never reads past its last byte: what follows an attach is the worker's."""
         loop = asyncio.get_running_loop()
@@ -260,7 +372,8 @@ class Server:
         loop = asyncio.get_running_loop()
         while True:
             async with asyncio.timeout(self.config.limits.attach_timeout_s):
-                first = await loop.sock_recv(sock, connection.nbytes_wanted)
+                await self._readable(sock)
+                first = await loop.sock_recv(sock, connection.nbytes_wanted)  # at once
             session.heard_at = time.monotonic()
             if not first:
                 raise _Gone
@@ -291,6 +404,10 @@ class Server:
             raise _Refusal(CudaError.NOT_PERMITTED, "a valid token is needed")
         if tenant_name(peer, token_name) in self.quarantined:
             raise _Refusal(CudaError.NOT_PERMITTED, "the host's administrator has suspended this client")
+        if token is not None and token.share is not None and self.config.share(token.share) is None:
+            raise _Refusal(
+                CudaError.NOT_PERMITTED, f"the share {token.share!r} of this token is not configured any more"
+            )
         log = self._log.bind(peer=peer.key, pid=peer.pid)
         if len(self.sessions) >= self.config.limits.max_sessions:
             self._end_an_idle_session(peer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
 import sys
@@ -23,6 +24,7 @@ from vgpud.supervision.placement import Placement
 from vgpud.supervision.spawner import CommandSpawner, LauncherSpawner, Spawner
 from vgpud.supervision.supervisor import Supervisor
 from vgpud.tenancy.cache_folder import CacheFolders
+from vgpud.tenancy.state_file import StateError, StateFile
 from vgpud.tls.door import TlsDoor
 from vgpud.vm.region import Region
 from vgpud.vm.supervision import VmDevice
@@ -32,11 +34,16 @@ from .handover import Handover
 from .listener import Listener, adopt_listener, open_listener
 from .notify import Notifier
 from .server import Server
+from .succession import SIGNALS, Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from vgpud.config import VmConfig
     from vgpud.devices.inventory import Inventory
+    from vgpud.endpoint import Endpoint
+
+    from .succession import Incoming
 
 _VHOST_VSOCK = Path("/dev/vhost-vsock")  # the kernel's own vsock device for virtual machines
 _STOP_MARGIN_S = 10.0  # to close what is left, on a busy machine
@@ -46,9 +53,21 @@ _RELOADABLE = {"limits", "tokens", "shares", "users", "default_share", "images",
 class Service:
     """One vgpud. `config_path` is read again on SIGHUP."""
 
-    def __init__(self, config: Config, inventory: Inventory, *, config_path: Path | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        inventory: Inventory,
+        *,
+        config_path: Path | None = None,
+        incoming: Incoming | None = None,
+    ) -> None:
+        """`incoming`: what the vgpud before in this process left. Raises StateError."""
         self.config = config
+        self.generation = 1 if incoming is None else incoming.document["generation"] + 1  # of vgpuds in this process
+        self._incoming = incoming
         self.metrics = Metrics()
+        if incoming is not None:
+            self.metrics.restore(incoming.document["metrics"])
         self._config_path = config_path
         self._notifier = Notifier()
         self._log = get_logger()
@@ -79,7 +98,24 @@ class Service:
         self._admin: AdminServer | None = None
         self._tls: TlsDoor | None = None
         self._inventory = inventory
+        self._state = StateFile(config.state_path)
+        self._restore(self._state.load())
         self._drains_until: float | None = None
+        self._restart_wanted = asyncio.Event()
+        self._inherited: dict[str, Any] = {} if incoming is None else incoming.document["listeners"]
+
+    def _restore(self, document: dict[str, Any]) -> None:
+        if not document:
+            return
+        try:
+            self.server.tokens.restore(document["tokens"])
+            self.server.quarantined.update(document["quarantined"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"the state of the vgpud before is damaged: {error!r}") from error
+
+    def save(self) -> None:
+        """Keep issued tokens and the quarantine for the next vgpud. Raises OSError."""
+        self._state.save({"tokens": self.server.tokens.dump(), "quarantined": sorted(self.server.quarantined)})
 
     def _make_spawner(self) -> Spawner:
         config = self.config
@@ -105,11 +141,10 @@ class Service:
         try:
             passed = take_sockets()
             for endpoint in self.config.endpoints:
-                socket_config = self.config.socket
                 if (sock := matching(passed, endpoint)) is not None:
                     listener = adopt_listener(sock, endpoint)
                 else:
-                    listener = open_listener(endpoint, mode=socket_config.mode_bits, group=socket_config.group)
+                    listener = self._listen(endpoint)
                 self.listeners.append(listener)
                 if isinstance(endpoint, VsockEndpoint) and not _VHOST_VSOCK.exists():
                     self._log.warning(
@@ -122,14 +157,14 @@ class Service:
                 sock.close()
             for vm in self.config.vm:
                 if vm.ivshmem is not None:
-                    self.server.regions[vm.name] = await asyncio.to_thread(Region.open, vm)
+                    self.server.regions[vm.name] = await self._open_region(vm)
                 if vm.hybrid_endpoint is not None:
-                    self.listeners.append(open_listener(vm.hybrid_endpoint, mode=0o660, group=vm.group))
+                    self.listeners.append(self._listen(vm.hybrid_endpoint, mode=0o660, group=vm.group))
             if self.config.tls is not None:
-                listener = open_listener(self.config.tls.endpoint)
+                listener = self._listen(self.config.tls.endpoint)
                 self._tls = TlsDoor(self.config.tls, listener, self.server.admit)
             if self.config.admin is not None:
-                listener = open_listener(UnixEndpoint(self.config.admin), mode=0o600)
+                listener = self._listen(UnixEndpoint(self.config.admin), mode=0o600)
                 self._admin = AdminServer(listener, AdminApi(self, self._inventory).answer)
                 await self._admin.start()
         except BaseException:
@@ -138,6 +173,14 @@ class Service:
         if self._spawner.missing:
             self._isolation_is_missing()
         self._placement.start(self.config)
+        if self._incoming is not None:
+            processes = self._spawner.adopt(self._incoming.document["launchers"], self._incoming)
+            self.server.restore(self._incoming.document["server"], processes, self._incoming)
+            for url, fields in self._inherited.items():
+                Listener.restore(fields, url, self._incoming).close()  # nobody listens there any more
+            self._inherited.clear()
+            self._incoming.close()
+            self._incoming = None
         await asyncio.to_thread(self._folders.remove_left)
         self.supervisor.start()
         self.images.start()
@@ -155,6 +198,74 @@ class Service:
             where.append(f"{self._tls.listener.endpoint} (TLS)")
         self._log.info("ready", listen=where, backend=self.config.backend, devices=names)
         self._notifier.ready(f"{len(names)} devices, listening on {', '.join(where)}")
+
+    def _listen(self, endpoint: Endpoint, *, mode: int | None = None, group: str | None = None) -> Listener:
+        """The listener of the vgpud before, or a new one."""
+        if self._incoming is not None and (fields := self._inherited.pop(str(endpoint), None)) is not None:
+            return Listener.restore(fields, str(endpoint), self._incoming)
+        if mode is None:
+            mode, group = self.config.socket.mode_bits, self.config.socket.group
+        return open_listener(endpoint, mode=mode, group=group)
+
+    async def _open_region(self, vm: VmConfig) -> Region:
+        kept = None if self._incoming is None else self._incoming.document["regions"].pop(vm.name, None)
+        if self._incoming is not None and kept is not None:
+            fd = self._incoming.take(kept["fd"])
+            if os.fstat(fd).st_size == vm.ivshmem_mib << 20:
+                return Region(fd, vm.ivshmem_mib << 20, vm.ivshmem_ranges, cookie=bytes.fromhex(kept["cookie"]))
+            os.close(fd)
+        return await asyncio.to_thread(Region.open, vm)
+
+    def _dump(self, outgoing: Outgoing) -> dict[str, Any]:
+        """All that goes on in the vgpud that follows."""
+        listeners = [*self.listeners]
+        listeners += [door.listener for door in (self._tls, self._admin) if door is not None]
+        regions = self.server.regions.items()
+        return {
+            "generation": self.generation,
+            "metrics": self.metrics.dump(),
+            "listeners": {str(each.endpoint): each.dump(outgoing) for each in listeners},
+            "regions": {name: {"fd": outgoing.add(each.fd), "cookie": each.cookie.hex()} for name, each in regions},
+            "launchers": self._spawner.dump(outgoing),
+            "server": self.server.dump(outgoing),
+        }
+
+    async def check_restart(self) -> str | None:
+        """Whether the installed program takes this configuration: None, or why not."""
+        check = await asyncio.create_subprocess_exec(
+            *(sys.executable, *sys.orig_argv[1:], "--check"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _out, errors = await check.communicate()
+        return None if check.returncode == 0 else errors.decode(errors="replace").strip()[:1024]
+
+    def request_restart(self) -> None:
+        """Have the program replaced in place, and everything that runs go on: see restart()."""
+        self._restart_wanted.set()
+
+    async def _restart(self) -> bool:
+        """Become the installed program; workers do not notice, nor do their clients. True: it refuses its
+        configuration, and nothing has changed. False: it cannot be executed, and nobody new is served any more."""
+        if (why := await self.check_restart()) is not None:
+            self._log.error("not restarted: the installed vgpud refuses its configuration", why=why)
+            return True
+        self._log.info("restarting in place", sessions=self.server.sessions.working, generation=self.generation)
+        self._notifier.reloading()
+        await self.server.freeze()
+        if self._admin is not None:
+            await self._admin.close()
+        if self._tls is not None:
+            await self._tls.stop()
+        for device in self.vm_devices:
+            device.stop()  # a device stays while a VM has it
+        outgoing = Outgoing()
+        try:
+            outgoing.execute(self._dump(outgoing))
+        except OSError as error:
+            self._log.error("not restarted, and draining: the program cannot be executed", error=str(error))
+        return False
 
     async def drain(self, at_once: asyncio.Event) -> None:
         """Refuse new sessions, and return when those that have a worker are over, when they have had
@@ -202,14 +313,25 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, order)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
+        loop.add_signal_handler(signal.SIGUSR2, self._restart_wanted.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # a vgpud before in this process has held them back
         raise_file_limit()
         await self.start()
         tasks = [asyncio.create_task(ordered.wait())]
         if until is not None:
             tasks.append(asyncio.ensure_future(until()))  # type: ignore[arg-type]
+        tasks.append(asyncio.create_task(self._restart_wanted.wait()))
         watchdog = asyncio.create_task(self._feed_watchdog())
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            while True:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if not self._restart_wanted.is_set() or ordered.is_set():
+                    break
+                if not await self._restart():
+                    ordered.set()
+                    break
+                self._restart_wanted.clear()
+                tasks[-1] = asyncio.create_task(self._restart_wanted.wait())
             if ordered.is_set():
                 await self.drain(again)
         finally:
@@ -246,6 +368,7 @@ class Service:
         until = self._drains_until
         return {
             "drain_left_s": None if until is None else round(max(0.0, until - asyncio.get_running_loop().time()), 1),
+            "generation": self.generation,
             "listen": [str(listener.endpoint) for listener in self.listeners],
             "backend": self.config.backend,
             "devices": [str(device["name"]) for device in self._inventory.fields["devices"]],

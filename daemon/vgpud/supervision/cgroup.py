@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WEIGHT_DEFAULT = 100
+_OURS = "vgpud"  # the group of vgpud itself
 _CONTROLLERS = ("cpu", "memory", "pids")
 _PIDS_MAX = 4096  # threads: a pool has 256 at most, the driver and each of the client's threads some more
 _NICE_STEP = 1.25  # how much more of the processors one nice value less is (sched-nice-design in Linux' documentation)
@@ -43,13 +44,14 @@ class Cgroups:
             lines = process.read_text().splitlines()
             own = next(line[3:] for line in lines if line.startswith("0::"))
             root = mount / own.lstrip("/")
+            root = root.parent if root.name == _OURS else root  # a vgpud before us in this process has divided it
             offered = (root / "cgroup.controllers").read_text().split()
             if missing := [name for name in _CONTROLLERS if name not in offered]:
                 raise CgroupError(f"no control of {', '.join(missing)} in {root} (systemd: Delegate=)")
             if not _is_delegated(root):
                 raise CgroupError(f"{root} is not delegated to us (systemd: Delegate=)")
             # A group with processes of its own cannot divide anything among its children.
-            ours = root / "vgpud"
+            ours = root / _OURS
             ours.mkdir(exist_ok=True)
             (ours / "cgroup.procs").write_text(str(os.getpid()))
             _enable(root)
@@ -78,6 +80,10 @@ class Cgroups:
             return None
         self._workers.add(group)
         return group
+
+    def adopt(self, group: Path) -> None:
+        """A worker of the vgpud before is in this group."""
+        self._workers.add(group)
 
     def leave(self, group: Path) -> None:
         """The worker has ended: end whatever else is in its group, and remove it."""

@@ -9,7 +9,7 @@ from vgpud.log import get_logger
 from .cgroup import CgroupError, Cgroups, nice_of, set_nice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
     from vgpud.config import Config
     from vgpud.tenancy.session import Session
@@ -33,16 +33,16 @@ class Placement:
             if config.limits.worker_memory_mib is not None:
                 log.error("limits.worker_memory_mib is not enforced: workers have no control groups")
 
-    def place(self, pid: int, session: Session, config: Config) -> Callable[[], None]:
-        """Put a session's worker in its place; call what is returned when the worker has ended."""
+    def place(self, pid: int, session: Session, config: Config) -> Path | None:
+        """Put a session's worker in its place: its control group, for leave(), if it has one."""
         share = config.share(session.share)
         weight = None if share is None else share.weight
         if self._cgroups is not None:
             memory_mib = config.limits.worker_memory_mib
             nbytes = None if memory_mib is None else memory_mib << 20
-            cgroups, group = self._cgroups, self._cgroups.enter(pid, session.number, session.tenant, weight, nbytes)
+            group = self._cgroups.enter(pid, session.number, session.tenant, weight, nbytes)
             if group is not None:
-                return lambda: cgroups.leave(group)
+                return group
             session.log.warning("the worker has no control group of its own", worker=pid)
         nice = nice_of(weight, [each.weight for each in config.shares if each.weight is not None])
         if nice > 0:
@@ -50,4 +50,14 @@ class Placement:
                 set_nice(pid, nice)
             except OSError as error:
                 session.log.warning("the weight is not kept", worker=pid, error=str(error))
-        return lambda: None
+        return None
+
+    def adopt(self, group: Path) -> None:
+        """A worker of the vgpud before is there."""
+        if self._cgroups is not None:
+            self._cgroups.adopt(group)
+
+    def leave(self, group: Path | None) -> None:
+        """The worker that had it has ended."""
+        if self._cgroups is not None and group is not None:
+            self._cgroups.leave(group)

@@ -14,6 +14,7 @@ import socket
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakValueDictionary
 
 from vgpud.log import get_logger
 from vgpud.proto.packet import receive_packet
@@ -21,6 +22,8 @@ from vgpud.proto.packing import pack_map, unpack_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from vgpud.serving.succession import Incoming, Outgoing
 
 _PACKET_NBYTES = 64 * 1024
 _MESSAGES_A_TURN = 64
@@ -31,6 +34,7 @@ class Process(Protocol):
     """One worker's process. `on_exit` is called once, on the event loop, when it has ended and `returncode` is set."""
 
     pid: int  # 0: not known yet
+    key: str  # of it in Spawner.dump()
     returncode: int | None  # negative: the signal that ended it
     on_exit: Callable[[], None]
 
@@ -46,6 +50,12 @@ class Spawner(Protocol):
     def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
         """Start a worker; the descriptors stay the caller's. Raises OSError."""
 
+    def dump(self, outgoing: Outgoing) -> list[dict[str, Any]]:
+        """For adopt(), in the vgpud that follows in this process."""
+
+    def adopt(self, dumped: list[dict[str, Any]], incoming: Incoming) -> dict[str, Process]:
+        """The processes of a vgpud before, by their keys."""
+
     def close(self) -> None:
         """Start no further ones; those that run continue."""
 
@@ -54,15 +64,28 @@ def _ignore() -> None:
     pass
 
 
+def _poll(pid: int, process: subprocess.Popen[bytes] | None) -> int | None:
+    """Reap a child if it has ended; None while it runs. One that is not ours (a vgpud crashed) has no known code."""
+    if process is not None:
+        return process.poll()
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return _UNKNOWN_CODE
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
 class _ExecutedProcess:
     """A child of this process."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.pid = process.pid
+    def __init__(self, pid: int, process: subprocess.Popen[bytes] | None = None) -> None:
+        """`process` is None where a vgpud before in this process started it."""
+        self.pid = pid
+        self.key = str(pid)
+        self._process = process
         self.returncode: int | None = None
         self.on_exit: Callable[[], None] = _ignore
-        self._process = process
-        self._pidfd = os.pidfd_open(process.pid)
+        self._pidfd = os.pidfd_open(pid)
         asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
 
     def signal(self, number: signal.Signals) -> None:
@@ -71,7 +94,7 @@ class _ExecutedProcess:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def _reap(self) -> None:
-        self.returncode = self._process.poll()
+        self.returncode = _poll(self.pid, self._process)
         if self.returncode is None:
             return
         asyncio.get_running_loop().remove_reader(self._pidfd)
@@ -86,34 +109,44 @@ class CommandSpawner:
         self.missing: tuple[str, ...] = ("what worker_command does not do itself",)
         self._command = command
         self._environment = environment
+        self._running: WeakValueDictionary[int, _ExecutedProcess] = WeakValueDictionary()
 
     def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
         """See Spawner."""
-        return _ExecutedProcess(
-            subprocess.Popen(
-                [*self._command, "--control-fd", str(control_fd), *(["--warm"] if warm else [])],
-                env=self._environment | environment,
-                pass_fds=(control_fd,),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr_fd,
-                # A terminal's ^C is vgpud's to take, which ends its workers then. Not a session of its own: the
-                # kernel schedules sessions as groups, and a call with an answer would take a fifth longer on two
-                # processors.
-                process_group=0,
-            )
+        process = subprocess.Popen(
+            [*self._command, "--control-fd", str(control_fd), *(["--warm"] if warm else [])],
+            env=self._environment | environment,
+            pass_fds=(control_fd,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr_fd,
+            # A terminal's ^C is vgpud's to take, which ends its workers then. Not a session of its own: the kernel
+            # schedules sessions as groups, and a call with an answer would take a fifth longer on two processors.
+            process_group=0,
         )
+        made = self._running[process.pid] = _ExecutedProcess(process.pid, process)
+        return made
+
+    def dump(self, outgoing: Outgoing) -> list[dict[str, Any]]:
+        """See Spawner."""
+        return [{"pid": pid} for pid, process in self._running.items() if process.returncode is None]
+
+    def adopt(self, dumped: list[dict[str, Any]], incoming: Incoming) -> dict[str, Process]:
+        """See Spawner."""
+        self._running |= {fields["pid"]: _ExecutedProcess(fields["pid"]) for fields in dumped}
+        return {process.key: process for process in self._running.values()}
 
     def close(self) -> None:
         """See Spawner."""
 
 
 class _LaunchedProcess:
-    """A child of the launcher, which reports when and how it ended."""
+    """A child of a launcher, which reports when and how it ended."""
 
-    def __init__(self, on_late: Callable[[], None]) -> None:
+    def __init__(self, key: str, on_late: Callable[[], None]) -> None:
         """`on_late`: called when it is to be killed and the launcher has not forked it yet."""
         self.pid = 0
+        self.key = key
         self.returncode: int | None = None
         self.on_exit: Callable[[], None] = _ignore
         self._pidfd: int | None = None
@@ -141,6 +174,11 @@ class _LaunchedProcess:
         if self._ended_early:
             self.signal(signal.SIGTERM)
 
+    @property
+    def pidfd(self) -> int | None:
+        """None until it has been forked, and when it has ended."""
+        return self._pidfd
+
     def watch(self, on_end: Callable[[], None]) -> None:
         """Its launcher is gone: call `on_end` when it has ended, as nothing else reports that."""
         if self._pidfd is None:
@@ -160,6 +198,165 @@ class _LaunchedProcess:
         self.on_exit()
 
 
+class _Launcher:
+    """One launcher of workers, and what it has forked."""
+
+    def __init__(
+        self,
+        pid: int,
+        control: socket.socket,
+        on_hello: Callable[[list[str]], None],
+        on_gone: Callable[[], None],
+        process: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        """`on_hello`: told what the kernel refuses. `on_gone`: called once, when no more can be ordered from it."""
+        self.pid = pid
+        self._process = process
+        self._control: socket.socket | None = control
+        self._on_hello, self._on_gone = on_hello, on_gone
+        self._numbers = itertools.count(1)
+        self._processes: dict[int, _LaunchedProcess] = {}
+        self._is_retired = False  # a vgpud before had it started
+        asyncio.get_running_loop().add_reader(control.fileno(), self._read)
+
+    @classmethod
+    def start(
+        cls,
+        command: list[str],
+        environment: dict[str, str],
+        on_hello: Callable[[list[str]], None],
+        on_gone: Callable[[], None],
+    ) -> _Launcher:
+        """Execute it. Raises OSError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    [*command, "--control-fd", str(theirs.fileno())],
+                    env=environment,
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    process_group=0,
+                )
+        except BaseException:
+            ours.close()
+            raise
+        ours.setblocking(False)
+        return cls(process.pid, ours, on_hello, on_gone, process)
+
+    def order(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
+        """A worker. Raises OSError."""
+        assert self._control is not None
+        number = next(self._numbers)
+        order = pack_map({"type": "spawn", "id": number, "warm": warm, "environment": environment})
+        socket.send_fds(self._control, [order], [control_fd, stderr_fd])
+        process = self._processes[number] = _LaunchedProcess(f"{self.pid}:{number}", self._end_hung)
+        return process
+
+    def dump(self, outgoing: Outgoing) -> dict[str, Any] | None:
+        """For adopt(); None when nothing of it goes on."""
+        running = {number: each.pidfd for number, each in self._processes.items() if each.pidfd is not None}
+        if self._control is None or not running:
+            return None
+        pidfds = {number: outgoing.add(pidfd) for number, pidfd in running.items()}
+        return {"pid": self.pid, "control": outgoing.add(self._control.fileno()), "processes": pidfds}
+
+    @classmethod
+    def adopt(
+        cls, fields: dict[str, Any], incoming: Incoming, on_gone: Callable[[], None]
+    ) -> tuple[_Launcher, dict[str, Process]]:
+        """The launcher of a vgpud before, from which nothing more is ordered, and its processes by their keys."""
+        control = socket.socket(fileno=incoming.take(fields["control"]))
+        control.setblocking(False)
+        launcher = cls(fields["pid"], control, lambda _: None, on_gone)
+        launcher._is_retired = True
+        for number, name in fields["processes"].items():
+            process = _LaunchedProcess(f"{launcher.pid}:{number}", _ignore)
+            process.started(incoming.take(name))
+            launcher._processes[int(number)] = process
+        return launcher, {process.key: process for process in launcher._processes.values()}
+
+    def _end_hung(self) -> None:
+        """A worker was not even forked in the time that it had to be ready: no later order would fare better."""
+        if self._control is not None:
+            get_logger().warning("the launcher of workers hangs, and is killed", launcher=self.pid)
+            self.stop()
+
+    def stop(self) -> None:
+        """Take nothing more from the launcher, and kill it when what it has forked is over."""
+        if self._control is None:
+            return
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._control.fileno())
+        self._control.close()
+        self._control = None
+        orphans = set(self._processes.values())
+        self._processes.clear()
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            pidfd = -1
+        else:
+            loop.add_reader(pidfd, self._reap, pidfd)
+
+        def kill() -> None:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+        def over(process: _LaunchedProcess) -> None:
+            orphans.discard(process)
+            if not orphans:
+                kill()  # not before: their pid namespace may end with it
+            process.exited(_UNKNOWN_CODE)
+
+        if not orphans:
+            kill()
+        for process in list(orphans):
+            process.watch(lambda process=process: over(process))  # type: ignore[misc]
+        self._on_gone()
+
+    def _reap(self, pidfd: int) -> None:
+        if _poll(self.pid, self._process) is None:
+            return
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+
+    def _read(self) -> None:
+        """Take what it says, a bounded number of messages a turn."""
+        for _ in range(_MESSAGES_A_TURN):
+            if self._control is None:
+                return
+            received = receive_packet(self._control, _PACKET_NBYTES)
+            if received is None:
+                return
+            packet, fds = received
+            if not packet:
+                get_logger().warning("the launcher of workers ended", launcher=self.pid)
+                self.stop()
+                return
+            self._take(unpack_map(packet), fds)
+
+    def _take(self, message: dict[str, Any], fds: list[int]) -> None:
+        if message["type"] == "hello":
+            self._on_hello(message["missing"])
+            return
+        process = self._processes.get(message["id"])
+        if process is None:  # ordered by a vgpud before, which did not wait for it
+            for fd in fds:
+                os.close(fd)
+            return
+        if message["type"] == "started":
+            process.started(fds[0])
+            return
+        del self._processes[message["id"]]
+        if message["type"] == "failed":
+            get_logger().warning("the launcher could not fork a worker", why=message["why"])
+        process.exited(message.get("code", _UNKNOWN_CODE))
+        if self._is_retired and not self._processes:
+            self.stop()
+
+
 class LauncherSpawner:
     """Orders workers from a launcher, which is started at the first order, and again when it has died or hangs."""
 
@@ -171,10 +368,8 @@ class LauncherSpawner:
         self._command = command
         self._environment = environment
         self._on_missing = on_missing
-        self._numbers = itertools.count(1)
-        self._processes: dict[int, _LaunchedProcess] = {}
-        self._launcher: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._launcher: _Launcher | None = None
+        self._retired: list[_Launcher] = []  # those of vgpuds before
 
     @property
     def pid(self) -> int:
@@ -183,99 +378,39 @@ class LauncherSpawner:
 
     def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
         """See Spawner."""
-        if self._control is None:
-            self._start()
-        assert self._control is not None
-        number = next(self._numbers)
-        order = pack_map({"type": "spawn", "id": number, "warm": warm, "environment": environment})
-        socket.send_fds(self._control, [order], [control_fd, stderr_fd])
-        process = self._processes[number] = _LaunchedProcess(self._end_hung)
-        return process
+        if self._launcher is None:
+            self._launcher = _Launcher.start(self._command, self._environment, self._take_missing, self._forget)
+        return self._launcher.order(control_fd, stderr_fd, environment, warm=warm)
+
+    def dump(self, outgoing: Outgoing) -> list[dict[str, Any]]:
+        """See Spawner."""
+        launchers = [*self._retired, *([] if self._launcher is None else [self._launcher])]
+        return [fields for launcher in launchers if (fields := launcher.dump(outgoing)) is not None]
+
+    def adopt(self, dumped: list[dict[str, Any]], incoming: Incoming) -> dict[str, Process]:
+        """See Spawner."""
+        found: dict[str, Process] = {}
+        for fields in dumped:
+            gone: list[_Launcher] = []
+
+            def forget(gone: list[_Launcher] = gone) -> None:
+                self._retired = [each for each in self._retired if each not in gone]
+
+            launcher, processes = _Launcher.adopt(fields, incoming, forget)
+            gone.append(launcher)
+            self._retired.append(launcher)
+            found |= processes
+        return found
 
     def close(self) -> None:
         """See Spawner."""
-        if self._control is not None:
-            self._stop()
+        for launcher in [*self._retired, *([] if self._launcher is None else [self._launcher])]:
+            launcher.stop()
 
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            with theirs:
-                self._launcher = subprocess.Popen(
-                    [*self._command, "--control-fd", str(theirs.fileno())],
-                    env=self._environment,
-                    pass_fds=(theirs.fileno(),),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    process_group=0,
-                )
-        except BaseException:
-            ours.close()
-            raise
-        ours.setblocking(False)
-        self._control = ours
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
+    def _take_missing(self, missing: list[str]) -> None:
+        self.missing = tuple(missing)
+        if self.missing:
+            self._on_missing()
 
-    def _end_hung(self) -> None:
-        """A worker was not even forked in the time that it had to be ready: no later order would fare better."""
-        if self._control is not None:
-            get_logger().warning("the launcher of workers hangs, and is killed", launcher=self.pid)
-            self._stop()
-
-    def _stop(self) -> None:
-        """Take nothing more from the launcher, and kill it when what it has forked is over."""
-        assert self._control is not None
-        assert self._launcher is not None
-        asyncio.get_running_loop().remove_reader(self._control.fileno())
-        self._control.close()
-        self._control = None
-        launcher, self._launcher = self._launcher, None
-        orphans = set(self._processes.values())
-        self._processes.clear()
-        loop, pidfd = asyncio.get_running_loop(), os.pidfd_open(launcher.pid)
-
-        def reap() -> None:
-            if launcher.poll() is not None:
-                loop.remove_reader(pidfd)
-                os.close(pidfd)
-
-        def over(process: _LaunchedProcess) -> None:
-            orphans.discard(process)
-            if not orphans:
-                launcher.kill()  # not before: their pid namespace may end with it
-            process.exited(_UNKNOWN_CODE)
-
-        loop.add_reader(pidfd, reap)
-        if not orphans:
-            launcher.kill()
-        for process in list(orphans):
-            process.watch(lambda process=process: over(process))  # type: ignore[misc]
-
-    def _read(self) -> None:
-        """Take what it says, a bounded number of messages a turn."""
-        for _ in range(_MESSAGES_A_TURN):
-            assert self._control is not None
-            received = receive_packet(self._control, _PACKET_NBYTES)
-            if received is None:
-                return
-            packet, fds = received
-            if not packet:
-                get_logger().warning("the launcher of workers ended", launcher=self.pid)
-                self._stop()
-                return
-            self._take(unpack_map(packet), fds)
-
-    def _take(self, message: dict[str, Any], fds: list[int]) -> None:
-        if message["type"] == "hello":
-            self.missing = tuple(message["missing"])
-            if self.missing:
-                self._on_missing()
-            return
-        process = self._processes[message["id"]]
-        if message["type"] == "started":
-            process.started(fds[0])
-            return
-        del self._processes[message["id"]]
-        if message["type"] == "failed":
-            get_logger().warning("the launcher could not fork a worker", why=message["why"])
-        process.exited(message.get("code", _UNKNOWN_CODE))
+    def _forget(self) -> None:
+        self._launcher = None

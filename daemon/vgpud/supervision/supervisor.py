@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpud.log import get_logger
 
-from .worker_process import Worker, spawn_worker
+from .worker_process import Worker, adopt_worker, spawn_worker
 
 if TYPE_CHECKING:
     import socket
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from vgpud.config import LimitsConfig
     from vgpud.metrics import Metrics
+    from vgpud.serving.succession import Incoming
 
-    from .spawner import Spawner
+    from .spawner import Process, Spawner
 
 _BACKOFF_FIRST_S = 0.25
 _BACKOFF_LAST_S = 30.0
@@ -214,6 +215,28 @@ class Supervisor:
         worker.on_end = on_end
         worker.watch_client(client_pidfd, self._limits.worker_exit_timeout_s, self._count_kill)
         worker.expect("attached", self._limits.worker_start_timeout_s, self._count_kill)
+
+    def adopt(
+        self,
+        process: Process,
+        fields: dict[str, Any],
+        incoming: Incoming,
+        session: int,
+        on_end: Callable[[Worker], None],
+    ) -> Worker:
+        """A worker of the vgpud before, with the session that it has; `fields` are Worker.dump()'s."""
+        worker = adopt_worker(process, fields, incoming, session, self._exited)
+        self._workers.add(worker)
+        self._idle.clear()
+        pidfd = fields["client_pidfd"]
+        worker.on_end = on_end
+        exit_s = self._limits.worker_exit_timeout_s
+        worker.watch_client(None if pidfd is None else incoming.take(pidfd), exit_s, self._count_kill)
+        if fields["client_is_gone"]:
+            worker.client_is_gone(exit_s, self._count_kill)
+        if not fields["is_attached"]:
+            worker.expect("attached", self._limits.worker_start_timeout_s, self._count_kill)
+        return worker
 
     async def stop(self) -> None:
         """SIGTERM to every worker; SIGKILL to those left after `worker_exit_timeout_s`; return when all are reaped."""

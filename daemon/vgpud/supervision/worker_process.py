@@ -21,6 +21,8 @@ from vgpud.proto.packing import pack_map, unpack_map
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vgpud.serving.succession import Incoming, Outgoing
+
     from .spawner import Process, Spawner
 
 _PACKET_NBYTES = 192 * 1024  # 64 devices fit; below the kernel's default socket buffer
@@ -65,6 +67,17 @@ class Worker:
         process.on_exit = self._ended
         self._loop.add_reader(self._control.fileno(), self._read_control)
         self._loop.add_reader(stderr_fd, self._read_stderr)
+
+    def dump(self, outgoing: Outgoing) -> dict[str, Any]:
+        """For adopt_worker(), in the vgpud that follows. It must have a session."""
+        return {
+            "process": self._process.key,
+            "control": outgoing.add(self._control.fileno()),
+            "stderr": outgoing.add(self._stderr_fd),
+            "client_pidfd": None if self._client_pidfd is None else outgoing.add(self._client_pidfd),
+            "client_is_gone": self._kill_timer is not None,
+            "is_attached": "attached" not in self._expected,
+        }
 
     @property
     def pid(self) -> int:
@@ -122,9 +135,13 @@ class Worker:
 
         def client_died() -> None:
             self._unwatch_client()
-            self._kill_timer = self._loop.call_later(timeout_s, self._kill_late, "its client is gone", on_kill)
+            self.client_is_gone(timeout_s, on_kill)
 
         self._loop.add_reader(pidfd, client_died)
+
+    def client_is_gone(self, timeout_s: float, on_kill: Callable[[], None]) -> None:
+        """Kill the worker if it still lives in `timeout_s`."""
+        self._kill_timer = self._loop.call_later(timeout_s, self._kill_late, "its client is gone", on_kill)
 
     def expect(self, kind: str, timeout_s: float, on_kill: Callable[[], None]) -> None:
         """Kill the worker unless it sends a message of that kind in time."""
@@ -283,4 +300,14 @@ def spawn_worker(
     if warm_order is not None:
         with contextlib.suppress(OSError):  # it has died: that is noticed
             ours.send(pack_map(warm_order))
+    return worker
+
+
+def adopt_worker(
+    process: Process, fields: dict[str, Any], incoming: Incoming, session: int, on_exit: Callable[[Worker], None]
+) -> Worker:
+    """A worker of the vgpud before, which dump() described."""
+    control = socket.socket(fileno=incoming.take(fields["control"]))
+    worker = Worker(process, control, incoming.take(fields["stderr"]), lambda _: None, on_exit, None)
+    worker.session = session
     return worker

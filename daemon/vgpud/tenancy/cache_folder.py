@@ -37,32 +37,40 @@ class CacheFolders:
 
     def __init__(self, base: Path) -> None:
         self._base = base
+        self._alone: set[Path] = set()  # of sessions whose tenant cannot be told
         self._passing: OrderedDict[Tenant, _Folder] = OrderedDict()  # used longest ago first
 
     def remove_left(self) -> None:
         """Remove what a vgpud before us left of tenants that nobody can be any more."""
-        for path in self._base.glob(f"{_PASSING}*"):
+        kept = {folder.path for folder in self._passing.values()} | self._alone
+        for path in set(self._base.glob(f"{_PASSING}*")) - kept:
             shutil.rmtree(path, ignore_errors=True)
 
-    def enter(self, owner: Identified | None, name: str) -> tuple[Path, Callable[[], None]]:
+    def enter(self, owner: Identified | None, name: str, path: Path | None = None) -> tuple[Path, Callable[[], None]]:
         """A session's folder, and what to call at its end.
 
         Args:
             owner: the session's tenant, which stays the caller's; None: it cannot be told from others.
             name: of the tenant.
+            path: the folder that the session has already, from the vgpud before.
         """
         if owner is None:
-            alone = _Folder(self._new(), None)
-            return alone.path, lambda: _remove(alone)
+            alone = _Folder(path or self._new(), None)
+            self._alone.add(alone.path)
+            return alone.path, lambda: self._leave_alone(alone)
         if owner.tenant.pid_namespace is None and owner.is_lasting:
             return self._base / quote(name, safe=""), lambda: None
         folder = self._passing.get(owner.tenant)
         if folder is None:
-            folder = self._passing[owner.tenant] = _Folder(self._new(), owner.copy())
+            folder = self._passing[owner.tenant] = _Folder(path or self._new(), owner.copy())
         folder.sessions += 1
         self._passing.move_to_end(owner.tenant)
         tenant = owner.tenant
         return folder.path, lambda: self._leave(tenant, folder)
+
+    def _leave_alone(self, folder: _Folder) -> None:
+        self._alone.discard(folder.path)
+        _remove(folder)
 
     def _new(self) -> Path:
         return self._base / f"{_PASSING}{secrets.token_hex(8)}"

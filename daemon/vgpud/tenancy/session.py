@@ -7,21 +7,21 @@ import itertools
 import secrets
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from vgpud.log import Logger
+from vgpud.proto import ClientInfo
+
+from .peer import Peer
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
 
     from vgpud.config import LimitsConfig, ShareConfig
-    from vgpud.proto import ClientInfo
     from vgpud.supervision.worker_process import Worker
-
-    from .peer import Peer
 
 
 # The last 1/_RESERVED of the sessions are for clients that hold fewer than 1/_FEW of all: so four clients, each within
@@ -57,6 +57,12 @@ class Session:
     def tenant(self) -> str:
         """The owner as the name of a folder: clients of one tenant may share compiled code, others never."""
         return quote(self.tenant_name, safe="")
+
+    def dump(self) -> dict[str, Any]:
+        """For SessionTable.restore(), in the vgpud that follows."""
+        kept = ("number", "epoch", "token_name", "share", "memory_limit_nbytes", "opened_at", "heard_at", "pci")
+        fields = {name: getattr(self, name) for name in kept}
+        return fields | {"peer": asdict(self.peer), "client": asdict(self.client)}
 
     def summary(self) -> dict[str, Any]:
         """What `vgpu status` shows."""
@@ -138,11 +144,37 @@ class SessionTable:
         session = Session(number, self._epoch, peer, client, token_name, log.bind(session=number))
         if share is not None:
             session.share, session.memory_limit_nbytes = share.name, share.memory_nbytes
-        self._sessions[number] = session
-        self._by_peer[peer.key] += 1
-        self._by_tenant[tenant] += 1
+        self._add(session)
         self.tell("opened", session)
         return session
+
+    def _add(self, session: Session) -> None:
+        self._sessions[session.number] = session
+        self._by_peer[session.peer.key] += 1
+        self._by_tenant[session.tenant_name] += 1
+
+    def restore(self, fields: dict[str, Any], log: Logger) -> Session:
+        """A session of the vgpud before; it is within the limits, as it was."""
+        peer, client = Peer(**fields["peer"]), ClientInfo(**fields["client"])
+        number = fields["number"]
+        log = log.bind(peer=peer.key, pid=peer.pid, session=number)
+        session = Session(number, fields["epoch"], peer, client, fields["token_name"], log)
+        for name in ("share", "memory_limit_nbytes", "opened_at", "heard_at"):
+            setattr(session, name, fields[name])
+        session.pci = tuple(fields["pci"])
+        self._add(session)
+        return session
+
+    @property
+    def counters(self) -> tuple[int, int]:
+        """The next session's number, and the last epoch; set_counters() takes them in the vgpud that follows."""
+        number = next(self._numbers)
+        self._numbers = itertools.count(number)
+        return number, self._epoch
+
+    def set_counters(self, number: int, epoch: int) -> None:
+        """Number sessions as the vgpud before would have."""
+        self._numbers, self._epoch = itertools.count(number), epoch
 
     def tell(self, event: str, session: Session) -> None:
         """Say to all watchers what has become of a session."""

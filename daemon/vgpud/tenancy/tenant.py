@@ -7,14 +7,16 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .peer import open_peer_pidfd
 
 if TYPE_CHECKING:
     import socket
+
+    from vgpud.serving.succession import Incoming, Outgoing
 
     from .peer import Peer
 
@@ -44,6 +46,17 @@ class Identified:
         """The same once more, to be closed apart."""
         namespace_fd = None if self.namespace_fd is None else os.dup(self.namespace_fd)
         return Identified(self.tenant, namespace_fd, self.is_lasting)
+
+    def dump(self, outgoing: Outgoing) -> dict[str, Any]:
+        """For restore(), in the vgpud that follows."""
+        fd = None if self.namespace_fd is None else outgoing.add(self.namespace_fd)
+        return {"tenant": list(astuple(self.tenant)), "namespace_fd": fd, "is_lasting": self.is_lasting}
+
+    @classmethod
+    def restore(cls, fields: dict[str, Any], incoming: Incoming) -> Identified:
+        """What dump() described."""
+        fd = None if fields["namespace_fd"] is None else incoming.take(fields["namespace_fd"])
+        return cls(Tenant(*fields["tenant"]), fd, fields["is_lasting"])
 
     def close(self) -> None:
         """Let go of the name."""

@@ -1,6 +1,6 @@
 """The tokens that let clients in: those of the configuration, and those that the administrator's interface issues.
 
-An issued token lives in this process alone, until it expires, is revoked, or vgpud ends.
+An issued token lasts until it expires or is revoked; dump() and restore() carry it over restarts (state_file.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hmac
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -108,6 +108,32 @@ class TokenStore:
         if name in self._configured:
             raise TokenError(f"{name!r} is in the configuration: remove it there, and reload vgpud")
         del self._issued[name]
+
+    def dump(self) -> dict[str, Any]:
+        """What restore() takes: the issued tokens, without their values, by the clock on the wall."""
+        self._drop_expired()
+        tokens = [
+            {
+                "name": token.name,
+                "digest": token.digest.hex(),
+                "share": token.share,
+                "expires_at": None if token.expires_at is None else time.time() + token.expires_at - time.monotonic(),
+            }
+            for token in self._issued.values()
+        ]
+        return {"issued": tokens, "were_issued": self._was_issued}
+
+    def restore(self, document: dict[str, Any]) -> None:
+        """Take what dump() made, in place of what was issued. Raises ValueError or KeyError."""
+        issued = {}
+        for fields in document["issued"]:
+            left_s = None if fields["expires_at"] is None else fields["expires_at"] - time.time()
+            expires_at = None if left_s is None else time.monotonic() + left_s
+            digest = bytes.fromhex(fields["digest"])
+            issued[fields["name"]] = Token(
+                fields["name"], digest, fields["share"], is_issued=True, expires_at=expires_at
+            )
+        self._issued, self._was_issued = issued, bool(document["were_issued"])
 
     def _drop_expired(self) -> None:
         for token in [token for token in self._issued.values() if not token.is_valid()]:

@@ -50,15 +50,18 @@ class Range:
 class Region:
     """An open region, this process's alone. All methods run on the event loop."""
 
-    def __init__(self, fd: int, nbytes: int, sessions: int) -> None:
-        """Takes ownership of `fd` and clears it. Raises OSError."""
+    def __init__(self, fd: int, nbytes: int, sessions: int, *, cookie: bytes | None = None) -> None:
+        """Takes ownership of `fd` and clears it; not if it is the vgpud's before, which had this cookie. Raises
+        OSError."""
         self.fd = fd
         self.nbytes = nbytes
-        self.cookie = secrets.token_bytes(16)
+        self.cookie = cookie or secrets.token_bytes(16)
         each = (nbytes - HEADER_NBYTES) // sessions // PAGE_NBYTES * PAGE_NBYTES
         # Used in turn: a client that has not noticed its session's end yet is the least likely to meet another there.
         self._free = deque(Range(HEADER_NBYTES + i * each, each) for i in range(sessions))
         self._clearing: set[asyncio.Task[None]] = set()
+        if cookie is not None:
+            return
         clear(fd, 0, nbytes)
         os.pwrite(fd, _HEADER.pack(_MAGIC, self.cookie, nbytes), 0)
 
@@ -87,6 +90,13 @@ class Region:
     def free_count(self) -> int:
         """Ranges that can be given out now."""
         return len(self._free)
+
+    def adopt(self, taken: Range) -> bool:
+        """A session of the vgpud before has this range. False: the region is divided in another way now."""
+        if taken not in self._free:
+            return False
+        self._free.remove(taken)
+        return True
 
     async def take(self) -> Range | None:
         """A range full of zeros; None when all are in use."""

@@ -12,8 +12,10 @@ configure)
     /usr/lib/vgpud/python/lib/python3.* /usr/lib/vgpud/python/site >/dev/null || true
   if [ -d /run/systemd/system ]; then
     systemctl --system daemon-reload || true
-    # An upgrade: what runs goes on with the new files, unless nobody started it.
-    [ -z "$2" ] || systemctl try-restart vgpud.service || true
+    # An upgrade: what runs takes the new files in place and keeps its sessions; one that cannot is started anew.
+    if [ -n "$2" ] && systemctl --quiet is-active vgpud.service; then
+      vgpu restart || systemctl try-restart vgpud.service || true
+    fi
   fi
   ;;
 esac

@@ -291,3 +291,22 @@ def test_hello_is_for_the_log_only_and_escaped_there(start):
     assert "\x1b" not in running.log
     assert "\nready forged" not in running.log
     assert f"pid={os.getpid()} " in running.log
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "agreed"), [(1, 1, 1), (1, 9, 1), (0, 1, 1), (2, 3, None), (0, 0, None)], ids=str
+)
+def test_the_highest_version_that_both_have_is_spoken(shared, lowest, highest, agreed):
+    """A client of another release says which it knows; without one in common it is told both sides'."""
+    connection = ClientConnection()
+    with shared.raw() as sock:
+        sock.sendall(connection.send(Hello(lowest=lowest, highest=highest, features=("progress", "of another release"))))
+        message = None
+        while message is None:
+            message = connection.receive(sock.recv(connection.nbytes_wanted))
+    if agreed is None:
+        assert message.code == 803
+        assert message.reason == f"no protocol version in common: you {lowest}..{highest}, we 1..1"
+    else:
+        assert message.version == agreed
+        assert message.features == ("progress",)

@@ -1,0 +1,90 @@
+"""What a vgpud leaves to the program that takes its place, in the same process: descriptors, and a document about them.
+
+`vgpu restart` executes the installed vgpud anew. What it does not mention here is closed by the kernel at that moment.
+A document of another version is not read: the sessions end, as at any other restart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from vgpud.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+VERSION = 1
+# Held back while nobody handles them: they would end the process.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
+_VARIABLE = "VGPUD_SUCCESSION"
+
+
+class Outgoing:
+    """Collects descriptors, which stay their owners' until execute()."""
+
+    def __init__(self) -> None:
+        self._fds: list[int] = []
+
+    def add(self, fd: int) -> int:
+        """What the document calls it."""
+        self._fds.append(fd)
+        return len(self._fds) - 1
+
+    def execute(self, document: dict[str, Any]) -> NoReturn:
+        """Become the program of sys.orig_argv as it is installed now. Raises OSError; then nothing has changed."""
+        memory = os.memfd_create("vgpud-succession", os.MFD_CLOEXEC)
+        whole = {"version": VERSION, "fds": self._fds, "document": document}
+        os.write(memory, json.dumps(whole).encode())
+        environment = {**os.environ, _VARIABLE: str(memory)}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        for fd in (memory, *self._fds):
+            os.set_inheritable(fd, True)
+        try:
+            os.execve(sys.executable, sys.orig_argv, environment)
+        finally:  # it has failed
+            for fd in (memory, *self._fds):
+                os.set_inheritable(fd, False)
+            os.close(memory)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Incoming:
+    """The descriptors and the document, in the program that takes over."""
+
+    def __init__(self, fds: list[int], document: dict[str, Any]) -> None:
+        self._fds: dict[int, int] = dict(enumerate(fds))
+        self.document = document
+
+    def take(self, name: int) -> int:
+        """The descriptor that the document calls so: the caller's. Raises KeyError."""
+        return self._fds.pop(name)
+
+    def close(self) -> None:
+        """Close what nobody took."""
+        for fd in self._fds.values():
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._fds.clear()
+
+
+def receive(environment: MutableMapping[str, str] = os.environ) -> Incoming | None:
+    """What a vgpud left for this program; None if nothing, or nothing that this version reads."""
+    given = environment.pop(_VARIABLE, "")
+    if not given.isdecimal():
+        return None
+    with open(int(given), "rb", closefd=True) as file:
+        file.seek(0)
+        whole = json.load(file)
+    incoming = Incoming(whole["fds"], whole["document"])
+    for fd in whole["fds"]:
+        os.set_inheritable(fd, False)
+    if whole["version"] == VERSION:
+        return incoming
+    get_logger().error("the sessions of the vgpud before end: it left them in another form", version=whole["version"])
+    incoming.close()
+    return None

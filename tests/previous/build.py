@@ -1,0 +1,43 @@
+"""The release before this one, built from its commit: what old clients, and old hosts, still are."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import ROOT
+from tests.pypi import CACHE
+
+COMMIT = "6a166fd"  # the last one before clients named the feature `progress`
+_TIMEOUT_S = 1200
+
+
+def why_not() -> str | None:
+    """Why it cannot be built here; None: it can."""
+    known = subprocess.run(["git", "cat-file", "-e", f"{COMMIT}^{{commit}}"], cwd=ROOT, capture_output=True)
+    return f"this checkout's history has no {COMMIT}" if known.returncode else None
+
+
+def previous() -> Path:
+    """Its tree, with the guest library and the executor built. Raises CalledProcessError."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    target = CACHE / f"previous-{COMMIT}"
+    with (CACHE / f"previous-{COMMIT}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / "built").exists():
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir()
+            archive = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, check=True, capture_output=True).stdout
+            subprocess.run(["tar", "x", "-C", target], input=archive, check=True, timeout=_TIMEOUT_S)
+            for command in (["-m", "protocol.gen"], ["shim/build.py"], ["daemon/executor/build_ffi.py"]):
+                subprocess.run([sys.executable, *command], cwd=target, check=True, timeout=_TIMEOUT_S)
+            (target / "built").touch()
+    return target
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """With that release's packages in place of this checkout's."""
+    return {"PYTHONPATH": f"{tree}/daemon:{tree}/guest:{tree}"}
