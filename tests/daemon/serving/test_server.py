@@ -300,7 +300,8 @@ def test_the_highest_version_that_both_have_is_spoken(shared, lowest, highest, a
     """A client of another release says which it knows; without one in common it is told both sides'."""
     connection = ClientConnection()
     with shared.raw() as sock:
-        sock.sendall(connection.send(Hello(lowest=lowest, highest=highest, features=("progress", "of another release"))))
+        hello = Hello(lowest=lowest, highest=highest, features=("progress", "of another release"))
+        sock.sendall(connection.send(hello))
         message = None
         while message is None:
             message = connection.receive(sock.recv(connection.nbytes_wanted))
