@@ -237,7 +237,7 @@ class AdminApi:
         """The program that is installed now takes over, with every session."""
         generation = self._daemon.status()["generation"]
         if (why := await self._daemon.check_restart()) is not None:
-            raise HttpError(409, f"not restarted: the installed vgpud refuses its configuration: {why}")
+            raise HttpError(409, f"not restarted, as the installed vgpud refuses: {why}")
         asyncio.get_running_loop().call_soon(self._daemon.request_restart)  # the answer is written first
         return Response(202, {"generation": generation})
 

@@ -15,7 +15,7 @@ import click
 from vgpud.devices.inventory import InventoryError, load_inventory
 from vgpud.serving.listener import AlreadyRunningError, ListenError
 from vgpud.serving.service import Service
-from vgpud.serving.succession import receive
+from vgpud.serving.succession import receive, refusal
 from vgpud.tenancy.state_file import StateError
 
 from .. import __version__
@@ -57,6 +57,8 @@ def daemon(
     except (ConfigError, InventoryError) as error:
         fail(str(error), ExitStatus.CONFIG)
     if check:
+        if (why := refusal()) is not None:
+            fail(why, ExitStatus.CONFIG)
         click.echo(f"good: {inventory.device_count} devices, listening on {', '.join(config.listen)}")
         return
     configure_log(config.log.level, config.log.format)

@@ -19,7 +19,7 @@ _COLUMNS = 16 + 1  # simulated devices, and what workers map of their clients' m
 _WORD = struct.Struct("<Q")
 _ROW_NBYTES = _COLUMNS * _WORD.size
 _TENANTS_AT = (1 + ROWS) * _ROW_NBYTES
-_NBYTES = _TENANTS_AT + ROWS * _WORD.size
+NBYTES = _TENANTS_AT + ROWS * _WORD.size
 
 
 class Ledger:
@@ -29,10 +29,10 @@ class Ledger:
         """A new one, or, with `fd` and the tenants of its rows, the one of the vgpud before. Raises OSError."""
         if fd is None:
             fd = os.memfd_create("vgpu-ledger", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            os.ftruncate(fd, _NBYTES)  # the first row holds how many were ever given out
+            os.ftruncate(fd, NBYTES)  # the first row holds how many were ever given out
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self._fd = fd
-        self._memory = mmap.mmap(self._fd, _NBYTES)
+        self._memory = mmap.mmap(self._fd, NBYTES)
         self._owners: dict[int, str] = dict(owners or {})  # by row
         (self._count,) = _WORD.unpack_from(self._memory, 0)
         self._free = deque(row for row in range(self._count) if row not in self._owners)

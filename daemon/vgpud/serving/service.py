@@ -34,7 +34,7 @@ from .handover import Handover
 from .listener import Listener, adopt_listener, open_listener
 from .notify import Notifier
 from .server import Server
-from .succession import SIGNALS, Outgoing
+from .succession import SIGNALS, Outgoing, asking
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -231,9 +231,10 @@ class Service:
         }
 
     async def check_restart(self) -> str | None:
-        """Whether the installed program takes this configuration: None, or why not."""
+        """Whether the installed program takes this configuration, and what runs: None, or why not."""
         check = await asyncio.create_subprocess_exec(
             *(sys.executable, *sys.orig_argv[1:], "--check"),
+            env=asking(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
@@ -249,7 +250,7 @@ class Service:
         """Become the installed program; workers do not notice, nor do their clients. True: it refuses its
         configuration, and nothing has changed. False: it cannot be executed, and nobody new is served any more."""
         if (why := await self.check_restart()) is not None:
-            self._log.error("not restarted: the installed vgpud refuses its configuration", why=why)
+            self._log.error("not restarted, as the installed vgpud refuses", why=why)
             return True
         self._log.info("restarting in place", sessions=self.server.sessions.working, generation=self.generation)
         self._notifier.reloading()

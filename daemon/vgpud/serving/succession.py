@@ -1,7 +1,7 @@
 """What a vgpud leaves to the program that takes its place, in the same process: descriptors, and a document about them.
 
 `vgpu restart` executes the installed vgpud anew. What it does not mention here is closed by the kernel at that moment.
-A document of another version is not read: the sessions end, as at any other restart.
+The two must agree on FORM, which the running one asks of the other before it goes (`--check`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from vgpud.devices import ledger
 from vgpud.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-VERSION = 1
+VERSION = 1  # of the document; another one whenever a word of it means something else
+FORM = f"{VERSION}, ledger {ledger.NBYTES}"  # and of what workers write into files that vgpud reads
 # Held back while nobody handles them: they would end the process.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 _VARIABLE = "VGPUD_SUCCESSION"
+_ASKED = "VGPUD_SUCCESSION_FORM"
 
 
 class Outgoing:
@@ -38,7 +41,7 @@ class Outgoing:
     def execute(self, document: dict[str, Any]) -> NoReturn:
         """Become the program of sys.orig_argv as it is installed now. Raises OSError; then nothing has changed."""
         memory = os.memfd_create("vgpud-succession", os.MFD_CLOEXEC)
-        whole = {"version": VERSION, "fds": self._fds, "document": document}
+        whole = {"form": FORM, "fds": self._fds, "document": document}
         os.write(memory, json.dumps(whole).encode())
         environment = {**os.environ, _VARIABLE: str(memory)}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -83,8 +86,21 @@ def receive(environment: MutableMapping[str, str] = os.environ) -> Incoming | No
     incoming = Incoming(whole["fds"], whole["document"])
     for fd in whole["fds"]:
         os.set_inheritable(fd, False)
-    if whole["version"] == VERSION:
+    if whole["form"] == FORM:
         return incoming
-    get_logger().error("the sessions of the vgpud before end: it left them in another form", version=whole["version"])
+    get_logger().error("the sessions of the vgpud before end: it left them in another form", form=whole["form"])
     incoming.close()
     return None
+
+
+def asking() -> dict[str, str]:
+    """The environment in which `vgpud --check` says whether it can take over from this program."""
+    return {**os.environ, _ASKED: FORM}
+
+
+def refusal(environment: MutableMapping[str, str] = os.environ) -> str | None:
+    """Why this program cannot take over from the one that asks; None: it can, or none asks."""
+    asked = environment.get(_ASKED, FORM)
+    if asked == FORM:
+        return None
+    return f"this vgpud takes over no sessions from the one that runs ({FORM}; {asked}): systemctl restart drains them"

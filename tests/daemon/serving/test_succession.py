@@ -163,10 +163,10 @@ def test_what_the_installed_one_refuses_changes_nothing(real: Running) -> None:
     client = start_client(real)
     good = real.config.read_text()
     real.config.write_text(good + "[limits]\nmax_sesions = 3\n")
-    with pytest.raises(AdminError, match=r"refuses its configuration: .*max_sesions: unknown key"):
+    with pytest.raises(AdminError, match=r"the installed vgpud refuses: .*max_sesions: unknown key"):
         real.admin.request("POST", "restart")
     real.process.send_signal(signal.SIGUSR2)
-    real.wait_log("not restarted: the installed vgpud refuses", timeout_s=20)
+    real.wait_log("not restarted, as the installed vgpud refuses", timeout_s=20)
     assert real.status()["generation"] == 1
     real.config.write_text(good)
     real.process.send_signal(signal.SIGUSR2)
@@ -187,6 +187,14 @@ def test_a_stop_after_it_ends_everything(real: Running) -> None:
     assert not list(Path(real.admin_path.parent).glob("*.sock"))
 
 
+def test_one_of_another_form_is_asked_before(monkeypatch: pytest.MonkeyPatch, real: Running) -> None:
+    monkeypatch.setenv("VGPUD_SUCCESSION_FORM", "0, of another release")
+    command = [sys.executable, "-m", "vgpud", "--config", str(real.config), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 78
+    assert "takes over no sessions from the one that runs" in done.stderr
+
+
 def test_an_old_document_is_not_read(tmp_path: Path) -> None:
     """The sessions end; descriptors that it held are closed."""
     program = """
@@ -194,7 +202,7 @@ def test_an_old_document_is_not_read(tmp_path: Path) -> None:
         from vgpud.serving import succession
         ours, theirs = socket.socketpair()
         memory = os.memfd_create("x")
-        os.write(memory, json.dumps({"version": 0, "fds": [theirs.detach()], "document": {}}).encode())
+        os.write(memory, json.dumps({"form": "0", "fds": [theirs.detach()], "document": {}}).encode())
         environment = {"VGPUD_SUCCESSION": str(memory)}
         assert succession.receive(environment) is None
         assert environment == {}
