@@ -94,13 +94,13 @@ class _Stream:
 
 
 class RateLimit:
-    """A token bucket: `burst` events at once, then `rate` a second. Counts what it held back."""
+    """A token bucket: `burst` events at once, or a second's, then `rate` a second. Counts what it held back."""
 
     __slots__ = ("_burst", "_level", "_rate", "_then", "suppressed")
 
     def __init__(self, rate: float, burst: float = 20.0) -> None:
-        self._rate, self._burst = rate, burst
-        self._level, self._then = burst, time.monotonic()
+        self._rate, self._burst = rate, max(burst, rate)
+        self._level, self._then = self._burst, time.monotonic()
         self.suppressed = 0
 
     def allows(self) -> bool:

@@ -17,7 +17,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "daemon")]
 
 from vgpud.cli.private_daemon import PrivateDaemon  # noqa: E402
 from vgpud.cli.sanitizer_report import read_reports  # noqa: E402
-from vgpud.cli.worker_log import wait_for_workers  # noqa: E402
 
 from tests.programs.toolchain import PTX, cuda13  # noqa: E402
 
@@ -68,9 +67,8 @@ def check(tool: str, chosen: Sequence[Case], program: Path) -> tuple[Result, flo
     result = Result()
     with tempfile.TemporaryDirectory(prefix="vgpu-corpus-") as folder:
         config, log = Path(folder) / "vgpud.toml", Path(folder) / "log"
-        config.write_text(
-            f"sanitize = {TOOLS[tool]}\n[log]\nlines_per_session_s = 1000\n[limits]\nworker_exit_timeout_s = 60\n"
-        )
+        limits = "[limits]\nworker_exit_timeout_s = 60\ndrain_timeout_s = 60\n"
+        config.write_text(f"sanitize = {TOOLS[tool]}\n[log]\nlines_per_session_s = 1000\n{limits}")
         with PrivateDaemon(GPU, config=config, log=log) as private:
             library = str(ROOT / "build/guest")
             environment = {**os.environ, "VGPU_ENDPOINT": str(private.endpoint), "LD_LIBRARY_PATH": library}
@@ -80,7 +78,7 @@ def check(tool: str, chosen: Sequence[Case], program: Path) -> tuple[Result, flo
                     [program, case.name], env=environment, capture_output=True, timeout=_TIMEOUT_S, check=True
                 )
             wall_s = time.monotonic() - begin
-            wait_for_workers(log)
+            private.drain(60)
         reports, _ = read_reports(log.read_text(errors="replace").splitlines())  # each run is a session
     for session, case in enumerate(chosen, 1):
         kinds = {report["kind"] for report in reports if report["session"] == session}

@@ -430,6 +430,8 @@ static const Case cases[] = {
 };
 
 int main(int argc, char **argv) {
+  if (argc > 1 && cudaFree(nullptr) != cudaSuccess)
+    return 3; // no device: nothing would be found, nor should be
   for (const Case &c : cases) {
     if (argc < 2)
       std::printf("%s %s %s\n", c.name, c.tool, *c.kind ? c.kind : "-");

@@ -48,7 +48,7 @@ def read_launches(lines: Iterable[str]) -> tuple[list[Launch], list[str]]:
         launch = _launch_in(line)
         if launch is not None:
             launches.append(launch)
-        elif said(line, "session") is None:
+        else:
             others.append(line)
     return launches, others
 

@@ -27,7 +27,7 @@ def read_reports(lines: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
         report = _report_in(line)
         if report is not None:
             reports.append(report)
-        elif said(line, "session") is None:
+        else:
             others.append(line)
     return reports, others
 

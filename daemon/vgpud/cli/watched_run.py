@@ -15,17 +15,18 @@ from . import run as runner
 from .fail import fail
 from .private_daemon import PrivateDaemon, PrivateDaemonError
 from .status import ExitStatus
-from .worker_log import wait_for_workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_CONFIG = """
+_LAST_WORDS_S = 60  # what a worker says at its end is waited for
+_CONFIG = f"""
 [log]
 lines_per_session_s = 1000000
 [limits]
-worker_exit_timeout_s = 60
-"""  # what a worker says at its end is waited for
+worker_exit_timeout_s = {_LAST_WORDS_S}
+drain_timeout_s = {_LAST_WORDS_S}
+"""
 
 
 def run_watched(
@@ -47,14 +48,13 @@ def run_watched(
         config.write_text(setting + _CONFIG)
         try:
             daemon = PrivateDaemon(gpus or runner.DEFAULT_GPU, config=config, log=log)
-            endpoint = stack.enter_context(daemon).endpoint
+            stack.enter_context(daemon)
         except PrivateDaemonError as error:
             fail(str(error), ExitStatus.UNAVAILABLE)
-        environment = runner.environment_of(command[0], endpoint, library, None)
+        environment = runner.environment_of(command[0], daemon.endpoint, library, None)
         runner.choose_cudart("auto", command[0], environment, LIBRARIES / FOLDER, verbose=False)
         runner.choose_torch(wanted=True, program=command[0], environment=environment, library_directory=LIBRARIES)
-        runner.steer(endpoint, environment, verbose=False)
+        runner.steer(daemon.endpoint, environment, verbose=False)
         code = runner.supervise(command, environment, timeout_s)
-        wait_for_workers(log)
-        stack.close()
+        daemon.drain(_LAST_WORDS_S + 1)
         return code, log.read_text(errors="replace").splitlines()

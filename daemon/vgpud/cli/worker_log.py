@@ -6,13 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-_LAST_WORDS_S, _POLL_S = 20.0, 0.05
 _FIELD = 'line="'
 
 
@@ -32,13 +26,3 @@ def session_of(line: str) -> int | None:
     """The session that a line of the log is about."""
     found = re.search(r" session=(\d+) ", line)
     return int(found[1]) if found else None
-
-
-def wait_for_workers(log: Path) -> None:
-    """Until each session that has begun has said its last, or for a while: a worker ends after its client."""
-    deadline = time.monotonic() + _LAST_WORDS_S
-    while time.monotonic() < deadline:
-        notes = [said(line, "session") for line in log.read_text(errors="replace").splitlines()]
-        if notes.count("begin") <= notes.count("end"):
-            return
-        time.sleep(_POLL_S)

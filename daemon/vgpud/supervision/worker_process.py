@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _PACKET_NBYTES = 192 * 1024  # 64 devices fit; below the kernel's default socket buffer
 _LAST_MESSAGES = 64  # that a worker left behind
+_STDERR_NBYTES, _LAST_READS = 16 << 10, 65  # at a time; at its end: what a pipe of 1 MiB may hold
 _LINE_NBYTES = 1024
 _LINES_S = 5.0
 _MEMORY_TIMEOUT_S = 0.5
@@ -208,11 +209,12 @@ class Worker:
         elif kind == "ended":
             self.reason = str(message.get("reason"))[:_LINE_NBYTES]
 
-    def _read_stderr(self) -> None:
+    def _read_stderr(self) -> bool:
+        """Log what it has said; whether there may be more."""
         try:
-            data = os.read(self._stderr_fd, 16 * 1024)
+            data = os.read(self._stderr_fd, _STDERR_NBYTES)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data = b""
         if not data:
@@ -224,6 +226,7 @@ class Worker:
         for line in lines:
             if line:
                 self._say(line)
+        return bool(data)
 
     def _say(self, line: bytes) -> None:
         """Log one of its lines, a bounded number of them; `<N>` at its start is syslog's level."""
@@ -240,7 +243,9 @@ class Worker:
         for _ in range(_LAST_MESSAGES):
             if not self._read_control():
                 break
-        self._read_stderr()
+        for _ in range(_LAST_READS):
+            if not self._read_stderr():
+                break
         self._loop.remove_reader(self._control.fileno())
         self._loop.remove_reader(self._stderr_fd)
         self._control.close()

@@ -139,21 +139,12 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         lib.vgx_image_cache_set(assignment.images_fd)
     if assignment.ipc_fd >= 0:
         lib.vgx_ipc_set(assignment.ipc_fd)
-    if assignment.limits["tools"] or assignment.limits["counts"]:
-        _note_session("begin")
     progress.tell = lib.vgx_progress
     ended = int(lib.vgx_serve(assignment.client_fd, options))
     if assignment.limits["tools"]:
         lib.vgx_sim_report_leaks()
-    if assignment.limits["tools"] or assignment.limits["counts"]:
-        _note_session("end")
     reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")
     return (0 if ended == lib.VGX_ENDED_BY_CLIENT else 1), reason
-
-
-def _note_session(what: str) -> None:
-    """Tell `vgpu sanitize` and `vgpu sim profile`, which wait for the end of each session that has begun."""
-    os.write(2, b"<4>session: %s\n" % what.encode())
 
 
 def _kernel_cache(assignment: Assignment) -> DiskCache:

@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 8
+VERSION = 9
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32
@@ -20,6 +20,11 @@ THREAD_CTA = 24
 THREAD_WARP = 36
 THREAD_LOCAL = 40
 THREAD_COUNTERS = 48
+THREAD_KNOWN_BEGIN = 56
+THREAD_KNOWN_END = 64
+THREAD_KNOWN_GENERATION = 72
+THREAD_KNOWN_SEEN = 80
+THREAD_KNOWN_SHARED = 88
 
 SHARED_ALIGN = 1024  # of each CTA's shared memory in a resident launch: swizzles repeat so
 

@@ -66,7 +66,7 @@ def address(
     if e.state.counted:
         emit_count.access(e, ins, space or "other", nbytes, kind, mask, sizes)
     if e.state.watched and not (fixed and isinstance(base, ir.Symbol) and base.name not in e.program.shared):
-        emit_watch.access(e, ins, at, nbytes, align, kind, mask, value, sizes)
+        emit_watch.access(e, ins, at, nbytes, align, kind, mask, space, value, sizes)
         return at
     if fixed:
         return at  # where the compiler has put it

@@ -38,10 +38,14 @@ def _site(e: Emitter, ins: ir.Instruction, nbytes: int, align: int, kind: int) -
 
 def access(
     e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, kind: str, mask: str | None,
-    value: Value | None = None, sizes: str = "null",
+    space: str = "", value: Value | None = None, sizes: str = "null",
 ) -> None:  # fmt: skip
-    """Say which addresses the acting lanes are about to access. `value`: what a store stores; `sizes`: each lane's
-    bytes, in memory."""
+    """Say which addresses the acting lanes are about to access, if they are not known to be right. `value`: what a
+    store stores; `sizes`: each lane's bytes, in memory."""
+    if nbytes:
+        name = e.unique("watch")
+        e.e(f"br i1 {_is_known(e, at, nbytes, align, space, mask or e.mask_bits())}, label %{name}, label %{name}.ask")
+        e.label(f"{name}.ask")
     place = e.stack("watch.address", f"[{WARP} x i64]")
     e.e(f"store {LANES.int(64)} {e.vector(at)}, ptr {place}, align 64")
     values = "null"
@@ -51,6 +55,51 @@ def access(
     site = _site(e, ins, nbytes, align, _kind(ins, kind))
     e.e(e.service(abi.SERVICE_ACCESS, "void", ("ptr", "%thread"), ("ptr", site), ("ptr", place),
                   ("i32", mask or e.mask_bits()), ("ptr", values), ("ptr", sizes)))  # fmt: skip
+    if nbytes:
+        e.e(f"br label %{name}")
+        e.label(name)
+
+
+def _is_known(e: Emitter, at: Value, nbytes: int, align: int, space: str, mask: str) -> str:
+    """Whether all acting lanes are aligned and lie in what struct vgx_sim_known says, i1. Each access looks: a call
+    between two of them may change it."""
+    if space == "shared":
+        begin = "%shared.w"
+        end = e.v(f"add i64 {begin}, {_of_thread(e, abi.THREAD_KNOWN_SHARED)}")
+        fresh = "true"
+    else:
+        begin, end = _of_thread(e, abi.THREAD_KNOWN_BEGIN), _of_thread(e, abi.THREAD_KNOWN_END)
+        generation = e.v(f"inttoptr i64 {_of_thread(e, abi.THREAD_KNOWN_GENERATION)} to ptr")
+        now = e.v(f"load atomic i64, ptr {generation} acquire, align 8")
+        fresh = e.v(f"icmp eq i64 {now}, {_of_thread(e, abi.THREAD_KNOWN_SEEN)}")
+    least, last = begin, e.v(f"call i64 @llvm.usub.sat.i64(i64 {end}, i64 {nbytes})")
+    e.declarations.add("declare i64 @llvm.usub.sat.i64(i64, i64)")
+    if at.pattern.known:  # lanes that do not act may only make it ask
+        offsets = at.pattern.offsets()
+        low, high = e.v(f"add i64 {at.text}, {min(offsets)}"), e.v(f"add i64 {at.text}, {max(offsets)}")
+        inside = e.v(f"and i1 {e.v(f'icmp uge i64 {low}, {least}')}, {e.v(f'icmp ule i64 {high}, {last}')}")
+        if not all(distance % align == 0 for distance in offsets):
+            return "false"
+        rest = e.v(f"icmp eq i64 {e.v(f'and i64 {at.text}, {align - 1}')}, 0")
+        ordered = e.v(f"icmp ule i64 {low}, {high}")
+        for condition in (rest, ordered, fresh):
+            inside = e.v(f"and i1 {inside}, {condition}")
+        return inside
+    kind, text = LANES.int(64), e.vector(at)
+    highest = e.splat(last, "i64")
+    lanes = e.v(f"icmp uge {kind} {text}, {e.splat(least, 'i64')}")
+    lanes = e.v(f"and {LANES.int(1)} {lanes}, {e.v(f'icmp ule {kind} {text}, {highest}')}")
+    if align > 1:
+        rest = e.v(f"and {kind} {text}, {LANES.const(align - 1, 64)}")
+        lanes = e.v(f"and {LANES.int(1)} {lanes}, {e.v(f'icmp eq {kind} {rest}, {LANES.const(0, 64)}')}")
+    wrong = e.v(f"xor i32 {e.v(f'bitcast {LANES.int(1)} {lanes} to i32')}, -1")
+    none = e.v(f"icmp eq i32 {e.v(f'and i32 {wrong}, {mask}')}, 0")
+    return e.v(f"and i1 {none}, {fresh}")
+
+
+def _of_thread(e: Emitter, offset: int) -> str:
+    """An i64 of struct vgx_sim_thread."""
+    return e.v(f"load i64, ptr {e.v(f'getelementptr i8, ptr %thread, i64 {offset}')}, align 8")
 
 
 def elsewhere(e: Emitter) -> str:

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 8 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 9 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -38,6 +38,15 @@ struct vgx_sim_launch {
   uint8_t *workspace;                /* 96: %envreg1 and 2 of a cooperative launch, zeroed; else NULL */
 };
 
+/* Where a watched kernel's accesses are right, so that it need not ask: the allocation that the last one lay in, while
+ * *generation is `seen`; and so many bytes of the CTA's shared memory. */
+struct vgx_sim_known {
+  uint64_t begin, end;
+  const uint64_t *generation; /* never NULL */
+  uint64_t seen;
+  uint64_t shared_nbytes;
+};
+
 /* One pool thread. */
 struct vgx_sim_thread {
   uint8_t *shared;    /* 0: base of the thread's shared window: no 32-bit offset leaves its slot (vgx_sim_reach.h) */
@@ -45,10 +54,11 @@ struct vgx_sim_thread {
   uint32_t sm;        /* 16: %smid */
   uint32_t warp_base; /* 20: reserved, 0 */
   /* Which warp this thread is running. The scheduler sets the CTA, a kernel the warp as it begins or resumes one. */
-  uint32_t cta[3];    /* 24 */
-  uint32_t warp;      /* 36: in the CTA; UINT32_MAX: not known */
-  uint8_t *local;     /* 40: CompiledKernel.local_nbytes bytes, 64-byte aligned */
-  uint64_t *counters; /* 48: VGX_SIM_COUNTERS, which a counted kernel adds to */
+  uint32_t cta[3];            /* 24 */
+  uint32_t warp;              /* 36: in the CTA; UINT32_MAX: not known */
+  uint8_t *local;             /* 40: CompiledKernel.local_nbytes bytes, 64-byte aligned */
+  uint64_t *counters;         /* 48: VGX_SIM_COUNTERS, which a counted kernel adds to */
+  struct vgx_sim_known known; /* 56: of a watched kernel */
 };
 
 /* What a kernel may ask of the driver. Called on the pool thread, inside the kernel. */
@@ -74,7 +84,7 @@ struct vgx_sim_services {
   void (*outside)(struct vgx_sim_services *, const char *what, uint64_t address, const uint32_t cta[3],
                   uint32_t thread);
   /* Of watched kernels: vgx_sim_watch.h. */
-  void (*access)(struct vgx_sim_services *, const struct vgx_sim_thread *, const struct vgx_sim_site *,
+  void (*access)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *,
                  const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes);
   void (*sync)(struct vgx_sim_services *, const struct vgx_sim_thread *, const struct vgx_sim_sync_point *);
   struct vgx_sim_watch *watch; /* NULL: the kernel is not watched */
@@ -119,7 +129,7 @@ _Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
 _Static_assert(sizeof(struct vgx_sim_launch) == 104, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
-_Static_assert(sizeof(struct vgx_sim_thread) == 56, "abi");
+_Static_assert(sizeof(struct vgx_sim_thread) == 96, "abi");
 _Static_assert(offsetof(struct vgx_sim_code, warp_count) == 32, "abi");
 _Static_assert(sizeof(struct vgx_sim_code) == 56, "abi");
 

@@ -211,7 +211,7 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   };
   bool resident = v->compiled.cooperative == VGX_SIM_COOPERATIVE_RESIDENT;
   l->together = resident || vgx_sim_cluster_size(cluster) > 1;
-  l->job.alone = vgx_sim_tools != 0;
+  l->job.alone = (vgx_sim_tools & (VGX_SIM_INITCHECK | VGX_SIM_RACECHECK)) != 0;
   result = lay_out(l, resident, vgx_sim_cluster_size(cluster));
   if (result != CUDA_SUCCESS) {
     free(l);

@@ -36,7 +36,7 @@ struct turn {
   struct vgx_sim_thread thread; /* with frames and memory of its own */
   uint32_t live;                /* warps that have not ended */
 };
-_Static_assert(sizeof(struct turn) <= 64, "emit_layout.py");
+_Static_assert(sizeof(struct turn) <= 128, "emit_layout.py");
 
 /* The tables of a CTA. By warp: the barrier that it waits at (VGX_SIM_RUNNING, VGX_SIM_ENDED); the place that it
  * resumes at; whether it has arrived at its cluster's barrier (codegen/emit_cluster.py). */

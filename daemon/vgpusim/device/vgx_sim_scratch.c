@@ -28,6 +28,7 @@ struct scratch {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool slot_in_use[VGX_SIM_SLOTS_MAX];
+static const uint64_t never = 0; /* the generation of what is not known */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
@@ -155,6 +156,7 @@ struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, st
     launch->workspace = memcpy(area, workspace, sizeof workspace);
   }
   memset(s->counters, 0, sizeof s->counters);
+  s->thread.known = (struct vgx_sim_known){.generation = &never};
   return &s->thread;
 }
 

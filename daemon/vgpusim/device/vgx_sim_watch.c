@@ -77,12 +77,29 @@ static struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struc
   return w;
 }
 
+/* The allocation that the thread's last access lay in, while it is known to be there. */
+static _Thread_local struct vgx_sim_range last;
+static _Thread_local const uint64_t *generation;
+static _Thread_local uint64_t last_generation;
+
+/* What was right goes on to be: the kernel need not ask about it again. */
+static void let_know(const struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, uint64_t address) {
+  enum vgx_sim_space space = vgx_sim_space_of(address);
+  if (watch->tools & (VGX_SIM_INITCHECK | VGX_SIM_RACECHECK))
+    return; /* each access counts */
+  if (space == VGX_SIM_IN_SHARED)
+    thread->known.shared_nbytes = shared_nbytes(watch);
+  else if ((space == VGX_SIM_IN_GLOBAL || space == VGX_SIM_IN_HOST) && generation) {
+    thread->known.begin = last.address;
+    thread->known.end = last.address + last.nbytes;
+    thread->known.generation = generation;
+    thread->known.seen = last_generation;
+  }
+}
+
 /* Whether the bytes lie in one live allocation, or in what the CTA has to itself. */
 static bool is_inside(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, uint64_t address,
                       uint32_t nbytes) {
-  static _Thread_local struct vgx_sim_range last;
-  static _Thread_local const uint64_t *generation;
-  static _Thread_local uint64_t last_generation;
   struct vgx_sim_placed a;
   uint64_t offset = address - (uint64_t)thread->shared;
   switch (vgx_sim_space_of(address)) {
@@ -246,14 +263,15 @@ static bool are_inside(struct vgx_sim_watch *watch, const struct vgx_sim_thread 
   return true;
 }
 
-static int32_t watch_access(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
-                            const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
-                            const uint8_t *values, const uint32_t *sizes) {
+static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
+                            const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes) {
   struct vgx_sim_lane_access lanes[32];
   uint32_t count = 0;
   int32_t result = SUCCESS;
-  if (!sizes && !(watch->tools & VGX_SIM_RACECHECK) && are_inside(watch, thread, site, addresses, mask))
+  if (!sizes && !(watch->tools & VGX_SIM_RACECHECK) && are_inside(watch, thread, site, addresses, mask)) {
+    let_know(watch, thread, addresses[__builtin_ctz(mask)]);
     return SUCCESS;
+  }
   pthread_mutex_lock(&lock);
   struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
   for (; mask; mask &= mask - 1) {
@@ -311,7 +329,7 @@ static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread 
   pthread_mutex_unlock(&lock);
 }
 
-void vgx_sim_serve_access(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
+void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
                           const uint8_t *values, const uint32_t *sizes) {
   struct vgx_sim_watch *watch = services->watch;

@@ -1,8 +1,8 @@
 /* The sanitizer. Kernels compiled to be watched say each access and each barrier before they make it; what a tool finds
  * wrong becomes a report, one line of JSON for `vgpu sanitize`. Without a tool nothing here runs.
  *
- * Watched kernels run on one thread: what is noted about memory needs no atomic operations, and reports come in one
- * order. */
+ * A kernel asks only where it does not know that an access is right (struct vgx_sim_known). For initcheck and racecheck
+ * it knows nothing, and runs on one thread: what is noted about memory needs no atomic operations. */
 #ifndef VGX_SIM_WATCH_H
 #define VGX_SIM_WATCH_H
 
@@ -86,7 +86,7 @@ void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char
 void vgx_sim_watch_end(struct vgx_sim_watch *watch);
 
 /* struct vgx_sim_services' access and sync. */
-void vgx_sim_serve_access(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
+void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
                           const uint8_t *values, const uint32_t *sizes);
 void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,

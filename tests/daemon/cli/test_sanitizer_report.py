@@ -16,7 +16,6 @@ def test_reports_are_found_in_the_log() -> None:
     """One that is cut short stays a line of the log."""
     log = [
         "2026-11-28 19:00:00 info    vgpud is ready",
-        'now warning worker says session=3 worker=7 line="session: begin"',
         'now warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"leak\\",\\"nbytes\\":8}"',
         '2026-11-28 19:00:01 warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"le"',
     ]

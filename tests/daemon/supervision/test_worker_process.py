@@ -39,3 +39,26 @@ def test_many_messages_are_taken_in_turn_with_everybody_elses(monkeypatch):
     asyncio.run(scenario())
     assert max(Counter(taken).values()) == 1
     assert len(taken) == 51
+
+
+def test_what_it_wrote_before_its_end_is_logged_to_the_last_line(monkeypatch):
+    """A pipe holds more than one read takes: a worker's last reports are the ones that explain its end."""
+    said: list[bytes] = []
+    monkeypatch.setattr(Worker, "_say", lambda _self, line: said.append(line))
+    lines = [b"line %d" % number for number in range(6000)]
+
+    async def scenario() -> None:
+        ended = asyncio.Event()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        stderr_fd, theirs_fd = os.pipe()
+        process = CommandSpawner(["true"], dict(os.environ)).spawn(0, theirs_fd, {}, warm=False)
+        assert os.write(theirs_fd, b"\n".join(lines)) > 3 * 16 * 1024
+        os.close(theirs_fd)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        Worker(process, ours, stderr_fd, lambda _: None, lambda _: ended.set(), None)
+        await ended.wait()
+        theirs.close()
+
+    asyncio.run(scenario())
+    assert said == lines
