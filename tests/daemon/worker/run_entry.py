@@ -9,7 +9,7 @@ import cffi
 
 CDEF = """
 struct vgx_backend;
-enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2, VGX_FEATURE_REGION = 4 };
+enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2, VGX_FEATURE_REGION = 4, VGX_FEATURE_PROGRESS = 8 };
 struct vgx_serve_options {
   const struct vgx_backend *backend; uint32_t features; uint32_t max_threads; uint32_t spin_us;
   void (*log)(int level, const char *line);
@@ -20,6 +20,7 @@ struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
 enum vgx_reason { VGX_ENDED_BY_CLIENT = 0, VGX_ENDED_BY_VIOLATION = 1, VGX_ENDED_BY_CHANNEL = 2 };
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 int vgx_restrict_threads(int ruleset_fd);
+void vgx_progress(const char *line);
 const char *vgx_reason_text(void);
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
 const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);
