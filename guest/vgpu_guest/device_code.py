@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -54,7 +53,7 @@ def read(path: Path, compute_capability: tuple[int, int], machine_code: bool) ->
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
             try:
                 sections = list(ranges(data, SECTIONS))
-            except (ElfError, struct.error, OverflowError):
+            except ElfError:
                 return found
             left_nbytes = _SEARCHED_NBYTES
             for begin, end in sections:

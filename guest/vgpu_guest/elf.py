@@ -1,4 +1,4 @@
-"""A small ELF reader: what a program asks of the dynamic linker. Every offset comes from the file and is checked."""
+"""A small ELF reader: the header, and what a program asks of the dynamic linker. Offsets in the file are checked."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import mmap
 import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+Data = bytes | mmap.mmap | memoryview
+
+MAGIC = b"\x7fELF"
+HEADER = struct.Struct("<4s5B7xHHIQQQIHHHHHH")  # Elf64_Ehdr
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
 _DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 1, 5, 10, 14, 15, 29
 _ENTRIES_CAP = 65536
@@ -18,6 +22,35 @@ _ENTRIES_CAP = 65536
 
 class ElfError(ValueError):
     """Not a 64-bit little-endian ELF file, or a damaged one."""
+
+
+class Header(NamedTuple):
+    """Elf64_Ehdr, without what nothing here reads; places are offsets in the file."""
+
+    abi_version: int
+    machine: int
+    programs: int
+    sections: int
+    flags: int
+    program_nbytes: int
+    program_count: int
+    section_nbytes: int
+    section_count: int
+    names: int  # index of the section that holds the sections' names
+
+
+def read_header(data: Data) -> Header:
+    """Raises ElfError for what is no 64-bit little-endian ELF file."""
+    if len(data) < HEADER.size or data[:4] != MAGIC:
+        raise ElfError("not an ELF file")
+    (_, width, order, _, _, abi_version, _, machine, _, _, programs, sections, flags, _, program_nbytes, program_count,
+     section_nbytes, section_count, names) = HEADER.unpack_from(data)  # fmt: skip
+    if width != 2 or order != 1:
+        raise ElfError("not a 64-bit little-endian ELF file")
+    return Header(
+        abi_version, machine, programs, sections, flags, program_nbytes, program_count, section_nbytes, section_count,
+        names,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +67,7 @@ class Dynamic:
 def read_dynamic(path: Path) -> Dynamic:
     """Read a program's or library's dynamic section. Raises ElfError or OSError."""
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size < 64:
+        if os.fstat(file.fileno()).st_size < HEADER.size:
             raise ElfError(f"{path}: not an ELF file")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
@@ -46,16 +79,13 @@ def read_dynamic(path: Path) -> Dynamic:
 
 
 def _parse(data: mmap.mmap) -> Dynamic:
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise ElfError("not a 64-bit little-endian ELF file")
-    (offset,) = struct.unpack_from("<Q", data, 32)
-    entry_nbytes, count = struct.unpack_from("<HH", data, 54)
-    if entry_nbytes < 56:
+    header = read_header(data)
+    if header.program_nbytes < 56:
         raise ElfError("program headers are too small")
     loads, dynamic, has_interpreter = [], None, False
-    for index in range(count):
+    for index in range(header.program_count):
         kind, _flags, start, address, _physical, nbytes = struct.unpack_from(
-            "<IIQQQQ", data, offset + index * entry_nbytes
+            "<IIQQQQ", data, header.programs + index * header.program_nbytes
         )
         if kind == _PT_LOAD:
             loads.append((address, start, nbytes))

@@ -1,57 +1,73 @@
-"""The section table of an ELF file: where symbols and device code lie. Every offset comes from the file."""
+"""The section table of an ELF file: where symbols and device code are. Offsets in the file are checked."""
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from .elf import ElfError
+from .elf import Data, ElfError, read_header
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Iterator
 
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_NOBITS = 8
+NULL, PROGBITS, SYMTAB, STRTAB, NOBITS, DYNSYM = 0, 1, 2, 3, 8, 11
+RECORD = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
+_MANY = 0xFFFF  # SHN_XINDEX: the index of the names stands in the first section
 _NAME_NBYTES = 256
 
-# name, type, flags, address, offset, size, link, info, alignment, entry size (elf(5), Elf64_Shdr)
-Header = tuple[int, int, int, int, int, int, int, int, int, int]
+
+class Section(NamedTuple):
+    """A section as its header states it: not all have their bytes in the file (.bss, cubins' .nv.shared)."""
+
+    name: str
+    kind: int
+    offset: int
+    nbytes: int
+    link: int
+    info: int
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether its bytes are in the file."""
+        return self.kind not in (NULL, NOBITS)
 
 
-def read_headers(data: mmap.mmap) -> list[Header]:
-    """All headers; none where the file has no section table.
+def read_sections(data: Data) -> list[Section]:
+    """All sections; none where the file has no table.
 
     Raises:
-        ElfError: not a 64-bit little-endian ELF file.
-        struct.error: the table lies outside the file.
+        ElfError: not a 64-bit little-endian ELF file, or the table or the names lie outside the file.
     """
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise ElfError("not a 64-bit little-endian ELF file")
-    (table,) = struct.unpack_from("<Q", data, 40)
-    entry_nbytes, count = struct.unpack_from("<HH", data, 58)
-    if not table or entry_nbytes != _SECTION.size:
+    header = read_header(data)
+    table, count, names = header.sections, header.section_count, header.names
+    if table == 0:
         return []
-    if not count:  # many sections: the number stands in the first header
-        (count,) = struct.unpack_from("<Q", data, table + 32)
-        if count > (len(data) - table) // entry_nbytes:
-            raise ElfError("more sections than the file can hold")
-    return [_SECTION.unpack_from(data, table + i * entry_nbytes) for i in range(count)]
+    if header.section_nbytes != RECORD.size or table + RECORD.size > len(data):
+        raise ElfError("the section table lies outside the file")
+    first = RECORD.unpack_from(data, table)
+    count = count or first[5]  # many sections: the count stands in the first one
+    names = first[6] if names == _MANY else names
+    if count > (len(data) - table) // RECORD.size or names >= count:
+        raise ElfError(f"truncated: {count} sections do not fit into the file")
+    records = [RECORD.unpack_from(data, table + index * RECORD.size) for index in range(count)]
+    strings = contents(data, records[names][4], records[names][5])
+    return [Section(_name(strings, r[0]), r[1], r[4], r[5], r[6], r[7]) for r in records]
 
 
-def ranges(data: mmap.mmap, names: frozenset[str]) -> Iterator[tuple[int, int]]:
-    """Begin and end of the sections of these names that lie in the file. Raises as read_headers."""
-    headers = read_headers(data)
-    (index,) = struct.unpack_from("<H", data, 62)
-    if index == 0xFFFF and headers:
-        index = headers[0][6]
-    if index >= len(headers):
-        return
-    strings, end = headers[index][4], min(headers[index][4] + headers[index][5], len(data))
-    for header in headers:
-        at = strings + header[0]
-        stop = data.find(b"\0", at, min(end, at + _NAME_NBYTES)) if at < end else -1
-        if stop < 0 or header[1] == _NOBITS or data[at:stop].decode("latin-1") not in names:
-            continue
-        if header[4] + header[5] <= len(data):
-            yield header[4], header[4] + header[5]
+def contents(data: Data, offset: int, nbytes: int) -> bytes | memoryview:
+    """Bytes that the file's tables name; raises ElfError where they lie outside of it."""
+    if offset > len(data) or nbytes > len(data) - offset:
+        raise ElfError("truncated: a section lies outside the file")
+    return data[offset : offset + nbytes]
+
+
+def ranges(data: Data, names: frozenset[str]) -> Iterator[tuple[int, int]]:
+    """Begin and end of the sections of these names that lie in the file. Raises as read_sections."""
+    for section in read_sections(data):
+        end = section.offset + section.nbytes
+        if section.name in names and section.has_bytes and end <= len(data):
+            yield section.offset, end
+
+
+def _name(strings: bytes | memoryview, offset: int) -> str:
+    return bytes(strings[offset : offset + _NAME_NBYTES]).split(b"\0", 1)[0].decode("latin-1")

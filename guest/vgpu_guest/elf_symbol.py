@@ -12,8 +12,8 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from .elf import ElfError
-from .elf_section import Header, read_headers
+from .elf import Data, ElfError
+from .elf_section import DYNSYM, SYMTAB, Section, read_sections
 
 if TYPE_CHECKING:
     import re
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_SYMTAB = 2
-_DYNSYM, _VERNEED, _VERDEF, _VERSYM = 11, 0x6FFFFFFE, 0x6FFFFFFD, 0x6FFFFFFF
+_VERNEED, _VERDEF, _VERSYM = 0x6FFFFFFE, 0x6FFFFFFD, 0x6FFFFFFF
 _STB_LOCAL, _STB_GLOBAL = 0, 1
 _STV_DEFAULT, _STV_HIDDEN = 0, 2
 _STT_FUNC = 2
@@ -61,6 +60,11 @@ def read_called(path: Path, pattern: re.Pattern[str]) -> frozenset[str] | None:
     return _read(path, lambda reader: reader.called(pattern))
 
 
+def read_undefined(data: bytes) -> list[str]:
+    """Names that an object file, whole, needs from outside. Raises ElfError, or struct.error where it is damaged."""
+    return _Reader(data).undefined()
+
+
 def _read(path: Path, ask: Callable[[_Reader], _T]) -> _T:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size < 64:
@@ -75,12 +79,12 @@ def _read(path: Path, ask: Callable[[_Reader], _T]) -> _T:
 
 
 class _Reader:
-    def __init__(self, data: mmap.mmap) -> None:
+    def __init__(self, data: Data) -> None:
         self.data = data
-        self.sections = read_headers(data)
+        self.sections = read_sections(data)
 
     def symbols(self) -> Symbols:
-        found = self._first(_DYNSYM)
+        found = self._first(DYNSYM)
         if found is None:
             return Symbols(frozenset(), {}, frozenset())
         strings = self._linked(found)
@@ -95,12 +99,12 @@ class _Reader:
             if section:
                 defined.add(name)
                 continue
-            number = struct.unpack_from("<H", self.data, versym[4] + 2 * index)[0] & 0x7FFF if versym else 0
+            number = struct.unpack_from("<H", self.data, versym.offset + 2 * index)[0] & 0x7FFF if versym else 0
             wanted[name] = names.get(number, "")
         return Symbols(frozenset(defined), wanted, frozenset(tags))
 
     def called(self, pattern: re.Pattern[str]) -> frozenset[str] | None:
-        found = self._first(_SYMTAB)
+        found = self._first(SYMTAB)
         if found is None:
             return None
         strings = self._linked(found)
@@ -113,9 +117,16 @@ class _Reader:
                     names[other & 3].add(name)
         return frozenset(names[_STV_DEFAULT]) if names[_STV_HIDDEN] else None
 
-    def _entries(self, table: Header) -> Iterator[tuple[int, tuple[int, int, int, int, int, int]]]:
-        for index in range(1, min(table[5] // _SYMBOL.size, _SYMBOLS_CAP)):
-            yield index, _SYMBOL.unpack_from(self.data, table[4] + index * _SYMBOL.size)
+    def undefined(self) -> list[str]:
+        found = self._first(SYMTAB)
+        if found is None:
+            return []
+        strings = self._linked(found)
+        return [self._string(strings, entry[0]) for _, entry in self._entries(found) if not entry[3]]
+
+    def _entries(self, table: Section) -> Iterator[tuple[int, tuple[int, int, int, int, int, int]]]:
+        for index in range(1, min(table.nbytes // _SYMBOL.size, _SYMBOLS_CAP)):
+            yield index, _SYMBOL.unpack_from(self.data, table.offset + index * _SYMBOL.size)
 
     def _versions(self) -> tuple[dict[int, str], list[str]]:
         """The wanted versions by number, and the names of the defined ones without the file's own."""
@@ -123,8 +134,8 @@ class _Reader:
         tags: list[str] = []
         need = self._first(_VERNEED)
         if need is not None:
-            strings, place = self._linked(need), need[4]
-            for _ in range(min(need[7], _VERSIONS_CAP)):
+            strings, place = self._linked(need), need.offset
+            for _ in range(min(need.info, _VERSIONS_CAP)):
                 _version, count, _file, auxiliary, following = struct.unpack_from("<HHIII", self.data, place)
                 at = place + auxiliary
                 for _ in range(min(count, _VERSIONS_CAP)):
@@ -134,8 +145,8 @@ class _Reader:
                 place += following
         definition = self._first(_VERDEF)
         if definition is not None:
-            strings, place = self._linked(definition), definition[4]
-            for _ in range(min(definition[7], _VERSIONS_CAP)):
+            strings, place = self._linked(definition), definition.offset
+            for _ in range(min(definition.info, _VERSIONS_CAP)):
                 _version, flags, _number, _count, _hash, auxiliary, following = struct.unpack_from(
                     "<HHHHIII", self.data, place
                 )
@@ -145,18 +156,18 @@ class _Reader:
                 place += following
         return names, tags
 
-    def _first(self, kind: int) -> Header | None:
-        return next((section for section in self.sections if section[1] == kind), None)
+    def _first(self, kind: int) -> Section | None:
+        return next((section for section in self.sections if section.kind == kind), None)
 
-    def _linked(self, section: Header) -> tuple[int, int]:
-        table = self.sections[section[6]]
-        return table[4], table[5]
+    def _linked(self, section: Section) -> tuple[int, int]:
+        table = self.sections[section.link]
+        return table.offset, table.nbytes
 
     def _string(self, table: tuple[int, int], at: int) -> str:
         start, nbytes = table
         if at >= nbytes:
             raise ElfError("a string lies outside the string table")
-        end = self.data.find(b"\0", start + at, min(start + nbytes, start + at + _NAME_NBYTES))
-        if end < 0:
+        name, end, _ = bytes(self.data[start + at : min(start + nbytes, start + at + _NAME_NBYTES)]).partition(b"\0")
+        if not end:
             raise ElfError("a string does not end")
-        return os.fsdecode(self.data[start + at : end])
+        return os.fsdecode(name)

@@ -6,6 +6,7 @@ import os
 import struct
 from typing import TYPE_CHECKING
 
+from .elf import MAGIC
 from .installer import InstallError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def check_system(tree: Tree) -> None:
 
     A tree without any program says nothing, and is not refused.
     """
-    heads = [head for path in _PROGRAMS if (head := _head(tree, path))[:4] == b"\x7fELF" and len(head) >= 20]
+    heads = [head for path in _PROGRAMS if (head := _head(tree, path))[:4] == MAGIC and len(head) >= 20]
     if not heads:
         return
     machines = {struct.unpack_from("<H", head, 18)[0] for head in heads}

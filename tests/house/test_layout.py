@@ -33,3 +33,11 @@ def test_AT21_no_deadline_follows_the_clock_on_the_wall() -> None:
     assert sources
     found = [path.name for path in sources if "CLOCK_REALTIME" in path.read_text()]
     assert found == []
+
+
+def test_each_file_format_has_one_reader() -> None:
+    """In Python; C has none of ELF, and of fat binaries one that finds where they end (vgs_image.c)."""
+    parts = (ROOT / "daemon", ROOT / "guest", ROOT / "pytorch", ROOT / "protocol")
+    sources = [each for each in tracked_sources() if each.suffix == ".py" and any(map(each.is_relative_to, parts))]
+    for magic, reader in ((r"\x7fELF", "elf.py"), ("0xBA55ED50", "fatbin.py")):
+        assert [path.name for path in sources if magic.lower() in path.read_text().lower()] == [reader]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import struct
 import threading
 from typing import Any
 
 import llvmlite.binding as _llvm
+from vgpu_guest.elf_symbol import read_undefined
 
 llvm: Any = _llvm
 _lock = threading.Lock()  # llvmlite serialises itself; target machines are shared, so we do too
@@ -63,28 +63,10 @@ def assemble(text: str) -> bytes:
         return bytes(machine.emit_object(module))
 
 
-def undefined_symbols(code: bytes) -> list[str]:
-    """Names an ELF64 object needs from outside: LLVM's run-time calls and libm."""
-    (table,) = struct.unpack_from("<Q", code, 40)
-    entry_nbytes, count = struct.unpack_from("<HH", code, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", code, table + i * entry_nbytes) for i in range(count)]
-    names = []
-    for _, kind, _, _, offset, size, link, _, _, _ in sections:
-        if kind != 2:  # SHT_SYMTAB
-            continue
-        strings = sections[link][4]
-        for at in range(offset + 24, offset + size, 24):
-            name, _, _, section, _, _ = struct.unpack_from("<IBBHQQ", code, at)
-            if section == 0:
-                start = strings + name
-                names.append(code[start : code.index(b"\0", start)].decode())
-    return names
-
-
 def missing_symbols(code: bytes) -> list[str]:
     """Undefined symbols this process cannot provide; loading such an object would call address 0."""
     process = ctypes.CDLL(None)
-    names = [name for name in undefined_symbols(code) if name != "_GLOBAL_OFFSET_TABLE_"]
+    names = [name for name in read_undefined(code) if name != "_GLOBAL_OFFSET_TABLE_"]
     return [name for name in names if llvm.address_of_symbol(name) is None and not hasattr(process, name)]
 
 

@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from ..elf import ElfError, read_dynamic
+from ..elf import MAGIC, ElfError, read_dynamic
 from .process import read
 
 HEAD_NBYTES = 64 << 20  # searched for the words by which NVIDIA's library is known
@@ -39,7 +39,7 @@ def describe(file: str) -> dict[str, Any]:
     except OSError as error:
         facts["kind"], facts["reason"] = "no-library", error.strerror
         return facts
-    if head[:4] != b"\x7fELF":
+    if head[:4] != MAGIC:
         facts["kind"], facts["reason"] = "no-library", "not an ELF file" if head else "an empty file"
         return facts
     machine = struct.unpack_from("<H", head, 18)[0] if len(head) >= 20 else 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..elf import Dynamic, ElfError, read_dynamic
+from ..elf import HEADER, MAGIC, Dynamic, ElfError, read_dynamic
 from .place import CARRIED, Finished, Place, PlaceError, ask, execute
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def needing(name: str, runpath: tuple[str, ...] = (), rpath: tuple[str, ...] = (
         if text:
             entries.append((tag, len(strings)))
             strings += os.fsencode(text) + b"\0"
-    header, programs = struct.Struct("<4s5B7xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
+    header, programs = HEADER, struct.Struct("<IIQQQQQQ")
     dynamic_at = header.size + 2 * programs.size
     dynamic_nbytes = 16 * (len(entries) + 6)
     hash_at = dynamic_at + dynamic_nbytes
@@ -247,7 +247,7 @@ def needing(name: str, runpath: tuple[str, ...] = (), rpath: tuple[str, ...] = (
     nbytes = strings_at + len(strings)
     entries += [(4, hash_at), (5, strings_at), (6, symbols_at), (10, len(strings)), (11, 24), (0, 0)]
     parts = [
-        header.pack(b"\x7fELF", 2, 1, 1, 0, 0, 3, 62, 1, 0, header.size, 0, 0, header.size, programs.size, 2, 64, 0, 0),
+        header.pack(MAGIC, 2, 1, 1, 0, 0, 3, 62, 1, 0, header.size, 0, 0, header.size, programs.size, 2, 64, 0, 0),
         programs.pack(1, 6, 0, 0, 0, nbytes, nbytes, 4096),
         programs.pack(2, 6, dynamic_at, dynamic_at, dynamic_at, dynamic_nbytes, dynamic_nbytes, 8),
         *(struct.pack("<qQ", *entry) for entry in entries),

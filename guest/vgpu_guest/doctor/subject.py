@@ -9,6 +9,7 @@ import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..elf import MAGIC
 from ..layout import LayoutError, unit_name
 from ..preload import resolve_program
 from . import process, unit
@@ -164,7 +165,7 @@ def _interpreter(file: str) -> list[str]:
         if words and os.path.basename(words[0]) == "env":
             words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
         return words
-    return ["python3"] if file.endswith(".py") and head[:4] != b"\x7fELF" else []
+    return ["python3"] if file.endswith(".py") and head[:4] != MAGIC else []
 
 
 def unwrapped(words: list[str], environment: dict[str, str]) -> list[str]:
