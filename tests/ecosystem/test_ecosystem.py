@@ -59,7 +59,6 @@ REFUSED = {
     "jit": r"nvrtcGetCUBIN|nvJitLink",  # machine code, which only a card runs
     "blas": r"s8 to",  # no algorithm for devices that cuBLAS does not know
     "blas_lt": r"s8 to|e[45]m[23]",  # the same; fp8 products need mma of fp8
-    "sparse": r"SpSV",  # its kernel waits in a loop that never ends
 }
 
 

@@ -48,6 +48,7 @@ SIZES = {
     "symbols": (33, 3001),
     "textures": (1, 3001),
     "threads": (1, 1009),
+    "waiting_blocks": (1, 9),
 }
 
 # Those whose size is part of them.

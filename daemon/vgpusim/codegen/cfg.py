@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from vgpusim.codegen.program import Program
 from vgpusim.ptx import ir
@@ -33,6 +34,14 @@ class Block:
             yield self.terminator
 
 
+class Yields(Enum):
+    """For whom a loop that may wait is to yield."""
+
+    NOBODY = 0
+    OTHER_CTAS = 1  # it reads memory that they reach
+    OTHER_WARPS = 2  # of its CTA, too
+
+
 @dataclass(slots=True)
 class Graph:
     """Blocks by layout position. A loop is (header, last): positions header..last; lanes that wait at the header go
@@ -42,13 +51,13 @@ class Graph:
     loops: list[tuple[int, int]]
     postdominator: list[int]  # immediate; EXIT when none
     irreducible: bool
+    waits_for_ctas: bool  # a loop yields that may wait for other CTAs
 
 
-def build(program: Program, yields: bool = False) -> Graph:
-    """`yields`: a warp can yield in each round of a loop that may wait for other warps."""
+def build(program: Program, yields: Yields = Yields.NOBODY) -> Graph:
+    """`yields`: in which loops a warp can yield in each round."""
     blocks = _split(program)
-    if yields:
-        _insert_yields(blocks)
+    waits_for_ctas = _insert_yields(blocks, yields)
     order, natural = _layout(blocks)
     position = {old: new for new, old in enumerate(order)}
     placed = [blocks[old] for old in order]
@@ -70,7 +79,7 @@ def build(program: Program, yields: bool = False) -> Graph:
             irreducible = True
         else:
             last[header] = max(position[m] for m in members)
-    return Graph(placed, sorted(last.items()), _postdominators(placed), irreducible)
+    return Graph(placed, sorted(last.items()), _postdominators(placed), irreducible, waits_for_ctas)
 
 
 def _split(program: Program) -> list[Block]:
@@ -110,20 +119,28 @@ def _split(program: Program) -> list[Block]:
     return blocks
 
 
-def may_wait(block: Block, used: set[ir.Reg]) -> bool:
-    """Whether a loop with this block reads memory that others write, and so may wait for them. An atom whose result
-    nothing reads (`used`: all registers read) does not."""
-    return any(
-        (ins.opcode == "atom" and not used.isdisjoint(ir.defined(ins)))
-        or ins.opcode == "nanosleep"
-        or (ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire", "mmio"))
-        or (ins.opcode == "mbarrier" and ins.has("test_wait", "try_wait"))
-        for ins in block.instructions
-    )
+def awaited(block: Block, used: set[ir.Reg]) -> Yields:
+    """For whom a loop with this block may wait: it reads memory that others write. An atom whose result nothing reads
+    (`used`: all registers read) does not."""
+    found = Yields.NOBODY
+    for ins in block.instructions:
+        if (
+            (ins.opcode == "atom" and not used.isdisjoint(ir.defined(ins)))
+            or ins.opcode == "nanosleep"
+            or (ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire", "mmio"))
+            or (ins.opcode == "mbarrier" and ins.has("test_wait", "try_wait"))
+        ):
+            if ins.opcode != "mbarrier" and not any(word.startswith("shared") for word in ins.modifiers):
+                return Yields.OTHER_CTAS
+            found = Yields.OTHER_WARPS
+    return found
 
 
-def _insert_yields(blocks: list[Block]) -> None:
-    """Split the header of each waiting loop, so that a round begins with a yield."""
+def _insert_yields(blocks: list[Block], yields: Yields) -> bool:
+    """Split the header of each waiting loop, so that a round begins with a yield. Whether one may wait for CTAs."""
+    if yields is Yields.NOBODY:
+        return False
+    waits_for_ctas = False
     order, natural = _layout(blocks)
     position = {node: index for index, node in enumerate(order)}
     used = {reg for block in blocks for ins in block.all() for reg in ir.used(ins)}
@@ -133,11 +150,14 @@ def _insert_yields(blocks: list[Block]) -> None:
             continue
         last = max(position[p] for p in latches)
         members = natural.get(header, order[position[header] : last + 1])  # irreducible: all that stands between
-        if any(may_wait(blocks[member], used) for member in members):
+        waits = {awaited(blocks[member], used) for member in members}
+        waits_for_ctas |= Yields.OTHER_CTAS in waits
+        if Yields.OTHER_CTAS in waits or (yields is Yields.OTHER_WARPS and Yields.OTHER_WARPS in waits):
             old = blocks[header]
             blocks.append(Block(old.instructions, old.terminator, old.successors))
             line = next((ins.line for ins in old.all()), 0)
             blocks[header] = Block([], ir.Instruction(YIELD, (), (), line), [len(blocks) - 1])
+    return waits_for_ctas
 
 
 def _target(labels: dict[str, int], operand: ir.Operand) -> int:

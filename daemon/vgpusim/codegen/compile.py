@@ -55,6 +55,8 @@ __all__ = [
 _MAX_BLOCK_THREADS = 1024
 _RARELY = '!1 = !{!"branch_weights", i32 1, i32 1000000}\n'  # as !prof !1
 _MAX_FRAME_NBYTES = 1 << 32
+_WIDE = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
+_PROBED = '"probe-stack"="inline-asm"'  # a frame larger than a thread's stack meets its guard page, and nothing beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class CompiledKernel:
     symbols: list[str]  # module variables, in the order of vgx_sim_launch.symbols
     cooperative: bool  # may be launched cooperatively
     resident: bool  # all CTAs are to be resident, on one thread: frames and shared memory for each
+    interleaved: bool  # a thread may run several CTAs in turn, where all that it runs wait
 
 
 def compile_entry(
@@ -161,10 +164,11 @@ def lower(
     frame = warp.frame
     if max(frame.nbytes, frame.locals_nbytes) > _MAX_FRAME_NBYTES:
         raise PtxError(f"{name}: local memory is too large", 2)
-    turns = turns_of(warp.arrivals, resident, warp.lockstep, cluster)
+    interleaved = graph.waits_for_ctas and not state.waits
+    turns = turns_of(warp.arrivals, resident, interleaved, warp.lockstep, cluster)
     code = describe(e.warp_count, frame, turns, flush, cluster)
     fp_mode = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
-    attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"{fp_mode} }}\n'
+    attributes = f"attributes #0 = {{ nounwind {_PROBED} {_WIDE}{fp_mode} }}\n"
     strings = "".join(
         f'{label} = private constant [{len(t.encode()) + 1} x i8] c"{_escape(t)}\\00"\n'
         for t, label in e.strings.items()
@@ -174,7 +178,14 @@ def lower(
     bodies = "\n".join(line for text in texts for line in text.splitlines() if not line.startswith("declare"))
     whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + "!0 = !{}\n" + _RARELY
     compiled = CompiledKernel(
-        b"", frame.nbytes, frame.locals_nbytes, program.shared_nbytes, program.symbols, cooperative, resident
+        b"",
+        frame.nbytes,
+        frame.locals_nbytes,
+        program.shared_nbytes,
+        program.symbols,
+        cooperative,
+        resident,
+        interleaved,
     )
     return whole, compiled
 

@@ -28,14 +28,17 @@ class Turns(IntEnum):
     BARRIERS = 2
     RESIDENT = 3
     CLUSTERS = 4
+    INTERLEAVED = 5
 
 
-def turns_of(barriers: bool, resident: bool, lockstep: bool, cluster: Dimensions | None) -> Turns:
+def turns_of(barriers: bool, resident: bool, interleaved: bool, lockstep: bool, cluster: Dimensions | None) -> Turns:
     """How a kernel's warps take turns."""
     if cluster is not None:
         return Turns.CLUSTERS
     if resident:
         return Turns.RESIDENT
+    if interleaved:
+        return Turns.INTERLEAVED
     if lockstep:
         return Turns.LOCKSTEP
     return Turns.BARRIERS if barriers else Turns.IN_ORDER

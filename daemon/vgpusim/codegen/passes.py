@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vgpusim.codegen import cfg, inline, liveness, nan_payload, uniformity
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.cfg import Graph
+from vgpusim.codegen.cfg import Graph, Yields
 from vgpusim.codegen.liveness import Liveness
 from vgpusim.codegen.program import Program
 from vgpusim.codegen.uniformity import Analysis
@@ -64,7 +64,9 @@ def _inline(state: State) -> None:
 
 
 def _build_graph(state: State) -> None:
-    state.graph = cfg.build(state.program, yields=state.waits or state.several_warps)
+    state.graph = cfg.build(
+        state.program, Yields.OTHER_WARPS if state.waits or state.several_warps else Yields.OTHER_CTAS
+    )
 
 
 def _compute_liveness(state: State) -> None:

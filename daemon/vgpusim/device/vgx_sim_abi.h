@@ -6,7 +6,10 @@
  *
  * A resident kernel, of a cooperative launch, runs all CTAs at once, on one thread: its CTAs may wait for each other.
  * CTA i has frames at i times CompiledKernel.frame_nbytes, local memory likewise, and shared memory at i times
- * vgx_sim_shared_stride. */
+ * vgx_sim_shared_stride.
+ *
+ * An interleaved kernel, whose CTAs may wait for each other without such a launch, runs one CTA after another on each
+ * thread, and where all wait further ones at once, in places of their own, up to `places`. */
 #ifndef VGX_SIM_ABI_H
 #define VGX_SIM_ABI_H
 
@@ -36,6 +39,7 @@ struct vgx_sim_launch {
   struct vgx_sim_services *services; /* 80 */
   uint64_t launch_id;                /* 88: %gridid */
   uint8_t *workspace;                /* 96: %envreg1 and 2 of a cooperative launch, zeroed; else NULL */
+  uint64_t places;                   /* 104: CTAs that a thread runs at once in an interleaved kernel, at most */
 };
 
 /* Where a watched kernel's accesses are right, so that it need not ask: the allocation that the last one lay in, while
@@ -87,12 +91,21 @@ struct vgx_sim_services {
   void (*access)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *,
                  const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes);
   void (*sync)(struct vgx_sim_services *, const struct vgx_sim_thread *, const struct vgx_sim_sync_point *);
+  /* The scheduler's: all CTAs of an interleaved kernel on this thread wait. Let other threads run, and make room for
+   * one more, in place `place`, unless that is 0. Returns where frames are: those of place i, from 1 on, at i times
+   * vgx_sim_code's frames_nbytes; NULL: nowhere. */
+  uint8_t *(*another)(struct vgx_sim_services *, struct vgx_sim_thread *, uint64_t place);
   struct vgx_sim_watch *watch; /* NULL: the kernel is not watched */
 };
 
 /* From one CTA's shared memory to the next in a resident launch. */
 static inline uint64_t vgx_sim_shared_stride(const struct vgx_sim_launch *launch) {
   return ((uint64_t)launch->shared_static_nbytes + launch->shared_dynamic_nbytes + 1023) & ~1023ull;
+}
+
+/* From the shared memory of one place to the next in an interleaved kernel; between them lies an inaccessible page. */
+static inline uint64_t vgx_sim_place_stride(const struct vgx_sim_launch *launch) {
+  return ((uint64_t)launch->shared_static_nbytes + launch->shared_dynamic_nbytes + 8191) & ~4095ull;
 }
 
 #define VGX_SIM_BARRIER_COUNT 17u   /* of a CTA: its 16, then the one of its cluster */
@@ -108,8 +121,9 @@ enum vgx_sim_turns {
   VGX_SIM_IN_ORDER, /* warps do not wait: each runs to its end */
   VGX_SIM_LOCKSTEP, /* every barrier is for all warps */
   VGX_SIM_BARRIERS,
-  VGX_SIM_RESIDENT, /* all CTAs take turns on one thread */
-  VGX_SIM_CLUSTERS, /* those of a cluster do */
+  VGX_SIM_RESIDENT,    /* all CTAs take turns on one thread */
+  VGX_SIM_CLUSTERS,    /* those of a cluster do */
+  VGX_SIM_INTERLEAVED, /* as many as must for one of them to go on */
 };
 
 /* How a kernel's warps run; emitted by codegen/emit_code.py. */
@@ -126,7 +140,7 @@ struct vgx_sim_code {
 
 _Static_assert(offsetof(struct vgx_sim_launch, grid) == 32, "abi");
 _Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
-_Static_assert(sizeof(struct vgx_sim_launch) == 104, "abi");
+_Static_assert(sizeof(struct vgx_sim_launch) == 112, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
 _Static_assert(sizeof(struct vgx_sim_thread) == 96, "abi");

@@ -19,6 +19,7 @@
 #include "vgx_sim_reach.h"
 
 #define SIGNAL_STACK_NBYTES (64u << 10)
+#define PAGE_NBYTES 4096u
 
 struct guard {
   sigjmp_buf jump;
@@ -65,6 +66,18 @@ static int access_of(const void *context) {
 #endif
 }
 
+/* Whether a function did not find room for its frame: kernels touch each page of theirs, so they end at the guard page
+ * below a thread's stack. */
+static bool is_stack(const void *context, uint64_t address) {
+#if defined(__x86_64__)
+  uint64_t top = (uint64_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RSP];
+  return !vgx_sim_is_reachable(address) && address - (top - PAGE_NBYTES) < 2 * PAGE_NBYTES;
+#else
+  (void)context, (void)address;
+  return false;
+#endif
+}
+
 static void on_fault(int signal, siginfo_t *info, void *context) {
   struct guard *g = current_guard;
   if (!g || g->in_service || info->si_code <= 0) { /* si_code <= 0: another process or thread sent it */
@@ -77,6 +90,9 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
                                     .warp = VGX_SIM_NO_WARP};
   if (signal == SIGSEGV || signal == SIGBUS)
     g->fault.access = access_of(context);
+  if (signal == SIGSEGV && is_stack(context, g->fault.address))
+    g->fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+                                      .message = "its code needs more stack than the simulator's threads have"};
   if (signal == SIGBUS && info->si_code == BUS_ADRALN)
     g->fault.result = CUDA_ERROR_MISALIGNED_ADDRESS;
   if (signal == SIGFPE || signal == SIGILL)

@@ -22,6 +22,7 @@
 #define PARAMS_PADDING 16u       /* readable behind the parameter block, says the ABI */
 #define PARAMS_NBYTES_MAX 32764u /* as a card's */
 #define LAUNCH_ATTRIBUTES_MAX 64u
+#define WATCHED_CTAS_MAX 4096u         /* that the sanitizer follows at once in an interleaved kernel */
 #define FRAMES_NBYTES_MAX (1ull << 36) /* address space; a CTA touches little of it */
 
 void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_v2 *params) {
@@ -149,6 +150,24 @@ static CUresult lay_out(struct vgx_sim_launch_op *l, bool resident, uint32_t clu
   return CUDA_SUCCESS;
 }
 
+/* How many CTAs of an interleaved kernel a thread may run at once: as many as the device does, as far as there is room
+ * for them. */
+static uint64_t count_places(CUcontext ctx, CUfunction f, const struct vgx_sim_job *job) {
+  const struct vgx_sim_launch *l = &job->launch;
+  int blocks = 1;
+  if (vgx_sim_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+          &blocks, f, (int)(l->block[0] * l->block[1] * l->block[2]), l->shared_dynamic_nbytes, 0) != CUDA_SUCCESS)
+    return 1;
+  uint64_t limits[] = {(uint64_t)blocks * (uint64_t)vgx_sim_attribute(ctx->device, VGX_SIM_SM_COUNT, 1),
+                       VGX_SIM_SHARED_NBYTES_MAX / vgx_sim_place_stride(l),
+                       job->local_nbytes ? VGX_SIM_LOCAL_NBYTES_MAX / job->local_nbytes : UINT64_MAX,
+                       FRAMES_NBYTES_MAX / (job->frame_nbytes ? job->frame_nbytes : 1)};
+  uint64_t places = l->cta_count;
+  for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+    places = limits[i] < places ? limits[i] : places;
+  return places ? places : 1;
+}
+
 static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
                               uint32_t dynamic_nbytes, void **kernel_params, void **extra, bool cooperative,
                               const uint32_t asked[3], struct vgx_sim_op **op) {
@@ -210,9 +229,12 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
       .symbols = v->symbols,
   };
   bool resident = v->compiled.cooperative == VGX_SIM_COOPERATIVE_RESIDENT;
-  l->together = resident || vgx_sim_cluster_size(cluster) > 1;
+  bool interleaved = v->compiled.code->turns == VGX_SIM_INTERLEAVED;
+  bool each = interleaved && vgx_sim_tools && l->job.launch.cta_count <= WATCHED_CTAS_MAX;
+  l->together = resident || each || vgx_sim_cluster_size(cluster) > 1;
   l->job.alone = (vgx_sim_tools & (VGX_SIM_INITCHECK | VGX_SIM_RACECHECK)) != 0;
   result = lay_out(l, resident, vgx_sim_cluster_size(cluster));
+  l->job.launch.places = interleaved && (each || !vgx_sim_tools) ? count_places(ctx, f, &l->job) : 1;
   if (result != CUDA_SUCCESS) {
     free(l);
     return result;

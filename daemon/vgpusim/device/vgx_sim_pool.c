@@ -81,8 +81,9 @@ static void participate(struct running *r) {
   if (call.thread) {
     call.thread->warp = VGX_SIM_NO_WARP;
     vgx_sim_guarded(&r->stop, call_kernel, &call, &fault);
-    fault.warp = call.thread->warp;
-    memcpy(fault.cta, call.thread->cta, sizeof fault.cta);
+    const struct vgx_sim_thread *ran = vgx_sim_schedule_running();
+    fault.warp = ran->warp;
+    memcpy(fault.cta, ran->cta, sizeof fault.cta);
     vgx_sim_scratch_rest();
   } else {
     fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,

@@ -3,6 +3,7 @@
  * Locking: none of its own; unloading a module waits for its launches. */
 #include "vgx_sim_run.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "vgx_sim_output.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_sample.h"
+#include "vgx_sim_scratch.h"
 #include "vgx_sim_watch.h"
 
 #define MESSAGE_NBYTES 1280u
@@ -136,6 +138,15 @@ static void serve_free(struct vgx_sim_services *services, void *pointer) {
     fail_with(l, CUDA_ERROR_LAUNCH_FAILED, "free of a pointer that device malloc did not give");
 }
 
+static uint8_t *serve_another(struct vgx_sim_services *services, struct vgx_sim_thread *thread, uint64_t place) {
+  (void)services;
+  vgx_sim_service_begin();
+  sched_yield();
+  uint8_t *frames = place ? vgx_sim_scratch_another(thread, place) : NULL;
+  vgx_sim_service_end();
+  return frames;
+}
+
 static void serve_texture(struct vgx_sim_services *services, uint64_t form, uint32_t mask, const uint64_t *in,
                           uint64_t *out) {
   const char *wrong = vgx_sim_sample(of_services(services)->ctx, form, mask, in, out);
@@ -197,7 +208,7 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   static uint64_t last_launch;
   struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free,
                                  serve_bad_access, serve_texture, serve_outside, vgx_sim_serve_access,
-                                 vgx_sim_serve_sync, NULL},
+                                 vgx_sim_serve_sync, serve_another, NULL},
                     .ctx = l->ctx};
   struct vgx_sim_job job = *from;
   struct vgx_sim_watch watch;
@@ -251,6 +262,7 @@ static bool find_access(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   job.limit_ms = AGAIN_MS_MAX;
   job.first_cta = fault->cta[0] + (uint64_t)grid[0] * (fault->cta[1] + (uint64_t)grid[1] * fault->cta[2]);
   job.launch.cta_count = job.first_cta + 1;
+  job.launch.places = 1;
   return run_job(l, &job, VGX_SIM_MEMCHECK, &other, message, found) != CUDA_SUCCESS && found->found;
 }
 

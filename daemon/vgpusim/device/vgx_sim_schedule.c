@@ -3,7 +3,9 @@
  * The compiler emits a function that runs a warp, and struct vgx_sim_code (vgx_sim_abi.h). A warp returns where it
  * waits, and is called again to resume there. One round of a CTA runs each warp that does not wait; then the barriers
  * that are complete open. CTAs that may wait for each other, those of a cluster or of a cooperative launch's grid, take
- * turns of a round each on one thread, each in frames of its own.
+ * turns of a round each on one thread, each in frames of its own. In a launch that is not cooperative a thread runs one
+ * CTA at a time as long as that ends; where all that it runs wait, it takes one more, up to what the device would run
+ * at once, so whoever is waited for begins, on this thread or on another.
  *
  * Frames of a CTA: the tables, then what the warps have saved (codegen/emit_layout.py). They are out of reach of
  * kernels, which must not decide where a warp resumes; local memory, which kernels address, is elsewhere. */
@@ -15,6 +17,7 @@
 #include "vgw_cuda.h"
 
 #define WARP 32u
+#define IDLE_ROUNDS 4u /* of all CTAs of a thread, in which none goes on, before it takes another */
 #define DEADLOCK "all warps wait at barriers that cannot complete"
 
 /* MXCSR: exceptions masked, to nearest; FLUSH: subnormals are zero, as inputs and as results. */
@@ -51,6 +54,11 @@ static struct tables tables_of(const struct vgx_sim_code *code, const struct vgx
   return (struct tables){barriers, waits, waits + code->warp_count, waits + 2 * code->warp_count};
 }
 
+/* What this thread runs, or ran last: it stays after a fault. */
+static _Thread_local const struct vgx_sim_thread *running;
+
+const struct vgx_sim_thread *vgx_sim_schedule_running(void) { return running; }
+
 static bool is_stopped(const struct vgx_sim_launch *launch) { return __atomic_load_n(launch->stop, __ATOMIC_RELAXED); }
 
 static void fail(const struct vgx_sim_launch *launch) {
@@ -78,17 +86,20 @@ static bool open_barrier(const struct vgx_sim_code *code, const struct tables *t
   return true;
 }
 
-/* One round; *live is the number of warps that have not ended. False: none ran, and none can go on. */
-static bool run_round(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
-                      struct vgx_sim_thread *thread, const struct tables *t, uint32_t *live) {
+/* What a round was: a warp ran or can go on; one ended, or a barrier opened. */
+enum { MOVED = 1, WENT_ON = 2 };
+
+/* One round; *live is the number of warps that have not ended. 0: none ran, and none can go on. */
+static uint32_t run_round(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                          struct vgx_sim_thread *thread, const struct tables *t, uint32_t *live) {
   vgx_sim_warp_fn *run = code->warp;
   uint32_t *waits = t->waits, *states = t->states;
   uint32_t warp_count = code->warp_count, left = *live;
-  bool moved = false;
+  uint32_t did = 0;
   for (uint32_t w = 0; w < warp_count; w++) {
     if (waits[w] != VGX_SIM_RUNNING)
       continue;
-    moved = true;
+    did |= MOVED;
     uint32_t state = run(launch, thread, states[w], w);
     states[w] = state;
     if (state == 0) {
@@ -96,11 +107,13 @@ static bool run_round(const struct vgx_sim_code *code, const struct vgx_sim_laun
       left--;
     }
   }
+  if (left < *live)
+    did |= WENT_ON;
   *live = left;
   for (uint32_t b = 0; left && b < VGX_SIM_BARRIER_COUNT; b++)
-    if (t->barriers[b].arrived)
-      moved |= open_barrier(code, t, b, left);
-  return moved;
+    if (t->barriers[b].arrived && open_barrier(code, t, b, left))
+      did |= MOVED | WENT_ON;
+  return did;
 }
 
 /* Rounds until every warp has ended. False: the launch has failed. */
@@ -197,8 +210,9 @@ static void start_turns(const struct vgx_sim_code *code, struct vgx_sim_thread *
   }
 }
 
-static bool take_turn(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch, struct turn *turn) {
+static uint32_t take_turn(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch, struct turn *turn) {
   struct tables t = tables_of(code, &turn->thread);
+  running = &turn->thread;
   return run_round(code, launch, &turn->thread, &t, &turn->live);
 }
 
@@ -263,7 +277,7 @@ static bool run_cluster(const struct vgx_sim_code *code, const struct vgx_sim_la
     for (uint64_t rank = 0; rank < size; rank++) {
       struct turn *turn = turn_of(code, thread, rank);
       if (turn->live)
-        moved |= take_turn(code, launch, turn);
+        moved |= take_turn(code, launch, turn) != 0;
       live |= turn->live != 0;
     }
     if (!live)
@@ -285,6 +299,94 @@ static void run_clusters(const struct vgx_sim_code *code, const struct vgx_sim_l
         return;
 }
 
+/* CTAs that this thread has taken from the launch's, [next, end). */
+struct queue {
+  uint64_t next, end;
+};
+
+static bool pop_cta(const struct vgx_sim_launch *launch, struct queue *queue, uint64_t *cta) {
+  struct queue more;
+  if (queue->next == queue->end) {
+    if (!claim(launch, launch->cta_count, launch->cta_chunk, &more.next, &more.end))
+      return false;
+    *queue = more;
+  }
+  *cta = queue->next++;
+  return true;
+}
+
+/* The place of a CTA in an interleaved kernel: the first is the thread's own memory, the others are at `more`. */
+static struct turn *turn_at(const struct vgx_sim_code *code, struct vgx_sim_thread *thread, uint8_t *more, uint64_t i) {
+  return (struct turn *)((i ? more + i * code->frames_nbytes : thread->frames) + code->turn);
+}
+
+static void start_at(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                     struct vgx_sim_thread *thread, uint8_t *more, uint64_t i, uint64_t cta) {
+  struct turn *turn = turn_at(code, thread, more, i);
+  *turn = (struct turn){.thread = *thread, .live = code->warp_count};
+  turn->thread.frames = i ? more + i * code->frames_nbytes : thread->frames;
+  turn->thread.local += i * code->locals_nbytes;
+  turn->thread.shared += i * vgx_sim_place_stride(launch);
+  place(&turn->thread, launch, cta);
+  struct tables t = tables_of(code, &turn->thread);
+  start(code, &t);
+}
+
+/* One round of each CTA in the first `used` places; *live of them have not ended, and *vacant is a place for another.
+ * What the rounds were together; 0: one cannot go on. */
+static uint32_t run_places(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                           struct vgx_sim_thread *thread, uint8_t *more, uint64_t used, uint64_t *live,
+                           uint64_t *vacant) {
+  uint32_t did = MOVED;
+  *live = 0;
+  *vacant = used;
+  for (uint64_t i = 0; i < used; i++) {
+    struct turn *turn = turn_at(code, thread, more, i);
+    uint32_t done = turn->live ? take_turn(code, launch, turn) : MOVED;
+    if (!done)
+      return 0;
+    did |= done;
+    *live += turn->live != 0;
+    *vacant = turn->live ? *vacant : i;
+  }
+  return did;
+}
+
+static void run_interleaved(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                            struct vgx_sim_thread *thread) {
+  struct vgx_sim_services *services = launch->services;
+  struct queue queue = {0, 0};
+  uint64_t used = 0, live, vacant, cta; /* used: places that hold, or have held, a CTA */
+  uint8_t *more = NULL, *frames;
+  for (uint32_t idle = 0; !is_stopped(launch);) {
+    uint32_t did = run_places(code, launch, thread, more, used, &live, &vacant);
+    if (!did) {
+      fail(launch);
+      return;
+    }
+    idle = did & WENT_ON ? 0 : idle + 1;
+    if (live && idle < IDLE_ROUNDS)
+      continue;
+    idle = 0;
+    bool left = queue.next < queue.end || __atomic_load_n(launch->next_cta, __ATOMIC_RELAXED) < launch->cta_count;
+    if (!left && !live)
+      return;
+    if (!left || vacant >= launch->places) {
+      services->another(services, thread, 0);
+      continue;
+    }
+    if (vacant && vacant == used) {
+      if (!(frames = services->another(services, thread, vacant)))
+        continue;
+      more = frames;
+    }
+    if (pop_cta(launch, &queue, &cta)) {
+      start_at(code, launch, thread, more, vacant, cta);
+      used = vacant < used ? used : vacant + 1;
+    }
+  }
+}
+
 #if defined __x86_64__
 static uint32_t control_word(void) { return __builtin_ia32_stmxcsr(); }
 static void set_control_word(uint32_t word) { __builtin_ia32_ldmxcsr(word); }
@@ -296,11 +398,14 @@ static void set_control_word(uint32_t word) { (void)word; }
 void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                       struct vgx_sim_thread *thread) {
   uint32_t before = control_word();
+  running = thread;
   set_control_word(code->flush ? CONTROL_FLUSH : CONTROL_DEFAULT);
   if (code->turns == VGX_SIM_CLUSTERS)
     run_clusters(code, launch, thread);
   else if (code->turns == VGX_SIM_RESIDENT)
     run_resident(code, launch, thread);
+  else if (code->turns == VGX_SIM_INTERLEAVED)
+    run_interleaved(code, launch, thread);
   else
     run_ctas(code, launch, thread);
   set_control_word(before);

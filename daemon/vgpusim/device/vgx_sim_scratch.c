@@ -20,10 +20,14 @@
 #define NO_SLOT UINT32_MAX
 
 struct scratch {
-  struct vgx_sim_thread thread;
+  struct vgx_sim_thread thread;                        /* first: services get it */
   uint64_t shared_nbytes, local_nbytes, frames_nbytes; /* accessible */
   uint32_t slot;
   uint64_t counters[VGX_SIM_COUNTERS];
+  /* Of the job, should it be interleaved; see vgx_sim_abi.h. */
+  uint64_t places, last_place; /* last_place: 0, or the last that has memory */
+  uint64_t place_stride, place_shared_nbytes, place_local_nbytes, place_frame_nbytes;
+  uint8_t *more_frames; /* NULL: no place but the first */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -64,10 +68,23 @@ static void release_slot(uint32_t slot) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Frames lie between two inaccessible pages. */
+/* Frames lie between two inaccessible pages. NULL: memory is short. */
+static uint8_t *map_frames(uint64_t nbytes) {
+  uint8_t *got = mmap(NULL, nbytes + 2 * PAGE_NBYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (got == MAP_FAILED)
+    return NULL;
+  if (mprotect(got + PAGE_NBYTES, nbytes, PROT_READ | PROT_WRITE) != 0) {
+    munmap(got, nbytes + 2 * PAGE_NBYTES);
+    return NULL;
+  }
+  return got + PAGE_NBYTES;
+}
+
+static void unmap_frames(uint8_t *frames, uint64_t nbytes) { munmap(frames - PAGE_NBYTES, nbytes + 2 * PAGE_NBYTES); }
+
 static void release_frames(struct scratch *s) {
   if (s->thread.frames)
-    munmap(s->thread.frames - PAGE_NBYTES, s->frames_nbytes + 2 * PAGE_NBYTES);
+    unmap_frames(s->thread.frames, s->frames_nbytes);
   s->thread.frames = NULL;
   s->frames_nbytes = 0;
 }
@@ -124,16 +141,35 @@ static bool provide_frames(struct scratch *s, uint64_t nbytes) {
     return true;
   nbytes = round_up(nbytes ? nbytes : 1, PAGE_NBYTES);
   release_frames(s);
-  uint8_t *got = mmap(NULL, nbytes + 2 * PAGE_NBYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (got == MAP_FAILED)
-    return false;
-  if (mprotect(got + PAGE_NBYTES, nbytes, PROT_READ | PROT_WRITE) != 0) {
-    munmap(got, nbytes + 2 * PAGE_NBYTES);
-    return false;
-  }
-  s->thread.frames = got + PAGE_NBYTES;
-  s->frames_nbytes = nbytes;
-  return true;
+  s->thread.frames = map_frames(nbytes);
+  s->frames_nbytes = s->thread.frames ? nbytes : 0;
+  return s->thread.frames != NULL;
+}
+
+static uint64_t more_nbytes(const struct scratch *s) {
+  return round_up(s->places * s->place_frame_nbytes, PAGE_NBYTES);
+}
+
+uint8_t *vgx_sim_scratch_another(struct vgx_sim_thread *thread, uint64_t place) {
+  struct scratch *s = (struct scratch *)thread;
+  uint64_t shared_nbytes = round_up(s->place_shared_nbytes, PAGE_NBYTES);
+  if (place >= s->places || (!s->more_frames && !(s->more_frames = map_frames(more_nbytes(s)))))
+    return NULL;
+  s->last_place = place > s->last_place ? place : s->last_place;
+  if (mprotect(s->thread.shared + place * s->place_stride, shared_nbytes, PROT_READ | PROT_WRITE) != 0 ||
+      !resize(s->thread.local, &s->local_nbytes, (s->last_place + 1) * s->place_local_nbytes))
+    return NULL;
+  return s->more_frames;
+}
+
+/* Everything but the first place goes back. */
+static void release_places(struct scratch *s) {
+  if (!s->last_place)
+    return;
+  map_idle(s->thread.shared + s->place_stride, s->last_place * s->place_stride, MAP_FIXED);
+  unmap_frames(s->more_frames, more_nbytes(s));
+  s->more_frames = NULL;
+  s->last_place = 0;
 }
 
 struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, struct vgx_sim_launch *launch) {
@@ -144,6 +180,11 @@ struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, st
       !resize(s->thread.shared, &s->shared_nbytes, job->shared_nbytes) ||
       !resize(s->thread.local, &s->local_nbytes, job->local_nbytes) || !provide_frames(s, job->frame_nbytes))
     return NULL;
+  s->places = job->launch.places;
+  s->place_stride = vgx_sim_place_stride(&job->launch);
+  s->place_shared_nbytes = job->shared_nbytes;
+  s->place_local_nbytes = job->local_nbytes;
+  s->place_frame_nbytes = job->frame_nbytes;
   uint8_t *area = slot_begin(s->slot) + VGX_SIM_SLOT_PARAMS;
   uint8_t *params = area + VGX_SIM_PARAMS_NBYTES_MAX - params_nbytes; /* a step past them faults */
   *launch = job->launch;
@@ -162,6 +203,8 @@ struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, st
 
 void vgx_sim_scratch_rest(void) {
   struct scratch *s = pthread_getspecific(key);
+  if (s)
+    release_places(s);
   if (s && s->frames_nbytes > KEPT_NBYTES)
     release_frames(s);
   if (s && s->local_nbytes > KEPT_NBYTES && map_idle(s->thread.local, s->local_nbytes, MAP_FIXED))

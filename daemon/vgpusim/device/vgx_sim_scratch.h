@@ -8,6 +8,9 @@
  * job's, with this thread's copy of what its kernel may name. NULL: memory is short. */
 struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, struct vgx_sim_launch *launch);
 
+/* services->another, on the thread whose memory it is. `place` is less than the job's places. */
+uint8_t *vgx_sim_scratch_another(struct vgx_sim_thread *thread, uint64_t place);
+
 /* The job is over: memory beyond what is worth keeping goes back. */
 void vgx_sim_scratch_rest(void);
 

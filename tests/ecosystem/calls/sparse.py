@@ -144,8 +144,8 @@ def calls() -> Iterator[Call]:
         for layout, order in (("Csr", BY_COLUMNS), ("Csr", BY_ROWS), ("Coo", BY_COLUMNS)):
             name = f"cusparseSpMM {dtype} {layout} by {'rows' if order == BY_ROWS else 'columns'}"
             yield Call(name, lambda a=(dtype, layout, order): spmm(*a), close)
-        if dtype == "f8":
-            yield Call(f"cusparseSpSV {dtype}", lambda: spsv("f8"), 10 * close)
+        if dtype in ("f4", "f8"):
+            yield Call(f"cusparseSpSV {dtype}", lambda dtype=dtype: spsv(dtype), 10 * close)
         yield Call(f"cusparseSDDMM {dtype}", lambda dtype=dtype: sddmm(dtype), close)
         for layout in ("Csr", "Coo"):
             yield Call(f"cusparseSparseToDense {dtype} {layout}", lambda a=(dtype, layout): to_dense(*a), 0)

@@ -24,7 +24,7 @@ class Services(ctypes.Structure):
         (name, ctypes.c_void_p)
         for name in (
             *("vprintf", "assertfail", "fail", "malloc", "free", "bad_access", "texture", "outside"),
-            *("access", "sync", "watch"),
+            *("access", "sync", "another", "watch"),
         )
     ]
 
@@ -35,7 +35,7 @@ class Launch(ctypes.Structure):
         ("cta_chunk", ctypes.c_uint64), ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
         ("shared_static_nbytes", ctypes.c_uint32), ("shared_dynamic_nbytes", ctypes.c_uint32),
         ("symbols", ctypes.c_void_p), ("stop", ctypes.c_void_p), ("services", ctypes.c_void_p),
-        ("launch_id", ctypes.c_uint64), ("workspace", ctypes.c_void_p),
+        ("launch_id", ctypes.c_uint64), ("workspace", ctypes.c_void_p), ("places", ctypes.c_uint64),
     ]  # fmt: skip
 
 
@@ -63,6 +63,8 @@ _FAIL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
 _MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
+_ANOTHER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+
 LOADER = Loader()
 _ANYWHERE = ctypes.CDLL(None).labs  # refuses nothing: memory of tests lies anywhere
 _MAP_NORESERVE = 0x4000
@@ -86,6 +88,7 @@ class Events:
         self.outside: list[tuple[bytes, int, tuple[int, ...], int]] = []
         self.heap: list[ctypes.Array[ctypes.c_char]] = []
         self.freed: list[int] = []
+        self.further: list[int] = []  # places of CTAs beside the first; 0: none was left to begin
         self.argument_nbytes = 64
 
 
@@ -211,6 +214,15 @@ def run(
 
     refusing = _OUTSIDE(outside)
     services.outside = ctypes.cast(refusing if refuse else _ANYWHERE, ctypes.c_void_p)
+    count = grid[0] * grid[1] * grid[2]
+    more = ctypes.create_string_buffer(compiled.frame_nbytes * count + 64 if compiled.interleaved else 1)
+
+    def another(_: int, _thread: int, place: int) -> int:
+        events.further.append(place)
+        return (ctypes.addressof(more) + 63) // 64 * 64
+
+    making_room = _ANOTHER(another)
+    services.another = ctypes.cast(making_room, ctypes.c_void_p)
     data = pack(module, name, values)
     params = ctypes.create_string_buffer(data, len(data) + 16)
     counter, stop_word = ctypes.c_uint64(0), ctypes.c_uint32(stop)
@@ -226,14 +238,14 @@ def run(
     frame_nbytes = compiled.frame_nbytes * at_once
     frames, frames_address = _aligned(frame_nbytes + 64, 64)
     ctypes.memset(frames_address, 0xA5, frame_nbytes)
-    local_nbytes = compiled.local_nbytes * at_once
+    local_nbytes = compiled.local_nbytes * (count if compiled.interleaved else at_once)
     local, local_address = _aligned(local_nbytes + 64, 64)
     ctypes.memset(local_address, 0xA5, local_nbytes)
     workspace, workspace_address = _aligned(64, 64)
     launch = Launch(
-        ctypes.addressof(params), ctypes.addressof(counter), grid[0] * grid[1] * grid[2], chunk,
+        ctypes.addressof(params), ctypes.addressof(counter), count, chunk,
         (ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(*block), compiled.shared_nbytes, shared,
-        ctypes.addressof(symbols), ctypes.addressof(stop_word), ctypes.addressof(services), 5, workspace_address,
+        ctypes.addressof(symbols), ctypes.addressof(stop_word), ctypes.addressof(services), 5, workspace_address, count,
     )  # fmt: skip
     thread = Thread(_WINDOW_ADDRESS, frames_address, 3, 0, local=local_address)
     _scheduler()(ctypes.c_void_p(address), ctypes.byref(launch), ctypes.byref(thread))

@@ -86,3 +86,19 @@ def test_text_does_not_grow_with_barriers_times_registers(monkeypatch: pytest.Mo
     assert len(text) < 300_000
     assert len(re.findall(r"ret i32", text)) == BARRIERS + 1
     assert native.assemble(text)
+
+
+@pytest.mark.skipif(not native.IS_X86, reason="the bytes are of x86")
+def test_frames_touch_each_of_their_pages() -> None:
+    """A frame larger than the thread's stack meets its guard page: one of 22 MB (xgboost's reduction by key, had its
+    registers been copied) went past it into another thread's memory. `permute` has a frame of more than a page."""
+    text = f"""{harness.HEADER}.visible .entry k(.param .u64 out) {{ .reg .b32 %r<4>; .reg .b64 %d<3>;
+    ld.param.u64 %d0, [out]; mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 21; shfl.sync.idx.b32 %r2, %r0, %r1, 31, -1;
+    mul.wide.u32 %d1, %r0, 4; add.u64 %d2, %d0, %d1; st.global.u32 [%d2], %r2; ret; }}"""
+    lowered = compiler.lower(PtxModule.parse(text), "k", (64, 1, 1))[0]
+    assert '"probe-stack"="inline-asm"' in lowered.partition("attributes #0")[2]
+    functions = re.findall(r"^define .*$", lowered, re.MULTILINE)
+    assert all("#0" in line or "@refuse" in line for line in functions)
+    probe = bytes.fromhex("48c7042400000000")  # movq $0, (%rsp)
+    assert probe in native.assemble(lowered)
+    assert probe not in native.assemble(lowered.replace('"probe-stack"="inline-asm"', ""))

@@ -1,0 +1,73 @@
+// Blocks that wait for any other block without a cooperative launch, as cuSPARSE's solvers do: the device runs all of
+// them at once. A barrier of the grid made of one counter, and a chain from the last block to the first; then a fault
+// in such a kernel is still the block's own.
+#include "vgt_check.h"
+
+enum { THREADS = 64, BLOCKS = 40 };
+
+__device__ unsigned turn;
+
+// Each round adds up what the neighbouring block wrote in the last one, over shared memory.
+__global__ void rounds(unsigned *a, unsigned *b, unsigned *counter, int count) {
+  extern __shared__ unsigned tile[];
+  for (int round = 0; round < count; round++) {
+    unsigned from = (blockIdx.x + 1) % gridDim.x * THREADS + threadIdx.x;
+    tile[threadIdx.x] = ((volatile unsigned *)a)[from];
+    __syncthreads();
+    b[blockIdx.x * THREADS + threadIdx.x] = tile[THREADS - 1 - threadIdx.x] * 3 + blockIdx.x;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      atomicAdd(counter, 1);
+      while (*(volatile unsigned *)counter < gridDim.x * (round + 1))
+        ;
+    }
+    __syncthreads();
+    unsigned *swap = a;
+    a = b;
+    b = swap;
+  }
+}
+
+__global__ void from_the_last(unsigned *order) {
+  if (threadIdx.x == 0) {
+    while (*(volatile unsigned *)&turn != gridDim.x - 1 - blockIdx.x)
+      ;
+    order[turn] = blockIdx.x;
+    __threadfence();
+    atomicAdd(&turn, 1);
+  }
+}
+
+__global__ void too_far(unsigned *order, unsigned *never) {
+  extern __shared__ unsigned tile[];
+  if (blockIdx.x == 7)
+    order[1ull << 40] = 1;
+  tile[threadIdx.x] = 1;
+  while (*(volatile unsigned *)never == 0)
+    ;
+}
+
+int main(int argc, char **argv) {
+  vgt_args args = vgt_parse(argc, argv, 4);
+  std::mt19937 random(args.seed);
+  int size = BLOCKS * THREADS, count = args.size;
+  std::vector<unsigned> values = vgt_words(random, size), next(size), zero(1);
+  unsigned *a = vgt_upload(values), *b = vgt_upload(values), *counter = vgt_upload(zero);
+  // Dynamic shared memory of 20 KB: room for two blocks on a multiprocessor of every device.
+  rounds<<<BLOCKS, THREADS, 20 << 10>>>(a, b, counter, count);
+  for (int round = 0; round < count; round++) {
+    for (int i = 0; i < size; i++)
+      next[i] = values[(i / THREADS + 1) % BLOCKS * THREADS + THREADS - 1 - i % THREADS] * 3 + i / THREADS;
+    values = next;
+  }
+  EXPECT(vgt_download(count % 2 ? b : a, size) == values, "waiting_blocks: rounds of a barrier: wrong values");
+  from_the_last<<<BLOCKS, 32>>>(a);
+  std::vector<unsigned> order = vgt_download(a, BLOCKS);
+  for (unsigned i = 0; i < BLOCKS; i++)
+    EXPECT(order[i] == BLOCKS - 1 - i, "waiting_blocks: block %u came at %u", order[i], i);
+  CUDA(cudaMemset(counter, 0, sizeof *counter));
+  too_far<<<BLOCKS, THREADS, THREADS * sizeof(unsigned)>>>(a, counter);
+  EXPECT_ERROR(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+  printf("ok waiting_blocks: %d blocks, %d rounds\n", BLOCKS, count);
+}
