@@ -42,7 +42,6 @@ fn(
     ],
     WAITING,
     worker_after="result = vgx_condition_add(s, req->hGraph, pHandle_out)",
-    simulator=False,
     doc="A value that kernels set and a conditional node of the graph looks at; the number that kernels get.",
 )
 fn(
@@ -73,7 +72,6 @@ host_only(
         val("numDependencies", U64),
         ptr("nodeParams", "CUgraphNodeParams *"),
     ],
-    simulator=False,
     doc="For conditional nodes.",
 )
 
@@ -92,7 +90,6 @@ fn(
     WAITING,
     wire=[node(), GRAPH_ARG, CONTEXT_ARG, COUNT, *DEPENDENCIES, OPERATIONS],
     given=["phGraphNode", "hGraph", "dependencies", "numDependencies", GIVEN],
-    simulator=False,
     doc="Operations on words of memory as one node.",
     client_before=NUMBER,
     checks=CHECKS,
@@ -114,7 +111,6 @@ fn(
     worker_before=f"{WORDS} params = {{.count = 0}}",
     given=["hNode", "&params"],
     worker_after="count = vgx_node_words(s, &params, paramArray, req->count, &ctx)",
-    simulator=False,
     doc="What a node of operations on words was given.",
 )
 fn(
@@ -123,7 +119,6 @@ fn(
     WAITING,
     wire=[NODE, CONTEXT_ARG, COUNT, OPERATIONS],
     given=["hNode", GIVEN],
-    simulator=False,
     doc="For graphs made executable later.",
     client_before=NUMBER,
     checks=CHECKS,
@@ -134,7 +129,6 @@ fn(
     WAITING,
     wire=[EXEC, NODE, CONTEXT_ARG, COUNT, OPERATIONS],
     given=["hGraphExec", "hNode", GIVEN],
-    simulator=False,
     doc="For later launches.",
     client_before=NUMBER,
     checks=CHECKS,

@@ -60,7 +60,6 @@ fn(
     "req->accessDescCount, .bytesize = req->bytesize}",
     given=["phGraphNode", "hGraph", "dependencies", "numDependencies", "&params"],
     worker_after="dptr = params.dptr",
-    simulator=False,
     doc="Memory whose address is known now, and which there is from this node's run until it is freed.",
 )
 fn(
@@ -84,14 +83,12 @@ fn(
     given=["hNode", "&params"],
     worker_after="poolProps = params.poolProps, bytesize = params.bytesize, dptr = params.dptr, accessDescCount = "
     "vgx_node_access(&params, accessDescs, req->accessDescCount)",
-    simulator=False,
     doc="What an allocation's node was given, and its address.",
 )
 fn(
     "cuGraphAddMemFreeNode",
     [*NEW, val("dptr", DEVICEPTR)],
     WAITING,
-    simulator=False,
     doc="The end of what an allocation's node, of this graph or another, has made.",
 )
 fn(
@@ -99,7 +96,6 @@ fn(
     [NODE, out("dptr_out", DEVICEPTR)],
     WAITING,
     need=INIT,
-    simulator=False,
     doc="The address that a node frees.",
 )
 DEV = val("device", DEVICE)
@@ -108,14 +104,12 @@ fn(
     "cuDeviceGetGraphMemAttribute",
     [DEV, ATTRIBUTE, word_out("value", "true")],
     WAITING,
-    simulator=False,
     doc="Memory of a device that graphs use or have reserved.",
 )
 fn(
     "cuDeviceSetGraphMemAttribute",
     [DEV, ATTRIBUTE, word_in("value", "true")],
     WAITING,
-    simulator=False,
     doc="Set a high-water mark back.",
 )
-fn("cuDeviceGraphMemTrim", [DEV], WAITING, simulator=False, doc="Give reserved memory back that no graph uses.")
+fn("cuDeviceGraphMemTrim", [DEV], WAITING, doc="Give reserved memory back that no graph uses.")

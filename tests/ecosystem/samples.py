@@ -1,17 +1,20 @@
 """`python tests/ecosystem/samples.py CHECKOUT [NAME...]` renews docs/samples.md: cuda-samples on the simulator.
 
-Each sample is compiled by nvcc from PyPI for compute_90, and run under `vgpu run` in its own folder. Nothing of the
-checkout is kept in this repository.
+Each sample is compiled by nvcc from PyPI for compute_90, and run under `vgpu run` in its own folder. What was built is
+kept in build/samples, and built again when the sources or options change. Nothing of the checkout is kept in this
+repository.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,21 +27,24 @@ from tests.pypi import SITE, environment, packages  # noqa: E402
 
 DOCUMENT = ROOT / "docs/samples.md"
 BUILT = ROOT / "build/samples"
-BUILD_TIMEOUT_S, RUN_TIMEOUT_S = 900, 300
+BUILD_TIMEOUT_S, RUN_TIMEOUT_S = 600, 240
 WAIVED = 2  # a sample's exit code where the device lacks what it shows
+RIGHT, REFUSED, WRONG, SLOW, UNBUILT = "right", "refused", "wrong", "no end", "does not build"
 HEAD = """# NVIDIA's samples on the simulator
 
-`python tests/ecosystem/samples.py CHECKOUT` writes this table: each program of a checkout of NVIDIA's cuda-samples,
-compiled by nvcc 13.0 with PTX for compute_90, run on the `forward` device. Those that draw (OpenGL, Vulkan, EGL) or
-need another system or compiler are left out. The verdict is the program's own.
+`python tests/ecosystem/samples.py CHECKOUT` writes this table: each program of a checkout of
+NVIDIA's cuda-samples, compiled by nvcc 13.0 with PTX for compute_90, run on the `forward` device.
+Those that draw (OpenGL, Vulkan, EGL) or need another system, compiler or library (MPI, FreeImage)
+are left out. A program's own verdict and exit code count; one that gives no end does not end in
+{limit} s. {counts}.
 
-| sample | builds | runs | verdict | time | renewed |
-|---|---|---|---|---|---|
+| sample | result | why | time | renewed |
+|---|---|---|---|---|
 """
-ELSEWHERE = re.compile(
-    r"find_package\((OpenGL|GLUT|Vulkan|EGL|MPI|OpenMP|FreeImage|OpenCV)|NvSci|add_subdirectory|GLES", re.I
-)
+ELSEWHERE = re.compile(r"find_package\((OpenGL|GLUT|Vulkan|EGL|MPI|FreeImage|OpenCV)|NvSci|add_subdirectory|GLES", re.I)
 LIBRARY = re.compile(r"CUDA::(\w+)|\b(nvrtc|cublas|cufft|cusolver|cusparse|curand|nvJitLink|cuda)\b")
+REFUSAL = re.compile(r"vgpu\[.*(801|not supported|unsupported|cannot)|NotSupported|NOT_SUPPORTED|not supported", re.I)
+FAILURE = re.compile(r"\b(FAIL|FAILED|FAILURE)\b|Test failed|\bResult = FAIL")
 
 
 def samples(checkout: Path) -> dict[str, Path]:
@@ -66,60 +72,62 @@ def linked(text: str) -> list[str]:
         options += [f"-Xlinker={path}" for path in found[:1]]
     if names & {"cuda", "cuda_driver"}:
         options.append(f"-Xlinker={ROOT / 'build/guest/libcuda.so'}")
-    return [*options, "-lcudadevrt"] if "cudadevrt" in names else options
+    if "OpenMP" in text:
+        options.append("-Xcompiler=-fopenmp")
+    return options
+
+
+def images(nvcc: str, folder: Path, lists: str, includes: list[str]) -> None:
+    """Compile what a sample loads from its folder: NAME.fatbin or NAME64.ptx of NAME.cu."""
+    for name, kind in sorted(set(re.findall(r"(\w+)\.(fatbin|ptx)\b", lists))):
+        source = folder / f"{name.removesuffix('64')}.cu"
+        if source.exists():
+            made = [nvcc, f"-{kind}", "-gencode", "arch=compute_90,code=compute_90", *includes]
+            made = [*made[:2], "-arch=compute_90", *includes] if kind == "ptx" else made
+            made += ["-o", str(folder / f"{name}.{kind}"), str(source)]
+            subprocess.run(made, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False)
 
 
 def build(checkout: Path, folder: Path) -> tuple[Path | None, str]:
     """The program, or none and why."""
     toolchain, lists = cuda13(), (folder / "CMakeLists.txt").read_text()
     BUILT.mkdir(parents=True, exist_ok=True)
-    program = BUILT / folder.name
     named = re.search(r"add_executable\(\s*\S+\s+([^)]*)\)", lists)
-    sources = [str(folder / name) for name in (named[1].split() if named else ()) if re.search(r"\.(cu|cpp|c)$", name)]
-    includes = [
-        folder,
-        checkout / "Common",
-        toolchain.root / "include",
-        *(path / "include" for path in library_folders()),
-    ]
-    command = [
-        str(toolchain.root / "bin/nvcc"),
-        "-std=c++17",
-        "-O2",
-        "-gencode",
-        "arch=compute_90,code=compute_90",
-        "-rdc=true",
-    ]
-    command += [
-        "--extended-lambda",
-        "-Wno-deprecated-gpu-targets",
-        f"-L{toolchain.library_folder()}",
-        "-Xlinker",
-        "--allow-shlib-undefined",
-    ]
-    command += [f"-I{path}" for path in includes] + ["-o", str(program), *sources, *linked(lists)]
-    for name, kind in set(re.findall(r"(\w+)\.(fatbin|ptx)\b", lists)):  # what a sample loads from its folder
-        source = folder / f"{name.removesuffix('64')}.cu"
-        if source.exists():
-            made = [command[0], f"-{kind}", "-arch=compute_90", *(f"-I{path}" for path in includes)]
-            made += ["-o", str(folder / f"{name}.{kind}"), str(source)]
-            subprocess.run(made, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False)
+    names = named[1].split() if named else []
+    sources = [str(folder / name) for name in names if re.search(r"\.(cu|cpp|cc|c)$", name)]
+    nvcc = str(toolchain.root / "bin/nvcc")
+    relocatable = len(sources) > 1 or "SEPARABLE_COMPILATION ON" in lists
+    includes = [folder, checkout / "Common", toolchain.root / "include", *(p / "include" for p in library_folders())]
+    command = [nvcc, "-std=c++17", "-O2", "--extended-lambda", "-Wno-deprecated-gpu-targets"]
+    command += ["-gencode", "arch=compute_90,code=compute_90", f"-L{toolchain.library_folder()}"]
+    command += ["-Xlinker", "--allow-shlib-undefined", *(["-rdc=true", "-lcudadevrt"] if relocatable else [])]
+    command += [f"-I{path}" for path in includes]
+    command += [*sources, *linked(lists)]
+    state = hashlib.sha256(repr(command).encode())
+    for path in sorted(folder.glob("*")):
+        if path.suffix in (".cu", ".cpp", ".c", ".cuh", ".h", ".txt"):
+            state.update(path.read_bytes())
+    program = BUILT / f"{folder.name}-{state.hexdigest()[:12]}"
+    if program.exists():
+        return program, ""
+    images(nvcc, folder, lists, [f"-I{path}" for path in includes])
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            [*command, "-o", str(program)], capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         return None, f"no end in {BUILD_TIMEOUT_S} s"
     if done.returncode:
-        errors = [
-            line for line in done.stderr.splitlines() if "error" in line or "undefined" in line
-        ] or done.stderr.splitlines()
+        said = done.stderr.splitlines()
+        errors = [line for line in said if re.search(r"error|undefined", line)] or said
         return None, (errors or ["?"])[0].strip()[-120:]
     return program, ""
 
 
 def run(program: Path, folder: Path) -> tuple[str, str]:
-    """Exit code, and the program's own verdict."""
+    """The result, and why it is not right."""
     paths = ":".join(str(path / "lib") for path in library_folders())
-    variables = {**os.environ, "LD_LIBRARY_PATH": paths, "VGPU_LOG": "error"}
+    variables = {**os.environ, "LD_LIBRARY_PATH": paths, "VGPU_LOG": "error", "CUDA_PATH": str(library_folders()[1])}
     command = [str(Path(sys.executable).parent / "vgpu"), "run", "--timeout", str(RUN_TIMEOUT_S), "--", str(program)]
     try:
         done = subprocess.run(
@@ -129,42 +137,57 @@ def run(program: Path, folder: Path) -> tuple[str, str]:
             capture_output=True,
             text=True,
             errors="replace",
+            stdin=subprocess.DEVNULL,
             timeout=RUN_TIMEOUT_S + 60,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return "no", f"no end in {RUN_TIMEOUT_S} s"
+        return SLOW, f"no end in {RUN_TIMEOUT_S} s"
     text = (done.stdout + done.stderr).replace(f"{folder}/", "")
+    (BUILT / f"{folder.name}.log").write_text(f"exit {done.returncode}\n{text}")
     if done.returncode == 0:
-        return "yes", "wrong" if re.search(r"\bFAIL(ED)?\b|Test failed", text) else "passed"
-    if done.returncode == WAIVED:
-        return "waived", last_word(text)
-    return f"exit {done.returncode}", last_word(text)
+        return (WRONG, last_word(text)) if FAILURE.search(text) else (RIGHT, "")
+    if done.returncode == 124:
+        return SLOW, f"no end in {RUN_TIMEOUT_S} s"
+    refused = done.returncode == WAIVED or REFUSAL.search(text)
+    return (REFUSED if refused else WRONG), f"exit {done.returncode}: {last_word(text)}"
 
 
 def last_word(text: str) -> str:
     """The line that says most of why a program ended."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search(r"vgpu\[|error|fail|not supported|waiv", line, re.I)] or lines[-1:]
-    return (telling[0] if telling else "silent").replace("|", "/")[:140]
+    telling = [line for line in lines if line.startswith("vgpu[")]
+    telling = telling or [line for line in lines if re.search(r"error|fail|not supported|waiv|needs", line, re.I)]
+    line = re.sub(r"^vgpu\[\d+\]: ", "", (telling or lines[-1:] or ["silent"])[0])
+    return re.sub(r"(\()[^()]{40,}(\))", r"\1…\2", line).replace("|", "/")[:150]
+
+
+def counted(rows: dict[str, str]) -> str:
+    results = Counter(row.split(" | ")[1] for row in rows.values())
+    return f"Of {len(rows)}: " + ", ".join(f"{results[r]} {r}" for r in (RIGHT, REFUSED, WRONG, SLOW, UNBUILT))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--document", type=Path, default=DOCUMENT)
     options = parser.parse_args()
-    found = samples(options.checkout.resolve())
-    text = DOCUMENT.read_text() if DOCUMENT.exists() else ""
-    rows = {name: row for row, name in re.findall(r"^(\| (\S+) \|.*)$", text, re.MULTILINE)}
+    checkout = options.checkout.resolve()
+    found = samples(checkout)
+    text = options.document.read_text() if options.document.exists() else ""
+    rows = {name: row for row, name in re.findall(r"^(\| (\S+) \|.*)$", text, re.MULTILINE) if name in found}
     for name in options.names or found:
         start = time.monotonic()
-        program, why = build(options.checkout.resolve(), found[name])
-        built, ran, verdict = ("yes", *run(program, found[name])) if program else ("no", "", why.replace("|", "/"))
+        program, why = build(checkout, found[name])
+        built = time.monotonic()
+        result, why = run(program, found[name]) if program else (UNBUILT, why.replace("|", "/"))
         day = datetime.now(UTC).date().isoformat()
-        rows[name] = f"| {name} | {built} | {ran} | {verdict} | {time.monotonic() - start:.0f} s | {day} |"
-        print(rows[name], flush=True)
-        DOCUMENT.write_text(HEAD + "".join(f"{rows[each]}\n" for each in sorted(found) if each in rows))
+        rows[name] = f"| {name} | {result} | {why} | {time.monotonic() - built:.0f} s | {day} |"
+        print(f"{rows[name]} built in {built - start:.0f} s", flush=True)
+        known = {each: rows[each] for each in sorted(found) if each in rows}
+        head = HEAD.format(limit=RUN_TIMEOUT_S, counts=counted(known))
+        options.document.write_text(head + "".join(f"{row}\n" for row in known.values()))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 9
+VERSION = 10
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32

@@ -34,12 +34,22 @@ def nothing(e: Emitter, ins: ir.Instruction) -> None:
     """Scheduling hints, and dependences that a launch after a completed launch always meets."""
 
 
+def _set_condition(e: Emitter, ins: ir.Instruction, handle: ir.Operand, value: ir.Operand) -> None:
+    """The handle is the address of the condition's word: vgx_sim_graph_condition.c."""
+    assert isinstance(handle, ir.Reg)
+    place = ir.Address(handle, 0)
+    e.emit(ir.Instruction("st", ("relaxed", "gpu", "global", "u32"), (place, value), ins.line))
+
+
 @emits("call")
 def builtin(e: Emitter, ins: ir.Instruction) -> None:
     results, target, arguments = ins.operands
     assert isinstance(results, ir.Vector)
     assert isinstance(arguments, ir.Vector)
     assert isinstance(target, ir.Name)
+    if target.name == "cudaGraphSetConditional":
+        _set_condition(e, ins, *arguments.items)
+        return
     widths = {"vprintf": (64, 64), "__assertfail": (64, 64, 32, 64, 64), "malloc": (64,), "free": (64,)}[target.name]
     inputs = [
         e.spread(f"argument{i}", e.vector(e.read(operand, nbits)), nbits)

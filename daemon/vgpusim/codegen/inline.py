@@ -16,7 +16,8 @@ from vgpusim.ptx import ir
 from vgpusim.ptx.error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
 from vgpusim.ptx.module import PtxModule, align_up, reserved_shared, shared_layout
 
-BUILTINS = {"vprintf": 2, "__assertfail": 5, "malloc": 1, "free": 1}  # served by the driver; number of arguments
+# Served by the driver, though a program may have linked a body (libcudadevrt's calls it): number of arguments.
+BUILTINS = {"vprintf": 2, "__assertfail": 5, "malloc": 1, "free": 1, "cudaGraphSetConditional": 2}
 _LAUNCH_FAILED = 719
 _MAX_INSTRUCTIONS = 400_000  # after inlining
 
@@ -221,7 +222,7 @@ class _Inliner:
             self._call_through(target, ins, callers, prototypes)
             return
         assert isinstance(target, ir.Name)
-        if not self.module.defines(target.name):
+        if target.name == "cudaGraphSetConditional" or not self.module.defines(target.name):
             if BUILTINS.get(target.name) != len(arguments.items):
                 raise UnsupportedInstruction(self.program.name, ins.text, ins.line, f"external function {target.name}")
             self.program.body.append(ins)

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 9 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 10 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;

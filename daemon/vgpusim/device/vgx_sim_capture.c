@@ -198,7 +198,7 @@ static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *nodes, 
   *capture = (struct vgx_sim_capture){.refs = 1, .given = given, .graph = graph, .origin = stream};
   vgx_sim_lock();
   CUresult result = is_active(&stream->captured) ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
-  if (result == CUDA_SUCCESS && (graph->capturing || graph->owner))
+  if (result == CUDA_SUCCESS && (graph->capturing || (graph->owner && !graph->owner->body_count)))
     result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS)
     result = frontier_of(graph, nodes, count, &fresh);

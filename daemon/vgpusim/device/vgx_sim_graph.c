@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "vgx_sim_runtime.h"
+#include "vgx_sim_watch_memory.h"
 
 #define HEIGHT_MAX 64u              /* graphs within each other: destroying and planning them is recursive */
 #define DEPENDENCIES_MAX (1u << 20) /* of one node */
@@ -44,9 +45,23 @@ CUgraph vgx_sim_graph_create(void) {
   return graph;
 }
 
+void vgx_sim_condition_unref(struct vgx_sim_condition *condition) {
+  vgx_sim_lock();
+  bool last = --condition->refs == 0;
+  vgx_sim_unlock();
+  if (!last)
+    return;
+  vgx_sim_watch_freed(condition->address);
+  vgx_sim_arena_free(&condition->device->arena, condition->address, NULL);
+  free(condition);
+}
+
 void vgx_sim_node_destroy(CUgraphNode node) {
   vgx_sim_work_unref(node->work);
   vgx_sim_graph_destroy(node->child);
+  for (uint32_t i = 0; i < node->body_count; i++)
+    vgx_sim_graph_destroy(node->bodies[i]);
+  free(node->bodies);
   node->magic = VGX_SIM_DEAD;
   free(node->dependencies);
   free(node);
@@ -57,6 +72,10 @@ void vgx_sim_graph_destroy(CUgraph graph) {
     return;
   for (uint32_t i = 0; i < graph->count; i++)
     vgx_sim_node_destroy(graph->nodes[i]);
+  for (struct vgx_sim_condition *c = graph->conditions, *next; c; c = next) {
+    next = c->next;
+    vgx_sim_condition_unref(c);
+  }
   graph->magic = VGX_SIM_DEAD;
   free(graph->nodes);
   free(graph);
@@ -123,9 +142,54 @@ CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
 
 uint64_t vgx_sim_graph_count(CUgraph graph) {
   uint64_t count = graph->count;
-  for (uint32_t i = 0; i < graph->count; i++)
-    count += graph->nodes[i]->child ? vgx_sim_graph_count(graph->nodes[i]->child) : 0;
+  for (uint32_t i = 0; i < graph->count; i++) {
+    const struct CUgraphNode_st *node = graph->nodes[i];
+    count += node->child ? vgx_sim_graph_count(node->child) : 0;
+    for (uint32_t k = 0; k < node->body_count; k++)
+      count += 1 + vgx_sim_graph_count(node->bodies[k]);
+  }
   return count;
+}
+
+bool vgx_sim_graph_may_be_copied_locked(CUgraph graph) {
+  for (uint32_t i = 0; i < graph->count; i++) {
+    const struct CUgraphNode_st *node = graph->nodes[i];
+    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE || node->body_count ||
+        (node->child && !vgx_sim_graph_may_be_copied_locked(node->child)))
+      return false;
+  }
+  return true;
+}
+
+/* The number of graphs around one. */
+static uint32_t depth_of(CUgraph graph) {
+  uint32_t depth = 0;
+  for (; graph->owner; graph = graph->owner->graph)
+    depth++;
+  return depth;
+}
+
+CUresult vgx_sim_graph_put_bodies(CUgraphNode node, uint32_t count) {
+  vgx_sim_lock();
+  bool fits = depth_of(node->graph) < HEIGHT_MAX;
+  vgx_sim_unlock();
+  CUgraph *bodies = fits ? calloc(count, sizeof(CUgraph)) : NULL;
+  uint32_t made = 0;
+  while (bodies && made < count && (bodies[made] = vgx_sim_graph_create()))
+    bodies[made++]->owner = node;
+  if (made < count) {
+    while (made > 0)
+      vgx_sim_graph_destroy(bodies[--made]);
+    free(bodies);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  vgx_sim_lock();
+  node->bodies = bodies;
+  node->body_count = count;
+  for (CUgraph at = node->graph; at; at = at->owner ? at->owner->graph : NULL) /* as for a graph without children */
+    at->height = at->height ? at->height : 1;
+  vgx_sim_unlock();
+  return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_graph_embed_locked(CUgraphNode node, CUgraph child) {

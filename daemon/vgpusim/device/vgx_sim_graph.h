@@ -34,7 +34,9 @@ struct CUgraphNode_st {
   uint32_t type;
   struct vgx_sim_work *work; /* NULL: empty node, child graph */
   CUgraph child;             /* the node's own; NULL: none */
-  uint32_t *dependencies;    /* indices */
+  CUgraph *bodies;           /* of a conditional node */
+  uint32_t body_count;
+  uint32_t *dependencies; /* indices */
   uint32_t dependency_count;
   bool captured; /* by a stream, which must be joined */
 };
@@ -43,9 +45,10 @@ struct CUgraph_st {
   uint32_t magic;
   CUgraphNode *nodes; /* in the order they were added */
   uint32_t count, capacity;
-  CUgraphNode owner; /* the node it lies in; NULL: none */
-  uint32_t height;   /* of the child graphs within it */
-  bool capturing;    /* a capture adds to it */
+  CUgraphNode owner;                    /* the node it lies in; NULL: none */
+  uint32_t height;                      /* of the child graphs within it */
+  bool capturing;                       /* a capture adds to it */
+  struct vgx_sim_condition *conditions; /* made for it (vgx_sim_graph_condition.c) */
 };
 
 /* Add a node that depends on others of its graph; takes the reference to `work` (NULL: empty node) on success. Runtime
@@ -57,7 +60,11 @@ CUresult vgx_sim_graph_add(CUgraphNode *made, CUgraph graph, const CUgraphNode *
                            uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
 /* Put `child`, which is taken over when it succeeds, into a node. OUT_OF_MEMORY: too many graphs within each other. */
 CUresult vgx_sim_graph_embed_locked(CUgraphNode node, CUgraph child);
-uint64_t vgx_sim_graph_count(CUgraph graph);          /* of nodes, those of child graphs too; runtime lock held */
+/* Give a conditional node its graphs. No lock held. */
+CUresult vgx_sim_graph_put_bodies(CUgraphNode node, uint32_t count);
+/* Whether a clone would mean something: memory and conditions belong to one graph. */
+bool vgx_sim_graph_may_be_copied_locked(CUgraph graph);
+uint64_t vgx_sim_graph_count(CUgraph graph);          /* of steps, those of graphs within it too; runtime lock held */
 CUgraph vgx_sim_graph_clone_locked(CUgraph original); /* NULL: out of memory */
 bool vgx_sim_is_graph(CUgraph graph);
 bool vgx_sim_is_node(CUgraphNode node);
@@ -69,5 +76,16 @@ void vgx_sim_node_destroy(CUgraphNode node); /* one that its graph no longer lis
 struct vgx_sim_work *vgx_sim_work_create(CUcontext ctx,
                                          struct vgx_sim_op *op); /* takes ownership of op, also on failure */
 void vgx_sim_work_unref(struct vgx_sim_work *work);              /* no lock held; NULL: nothing */
+
+/* A value that kernels set, for conditional nodes. */
+struct vgx_sim_condition {
+  uint32_t refs; /* the graph it was made for, and nodes' work */
+  struct vgx_sim_device *device;
+  uint64_t address; /* of its word on the device: the number that the client gets */
+  uint32_t initial;
+  bool assigned; /* `initial`, at each launch */
+  struct vgx_sim_condition *next;
+};
+void vgx_sim_condition_unref(struct vgx_sim_condition *condition); /* no lock held */
 
 #endif

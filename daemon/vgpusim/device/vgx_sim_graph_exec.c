@@ -9,6 +9,8 @@
 
 #include "vgx_sim_capture.h"
 #include "vgx_sim_graph.h"
+#include "vgx_sim_graph_condition.h"
+#include "vgx_sim_graph_memory.h"
 #include "vgx_sim_launch.h"
 #include "vgx_sim_marker.h"
 #include "vgx_sim_queue.h"
@@ -54,9 +56,13 @@ static CUresult put_step(struct vgx_sim_plan *plan, CUgraphNode node, uint32_t *
   at[node->index] = plan->count - first + 1;
   struct vgx_sim_step *step = &plan->steps[plan->count++];
   *step = (struct vgx_sim_step){node->serial, place_of(node, at), node->type, 0, node->work};
-  if (!node->child)
-    return CUDA_SUCCESS;
-  CUresult result = put_graph(plan, node->child);
+  CUresult result = node->child ? put_graph(plan, node->child) : CUDA_SUCCESS;
+  for (uint32_t i = 0; i < node->body_count && result == CUDA_SUCCESS; i++) {
+    struct vgx_sim_step *body = &plan->steps[plan->count++];
+    *body = (struct vgx_sim_step){.place = i, .type = VGX_SIM_STEP_BODY};
+    result = put_graph(plan, node->bodies[i]);
+    body->inside = (uint32_t)(&plan->steps[plan->count] - body) - 1;
+  }
   step->inside = (uint32_t)(&plan->steps[plan->count] - step) - 1;
   return result;
 }
@@ -149,15 +155,46 @@ CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec) {
   return CUDA_SUCCESS;
 }
 
-static CUresult run_plan(struct vgx_sim_op *op) {
-  const struct vgx_sim_plan *plan = ((struct run *)op)->plan;
+static CUresult run_steps(const struct vgx_sim_step *step, uint32_t count);
+
+/* The graph of a conditional node that is to run; NULL: none (again). */
+static const struct vgx_sim_step *chosen(const struct vgx_sim_step *node) {
+  uint32_t number = vgx_sim_condition_body(node->work->op);
+  const struct vgx_sim_step *body = node + 1;
+  for (; body <= node + node->inside && number > 0; number--)
+    body += body->inside + 1;
+  return body <= node + node->inside ? body : NULL;
+}
+
+static CUresult run_conditional(const struct vgx_sim_step *node) {
   CUresult result = CUDA_SUCCESS;
-  for (uint32_t i = 0; result == CUDA_SUCCESS && i < plan->count; i++) {
-    struct vgx_sim_work *work = plan->steps[i].work;
-    if (work)
-      result = work->op->run(work->op);
+  const struct vgx_sim_step *body;
+  while (result == CUDA_SUCCESS && (body = chosen(node))) {
+    result = run_steps(body + 1, body->inside);
+    if (!vgx_sim_condition_repeats(node->work->op))
+      break;
   }
   return result;
+}
+
+static CUresult run_steps(const struct vgx_sim_step *step, uint32_t count) {
+  CUresult result = CUDA_SUCCESS;
+  for (const struct vgx_sim_step *end = step + count; result == CUDA_SUCCESS && step < end; step++)
+    if (step->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+      result = run_conditional(step);
+      step += step->inside;
+    } else if (step->work) {
+      result = step->work->op->run(step->work->op);
+    }
+  return result;
+}
+
+static CUresult run_plan(struct vgx_sim_op *op) {
+  const struct vgx_sim_plan *plan = ((struct run *)op)->plan;
+  for (uint32_t i = 0; i < plan->count; i++)
+    if (plan->steps[i].type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+      vgx_sim_condition_begin(plan->steps[i].work->op);
+  return run_steps(plan->steps, plan->count);
 }
 
 static void destroy_run(struct vgx_sim_op *op) {
@@ -189,12 +226,15 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
   pthread_mutex_lock(&launch_order);
   vgx_sim_lock();
   struct vgx_sim_plan *plan = exec->plan;
-  if (!pin_locked(plan)) {
+  CUresult result = vgx_sim_graph_memory_launch_locked(plan, exec->flags & FLAG_AUTO_FREE);
+  if (result == CUDA_SUCCESS && !pin_locked(plan))
+    result = CUDA_ERROR_INVALID_HANDLE;
+  if (result != CUDA_SUCCESS) {
     vgx_sim_unlock();
     pthread_mutex_unlock(&launch_order);
     free(run);
     free(end);
-    return CUDA_ERROR_INVALID_HANDLE;
+    return result;
   }
   plan->refs += 2; /* one reference for the run, one for this call */
   run->plan = plan;
@@ -202,7 +242,7 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
   end->refs++;
   exec->last = end;
   vgx_sim_unlock();
-  CUresult result = vgx_sim_submit(stream, &run->op, VGX_SIM_QUEUE);
+  result = vgx_sim_submit(stream, &run->op, VGX_SIM_QUEUE);
   pthread_mutex_unlock(&launch_order);
   vgx_sim_lock();
   for (uint32_t i = 0; i < plan->count; i++)
@@ -241,6 +281,10 @@ static CUresult capture(CUgraphExec exec, CUstream stream, bool *captured) {
       const struct vgx_sim_step *step = &plan->steps[i];
       if (step->type == VGX_SIM_NODE_GRAPH)
         continue; /* its steps follow */
+      if (step->type >= CU_GRAPH_NODE_TYPE_MEM_ALLOC && step->type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
+        result = vgx_sim_capture_lost_locked(stream, CUDA_ERROR_NOT_SUPPORTED);
+        break;
+      }
       uint32_t before = child->count ? child->count - 1 : 0;
       result = vgx_sim_graph_add_locked(child, step->type, step->work, &before, child->count ? 1 : 0, &node);
       if (result == CUDA_SUCCESS && step->work)

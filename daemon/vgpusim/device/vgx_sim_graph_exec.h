@@ -7,12 +7,15 @@
 
 #include "vgx_sim_graph.h"
 
-/* A child graph's steps follow its node's. */
+/* A child graph's steps follow its node's, and so do those of a conditional node's graphs, each after a step that says
+ * how many they are. */
+#define VGX_SIM_STEP_BODY (1u << 16) /* the type of such a step */
+
 struct vgx_sim_step {
   uint64_t serial; /* of the node */
   uint64_t place;  /* stands for which steps of its graph it depends on */
   uint32_t type;
-  uint32_t inside;           /* how many steps its child graph has */
+  uint32_t inside;           /* how many steps its graphs have */
   struct vgx_sim_work *work; /* NULL: nothing to do */
 };
 

@@ -5,16 +5,22 @@
 
 #include <stdlib.h>
 
+static CUresult copy(CUgraph original, CUgraph *clone) {
+  vgx_sim_lock();
+  bool allowed = vgx_sim_graph_may_be_copied_locked(original);
+  *clone = allowed ? vgx_sim_graph_clone_locked(original) : NULL;
+  vgx_sim_unlock();
+  return !allowed ? CUDA_ERROR_NOT_SUPPORTED : *clone ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult vgx_sim_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
   if (!phGraphClone || !vgx_sim_is_graph(originalGraph))
     return CUDA_ERROR_INVALID_VALUE;
-  vgx_sim_lock();
-  CUgraph clone = vgx_sim_graph_clone_locked(originalGraph);
-  vgx_sim_unlock();
-  if (!clone)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  *phGraphClone = clone;
-  return CUDA_SUCCESS;
+  CUgraph clone;
+  CUresult result = copy(originalGraph, &clone);
+  if (result == CUDA_SUCCESS)
+    *phGraphClone = clone;
+  return result;
 }
 
 CUresult vgx_sim_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph) {
@@ -37,12 +43,11 @@ CUresult vgx_sim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGra
   CUgraphNode made;
   if (!phGraphNode || !vgx_sim_is_graph(hGraph) || !vgx_sim_is_graph(childGraph))
     return CUDA_ERROR_INVALID_VALUE;
-  vgx_sim_lock();
-  CUgraph child = vgx_sim_graph_clone_locked(childGraph);
-  vgx_sim_unlock();
-  if (!child)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgx_sim_graph_add(&made, hGraph, dependencies, numDependencies, VGX_SIM_NODE_GRAPH, NULL, NULL);
+  CUgraph child;
+  CUresult result = copy(childGraph, &child);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_sim_graph_add(&made, hGraph, dependencies, numDependencies, VGX_SIM_NODE_GRAPH, NULL, NULL);
   if (result == CUDA_SUCCESS) {
     vgx_sim_lock();
     result = vgx_sim_graph_embed_locked(made, child);

@@ -132,9 +132,12 @@ CUresult vgx_sim_cuGraphDestroyNode(CUgraphNode hNode) {
     return CUDA_ERROR_INVALID_VALUE;
   vgx_sim_lock();
   bool capturing = hNode->graph->capturing; /* the capture knows nodes by their places */
-  if (!capturing)
+  bool stays = hNode->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || hNode->type == CU_GRAPH_NODE_TYPE_MEM_FREE;
+  if (!capturing && !stays)
     remove_locked(hNode);
   vgx_sim_unlock();
+  if (stays) /* says the manual */
+    return CUDA_ERROR_NOT_SUPPORTED;
   if (capturing)
     return CUDA_ERROR_NOT_PERMITTED;
   vgx_sim_node_destroy(hNode);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "vgx_sim_graph.h"
-#include "vgx_sim_graph_exec.h"
 #include "vgx_sim_graph_node.h"
+#include "vgx_sim_graph_update.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_stream.h"
 
@@ -66,8 +66,7 @@ static struct vgx_sim_plan *copy_plan(const struct vgx_sim_plan *plan) {
   return copy;
 }
 
-/* Later launches do `op`, which is taken over, in place of the node's work. */
-static CUresult replace(CUgraphExec exec, CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op) {
+CUresult vgx_sim_exec_replace(CUgraphExec exec, CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op) {
   struct vgx_sim_work *work = vgx_sim_work_create(ctx, op);
   if (!work)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -107,7 +106,7 @@ CUresult vgx_sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgra
   CUcontext ctx;
   struct vgx_sim_op *op;
   CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
-  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_KERNEL, ctx, op) : result;
+  return result == CUDA_SUCCESS ? vgx_sim_exec_replace(hGraphExec, hNode, VGX_SIM_NODE_KERNEL, ctx, op) : result;
 }
 
 CUresult vgx_sim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -115,7 +114,7 @@ CUresult vgx_sim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphN
   CUcontext ctx;
   struct vgx_sim_op *op;
   CUresult result = vgx_sim_memcpy_op(copyParams, given, &ctx, &op);
-  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_MEMCPY, ctx, op) : result;
+  return result == CUDA_SUCCESS ? vgx_sim_exec_replace(hGraphExec, hNode, VGX_SIM_NODE_MEMCPY, ctx, op) : result;
 }
 
 CUresult vgx_sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -123,14 +122,14 @@ CUresult vgx_sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphN
   CUcontext ctx;
   struct vgx_sim_op *op;
   CUresult result = vgx_sim_memset_op(memsetParams, given, &ctx, &op);
-  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_MEMSET, ctx, op) : result;
+  return result == CUDA_SUCCESS ? vgx_sim_exec_replace(hGraphExec, hNode, VGX_SIM_NODE_MEMSET, ctx, op) : result;
 }
 
 CUresult vgx_sim_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                               const CUDA_HOST_NODE_PARAMS *nodeParams) {
   struct vgx_sim_op *op;
   CUresult result = vgx_sim_host_create(nodeParams, &op);
-  return result == CUDA_SUCCESS ? replace(hGraphExec, hNode, VGX_SIM_NODE_HOST, NULL, op) : result;
+  return result == CUDA_SUCCESS ? vgx_sim_exec_replace(hGraphExec, hNode, VGX_SIM_NODE_HOST, NULL, op) : result;
 }
 
 /* Later launches do the work of `child`'s steps in place of those of `exec`'s step `first` on. */

@@ -93,6 +93,9 @@ enum vgx_sim_op_kind {
   VGX_SIM_OP_MEMCPY,
   VGX_SIM_OP_MEMSET,
   VGX_SIM_OP_HOST,
+  VGX_SIM_OP_MEM_ALLOC = 11,
+  VGX_SIM_OP_MEM_FREE,
+  VGX_SIM_OP_WORDS,
 };
 
 /* A stream's or event's part in a capture (vgx_sim_capture.c). */

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "vgx_sim_graph_memory.h"
 #include "vgx_sim_mempool.h"
 #include "vgx_sim_queue.h"
 #include "vgx_sim_runtime.h"
@@ -147,12 +148,20 @@ CUresult vgx_sim_cuMemFree_v2(CUdeviceptr dptr) {
   struct vgx_sim_allocation a;
   if (!device || !vgx_sim_memory_find(device, dptr, &a) || a.address != dptr || a.opens || a.kind != VGX_SIM_LINEAR)
     return CUDA_ERROR_INVALID_VALUE;
+  struct vgx_sim_op *op;
   CUcontext owner = a.owner ? a.owner : ctx;
   if (owner != ctx)
     vgx_sim_wait_context(owner);
   result = vgx_sim_wait_context(ctx);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_graph_memory_release(dptr, false, &op);
   if (result != CUDA_SUCCESS)
     return result;
+  if (op) {
+    op->run(op);
+    op->destroy(op);
+    return CUDA_SUCCESS;
+  }
   result = vgx_sim_arena_free(&device->arena, dptr, &a);
   if (result == CUDA_SUCCESS)
     vgx_sim_watch_freed(dptr);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "vgx_sim_capture.h"
+#include "vgx_sim_graph_memory.h"
 #include "vgx_sim_queue.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_watch_memory.h"
@@ -81,10 +82,24 @@ static CUresult allocate_async(CUdeviceptr *dptr, size_t nbytes, CUmemoryPool po
     return result;
   if (!dptr || nbytes == 0)
     return CUDA_ERROR_INVALID_VALUE;
-  result = vgx_sim_capture_forbid(stream, CUDA_ERROR_NOT_SUPPORTED); /* memory nodes are not offered */
-  if (result != CUDA_SUCCESS)
-    return result;
-  return allocate(ctx, use_current ? ctx->device->pool : pool, nbytes, dptr);
+  vgx_sim_lock();
+  if (use_current)
+    pool = ctx->device->pool;
+  struct vgx_sim_device *device = is_pool(pool) ? pool->device : NULL;
+  bool captured = vgx_sim_is_capturing_locked(stream);
+  vgx_sim_unlock();
+  if (!device)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!captured)
+    return allocate(ctx, pool, nbytes, dptr);
+  struct vgx_sim_op *op;
+  CUdeviceptr address;
+  result = vgx_sim_graph_memory_reserve(device, nbytes, &op, &address);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
+  if (result == CUDA_SUCCESS)
+    *dptr = address;
+  return result;
 }
 
 CUresult vgx_sim_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
@@ -121,9 +136,18 @@ CUresult vgx_sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   CUresult result = vgx_sim_enter(&ctx);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_stream_of(ctx, hStream, &stream);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_capture_forbid(stream, CUDA_ERROR_NOT_SUPPORTED);
   if (result != CUDA_SUCCESS || dptr == 0)
+    return result;
+  vgx_sim_lock();
+  bool captured = vgx_sim_is_capturing_locked(stream);
+  vgx_sim_unlock();
+  struct vgx_sim_op *op;
+  result = vgx_sim_graph_memory_release(dptr, captured, &op);
+  if (op)
+    return vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_capture_forbid(stream, CUDA_ERROR_INVALID_VALUE); /* it is no graph's */
+  if (result != CUDA_SUCCESS)
     return result;
   struct vgx_sim_device *device = vgx_sim_device_of(dptr);
   if (!device)

@@ -1,11 +1,12 @@
 /* Words of memory that streams wait for and write. Whoever writes such a word tells nobody, so a wait looks at it again
  * and again, on a queue's thread. Locking: none of its own; the queue orders the work. */
+#include "vgx_sim_word.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "vgx_sim_capture.h"
 #include "vgx_sim_fault.h"
 #include "vgx_sim_memory.h"
 #include "vgx_sim_queue.h"
@@ -101,14 +102,8 @@ static CUresult check(const CUstreamBatchMemOpParams *p) {
   return CUDA_SUCCESS;
 }
 
-static CUresult submit(CUstream handle, const CUstreamBatchMemOpParams *params, uint32_t count) {
-  CUcontext ctx;
-  CUstream stream;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_stream_of(ctx, handle, &stream);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_capture_forbid(stream, CUDA_ERROR_NOT_SUPPORTED); /* such nodes are not offered */
+CUresult vgx_sim_words_create(const CUstreamBatchMemOpParams *params, uint32_t count, struct vgx_sim_op **made) {
+  CUresult result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++)
     result = check(&params[i]);
   if (result != CUDA_SUCCESS)
@@ -116,10 +111,28 @@ static CUresult submit(CUstream handle, const CUstreamBatchMemOpParams *params, 
   struct word_op *op = malloc(sizeof *op + count * sizeof *params);
   if (!op)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  op->op = (struct vgx_sim_op){.run = run, .destroy = destroy};
+  op->op = (struct vgx_sim_op){.run = run, .destroy = destroy, .kind = VGX_SIM_OP_WORDS};
   op->count = count;
   memcpy(op->params, params, count * sizeof *params);
-  return vgx_sim_submit(stream, &op->op, VGX_SIM_QUEUE);
+  *made = &op->op;
+  return CUDA_SUCCESS;
+}
+
+uint32_t vgx_sim_words_of(struct vgx_sim_op *op, CUstreamBatchMemOpParams **params) {
+  *params = ((struct word_op *)op)->params;
+  return ((struct word_op *)op)->count;
+}
+
+static CUresult submit(CUstream handle, const CUstreamBatchMemOpParams *params, uint32_t count) {
+  CUcontext ctx;
+  CUstream stream;
+  struct vgx_sim_op *op;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_stream_of(ctx, handle, &stream);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_words_create(params, count, &op);
+  return result == CUDA_SUCCESS ? vgx_sim_submit(stream, op, VGX_SIM_QUEUE) : result;
 }
 
 static CUresult one(CUstream stream, uint32_t operation, CUdeviceptr address, uint64_t value, uint32_t flags) {

@@ -1,0 +1,14 @@
+/* Conditional nodes' work. */
+#ifndef VGX_SIM_GRAPH_CONDITION_H
+#define VGX_SIM_GRAPH_CONDITION_H
+
+#include "vgx_sim_internal.h"
+
+/* A launch begins: the value is its first one, where that was asked for. */
+void vgx_sim_condition_begin(const struct vgx_sim_op *op);
+/* Which of the node's graphs is to run now, from 0; UINT32_MAX: none. */
+uint32_t vgx_sim_condition_body(const struct vgx_sim_op *op);
+/* Whether to look again after it has. */
+bool vgx_sim_condition_repeats(const struct vgx_sim_op *op);
+
+#endif

@@ -1,0 +1,12 @@
+/* Operations on words of memory, in streams and graphs. */
+#ifndef VGX_SIM_WORD_H
+#define VGX_SIM_WORD_H
+
+#include "vgx_sim_internal.h"
+
+/* An operation that does these in order, any number of times. */
+CUresult vgx_sim_words_create(const CUstreamBatchMemOpParams *params, uint32_t count, struct vgx_sim_op **op);
+/* What it does, as long as it lasts; how many they are. */
+uint32_t vgx_sim_words_of(struct vgx_sim_op *op, CUstreamBatchMemOpParams **params);
+
+#endif
