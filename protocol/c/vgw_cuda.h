@@ -26,6 +26,8 @@ typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUlinkState_st *CUlinkState;
 typedef struct CUarray_st *CUarray;
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
+typedef struct CUtexref_st *CUtexref;
+typedef struct CUsurfref_st *CUsurfref;
 typedef unsigned long long CUtexObject;
 typedef unsigned long long CUsurfObject;
 typedef uint64_t CUmemGenericAllocationHandle;
@@ -175,6 +177,19 @@ typedef struct {
   uint32_t Flags;
 } CUDA_ARRAY3D_DESCRIPTOR;
 
+typedef struct {
+  uint32_t Width, Height;
+  int32_t Format;
+  uint32_t NumChannels;
+} CUDA_ARRAY_DESCRIPTOR_v1;
+
+typedef struct {
+  uint32_t Width, Height, Depth;
+  int32_t Format;
+  uint32_t NumChannels;
+  uint32_t Flags;
+} CUDA_ARRAY3D_DESCRIPTOR_v1;
+
 enum { /* CUarray_format */
        CU_AD_FORMAT_UNSIGNED_INT8 = 0x01,
        CU_AD_FORMAT_UNSIGNED_INT16 = 0x02,
@@ -244,6 +259,10 @@ typedef struct {
 } CUDA_TEXTURE_DESC;
 
 typedef struct {
+  float value[4];
+} CUtexrefBorderColor;
+
+typedef struct {
   int32_t format;
   size_t width, height, depth;
   uint32_t firstMipmapLevel, lastMipmapLevel, firstLayer, lastLayer;
@@ -307,6 +326,13 @@ typedef struct {
   int32_t numExecAffinityParams;
   void *cigParams;
 } CUctxCreateParams;
+
+typedef struct {
+  int32_t type;
+  union {
+    uint32_t smCount;
+  } param;
+} CUexecAffinityParam;
 
 /* 12.4 knows the first member of `sm` alone; the union has the same size. */
 typedef struct {
@@ -407,6 +433,36 @@ typedef struct {
   uint32_t flags;
 } CUmemcpyAttributes;
 
+/* One side of a copy of a batch: rows and layers in elements, which are bytes where no array takes part. */
+typedef struct {
+  int32_t type;
+  union {
+    struct {
+      CUdeviceptr ptr;
+      size_t rowLength, layerHeight;
+      CUmemLocation locHint;
+    } ptr;
+    struct {
+      CUarray array;
+      struct {
+        size_t x, y, z;
+      } offset;
+    } array;
+  } op;
+} CUmemcpy3DOperand;
+enum { CU_MEMCPY_OPERAND_TYPE_POINTER = 1, CU_MEMCPY_OPERAND_TYPE_ARRAY = 2 };
+
+typedef struct {
+  CUmemcpy3DOperand src, dst;
+  struct {
+    size_t width, height, depth;
+  } extent;
+  int32_t srcAccessOrder;
+  uint32_t flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+
+typedef void (*CUlogsCallback)(void *data, int level, char *message, size_t length);
+
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
 typedef size_t (*CUoccupancyB2DSize)(int blockSize);
 
@@ -430,6 +486,8 @@ _Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "3-D copy");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "pool");
 _Static_assert(sizeof(CUstreamBatchMemOpParams) == 48, "operation on a word");
 _Static_assert(sizeof(CUmemcpyAttributes) == 24, "attributes of copies");
+_Static_assert(sizeof(CUmemcpy3DOperand) == 40, "side of a copy");
+_Static_assert(sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112, "copy of a batch");
 _Static_assert(sizeof(CUctxCreateParams) == 24, "context");
 _Static_assert(sizeof(CUdevResource) == 144, "resource");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "allocation");

@@ -37,9 +37,11 @@ GRAPH_NODE = Kind("GRAPH_NODE", 13, "CUgraphNode", "vgs_graph_node", wrong=INVAL
 IPC_EVENT = Kind("IPC_EVENT", 14, "CUevent", "vgs_ipc_event", "CONTEXT")
 ARRAY = Kind("ARRAY", 15, "CUarray", "vgs_array", "CONTEXT")
 MIPMAP = Kind("MIPMAP", 16, "CUmipmappedArray", "vgs_mipmap", "CONTEXT")
+TEXREF = Kind("TEXREF", 17, "CUtexref")
+SURFREF = Kind("SURFREF", 18, "CUsurfref")
 KINDS = (
     CONTEXT, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, MEMPOOL, GRAPH, LINK, ALLOCATION, GRAPH_EXEC, GRAPH_NODE,
-    IPC_EVENT, ARRAY, MIPMAP,
+    IPC_EVENT, ARRAY, MIPMAP, TEXREF, SURFREF,
 )  # fmt: skip
 
 LOCAL, QUEUED, WAITING = Travel.LOCAL, Travel.QUEUED, Travel.WAITING
@@ -233,6 +235,7 @@ def fn(
     descriptor: bool = False,
     in_place: bool = False,
     awaited: bool = False,
+    ordered_by_all: bool = False,
     unsafe: bool = False,
     refuses: dict[str, str] | None = None,
     answers: dict[str, str] | None = None,
@@ -293,6 +296,7 @@ def fn(
         descriptor=descriptor,
         in_place=in_place,
         awaited=awaited,
+        ordered_by_all=ordered_by_all,
         unsafe=unsafe,
         answers=tuple(((refuses or {}) | (answers or {})).items()),
         checks=tuple(checks or ()),

@@ -71,6 +71,7 @@ FORWARD_HEADERS = (
     "vgs_image.h",
     "vgs_ipc.h",
     "vgs_kernel.h",
+    "vgs_launch_old.h",
     "vgs_library.h",
     "vgs_limit.h",
     "vgs_managed.h",

@@ -158,6 +158,7 @@ class Function:
     descriptor: bool = False  # a file descriptor goes with the record
     in_place: bool = False  # made so often that its part is written where it travels
     awaited: bool = False  # the client watches for its effect: who executes it stays awake
+    ordered_by_all: bool = False  # with every call of every thread, whatever it names
     unsafe: bool = False  # refused while a capture forbids potentially unsafe calls
     answers: tuple[tuple[str, str], ...] = ()  # C conditions, and what the client answers where they hold
     checks: tuple[str, ...] = ()  # C in the client, each a CUresult: what is not SUCCESS is the answer

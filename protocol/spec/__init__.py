@@ -22,8 +22,11 @@ MODULES = (
     "graph_condition",
     "virtual",
     "array",
+    "array_old",
+    "texture_ref",
     "tensor",
     "occupancy",
     "session",
     "hints",
+    "logs",
 )

@@ -27,13 +27,13 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "Device pointers of 32 bits, as of CUDA 3.1: device memory lies above 4 GiB.",
-        "cuArray3DCreate cuArray3DGetDescriptor cuArrayCreate cuArrayGetDescriptor cuMemAlloc cuMemAllocPitch "
+        "cuMemAlloc cuMemAllocPitch "
         "cuMemFree cuMemGetAddressRange cuMemHostGetDevicePointer cuMemcpy2D cuMemcpy2DAsync "
-        "cuMemcpy2DUnaligned cuMemcpy3D cuMemcpy3DAsync cuMemcpyAtoA cuMemcpyAtoD cuMemcpyAtoH "
-        "cuMemcpyAtoHAsync cuMemcpyDtoA cuMemcpyDtoD cuMemcpyDtoDAsync cuMemcpyDtoH cuMemcpyDtoHAsync "
-        "cuMemcpyHtoA cuMemcpyHtoAAsync cuMemcpyHtoD cuMemcpyHtoDAsync cuMemsetD16 cuMemsetD2D16 "
+        "cuMemcpy2DUnaligned cuMemcpy3D cuMemcpy3DAsync cuMemcpyAtoD "
+        "cuMemcpyDtoA cuMemcpyDtoD cuMemcpyDtoDAsync cuMemcpyDtoH cuMemcpyDtoHAsync "
+        "cuMemcpyHtoD cuMemcpyHtoDAsync cuMemsetD16 cuMemsetD2D16 "
         "cuMemsetD2D32 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuModuleGetGlobal cuTexRefGetAddress "
-        "cuTexRefSetAddress cuTexRefSetAddress2D cuTexRefSetAddress2D_v2",
+        "cuTexRefSetAddress cuTexRefSetAddress2D",
     ),
     (
         "A dma-buf is for a device of the host's; CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0.",
@@ -63,16 +63,12 @@ REASONS: tuple[tuple[str, str], ...] = (
         "cuGreenCtx* cuCtxFromGreenCtx cuDevResourceGenerateDesc cuDevSmResourceSplit* cuCtxGetExecAffinity "
         "cuCtxRecordEvent cuCtxWaitEvent",
     ),
-    ("Not carried yet: textures and surfaces by reference.", "cuTexRef* cuSurfRef* cuModuleGet*Ref cuParamSetTexRef"),
-    ("Not carried yet: logs of the driver.", "cuLogs*"),
+    ("In no document: exported by the driver alone.", "cuMemGetAttribute*"),
     (
-        "Not carried yet: newer than the rest.",
-        "cuDeviceGetHostAtomicCapabilities cuDeviceGetP2PAtomicCapabilities cuDeviceRegisterAsyncNotification "
-        "cuDeviceUnregisterAsyncNotification "
-        "cuMemcpy3DBatchAsync* cuMemGetAttribute*",
+        "It orders copies for GPUDirect RDMA, which is not offered "
+        "(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED is 0).",
+        "cuPointerSetAttribute",
     ),
-    (
-        "Not carried yet: settings that few programs make.",
-        "cuPointerSetAttribute cuProfilerInitialize cuArrayGetPlane",
-    ),
+    ("Its profiler is gone: NVIDIA's manual says so since CUDA 11.", "cuProfilerInitialize"),
+    ("Arrays of several planes (NV12) are not offered.", "cuArrayGetPlane"),
 )

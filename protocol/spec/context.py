@@ -3,6 +3,7 @@
 from protocol.gen.dsl import (
     CONTEXT,
     DEVICE,
+    EVENT,
     I32,
     INIT,
     NOT_SUPPORTED,
@@ -16,6 +17,7 @@ from protocol.gen.dsl import (
     out,
     out_handle,
     ptr,
+    struct_out,
     val,
 )
 from protocol.gen.model import Need
@@ -232,6 +234,36 @@ fn(
     [val("target", I32), val("scope", I32)],
     asked=NOT_SUPPORTED,
     doc="GPUDirect RDMA is not offered, so nothing is in flight: NOT_SUPPORTED.",
+)
+
+# The whole of a context: what all its streams have been given, or will be.
+OF_CONTEXT = [handle("hCtx", CONTEXT), handle("hEvent", EVENT)]
+fn(
+    "cuCtxRecordEvent",
+    OF_CONTEXT,
+    WAITING,
+    need=INIT,
+    ordered_by_all=True,
+    client_before="vgs_event_record_begin(hEvent_object, NULL)",
+    simulator=False,
+    doc="Mark the point that all streams of a context have reached.",
+)
+fn(
+    "cuCtxWaitEvent",
+    OF_CONTEXT,
+    WAITING,
+    need=INIT,
+    ordered_by_all=True,
+    simulator=False,
+    doc="Make all streams of a context wait for an event.",
+)
+fn(
+    "cuCtxGetExecAffinity",
+    [struct_out("pExecAffinity", "CUexecAffinityParam"), val("type", I32), handle("ctx", CONTEXT)],
+    WAITING,
+    need=INIT,
+    simulator=False,
+    doc="How many multiprocessors a context may use.",
 )
 
 for scope, need in (("", Need.CONTEXT), ("Global", Need.NOTHING)):

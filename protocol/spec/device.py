@@ -1,6 +1,22 @@
 """Initialisation, devices, errors, finding functions: all answered from the inventory that came with the hello."""
 
-from protocol.gen.dsl import DEVICE, I32, INIT, NOTHING, SIZE, U32, U64, fn, kept, out, ptr, val
+from protocol.gen.dsl import (
+    DEVICE,
+    I32,
+    INIT,
+    NOTHING,
+    SIZE,
+    U32,
+    U64,
+    WAITING,
+    array_in,
+    array_out,
+    fn,
+    kept,
+    out,
+    ptr,
+    val,
+)
 
 fn("cuInit", [val("Flags", U32)], need=NOTHING, doc="Connect, say hello, keep the inventory.")
 fn("cuDriverGetVersion", [out("driverVersion", I32)], need=NOTHING, doc="CUDA version of the driver, 13000.")
@@ -106,4 +122,39 @@ fn(
     [out("pi", I32), val("type", I32), val("dev", DEVICE)],
     need=INIT,
     doc="Whether contexts can be limited to some SMs: no.",
+)
+# What atomic operations a link to host memory, or to another device, carries: the driver's to know.
+OPERATIONS_CAP = 64
+ATOMICS = [
+    array_out("capabilities", "unsigned int", "count", OPERATIONS_CAP),
+    array_in("operations", "int", "count", OPERATIONS_CAP),
+    val("count", U32, nonzero=True),
+]
+fn(
+    "cuDeviceGetHostAtomicCapabilities",
+    [*ATOMICS, val("dev", DEVICE)],
+    WAITING,
+    need=INIT,
+    simulator=False,
+    doc="Atomic operations of a device on host memory.",
+)
+fn(
+    "cuDeviceGetP2PAtomicCapabilities",
+    [*ATOMICS, val("srcDevice", DEVICE), val("dstDevice", DEVICE)],
+    WAITING,
+    need=INIT,
+    simulator=False,
+    doc="Atomic operations of a device on another's memory.",
+)
+fn(
+    "cuDeviceRegisterAsyncNotification",
+    [val("device", DEVICE), ptr("callbackFunc", "void *"), ptr("userData", "void *"), ptr("callback", "void **")],
+    need=INIT,
+    doc="Have a function called when the process is over its memory budget, which a vGPU's never is.",
+)
+fn(
+    "cuDeviceUnregisterAsyncNotification",
+    [val("device", DEVICE), ptr("callback", "void *")],
+    need=INIT,
+    doc="Undo that.",
 )

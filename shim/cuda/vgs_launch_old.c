@@ -1,5 +1,6 @@
 /* Launches as of CUDA 1 to 3: a function keeps its block's shape and its parameters, set one by one, between launches.
  * Who sets them and launches from several threads at once orders that himself, says the driver's manual. */
+#include "vgs_launch_old.h"
 #include "vgs_api.h"
 #include "vgs_kernel.h"
 #include "vgs_stream.h"
@@ -53,6 +54,14 @@ CUresult vgs_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
     state->shared_nbytes = bytes;
   pthread_mutex_unlock(&lock);
   return state ? CUDA_SUCCESS : missing(hfunc);
+}
+
+CUresult vgs_param_set_texref(CUfunction function, int unit, uint32_t texref) {
+  enum { DEFAULT_UNIT = -1 };
+  (void)texref; /* it has been found */
+  if (!vgs_kernel_find(function))
+    return CUDA_ERROR_INVALID_HANDLE;
+  return unit == DEFAULT_UNIT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult vgs_cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {

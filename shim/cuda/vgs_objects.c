@@ -71,5 +71,7 @@ const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT] = {
     [VGW_KIND_GRAPH_EXEC] = {sizeof(struct vgs_graph_exec), graph_exec_fini},
     [VGW_KIND_ARRAY] = {sizeof(struct vgs_array), NULL},
     [VGW_KIND_MIPMAP] = {sizeof(struct vgs_mipmap), NULL},
+    [VGW_KIND_TEXREF] = {sizeof(struct vgs_object), NULL},
+    [VGW_KIND_SURFREF] = {sizeof(struct vgs_object), NULL},
     [VGW_KIND_LINK] = {sizeof(struct vgs_link), link_fini},
 };

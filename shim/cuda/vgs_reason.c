@@ -4,6 +4,7 @@
 #include "vgs_api.h"
 #include "vgs_enter.h"
 #include "vgs_log.h"
+#include "vgs_logs.h"
 #include "vgs_session.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -32,6 +33,7 @@ static void tell(int result, bool ends, const char *text) {
   unsigned before = counted ? __atomic_fetch_add(&told[result], 1, __ATOMIC_RELAXED) : 0;
   if (before >= TELL_MAX)
     __atomic_store_n(&told[result], TELL_MAX, __ATOMIC_RELAXED);
+  vgs_logs_add(text);
   vgs_log(before < TELL_MAX || ends ? VGS_LOG_REASON : VGS_LOG_ERROR, "%s", text);
 }
 

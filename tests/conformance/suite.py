@@ -16,7 +16,7 @@ from vgpud.bench.side import Side
 
 from tests.conformance.frameworks import CHECKS
 from tests.conformance.outcome import NOT_SUPPORTED, Outcome
-from tests.programs.toolchain import CALL_THE_DEVICE_RUNTIME, PTX, RELOCATABLE, cuda13
+from tests.programs.toolchain import CALL_THE_DEVICE_RUNTIME, OF_HOPPER, PTX, PTX_90, cuda13
 
 ROOT = Path(__file__).resolve().parents[2]
 ORACLE = ROOT / "tests/shim/oracle"
@@ -81,11 +81,7 @@ def build(groups: Iterable[str], folder: Path, programs: Iterable[str] = PROGRAM
     include = (pypi.root if pypi is not None else local or Path()) / "include"
 
     def compiled(name: str) -> Path:
-        return (
-            pypi.build(name, RELOCATABLE if name in CALL_THE_DEVICE_RUNTIME else PTX)
-            if pypi is not None
-            else _build_here(local or Path(), name, folder)
-        )
+        return pypi.build_as_it_must_be(name) if pypi is not None else _build_here(local or Path(), name, folder)
 
     wanted = list(programs) if "programs" in groups else []
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -112,7 +108,7 @@ def _build_here(toolkit: Path, name: str, folder: Path) -> Path:
         toolkit / "bin/nvcc",
         "-std=c++17",
         "-O2",
-        *PTX.options,
+        *(PTX_90 if name in OF_HOPPER else PTX).options,
         *(["-rdc=true"] if parts or name in CALL_THE_DEVICE_RUNTIME else []),
         f"-I{source}",
     ]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import ROOT, Command, merged, run_command
 from tests.daemon.running import Running
-from tests.programs.toolchain import CALL_THE_DEVICE_RUNTIME
+from tests.programs.toolchain import CALL_THE_DEVICE_RUNTIME, OF_HOPPER
 
 LIBRARIES = ROOT / "build/guest"
 
@@ -55,14 +55,13 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("programs")
     folder = ROOT / "tests/programs"
     old, new = ["-gencode", "arch=compute_75,code=compute_75"], ["-gencode", "arch=compute_90,code=sm_90"]
-    of_hopper = {"clusters", "tensor_copy"}  # what older devices lack
     builds = []
     for name in sorted(path.stem for path in folder.glob("*.cu") if "." not in path.stem):
         parts = sorted(folder.glob(f"{name}.*.cu"))
         command = [
             nvcc,
             "-std=c++17",
-            *([] if name in of_hopper else old),
+            *([] if name in OF_HOPPER else old),
             *new,
             *(["-rdc=true"] if parts or name in CALL_THE_DEVICE_RUNTIME else []),
             f"-I{folder}",

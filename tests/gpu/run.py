@@ -39,7 +39,7 @@ VGPU = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
 TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with the last
 
 
-def steps(libcuda: str, out: Path, rounds: int) -> dict[str, tuple[str, ...]]:
+def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple[str, ...]]:
     """Each step's name and Python arguments. Checks come first: nothing is worth measuring that computes wrongly."""
     bench = ("-c", VGPU, "bench", "--rounds", str(rounds), "--libcuda", libcuda)
     conformance = ("-m", "tests.conformance", "--libcuda", libcuda, "--native", "--remoted")
@@ -49,6 +49,7 @@ def steps(libcuda: str, out: Path, rounds: int) -> dict[str, tuple[str, ...]]:
         "several": (*pytest, "-s", "tests/gpu/test_several.py"),
         "conformance": conformance,
         "socket": (*conformance, "--no-recorded", "--channel", "unix"),
+        **({"samples": ("tests/gpu/samples.py", samples, "--libcuda", libcuda)} if samples else {}),
         "op_db": ("-m", "tests.conformance.op_db", "--libcuda", libcuda),
         "network": ("tests/gpu/network.py", "--libcuda", libcuda, "--out", str(out / "network.md")),
         "bench": (*bench, "--out", str(out), "--name", "bench"),
@@ -123,18 +124,22 @@ def main() -> int:
     parser.add_argument("--fetch", type=Path, metavar="DIR", help="download the wheels, and that is all")
     parser.add_argument("--python-version", default="3.12", help="of the machine with the card, for --fetch (3.12)")
     parser.add_argument("--libcuda", default="libcuda.so.1", help="NVIDIA's driver, if the linker does not find it")
+    parser.add_argument("--samples", default="", help="a checkout of NVIDIA's cuda-samples, for the step of that name")
     parser.add_argument("--rounds", type=int, default=7, help="windows of each measurement (7)")
     parser.add_argument("--limit-s", type=int, default=480, help="seconds that a step may take (480)")
     parser.add_argument("--commit", default="", help="of this tree, where it is a copy without .git")
     parser.add_argument(
-        "--only", nargs="+", metavar="STEP", help="some of: tests several conformance socket op_db network bench driver"
+        "--only",
+        nargs="+",
+        metavar="STEP",
+        help="some of: tests several conformance socket samples op_db network bench driver",
     )
     options = parser.parse_args()
     if options.fetch:
         return fetch(options.fetch, options.python_version)
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    chosen = steps(options.libcuda, out, options.rounds)
+    chosen = steps(options.libcuda, out, options.rounds, options.samples)
     if unknown := set(options.only or ()) - set(chosen):
         parser.error(f"no such step: {' '.join(sorted(unknown))}")
     (out / "machine.txt").write_text(describe(sys.executable, options.commit))

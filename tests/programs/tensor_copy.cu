@@ -192,6 +192,7 @@ int main(int argc, char **argv) {
   const cuuint32_t box[2] = {20, 12};
   EXPECT(describe(&map, device, 2, dims, box, ones, 0) == CUDA_SUCCESS, "tensor_copy: map for stores");
   store<<<1, 64>>>(map, 30, 22, 20 * 12, false); // beyond both edges: 10 x 8 are written
+  CUDA(cudaDeviceSynchronize());
   store<<<1, 64>>>(map, -3, 2, 20 * 12, true);
   CUDA(cudaDeviceSynchronize());
   for (int y = 0; y < 12; y++)

@@ -31,6 +31,7 @@ DEBUG = Flavour("debug", (*PTX.options, "-G", "-g"))
 RELOCATABLE = Flavour("relocatable", (*PTX.options, "-rdc=true"))
 RELOCATABLE_DEBUG = Flavour("relocatable-debug", (*RELOCATABLE.options, "-G"))
 CALL_THE_DEVICE_RUNTIME = {"graph_conditions"}  # its functions are linked in
+OF_HOPPER = {"clusters", "tensor_copy"}  # what older devices lack
 MACHINE_CODE = Flavour("machine-code", ("-gencode", "arch=compute_90,code=sm_90"))
 
 
@@ -65,6 +66,11 @@ class Toolchain:
             raise RuntimeError(f"nvcc {source}.cu ({flavour.name}) failed:\n{result.stderr[-4000:]}")
         partial.rename(built)
         return built
+
+    def build_as_it_must_be(self, source: str) -> Path:
+        """Compile with the options without which it is no program."""
+        relocatable = source in CALL_THE_DEVICE_RUNTIME
+        return self.build(source, RELOCATABLE if relocatable else PTX_90 if source in OF_HOPPER else PTX)
 
     def library_folder(self) -> Path:
         """Where libcudart lies, with the unversioned name that a linker looks for."""

@@ -156,6 +156,11 @@ SIZES = {
     "CUstreamBatchMemOpParams": 48,
     "CUDA_MEMCPY3D": 200,
     "CUgraphEdgeData": 8,
+    "int": 4,
+    "unsigned int": 4,
+    "CUexecAffinityParam": 8,
+    "CUDA_ARRAY_DESCRIPTOR": 24,
+    "CUtexrefBorderColor": 16,
 }
 
 

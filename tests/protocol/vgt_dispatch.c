@@ -82,6 +82,10 @@ bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   return address != OUT_OF_REACH;
 }
 
+bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+  return vgx_is_pinned(s, address, nbytes);
+}
+
 bool vgx_box_is_reachable(struct vgx_session *s, uint64_t address, uint64_t pitch, uint64_t rows, uint64_t width,
                           uint64_t height, uint64_t depth) {
   (void)pitch, (void)rows, (void)width, (void)height, (void)depth;

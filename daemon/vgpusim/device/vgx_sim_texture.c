@@ -194,9 +194,7 @@ CUresult vgx_sim_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOUR
     return result;
   if (!pSurfObject || !pResDesc || pResDesc->resType != CU_RESOURCE_TYPE_ARRAY)
     return CUDA_ERROR_INVALID_VALUE;
-  result = use_resource(&t, pResDesc);
-  if (result == CUDA_SUCCESS && !(pResDesc->res.array.hArray->desc.Flags & CUDA_ARRAY3D_SURFACE_LDST))
-    result = CUDA_ERROR_INVALID_VALUE;
+  result = use_resource(&t, pResDesc); /* with or without CUDA_ARRAY3D_SURFACE_LDST, as on an H200 */
   if (result != CUDA_SUCCESS)
     return result;
   t.element_nbytes = vgx_sim_element_nbytes(t.format, t.channels);
