@@ -29,6 +29,7 @@ build/gen/.stamp: $(GEN_INPUTS) | $(VENV)/.stamp
 shim: build/gen/.stamp ## compile the guest libraries
 	@$(PY) shim/build.py
 	@$(PY) shim/build_cudart.py
+	@$(PY) shim/build_compiler.py
 	@$(PY) daemon/bench/build.py
 	@$(PY) shim/build_notice.py
 	@$(PY) pytorch/build.py
@@ -66,7 +67,7 @@ check: build ## linters, types, formats, layout, the built library's symbols
 
 # Several scripts are called build.py, so each is looked at alone, with a cache of its own.
 check-types: build/gen/.stamp ## the types of build scripts (strict) and tests
-	@for script in 'shim/native.py shim/build.py shim/build_cudart.py shim/build_notice.py' daemon/executor/build_ffi.py \
+	@for script in 'shim/native.py shim/build.py shim/build_cudart.py shim/build_compiler.py shim/build_notice.py' daemon/executor/build_ffi.py \
 	  daemon/bench/build.py pytorch/build.py setup.py; do \
 	  echo "mypy $$script"; \
 	  MYPYPATH=shim:daemon:guest $(PY) -m mypy --cache-dir .mypy_cache/scripts-$$(echo $$script | cksum | cut -d' ' -f1) $$script \
@@ -122,6 +123,7 @@ tsan: build ## data races of the rings, the client's threads and the worker's
 clang: build ## everything in C by the other compiler too, warnings as errors, into build/clang
 	CC=clang $(PY) shim/build.py --out build/clang
 	CC=clang $(PY) shim/build_cudart.py --out build/clang/cudart
+	CC=clang $(PY) shim/build_compiler.py --out build/clang/compiler
 	CC=clang $(PY) shim/build_notice.py --out build/clang/notice
 	CC=clang $(PY) daemon/executor/build_ffi.py --out build/clang
 

@@ -23,6 +23,7 @@ class BuildWithNativeParts(build_py):
                 ["-m", "protocol.gen"],
                 ["shim/build.py"],
                 ["shim/build_cudart.py"],
+                ["shim/build_compiler.py"],
                 ["daemon/bench/build.py"],
                 ["shim/build_notice.py"],
                 ["pytorch/build.py"],

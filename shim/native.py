@@ -82,13 +82,15 @@ class Toolchain:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def compile(self, sources: Iterable[Path], objects: Path, includes: Iterable[Path]) -> dict[Path, Path]:
+    def compile(
+        self, sources: Iterable[Path], objects: Path, includes: Iterable[Path], definitions: Iterable[str] = ()
+    ) -> dict[Path, Path]:
         """Compile, several at a time, what has changed for a library; the object file of each source.
 
         Raises:
             subprocess.CalledProcessError: the compiler refused; it has said why on stderr.
         """
-        options = [*self.cflags, *_LIBRARY_CFLAGS, *(f"-I{folder}" for folder in includes)]
+        options = [*self.cflags, *_LIBRARY_CFLAGS, *definitions, *(f"-I{folder}" for folder in includes)]
 
         def one(source: Path, target: Path) -> Path:
             self._make(target, [*options, "-c", str(source), "-o", str(target)], objects)

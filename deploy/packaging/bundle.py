@@ -25,6 +25,7 @@ _TOOL_TIMEOUT_S = 600
 _LIBRARY_GLOBS = (
     "lib*.so*",
     "cudart/*/lib*.so*",
+    "compiler/lib*.so*",
     "notice/lib*.so",
     "bench/calls",
     "vgpu-probe",

@@ -25,7 +25,12 @@ _LDCONFIG_TIMEOUT_S = 5.0
 
 
 def find_runtimes(program: str, environment: Mapping[str, str]) -> dict[str, Path | None]:
-    """The CUDA runtimes that `program` would find without vgpu's.
+    """The CUDA runtimes that `program` would find without vgpu's."""
+    return find_libraries(program, environment, FOLDERS)
+
+
+def find_libraries(program: str, environment: Mapping[str, str], sonames: Iterable[str]) -> dict[str, Path | None]:
+    """Which of NVIDIA's libraries with these names `program` would find.
 
     Args:
         program: What would be run, as a shell is given it.
@@ -40,8 +45,9 @@ def find_runtimes(program: str, environment: Mapping[str, str]) -> dict[str, Pat
         for file, dynamic in closure(binary):
             searched += [*expand(dynamic.rpath, file), *expand(dynamic.runpath, file)]
     searched += _python_packages([shutil.which(program, path=path), binary], environment)
-    cached = _loader_cache()
-    return {soname: _first(soname, searched) or cached.get(soname) for soname in FOLDERS}
+    names = list(sonames)
+    cached = _loader_cache(names)
+    return {soname: _first(soname, searched) or cached.get(soname) for soname in names}
 
 
 def _library_path(environment: Mapping[str, str]) -> list[Path]:
@@ -69,8 +75,8 @@ def _is_64_bit(file: Path) -> bool:
     return True
 
 
-def _loader_cache() -> dict[str, Path]:
-    """What the loader's cache has for our names; nothing where there is no ldconfig."""
+def _loader_cache(sonames: list[str]) -> dict[str, Path]:
+    """What the loader's cache has for these names; nothing where there is no ldconfig."""
     try:
         listing = subprocess.run(
             [_LDCONFIG, "-p"], capture_output=True, text=True, timeout=_LDCONFIG_TIMEOUT_S, check=False
@@ -80,6 +86,6 @@ def _loader_cache() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for line in listing.splitlines():
         name, arrow, file = line.strip().partition(" => ")
-        if arrow and name.split()[0] in FOLDERS and "x86-64" in name and Path(file).is_file():
+        if arrow and name.split()[0] in sonames and "x86-64" in name and Path(file).is_file():
             found.setdefault(name.split()[0], Path(file))
     return found

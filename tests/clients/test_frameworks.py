@@ -37,3 +37,11 @@ def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     result = vgpu_run([python, *COMMANDS[name]], gpu="forward", env=caches, timeout_s=200)
     assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
     assert f"ok {name}" in result.stdout, result.stdout
+
+
+@pytest.mark.timeout(240)
+def test_cupy_as_it_comes(vgpu_run: Run, tmp_path: Path) -> None:
+    """It asks NVRTC for machine code of the device's own architecture; the library in front answers with PTX."""
+    env = {"CUPY_COMPILE_WITH_PTX": "0", "CUPY_CACHE_DIR": str(tmp_path)}
+    result = vgpu_run([environment(*CUPY) / "bin/python", *COMMANDS["cupy"]], gpu="forward", env=env, timeout_s=200)
+    assert "ok cupy" in result.stdout, result.stderr[-4000:]

@@ -1,6 +1,6 @@
 """Unmodified CUDA programs from PyPI, each in an environment of its own, compared with the CPU by a small script."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -30,9 +30,16 @@ REQUIREMENTS = {
 pytestmark = pytest.mark.client
 
 
-def run_client(vgpu_run: Run, name: str, env: dict[str, str] | None = None) -> str:
-    python = environment(*REQUIREMENTS[name]) / "bin/python"
-    result = vgpu_run([python, PROGRAMS / f"with_{name}.py"], env=env, timeout_s=200)
+def run_client(
+    vgpu_run: Run,
+    name: str,
+    env: dict[str, str] | None = None,
+    *,
+    also: tuple[str, ...] = (),
+    arguments: Sequence[str] = (),
+) -> str:
+    python = environment(*REQUIREMENTS[name], *also) / "bin/python"
+    result = vgpu_run([python, PROGRAMS / f"with_{name}.py", *arguments], env=env, timeout_s=200)
     assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
     assert f"ok {name}" in result.stdout.splitlines(), result.stdout
     return result.stdout
@@ -63,8 +70,20 @@ def test_cuda_core(vgpu_run: Run) -> None:
 
 
 @pytest.mark.timeout(240)
+def test_machine_code_from_cuda_core(vgpu_run: Run) -> None:
+    """The library in front of NVRTC answers with PTX."""
+    run_client(vgpu_run, "cuda_core", arguments=["cubin"])
+
+
+@pytest.mark.timeout(240)
 def test_numba(vgpu_run: Run) -> None:
     run_client(vgpu_run, "numba")
+
+
+@pytest.mark.timeout(240)
+def test_numba_with_nvjitlink(vgpu_run: Run) -> None:
+    """numba links LTO-IR by nvJitLink where it is installed."""
+    run_client(vgpu_run, "numba", also=("nvidia-nvjitlink==13.0.*",))
 
 
 @pytest.mark.timeout(240)

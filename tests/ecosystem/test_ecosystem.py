@@ -56,7 +56,6 @@ def test_half_products_of_cublas(vgpu_run: Run) -> None:
 
 # What the simulator refuses or does not end, by part and name.
 REFUSED = {
-    "jit": r"nvrtcGetCUBIN|nvJitLink",  # machine code, which only a card runs
     "blas": r"s8 to",  # no algorithm for devices that cuBLAS does not know
     "blas_lt": r"s8 to|e[45]m[23]",  # the same; fp8 products need mma of fp8
 }

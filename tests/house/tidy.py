@@ -14,12 +14,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
-    *(f"shim/{name}" for name in ("base", "connect", "channel", "cuda", "nvml", "cudart", "notice", "probe")),
+    *(
+        f"shim/{name}"
+        for name in ("base", "connect", "channel", "cuda", "nvml", "cudart", "compiler", "notice", "probe")
+    ),
     "daemon/executor",
     "daemon/vgpusim/device",
 )
 INCLUDES = ["build/gen", "build/gen/nvml", "build/gen/cudart", "build/gen/cudart/13", "protocol/c", *PARTS]
-FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in INCLUDES), f"-I{sysconfig.get_path('include')}"]
+COMPILER = ["-DVGS_MAJOR=13", '-DVGS_STEM="libnvrtc.so."', '-DVGS_PATH_VARIABLE="VGPU_NVRTC"', '-DVGS_PYPI="/lib"']
+FLAGS = [
+    "-std=gnu11",
+    "-D_GNU_SOURCE",
+    *COMPILER,
+    *(f"-I{path}" for path in INCLUDES),
+    f"-I{sysconfig.get_path('include')}",
+]
 
 
 def fingerprint(source: Path, shared: bytes) -> str:

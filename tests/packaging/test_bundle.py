@@ -110,6 +110,9 @@ def test_a_program_gets_the_environment_of_its_user(run: Run) -> None:
     theirs, *added = seen["PYTHONPATH"].split(os.pathsep)
     assert sorted(Path(entry).parts[-2:] for entry in added) == [("_lib", "torch"), ("standin", "python")]
     seen["PYTHONPATH"] = theirs
+    compilers = [Path(entry) for entry in seen.pop("LD_PRELOAD").split(":")]
+    assert [entry.name for entry in compilers] == list(steering.COMPILERS)
+    assert all(entry.is_file() and entry.parent.name == "compiler" for entry in compilers)
     del given["LD_LIBRARY_PATH"], seen["HOME"]
     for setting in steering.settings([(13, 0)]):  # of the default device
         seen.pop(setting.name)

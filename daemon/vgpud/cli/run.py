@@ -135,7 +135,7 @@ def run(
         report = stack.enter_context(traced(kind, environment))
         choose_cudart(cudart, command[0], environment, library_dir / FOLDER, verbose)
         choose_torch(torch, command[0], environment, library_dir)
-        steer(endpoint, environment, verbose)
+        steer(endpoint, environment, command[0], verbose, library_dir)
         code = supervise(command, environment, timeout_s)
         report()
     raise SystemExit(code)
@@ -192,14 +192,21 @@ def choose_torch(wanted: bool, program: str, environment: dict[str, str], librar
         put_on_path(environment, library_directory)
 
 
-def steer(endpoint: Endpoint | None, environment: dict[str, str], verbose: bool) -> None:
+def steer(
+    endpoint: Endpoint | None,
+    environment: dict[str, str],
+    program: str,
+    verbose: bool,
+    library_directory: Path = LIBRARIES,
+) -> None:
     """Have programs that assemble kernels on their own hand PTX to simulated devices."""
     found = find(environment)
     try:
         endpoint = endpoint or parse_endpoint(str(found["url"]))
     except EndpointError:
         return  # the program's own cuInit says it
-    made = steering.apply(environment, steering.simulated_capabilities(endpoint, found["token"] or None))
+    capabilities = steering.simulated_capabilities(endpoint, found["token"] or None)
+    made = steering.apply(environment, capabilities, program, library_directory)
     if verbose:
         for setting in made:
             click.echo(f"vgpu run: {setting.name}={setting.value} ({setting.reason})", err=True)

@@ -12,12 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vgpu_guest.cudart import find_libraries
+from vgpu_guest.libraries import LIBRARIES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..endpoint import Endpoint
 
 Capability = tuple[int, int]
+
+COMPILERS = ("libnvrtc.so.13", "libnvrtc.so.12")
+LINKERS = ("libnvJitLink.so.13", "libnvJitLink.so.12")
+"""Libraries in front of NVIDIA's, in the folder `compiler` beside libcuda (shim/compiler). They must be preloaded:
+programs are bound to NVIDIA's by an RPATH, or look whether one is loaded already. A linker only where the program has
+NVIDIA's: numba and cuda-core hand PTX to the driver's linker where there is none.
+"""
 
 STANDIN = Path(__file__).resolve().parent / "standin"
 """Laid out as a CUDA toolkit: bin/ptxas; python/ is for PYTHONPATH."""
@@ -86,10 +96,22 @@ def missing(environment: Mapping[str, str], capabilities: Sequence[Capability]) 
     return [setting for setting in settings(capabilities) if setting.name not in environment]
 
 
-def apply(environment: dict[str, str], capabilities: Sequence[Capability]) -> list[Setting]:
+def apply(
+    environment: dict[str, str],
+    capabilities: Sequence[Capability],
+    program: str = "python3",
+    library_directory: Path = LIBRARIES,
+) -> list[Setting]:
     """Set what is missing, and extend the paths on which programs find the stand-ins.
 
-    ptxas is first on PATH; Triton's backend is last on PYTHONPATH, where it hides nothing and only Triton reads it.
+    Args:
+        environment: The program's.
+        capabilities: Of its simulated devices.
+        program: What is run, as a shell is given it.
+        library_directory: Where libcuda is.
+
+    Those of NVRTC and nvJitLink are preloaded, unless VGPU_COMPILER=0. ptxas is first on PATH; Triton's backend is last
+    on PYTHONPATH, where it hides nothing and only Triton reads it.
     """
     made = missing(environment, capabilities)
     if any(setting.name == "TRITON_DEFAULT_BACKEND" for setting in made):
@@ -98,5 +120,20 @@ def apply(environment: dict[str, str], capabilities: Sequence[Capability]) -> li
     if capabilities:
         path = ":".join(filter(None, (str(STANDIN / "bin"), environment.get("PATH"))))
         made.append(Setting("PATH", path, "TensorFlow: its XLA finds ptxas there"))
+    if capabilities and environment.get("VGPU_COMPILER") != "0":
+        linkers = _linkers(program, environment)
+        folder = library_directory / "compiler"
+        files = [str(folder / name) for name in (*COMPILERS, *linkers) if (folder / name).exists()]
+        path = ":".join(filter(None, (environment.get("LD_PRELOAD"), *files)))
+        if files:
+            made.append(Setting("LD_PRELOAD", path, "NVRTC, nvJitLink: PTX where machine code is asked for"))
     environment.update({setting.name: setting.value for setting in made})
     return made
+
+
+def _linkers(program: str, environment: Mapping[str, str]) -> list[str]:
+    """The linkers that the program has, or the Python on PATH where it is another program, a shell for one."""
+    is_python = Path(program).name.startswith("python")
+    candidates = [program] if is_python else [program, "python3", "python"]
+    found = [find_libraries(name, environment, LINKERS) for name in candidates]
+    return [soname for soname in LINKERS if any(each[soname] is not None for each in found)]

@@ -54,7 +54,7 @@ def run_watched(
         environment = runner.environment_of(command[0], daemon.endpoint, library, None)
         runner.choose_cudart("auto", command[0], environment, LIBRARIES / FOLDER, verbose=False)
         runner.choose_torch(wanted=True, program=command[0], environment=environment, library_directory=LIBRARIES)
-        runner.steer(daemon.endpoint, environment, verbose=False)
+        runner.steer(daemon.endpoint, environment, command[0], verbose=False)
         code = runner.supervise(command, environment, timeout_s)
         daemon.drain(_LAST_WORDS_S + 1)
         return code, log.read_text(errors="replace").splitlines()

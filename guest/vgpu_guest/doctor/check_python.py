@@ -7,6 +7,7 @@ makes at run time. What each of these packages does was tried (tests/clients).
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,9 @@ class Compiler:
 
     `variables` make it emit PTX, `forward` those on a device that compilers do not know. `run` are some of those that
     `vgpu run` sets for it, with stand-ins beside vgpu's files. `installed` is a package beside it without which it
-    emits PTX; `source` is a line of the program by which it does. `driver`: a device that compilers do not know gets
-    PTX where its driver is not older than this.
+    emits PTX; `in_front` is what `vgpu run` preloads before NVIDIA's compiler, for the same. `source` is a line of the
+    program by which it does. `driver`: a device that compilers do not know gets PTX where its driver is not older than
+    this.
     """
 
     variables: tuple[tuple[str, str], ...] = ()
@@ -41,6 +43,7 @@ class Compiler:
     run: tuple[str, ...] = ()
     run_forward: tuple[str, ...] = ()
     installed: str = ""
+    in_front: str = ""
     source: str = ""
     driver: int = 0
     advice: str = ""
@@ -49,11 +52,12 @@ class Compiler:
 _PTX = ("CUPY_COMPILE_WITH_PTX", "1")
 _COMPILERS = {
     # With the first alone CuPy's sums are wrong where CUB's kernels are machine code: it passes over error 209.
-    "cupy": Compiler(variables=(_PTX, ("CUPY_ACCELERATORS", "")), forward=(_PTX,)),
+    "cupy": Compiler(variables=(_PTX, ("CUPY_ACCELERATORS", "")), forward=(_PTX,), in_front="libnvrtc"),
     "numba": Compiler(
         forward=(("NUMBA_FORCE_CUDA_CC", "8.9"),),
         installed="nvidia/*/lib/libnvJitLink.so*",
-        advice="use an environment without nvJitLink: PIP uninstall nvidia-nvjitlink",
+        in_front="libnvJitLink",
+        advice="VGPU run, which has nvJitLink make PTX; or an environment without it: PIP uninstall nvidia-nvjitlink",
     ),
     "warp": Compiler(
         source="cuda_output",
@@ -108,6 +112,10 @@ def _judge_compiler(
             advice = f"{mend.vgpu()} run -- {command}, which sets what {name} needs ({', '.join(lacking)}, ...)"
             diagnosis.add("machine-code-made", f"{text} unless vgpu's ptxas is in its place", advice=advice)
         return
+    is_in_front = compiler.in_front != "" and _is_preloaded(subject, compiler.in_front)
+    if is_in_front:
+        diagnosis.evidence.append(f"{name}: vgpu's {compiler.in_front} is in front of NVIDIA's, and has it make PTX")
+        variables = tuple(variable for variable in variables if variable != _PTX)
     if variables:
         unset = [(key, value) for key, value in variables if subject.environment.get(key) != value]
         words = " ".join(f"{key}={value}" for key, value in variables)
@@ -121,7 +129,7 @@ def _judge_compiler(
             keys = " ".join(key for key, _ in unset)
             diagnosis.add("machine-code-made", f"{text} unless {keys} says otherwise", command)
             return
-    if not (compiler.installed or compiler.source):
+    if is_in_front or not (compiler.installed or compiler.source):
         return
     if compiler.driver and is_forward and inventory["driver_version"] >= compiler.driver:
         return
@@ -130,7 +138,14 @@ def _judge_compiler(
     if compiler.source and found["script"] and ask(subject.place, _mentions, found["script"], compiler.source):
         return
     pip = f"{subject.program} -m pip"
-    diagnosis.add("machine-code-made", text, advice=compiler.advice.replace("PIP", pip))
+    advice = compiler.advice.replace("PIP", pip).replace("VGPU", mend.vgpu())
+    diagnosis.add("machine-code-made", text, advice=advice)
+
+
+def _is_preloaded(subject: Subject, stem: str) -> bool:
+    """Whether LD_PRELOAD names vgpu's library in front of one of NVIDIA's compilers."""
+    entries = re.split(r"[ :]+", subject.environment.get("LD_PRELOAD", ""))
+    return any(os.path.basename(entry).startswith(f"{stem}.so") for entry in entries)
 
 
 def _judge_files(

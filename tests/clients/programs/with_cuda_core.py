@@ -1,6 +1,10 @@
-"""NVIDIA's cuda-core: NVRTC compiles a kernel to PTX, which is loaded and launched; memory from the device's pool."""
+"""NVIDIA's cuda-core: NVRTC compiles a kernel, to PTX or to what is named, which is loaded and launched.
+
+Memory comes from the device's pool.
+"""
 
 import ctypes
+import sys
 
 import numpy as np
 from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
@@ -20,8 +24,9 @@ device.set_current()
 stream = device.create_stream()
 print("device:", device.name, device.compute_capability)
 
+kind = sys.argv[1] if len(sys.argv) > 1 else "ptx"
 options = ProgramOptions(std="c++17", arch="sm_75")
-module = Program(SOURCE, "c++", options=options).compile("ptx", name_expressions=("axpy<float>", "axpy<double>"))
+module = Program(SOURCE, "c++", options=options).compile(kind, name_expressions=("axpy<float>", "axpy<double>"))
 for instance, dtype, scalar in (
     ("axpy<float>", np.float32, ctypes.c_float),
     ("axpy<double>", np.float64, ctypes.c_double),

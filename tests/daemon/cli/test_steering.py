@@ -56,10 +56,10 @@ def test_a_guest_is_steered_by_what_its_endpoint_has(shared: Running, tmp_path: 
     conf = tmp_path / "guest.conf"
     conf.write_text(f"endpoint = {shared.endpoint}\n")
     environment = {"VGPU_GUEST_CONF": str(conf), "PATH": "/bin"}
-    run.steer(None, environment, verbose=False)
+    run.steer(None, environment, "sh", verbose=False)
     assert environment["CUPY_COMPILE_WITH_PTX"] == "1"
     conf.write_text("endpoint = nonsense\n")
-    run.steer(None, environment, verbose=False)
+    run.steer(None, environment, "sh", verbose=False)
 
 
 def test_what_the_user_has_set_stays() -> None:

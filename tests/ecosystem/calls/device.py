@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import zlib
 from collections.abc import Callable
@@ -64,13 +65,26 @@ def find(soname: str) -> str:
     raise Absent(soname)
 
 
+def opened(soname: str) -> ctypes.CDLL:
+    """The library that is loaded under that name, as cuda-pathfinder has it, else the wheel's.
+
+    Raises:
+        Absent: no wheel has it.
+    """
+    file = find(soname)
+    try:
+        return ctypes.CDLL(soname, ctypes.RTLD_GLOBAL | os.RTLD_NOLOAD)
+    except OSError:
+        return ctypes.CDLL(file, ctypes.RTLD_GLOBAL)
+
+
 class Library:
     """A shared library whose functions answer 0 for success."""
 
     def __init__(self, *sonames: str) -> None:
         for soname in sonames[:-1]:  # what the last one needs and would look for elsewhere
-            ctypes.CDLL(find(soname), ctypes.RTLD_GLOBAL)
-        self.cdll = ctypes.CDLL(find(sonames[-1]), ctypes.RTLD_GLOBAL)
+            opened(soname)
+        self.cdll = opened(sonames[-1])
 
     def __call__(self, function: str, *arguments: object) -> None:
         kept = [_argument(argument) for argument in arguments]

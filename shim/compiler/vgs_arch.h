@@ -1,0 +1,28 @@
+/* The option that names the architecture to compile for. */
+#ifndef VGS_ARCH_H
+#define VGS_ARCH_H
+
+#include <stdbool.h>
+
+enum { VGS_ARCH_TEXT_NBYTES = 64 };
+
+/* A copy of a compiler's options, one of which may be another text. */
+struct vgs_options {
+  const char **items; /* owned; the texts are the program's, but for `arch` */
+  int count;
+  int at;               /* of the option that holds the architecture, or -1 */
+  const char *original; /* that option as the program gave it */
+  int prefix;           /* bytes of it before sm_ or compute_ */
+  int asked;            /* its number, as 90 */
+  bool machine;         /* sm_ */
+  char arch[VGS_ARCH_TEXT_NBYTES];
+};
+
+/* Copy them, with room for one more; false when out of memory. The last architecture counts, as NVIDIA's have it. */
+bool vgs_options_init(struct vgs_options *options, int count, const char *const *items);
+void vgs_options_fini(struct vgs_options *options);
+
+/* Have the compiler compile for another architecture, of which nothing but the number is kept. */
+void vgs_options_set_arch(struct vgs_options *options, int number);
+
+#endif
