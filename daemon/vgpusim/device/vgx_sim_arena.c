@@ -24,7 +24,6 @@
 
 #include "vgx_sim_reach.h"
 
-#define PAGE_NBYTES 4096ull
 #define ALIGN_NBYTES 512ull
 #define LARGE_NBYTES (2ull << 20)
 /* Each guarded allocation is a mapping of its own and Linux allows 65,530 of them (vm.max_map_count): past this many,
@@ -33,10 +32,7 @@
 
 static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/* Map [address, address + nbytes) without access, memory or a place in core dumps, in place of what lies there. All
- * that nobody may use has these same properties, so that the kernel merges neighbours into one mapping: the number of
- * mappings follows from what is live, not from how often something was allocated. */
-static void *map_idle(const struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int fixed) {
+void *vgx_sim_arena_map_idle(const struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int fixed) {
   int kind = arena->file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   off_t offset = arena->file < 0 ? 0 : (off_t)(address - arena->base);
   void *got = mmap((void *)address, nbytes, PROT_NONE, kind | MAP_NORESERVE | fixed, arena->file, offset);
@@ -55,9 +51,10 @@ CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64
                                   .rover = base + LARGE_NBYTES};
   /* Nothing lies below what kernels may reach, either. */
   uint64_t margin = base - VGX_SIM_REACH_MARGIN_NBYTES;
-  if (device == 0 && map_idle(arena, margin, VGX_SIM_REACH_MARGIN_NBYTES, MAP_FIXED_NOREPLACE) != (void *)margin)
+  if (device == 0 &&
+      vgx_sim_arena_map_idle(arena, margin, VGX_SIM_REACH_MARGIN_NBYTES, MAP_FIXED_NOREPLACE) != (void *)margin)
     return CUDA_ERROR_OPERATING_SYSTEM;
-  void *got = map_idle(arena, base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED_NOREPLACE);
+  void *got = vgx_sim_arena_map_idle(arena, base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED_NOREPLACE);
   if (got == MAP_FAILED)
     return CUDA_ERROR_OPERATING_SYSTEM;
   if ((uint64_t)got != base) { /* a kernel before 4.17 takes the address as a hint */
@@ -90,10 +87,10 @@ CUresult vgx_sim_arena_adopt(struct vgx_sim_arena *arena, int file) {
     result = arena->file >= 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_READY;
   } else {
     arena->file = mine;
-    if (map_idle(arena, arena->base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED) == MAP_FAILED) {
+    if (vgx_sim_arena_map_idle(arena, arena->base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED) == MAP_FAILED) {
       arena->file = -1;
       result = CUDA_ERROR_OPERATING_SYSTEM;
-      if (map_idle(arena, arena->base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED) == MAP_FAILED)
+      if (vgx_sim_arena_map_idle(arena, arena->base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED) == MAP_FAILED)
         arena->capacity_nbytes = arena->used_nbytes; /* the addresses may be another's by now: nothing is allocated */
     }
   }
@@ -103,8 +100,7 @@ CUresult vgx_sim_arena_adopt(struct vgx_sim_arena *arena, int file) {
   return result;
 }
 
-/* Account for memory: false when it does not fit, with what all processes use. */
-static bool charge_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
+bool vgx_sim_arena_charge_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
   if (arena->used_nbytes > arena->capacity_nbytes || nbytes > arena->capacity_nbytes - arena->used_nbytes)
     return false;
   arena->used_nbytes += nbytes;
@@ -116,13 +112,12 @@ static bool charge_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
   return false;
 }
 
-static void uncharge_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
+void vgx_sim_arena_uncharge_locked(struct vgx_sim_arena *arena, uint64_t nbytes) {
   arena->used_nbytes -= nbytes;
   vgx_sim_share_write(&arena->share, arena->used_nbytes);
 }
 
-/* Index of the first live allocation whose pages end above `address`. */
-static size_t lower_bound(const struct vgx_sim_arena *arena, uint64_t address) {
+size_t vgx_sim_arena_bound_locked(const struct vgx_sim_arena *arena, uint64_t address) {
   size_t low = 0, high = arena->count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -138,7 +133,7 @@ static size_t lower_bound(const struct vgx_sim_arena *arena, uint64_t address) {
 static bool find_gap(const struct vgx_sim_arena *arena, uint64_t from, uint64_t span, uint64_t align, uint64_t *start,
                      size_t *index) {
   uint64_t at = from;
-  for (size_t i = lower_bound(arena, from);; i++) {
+  for (size_t i = vgx_sim_arena_bound_locked(arena, from);; i++) {
     uint64_t limit = i < arena->count ? arena->live[i].pages : arena->end;
     at = round_up(at, align);
     if (at <= limit && limit - at >= span) {
@@ -149,7 +144,7 @@ static bool find_gap(const struct vgx_sim_arena *arena, uint64_t from, uint64_t 
     if (i >= arena->count)
       return false;
     /* Keep the page after an allocation free: it is its guard. */
-    uint64_t guard = arena->count < GUARDED_MAX ? PAGE_NBYTES : 0;
+    uint64_t guard = arena->count < GUARDED_MAX ? VGX_SIM_PAGE_NBYTES : 0;
     at = arena->live[i].pages_end + guard;
   }
 }
@@ -166,12 +161,11 @@ static bool reserve_entry(struct vgx_sim_arena *arena) {
   return true;
 }
 
-/* Find a place for made->nbytes and fill in where that is; *index is where its entry belongs. */
-static bool place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, size_t *index) {
+bool vgx_sim_arena_place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, size_t *index) {
   bool large = made->nbytes >= LARGE_NBYTES;
-  uint64_t span = round_up(made->nbytes, PAGE_NBYTES);
-  uint64_t guard = arena->count < GUARDED_MAX ? PAGE_NBYTES : 0;
-  uint64_t align = large ? LARGE_NBYTES : PAGE_NBYTES, start;
+  uint64_t span = round_up(made->nbytes, VGX_SIM_PAGE_NBYTES);
+  uint64_t guard = arena->count < GUARDED_MAX ? VGX_SIM_PAGE_NBYTES : 0;
+  uint64_t align = large ? LARGE_NBYTES : VGX_SIM_PAGE_NBYTES, start;
   if (!reserve_entry(arena) || (!find_gap(arena, arena->rover, span + guard, align, &start, index) &&
                                 !find_gap(arena, arena->base + LARGE_NBYTES, span + guard, align, &start, index)))
     return false;
@@ -181,26 +175,27 @@ static bool place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation 
   return true;
 }
 
-static void insert_locked(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *made, size_t index) {
+void vgx_sim_arena_insert_locked(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *made, size_t index) {
   memmove(&arena->live[index + 1], &arena->live[index], (arena->count - index) * sizeof *arena->live);
   arena->live[index] = *made;
   arena->count++;
   __atomic_add_fetch(&arena->generation, 1, __ATOMIC_RELEASE);
-  arena->rover = made->pages_end + (arena->count <= GUARDED_MAX ? PAGE_NBYTES : 0);
+  arena->rover = made->pages_end + (arena->count <= GUARDED_MAX ? VGX_SIM_PAGE_NBYTES : 0);
 }
 
 static CUresult allocate_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made) {
   size_t index;
-  uint64_t span = round_up(made->nbytes, PAGE_NBYTES);
-  if (!charge_locked(arena, span))
+  uint64_t span = round_up(made->nbytes, VGX_SIM_PAGE_NBYTES);
+  if (!vgx_sim_arena_charge_locked(arena, span))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  if (!place_locked(arena, made, &index) || mprotect((void *)made->pages, span, PROT_READ | PROT_WRITE) != 0) {
-    uncharge_locked(arena, span);
+  if (!vgx_sim_arena_place_locked(arena, made, &index) ||
+      mprotect((void *)made->pages, span, PROT_READ | PROT_WRITE) != 0) {
+    vgx_sim_arena_uncharge_locked(arena, span);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (made->nbytes >= LARGE_NBYTES && arena->file < 0) /* in a file the advice would keep it apart when it is freed */
     madvise((void *)made->pages, span, MADV_HUGEPAGE); /* an optimisation: a kernel without huge pages refuses it */
-  insert_locked(arena, made, index);
+  vgx_sim_arena_insert_locked(arena, made, index);
   return CUDA_SUCCESS;
 }
 
@@ -225,12 +220,12 @@ static bool release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allo
   size_t nbytes = entry->pages_end - entry->pages;
   void *pages = (void *)entry->pages;
   if (!entry->opens)
-    uncharge_locked(arena, nbytes);
+    vgx_sim_arena_uncharge_locked(arena, nbytes);
   if (arena->file >= 0 && !entry->opens)
     return fallocate(arena->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(entry->pages - arena->base),
                      (off_t)nbytes) == 0 &&
            mprotect(pages, nbytes, PROT_NONE) == 0;
-  if (map_idle(arena, entry->pages, nbytes, MAP_FIXED) != MAP_FAILED)
+  if (vgx_sim_arena_map_idle(arena, entry->pages, nbytes, MAP_FIXED) != MAP_FAILED)
     return true;
   /* Too many mappings: the same in two steps, which needs none. What lies in a file would stay, and be seen again. */
   bool in_file = entry->moved || entry->opens;
@@ -240,25 +235,22 @@ static bool release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allo
   return !in_file;
 }
 
-/* The entry of an allocation whose pages could not be released: it is not found, not freed, and its address is not
- * reused. */
-static struct vgx_sim_allocation buried(const struct vgx_sim_allocation *entry) {
+struct vgx_sim_allocation vgx_sim_arena_buried(const struct vgx_sim_allocation *entry) {
   return (struct vgx_sim_allocation){.pages = entry->pages, .pages_end = entry->pages_end, .freeing = true};
 }
 
-static void remove_entry(struct vgx_sim_arena *arena, size_t index) {
+void vgx_sim_arena_remove_locked(struct vgx_sim_arena *arena, size_t index) {
   __atomic_add_fetch(&arena->generation, 1, __ATOMIC_RELEASE);
   if (!release_pages(arena, &arena->live[index])) {
-    arena->live[index] = buried(&arena->live[index]);
+    arena->live[index] = vgx_sim_arena_buried(&arena->live[index]);
     return;
   }
   arena->count--;
   memmove(&arena->live[index], &arena->live[index + 1], (arena->count - index) * sizeof *arena->live);
 }
 
-/* The live allocation that begins at `address`, if it is linear. */
-static struct vgx_sim_allocation *linear_at(struct vgx_sim_arena *arena, uint64_t address, size_t *index) {
-  size_t i = *index = lower_bound(arena, address);
+struct vgx_sim_allocation *vgx_sim_arena_linear_locked(struct vgx_sim_arena *arena, uint64_t address, size_t *index) {
+  size_t i = *index = vgx_sim_arena_bound_locked(arena, address);
   bool hit = i < arena->count && arena->live[i].address == address && arena->live[i].kind == VGX_SIM_LINEAR;
   return hit ? &arena->live[i] : NULL;
 }
@@ -267,11 +259,11 @@ CUresult vgx_sim_arena_free(struct vgx_sim_arena *arena, uint64_t address, struc
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&arena->lock);
   size_t i;
-  struct vgx_sim_allocation *entry = linear_at(arena, address, &i);
+  struct vgx_sim_allocation *entry = vgx_sim_arena_linear_locked(arena, address, &i);
   if (entry) {
     if (freed)
       *freed = *entry;
-    remove_entry(arena, i);
+    vgx_sim_arena_remove_locked(arena, i);
     result = CUDA_SUCCESS;
   }
   pthread_mutex_unlock(&arena->lock);
@@ -282,105 +274,9 @@ CUresult vgx_sim_arena_hide(struct vgx_sim_arena *arena, uint64_t address) {
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&arena->lock);
   size_t i;
-  struct vgx_sim_allocation *entry = linear_at(arena, address, &i);
+  struct vgx_sim_allocation *entry = vgx_sim_arena_linear_locked(arena, address, &i);
   if (entry && !entry->freeing && !entry->opens) {
     entry->freeing = true;
-    result = CUDA_SUCCESS;
-  }
-  pthread_mutex_unlock(&arena->lock);
-  return result;
-}
-
-static bool is_zero(const uint8_t *page) {
-  const uint64_t *words = (const uint64_t *)page;
-  for (size_t i = 0; i < PAGE_NBYTES / sizeof *words; i++)
-    if (words[i])
-      return false;
-  return true;
-}
-
-/* What a fresh file does not read as already: pages that were never written stay holes. */
-static bool copy_to_file(const struct vgx_sim_allocation *entry, int fd) {
-  for (uint64_t at = entry->pages; at < entry->pages_end; at += PAGE_NBYTES)
-    if (!is_zero((const uint8_t *)at) &&
-        pwrite(fd, (const void *)at, PAGE_NBYTES, (off_t)(at - entry->pages)) != (ssize_t)PAGE_NBYTES)
-      return false;
-  return true;
-}
-
-/* The memory of an allocation becomes a file's, which is the caller's. */
-static CUresult move_to_file(struct vgx_sim_allocation *entry, int *fd) {
-  size_t span = entry->pages_end - entry->pages;
-  int file = memfd_create("vgpu-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (file >= 0 && ftruncate(file, (off_t)span) == 0 &&
-      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 && copy_to_file(entry, file) &&
-      mmap((void *)entry->pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED) {
-    entry->moved = true;
-    *fd = file;
-    return CUDA_SUCCESS;
-  }
-  if (file >= 0)
-    close(file);
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int *fd,
-                             uint64_t *offset) {
-  CUresult result = CUDA_ERROR_INVALID_VALUE; /* freed meanwhile */
-  pthread_mutex_lock(&arena->lock);
-  size_t i;
-  struct vgx_sim_allocation *entry = linear_at(arena, address, &i);
-  if (entry && entry->nbytes == nbytes && !entry->freeing && !entry->opens) {
-    *offset = arena->file < 0 ? 0 : entry->pages - arena->base;
-    if (arena->file < 0)
-      result = move_to_file(entry, fd);
-    else
-      result = (*fd = fcntl(arena->file, F_DUPFD_CLOEXEC, 3)) < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-  }
-  pthread_mutex_unlock(&arena->lock);
-  return result;
-}
-
-CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const struct vgx_sim_shared *shared, void *owner,
-                            uint64_t *address) {
-  const uint64_t *key = shared->key;
-  struct vgx_sim_allocation made = {.nbytes = shared->nbytes, .owner = owner, .opens = 1, .key = {key[0], key[1]}};
-  uint64_t span = round_up(shared->nbytes, PAGE_NBYTES);
-  if (shared->offset % PAGE_NBYTES || shared->offset > shared->file_nbytes ||
-      span > shared->file_nbytes - shared->offset)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  size_t index;
-  pthread_mutex_lock(&arena->lock);
-  for (index = 0; index < arena->count; index++) {
-    struct vgx_sim_allocation *a = &arena->live[index];
-    if (a->opens && a->owner == owner && a->key[0] == key[0] && a->key[1] == key[1]) {
-      a->opens++;
-      *address = a->address;
-      pthread_mutex_unlock(&arena->lock);
-      return CUDA_SUCCESS;
-    }
-  }
-  if (place_locked(arena, &made, &index) &&
-      mmap((void *)made.pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared->fd,
-           (off_t)shared->offset) != MAP_FAILED) {
-    insert_locked(arena, &made, index);
-    *address = made.address;
-    result = CUDA_SUCCESS;
-  }
-  pthread_mutex_unlock(&arena->lock);
-  return result;
-}
-
-CUresult vgx_sim_arena_close(struct vgx_sim_arena *arena, uint64_t address) {
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  pthread_mutex_lock(&arena->lock);
-  size_t i = lower_bound(arena, address);
-  if (i < arena->count && arena->live[i].address == address && arena->live[i].opens) {
-    if (arena->live[i].opens > 1)
-      arena->live[i].opens--;
-    else
-      remove_entry(arena, i);
     result = CUDA_SUCCESS;
   }
   pthread_mutex_unlock(&arena->lock);
@@ -394,7 +290,7 @@ void vgx_sim_arena_free_owner(struct vgx_sim_arena *arena, void *owner) {
     if (arena->live[i].owner != owner)
       arena->live[kept++] = arena->live[i];
     else if (!release_pages(arena, &arena->live[i]))
-      arena->live[kept++] = buried(&arena->live[i]);
+      arena->live[kept++] = vgx_sim_arena_buried(&arena->live[i]);
   }
   arena->count = kept;
   pthread_mutex_unlock(&arena->lock);
@@ -404,7 +300,7 @@ bool vgx_sim_arena_find(struct vgx_sim_arena *arena, uint64_t address, struct vg
   if (address < arena->base || address >= arena->end)
     return false;
   pthread_mutex_lock(&arena->lock);
-  size_t i = lower_bound(arena, address);
+  size_t i = vgx_sim_arena_bound_locked(arena, address);
   bool hit = i < arena->count && address >= arena->live[i].address &&
              address - arena->live[i].address < arena->live[i].nbytes && !arena->live[i].freeing &&
              arena->live[i].kind != VGX_SIM_PHYSICAL;
@@ -416,7 +312,7 @@ bool vgx_sim_arena_find(struct vgx_sim_arena *arena, uint64_t address, struct vg
 
 bool vgx_sim_arena_nearest(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *found) {
   pthread_mutex_lock(&arena->lock);
-  size_t i = lower_bound(arena, address);
+  size_t i = vgx_sim_arena_bound_locked(arena, address);
   if (i == arena->count || (i > 0 && address < arena->live[i].pages))
     i--;
   bool hit = arena->count > 0;
@@ -426,94 +322,16 @@ bool vgx_sim_arena_nearest(struct vgx_sim_arena *arena, uint64_t address, struct
   return hit;
 }
 
-CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enum vgx_sim_allocation_kind kind,
-                               uint64_t *address) {
-  struct vgx_sim_allocation made = {.nbytes = nbytes, .kind = kind};
-  uint64_t cost = kind == VGX_SIM_PHYSICAL ? nbytes : 0;
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  size_t index;
-  pthread_mutex_lock(&arena->lock);
-  bool taken = nbytes <= arena->end - arena->base && charge_locked(arena, cost);
-  if (taken && !place_locked(arena, &made, &index)) {
-    uncharge_locked(arena, cost);
-  } else if (taken) {
-    insert_locked(arena, &made, index);
-    *address = made.address;
-    result = CUDA_SUCCESS;
-  }
-  pthread_mutex_unlock(&arena->lock);
-  return result;
-}
-
-CUresult vgx_sim_arena_unreserve(struct vgx_sim_arena *arena, uint64_t address, enum vgx_sim_allocation_kind kind) {
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  pthread_mutex_lock(&arena->lock);
-  size_t i = lower_bound(arena, address);
-  struct vgx_sim_allocation *entry = i < arena->count ? &arena->live[i] : NULL;
-  if (entry && entry->address == address && entry->kind == kind && !entry->freeing) {
-    int file = arena->file < 0 ? arena->physical_file : arena->file;
-    bool clean = true;
-    if (kind == VGX_SIM_PHYSICAL) {
-      uncharge_locked(arena, entry->nbytes);
-      clean = file < 0 || fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                    (off_t)(entry->pages - arena->base), (off_t)entry->nbytes) == 0;
-    }
-    if (clean) {
-      arena->count--;
-      memmove(entry, entry + 1, (arena->count - i) * sizeof *entry);
-    } else {
-      *entry = buried(entry);
-    }
-    result = CUDA_SUCCESS;
-  }
-  pthread_mutex_unlock(&arena->lock);
-  return result;
-}
-
-uint64_t vgx_sim_arena_reserved(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes) {
-  pthread_mutex_lock(&arena->lock);
-  size_t i = lower_bound(arena, address);
-  const struct vgx_sim_allocation *entry = i < arena->count ? &arena->live[i] : NULL;
-  bool hit = entry && entry->kind == VGX_SIM_RESERVED && address >= entry->address &&
-             address - entry->address <= entry->nbytes && nbytes <= entry->nbytes - (address - entry->address);
-  uint64_t start = hit ? entry->address : 0;
-  pthread_mutex_unlock(&arena->lock);
-  return start;
-}
-
-int vgx_sim_arena_file(struct vgx_sim_arena *arena, uint64_t address, uint64_t *offset) {
-  pthread_mutex_lock(&arena->lock);
-  if (arena->file < 0 && arena->physical_file < 0) {
-    int made = memfd_create("vgpu-physical", MFD_CLOEXEC);
-    if (made >= 0 && ftruncate(made, (off_t)(arena->end - arena->base)) != 0) {
-      close(made);
-      made = -1;
-    }
-    arena->physical_file = made;
-  }
-  int file = arena->file < 0 ? arena->physical_file : arena->file;
-  *offset = address - arena->base;
-  pthread_mutex_unlock(&arena->lock);
-  return file;
-}
-
-bool vgx_sim_arena_idle(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes) {
-  pthread_mutex_lock(&arena->lock);
-  bool done = map_idle(arena, address, nbytes, MAP_FIXED) != MAP_FAILED;
-  pthread_mutex_unlock(&arena->lock);
-  return done;
-}
-
 bool vgx_sim_arena_charge(struct vgx_sim_arena *arena, uint64_t nbytes) {
   pthread_mutex_lock(&arena->lock);
-  bool fits = charge_locked(arena, nbytes);
+  bool fits = vgx_sim_arena_charge_locked(arena, nbytes);
   pthread_mutex_unlock(&arena->lock);
   return fits;
 }
 
 void vgx_sim_arena_uncharge(struct vgx_sim_arena *arena, uint64_t nbytes) {
   pthread_mutex_lock(&arena->lock);
-  uncharge_locked(arena, nbytes);
+  vgx_sim_arena_uncharge_locked(arena, nbytes);
   pthread_mutex_unlock(&arena->lock);
 }
 

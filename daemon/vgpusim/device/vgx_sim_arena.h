@@ -12,6 +12,8 @@
 #include "vgw_device_memory.h"
 #include "vgx_sim_ledger.h"
 
+#define VGX_SIM_PAGE_NBYTES 4096ull
+
 enum vgx_sim_allocation_kind {
   VGX_SIM_LINEAR,
   VGX_SIM_RESERVED, /* addresses alone: cuMemAddressReserve */
@@ -69,42 +71,8 @@ CUresult vgx_sim_arena_free(struct vgx_sim_arena *arena, uint64_t address, struc
 /* Hide the allocation from lookups until it is freed; INVALID_VALUE when none starts there. */
 CUresult vgx_sim_arena_hide(struct vgx_sim_arena *arena, uint64_t address);
 
-/* Where other processes find the allocation of `nbytes` that begins at `address`: in *fd, which is the caller's, from
- * *offset on. Private memory moves into a file for that: it keeps its address and what it holds; nothing may use it
- * meanwhile. INVALID_VALUE: it is gone. */
-CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int *fd, uint64_t *offset);
-
-/* Another process's allocation: `nbytes` > 0 at `offset` of a file of `file_nbytes`; `key` names it. */
-struct vgx_sim_shared {
-  uint64_t key[2], nbytes, offset, file_nbytes;
-  int fd;
-};
-
-/* Map it; if it is mapped for this owner already, count that. It costs this device nothing: the memory is the other's.
- * INVALID_VALUE: the file does not hold the allocation. */
-CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const struct vgx_sim_shared *shared, void *owner,
-                            uint64_t *address);
-
-/* Undo one vgx_sim_arena_open; INVALID_VALUE when none was of this address. */
-CUresult vgx_sim_arena_close(struct vgx_sim_arena *arena, uint64_t address);
-
 /* Free everything that `owner` allocated or opened. */
 void vgx_sim_arena_free_owner(struct vgx_sim_arena *arena, void *owner);
-
-/* Addresses without memory, or memory without addresses, for vgx_sim_virtual.c: `nbytes` (> 0), at a multiple of 2 MiB.
- * Physical memory is accounted for. */
-CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enum vgx_sim_allocation_kind kind,
-                               uint64_t *address);
-CUresult vgx_sim_arena_unreserve(struct vgx_sim_arena *arena, uint64_t address, enum vgx_sim_allocation_kind kind);
-
-/* Where the reservation begins that holds all of the range; 0: none does. */
-uint64_t vgx_sim_arena_reserved(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes);
-
-/* The file of physical memory, and where in it what is reserved at `address` begins; -1: there is none. */
-int vgx_sim_arena_file(struct vgx_sim_arena *arena, uint64_t address, uint64_t *offset);
-
-/* Make part of a reservation inaccessible again. */
-bool vgx_sim_arena_idle(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes);
 
 /* The allocation or reservation that holds `address`; false when none does. */
 bool vgx_sim_arena_find(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *found);
@@ -121,5 +89,34 @@ uint64_t vgx_sim_arena_used(struct vgx_sim_arena *arena);      /* by this proces
 
 /* From now on the device's memory is shared with other processes. */
 void vgx_sim_arena_join(struct vgx_sim_arena *arena, struct vgx_sim_share share);
+
+/* --- for the other files of the arena (vgx_sim_arena_share.c, vgx_sim_arena_reserve.c); arena->lock is held --- */
+
+/* Map [address, address + nbytes) without access, memory or a place in core dumps, in place of what lies there. All
+ * that nobody may use has these same properties, so that the kernel merges neighbours into one mapping: the number of
+ * mappings follows from what is live, not from how often something was allocated. */
+void *vgx_sim_arena_map_idle(const struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int fixed);
+
+/* Account for memory: false when it does not fit, with what all processes use. */
+bool vgx_sim_arena_charge_locked(struct vgx_sim_arena *arena, uint64_t nbytes);
+
+void vgx_sim_arena_uncharge_locked(struct vgx_sim_arena *arena, uint64_t nbytes);
+
+/* Index of the first live allocation whose pages end above `address`. */
+size_t vgx_sim_arena_bound_locked(const struct vgx_sim_arena *arena, uint64_t address);
+
+/* Find a place for made->nbytes and fill in where that is; *index is where its entry belongs. */
+bool vgx_sim_arena_place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, size_t *index);
+
+void vgx_sim_arena_insert_locked(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *made, size_t index);
+
+/* The entry of an allocation whose pages could not be released: it is not found, not freed, and its address is not
+ * reused. */
+struct vgx_sim_allocation vgx_sim_arena_buried(const struct vgx_sim_allocation *entry);
+
+void vgx_sim_arena_remove_locked(struct vgx_sim_arena *arena, size_t index);
+
+/* The live allocation that begins at `address`, if it is linear. */
+struct vgx_sim_allocation *vgx_sim_arena_linear_locked(struct vgx_sim_arena *arena, uint64_t address, size_t *index);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "vgx_backend.h"
 #include "vgx_sim.h"
+#include "vgx_sim_arena_share.h"
 #include "vgx_sim_defined.h"
 #include "vgx_sim_memory.h"
 #include "vgx_sim_queue.h"

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "vgx_backend.h"
+#include "vgx_sim_arena_reserve.h"
 #include "vgx_sim_queue.h"
 #include "vgx_sim_runtime.h"
 

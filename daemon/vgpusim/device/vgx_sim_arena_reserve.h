@@ -1,0 +1,21 @@
+/* Addresses without memory, and memory without addresses, for vgx_sim_virtual.c. */
+#ifndef VGX_SIM_ARENA_RESERVE_H
+#define VGX_SIM_ARENA_RESERVE_H
+
+#include "vgx_sim_arena.h"
+
+/* `nbytes` (> 0) of either, at a multiple of 2 MiB. Physical memory is accounted for. */
+CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enum vgx_sim_allocation_kind kind,
+                               uint64_t *address);
+CUresult vgx_sim_arena_unreserve(struct vgx_sim_arena *arena, uint64_t address, enum vgx_sim_allocation_kind kind);
+
+/* Where the reservation begins that holds all of the range; 0: none does. */
+uint64_t vgx_sim_arena_reserved(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes);
+
+/* The file of physical memory, and where in it what is reserved at `address` begins; -1: there is none. */
+int vgx_sim_arena_file(struct vgx_sim_arena *arena, uint64_t address, uint64_t *offset);
+
+/* Make part of a reservation inaccessible again. */
+bool vgx_sim_arena_idle(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes);
+
+#endif
