@@ -111,6 +111,10 @@ CUresult vgs_wait_context(void) {
   if (state == VGS_PROGRESS_IDLE)
     return CUDA_SUCCESS;
   CUresult result = state == VGS_PROGRESS_ONE ? vgs_wait_stream(only) : vgs_send_cuCtxSynchronize();
+  if (state == VGS_PROGRESS_ONE && result == CUDA_ERROR_INVALID_HANDLE) { /* destroyed since; its work goes on */
+    state = VGS_PROGRESS_MANY;
+    result = vgs_send_cuCtxSynchronize();
+  }
   if (result)
     return result;
   /* The flag of that wait was work, too; if nothing else was given meanwhile, it is done as well. */

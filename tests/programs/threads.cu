@@ -40,6 +40,21 @@ static void work(unsigned seed, int n) {
   CUDA(cudaStreamDestroy(stream));
 }
 
+// The only stream with work goes before it is done, and another thread than the one that gave it waits for the device.
+static void destroyed(int n) {
+  std::vector<unsigned> values(n, 5);
+  unsigned *a = vgt_upload(values), *b = vgt_upload(values);
+  cudaStream_t stream;
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CUDA(cudaDeviceSynchronize());
+  std::thread([=] { mix<<<(n + 127) / 128, 128, 0, stream>>>(a, b, n, 1); }).join();
+  CUDA(cudaStreamDestroy(stream));
+  CUDA(cudaDeviceSynchronize());
+  EXPECT(vgt_download(b, n)[n - 1] == (5 ^ 1) * 16777619u, "threads: a destroyed stream's work");
+  CUDA(cudaFree(a));
+  CUDA(cudaFree(b));
+}
+
 int main(int argc, char **argv) {
   vgt_args args = vgt_parse(argc, argv, 2003);
   std::vector<std::thread> threads;
@@ -48,6 +63,7 @@ int main(int argc, char **argv) {
   for (std::thread &thread : threads)
     thread.join();
   CUDA(cudaDeviceSynchronize());
+  destroyed(args.size);
   printf("ok threads n=%d threads=%d\n", args.size, THREADS);
   return 0;
 }
