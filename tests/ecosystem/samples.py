@@ -25,6 +25,7 @@ from tests.ecosystem.requirements import CUBLAS_WITH_PTX, NPP, REQUIREMENTS  # n
 from tests.programs.toolchain import cuda13  # noqa: E402
 from tests.pypi import SITE, environment, packages  # noqa: E402
 
+HEADERS = ("nvidia-cuda-profiler-api==13.0.*",)
 DOCUMENT = ROOT / "docs/samples.md"
 BUILT = ROOT / "build/samples"
 BUILD_TIMEOUT_S, RUN_TIMEOUT_S = 600, 240
@@ -33,7 +34,7 @@ RIGHT, REFUSED, WRONG, SLOW, UNBUILT = "right", "refused", "wrong", "no end", "d
 HEAD = """# NVIDIA's samples on the simulator
 
 `python tests/ecosystem/samples.py CHECKOUT` writes this table: each program of a checkout of
-NVIDIA's cuda-samples, compiled by nvcc 13.0 with PTX for compute_90, run on the `forward` device.
+NVIDIA's cuda-samples, compiled by nvcc 13.0 with PTX for compute_90, run on two `forward` devices.
 Those that draw (OpenGL, Vulkan, EGL) or need another system, compiler or library (MPI, FreeImage)
 are left out. A program's own verdict and exit code count; one that gives no end does not end in
 {limit} s. {counts}.
@@ -58,6 +59,7 @@ def samples(checkout: Path) -> dict[str, Path]:
 
 def library_folders() -> list[Path]:
     sites = [environment(*CUBLAS_WITH_PTX) / SITE, environment(*REQUIREMENTS["cupy"]) / SITE, packages(*NPP)]
+    sites.append(packages(*HEADERS))
     return [site / "nvidia/cu13" for site in sites]
 
 
@@ -128,7 +130,8 @@ def run(program: Path, folder: Path) -> tuple[str, str]:
     """The result, and why it is not right."""
     paths = ":".join(str(path / "lib") for path in library_folders())
     variables = {**os.environ, "LD_LIBRARY_PATH": paths, "VGPU_LOG": "error", "CUDA_PATH": str(library_folders()[1])}
-    command = [str(Path(sys.executable).parent / "vgpu"), "run", "--timeout", str(RUN_TIMEOUT_S), "--", str(program)]
+    command = [str(Path(sys.executable).parent / "vgpu"), "run", "--gpu", "forward:2"]
+    command += ["--timeout", str(RUN_TIMEOUT_S), "--", str(program)]
     try:
         done = subprocess.run(
             command,
