@@ -113,6 +113,8 @@ CUresult vgx_cuGraphKernelNodeGetParams_v2(struct vgx_session *s,
                                            uint64_t *params_nbytes) {
   CUDA_KERNEL_NODE_PARAMS_v2 p = {0};
   (void)req;
+  if (!s->backend->cuFuncGetParamInfo)
+    return vgx_not_offered(s, "cuFuncGetParamInfo");
   uint64_t capacity = *params_nbytes;
   CUresult result = s->backend->cuGraphKernelNodeGetParams_v2(node, &p);
   if (result == CUDA_SUCCESS)

@@ -49,6 +49,8 @@ CUresult vgx_vgpuKernelDescribe(struct vgx_session *s, const struct vgw_req_vgpu
   struct vgw_param *params = (struct vgw_param *)(d + 1);
   if (*description_nbytes < sizeof *d)
     return CUDA_ERROR_INVALID_VALUE;
+  if (!s->backend->cuFuncGetParamInfo) /* drivers before 12.4 */
+    return vgx_not_offered(s, "cuFuncGetParamInfo");
   uint64_t room = (*description_nbytes - sizeof *d) / sizeof *params;
   memset(d, 0, sizeof *d);
   for (int i = 0; i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
@@ -99,6 +101,10 @@ CUresult vgx_vgpuKernelName(struct vgx_session *s, const struct vgw_req_vgpuKern
   bool library = req->kind == VGW_KIND_LIBRARY;
   if (!object)
     return CUDA_ERROR_INVALID_HANDLE;
+  const struct vgx_backend *driver = s->backend; /* before 12.4 it lacks these */
+  if (library ? !driver->cuLibraryGetKernelCount || !driver->cuLibraryEnumerateKernels || !driver->cuKernelGetName
+              : !driver->cuModuleGetFunctionCount || !driver->cuModuleEnumerateFunctions || !driver->cuFuncGetName)
+    return vgx_not_offered(s, library ? "cuLibraryEnumerateKernels" : "cuModuleEnumerateFunctions");
   result = library ? s->backend->cuLibraryGetKernelCount(&count, object)
                    : s->backend->cuModuleGetFunctionCount(&count, object);
   if (result != CUDA_SUCCESS)

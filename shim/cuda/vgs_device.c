@@ -42,12 +42,21 @@ CUdevice vgs_device_of_wire(CUdevice wire) {
   return device;
 }
 
+static _Thread_local int answered_version; /* 0: this thread has not asked */
+
 CUresult vgs_cuDriverGetVersion(int *driverVersion) {
   if (!driverVersion)
     return CUDA_ERROR_INVALID_VALUE;
   int32_t told = vgs_life_now() == VGS_LIFE_READY ? vgs_inventory()->driver_version : 0;
-  *driverVersion = told ? told : DRIVER_VERSION;
+  *driverVersion = answered_version = told ? told : DRIVER_VERSION;
   return CUDA_SUCCESS;
+}
+
+int vgs_driver_version_answered(void) {
+  int version = answered_version;
+  if (!version)
+    vgs_cuDriverGetVersion(&version);
+  return version;
 }
 
 CUresult vgs_cuDeviceGetName(char *name, int len, CUdevice dev) {

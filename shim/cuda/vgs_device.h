@@ -5,6 +5,9 @@
 #include "vgs_inventory.h"
 #include "vgw_cuda.h"
 
+/* What cuDriverGetVersion answered this thread last: before cuInit nobody knows the host's. */
+int vgs_driver_version_answered(void);
+
 /* Select once, by the value of CUDA_VISIBLE_DEVICES or NULL; the session is open. Returns how many are visible. */
 int vgs_device_select(const char *list);
 

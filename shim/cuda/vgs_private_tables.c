@@ -222,11 +222,7 @@ static CUresult integrity(uint32_t version, uint64_t unix_seconds, uint64_t answ
     answer[1] = 0x8ed383aa1f4cd1e8;
     return CUDA_SUCCESS;
   }
-  int driver_version;
-  CUresult result = vgs_cuDriverGetVersion(&driver_version);
-  if (result)
-    return result;
-  struct integrity_message message = {.driver_version = (uint32_t)driver_version,
+  struct integrity_message message = {.driver_version = (uint32_t)vgs_driver_version_answered(),
                                       .runtime_version = version,
                                       .pid = (uint32_t)getpid(),
                                       .thread = (uint32_t)(uintptr_t)pthread_self(),

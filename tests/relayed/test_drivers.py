@@ -1,0 +1,106 @@
+"""Drivers of other versions on the host: what one lacks is NOT_SUPPORTED by its name, the rest works as ever."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import ROOT, merged
+from tests.daemon.running import Running
+from tests.programs.test_programs import assert_ok
+from tests.programs.toolchain import Toolchain, cuda13
+from tests.relayed import standin
+from tests.relayed.conftest import LIBRARIES, WORKER, Relay, _start
+from tests.shim.client import PRELUDE
+
+OLD, NEW = 12020, 13030
+# The first version that has each, and a call with right arguments as far as it gets.
+LATER = {
+    "cuCtxRecordEvent": (12050, "cuda.cuCtxRecordEvent(ctx, event)"),
+    "cuGraphConditionalHandleCreate": (
+        12030,
+        "cuda.cuGraphConditionalHandleCreate(byref(c_uint64()), graph, ctx, 0, 0)",
+    ),
+    "cuGraphAddDependencies_v2": (12030, "cuda.cuGraphAddDependencies_v2(graph, first, second, data, c_size_t(1))"),
+}
+CALLS = """
+ctx = context()
+version = c_int()
+ok(cuda.cuDriverGetVersion(byref(version)))
+assert version.value == VERSION, version.value
+event, graph = new(cuda.cuEventCreate, 2), new(cuda.cuGraphCreate, 0)
+made = [new(cuda.cuGraphAddEmptyNode, graph, None, c_size_t(0)) for _ in range(2)]
+first, second = ((c_void_p * 1)(node.value) for node in made)
+data = (ctypes.c_uint8 * 8)(0, 0, 1)
+"""
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> Toolchain:
+    return cuda13()
+
+
+@pytest.fixture(scope="module", params=[OLD, NEW], ids=["12.2", "13.3"])
+def host(request: pytest.FixtureRequest, driver: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Relay]:
+    """A vgpud whose host has a driver of that version; the relay's `env` names it as VGT_VERSION."""
+    version: int = request.param
+    folder = tmp_path_factory.mktemp("host")
+    library = standin.build(version, ROOT / f"build/standins/{version}")  # workers do not see /tmp
+    config = (
+        f"backend = 'cuda'\nlibcuda = '{library}'\n"
+        f"worker_command = {[sys.executable, str(WORKER), '--backend', 'cuda']!r}"
+    )
+    environment = {"VGPU_ENDPOINT": str(driver.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)}
+    running = _start(folder, "b", config, environment)
+    env = {"VGPU_ENDPOINT": str(running.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES), "VGT_VERSION": str(version)}
+    yield Relay(merged(env), True)
+    running.end()
+
+
+def version_of(host: Relay) -> int:
+    return int(host.env["VGT_VERSION"])
+
+
+@pytest.mark.parametrize("name", ["saxpy", "graphs", "pools"])
+def test_programs_run(host: Relay, toolchain: Toolchain, name: str) -> None:
+    """The layout of a kernel's parameters is asked of the driver, which drivers before 12.4 do not tell."""
+    done = host([toolchain.build(name)])
+    if version_of(host) >= 12040:
+        assert_ok(done, name)
+    else:
+        assert done.returncode == 1
+        assert "cuFuncGetParamInfo is not offered by the cuda backend" in done.stderr
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_the_driver_lacks_is_not_supported_by_name(host: Relay, name: str) -> None:
+    """On a newer driver it is the simulator that has them or not, and vgpud that carries them."""
+    _, call = LATER[name]
+    program = PRELUDE + CALLS.replace("VERSION", str(version_of(host))) + f"print({call})\n"
+    done = host([sys.executable, "-c", program])
+    assert done.returncode == 0, done.stderr
+    lacks = f"{name} is not offered by the cuda backend"
+    assert (lacks in done.stderr) == (version_of(host) == OLD), done.stderr
+    if version_of(host) == OLD:
+        assert done.stdout.strip() == "801"
+
+
+def test_look_ups_agree_with_the_version(host: Relay) -> None:
+    program = (
+        PRELUDE
+        + CALLS.partition("event,")[0].replace("VERSION", str(version_of(host)))
+        + f"""
+def look_up(name, version):
+    found, status = c_void_p(), c_int()
+    return cuda.cuGetProcAddress_v2(name, byref(found), version, c_uint64(0), byref(status)), bool(found.value)
+newest = {version_of(host)}
+assert look_up(b"cuMemAlloc", newest) == (0, True)
+assert look_up(b"cuMemAlloc", newest + 10)[0] == 1, "of a version that the driver is not"
+assert look_up(b"cuCtxRecordEvent", newest) == (0, newest >= 12050)
+assert look_up({standin.UNHEARD.encode()!r}, newest) == (0, False)
+"""
+    )
+    done = host([sys.executable, "-c", program])
+    assert done.returncode == 0, done.stderr
