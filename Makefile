@@ -30,6 +30,7 @@ shim: build/gen/.stamp ## compile the guest libraries
 	@$(PY) shim/build.py
 	@$(PY) shim/build_cudart.py
 	@$(PY) shim/build_compiler.py
+	@$(PY) shim/build_cupti.py
 	@$(PY) daemon/bench/build.py
 	@$(PY) shim/build_notice.py
 	@$(PY) pytorch/build.py
@@ -67,7 +68,8 @@ check: build ## linters, types, formats, layout, the built library's symbols
 
 # Several scripts are called build.py, so each is looked at alone, with a cache of its own.
 check-types: build/gen/.stamp ## the types of build scripts (strict) and tests
-	@for script in 'shim/native.py shim/build.py shim/build_cudart.py shim/build_compiler.py shim/build_notice.py' daemon/executor/build_ffi.py \
+	@for script in 'shim/native.py shim/build.py shim/build_cudart.py shim/build_compiler.py shim/build_cupti.py shim/build_notice.py' \
+	  daemon/executor/build_ffi.py \
 	  daemon/bench/build.py pytorch/build.py setup.py; do \
 	  echo "mypy $$script"; \
 	  MYPYPATH=shim:daemon:guest $(PY) -m mypy --cache-dir .mypy_cache/scripts-$$(echo $$script | cksum | cut -d' ' -f1) $$script \
@@ -124,6 +126,7 @@ clang: build ## everything in C by the other compiler too, warnings as errors, i
 	CC=clang $(PY) shim/build.py --out build/clang
 	CC=clang $(PY) shim/build_cudart.py --out build/clang/cudart
 	CC=clang $(PY) shim/build_compiler.py --out build/clang/compiler
+	CC=clang $(PY) shim/build_cupti.py --out build/clang/cupti
 	CC=clang $(PY) shim/build_notice.py --out build/clang/notice
 	CC=clang $(PY) daemon/executor/build_ffi.py --out build/clang
 

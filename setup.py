@@ -24,6 +24,7 @@ class BuildWithNativeParts(build_py):
                 ["shim/build.py"],
                 ["shim/build_cudart.py"],
                 ["shim/build_compiler.py"],
+                ["shim/build_cupti.py"],
                 ["daemon/bench/build.py"],
                 ["shim/build_notice.py"],
                 ["pytorch/build.py"],

@@ -37,11 +37,29 @@ static CUresult take_deferred(struct vgx_session *s) {
   return result;
 }
 
+/* The number of the program's call; 0 where nothing measures. */
+static bool take_correlation(struct vgx_session *s, struct vgw_cursor *in, uint64_t *correlation) {
+  const uint64_t *number = vgw_take(in, sizeof *number);
+  if (!number) {
+    vgx_violation(s, "short record");
+    return false;
+  }
+  *correlation = s->backend->correlate ? *number : 0;
+  return true;
+}
+
 void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct vgw_cursor *in,
                  const struct vgx_operation *op) {
   struct vgx_session *s = t->s;
   struct vgx_reply out = {.record = t->output, .shared = t->shared};
+  uint64_t correlation = 0;
+  if (h->flags & VGW_CORRELATED && !take_correlation(s, in, &correlation))
+    return;
+  if (correlation)
+    s->backend->correlate(correlation);
   CUresult result = run_operation(t, h->context, in, op, &out);
+  if (correlation)
+    s->backend->correlate(0);
   if (atomic_load(&s->ended))
     return;
   if (!(h->flags & VGW_WANT_REPLY)) {

@@ -172,8 +172,9 @@ static bool execute_record(struct executor_thread *t, const struct vgw_header *h
   }
   const uint8_t *at = ring->shared->records + ring->head % VGW_RING_NBYTES + sizeof *header;
   uint64_t body_nbytes = header->length - sizeof *header, copied = body_nbytes;
-  if (op->flags & VGX_DATA && op->fixed_nbytes < body_nbytes)
-    copied = op->fixed_nbytes;
+  uint64_t decided = op->fixed_nbytes + (header->flags & VGW_CORRELATED ? sizeof(uint64_t) : 0);
+  if (op->flags & VGX_DATA && decided < body_nbytes)
+    copied = decided;
   if (copied > VGW_RECORD_NBYTES)
     return false; /* cannot be: a ring's records are shorter */
   memcpy(t->record, at, copied);

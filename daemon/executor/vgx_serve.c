@@ -1,6 +1,7 @@
 /* The command stream of one session: read, check, execute, reply. See vgx_session.h for who may do what when. */
 #define _GNU_SOURCE
 #include "vgx_serve.h"
+#include "vgx_activity.h"
 #include "vgx_execute.h"
 #include "vgx_image.h"
 
@@ -193,6 +194,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   struct vgx_session *s = &session;
   memset(s, 0, sizeof *s);
   vgx_reasons_clear();
+  vgx_activities_clear();
   if (options->backend->set_reason)
     options->backend->set_reason(vgx_reason_add);
   s->backend = options->backend;

@@ -14,6 +14,7 @@ RELEASE = "580.159.04"
 # Each library is installed as STEM.so.RELEASE, with links STEM.so.1 and STEM.so.
 STEMS = ("libcuda", "libnvidia-ml")
 PROBE = "vgpu-probe"  # beside them: the doctor's child that opens a library and calls cuInit
+PROFILERS = {"12": "libcupti.so.12", "13": "libcupti.so.13"}
 RUNTIMES = {"11": "libcudart.so.11.0", "12": "libcudart.so.12", "13": "libcudart.so.13"}
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\-]{1,200}(@[A-Za-z0-9:_.\\-]{0,100})?\.service")
@@ -31,6 +32,7 @@ class Layout:
     manifest: str
     loader: str | None  # before all other directories: libcuda and NVML
     loader_runtimes: str | None  # after them: vgpu's libcudart is the last resort
+    loader_profilers: str | None  # and its libcupti
     endpoint: str  # the file that names the endpoint
     smi: str | None = None  # `vgpu smi` under the name that installers look for
 
@@ -38,6 +40,10 @@ class Layout:
     def runtimes(self) -> str:
         """Folder of our libcudarts: one folder for each major."""
         return f"{self.libraries}/cudart"
+
+    def profiler(self, major: str) -> str:
+        """Folder of one libcupti."""
+        return f"{self.libraries}/cupti/{major}"
 
     def runtime(self, major: str) -> str:
         """Folder of one libcudart."""
@@ -49,6 +55,7 @@ SYSTEM = Layout(
     manifest="var/lib/vgpu/manifest.json",
     loader="etc/ld.so.conf.d/000-vgpu.conf",
     loader_runtimes="etc/ld.so.conf.d/zzz-vgpu-cudart.conf",
+    loader_profilers="etc/ld.so.conf.d/zzz-vgpu-cupti.conf",
     endpoint="etc/vgpu/guest.conf",
     smi="usr/local/bin/nvidia-smi",
 )
@@ -58,6 +65,7 @@ USER = Layout(
     manifest=".local/state/vgpu/manifest.json",
     loader=None,
     loader_runtimes=None,
+    loader_profilers=None,
     endpoint=".config/environment.d/50-vgpu.conf",
 )
 # For shells, which do not read environment.d: `. ~/.local/lib/vgpu/env.sh`

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .endpoint_url import check_endpoint
-from .layout import RUNTIMES, SYSTEM, Layout, LayoutError, drop_in, unit_name
+from .layout import PROFILERS, RUNTIMES, SYSTEM, Layout, LayoutError, drop_in, unit_name
 
 if TYPE_CHECKING:
     from .tree import Tree
@@ -173,11 +173,13 @@ def _is_ours(path: str, kind: str, layout: Layout) -> bool:
     drop_ins = "etc/systemd/system"
     if layout is SYSTEM and path.startswith(f"{drop_ins}/") and _is_drop_in_folder(parts[3]):
         return len(parts) == 4 if kind == "directory" else path == drop_in(parts[3].removesuffix(".d"))
-    files = [layout.manifest, layout.endpoint, layout.loader, layout.loader_runtimes, layout.smi]
+    files = [layout.manifest, layout.endpoint, layout.loader, layout.loader_runtimes]
+    files += [layout.loader_profilers, layout.smi]
     known = [name for name in files if name is not None]
     if kind != "directory":
         return path in known or path.startswith(f"{layout.libraries}/")
     known += [f"{layout.runtime(major)}/x" for major in RUNTIMES]
+    known += [f"{layout.profiler(major)}/x" for major in PROFILERS]
     known += [f"{drop_ins}/x"] if layout is SYSTEM else []
     return any(name.startswith(f"{path}/") for name in known)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .elf import ElfError, read_dynamic
-from .layout import PROBE, RELEASE, RUNTIMES, STEMS
+from .layout import PROBE, PROFILERS, RELEASE, RUNTIMES, STEMS
 from .libraries import LIBRARIES
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -24,7 +24,7 @@ def find_payload(folder: Path | None = None) -> dict[str, Path]:
         folder: where they lie; None looks beside this package (a wheel, a checkout) and in the system's package.
     Returns:
         For each path below our library directory the file to copy: libcuda.so.RELEASE, cudart/12/libcudart.so.12, ...
-        Runtimes and the doctor's probe may be missing.
+        Runtimes, profilers and the doctor's probe may be missing.
     Raises:
         PayloadError: libcuda or libnvidia-ml is missing, or something is no 64-bit library.
     """
@@ -53,6 +53,10 @@ def _read(folder: Path) -> dict[str, Path]:
         runtime = folder / "cudart" / major / soname
         if runtime.is_file():
             files[f"cudart/{major}/{soname}"] = runtime
+    for major, soname in PROFILERS.items():
+        profiler = folder / "cupti" / major / soname
+        if profiler.is_file():
+            files[f"cupti/{major}/{soname}"] = profiler
     if (folder / PROBE).is_file():
         files[PROBE] = folder / PROBE
     for file in files.values():

@@ -56,6 +56,7 @@ def plan(
     items = _libraries(request, payload, layout)
     if layout is SYSTEM:
         items += _system(request, layout, services, preload)
+        items += _profilers(request, payload, layout)
     else:
         items += _user(request, layout, root)
     return items
@@ -72,7 +73,7 @@ def _libraries(request: Request, payload: Mapping[str, Path], layout: Layout) ->
         items.append(_copy(f"{layout.libraries}/{PROBE}", payload[PROBE], 0o755))
     for path, source in payload.items():
         parts = path.split("/")
-        if parts[0] == "cudart" and parts[1] in request.runtimes:
+        if parts[0] == "cupti" or (parts[0] == "cudart" and parts[1] in request.runtimes):
             items.append(_copy(f"{layout.libraries}/{path}", source))
     return items
 
@@ -92,6 +93,14 @@ def _system(request: Request, layout: Layout, services: Mapping[str, Service], p
         text = _drop_in(unit, endpoint or request.endpoint, endpoint, services[unit], layout, unit in preload)
         items.append(_text(drop_in(unit), text))
     return items
+
+
+def _profilers(request: Request, payload: Mapping[str, Path], layout: Layout) -> list[Item]:
+    """Have the loader find our libcupti, where no other is found before."""
+    folders = [f"/{layout.libraries}/{path.rpartition('/')[0]}\n" for path in payload if path.startswith("cupti/")]
+    if not (request.machine and layout.loader_profilers and folders):
+        return []
+    return [_text(layout.loader_profilers, f"{_BY}# Last: any other libcupti is found before.\n{''.join(folders)}")]
 
 
 def _guest_conf(endpoint: str) -> str:

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING
 
 from .endpoint_url import EndpointError, check_endpoint
 from .guest_conf import parse
-from .layout import PROBE, RELEASE, RUNTIMES, STEMS, SYSTEM, USER_SHELL, Layout, LayoutError, drop_in, unit_name
+from .layout import (
+    PROBE,
+    PROFILERS,
+    RELEASE,
+    RUNTIMES,
+    STEMS,
+    SYSTEM,
+    USER_SHELL,
+    Layout,
+    LayoutError,
+    drop_in,
+    unit_name,
+)
 from .manifest import INSTALLED, Entry, Manifest, Request
 
 if TYPE_CHECKING:
@@ -39,8 +51,8 @@ def recover(tree: Tree, layout: Layout) -> Manifest | None:
     )
     if layout.loader and _take_text(tree, layout.loader, entries):
         request = _with_machine(request)
-    if layout.loader_runtimes:
-        _take_text(tree, layout.loader_runtimes, entries)
+    for conf in filter(None, (layout.loader_runtimes, layout.loader_profilers)):
+        _take_text(tree, conf, entries)
     if layout is not SYSTEM:
         _take_text(tree, USER_SHELL, entries)
     if not entries:
@@ -62,6 +74,8 @@ def _libraries(tree: Tree, layout: Layout, entries: dict[str, Entry]) -> tuple[s
     for major, soname in RUNTIMES.items():
         if _take(tree, f"{layout.runtime(major)}/{soname}", entries):
             found.append(major)
+    for major, soname in PROFILERS.items():
+        _take(tree, f"{layout.profiler(major)}/{soname}", entries)
     return tuple(found)
 
 
@@ -133,6 +147,7 @@ def _take(tree: Tree, path: str, entries: dict[str, Entry], kind: str = "file") 
 def _folders(tree: Tree, layout: Layout, entries: dict[str, Entry]) -> None:
     """Those that hold nothing but what was found; what else is in one keeps it from being removed anyway."""
     folders = {layout.libraries, layout.runtimes, *(layout.runtime(major) for major in RUNTIMES)}
+    folders |= {f"{layout.libraries}/cupti", *(layout.profiler(major) for major in PROFILERS)}
     folders |= {os.path.dirname(layout.manifest)}
     folders |= {os.path.dirname(path) for path in entries if path.startswith(f"{_UNITS}/") or path == layout.endpoint}
     for folder in sorted(folders):

@@ -11,7 +11,8 @@
 #define VGW_RECORD_NBYTES (4u << 20) /* longest record, header included */
 #define VGW_PIECE_NBYTES (1u << 20)  /* longest variable part of the bulk functions; longer data goes in pieces */
 
-enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2 };             /* request flags */
+/* Request flags. CORRELATED: 8 bytes before the fixed fields are the number of the program's call, for a profiler. */
+enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2, VGW_CORRELATED = 4 };
 enum { VGW_OUTPUT_PENDING = 1, VGW_REASON_PENDING = 2 }; /* reply flags */
 
 /* The client chooses a callback's id. Its flags give the kind: a graph's callback is delivered at each launch; an

@@ -9,6 +9,7 @@ from pathlib import Path
 from protocol.gen import (
     emit_backend,
     emit_coverage,
+    emit_cupti,
     emit_enums,
     emit_guest,
     emit_host,
@@ -68,6 +69,7 @@ def main() -> int:
         files |= {f"nvml/{name}": text for name, text in emit_nvml.emit_all(nvml_api).items()}
         runtime_api = load_runtime(api)
         files |= {f"cudart/{name}": text for name, text in emit_runtime.emit(runtime_api).items()}
+        files |= {f"cupti/{name}": text for name, text in emit_cupti.emit().items()}
     except SpecError as error:
         print(f"protocol: {error}", file=sys.stderr)
         return 1

@@ -28,6 +28,13 @@ struct vgx_backend {
   uint64_t (*take_output)(char *text, uint64_t capacity);
   /* Where the backend says why something failed; `ends`: the context is of no use from now on. From any thread. */
   void (*set_reason)(void (*reason)(CUresult result, bool ends, const char *text));
+  /* Profiling: where to put what the device did (NULL: nowhere any more), from any thread; the correlation of what the
+   * calling thread submits from now on (0: none); whether nodes of graphs are measured; and a request to put all that
+   * has ended. All but the first two may be NULL. */
+  CUresult (*measure)(void (*put)(const struct vgw_activity *activity, const char *name));
+  void (*correlate)(uint64_t correlation);
+  bool (*measures_nodes)(void);
+  void (*measured)(void);
   /* cuIpcGetMemHandle and cuIpcOpenMemHandle among the backend's own processes. The descriptor is the caller's. */
   CUresult (*ipc_export)(struct vgx_ipc_object *object, CUdeviceptr base);
   CUresult (*ipc_open)(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);
@@ -59,7 +66,7 @@ def emit_backend(api: Api) -> str:
     out = [
         BANNER,
         "#ifndef VGX_BACKEND_H\n#define VGX_BACKEND_H\n\n",
-        includes("<stdbool.h>", "<stdint.h>", "vgw_cuda.h"),
+        includes("<stdbool.h>", "<stdint.h>", "vgw_activity.h", "vgw_cuda.h"),
         PRELUDE,
     ]
     out += [f"  CUresult (*{f.name})({declarations(f.args)});\n" for f in members]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from protocol.gen.cupti import DRIVER, callback_ids
 from protocol.gen.emit_forward import declarations, forward
 from protocol.gen.emit_marshal import begin, begin_head, in_place, send, send_params
 from protocol.gen.emit_records import BANNER, includes
@@ -141,26 +142,61 @@ def _export(name: str, f: Function, suffix: str = "") -> str:
     exported = name + suffix
     trace_args = "".join(f", {v}" for v in values)
     trace_on = "vgs_trace_lookups_on()" if f.name.startswith("cuGetProcAddress") else "vgs_trace_on()"
+    identifier = callback_ids(DRIVER).get(exported)
+    begin, end = _observed(exported, f, identifier) if identifier and f.name not in UNOBSERVED else ("", "")
     return (
         f"VGS_EXPORT CUresult {exported}({declarations(f.args)}) {{\n"
         f"  int saved_errno = errno;\n"
         f"  struct vgs_trace trace;\n"
+        f"{begin}"
         f'  if ({trace_on}) vgs_trace_begin(&trace, "{exported}", "{formats}"{trace_args});\n'
         f"  CUresult result = {enter};\n"
         f"{prologue}"
         f"  if (result == CUDA_SUCCESS) result = vgs_{f.name}({', '.join(call_args)});\n"
         f"{epilogue}"
         f"  if ({trace_on}) vgs_trace_end(&trace, result);\n"
+        f"{end}"
         f"  errno = saved_errno;\n"
         f"  return result;\n"
         f"}}\n\n"
     )
 
 
+# Look-ups, of which runtimes make hundreds, and what a program asks about an error it was just given.
+UNOBSERVED = {"cuGetProcAddress", "cuGetProcAddress_v2", "cuGetExportTable", "cuGetErrorName", "cuGetErrorString"}
+
+
+def _observed(exported: str, f: Function, identifier: int) -> tuple[str, str]:
+    """What shows a call to a profiler, before it and after it. The struct is laid out as CUPTI's of the function."""
+    members = " ".join(f"{p.declaration};" for p in f.args)
+    values = ", ".join(p.name for p in f.args)
+    stream = next((p.name for p in f.args if p.c == "CUstream"), "NULL")
+    params = f"  struct {{ {members} }} params;\n" if f.args else ""
+    fill = f"    params = (__typeof__(params)){{{values}}};\n" if f.args else ""
+    begin = (
+        f"  bool observed = vgs_profiling_on();\n"
+        f"  struct vgs_api_call call;\n{params}"
+        f"  if (observed) {{\n{fill}"
+        f"    call = (struct vgs_api_call){{.domain = VGS_API_DRIVER, .id = {identifier}, "
+        f'.name = "{exported}", .params = {"&params" if f.args else "NULL"}, .stream = {stream}}};\n'
+        f"    vgs_profiling_enter(&call);\n  }}\n"
+    )
+    return begin, "  if (observed) vgs_profiling_leave(&call, result);\n"
+
+
 def emit_exports(api: Api) -> str:
     out = [
         BANNER,
-        includes("<errno.h>", "<stdbool.h>", "<stdint.h>", "vgs_api.h", "vgs_enter.h", "vgs_kernel.h", "vgs_log.h"),
+        includes(
+            "<errno.h>",
+            "<stdbool.h>",
+            "<stdint.h>",
+            "vgs_api.h",
+            "vgs_enter.h",
+            "vgs_kernel.h",
+            "vgs_log.h",
+            "vgs_profiling.h",
+        ),
         '#define VGS_EXPORT __attribute__((visibility("default")))\n\n',
     ]
     bodies = api.implementation()

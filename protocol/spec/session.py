@@ -18,6 +18,7 @@ from protocol.gen.dsl import (
     handle,
     host_only,
     out,
+    own_export,
     ptr,
     val,
 )
@@ -91,6 +92,42 @@ fn(
     awaited=True,
     doc="Once the stream has come here, the device writes the value to shared pinned memory: the client need not ask.",
 )
+
+fn(
+    "vgpuActivityStart",
+    [out("how", U32)],
+    WAITING,
+    need=INIT,
+    channel=SOCKET,
+    doc="Measure what correlated requests have the device do. `how`: 1, nodes of graphs, too; 0, a graph's launch.",
+)
+fn("vgpuActivityStop", [], WAITING, need=INIT, channel=SOCKET, doc="Measure no longer; what was can be taken.")
+fn(
+    "vgpuActivityClock",
+    [out("now_ns", U64), out("dropped", U64), out("waiting", U64)],
+    WAITING,
+    need=INIT,
+    channel=SOCKET,
+    doc="The worker's monotonic clock, to which records' times refer; records lost, and those that can be taken.",
+)
+fn(
+    "vgpuActivityTake",
+    [val("capacity", SIZE), bytes_out("records", "capacity", cap=1 << 20)],
+    WAITING,
+    need=INIT,
+    channel=SOCKET,
+    doc="The oldest records of what the device has done (vgw_activity.h).",
+)
+fn(
+    "vgpuActivityName",
+    [val("capacity", SIZE), bytes_out("text", "capacity", cap=4096), val("name", U32)],
+    WAITING,
+    need=INIT,
+    channel=SOCKET,
+    doc="The text that a record's `name` stands for.",
+)
+
+own_export("vgpuProfiling")
 
 host_only("cuCtxSetCurrent", [ptr("ctx", "CUcontext")], doc="Before each call whose header names another context.")
 host_only(

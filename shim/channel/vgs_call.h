@@ -38,4 +38,8 @@ struct vgs_call {
 /* The calling thread's current context, by its id on the wire; 0 for none. Kept by shim/cuda. */
 extern VGS_THREAD_LOCAL uint32_t vgs_thread_context_id;
 
+/* The number that a profiler gave the exported call this thread is inside: its records carry it (VGW_CORRELATED). 0:
+ * none. Kept by shim/cuda. */
+extern VGS_THREAD_LOCAL uint64_t vgs_thread_correlation;
+
 #endif

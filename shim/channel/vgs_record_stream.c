@@ -272,10 +272,14 @@ static void wait_for_reply(struct waiter *waiter) {
 static CUresult send_record(struct vgs_call *call, struct waiter *waiter, void (*sent)(const struct vgs_call *, bool)) {
   static const uint8_t zeros[8];
   struct vgw_header header = {.opcode = call->opcode, .context = vgs_thread_context_id};
-  struct iovec iov[3 + 2 * 4];
+  struct iovec iov[4 + 2 * 4];
   int count = 0;
   uint64_t length = sizeof header;
   iov[count++] = (struct iovec){&header, sizeof header};
+  if (vgs_thread_correlation) {
+    iov[count++] = (struct iovec){&vgs_thread_correlation, sizeof vgs_thread_correlation};
+    length += sizeof vgs_thread_correlation;
+  }
   for (uint32_t i = 0; i <= call->part_count; i++) {
     struct iovec part = i ? call->parts[i - 1] : (struct iovec){(void *)call->fixed, call->fixed_nbytes};
     if (part.iov_len > stream.record_nbytes)
@@ -290,7 +294,8 @@ static CUresult send_record(struct vgs_call *call, struct waiter *waiter, void (
   if (length > stream.record_nbytes)
     return CUDA_ERROR_INVALID_VALUE; /* callers cut long data; what cannot be cut (a huge name) is refused here */
   header.length = (uint32_t)length;
-  header.flags = (uint16_t)((waiter ? VGW_WANT_REPLY : 0) | (call->fd >= 0 ? VGW_HAS_FD : 0));
+  header.flags = (uint16_t)((waiter ? VGW_WANT_REPLY : 0) | (call->fd >= 0 ? VGW_HAS_FD : 0) |
+                            (vgs_thread_correlation ? VGW_CORRELATED : 0));
   pthread_mutex_lock(&stream.send);
   header.sequence = ++stream.sequence;
   if (waiter) {

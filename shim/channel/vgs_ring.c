@@ -166,6 +166,10 @@ static void relax(void) { __builtin_ia32_pause(); }
 static void write_record(uint8_t *at, const struct vgw_header *header, const struct vgs_call *call) {
   memcpy(at, header, sizeof *header);
   at += sizeof *header;
+  if (header->flags & VGW_CORRELATED) {
+    memcpy(at, &vgs_thread_correlation, sizeof vgs_thread_correlation);
+    at += sizeof vgs_thread_correlation;
+  }
   for (uint32_t i = 0; i <= call->part_count; i++) {
     const void *from = i ? call->parts[i - 1].iov_base : call->fixed;
     uint64_t nbytes = i ? call->parts[i - 1].iov_len : call->fixed_nbytes;
@@ -276,7 +280,7 @@ static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct 
     return result;
   struct vgw_header header = {.length = (uint32_t)length,
                               .opcode = call->opcode,
-                              .flags = wait ? VGW_WANT_REPLY : 0,
+                              .flags = (wait ? VGW_WANT_REPLY : 0) | (vgs_thread_correlation ? VGW_CORRELATED : 0),
                               .context = vgs_thread_context_id};
   if (wait && !(header.sequence = ++ring->sequence))
     header.sequence = ++ring->sequence; /* a new ring holds 0 */
@@ -301,6 +305,8 @@ static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct 
 
 static CUresult length_of(const struct vgs_call *call, uint64_t *length) {
   *length = sizeof(struct vgw_header) + vgw_pad8(call->fixed_nbytes);
+  if (vgs_thread_correlation)
+    *length += sizeof vgs_thread_correlation;
   for (uint32_t i = 0; i < call->part_count; i++) {
     if (call->parts[i].iov_len > VGW_RING_RECORD_NBYTES)
       return CUDA_ERROR_INVALID_VALUE;
@@ -344,8 +350,11 @@ static void leave_both(const struct vgs_record *record) {
 }
 
 void *vgs_ring_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream, uint64_t nbytes) {
-  struct vgw_header header = {
-      .length = (uint32_t)(sizeof header + nbytes), .opcode = opcode, .context = vgs_thread_context_id};
+  uint64_t prefix_nbytes = vgs_thread_correlation ? sizeof vgs_thread_correlation : 0;
+  struct vgw_header header = {.length = (uint32_t)(sizeof header + prefix_nbytes + nbytes),
+                              .opcode = opcode,
+                              .flags = prefix_nbytes ? VGW_CORRELATED : 0,
+                              .context = vgs_thread_context_id};
   if (nbytes > VGS_RECORD_NBYTES || !(record->own = vgs_ring_enter_own()))
     return NULL;
   record->touched = (struct vgs_touched){VGW_KIND_STREAM, stream};
@@ -359,7 +368,8 @@ void *vgs_ring_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream
     return NULL;
   }
   memcpy(at, &header, sizeof header);
-  return at + sizeof header;
+  memcpy(at + sizeof header, &vgs_thread_correlation, prefix_nbytes);
+  return at + sizeof header + prefix_nbytes;
 }
 
 CUresult vgs_ring_send(struct vgs_record *record) {

@@ -72,6 +72,7 @@ const struct vgs_inventory *vgs_inventory(void);
 uint16_t vgs_session_epoch(void);
 bool vgs_session_has_pinned_fd(void);
 bool vgs_session_shares_memory(void); /* with the worker, by descriptors or in a region */
+bool vgs_session_has_activity(void);  /* the host measures what calls have the device do */
 bool vgs_session_has_images(void);    /* the host keeps images by content */
 
 /* Called by the destructor: first once the connection is shut down, to join service threads; then, if no other thread

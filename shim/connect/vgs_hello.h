@@ -16,6 +16,7 @@ struct vgs_welcome {
   bool pinned_fd;         /* feature `pinned-fd` */
   bool images;            /* images may be offered by their digest */
   bool ring;              /* feature `ring` */
+  bool activity;          /* feature `activity` */
   bool region;            /* feature `region`, and these describe it */
   uint8_t region_cookie[16];
   uint64_t region_nbytes;

@@ -21,8 +21,9 @@ struct vgs_context {
   struct vgs_object object;
   CUdevice device;
   bool primary;
-  int active;       /* atomic; a primary context keeps its handle while it is not */
-  uint32_t wire_id; /* what the worker knows this life of it by */
+  int active;           /* atomic; a primary context keeps its handle while it is not */
+  uint32_t wire_id;     /* what the worker knows this life of it by */
+  uint32_t profiled_id; /* atomic; the wire_id of the life that a profiler was told of */
   uint32_t flags;
   uint32_t users; /* cuCtxAttach */
   uint64_t unique_id;

@@ -31,7 +31,8 @@ def test_AT21_no_deadline_follows_the_clock_on_the_wall() -> None:
         each for each in tracked_sources() if each.suffix in (".c", ".h") and any(map(each.is_relative_to, parts))
     ]
     assert sources
-    found = [path.name for path in sources if "CLOCK_REALTIME" in path.read_text()]
+    stamps = {"vgs_cupti_clock.c"}  # the times in a profile are the wall's; it waits for nothing
+    found = [path.name for path in sources if "CLOCK_REALTIME" in path.read_text() and path.name not in stamps]
     assert found == []
 
 

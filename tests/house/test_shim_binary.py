@@ -49,7 +49,7 @@ def test_exports_only_the_drivers_names(library: str) -> None:
     ]
     exported = {fields[7].split("@")[0] for fields in symbols if fields[6] != "UND"}
     assert LIBRARIES[library] in exported
-    own = {"vgpuDeviceIsSimulated", "vgpuHostAlias"} if library == "libcuda" else set()
+    own = {"vgpuDeviceIsSimulated", "vgpuHostAlias", "vgpuProfiling"} if library == "libcuda" else set()
     assert {name for name in exported if not name.startswith((*PREFIXES[library], library))} == own
 
 

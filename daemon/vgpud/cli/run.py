@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 from vgpu_guest.cudart import FOLDER, FOLDERS, find_runtimes
+from vgpu_guest.cupti import FOLDER as CUPTI_FOLDER
+from vgpu_guest.cupti import FOLDERS as CUPTI_FOLDERS
+from vgpu_guest.cupti import find_profilers
 from vgpu_guest.doctor.endpoint import find
 from vgpu_guest.libraries import LIBRARIES
 from vgpu_guest.preload import resolve_program, winning_rpath
@@ -79,6 +82,12 @@ class _RunCommand(click.Command):
     help="Whose libcudart: NVIDIA's where the program finds it, else vgpu's (auto); vgpu's; NVIDIA's or none.",
 )
 @click.option(
+    "--cupti/--no-cupti",
+    "cupti",
+    default=True,
+    help="vgpu's libcupti in the place of the NVIDIA's that the program would find: profilers show the device's work.",
+)
+@click.option(
     "--torch/--no-torch",
     "torch",
     default=True,
@@ -101,6 +110,7 @@ def run(
     timeout_s: float | None,
     preload: bool | None,
     cudart: str,
+    cupti: bool,
     torch: bool,
     library_dir: Path,
     command: tuple[str, ...],
@@ -134,6 +144,7 @@ def run(
         environment = environment_of(command[0], endpoint, library, preload)
         report = stack.enter_context(traced(kind, environment))
         choose_cudart(cudart, command[0], environment, library_dir / FOLDER, verbose)
+        choose_cupti(cupti, command[0], environment, library_dir / CUPTI_FOLDER, verbose)
         choose_torch(torch, command[0], environment, library_dir)
         steer(endpoint, environment, command[0], verbose, library_dir)
         code = supervise(command, environment, timeout_s)
@@ -182,6 +193,24 @@ def choose_cudart(choice: str, program: str, environment: dict[str, str], folder
         for soname, found in theirs.items():
             where = f"vgpu's, in {ours[soname]}" if soname in ours else found or "not given by vgpu"
             click.echo(f"vgpu run: {soname} is {where}", err=True)
+
+
+def choose_cupti(wanted: bool, program: str, environment: dict[str, str], folder: Path, verbose: bool) -> None:
+    """Preload vgpu's libcupti where the program would find NVIDIA's, and have it found by name where it finds none."""
+    ours = {soname: folder / major / soname for soname, major in CUPTI_FOLDERS.items()}
+    ours = {soname: file for soname, file in ours.items() if wanted and file.exists()}
+    if not ours:
+        return
+    theirs = find_profilers(program, os.environ)
+    preloaded = [str(file) for soname, file in ours.items() if theirs[soname] is not None]
+    environment["LD_PRELOAD"] = ":".join(filter(None, [*preloaded, environment.get("LD_PRELOAD", "")]))
+    if not environment["LD_PRELOAD"]:
+        del environment["LD_PRELOAD"]
+    environment["LD_LIBRARY_PATH"] = ":".join([environment["LD_LIBRARY_PATH"], *(str(f.parent) for f in ours.values())])
+    if verbose or environment.get("VGPU_LOG") in ("info", "trace"):
+        for soname, file in ours.items():
+            found = theirs[soname]
+            click.echo(f"vgpu run: {soname} is vgpu's, in {file.parent}{f', not {found}' if found else ''}", err=True)
 
 
 def choose_torch(wanted: bool, program: str, environment: dict[str, str], library_directory: Path) -> None:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 VERSION_LOWEST = 1
 VERSION_HIGHEST = 1
-FEATURES = ("pinned-fd", "ring", "images", "progress")
+ACTIVITY = "activity"  # the worker measures what calls have the device do
+ACTIVITY = "activity"  # the worker measures what calls have the device do
+FEATURES = ("pinned-fd", "ring", "images", "progress", ACTIVITY)
 FEATURES_OF_SHARED_MEMORY = ("pinned-fd", "ring")
 REGION = "region"  # the feature; only a client that has found such memory names it
 RECORD_NBYTES = 4 * 1024 * 1024

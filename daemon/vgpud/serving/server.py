@@ -28,6 +28,7 @@ from vgpud.proto import (
     Welcome,
 )
 from vgpud.proto.message import (
+    ACTIVITY,
     FEATURES_OF_SHARED_MEMORY,
     REGION,
     VERSION_HIGHEST,
@@ -459,7 +460,7 @@ class Server:
             offered = FEATURES_OF_SHARED_MEMORY
         if has_images:
             offered = (*offered, "images")
-        offered = (*offered, "progress")
+        offered = (*offered, "progress", ACTIVITY)
         return tuple(feature for feature in offered if feature in hello.features)
 
     async def _attach(

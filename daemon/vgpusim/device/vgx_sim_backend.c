@@ -2,6 +2,7 @@
 #include "vgx_backend.h"
 
 #include "vgx_sim.h"
+#include "vgx_sim_activity.h"
 #include "vgx_sim_table.h"
 
 #define MEMBER(name) .name = vgx_sim_##name,
@@ -13,6 +14,8 @@ static const struct vgx_backend backend = {.name = "simulator",
                                            .output_pending = vgx_sim_output_pending,
                                            .take_output = vgx_sim_take_output,
                                            .set_reason = vgx_sim_set_reason,
+                                           .measure = vgx_sim_measure,
+                                           .correlate = vgx_sim_correlate,
                                            .ipc_export = vgx_sim_ipc_export,
                                            .ipc_open = vgx_sim_ipc_open,
                                            .share_export = vgx_sim_share_export,

@@ -51,13 +51,22 @@ static CUresult copy_guarded(struct vgx_sim_box *box) {
 
 static CUresult run_copy(struct vgx_sim_op *op) { return copy_guarded(&((struct copy *)op)->box); }
 
+static void describe_copy(const struct vgx_sim_op *op, struct vgw_activity *activity, const char **name) {
+  const struct vgx_sim_box *box = &((const struct copy *)op)->box;
+  (void)name;
+  activity->kind = VGW_ACTIVITY_COPY;
+  activity->nbytes = box->width * box->height * box->depth;
+  activity->source = vgx_sim_device_of((uint64_t)box->src) ? VGW_ACTIVITY_DEVICE : VGW_ACTIVITY_HOST;
+  activity->destination = vgx_sim_device_of((uint64_t)box->dst) ? VGW_ACTIVITY_DEVICE : VGW_ACTIVITY_HOST;
+}
+
 static void destroy_copy(struct vgx_sim_op *op) {
   __atomic_sub_fetch(&staged_nbytes, ((struct copy *)op)->staged_nbytes, __ATOMIC_RELAXED);
   free(op);
 }
 
 static CUresult wait_box(CUstream stream, const struct vgx_sim_box *box) {
-  struct copy direct = {.op.run = run_copy, .box = *box};
+  struct copy direct = {.op.run = run_copy, .op.describe = describe_copy, .box = *box};
   return vgx_sim_submit(stream, &direct.op, VGX_SIM_WAIT);
 }
 
@@ -85,7 +94,7 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
       synchronous ? !vgx_sim_device_of((uint64_t)box->src) : !vgx_sim_is_device_range((uint64_t)box->src, src_extent);
   if (synchronous ? to_host : !vgx_sim_is_device_range((uint64_t)box->dst, dst_extent))
     return wait_box(stream, box);
-  struct copy direct = {.op.run = run_copy, .box = *box};
+  struct copy direct = {.op.run = run_copy, .op.describe = describe_copy, .box = *box};
   if (stage || total <= INLINE_NBYTES_MAX) {
     CUresult result = vgx_sim_submit(stream, &direct.op, VGX_SIM_TRY);
     if (result != CUDA_ERROR_NOT_READY)
@@ -102,7 +111,8 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
     __atomic_sub_fetch(&staged_nbytes, staged, __ATOMIC_RELAXED);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  queued->op = (struct vgx_sim_op){.run = run_copy, .destroy = destroy_copy, .kind = VGX_SIM_OP_MEMCPY};
+  queued->op = (struct vgx_sim_op){
+      .run = run_copy, .destroy = destroy_copy, .kind = VGX_SIM_OP_MEMCPY, .describe = describe_copy};
   queued->box = *box;
   queued->staged_nbytes = staged;
   if (stage) {
@@ -266,7 +276,8 @@ CUresult vgx_sim_copy_create(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_s
   struct copy *copy = calloc(1, sizeof *copy);
   if (!copy)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  copy->op = (struct vgx_sim_op){.run = run_copy, .destroy = destroy_copy, .kind = VGX_SIM_OP_MEMCPY};
+  copy->op = (struct vgx_sim_op){
+      .run = run_copy, .destroy = destroy_copy, .kind = VGX_SIM_OP_MEMCPY, .describe = describe_copy};
   copy->box = box;
   *op = &copy->op;
   return CUDA_SUCCESS;

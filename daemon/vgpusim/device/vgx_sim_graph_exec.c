@@ -7,6 +7,7 @@
 
 #include "vgx_sim_graph_exec.h"
 
+#include "vgx_sim_activity.h"
 #include "vgx_sim_capture.h"
 #include "vgx_sim_graph.h"
 #include "vgx_sim_graph_condition.h"
@@ -155,7 +156,8 @@ CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec) {
   return CUDA_SUCCESS;
 }
 
-static CUresult run_steps(const struct vgx_sim_step *step, uint32_t count);
+/* `correlation`: the launch's, 0 if it is not measured. */
+static CUresult run_steps(const struct vgx_sim_step *step, uint32_t count, uint64_t correlation);
 
 /* The graph of a conditional node that is to run; NULL: none (again). */
 static const struct vgx_sim_step *chosen(const struct vgx_sim_step *node) {
@@ -166,23 +168,25 @@ static const struct vgx_sim_step *chosen(const struct vgx_sim_step *node) {
   return body <= node + node->inside ? body : NULL;
 }
 
-static CUresult run_conditional(const struct vgx_sim_step *node) {
+static CUresult run_conditional(const struct vgx_sim_step *node, uint64_t correlation) {
   CUresult result = CUDA_SUCCESS;
   const struct vgx_sim_step *body;
   while (result == CUDA_SUCCESS && (body = chosen(node))) {
-    result = run_steps(body + 1, body->inside);
+    result = run_steps(body + 1, body->inside, correlation);
     if (!vgx_sim_condition_repeats(node->work->op))
       break;
   }
   return result;
 }
 
-static CUresult run_steps(const struct vgx_sim_step *step, uint32_t count) {
+static CUresult run_steps(const struct vgx_sim_step *step, uint32_t count, uint64_t correlation) {
   CUresult result = CUDA_SUCCESS;
   for (const struct vgx_sim_step *end = step + count; result == CUDA_SUCCESS && step < end; step++)
     if (step->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-      result = run_conditional(step);
+      result = run_conditional(step, correlation);
       step += step->inside;
+    } else if (step->work && correlation) {
+      result = vgx_sim_run_node(step->work->op, correlation, step->serial);
     } else if (step->work) {
       result = step->work->op->run(step->work->op);
     }
@@ -194,7 +198,7 @@ static CUresult run_plan(struct vgx_sim_op *op) {
   for (uint32_t i = 0; i < plan->count; i++)
     if (plan->steps[i].type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
       vgx_sim_condition_begin(plan->steps[i].work->op);
-  return run_steps(plan->steps, plan->count);
+  return run_steps(plan->steps, plan->count, op->correlation);
 }
 
 static void destroy_run(struct vgx_sim_op *op) {

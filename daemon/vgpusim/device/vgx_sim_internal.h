@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 
+#include "vgw_activity.h"
 #include "vgw_enums.h"
 #include "vgx_sim.h"
 #include "vgx_sim_arena.h"
@@ -114,7 +115,10 @@ struct vgx_sim_op {
   void (*destroy)(struct vgx_sim_op *); /* frees it, run or cancelled; no lock held; NULL: it is its submitter's */
   /* It starts after `wait` and `after` and completes `record`; each reference is its own. The queue sets `after`. */
   struct vgx_sim_marker *wait, *after, *record;
-  bool holds_back; /* what is submitted to non-blocking streams later starts after `record` */
+  /* For a profiler (vgx_sim_activity.h): fill in what it is; NULL: it is nothing to measure. */
+  void (*describe)(const struct vgx_sim_op *, struct vgw_activity *, const char **name);
+  uint64_t correlation; /* of the call that submitted it; 0: it is not measured */
+  bool holds_back;      /* what is submitted to non-blocking streams later starts after `record` */
   bool done;
   CUresult result;
 };

@@ -42,6 +42,19 @@ void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_
                                          .ctx = l->ctx};
 }
 
+static void describe_launch(const struct vgx_sim_op *op, struct vgw_activity *activity, const char **name) {
+  const struct vgx_sim_launch_op *l = (const struct vgx_sim_launch_op *)op;
+  const struct vgx_sim_launch *job = &l->job.launch;
+  activity->kind = VGW_ACTIVITY_KERNEL;
+  memcpy(activity->grid, job->grid, sizeof activity->grid);
+  memcpy(activity->block, job->block, sizeof activity->block);
+  activity->shared_static_nbytes = job->shared_static_nbytes;
+  activity->shared_dynamic_nbytes = job->shared_dynamic_nbytes;
+  activity->local_nbytes = l->function->info.local_nbytes;
+  activity->registers = l->function->info.register_count;
+  *name = l->function->name;
+}
+
 static void destroy_launch(struct vgx_sim_op *op) { free(op); }
 
 /* The shape and its shared memory against the device and the kernel. */
@@ -205,7 +218,8 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
     free(l);
     return result;
   }
-  l->op = (struct vgx_sim_op){.run = vgx_sim_run_launch, .destroy = destroy_launch, .kind = VGX_SIM_OP_KERNEL};
+  l->op = (struct vgx_sim_op){
+      .run = vgx_sim_run_launch, .destroy = destroy_launch, .kind = VGX_SIM_OP_KERNEL, .describe = describe_launch};
   l->ctx = ctx;
   l->function = l->named = f;
   l->param_nbytes = f->info.param_nbytes;

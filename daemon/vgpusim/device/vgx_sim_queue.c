@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "vgx_sim_activity.h"
 #include "vgx_sim_capture.h"
 #include "vgx_sim_marker.h"
 #include "vgx_sim_runtime.h"
@@ -193,7 +194,7 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   wake_if_ready();
   if (op->run) {
     vgx_sim_unlock();
-    result = op->run(op);
+    result = op->correlation ? vgx_sim_run_measured(op) : op->run(op);
     vgx_sim_lock();
   }
   complete_markers(op);
@@ -263,6 +264,7 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
     return result;
   }
   op->ticket = ++last_ticket;
+  op->correlation = vgx_sim_correlation();
   op->next = NULL;
   if (stream->flags & CU_STREAM_NON_BLOCKING && ctx->copied && !ctx->copied->done) {
     op->after = ctx->copied;

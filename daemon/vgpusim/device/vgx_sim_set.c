@@ -45,6 +45,14 @@ static CUresult run_fill(struct vgx_sim_op *op) {
   return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+static void describe_fill(const struct vgx_sim_op *op, struct vgw_activity *activity, const char **name) {
+  const struct fill *f = (const struct fill *)op;
+  (void)name;
+  activity->kind = VGW_ACTIVITY_FILL;
+  activity->nbytes = f->width * f->element_nbytes * f->height;
+  activity->value = f->value;
+}
+
 void vgx_sim_fill_params(const struct vgx_sim_op *op, CUDA_MEMSET_NODE_PARAMS *params) {
   const struct fill *f = (const struct fill *)op;
   *params = (CUDA_MEMSET_NODE_PARAMS){.dst = (CUdeviceptr)f->dst,
@@ -77,7 +85,8 @@ static struct vgx_sim_op *create(const struct fill *f) {
   if (!made)
     return NULL;
   *made = *f;
-  made->op = (struct vgx_sim_op){.run = run_fill, .destroy = destroy_fill, .kind = VGX_SIM_OP_MEMSET};
+  made->op = (struct vgx_sim_op){
+      .run = run_fill, .destroy = destroy_fill, .kind = VGX_SIM_OP_MEMSET, .describe = describe_fill};
   return &made->op;
 }
 
@@ -108,6 +117,7 @@ static CUresult set_rows(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t
   if (result != CUDA_SUCCESS)
     return result;
   struct fill direct = {.op.run = run_fill,
+                        .op.describe = describe_fill,
                         .dst = (uint8_t *)dst,
                         .pitch = pitch,
                         .width = width,

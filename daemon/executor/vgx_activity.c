@@ -1,0 +1,155 @@
+/* Records of what the device has done, between the backend, which measures, and the client, which takes them in
+ * batches. Bounded: with VGW_ACTIVITIES_MAX records waiting, or NAMES_MAX names, more are dropped and counted.
+ *
+ * The backend puts records only while the client has asked for them (vgpuActivityStart), and only for requests that
+ * carry a correlation (VGW_CORRELATED). */
+#define _GNU_SOURCE
+#include "vgx_activity.h"
+#include "vgx_custom.h"
+#include "vgx_session.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { NAMES_MAX = 1 << 16, BUCKETS = 1 << 10, FIRST = 1024 };
+
+struct name {
+  struct name *next; /* in its bucket */
+  uint32_t id;
+  char text[];
+};
+
+static struct {
+  pthread_mutex_t lock;
+  struct vgw_activity *records;
+  uint32_t count, capacity;
+  uint64_t dropped;
+  struct name *buckets[BUCKETS];
+  struct name **names; /* by id - 1 */
+  uint32_t name_count, name_capacity;
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* of the process's one session */
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Room for one more item; false: the limit is reached, or there is no memory. */
+static bool reserve(void **items, uint32_t count, uint32_t *capacity, uint32_t most, size_t nbytes) {
+  if (count < *capacity)
+    return true;
+  uint32_t wanted = *capacity ? *capacity * 2 : FIRST;
+  void *grown = count < most ? realloc(*items, wanted * nbytes) : NULL;
+  if (!grown)
+    return false;
+  *items = grown;
+  *capacity = wanted;
+  return true;
+}
+
+/* The id of a name, from 1; 0: there is no place for another. */
+static uint32_t name_id_locked(const char *text) {
+  size_t nbytes = strnlen(text, VGW_ACTIVITY_NAME_NBYTES - 1);
+  uint64_t hash = 14695981039346656037u;
+  for (size_t i = 0; i < nbytes; i++)
+    hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
+  struct name **bucket = &kept.buckets[hash % BUCKETS];
+  for (struct name *n = *bucket; n; n = n->next)
+    if (!strncmp(n->text, text, nbytes) && !n->text[nbytes])
+      return n->id;
+  if (!reserve((void **)&kept.names, kept.name_count, &kept.name_capacity, NAMES_MAX, sizeof *kept.names))
+    return 0;
+  struct name *made = malloc(sizeof *made + nbytes + 1);
+  if (!made)
+    return 0;
+  *made = (struct name){.next = *bucket, .id = kept.name_count + 1};
+  memcpy(made->text, text, nbytes);
+  made->text[nbytes] = 0;
+  kept.names[kept.name_count++] = *bucket = made;
+  return made->id;
+}
+
+void vgx_activity_put(const struct vgw_activity *activity, const char *name) {
+  pthread_mutex_lock(&kept.lock);
+  if (reserve((void **)&kept.records, kept.count, &kept.capacity, VGW_ACTIVITIES_MAX, sizeof *kept.records)) {
+    struct vgw_activity *record = &kept.records[kept.count++];
+    *record = *activity;
+    record->name = name ? name_id_locked(name) : 0;
+  } else {
+    kept.dropped++;
+  }
+  pthread_mutex_unlock(&kept.lock);
+}
+
+void vgx_activities_clear(void) {
+  pthread_mutex_lock(&kept.lock);
+  for (uint32_t i = 0; i < kept.name_count; i++)
+    free(kept.names[i]);
+  free(kept.names);
+  free(kept.records);
+  memset(kept.buckets, 0, sizeof kept.buckets);
+  kept.names = NULL;
+  kept.records = NULL;
+  kept.name_count = kept.name_capacity = kept.count = kept.capacity = 0;
+  kept.dropped = 0;
+  pthread_mutex_unlock(&kept.lock);
+}
+
+CUresult vgx_vgpuActivityStart(struct vgx_session *s, struct vgw_rep_vgpuActivityStart *rep) {
+  if (!s->backend->measure)
+    return vgx_not_offered(s, "profiling");
+  CUresult result = s->backend->measure(vgx_activity_put);
+  if (result == CUDA_SUCCESS)
+    rep->how = s->backend->measures_nodes ? s->backend->measures_nodes() : 1;
+  return result;
+}
+
+CUresult vgx_vgpuActivityStop(struct vgx_session *s) {
+  return s->backend->measure ? s->backend->measure(NULL) : CUDA_SUCCESS;
+}
+
+CUresult vgx_vgpuActivityClock(struct vgx_session *s, struct vgw_rep_vgpuActivityClock *rep) {
+  (void)s;
+  rep->now_ns = now_ns();
+  pthread_mutex_lock(&kept.lock);
+  rep->waiting = kept.count;
+  rep->dropped = kept.dropped;
+  pthread_mutex_unlock(&kept.lock);
+  return CUDA_SUCCESS;
+}
+
+/* The oldest ones first, as many as fit. */
+CUresult vgx_vgpuActivityTake(struct vgx_session *s, const struct vgw_req_vgpuActivityTake *req, void *records,
+                              uint64_t *records_nbytes) {
+  (void)req;
+  if (s->backend->measured)
+    s->backend->measured();
+  pthread_mutex_lock(&kept.lock);
+  uint64_t fit = *records_nbytes / sizeof *kept.records;
+  uint32_t taken = fit < kept.count ? (uint32_t)fit : kept.count;
+  if (taken)
+    memcpy(records, kept.records, taken * sizeof *kept.records);
+  if (taken < kept.count)
+    memmove(kept.records, kept.records + taken, (kept.count - taken) * sizeof *kept.records);
+  kept.count -= taken;
+  pthread_mutex_unlock(&kept.lock);
+  *records_nbytes = taken * sizeof *kept.records;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_vgpuActivityName(struct vgx_session *s, const struct vgw_req_vgpuActivityName *req, void *text,
+                              uint64_t *text_nbytes) {
+  (void)s;
+  CUresult result = CUDA_ERROR_NOT_FOUND;
+  pthread_mutex_lock(&kept.lock);
+  if (req->name && req->name <= kept.name_count) {
+    const char *name = kept.names[req->name - 1]->text;
+    uint64_t nbytes = strlen(name);
+    *text_nbytes = nbytes < *text_nbytes ? nbytes : *text_nbytes;
+    memcpy(text, name, *text_nbytes);
+    result = CUDA_SUCCESS;
+  }
+  pthread_mutex_unlock(&kept.lock);
+  return result;
+}

@@ -1,0 +1,20 @@
+/* Measuring operations for a profiler: when each began and ended on this machine's processors. */
+#ifndef VGX_SIM_ACTIVITY_H
+#define VGX_SIM_ACTIVITY_H
+
+#include "vgx_sim_internal.h"
+
+/* Where records go from now on; NULL: nowhere, and nothing is measured. */
+CUresult vgx_sim_measure(void (*put)(const struct vgw_activity *activity, const char *name));
+
+/* What the calling thread submits belongs to this call of the program; 0: to none. */
+void vgx_sim_correlate(uint64_t correlation);
+uint64_t vgx_sim_correlation(void); /* 0 while nothing is measured */
+
+/* Run an operation whose `correlation` is set, and put its record. No lock held. */
+CUresult vgx_sim_run_measured(struct vgx_sim_op *op);
+
+/* The same for a graph's node, whose operation other launches may be running at the same time. */
+CUresult vgx_sim_run_node(struct vgx_sim_op *op, uint64_t correlation, uint64_t node);
+
+#endif

@@ -1,0 +1,77 @@
+"""The functions of CUPTI that vgpu's library has (shim/cupti): name, parameters, and what they do.
+
+What NVIDIA's library exports besides (protocol/data/libcupti-NN-exports.txt) answers CUPTI_ERROR_NOT_SUPPORTED and is
+named once. Which programs call what: Kineto (torch), XLA (JAX, TensorFlow), Triton's proton.
+"""
+
+FUNCTIONS = {
+    # activity records
+    "cuptiActivityEnable": "uint32_t kind",
+    "cuptiActivityDisable": "uint32_t kind",
+    "cuptiActivityRegisterCallbacks": "vgs_cupti_request request, vgs_cupti_complete complete",
+    "cuptiActivityFlush": "CUcontext context, uint32_t streamId, uint32_t flag",
+    "cuptiActivityFlushAll": "uint32_t flag",
+    "cuptiActivityFlushPeriod": "uint32_t time",
+    "cuptiActivityGetNextRecord": "uint8_t *buffer, size_t validBufferSizeBytes, void **record",
+    "cuptiActivityGetNumDroppedRecords": "CUcontext context, uint32_t streamId, size_t *dropped",
+    "cuptiActivityGetAttribute": "uint32_t attr, size_t *valueSize, void *value",
+    "cuptiActivitySetAttribute": "uint32_t attr, size_t *valueSize, void *value",
+    "cuptiActivityPushExternalCorrelationId": "uint32_t kind, uint64_t id",
+    "cuptiActivityPopExternalCorrelationId": "uint32_t kind, uint64_t *lastId",
+    "cuptiActivityRegisterTimestampCallback": "uint64_t (*funcTimestamp)(void)",
+    "cuptiActivityEnableDriverApi": "uint32_t cbid, uint8_t enable",
+    "cuptiActivityEnableRuntimeApi": "uint32_t cbid, uint8_t enable",
+    "cuptiActivityEnableLatencyTimestamps": "uint8_t enable",
+    "cuptiSetThreadIdType": "uint32_t type",
+    "cuptiGetThreadIdType": "uint32_t *type",
+    "cuptiFinalize": "void",
+    # callbacks
+    "cuptiSubscribe": "CUpti_SubscriberHandle *subscriber, vgs_cupti_callback callback, void *userdata",
+    "cuptiUnsubscribe": "CUpti_SubscriberHandle subscriber",
+    "cuptiEnableCallback": "uint32_t enable, CUpti_SubscriberHandle subscriber, uint32_t domain, uint32_t cbid",
+    "cuptiEnableDomain": "uint32_t enable, CUpti_SubscriberHandle subscriber, uint32_t domain",
+    "cuptiEnableAllDomains": "uint32_t enable, CUpti_SubscriberHandle subscriber",
+    "cuptiGetCallbackState": "uint32_t *enable, CUpti_SubscriberHandle subscriber, uint32_t domain, uint32_t cbid",
+    "cuptiGetCallbackName": "uint32_t domain, uint32_t cbid, const char **name",
+    "cuptiSupportedDomains": "size_t *domainCount, const uint32_t **domainTable",
+    # questions
+    "cuptiGetVersion": "uint32_t *version",
+    "cuptiGetTimestamp": "uint64_t *timestamp",
+    "cuptiGetContextId": "CUcontext context, uint32_t *contextId",
+    "cuptiGetDeviceId": "CUcontext context, uint32_t *deviceId",
+    "cuptiGetStreamId": "CUcontext context, CUstream stream, uint32_t *streamId",
+    "cuptiGetStreamIdEx": "CUcontext context, CUstream stream, uint8_t perThreadStream, uint32_t *streamId",
+    "cuptiGetGraphId": "CUgraph graph, uint32_t *pId",
+    "cuptiGetGraphExecId": "CUgraphExec graphExec, uint32_t *pId",
+    "cuptiGetGraphNodeId": "CUgraphNode node, uint64_t *nodeId",
+    "cuptiGetResultString": "int result, const char **str",
+    "cuptiGetErrorMessage": "int result, const char **str",
+    "cuptiGetLastError": "void",
+}
+
+# What a driver function does, for the records made of its calls: by the beginning of its name, the longest first.
+CLASSES = (
+    ("cuLaunchKernelEx", "LAUNCH_EX"),
+    ("cuLaunchHostFunc", "OTHER"),
+    ("cuLaunch", "LAUNCH"),
+    ("cuGraphLaunch", "GRAPH"),
+    ("cuMemcpyHtoD", "COPY_TO_DEVICE"),
+    ("cuMemcpyDtoH", "COPY_TO_HOST"),
+    ("cuMemcpyPeer", "COPY_PEER"),
+    ("cuMemcpy3DPeer", "COPY"),
+    ("cuMemcpyBatch", "COPY"),
+    ("cuMemcpy2D", "COPY"),
+    ("cuMemcpy3D", "COPY"),
+    ("cuMemcpyDtoD", "COPY"),
+    ("cuMemcpyAtoD", "COPY"),
+    ("cuMemcpyDtoA", "COPY"),
+    ("cuMemcpyAtoA", "COPY"),
+    ("cuMemcpyAtoH", "COPY"),
+    ("cuMemcpyHtoA", "COPY"),
+    ("cuMemcpy", "COPY_EITHER"),
+    ("cuMemset", "FILL"),
+    ("cuStreamSynchronize", "SYNC_STREAM"),
+    ("cuCtxSynchronize", "SYNC_CONTEXT"),
+    ("cuEventSynchronize", "SYNC_EVENT"),
+    ("cuStreamWaitEvent", "WAIT_EVENT"),
+)

@@ -1,0 +1,77 @@
+/* What libcuda offers to a profiler in the process, which is vgpu's libcupti of the same build (shim/cupti): to see
+ * every exported call, and to take what the worker measures. `vgpuProfiling` hands it out.
+ *
+ * Cost while nobody observes: one relaxed load in each exported call. */
+#ifndef VGS_PROFILING_H
+#define VGS_PROFILING_H
+
+#include "vgw_activity.h"
+#include "vgw_cuda.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { VGS_PROFILING_VERSION = 1 };
+
+/* Numbers of CUPTI's callback domains. */
+enum vgs_api_domain { VGS_API_DRIVER = 1, VGS_API_RUNTIME = 2 };
+
+/* One exported call being observed; lies on its stack. */
+struct vgs_api_call {
+  uint32_t domain, id; /* id: CUPTI's callback id */
+  const char *name;
+  const void *params; /* the arguments, laid out as CUPTI's struct of the function */
+  void *stream;       /* the call's stream argument; NULL if it has none */
+  /* The rest is the observer's. */
+  uint32_t correlation; /* 0: not observed */
+  uint32_t outer;       /* the thread's correlation before */
+  uint64_t start;       /* in the profiler's clock */
+  uint64_t data;        /* a subscriber's, from enter to leave */
+};
+
+struct vgs_observer {
+  void (*enter)(struct vgs_api_call *call);
+  void (*leave)(struct vgs_api_call *call, int result);
+};
+
+struct vgs_context_facts {
+  uint32_t id, device;
+};
+
+struct vgs_profiling {
+  uint32_t version;
+  /* From now on each exported call is shown to the observer; NULL: to nobody. It stays valid for ever: a call may be
+   * leaving. BUSY (false): somebody else observes. */
+  bool (*observe)(const struct vgs_observer *observer, const struct vgs_observer *instead_of);
+  /* The number that the calling thread's records carry from now on; 0: none. */
+  void (*correlate)(uint64_t correlation);
+  /* Whether the worker measures what correlated records have the device do. NOT_INITIALIZED: there is no worker yet;
+   * NOT_SUPPORTED: the host cannot. *nodes: of a graph's launch each node is measured. */
+  CUresult (*measure)(bool on, bool *nodes);
+  CUresult (*clock)(uint64_t *now_ns, uint64_t *dropped, uint64_t *waiting);
+  CUresult (*take)(struct vgw_activity *activities, size_t capacity, size_t *count);
+  CUresult (*name)(uint32_t name, char text[VGW_ACTIVITY_NAME_NBYTES]);
+  uint32_t (*epoch)(void); /* another number after a lost session: what the worker's names stand for is new */
+  CUcontext (*current)(void);
+  bool (*context)(CUcontext context, struct vgs_context_facts *facts); /* NULL: the current one */
+  bool (*is_new)(CUcontext context); /* true the first time it is asked in this life of the context */
+  bool (*stream_id)(CUcontext context, CUstream stream, bool per_thread, uint32_t *id);
+  uint32_t (*object_id)(const void *handle);           /* of an event, a graph, a node: unique among its kind */
+  CUgraphNode *(*nodes)(CUgraph graph, size_t *count); /* malloc'ed; NULL: none, or they cannot be told */
+  uint32_t (*node_type)(CUgraphNode node);
+  const char *(*kernel_name)(void *function); /* never NULL */
+  int (*memory)(uint64_t address);            /* vgs_profiled_memory */
+};
+
+enum vgs_profiled_memory { VGS_MEMORY_PAGEABLE, VGS_MEMORY_PINNED, VGS_MEMORY_DEVICE };
+
+/* Exported by libcuda: its table, or NULL if it is of another version. */
+const struct vgs_profiling *vgpuProfiling(uint32_t version);
+
+/* For the exported functions. */
+extern __attribute__((visibility("hidden"))) int vgs_profiling_state; /* atomic; 1: somebody observes */
+static inline bool vgs_profiling_on(void) { return __atomic_load_n(&vgs_profiling_state, __ATOMIC_RELAXED); }
+void vgs_profiling_enter(struct vgs_api_call *call);
+void vgs_profiling_leave(struct vgs_api_call *call, int result);
+
+#endif

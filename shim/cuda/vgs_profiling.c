@@ -1,0 +1,171 @@
+/* libcuda's side of profiling: see vgs_profiling.h. What a record says is put together by libcupti. */
+#include "vgs_profiling.h"
+#include "vgs_api.h"
+#include "vgs_enter.h"
+#include "vgs_handle.h"
+#include "vgs_kernel.h"
+#include "vgs_objects.h"
+#include "vgs_range.h"
+#include "vgs_record_stream.h"
+#include "vgs_session.h"
+#include "vgs_stream.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Ids of streams as profilers know them: the legacy stream's is NVIDIA's. */
+enum { LEGACY_STREAM_ID = 7, FIRST_STREAM_ID = 12 };
+
+int vgs_profiling_state;
+static const struct vgs_observer *observer; /* atomic */
+
+void vgs_profiling_enter(struct vgs_api_call *call) {
+  const struct vgs_observer *observing = __atomic_load_n(&observer, __ATOMIC_ACQUIRE);
+  call->correlation = 0;
+  if (observing)
+    observing->enter(call);
+}
+
+void vgs_profiling_leave(struct vgs_api_call *call, int result) {
+  const struct vgs_observer *observing = __atomic_load_n(&observer, __ATOMIC_ACQUIRE);
+  if (observing && call->correlation)
+    observing->leave(call, result);
+  else
+    vgs_thread_correlation = 0; /* the observer went away in the meantime */
+}
+
+static bool observe(const struct vgs_observer *wanted, const struct vgs_observer *instead_of) {
+  if (!__atomic_compare_exchange_n(&observer, &instead_of, wanted, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    return false;
+  __atomic_store_n(&vgs_profiling_state, wanted != NULL, __ATOMIC_RELEASE);
+  return true;
+}
+
+static void correlate(uint64_t correlation) { vgs_thread_correlation = correlation; }
+
+static CUresult ready(void) {
+  CUresult result = vgs_life_check();
+  if (!result)
+    result = vgs_session_error();
+  return !result && !vgs_stream_attached() ? CUDA_ERROR_NOT_INITIALIZED : result;
+}
+
+static CUresult measure(bool on, bool *nodes) {
+  unsigned how = 0;
+  CUresult result = ready();
+  if (!result && !vgs_session_has_activity())
+    result = CUDA_ERROR_NOT_SUPPORTED;
+  if (result)
+    return result;
+  if (!on)
+    return vgs_send_vgpuActivityStop();
+  result = vgs_send_vgpuActivityStart(&how);
+  if (!result)
+    *nodes = how != 0;
+  return result;
+}
+
+static CUresult read_clock(uint64_t *now_ns, uint64_t *dropped, uint64_t *waiting) {
+  CUresult result = ready();
+  return result ? result : vgs_send_vgpuActivityClock(now_ns, dropped, waiting);
+}
+
+static CUresult take(struct vgw_activity *activities, size_t capacity, size_t *count) {
+  CUresult result = ready();
+  if (result)
+    return result;
+  memset(activities, 0, capacity * sizeof *activities);
+  result = vgs_send_vgpuActivityTake(capacity * sizeof *activities, activities);
+  if (!result) /* every record has a correlation: the first without one is behind the last */
+    for (*count = 0; *count < capacity && activities[*count].correlation; ++*count)
+      continue;
+  return result;
+}
+
+static CUresult name_of(uint32_t name, char text[VGW_ACTIVITY_NAME_NBYTES]) {
+  CUresult result = ready();
+  memset(text, 0, VGW_ACTIVITY_NAME_NBYTES);
+  return result ? result : vgs_send_vgpuActivityName(VGW_ACTIVITY_NAME_NBYTES - 1, text, name);
+}
+
+static uint32_t epoch(void) { return vgs_session_epoch(); }
+
+static CUcontext current(void) { return vgs_context_current() ? vgs_thread_top() : NULL; }
+
+static bool context_facts(CUcontext handle, struct vgs_context_facts *facts) {
+  const struct vgs_context *context = vgs_context_find(handle);
+  if (!context)
+    return false;
+  *facts = (struct vgs_context_facts){.id = context->wire_id, .device = (uint32_t)context->device};
+  return true;
+}
+
+static bool is_new(CUcontext handle) {
+  struct vgs_context *context = vgs_context_find(handle);
+  return context && __atomic_exchange_n(&context->profiled_id, context->wire_id, __ATOMIC_RELAXED) != context->wire_id;
+}
+
+static bool stream_id(CUcontext context, CUstream stream, bool per_thread, uint32_t *id) {
+  (void)context;
+  if (!stream && per_thread)
+    stream = CU_STREAM_PER_THREAD;
+  if (!stream || stream == CU_STREAM_LEGACY) {
+    *id = LEGACY_STREAM_ID;
+    return true;
+  }
+  uint32_t wire;
+  struct vgs_stream *found;
+  if (vgs_stream_id(stream, &wire, &found))
+    return false;
+  *id = wire ? FIRST_STREAM_ID + wire : LEGACY_STREAM_ID;
+  return true;
+}
+
+static uint32_t object_id(const void *handle) { return (uint32_t)(uintptr_t)handle; }
+
+static CUgraphNode *nodes_of(CUgraph graph, size_t *count) {
+  size_t capacity = 0;
+  *count = 0;
+  if (vgs_cuGraphGetNodes(graph, NULL, &capacity) || !capacity)
+    return NULL;
+  CUgraphNode *nodes = calloc(capacity, sizeof *nodes);
+  if (nodes && !vgs_cuGraphGetNodes(graph, nodes, &capacity))
+    *count = capacity;
+  return nodes;
+}
+
+static uint32_t node_type(CUgraphNode node) {
+  int type = 0;
+  return vgs_cuGraphNodeGetType(node, &type) ? 0 : (uint32_t)type;
+}
+
+static const char *kernel_name(void *function) { return vgs_kernel_traced_name(function); }
+
+static int memory(uint64_t address) {
+  struct vgs_range range;
+  if (!vgs_range_find(address, &range))
+    return VGS_MEMORY_PAGEABLE;
+  return vgs_range_is_host(&range) ? VGS_MEMORY_PINNED : VGS_MEMORY_DEVICE;
+}
+
+EXPORT const struct vgs_profiling *vgpuProfiling(uint32_t version) {
+  static const struct vgs_profiling table = {.version = VGS_PROFILING_VERSION,
+                                             .observe = observe,
+                                             .correlate = correlate,
+                                             .measure = measure,
+                                             .clock = read_clock,
+                                             .take = take,
+                                             .name = name_of,
+                                             .epoch = epoch,
+                                             .current = current,
+                                             .context = context_facts,
+                                             .is_new = is_new,
+                                             .stream_id = stream_id,
+                                             .object_id = object_id,
+                                             .nodes = nodes_of,
+                                             .node_type = node_type,
+                                             .kernel_name = kernel_name,
+                                             .memory = memory};
+  return version == VGS_PROFILING_VERSION ? &table : NULL;
+}

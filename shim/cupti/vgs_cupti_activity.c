@@ -1,0 +1,163 @@
+/* What is recorded: enabling kinds of activity, flushing, and the end of it. */
+#include "vgs_cupti_api.h"
+#include "vgs_cupti_buffer.h"
+#include "vgs_cupti_callback.h"
+#include "vgs_cupti_clock.h"
+#include "vgs_cupti_device.h"
+#include "vgs_cupti_layout.h"
+#include "vgs_cupti_observe.h"
+#include "vgs_cupti_result.h"
+#include "vgs_cupti_state.h"
+#include "vgs_log.h"
+#include <string.h>
+#include <unistd.h>
+
+static bool is_known(uint32_t kind) {
+  switch (kind) {
+  case VGS_KIND_MEMCPY:
+  case VGS_KIND_MEMSET:
+  case VGS_KIND_KERNEL:
+  case VGS_KIND_CONCURRENT_KERNEL:
+  case VGS_KIND_DRIVER:
+  case VGS_KIND_RUNTIME:
+  case VGS_KIND_OVERHEAD:
+  case VGS_KIND_MEMCPY2:
+  case VGS_KIND_SYNCHRONIZATION:
+  case VGS_KIND_EXTERNAL_CORRELATION:
+    return true;
+  default:
+    return false;
+  }
+}
+
+int vgs_cuptiActivityEnable(uint32_t kind) {
+  static uint64_t named; /* atomic; a bit for each kind */
+  if (!kind || kind >= VGS_KIND_COUNT)
+    return CUPTI_ERROR_INVALID_KIND;
+  if (!is_known(kind)) {
+    if (!(__atomic_fetch_or(&named, (uint64_t)1 << kind, __ATOMIC_RELAXED) >> kind & 1))
+      vgs_log(VGS_LOG_REASON, "CUPTI activity kind %u is not recorded: CUPTI_ERROR_NOT_SUPPORTED", kind);
+    return CUPTI_ERROR_NOT_SUPPORTED;
+  }
+  if (!vgs_cupti_driver())
+    return CUPTI_ERROR_NOT_INITIALIZED;
+  vgs_cupti_set_kind((enum vgs_cupti_kind)kind, true);
+  return vgs_cupti_update();
+}
+
+int vgs_cuptiActivityDisable(uint32_t kind) {
+  if (!kind || kind >= VGS_KIND_COUNT)
+    return CUPTI_ERROR_INVALID_KIND;
+  int result = CUPTI_SUCCESS;
+  bool device = vgs_cupti_wants_device();
+  bool was = vgs_cupti_wants((enum vgs_cupti_kind)kind);
+  if (!was)
+    return CUPTI_SUCCESS;
+  if (device) /* what the device has done until now is still wanted */
+    result = vgs_cupti_drain();
+  vgs_cupti_set_kind((enum vgs_cupti_kind)kind, false);
+  if (device && !vgs_cupti_wants_device())
+    vgs_cupti_stop_measuring();
+  int updated = vgs_cupti_update();
+  return result ? result : updated;
+}
+
+static void put_overhead(uint64_t start) {
+  if (!vgs_cupti_wants(VGS_KIND_OVERHEAD))
+    return;
+  struct vgs_cupti_Overhead record = {.kind = VGS_KIND_OVERHEAD,
+                                      .overheadKind = VGS_OVERHEAD_FLUSH,
+                                      .objectKind = VGS_OBJECT_PROCESS,
+                                      .start = start,
+                                      .end = vgs_cupti_now()};
+  uint32_t process = (uint32_t)getpid();
+  memcpy(record.objectId, &process, sizeof process);
+  vgs_cupti_put(&record, sizeof record);
+}
+
+static int flush(uint32_t flag) {
+  if (flag & ~(uint32_t)VGS_FLUSH_FORCED)
+    return CUPTI_ERROR_INVALID_PARAMETER;
+  if (vgs_cupti_in_program())
+    return CUPTI_ERROR_INVALID_OPERATION;
+  uint64_t start = vgs_cupti_now();
+  int drained = vgs_cupti_drain();
+  put_overhead(start);
+  int delivered = vgs_cupti_deliver();
+  return drained ? drained : delivered;
+}
+
+int vgs_cuptiActivityFlushAll(uint32_t flag) { return flush(flag); }
+
+/* Buffers belong to no context and no stream: all are flushed. */
+int vgs_cuptiActivityFlush(CUcontext context, uint32_t streamId, uint32_t flag) {
+  (void)context, (void)streamId;
+  return flush(flag);
+}
+
+/* Without a thread of the library's own: 0, never by itself, is what it does. */
+int vgs_cuptiActivityFlushPeriod(uint32_t time) {
+  static bool named;
+  return time ? vgs_cupti_unsupported("cuptiActivityFlushPeriod", &named) : CUPTI_SUCCESS;
+}
+
+/* The time a launch was queued and submitted is not measured. */
+int vgs_cuptiActivityEnableLatencyTimestamps(uint8_t enable) {
+  static bool named;
+  return enable ? vgs_cupti_unsupported("cuptiActivityEnableLatencyTimestamps", &named) : CUPTI_SUCCESS;
+}
+
+/* Sizes of CUPTI's own buffers, which are not used here: what was set is answered. */
+enum { ATTRIBUTES = 12, PER_THREAD = 9, ZEROED = 5, PINNED = 8 };
+static uint64_t attributes[ATTRIBUTES]; /* atomic */
+
+static size_t attribute_nbytes(uint32_t attr) {
+  if (attr >= ATTRIBUTES)
+    return 0;
+  return attr == PER_THREAD || attr == ZEROED || attr == PINNED ? 1 : sizeof(size_t);
+}
+
+int vgs_cuptiActivitySetAttribute(uint32_t attr, size_t *valueSize, void *value) {
+  size_t nbytes = attribute_nbytes(attr);
+  uint64_t set = 0;
+  if (!valueSize || !value)
+    return CUPTI_ERROR_INVALID_PARAMETER;
+  if (!nbytes)
+    return CUPTI_ERROR_NOT_SUPPORTED;
+  if (*valueSize < nbytes)
+    return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
+  memcpy(&set, value, nbytes);
+  __atomic_store_n(&attributes[attr], set, __ATOMIC_RELAXED);
+  return CUPTI_SUCCESS;
+}
+
+int vgs_cuptiActivityGetAttribute(uint32_t attr, size_t *valueSize, void *value) {
+  size_t nbytes = attribute_nbytes(attr);
+  if (!valueSize || !value)
+    return CUPTI_ERROR_INVALID_PARAMETER;
+  if (!nbytes)
+    return CUPTI_ERROR_NOT_SUPPORTED;
+  if (*valueSize < nbytes)
+    return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
+  uint64_t set = __atomic_load_n(&attributes[attr], __ATOMIC_RELAXED);
+  memcpy(value, &set, nbytes);
+  *valueSize = nbytes;
+  return CUPTI_SUCCESS;
+}
+
+/* Detach. What is recorded is given to the program first; a call that is going on leaves no record. */
+int vgs_cuptiFinalize(void) {
+  if (vgs_cupti_in_program())
+    return CUPTI_ERROR_INVALID_OPERATION;
+  int result = CUPTI_SUCCESS;
+  if (vgs_cupti_wants_any()) {
+    int drained = vgs_cupti_drain();
+    result = vgs_cupti_deliver();
+    result = drained ? drained : result;
+  }
+  vgs_cupti_clear_kinds();
+  vgs_cupti_unsubscribe();
+  vgs_cupti_stop_measuring();
+  int updated = vgs_cupti_update();
+  return result ? result : updated;
+}

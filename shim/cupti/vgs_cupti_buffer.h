@@ -1,0 +1,28 @@
+/* Records on their way to the program: a queue, from which they are copied to buffers that the program gives. */
+#ifndef VGS_CUPTI_BUFFER_H
+#define VGS_CUPTI_BUFFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Append a record. Locks `lock`. */
+void vgs_cupti_put(const void *record, size_t nbytes);
+
+/* Count a record that is lost. */
+void vgs_cupti_count_dropped(uint64_t count);
+
+/* Have a buffer of the program's before there is anything for it: some programs flush only if they were asked for one.
+ * And deliver if much has come together, unless another thread does. No lock held. */
+void vgs_cupti_buffers_tend(void);
+
+/* Copy the queue to the program's buffers, and complete the last one. Returns a CUptiResult. No lock held. */
+int vgs_cupti_deliver(void);
+
+/* Whether the calling thread is inside a function of the program's that was given for buffers. */
+bool vgs_cupti_in_program(void);
+
+/* In a forked child: there are none. */
+void vgs_cupti_reset_buffers(void);
+
+#endif

@@ -1,0 +1,27 @@
+/* Work of the device: which calls have submitted some, and the records of it, which the worker measures. */
+#ifndef VGS_CUPTI_DEVICE_H
+#define VGS_CUPTI_DEVICE_H
+
+#include "vgs_cupti_tables.h"
+#include "vgs_profiling.h"
+
+/* The call is about to submit work of the device. Its records carry a number from now on. No lock held. */
+void vgs_cupti_submit(const struct vgs_api_call *call, const struct vgs_cupti_function *function);
+
+/* The call has returned. */
+void vgs_cupti_submitted(void);
+
+/* Read what the worker has measured, into the queue. Returns a CUptiResult: UNKNOWN if records are lost because the
+ * worker is gone. No lock held. */
+int vgs_cupti_drain(void);
+
+/* The same once much may have come together. */
+void vgs_cupti_drain_often(void);
+
+/* Have the worker measure no longer. */
+void vgs_cupti_stop_measuring(void);
+
+/* In a forked child: none has submitted anything. */
+void vgs_cupti_reset_calls(void);
+
+#endif

@@ -1,0 +1,323 @@
+"""A CUDA program that profiles itself as Kineto does: what CUPTI gives it, as JSON. Run under `vgpu run`.
+
+`python activity.py MAJOR SCENARIO`. A scenario is a function here; what it returns is printed.
+"""
+
+import ctypes
+import json
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.append(str(ROOT))
+from protocol.gen.cupti import DRIVER, callback_ids, records  # noqa: E402
+
+MAJOR = int(sys.argv[1])
+MEMCPY, MEMSET, API_DRIVER, KERNEL, OVERHEAD, SYNC, EXTERNAL = 1, 2, 4, 10, 17, 38, 39
+KINDS = {
+    MEMCPY: "Memcpy",
+    MEMSET: "Memset",
+    API_DRIVER: "API",
+    KERNEL: "Kernel",
+    OVERHEAD: "Overhead",
+    SYNC: "Synchronization",
+    EXTERNAL: "ExternalCorrelation",
+}
+LAYOUTS = {record.name: record for record in records(MAJOR)}
+PTX = b"""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry busy(.param .u64 p, .param .u32 n)
+{
+  .reg .pred %q; .reg .b32 %r<4>; .reg .b64 %d;
+  ld.param.u64 %d, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, 0;
+loop:
+  add.u32 %r2, %r2, 1; setp.lt.u32 %q, %r2, %r1; @%q bra loop;
+  cvta.to.global.u64 %d, %d; st.global.u32 [%d], %r2; ret;
+}
+"""
+
+cuda = ctypes.CDLL("libcuda.so.1")
+cupti = ctypes.CDLL(os.environ.get("VGT_CUPTI", str(ROOT / f"build/guest/cupti/{MAJOR}/libcupti.so.{MAJOR}")))
+REQUEST = ctypes.CFUNCTYPE(
+    None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
+)
+COMPLETE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
+
+
+def do(result: int) -> None:
+    """A call that must succeed."""
+    if result:
+        raise SystemExit(f"answered {result}")
+
+
+class Buffers:
+    """The program's buffers, and the records in those that came back."""
+
+    def __init__(self, nbytes: int = 1 << 16, most: int = 0) -> None:
+        self.nbytes, self.most, self.out, self.seen, self.sizes = nbytes, most, {}, [], []
+        self.refuse = False
+        self._functions = REQUEST(self._request), COMPLETE(self._complete)
+        do(cupti.cuptiActivityRegisterCallbacks(*self._functions))
+
+    def _request(self, buffer, nbytes, most) -> None:
+        if self.refuse:
+            buffer[0], nbytes[0] = None, 0
+            return
+        made = ctypes.create_string_buffer(self.nbytes + 8)
+        address = (ctypes.addressof(made) + 7) & ~7
+        self.out[address] = made
+        buffer[0], nbytes[0], most[0] = address, self.nbytes, self.most
+
+    def _complete(self, context, stream, buffer, nbytes, valid) -> None:
+        made = self.out.pop(buffer)
+        self.sizes.append(valid)
+        self.seen += self.read(buffer, valid)
+        del made
+
+    @staticmethod
+    def read(buffer: int, valid: int) -> Iterator[dict]:
+        record = ctypes.c_void_p()
+        get = cupti.cuptiActivityGetNextRecord
+        get.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+        while (result := get(buffer, valid, ctypes.byref(record))) == 0:
+            (kind,) = struct.unpack("<I", ctypes.string_at(record.value, 4))
+            layout = LAYOUTS[KINDS[kind]]
+            raw = ctypes.string_at(record.value, layout.nbytes)
+            row = {f.name: int.from_bytes(raw[f.offset : f.offset + f.nbytes], "little") for f in layout.fields}
+            row["record"] = KINDS[kind]
+            if kind == KERNEL:
+                row["name"] = ctypes.string_at(row["name"]).decode()
+            yield row
+        if result != 12:
+            raise SystemExit(f"cuptiActivityGetNextRecord answered {result}")
+
+
+class Program:
+    """A context with a kernel and some memory."""
+
+    def __init__(self) -> None:
+        do(cuda.cuInit(0))
+        self.context, module, self.kernel = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        do(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(self.context), 0))
+        do(cuda.cuCtxSetCurrent(self.context))
+        do(cuda.cuModuleLoadData(ctypes.byref(module), PTX))
+        do(cuda.cuModuleGetFunction(ctypes.byref(self.kernel), module, b"busy"))
+        self.stream, self.memory = ctypes.c_void_p(), ctypes.c_uint64()
+        do(cuda.cuStreamCreate(ctypes.byref(self.stream), 1))
+        do(cuda.cuMemAlloc_v2(ctypes.byref(self.memory), 8 << 20))
+
+    def launch(self, count: int = 1000, blocks: int = 3, stream: object = None) -> int:
+        values = ctypes.c_uint64(self.memory.value), ctypes.c_uint32(count)
+        params = (ctypes.c_void_p * 2)(*map(ctypes.addressof, values))
+        return cuda.cuLaunchKernel(self.kernel, blocks, 1, 1, 32, 1, 1, 0, stream or self.stream, params, None)
+
+    def synchronize(self) -> None:
+        do(cuda.cuCtxSynchronize())
+
+
+def enable(*kinds: int) -> None:
+    for kind in kinds:
+        do(cupti.cuptiActivityEnable(kind))
+
+
+def flush(flag: int = 0) -> int:
+    return cupti.cuptiActivityFlushAll(flag)
+
+
+def everything() -> object:
+    """Each kind of record, of a few calls."""
+    buffers = Buffers()
+    enable(*KINDS)
+    program = Program()
+    push = cupti.cuptiActivityPushExternalCorrelationId
+    do(push(3, ctypes.c_uint64(77)))
+    do(program.launch())
+    do(cupti.cuptiActivityPopExternalCorrelationId(3, None))
+    host = ctypes.create_string_buffer(3 << 20)
+    do(cuda.cuMemcpyHtoDAsync_v2(program.memory, host, len(host), program.stream))
+    do(cuda.cuMemsetD8Async(program.memory, 5, 4096, program.stream))
+    do(cuda.cuMemcpyDtoHAsync_v2(host, program.memory, 4096, program.stream))
+    do(cuda.cuStreamSynchronize(program.stream))
+    do(program.launch(blocks=5))
+    program.synchronize()
+    do(flush())
+    return buffers.seen
+
+
+def graph() -> object:
+    """Two launches of a graph of three kernels and a fill."""
+    buffers = Buffers()
+    program = Program()
+    enable(KERNEL, MEMSET, API_DRIVER)
+    made, ready = ctypes.c_void_p(), ctypes.c_void_p()
+    do(cuda.cuStreamBeginCapture_v2(program.stream, 2))
+    for blocks in (1, 2, 4):
+        do(program.launch(blocks=blocks))
+    do(cuda.cuMemsetD32Async(program.memory, 9, 64, program.stream))
+    do(cuda.cuStreamEndCapture(program.stream, ctypes.byref(made)))
+    do(cuda.cuGraphInstantiateWithFlags(ctypes.byref(ready), made, ctypes.c_uint64(0)))
+    for _ in range(2):
+        do(cuda.cuGraphLaunch(ready, program.stream))
+    program.synchronize()
+    do(flush())
+    return buffers.seen
+
+
+def many() -> object:
+    """More kernels than a batch holds."""
+    buffers = Buffers(1 << 20)
+    program = Program()
+    enable(KERNEL)
+    count = 20000
+    for _ in range(count):
+        do(program.launch(1, 1))
+    program.synchronize()
+    do(flush())
+    dropped = ctypes.c_size_t(1)
+    do(cupti.cuptiActivityGetNumDroppedRecords(None, 0, ctypes.byref(dropped)))
+    ids = [row["correlationId"] for row in buffers.seen]
+    return {"launched": count, "seen": len(ids), "distinct": len(set(ids)), "dropped": dropped.value}
+
+
+def small_buffers() -> object:
+    """Buffers that hold no record, one record at a time, and none at all: what is lost is counted."""
+    found = {}
+    for name, nbytes, most, refuse in (("tiny", 64, 0, False), ("one", 1 << 12, 1, False), ("none", 1, 0, True)):
+        buffers = Buffers(nbytes, most)
+        buffers.refuse = refuse
+        program = Program()
+        enable(KERNEL)
+        for _ in range(5):
+            do(program.launch(1))
+        program.synchronize()
+        result, dropped = flush(), ctypes.c_size_t()
+        do(cupti.cuptiActivityGetNumDroppedRecords(None, 0, ctypes.byref(dropped)))
+        do(cupti.cuptiActivityDisable(KERNEL))
+        found[name] = [result, len(buffers.seen), dropped.value, len(buffers.out)]
+    return found
+
+
+def subscribers() -> object:
+    """One subscriber at a time; its function sees calls with their arguments, and the contexts they create."""
+    seen: list[tuple[int, int, int, str]] = []
+
+    def told(user, domain, number, data) -> None:
+        site, name, first = 0, "", 0
+        if domain == 1:
+            site, function, params = struct.unpack("<Q2Q", ctypes.string_at(data, 24))
+            name = ctypes.string_at(function).decode()
+            first = struct.unpack("<Q", ctypes.string_at(params, 8))[0] if name == "cuMemFree_v2" else 0
+        seen.append((domain, number, site & 0xFFFFFFFF, name, first))
+
+    function = CALLBACK(told)
+    one, two = ctypes.c_void_p(), ctypes.c_void_p()
+    do(cupti.cuptiSubscribe(ctypes.byref(one), function, None))
+    second = cupti.cuptiSubscribe(ctypes.byref(two), function, None)
+    ids = callback_ids(DRIVER)
+    do(cupti.cuptiEnableCallback(1, one, 3, 1))
+    never = cupti.cuptiEnableCallback(1, one, 5, 1)
+    do(cupti.cuptiEnableCallback(1, one, 1, ids["cuMemFree_v2"]))
+    program = Program()
+    do(cuda.cuMemFree_v2(program.memory))
+    wrong = cupti.cuptiEnableCallback(1, one, 1, 100000), cupti.cuptiEnableCallback(1, None, 1, 1)
+    do(cupti.cuptiUnsubscribe(one))
+    count = len(seen)
+    do(cuda.cuMemAlloc_v2(ctypes.byref(program.memory), 64))
+    do(cuda.cuMemFree_v2(program.memory))
+    third = cupti.cuptiSubscribe(ctypes.byref(two), function, None)
+    answers = {"second": second, "never": never, "wrong": wrong, "third": third}
+    return answers | {"seen": seen, "after": len(seen) - count, "again": cupti.cuptiUnsubscribe(one)}
+
+
+def finalize() -> object:
+    """Detached while active: what was recorded is delivered, and nothing more comes until it is enabled again."""
+    buffers = Buffers()
+    program = Program()
+    enable(KERNEL, API_DRIVER)
+    do(program.launch())
+    program.synchronize()
+    do(cupti.cuptiFinalize())
+    kinds = [row["record"] for row in buffers.seen]
+    do(program.launch())
+    program.synchronize()
+    do(flush())
+    quiet = len(buffers.seen) - len(kinds)
+    enable(KERNEL)
+    do(program.launch())
+    program.synchronize()
+    do(flush())
+    return {"kinds": kinds, "quiet": quiet, "again": len(buffers.seen) - len(kinds)}
+
+
+def fork() -> object:
+    """A forked child has none of its parent's records, and its calls answer; the parent goes on."""
+    buffers = Buffers()
+    program = Program()
+    enable(KERNEL)
+    do(program.launch())
+    program.synchronize()
+    read, write = os.pipe()
+    if not os.fork():
+        kept = len(buffers.seen)
+        answers = flush(), cupti.cuptiActivityEnable(KERNEL), program.launch(), flush(), len(buffers.seen) - kept
+        os.write(write, json.dumps(answers).encode())
+        os._exit(0)
+    os.close(write)
+    child = json.loads(os.read(read, 4096))
+    os.wait()
+    do(program.launch())
+    program.synchronize()
+    do(flush())
+    return {"child": child, "parent": len(buffers.seen)}
+
+
+def worker_dies() -> object:
+    """The worker goes while records are out: an error, once, and what was delivered stays."""
+    buffers = Buffers()
+    program = Program()
+    enable(KERNEL)
+    do(program.launch())
+    program.synchronize()
+    do(flush())
+    delivered = len(buffers.seen)
+    do(program.launch())
+    print("ready", flush=True)
+    sys.stdin.readline()
+    first = flush()
+    return {"delivered": delivered, "first": first, "second": flush(), "seen": len(buffers.seen)}
+
+
+def wrong_calls() -> object:
+    """What CUPTI refuses."""
+    wrong = ctypes.create_string_buffer(64)
+    record = ctypes.c_void_p()
+    get = cupti.cuptiActivityGetNextRecord
+    get.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+    size = ctypes.c_size_t(2)
+    return {
+        "kind": [cupti.cuptiActivityEnable(kind) for kind in (0, 8, 1000)],
+        "callbacks": cupti.cuptiActivityRegisterCallbacks(None, None),
+        "empty": get(wrong, 0, ctypes.byref(record)),
+        "unknown kind": get(wrong, 64, ctypes.byref(record)),
+        "outside": get(wrong, 64, ctypes.byref(ctypes.c_void_p(ctypes.addressof(wrong) + 100))),
+        "flag": flush(6),
+        "pop": cupti.cuptiActivityPopExternalCorrelationId(3, None),
+        "push": cupti.cuptiActivityPushExternalCorrelationId(99, ctypes.c_uint64(1)),
+        "attribute": [
+            cupti.cuptiActivitySetAttribute(0, ctypes.byref(size), ctypes.byref(size)),
+            cupti.cuptiActivitySetAttribute(99, ctypes.byref(size), ctypes.byref(size)),
+        ],
+        "unsupported": cupti.cuptiEventGroupCreate(None, None, 0),
+        "period": [cupti.cuptiActivityFlushPeriod(0), cupti.cuptiActivityFlushPeriod(100)],
+        "last": [cupti.cuptiGetLastError(), cupti.cuptiGetLastError()],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[2]]()))

@@ -1,0 +1,173 @@
+"""vgpu's libcupti on the simulator: what a program that profiles itself as Kineto does is given, and what it is
+refused. The program is activity.py."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, VGPU, Run, merged
+
+PROGRAM = Path(__file__).with_name("activity.py")
+LAUNCH, COPY_TO, COPY_FROM, FILL = 307, 277, 279, 216
+
+
+def profile(run: Run, scenario: str, major: int = 13, **options: object) -> object:
+    result = run([sys.executable, PROGRAM, major, scenario], **options)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def of(rows: list[dict], record: str) -> list[dict]:
+    return [row for row in rows if row["record"] == record]
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_records(vgpu_run: Run, major: int) -> None:
+    """NR21: CUPTI works over vgpu's driver, for the kinds of record that Kineto enables."""
+    rows = profile(vgpu_run, "everything", major)
+    calls = {row["correlationId"]: row for row in of(rows, "API")}
+    kernels = of(rows, "Kernel")
+    assert [(k["name"], k["gridX"], k["blockX"], k["streamId"] > 7) for k in kernels] == [
+        ("busy", 3, 32, True),
+        ("busy", 5, 32, True),
+    ]
+    assert [calls[k["correlationId"]]["cbid"] for k in kernels] == [LAUNCH, LAUNCH]
+    to, back = of(rows, "Memcpy")
+    assert (to["copyKind"], to["srcKind"], to["dstKind"], to["bytes"]) == (1, 1, 3, 3 << 20)  # one, though in pieces
+    assert (back["copyKind"], back["srcKind"], back["dstKind"], back["bytes"]) == (2, 3, 1, 4096)
+    (fill,) = of(rows, "Memset")
+    assert (fill["bytes"], fill["value"]) == (4096, 5)
+    assert [calls[r["correlationId"]]["cbid"] for r in (to, fill, back)] == [COPY_TO, FILL, COPY_FROM]
+    (outside,) = of(rows, "ExternalCorrelation")
+    assert (outside["externalId"], outside["correlationId"]) == (77, kernels[0]["correlationId"])
+    assert sorted(row["type"] for row in of(rows, "Synchronization")) == [3, 4]
+    # In one stream one after the other, each after its call began, in the clock of calls.
+    work = sorted([*kernels, to, back, fill], key=lambda row: row["correlationId"])
+    assert all(a["start"] <= a["end"] <= b["start"] for a, b in itertools.pairwise(work))
+    assert all(calls[row["correlationId"]]["start"] <= row["start"] for row in work)
+
+
+def test_graph(vgpu_run: Run) -> None:
+    rows = profile(vgpu_run, "graph")
+    launches = [row["correlationId"] for row in of(rows, "API") if row["cbid"] == 514]
+    kernels = of(rows, "Kernel")
+    assert [(k["correlationId"], k["gridX"]) for k in kernels] == [(i, n) for i in launches for n in (1, 2, 4)]
+    assert len({k["graphNodeId"] for k in kernels}) == 3
+    assert len({k["graphId"] for k in kernels}) == 1
+    assert all(k["graphId"] for k in kernels)
+    assert [f["correlationId"] for f in of(rows, "Memset")] == launches
+
+
+def test_none_is_lost(vgpu_run: Run) -> None:
+    assert profile(vgpu_run, "many") == {"launched": 20000, "seen": 20000, "distinct": 20000, "dropped": 0}
+
+
+def test_small_buffers(vgpu_run: Run) -> None:
+    """Too small for a record: an error, and all are counted as dropped. Refused: that is no error."""
+    found = profile(vgpu_run, "small_buffers")
+    assert found["tiny"] == [10, 0, 5, 0]  # PARAMETER_SIZE_NOT_SUFFICIENT; every buffer came back
+    assert found["one"][:3] == [0, 5, 0]
+    assert found["none"][:3] == [0, 0, 5]
+
+
+def test_subscribers(vgpu_run: Run) -> None:
+    found = profile(vgpu_run, "subscribers")
+    assert found["second"] == 39
+    assert found["third"] == 0
+    assert found["never"] == 27
+    assert found["wrong"] == [1, 1]
+    domain, number, *_ = found["seen"][0]
+    assert (domain, number) == (3, 1)  # a context was created
+    before, after = found["seen"][1:]
+    assert before[2:4] == [0, "cuMemFree_v2"]
+    assert after[2:4] == [1, "cuMemFree_v2"]
+    assert before[4] == after[4] != 0
+    assert found["after"] == 0
+
+
+def test_finalize_while_active(vgpu_run: Run) -> None:
+    found = profile(vgpu_run, "finalize")
+    assert "Kernel" in found["kinds"]
+    assert found["quiet"] == 0
+    assert found["again"] == 1
+
+
+def test_fork(vgpu_run: Run) -> None:
+    found = profile(vgpu_run, "fork")
+    assert found["child"] == [0, 0, 3, 0, 0]  # its launch is NOT_INITIALIZED; no records
+    assert found["parent"] == 2
+
+
+def test_wrong_calls(vgpu_run: Run) -> None:
+    assert profile(vgpu_run, "wrong_calls") == {
+        "kind": [21, 27, 21],
+        "callbacks": 1,
+        "empty": 12,
+        "unknown kind": 21,
+        "outside": 1,
+        "flag": 1,
+        "pop": 18,
+        "push": 1,
+        "attribute": [10, 27],
+        "unsupported": 27,
+        "period": [0, 27],
+        "last": [27, 0],
+    }
+
+
+def test_worker_dies_while_records_are_out() -> None:
+    """The error is told once; records that were delivered stay delivered."""
+    command = [*VGPU, "run", "--gpu", "h100", "--", sys.executable, str(PROGRAM), "13", "worker_dies"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=merged(None)
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        for worker in workers_below(process.pid):
+            os.kill(worker, signal.SIGKILL)
+        out, err = process.communicate("go\n", timeout=60)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert found["delivered"] == 1
+    assert found["seen"] == 1
+    assert (found["first"], found["second"]) == (999, 0)
+    assert "what it measured since the last flush is lost" in err
+
+
+def workers_below(root: int) -> list[int]:
+    """Processes of vgpud's workers among the descendants of a process."""
+    children: dict[int, list[int]] = {}
+    names = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                text = (entry / "stat").read_text()
+            except OSError:
+                continue
+            name, _, rest = text.partition("(")[2].rpartition(")")
+            children.setdefault(int(rest.split()[1]), []).append(int(entry.name))
+            names[int(entry.name)] = name
+    found, left = [], [root]
+    while left:
+        pid = left.pop()
+        left += children.get(pid, [])
+        found.append(pid)
+    return [pid for pid in found if "worker" in names.get(pid, "")]
+
+
+def test_another_libcuda(tmp_path: Path) -> None:
+    """Over a libcuda that is not vgpu's nothing is profiled, and the reason is told."""
+    source = tmp_path / "empty.c"
+    source.write_text("int cuInit(unsigned flags) { return 100; }\n")
+    subprocess.run(["cc", "-shared", "-o", tmp_path / "libcuda.so.1", "-Wl,-soname,libcuda.so.1", source], check=True)
+    library = ROOT / "build/guest/cupti/13/libcupti.so.13"
+    code = f"import ctypes; c = ctypes.CDLL({str(library)!r}); print(c.cuptiActivityEnable(10))"
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert result.stdout == "15\n"
+    assert "another: nothing can be profiled" in result.stderr
