@@ -42,4 +42,8 @@ void vgx_ipc_context_destroyed(struct vgx_session *s);
 /* At the session's end, when none of its threads is left. */
 void vgx_ipc_free(struct vgx_session *s);
 
+/* Before vgx_serve: the socket to vgpud's service for sharing with other clients (vgpud/services/ipc_service.py); takes
+ * ownership of it. */
+void vgx_ipc_set(int fd);
+
 #endif

@@ -42,10 +42,6 @@ enum vgx_reason {
  * time. */
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 
-/* Before vgx_serve: the socket to vgpud's service for sharing with other clients (vgpud/services/ipc_service.py); takes
- * ownership of it. */
-void vgx_ipc_set(int fd);
-
 /* Tell the client of the session being served what the host works on for seconds, if it takes that. From any thread. */
 void vgx_progress(const char *line);
 

@@ -55,6 +55,7 @@ MARSHAL_HEADERS = ("vgs_api.h", "vgs_handle.h", "vgs_session.h", "vgw_wire.h")
 FORWARD_HEADERS = (
     "vgs_api.h",
     "vgs_array.h",
+    "vgs_array_copy.h",
     "vgs_capture.h",
     "vgs_claim.h",
     "vgs_context.h",

@@ -55,7 +55,7 @@ def _local(f: NvmlFunction) -> str:
 
 def emit_exports(api: NvmlApi) -> str:
     """The table of functions, in the order of their names, and the exported functions."""
-    out = [BANNER, '#include "vgs_nvml.h"\n\n']
+    out = [BANNER, '#include "vgs_nvml_answer.h"\n#include "vgs_nvml_init.h"\n\n']
     served = [f for f in api.functions if f.source is not Source.LOCAL]
     for f in served:
         if f.params:

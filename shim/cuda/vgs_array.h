@@ -15,7 +15,4 @@ CUDA_ARRAY3D_DESCRIPTOR vgs_array_level(const CUDA_ARRAY3D_DESCRIPTOR *desc, uin
 
 static inline struct vgs_array *vgs_array_find(CUarray handle) { return vgs_object_find(VGW_KIND_ARRAY, handle); }
 
-/* A copy of which at least one side is an array; the parameters are checked as far as any copy's. */
-CUresult vgs_array_copy(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync);
-
 #endif

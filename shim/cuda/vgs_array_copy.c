@@ -1,5 +1,6 @@
 /* Copies of which a side is an array. Between arrays and memory that the worker reaches they are one call; to and from
  * the program's own memory rows travel packed, in pieces. */
+#include "vgs_array_copy.h"
 #include "vgs_api.h"
 #include "vgs_array.h"
 #include "vgs_capture.h"

@@ -1,5 +1,6 @@
 /* Context-local storage: what NVIDIA's runtime hangs on a context, through the private table of that name. Nearly every
  * runtime call begins with a get, so it stays in the process. */
+#include "vgs_cls.h"
 #include "vgs_context.h"
 #include "vgs_enter.h"
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 #include "vgs_alias.h"
 #include "vgs_api.h"
 #include "vgs_area.h"
+#include "vgs_cls.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_hello.h"

@@ -3,6 +3,7 @@
 #include "vgs_copy_box.h"
 #include "vgs_api.h"
 #include "vgs_array.h"
+#include "vgs_array_copy.h"
 #include "vgs_capture.h"
 #include "vgs_copy.h"
 #include "vgs_enter.h"

@@ -8,6 +8,7 @@
 #include "vgs_host_map.h"
 #include "vgs_log.h"
 #include "vgs_pages.h"
+#include "vgs_pages_move.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
 #include "vgs_wait.h"

@@ -24,9 +24,6 @@ static inline int vgs_kernel_attribute(const struct vgs_kernel *kernel, int attr
   return __atomic_load_n(&kernel->attributes[attribute], __ATOMIC_RELAXED);
 }
 
-/* The library of a handle, loaded in the worker. */
-CUresult vgs_library_find(CUlibrary handle, struct vgs_library **library);
-
 /* The kernel behind a handle of either kind: CUfunction parameters accept a CUkernel, too. */
 static inline struct vgs_kernel *vgs_kernel_find(const void *handle) {
   struct vgs_kernel *kernel = vgs_object_find(VGW_KIND_FUNCTION, handle);

@@ -10,4 +10,7 @@ CUresult vgs_library_ready(struct vgs_library *library);
 /* Before it is unloaded, so that nobody loads it any more. False: the worker never had it, and the object is gone. */
 bool vgs_library_end(struct vgs_library *library);
 
+/* The library of a handle, loaded in the worker. */
+CUresult vgs_library_find(CUlibrary handle, struct vgs_library **library);
+
 #endif

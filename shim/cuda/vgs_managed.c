@@ -5,6 +5,7 @@
 #include "vgs_device.h"
 #include "vgs_host_map.h"
 #include "vgs_kernel.h"
+#include "vgs_library.h"
 #include "vgs_log.h"
 #include "vgs_objects.h"
 #include "vgs_session.h"

@@ -34,13 +34,4 @@ unsigned vgs_pages_mappings(uint64_t begin, uint64_t end, uint64_t *ends, unsign
 /* A descriptor of the file; the caller closes it. -1: this process has none and cannot open it again. */
 int vgs_pages_open(const struct vgs_pages *pages);
 
-/* Move private pages into a sealed file of their size, in place: no write of another thread is lost, and no other
- * thread sees them half moved. Returns the file, which the caller closes; -EBUSY: other threads run, and the kernel
- * does not let this process hold them back, or the calling thread runs on these pages; else -errno. */
-int vgs_pages_move(uint64_t begin, uint64_t end);
-
-/* Make moved pages private again, so that a child has its own copy. The caller has made sure that they are still the
- * file's, and that nothing else writes to them. */
-void vgs_pages_move_back(uint64_t begin, uint64_t end);
-
 #endif

@@ -2,6 +2,7 @@
  * touches the pages meanwhile sleeps until it is closed, and then finds the new mapping. A process with one thread
  * needs none. */
 #define _GNU_SOURCE
+#include "vgs_pages_move.h"
 #include "vgs_memfd.h"
 #include "vgs_pages.h"
 #include <dirent.h>

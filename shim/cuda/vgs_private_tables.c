@@ -4,6 +4,7 @@
  * confirmed by the runtimes' acceptance; nothing was disassembled. A slot that no known runtime calls returns
  * NOT_SUPPORTED; an unknown table is refused. */
 #include "vgs_api.h"
+#include "vgs_cls.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"

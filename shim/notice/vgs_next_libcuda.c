@@ -12,6 +12,7 @@
 #include "vgs_notice.h"
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))

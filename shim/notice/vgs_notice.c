@@ -1,5 +1,8 @@
 #define _GNU_SOURCE
 #include "vgs_notice.h"
+#include "vgs_notice_conf.h"
+#include "vgs_notice_print.h"
+#include "vgs_notice_session.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -4,6 +4,7 @@
  * the program. A user who is not there (a directory's) is who LOGNAME or USER says: to hide a notice from oneself is no
  * privilege. */
 #define _GNU_SOURCE
+#include "vgs_notice_conf.h"
 #include "vgs_notice.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* The notice on stderr. It must never be what stops a program: the write does not wait for a full pipe or a stopped
  * terminal (0.1 s at most). The caller holds the signals that it can raise. */
 #define _GNU_SOURCE
+#include "vgs_notice_print.h"
 #include "vgs_notice.h"
 #include <ctype.h>
 #include <errno.h>

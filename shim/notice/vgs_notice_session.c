@@ -4,7 +4,9 @@
  * A session is what setsid(2) creates: a login shell, a service, a job. Session numbers are reused, so a line also
  * contains the leader's start time and the boot id, and the marker's time, so that a renewed marker is shown again. */
 #define _GNU_SOURCE
+#include "vgs_notice_session.h"
 #include "vgs_notice.h"
+#include "vgs_notice_conf.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -70,16 +70,6 @@ struct vgs_nvml_function {
 extern const struct vgs_nvml_function vgs_nvml_functions[]; /* sorted by name */
 extern const unsigned vgs_nvml_function_count;
 
-/* The exported function of row `index`. `words`: its arguments in order, pointers as numbers. */
-nvmlReturn_t vgs_nvml_answer(unsigned index, const uint64_t *words);
-
-/* Trace a call's result, and hand it through. */
-nvmlReturn_t vgs_nvml_done(const char *name, nvmlReturn_t result);
-
-/* Between enter (0, or UNINITIALIZED) and leave, the devices and the snapshot stay. Nests in no other lock. */
-nvmlReturn_t vgs_nvml_enter(void);
-void vgs_nvml_leave(void);
-
 /* A query: a row, a device (or VGS_NVML_SYSTEM), the caller's integers. */
 struct vgs_nvml_question {
   unsigned function;
@@ -94,23 +84,5 @@ struct vgs_nvml_reply {
   struct vgs_unpacker value;
   uint8_t *body; /* owned; NULL when the value lies in the snapshot */
 };
-
-/* Everything below: only between enter and leave. */
-
-/* Answer from the snapshot, else from vgpud. The result of a reply is NVML's; GPU_IS_LOST when vgpud does not answer.
- */
-void vgs_nvml_ask(const struct vgs_nvml_question *question, struct vgs_nvml_reply *reply);
-void vgs_nvml_reply_fini(struct vgs_nvml_reply *reply);
-
-struct vgs_device;
-uint32_t vgs_nvml_device_count(void);
-const struct vgs_device *vgs_nvml_device(uint32_t index);
-
-/* Handles are addresses that nobody follows. The index of a handle, or -1. */
-nvmlDevice_t vgs_nvml_handle(uint32_t index);
-int vgs_nvml_index(nvmlDevice_t handle);
-
-/* "0000:01:00.0" of a device. */
-const char *vgs_nvml_pci(uint32_t index);
 
 #endif

@@ -1,6 +1,8 @@
 /* The interpreter of the generated table. */
+#include "vgs_nvml_answer.h"
 #include "vgs_log.h"
 #include "vgs_nvml.h"
+#include "vgs_nvml_init.h"
 #include <string.h>
 
 enum { STRUCT_NBYTES_MASK = 0xffffff }; /* a version word is size | version << 24 */

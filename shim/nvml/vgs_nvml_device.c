@@ -1,6 +1,8 @@
 /* Finding devices, and what the client knows of them without asking. */
+#include "vgs_nvml_device.h"
 #include "vgs_inventory.h"
 #include "vgs_nvml.h"
+#include "vgs_nvml_init.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* Counted initialisation, the devices' handles, fork and exit. */
+#include "vgs_nvml_init.h"
 #include "vgs_log.h"
 #include "vgs_nvml_session.h"
 #include <errno.h>

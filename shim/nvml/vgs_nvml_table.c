@@ -2,6 +2,8 @@
  * others are functions. Those that nvidia-smi needs for its table, -L, -q, --query-gpu, topo and pmon are served, all
  * others refuse. */
 #include "vgs_nvml.h"
+#include "vgs_nvml_device.h"
+#include "vgs_nvml_init.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

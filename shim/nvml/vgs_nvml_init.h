@@ -1,0 +1,26 @@
+/* The library's devices and the snapshot, between nvmlInit and nvmlShutdown. */
+#ifndef VGS_NVML_INIT_H
+#define VGS_NVML_INIT_H
+
+#include "vgs_nvml.h"
+
+/* Between enter (0, or UNINITIALIZED) and leave, the devices and the snapshot stay. Nests in no other lock. */
+nvmlReturn_t vgs_nvml_enter(void);
+void vgs_nvml_leave(void);
+
+/* Everything below: only between enter and leave. */
+
+/* Answer from the snapshot, else from vgpud. The result of a reply is NVML's; GPU_IS_LOST when vgpud does not answer.
+ */
+void vgs_nvml_ask(const struct vgs_nvml_question *question, struct vgs_nvml_reply *reply);
+void vgs_nvml_reply_fini(struct vgs_nvml_reply *reply);
+
+struct vgs_device;
+uint32_t vgs_nvml_device_count(void);
+const struct vgs_device *vgs_nvml_device(uint32_t index);
+
+/* Handles are addresses that nobody follows. The index of a handle, or -1. */
+nvmlDevice_t vgs_nvml_handle(uint32_t index);
+int vgs_nvml_index(nvmlDevice_t handle);
+
+#endif
