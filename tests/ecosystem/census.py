@@ -1,4 +1,4 @@
-"""`python tests/ecosystem/census.py [--sample N] [LIBRARY...]` renews docs/census.md: which kernels would run.
+"""`python tests/ecosystem/census.py [--sample N] [LIBRARY...]` renews docs/census.md's first table.
 
 Libraries come from PyPI, as the tests of this folder install them; one that is not named keeps its row.
 """
@@ -22,9 +22,10 @@ from tests.pypi import environment, packages  # noqa: E402
 DOCUMENT = ROOT / "docs/census.md"
 HEAD = """# Which kernels of other people's libraries would run
 
-`python tests/ecosystem/census.py` writes this table. It takes kernels of each library at random, the same ones
-each time, and compiles them as far as LLVM IR for the `forward` device (`vgpu sim census`). A kernel that is
-refused ends its context with an error that names the instruction.
+`python tests/ecosystem/census.py` writes this table. It takes kernels of each library at random,
+the same ones each time, and compiles them as far as LLVM IR for the `forward` device
+(`vgpu sim census`). A kernel that is refused ends its context with an error that names the
+instruction.
 
 | library | package | kernels read | would run | share | what stops the others | renewed |
 |---|---|---|---|---|---|---|
@@ -79,7 +80,8 @@ def main() -> None:
     for name in options.libraries or LIBRARIES:
         rows[name] = row(name, options.sample)
         print(rows[name], flush=True)
-    DOCUMENT.write_text(HEAD + "".join(f"{rows[name]}\n" for name in LIBRARIES if name in rows))
+    rest = text[text.index("\n## ") :] if "\n## " in text else ""
+    DOCUMENT.write_text(HEAD + "".join(f"{rows[name]}\n" for name in LIBRARIES if name in rows) + rest)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ What is left of both may only shrink: lower a ceiling with what you mend.
 from tests.house.rooms import House, circles, declared, misplaced, read
 
 IN_CIRCLES = 0  # files
-MISPLACED = 23  # prototypes: those of vgx_sim.h, which the executor sees in place of the simulator's own, and of vgx_handle
+MISPLACED = (
+    23  # prototypes: those of vgx_sim.h, which the executor sees in place of the simulator's own, and of vgx_handle
+)
 
 
 def test_circles_of_files_only_shrink() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.relayed.conftest import Relay
-from tests.shim import test_driver_api
+from tests.shim import test_copies, test_driver_api, test_settings
 from tests.shim.client import PRELUDE
-from tests.shim.test_driver_api import KERNELS
+from tests.shim.simulated import KERNELS
 
 
 @pytest.fixture
@@ -25,5 +25,10 @@ BEYOND_THE_RELAY = {
     "test_untyped_copies_and_pointer_kinds",  # a kernel reads pinned memory
     "test_p03_a_killed_worker_is_survived",  # kills the workers of a `vgpu run`
 }
-ASKED = {name: test for name, test in vars(test_driver_api).items() if name.startswith("test_")}
+ASKED = {
+    name: test
+    for module in (test_driver_api, test_copies, test_settings)
+    for name, test in vars(module).items()
+    if name.startswith("test_")
+}
 globals().update({name: test for name, test in ASKED.items() if name not in BEYOND_THE_RELAY})

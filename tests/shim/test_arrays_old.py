@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.shim.test_driver_api import simulate  # noqa: F401  (a fixture)
-
 Simulate = Callable[..., str]
 
 OLD = """
@@ -19,7 +17,7 @@ UINT32 = 3
 """
 
 
-def test_a_row_written_and_read(simulate: Simulate) -> None:  # noqa: F811
+def test_a_row_written_and_read(simulate: Simulate) -> None:
     simulate(
         OLD
         + """
@@ -45,7 +43,7 @@ assert cuda.cuArrayCreate(byref(c_void_p()), None) == 1 and cuda.cuArrayGetDescr
     )
 
 
-def test_boxes_in_a_batch(simulate: Simulate) -> None:  # noqa: F811
+def test_boxes_in_a_batch(simulate: Simulate) -> None:
     simulate(
         OLD
         + """
@@ -83,7 +81,7 @@ assert cuda.cuMemcpy3DBatchAsync_v2(1, boxes, c_uint64(0), None) == 1, "not the 
     )
 
 
-def test_notifications_that_never_come(simulate: Simulate) -> None:  # noqa: F811
+def test_notifications_that_never_come(simulate: Simulate) -> None:
     simulate(
         """
 ok(cuda.cuInit(0))

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 
-from tests.shim.test_driver_api import simulate  # noqa: F401  (a fixture)
-
 Simulate = Callable[..., str]
 
 
-def test_flags_of_an_executable_graph(simulate: Simulate) -> None:  # noqa: F811
+def test_flags_of_an_executable_graph(simulate: Simulate) -> None:
     simulate(
         """
         context()
@@ -26,7 +24,7 @@ def test_flags_of_an_executable_graph(simulate: Simulate) -> None:  # noqa: F811
     )
 
 
-def test_attributes_of_one_stream_for_another(simulate: Simulate) -> None:  # noqa: F811
+def test_attributes_of_one_stream_for_another(simulate: Simulate) -> None:
     simulate(
         """
         context()

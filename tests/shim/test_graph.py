@@ -1,52 +1,10 @@
 """Graphs through the guest library, on the simulator."""
 
-from collections.abc import Callable
-
-from tests.shim.test_driver_api import simulate  # noqa: F401  (a fixture)
-
-Simulate = Callable[..., str]
-
-NODES = """
-class Kernel(ctypes.Structure):
-    _fields_ = [("func", c_void_p), ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint),
-                ("params", c_void_p), ("extra", c_void_p), ("kern", c_void_p), ("ctx", c_void_p)]
-class Memset(ctypes.Structure):
-    _fields_ = [("dst", c_uint64), ("pitch", c_size_t), ("value", c_uint), ("element", c_uint), ("width", c_size_t),
-                ("height", c_size_t)]
-class Side(ctypes.Structure):
-    _fields_ = [("x", c_size_t), ("y", c_size_t), ("z", c_size_t), ("lod", c_size_t), ("type", c_uint),
-                ("host", c_void_p), ("device", c_uint64), ("array", c_void_p), ("reserved", c_void_p),
-                ("pitch", c_size_t), ("rows", c_size_t)]
-class Copy(ctypes.Structure):
-    _fields_ = [("src", Side), ("dst", Side), ("width", c_size_t), ("height", c_size_t), ("depth", c_size_t)]
-HOST, DEVICE = 1, 2
-def flat(dst, src, nbytes):
-    sides = [Side(type=HOST, host=a.value, pitch=nbytes) if isinstance(a, c_void_p)
-             else Side(type=DEVICE, device=a.value, pitch=nbytes) for a in (src, dst)]
-    return Copy(*sides, nbytes, 1, 1)
-def kernel(f, n, args):
-    return Kernel(f.value, (-(-n // 64), 1, 1), (64, 1, 1), 0, ctypes.addressof(args))
-def array(*handles): return (c_void_p * len(handles))(*(h.value for h in handles))
-def add(function, graph, after, *params):
-    return new(function, graph, array(*after) if after else None, c_size_t(len(after)), *params)
-def nodes(graph):
-    count = c_size_t()
-    ok(cuda.cuGraphGetNodes(graph, None, byref(count)))
-    found = (c_void_p * count.value)()
-    ok(cuda.cuGraphGetNodes(graph, found, byref(count)))
-    return list(map(c_void_p, found))
-def type_of(node):
-    kind = c_int()
-    ok(cuda.cuGraphNodeGetType(node, byref(kind)))
-    return kind.value
-def run(executable, stream):
-    ok(cuda.cuGraphLaunch(executable, stream))
-    ok(cuda.cuStreamSynchronize(stream))
-N = 1000
-"""
+from tests.shim.graph_program import NODES
+from tests.shim.simulated import Simulate
 
 
-def test_nodes_of_every_kind(simulate: Simulate) -> None:  # noqa: F811
+def test_nodes_of_every_kind(simulate: Simulate) -> None:
     simulate(
         NODES
         + """
@@ -105,7 +63,7 @@ assert host() == expected
     )
 
 
-def test_what_is_refused(simulate: Simulate) -> None:  # noqa: F811
+def test_what_is_refused(simulate: Simulate) -> None:
     simulate(
         NODES
         + """
@@ -139,7 +97,7 @@ assert cuda.cuGraphInstantiateWithFlags(byref(e), graph, c_uint64(0)) == 1, "a c
     )
 
 
-def test_nodes_of_a_captured_graph(simulate: Simulate) -> None:  # noqa: F811
+def test_nodes_of_a_captured_graph(simulate: Simulate) -> None:
     simulate(
         NODES
         + """
@@ -173,7 +131,7 @@ assert given.func == scale.value and cuda.cuGraphKernelNodeGetParams_v2(found[1]
     )
 
 
-def test_a_capture_that_is_lost(simulate: Simulate) -> None:  # noqa: F811
+def test_a_capture_that_is_lost(simulate: Simulate) -> None:
     simulate(
         """
 context()
@@ -215,7 +173,7 @@ assert end(s) == 0, "an empty graph"
     )
 
 
-def test_an_executable_graph_is_updated_by_captures(simulate: Simulate) -> None:  # noqa: F811
+def test_an_executable_graph_is_updated_by_captures(simulate: Simulate) -> None:
     """What llama.cpp does for each token."""
     simulate(
         NODES

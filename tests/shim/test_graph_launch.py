@@ -4,8 +4,7 @@ As NVIDIA's driver does (580.159.04, seen on an H200)."""
 
 from collections.abc import Callable
 
-from tests.shim.test_driver_api import simulate  # noqa: F401  (a fixture)
-from tests.shim.test_graph_work import WORK
+from tests.shim.graph_program import WORK
 
 Simulate = Callable[..., str]
 
@@ -70,7 +69,7 @@ def into_capture(e):
 )
 
 
-def test_pageable_memory_is_the_programs_again_when_a_launch_returns(simulate: Simulate) -> None:  # noqa: F811
+def test_pageable_memory_is_the_programs_again_when_a_launch_returns(simulate: Simulate) -> None:
     simulate(
         LAUNCHES
         + """
@@ -101,7 +100,7 @@ for seed in range(20):
     )
 
 
-def test_a_launch_without_pageable_copies_returns_at_once(simulate: Simulate) -> None:  # noqa: F811
+def test_a_launch_without_pageable_copies_returns_at_once(simulate: Simulate) -> None:
     """A host function in it blocks until the launching thread acts later. Its copies see what its host functions wrote,
     on any channel: they use pinned memory."""
     simulate(
@@ -131,7 +130,7 @@ for make in (pinned, registered):
     )
 
 
-def test_pageable_copies_given_and_taken(simulate: Simulate) -> None:  # noqa: F811
+def test_pageable_copies_given_and_taken(simulate: Simulate) -> None:
     simulate(
         LAUNCHES
         + """
@@ -175,7 +174,7 @@ sync(s)
     )
 
 
-def test_what_a_childs_node_had_still_runs_where_it_is_used(simulate: Simulate) -> None:  # noqa: F811
+def test_what_a_childs_node_had_still_runs_where_it_is_used(simulate: Simulate) -> None:
     """A graph in itself: other parameters for a node of one are none for the same node of the other."""
     simulate(
         LAUNCHES
@@ -198,7 +197,7 @@ for _ in range(2):
     )
 
 
-def test_the_replays_error_is_the_launchs(simulate: Simulate) -> None:  # noqa: F811
+def test_the_replays_error_is_the_launchs(simulate: Simulate) -> None:
     simulate(
         LAUNCHES
         + """
@@ -217,7 +216,7 @@ assert cuda.cuGraphLaunch(good, s) == cuda.cuStreamSynchronize(s) == 700
     )
 
 
-def test_launches_beside_captures_and_in_default_streams(simulate: Simulate) -> None:  # noqa: F811
+def test_launches_beside_captures_and_in_default_streams(simulate: Simulate) -> None:
     simulate(
         LAUNCHES
         + """
@@ -242,7 +241,7 @@ assert download(q, N) == [9] * N
     )
 
 
-def test_other_threads_go_on_while_a_launch_waits(simulate: Simulate) -> None:  # noqa: F811
+def test_other_threads_go_on_while_a_launch_waits(simulate: Simulate) -> None:
     """They may have to: a host function of the graph waits for one of them."""
     simulate(
         LAUNCHES

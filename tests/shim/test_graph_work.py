@@ -1,37 +1,10 @@
-"""What graphs have the client do at each launch, and graphs within graphs; on the simulator."""
+"""What graphs have the client do at each launch, on the simulator."""
 
-from collections.abc import Callable
-
-from tests.shim.test_driver_api import simulate  # noqa: F401  (a fixture)
-from tests.shim.test_graph import NODES
-
-Simulate = Callable[..., str]
-
-WORK = (
-    NODES
-    + """
-HOST_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p)
-class HostNode(ctypes.Structure):
-    _fields_ = [("fn", c_void_p), ("data", c_void_p)]
-said, kept = [], []
-def says(text):
-    f = HOST_FUNCTION(lambda data: said.append((text, data)))
-    kept.append(f)
-    return f
-def host_node(f, data): return HostNode(ctypes.cast(f, c_void_p).value, data)
-def begin(s): ok(cuda.cuStreamBeginCapture_v2(s, 0))
-def end(s): return new(lambda out: cuda.cuStreamEndCapture(s, out))
-def executable(graph): return new(cuda.cuGraphInstantiateWithFlags, graph, c_uint64(0))
-def stream(): return new(cuda.cuStreamCreate, 1)
-def sync(s): ok(cuda.cuStreamSynchronize(s))
-def launch_graph(e, s): ok(cuda.cuGraphLaunch(e, s))
-def scaled(values, k): return [v * k % 2**32 for v in values]
-ctx = context()
-"""
-)
+from tests.shim.graph_program import WORK
+from tests.shim.simulated import Simulate
 
 
-def test_a_host_function_in_a_capture_runs_at_each_launch(simulate: Simulate) -> None:  # noqa: F811
+def test_a_host_function_in_a_capture_runs_at_each_launch(simulate: Simulate) -> None:
     simulate(
         WORK
         + """
@@ -79,7 +52,7 @@ assert said == ["slow", ("first", 1), ("second", 2)]
     )
 
 
-def test_what_a_capture_does_not_take(simulate: Simulate) -> None:  # noqa: F811
+def test_what_a_capture_does_not_take(simulate: Simulate) -> None:
     simulate(
         WORK
         + """
@@ -101,7 +74,7 @@ assert said == [("well", None)]
     )
 
 
-def test_host_nodes(simulate: Simulate) -> None:  # noqa: F811
+def test_host_nodes(simulate: Simulate) -> None:
     simulate(
         WORK
         + """
@@ -145,7 +118,7 @@ assert said == [("a", 1), ("c", 3)], "what failed has changed nothing"
     )
 
 
-def test_pageable_copies_in_a_capture_happen_at_each_launch(simulate: Simulate) -> None:  # noqa: F811
+def test_pageable_copies_in_a_capture_happen_at_each_launch(simulate: Simulate) -> None:
     simulate(
         WORK
         + """
@@ -214,7 +187,7 @@ assert cuda.cuGraphAddEmptyNode(byref(made), g, array(nodes(g)[0]), c_size_t(1))
     )
 
 
-def test_large_copies_and_rectangles_in_a_capture(simulate: Simulate) -> None:  # noqa: F811
+def test_large_copies_and_rectangles_in_a_capture(simulate: Simulate) -> None:
     simulate(
         WORK
         + """
@@ -253,7 +226,7 @@ for _ in range(2):
     )
 
 
-def test_copy_nodes_of_pageable_memory(simulate: Simulate) -> None:  # noqa: F811
+def test_copy_nodes_of_pageable_memory(simulate: Simulate) -> None:
     simulate(
         WORK
         + """
@@ -302,155 +275,7 @@ assert len(said) == 5
     )
 
 
-def test_child_graphs(simulate: Simulate) -> None:  # noqa: F811
-    simulate(
-        WORK
-        + """
-s, p = stream(), alloc(4 * N)
-scale = function(module(), b"scale")
-args = params(p, c_uint(N), ctypes.c_uint8(3), c_uint64(0))
-child = new(cuda.cuGraphCreate, 0)
-k = add(cuda.cuGraphAddKernelNode_v2, child, [], byref(kernel(scale, N, args)))
-add(cuda.cuGraphAddHostNode, child, [k], byref(host_node(says("child"), 1)))
-graph = new(cuda.cuGraphCreate, 0)
-fill = Memset(p.value, 0, 5, 4, N, 1)
-first = add(cuda.cuGraphAddMemsetNode, graph, [], byref(fill), None)
-one = add(cuda.cuGraphAddChildGraphNode, graph, [first], child)
-two = add(cuda.cuGraphAddChildGraphNode, graph, [one], child)
-add(cuda.cuGraphAddHostNode, graph, [two], byref(host_node(says("parent"), 2)))
-ok(cuda.cuGraphDestroy(child))  # the nodes have copies
-assert [type_of(n) for n in nodes(graph)] == [2, 4, 4, 3]
-e = executable(graph)
-run(e, s)
-assert download(p, N) == [45] * N
-assert said == [("child", 1), ("child", 1), ("parent", 2)]
-# the graph in a node
-inside, again, own = new(lambda out: cuda.cuGraphChildGraphNodeGetGraph(one, out)), c_void_p(), c_void_p()
-ok(cuda.cuGraphChildGraphNodeGetGraph(one, byref(again)))
-assert again.value == inside.value
-ok(cuda.cuGraphChildGraphNodeGetGraph(two, byref(own)))
-assert own.value != inside.value
-assert [type_of(n) for n in nodes(inside)] == [0, 3]
-assert cuda.cuGraphDestroy(inside) == 1, "it is the node's"
-assert cuda.cuGraphChildGraphNodeGetGraph(first, byref(again)) == 1
-kinds = nodes(inside)
-args2 = params(p, c_uint(N), ctypes.c_uint8(10), c_uint64(0))
-ok(cuda.cuGraphKernelNodeSetParams_v2(kinds[0], byref(kernel(scale, N, args2))))
-add(cuda.cuGraphAddHostNode, inside, [kinds[1]], byref(host_node(says("more"), 3)))
-said.clear()
-e2 = executable(graph)
-run(e2, s)
-assert download(p, N) == [150] * N
-assert said == [("child", 1), ("more", 3), ("child", 1), ("parent", 2)]
-run(e, s)
-assert download(p, N) == [45] * N
-# other parameters of a whole child
-other = new(cuda.cuGraphCreate, 0)
-k = add(cuda.cuGraphAddKernelNode_v2, other, [], byref(kernel(scale, N, args2)))
-add(cuda.cuGraphAddHostNode, other, [k], byref(host_node(says("other"), 4)))
-said.clear()
-ok(cuda.cuGraphExecChildGraphNodeSetParams(e, two, other))
-ok(cuda.cuGraphDestroy(other))
-run(e, s)
-assert download(p, N) == [150] * N
-assert said == [("child", 1), ("other", 4), ("parent", 2)]
-unlike = new(cuda.cuGraphCreate, 0)
-add(cuda.cuGraphAddEmptyNode, unlike, [])
-assert cuda.cuGraphExecChildGraphNodeSetParams(e, two, unlike) == 910
-assert cuda.cuGraphExecChildGraphNodeSetParams(e, first, unlike) == 1
-# the parent takes all of it along
-ok(cuda.cuGraphDestroy(graph))
-kind = c_int()
-assert cuda.cuGraphNodeGetType(kinds[0], byref(kind)) == 1
-count = c_size_t()
-assert cuda.cuGraphGetNodes(inside, None, byref(count)) == 1
-run(e2, s)
-assert download(p, N) == [150] * N
-"""
-    )
-
-
-def test_graphs_within_graphs_have_a_limit(simulate: Simulate) -> None:  # noqa: F811
-    """On the simulator: it walks them recursively, and a graph put into itself doubles."""
-    simulate(
-        WORK
-        + """
-def put(into, child):
-    return cuda.cuGraphAddChildGraphNode(byref(c_void_p()), into, None, c_size_t(0), child)
-doubled = new(cuda.cuGraphCreate, 0)
-for _ in range(32):
-    add(cuda.cuGraphAddEmptyNode, doubled, [])
-results = [put(doubled, doubled) for _ in range(20)]
-assert results[:14] == [0] * 14 and set(results[14:]) == {2}, results
-inner = new(cuda.cuGraphCreate, 0)
-for depth in range(80):
-    outer = new(cuda.cuGraphCreate, 0)
-    result = put(outer, inner)
-    if result:
-        break
-    ok(cuda.cuGraphDestroy(inner))
-    inner = outer
-assert (result, depth) == (2, 64)
-run(executable(inner), stream())
-"""
-    )
-
-
-def test_a_graph_launched_into_a_capture(simulate: Simulate) -> None:  # noqa: F811
-    simulate(
-        WORK
-        + """
-s, p = stream(), alloc(4 * N)
-scale = function(module(), b"scale")
-source = create_string_buffer(pack([2] * N), 4 * N)
-begin(s)
-ok(cuda.cuMemcpyHtoDAsync_v2(p, source, c_size_t(4 * N), s))
-ok(launch(scale, N, s, params(p, c_uint(N), ctypes.c_uint8(3), c_uint64(0))))
-ok(cuda.cuLaunchHostFunc(s, says("inner"), None))
-inner = executable(end(s))
-begin(s)
-ok(cuda.cuGraphLaunch(inner, s))
-ok(launch(scale, N, s, params(p, c_uint(N), ctypes.c_uint8(7), c_uint64(0))))
-graph = end(s)
-assert [type_of(n) for n in nodes(graph)] == [4, 0]
-e = executable(graph)
-ok(cuda.cuGraphExecDestroy(inner))
-for value in (2, 5):
-    ctypes.memmove(source, pack([value] * N), 4 * N)
-    run(e, s)
-    assert download(p, N) == [21 * value] * N
-assert said == [("inner", None)] * 2
-"""
-    )
-
-
-def test_clones(simulate: Simulate) -> None:  # noqa: F811
-    simulate(
-        WORK
-        + """
-s, p = stream(), alloc(4 * N)
-graph = new(cuda.cuGraphCreate, 0)
-fill = add(cuda.cuGraphAddMemsetNode, graph, [], byref(Memset(p.value, 0, 5, 4, N, 1)), None)
-host = add(cuda.cuGraphAddHostNode, graph, [fill], byref(host_node(says("original"), 1)))
-clone = new(cuda.cuGraphClone, graph)
-found, none = c_void_p(), c_void_p()
-ok(cuda.cuGraphNodeFindInClone(byref(found), host, clone))
-assert [n.value for n in nodes(clone)][1] == found.value != host.value
-assert [type_of(n) for n in nodes(clone)] == [2, 3]
-late = add(cuda.cuGraphAddEmptyNode, graph, [host])
-assert cuda.cuGraphNodeFindInClone(byref(none), late, clone) == 1 and none.value is None
-assert cuda.cuGraphNodeFindInClone(byref(none), host, graph) == 1
-ok(cuda.cuGraphHostNodeSetParams(found, byref(host_node(says("clone"), 2))))
-ok(cuda.cuGraphDestroy(graph))
-e = executable(clone)
-run(e, s)
-assert said == [("clone", 2)] and download(p, N) == [5] * N
-assert cuda.cuGraphClone(byref(none), graph) == 1
-"""
-    )
-
-
-def test_work_and_its_memory_do_not_pile_up(simulate: Simulate) -> None:  # noqa: F811
+def test_work_and_its_memory_do_not_pile_up(simulate: Simulate) -> None:
     """A program that captures again at every step: what is done with is used again."""
     simulate(
         WORK
@@ -480,7 +305,7 @@ assert size() - before < 30 << 20, (size() - before) >> 20
     )
 
 
-def test_an_executable_graph_ends_in_another_context(simulate: Simulate) -> None:  # noqa: F811
+def test_an_executable_graph_ends_in_another_context(simulate: Simulate) -> None:
     """What its launches come to is kept: nothing can be asked of its stream from there."""
     simulate(
         WORK

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.shim.test_driver_api import simulate  # noqa: F401  (a fixture)
-
 Simulate = Callable[..., str]
 
 LOGS = '''
@@ -22,7 +20,7 @@ def cause():
 '''
 
 
-def test_messages_by_iterator_and_callback(simulate: Simulate) -> None:  # noqa: F811
+def test_messages_by_iterator_and_callback(simulate: Simulate) -> None:
     simulate(
         LOGS
         + """
@@ -49,7 +47,7 @@ assert dump()[1].count("\\n") == 2
     )
 
 
-def test_what_does_not_fit(simulate: Simulate) -> None:  # noqa: F811
+def test_what_does_not_fit(simulate: Simulate) -> None:
     simulate(
         LOGS
         + """
@@ -67,7 +65,7 @@ assert cuda.cuLogsCurrent(None, 0) == 1 and cuda.cuLogsCurrent(byref(beyond), 1)
     )
 
 
-def test_a_file(simulate: Simulate, tmp_path: Path) -> None:  # noqa: F811
+def test_a_file(simulate: Simulate, tmp_path: Path) -> None:
     simulate(
         LOGS
         + f"""

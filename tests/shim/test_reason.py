@@ -14,7 +14,7 @@ import pytest
 from tests.programs.toolchain import MACHINE_CODE, PTX, cuda13
 from tests.shim.client import PRELUDE, run
 from tests.shim.fake_daemon import FakeDaemon, Fields, Memory
-from tests.shim.test_driver_api import KERNELS
+from tests.shim.simulated import KERNELS
 
 Run = Callable[..., CompletedProcess[str]]
 

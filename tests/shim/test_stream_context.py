@@ -6,7 +6,7 @@ from collections.abc import Callable
 from subprocess import CompletedProcess
 
 from tests.shim.client import PRELUDE
-from tests.shim.test_driver_api import KERNELS
+from tests.shim.simulated import KERNELS
 
 Run = Callable[..., CompletedProcess[str]]
 

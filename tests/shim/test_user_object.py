@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.shim.test_driver_api import simulate  # noqa: F401  (a fixture)
-from tests.shim.test_graph_work import WORK
+from tests.shim.graph_program import WORK
 
 Simulate = Callable[..., str]
 
@@ -19,7 +18,7 @@ retain, release = cuda.cuGraphRetainUserObject, cuda.cuGraphReleaseUserObject
 )
 
 
-def test_what_the_program_holds_alone(simulate: Simulate) -> None:  # noqa: F811
+def test_what_the_program_holds_alone(simulate: Simulate) -> None:
     simulate(
         OBJECTS
         + """
@@ -34,7 +33,7 @@ assert cuda.cuUserObjectRelease(object, 1) == 1, "there is none any more"
     )
 
 
-def test_graphs_and_what_is_made_from_them_keep_it(simulate: Simulate) -> None:  # noqa: F811
+def test_graphs_and_what_is_made_from_them_keep_it(simulate: Simulate) -> None:
     simulate(
         OBJECTS
         + """
@@ -59,7 +58,7 @@ assert gone == [7]
     )
 
 
-def test_a_graph_that_is_captured_keeps_it(simulate: Simulate) -> None:  # noqa: F811
+def test_a_graph_that_is_captured_keeps_it(simulate: Simulate) -> None:
     simulate(
         OBJECTS
         + """
@@ -79,7 +78,7 @@ assert gone == [3]
     )
 
 
-def test_bad_arguments(simulate: Simulate) -> None:  # noqa: F811
+def test_bad_arguments(simulate: Simulate) -> None:
     simulate(
         OBJECTS
         + """
