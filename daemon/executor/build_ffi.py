@@ -54,6 +54,8 @@ struct vgx_serve_options {
 struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 void vgx_image_cache_set(int fd);
+void vgx_meter_set(int fd);
+void vgx_meter_finish(void);
 void vgx_ipc_set(int fd);
 void vgx_progress(const char *line);
 int vgx_restrict_threads(int ruleset_fd);

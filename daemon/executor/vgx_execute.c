@@ -1,5 +1,6 @@
 /* Executing one record: look up what it names, enter its context, dispatch, answer. */
 #include "vgx_execute.h"
+#include "vgx_meter.h"
 
 static CUresult enter_context(struct executor_thread *t, uint32_t id, void *context) {
   if (t->context == id)
@@ -52,17 +53,20 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
                  const struct vgx_operation *op) {
   struct vgx_session *s = t->s;
   struct vgx_reply out = {.record = t->output, .shared = t->shared};
+  bool waits = h->flags & VGW_WANT_REPLY;
   uint64_t correlation = 0;
   if (h->flags & VGW_CORRELATED && !take_correlation(s, in, &correlation))
     return;
   if (correlation)
     s->backend->correlate(correlation);
+  uint64_t begun_ns = vgx_meter_begin(h->opcode, waits);
   CUresult result = run_operation(t, h->context, in, op, &out);
+  vgx_meter_end(h->opcode, waits, begun_ns, h->length + (uint64_t)out.length);
   if (correlation)
     s->backend->correlate(0);
   if (atomic_load(&s->ended))
     return;
-  if (!(h->flags & VGW_WANT_REPLY)) {
+  if (!waits) {
     if (result != CUDA_SUCCESS && vgx_defer(s, result))
       vgx_log(s, 6, "queued %s failed with %d; told at the next blocking call", op->name, result);
     return;

@@ -3,6 +3,7 @@
  *
  * Bounded: a few lines at a time, of a bounded length each; what comes when it is full is dropped, and counted. */
 #include "vgx_custom.h"
+#include "vgx_meter.h"
 #include "vgx_session.h"
 
 #include <stdarg.h>
@@ -20,6 +21,8 @@ static struct {
 bool vgx_reason_pending(void) { return atomic_load_explicit(&reasons.count, memory_order_acquire); }
 
 void vgx_reason_add(CUresult result, bool ends, const char *text) {
+  if (ends)
+    atomic_fetch_add(&vgx_meter->faults, 1);
   pthread_mutex_lock(&reasons.lock);
   uint32_t count = atomic_load(&reasons.count);
   if (count == REASONS_MAX) {

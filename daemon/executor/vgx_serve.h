@@ -6,6 +6,7 @@
 #include "vgx_cuda.h"
 #include "vgx_host_quota.h"
 #include "vgx_image_cache.h"
+#include "vgx_meter.h"
 #include "vgx_warm.h"
 #include <stdint.h>
 

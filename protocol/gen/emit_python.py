@@ -9,6 +9,7 @@ from protocol.gen.model import Function, Need, Param, Role
 
 HEADER = '''"""Generated from protocol/spec by protocol/gen; do not edit."""
 
+from itertools import starmap
 from typing import NamedTuple
 
 
@@ -82,7 +83,7 @@ def _part(p: Param) -> tuple[str, str, int, str]:
 
 def emit(api: Api) -> str:
     bodies = api.implementation()
-    out = [HEADER, "RECORDS: tuple[Record, ...] = tuple(Record(*row) for row in (\n"]
+    out = [HEADER, "RECORDS: tuple[Record, ...] = tuple(starmap(Record, (\n"]
     for f in api.travelling():
         row = (
             f.name,
@@ -97,7 +98,7 @@ def emit(api: Api) -> str:
             f.simulator,
         )
         out.append(_row(row))
-    out.append("))\n\nENTRIES: tuple[Entry, ...] = tuple(Entry(*row) for row in (\n")
+    out.append(")))\n\nENTRIES: tuple[Entry, ...] = tuple(starmap(Entry, (\n")
     for name in api.exports:
         base = next((name[: -len(s)] for s in SUFFIXES if name.endswith(s)), name)
         body = bodies.get(name) or bodies.get(base)
@@ -107,7 +108,7 @@ def emit(api: Api) -> str:
             else (name, "not implemented", "", "", 0, (), False)
         )
         out.append(_row(row2))
-    out.append("))\n\nKINDS: dict[str, int] = {\n")
+    out.append(")))\n\nKINDS: dict[str, int] = {\n")
     out += [f'    "{k.name}": {k.code},\n' for k in api.kinds]
     out.append("}\n")
     return "".join(out)

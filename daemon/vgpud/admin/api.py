@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpud.log import get_logger
 from vgpud.tenancy.token import TokenError, TokenStore
 
-from .exposition import CONTENT_TYPE_LATEST, exposition
+from .exposition import CONTENT_TYPE_LATEST, Page
 from .http import HttpError, Request, Response
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from vgpud.config import Config
     from vgpud.devices.inventory import Inventory
     from vgpud.serving.server import Server
+    from vgpud.tenancy.meter import Usage
     from vgpud.tenancy.session import Session
 
 VERSION = "v1"
@@ -120,9 +122,12 @@ class AdminApi:
             told = [session["memory_nbytes"] for session in sessions if session["worker_pid"] is not None]
             used = sum(each[index] for each in told) if all(each and index < len(each) for each in told) else None
             row = {"uuid": _uuid(device["uuid"]), "name": device["name"], "memory_nbytes": device["memory_nbytes"]}
-            devices.append(row | {"used_nbytes": used})
-        page = exposition(self._daemon.status()["metrics"], devices, sessions)
-        return Response(text=page, content_type=CONTENT_TYPE_LATEST)
+            gauges = await self._daemon.server.nvml.gauges(index)
+            devices.append(row | {"used_nbytes": used, "gauges": gauges})
+        meters = self._daemon.server.meters
+        tenants = _tenants(meters.tenants(), sessions)
+        page = Page(self._daemon.status()["metrics"], devices, sessions, meters.functions(), tenants)
+        return Response(text=page.text(), content_type=CONTENT_TYPE_LATEST)
 
     async def _watch(self) -> Response:
         return Response(stream=self._events())
@@ -254,6 +259,22 @@ class AdminApi:
         for session in found:
             self._daemon.server.end_session(session)
         return [session.number for session in found]
+
+
+def _tenants(usages: dict[str, Usage], sessions: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """What each tenant has used; the processor time of running workers comes from the kernel."""
+    running: Counter[str] = Counter()
+    for session in sessions:
+        running[session["tenant"]] += session["worker_cpu_s"] or 0
+    return {
+        tenant: {
+            "calls": usage.calls,
+            "bytes": usage.nbytes,
+            "faults": usage.faults,
+            "cpu_seconds": usage.cpu_ns / 1e9 + running[tenant],
+        }
+        for tenant, usage in usages.items()
+    }
 
 
 async def _memory(session: Session) -> list[int] | None:

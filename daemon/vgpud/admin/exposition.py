@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from vgpud.tenancy.meter import BOUNDS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from prometheus_client.metrics_core import Metric
+
+    from vgpud.tenancy.meter import Function
 
 _MIB = 1 << 20
 _GAUGES = {
@@ -42,51 +49,75 @@ _COUNTERS = {
     "image_nbytes_uploaded": "bytes of images that were sent and verified",
     "images_refused": "images refused",
 }
+_OF_TENANT = {
+    "calls": "calls of its programs",
+    "bytes": "bytes of calls and replies; memory that client and worker share is not counted",
+    "faults": "kernels that ended their program's context",
+    "cpu_seconds": "processor time of its workers",
+}
+# Of a real device, as the host's NVML says them; named, and meant, as DCGM's exporter's are.
+DCGM_GAUGES = {
+    "DCGM_FI_DEV_SM_CLOCK": "SM clock frequency (in MHz).",
+    "DCGM_FI_DEV_MEM_CLOCK": "Memory clock frequency (in MHz).",
+    "DCGM_FI_DEV_GPU_TEMP": "GPU temperature (in C).",
+    "DCGM_FI_DEV_POWER_USAGE": "Power draw (in W).",
+    "DCGM_FI_DEV_GPU_UTIL": "GPU utilization (in %).",
+    "DCGM_FI_DEV_MEM_COPY_UTIL": "Memory utilization (in %).",
+}
 _OF_SESSION = ("session", "tenant", "share")  # nothing that a client chooses
 
 
-def exposition(snapshot: dict[str, Any], devices: list[dict[str, Any]], sessions: list[dict[str, Any]]) -> bytes:
-    """The page of `GET /metrics`.
+@dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    """What the page of `GET /metrics` shows.
 
-    Args:
-        snapshot: of vgpud.metrics.
-        devices: {uuid, name, memory_nbytes, used_nbytes (None: not known)} of each device.
-        sessions: what `GET /v1/sessions` lists.
+    `snapshot`: of vgpud.metrics. `devices`: {uuid, name, memory_nbytes, used_nbytes (None: not known), gauges (of
+    DCGM_GAUGES)} of each. `sessions`: what `GET /v1/sessions` lists. `functions`: by name. `tenants`: by name, what
+    _OF_TENANT names.
     """
-    registry = CollectorRegistry()
-    registry.register(_Page(snapshot, devices, sessions))
-    return generate_latest(registry)
 
+    snapshot: dict[str, Any]
+    devices: list[dict[str, Any]]
+    sessions: list[dict[str, Any]]
+    functions: dict[str, Function]
+    tenants: dict[str, dict[str, float]]
 
-class _Page:
-    def __init__(self, snapshot: dict[str, Any], devices: list[dict[str, Any]], sessions: list[dict[str, Any]]) -> None:
-        self._snapshot, self._devices, self._sessions = snapshot, devices, sessions
+    def text(self) -> bytes:
+        """In Prometheus' format."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)
 
     def collect(self) -> Iterator[Metric]:
         """Every metric, with its samples."""
-        yield GaugeMetricFamily("vgpu_uptime_seconds", "since vgpud started", value=self._snapshot["uptime_s"])
+        yield GaugeMetricFamily("vgpu_uptime_seconds", "since vgpud started", value=self.snapshot["uptime_s"])
         for name, text in _GAUGES.items():
-            yield GaugeMetricFamily(_named(name), text, value=self._snapshot[name])
+            yield GaugeMetricFamily(_named(name), text, value=self.snapshot[name])
         for name, text in _COUNTERS.items():
-            yield CounterMetricFamily(_named(name), text, value=self._snapshot[name])
+            yield CounterMetricFamily(_named(name), text, value=self.snapshot[name])
         refused = CounterMetricFamily("vgpu_refusals", "clients turned down, by CUresult", labels=["code"])
-        for code, count in self._snapshot["refusals"].items():
+        for code, count in self.snapshot["refusals"].items():
             refused.add_metric([code], count)
         yield refused
         yield from self._of_devices()
         yield from self._of_sessions()
+        yield from self._of_functions()
+        yield from self._of_tenants()
 
     def _of_devices(self) -> Iterable[Metric]:
         labels = ["gpu", "UUID", "modelName", "Hostname"]
         used = GaugeMetricFamily("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", labels=labels)
         free = GaugeMetricFamily("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", labels=labels)
-        for index, device in enumerate(self._devices):
+        gauges = {name: GaugeMetricFamily(name, text, labels=labels) for name, text in DCGM_GAUGES.items()}
+        for index, device in enumerate(self.devices):
+            values = [str(index), f"GPU-{device['uuid']}", device["name"], socket.gethostname()]
+            for name, value in device["gauges"].items():
+                gauges[name].add_metric(values, value)
             if device["used_nbytes"] is None:
                 continue
-            values = [str(index), f"GPU-{device['uuid']}", device["name"], socket.gethostname()]
             used.add_metric(values, device["used_nbytes"] // _MIB)
             free.add_metric(values, max(0, device["memory_nbytes"] - device["used_nbytes"]) // _MIB)
-        return [used, free]
+        return [used, free, *(gauge for gauge in gauges.values() if gauge.samples)]
 
     def _of_sessions(self) -> Iterable[Metric]:
         memory = GaugeMetricFamily(
@@ -95,13 +126,40 @@ class _Page:
         time = CounterMetricFamily(
             "vgpu_session_worker_cpu_seconds", "processor time of a session's worker", labels=_OF_SESSION
         )
-        for session in self._sessions:
+        for session in self.sessions:
             values = [str(session[label] or "") for label in _OF_SESSION]
             for index, nbytes in enumerate(session["memory_nbytes"] or []):
                 memory.add_metric([*values, str(index)], nbytes)
             if session["worker_cpu_s"] is not None:
                 time.add_metric(values, session["worker_cpu_s"])
         return [memory, time]
+
+    def _of_functions(self) -> Iterable[Metric]:
+        calls = CounterMetricFamily("vgpu_calls", "calls of a function", labels=["function"])
+        text = "time of a call in its worker; of queued calls one in sixteen is timed"
+        times = HistogramMetricFamily("vgpu_call_seconds", text, labels=["function"])
+        for name, function in sorted(self.functions.items()):
+            calls.add_metric([name], function.calls)
+            counts = list(itertools.accumulate(function.buckets))
+            buckets = [(repr(bound), count) for bound, count in zip(BOUNDS_S, counts, strict=False)]
+            times.add_metric([name], [*buckets, ("+Inf", counts[-1])], function.timed_ns / 1e9)
+        return [calls, times]
+
+    def _of_tenants(self) -> Iterable[Metric]:
+        families = {
+            key: CounterMetricFamily(f"vgpu_tenant_{key}", text, labels=["tenant"]) for key, text in _OF_TENANT.items()
+        }
+        for tenant, usage in sorted(self.tenants.items()):
+            for key, family in families.items():
+                family.add_metric([tenant], usage[key])
+        memory = GaugeMetricFamily("vgpu_tenant_memory_bytes", "device memory of a tenant", labels=["tenant", "gpu"])
+        held: Counter[tuple[str, str]] = Counter()
+        for session in self.sessions:
+            for index, nbytes in enumerate(session["memory_nbytes"] or []):
+                held[session["tenant"], str(index)] += nbytes
+        for labels, nbytes in held.items():
+            memory.add_metric(labels, nbytes)
+        return [*families.values(), memory]
 
 
 def _named(counter: str) -> str:
@@ -110,4 +168,4 @@ def _named(counter: str) -> str:
     return "_".join(["vgpu", *(word for word in words if word != "nbytes"), *(["bytes"] if "nbytes" in words else [])])
 
 
-__all__ = ["CONTENT_TYPE_LATEST", "exposition"]
+__all__ = ["CONTENT_TYPE_LATEST", "Page"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 
 import click
@@ -28,8 +29,8 @@ def restart(client: AdminClient) -> None:
         time.sleep(_PAUSE_S)
         try:
             status = client.get("status")
-        except AdminError:
-            continue
+        except (AdminError, OSError, ValueError, http.client.HTTPException):
+            continue  # it is being replaced
         if status["generation"] > before:
             click.echo(f"restarted in place: {len(status['sessions'])} sessions go on")
             return

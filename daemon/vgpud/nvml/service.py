@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpud.devices.pci_address import relocate
@@ -36,6 +38,18 @@ _NOTHING_THERE: dict[str, list[Any]] = {
     "nvmlSystemGetConfComputeSettings": [
         pack_struct("nvmlSystemConfComputeSettings_t", version=_CONFIDENCE_VERSION, multiGpuMode=0, **_NO_CONFIDENCE)
     ],
+}
+
+
+_UTILIZATION = struct.Struct("<II")  # nvmlUtilization_t: of the device, of its memory
+# By DCGM's names: the function that says it, its arguments, and how its result is read.
+_GAUGES: dict[str, tuple[str, tuple[int, ...], Callable[[Any], float]]] = {
+    "DCGM_FI_DEV_SM_CLOCK": ("nvmlDeviceGetClockInfo", (1,), float),
+    "DCGM_FI_DEV_MEM_CLOCK": ("nvmlDeviceGetClockInfo", (2,), float),
+    "DCGM_FI_DEV_GPU_TEMP": ("nvmlDeviceGetTemperature", (0,), float),
+    "DCGM_FI_DEV_POWER_USAGE": ("nvmlDeviceGetPowerUsage", (), lambda milliwatts: milliwatts / 1000),
+    "DCGM_FI_DEV_GPU_UTIL": ("nvmlDeviceGetUtilizationRates", (), lambda rates: _UTILIZATION.unpack(rates)[0]),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": ("nvmlDeviceGetUtilizationRates", (), lambda rates: _UTILIZATION.unpack(rates)[1]),
 }
 
 
@@ -82,6 +96,17 @@ class NvmlService:
                 return answer
         guest = await guest_processes(asking, sessions)
         return await self._backend.live(question.device, call, question.arguments, guest)
+
+    async def gauges(self, index: int) -> dict[str, float]:
+        """A real device's readings by DCGM's names; what its NVML does not say is left out."""
+        if self._inventory["backend"] == "simulator":
+            return {}
+        found = {}
+        for name, (function, given, read) in _GAUGES.items():
+            answer = await self._backend.live(index, CALLS[function], given, [])
+            if answer.result == NvmlResult.SUCCESS:
+                found[name] = read(answer.value[0])
+        return found
 
     def _of_system(self, call: Call) -> Answer:
         release, version = self._inventory["driver_release"], self._inventory["driver_version"]

@@ -15,6 +15,7 @@ from vgpud.proto.message import RECORD_NBYTES
 from vgpud.services.ipc_service import IpcDesk
 from vgpud.supervision.supervisor import WorkerStartError
 from vgpud.tenancy.cache_folder import CacheFolders
+from vgpud.tenancy.meter import Meters
 from vgpud.tenancy.peer import open_peer_pidfd
 from vgpud.tenancy.tenant import Identified
 from vgpud.vm.region import Range
@@ -69,6 +70,7 @@ class Handover:
         self._placement = placement
         self._folders = folders
         self._ledger = Ledger()
+        self.meters = Meters()
         self._held: dict[int, _Held] = {}  # by session
 
     async def hand_over(
@@ -111,6 +113,9 @@ class Handover:
             desks = self._open_desks(owner, features, kept)
             lent: list[HasFileno] = [desk.theirs for desk in desks.values()]
             assignment["desks"] = list(desks)
+            lent.append(self.meters.begin(session.number, session.tenant_name))
+            kept.callback(self.meters.end, session.number)
+            assignment["desks"].append("meter")
             if (row := self._ledger.take(session.tenant_name)) is not None:
                 kept.callback(self._ledger.give_back, row)
                 lent.append(self._ledger)
@@ -176,15 +181,17 @@ class Handover:
                 "desks": {name: outgoing.add(desk.fileno()) for name, desk in held.desks.items() if desk.is_open},
                 "shared": self._ipc.dump(ipc, outgoing) if isinstance(ipc, IpcDesk) else [],
                 "ledger_row": held.ledger_row,
+                "meter": outgoing.add(self.meters.fileno(number)),
                 "group": None if held.group is None else str(held.group),
                 "part": None if held.part is None else [held.part.offset, held.part.nbytes],
             }
-        return {"ledger": ledger, "sessions": sessions}
+        return {"ledger": ledger, "sessions": sessions, "meters": self.meters.dump()}
 
-    def restore_ledger(self, fields: dict[str, Any], incoming: Incoming) -> None:
-        """Go on with the ledger of the vgpud before."""
-        owners = {int(row): tenant for row, tenant in fields["owners"].items()}
-        self._ledger = Ledger(incoming.take(fields["fd"]), owners)
+    def restore_sums(self, served: dict[str, Any], incoming: Incoming) -> None:
+        """Go on with what the vgpud before has counted, and its ledger."""
+        self.meters.restore(served["meters"])
+        owners = {int(row): tenant for row, tenant in served["ledger"]["owners"].items()}
+        self._ledger = Ledger(incoming.take(served["ledger"]["fd"]), owners)
 
     def restore(
         self,
@@ -212,6 +219,8 @@ class Handover:
                 sock.close()
         for desk in desks.values():
             kept.callback(desk.close)
+        self.meters.begin(session.number, session.tenant_name, incoming.take(fields["meter"]))
+        kept.callback(self.meters.end, session.number)
         row, group = fields["ledger_row"], None if fields["group"] is None else Path(fields["group"])
         if row is not None:
             kept.callback(self._ledger.give_back, row)

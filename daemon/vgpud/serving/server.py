@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from vgpud.services.image_service import ImageService
     from vgpud.services.ipc_service import IpcService
     from vgpud.supervision.spawner import Process
+    from vgpud.tenancy.meter import Meters
     from vgpud.vm.region import Region
 
     from .handover import Handover
@@ -127,7 +128,7 @@ class Server:
         self._images = images
         self._ipc = ipc
         self._handover = handover
-        self._nvml = NvmlService(inventory)
+        self.nvml = NvmlService(inventory)
         self._metrics = metrics
         self._log = get_logger()
         self._log_limits = KeyedRateLimit(
@@ -140,6 +141,11 @@ class Server:
         self._silent: set[asyncio.Future[None]] = set()  # connections that wait for a frame
         self._frozen: list[tuple[socket.socket, Peer, _Welcomed | None]] = []
         self._accepting: list[asyncio.Task[None]] = []
+
+    @property
+    def meters(self) -> Meters:
+        """What sessions' calls cost."""
+        return self._handover.meters
 
     def start(self, listeners: list[Listener]) -> None:
         """Begin to accept."""
@@ -197,7 +203,7 @@ class Server:
         sessions = {each["number"]: self.sessions.restore(each, self._log) for each in fields["sessions"]}
         self._metrics.sessions_open = len(self.sessions)
         served = fields["served"]
-        self._handover.restore_ledger(served["ledger"], incoming)
+        self._handover.restore_sums(served, incoming)
         for key, each in served["sessions"].items():
             session = sessions[int(key)]
             process, region = processes[each["worker"]["process"]], self.regions.get(session.peer.vm or "")
@@ -386,7 +392,7 @@ class Server:
                 return message
             if isinstance(message, Nvml):
                 self._metrics.nvml_questions += 1
-                await self._send(sock, connection, await self._nvml.answer(message, session, self.sessions))
+                await self._send(sock, connection, await self.nvml.answer(message, session, self.sessions))
             else:
                 assert isinstance(message, Ping)
                 self._metrics.pings += 1

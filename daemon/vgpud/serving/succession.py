@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vgpud.devices import ledger
 from vgpud.log import get_logger
+from vgpud.tenancy import meter
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
 VERSION = 1  # of the document; another one whenever a word of it means something else
-FORM = f"{VERSION}, ledger {ledger.NBYTES}"  # and of what workers write into files that vgpud reads
+FORM = (
+    f"{VERSION}, ledger {ledger.NBYTES}, meter {meter.NBYTES}"  # and of what workers write into files that vgpud reads
+)
 # Held back while nobody handles them: they would end the process.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 _VARIABLE = "VGPUD_SUCCESSION"

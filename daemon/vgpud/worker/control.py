@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PACKET_NBYTES = 192 * 1024
 _SEND_TIMEOUT_S = 5.0
-_FDS_MAX = 5  # of an assignment
+_FDS_MAX = 6  # of an assignment
 
 
 NO_LIMIT = 2**64 - 1
@@ -59,6 +59,7 @@ class Assignment:
     ledger_fd: int = -1  # of all sessions' memory (devices/ledger.py), in which
     ledger_row: int = 0  # this is the session's
     memory_limit_nbytes: int = NO_LIMIT  # of each device, for all sessions of the tenant together
+    meter_fd: int = -1  # where it counts its calls (vgpud/tenancy/meter.py)
     region_fd: int = -1  # memory shared with the client's machine, of which
     region: tuple[int, int] | None = None  # this is the session's: offset and bytes
 

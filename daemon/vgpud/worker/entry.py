@@ -137,10 +137,13 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
     control.send("attached")
     if assignment.images_fd >= 0:
         lib.vgx_image_cache_set(assignment.images_fd)
+    if assignment.meter_fd >= 0:
+        lib.vgx_meter_set(assignment.meter_fd)
     if assignment.ipc_fd >= 0:
         lib.vgx_ipc_set(assignment.ipc_fd)
     progress.tell = lib.vgx_progress
     ended = int(lib.vgx_serve(assignment.client_fd, options))
+    lib.vgx_meter_finish()
     if assignment.limits["tools"]:
         lib.vgx_sim_report_leaks()
     reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")

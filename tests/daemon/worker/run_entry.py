@@ -21,6 +21,8 @@ enum vgx_reason { VGX_ENDED_BY_CLIENT = 0, VGX_ENDED_BY_VIOLATION = 1, VGX_ENDED
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 int vgx_restrict_threads(int ruleset_fd);
 void vgx_progress(const char *line);
+void vgx_meter_set(int fd);
+void vgx_meter_finish(void);
 const char *vgx_reason_text(void);
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
 const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);

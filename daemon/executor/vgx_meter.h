@@ -1,0 +1,40 @@
+/* What a session's calls cost: a file that vgpud makes (vgpud/tenancy/meter.py) and its worker maps and writes. vgpud
+ * reads it when it is asked, and believes no more of it than it believes of a client. */
+#ifndef VGX_METER_H
+#define VGX_METER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define VGX_METER_OPS 1024u
+#define VGX_METER_BUCKETS 24u
+
+struct vgx_meter_op {
+  atomic_ullong count, nbytes;            /* calls; their records and replies */
+  atomic_ullong timed, timed_ns;          /* of the calls whose time was taken */
+  atomic_uint buckets[VGX_METER_BUCKETS]; /* bucket i: less than 2^i us, and not in one before; the last: more */
+};
+
+struct vgx_meter {
+  atomic_ullong faults, cpu_ns; /* kernels that ended the context; the worker's processor time, once it has ended */
+  uint64_t zero[6];
+  struct vgx_meter_op ops[VGX_METER_OPS]; /* by opcode */
+};
+
+/* Before vgx_serve: map the file; takes ownership of `fd`. */
+void vgx_meter_set(int fd);
+
+/* The session's; never NULL: one that nobody reads until vgx_meter_set. */
+extern struct vgx_meter *vgx_meter;
+
+/* Around a call. A call that the client waits for is timed always, others one in VGX_METER_SAMPLE, as reading the clock
+ * costs as much as the smallest of them. `begin` returns 0 for a call that is not. */
+enum { VGX_METER_SAMPLE = 16 };
+uint64_t vgx_meter_begin(uint16_t opcode, bool waits);
+void vgx_meter_end(uint16_t opcode, bool waits, uint64_t begun_ns, uint64_t nbytes);
+
+/* The worker's processor time so far. */
+void vgx_meter_finish(void);
+
+#endif

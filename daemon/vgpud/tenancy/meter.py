@@ -1,0 +1,167 @@
+"""What calls cost: each session's worker counts in a file of its own, which is read here, and added up when it ends.
+
+The layout is that of daemon/executor/vgx_meter.h. A worker acts for a client, so a file can hold any numbers: they are
+bounded, and what is wrong stays with its tenant, but for the times of functions, to which every session adds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from vgpud._gen.api import RECORDS
+
+_BUCKETS = 24
+_OPS = 1024
+_HEAD = struct.Struct("<QQ48x")
+_OP = struct.Struct(f"<QQQQ{_BUCKETS}I")
+NBYTES = _HEAD.size + _OPS * _OP.size
+_CAP = 2**53  # what Prometheus can hold exactly
+_TENANTS_CAP = 4096  # whose sums are kept apart
+_OTHERS = "others"
+_NAMES = {record.opcode: record.name for record in RECORDS}
+BOUNDS_S = tuple(2.0**i / 1e6 for i in range(_BUCKETS - 1))  # of the buckets; the last has none
+
+
+@dataclass(slots=True)
+class Function:
+    """All calls of one function."""
+
+    calls: int = 0
+    nbytes: int = 0
+    timed: int = 0
+    timed_ns: int = 0
+    buckets: list[int] = field(default_factory=lambda: [0] * _BUCKETS)
+
+    def add(self, other: Function) -> None:
+        """And those of another session."""
+        self.calls += other.calls
+        self.nbytes += other.nbytes
+        self.timed += other.timed
+        self.timed_ns += other.timed_ns
+        self.buckets = [one + two for one, two in zip(self.buckets, other.buckets, strict=True)]
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one tenant's sessions did that have ended, or one session so far."""
+
+    calls: int = 0
+    nbytes: int = 0
+    faults: int = 0
+    cpu_ns: int = 0
+
+    def add(self, other: Usage) -> None:
+        """And another's."""
+        self.calls += other.calls
+        self.nbytes += other.nbytes
+        self.faults += other.faults
+        self.cpu_ns += other.cpu_ns
+
+
+class Meter:
+    """One session's file."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        """A new one, or that of a session of the vgpud before. Raises OSError."""
+        if fd is None:
+            fd = os.memfd_create("vgpu-meter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, NBYTES)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        self._fd = fd
+        self._memory = mmap.mmap(fd, NBYTES, prot=mmap.PROT_READ)
+
+    def fileno(self) -> int:
+        """What the worker maps."""
+        return self._fd
+
+    def close(self) -> None:
+        """Nobody reads it any more."""
+        self._memory.close()
+        os.close(self._fd)
+
+    def functions(self) -> dict[str, Function]:
+        """By name, those that were called."""
+        found = {}
+        for opcode, name in _NAMES.items():
+            calls, nbytes, timed, timed_ns, *buckets = _OP.unpack_from(self._memory, _HEAD.size + opcode * _OP.size)
+            if calls:
+                calls, nbytes, timed, timed_ns = (min(_CAP, number) for number in (calls, nbytes, timed, timed_ns))
+                found[name] = Function(calls, nbytes, timed, timed_ns, buckets)
+        return found
+
+    def usage(self) -> Usage:
+        """The session as a whole."""
+        faults, cpu_ns = _HEAD.unpack_from(self._memory, 0)
+        functions = self.functions().values()
+        nbytes = sum(each.nbytes for each in functions)
+        return Usage(sum(each.calls for each in functions), nbytes, min(faults, _CAP), min(cpu_ns, _CAP))
+
+
+class Meters:
+    """All sessions' files, and the sums of those that have ended. All methods run on the event loop."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[str, Meter]] = {}  # by session, with its tenant
+        self._functions: dict[str, Function] = {}
+        self._tenants: dict[str, Usage] = {}
+
+    def begin(self, session: int, tenant: str, fd: int | None = None) -> Meter:
+        """A session begins, or goes on with its file. Raises OSError."""
+        meter = Meter(fd)
+        self._open[session] = tenant, meter
+        return meter
+
+    def fileno(self, session: int) -> int:
+        """Its file."""
+        return self._open[session][1].fileno()
+
+    def end(self, session: int) -> None:
+        """It has ended: keep what it did."""
+        tenant, meter = self._open.pop(session)
+        _add_all(self._functions, meter.functions())
+        if tenant not in self._tenants and len(self._tenants) >= _TENANTS_CAP:
+            tenant = _OTHERS
+        self._tenants.setdefault(tenant, Usage()).add(meter.usage())
+        meter.close()
+
+    def functions(self) -> dict[str, Function]:
+        """By name, over all sessions that there ever were."""
+        found: dict[str, Function] = {}
+        _add_all(found, self._functions)
+        for _tenant, meter in self._open.values():
+            _add_all(found, meter.functions())
+        return found
+
+    def tenants(self) -> dict[str, Usage]:
+        """By tenant, over all its sessions; the processor time of those that have ended alone."""
+        found: dict[str, Usage] = {}
+        for tenant, usage in [
+            *self._tenants.items(),
+            *((tenant, meter.usage()) for tenant, meter in self._open.values()),
+        ]:
+            found.setdefault(tenant, Usage()).add(usage)
+        return found
+
+    def dump(self) -> dict[str, Any]:
+        """The sums, for restore() in the vgpud that follows."""
+        functions = {
+            name: [each.calls, each.nbytes, each.timed, each.timed_ns, each.buckets]
+            for name, each in self._functions.items()
+        }
+        tenants = {name: [each.calls, each.nbytes, each.faults, each.cpu_ns] for name, each in self._tenants.items()}
+        return {"functions": functions, "tenants": tenants}
+
+    def restore(self, fields: dict[str, Any]) -> None:
+        """Go on from what dump() described."""
+        self._functions = {name: Function(*each) for name, each in fields["functions"].items()}
+        self._tenants = {name: Usage(*each) for name, each in fields["tenants"].items()}
+
+
+def _add_all(sums: dict[str, Function], more: dict[str, Function]) -> None:
+    for name, function in more.items():
+        sums.setdefault(name, Function()).add(function)

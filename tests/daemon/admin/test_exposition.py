@@ -1,0 +1,83 @@
+"""Names that DCGM's exporter has, too, mean the same there."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+from vgpud.admin.exposition import DCGM_GAUGES, Page
+from vgpud.metrics import Metrics
+from vgpud.nvml.call import CALLS, NvmlResult
+from vgpud.nvml.service import NvmlService
+from vgpud.proto import Answer
+
+# Of etc/default-counters.csv in NVIDIA's dcgm-exporter 4.5: each gauge with its help.
+EXPORTERS = {
+    "DCGM_FI_DEV_SM_CLOCK": "SM clock frequency (in MHz).",
+    "DCGM_FI_DEV_MEM_CLOCK": "Memory clock frequency (in MHz).",
+    "DCGM_FI_DEV_MEMORY_TEMP": "Memory temperature (in C).",
+    "DCGM_FI_DEV_GPU_TEMP": "GPU temperature (in C).",
+    "DCGM_FI_DEV_POWER_USAGE": "Power draw (in W).",
+    "DCGM_FI_DEV_GPU_UTIL": "GPU utilization (in %).",
+    "DCGM_FI_DEV_MEM_COPY_UTIL": "Memory utilization (in %).",
+    "DCGM_FI_DEV_ENC_UTIL": "Encoder utilization (in %).",
+    "DCGM_FI_DEV_DEC_UTIL": "Decoder utilization (in %).",
+    "DCGM_FI_DEV_XID_ERRORS": "Value of the last XID error encountered.",
+    "DCGM_FI_DEV_FB_FREE": "Framebuffer memory free (in MiB).",
+    "DCGM_FI_DEV_FB_USED": "Framebuffer memory used (in MiB).",
+}
+READINGS = {
+    ("nvmlDeviceGetClockInfo", (1,)): 1980,
+    ("nvmlDeviceGetClockInfo", (2,)): 2619,
+    ("nvmlDeviceGetTemperature", (0,)): 41,
+    ("nvmlDeviceGetPowerUsage", ()): 123_450,
+    ("nvmlDeviceGetUtilizationRates", ()): struct.pack("<II", 97, 12),
+}
+
+
+class Card:
+    """A host's NVML."""
+
+    def snapshot(self, *_: Any) -> list[Any]:
+        return []
+
+    async def live(self, _index: int, call: Any, given: tuple[int, ...], _guest: Any) -> Answer:
+        value = READINGS.get((call.name, given))
+        return Answer(NvmlResult.NOT_SUPPORTED) if value is None else Answer(NvmlResult.SUCCESS, [value])
+
+
+def gauges(backend: str) -> dict[str, float]:
+    inventory: Any = SimpleNamespace(fields={"backend": backend, "devices": [{}]})
+    return asyncio.run(NvmlService(inventory, Card()).gauges(0))
+
+
+def test_names_and_meanings_are_the_exporters() -> None:
+    device = {"uuid": "1-2", "name": "NVIDIA H200", "memory_nbytes": 2 << 30, "used_nbytes": 1 << 30}
+    page = Page(Metrics().snapshot(), [device | {"gauges": gauges("cuda")}], [], {}, {}).text().decode()
+    families = {
+        family.name: family for family in text_string_to_metric_families(page) if not family.name.startswith("vgpu_")
+    }
+    assert {name: family.documentation for name, family in families.items()}.items() <= EXPORTERS.items()
+    assert families.keys() == {*DCGM_GAUGES, "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED"}
+    assert {family.type for family in families.values()} == {"gauge"}
+    values = {name: family.samples[0].value for name, family in families.items()}
+    assert values == {
+        "DCGM_FI_DEV_SM_CLOCK": 1980,
+        "DCGM_FI_DEV_MEM_CLOCK": 2619,
+        "DCGM_FI_DEV_GPU_TEMP": 41,
+        "DCGM_FI_DEV_POWER_USAGE": 123.45,
+        "DCGM_FI_DEV_GPU_UTIL": 97,
+        "DCGM_FI_DEV_MEM_COPY_UTIL": 12,
+        "DCGM_FI_DEV_FB_FREE": 1024,
+        "DCGM_FI_DEV_FB_USED": 1024,
+    }
+    labels = families["DCGM_FI_DEV_GPU_UTIL"].samples[0].labels
+    assert {"gpu", "UUID", "modelName", "Hostname"} == labels.keys()
+
+
+def test_a_simulated_device_claims_nothing() -> None:
+    assert gauges("simulator") == {}
+    assert all(function in CALLS for function, _given in READINGS)
