@@ -114,6 +114,8 @@ def test_program_with_random_input(toolchain: Toolchain, vgpu_run: Run, name: st
         ("graphs", PER_THREAD),
         ("functions", RELOCATABLE),
         ("graph_conditions", RELOCATABLE),
+        ("nested", RELOCATABLE),
+        ("nested", RELOCATABLE_DEBUG),
         ("functions", RELOCATABLE_DEBUG),
         ("recursion", DEBUG),
     ],

@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 10
+VERSION = 11
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32
@@ -38,6 +38,7 @@ SERVICE_TEXTURE = 48
 SERVICE_OUTSIDE = 56
 SERVICE_ACCESS = 64
 SERVICE_SYNC = 72
+SERVICE_DEVICE_RUNTIME = 88
 
 REACH_NBITS = 45  # kernels reach addresses whose bits from this one on are 1: vgx_sim_reach.h
 

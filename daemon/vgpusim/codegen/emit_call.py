@@ -7,9 +7,16 @@ from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_memory import pointer
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import LANES
-from vgpusim.ptx import ir
+from vgpusim.ptx import device_runtime, ir
 
 _LAUNCH_FAILED = 719
+_WIDTHS = {
+    "vprintf": (64, 64),
+    "__assertfail": (64, 64, 32, 64, 64),
+    "malloc": (64,),
+    "free": (64,),
+    device_runtime.ASK: (32,) + (64,) * (device_runtime.ARGUMENTS - 1),
+}
 
 
 @emits("trap", "brkpt")
@@ -50,12 +57,12 @@ def builtin(e: Emitter, ins: ir.Instruction) -> None:
     if target.name == "cudaGraphSetConditional":
         _set_condition(e, ins, *arguments.items)
         return
-    widths = {"vprintf": (64, 64), "__assertfail": (64, 64, 32, 64, 64), "malloc": (64,), "free": (64,)}[target.name]
+    widths = _WIDTHS[target.name]
     inputs = [
         e.spread(f"argument{i}", e.vector(e.read(operand, nbits)), nbits)
         for i, (operand, nbits) in enumerate(zip(arguments.items, widths, strict=True))
     ]
-    out = {"vprintf": 32, "malloc": 64}.get(target.name)
+    out = {"vprintf": 32, "malloc": 64, device_runtime.ASK: 64}.get(target.name)
     place = e.stack(f"result0.{out}", f"[{WARP} x i{out}]") if out else ""
 
     def body(lane: str) -> None:
@@ -67,6 +74,9 @@ def builtin(e: Emitter, ins: ir.Instruction) -> None:
             case "malloc":
                 text = e.service(abi.SERVICE_MALLOC, "ptr", ("i64", values[0]))
                 result = e.v(f"ptrtoint ptr {e.v(text)} to i64")
+            case device_runtime.ASK:
+                listed = [("i32", values[0]), *(("i64", value) for value in values[1:])]
+                result = e.v(e.service(abi.SERVICE_DEVICE_RUNTIME, "i64", *listed))
             case "free":
                 e.e(e.service(abi.SERVICE_FREE, "void", ("ptr", pointer(e, values[0]))))
                 return

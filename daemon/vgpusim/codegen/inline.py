@@ -12,12 +12,19 @@ from dataclasses import replace
 
 from vgpusim.codegen import cfg, recursion
 from vgpusim.codegen.program import Program
-from vgpusim.ptx import ir
+from vgpusim.ptx import device_runtime, ir
 from vgpusim.ptx.error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
 from vgpusim.ptx.module import PtxModule, align_up, reserved_shared, shared_layout
 
 # Served by the driver, though a program may have linked a body (libcudadevrt's calls it): number of arguments.
-BUILTINS = {"vprintf": 2, "__assertfail": 5, "malloc": 1, "free": 1, "cudaGraphSetConditional": 2}
+BUILTINS = {
+    "vprintf": 2,
+    "__assertfail": 5,
+    "malloc": 1,
+    "free": 1,
+    "cudaGraphSetConditional": 2,
+    device_runtime.ASK: device_runtime.ARGUMENTS,
+}
 _LAUNCH_FAILED = 719
 _MAX_INSTRUCTIONS = 400_000  # after inlining
 

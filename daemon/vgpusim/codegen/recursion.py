@@ -51,7 +51,7 @@ def recursive_functions(module: PtxModule, entry: str) -> frozenset[str]:
     """Names of the functions that a kernel may reach and that may reach themselves."""
     called = {
         function.name: {
-            *(name for name in function.symbols if module.defines(name)),
+            *(name for name in function.symbols if module.is_callable(name)),
             *(name for prototype in function.prototypes.values() for name in module.callable_by(prototype)),
         }
         for function in module.reachable(entry)

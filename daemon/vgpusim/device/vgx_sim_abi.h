@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 10 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 11 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -95,6 +95,9 @@ struct vgx_sim_services {
    * one more, in place `place`, unless that is 0. Returns where frames are: those of place i, from 1 on, at i times
    * vgx_sim_code's frames_nbytes; NULL: nowhere. */
   uint8_t *(*another)(struct vgx_sim_services *, struct vgx_sim_thread *, uint64_t place);
+  /* A thread's question to the device runtime (ptx/device_runtime.py): launches from kernels. */
+  uint64_t (*device_runtime)(struct vgx_sim_services *, uint32_t question, uint64_t, uint64_t, uint64_t, uint64_t,
+                             uint64_t);
   struct vgx_sim_watch *watch; /* NULL: the kernel is not watched */
 };
 
@@ -144,6 +147,7 @@ _Static_assert(sizeof(struct vgx_sim_launch) == 112, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
 _Static_assert(sizeof(struct vgx_sim_thread) == 96, "abi");
+_Static_assert(offsetof(struct vgx_sim_services, device_runtime) == 88, "abi");
 _Static_assert(offsetof(struct vgx_sim_code, warp_count) == 32, "abi");
 _Static_assert(sizeof(struct vgx_sim_code) == 56, "abi");
 

@@ -222,6 +222,7 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
       .run = vgx_sim_run_launch, .destroy = destroy_launch, .kind = VGX_SIM_OP_KERNEL, .describe = describe_launch};
   l->ctx = ctx;
   l->function = l->named = f;
+  l->create = vgx_sim_launch_create;
   l->param_nbytes = f->info.param_nbytes;
   l->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
   l->extra[1] = l->params;

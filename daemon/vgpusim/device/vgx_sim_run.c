@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "vgx_sim_abi.h"
+#include "vgx_sim_child.h"
 #include "vgx_sim_count.h"
 #include "vgx_sim_function.h"
 #include "vgx_sim_heap.h"
@@ -26,6 +27,8 @@
 struct run {
   struct vgx_sim_services services; /* kernels hand it back: what follows is found through it */
   CUcontext ctx;
+  const struct vgx_sim_launch_op *op;
+  struct vgx_sim_family *family;
   const struct vgx_sim_launch *launch;
   uint32_t assertion_count; /* atomic */
   uint32_t message_taken;   /* atomic: the first failing thread's message is kept */
@@ -147,6 +150,15 @@ static uint8_t *serve_another(struct vgx_sim_services *services, struct vgx_sim_
   return frames;
 }
 
+static uint64_t serve_device_runtime(struct vgx_sim_services *services, uint32_t question, uint64_t a, uint64_t b,
+                                     uint64_t c, uint64_t d, uint64_t e) {
+  const struct run *run = of_services(services);
+  vgx_sim_service_begin();
+  uint64_t answer = vgx_sim_child_ask(run->family, run->op, question, (uint64_t[]){a, b, c, d, e});
+  vgx_sim_service_end();
+  return answer;
+}
+
 static void serve_texture(struct vgx_sim_services *services, uint64_t form, uint32_t mask, const uint64_t *in,
                           uint64_t *out) {
   const char *wrong = vgx_sim_sample(of_services(services)->ctx, form, mask, in, out);
@@ -202,14 +214,19 @@ static void report(const struct vgx_sim_launch_op *l, const struct vgx_sim_fault
                  fault->result, accesses[fault->access], (unsigned long long)fault->address, near, warp);
 }
 
+/* A kernel that a kernel launches runs on this thread, and is of the same family. */
+static _Thread_local struct vgx_sim_family *family;
+
 /* Run a job of the launch. `message` takes over the fault's text. `again`: only to find the access that faulted. */
 static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_job *from, uint32_t tools,
                         struct vgx_sim_fault *fault, char message[MESSAGE_NBYTES], struct vgx_sim_finding *again) {
   static uint64_t last_launch;
   struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free,
                                  serve_bad_access, serve_texture, serve_outside, vgx_sim_serve_access,
-                                 vgx_sim_serve_sync, serve_another, NULL},
-                    .ctx = l->ctx};
+                                 vgx_sim_serve_sync, serve_another, serve_device_runtime, NULL},
+                    .ctx = l->ctx,
+                    .op = l,
+                    .family = family};
   struct vgx_sim_job job = *from;
   struct vgx_sim_watch watch;
   struct vgx_sim_counted counted;
@@ -266,13 +283,26 @@ static bool find_access(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   return run_job(l, &job, VGX_SIM_MEMCHECK, &other, message, found) != CUDA_SUCCESS && found->found;
 }
 
-CUresult vgx_sim_run_launch(struct vgx_sim_op *op) {
-  const struct vgx_sim_launch_op *l = (const struct vgx_sim_launch_op *)op;
+static CUresult run_alone(const struct vgx_sim_launch_op *l) {
   struct vgx_sim_fault fault;
   struct vgx_sim_finding found;
   char message[MESSAGE_NBYTES];
   CUresult result = run_job(l, &l->job, vgx_sim_tools, &fault, message, NULL);
   if (result != CUDA_SUCCESS)
     report(l, &fault, find_access(l, &fault, &found) ? &found : NULL);
+  return result;
+}
+
+CUresult vgx_sim_run_launch(struct vgx_sim_op *op) {
+  const struct vgx_sim_launch_op *l = (const struct vgx_sim_launch_op *)op;
+  if (family)
+    return run_alone(l);
+  struct vgx_sim_family own = {.lock = PTHREAD_MUTEX_INITIALIZER};
+  family = &own;
+  CUresult result = run_alone(l);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_child_run(&own);
+  family = NULL;
+  vgx_sim_child_fini(&own);
   return result;
 }

@@ -5,14 +5,20 @@
 #include "vgx_sim_module.h"
 #include "vgx_sim_pool.h"
 
+typedef CUresult vgx_sim_launch_create_fn(CUcontext ctx, CUfunction handle, const uint32_t grid[3],
+                                          const uint32_t block[3], uint32_t dynamic_nbytes, void **kernel_params,
+                                          void **extra, struct vgx_sim_op **op);
+
 /* A launch as it was asked for; it may run any number of times (graphs), at once too. */
 struct vgx_sim_launch_op {
   struct vgx_sim_op op;
   CUcontext ctx;
   CUfunction function;
-  struct vgx_sim_job job;        /* without what a run adds */
-  bool together;                 /* a thread runs several CTAs at once */
-  CUfunction named;              /* by the caller: the function, or a library's kernel */
+  struct vgx_sim_job job; /* without what a run adds */
+  bool together;          /* a thread runs several CTAs at once */
+  CUfunction named;       /* by the caller: the function, or a library's kernel */
+  /* vgx_sim_launch_create, for its kernels' launches. */
+  vgx_sim_launch_create_fn *create;
   size_t param_nbytes;           /* of the caller's block */
   void *extra[5];                /* `params`, as a launch takes them */
   _Alignas(16) uint8_t params[]; /* kernels check the alignment of what they read by an address */

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vgpusim.ptx import ir
+from vgpusim.ptx import device_runtime, ir
 from vgpusim.ptx.declaration import Declaration, parse_header
 from vgpusim.ptx.error import NOT_SUPPORTED, PtxError
 from vgpusim.ptx.lexer import Tokens
@@ -102,7 +102,7 @@ class PtxModule:
             PtxError: As PtxText and ptx_link.resolve(). Bodies in texts above EAGER_TEXT_NBYTES are checked when their
                 kernel is first used; a function defined nowhere is refused when a kernel that calls it is compiled.
         """
-        module = cls([PtxText(text) for text in texts])
+        module = cls(_with_device_runtime([PtxText(text) for text in texts]))
         module._link()
         return module
 
@@ -115,7 +115,8 @@ class PtxModule:
                     self._sources[scope[name]] = _Source(text, place, scope)
         self.entries = [name for name, source in self._sources.items() if source.place.is_entry]
         if len(self.entries) < len(self._sources):
-            self._numbers = {name: number for number, name in enumerate(self._sources)}
+            functions = [name for name in self._sources if not self._sources[name].place.is_entry]
+            self._numbers = {name: number for number, name in enumerate([*self.entries, *functions])}
             nbytes = FUNCTION_NBYTES * len(self._numbers)
             self._add(Variable(FUNCTIONS, "global", nbytes, FUNCTION_NBYTES, bytes(nbytes)))
         for index, text in enumerate(self._texts):
@@ -165,6 +166,10 @@ class PtxModule:
     def defines(self, name: str) -> bool:
         """Whether `name` is a function with a body."""
         return name in self._sources
+
+    def is_callable(self, name: str) -> bool:
+        """Whether `name` is a function with a body, and no kernel: that may be launched, not called."""
+        return name in self._sources and not self._sources[name].place.is_entry
 
     def address_of(self, symbol: ir.Symbol) -> ir.Symbol:
         """A function's address as one in FUNCTIONS; any other symbol unchanged."""
@@ -239,10 +244,19 @@ class PtxModule:
             found.append(function)
             called = {t for prototype in function.prototypes.values() for t in self.callable_by(prototype)}
             for symbol in sorted(function.symbols | called):
-                if symbol in self._sources and symbol not in seen:
+                if self.is_callable(symbol) and symbol not in seen:
                     seen.add(symbol)
                     pending.append(symbol)
         return found
+
+
+def _with_device_runtime(texts: list[PtxText]) -> list[PtxText]:
+    """The texts of a program whose kernels launch kernels get functions of vgpu's in place of NVIDIA's."""
+    found = any(device_runtime.NAMES & text.prototypes.keys() for text in texts)
+    for text in texts:
+        for name in device_runtime.NAMES & text.places.keys():
+            text.prototypes[name] = text.places.pop(name).linkage
+    return [*texts, PtxText(device_runtime.TEXT)] if found else texts
 
 
 def _register_estimate(word_count: int, function: ir.Function) -> int:

@@ -24,7 +24,7 @@ class Services(ctypes.Structure):
         (name, ctypes.c_void_p)
         for name in (
             *("vprintf", "assertfail", "fail", "malloc", "free", "bad_access", "texture", "outside"),
-            *("access", "sync", "another", "watch"),
+            *("access", "sync", "another", "device_runtime", "watch"),
         )
     ]
 

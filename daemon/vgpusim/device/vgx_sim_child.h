@@ -1,0 +1,25 @@
+/* Launches from kernels. */
+#ifndef VGX_SIM_CHILD_H
+#define VGX_SIM_CHILD_H
+
+#include "vgx_sim_run.h"
+
+/* What the kernels of a launch, and those that they launch, have asked for. */
+struct vgx_sim_family {
+  pthread_mutex_t lock; /* leaf */
+  struct vgx_sim_child *prepared, *first, *last, *tail_first, *tail_last;
+  uint64_t count, objects; /* objects: streams and events, which have numbers alone */
+  uint32_t error;          /* the last one */
+};
+
+/* services->device_runtime, for a kernel of `l`. */
+uint64_t vgx_sim_child_ask(struct vgx_sim_family *family, const struct vgx_sim_launch_op *l, uint32_t question,
+                           const uint64_t *values);
+
+/* Do what was asked for, in its order, and what comes of that. The first error ends it. */
+CUresult vgx_sim_child_run(struct vgx_sim_family *family);
+
+/* Give back what is left. */
+void vgx_sim_child_fini(struct vgx_sim_family *family);
+
+#endif
