@@ -85,10 +85,10 @@ CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     return CUDA_ERROR_ILLEGAL_STATE;
   if (!stream->capture_origin)
     return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-  if (!phGraph)
-    return CUDA_ERROR_INVALID_VALUE;
   bool owned;
   CUgraph handle = vgs_capture_graph(stream->capture, &owned);
+  if (!phGraph && (!handle || owned)) /* of a capture into the program's own graph nobody needs to be told */
+    return CUDA_ERROR_INVALID_VALUE;
   struct vgs_graph *graph = handle ? vgs_graph_find(handle) : vgs_object_create(VGW_KIND_GRAPH, 0);
   struct vgs_works works;
   if (!graph && !handle)
@@ -113,7 +113,8 @@ CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     if (result)
       vgs_object_destroy(graph);
   }
-  *phGraph = result ? NULL : vgs_object_handle(graph); /* oracle: NULL with the error */
+  if (phGraph)
+    *phGraph = result ? NULL : vgs_object_handle(graph); /* oracle: NULL with the error */
   return result;
 }
 

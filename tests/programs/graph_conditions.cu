@@ -62,6 +62,25 @@ static void repeat() {
   CUDA(cudaGraphDestroy(graph));
 }
 
+// A body that is captured, not built.
+static void captured() {
+  cudaGraph_t graph;
+  cudaGraphConditionalHandle handle;
+  cudaStream_t stream;
+  CUDA(cudaStreamCreate(&stream));
+  CUDA(cudaGraphCreate(&graph, 0));
+  CUDA(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
+  cudaGraph_t body = add_conditional(graph, nullptr, handle, cudaGraphCondTypeWhile, 1)[0];
+  CUDA(cudaStreamBeginCaptureToGraph(stream, body, nullptr, nullptr, 0, cudaStreamCaptureModeGlobal));
+  put<<<1, 1, 0, stream>>>(data + 2, 5);
+  count_down<<<1, 1, 0, stream>>>(handle, data, data + 1);
+  CUDA(cudaStreamEndCapture(stream, nullptr));
+  std::vector<int> values = run(graph, 4);
+  EXPECT(values[1] == 4 && values[2] == 5, "graph_conditions: %d turns of a captured body", values[1]);
+  CUDA(cudaGraphDestroy(graph));
+  CUDA(cudaStreamDestroy(stream));
+}
+
 static void chosen(cudaGraphConditionalNodeType type, unsigned size, unsigned value, int expected) {
   cudaGraph_t graph;
   cudaGraphConditionalHandle handle;
@@ -85,6 +104,7 @@ int main(int argc, char **argv) {
   vgt_parse(argc, argv, 1);
   CUDA(cudaMalloc(&data, 3 * sizeof(int)));
   repeat();
+  captured();
   chosen(cudaGraphCondTypeIf, 1, 1, 0);
   chosen(cudaGraphCondTypeIf, 1, 0, -1);
   chosen(cudaGraphCondTypeIf, 2, 0, 1);
