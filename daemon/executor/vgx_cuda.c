@@ -8,6 +8,7 @@
 
 #include "vgx_backend.h"
 #include "vgx_cuda.h"
+#include "vgx_cuda_activity.h"
 #include "vgx_cuda_ipc.h"
 #include "vgx_serve.h"
 
@@ -229,6 +230,7 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
     return NULL;
   }
   vgx_cuda_ipc_resolve(library, &backend);
+  vgx_cuda_activity_resolve(library, &backend);
   backend.name = "cuda";
   backend.has_words = backend.cuStreamWriteValue32_v2 && backend.cuStreamWaitValue32_v2;
   backend.load_module = load_module;

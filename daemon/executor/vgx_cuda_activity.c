@@ -1,0 +1,376 @@
+/* Measuring by events: one before an operation and one behind it in its stream, whose distance is the operation's time.
+ * What an event itself takes is measured in each context (the shortest distance of two with nothing between them), and
+ * subtracted. An operation of a capture is not measured, as its events would be captured; a graph's launch is measured
+ * as a whole.
+ *
+ * Where on this machine's clock an event lies is found by a reference: an event recorded in a stream of its own between
+ * two readings of the clock, anew each time records are asked for. */
+#define _GNU_SOURCE
+#include "vgx_cuda_activity.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "vgx_backend.h"
+
+enum { CONTEXTS_MAX = 64, READINGS = 5, PAIRS = 16, OUTSTANDING_MAX = 1 << 18, NON_BLOCKING = 1, NUM_REGS = 4 };
+enum { SHARED_SIZE_BYTES = 1, LOCAL_SIZE_BYTES = 3, REFERENCE_WAIT_NS = 100000000, CLOSE_NS = 3000 };
+
+/* An operation that was submitted. */
+struct timed {
+  struct timed *next;
+  struct place *place;
+  CUevent begin, end;
+  struct vgw_activity activity;
+  char *name;
+};
+
+/* A context that operations were measured in. */
+struct place {
+  CUcontext context;
+  CUstream stream; /* of references */
+  CUevent reference;
+  uint64_t reference_ns; /* when it happened */
+  float overhead_ms;     /* of two events with nothing between them */
+  bool usable;
+  struct timed *spare; /* with their events */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* places, spares, the list */
+static struct place places[CONTEXTS_MAX];
+static struct timed *first, **last = &first;
+static uint32_t outstanding;
+static void (*put_activity)(const struct vgw_activity *activity, const char *name); /* atomic */
+static _Thread_local uint64_t thread_correlation;
+static struct vgx_backend real; /* the driver's own functions */
+static CUresult (*get_current)(CUcontext *);
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Record the reference, and see it happen between two readings of the clock that lie close together. False: the device
+ * does not answer. */
+static bool take_reference(struct place *place) {
+  for (int i = 0; i < READINGS; i++) {
+    CUresult result = real.cuEventRecordWithFlags(place->reference, place->stream, 0);
+    uint64_t started = now_ns(), before = started, after = started;
+    while (result == CUDA_SUCCESS && (result = real.cuEventQuery(place->reference)) == CUDA_ERROR_NOT_READY &&
+           after - started < REFERENCE_WAIT_NS) {
+      result = CUDA_SUCCESS;
+      before = after;
+      after = now_ns();
+    }
+    if (result != CUDA_SUCCESS)
+      return false;
+    after = now_ns();
+    place->reference_ns = before + (after - before) / 2;
+    if (after - before < CLOSE_NS)
+      break;
+  }
+  return true;
+}
+
+static bool calibrate(struct place *place) {
+  CUevent end;
+  if (real.cuStreamCreateWithPriority(&place->stream, NON_BLOCKING, 0) || real.cuEventCreate(&place->reference, 0) ||
+      real.cuEventCreate(&end, 0))
+    return false;
+  place->overhead_ms = 1e9f;
+  for (int i = 0; i < PAIRS; i++) {
+    float ms;
+    if (real.cuEventRecordWithFlags(place->reference, place->stream, 0) ||
+        real.cuEventRecordWithFlags(end, place->stream, 0) || real.cuEventSynchronize(end) ||
+        real.cuEventElapsedTime_v2(&ms, place->reference, end))
+      return false;
+    place->overhead_ms = ms < place->overhead_ms ? ms : place->overhead_ms;
+  }
+  real.cuEventDestroy_v2(end);
+  return take_reference(place);
+}
+
+/* Under the lock. */
+static struct place *place_of(CUcontext context) {
+  for (struct place *place = places; place < places + CONTEXTS_MAX; place++) {
+    if (place->context == context)
+      return place->usable ? place : NULL;
+    if (!place->context) {
+      place->context = context;
+      place->usable = calibrate(place);
+      return place->usable ? place : NULL;
+    }
+  }
+  return NULL;
+}
+
+/* Under the lock: one with events of the context. */
+static struct timed *timed_create(struct place *place) {
+  struct timed *t = place->spare;
+  if (t) {
+    place->spare = t->next;
+    return t;
+  }
+  t = outstanding < OUTSTANDING_MAX ? calloc(1, sizeof *t) : NULL;
+  if (!t)
+    return NULL;
+  t->place = place;
+  if (real.cuEventCreate(&t->begin, 0) == CUDA_SUCCESS && real.cuEventCreate(&t->end, 0) == CUDA_SUCCESS)
+    return t;
+  free(t);
+  return NULL;
+}
+
+static void timed_spare(struct timed *t) {
+  free(t->name);
+  t->name = NULL;
+  t->next = t->place->spare;
+  t->place->spare = t;
+}
+
+/* NULL: it is not measured. */
+static struct timed *begin(CUstream stream, uint32_t kind) {
+  CUcontext context = NULL;
+  int status = 0;
+  if (!thread_correlation || !__atomic_load_n(&put_activity, __ATOMIC_RELAXED) || get_current(&context) || !context ||
+      real.cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL, NULL, NULL) || status)
+    return NULL;
+  pthread_mutex_lock(&lock);
+  struct place *place = place_of(context);
+  struct timed *t = place ? timed_create(place) : NULL;
+  outstanding += t != NULL;
+  pthread_mutex_unlock(&lock);
+  if (!t)
+    return NULL;
+  t->activity = (struct vgw_activity){.correlation = thread_correlation, .kind = kind};
+  if (real.cuEventRecordWithFlags(t->begin, stream, 0) == CUDA_SUCCESS)
+    return t;
+  pthread_mutex_lock(&lock);
+  outstanding--;
+  timed_spare(t);
+  pthread_mutex_unlock(&lock);
+  return NULL;
+}
+
+/* `result`: the operation's, which is returned. */
+static CUresult end(struct timed *t, CUstream stream, CUresult result) {
+  if (!t)
+    return result;
+  bool kept = result == CUDA_SUCCESS && real.cuEventRecordWithFlags(t->end, stream, 0) == CUDA_SUCCESS;
+  pthread_mutex_lock(&lock);
+  if (kept) {
+    t->next = NULL;
+    *last = t;
+    last = &t->next;
+  } else {
+    outstanding--;
+    timed_spare(t);
+  }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+/* --- the operations --- */
+
+static void describe_kernel(struct timed *t, CUfunction f, const unsigned grid[3], const unsigned block[3],
+                            unsigned shared_nbytes) {
+  const char *name = NULL;
+  CUfunction function = f;
+  int value;
+  struct vgw_activity *a = &t->activity;
+  if ((!real.cuFuncGetName || real.cuFuncGetName(&name, f)) && real.cuKernelGetName &&
+      !real.cuKernelGetName(&name, (CUkernel)f)) {
+    if (!real.cuKernelGetFunction || real.cuKernelGetFunction(&function, (CUkernel)f))
+      function = NULL;
+  }
+  t->name = strdup(name ? name : "(a kernel whose name this driver does not tell)");
+  for (int i = 0; i < 3; i++) {
+    a->grid[i] = grid[i];
+    a->block[i] = block[i];
+  }
+  a->shared_dynamic_nbytes = shared_nbytes;
+  if (function && !real.cuFuncGetAttribute(&value, NUM_REGS, function))
+    a->registers = (uint32_t)value;
+  if (function && !real.cuFuncGetAttribute(&value, SHARED_SIZE_BYTES, function))
+    a->shared_static_nbytes = (uint32_t)value;
+  if (function && !real.cuFuncGetAttribute(&value, LOCAL_SIZE_BYTES, function))
+    a->local_nbytes = (uint32_t)value;
+}
+
+static CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                       unsigned shared_nbytes, CUstream stream, void **params, void **extra) {
+  struct timed *t = begin(stream, VGW_ACTIVITY_KERNEL);
+  if (t)
+    describe_kernel(t, f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared_nbytes);
+  return end(t, stream, real.cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared_nbytes, stream, params, extra));
+}
+
+static CUresult launch_ex(const CUlaunchConfig *c, CUfunction f, void **params, void **extra) {
+  struct timed *t = begin(c->hStream, VGW_ACTIVITY_KERNEL);
+  if (t)
+    describe_kernel(t, f, (unsigned[]){c->gridDimX, c->gridDimY, c->gridDimZ},
+                    (unsigned[]){c->blockDimX, c->blockDimY, c->blockDimZ}, c->sharedMemBytes);
+  return end(t, c->hStream, real.cuLaunchKernelEx(c, f, params, extra));
+}
+
+static CUresult launch_graph(CUgraphExec graph, CUstream stream) {
+  struct timed *t = begin(stream, VGW_ACTIVITY_GRAPH);
+  if (t)
+    t->activity.of_graph = 1;
+  return end(t, stream, real.cuGraphLaunch(graph, stream));
+}
+
+static struct timed *begin_copy(CUstream stream, bool from_host, bool to_host, uint64_t nbytes) {
+  struct timed *t = begin(stream, VGW_ACTIVITY_COPY);
+  if (t) {
+    t->activity.nbytes = nbytes;
+    t->activity.source = from_host ? VGW_ACTIVITY_HOST : VGW_ACTIVITY_DEVICE;
+    t->activity.destination = to_host ? VGW_ACTIVITY_HOST : VGW_ACTIVITY_DEVICE;
+  }
+  return t;
+}
+
+static CUresult copy_to_device(CUdeviceptr to, const void *from, size_t nbytes, CUstream stream) {
+  struct timed *t = begin_copy(stream, true, false, nbytes);
+  return end(t, stream, real.cuMemcpyHtoDAsync_v2(to, from, nbytes, stream));
+}
+
+static CUresult copy_to_host(void *to, CUdeviceptr from, size_t nbytes, CUstream stream) {
+  struct timed *t = begin_copy(stream, false, true, nbytes);
+  return end(t, stream, real.cuMemcpyDtoHAsync_v2(to, from, nbytes, stream));
+}
+
+static CUresult copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream stream) {
+  struct timed *t = begin_copy(stream, false, false, nbytes);
+  return end(t, stream, real.cuMemcpyDtoDAsync_v2(to, from, nbytes, stream));
+}
+
+static CUresult copy_rectangle(const CUDA_MEMCPY2D *c, CUstream stream) {
+  struct timed *t = begin_copy(stream, c->srcMemoryType == CU_MEMORYTYPE_HOST, c->dstMemoryType == CU_MEMORYTYPE_HOST,
+                               c->WidthInBytes * c->Height);
+  return end(t, stream, real.cuMemcpy2DAsync_v2(c, stream));
+}
+
+static CUresult copy_box(const CUDA_MEMCPY3D *c, CUstream stream) {
+  struct timed *t = begin_copy(stream, c->srcMemoryType == CU_MEMORYTYPE_HOST, c->dstMemoryType == CU_MEMORYTYPE_HOST,
+                               c->WidthInBytes * c->Height * c->Depth);
+  return end(t, stream, real.cuMemcpy3DAsync_v2(c, stream));
+}
+
+static struct timed *begin_fill(CUstream stream, uint32_t value, uint64_t nbytes) {
+  struct timed *t = begin(stream, VGW_ACTIVITY_FILL);
+  if (t) {
+    t->activity.value = value;
+    t->activity.nbytes = nbytes;
+  }
+  return t;
+}
+
+#define FILL(name, type, element_nbytes)                                                                               \
+  static CUresult name(CUdeviceptr to, type value, size_t count, CUstream stream) {                                    \
+    struct timed *t = begin_fill(stream, value, count * (element_nbytes));                                             \
+    return end(t, stream, real.cuMemset##name##Async(to, value, count, stream));                                       \
+  }
+#define FILL_ROWS(name, type, element_nbytes)                                                                          \
+  static CUresult name(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height, CUstream stream) {       \
+    struct timed *t = begin_fill(stream, value, width * height * (element_nbytes));                                    \
+    return end(t, stream, real.cuMemset##name##Async(to, pitch, value, width, height, stream));                        \
+  }
+FILL(D8, unsigned char, 1)
+FILL(D16, unsigned short, 2)
+FILL(D32, unsigned int, 4)
+FILL_ROWS(D2D8, unsigned char, 1)
+FILL_ROWS(D2D16, unsigned short, 2)
+FILL_ROWS(D2D32, unsigned int, 4)
+
+#define MEASURED(X)                                                                                                    \
+  X(cuLaunchKernel, launch)                                                                                            \
+  X(cuLaunchKernelEx, launch_ex)                                                                                       \
+  X(cuGraphLaunch, launch_graph)                                                                                       \
+  X(cuMemcpyHtoDAsync_v2, copy_to_device)                                                                              \
+  X(cuMemcpyDtoHAsync_v2, copy_to_host)                                                                                \
+  X(cuMemcpyDtoDAsync_v2, copy_on_device)                                                                              \
+  X(cuMemcpy2DAsync_v2, copy_rectangle)                                                                                \
+  X(cuMemcpy3DAsync_v2, copy_box)                                                                                      \
+  X(cuMemsetD8Async, D8)                                                                                               \
+  X(cuMemsetD16Async, D16)                                                                                             \
+  X(cuMemsetD32Async, D32)                                                                                             \
+  X(cuMemsetD2D8Async, D2D8)                                                                                           \
+  X(cuMemsetD2D16Async, D2D16)                                                                                         \
+  X(cuMemsetD2D32Async, D2D32)
+
+/* --- for the executor --- */
+
+static CUresult measure(void (*put)(const struct vgw_activity *activity, const char *name)) {
+  __atomic_store_n(&put_activity, put, __ATOMIC_RELEASE);
+  return CUDA_SUCCESS;
+}
+
+static void correlate(uint64_t correlation) { thread_correlation = correlation; }
+
+static bool measures_nodes(void) { return false; }
+
+/* Under the lock; the context is current. False: it is not done yet. */
+static bool read_out(struct timed *t, void (*put)(const struct vgw_activity *, const char *)) {
+  float ago_ms, took_ms;
+  CUresult result = real.cuEventQuery(t->end);
+  if (result == CUDA_ERROR_NOT_READY)
+    return false;
+  if (result == CUDA_SUCCESS && !real.cuEventElapsedTime_v2(&took_ms, t->begin, t->end) &&
+      !real.cuEventElapsedTime_v2(&ago_ms, t->begin, t->place->reference)) {
+    took_ms = took_ms > t->place->overhead_ms ? took_ms - t->place->overhead_ms : 0;
+    t->activity.start_ns = t->place->reference_ns - (uint64_t)(int64_t)((double)ago_ms * 1e6);
+    t->activity.end_ns = t->activity.start_ns + (uint64_t)((double)took_ms * 1e6);
+    put(&t->activity, t->name);
+  }
+  return true;
+}
+
+static void measured(void) {
+  void (*put)(const struct vgw_activity *, const char *) = __atomic_load_n(&put_activity, __ATOMIC_ACQUIRE);
+  CUcontext before = NULL, current = NULL;
+  if (!put || get_current(&before))
+    return;
+  pthread_mutex_lock(&lock);
+  for (struct timed **link = &first; *link;) {
+    struct timed *t = *link;
+    if (t->place->context != current) {
+      current = t->place->context;
+      if (real.cuCtxSetCurrent(current) || !take_reference(t->place)) {
+        current = NULL;
+        break; /* the context is gone or its device does not answer */
+      }
+    }
+    if (!read_out(t, put)) {
+      link = &t->next;
+      continue;
+    }
+    *link = t->next;
+    outstanding--;
+    timed_spare(t);
+  }
+  last = &first;
+  while (*last)
+    last = &(*last)->next;
+  pthread_mutex_unlock(&lock);
+  real.cuCtxSetCurrent(before);
+}
+
+void vgx_cuda_activity_resolve(void *library, struct vgx_backend *backend) {
+  get_current = (__typeof__(get_current))dlsym(library, "cuCtxGetCurrent");
+  real = *backend;
+  if (!get_current || !real.cuStreamGetCaptureInfo_v2 || !real.cuEventElapsedTime_v2)
+    return;
+  backend->measure = measure;
+  backend->correlate = correlate;
+  backend->measures_nodes = measures_nodes;
+  backend->measured = measured;
+#define REPLACE(name, function)                                                                                        \
+  if (real.name)                                                                                                       \
+    backend->name = function;
+  MEASURED(REPLACE)
+}

@@ -1,0 +1,39 @@
+"""Profiling over the cuda backend, which measures by events: tests/shim/cupti's program, asked of the relay."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from tests.conftest import ROOT
+from tests.relayed.conftest import Relay
+
+PROGRAM = ROOT / "tests/shim/cupti/activity.py"
+
+
+def profile(relay: Relay, scenario: str) -> object:
+    done = relay([sys.executable, PROGRAM, 13, scenario])
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_records(relay: Relay) -> None:
+    rows = profile(relay, "everything")
+    kernels = [row for row in rows if row["record"] == "Kernel"]
+    assert [(k["name"], k["gridX"]) for k in kernels] == [("busy", 3), ("busy", 5)]
+    copies = [row for row in rows if row["record"] == "Memcpy"]
+    assert [(c["copyKind"], c["bytes"]) for c in copies] == [(1, 3 << 20), (2, 4096)]
+    assert [row["bytes"] for row in rows if row["record"] == "Memset"] == [4096]
+    calls = {row["correlationId"]: row for row in rows if row["record"] == "API"}
+    assert all(k["correlationId"] in calls and k["start"] <= k["end"] for k in [*kernels, *copies])
+
+
+def test_a_graph_is_measured_as_a_whole(shared_relay: Relay) -> None:
+    rows = profile(shared_relay, "graph")
+    launches = [row["correlationId"] for row in rows if row["record"] == "API" and row["cbid"] == 514]
+    kernels = [row for row in rows if row["record"] == "Kernel"]
+    assert [(k["name"], k["correlationId"]) for k in kernels] == [("[CUDA graph]", i) for i in launches]
+
+
+def test_none_is_lost(shared_relay: Relay) -> None:
+    assert profile(shared_relay, "many") == {"launched": 20000, "seen": 20000, "distinct": 20000, "dropped": 0}
