@@ -29,6 +29,7 @@ BUILD = (
     ("-m", "protocol.gen"),
     ("shim/build.py",),
     ("shim/build_cudart.py",),
+    ("shim/build_cupti.py",),
     ("shim/build_notice.py",),
     ("daemon/bench/build.py",),
     ("daemon/executor/build_ffi.py",),
@@ -52,6 +53,7 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple
         **({"samples": ("tests/gpu/samples.py", samples, "--libcuda", libcuda)} if samples else {}),
         "op_db": ("-m", "tests.conformance.op_db", "--libcuda", libcuda),
         "network": ("tests/gpu/network.py", "--libcuda", libcuda, "--out", str(out / "network.md")),
+        "profiles": ("tests/gpu/profiles.py", "--libcuda", libcuda, "--out", str(out / "profiles")),
         "bench": (*bench, "--out", str(out), "--name", "bench"),
         "driver": ("tests/bench/driver.py", "--rounds", str(max(3, rounds - 2)), "--libcuda", libcuda),
     }
@@ -132,7 +134,7 @@ def main() -> int:
         "--only",
         nargs="+",
         metavar="STEP",
-        help="some of: tests several conformance socket samples op_db network bench driver",
+        help="some of: tests several conformance socket samples op_db network profiles bench driver",
     )
     options = parser.parse_args()
     if options.fetch:
