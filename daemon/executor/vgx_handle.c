@@ -241,4 +241,5 @@ void vgx_handles_free(struct vgx_session *s) {
     }
   free(s->sampled);
   free(s->conditions);
+  free(s->resources);
 }

@@ -93,6 +93,8 @@ struct vgx_session {
   uint64_t host_nbytes;                /* of the client's memory that are mapped here; under table_lock */
   struct vgx_sampled *sampled;         /* textures and surfaces; under table_lock */
   uint32_t sampled_count, sampled_capacity;
+  CUdevResource *resources; /* that the driver has answered; under table_lock */
+  uint32_t resource_count, resource_capacity;
   struct vgx_condition *conditions; /* under table_lock */
   uint32_t condition_count, condition_capacity;
   struct vgx_image images[VGX_MAX_IMAGES];

@@ -82,6 +82,7 @@ FORWARD_HEADERS = (
     "vgs_pool.h",
     "vgs_range.h",
     "vgs_reason.h",
+    "vgs_resource.h",
     "vgs_stream.h",
     "vgs_texture.h",
     "vgs_virtual.h",

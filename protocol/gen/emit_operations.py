@@ -15,6 +15,7 @@ WORKER_HEADERS = (
     "vgx_ipc.h",
     "vgx_launch.h",
     "vgx_memory.h",
+    "vgx_resource.h",
     "vgx_sampled.h",
     "vgx_session.h",
 )  # what C of the entries may name

@@ -27,6 +27,7 @@ MODULES = (
     "tensor",
     "occupancy",
     "session",
+    "green",
     "hints",
     "logs",
 )

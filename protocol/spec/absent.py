@@ -59,9 +59,8 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     ("Unified function pointers; CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS is 0.", "cuLibraryGetUnifiedFunction"),
     (
-        "Parts of a device are not divided between contexts: nothing but the whole is offered as a resource.",
-        "cuGreenCtx* cuCtxFromGreenCtx cuDevResourceGenerateDesc cuDevSmResourceSplit* cuCtxGetExecAffinity "
-        "cuCtxRecordEvent cuCtxWaitEvent",
+        "Newer than the driver that we answer as (580).",
+        "cuDevSmResourceSplit",
     ),
     ("In no document: exported by the driver alone.", "cuMemGetAttribute*"),
     (

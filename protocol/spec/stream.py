@@ -84,6 +84,7 @@ def of_stream(name: str, c: str | Scalar, member: str, of_default: str) -> Param
     return kept(name, c, f"hStream_object ? hStream_object->{member} : {of_default}")
 
 
+GREEN_OF_STREAM = "hStream_object ? hStream_object->green : NULL"
 CONTEXT_OF_STREAM = "vgs_object_handle(vgs_context_entered)"
 
 fn("cuStreamGetFlags", [STREAM_ARG, of_stream("flags", U32, "flags", "CU_STREAM_DEFAULT")], doc="Flags of a stream.")
@@ -96,13 +97,13 @@ fn(
 fn("cuStreamGetCtx", [STREAM_ARG, kept("pctx", "CUcontext", CONTEXT_OF_STREAM)], doc="Context of a stream.")
 fn(
     "cuStreamGetCtx_v2",
-    [STREAM_ARG, kept("pCtx", "CUcontext", CONTEXT_OF_STREAM), kept("pGreenCtx", "CUgreenCtx", "NULL")],
-    doc="Context of a stream; none has a green one.",
+    [STREAM_ARG, kept("pCtx", "CUcontext", CONTEXT_OF_STREAM), kept("pGreenCtx", "CUgreenCtx", GREEN_OF_STREAM)],
+    doc="Context of a stream, and the green one that it was created in.",
 )
 fn(
     "cuStreamGetGreenCtx",
-    [STREAM_ARG, kept("phCtx", "CUgreenCtx", "NULL")],
-    doc="Green context of a stream: none can be created.",
+    [STREAM_ARG, kept("phCtx", "CUgreenCtx", GREEN_OF_STREAM)],
+    doc="Green context that a stream was created in.",
 )
 fn(
     "cuStreamGetDevice",

@@ -259,7 +259,7 @@ CUresult vgs_cuCtxDestroy_v2(CUcontext ctx) {
   struct vgs_context *context = ctx ? vgs_context_find(ctx) : NULL;
   if (!ctx)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!context || context->primary)
+  if (!context || context->primary || context->green) /* it goes with the green one */
     return CUDA_ERROR_INVALID_CONTEXT;
   vgs_cls_clear(context);
   int alive = 1;
@@ -274,6 +274,32 @@ CUresult vgs_cuCtxDestroy_v2(CUcontext ctx) {
   drop_contents(wire_id);
   vgs_object_destroy(context);
   return result;
+}
+
+/* --- contexts that stand for green ones --- */
+
+struct vgs_context *vgs_context_create_green(const struct vgs_green *green) {
+  struct vgs_context *context = make_context(green->device, false);
+  if (context)
+    context->green = vgs_object_handle(green);
+  return context;
+}
+
+void vgs_context_start_green(struct vgs_green *green, struct vgs_context *context) {
+  __atomic_store_n(&context->active, 1, __ATOMIC_RELEASE);
+  green->context = vgs_object_handle(context);
+}
+
+void vgs_green_destroy_context(struct vgs_green *green) {
+  struct vgs_context *context = green->context ? vgs_context_find(green->context) : NULL;
+  if (!context)
+    return;
+  vgs_cls_clear(context);
+  __atomic_store_n(&context->active, 0, __ATOMIC_RELEASE);
+  drop_areas(context->wire_id);
+  drop_contents(context->wire_id);
+  vgs_object_destroy(context);
+  green->context = NULL;
 }
 
 CUresult vgs_cuCtxAttach(CUcontext *pctx, unsigned int flags) {

@@ -12,6 +12,12 @@ struct vgs_context *vgs_context_primary(CUdevice device);
 /* The context that the worker knows by this id now. NULL: none. */
 struct vgs_context *vgs_context_of_wire(uint32_t wire_id);
 
+/* The object of a context that is about to stand for a green one (NULL: out of memory); that it does from now on; that
+ * it goes, before the green one does. */
+struct vgs_context *vgs_context_create_green(const struct vgs_green *green);
+void vgs_context_start_green(struct vgs_green *green, struct vgs_context *context);
+void vgs_green_destroy_context(struct vgs_green *green);
+
 /* The storage of a context's flags: a primary context's outlive it. */
 uint32_t *vgs_context_flags(struct vgs_context *context);
 bool vgs_context_flags_are_valid(unsigned flags);

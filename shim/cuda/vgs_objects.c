@@ -73,5 +73,7 @@ const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT] = {
     [VGW_KIND_MIPMAP] = {sizeof(struct vgs_mipmap), NULL},
     [VGW_KIND_TEXREF] = {sizeof(struct vgs_object), NULL},
     [VGW_KIND_SURFREF] = {sizeof(struct vgs_object), NULL},
+    [VGW_KIND_RESOURCE_DESC] = {sizeof(struct vgs_object), NULL},
+    [VGW_KIND_GREEN] = {sizeof(struct vgs_green), NULL},
     [VGW_KIND_LINK] = {sizeof(struct vgs_link), link_fini},
 };

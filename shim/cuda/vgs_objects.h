@@ -31,12 +31,21 @@ struct vgs_context {
   uint32_t per_thread_stream_flags;
   uint32_t limits_known; /* bits; this and the limits under the lock of vgs_limit.c */
   size_t limits[VGS_LIMIT_MAX];
+  CUgreenCtx green;              /* that it stands for; NULL: none */
   struct vgs_coredump *coredump; /* under the lock of vgs_coredump.c */
   struct vgs_cls_entry *cls;     /* under the CLS lock of vgs_context.c */
 };
 
+/* A green context, and the context that stands for it, once somebody has asked. */
+struct vgs_green {
+  struct vgs_object object;
+  CUdevice device;
+  CUcontext context;
+};
+
 struct vgs_stream {
   struct vgs_object object;
+  CUgreenCtx green; /* that it was created in; NULL: none */
   uint32_t flags;
   int priority;
   uint64_t unique_id;

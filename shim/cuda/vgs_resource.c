@@ -1,12 +1,25 @@
-/* Device resources: how many multiprocessors there are. They cannot be divided here: green contexts are not offered. */
+/* Device resources: how many multiprocessors there are. That is known here; what the driver has besides is fetched when
+ * they are to be divided. */
+#include "vgs_resource.h"
 #include "vgs_api.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgw_enums.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum { RESOURCE_SM = 1, RESOURCE_WORKQUEUE = 10000, PARTITION_BEFORE_HOPPER = 2, PARTITION = 8 };
 
-static CUresult describe(const struct vgs_device *device, CUdevResource *resource, int type) {
+/* In the part that is the driver's own: which device's this is. */
+struct mark {
+  char text[12];
+  CUdevice device;
+};
+static const char WHOLE[12] = "vgpu device";
+
+static CUresult describe(CUdevice ordinal, CUdevResource *resource, int type) {
+  const struct vgs_device *device = vgs_device(ordinal);
+  struct mark mark = {.device = ordinal};
   if (type > RESOURCE_SM && type <= RESOURCE_WORKQUEUE)
     return CUDA_ERROR_NOT_SUPPORTED;
   if (!resource || type != RESOURCE_SM)
@@ -17,15 +30,39 @@ static CUresult describe(const struct vgs_device *device, CUdevResource *resourc
   *resource = (CUdevResource){.type = type};
   resource->sm.smCount = (unsigned)device->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
   resource->sm.minSmPartitionSize = resource->sm.smCoscheduledAlignment = least;
+  memcpy(mark.text, WHOLE, sizeof WHOLE);
+  memcpy(resource->pad, &mark, sizeof mark);
   return CUDA_SUCCESS;
 }
 
 CUresult vgs_cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, int type) {
-  const struct vgs_device *found = vgs_device(device);
-  return found ? describe(found, resource, type) : CUDA_ERROR_INVALID_DEVICE;
+  return vgs_device(device) ? describe(device, resource, type) : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult vgs_cuCtxGetDevResource(CUcontext hCtx, CUdevResource *resource, int type) {
   struct vgs_context *context = vgs_context_find(hCtx);
-  return context ? describe(vgs_device(context->device), resource, type) : CUDA_ERROR_INVALID_CONTEXT;
+  if (!context)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  return context->green ? vgs_cuGreenCtxGetDevResource(context->green, resource, type)
+                        : describe(context->device, resource, type);
+}
+
+CUresult vgs_resource_resolve(const CUdevResource *resource, CUdevResource *known) {
+  struct mark mark;
+  if (!resource)
+    return CUDA_ERROR_INVALID_VALUE;
+  memcpy(&mark, resource->pad, sizeof mark);
+  if (!memcmp(mark.text, WHOLE, sizeof WHOLE) && vgs_device(mark.device))
+    return vgs_send_vgpuDeviceResource(known, vgs_device_wire(mark.device), resource->type);
+  *known = *resource;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_resources_resolve(const CUdevResource *resources, unsigned count, CUdevResource **known) {
+  CUdevResource *all = resources ? malloc(count * sizeof *all) : NULL;
+  CUresult result = all ? CUDA_SUCCESS : resources ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < count && !result; i++)
+    result = vgs_resource_resolve(&resources[i], &all[i]);
+  *known = all;
+  return result;
 }

@@ -39,6 +39,8 @@ struct reference {
     int extent[3] = {w, h, d}, first[3], part[3];
     for (int a = 0; a < 3; a++) {
       scaled[a] = (normalized ? scaled[a] * extent[a] : scaled[a]) - (linear ? 0.5f : 0);
+      if (linear && (mode == cudaAddressModeClamp || (mode != cudaAddressModeBorder && !normalized)))
+        scaled[a] = std::fmin(std::fmax(scaled[a], 0.0f), extent[a] - 1.0f); // before it is divided
       first[a] = (int)std::floor(scaled[a]);
       part[a] = linear ? (int)((scaled[a] - std::floor(scaled[a])) * 256 + 0.5f) : 0;
     }

@@ -55,6 +55,7 @@ WRONG: dict[str, list[Wrong]] = {
     ],
     "cuGraphMemcpyNodeGetParams": [Wrong({"hNode": node}, NOT_SUPPORTED) for node in (SPLIT, WHOLE_COPY)],
     **{name: _unreachable("dptr") for name in ("cuTexRefSetAddress_v2", "cuTexRefSetAddress2D_v3")},
+    "cuDevSmResourceSplitByCount": [Wrong({"input": 5}, INVALID_VALUE)],
     "cuGraphDestroyNode": [Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
     "vgpuGraphAddConditional": [*_unreachable("condition"), Wrong({"bodies_nbytes": 2}, VIOLATION)],
     "cuGraphChildGraphNodeGetGraph": [Wrong({"hNode": WHOLE_COPY}, INVALID_VALUE)],

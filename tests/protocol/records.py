@@ -156,6 +156,7 @@ SIZES = {
     "CUstreamBatchMemOpParams": 48,
     "CUDA_MEMCPY3D": 200,
     "CUgraphEdgeData": 8,
+    "CUdevResource": 144,
     "int": 4,
     "unsigned int": 4,
     "CUexecAffinityParam": 8,

@@ -14,6 +14,7 @@
 #include "vgx_ipc.h"
 #include "vgx_launch.h"
 #include "vgx_memory.h"
+#include "vgx_resource.h"
 #include "vgx_sampled.h"
 #include "vgx_session.h"
 
@@ -136,6 +137,26 @@ CUresult vgx_condition_add(struct vgx_session *s, uint32_t graph, uint64_t value
 bool vgx_condition_is_of(struct vgx_session *s, uint32_t graph, uint64_t value) {
   (void)s, (void)graph;
   return value != OUT_OF_REACH;
+}
+
+CUresult vgx_resources_add(struct vgx_session *s, const CUdevResource *resources, uint64_t count) {
+  (void)s, (void)resources, (void)count;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_resources_add_split(struct vgx_session *s, const CUdevResource *groups, uint64_t count,
+                                 const CUdevResource *remaining) {
+  (void)s, (void)groups, (void)count, (void)remaining;
+  return CUDA_SUCCESS;
+}
+
+/* Those of type 0 alone: conditions.py. */
+bool vgx_resources_are_known(struct vgx_session *s, const CUdevResource *resources, uint64_t count) {
+  bool known = true;
+  (void)s;
+  for (uint64_t i = 0; i < count; i++)
+    known &= resources[i].type == 0;
+  return known;
 }
 
 size_t vgx_node_access(const CUDA_MEM_ALLOC_NODE_PARAMS *params, CUmemAccessDesc *descs, uint64_t capacity) {

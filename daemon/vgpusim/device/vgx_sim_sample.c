@@ -105,16 +105,21 @@ static struct value texel(const struct vgx_sim_texture *t, const struct vgx_sim_
   return v;
 }
 
+static int mode_of(const struct vgx_sim_texture *t, int axis) {
+  int mode = t->cubemap ? CLAMP : t->address_mode[axis];
+  return !t->normalized && !t->cubemap && mode != BORDER ? CLAMP : mode; /* the others need normalised coordinates */
+}
+
 /* The index after applying an address mode; -1: the border. */
 static int64_t address(const struct vgx_sim_texture *t, int axis, int64_t i, int64_t n) {
-  int mode = t->cubemap ? CLAMP : t->address_mode[axis];
+  int mode = mode_of(t, axis);
   if (i >= 0 && i < n)
     return i;
   if (mode == BORDER)
     return -1;
-  if (mode == WRAP && t->normalized)
+  if (mode == WRAP)
     return (i % n + n) % n;
-  if (mode == MIRROR && t->normalized) {
+  if (mode == MIRROR) {
     int64_t m = (i % (2 * n) + 2 * n) % (2 * n);
     return m < n ? m : 2 * n - 1 - m;
   }
@@ -189,6 +194,8 @@ static struct value sample_level(const struct vgx_sim_texture *t, const struct v
   }
   for (int a = 0; a < axes; a++) {
     p.at[a] = (t->normalized || t->cubemap ? x[a] * (float)extent[a] : x[a]) - (linear ? 0.5f : 0);
+    if (linear && mode_of(t, a) == CLAMP) /* before it is divided, as an H200 does: no weight falls beyond the edge */
+      p.at[a] = fminf(fmaxf(p.at[a], 0), (float)(extent[a] - 1));
     p.index[a] = whole(p.at[a]);
     float part = p.at[a] - floorf(p.at[a]);
     p.part[a] = part == part ? (int)(part * 256 + 0.5f) : 0;
