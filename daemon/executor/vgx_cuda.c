@@ -162,6 +162,21 @@ static CUresult load_library(CUlibrary *library, const void *image, uint64_t nby
   return log_tell(&log, result);
 }
 
+static CUresult (*library_get_managed)(CUdeviceptr *, size_t *, CUlibrary, const char *);
+
+/* The driver chooses the place. */
+static CUresult managed_variable(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
+                                 uint64_t *nbytes) {
+  CUdeviceptr at = 0;
+  size_t size = 0;
+  if (address)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = library_get_managed(&at, &size, library, name);
+  *placed = at;
+  *nbytes = size;
+  return result;
+}
+
 static CUresult link_images(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count,
                             void **out, uint64_t *out_nbytes) {
   enum { INPUT_CUBIN = 0, INPUT_PTX = 1, INPUT_FATBIN = 2 };
@@ -218,6 +233,7 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
   load_data = (__typeof__(load_data))dlsym(library, "cuModuleLoadData");
   load_data_ex = (__typeof__(load_data_ex))dlsym(library, "cuModuleLoadDataEx");
   library_load_data = (__typeof__(library_load_data))dlsym(library, "cuLibraryLoadData");
+  library_get_managed = (__typeof__(library_get_managed))dlsym(library, "cuLibraryGetManaged");
   link_create = (__typeof__(link_create))dlsym(library, "cuLinkCreate_v2");
   link_add = (__typeof__(link_add))dlsym(library, "cuLinkAddData_v2");
   link_complete = (__typeof__(link_complete))dlsym(library, "cuLinkComplete");
@@ -236,6 +252,7 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
   backend.load_module = load_module;
   backend.set_reason = set_reason;
   backend.load_library = load_library;
+  backend.managed_variable = library_get_managed ? managed_variable : NULL;
   backend.link = link_create && link_add && link_complete && link_destroy ? link_images : NULL;
   return &backend;
 }

@@ -77,6 +77,7 @@ FORWARD_HEADERS = (
     "vgs_library.h",
     "vgs_limit.h",
     "vgs_managed.h",
+    "vgs_mirror.h",
     "vgs_memset.h",
     "vgs_objects.h",
     "vgs_pool.h",

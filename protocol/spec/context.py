@@ -165,7 +165,7 @@ fn(
     [],
     WAITING,
     blocks=True,
-    asked="vgs_wait_context()",
+    asked="vgs_mirror_after(vgs_wait_context(), 0, true)",
     doc="Wait for all work of the current context.",
 )
 fn("cuCtxSynchronize_v2", [ptr("ctx", "CUcontext")], need=INIT, doc="Wait for all work of a context.")

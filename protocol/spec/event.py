@@ -60,10 +60,13 @@ fn(
     blocks=True,
     answers=CAPTURED
     | {
-        "vgs_event_is_done(hEvent_object)": "CUDA_SUCCESS",
+        "vgs_event_is_done(hEvent_object)": "vgs_mirror_after(CUDA_SUCCESS, hEvent_object->stream, false)",
         # Nothing was given to its stream since: the stream's own end is the event's.
-        "vgs_event_is_last(hEvent_object)": "vgs_wait_stream(hEvent_object->stream)",
+        "vgs_event_is_last(hEvent_object)": (
+            "vgs_mirror_after(vgs_wait_stream(hEvent_object->stream), hEvent_object->stream, false)"
+        ),
     },
+    client_after="result = vgs_mirror_after(result, hEvent_object->stream, false)",
     doc="Wait for the marked point.",
 )
 fn(

@@ -44,7 +44,7 @@ fn(
     "cuStreamSynchronize",
     [handle("hStream", STREAM, uncaptured=True)],
     WAITING,
-    asked="vgs_wait_stream(hStream_id)",
+    asked="vgs_mirror_after(vgs_wait_stream(hStream_id), hStream_id, false)",
     blocks=True,
     doc="Wait for a stream.",
 )

@@ -3,6 +3,7 @@
 #include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
+#include "vgs_mirror.h"
 #include "vgs_session.h"
 #include "vgs_wait.h"
 
@@ -60,7 +61,7 @@ CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
     return vgs_session_fault();
   vgs_context_entered = context;
   vgs_thread_context_id = context->wire_id;
-  return vgs_wait_context();
+  return vgs_mirror_after(vgs_wait_context(), 0, true);
 }
 
 CUresult vgs_cuCtxSetCacheConfig(int config) {

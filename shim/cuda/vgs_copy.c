@@ -6,6 +6,7 @@
 #include "vgs_copy_pinned.h"
 #include "vgs_enter.h"
 #include "vgs_log.h"
+#include "vgs_mirror.h"
 #include "vgs_progress.h"
 #include "vgs_range.h"
 #include "vgs_staging.h"
@@ -92,6 +93,8 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
   if ((result = vgs_place_of(copy->dst, copy->nbytes, copy->dst_otherwise, &dst, &dst_known)) ||
       (result = vgs_place_of(copy->src, copy->nbytes, copy->src_otherwise, &src, &src_known)))
     return result;
+  if (vgs_mirror_any() && (result = vgs_mirror_before_read(copy->src, copy->nbytes, stream)))
+    return result;
   bool dst_device = dst == VGS_PLACE_DEVICE, src_device = src == VGS_PLACE_DEVICE;
   if (on && vgs_capture_status(on->capture) &&
       (dst == VGS_PLACE_HOST || src == VGS_PLACE_HOST || (!dst_device && !src_device))) {
@@ -127,7 +130,7 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
                                 .stream = stream,
                                 .doubtful = doubtful};
     if (dst == VGS_PLACE_HOST)
-      return copy_host_memory(&staged);
+      return vgs_mirror_after(copy_host_memory(&staged), stream, false);
     if (src == VGS_PLACE_HOST) {
       if ((result = vgs_copy_wait_readable(stream, src_known, copy->sync)) || (result = copy_host_memory(&staged)))
         return result;

@@ -9,6 +9,7 @@
 #include "vgs_launch.h"
 #include "vgs_log.h"
 #include "vgs_logs.h"
+#include "vgs_mirror.h"
 #include "vgs_notice.h"
 #include "vgs_objects.h"
 #include "vgs_range.h"
@@ -28,6 +29,7 @@ static void end_threads(void) {
 
 static void free_all(void) {
   vgs_logs_fini();
+  vgs_mirror_fini();
   vgs_range_fini();
   vgs_claim_fini();
   vgs_object_fini();

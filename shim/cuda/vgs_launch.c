@@ -5,6 +5,7 @@
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_kernel.h"
+#include "vgs_mirror.h"
 #include "vgs_stream.h"
 #include "vgs_wait.h"
 #include "vgw_enums.h"
@@ -220,6 +221,8 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
     if (blocks > (unsigned __int128)fit)
       return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
+  if (vgs_mirror_any() && !(on && vgs_capture_status(on->capture)) && (result = vgs_mirror_flush(launch.stream)))
+    return result;
   if (!count && !is_first(launch.kernel) && send_directly(&launch, &result))
     return finish(&launch, on, result);
   char small[PARAMS_INLINE_NBYTES], *block = small;

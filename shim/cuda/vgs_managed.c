@@ -7,6 +7,7 @@
 #include "vgs_kernel.h"
 #include "vgs_library.h"
 #include "vgs_log.h"
+#include "vgs_mirror.h"
 #include "vgs_objects.h"
 #include "vgs_session.h"
 #include "vgs_stream.h"
@@ -82,6 +83,8 @@ static CUresult place(CUdeviceptr *address, size_t *nbytes, uint32_t library, co
   uint64_t placed = 0, size = 0;
   struct vgs_range range = {0};
   CUresult result = vgs_send_vgpuLibraryManaged(&placed, &size, 0, library, name);
+  if (!result && !placed && !vgs_session_shares_memory())
+    return refuse("cuLibraryGetManaged");
   if (!result && !placed) {
     if ((result = create(size, &range)))
       return result;
@@ -93,6 +96,9 @@ static CUresult place(CUdeviceptr *address, size_t *nbytes, uint32_t library, co
       vgs_range_unmap(&range);
     }
   }
+  /* A driver that chooses the place itself: this process has none of that memory. */
+  if (!result && !vgs_range_find(placed, &range))
+    result = vgs_mirror_add(placed, size);
   if (!result) {
     *address = placed;
     *nbytes = size;
@@ -108,9 +114,7 @@ CUresult vgs_cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary han
   CUcontext primary = NULL;
   if (!name || (!dptr && !bytes))
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_session_shares_memory() ? CUDA_SUCCESS : refuse("cuLibraryGetManaged");
-  if (!result)
-    result = vgs_library_find(handle, &library);
+  CUresult result = vgs_library_find(handle, &library);
   if (!result && !entered)
     result = vgs_cuDevicePrimaryCtxRetain(&primary, 0); /* never freed: the variable lives as long as the program */
   if (result)

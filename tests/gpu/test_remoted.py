@@ -14,7 +14,6 @@ PROGRAMS = sorted(p.stem for p in (Path(__file__).parents[1] / "programs").glob(
 SHARING = {"pinned": "cudaErrorNotSupported", "order": "cudaErrorNotSupported", "registered": "not supported"}
 SHARING["words"] = "cudaErrorNotSupported"
 SHARING["managed"] = "attributes of the device are 0"
-MISSING = {"managed": "__managed__ variables of a module are not offered by the cuda backend"}
 
 
 def natively(program: Path) -> str:
@@ -30,9 +29,6 @@ def test_program(remoted_run: RemotedRun, programs: Path, name: str) -> None:
         return
     if "needs two devices" in done.stdout:
         pytest.skip("this machine has one device")
-    if name in MISSING:
-        assert "cuLibraryGetManaged is not offered" in done.stderr
-        pytest.xfail(MISSING[name])
     if done.returncode == 1 and natively(programs / name) == done.stdout:
         pytest.xfail(f"the card itself does not do what the program expects: {done.stdout}")
     assert done.returncode == 0, (done.stdout, done.stderr)

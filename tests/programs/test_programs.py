@@ -38,6 +38,7 @@ SIZES = {
     "ipc": (1, 5003),
     "linker": (1, 5003),
     "managed": (4, 10007),
+    "managed_variable": (1, 2999),
     "matmul": (1, 71),
     "pinned": (1, 10007),
     "pools": (1, 3001),

@@ -1,0 +1,165 @@
+#define _GNU_SOURCE
+#include "vgs_mirror.h"
+#include "vgs_api.h"
+#include "vgs_claim.h"
+#include "vgs_context.h"
+#include "vgs_enter.h"
+#include "vgs_log.h"
+#include "vgs_range.h"
+#include "vgs_wait.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGE_NBYTES = 4096, DEVICE_INVALID = -2 };
+
+struct mirror {
+  uint64_t base, nbytes;
+  unsigned char *shadow, *fetched; /* what the device was last known to have; room for what it has now */
+  struct mirror *next;
+};
+
+int vgs_mirrors;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mirror *mirrors; /* under `lock`, as what follows */
+static uint64_t launches,
+    fetched_at; /* number of launches, and of those that the last fetch for all streams followed */
+
+static bool has_page_locked(uint64_t page) {
+  const struct mirror *m = mirrors;
+  while (m && (page + PAGE_NBYTES <= m->base || page >= m->base + m->nbytes))
+    m = m->next;
+  return m;
+}
+
+/* Memory where the claim is, or nothing. Pages may hold several variables. */
+static bool map_pages_locked(uint64_t base, uint64_t nbytes) {
+  for (uint64_t page = base & ~(uint64_t)(PAGE_NBYTES - 1); page < base + nbytes; page += PAGE_NBYTES) {
+    if (has_page_locked(page))
+      continue;
+    void *wanted = (void *)(uintptr_t)page;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *got = mmap(wanted, PAGE_NBYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == MAP_FAILED && errno == EEXIST) /* the claim's own, which is no memory */
+      got = mmap(wanted, PAGE_NBYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED, -1, 0);
+    if (got != wanted)
+      return false;
+  }
+  return true;
+}
+
+static CUresult fetch_one(const struct mirror *m, unsigned char *into, uint32_t stream) {
+  CUresult result = CUDA_SUCCESS;
+  for (uint64_t done = 0; done < m->nbytes && !result; done += VGW_PIECE_NBYTES) {
+    uint64_t piece = m->nbytes - done < VGW_PIECE_NBYTES ? m->nbytes - done : VGW_PIECE_NBYTES;
+    result = vgs_send_cuMemcpyDtoHAsync_v2(into + done, m->base + done, piece, stream);
+  }
+  return result;
+}
+
+static CUresult add_locked(struct mirror *m) {
+  if (!vgs_claim(m->base, m->nbytes) || !map_pages_locked(m->base, m->nbytes)) {
+    vgs_log(VGS_LOG_REASON, "a managed variable at %#llx lies over memory of this process: CUDA_ERROR_OUT_OF_MEMORY",
+            (unsigned long long)m->base);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  CUresult result = fetch_one(m, m->shadow, 0);
+  if (result)
+    return result;
+  memcpy((void *)(uintptr_t)m->base, m->shadow, m->nbytes);
+  struct vgs_range range = {.base = m->base,
+                            .nbytes = m->nbytes,
+                            .kind = VGS_RANGE_MANAGED,
+                            .device_address = m->base,
+                            .preferred = DEVICE_INVALID,
+                            .prefetched = DEVICE_INVALID};
+  result = vgs_range_add_mapping(&range, vgs_context_primary(vgs_context_entered->device));
+  if (result)
+    return result;
+  m->next = mirrors;
+  mirrors = m;
+  __atomic_store_n(&vgs_mirrors, 1, __ATOMIC_RELEASE);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_mirror_add(uint64_t address, uint64_t nbytes) {
+  struct mirror *m = nbytes ? calloc(1, sizeof *m + 2 * nbytes) : NULL;
+  CUresult result = CUDA_SUCCESS;
+  if (!m)
+    return nbytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+  m->base = address;
+  m->nbytes = nbytes;
+  m->shadow = (unsigned char *)(m + 1);
+  m->fetched = m->shadow + nbytes;
+  pthread_mutex_lock(&lock);
+  const struct mirror *known = mirrors;
+  while (known && known->base != address)
+    known = known->next;
+  if (!known)
+    result = add_locked(m);
+  pthread_mutex_unlock(&lock);
+  if (known || result)
+    free(m);
+  return result;
+}
+
+CUresult vgs_mirror_flush(uint32_t stream) {
+  CUresult result = CUDA_SUCCESS;
+  pthread_mutex_lock(&lock);
+  for (struct mirror *m = mirrors; m && !result; m = m->next) {
+    const unsigned char *now = (const unsigned char *)(uintptr_t)m->base;
+    if (!memcmp(now, m->shadow, m->nbytes))
+      continue;
+    memcpy(m->shadow, now, m->nbytes);
+    for (uint64_t done = 0; done < m->nbytes && !result; done += VGW_PIECE_NBYTES) {
+      uint64_t piece = m->nbytes - done < VGW_PIECE_NBYTES ? m->nbytes - done : VGW_PIECE_NBYTES;
+      result = vgs_send_cuMemcpyHtoDAsync_v2(m->base + done, m->shadow + done, piece, stream, false);
+    }
+  }
+  launches++;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+/* Only what the device has changed: the program may have written beside it since. */
+static CUresult fetch_locked(uint32_t stream) {
+  CUresult result = CUDA_SUCCESS;
+  for (struct mirror *m = mirrors; m && !result; m = m->next) {
+    unsigned char *now = (unsigned char *)(uintptr_t)m->base;
+    result = fetch_one(m, m->fetched, stream);
+    for (uint64_t i = 0; i < m->nbytes && !result; i++)
+      if (m->fetched[i] != m->shadow[i])
+        now[i] = m->shadow[i] = m->fetched[i];
+  }
+  return result;
+}
+
+CUresult vgs_mirror_after(CUresult waited, uint32_t stream, bool all) {
+  if (waited || !vgs_mirror_any())
+    return waited;
+  pthread_mutex_lock(&lock);
+  uint64_t seen = launches;
+  CUresult result = seen == fetched_at ? CUDA_SUCCESS : fetch_locked(stream);
+  if (!result && all)
+    fetched_at = seen;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+CUresult vgs_mirror_before_read(uint64_t address, uint64_t nbytes, uint32_t stream) {
+  pthread_mutex_lock(&lock);
+  const struct mirror *m = mirrors;
+  while (m && (address + nbytes <= m->base || address >= m->base + m->nbytes))
+    m = m->next;
+  pthread_mutex_unlock(&lock);
+  return m ? vgs_mirror_after(vgs_wait_stream(stream), stream, false) : CUDA_SUCCESS;
+}
+
+void vgs_mirror_fini(void) {
+  for (struct mirror *next; mirrors; mirrors = next) {
+    next = mirrors->next;
+    free(mirrors);
+  }
+}
