@@ -13,7 +13,7 @@ from vgpusim.ptx.module import align_up
 
 RUNNING = -1  # of the word that says what a warp waits for, else a barrier's number
 BARRIER_WORDS = 8 * (ir.CLUSTER_BARRIER + 1)
-TURN_NBYTES = 128
+TURN_NBYTES = 384
 
 
 @dataclass(frozen=True, slots=True)

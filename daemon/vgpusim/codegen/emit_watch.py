@@ -27,11 +27,11 @@ def _kind(ins: ir.Instruction, kind: str) -> int:
     return _ACQUIRE if ordered else _READ
 
 
-def _site(e: Emitter, ins: ir.Instruction, nbytes: int, align: int, kind: int) -> str:
+def _site(e: Emitter, ins: ir.Instruction, nbytes: int, align: int, kind: int, known: int = 0) -> str:
     """A constant struct vgx_sim_site; returns its name."""
     text, place = e.string(ins.text), e.string(ins.source or f"PTX line {ins.line}")
-    key = f"site.{text[1:]}.{place[1:]}.{nbytes}.{align}.{kind}"
-    fields = f"ptr {text}, ptr {place}, i32 {nbytes}, i32 {align}, i32 {kind}, i32 0"
+    key = f"site.{text[1:]}.{place[1:]}.{nbytes}.{align}.{kind}.{known}"
+    fields = f"ptr {text}, ptr {place}, i32 {nbytes}, i32 {align}, i32 {kind}, i32 {known}"
     e.helper(key, f"@{key} = private constant {{ ptr, ptr, i32, i32, i32, i32 }} {{ {fields} }}")
     return f"@{key}"
 
@@ -42,9 +42,11 @@ def access(
 ) -> None:  # fmt: skip
     """Say which addresses the acting lanes are about to access, if they are not known to be right. `value`: what a
     store stores; `sizes`: each lane's bytes, in memory."""
+    known = ins.line % abi.KNOWN_COUNT  # neighbours differ
     if nbytes:
         name = e.unique("watch")
-        e.e(f"br i1 {_is_known(e, at, nbytes, align, space, mask or e.mask_bits())}, label %{name}, label %{name}.ask")
+        is_known = _is_known(e, at, nbytes, align, space, mask or e.mask_bits(), known)
+        e.e(f"br i1 {is_known}, label %{name}, label %{name}.ask")
         e.label(f"{name}.ask")
     place = e.stack("watch.address", f"[{WARP} x i64]")
     e.e(f"store {LANES.int(64)} {e.vector(at)}, ptr {place}, align 64")
@@ -52,7 +54,7 @@ def access(
     if value is not None and value.nbits >= 8:
         values = e.stack(f"watch.value.{value.nbits}", f"[{WARP} x i{value.nbits}]")
         e.e(f"store {LANES.int(value.nbits)} {e.vector(value)}, ptr {values}, align 64")
-    site = _site(e, ins, nbytes, align, _kind(ins, kind))
+    site = _site(e, ins, nbytes, align, _kind(ins, kind), known)
     e.e(e.service(abi.SERVICE_ACCESS, "void", ("ptr", "%thread"), ("ptr", site), ("ptr", place),
                   ("i32", mask or e.mask_bits()), ("ptr", values), ("ptr", sizes)))  # fmt: skip
     if nbytes:
@@ -60,7 +62,7 @@ def access(
         e.label(name)
 
 
-def _is_known(e: Emitter, at: Value, nbytes: int, align: int, space: str, mask: str) -> str:
+def _is_known(e: Emitter, at: Value, nbytes: int, align: int, space: str, mask: str, known: int) -> str:
     """Whether all acting lanes are aligned and lie in what struct vgx_sim_known says, i1. Each access looks: a call
     between two of them may change it."""
     if space == "shared":
@@ -68,10 +70,11 @@ def _is_known(e: Emitter, at: Value, nbytes: int, align: int, space: str, mask: 
         end = e.v(f"add i64 {begin}, {_of_thread(e, abi.THREAD_KNOWN_SHARED)}")
         fresh = "true"
     else:
-        begin, end = _of_thread(e, abi.THREAD_KNOWN_BEGIN), _of_thread(e, abi.THREAD_KNOWN_END)
-        generation = e.v(f"inttoptr i64 {_of_thread(e, abi.THREAD_KNOWN_GENERATION)} to ptr")
+        entry = abi.THREAD_KNOWN + abi.KNOWN_NBYTES * known
+        begin, end = _of_thread(e, entry + abi.KNOWN_BEGIN), _of_thread(e, entry + abi.KNOWN_END)
+        generation = e.v(f"inttoptr i64 {_of_thread(e, entry + abi.KNOWN_GENERATION)} to ptr")
         now = e.v(f"load atomic i64, ptr {generation} acquire, align 8")
-        fresh = e.v(f"icmp eq i64 {now}, {_of_thread(e, abi.THREAD_KNOWN_SEEN)}")
+        fresh = e.v(f"icmp eq i64 {now}, {_of_thread(e, entry + abi.KNOWN_SEEN)}")
     least, last = begin, e.v(f"call i64 @llvm.usub.sat.i64(i64 {end}, i64 {nbytes})")
     e.declarations.add("declare i64 @llvm.usub.sat.i64(i64, i64)")
     if at.pattern.known:  # lanes that do not act may only make it ask

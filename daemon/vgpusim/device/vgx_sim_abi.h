@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 11 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 12 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -42,14 +42,15 @@ struct vgx_sim_launch {
   uint64_t places;                   /* 104: CTAs that a thread runs at once in an interleaved kernel, at most */
 };
 
-/* Where a watched kernel's accesses are right, so that it need not ask: the allocation that the last one lay in, while
- * *generation is `seen`; and so many bytes of the CTA's shared memory. */
+/* Where a watched kernel's accesses are right, so that it need not ask: the allocation that an instruction's last one
+ * lay in, while *generation is `seen`. */
 struct vgx_sim_known {
   uint64_t begin, end;
   const uint64_t *generation; /* never NULL */
   uint64_t seen;
-  uint64_t shared_nbytes;
 };
+
+#define VGX_SIM_KNOWN_COUNT 8u
 
 /* One pool thread. */
 struct vgx_sim_thread {
@@ -58,11 +59,13 @@ struct vgx_sim_thread {
   uint32_t sm;        /* 16: %smid */
   uint32_t warp_base; /* 20: reserved, 0 */
   /* Which warp this thread is running. The scheduler sets the CTA, a kernel the warp as it begins or resumes one. */
-  uint32_t cta[3];            /* 24 */
-  uint32_t warp;              /* 36: in the CTA; UINT32_MAX: not known */
-  uint8_t *local;             /* 40: CompiledKernel.local_nbytes bytes, 64-byte aligned */
-  uint64_t *counters;         /* 48: VGX_SIM_COUNTERS, which a counted kernel adds to */
-  struct vgx_sim_known known; /* 56: of a watched kernel */
+  uint32_t cta[3];    /* 24 */
+  uint32_t warp;      /* 36: in the CTA; UINT32_MAX: not known */
+  uint8_t *local;     /* 40: CompiledKernel.local_nbytes bytes, 64-byte aligned */
+  uint64_t *counters; /* 48: VGX_SIM_COUNTERS, which a counted kernel adds to */
+  /* Of a watched kernel: by instruction (struct vgx_sim_site), and how much of the CTA's shared memory is known. */
+  struct vgx_sim_known known[VGX_SIM_KNOWN_COUNT]; /* 56 */
+  uint64_t known_shared_nbytes;                    /* 312 */
 };
 
 /* What a kernel may ask of the driver. Called on the pool thread, inside the kernel. */
@@ -146,7 +149,7 @@ _Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
 _Static_assert(sizeof(struct vgx_sim_launch) == 112, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
-_Static_assert(sizeof(struct vgx_sim_thread) == 96, "abi");
+_Static_assert(sizeof(struct vgx_sim_thread) == 320, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, device_runtime) == 88, "abi");
 _Static_assert(offsetof(struct vgx_sim_code, warp_count) == 32, "abi");
 _Static_assert(sizeof(struct vgx_sim_code) == 56, "abi");

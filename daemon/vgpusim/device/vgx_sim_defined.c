@@ -57,13 +57,19 @@ void vgx_sim_watch_defined(uint64_t address, uint64_t nbytes) {
     vgx_sim_set_defined(address, nbytes, true);
 }
 
-bool vgx_sim_is_defined(uint64_t address, uint32_t nbytes) {
+bool vgx_sim_is_defined(uint64_t address, uint64_t nbytes) {
   const uint8_t *all = of_process();
   uint64_t at;
   if (!all || !covers(address, nbytes, &at))
     return true;
   for (uint64_t end = at + nbytes; at < end;) {
-    if (at % 8 == 0 && end - at >= 8) {
+    uint64_t word;
+    if (at % 64 == 0 && end - at >= 64) {
+      memcpy(&word, all + at / 8, sizeof word);
+      if (word != UINT64_MAX)
+        return false;
+      at += 64;
+    } else if (at % 8 == 0 && end - at >= 8) {
       if (all[at / 8] != 0xff)
         return false;
       at += 8;

@@ -39,7 +39,7 @@ struct turn {
   struct vgx_sim_thread thread; /* with frames and memory of its own */
   uint32_t live;                /* warps that have not ended */
 };
-_Static_assert(sizeof(struct turn) <= 128, "emit_layout.py");
+_Static_assert(sizeof(struct turn) <= 384, "emit_layout.py");
 
 /* The tables of a CTA. By warp: the barrier that it waits at (VGX_SIM_RUNNING, VGX_SIM_ENDED); the place that it
  * resumes at; whether it has arrived at its cluster's barrier (codegen/emit_cluster.py). */
@@ -170,6 +170,7 @@ static void place(struct vgx_sim_thread *thread, const struct vgx_sim_launch *la
   thread->cta[0] = (uint32_t)(cta % launch->grid[0]);
   thread->cta[1] = (uint32_t)(row % launch->grid[1]);
   thread->cta[2] = (uint32_t)(row / launch->grid[1]);
+  thread->known_shared_nbytes = 0; /* a CTA's shared memory holds nothing yet */
 }
 
 /* CTAs one after the other. */

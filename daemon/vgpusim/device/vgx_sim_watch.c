@@ -25,7 +25,7 @@ struct vgx_sim_cta_watch {
   uint32_t waits_at[32]; /* by warp: the barrier */
   struct vgx_sim_races *races;
   uint8_t *shared_defined; /* by byte */
-  uint64_t shared_nbytes;
+  uint64_t shared_nbytes, undefined_nbytes;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -74,6 +74,7 @@ static struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struc
   }
   if (w->shared_defined)
     memset(w->shared_defined, 0, w->shared_nbytes);
+  w->undefined_nbytes = w->shared_nbytes;
   return w;
 }
 
@@ -82,19 +83,41 @@ static _Thread_local struct vgx_sim_range last;
 static _Thread_local const uint64_t *generation;
 static _Thread_local uint64_t last_generation;
 
-/* What was right goes on to be: the kernel need not ask about it again. */
-static void let_know(const struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, uint64_t address) {
+/* Whether the allocation of the last access is written throughout. What is written stays so while it is allocated, so
+ * that a long allocation is not looked through again and again. */
+static bool is_all_written(void) {
+  static _Thread_local struct {
+    uint64_t address, seen, allocations;
+  } written[16];
+  uint64_t i = (last.address >> 9 ^ last.address >> 21) % 16, allocations = vgx_sim_watch_allocations();
+  if (written[i].address == last.address && written[i].seen == last_generation && written[i].allocations == allocations)
+    return true;
+  if (!vgx_sim_is_defined(last.address, last.nbytes))
+    return false;
+  written[i].address = last.address;
+  written[i].seen = last_generation;
+  written[i].allocations = allocations;
+  return true;
+}
+
+/* What was right goes on to be: the kernel need not ask about it again. For initcheck that holds where an allocation is
+ * written throughout; that is looked at once for an instruction and an allocation. */
+static void let_know(const struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
+                     uint64_t address) {
   enum vgx_sim_space space = vgx_sim_space_of(address);
-  if (watch->tools & (VGX_SIM_INITCHECK | VGX_SIM_RACECHECK))
-    return; /* each access counts */
-  if (space == VGX_SIM_IN_SHARED)
-    thread->known.shared_nbytes = shared_nbytes(watch);
-  else if ((space == VGX_SIM_IN_GLOBAL || space == VGX_SIM_IN_HOST) && generation) {
-    thread->known.begin = last.address;
-    thread->known.end = last.address + last.nbytes;
-    thread->known.generation = generation;
-    thread->known.seen = last_generation;
-  }
+  struct vgx_sim_known *known = &thread->known[site->known % VGX_SIM_KNOWN_COUNT];
+  bool defines = watch->tools & VGX_SIM_INITCHECK;
+  if (watch->tools & VGX_SIM_RACECHECK)
+    return;
+  if (space == VGX_SIM_IN_SHARED && !defines)
+    thread->known_shared_nbytes = shared_nbytes(watch);
+  if ((space != VGX_SIM_IN_GLOBAL && space != VGX_SIM_IN_HOST) || !generation)
+    return;
+  bool looked_at = known->begin == last.address && known->generation == generation && known->seen == last_generation;
+  if (defines && looked_at)
+    return;
+  bool right = !defines || is_all_written();
+  *known = (struct vgx_sim_known){last.address, last.address + (right ? last.nbytes : 0), generation, last_generation};
 }
 
 /* Whether the bytes lie in one live allocation, or in what the CTA has to itself. */
@@ -167,25 +190,38 @@ static void report(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thr
   vgx_sim_report_end(&r, watch->log);
 }
 
+static bool reads(const struct vgx_sim_site *site) {
+  return site->kind != VGX_SIM_WRITE && site->kind != VGX_SIM_RELEASE && site->kind != VGX_SIM_OBJECT;
+}
+
+static bool writes(const struct vgx_sim_site *site) {
+  return site->kind != VGX_SIM_READ && site->kind != VGX_SIM_ACQUIRE;
+}
+
+static void define_shared(struct vgx_sim_cta_watch *cta, uint64_t offset, uint32_t nbytes) {
+  for (uint8_t *at = cta->shared_defined + offset, *end = at + nbytes; at < end; at++) {
+    cta->undefined_nbytes -= *at == 0;
+    *at = 1;
+  }
+}
+
 /* Reads of what was never written; what is written is noted. */
 static void check_defined(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *cta,
                           const struct vgx_sim_thread *thread, const struct vgx_sim_lane_access *a) {
-  enum vgx_sim_access_kind kind = a->site->kind;
   enum vgx_sim_space space = vgx_sim_space_of(a->address);
-  bool reads = kind == VGX_SIM_READ || kind == VGX_SIM_ATOMIC || kind == VGX_SIM_ACQUIRE, defined = true;
-  bool writes = kind != VGX_SIM_READ && kind != VGX_SIM_ACQUIRE;
+  bool defined = true;
   uint64_t offset = a->address - (uint64_t)thread->shared;
   if (space == VGX_SIM_IN_SHARED && cta && cta->shared_defined && offset + a->nbytes <= cta->shared_nbytes) {
     for (uint32_t i = 0; i < a->nbytes; i++)
       defined &= cta->shared_defined[offset + i] != 0;
-    if (writes)
-      memset(cta->shared_defined + offset, 1, a->nbytes);
+    if (writes(a->site))
+      define_shared(cta, offset, a->nbytes);
   } else if (space == VGX_SIM_IN_GLOBAL) {
-    defined = !reads || vgx_sim_is_defined(a->address, a->nbytes);
-    if (writes)
+    defined = !reads(a->site) || vgx_sim_is_defined(a->address, a->nbytes);
+    if (writes(a->site))
       vgx_sim_watch_defined(a->address, a->nbytes);
   }
-  if (reads && !defined)
+  if (reads(a->site) && !defined)
     report(watch, thread, "uninitialised", a);
 }
 
@@ -234,9 +270,26 @@ static void check_lanes(struct vgx_sim_watch *watch, const struct vgx_sim_thread
   }
 }
 
+/* Initcheck in shared memory, where all lanes lie: whether what they read is written; what they write is noted. */
+static bool are_defined_shared(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread,
+                               const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask) {
+  struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
+  uint64_t begin = (uint64_t)thread->shared;
+  if (!cta || !cta->shared_defined)
+    return false;
+  for (uint32_t left = reads(site) ? mask : 0; left; left &= left - 1)
+    if (memchr(cta->shared_defined + (addresses[__builtin_ctz(left)] - begin), 0, site->nbytes))
+      return false;
+  for (uint32_t left = writes(site) ? mask : 0; left; left &= left - 1)
+    define_shared(cta, addresses[__builtin_ctz(left)] - begin, site->nbytes);
+  if (cta->undefined_nbytes == 0)
+    thread->known_shared_nbytes = shared_nbytes(watch); /* until the next CTA begins */
+  return true;
+}
+
 /* Whether all lanes' accesses are right because the range that holds them is. `false`: look at each. */
-static bool are_inside(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
-                       const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask) {
+static bool are_inside(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
+                       const uint64_t *addresses, uint32_t mask) {
   uint64_t least = UINT64_MAX, most = 0, bits = 0;
   for (uint32_t lane = 0; lane < 32; lane++) {
     bool acts = mask >> lane & 1;
@@ -251,14 +304,16 @@ static bool are_inside(struct vgx_sim_watch *watch, const struct vgx_sim_thread 
     return false;
   if (!(watch->tools & VGX_SIM_INITCHECK))
     return true;
+  if (vgx_sim_space_of(least) == VGX_SIM_IN_SHARED)
+    return are_defined_shared(watch, thread, site, addresses, mask);
   if (vgx_sim_space_of(least) != VGX_SIM_IN_GLOBAL)
-    return vgx_sim_space_of(least) != VGX_SIM_IN_SHARED;
+    return true;
   for (uint64_t next = least; mask; mask &= mask - 1, next += site->nbytes) /* a row, without gaps */
     if (addresses[__builtin_ctz(mask)] != next)
       return false;
-  if (site->kind != VGX_SIM_WRITE && site->kind != VGX_SIM_RELEASE && !vgx_sim_is_defined(least, (uint32_t)span))
+  if (reads(site) && !vgx_sim_is_defined(least, span))
     return false;
-  if (site->kind != VGX_SIM_READ && site->kind != VGX_SIM_ACQUIRE)
+  if (writes(site))
     vgx_sim_watch_defined(least, span);
   return true;
 }
@@ -269,11 +324,12 @@ static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *
   uint32_t count = 0;
   int32_t result = SUCCESS;
   if (!sizes && !(watch->tools & VGX_SIM_RACECHECK) && are_inside(watch, thread, site, addresses, mask)) {
-    let_know(watch, thread, addresses[__builtin_ctz(mask)]);
+    let_know(watch, thread, site, addresses[__builtin_ctz(mask)]);
     return SUCCESS;
   }
   pthread_mutex_lock(&lock);
   struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
+  uint64_t first = mask ? addresses[__builtin_ctz(mask)] : 0;
   for (; mask; mask &= mask - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(mask), nbytes = sizes ? sizes[lane] : site->nbytes;
     lanes[count] = (struct vgx_sim_lane_access){site, addresses[lane], nbytes, lane,
@@ -283,6 +339,8 @@ static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *
   }
   if (watch->tools & VGX_SIM_RACECHECK && site->kind == VGX_SIM_WRITE && values && !result)
     check_lanes(watch, thread, lanes, count);
+  if (count && !result)
+    let_know(watch, thread, site, first);
   pthread_mutex_unlock(&lock);
   return result;
 }

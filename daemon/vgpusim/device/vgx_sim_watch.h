@@ -1,8 +1,8 @@
 /* The sanitizer. Kernels compiled to be watched say each access and each barrier before they make it; what a tool finds
  * wrong becomes a report, one line of JSON for `vgpu sanitize`. Without a tool nothing here runs.
  *
- * A kernel asks only where it does not know that an access is right (struct vgx_sim_known). For initcheck and racecheck
- * it knows nothing, and runs on one thread: what is noted about memory needs no atomic operations. */
+ * A kernel asks only where it does not know that an access is right (struct vgx_sim_known): nowhere for
+ * racecheck. For it and initcheck kernels run on one thread: what is noted about memory needs no atomic operations. */
 #ifndef VGX_SIM_WATCH_H
 #define VGX_SIM_WATCH_H
 
@@ -33,7 +33,7 @@ enum vgx_sim_access_kind { /* codegen/emit_watch.py */
 struct vgx_sim_site {
   const char *text, *place; /* of the instruction; file:line, and where that is inlined */
   uint32_t nbytes, align;   /* of a lane's access; 0 bytes: each lane's own */
-  uint32_t kind, reserved;
+  uint32_t kind, known;     /* entry of vgx_sim_thread.known */
 };
 
 enum vgx_sim_sync {

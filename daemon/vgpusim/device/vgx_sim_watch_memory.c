@@ -13,10 +13,15 @@ static uint64_t count, room;
 static struct vgx_sim_range freed[FREED_MAX]; /* a ring: what was freed last */
 static uint32_t freed_next;
 
+static uint64_t allocations; /* atomic */
+
+uint64_t vgx_sim_watch_allocations(void) { return __atomic_load_n(&allocations, __ATOMIC_ACQUIRE); }
+
 void vgx_sim_watch_allocated(uint64_t address, uint64_t nbytes) {
   if (!vgx_sim_tools)
     return;
   vgx_sim_set_defined(address, nbytes, false);
+  __atomic_add_fetch(&allocations, 1, __ATOMIC_RELEASE);
   pthread_mutex_lock(&lock);
   if (count == room) {
     struct vgx_sim_range *grown = realloc(live, (room + 256) * sizeof *live);

@@ -11,6 +11,8 @@ struct vgx_sim_range {
 
 void vgx_sim_watch_allocated(uint64_t address, uint64_t nbytes);
 void vgx_sim_watch_freed(uint64_t address);
+/* How often something was allocated: what was written before may not be now. */
+uint64_t vgx_sim_watch_allocations(void);
 
 /* What was freed there last. */
 bool vgx_sim_find_freed(uint64_t address, struct vgx_sim_range *found);

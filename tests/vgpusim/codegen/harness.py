@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from vgpusim.codegen import abi
 from vgpusim.codegen.compile import PtxModule, compile_entry
 from vgpusim.codegen.loader import Loader
 
@@ -49,6 +50,8 @@ class Thread(ctypes.Structure):
         ("warp", ctypes.c_uint32),
         ("local", ctypes.c_void_p),
         ("counters", ctypes.c_void_p),
+        ("known", ctypes.c_uint64 * (abi.KNOWN_COUNT * abi.KNOWN_NBYTES // 8)),
+        ("known_shared_nbytes", ctypes.c_uint64),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from pathlib import Path
 
@@ -230,7 +231,7 @@ def test_offsets_of_the_abi() -> None:
     from tests.vgpusim.codegen.harness import Launch, Services, Thread
 
     header = (Path(__file__).parents[3] / "daemon/vgpusim/device/vgx_sim_abi.h").read_text()
-    named = {m[1]: int(m[2]) for m in re.finditer(r"(\w+)(?:\[3\])?;\s*/\*\s*(\d+)\b", header)}
+    named = {m[1]: int(m[2]) for m in re.finditer(r"(\w+)(?:\[\w+\])?;\s*/\*\s*(\d+)\b", header)}
     for name, offset in (
         ("params", abi.LAUNCH_PARAMS), ("grid", abi.LAUNCH_GRID),
         ("shared_static_nbytes", abi.LAUNCH_SHARED_STATIC), ("shared_dynamic_nbytes", abi.LAUNCH_SHARED_DYNAMIC),
@@ -239,9 +240,11 @@ def test_offsets_of_the_abi() -> None:
         assert named[name] == offset == getattr(Launch, name).offset
     for name, offset in (
         ("shared", abi.THREAD_SHARED), ("frames", abi.THREAD_FRAMES), ("sm", abi.THREAD_SM), ("cta", abi.THREAD_CTA),
-        ("local", abi.THREAD_LOCAL),
+        ("local", abi.THREAD_LOCAL), ("counters", abi.THREAD_COUNTERS), ("known", abi.THREAD_KNOWN),
+        ("known_shared_nbytes", abi.THREAD_KNOWN_SHARED),
     ):  # fmt: skip
         assert named[name] == offset == getattr(Thread, name).offset
+    assert f"sizeof(struct vgx_sim_thread) == {ctypes.sizeof(Thread)}" in header
     at = 0
     for name, kind in emit_code.MEMBERS.items():
         assert named[name] == at, name
