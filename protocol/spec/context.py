@@ -259,11 +259,10 @@ fn(
 )
 fn(
     "cuCtxGetExecAffinity",
-    [struct_out("pExecAffinity", "CUexecAffinityParam"), val("type", I32), handle("ctx", CONTEXT)],
+    [struct_out("pExecAffinity", "CUexecAffinityParam"), val("type", I32)],
     WAITING,
-    need=INIT,
     simulator=False,
-    doc="How many multiprocessors a context may use.",
+    doc="How many multiprocessors the current context may use.",
 )
 
 for scope, need in (("", Need.CONTEXT), ("Global", Need.NOTHING)):
