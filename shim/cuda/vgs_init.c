@@ -1,5 +1,6 @@
 /* cuInit: what is set up before the first session opens. The destructor's part of it, and device output, which is the
  * program's own, are hooks of the session. */
+#define _GNU_SOURCE
 #include "vgs_api.h"
 #include "vgs_callback.h"
 #include "vgs_claim.h"
@@ -69,6 +70,18 @@ static void set_hooks(void) {
   vgs_session_reason_hook = vgs_reasons_fetch;
 }
 
+/* NVIDIA's driver loads what a profiler names there. Nsight's cannot work beside this library, and their user must be
+ * told where they do. */
+static void refuse_injection(void) {
+  static bool told; /* atomic */
+  const char *injected = secure_getenv("CUDA_INJECTION64_PATH");
+  if (injected && *injected && strcmp(injected, "none") && !__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+    vgs_log(VGS_LOG_REASON,
+            "%s is not loaded: Nsight Systems and Nsight Compute profile a vGPU on the host, as in `nsys profile vgpud "
+            "...` (docs/profiling.md); torch.profiler and JAX's profiler work here",
+            injected);
+}
+
 static CUresult initialize(unsigned int Flags) {
   if (vgs_life_now() == VGS_LIFE_FORKED || vgs_life_now() == VGS_LIFE_ENDED)
     return vgs_life_check();
@@ -80,6 +93,7 @@ static CUresult initialize(unsigned int Flags) {
     return CUDA_ERROR_NO_DEVICE;
   }
   set_hooks();
+  refuse_injection();
   CUresult result = vgs_session_open();
   if (result)
     return result;

@@ -14,6 +14,7 @@ from . import (
     check_ollama,
     check_preload,
     check_probe,
+    check_profiler,
     check_program,
     check_python,
     check_runtime,
@@ -48,6 +49,7 @@ def examine(find_subject: Callable[[], Subject]) -> Diagnosis:
             check_probe.check(subject, diagnosis, tables)
             check_need.judge_tables(diagnosis)
             check_runtime.check(subject, diagnosis)
+            check_profiler.check(subject, diagnosis)
         check_installation.check(subject, diagnosis)
         if check_ollama.concerns(subject):
             check_ollama.check(subject, diagnosis)

@@ -171,3 +171,10 @@ def test_another_libcuda(tmp_path: Path) -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert result.stdout == "15\n"
     assert "another: nothing can be profiled" in result.stderr
+
+
+def test_nsight_is_told_where_it_works(vgpu_run: Run) -> None:
+    code = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+    result = vgpu_run([sys.executable, "-c", code], env={"CUDA_INJECTION64_PATH": "/opt/nsight/libinjection.so"})
+    assert result.stdout == "0\n"
+    assert result.stderr.count("profile a vGPU on the host") == 1
