@@ -1,7 +1,7 @@
-/* Measuring by events: one before an operation and one behind it in its stream, whose distance is the operation's time.
- * What an event itself takes is measured in each context (the shortest distance of two with nothing between them), and
- * subtracted. An operation of a capture is not measured, as its events would be captured; a graph's launch is measured
- * as a whole.
+/* Measuring: by the host's CUPTI where there is one (vgx_cuda_cupti.c), else by events: one before an operation and one
+ * behind it in its stream, whose distance is the operation's time. What an event itself takes is measured in each
+ * context (the shortest distance of two with nothing between them), and subtracted. An operation of a capture is not
+ * measured, as its events would be captured; a graph's launch is measured as a whole.
  *
  * Where on this machine's clock an event lies is found by a reference: an event recorded in a stream of its own between
  * two readings of the clock, anew each time records are asked for. */
@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "vgx_backend.h"
+#include "vgx_cuda_cupti.h"
 
 enum { CONTEXTS_MAX = 64, READINGS = 5, PAIRS = 16, OUTSTANDING_MAX = 1 << 18, NON_BLOCKING = 1, NUM_REGS = 4 };
 enum { SHARED_SIZE_BYTES = 1, LOCAL_SIZE_BYTES = 3, REFERENCE_WAIT_NS = 100000000, CLOSE_NS = 3000 };
@@ -47,6 +48,7 @@ static void (*put_activity)(const struct vgw_activity *activity, const char *nam
 static _Thread_local uint64_t thread_correlation;
 static struct vgx_backend real; /* the driver's own functions */
 static CUresult (*get_current)(CUcontext *);
+static bool has_cupti, by_cupti; /* the second is atomic: CUPTI measures now */
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -136,7 +138,8 @@ static void timed_spare(struct timed *t) {
 static struct timed *begin(CUstream stream, uint32_t kind) {
   CUcontext context = NULL;
   int status = 0;
-  if (!thread_correlation || !__atomic_load_n(&put_activity, __ATOMIC_RELAXED) || get_current(&context) || !context ||
+  if (!thread_correlation || __atomic_load_n(&by_cupti, __ATOMIC_RELAXED) ||
+      !__atomic_load_n(&put_activity, __ATOMIC_RELAXED) || get_current(&context) || !context ||
       real.cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL, NULL, NULL) || status)
     return NULL;
   pthread_mutex_lock(&lock);
@@ -306,13 +309,19 @@ FILL_ROWS(D2D32, unsigned int, 4)
 /* --- for the executor --- */
 
 static CUresult measure(void (*put)(const struct vgw_activity *activity, const char *name)) {
+  if (has_cupti)
+    __atomic_store_n(&by_cupti, vgx_cuda_cupti_measure(put) && put, __ATOMIC_RELEASE);
   __atomic_store_n(&put_activity, put, __ATOMIC_RELEASE);
   return CUDA_SUCCESS;
 }
 
-static void correlate(uint64_t correlation) { thread_correlation = correlation; }
+static void correlate(uint64_t correlation) {
+  if (__atomic_load_n(&by_cupti, __ATOMIC_RELAXED))
+    vgx_cuda_cupti_correlate(correlation);
+  thread_correlation = correlation;
+}
 
-static bool measures_nodes(void) { return false; }
+static bool measures_nodes(void) { return __atomic_load_n(&by_cupti, __ATOMIC_RELAXED); }
 
 /* Under the lock; the context is current. False: it is not done yet. */
 static bool read_out(struct timed *t, void (*put)(const struct vgw_activity *, const char *)) {
@@ -331,6 +340,10 @@ static bool read_out(struct timed *t, void (*put)(const struct vgw_activity *, c
 }
 
 static void measured(void) {
+  if (__atomic_load_n(&by_cupti, __ATOMIC_RELAXED)) {
+    vgx_cuda_cupti_flush();
+    return;
+  }
   void (*put)(const struct vgw_activity *, const char *) = __atomic_load_n(&put_activity, __ATOMIC_ACQUIRE);
   CUcontext before = NULL, current = NULL;
   if (!put || get_current(&before))
@@ -363,6 +376,7 @@ static void measured(void) {
 void vgx_cuda_activity_resolve(void *library, struct vgx_backend *backend) {
   get_current = (__typeof__(get_current))dlsym(library, "cuCtxGetCurrent");
   real = *backend;
+  has_cupti = vgx_cuda_cupti_open();
   if (!get_current || !real.cuStreamGetCaptureInfo_v2 || !real.cuEventElapsedTime_v2)
     return;
   backend->measure = measure;

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -204,6 +205,12 @@ def compare(name: str, native: list[Any], remoted: list[Any]) -> list[str]:
     return [*lines, f"\nAll device times together: ratio {whole:.3f}."]
 
 
+def host_cupti() -> str:
+    """The folder of NVIDIA's libcupti among Python's packages."""
+    found = [file for part in sys.path if part for file in Path(part).glob("nvidia/*/lib/libcupti.so.1[23]")]
+    return str(found[0].parent) if found else ""
+
+
 def main() -> int:
     from vgpu_guest.libraries import LIBRARIES
     from vgpud.bench.side import Host, native
@@ -224,6 +231,9 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-profiles-")))
         backend = "simulator" if options.simulator else "cuda"
+        if found := host_cupti():  # the worker asks it for times
+            os.environ["LD_LIBRARY_PATH"] = f"{found}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+        print(f"the host's CUPTI: {found or 'of the system, if it has one'}")
         host = stack.enter_context(Host("shm", folder, backend, options.simulator or "h100", options.libcuda))
         remote = host.side.of_program() | {"LD_PRELOAD": str(library)}
         for name in options.works:

@@ -1,12 +1,14 @@
-"""Profiling over the cuda backend, which measures by events: tests/shim/cupti's program, asked of the relay."""
+"""Profiling over the cuda backend, which measures by the host's CUPTI, else by events: tests/shim/cupti's program."""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
-from tests.conftest import ROOT
-from tests.relayed.conftest import Relay
+from tests.conftest import ROOT, merged
+from tests.daemon.running import Running
+from tests.relayed.conftest import LIBRARIES, WORKER, Relay, _start
 
 PROGRAM = ROOT / "tests/shim/cupti/activity.py"
 
@@ -37,3 +39,22 @@ def test_a_graph_is_measured_as_a_whole(shared_relay: Relay) -> None:
 
 def test_none_is_lost(shared_relay: Relay) -> None:
     assert profile(shared_relay, "many") == {"launched": 20000, "seen": 20000, "distinct": 20000, "dropped": 0}
+
+
+def test_by_the_hosts_cupti(driver: Running, tmp_path: Path) -> None:
+    """Where the worker finds a CUPTI, it is asked; here that is vgpu's own, over the real driver's place."""
+    config = (
+        f"backend = 'cuda'\nlibcuda = '{LIBRARIES}/libcuda.so.1'\n"
+        f"worker_command = {[sys.executable, str(WORKER), '--backend', 'cuda']!r}"
+    )
+    path = f"{LIBRARIES}:{LIBRARIES}/cupti/13"
+    running = _start(tmp_path, "b", config, {"VGPU_ENDPOINT": str(driver.endpoint), "LD_LIBRARY_PATH": path})
+    relay = Relay(merged({"VGPU_ENDPOINT": str(running.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)}), True)
+    try:
+        rows = profile(relay, "graph")
+        launches = [row["correlationId"] for row in rows if row["record"] == "API" and row["cbid"] == 514]
+        kernels = [row for row in rows if row["record"] == "Kernel"]
+        assert [(k["correlationId"], k["gridX"]) for k in kernels] == [(i, n) for i in launches for n in (1, 2, 4)]
+        assert profile(relay, "many") == {"launched": 20000, "seen": 20000, "distinct": 20000, "dropped": 0}
+    finally:
+        running.end()
