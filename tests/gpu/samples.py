@@ -25,7 +25,7 @@ from vgpud.bench.side import Host, Side, native  # noqa: E402
 from tests.ecosystem.samples import LIBRARY, last_word, samples  # noqa: E402
 
 BUILD_TIMEOUT_S = 240
-AT_ONCE = 4  # programs on the card
+Outcome = tuple[str, str]  # how a sample ended natively and remoted
 OWN = {"cudart", "cudart_static"}  # nvcc links them itself
 
 
@@ -84,38 +84,34 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("names", nargs="*", help="some of them")
     parser.add_argument("--libcuda", default="libcuda.so.1")
-    parser.add_argument("--limit-s", type=float, default=40)
+    parser.add_argument("--limit-s", type=float, default=20, help="seconds that a program may take (20)")
     options = parser.parse_args()
     checkout = options.checkout.resolve()
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     found = {name: folder for name, folder in samples(checkout).items() if name in (options.names or (name,))}
     with tempfile.TemporaryDirectory(prefix="vgpu-samples-") as name:
         out = Path(name)
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            built = list(pool.map(lambda folder: build(nvcc, checkout, folder, out), found.values()))
-        programs = {p.name: p for p in built if p}
-        with ThreadPoolExecutor(AT_ONCE) as pool, Host("shm", out / "host", "cuda", "h100", options.libcuda) as host:
-            sides = {"native": native(options.libcuda), "remoted": host.side}
-            ended = {
-                what: dict(
-                    zip(
-                        programs,
-                        pool.map(lambda p, s=side: run(p, found[p.name], s, options.limit_s), programs.values()),
-                        strict=True,
-                    )
-                )
-                for what, side in sides.items()
-            }
-    worse = 0
-    for sample in programs:
-        here, there = ended["native"][sample], ended["remoted"][sample]
-        if here[0] != there[0]:
-            print(f"| {sample} | {here[0]} {here[1]} | {there[0]} {there[1]} |")
-            worse += here[0] == "0"
-    passed = {what: sum(outcome[0] == "0" for outcome in outcomes.values()) for what, outcomes in ended.items()}
-    print(f"{len(found)} samples, {len(programs)} compile; end with 0 natively {passed['native']}, remoted "
-          f"{passed['remoted']}; {worse} natively alone")  # fmt: skip
-    print("do not compile: " + " ".join(sorted(set(found) - set(programs))))
+        with (
+            ThreadPoolExecutor(os.cpu_count() or 1) as pool,
+            Host("shm", out / "host", "cuda", "h100", options.libcuda) as host,
+        ):
+            sides = [native(options.libcuda), host.side]
+
+            def judge(sample: str) -> Outcome | None:
+                program = build(nvcc, checkout, found[sample], out)
+                if program is None:
+                    return None
+                here, there = (run(program, found[sample], side, options.limit_s) for side in sides)
+                if here[0] != there[0]:
+                    print(f"| {sample} | {here[0]} {here[1]} | {there[0]} {there[1]} |", flush=True)
+                return here[0], there[0]
+
+            outcomes = dict(zip(found, pool.map(judge, found), strict=True))
+    ended = [outcome for outcome in outcomes.values() if outcome]
+    worse = sum(here == "0" != there for here, there in ended)
+    print(f"{len(found)} samples, {len(ended)} compile; end with 0 natively {sum(here == '0' for here, _ in ended)}, "
+          f"remoted {sum(there == '0' for _, there in ended)}; {worse} natively alone")  # fmt: skip
+    print("do not compile: " + " ".join(sample for sample, outcome in outcomes.items() if not outcome))
     return 1 if worse else 0
 
 
