@@ -53,7 +53,7 @@ test-gpu: build ## the tests that need a real GPU
 	$(PYTEST) -m gpu $(PYTEST_ARGS)
 
 test-ecosystem: build ## what takes hours: torch's whole table of operators, and programs around it
-	$(PYTEST) -m ecosystem $(PYTEST_ARGS)
+	$(PYTEST) -p tests.ecosystem.recorder -m ecosystem $(PYTEST_ARGS)
 
 check: build ## linters, types, formats, layout, the built library's symbols
 	$(VENV)/bin/ruff check

@@ -272,6 +272,9 @@ CUresult vgx_sim_cuCtxSetLimit(int limit, size_t value) {
   if ((limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE) &&
       value > ctx->device->properties.memory_nbytes)
     return CUDA_ERROR_OUT_OF_MEMORY;
+  int32_t most = vgx_sim_attribute(ctx->device, VGX_SIM_MAX_PERSISTING_L2, 0);
+  if (limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE && value > (uint64_t)most)
+    value = (uint64_t)most;
   vgx_sim_lock();
   /* A heap in use keeps its size, as the driver demands. */
   if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && ctx->heap)

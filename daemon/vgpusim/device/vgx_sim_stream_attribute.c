@@ -23,13 +23,14 @@ static void *place_of(CUstream stream, int attribute, size_t *nbytes) {
   }
 }
 
-static CUresult check(int attribute, const CUlaunchAttributeValue *value) {
+/* Of an access window the size is checked; that lines persist in a cache is a hint. */
+static CUresult check(const struct vgx_sim_device *device, int attribute, const CUlaunchAttributeValue *value) {
   uint64_t window_nbytes;
   memcpy(&window_nbytes, value->pad + WINDOW_NBYTES_OFFSET, sizeof window_nbytes);
   bool wrong = (attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY &&
                 (value->value < POLICY_AUTO || value->value > POLICY_MAX)) ||
-               /* CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE is 0 */
-               (attribute == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && window_nbytes);
+               (attribute == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW &&
+                window_nbytes > (uint64_t)vgx_sim_attribute(device, VGX_SIM_MAX_ACCESS_POLICY_WINDOW, 0));
   return wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -46,7 +47,7 @@ CUresult vgx_sim_cuStreamSetAttribute(CUstream hStream, int attr, const CUlaunch
   if (result != CUDA_SUCCESS)
     return result;
   void *place = place_of(stream, attr, &nbytes);
-  if (!place || !value || check(attr, value) != CUDA_SUCCESS)
+  if (!place || !value || check(stream->ctx->device, attr, value) != CUDA_SUCCESS)
     return CUDA_ERROR_INVALID_VALUE;
   vgx_sim_lock();
   memcpy(place, value, nbytes);

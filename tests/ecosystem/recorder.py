@@ -1,0 +1,49 @@
+"""`pytest -p tests.ecosystem.recorder` renews docs/ecosystem.md: what the tests of ecosystems did when they last ran.
+
+`make test-ecosystem` loads it; a part of the tests renews its own lines.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs/ecosystem.md"
+HEAD = """# The ecosystem's tests
+
+`make test-ecosystem` writes this table: each test that runs frameworks or whole libraries for
+minutes or hours, as it ended when it last ran. [simulator.md](simulator.md) says what they run.
+
+| test | ended | seconds | commit | day |
+|---|---|---|---|---|
+"""
+_ROW = re.compile(r"^\| `([^`]+)` \|.*$", re.MULTILINE)
+_ended: dict[str, tuple[str, float]] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    word, seconds = _ended.get(report.nodeid, ("passed", 0.0))
+    if hasattr(report, "wasxfail"):
+        word = "fails as expected" if report.skipped else "passed though expected to fail"
+    elif report.outcome != "passed":
+        word = report.outcome
+    _ended[report.nodeid] = word, seconds + report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    text = DOCUMENT.read_text() if DOCUMENT.exists() else ""
+    rows = {match[1]: match[0] for match in _ROW.finditer(text)}
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    day = datetime.now(UTC).date().isoformat()
+    for test, (word, seconds) in _ended.items():
+        name = test.replace("|", "/").replace("`", "'")
+        rows[name] = f"| `{name}` | {word} | {seconds:.0f} | {commit} | {day} |"
+    if _ended:
+        DOCUMENT.write_text(HEAD + "".join(f"{rows[name]}\n" for name in sorted(rows)))
