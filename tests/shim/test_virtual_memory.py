@@ -185,6 +185,10 @@ linear = alloc(4 * GRANULE)
 for size, alignment, flags in ((0, 0, 0), (GRANULE + 4096, 0, 0), (GRANULE, 3, 0), (GRANULE, 0, 1), (1 << 62, 0, 0)):
     result = cuda.cuMemAddressReserve(byref(p), c_size_t(size), c_size_t(alignment), c_uint64(0), c_uint64(flags))
     assert result in (1, 2) and p.value == 7, (size, result)
+for alignment in (4096, GRANULE, 32 * GRANULE):
+    ok(cuda.cuMemAddressReserve(byref(p), c_size_t(GRANULE), c_size_t(alignment), c_uint64(0), c_uint64(0)))
+    assert p.value % max(alignment, GRANULE) == 0
+    ok(cuda.cuMemAddressFree(p, c_size_t(GRANULE)))
 for size in (0, 4096, GRANULE + 1):
     assert cuda.cuMemCreate(byref(p), c_size_t(size), prop, c_uint64(0)) == 1
 assert cuda.cuMemCreate(byref(p), c_size_t(1 << 40), prop, c_uint64(0)) == 2

@@ -161,11 +161,13 @@ static bool reserve_entry(struct vgx_sim_arena *arena) {
   return true;
 }
 
-bool vgx_sim_arena_place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, size_t *index) {
+bool vgx_sim_arena_place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, uint64_t alignment,
+                                size_t *index) {
   bool large = made->nbytes >= LARGE_NBYTES;
   uint64_t span = round_up(made->nbytes, VGX_SIM_PAGE_NBYTES);
   uint64_t guard = arena->count < GUARDED_MAX ? VGX_SIM_PAGE_NBYTES : 0;
   uint64_t align = large ? LARGE_NBYTES : VGX_SIM_PAGE_NBYTES, start;
+  align = alignment > align ? alignment : align;
   if (!reserve_entry(arena) || (!find_gap(arena, arena->rover, span + guard, align, &start, index) &&
                                 !find_gap(arena, arena->base + LARGE_NBYTES, span + guard, align, &start, index)))
     return false;
@@ -188,7 +190,7 @@ static CUresult allocate_locked(struct vgx_sim_arena *arena, struct vgx_sim_allo
   uint64_t span = round_up(made->nbytes, VGX_SIM_PAGE_NBYTES);
   if (!vgx_sim_arena_charge_locked(arena, span))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  if (!vgx_sim_arena_place_locked(arena, made, &index) ||
+  if (!vgx_sim_arena_place_locked(arena, made, 0, &index) ||
       mprotect((void *)made->pages, span, PROT_READ | PROT_WRITE) != 0) {
     vgx_sim_arena_uncharge_locked(arena, span);
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -105,8 +105,10 @@ void vgx_sim_arena_uncharge_locked(struct vgx_sim_arena *arena, uint64_t nbytes)
 /* Index of the first live allocation whose pages end above `address`. */
 size_t vgx_sim_arena_bound_locked(const struct vgx_sim_arena *arena, uint64_t address);
 
-/* Find a place for made->nbytes and fill in where that is; *index is where its entry belongs. */
-bool vgx_sim_arena_place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, size_t *index);
+/* Find a place for made->nbytes, at a multiple of `alignment` (0: as the size asks), and fill in where that is; *index
+ * is where its entry belongs. */
+bool vgx_sim_arena_place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, uint64_t alignment,
+                                size_t *index);
 
 void vgx_sim_arena_insert_locked(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *made, size_t index);
 

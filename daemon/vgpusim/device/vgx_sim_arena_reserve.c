@@ -8,14 +8,15 @@
 #include <unistd.h>
 
 CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enum vgx_sim_allocation_kind kind,
-                               uint64_t *address) {
+                               uint64_t alignment, uint64_t *address) {
   struct vgx_sim_allocation made = {.nbytes = nbytes, .kind = kind};
   uint64_t cost = kind == VGX_SIM_PHYSICAL ? nbytes : 0;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   size_t index;
   pthread_mutex_lock(&arena->lock);
-  bool taken = nbytes <= arena->end - arena->base && vgx_sim_arena_charge_locked(arena, cost);
-  if (taken && !vgx_sim_arena_place_locked(arena, &made, &index)) {
+  uint64_t room = arena->end - arena->base;
+  bool taken = nbytes <= room && alignment <= room && vgx_sim_arena_charge_locked(arena, cost);
+  if (taken && !vgx_sim_arena_place_locked(arena, &made, alignment, &index)) {
     vgx_sim_arena_uncharge_locked(arena, cost);
   } else if (taken) {
     vgx_sim_arena_insert_locked(arena, &made, index);

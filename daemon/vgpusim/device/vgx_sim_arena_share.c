@@ -77,7 +77,7 @@ CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const struct vgx_sim_sh
       return CUDA_SUCCESS;
     }
   }
-  if (vgx_sim_arena_place_locked(arena, &made, &index) &&
+  if (vgx_sim_arena_place_locked(arena, &made, 0, &index) &&
       mmap((void *)made.pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared->fd,
            (off_t)shared->offset) != MAP_FAILED) {
     vgx_sim_arena_insert_locked(arena, &made, index);
