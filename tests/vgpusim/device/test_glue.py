@@ -185,7 +185,7 @@ def test_wrong_images_answer_as_the_driver_does(tmp_path: Path) -> None:
         tmp_path,
         r"""
 head = b".version 7.0\n.target sm_70\n.address_size 64\n"
-print([b.load(image)[0] for image in (b"garbage", b".version 99.9\n.target sm_70\n",
+print([b.load(image)[0] for image in (b"garbage", b".version 99.9\n.target sm_70\n.address_size 32\n",
       b".version 7.0\n.target sm_999\n.address_size 64\n", head + b".entry x(){ bogus.u32 %r1; }\n")])
 out, data = b.ffi.new("void **"), b.ffi.new("char[]", b"junk")
 nbytes, images = b.ffi.new("uint64_t *", 4), b.ffi.new("void *[]", [data])
