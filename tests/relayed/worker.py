@@ -6,6 +6,5 @@ from vgpud.worker import seccomp
 from vgpud.worker.entry import main
 
 if __name__ == "__main__":
-    seccomp._REFUSED.pop("connect")
-    seccomp._SOCKETS.clear()
+    seccomp.DRIVER |= {"connect", "socket", "socketpair"}
     main()

@@ -2,7 +2,8 @@
 
 Control messages are msgpack maps, one per SOCK_SEQPACKET packet. To the worker: one assignment, with the client's
 socket; before that, if it was started with --warm, a WarmOrder. From the worker: {type: "ready", why: str?} when it
-could serve, with `why` when it has no context and ends, {type: "attached"} when it answered the client,
+could serve, with `why` when it has no context and ends; before that, {type: "calls"} with the listener of the system
+calls that it is refused (refused_calls.py); {type: "attached"} when it answered the client,
 {type: "ended", reason: str}. vgpud may ask {type: "memory"}, answered by {type: "memory", nbytes: [int]}, by device.
 """
 
@@ -16,7 +17,10 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from vgpud.log import RateLimit, get_logger
+from vgpud.proto.packet import receive_packet
 from vgpud.proto.packing import pack_map, unpack_map
+
+from .refused_calls import RefusedCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +66,8 @@ class Worker:
         self.warm_device = warm_device  # it shall have, or has, a context there
         self.reason: str | None = None
         self._was_stopped = False
+        self._is_new = True  # it has said nothing yet
+        self._refused_calls: RefusedCalls | None = None
         self.last_line: str | None = None
         self._memory_asked: asyncio.Future[tuple[int, ...] | None] | None = None
         os.set_blocking(stderr_fd, False)
@@ -177,25 +183,28 @@ class Worker:
 
     def _read_control(self) -> bool:
         """Take one message: one that never stops talking must not keep the loop from others. False: there is none."""
-        try:
-            packet = self._control.recv(_PACKET_NBYTES)
-        except BlockingIOError:
+        received = receive_packet(self._control, _PACKET_NBYTES)
+        if received is None:
             return False
-        except OSError:
-            packet = b""
+        packet, fds = received
         if not packet:
             self._loop.remove_reader(self._control.fileno())  # the pidfd tells the rest
             return False
-        self._take(packet)
+        self._take(packet, fds)
+        for fd in fds:
+            os.close(fd)
         return True
 
-    def _take(self, packet: bytes) -> None:
+    def _take(self, packet: bytes, fds: list[int]) -> None:
         """A worker runs on behalf of a client: what it says is checked like a client's words."""
         try:
             message = unpack_map(packet)
         except ValueError:
             return
         kind = message.get("type")
+        if kind == "calls" and fds and self._is_new:
+            self._refused_calls = RefusedCalls(fds.pop(), self._say_refused)
+        self._is_new = False  # later descriptors may be a client's doing
         timer = self._expected.pop(kind, None) if isinstance(kind, str) else None
         if timer is not None:
             timer.cancel()
@@ -228,6 +237,10 @@ class Worker:
                 self._say(line)
         return bool(data)
 
+    def _say_refused(self, call: str) -> None:
+        log = get_logger()
+        log.warning("a worker made a system call unknown to us", session=self.session, worker=self.pid, call=call)
+
     def _say(self, line: bytes) -> None:
         """Log one of its lines, a bounded number of them; `<N>` at its start is syslog's level."""
         number, text = "6", line[:_LINE_NBYTES].decode(errors="replace")
@@ -250,6 +263,8 @@ class Worker:
         self._loop.remove_reader(self._stderr_fd)
         self._control.close()
         os.close(self._stderr_fd)
+        if self._refused_calls is not None:
+            self._refused_calls.close()
         self._unwatch_client()
         for timer in (self._kill_timer, *self._expected.values()):
             if timer is not None:

@@ -15,10 +15,11 @@ from . import landlock, seccomp
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 
 
-def confine(allow: Collection[str] = ()) -> None:
+def confine(allow: Collection[str] = (), *, report: bool = False) -> int:
     """Drop privileges that no backend needs. Each step is as strict as the kernel allows; none can be undone.
 
-    `allow` names system calls that are left to this process (see seccomp.py).
+    `allow` names system calls that are left to this process besides the usual ones, and `report` makes a listener of
+    those that are refused: see seccomp.py. Returns the listener, or -1.
     """
     # When memory runs out the kernel should end a worker, which costs one client, not vgpud.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -28,9 +29,10 @@ def confine(allow: Collection[str] = ()) -> None:
     prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # workers share a user: this keeps one from tracing or reading another
     try:
-        seccomp.install(allow)
+        return seccomp.install(allow, report=report)
     except OSError as error:
         os.write(2, f"<4>this process has no seccomp filter: {error.strerror}\n".encode())
+        return -1
 
 
 class Files:

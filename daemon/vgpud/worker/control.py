@@ -75,6 +75,12 @@ class Control:
         with contextlib.suppress(OSError):
             self._sock.send(pack_map({"type": kind} | fields))
 
+    def send_listener(self, fd: int) -> None:
+        """Give vgpud the listener of the system calls that this process is refused; before anything else is sent."""
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._sock, [pack_map({"type": "calls"})], [fd])
+        os.close(fd)
+
     def receive_warm_order(self) -> WarmOrder | None:
         """Block until it arrives; None when vgpud is gone."""
         packet = self._sock.recv(_PACKET_NBYTES)

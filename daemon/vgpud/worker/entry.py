@@ -17,6 +17,7 @@ from vgpusim import progress
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.profiles import profile
 
+from . import seccomp
 from .confine import Files, confine
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
@@ -53,7 +54,9 @@ def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None
         warm: create a context first, as the control socket requests.
     """
     control = Control(control_fd)
-    confine()
+    listener = confine(seccomp.DRIVER if backend_name == "cuda" else (), report=True)
+    if listener >= 0:
+        control.send_listener(listener)
     executor = load(backend_name)
     files = Files(libcuda)
     backend: Backend | None = None

@@ -72,7 +72,9 @@ class Parent:
             )
 
     def message(self) -> dict[str, object]:
-        return unpack_map(self.control.recv(65536))
+        """The next one, but for the listener of refused calls, which comes first where the kernel has one."""
+        packet = unpack_map(self.control.recv(65536))
+        return self.message() if packet == {"type": "calls"} else packet
 
     def assign(self, **changes: object) -> socket.socket:
         """Give it a session; returns the client's end."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import json
 import os
 import platform
+import signal
+import socket
 import struct
 import subprocess
 import sys
 
 import pytest
+from vgpud.supervision.refused_calls import RefusedCalls
 from vgpud.worker.seccomp import filter_program
 
 from tests.daemon.running import ENVIRONMENT
@@ -27,26 +31,21 @@ REFUSED = {
     "datagrams to a socket by name": "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)",
     "the same by another name": "socket.socket(socket.AF_UNIX, socket.SOCK_RAW | socket.SOCK_CLOEXEC)",
     "the same by a pair": "socket.socketpair(type=socket.SOCK_DGRAM)",
-    "who knocks at a socket of its own": "listening().accept()",
+    "who knocks at a socket": "call('accept4', 0, 0, 0, 0)",
     "signal to its parent": "os.kill(os.getppid(), 0)",
     "signal to its group": "os.kill(0, 0)",
-    "signal by pidfd": "signal.pidfd_send_signal(os.pidfd_open(os.getppid()), 0)",
-    "trace": "call('ptrace', 16, os.getppid(), 0, 0)",
-    "read another's memory": "call('process_vm_readv', os.getppid(), 0, 0, 0, 0, 0)",
+    "signal by pidfd": "call('pidfd_send_signal', 0, 0, 0, 0)",
     "another's limits": "resource.prlimit(os.getppid(), resource.RLIMIT_CORE)",
-    "namespaces": "call('unshare', 0x10000000)",
     "a process in a user namespace": "fork_with(0x10000000)",
     "a process in a network namespace": "fork_with(0x40000000)",
-    "io_uring": "call('io_uring_setup', 1, 0)",
-    "bpf": "call('bpf', 0, 0, 0)",
     "AT2: signals to another by a descriptor": "fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid())",
     "AT2: a signal of one's choice": "fcntl.fcntl(0, 10, 9)",
     "AT2: the same by ioctl": "fcntl.ioctl(0, 0x8901, struct.pack('i', os.getppid()))",
+    "AT3: another's scheduling": "call('sched_setscheduler', os.getppid(), 5, 0)",
     "AT3: everybody's priority": "os.setpriority(os.PRIO_USER, os.getuid(), 19)",
 }
 
 ALLOWED = {
-    "a socket of its own, as cuInit makes": "listening()",
     "a thread": "threading.Thread(target=int).start()",
     "a pair of sockets": "socket.socketpair()",
     "a pair for messages": "socket.socketpair(type=socket.SOCK_SEQPACKET)",
@@ -63,8 +62,9 @@ SCRIPT = """
 import ctypes, fcntl, json, mmap, os, resource, signal, socket, struct, sys, threading
 from vgpud.worker import seccomp
 from vgpud.worker.confine import confine
+from vgpud.worker.system_call import numbers
 
-path, attempts = sys.argv[1], json.loads(sys.argv[2])
+path, attempts, driver = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
 libc = ctypes.CDLL(None, use_errno=True)
 
 def listening():
@@ -74,8 +74,7 @@ def listening():
     return sock
 
 def call(name, *arguments):
-    number = seccomp._REFUSED[name][0 if os.uname().machine == "x86_64" else 1]
-    if libc.syscall(number, *map(ctypes.c_long, arguments)) < 0:
+    if libc.syscall(numbers(os.uname().machine)[name], *map(ctypes.c_long, arguments)) < 0:
         raise OSError(ctypes.get_errno(), "")
 
 def fork_with(flags):
@@ -101,7 +100,7 @@ def from_an_older_thread():
     results["older thread"] = attempt("socket.socket(socket.AF_INET)")
 thread = threading.Thread(target=from_an_older_thread)
 thread.start()
-confine()
+confine(seccomp.DRIVER if driver else ())
 early.set()
 thread.join()
 for name, text in attempts.items():
@@ -112,11 +111,15 @@ print(json.dumps(results))
 """
 
 
-@pytest.fixture(scope="module")
-def results() -> dict[str, int]:
+@pytest.fixture(scope="module", params=["simulator", "driver"])
+def results(request: pytest.FixtureRequest) -> dict[str, int]:
     """Whether each attempt failed, and how; in a child, as the filter cannot be taken off again."""
+    return attempt(REFUSED | ALLOWED, request.param == "driver")
+
+
+def attempt(attempts: dict[str, str], driver: bool = False) -> dict[str, int]:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "/run/nobody.sock", json.dumps(REFUSED | ALLOWED)],
+        [sys.executable, "-c", SCRIPT, "/run/nobody.sock", json.dumps(attempts), json.dumps(driver)],
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
@@ -137,6 +140,44 @@ def test_refused(results, what):
 @pytest.mark.parametrize("what", ALLOWED)
 def test_allowed(results, what):
     assert results[what] == 0
+
+
+# What no backend calls and an attacker would: the process ends.
+FATAL = {
+    "trace": "call('ptrace', 16, os.getppid(), 0, 0)",
+    "read another's memory": "call('process_vm_readv', os.getppid(), 0, 0, 0, 0, 0)",
+    "namespaces": "call('unshare', 0x10000000)",
+    "io_uring": "call('io_uring_setup', 1, 0)",
+    "bpf": "call('bpf', 0, 0, 0)",
+    "mount": "call('mount', 0, 0, 0, 0, 0)",
+    "files by number": "call('open_by_handle_at', 0, 0, 0)",
+    "page faults": "call('userfaultfd', 0)",
+}
+
+
+@pytest.mark.parametrize("what", FATAL)
+def test_what_only_an_attacker_calls_ends_the_process(what):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "/run/nobody.sock", json.dumps({what: FATAL[what]}), "false"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGSYS, done.stderr
+
+
+def test_a_call_in_no_list_does_not_exist():
+    """The control is a process without the filter, where the kernel answers otherwise than by ENOSYS."""
+    quota = {"a call in no list": "call('inotify_init1', 0)"}
+    assert attempt(quota) == attempt(quota) | {"a call in no list": errno.ENOSYS}
+    assert attempt(quota, driver=True)["a call in no list"] == 0
+
+
+def test_a_socket_of_ones_own_as_cuInit_makes_is_the_drivers_alone():
+    own = {"own": "listening()"}
+    assert attempt(own, driver=True)["own"] == 0
+    assert attempt(own)["own"] == errno.ENOSYS
 
 
 def test_clone3_is_not_there_as_a_filter_cannot_see_its_flags(results):
@@ -171,3 +212,45 @@ def test_another_call_abi_is_refused():
     code = list(struct.iter_unpack("=HBBI", filter_program("x86_64", os.getpid())))
     assert code[4][3] == 0x40000000
     assert ctypes.c_int(code[5][3]).value == 0x00050000 | errno.EPERM
+
+
+REPORTING = """
+import ctypes, socket, sys
+from vgpud.worker.confine import confine
+from vgpud.worker.system_call import numbers
+import os
+listener = confine(report=True)
+vgpud = socket.socket(fileno=int(sys.argv[1]))
+if listener < 0:
+    sys.exit("this kernel has no listener")
+socket.send_fds(vgpud, [b"x"], [listener])
+os.close(listener)
+libc = ctypes.CDLL(None, use_errno=True)
+mine = numbers(os.uname().machine)
+for name in sys.argv[2:]:
+    number = int(name) if name.isdigit() else mine[name]
+    vgpud.send(str(libc.syscall(number, 0) < 0 and ctypes.get_errno()).encode())
+"""
+
+
+def test_vgpud_answers_what_is_in_no_list_and_names_it_once():
+    """Many different calls, and it stops listening: the kernel answers the rest."""
+    calls = ["inotify_init1", "inotify_init1", *map(str, range(900, 930)), "inotify_init1"]
+
+    async def listen() -> tuple[list[str], list[bytes]]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            script = [sys.executable, "-c", REPORTING, str(theirs.fileno()), *calls]
+            process = subprocess.Popen(script, env=ENVIRONMENT, pass_fds=(theirs.fileno(),))
+            theirs.close()
+            said: list[str] = []
+            _, fds, _, _ = await asyncio.to_thread(socket.recv_fds, ours, 1, 1)
+            refused = RefusedCalls(fds[0], said.append)
+            answers = [await asyncio.to_thread(ours.recv, 16) for _ in calls]
+            refused.close()
+            assert process.wait(20) == 0
+        return said, answers
+
+    said, answers = asyncio.run(listen())
+    assert answers == [str(errno.ENOSYS).encode()] * len(calls)
+    assert said == ["inotify_init1", *(f"system call {number}" for number in range(900, 915))]
