@@ -9,7 +9,7 @@ C_FILES = $(wildcard shim/*/*.[ch] pytorch/vgpu_torch/core/*.cc pytorch/vgpu_tor
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-types check-format fix clang sanitize-short demo bench packages package-host bundle asan tsan fuzz api clean
+.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-types check-format fix clang sanitize-short demo bench packages package-host bundle asan tsan fuzz fuzz-records fuzz-floor faults chaos soak api clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -138,6 +138,24 @@ sanitize-short: build ## the CI's part of asan, tsan and fuzz
 
 fuzz: build ## hostile command streams for FUZZ_S seconds (60), each from a seed that is printed
 	@$(PY) -m tests.fuzz.executor $(FUZZ_S)
+
+fuzz-records: build ## the executor in process under sanitizers, FUZZ_S seconds: records on two rings and the socket, guided by coverage
+	@$(PY) -m tests.fuzz.in_process $(FUZZ_S)
+
+fuzz-floor: build ## which lines of the executor that search executes in FUZZ_S seconds, beside what it must (tests/fuzz/floor.tsv)
+	@$(PY) -m tests.fuzz.in_process $(FUZZ_S) --floor
+
+STREAMS ?= 20
+faults: build ## one call at a time fails (memory, threads, descriptors), in STREAMS streams of records, under sanitizers
+	@$(PY) -m tests.fuzz.in_process --faults $(STREAMS)
+
+CHAOS ?= 50
+chaos: build ## CHAOS rounds of killed, stopped and half-said clients, workers and launchers; nothing may be left behind
+	@$(PY) -m tests.chaos $(CHAOS)
+
+SOAK ?= 500
+soak: build ## SOAK sessions one after another; memory, descriptors, files and processes may not grow
+	@$(PY) -m tests.chaos.soak $(SOAK)
 
 api: build ## the coverage table: every driver function and how it travels; docs/api.md, too
 	@$(PY) -m protocol.gen --reference docs/api.md

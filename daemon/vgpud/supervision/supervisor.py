@@ -137,10 +137,11 @@ class Supervisor:
             self._metrics.warm_workers_taken += 1
             asyncio.get_running_loop().call_soon(self._fill)
             return worker
-        if self._spares:
+        while self._spares:
             worker = self._spares.pop(0)
             asyncio.get_running_loop().call_soon(self._fill)  # after the caller has handed over: starting takes a while
-            return worker
+            if not worker.has_hung_up:  # one that has just died is still to be reaped
+                return worker
         if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL and self._refill is not None:
             raise WorkerStartError(f"workers do not start: {self._failure}")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()

@@ -97,6 +97,16 @@ class Worker:
         return bool(self._process.returncode)
 
     @property
+    def has_hung_up(self) -> bool:
+        """Whether its end of the control socket is closed and it has nothing more to say."""
+        try:
+            return not self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    @property
     def how_it_ended(self) -> str:
         """For the log: `exit 0`, `signal SIGKILL`, or `running`."""
         code = self._process.returncode

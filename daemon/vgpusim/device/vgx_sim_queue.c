@@ -83,12 +83,6 @@ void vgx_sim_notify_locked(void) {
     pthread_cond_broadcast(&progress);
 }
 
-void vgx_sim_wait_progress_locked(void) {
-  progress_waiters++;
-  pthread_cond_wait(&progress, &vgx_sim_runtime_lock);
-  progress_waiters--;
-}
-
 void vgx_sim_stream_free_unused_locked(CUstream stream) {
   if (!stream->destroyed || stream->waiters || !vgx_sim_stream_idle_locked(stream) || stream->magic == VGX_SIM_DEAD)
     return;
@@ -221,24 +215,39 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   return result;
 }
 
+/* Run the next operation whose turn has come; false: there is none. */
+static bool run_next(void) {
+  struct CUstream_st *s = next_ready();
+  if (!s)
+    return false;
+  struct vgx_sim_op *op = s->head;
+  s->head = op->next;
+  if (!s->head)
+    s->tail = NULL;
+  perform(s, op);
+  return true;
+}
+
 static void *queue_thread(void *unused) {
   (void)unused;
   vgx_sim_lock();
-  for (;;) {
-    struct CUstream_st *s = next_ready();
-    if (!s) {
+  for (;;)
+    if (!run_next()) {
       idle_count++;
       pthread_cond_wait(&work, &vgx_sim_runtime_lock);
       idle_count--;
-      continue;
     }
-    struct vgx_sim_op *op = s->head;
-    s->head = op->next;
-    if (!s->head)
-      s->tail = NULL;
-    perform(s, op);
-  }
   return NULL;
+}
+
+/* Where no thread could be started for the streams' work, whoever waits for it does it. */
+void vgx_sim_wait_progress_locked(void) {
+  wake_if_ready();
+  if (thread_count == 0 && run_next())
+    return;
+  progress_waiters++;
+  pthread_cond_wait(&progress, &vgx_sim_runtime_lock);
+  progress_waiters--;
 }
 
 CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode) {

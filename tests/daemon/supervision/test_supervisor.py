@@ -83,6 +83,18 @@ def test_there_is_always_a_spare(start):
     wait_until(lambda: len(running.status()["spare_workers"]) == 2)
 
 
+def test_a_client_is_served_though_the_spare_has_just_died(start):
+    """vgpud finds out when it hands the session over: `make chaos` met it so, and the client was refused."""
+    running = start(extra="limits.spare_workers = 1\n")
+    for _ in range(20):
+        [spare] = wait_until(lambda: running.status()["spare_workers"])
+        with running.client() as client:
+            client.hello()
+            os.kill(spare, signal.SIGKILL)
+            wait_until(lambda: not process_exists(spare))
+            client.attach()
+
+
 def test_what_waits_knows_the_bound_of_the_drivers_cache(start):
     """NVIDIA's driver reads it when it is started."""
     running = start(extra="limits.kernel_cache_nbytes = 123456\n")

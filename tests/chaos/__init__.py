@@ -1,0 +1,1 @@
+"""Bad days, many of them: `make chaos`, `make soak`."""

@@ -1,0 +1,160 @@
+"""Clients, workers and launchers that are killed, stopped, or stop in the middle of a word.
+
+`python -m tests.chaos ROUNDS` (`make chaos`): after each round vgpud serves a client, and holds what it held before. A
+failure names the round's seed; `python -m tests.chaos 1 SEED` repeats it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from tests.chaos.audit import Holdings, all_gone, descendants, settled
+from tests.daemon.hostile_session import HostileSession
+from tests.daemon.running import Running, children, start_client, wait_until
+from tests.fuzz.executor import hostile_host
+
+
+def worker_of(running: Running, client: subprocess.Popen[bytes]) -> int:
+    [worker] = [each["worker_pid"] for each in running.status()["sessions"] if each["pid"] == client.pid]
+    return int(worker)
+
+
+def end(client: subprocess.Popen[bytes]) -> None:
+    client.kill()
+    client.communicate()
+
+
+def kill_the_client(running: Running, _: random.Random) -> None:
+    end(start_client(running))
+
+
+def kill_the_worker(running: Running, _: random.Random) -> None:
+    client = start_client(running)
+    os.kill(worker_of(running, client), signal.SIGKILL)
+    end(client)
+
+
+def stop_the_worker(running: Running, _: random.Random) -> None:
+    client = start_client(running)
+    worker = worker_of(running, client)
+    os.kill(worker, signal.SIGSTOP)
+    running.wait_log(rf"worker ended session=\d+ worker={worker}\b", 30)
+    end(client)
+
+
+def stop_the_client(running: Running, _: random.Random) -> None:
+    client = start_client(running)
+    os.kill(client.pid, signal.SIGSTOP)
+    end(client)
+
+
+def kill_the_launcher(running: Running, _: random.Random) -> None:
+    client = start_client(running)
+    for launcher in children(running.process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(launcher, signal.SIGKILL)
+    end(client)
+    end(start_client(running))
+
+
+def kill_the_spares(running: Running, _: random.Random) -> None:
+    for spare in running.status()["spare_workers"]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(spare, signal.SIGKILL)
+
+
+def half_a_frame(running: Running, rng: random.Random) -> None:
+    sock = running.raw()
+    sock.sendall(rng.randbytes(rng.randrange(1, 64)))
+    sock.close()
+
+
+def silence(running: Running, _: random.Random) -> None:
+    for sock in [running.raw() for _ in range(20)]:
+        sock.close()
+
+
+def half_a_record(running: Running, rng: random.Random) -> None:
+    with HostileSession(running) as session:
+        record = session.record("cuMemsetD8Async", dstDevice=session.memory, N=64, hStream=1)
+        session.sock.sendall(record[: rng.randrange(1, len(record))])
+
+
+def records_at_random(running: Running, rng: random.Random) -> None:
+    with HostileSession(running) as session, contextlib.suppress(OSError):
+        session.sock.sendall(rng.randbytes(4096))
+
+
+def a_kernel_without_end(running: Running, _: random.Random) -> None:
+    with HostileSession(running) as session:
+        session.launch("endless")
+
+
+def many_at_once(running: Running, rng: random.Random) -> None:
+    clients = [start_client(running) for _ in range(rng.randrange(2, 6))]
+    for client in rng.sample(clients, len(clients)):
+        os.kill(client.pid, rng.choice([signal.SIGKILL, signal.SIGTERM]))
+    for client in clients:
+        client.communicate()
+
+
+DEEDS: list[Callable[[Running, random.Random], None]] = [
+    *(kill_the_client, kill_the_worker, stop_the_worker, stop_the_client, kill_the_launcher, kill_the_spares),
+    *(half_a_frame, silence, half_a_record, records_at_random, a_kernel_without_end, many_at_once),
+]
+
+
+def round_of(running: Running, seed: int) -> float:
+    """One deed; how long vgpud took to hold what it held before, in seconds. Raises AssertionError."""
+    rng = random.Random(seed)
+    before = Holdings.of(running)
+    deed = rng.choice(DEEDS)
+    try:
+        deed(running, rng)
+        recovered_s = settled(running, before)
+        with running.client(timeout_s=60) as client:
+            client.hello()
+            client.attach()
+        settled(running, before)
+    except BaseException as error:
+        raise AssertionError(f"seed {seed}, {deed.__name__}: {error}") from error
+    return recovered_s
+
+
+def chaos(rounds: int, seeds: list[int]) -> list[float]:
+    """The times that vgpud took to recover, in seconds. Raises AssertionError."""
+    times = []
+    with hostile_host() as running:
+        wait_until(lambda: len(running.status()["spare_workers"]) == 1, 60)
+        end(start_client(running))
+        wait_until(lambda: Holdings.of(running).sessions == 0 and len(running.status()["spare_workers"]) == 1, 60)
+        for number in range(rounds):
+            times.append(round_of(running, seeds[number] if number < len(seeds) else secrets.randbelow(1 << 32)))
+        left = [running.process.pid, *descendants(running.process.pid)]
+        running.process.kill()
+        running.process.wait()
+        all_gone(left)
+    return times
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 50
+    begun = time.monotonic()
+    times = sorted(chaos(rounds, [int(argument) for argument in sys.argv[2:]]))
+    print(
+        f"{rounds} rounds in {time.monotonic() - begun:.0f} s, nothing left behind; recovery: "
+        f"p50 {statistics.median(times):.2f} s, p99 {times[len(times) * 99 // 100]:.2f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

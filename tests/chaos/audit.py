@@ -1,0 +1,82 @@
+"""What a vgpud has in hand while nobody is served: it must be the same after anything."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.daemon.running import Running, children, process_exists, wait_until
+
+SETTLE_S = 60.0
+
+
+def descendants(pid: int) -> list[int]:
+    """Living processes below one, whoever's children they are by now."""
+    found = []
+    for child in children(pid):
+        found += [child, *descendants(child)]
+    return found
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Counts, so that two can be compared: a spare worker is another process than the one before it."""
+
+    sessions: int
+    processes: int
+    descriptors: int  # vgpud's
+    launcher_descriptors: int
+    folders: int  # of caches of clients that cannot come again
+    shared_memory: int  # files in /dev/shm that carry our name
+    groups: int  # control groups of sessions
+
+    @classmethod
+    def of(cls, running: Running) -> Holdings:
+        pid = running.process.pid
+        status = running.status()
+        launchers = children(pid)
+        cache = running.config.parent
+        return cls(
+            sessions=len(status["sessions"]),
+            processes=len(descendants(pid)),
+            descriptors=_descriptors(pid),
+            launcher_descriptors=sum(_descriptors(each) for each in launchers),
+            folders=len(list(cache.glob("passing-*"))),
+            shared_memory=len(list(Path("/dev/shm").glob("vgpu*"))),
+            groups=len(list(Path("/sys/fs/cgroup").glob("**/tenant-*/session-*"))),
+        )
+
+
+def _descriptors(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
+
+
+def settled(running: Running, before: Holdings) -> float:
+    """Wait until vgpud holds what it held before; how long that took, in seconds.
+
+    Raises:
+        AssertionError: something is left, or something is missing.
+    """
+    begun = time.monotonic()
+    seen = before
+
+    def same() -> bool:
+        nonlocal seen
+        seen = Holdings.of(running)
+        return seen == before
+
+    try:
+        wait_until(same, SETTLE_S)
+    except AssertionError:
+        raise AssertionError(f"before: {before}\nafter:  {seen}\n{running.log[-3000:]}") from None
+    return time.monotonic() - begun
+
+
+def all_gone(pids: list[int]) -> None:
+    """No process of these outlives the vgpud they belonged to. Raises AssertionError."""
+    wait_until(lambda: not [pid for pid in pids if process_exists(pid)], SETTLE_S)

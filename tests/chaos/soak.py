@@ -1,0 +1,50 @@
+"""Session after session: what vgpud, its launcher and the files hold must not grow. `python -m tests.chaos.soak COUNT`
+(`make soak`)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.chaos.audit import Holdings, settled
+from tests.daemon.hostile_session import HostileSession
+from tests.daemon.running import Running, children, wait_until
+from tests.fuzz.executor import hostile_host
+
+WARM_UP = 10
+# Of each session beyond the warm-up: allocators keep some of what they were given.
+GROWTH_KIB = 4.0
+
+
+def own_kib(pid: int) -> int:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_"))
+
+
+def one(running: Running) -> None:
+    with HostileSession(running) as session:
+        assert session.is_served()
+
+
+def soak(count: int) -> list[str]:
+    """What grew; empty when nothing did. Raises AssertionError when something is left after all."""
+    with hostile_host() as running:
+        for _ in range(WARM_UP):
+            one(running)
+        wait_until(lambda: not running.status()["sessions"] and len(running.status()["spare_workers"]) == 1, 60)
+        before = Holdings.of(running)
+        processes = {"vgpud": running.process.pid, "launcher": children(running.process.pid)[0]}
+        memory = {name: own_kib(pid) for name, pid in processes.items()}
+        for _ in range(count):
+            one(running)
+        settled(running, before)
+        grown = {name: (own_kib(pid) - memory[name]) / count for name, pid in processes.items()}
+        for name, kib in grown.items():
+            print(f"{name}: {memory[name]} KiB, {kib:+.2f} KiB a session over {count}")
+        bound = GROWTH_KIB + 2048 / count  # what an allocator takes once
+        return [f"{name} grew by {kib:.1f} KiB a session" for name, kib in grown.items() if kib > bound]
+
+
+if __name__ == "__main__":
+    if problems := soak(int(sys.argv[1]) if len(sys.argv) > 1 else 500):
+        sys.exit("\n".join(problems))

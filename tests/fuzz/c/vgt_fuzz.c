@@ -1,0 +1,142 @@
+/* vgt_fuzz SECONDS SEED STEPS CRASH-FILE [REPLAY-FILE | --fixed]: batches of sessions (SECONDS below 0: so many
+ * batches), each batch in a child, so that an end by a signal is seen and what a session leaves in this process is
+ * bounded. What the children share: the edges that were executed, and the inputs that found them. The last line says
+ * how many sessions and records there were. */
+#define _GNU_SOURCE
+#include "vgt_fuzz.h"
+#include "vgt_fuzz_faults.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EDGES = 1 << 16, KEPT_MAX = 1024, BATCH = 100 };
+
+static struct shared {
+  uint8_t hit[EDGES];  /* by the session that runs now */
+  uint8_t seen[EDGES]; /* by any */
+  uint64_t sessions, records;
+  uint32_t kept, edges;
+  struct vgt_input current, inputs[KEPT_MAX];
+} *shared;
+
+/* Called by the compiler's -fsanitize-coverage=trace-pc before each block, in any thread. */
+void __sanitizer_cov_trace_pc(void);
+void __sanitizer_cov_trace_pc(void) {
+  static _Thread_local uintptr_t before;
+  uintptr_t at = (uintptr_t)__builtin_return_address(0);
+  if (shared)
+    shared->hit[((at >> 2) ^ before) % EDGES] = 1;
+  before = at >> 3;
+}
+
+static uint32_t new_edges(void) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < EDGES; i++)
+    if (shared->hit[i] && !shared->seen[i])
+      shared->seen[i] = 1, count++;
+  return count;
+}
+
+static void keep(struct vgt_random *random) {
+  uint32_t place = shared->kept < KEPT_MAX ? shared->kept++ : vgt_below(random, KEPT_MAX);
+  shared->inputs[place] = shared->current;
+}
+
+static void one(struct vgt_random *random, uint32_t steps) {
+  struct vgt_input *input = &shared->current;
+  if (shared->kept && vgt_below(random, 4)) {
+    *input = shared->inputs[vgt_below(random, shared->kept)];
+    vgt_mutate(random, input, &shared->inputs[vgt_below(random, shared->kept)]);
+  } else {
+    static const uint32_t wild[] = {0, 0, 1, 2, VGT_WILD, VGT_WILD};
+    vgt_make(random, input, steps, wild[vgt_below(random, sizeof wild / sizeof *wild)]);
+  }
+  memset(shared->hit, 0, EDGES);
+  shared->records += vgt_session_run(input);
+  shared->sessions++;
+  uint32_t found = new_edges();
+  shared->edges += found;
+  if (found)
+    keep(random);
+}
+
+static double now_s(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int batch(uint64_t seed, uint32_t steps, double until) {
+  pid_t child = fork();
+  if (child == 0) {
+    struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
+    vgt_session_init();
+    for (int i = 0; i < BATCH && (!until || now_s() < until); i++)
+      one(&random, steps);
+    exit(0); /* not _exit: the lines that were executed are written at the end of a process */
+  }
+  int status;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+/* The input that a seed makes, one session of it, and how often each function was called that can be made to fail. */
+static int fixed(uint64_t seed, uint32_t steps) {
+  struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
+  const char *name;
+  uint64_t count;
+  vgt_session_init();
+  vgt_make(&random, &shared->current, steps, 0);
+  printf("records %llu", (unsigned long long)vgt_session_run(&shared->current));
+  for (int i = 0; (count = vgt_faults_count(i, &name)) != UINT64_MAX; i++)
+    printf(" %s %llu", name, (unsigned long long)count);
+  printf("\n");
+  return 0;
+}
+
+static int replay(const char *path) {
+  int file = open(path, O_RDONLY);
+  if (file < 0 || read(file, &shared->current, sizeof shared->current) < 8) {
+    perror(path);
+    return 1;
+  }
+  vgt_session_init();
+  printf("%llu records\n", (unsigned long long)vgt_session_run(&shared->current));
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 5)
+    return fprintf(stderr, "vgt_fuzz SECONDS SEED STEPS CRASH-FILE [REPLAY-FILE]\n"), 2;
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (shared == MAP_FAILED)
+    return perror("memory"), 1;
+  vgt_faults_init();
+  if (argc > 5 && !strcmp(argv[5], "--fixed"))
+    return fixed(strtoull(argv[2], NULL, 0), (uint32_t)atoi(argv[3]));
+  if (argc > 5)
+    return replay(argv[5]);
+  double seconds = atof(argv[1]), until = seconds < 0 ? 0 : now_s() + seconds;
+  int batches = seconds < 0 ? (int)-seconds : 0;
+  uint64_t seed = strtoull(argv[2], NULL, 0);
+  uint32_t steps = (uint32_t)atoi(argv[3]);
+  int status = 0;
+  while (!status && (until ? now_s() < until : batches-- > 0))
+    status = batch(seed++, steps, until);
+  if (status) {
+    int file = open(argv[4], O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (file < 0 || write(file, &shared->current, sizeof shared->current) < 0)
+      perror(argv[4]);
+    fprintf(stderr, "the batch of seed %llu ended with status %#x; its last input: %s\n", (unsigned long long)seed - 1,
+            (unsigned)status, argv[4]);
+  }
+  printf("sessions %llu records %llu edges %u kept %u\n", (unsigned long long)shared->sessions,
+         (unsigned long long)shared->records, shared->edges, shared->kept);
+  return status != 0;
+}

@@ -1,0 +1,66 @@
+/* Hostile records in process: a session of the executor over the simulator, with a socket and two rings that work at
+ * the same time, and a search that keeps the inputs which execute what none before them has. */
+#ifndef VGT_FUZZ_H
+#define VGT_FUZZ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { VGT_CHANNELS = 3, VGT_SOCKET = 2, VGT_INPUT_NBYTES = 128 << 10, VGT_RECORD_NBYTES = 8 << 10, VGT_WILD = 20 };
+
+/* One record of an input, its bytes behind it; `nbytes` is a multiple of 8. */
+struct vgt_step {
+  uint32_t channel; /* ring 0 or 1, or the socket */
+  uint32_t nbytes;
+};
+
+struct vgt_input {
+  uint32_t nbytes, steps;
+  _Alignas(8) uint8_t data[VGT_INPUT_NBYTES];
+};
+
+/* What the description says of a record (vgt_grammar.h, written by tests/fuzz/in_process.py). */
+enum vgt_meaning {
+  VGT_NUMBER,
+  VGT_ADDRESS,
+  VGT_SMALL,
+  VGT_CREATES,
+  VGT_HANDLE,
+  VGT_DEVICE,
+  VGT_KERNEL_KIND,
+  VGT_KERNEL,
+  VGT_LENGTH, /* of the tail, in elements of `kind` bytes; 0: of another part, which is empty */
+  VGT_FIELD_BYTES,
+};
+struct vgt_field {
+  uint16_t nbytes;
+  uint8_t meaning, kind;
+};
+struct vgt_record {
+  const char *name;
+  uint16_t opcode, first, count; /* of its fields in vgt_fields */
+  uint8_t waits, context, rare;
+};
+
+/* xorshift64*: the same numbers from the same seed everywhere. */
+struct vgt_random {
+  uint64_t state;
+};
+uint64_t vgt_next(struct vgt_random *random);
+uint32_t vgt_below(struct vgt_random *random, uint32_t end);
+
+/* A fresh input of `steps` records; `wild`: in a thousand records so many are broken on purpose. */
+void vgt_make(struct vgt_random *random, struct vgt_input *input, uint32_t steps, uint32_t wild);
+/* Change one that was kept, with pieces of `other`. */
+void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct vgt_input *other);
+
+/* The records that a session begins with, for its socket; `length` of them. */
+size_t vgt_opening(uint8_t *out, size_t capacity);
+extern uint64_t vgt_addresses[4]; /* what the session's allocations turned out to be */
+
+void vgt_session_init(void);
+/* Serve `input` in a session of its own; the records that its rings executed. Aborts if the session does not end. */
+uint64_t vgt_session_run(const struct vgt_input *input);
+
+#endif

@@ -1,0 +1,228 @@
+/* One session: vgx_serve in a thread, and this thread as its client. */
+#define _GNU_SOURCE
+#include "vgt_fuzz.h"
+#include "vgt_fuzz_faults.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "vgw_futex.h"
+#include "vgw_records.h"
+#include "vgw_ring.h"
+#include "vgw_wire.h"
+#include "vgx_backend.h"
+#include "vgx_serve.h"
+#include "vgx_sim.h"
+
+enum { HAS_FD = 2, WANT_REPLY = 1, DRAIN_MS = 20000, END_MS = 60000, RING_OPEN = VGW_OP_vgpuRingOpen };
+
+void vgt_install(void);
+
+static const struct vgx_backend *backend;
+
+static void must(bool true_now, const char *what) {
+  if (!true_now) {
+    perror(what);
+    abort();
+  }
+}
+
+void vgt_session_init(void) {
+  static struct vgx_sim_device_properties properties = {.memory_nbytes = 4ull << 30, .context_nbytes = 1 << 20};
+  static const int32_t known[][2] = {{1, 1024},   {2, 1024},  {3, 1024},   {4, 64},   {5, INT32_MAX}, {6, 65535},
+                                     {7, 65535},  {8, 49152}, {10, 32},    {16, 132}, {39, 2048},     {75, 9},
+                                     {81, 49152}, {95, 1},    {97, 49152}, {106, 32}, {111, 1024}};
+  for (int i = 0; i < (int)VGX_SIM_ATTRIBUTES_MAX; i++)
+    properties.attributes[i] = INT32_MIN;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    properties.attributes[known[i][0]] = known[i][1];
+  properties.attributes[76] = 0;
+  for (int i = 0; i < (int)VGX_SIM_LIMITS_MAX; i++)
+    properties.limits[i] = i < 3 ? (uint64_t[]){1024, 4096, 8 << 20}[i] : UINT64_MAX;
+  properties.priority_greatest = -5;
+  must(!vgx_sim_configure(0, &properties), "simulator");
+  vgx_sim_set_threads(2);
+  vgx_sim_set_watchdog(2000);
+  vgt_install();
+  backend = vgx_sim_backend();
+}
+
+static void quiet(int level, const char *line) {
+  (void)level;
+  if (getenv("VGT_LOG"))
+    fprintf(stderr, "%s\n", line);
+}
+static void quiet_line(const char *line) { (void)line; }
+
+static struct vgx_serve_options options = {
+    .features = VGX_FEATURE_PINNED_FD | VGX_FEATURE_RING, .log = quiet, .host_limit_nbytes = 1 << 30};
+
+static void *serve(void *fd) {
+  vgx_serve((int)(intptr_t)fd, &options);
+  return NULL;
+}
+
+static bool send_all(int fd, const void *data, size_t nbytes, int passed) {
+  union {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr align;
+  } control;
+  struct iovec part = {(void *)(uintptr_t)data, nbytes};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+  if (passed >= 0) {
+    memset(&control, 0, sizeof control);
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control.bytes;
+    *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof passed), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &passed, sizeof passed);
+  }
+  return syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)nbytes; /* not one to fail */
+}
+
+/* The reply's first eight bytes, or zero. False: the session is over. */
+static bool reply(int fd, uint64_t *value) {
+  struct vgw_header header;
+  uint8_t body[4096];
+  *value = 0;
+  if (recv(fd, &header, sizeof header, MSG_WAITALL) != sizeof header || header.length < sizeof header ||
+      header.length - sizeof header > sizeof body)
+    return false;
+  size_t nbytes = header.length - sizeof header;
+  if (nbytes && recv(fd, body, nbytes, MSG_WAITALL) != (ssize_t)nbytes)
+    return false;
+  if (nbytes >= sizeof *value)
+    memcpy(value, body, sizeof *value);
+  return header.context == 0; /* of a reply: the result */
+}
+
+static struct vgw_ring *open_ring(int fd, uint32_t number) {
+  struct {
+    struct vgw_header header;
+    uint32_t ring, zero;
+  } record = {{.length = sizeof record, .opcode = RING_OPEN, .flags = HAS_FD | WANT_REPLY, .sequence = 1}, number, 0};
+  uint64_t value;
+  int file = memfd_create("vgt-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  must(file >= 0 && ftruncate(file, sizeof(struct vgw_ring)) == 0 &&
+           fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0,
+       "ring");
+  struct vgw_ring *ring = mmap(NULL, sizeof *ring, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  must(ring != MAP_FAILED && send_all(fd, &record, sizeof record, file) && reply(fd, &value), "ring");
+  close(file);
+  return ring;
+}
+
+/* False: the device is lost (a kernel that went on for too long in an earlier session), as a card can be. */
+static bool open_session(int fd) {
+  static uint8_t records[64 << 10];
+  size_t nbytes = vgt_opening(records, sizeof records), found = 0;
+  for (size_t at = 0; at < nbytes;) {
+    struct vgw_header header;
+    uint64_t value;
+    memcpy(&header, records + at, sizeof header);
+    must(send_all(fd, records + at, header.length, -1), "opening");
+    if (header.flags & WANT_REPLY) {
+      if (!reply(fd, &value))
+        return false;
+      if (header.opcode == VGW_OP_cuMemAlloc_v2 && found < 4)
+        vgt_addresses[found++] = value;
+    }
+    at += header.length;
+  }
+  return true;
+}
+
+/* Records are small beside a ring, and an input smaller than one: it is never full, and never wraps around. */
+static void push(struct vgw_ring *ring, uint64_t *tail, const uint8_t *bytes, uint32_t nbytes) {
+  memcpy(ring->records + *tail, bytes, nbytes);
+  *tail += nbytes;
+  atomic_store_explicit(&ring->tail, *tail, memory_order_release);
+  atomic_fetch_add(&ring->doorbell, 1);
+  if (atomic_load(&ring->worker_waits))
+    vgw_futex_wake(&ring->doorbell);
+}
+
+static int64_t now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static bool is_over(int fd) {
+  char rest[4096];
+  struct pollfd state = {.fd = fd, .events = POLLIN | POLLRDHUP};
+  while (poll(&state, 1, 0) > 0 && !(state.revents & (POLLRDHUP | POLLHUP | POLLERR)))
+    if (recv(fd, rest, sizeof rest, MSG_DONTWAIT) <= 0)
+      return true;
+  return state.revents & (POLLRDHUP | POLLHUP | POLLERR);
+}
+
+static void drain(int fd, struct vgw_ring *const *rings, const uint64_t *tails) {
+  int64_t deadline = now_ms() + DRAIN_MS;
+  for (int i = 0; i < VGT_SOCKET; i++)
+    while (atomic_load(&rings[i]->head) != tails[i] && !is_over(fd) && now_ms() < deadline)
+      sched_yield();
+}
+
+/* A worker's death takes all it has along; here the next session follows in the same process. */
+static void clear_up(void) {
+  CUcontext context;
+  if (backend->cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
+      backend->cuCtxSetCurrent(context) == CUDA_SUCCESS)
+    backend->cuCtxSynchronize();
+  backend->cuDevicePrimaryCtxReset_v2(0);
+}
+
+uint64_t vgt_session_run(const struct vgt_input *input) {
+  int ends[2];
+  pthread_t thread;
+  uint64_t tails[VGT_SOCKET] = {0}, executed = 0;
+  struct vgw_ring *rings[VGT_SOCKET];
+  struct timeval patience = {DRAIN_MS / 1000, 0};
+  vgx_sim_set_log(quiet_line, NULL);
+  options.backend = backend;
+  must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
+  setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  must(pthread_create(&thread, NULL, serve, (void *)(intptr_t)ends[1]) == 0, "thread");
+  if (!open_session(ends[0]))
+    exit(0); /* the next child has a device */
+  for (uint32_t i = 0; i < VGT_SOCKET; i++)
+    rings[i] = open_ring(ends[0], i);
+  vgt_faults_arm(true);
+  for (uint32_t at = 0, count = 0; at < input->nbytes; count++) {
+    const struct vgt_step *step = (const struct vgt_step *)(input->data + at);
+    const uint8_t *bytes = (const uint8_t *)(step + 1);
+    if (step->channel == VGT_SOCKET)
+      send_all(ends[0], bytes, step->nbytes, -1);
+    else
+      push(rings[step->channel % VGT_SOCKET], &tails[step->channel % VGT_SOCKET], bytes, step->nbytes);
+    if (count % 64 == 63 && is_over(ends[0]))
+      break;
+    at += (uint32_t)sizeof *step + step->nbytes;
+  }
+  drain(ends[0], rings, tails);
+  vgt_faults_arm(false);
+  shutdown(ends[0], SHUT_WR);
+  alarm(END_MS / 1000); /* a session that does not end is a fault, too */
+  pthread_join(thread, NULL);
+  alarm(0);
+  if (getenv("VGT_LOG"))
+    fprintf(stderr, "ended: %s\n", vgx_reason_text());
+  for (uint32_t i = 0; i < VGT_SOCKET; i++) {
+    executed += atomic_load(&rings[i]->executed);
+    munmap(rings[i], sizeof *rings[i]);
+  }
+  close(ends[0]);
+  close(ends[1]);
+  clear_up();
+  return executed;
+}

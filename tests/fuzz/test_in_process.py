@@ -1,0 +1,16 @@
+"""A short run of `make fuzz-records`, `make fuzz-floor` and `make faults`: the long ones take an argument."""
+
+from __future__ import annotations
+
+from tests.fuzz.in_process import faults, measure, read_floor
+
+BATCHES = -3  # of 100 sessions
+
+
+def test_the_search_executes_what_it_must_and_no_session_ends_by_a_signal() -> None:
+    found, floor = measure(BATCHES, seed=1), read_floor()
+    assert {name: found[name] for name in floor if found[name] < floor[name]} == {}
+
+
+def test_a_call_that_fails_ends_a_session_at_worst() -> None:
+    assert faults(streams=1) > 10
