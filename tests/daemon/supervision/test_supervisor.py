@@ -91,7 +91,7 @@ def test_a_client_is_served_though_the_spare_has_just_died(start):
         with running.client() as client:
             client.hello()
             os.kill(spare, signal.SIGKILL)
-            wait_until(lambda: not process_exists(spare))
+            wait_until(lambda pid=spare: not process_exists(pid))
             client.attach()
 
 
