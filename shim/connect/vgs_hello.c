@@ -4,11 +4,15 @@
 #include "vgs_socket.h"
 #include "vgs_stub.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { FRAME_MAX = 4 << 20 }; /* wire.md: a frame from the host */
+enum { BUSY_CHECK_MS = 50 };
 
 CUresult vgs_frame_send(int fd, const uint8_t *body, uint32_t nbytes) {
   uint32_t length = nbytes;
@@ -198,9 +202,42 @@ static bool is_being_started(int fd) {
   return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &nbytes) && peer.pid == 1 && peer.uid == 0;
 }
 
+/* Whether the host on the other side of a unix socket has more to do than this machine lets it do, as when hundreds of
+ * programs start at once: it is runnable, or waits for a disk. One that hangs, or is stopped, is not. False where that
+ * cannot be seen: from another machine or pid namespace. */
+static bool is_overloaded(int fd) {
+  struct ucred peer;
+  socklen_t size = sizeof peer;
+  char path[32], stat[512];
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.pid <= 0)
+    return false;
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)peer.pid);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t nbytes = file < 0 ? -1 : read(file, stat, sizeof stat - 1);
+  if (file >= 0)
+    close(file);
+  if (nbytes <= 0)
+    return false;
+  stat[nbytes] = 0;
+  const char *after = strrchr(stat, ')'); /* its name may hold anything */
+  return after && after[1] == ' ' && (after[2] == 'R' || after[2] == 'D');
+}
+
+/* Until when the welcome may come: its time counts from when the host was last seen to be behind with its work. */
+static int64_t welcome_deadline_ms(int fd) {
+  int64_t now_ms = vgs_now_ms(), last_ms = now_ms + VGS_OVERLOAD_TIMEOUT_MS;
+  struct pollfd answer = {.fd = fd, .events = POLLIN};
+  if (is_being_started(fd))
+    return now_ms + VGS_START_TIMEOUT_MS;
+  int64_t deadline_ms = now_ms + VGS_WELCOME_TIMEOUT_MS;
+  while (now_ms < last_ms && poll(&answer, 1, BUSY_CHECK_MS) == 0 && (now_ms = vgs_now_ms()) < deadline_ms)
+    if (is_overloaded(fd))
+      deadline_ms = now_ms + VGS_WELCOME_TIMEOUT_MS;
+  return deadline_ms;
+}
+
 CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, bool region,
                    struct vgs_welcome *welcome) {
-  int64_t deadline_ms = vgs_now_ms() + (is_being_started(fd) ? VGS_START_TIMEOUT_MS : VGS_WELCOME_TIMEOUT_MS);
   uint8_t *body;
   uint32_t nbytes;
   memset(welcome, 0, sizeof *welcome);
@@ -208,7 +245,7 @@ CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *libr
   if (sent && sent != CUDA_ERROR_SYSTEM_NOT_READY)
     return sent;
   /* A host that refuses all clients closes without reading, so sending fails, but its reason may have arrived. */
-  CUresult result = vgs_frame_receive(fd, &body, &nbytes, deadline_ms);
+  CUresult result = vgs_frame_receive(fd, &body, &nbytes, welcome_deadline_ms(fd));
   if (result)
     return result;
   result = vgs_frame_check(body, nbytes, "welcome");

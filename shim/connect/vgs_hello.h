@@ -9,6 +9,7 @@ enum { VGS_PROTOCOL_VERSION = 1 };
 /* Attaching may wait for the workers of hundreds of other clients that start at the same time; vgpud ends the wait as
  * soon as none gets ready any more (limits.worker_start_timeout_s). */
 enum { VGS_WELCOME_TIMEOUT_MS = 900, VGS_START_TIMEOUT_MS = 15000, VGS_ATTACH_TIMEOUT_MS = 120000 };
+enum { VGS_OVERLOAD_TIMEOUT_MS = 120000 }; /* of a welcome, while the host is seen to be behind with its work */
 
 struct vgs_welcome {
   uint16_t epoch;

@@ -1,6 +1,6 @@
-"""What tenants cost each other: clients that start at once, sessions that wait, a flood of questions, a stopped worker.
+"""What tenants cost each other: many starts at once, sessions that wait, a flood of questions, a stopped worker.
 
-    python tests/bench/walls.py starts [COUNT]     # programs that make a context at the same moment: how many are served
+    python tests/bench/walls.py starts [COUNT]     # programs that start at the same moment; how many are served
     python tests/bench/walls.py idle [COUNT]       # attached sessions, and the memory of each worker
     python tests/bench/walls.py flood [SESSIONS]   # pings of one user while another's sessions ask NVML; needs root
     python tests/bench/walls.py stopped            # from SIGSTOP of a worker to its client's error
@@ -79,7 +79,10 @@ def starts(count: int) -> None:
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
         seconds = time.monotonic() - begun
         wait_until(lambda: len(running.status()["spare_workers"]) == running.status()["workers"] == 1, 120)
+    others = {code: codes.count(code) for code in sorted(set(codes)) if code}
     print(f"{codes.count(0)} of {count} served in {seconds:.1f} s, load {os.getloadavg()[0]:.0f}; one spare is left")
+    if others:
+        print(f"other results: {others}")
 
 
 def idle(count: int) -> None:
