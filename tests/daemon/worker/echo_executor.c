@@ -49,6 +49,4 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
 
 const char *vgx_reason_text(void) { return features & VGX_FEATURE_PINNED_FD ? "ended with pinned-fd" : "ended"; }
 
-void vgx_progress(const char *line) { (void)line; }
-
 void vgx_stop(void) {}
