@@ -57,7 +57,8 @@ def starts(count: int) -> None:
 
     library = ROOT / "build/guest/libcuda.so.1"
 
-    def program(gate: int, endpoint: str) -> int:
+    def program(gate: int, opener: int, endpoint: str) -> int:
+        os.close(opener)  # the gate opens when nobody holds this end any more
         os.environ["VGPU_ENDPOINT"] = endpoint
         cuda = ctypes.CDLL(str(library))
         os.read(gate, 1)
@@ -71,7 +72,7 @@ def starts(count: int) -> None:
 
     with host() as running:
         gate, opener = os.pipe()
-        pids = [forked(lambda: (os.close(opener), program(gate, str(running.endpoint)))[1]) for _ in range(count)]
+        pids = [forked(lambda: program(gate, opener, str(running.endpoint))) for _ in range(count)]
         os.close(gate)
         time.sleep(1)
         begun = time.monotonic()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from vgpud._gen.api import RECORDS, Record
 
-from tests.fuzz.stream import BY_NAME, FORMATS, HANDLES, WANT_REPLY, encode
+from tests.fuzz.stream import BY_NAME, FORMATS, WANT_REPLY, encode
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "shim"))
@@ -32,11 +32,6 @@ IMAGE = b"vgt"  # of vgt_kernels.c, whose kernels are C and go wherever their pa
 KERNEL = b"count_up"
 STEPS = 256  # records of a fresh input
 INCLUDES = [ROOT / name for name in ("daemon/executor", "daemon/vgpusim/device", "protocol/c", "build/gen")]
-STRUCTS = {
-    "CUDA_MEMSET_NODE_PARAMS": 40, "CUmemLocation": 8, "CUlaunchAttributeValue": 64, "CUDA_ARRAY3D_DESCRIPTOR": 40,
-    "CUmemPoolProps": 88, "CUmemAllocationProp": 32, "CUDA_RESOURCE_DESC": 144, "CUDA_TEXTURE_DESC": 104,
-    "CUDA_RESOURCE_VIEW_DESC": 112,
-}  # fmt: skip
 # These wait for a client that answers, or for memory that nobody writes: tests/fuzz/executor.py sends them to a worker
 # that may be killed. What ends nearly everything is rare.
 WAITING = ("Callback", "vgpuRing", "vgpuStreamFlag", "StreamWaitValue", "BatchMemOp")
@@ -50,7 +45,8 @@ ENDINGS = ("Destroy", "Unload", "Reset", "Release", "Drop")
 RARE = (*ENDINGS, "vgpu", "CtxCreate", "HostNode", "2D", "3D", "GetDefaultMemPool")
 
 
-def meaning(record: Record, kind: str, field: str) -> str:
+def meaning(record: Record, field: str) -> str:
+    [kind] = [kind for kind, name in record.request if name == field]
     what, _ = record.meanings.get(field, ("", ""))
     if what == "length":
         return "VGT_LENGTH"
@@ -83,10 +79,6 @@ def detail(record: Record, field: str, lengths: list[str]) -> int:
         shared = sum(part[3] == field for part in record.parts)  # parts of one length, one after the other
         return units[of] * shared if lengths[:1] == [of] else 0
     return KINDS.get(of, 0) if what in ("creates", "uses", "destroys") else 0
-
-
-def nbytes_of(kind: str) -> int:
-    return struct.calcsize(FORMATS[kind]) if kind in FORMATS else (HANDLES | STRUCTS)[kind]
 
 
 def opening() -> bytes:
@@ -142,10 +134,9 @@ def write_grammar(path: Path) -> None:
             f"{int(record.needs_context)}, {rare}}},"
         )
         lengths: list[str] = []
-        fields += [
-            f"    {{{nbytes_of(kind)}, {meaning(record, kind, name)}, {detail(record, name, lengths)}}},"
-            for kind, name in record.request
-        ]
+        for _, name in record.request:
+            nbytes = f"sizeof ((struct vgw_req_{record.name} *)0)->{name}"
+            fields.append(f"    {{{nbytes}, {meaning(record, name)}, {detail(record, name, lengths)}}},")
     lines = [
         "/* Generated from the description by tests/fuzz/in_process.py; do not edit. */",
         f"enum {{ VGT_RECORDS = {len(records)}, VGT_POOL = {POOL} }};",

@@ -3,8 +3,10 @@
 
 #include <string.h>
 
-#include "vgt_grammar.h"
+#include "vgw_records.h"
 #include "vgw_wire.h"
+
+#include "vgt_grammar.h"
 
 enum { WANT_REPLY = 1, TAIL_MAX = 4096 };
 
