@@ -29,7 +29,7 @@ static CUresult run_operation(struct executor_thread *t, uint32_t context_id, st
   return result;
 }
 
-/* The error of a queued call. Its notice goes; another failure meanwhile puts it up again. */
+/* The error of a queued call, which is reported once. Clears the notice; a failure at the same time sets it again. */
 static CUresult take_deferred(struct vgx_session *s) {
   CUresult result = atomic_exchange(&s->deferred, CUDA_SUCCESS);
   vgx_notice(s, VGW_NOTICE_FAILED, false);

@@ -9,7 +9,7 @@
 
 enum { CONDITIONS_MAX = 1 << 20 };
 
-/* Those of graphs that are gone make room. */
+/* Remove the conditions of graphs that have been destroyed. */
 static void purge_locked(struct vgx_session *s) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < s->condition_count; i++)

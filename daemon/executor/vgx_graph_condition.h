@@ -1,4 +1,4 @@
-/* Conditional nodes' values, and parameters of nodes as the client is told them. */
+/* Conditional nodes' values, and parameters of nodes as they are sent to the client. */
 #ifndef VGX_GRAPH_CONDITION_H
 #define VGX_GRAPH_CONDITION_H
 

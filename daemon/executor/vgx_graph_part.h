@@ -1,4 +1,4 @@
-/* What the program is told of a graph's nodes. */
+/* Queries of a graph's nodes. */
 #ifndef VGX_GRAPH_PART_H
 #define VGX_GRAPH_PART_H
 
@@ -10,7 +10,7 @@ bool vgx_graph_callback_of(struct vgx_session *s, CUgraphNode node, uint32_t *ca
 /* Whether a node is a copy that the client made of two halves: a child graph that holds them and nothing else. */
 bool vgx_graph_is_whole_copy(struct vgx_session *s, CUgraphNode node);
 
-/* The CUgraphNodeType that the program is told, where the driver says `type`. */
+/* The CUgraphNodeType that is returned to the program where the driver returns `type`. */
 int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type);
 
 #endif

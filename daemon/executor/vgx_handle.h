@@ -34,7 +34,7 @@ enum { VGX_LEAF_SIZE = 4096, VGX_LEAVES = 1024 };
 
 struct vgx_link {
   vgx_name owner, first, next, previous; /* first owned; neighbours below the same owner */
-  vgx_name ender;                        /* the object whose destruction is under way takes this one with it */
+  vgx_name ender;                        /* the object that is being destroyed, and this one with it */
   uint32_t context;                      /* id of the context it was made in */
   bool split;                            /* a graph's copy of which an internal host function does a half */
   void *object;                          /* while `ender` is set */

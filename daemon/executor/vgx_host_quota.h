@@ -9,7 +9,7 @@
 struct vgw_ledger;
 struct vgx_session;
 
-/* Count `nbytes` more. False: that would be over options->host_limit_nbytes, and the client is told so. */
+/* Count `nbytes` more. False: that would exceed options->host_limit_nbytes; the reason has been sent to the client. */
 bool vgx_host_reserve(struct vgx_session *s, uint64_t nbytes);
 void vgx_host_release(struct vgx_session *s, uint64_t nbytes);
 

@@ -29,8 +29,9 @@
 #define CHECK_MS 100          /* how often a sleeping thread looks whether the session has ended */
 #define PREFETCHED_NBYTES 192 /* of the next record: a launch's */
 #define NAP_NS 20000
-#define PATIENCE 40            /* times spin_us, while the client spins for the device itself (vgs_wait.c) */
-#define REMOTE_NAPS_NS 1000000 /* how long a remote ring's thread naps before it has the client wake it */
+#define PATIENCE 40 /* times spin_us, while the client spins for the device itself (vgs_wait.c) */
+#define REMOTE_NAPS_NS                                                                                                 \
+  1000000 /* how long a remote ring's thread polls with short sleeps before it waits for a wake-up from the client */
 
 struct vgx_ring {
   struct vgw_ring *shared;

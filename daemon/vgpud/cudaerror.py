@@ -1,4 +1,5 @@
-"""The CUresult codes that vgpud itself answers. A program sees a refusal's as cuInit's result: causes differ."""
+"""The CUresult codes that vgpud itself answers. A refusal's code is what the program's cuInit returns, so each
+cause has its own."""
 
 from __future__ import annotations
 

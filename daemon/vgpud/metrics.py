@@ -28,8 +28,8 @@ class Metrics:
     workers_started: int = 0
     workers_ended: int = 0
     workers_failed: int = 0  # ended by a signal or a nonzero code
-    warm_workers_taken: int = 0  # clients that found their context made
-    workers_killed: int = 0  # by us, because they outlived their client
+    warm_workers_taken: int = 0  # clients whose context had been created in advance
+    workers_killed: int = 0  # by vgpud, because they outlived their client
     image_hits: int = 0  # images of 64 KiB and more that a client did not need to send
     image_misses: int = 0
     image_nbytes_spared: int = 0

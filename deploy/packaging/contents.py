@@ -116,5 +116,5 @@ def _member(name: str, epoch_s: int, kind: bytes, mode: int) -> tarfile.TarInfo:
 
 
 def compress(content: bytes) -> bytes:
-    """gzip without a time and a name."""
+    """gzip, without a file name and a time, so that the bytes are reproducible."""
     return gzip.compress(content, GZIP_LEVEL, mtime=0)

@@ -24,7 +24,7 @@ class Problem:
     line: int
     what: str
     meant: str = ""
-    expression: str = ""  # of sed, which makes the line right
+    expression: str = ""  # for sed: it corrects the line
 
 
 @dataclass

@@ -79,7 +79,7 @@ class Installer:
         is_first = self.tree.status(self.layout.manifest) is None
         self._write_manifest(manifest, is_first=is_first)
 
-    # What is there
+    # The present state
 
     def manifest(self) -> Manifest | None:
         """The manifest, if something is installed."""

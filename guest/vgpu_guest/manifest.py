@@ -39,7 +39,7 @@ class Entry:
     sha256: str = ""
     nbytes: int = 0
     target: str = ""  # of a link
-    pending: bool = False  # what lies there is ours only if it is this very thing
+    pending: bool = False  # a file at that place is vgpu's only if it is exactly this one
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The administrator's notice as shim/notice reads it: is there one here, and what does it say? (docs/notice.md)"""
+"""The administrator's notice as shim/notice reads it: whether there is one, and its text (docs/notice.md)"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
 _KINDS = {Answer.CPU: Kind.FALLBACK, Answer.REFUSED: Kind.REFUSAL, Answer.RANDOM: Kind.DISTRIBUTION}
-# What torch warns of where its wheel has no machine code for the device: none is needed.
+# torch's warnings that its wheel has no machine code for the device. This device needs none.
 _MACHINE_CODE_WARNINGS = (
     r"Found GPU\d+ .* which is of compute capability",
     r"\s.* is not compatible with the current PyTorch",

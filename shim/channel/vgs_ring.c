@@ -292,7 +292,8 @@ static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct 
   if (!wait || (call->touched_count && !call->settled))
     result = record_touches(own, ring, call->touched, call->touched_count, before);
   if (wait && !result) {
-    __atomic_store_n(&ring->inside, VGS_RING_WAITING, __ATOMIC_RELEASE); /* others need not wait with us */
+    __atomic_store_n(&ring->inside, VGS_RING_WAITING,
+                     __ATOMIC_RELEASE); /* other threads may use the ring while this one waits */
     result = vgs_ring_in_region() ? wait_reply_in_region(ring, header.sequence) : wait_reply(ring, header.sequence);
     if (!result) {
       ring->head = ring->tail; /* as the worker will say: it executed the last record */

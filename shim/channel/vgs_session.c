@@ -221,7 +221,7 @@ static void note_way(bool wait) {
     vgs_way = wait ? VGS_WAY_WAITED : VGS_WAY_QUEUED;
 }
 
-/* Keep the rings' record of what may still be running complete while no thread has a ring. */
+/* While no thread has a ring, calls travel on the socket: record there, too, what may still be running. */
 static void note_sent(const struct vgs_call *call, bool waits) {
   bool leaves_work = !call->on_socket && (!waits || (call->touched_count && !call->settled));
   if (leaves_work && !vgs_ring_any())

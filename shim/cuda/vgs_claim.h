@@ -29,7 +29,7 @@ struct vgs_claiming {
 /* After each try, whose answer is `result`: whether to make another. OUT_OF_MEMORY: enough were made. */
 bool vgs_claim_made(struct vgs_claiming *claiming, CUresult *result, CUdeviceptr address, uint64_t nbytes);
 
-/* At the end: the next address to give back. */
+/* At the end: the next address to release. */
 static inline bool vgs_claim_rejected(struct vgs_claiming *claiming, CUdeviceptr *address) {
   if (!claiming->count)
     return false;

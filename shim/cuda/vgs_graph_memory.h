@@ -16,7 +16,7 @@ CUresult vgs_node_memory_check(struct vgs_node_memory *memory, const CUDA_MEM_AL
 /* What was added: its address is device memory from now on. OUT_OF_MEMORY: it lies where the program has something. */
 CUresult vgs_node_memory_add(CUdeviceptr address, CUDA_MEM_ALLOC_NODE_PARAMS *params);
 
-/* As the program is told a node's parameters; the descriptors live as long as the node. */
+/* A node's parameters as they are returned to the program; the descriptors live as long as the node. */
 CUresult vgs_node_memory_params(struct vgs_graph_node *node, const struct vgs_node_memory *memory,
                                 CUDA_MEM_ALLOC_NODE_PARAMS *params);
 

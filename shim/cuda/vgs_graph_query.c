@@ -57,7 +57,7 @@ CUresult vgs_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgr
   }
 }
 
-/* Edges that say more than their order come once the node exists. */
+/* Edges with data (ports, types) are added after the node exists. */
 static CUresult add_edges(CUgraph graph, CUgraphNode node, const CUgraphNode *dependencies, const CUgraphEdgeData *data,
                           size_t count) {
   VGS_FREED CUgraphNode *to = calloc(count, sizeof *to);

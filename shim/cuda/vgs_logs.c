@@ -103,7 +103,7 @@ CUresult vgs_cuLogsDumpToMemory(unsigned *iterator, char *buffer, size_t *size, 
     return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&lock);
   unsigned from = iterator ? *iterator : count > KEPT_MAX ? count - KEPT_MAX : 0;
-  if (count - from > count) /* beyond the end: no iterator of ours */
+  if (count - from > count) /* beyond the end: not an iterator that this library has returned */
     result = CUDA_ERROR_INVALID_VALUE;
   size_t written = result || from == count ? 0 : write_locked(buffer, *size, from);
   if (!result && !written && from != count)

@@ -15,7 +15,8 @@ int vgs_rt_leave(const char *name, int result) {
   return result;
 }
 
-/* A context that a kernel's fault has destroyed is the driver's to remember: every later call reports it again. */
+/* The error of a context that a kernel's fault has destroyed is kept by the driver: every later call returns it again.
+ */
 int vgs_cudaGetLastError(void) {
   int error = last_error;
   last_error = CUDA_SUCCESS;

@@ -1,7 +1,7 @@
 /* The administrator's notice: why this user sees no GPU, said once on stderr where policy is the reason.
  *
  * Policy is the reason if the administrator's marker exists, CUDA_VISIBLE_DEVICES is set and empty, and cuInit answered
- * CUDA_ERROR_NO_DEVICE. Anything else (another code, "-1", no marker) is somebody else's story and stays silent. */
+ * CUDA_ERROR_NO_DEVICE. Anything else (another code, "-1", no marker) has other reasons, and nothing is shown. */
 #ifndef VGS_NOTICE_H
 #define VGS_NOTICE_H
 

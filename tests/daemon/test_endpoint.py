@@ -1,4 +1,4 @@
-"""Sockets of endpoints. What is one: tests/shim/test_endpoint.py."""
+"""Sockets of endpoints. The grammar's tests are in tests/shim/test_endpoint.py."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ static int opener(int in, int out, int n) {
   cudaIpcEventHandle_t handle;
   CUDA(cudaIpcGetEventHandle(&handle, after));
   tell(out, handle);
-  hear<char>(in); // the maker has looked
+  hear<char>(in); // the exporting process has checked
   CUDA(cudaIpcCloseMemHandle(data));
   EXPECT_ERROR(cudaIpcCloseMemHandle(data), cudaErrorInvalidValue);
   tell(out, 'c');

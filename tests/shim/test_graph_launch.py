@@ -242,7 +242,7 @@ assert download(q, N) == [9] * N
 
 
 def test_other_threads_go_on_while_a_launch_waits(simulate: Simulate) -> None:
-    """They may have to: a host function of the graph waits for one of them."""
+    """A host function of the graph waits for another thread, so that thread must not be held up by the launch."""
     simulate(
         LAUNCHES
         + """

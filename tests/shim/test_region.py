@@ -325,7 +325,7 @@ def test_the_third_session_does_without(host):
 def test_without_it_everything_travels_on_the_socket(host, tmp_path, case):
     path = tmp_path / "memory"
     if case == "other":
-        path.write_bytes(host.memory.read_bytes()[:8192])  # another vgpud's, of another size
+        path.write_bytes(host.memory.read_bytes()[:8192])  # as if of another vgpud, with another size
     if case == "forbidden":
         if os.geteuid() == 0:
             path = Path("/proc/sysrq-trigger")  # what even root may not open both ways

@@ -142,7 +142,7 @@ def test_a_killed_program_frees_what_it_had(guest: Guest, daemon: VmDaemon) -> N
 def test_a_forked_child_does_not_keep_the_session(guest: Guest, daemon: VmDaemon) -> None:
     pid = start(guest, "fork", "child: 3")
     worker = wait_worker(daemon)
-    guest.check(f"kill -9 {pid}")  # the child lives on
+    guest.check(f"kill -9 {pid}")  # the child survives
     assert_freed(daemon, worker)
     end_all(guest)
 
@@ -158,7 +158,7 @@ def test_a_guest_reset_while_a_kernel_runs(guest: Guest, daemon: VmDaemon, toolc
 
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_vgpud_is_restarted(guest: Guest, daemon: VmDaemon, toolchain: Toolchain, how: str) -> None:
-    """The device outlives it, since QEMU would not set it up again; sessions end, and new ones work."""
+    """The vsock device survives the restart, as QEMU would not set it up again; sessions end, and new ones work."""
     start(guest, "allocate", "allocated")
     worker = wait_worker(daemon)
     getattr(daemon.running.process, how)()

@@ -133,7 +133,8 @@ class AdminApi:
         return Response(stream=self._events())
 
     async def _events(self) -> AsyncIterator[object]:
-        """Every session's opening, attaching and end from now on. A watcher that is too slow is told, and dropped."""
+        """Every session's opening, attaching and end from now on. A watcher that is too slow gets a last
+        line that says so, and is closed."""
         queue: asyncio.Queue[object] = asyncio.Queue(_EVENTS_HELD)
         table = self._daemon.server.sessions
         table.watchers.add(queue)

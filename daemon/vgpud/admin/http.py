@@ -107,7 +107,7 @@ async def _receive(reader: asyncio.StreamReader, connection: h11.Connection) -> 
         elif isinstance(event, h11.EndOfMessage) and head is not None:
             break
         else:
-            return None  # closed, or paused for ever
+            return None  # closed, or paused without end
     target = urlsplit(head.target.decode("ascii", "replace"))
     path = tuple(unquote(part) for part in target.path.split("/")[1:])
     return Request(head.method.decode("ascii"), path, dict(parse_qsl(target.query)), bytes(body))

@@ -1,4 +1,4 @@
-"""The admin socket: HTTP for whoever may open it (root and the owner)."""
+"""The admin socket: HTTP for users who may open it (root and the owner)."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class _Server:
             raise BenchError(f"{self.side.name}: {self._last_words()}")
 
     def kill(self) -> None:
-        """However it is, it is gone afterwards."""
+        """End the process, whatever its state, and close its pipes."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):

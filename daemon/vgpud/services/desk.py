@@ -18,7 +18,7 @@ class Desk:
     """One session's socket. `theirs` is the worker's end; the caller closes it after passing it on."""
 
     def __init__(self, question_nbytes: int, ours: socket.socket | None = None) -> None:
-        """With `ours`, the socket of a session whose worker has the other end already."""
+        """`ours`: vgpud's end of the socket of a session whose worker has the other end already."""
         self.is_open = True
         self._question_nbytes = question_nbytes
         if ours is None:
@@ -54,7 +54,7 @@ class Desk:
 
     def answer(self, packet: bytes, fd: int | None) -> None:
         """Answer a question; `fd` stays the caller's."""
-        with contextlib.suppress(OSError):  # it does not read: it will do without
+        with contextlib.suppress(OSError):  # the worker does not read its socket, and gets no answer
             socket.send_fds(self._ours, [packet], [] if fd is None else [fd])
 
     def _read(self) -> None:

@@ -59,7 +59,8 @@ class ImageService:
         self._count()
 
     def open(self, owner: Identified, ours: socket.socket | None = None) -> ImageDesk:
-        """Serve a session of this tenant, with `ours` one that goes on; takes ownership of `owner`."""
+        """Serve a session of this tenant, with `ours` (vgpud's end of its socket) one that has begun under
+        another vgpud; takes ownership of `owner`."""
         self._cache.enter(owner)
         desk = ImageDesk(self, owner.tenant, self._turns.setdefault(owner.tenant, asyncio.Lock()), ours)
         self._desks.add(desk)

@@ -66,7 +66,8 @@ class IpcService:
         self._limits = limits
 
     def open(self, owner: Identified, ours: socket.socket | None = None) -> IpcDesk:
-        """Serve a session of this tenant, with `ours` one that goes on; takes ownership of `owner`."""
+        """Serve a session of this tenant, with `ours` (vgpud's end of its socket) one that has begun under
+        another vgpud; takes ownership of `owner`."""
         desk = IpcDesk(self, owner, ours)
         self._desks.add(desk)
         return desk

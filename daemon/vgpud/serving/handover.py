@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Held:
-    """What a session has of ours while a worker serves it."""
+    """What vgpud holds for a session while a worker serves it."""
 
     worker: Worker
     owner: Identified | None
@@ -103,7 +103,7 @@ class Handover:
         Raises:
             WorkerStartError: no worker could take it; the socket is still the caller's.
         """
-        kept = ExitStack()  # what the session has of ours: given back when its worker has ended
+        kept = ExitStack()  # what vgpud holds for the session: released when its worker has ended
         worker: Worker | None = None
         pidfd: int | None = None
         try:

@@ -326,7 +326,9 @@ class Server:
         except TimeoutError:
             self._drop(peer, "too late")
         except (_Gone, OSError) as error:
-            if isinstance(error, OSError) and error.errno in _EXHAUSTED:  # ours, not the client's (AT18)
+            if (
+                isinstance(error, OSError) and error.errno in _EXHAUSTED
+            ):  # vgpud's shortage (AT18)
                 reason = f"the host is short of something: {error.strerror}"
                 await self._refuse(sock, connection, peer, CudaError.OPERATING_SYSTEM, reason)
             elif session is None:
@@ -442,7 +444,7 @@ class Server:
             idle.end()
 
     def end_session(self, session: Session) -> None:
-        """End it at once, whoever has its connection: vgpud, or a worker."""
+        """End it at once, whether vgpud or a worker has its connection."""
         if session.worker is not None:
             session.worker.kill()  # the session is closed when it has been reaped
         else:

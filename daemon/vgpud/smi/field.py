@@ -75,7 +75,7 @@ _REASON_BITS = {
     "hw_thermal_slowdown": 0x40,
     "hw_power_brake_slowdown": 0x80,
 }
-# Fields that nvidia-smi knows and no guest is told: scripts ask for them.
+# Fields of nvidia-smi that guests have no value for: scripts ask for them.
 _NOT_TOLD = (
     *("addressing_mode", "driver_model.current", "driver_model.pending", "gom.current", "gom.pending"),
     *("inforom.img", "inforom.oem", "inforom.ecc", "inforom.pwr", "inforom.checksum_validation"),

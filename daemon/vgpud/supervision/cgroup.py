@@ -109,7 +109,7 @@ def set_nice(pid: int, nice: int) -> None:
 
 
 def _is_delegated(group: Path) -> bool:
-    """systemd marks what it delegates; anything else may be divided by somebody else already."""
+    """systemd marks what it delegates; anything else may be managed by another program already."""
     for name in ("user.delegate", "trusted.delegate"):
         with contextlib.suppress(OSError):
             return os.getxattr(group, name) == b"1" and os.access(group / "cgroup.procs", os.W_OK)
@@ -121,7 +121,7 @@ def _enable(group: Path) -> None:
 
 
 def _remove(groups: list[Path]) -> bool:
-    """False: one of them is in use."""
+    """Remove the groups. False: one of them is in use."""
     try:
         for group in groups:
             group.rmdir()

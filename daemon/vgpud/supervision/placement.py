@@ -53,7 +53,7 @@ class Placement:
         return None
 
     def adopt(self, group: Path) -> None:
-        """A worker of the vgpud before is there."""
+        """Count a worker that the previous vgpud started."""
         if self._cgroups is not None:
             self._cgroups.adopt(group)
 

@@ -65,7 +65,8 @@ def _ignore() -> None:
 
 
 def _poll(pid: int, process: subprocess.Popen[bytes] | None) -> int | None:
-    """Reap a child if it has ended; None while it runs. One that is not ours (a vgpud crashed) has no known code."""
+    """Reap a child if it has ended; None while it runs. The exit code of another process's child (a vgpud crashed)
+    is unknown."""
     if process is not None:
         return process.poll()
     try:

@@ -266,7 +266,8 @@ class Supervisor:
         self._spawner.close()
 
     def _end_stopped(self) -> None:
-        """A worker that a signal has stopped answers no request: its client shall have an error, not wait for ever."""
+        """A worker that a signal has stopped answers no request: its client gets an error instead of
+        waiting without end."""
         for worker in list(self._workers):
             if worker.session is not None:
                 worker.end_if_stopped(self._count_kill)

@@ -166,7 +166,7 @@ class Worker:
         self._expected[kind] = self._loop.call_later(timeout_s, self._kill_late, why, on_kill)
 
     def end_if_stopped(self, on_kill: Callable[[], None]) -> None:
-        """Kill it if it is stopped, and was at the last call."""
+        """Kill the process if it is stopped by a signal now and was at the previous call, too."""
         stopped = self.pid != 0 and self._process.returncode is None and _is_stopped(self.pid)
         if stopped and self._was_stopped:
             self._kill_late("it was stopped by a signal", on_kill)

@@ -26,7 +26,7 @@ class StateFile:
 
     @property
     def lasts(self) -> bool:
-        """Whether what is saved is there after a restart."""
+        """Whether saved state survives a restart."""
         return self._path is not None
 
     def load(self) -> dict[str, Any]:

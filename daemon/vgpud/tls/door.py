@@ -129,7 +129,7 @@ class TlsDoor:
             self._admit(sock, Peer("tcp", host=str(message.get("host"))[:64]))
 
     def _ended(self) -> None:
-        """Its standard error is ours: a certificate that cannot be used is told there."""
+        """It inherits vgpud's standard error, where it reports a certificate that cannot be used."""
         self._hang_up()
         assert self._process is not None
         loop = asyncio.get_running_loop()

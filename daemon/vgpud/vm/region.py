@@ -51,13 +51,13 @@ class Region:
     """An open region, this process's alone. All methods run on the event loop."""
 
     def __init__(self, fd: int, nbytes: int, sessions: int, *, cookie: bytes | None = None) -> None:
-        """Takes ownership of `fd` and clears it; not if it is the vgpud's before, which had this cookie. Raises
-        OSError."""
+        """Takes ownership of `fd`, and clears the region unless `cookie` is given: that of the previous vgpud, whose
+        region it was. Raises OSError."""
         self.fd = fd
         self.nbytes = nbytes
         self.cookie = cookie or secrets.token_bytes(16)
         each = (nbytes - HEADER_NBYTES) // sessions // PAGE_NBYTES * PAGE_NBYTES
-        # Used in turn: a client that has not noticed its session's end yet is the least likely to meet another there.
+        # Used in turn: a client that has not noticed its session's end yet rarely shares the range with a new session.
         self._free = deque(Range(HEADER_NBYTES + i * each, each) for i in range(sessions))
         self._clearing: set[asyncio.Task[None]] = set()
         if cookie is not None:

@@ -49,8 +49,8 @@ class Stream:
         self.sent = 0  # to the guest
         self.peer_alloc = 0  # how much the guest buffers
         self.peer_forwarded = 0  # of `sent`, what has left the guest's buffer
-        self.forwarded = 0  # from the guest: what has left ours
-        self.told_forwarded = 0  # the last value of it that the guest was told
+        self.forwarded = 0  # bytes from the guest that have left vgpud's buffer
+        self.told_forwarded = 0  # the last value of it that was sent to the guest
         self.credit_asked = False
         self.readable = True  # not yet seen to block
         self.writable = True

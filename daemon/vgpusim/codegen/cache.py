@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 DEFAULT_CAP_NBYTES = 1 << 30  # as NVIDIA's driver bounds its own
-_MAX_NBYTES = 256 << 20  # of one object: larger files are not ours
+_MAX_NBYTES = 256 << 20  # of one object: larger files are refused
 _MAGIC = b"vgpusim1"
 _BLOCK_NBYTES = 4096
 _KEPT = 7 / 8  # of the cap, when it was reached

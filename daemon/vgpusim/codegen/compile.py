@@ -91,7 +91,7 @@ def compile_entry(
         block: Threads in x, y, z; at least 1 each, at most 1024 together.
         cooperative: For a launch whose CTAs wait for each other.
         confined: Check that each access is within reach; without it a kernel can do with this process what it likes.
-        watched: For the sanitizer, which is told of each access and checks it.
+        watched: For the sanitizer: each access calls it, and it checks the access.
         cluster: CTAs of a cluster; None: as many as the entry requires.
         counted: For the profiler: count what its warps do.
         cache: Where compiled kernels are kept; None compiles anew.

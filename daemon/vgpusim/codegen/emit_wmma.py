@@ -28,8 +28,8 @@ _KINDS = {
 _USUAL_KINDS = ("f16", "bf16", "s8", "u8")
 _NBITS = ir.TYPE_NBITS | {"s4": 4, "u4": 4, "b1": 1, "tf32": 32}
 _MOVED = {"m16n16k8": ("f32",), "m8n8k4": ("f64",), "m8n8k32": ("s32",), "m8n8k128": ("s32",)}  # accumulators
-_BIT_WORD = 32  # single bits move by words, of which k counts four
-_F16_REGISTERS = 8  # of every fragment of A and B
+_BIT_WORD = 32  # single bits are loaded by words; k is four words
+_F16_REGISTERS = 8  # in each fragment of A and B
 
 
 def _shape(e: Emitter, name: str | None, kind: str) -> Shape:
@@ -139,7 +139,7 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
     # Elements lie between the first row or column and the last: if both are in reach, all are.
     last = -(-(rows if by_row else columns) * nbits // 8)
     end = e.v(f"add {LANES.int(64)} {base}, {e.v(f'mul {LANES.int(64)} {stride}, splat (i64 {last})')}")
-    if not e.state.watched:  # then each element is
+    if not e.state.watched:  # watched code checks each element
         check(e, ins, Value(end, 64, VARYING), max(1, nbits // 8), 1)
 
     def at(element: int) -> Value:

@@ -4,7 +4,7 @@
 
 #include "vgx_sim_internal.h"
 
-/* A launch begins: the value is its first one, where that was asked for. */
+/* At the begin of a launch: set the condition to its default value, if the program asked for that. */
 void vgx_sim_condition_begin(const struct vgx_sim_op *op);
 /* Which of the node's graphs is to run now, from 0; UINT32_MAX: none. */
 uint32_t vgx_sim_condition_body(const struct vgx_sim_op *op);

@@ -37,7 +37,7 @@ void vgx_sim_plan_unref(struct vgx_sim_plan *plan) {
   free(plan);
 }
 
-/* A number that is the same for the same dependencies in any order; `at` gives each node's step. */
+/* A hash of a node's dependencies that does not depend on their order; `at` gives each node's step. */
 static uint64_t place_of(CUgraphNode node, const uint32_t *at) {
   uint64_t sum = node->dependency_count;
   for (uint32_t k = 0; k < node->dependency_count; k++) {

@@ -13,9 +13,9 @@
 
 struct vgx_sim_step {
   uint64_t serial; /* of the node */
-  uint64_t place;  /* stands for which steps of its graph it depends on */
+  uint64_t place;  /* a hash of the steps of its graph that it depends on */
   uint32_t type;
-  uint32_t inside;           /* how many steps its graphs have */
+  uint32_t inside;           /* number of steps in its child graphs */
   struct vgx_sim_work *work; /* NULL: nothing to do */
 };
 

@@ -92,7 +92,7 @@ void vgx_sim_races_begin(struct vgx_sim_races *races, uint64_t launch_id, uint64
     memset(shared, 0, words * sizeof *shared);
 }
 
-/* The object is released and acquired: whoever names it is ordered with whoever has named it before. */
+/* Release and acquire the object: threads that use it are ordered after those that have used it before. */
 static void meet(struct races *r, uint32_t warp, uint64_t address) {
   struct clock *object = &r->objects[(address / WORD_NBYTES) % OBJECTS];
   join(&r->warps[warp], object);

@@ -126,7 +126,7 @@ static int64_t address(const struct vgx_sim_texture *t, int axis, int64_t i, int
   return i < 0 ? 0 : n - 1;
 }
 
-/* A floor that fits: what is far outside stays outside. */
+/* floor(x), clamped to 32 bits: a coordinate far outside of the texture stays outside. */
 static int64_t whole(float x) {
   if (!(x > -0x1p31f)) /* NaN, too */
     return x != x ? 0 : -(1ll << 31);

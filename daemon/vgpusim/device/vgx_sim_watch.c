@@ -205,7 +205,7 @@ static void define_shared(struct vgx_sim_cta_watch *cta, uint64_t offset, uint32
   }
 }
 
-/* Reads of what was never written; what is written is noted. */
+/* Report reads of bytes that were never written; mark written bytes as defined. */
 static void check_defined(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *cta,
                           const struct vgx_sim_thread *thread, const struct vgx_sim_lane_access *a) {
   enum vgx_sim_space space = vgx_sim_space_of(a->address);

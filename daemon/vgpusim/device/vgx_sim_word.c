@@ -57,7 +57,7 @@ static void run_words(void *argument) {
       while (!is_there(p))
         nanosleep(&(struct timespec){0, POLL_NS}, NULL);
       break;
-    default: /* everything that was written is there already */
+    default: /* all writes are visible already */
       atomic_thread_fence(memory_order_seq_cst);
     }
   }

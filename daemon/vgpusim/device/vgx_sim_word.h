@@ -6,7 +6,7 @@
 
 /* An operation that does these in order, any number of times. */
 CUresult vgx_sim_words_create(const CUstreamBatchMemOpParams *params, uint32_t count, struct vgx_sim_op **op);
-/* What it does, as long as it lasts; how many they are. */
+/* The operation's parameters, which are valid as long as it exists. Returns their number. */
 uint32_t vgx_sim_words_of(struct vgx_sim_op *op, CUstreamBatchMemOpParams **params);
 
 #endif

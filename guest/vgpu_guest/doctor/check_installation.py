@@ -19,7 +19,7 @@ _TIMEOUT_S = 20.0  # hashing 20 MB on a slow disk
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Adds library-drift; where cuInit was seen to work all the same, only a note."""
+    """Adds library-drift; only a note where cuInit works all the same."""
     try:
         found: dict[str, Any] = ask(subject.place.as_administrator(), _differences, timeout_s=_TIMEOUT_S)
     except PlaceError as error:

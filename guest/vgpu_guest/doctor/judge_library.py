@@ -35,7 +35,8 @@ def judge(subject: Subject, diagnosis: Diagnosis) -> None:
 
 
 def our_directory(subject: Subject, diagnosis: Diagnosis) -> str | None:
-    """Where our libraries lie there: seen by the loader's side, or installed, or this Python's."""
+    """The folder of vgpu's libraries in that place: the one that the loader finds, else the installed one, else this
+    Python package's."""
     entry = diagnosis.libraries.get(DRIVER, {})
     if entry.get("kind") == "ours":
         return os.path.dirname(str(entry["resolved"]))

@@ -61,7 +61,7 @@ class Place:
 
     root: str = "/"
     pid: int | None = None
-    user: User | None = None  # None: ours
+    user: User | None = None  # None: the doctor's own
     cwd: str = "/"
 
     @property

@@ -16,7 +16,7 @@ public:
   // Probabilities per element: thread i has elements 4i to 4i+3.
   static Draws of_bernoulli(const at::Tensor &self, const std::optional<at::Generator> &generator);
 
-  // The generator's numbers, once they are known: before the first of the following.
+  // Read the generator's state. To be called before the functions below.
   void resolve() { state_ = random_.read(); }
 
   Philox4 at(uint64_t thread, uint64_t call) const { return philox(state_.seed, thread, state_.offset, call); }

@@ -43,7 +43,7 @@ private:
   struct Span {
     c10::Storage device, host;
     size_t begin = SIZE_MAX, end = 0; // bytes of the device's storage
-    const void *base = nullptr;       // of the host's storage, as fetch() made it
+    const void *base = nullptr;       // address of the host's storage when fetch() allocated it
     bool in_place = false;            // the host's storage is the device's memory itself
     bool written = false;
   };

@@ -29,7 +29,7 @@ def train(device: str, least_weight: float) -> xgboost.XGBClassifier:
 
 
 def best_gain(rows: np.ndarray, gradient: np.ndarray, weight: np.ndarray) -> float:
-    """Of the splits that a device considers for a node with these rows."""
+    """The best gain among the splits that a device considers for a node with these rows."""
 
     def score(g: np.ndarray, h: np.ndarray) -> np.ndarray:
         return g * g / (h + LAMBDA)

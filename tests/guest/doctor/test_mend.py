@@ -144,7 +144,7 @@ def half_zeroed(patient: Patient) -> None:
 
 
 def zeroed_within(patient: Patient) -> None:
-    """GD7: bytes that no start of the library touches."""
+    """GD7: damage bytes that loading and initialising the library does not read."""
     file = patient.path("usr/lib/vgpu/libcuda.so.580.159.04")
     data = file.read_bytes()
     at = data.find(b"is not implemented")

@@ -102,7 +102,7 @@ def test_powers_of_two_encoded(mode: str, finite: str) -> None:
 
 @pytest.mark.parametrize("operation", ["add", "sub", "mul", "fma"])
 def test_pairs_of_f32(operation: str) -> None:
-    """Each half as the operation on it alone does: nearest by exact arithmetic; directed ones by the scalar form."""
+    """Each half equals the scalar operation. References: exact arithmetic for rn, the scalar form for rz, rm, rp."""
     a, b, c = (floats("f4", 2 * 60, seed=i, span=40) for i in range(3))
     pairs = [x.view("u8") for x in (a, b, c)][: 3 if operation == "fma" else 2]
     listed = ", ".join(f"%a{i}" for i in range(len(pairs)))

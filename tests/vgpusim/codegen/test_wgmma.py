@@ -57,7 +57,7 @@ def strides(turned: bool, mode: int, rows: int) -> tuple[int, int]:
 
 
 def fill(image: Bytes, at: int, raw: Bytes, turned: bool, mode: int) -> int:
-    """Put rows of 32 bytes of k into the image; the descriptor."""
+    """Put rows of 32 bytes of k into the image. Returns the descriptor."""
     rows = len(raw)
     leading, stride = strides(turned, mode, rows)
     for row, byte in itertools.product(range(rows), range(32)):
