@@ -33,7 +33,7 @@ CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint6
 /* Whether a copy may touch these bytes: they are pinned, or the driver knows their address as device memory. */
 bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes);
 
-/* The same of a box: rows of `width` bytes, `pitch` apart, `rows` of them to a slice. An empty one is. */
+/* Whether a box is reachable: rows of `width` bytes, `pitch` apart, `rows` of them to a slice. An empty box is. */
 bool vgx_box_is_reachable(struct vgx_session *s, uint64_t address, uint64_t pitch, uint64_t rows, uint64_t width,
                           uint64_t height, uint64_t depth);
 

@@ -54,7 +54,7 @@ def test_walk_equals_nvidias(vgpu_run: Run, major: Major) -> None:
 @pytest.mark.gpu
 @each
 def test_walk_equals_nvidias_on_the_real_driver(native_run: Run, major: Major) -> None:
-    """Over NVIDIA's own libcuda: the runtime is what is compared, on both sides."""
+    """Both runtimes run over NVIDIA's own libcuda, so that only the runtimes are compared."""
     answers = []
     for library in (major.ours, compared(major)):
         result = native_run([sys.executable, WALK, library, major.number])

@@ -77,7 +77,7 @@ class System:
             for path in (Path(folder, name) for name in (*folders, *files)):
                 name, status = str(path.relative_to(self.root)), path.lstat()
                 content: object = (status.st_ino, status.st_ctime_ns)
-                if stat.S_ISDIR(status.st_mode):  # its times change with what is put into it
+                if stat.S_ISDIR(status.st_mode):  # a folder's times change when files are added
                     content = None
                 elif name == "etc/ld.so.cache":  # rewritten with the same content
                     content = path.read_bytes()

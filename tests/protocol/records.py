@@ -123,7 +123,7 @@ class Case:
         return head + bytes(6) + self.context.to_bytes(4, "little") + body
 
     def fault(self, dispatcher: Dispatcher) -> str:
-        """What is wrong with what came of it; empty: nothing."""
+        """What is wrong with the dispatcher's result for this record; empty: nothing."""
         lib, name = dispatcher.lib, self.record.name
         lib.vgt_descriptors(1 if self.descriptor else 0)
         lib.vgt_offer(self.member.encode(), self.offered)

@@ -43,7 +43,7 @@ class Notifier:
         self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, timeout_s: float) -> None:
-        """The end has begun and takes at most that long: the manager waits, whatever the unit's TimeoutStopSec says."""
+        """Stopping takes at most `timeout_s`: the manager waits that long, even if TimeoutStopSec is shorter."""
         self.send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={round(timeout_s * 1e6)}")
 
     def watchdog(self) -> None:

@@ -326,9 +326,7 @@ class Server:
         except TimeoutError:
             self._drop(peer, "too late")
         except (_Gone, OSError) as error:
-            if (
-                isinstance(error, OSError) and error.errno in _EXHAUSTED
-            ):  # vgpud's shortage (AT18)
+            if isinstance(error, OSError) and error.errno in _EXHAUSTED:  # vgpud's shortage (AT18)
                 reason = f"the host is short of something: {error.strerror}"
                 await self._refuse(sock, connection, peer, CudaError.OPERATING_SYSTEM, reason)
             elif session is None:

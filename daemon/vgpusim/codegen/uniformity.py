@@ -350,7 +350,7 @@ class _Analyser:
         return Shape(pattern, aligned, all(s.nowrap for s in shapes) and factor is not None and factor >= 0)
 
     def _bitwise(self, ins: ir.Instruction, shape: Shape, operand: int | None) -> Shape:
-        """Of a shift or logic instruction with a constant on a value whose bits are separate."""
+        """The shape of a shift or logic instruction between a constant and a value with a bit pattern."""
         pattern, aligned = shape.pattern, shape.alignment
         if operand is None:
             return VARYING

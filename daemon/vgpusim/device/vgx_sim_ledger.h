@@ -1,5 +1,5 @@
-/* A simulated device's part of the ledger (vgw_ledger.h): one card's memory is one card's, whoever uses it, and its
- * tenant's share of it may be less. */
+/* A simulated device's part of the ledger (vgw_ledger.h): the worker processes that use a card share
+ * its memory, of which a tenant may be limited to a part. */
 #ifndef VGX_SIM_LEDGER_H
 #define VGX_SIM_LEDGER_H
 

@@ -164,7 +164,7 @@ void vgx_sim_unload_modules(CUcontext ctx) {
     vgx_sim_unlock();
     if (!m)
       return;
-    vgx_sim_module_unload(m); /* the struct stays: a tombstone */
+    vgx_sim_module_unload(m); /* the struct is kept, so that old handles are recognised */
   }
 }
 

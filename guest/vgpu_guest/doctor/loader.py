@@ -179,7 +179,7 @@ def _run(
     own.pop("LD_DEBUG", None)
     command = [LOADER, *arguments]
     finished = execute(place, command, {**own, "LD_DEBUG": "libs"}, timeout_s=_TIMEOUT_S, carried=descriptor)
-    if finished.code == -signal.SIGXFSZ:  # thousands of directories: then without the tale of each
+    if finished.code == -signal.SIGXFSZ:  # thousands of directories: again, without the log of each
         finished = execute(place, command, own, timeout_s=_TIMEOUT_S, carried=descriptor)
     if finished.code is None:
         raise PlaceError(f"{LOADER} did not answer within {_TIMEOUT_S:g} s")

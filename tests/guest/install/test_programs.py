@@ -143,7 +143,7 @@ int main(void) {
 
 
 def test_a_program_whose_rpath_leads_to_another_libcuda(guest: Guest) -> None:
-    """As conda's Python has one to its environment's lib: before the environment and the loader's cache."""
+    """As in conda's Python, whose rpath (its environment's lib) is searched before LD_LIBRARY_PATH and the cache."""
     compile_library(guest.root / "opt/conda/lib/libcuda.so.1", source="int cuInit(unsigned f) { return 35 + (int)f; }")
     flags = ["-Wl,--disable-new-dtags,-rpath,/opt/conda/lib", "-ldl"]
     compile_c(guest.root / "opt/conda/bin/app", RPATH_PROGRAM, "-x", "none", *flags)

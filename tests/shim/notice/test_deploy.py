@@ -144,7 +144,7 @@ def test_set_up_refuses_in_one_line(tmp_path: Path, options: list[str]) -> None:
 
 def test_set_up_for_a_whole_machine(driver: Path, loader: Loader, machine: Machine, tmp_path: Path) -> None:
     """In a root of its own, as the loader's configuration has it: a program finds the notice without any environment,
-    with a setuid bit as well, and one that never asks for a GPU makes no call more.
+    with a setuid bit as well, and a program that never asks for a GPU makes no additional system call.
     """
     if os.geteuid() != 0:
         pytest.skip("chroot is root's")

@@ -340,8 +340,8 @@ for nbytes in (49152, 53248, 1 << 30):
 
 
 def test_a_fault_within_reach_names_the_thread(tmp_path: Path) -> None:
-    """GR7: what the processor has found by a page is the first lane's whose access it was, with its line. The block is
-    run again for that, with what its launch was given."""
+    """GR7: for a page fault the report names the first lane that made the access, and its line. To find it, the block
+    runs again with the launch's arguments."""
     out, err = run(
         tmp_path,
         r"""
