@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import struct
 from typing import Any
@@ -59,17 +58,18 @@ def test_the_snapshot_is_the_hosts(host: HostNvml) -> None:
         assert found[("nvmlDeviceGetMaxClockInfo", (1,))] == expected[("nvmlDeviceGetMaxClockInfo", (1,))]
 
 
-def test_live(host: HostNvml, inventory: dict[str, Any]) -> None:
+@pytest.mark.asyncio
+async def test_live(host: HostNvml, inventory: dict[str, Any]) -> None:
     call = CALLS["nvmlDeviceGetMemoryInfo_v2"]
-    answer = asyncio.run(host.live(0, call, (0x02000028,), []))
+    answer = await host.live(0, call, (0x02000028,), [])
     assert answer.result == NvmlResult.SUCCESS
     version, total = struct.unpack("<IxxxxQ", answer.value[0][:16])
     assert (version, total) == (0x02000028, inventory["devices"][0]["memory_nbytes"])
-    wrong = asyncio.run(host.live(0, call, (2 << 24 | 32,), []))
+    wrong = await host.live(0, call, (2 << 24 | 32,), [])
     assert (wrong.result, wrong.value) == (25, None)
-    sensor = asyncio.run(host.live(0, CALLS["nvmlDeviceGetTemperature"], (0,), []))
+    sensor = await host.live(0, CALLS["nvmlDeviceGetTemperature"], (0,), [])
     assert (sensor.result, sensor.value) == (NvmlResult.NOT_SUPPORTED, None)
-    processes = asyncio.run(host.live(0, CALLS["nvmlDeviceGetComputeRunningProcesses_v3"], (), []))
+    processes = await host.live(0, CALLS["nvmlDeviceGetComputeRunningProcesses_v3"], (), [])
     assert (processes.result, processes.value) == (NvmlResult.SUCCESS, [[]])
 
 

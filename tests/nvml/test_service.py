@@ -103,9 +103,10 @@ def test_two_sessions_may_use_more_than_there_is(service: NvmlService, inventory
         (Nvml("nvmlDeviceGetTemperature", 0, (0,)), NvmlResult.NOT_SUPPORTED),
     ],
 )
-def test_nonsense(service: NvmlService, question: Nvml, result: NvmlResult) -> None:
+@pytest.mark.asyncio
+async def test_nonsense(service: NvmlService, question: Nvml, result: NvmlResult) -> None:
     asking = session(1, Peer("vsock", cid=3))
-    answer = asyncio.run(service.answer(question, asking, [asking]))
+    answer = await service.answer(question, asking, [asking])
     assert (answer.result, answer.value) == (result, None)
 
 

@@ -67,74 +67,68 @@ def test_lies_about_content_do_not_flood_the_log(log):
     assert 1 <= log.getvalue().count("image not kept") <= 50
 
 
-def test_files_that_wait_are_bounded_over_all_sessions(monkeypatch):
+@pytest.mark.asyncio
+async def test_files_that_wait_are_bounded_over_all_sessions(monkeypatch):
     monkeypatch.setattr(image_service, "_PENDING_CAP", 4)
     monkeypatch.setattr(image_service, "_PENDING_TOTAL_CAP", 10)
 
-    async def scenario() -> int:
-        service = ImageService(ImagesConfig(), Metrics())
-        desks = [service.open(Identified(Tenant(f"uid:{i}", None))) for i in range(8)]
-        before = count_descriptors()
-        async with service._verifying:  # one large image keeps all others waiting
-            for number in range(6):
-                for desk in desks:
-                    store(desk.theirs, b"x", bytes([number]) * 32)
-                await asyncio.sleep(0.01)
-            held = count_descriptors() - before
-        while service.pending_count:
+    service = ImageService(ImagesConfig(), Metrics())
+    desks = [service.open(Identified(Tenant(f"uid:{i}", None))) for i in range(8)]
+    before = count_descriptors()
+    async with service._verifying:  # one large image keeps all others waiting
+        for number in range(6):
+            for desk in desks:
+                store(desk.theirs, b"x", bytes([number]) * 32)
             await asyncio.sleep(0.01)
-        await service.close()
-        return held
+        held = count_descriptors() - before
+    while service.pending_count:
+        await asyncio.sleep(0.01)
+    await service.close()
+    assert held == 10
 
-    assert asyncio.run(scenario()) == 10
 
-
-def test_answers_that_are_not_read_hold_few_descriptors_in_flight():
+@pytest.mark.asyncio
+async def test_answers_that_are_not_read_hold_few_descriptors_in_flight():
     """The kernel counts descriptors on their way by user, and refuses vgpud any more when there are too many."""
     from vgpud.services.image_digest import image_digest
 
     data = b"y" * 100
 
-    async def scenario() -> int:
-        metrics = Metrics()
-        service = ImageService(ImagesConfig(), metrics)
-        desk = service.open(Identified(Tenant("uid:1", None)))
-        store(desk.theirs, data, image_digest(data))
-        while not metrics.images_held:
-            await asyncio.sleep(0.01)
-        for asked in range(1, 501):
-            desk.theirs.send(question(FIND, data, image_digest(data)))
-            while metrics.image_hits < asked:
-                await asyncio.sleep(0)
-        desk.theirs.setblocking(False)
-        answers = 0
-        try:
-            while True:
-                _, fds, _, _ = socket.recv_fds(desk.theirs, 100, 1)
-                for fd in fds:
-                    assert os.fstat(fd).st_size == len(data) + PADDING_NBYTES
-                    os.close(fd)
-                answers += 1
-        except BlockingIOError:
-            pass
-        await service.close()
-        return answers
-
-    assert 1 <= asyncio.run(scenario()) <= 16
+    metrics = Metrics()
+    service = ImageService(ImagesConfig(), metrics)
+    desk = service.open(Identified(Tenant("uid:1", None)))
+    store(desk.theirs, data, image_digest(data))
+    while not metrics.images_held:
+        await asyncio.sleep(0.01)
+    for asked in range(1, 501):
+        desk.theirs.send(question(FIND, data, image_digest(data)))
+        while metrics.image_hits < asked:
+            await asyncio.sleep(0)
+    desk.theirs.setblocking(False)
+    answers = 0
+    try:
+        while True:
+            _, fds, _, _ = socket.recv_fds(desk.theirs, 100, 1)
+            for fd in fds:
+                assert os.fstat(fd).st_size == len(data) + PADDING_NBYTES
+                os.close(fd)
+            answers += 1
+    except BlockingIOError:
+        pass
+    await service.close()
+    assert 1 <= answers <= 16
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", [0, 3, 2**32 - 1])
-def test_an_unknown_question_is_not_answered_and_leaves_nothing_open(kind):
-    async def scenario() -> None:
-        service = ImageService(ImagesConfig(), Metrics())
-        desk = service.open(Identified(Tenant("uid:1", None)))
-        before = count_descriptors()
-        fd = sealed(b"x")
-        socket.send_fds(desk.theirs, [question(kind, b"x")], [fd, fd])
-        socket.send_fds(desk.theirs, [question(kind, b"x")], [fd])
-        os.close(fd)
-        await asyncio.sleep(0.05)
-        assert count_descriptors() == before
-        await service.close()
-
-    asyncio.run(scenario())
+async def test_an_unknown_question_is_not_answered_and_leaves_nothing_open(kind):
+    service = ImageService(ImagesConfig(), Metrics())
+    desk = service.open(Identified(Tenant("uid:1", None)))
+    before = count_descriptors()
+    fd = sealed(b"x")
+    socket.send_fds(desk.theirs, [question(kind, b"x")], [fd, fd])
+    socket.send_fds(desk.theirs, [question(kind, b"x")], [fd])
+    os.close(fd)
+    await asyncio.sleep(0.05)
+    assert count_descriptors() == before
+    await service.close()

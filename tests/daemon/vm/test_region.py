@@ -31,7 +31,8 @@ def removed(file: Path):
     file.unlink(missing_ok=True)
 
 
-def test_the_header_names_the_region(file):
+@pytest.mark.asyncio
+async def test_the_header_names_the_region(file):
     region = Region.open(config(file))
     data = file.read_bytes()
     assert data[:8] == b"VGPUREGN"
@@ -39,74 +40,69 @@ def test_the_header_names_the_region(file):
     assert int.from_bytes(data[24:32], "little") == NBYTES == len(data)
     assert file.stat().st_mode & 0o777 == 0o600
     assert region.fields == {"cookie": region.cookie, "nbytes": NBYTES}
-    asyncio.run(region.close())
+    await region.close()
     again = Region.open(config(file))
     assert again.cookie != region.cookie
-    asyncio.run(again.close())
+    await again.close()
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("seed", range(20))
-def test_ranges_are_disjoint_whole_pages_and_come_back(file, seed):
+async def test_ranges_are_disjoint_whole_pages_and_come_back(file, seed):
     rng = random.Random(seed)
     sessions = rng.randrange(1, 11)
 
-    async def walk() -> None:
-        region = Region.open(config(file, 256, sessions))
-        held: list[Range] = []
-        for _ in range(60):
-            if rng.random() < 0.6:
-                got = await region.take()
-                assert (got is None) == (len(held) == sessions)
-                if got is not None:
-                    held.append(got)
-            elif held:
-                region.give_back(held.pop(rng.randrange(len(held))))
-                await asyncio.gather(*region._clearing)
-            for part in held:
-                assert part.offset % PAGE_NBYTES == part.nbytes % PAGE_NBYTES == 0
-                assert HEADER_NBYTES <= part.offset <= part.offset + part.nbytes <= region.nbytes
-            ordered = sorted(held, key=lambda part: part.offset)
-            assert all(a.offset + a.nbytes <= b.offset for a, b in itertools.pairwise(ordered))
-            assert region.free_count + len(held) == sessions
-        await region.close()
-
-    asyncio.run(walk())
+    region = Region.open(config(file, 256, sessions))
+    held: list[Range] = []
+    for _ in range(60):
+        if rng.random() < 0.6:
+            got = await region.take()
+            assert (got is None) == (len(held) == sessions)
+            if got is not None:
+                held.append(got)
+        elif held:
+            region.give_back(held.pop(rng.randrange(len(held))))
+            await asyncio.gather(*region._clearing)
+        for part in held:
+            assert part.offset % PAGE_NBYTES == part.nbytes % PAGE_NBYTES == 0
+            assert HEADER_NBYTES <= part.offset <= part.offset + part.nbytes <= region.nbytes
+        ordered = sorted(held, key=lambda part: part.offset)
+        assert all(a.offset + a.nbytes <= b.offset for a, b in itertools.pairwise(ordered))
+        assert region.free_count + len(held) == sessions
+    await region.close()
 
 
-def test_a_range_is_used_again_as_late_as_can_be(file):
-    async def walk() -> None:
-        region = Region.open(config(file, 128, 4))
-        first = await region.take()
-        region.give_back(first)
-        await asyncio.gather(*region._clearing)
-        others = [await region.take() for _ in range(4)]
-        assert others.index(first) == 3
-        await region.close()
-
-    asyncio.run(walk())
+@pytest.mark.asyncio
+async def test_a_range_is_used_again_as_late_as_can_be(file):
+    region = Region.open(config(file, 128, 4))
+    first = await region.take()
+    region.give_back(first)
+    await asyncio.gather(*region._clearing)
+    others = [await region.take() for _ in range(4)]
+    assert others.index(first) == 3
+    await region.close()
 
 
-def test_old_bytes_are_gone_before_a_range_is_given_out_and_after_it_was_given_back(file):
-    async def walk() -> None:
-        region = Region.open(config(file))
-        part = await region.take()
-        os.pwrite(region.fd, b"secret", part.offset + 5000)
-        region.give_back(part)
-        await asyncio.gather(*region._clearing)
-        assert os.pread(region.fd, 6, part.offset + 5000) == bytes(6)
-        os.pwrite(region.fd, b"late", part.offset + 9000)  # a client that has not noticed its end
-        assert await region.take() == part
-        assert os.pread(region.fd, 6, part.offset + 9000) == bytes(6)
-        await region.close()
-
-    asyncio.run(walk())
+@pytest.mark.asyncio
+async def test_old_bytes_are_gone_before_a_range_is_given_out_and_after_it_was_given_back(file):
+    region = Region.open(config(file))
+    part = await region.take()
+    os.pwrite(region.fd, b"secret", part.offset + 5000)
+    region.give_back(part)
+    await asyncio.gather(*region._clearing)
+    assert os.pread(region.fd, 6, part.offset + 5000) == bytes(6)
+    os.pwrite(region.fd, b"late", part.offset + 9000)  # a client that has not noticed its end
+    assert await region.take() == part
+    assert os.pread(region.fd, 6, part.offset + 9000) == bytes(6)
+    await region.close()
 
 
-def test_bytes_of_an_earlier_vgpud_are_gone(file):
+@pytest.mark.asyncio
+async def test_bytes_of_an_earlier_vgpud_are_gone(file):
     file.write_bytes(b"\xaa" * NBYTES)
     region = Region.open(config(file))
     assert file.read_bytes()[32:].count(0) == NBYTES - 32
-    asyncio.run(region.close())
+    await region.close()
 
 
 def test_clearing_gives_the_host_its_memory_back(file):
@@ -140,12 +136,13 @@ def test_without_a_number_there_are_as_many_ranges_as_make_sense(mib, ranges):
     assert VmConfig(name="one", cid=3, ivshmem="/x", ivshmem_mib=mib).ivshmem_ranges == ranges
 
 
-def test_two_vgpuds_do_not_share_a_region(file, monkeypatch):
+@pytest.mark.asyncio
+async def test_two_vgpuds_do_not_share_a_region(file, monkeypatch):
     monkeypatch.setattr("vgpud.vm.region._LOCK_TIMEOUT_S", 0.1)
     region = Region.open(config(file))
     with pytest.raises(RegionError, match="another vgpud uses it"):
         Region.open(config(file))
-    asyncio.run(region.close())
+    await region.close()
 
 
 @pytest.mark.parametrize("kind", ["link", "directory", "size", "fifo", "nowhere", "group"])
@@ -194,7 +191,8 @@ def test_a_file_system_without_the_room_is_refused(file):
         Region.open(config(file, mib))
 
 
-def test_a_range_is_nobodys_while_a_thread_still_clears_it(file, monkeypatch):
+@pytest.mark.asyncio
+async def test_a_range_is_nobodys_while_a_thread_still_clears_it(file, monkeypatch):
     """Whoever took it was cancelled; the next one must not find it cleared under its hands."""
     go, cleared = threading.Event(), []
 
@@ -205,38 +203,33 @@ def test_a_range_is_nobodys_while_a_thread_still_clears_it(file, monkeypatch):
             cleared[0] = True
         clear(fd, offset, nbytes)
 
-    async def walk() -> None:
-        region = Region.open(config(file))
-        monkeypatch.setattr(vgpud.vm.region, "clear", slowly)
-        first = asyncio.create_task(region.take())
-        while not cleared:
-            await asyncio.sleep(0.001)
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        assert region.free_count == 0
-        assert await region.take() is None
-        go.set()
-        await asyncio.gather(*region._clearing)
-        assert cleared == [True]
-        taken = await region.take()
-        assert taken is not None
-        await region.close()
-
-    asyncio.run(walk())
+    region = Region.open(config(file))
+    monkeypatch.setattr(vgpud.vm.region, "clear", slowly)
+    first = asyncio.create_task(region.take())
+    while not cleared:
+        await asyncio.sleep(0.001)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert region.free_count == 0
+    assert await region.take() is None
+    go.set()
+    await asyncio.gather(*region._clearing)
+    assert cleared == [True]
+    taken = await region.take()
+    assert taken is not None
+    await region.close()
 
 
-def test_a_range_that_cannot_be_cleared_is_tried_again(file, monkeypatch):
+@pytest.mark.asyncio
+async def test_a_range_that_cannot_be_cleared_is_tried_again(file, monkeypatch):
     def fails(fd: int, offset: int, nbytes: int) -> None:
         raise OSError(28, "no space")
 
-    async def walk() -> None:
-        region = Region.open(config(file))
-        with monkeypatch.context() as patch:
-            patch.setattr(vgpud.vm.region, "clear", fails)
-            with pytest.raises(OSError, match="no space"):
-                await region.take()
-        await asyncio.sleep(0)
-        assert await region.take() is not None
-        await region.close()
-
-    asyncio.run(walk())
+    region = Region.open(config(file))
+    with monkeypatch.context() as patch:
+        patch.setattr(vgpud.vm.region, "clear", fails)
+        with pytest.raises(OSError, match="no space"):
+            await region.take()
+    await asyncio.sleep(0)
+    assert await region.take() is not None
+    await region.close()
