@@ -169,7 +169,7 @@ static struct value interpolate(const struct vgx_sim_texture *t, const struct vg
     int64_t at[3] = {0, 0, layer};
     if (!weight[i])
       continue;
-    for (int a = 0; a < axes; a++)
+    for (int a = 0; a < axes && a < 3; a++)
       at[a] = address(t, a, p->index[a] + (i >> a & 1), extent[a]);
     v = texel(t, l, at[0], at[1], at[2]);
     for (int c = 0; c < 4; c++)
