@@ -182,7 +182,7 @@ fn(
 )
 fn(
     "cuLibraryUnload",
-    [handle("library", LIBRARY, ends=True)],
+    [handle("library", LIBRARY, ends=True, ending="vgs_mirror_remove(library_id)")],
     WAITING,
     need=INIT,
     answers={"!vgs_library_end(library_object)": "CUDA_SUCCESS"},  # it was never loaded

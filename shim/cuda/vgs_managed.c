@@ -98,7 +98,7 @@ static CUresult place(CUdeviceptr *address, size_t *nbytes, uint32_t library, co
   }
   /* A driver that chooses the place itself: this process has none of that memory. */
   if (!result && !vgs_range_find(placed, &range))
-    result = vgs_mirror_add(placed, size);
+    result = vgs_mirror_add(placed, size, library);
   if (!result) {
     *address = placed;
     *nbytes = size;

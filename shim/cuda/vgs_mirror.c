@@ -17,6 +17,8 @@ enum { PAGE_NBYTES = 4096, DEVICE_INVALID = -2 };
 
 struct mirror {
   uint64_t base, nbytes;
+  uint32_t library;                /* id; 0: it is gone, and the pages stay */
+  uint16_t epoch;                  /* of the session that the library is of */
   unsigned char *shadow, *fetched; /* what the device was last known to have; room for what it has now */
   struct mirror *next;
 };
@@ -26,6 +28,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mirror *mirrors; /* under `lock`, as what follows */
 static uint64_t launches,
     fetched_at; /* number of launches, and of those that the last fetch for all streams followed */
+
+static bool is_live(const struct mirror *m) { return m->library && m->epoch == vgs_session_epoch(); }
 
 static bool has_page_locked(uint64_t page) {
   const struct mirror *m = mirrors;
@@ -84,18 +88,20 @@ static CUresult add_locked(struct mirror *m) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_mirror_add(uint64_t address, uint64_t nbytes) {
+CUresult vgs_mirror_add(uint64_t address, uint64_t nbytes, uint32_t library) {
   struct mirror *m = nbytes ? calloc(1, sizeof *m + 2 * nbytes) : NULL;
   CUresult result = CUDA_SUCCESS;
   if (!m)
     return nbytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
   m->base = address;
   m->nbytes = nbytes;
+  m->library = library;
+  m->epoch = vgs_session_epoch();
   m->shadow = (unsigned char *)(m + 1);
   m->fetched = m->shadow + nbytes;
   pthread_mutex_lock(&lock);
   const struct mirror *known = mirrors;
-  while (known && known->base != address)
+  while (known && (known->base != address || !is_live(known)))
     known = known->next;
   if (!known)
     result = add_locked(m);
@@ -105,12 +111,23 @@ CUresult vgs_mirror_add(uint64_t address, uint64_t nbytes) {
   return result;
 }
 
+void vgs_mirror_remove(uint32_t library) {
+  struct vgs_range range;
+  pthread_mutex_lock(&lock);
+  for (struct mirror *m = mirrors; m; m = m->next)
+    if (is_live(m) && m->library == library) {
+      m->library = 0;
+      vgs_range_remove(m->base, true, &range);
+    }
+  pthread_mutex_unlock(&lock);
+}
+
 CUresult vgs_mirror_flush(uint32_t stream) {
   CUresult result = CUDA_SUCCESS;
   pthread_mutex_lock(&lock);
   for (struct mirror *m = mirrors; m && !result; m = m->next) {
     const unsigned char *now = (const unsigned char *)(uintptr_t)m->base;
-    if (!memcmp(now, m->shadow, m->nbytes))
+    if (!is_live(m) || !memcmp(now, m->shadow, m->nbytes))
       continue;
     memcpy(m->shadow, now, m->nbytes);
     for (uint64_t done = 0; done < m->nbytes && !result; done += VGW_PIECE_NBYTES) {
@@ -128,6 +145,8 @@ static CUresult fetch_locked(uint32_t stream) {
   CUresult result = CUDA_SUCCESS;
   for (struct mirror *m = mirrors; m && !result; m = m->next) {
     unsigned char *now = (unsigned char *)(uintptr_t)m->base;
+    if (!is_live(m))
+      continue;
     result = fetch_one(m, m->fetched, stream);
     for (uint64_t i = 0; i < m->nbytes && !result; i++)
       if (m->fetched[i] != m->shadow[i])
@@ -142,6 +161,8 @@ CUresult vgs_mirror_after(CUresult waited, uint32_t stream, bool all) {
   pthread_mutex_lock(&lock);
   uint64_t seen = launches;
   CUresult result = seen == fetched_at ? CUDA_SUCCESS : fetch_locked(stream);
+  if (result == CUDA_ERROR_INVALID_HANDLE && stream) /* an event's stream that is destroyed */
+    result = fetch_locked(0);
   if (!result && all)
     fetched_at = seen;
   pthread_mutex_unlock(&lock);

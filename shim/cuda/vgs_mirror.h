@@ -10,9 +10,12 @@
 extern int vgs_mirrors; /* atomic */
 static inline bool vgs_mirror_any(void) { return __atomic_load_n(&vgs_mirrors, __ATOMIC_ACQUIRE); }
 
-/* A variable of the entered context's device, from now on. Again: nothing. OUT_OF_MEMORY: its address is the program's.
- */
-CUresult vgs_mirror_add(uint64_t address, uint64_t nbytes);
+/* A library's variable, on the entered context's device, from now on. Again: nothing. OUT_OF_MEMORY: its address is the
+ * program's. */
+CUresult vgs_mirror_add(uint64_t address, uint64_t nbytes, uint32_t library);
+
+/* Before a library goes: its variables are the program's memory alone. */
+void vgs_mirror_remove(uint32_t library);
 
 /* What the program has changed goes to the device in this stream, before a launch. */
 CUresult vgs_mirror_flush(uint32_t stream);

@@ -220,7 +220,7 @@ bool vgs_range_close(uint64_t base) {
 }
 
 void vgs_range_unmap(const struct vgs_range *range) {
-  bool mapped = range->kind == VGS_RANGE_PINNED || range->kind == VGS_RANGE_MANAGED;
+  bool mapped = range->kind == VGS_RANGE_PINNED || (range->kind == VGS_RANGE_MANAGED && range->shared);
   if (mapped)
     munmap((void *)(uintptr_t)range->base, range->nbytes);
   if (mapped && range->shared)
