@@ -89,10 +89,11 @@ def starts(count: int) -> None:
 def idle(count: int) -> None:
     """Sessions attached over the socket alone, which then say nothing."""
     with host() as running:
-        clients = [running.client(timeout_s=120) for _ in range(count)]
-        for client in clients:
-            client.hello()
-            client.attach()
+        clients = []
+        for _ in range(count):
+            clients.append(running.client(timeout_s=120))
+            clients[-1].hello()
+            clients[-1].attach()
         workers = [session["worker_pid"] for session in running.status()["sessions"]]
         sums: dict[str, list[int]] = {"Pss": [], "Private": [], "Rss": []}
         for pid in workers:

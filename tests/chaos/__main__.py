@@ -62,14 +62,18 @@ def kill_the_launcher(running: Running, _: random.Random) -> None:
     for launcher in children(running.process.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(launcher, signal.SIGKILL)
+            # Until then a worker that was just forked may be given a client, and is ended with the launcher's death.
+            running.wait_log(rf"launcher of workers ended.*launcher={launcher}\b", 60)
     end(client)
     end(start_client(running))
 
 
 def kill_the_spares(running: Running, _: random.Random) -> None:
-    for spare in running.status()["spare_workers"]:
+    spares = running.status()["spare_workers"]
+    for spare in spares:
         with contextlib.suppress(ProcessLookupError):
             os.kill(spare, signal.SIGKILL)
+    all_gone(spares)  # one that is still dying could be given the next client, who would lose its session
 
 
 def half_a_frame(running: Running, rng: random.Random) -> None:

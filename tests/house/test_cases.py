@@ -15,10 +15,11 @@ CASES = {
     *(f"GM{n}" for n in range(1, 12)),  # mends that harm, mislead or cannot work
     *(f"GR{n}" for n in range(1, 10)),  # the reason stays on the wrong side
     *(f"GP{n}" for n in range(1, 13)),  # packages, installing, service
+    *(f"AT{n}" for n in range(1, 24)),  # attacks (docs/security.md)
     # Public bug reports; NR06, 11, 12, 18 and 20 were never given out.
     *(f"NR{n:02}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 13, 14, 15, 16, 17, 19, 21, 22)),
 }
-_ID = re.compile(r"(?<![A-Z0-9])(?:GD|GM|GR|GP|NR)\d+")
+_ID = re.compile(r"(?<![A-Z0-9])(?:AT|GD|GM|GR|GP|NR)\d+")
 
 
 def _texts(path: Path) -> list[str]:

@@ -212,9 +212,9 @@ class Worker:
         except ValueError:
             return
         kind = message.get("type")
-        if kind == "calls" and fds and self._is_new:
+        if kind == "calls" and fds and self._is_new and self.session is None:
             self._refused_calls = RefusedCalls(fds.pop(), self._say_refused)
-        self._is_new = False  # later descriptors may be a client's doing
+        self._is_new = False  # later descriptors may be a client's doing, and so may an adopted worker's first
         timer = self._expected.pop(kind, None) if isinstance(kind, str) else None
         if timer is not None:
             timer.cancel()
