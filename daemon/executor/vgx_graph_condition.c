@@ -64,6 +64,8 @@ CUresult vgx_vgpuGraphAddConditional(struct vgx_session *s, const struct vgw_req
       .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
       .conditional = {.handle = req->condition, .type = req->type, .size = count, .ctx = context},
   };
+  if (req->bodies_nbytes % sizeof(uint32_t))
+    return vgx_violation(s, "ids of a conditional node's graphs");
   if (!s->backend->cuGraphAddNode_v2)
     return vgx_not_offered(s, "cuGraphAddNode");
   CUresult result = s->backend->cuGraphAddNode_v2(&made, graph, dependencies, NULL, req->numDependencies, &params);

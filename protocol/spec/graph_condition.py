@@ -58,7 +58,6 @@ fn(
     ],
     WAITING,
     host="custom",
-    violations={"req->bodies_nbytes % sizeof(uint32_t)": "ids of a conditional node's graphs"},
     worker_answers={"!vgx_condition_is_of(s, req->hGraph, req->condition)": INVALID_VALUE},
     doc="A conditional node, and the graphs (u32 ids) that it runs.",
 )
