@@ -18,7 +18,8 @@ struct vgx_meter_op {
 
 struct vgx_meter {
   atomic_ullong faults, cpu_ns; /* kernels that ended the context; the worker's processor time, once it has ended */
-  uint64_t zero[6];
+  atomic_ullong devices;        /* a bit for each device on which it has made a context */
+  uint64_t zero[5];
   struct vgx_meter_op ops[VGX_METER_OPS]; /* by opcode */
 };
 

@@ -12,6 +12,7 @@ class CudaError(IntEnum):
     SUCCESS = 0
     INVALID_VALUE = 1  # the client broke the control protocol; a handle names nothing that it may open
     OUT_OF_MEMORY = 2  # a tenant shares too much
+    DEVICE_UNAVAILABLE = 46  # out of service
     NO_DEVICE = 100  # nothing in the inventory
     INVALID_CONTEXT = 201  # a handle is of the session's own
     OPERATING_SYSTEM = 304  # no worker could be started

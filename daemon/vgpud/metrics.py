@@ -39,6 +39,7 @@ class Metrics:
     image_nbytes_held: int = 0
     image_tenants: int = 0
     ipc_objects: int = 0  # allocations and events that clients share now
+    xids: dict[int, int] = field(default_factory=dict)  # by device, the driver's last error
     refusals: Counter[str] = field(default_factory=Counter)
 
     def count_refusal(self, code: CudaError) -> None:
@@ -60,10 +61,14 @@ class Metrics:
     def restore(self, counters: dict[str, Any]) -> None:
         """Go on counting where the vgpud before in this process was; what it did not count begins at 0."""
         for name, value in counters.items():
-            if name in self.__slots__:
+            if name == "xids":
+                self.xids = {int(device): xid for device, xid in value.items()}
+            elif name in self.__slots__:
                 setattr(self, name, Counter(value) if name == "refusals" else value)
 
     def snapshot(self) -> dict[str, Any]:
         """All counters as plain data."""
-        numbers = {name: getattr(self, name) for name in self.__slots__ if name not in ("refusals", "started_at")}
+        numbers = {
+            name: getattr(self, name) for name in self.__slots__ if name not in ("refusals", "started_at", "xids")
+        }
         return {"uptime_s": round(time.monotonic() - self.started_at, 3)} | numbers | {"refusals": dict(self.refusals)}

@@ -17,7 +17,8 @@
 
 struct vgw_ledger {
   uint64_t row_count; /* atomic; rows that were ever given out */
-  uint64_t zero[VGW_LEDGER_COLUMNS - 1];
+  uint64_t absent;    /* atomic; a bit for each device that is out of service */
+  uint64_t zero[VGW_LEDGER_COLUMNS - 2];
   uint64_t used_nbytes[VGW_LEDGER_ROWS][VGW_LEDGER_COLUMNS]; /* atomic */
   uint64_t tenant[VGW_LEDGER_ROWS];                          /* atomic; rows of one tenant have one number, never 0 */
 };

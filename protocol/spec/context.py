@@ -74,6 +74,7 @@ fn(
     WAITING,
     need=INIT,
     guest="custom",
+    worker_checks=["vgx_device_enter(s, req->dev)"],
     aliases=["cuCtxCreate"],
     doc="Make a context and push it.",
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from vgpud.config import Config
     from vgpud.devices.inventory import Inventory
+    from vgpud.metrics import Metrics
     from vgpud.serving.server import Server
     from vgpud.tenancy.meter import Usage
     from vgpud.tenancy.session import Session
@@ -37,6 +38,7 @@ class Daemon(Protocol):
 
     config: Config
     server: Server
+    metrics: Metrics
 
     def status(self) -> dict[str, Any]:
         """The document of `GET /v1/status`."""
@@ -91,6 +93,10 @@ class AdminApi:
                 return {"GET": self._quarantined}
             case ("quarantine", tenant):
                 return {"PUT": lambda: self._quarantine(tenant), "DELETE": lambda: self._release(tenant)}
+            case ("devices",):
+                return {"GET": self._devices}
+            case ("devices", number, "service"):
+                return {"PUT": lambda: self._restore(number), "DELETE": lambda: self._withdraw(number, request)}
             case ("restart",):
                 return {"POST": self._restart}
             case ("watch",):
@@ -123,7 +129,10 @@ class AdminApi:
             used = sum(each[index] for each in told) if all(each and index < len(each) for each in told) else None
             row = {"uuid": _uuid(device["uuid"]), "name": device["name"], "memory_nbytes": device["memory_nbytes"]}
             gauges = await self._daemon.server.nvml.gauges(index)
-            devices.append(row | {"used_nbytes": used, "gauges": gauges})
+            if (xid := self._daemon.metrics.xids.get(index)) is not None:
+                gauges["DCGM_FI_DEV_XID_ERRORS"] = xid
+            in_service = not self._daemon.server.presence.why(index)
+            devices.append(row | {"used_nbytes": used, "gauges": gauges, "in_service": in_service})
         meters = self._daemon.server.meters
         tenants = _tenants(meters.tenants(), sessions)
         page = Page(self._daemon.status()["metrics"], devices, sessions, meters.functions(), tenants)
@@ -237,6 +246,31 @@ class AdminApi:
         self._daemon.server.quarantined.discard(tenant)
         self._log.info("tenant released", tenant=tenant)
         self._save()
+        return Response(document={})
+
+    async def _devices(self) -> Response:
+        states = self._daemon.server.presence.states
+        names = [str(device["name"]) for device in self._inventory.fields["devices"]]
+        rows = [{"device": i, "name": names[i], "out_of_service": why or None} for i, why in enumerate(states)]
+        return Response(document={"devices": rows})
+
+    def _device(self, number: str) -> int:
+        if not number.isdecimal() or int(number) >= self._inventory.device_count:
+            raise HttpError(404, f"there is no device {number}")
+        return int(number)
+
+    async def _withdraw(self, number: str, request: Request) -> Response:
+        """Sessions that have used it end; nobody makes a context on it until it is restored."""
+        why = request.document().get("why", "withdrawn by the administrator")
+        if not isinstance(why, str) or not 0 < len(why) <= 200 or not why.isprintable():
+            raise HttpError(400, "why: a text of 1 to 200 printable characters is needed")
+        bit, server = 1 << self._device(number), self._daemon.server
+        ended = [each.number for each in server.sessions if server.meters.devices(each.number) & bit]
+        server.presence.withdraw(int(number), why)
+        return Response(document={"ended": ended})
+
+    async def _restore(self, number: str) -> Response:
+        self._daemon.server.presence.restore(self._device(number))
         return Response(document={})
 
     async def _restart(self) -> Response:

@@ -63,6 +63,7 @@ DCGM_GAUGES = {
     "DCGM_FI_DEV_POWER_USAGE": "Power draw (in W).",
     "DCGM_FI_DEV_GPU_UTIL": "GPU utilization (in %).",
     "DCGM_FI_DEV_MEM_COPY_UTIL": "Memory utilization (in %).",
+    "DCGM_FI_DEV_XID_ERRORS": "Value of the last XID error encountered.",
 }
 _OF_SESSION = ("session", "tenant", "share")  # nothing that a client chooses
 
@@ -71,9 +72,9 @@ _OF_SESSION = ("session", "tenant", "share")  # nothing that a client chooses
 class Page:
     """What the page of `GET /metrics` shows.
 
-    `snapshot`: of vgpud.metrics. `devices`: {uuid, name, memory_nbytes, used_nbytes (None: not known), gauges (of
-    DCGM_GAUGES)} of each. `sessions`: what `GET /v1/sessions` lists. `functions`: by name. `tenants`: by name, what
-    _OF_TENANT names.
+    `snapshot`: of vgpud.metrics. `devices`: {uuid, name, memory_nbytes, used_nbytes (None: not known), in_service,
+    gauges (of DCGM_GAUGES)} of each. `sessions`: what `GET /v1/sessions` lists. `functions`: by name. `tenants`: by
+    name, what _OF_TENANT names.
     """
 
     snapshot: dict[str, Any]
@@ -108,6 +109,9 @@ class Page:
         labels = ["gpu", "UUID", "modelName", "Hostname"]
         used = GaugeMetricFamily("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", labels=labels)
         free = GaugeMetricFamily("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", labels=labels)
+        service = GaugeMetricFamily("vgpu_device_in_service", "whether clients may use a device", labels=["gpu"])
+        for index, device in enumerate(self.devices):
+            service.add_metric([str(index)], device["in_service"])
         gauges = {name: GaugeMetricFamily(name, text, labels=labels) for name, text in DCGM_GAUGES.items()}
         for index, device in enumerate(self.devices):
             values = [str(index), f"GPU-{device['uuid']}", device["name"], socket.gethostname()]
@@ -117,7 +121,7 @@ class Page:
                 continue
             used.add_metric(values, device["used_nbytes"] // _MIB)
             free.add_metric(values, max(0, device["memory_nbytes"] - device["used_nbytes"]) // _MIB)
-        return [used, free, *(gauge for gauge in gauges.values() if gauge.samples)]
+        return [used, free, service, *(gauge for gauge in gauges.values() if gauge.samples)]
 
     def _of_sessions(self) -> Iterable[Metric]:
         memory = GaugeMetricFamily(

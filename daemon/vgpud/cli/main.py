@@ -11,6 +11,7 @@ from .. import __version__
 COMMANDS = {
     "api": "vgpud.cli.api:api",
     "bench": "vgpud.cli.bench:bench",
+    "device": "vgpud.cli.device:device",
     "devices": "vgpud.cli.devices:devices",
     "torch": "vgpud.cli.torch:torch",
     "metrics": "vgpud.cli.metrics:metrics",

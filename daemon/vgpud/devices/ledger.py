@@ -51,6 +51,10 @@ class Ledger:
         """What workers map."""
         return self._fd
 
+    def set_absent(self, mask: int) -> None:
+        """Which devices are out of service, for all workers."""
+        _WORD.pack_into(self._memory, _WORD.size, mask)
+
     def take(self, tenant: str) -> int | None:
         """A row of zeros for a session of this tenant; None when all are taken."""
         if self._free:

@@ -241,6 +241,10 @@ class Handover:
             owner.close()  # _hold has a copy
         return worker
 
+    def set_absent(self, mask: int) -> None:
+        """Tell all workers which devices are out of service."""
+        self._ledger.set_absent(mask)
+
     def _assignment(self, session: Session, features: tuple[str, ...], config: Config, folder: Path) -> dict[str, Any]:
         """The worker's assignment, without the resources of its session; see worker/control.py."""
         inventory = self._inventory

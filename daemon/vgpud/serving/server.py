@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vgpud.cudaerror import CudaError
 from vgpud.devices.inventory import without_ipc
 from vgpud.devices.pci_address import relocate
+from vgpud.devices.presence import Presence
 from vgpud.log import KeyedRateLimit, get_logger
 from vgpud.nvml.service import NvmlService
 from vgpud.proto import (
@@ -123,6 +124,7 @@ class Server:
         self.tokens = TokenStore(config.tokens)
         self.quarantined: set[str] = set()  # tenants, by name
         self.regions: dict[str, Region] = {}  # by VM
+        self.presence = Presence([str(each["pci"]) for each in inventory.fields["devices"]], self._presence_changed)
         self._refusal = ""
         self._inventory = inventory
         self._images = images
@@ -141,6 +143,14 @@ class Server:
         self._silent: set[asyncio.Future[None]] = set()  # connections that wait for a frame
         self._frozen: list[tuple[socket.socket, Peer, _Welcomed | None]] = []
         self._accepting: list[asyncio.Task[None]] = []
+
+    def _presence_changed(self, mask: int) -> None:
+        """First nobody new may use an absent device, then those end that have."""
+        self._handover.set_absent(mask)
+        for session in self.sessions:
+            if session.worker is not None and self.meters.devices(session.number) & mask:
+                self._warn(session.peer, "session ended: its device is out of service", session=session.number)
+                self.end_session(session)
 
     @property
     def meters(self) -> Meters:
@@ -186,6 +196,7 @@ class Server:
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any]:
         """All sessions, for restore(). After freeze()."""
+        absent = dict(enumerate(self.presence.states))
         waiting = []
         for sock, peer, welcomed in self._frozen:
             fields: dict[str, Any] = {"sock": outgoing.add(sock.fileno()), "peer": asdict(peer), "session": None}
@@ -195,7 +206,13 @@ class Server:
             waiting.append(fields)
         sessions = [session.dump() for session in self.sessions]
         served = self._handover.dump(outgoing)
-        return {"counters": self.sessions.counters, "sessions": sessions, "served": served, "waiting": waiting}
+        return {
+            "counters": self.sessions.counters,
+            "sessions": sessions,
+            "served": served,
+            "waiting": waiting,
+            "absent": absent,
+        }
 
     def restore(self, fields: dict[str, Any], processes: dict[str, Process], incoming: Incoming) -> None:
         """Take over what dump() described, and serve it."""
@@ -219,6 +236,9 @@ class Server:
                 owner = None if each["owner"] is None else Identified.restore(each["owner"], incoming)
                 welcomed = _Welcomed(sessions.pop(each["session"]), tuple(each["features"]), owner)
             self.admit(sock, Peer(**each["peer"]), welcomed)
+        for device, why in fields["absent"].items():
+            if why and int(device) < len(self.presence.states):
+                self.presence.withdraw(int(device), why)
         for session in sessions.values():
             if session.worker is None:
                 self._close_session(session)  # it ended while vgpud changed
@@ -474,6 +494,8 @@ class Server:
     ) -> None:
         """Give the connection to a worker; `owner` stays the caller's."""
         self._check_open()
+        if why := self.presence.why(attach.device):
+            raise _Refusal(CudaError.DEVICE_UNAVAILABLE, f"device {attach.device} is out of service: {why}")
         session.attaching = True
         region = self.regions[session.peer.vm or ""] if attach.region and REGION in features else None
         try:

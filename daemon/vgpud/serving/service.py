@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vgpud.admin.api import AdminApi
 from vgpud.admin.server import AdminServer
 from vgpud.config import Config, ConfigError, load_config
+from vgpud.devices.watch import DeviceWatch
 from vgpud.endpoint import UnixEndpoint, VsockEndpoint
 from vgpud.log import configure_log, get_logger
 from vgpud.metrics import Metrics
@@ -93,6 +94,7 @@ class Service:
         self.ipc = IpcService(config.limits, self.metrics)
         handover = Handover(inventory, self.supervisor, self.images, self.ipc, self._placement, self._folders)
         self.server = Server(config, inventory, handover, self.images, self.ipc, self.metrics)
+        self._watch = DeviceWatch(self._device_gone, self._device_came, self._device_failed)
         self.listeners: list[Listener] = []
         self.vm_devices: list[VmDevice] = []
         self._admin: AdminServer | None = None
@@ -183,6 +185,8 @@ class Service:
             self._incoming = None
         await asyncio.to_thread(self._folders.remove_left)
         self.supervisor.start()
+        if self.config.backend == "cuda":
+            self._watch.start()
         self.images.start()
         self.server.start(self.listeners)
         self.vm_devices = [VmDevice(vm, self.server.admit) for vm in self.config.vm if vm.vsock is not None]
@@ -198,6 +202,20 @@ class Service:
             where.append(f"{self._tls.listener.endpoint} (TLS)")
         self._log.info("ready", listen=where, backend=self.config.backend, devices=names)
         self._notifier.ready(f"{len(names)} devices, listening on {', '.join(where)}")
+
+    def _device_gone(self, address: str, why: str) -> None:
+        if (device := self.server.presence.at(address)) is not None:
+            self.server.presence.withdraw(device, why)
+
+    def _device_came(self, address: str) -> None:
+        """Its driver's state in our workers is that of before: who wants it back in service says so."""
+        if (device := self.server.presence.at(address)) is not None:
+            self._log.info("a device is there again: vgpu device restore", device=device, address=address)
+
+    def _device_failed(self, address: str, xid: int) -> None:
+        if (device := self.server.presence.at(address)) is not None:
+            self._log.warning("the driver reports an error of a device", device=device, xid=xid)
+            self.metrics.xids[device] = xid
 
     def _listen(self, endpoint: Endpoint, *, mode: int | None = None, group: str | None = None) -> Listener:
         """The listener of the vgpud before, or a new one."""
@@ -291,6 +309,7 @@ class Service:
         if self._tls is not None:
             await self._tls.stop()
         await self.server.close()
+        self._watch.close()
         if self._admin is not None:
             await self._admin.close()
         await self.supervisor.stop()
@@ -373,6 +392,7 @@ class Service:
             "listen": [str(listener.endpoint) for listener in self.listeners],
             "backend": self.config.backend,
             "devices": [str(device["name"]) for device in self._inventory.fields["devices"]],
+            "out_of_service": {str(i): why for i, why in enumerate(self.server.presence.states) if why},
             "workers": self.supervisor.worker_count,
             "isolation_missing": [*self._spawner.missing, *self._placement.missing],
             "spare_workers": self.supervisor.spare_pids,

@@ -17,7 +17,7 @@ from vgpud._gen.api import RECORDS
 
 _BUCKETS = 24
 _OPS = 1024
-_HEAD = struct.Struct("<QQ48x")
+_HEAD = struct.Struct("<QQQ40x")
 _OP = struct.Struct(f"<QQQQ{_BUCKETS}I")
 NBYTES = _HEAD.size + _OPS * _OP.size
 _CAP = 2**53  # what Prometheus can hold exactly
@@ -94,9 +94,14 @@ class Meter:
                 found[name] = Function(calls, nbytes, timed, timed_ns, buckets)
         return found
 
+    def devices(self) -> int:
+        """A bit for each device on which the session has made a context."""
+        mask: int = _HEAD.unpack_from(self._memory, 0)[2]
+        return mask
+
     def usage(self) -> Usage:
         """The session as a whole."""
-        faults, cpu_ns = _HEAD.unpack_from(self._memory, 0)
+        faults, cpu_ns, _devices = _HEAD.unpack_from(self._memory, 0)
         functions = self.functions().values()
         nbytes = sum(each.nbytes for each in functions)
         return Usage(sum(each.calls for each in functions), nbytes, min(faults, _CAP), min(cpu_ns, _CAP))
@@ -119,6 +124,10 @@ class Meters:
     def fileno(self, session: int) -> int:
         """Its file."""
         return self._open[session][1].fileno()
+
+    def devices(self, session: int) -> int:
+        """A bit for each device that a session has used."""
+        return self._open[session][1].devices() if session in self._open else 0
 
     def end(self, session: int) -> None:
         """It has ended: keep what it did."""

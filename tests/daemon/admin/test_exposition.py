@@ -56,7 +56,17 @@ def gauges(backend: str) -> dict[str, float]:
 
 def test_names_and_meanings_are_the_exporters() -> None:
     device = {"uuid": "1-2", "name": "NVIDIA H200", "memory_nbytes": 2 << 30, "used_nbytes": 1 << 30}
-    page = Page(Metrics().snapshot(), [device | {"gauges": gauges("cuda")}], [], {}, {}).text().decode()
+    page = (
+        Page(
+            Metrics().snapshot(),
+            [device | {"in_service": True, "gauges": gauges("cuda") | {"DCGM_FI_DEV_XID_ERRORS": 31}}],
+            [],
+            {},
+            {},
+        )
+        .text()
+        .decode()
+    )
     families = {
         family.name: family for family in text_string_to_metric_families(page) if not family.name.startswith("vgpu_")
     }
@@ -71,6 +81,7 @@ def test_names_and_meanings_are_the_exporters() -> None:
         "DCGM_FI_DEV_POWER_USAGE": 123.45,
         "DCGM_FI_DEV_GPU_UTIL": 97,
         "DCGM_FI_DEV_MEM_COPY_UTIL": 12,
+        "DCGM_FI_DEV_XID_ERRORS": 31,
         "DCGM_FI_DEV_FB_FREE": 1024,
         "DCGM_FI_DEV_FB_USED": 1024,
     }

@@ -34,7 +34,7 @@ def test_the_commands_work(shared: Running, tmp_path: Path):
     path = f"{folder}:{os.environ['PATH']}"
     env = ENVIRONMENT | {"PATH": path, "RUNTIME_DIRECTORY": str(shared.admin_path.parent)}  # where the commands look
     lines = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
-    assert len(lines) == 12
+    assert len(lines) == 15
     for line in lines:
         line = line.replace("/run/vgpu/admin.sock", str(shared.admin_path))
         done = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=60)
