@@ -128,7 +128,7 @@ class Handover:
             pidfd = open_peer_pidfd(sock, session.peer)
             worker = await self._supervisor.take(device)
             group = self._placement.place(worker.pid, session, config)
-            kept.callback(self._placement.leave, group)
+            kept.callback(self._placement.leave, worker.pid, group)
             part = None if region is None else await region.take()
             if region is not None and part is not None:
                 kept.callback(region.give_back, part)
@@ -199,6 +199,7 @@ class Handover:
         fields: dict[str, Any],
         process: Process,
         incoming: Incoming,
+        config: Config,
         region: Region | None,
         on_end: Callable[[], None],
     ) -> Worker:
@@ -224,9 +225,6 @@ class Handover:
         row, group = fields["ledger_row"], None if fields["group"] is None else Path(fields["group"])
         if row is not None:
             kept.callback(self._ledger.give_back, row)
-        if group is not None:
-            self._placement.adopt(group)
-        kept.callback(self._placement.leave, group)
         part = None if fields["part"] is None else Range(*fields["part"])
         if region is not None and part is not None and region.adopt(part):
             kept.callback(region.give_back, part)
@@ -236,6 +234,8 @@ class Handover:
             on_end()
 
         worker = self._supervisor.adopt(process, fields["worker"], incoming, session.number, ended)
+        self._placement.adopt(worker.pid, group, session, config)
+        kept.callback(self._placement.leave, worker.pid, group)
         self._hold(session, _Held(worker, owner, folder, desks, row, group, part), kept)
         if owner is not None:
             owner.close()  # _hold has a copy

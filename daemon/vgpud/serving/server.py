@@ -225,7 +225,7 @@ class Server:
             session = sessions[int(key)]
             process, region = processes[each["worker"]["process"]], self.regions.get(session.peer.vm or "")
             session.worker = self._handover.restore(
-                session, each, process, incoming, region, partial(self._close_session, session)
+                session, each, process, incoming, self.config, region, partial(self._close_session, session)
             )
             session.worker.set_lines_per_s(self.config.log.lines_per_session_s)
         for each in fields["waiting"]:

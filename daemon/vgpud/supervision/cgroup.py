@@ -21,8 +21,8 @@ WEIGHT_DEFAULT = 100
 _OURS = "vgpud"  # the group of vgpud itself
 _CONTROLLERS = ("cpu", "memory", "pids")
 _PIDS_MAX = 4096  # threads: a pool has 256 at most, the driver and each of the client's threads some more
-_NICE_STEP = 1.25  # how much more of the processors one nice value less is (sched-nice-design in Linux' documentation)
-_NICE_MAX = 19
+NICE_STEP = 1.25  # how much more of the processors one nice value less is (sched-nice-design in Linux' documentation)
+NICE_MAX = 19
 
 
 class CgroupError(Exception):
@@ -99,7 +99,7 @@ class Cgroups:
 def nice_of(weight: int | None, weights: Iterable[int]) -> int:
     """The nice value that gives `weight` its part beside the greatest of `weights`, to a tenth."""
     greatest = max([WEIGHT_DEFAULT, *weights])
-    return min(_NICE_MAX, round(math.log(greatest / (weight or WEIGHT_DEFAULT), _NICE_STEP)))
+    return min(NICE_MAX, round(math.log(greatest / (weight or WEIGHT_DEFAULT), NICE_STEP)))
 
 
 def set_nice(pid: int, nice: int) -> None:

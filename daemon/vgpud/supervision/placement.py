@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from vgpud.log import get_logger
 
-from .cgroup import CgroupError, Cgroups, nice_of, set_nice
+from .balance import Balance
+from .cgroup import WEIGHT_DEFAULT, CgroupError, Cgroups, nice_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,7 @@ class Placement:
     def __init__(self) -> None:
         self.missing: tuple[str, ...] = ()
         self._cgroups: Cgroups | None = None
+        self._balance = Balance()
 
     def start(self, config: Config) -> None:
         """Divide our control group, if we have one; say so if not."""
@@ -44,20 +46,23 @@ class Placement:
             if group is not None:
                 return group
             session.log.warning("the worker has no control group of its own", worker=pid)
-        nice = nice_of(weight, [each.weight for each in config.shares if each.weight is not None])
-        if nice > 0:
+        weights = [each.weight for each in config.shares if each.weight is not None]
+        if weights and config.backend == "simulator":
             try:
-                set_nice(pid, nice)
+                self._balance.add(pid, session.tenant, weight or WEIGHT_DEFAULT, nice_of(weight, weights))
             except OSError as error:
                 session.log.warning("the weight is not kept", worker=pid, error=str(error))
         return None
 
-    def adopt(self, group: Path) -> None:
+    def adopt(self, pid: int, group: Path | None, session: Session, config: Config) -> None:
         """Count a worker that the previous vgpud started."""
-        if self._cgroups is not None:
+        if self._cgroups is None or group is None:
+            self.place(pid, session, config)
+        else:
             self._cgroups.adopt(group)
 
-    def leave(self, group: Path | None) -> None:
-        """The worker that had it has ended."""
+    def leave(self, pid: int, group: Path | None) -> None:
+        """The worker that was there has ended."""
         if self._cgroups is not None and group is not None:
             self._cgroups.leave(group)
+        self._balance.remove(pid)

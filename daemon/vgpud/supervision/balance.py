@@ -1,0 +1,141 @@
+"""Weights without control groups: nice values divide the processors roughly, so what each tenant gets is measured, and
+its workers' nice value follows.
+
+One step of nice is a quarter more or less. A level between two values is kept by taking the one and the other in turn.
+Levels change only while the machine has no idle time and two tenants or more are busy: else nobody takes from anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vgpud.log import get_logger
+
+from .cgroup import NICE_MAX, NICE_STEP, set_nice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PERIOD_S = 1.0  # a hundred ticks, in which the kernel counts a process's time
+_GAIN = 0.4  # of an error, corrected in one period
+_REACH = 6.0  # how far a level may go from where its weight alone puts it
+_BUSY = 0.05  # of one processor: who uses less takes nothing from others
+_IDLE = 0.05  # of all processors
+_NS_A_TICK = 10**9 // os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Tenant:
+    """One tenant's workers; `base` is the nice value that its weight alone gives."""
+
+    weight: int
+    base: float
+    workers: dict[int, int] = field(default_factory=dict)  # by pid, the processor time at the last look, in ns
+    level: float = 0.0
+    left: float = 0.0  # of the level, not given yet
+    nice: int = 0
+
+    def next_nice(self) -> int:
+        """The whole value for the next period."""
+        whole = math.floor(self.level + self.left)
+        self.left += self.level - whole
+        return whole
+
+
+def correct(tenants: Iterable[tuple[Tenant, float]]) -> None:
+    """Move the levels of busy tenants towards their parts; each comes with the processor time that it got."""
+    busy = list(tenants)
+    weights, used = sum(tenant.weight for tenant, _ in busy), sum(time for _, time in busy)
+    for tenant, time in busy:
+        lacks = math.log(tenant.weight / weights * used / time, NICE_STEP)  # steps; more than 0: it got too little
+        tenant.level = min(max(tenant.level - _GAIN * lacks, tenant.base - _REACH), tenant.base + _REACH)
+    least = min(tenant.level for tenant, _ in busy)
+    for tenant, _ in busy:  # only differences count, and nothing may go below 0
+        tenant.level = min(tenant.level - min(least, 0.0), float(NICE_MAX))
+
+
+class Balance:
+    """Owns the nice values of workers that have no control group. All methods run on the event loop."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, Tenant] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._idle_ticks = _idle_ticks()
+        self._may_lower = True
+
+    def add(self, pid: int, tenant: str, weight: int, base: int) -> None:
+        """A worker begins. Raises OSError: its nice value could not be set."""
+        known = self._tenants.setdefault(tenant, Tenant(weight, float(base), level=float(base), nice=base))
+        known.weight, known.base = weight, float(base)
+        known.workers[pid] = _cpu_ns(pid)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        if known.nice > 0:
+            set_nice(pid, known.nice)
+
+    def remove(self, pid: int) -> None:
+        """It has ended."""
+        for name, tenant in list(self._tenants.items()):
+            if tenant.workers.pop(pid, None) is not None and not tenant.workers:
+                del self._tenants[name]
+        if not self._tenants and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        while self._may_lower:
+            await asyncio.sleep(PERIOD_S)
+            self.step()
+
+    def step(self) -> None:
+        """Look at what everybody got in this period, and set the next one's nice values."""
+        got = []
+        for tenant in self._tenants.values():
+            before = sum(tenant.workers.values())
+            tenant.workers = {pid: _cpu_ns(pid) for pid in tenant.workers}
+            got.append((tenant, max(0, sum(tenant.workers.values()) - before) / 1e9))
+        ticks, self._idle_ticks = _idle_ticks() - self._idle_ticks, _idle_ticks()
+        idle = ticks * _NS_A_TICK / 1e9 / (PERIOD_S * (os.cpu_count() or 1))
+        busy = [(tenant, time) for tenant, time in got if time > _BUSY * PERIOD_S]
+        if len(busy) > 1 and idle < _IDLE:
+            correct(busy)
+        for tenant, _ in got:
+            self._apply(tenant)
+
+    def _apply(self, tenant: Tenant) -> None:
+        nice = tenant.next_nice()
+        if nice == tenant.nice:
+            return
+        tenant.nice = nice
+        for pid in tenant.workers:
+            try:
+                set_nice(pid, nice)
+            except PermissionError:  # raising it is allowed to everybody, lowering it is not
+                get_logger().info("weights are kept by fixed nice values: this user may not lower one")
+                self._may_lower = False
+                return
+            except OSError:
+                continue  # it has just ended
+
+
+def _cpu_ns(pid: int) -> int:
+    """A process's processor time, in steps of a tick (10 ms); 0: it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b") ")[2].split()
+        return (int(words[11]) + int(words[12])) * _NS_A_TICK
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _idle_ticks() -> int:
+    """Of all processors since the machine's start."""
+    try:
+        with open("/proc/stat") as file:
+            return int(file.readline().split()[4])
+    except (OSError, ValueError, IndexError):
+        return 0
