@@ -9,10 +9,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FRAME_MAX = 4 << 20 }; /* wire.md: a frame from the host */
 enum { BUSY_CHECK_MS = 50 };
+
+/* vgpud makes this file beside its socket when it is about to be replaced; one that is older was left by a crash. */
+#define VGS_RESTARTING ".restarting"
+enum { RESTART_MAX_S = 60 };
 
 CUresult vgs_frame_send(int fd, const uint8_t *body, uint32_t nbytes) {
   uint32_t length = nbytes;
@@ -223,15 +230,27 @@ static bool is_overloaded(int fd) {
   return after && after[1] == ' ' && (after[2] == 'R' || after[2] == 'D');
 }
 
-/* Until when the welcome may come: its time counts from when the host was last seen to be behind with its work. */
-static int64_t welcome_deadline_ms(int fd) {
+/* Whether vgpud says, by a file beside its socket, that another one takes its place just now. */
+static bool is_being_replaced(const struct vgs_endpoint *endpoint) {
+  const struct sockaddr_un *address = (const struct sockaddr_un *)&endpoint->address;
+  char path[sizeof address->sun_path + sizeof VGS_RESTARTING];
+  struct stat file;
+  if (address->sun_family != AF_UNIX || !*address->sun_path)
+    return false;
+  snprintf(path, sizeof path, "%.*s%s", (int)sizeof address->sun_path, address->sun_path, VGS_RESTARTING);
+  return !lstat(path, &file) && time(NULL) - file.st_mtime < RESTART_MAX_S;
+}
+
+/* Until when the welcome may come: its time counts from when the host was last seen to be behind with its work, or to
+ * be replaced. */
+static int64_t welcome_deadline_ms(int fd, const struct vgs_endpoint *endpoint) {
   int64_t now_ms = vgs_now_ms(), last_ms = now_ms + VGS_OVERLOAD_TIMEOUT_MS;
   struct pollfd answer = {.fd = fd, .events = POLLIN};
   if (is_being_started(fd))
     return now_ms + VGS_START_TIMEOUT_MS;
   int64_t deadline_ms = now_ms + VGS_WELCOME_TIMEOUT_MS;
   while (now_ms < last_ms && poll(&answer, 1, BUSY_CHECK_MS) == 0 && (now_ms = vgs_now_ms()) < deadline_ms)
-    if (is_overloaded(fd))
+    if (is_overloaded(fd) || is_being_replaced(endpoint))
       deadline_ms = now_ms + VGS_WELCOME_TIMEOUT_MS;
   return deadline_ms;
 }
@@ -245,7 +264,7 @@ CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *libr
   if (sent && sent != CUDA_ERROR_SYSTEM_NOT_READY)
     return sent;
   /* A host that refuses all clients closes without reading, so sending fails, but its reason may have arrived. */
-  CUresult result = vgs_frame_receive(fd, &body, &nbytes, welcome_deadline_ms(fd));
+  CUresult result = vgs_frame_receive(fd, &body, &nbytes, welcome_deadline_ms(fd, endpoint));
   if (result)
     return result;
   result = vgs_frame_check(body, nbytes, "welcome");

@@ -16,6 +16,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests.shim.client import PRELUDE, ROOT, run
+from tests.shim.fake_daemon import frame, welcome
 
 Run = Callable[..., CompletedProcess[str]]
 LIBRARIES = ROOT / "build/guest"
@@ -146,3 +147,26 @@ def test_a_client_waits_for_the_vgpud_that_systemd_starts_for_it() -> None:
     command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout == "0\n", done.stderr
+
+
+def test_a_client_waits_while_its_vgpud_is_replaced(tmp_path: Path) -> None:
+    """vgpud says so by a file beside its socket; an old one, that a crash left, says nothing."""
+    path = tmp_path / "s"
+    (tmp_path / "s.restarting").touch()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        program = f"import ctypes; print(ctypes.CDLL({str(LIBRARIES / 'libcuda.so.1')!r}).cuInit(0))"
+        command, env = [sys.executable, "-c", program], os.environ | {"VGPU_ENDPOINT": f"unix:{path}"}
+        for since_s, result in ((0, 0), (3600, 802)):
+            os.utime(tmp_path / "s.restarting", times=(time.time() - since_s,) * 2)
+            with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as client:
+                host, _ = listener.accept()
+                with host:
+                    if result:
+                        while host.recv(4096):
+                            pass  # until it gives up
+                    else:
+                        time.sleep(1.5)
+                        host.sendall(frame(welcome()))
+                    assert client.communicate(timeout=60)[0] == f"{result}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import grp
 import os
@@ -47,6 +48,22 @@ class Listener:
         sock = socket.socket(fileno=incoming.take(fields["sock"]))
         lock_fd = None if fields["lock"] is None else incoming.take(fields["lock"])
         return cls(sock, parse_endpoint(endpoint, listening=True), lock_fd, fields["path"])
+
+    @property
+    def _mark(self) -> Path | None:
+        return Path(f"{self.endpoint.path}.restarting") if isinstance(self.endpoint, UnixEndpoint) else None
+
+    def mark_restart(self) -> None:
+        """Tell clients that connect meanwhile to be patient (shim/connect/vgs_hello.c)."""
+        if self._mark is not None:
+            with contextlib.suppress(OSError):
+                self._mark.touch(mode=0o644)
+
+    def unmark_restart(self) -> None:
+        """It is over."""
+        if self._mark is not None:
+            with contextlib.suppress(OSError):
+                self._mark.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Stop listening and remove the socket file. The lock file stays: removing it would race with a successor."""

@@ -189,6 +189,8 @@ class Service:
             self._watch.start()
         self.images.start()
         self.server.start(self.listeners)
+        for listener in self.listeners:
+            listener.unmark_restart()  # that of the vgpud before
         self.vm_devices = [VmDevice(vm, self.server.admit) for vm in self.config.vm if vm.vsock is not None]
         for device in self.vm_devices:
             device.start()
@@ -272,6 +274,8 @@ class Service:
             return True
         self._log.info("restarting in place", sessions=self.server.sessions.working, generation=self.generation)
         self._notifier.reloading()
+        for listener in self.listeners:
+            listener.mark_restart()
         await self.server.freeze()
         if self._admin is not None:
             await self._admin.close()
@@ -284,6 +288,8 @@ class Service:
             outgoing.execute(self._dump(outgoing))
         except OSError as error:
             self._log.error("not restarted, and draining: the program cannot be executed", error=str(error))
+        for listener in self.listeners:
+            listener.unmark_restart()
         return False
 
     async def drain(self, at_once: asyncio.Event) -> None:

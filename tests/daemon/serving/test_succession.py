@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,6 +115,26 @@ def test_programs_go_on(running: Running) -> None:
     assert running.status()["metrics"]["sessions_opened"] == 3
     assert running.status()["metrics"]["workers_failed"] == 0
     running.wait_log("worker ended .*exit 0")
+
+
+def test_programs_that_start_meanwhile_wait(running: Running) -> None:
+    url = str(running.endpoint)
+    clients: list[subprocess.Popen[str]] = []
+
+    def begin() -> None:
+        while len(clients) < 6:
+            text = PRELUDE + "context(); print('begun')"
+            clients.append(
+                subprocess.Popen([*PYTHON, "-c", text], env=environment(url), stdout=subprocess.PIPE, text=True)
+            )
+            time.sleep(0.3)
+
+    beginning = threading.Thread(target=begin)
+    beginning.start()
+    restart(running)
+    beginning.join()
+    assert [client.communicate(timeout=60)[0] for client in clients] == ["begun\n"] * 6
+    assert not list(running.admin_path.parent.glob("*.restarting"))
 
 
 def test_limits_of_a_tenant_count_what_was_there_before(real: Running) -> None:
