@@ -209,7 +209,4 @@ int vgx_pop_fd(struct vgx_session *s);
 
 void vgx_callbacks_wake(struct vgx_session *s);
 
-/* Before a context is made on a device: whether it is in service. Counts it among those that the session has used. */
-CUresult vgx_device_enter(struct vgx_session *s, int32_t device);
-
 #endif

@@ -9,6 +9,7 @@ from protocol.gen.model import Channel, Function, Need, Param, Role
 
 WORKER_HEADERS = (
     "vgx_custom.h",
+    "vgx_device.h",
     "vgx_graph_condition.h",
     "vgx_graph_part.h",
     "vgx_image.h",

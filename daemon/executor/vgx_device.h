@@ -1,0 +1,13 @@
+/* Devices in and out of service (vgpud/devices/presence.py). */
+#ifndef VGX_DEVICE_H
+#define VGX_DEVICE_H
+
+#include "vgw_cuda.h"
+#include <stdint.h>
+
+struct vgx_session;
+
+/* Before a context is made on a device: whether it is in service. Counts it among those that the session has used. */
+CUresult vgx_device_enter(struct vgx_session *s, int32_t device);
+
+#endif
