@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PERIOD_S = 1.0  # a hundred ticks, in which the kernel counts a process's time
-_GAIN = 0.4  # of an error, corrected in one period
+_GAIN = 0.4  # of an error, corrected at once
 _REACH = 6.0  # how far a level may go from where its weight alone puts it
-_BUSY = 0.05  # of one processor: who uses less takes nothing from others
+_ENOUGH_S = 1.0  # of processor time of all tenants: less is too few ticks to be told apart
+_BUSY = 0.02  # of that: who uses less takes nothing from others
 _IDLE = 0.05  # of all processors
 _NS_A_TICK = 10**9 // os.sysconf("SC_CLK_TCK")
 
@@ -35,6 +36,7 @@ class Tenant:
     weight: int
     base: float
     workers: dict[int, int] = field(default_factory=dict)  # by pid, the processor time at the last look, in ns
+    got_s: float = 0.0  # of processor time, since levels were corrected last
     level: float = 0.0
     left: float = 0.0  # of the level, not given yet
     nice: int = 0
@@ -93,17 +95,21 @@ class Balance:
 
     def step(self) -> None:
         """Look at what everybody got in this period, and set the next one's nice values."""
-        got = []
-        for tenant in self._tenants.values():
+        tenants = list(self._tenants.values())
+        for tenant in tenants:
             before = sum(tenant.workers.values())
             tenant.workers = {pid: _cpu_ns(pid) for pid in tenant.workers}
-            got.append((tenant, max(0, sum(tenant.workers.values()) - before) / 1e9))
+            tenant.got_s += max(0, sum(tenant.workers.values()) - before) / 1e9
         ticks, self._idle_ticks = _idle_ticks() - self._idle_ticks, _idle_ticks()
-        idle = ticks * _NS_A_TICK / 1e9 / (PERIOD_S * (os.cpu_count() or 1))
-        busy = [(tenant, time) for tenant, time in got if time > _BUSY * PERIOD_S]
-        if len(busy) > 1 and idle < _IDLE:
+        is_full = ticks * _NS_A_TICK / 1e9 < _IDLE * PERIOD_S * (os.cpu_count() or 1)
+        total_s = sum(tenant.got_s for tenant in tenants)
+        busy = [(tenant, tenant.got_s) for tenant in tenants if tenant.got_s > _BUSY * total_s]
+        if is_full and total_s >= _ENOUGH_S and len(busy) > 1:
             correct(busy)
-        for tenant, _ in got:
+        if not is_full or total_s >= _ENOUGH_S:
+            for tenant in tenants:
+                tenant.got_s = 0.0
+        for tenant in tenants:
             self._apply(tenant)
 
     def _apply(self, tenant: Tenant) -> None:
