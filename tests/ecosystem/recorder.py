@@ -27,7 +27,9 @@ _ended: dict[str, tuple[str, float]] = {}
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    word, seconds = _ended.get(report.nodeid, ("passed", 0.0))
+    word, seconds = _ended.get(report.nodeid, ("", 0.0))
+    if report.when == "call" and report.outcome == "passed":
+        word = "passed"
     if hasattr(report, "wasxfail"):
         word = "fails as expected" if report.skipped else "passed though expected to fail"
     elif report.outcome != "passed":
@@ -43,6 +45,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     ).stdout.strip()
     day = datetime.now(UTC).date().isoformat()
     for test, (word, seconds) in _ended.items():
+        if not word:  # interrupted
+            continue
         name = test.replace("|", "/").replace("`", "'")
         rows[name] = f"| `{name}` | {word} | {seconds:.0f} | {commit} | {day} |"
     if _ended:

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -25,7 +26,8 @@ from tests.ecosystem.requirements import CUBLAS_WITH_PTX, NPP, REQUIREMENTS  # n
 from tests.programs.toolchain import cuda13  # noqa: E402
 from tests.pypi import SITE, environment, packages  # noqa: E402
 
-HEADERS = ("nvidia-cuda-profiler-api==13.0.*",)
+OTHERS = (("nvidia-cuda-profiler-api==13.0.*",), ("nvidia-nvjpeg==13.*",))
+IMPLIED = {"cusolver": "cusparse"}  # what a CMakeLists.txt leaves to its package of CUDA
 DOCUMENT = ROOT / "docs/samples.md"
 BUILT = ROOT / "build/samples"
 BUILD_TIMEOUT_S, RUN_TIMEOUT_S = 600, 240
@@ -44,7 +46,9 @@ are left out. A program's own verdict and exit code count; one that gives no end
 """
 ELSEWHERE = re.compile(r"find_package\((OpenGL|GLUT|Vulkan|EGL|MPI|FreeImage|OpenCV)|NvSci|add_subdirectory|GLES", re.I)
 LIBRARY = re.compile(r"CUDA::(\w+)|\b(nvrtc|cublas|cufft|cusolver|cusparse|curand|nvJitLink|cuda)\b")
-REFUSAL = re.compile(r"vgpu\[.*(801|not supported|unsupported|cannot)|NotSupported|NOT_SUPPORTED|not supported", re.I)
+REFUSAL = re.compile(
+    r"vgpu\[.*(801|not supported|unsupported|cannot)|NotSupported|NOT_SUPPORTED|NOT_IMPLEMENTED|not supported", re.I
+)
 FAILURE = re.compile(r"\b(FAIL|FAILED|FAILURE)\b|Test failed|\bResult = FAIL")
 
 
@@ -59,7 +63,7 @@ def samples(checkout: Path) -> dict[str, Path]:
 
 def library_folders() -> list[Path]:
     sites = [environment(*CUBLAS_WITH_PTX) / SITE, environment(*REQUIREMENTS["cupy"]) / SITE, packages(*NPP)]
-    sites.append(packages(*HEADERS))
+    sites += [packages(*each) for each in OTHERS]
     return [site / "nvidia/cu13" for site in sites]
 
 
@@ -68,8 +72,10 @@ def linked(text: str) -> list[str]:
     names = {
         name for match in LIBRARY.findall(re.sub(r"[\s\S]*?target_link_libraries", "", text, count=1)) for name in match
     }
+    names = {name.removesuffix("_static") for name in names} | ({"nvJitLink"} if "NVJITLINK" in text else set())
+    names |= {IMPLIED[name] for name in names & IMPLIED.keys()}
     options = []
-    for name in sorted(names - {"", "cudart", "cudart_static", "cuda", "cuda_driver", "cudadevrt"}):
+    for name in sorted(names - {"", "cudart", "cuda", "cuda_driver", "cudadevrt"}):
         found = [path for folder in library_folders() for path in sorted((folder / "lib").glob(f"lib{name}.so.*"))]
         options += [f"-Xlinker={path}" for path in found[:1]]
     if names & {"cuda", "cuda_driver"}:
@@ -79,8 +85,15 @@ def linked(text: str) -> list[str]:
     return options
 
 
-def images(nvcc: str, folder: Path, lists: str, includes: list[str]) -> None:
-    """Compile what a sample loads from its folder: NAME.fatbin or NAME64.ptx of NAME.cu."""
+def provide(nvcc: str, folder: Path, lists: str, includes: list[str]) -> None:
+    """What a sample looks for in its folder: NAME.fatbin or NAME64.ptx of NAME.cu, headers that NVRTC is to read."""
+    headers = set(re.findall(r"\$\{CUDA_INCLUDE_DIR\}/(\w[\w.]*)", lists))
+    for name in headers | ({"nv"} if headers else set()):  # which those of cooperative groups include
+        header = cuda13().root / "include" / name
+        if header.is_dir():
+            shutil.copytree(header, folder / name, dirs_exist_ok=True)
+        elif header.exists():
+            shutil.copy(header, folder)
     for name, kind in sorted(set(re.findall(r"(\w+)\.(fatbin|ptx)\b", lists))):
         source = folder / f"{name.removesuffix('64')}.cu"
         if source.exists():
@@ -110,9 +123,9 @@ def build(checkout: Path, folder: Path) -> tuple[Path | None, str]:
         if path.suffix in (".cu", ".cpp", ".c", ".cuh", ".h", ".txt"):
             state.update(path.read_bytes())
     program = BUILT / f"{folder.name}-{state.hexdigest()[:12]}"
+    provide(nvcc, folder, lists, [f"-I{path}" for path in includes])
     if program.exists():
         return program, ""
-    images(nvcc, folder, lists, [f"-I{path}" for path in includes])
     try:
         done = subprocess.run(
             [*command, "-o", str(program)], capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False

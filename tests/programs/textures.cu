@@ -163,7 +163,7 @@ static void element_types() {
   linear.resType = cudaResourceTypeLinear;
   linear.res.linear.devPtr = device;
   linear.res.linear.desc = cudaCreateChannelDesc<int2>();
-  linear.res.linear.sizeInBytes = sizeof pairs;
+  linear.res.linear.sizeInBytes = 4 * sizeof pairs; // more than is allocated, of which nothing is read
   cudaTextureObject_t bytes = texture_of(resource_of(array), cudaAddressModeClamp, cudaFilterModePoint,
                                          cudaReadModeElementType, false),
                       fractions = texture_of(resource_of(array), cudaAddressModeClamp, cudaFilterModePoint,

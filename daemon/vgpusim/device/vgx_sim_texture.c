@@ -96,7 +96,10 @@ static CUresult use_memory(struct vgx_sim_texture *t, const CUDA_RESOURCE_DESC *
     t->linear = true;
     uint32_t element = vgx_sim_element_nbytes(t->format, t->channels);
     uint64_t width = element ? r->res.linear.sizeInBytes / element : 0;
-    if (!width || width > UINT32_MAX || !vgx_sim_is_device_range(r->res.linear.devPtr, r->res.linear.sizeInBytes))
+    uint64_t begin = r->res.linear.devPtr, end;
+    /* It may be larger than what is allocated, as on a card: what lies beyond is not to be read. */
+    if (!width || width > UINT32_MAX || __builtin_add_overflow(begin, r->res.linear.sizeInBytes - 1, &end) ||
+        !vgx_sim_is_device_range(begin, element) || vgx_sim_device_of(end) != vgx_sim_device_of(begin))
       return CUDA_ERROR_INVALID_VALUE;
     *l = (struct vgx_sim_level){.base = r->res.linear.devPtr, .width = (uint32_t)width, .height = 1, .depth = 1};
     return CUDA_SUCCESS;
