@@ -136,7 +136,8 @@ static void pack_device(struct vgs_packer *packer) {
   vgs_pack_int(packer, 2 << 20);
 }
 
-static void send_welcome(int fd, int64_t epoch) {
+/* False: the client has gone, since it waits for an answer for a limited time. */
+static bool send_welcome(int fd, int64_t epoch) {
   uint8_t body[4096];
   struct vgs_packer packer = {.next = body, .end = body + sizeof body};
   vgs_pack_map(&packer, 6);
@@ -165,7 +166,8 @@ static void send_welcome(int fd, int64_t epoch) {
   vgs_pack_str(&packer, "devices");
   vgs_pack_array(&packer, 1);
   pack_device(&packer);
-  must(!packer.failed && !vgs_frame_send(fd, body, (uint32_t)(packer.next - body)), "welcome");
+  must(!packer.failed, "welcome");
+  return !vgs_frame_send(fd, body, (uint32_t)(packer.next - body));
 }
 
 static bool receive_frame(int fd) {
@@ -175,7 +177,7 @@ static bool receive_frame(int fd) {
          recv(fd, body, nbytes, MSG_WAITALL) == (ssize_t)nbytes;
 }
 
-static void send_attached(int fd) {
+static bool send_attached(int fd) {
   uint8_t body[64];
   struct vgs_packer packer = {.next = body, .end = body + sizeof body};
   vgs_pack_map(&packer, 2);
@@ -183,7 +185,7 @@ static void send_attached(int fd) {
   vgs_pack_str(&packer, "attached");
   vgs_pack_str(&packer, "worker");
   vgs_pack_int(&packer, 1);
-  must(!vgs_frame_send(fd, body, (uint32_t)(packer.next - body)), "attached");
+  return !vgs_frame_send(fd, body, (uint32_t)(packer.next - body));
 }
 
 /* --- the worker --- */
@@ -208,10 +210,8 @@ static void serve(int fd, int64_t epoch) {
   char magic[4];
   if (recv(fd, magic, sizeof magic, MSG_WAITALL) != sizeof magic || !receive_frame(fd))
     return;
-  send_welcome(fd, epoch);
-  if (!receive_frame(fd))
+  if (!send_welcome(fd, epoch) || !receive_frame(fd) || !send_attached(fd))
     return; /* it never attached */
-  send_attached(fd);
   struct vgx_serve_options options = {
       .backend = &backend, .features = VGX_FEATURE_PINNED_FD | VGX_FEATURE_RING, .spin_us = 20};
   __atomic_store_n(&serving, 1, __ATOMIC_RELEASE);

@@ -237,6 +237,7 @@ static void scenario_threads(void) {
 
 /* --- death: the worker goes while threads are inside every kind of call; then all start afresh --- */
 
+static int working; /* atomic; threads that have all they need */
 static int lost;    /* atomic; threads that were notified */
 static int renewed; /* atomic; there is a new session */
 
@@ -263,6 +264,7 @@ static void *work_until_lost(void *argument) {
   OK(cuCtxSetCurrent(context));
   OK(cuStreamCreate(&stream, (intptr_t)argument & 1));
   OK(cuMemAlloc_v2(&words, LARGE_NBYTES));
+  __atomic_add_fetch(&working, 1, __ATOMIC_RELAXED);
   CUresult result = CUDA_SUCCESS;
   for (int i = 0; !result; i++)
     result = one_of_each(stream, words, memory, i);
@@ -284,15 +286,23 @@ static void *work_until_lost(void *argument) {
 static void scenario_death(void) {
   pthread_t threads[THREADS];
   for (int round = 0; round < rounds; round++) {
+    __atomic_store_n(&working, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&lost, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&renewed, 0, __ATOMIC_RELAXED);
     for (intptr_t i = 0; i < THREADS; i++)
       EXPECT(!pthread_create(&threads[i], NULL, work_until_lost, (void *)i));
+    while (__atomic_load_n(&working, __ATOMIC_RELAXED) < THREADS)
+      usleep(1000);
     usleep(300000);
     vgt_host_kill_worker();
     while (__atomic_load_n(&lost, __ATOMIC_ACQUIRE) < THREADS)
       usleep(1000);
-    OK(cuDevicePrimaryCtxReset_v2(0));
+    /* The host has one thread, which answers a hello only once the ended session's work has ended: that may take longer
+     * than a client waits for it. */
+    CUresult reset = CUDA_ERROR_SYSTEM_NOT_READY;
+    for (int i = 0; i < 10 && reset == CUDA_ERROR_SYSTEM_NOT_READY; i++)
+      reset = cuDevicePrimaryCtxReset_v2(0);
+    OK(reset);
     begin();
     __atomic_store_n(&renewed, 1, __ATOMIC_RELEASE);
     short_life((void *)5);
