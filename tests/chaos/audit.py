@@ -29,8 +29,7 @@ class Holdings:
     descriptors: int  # vgpud's
     launcher_descriptors: int
     folders: int  # of caches of clients that cannot come again
-    shared_memory: int  # files in /dev/shm that carry our name
-    groups: int  # control groups of sessions
+    groups: int  # control groups of its sessions
 
     @classmethod
     def of(cls, running: Running) -> Holdings:
@@ -44,9 +43,14 @@ class Holdings:
             descriptors=_descriptors(pid),
             launcher_descriptors=sum(_descriptors(each) for each in launchers),
             folders=len(list(cache.glob("passing-*"))),
-            shared_memory=len(list(Path("/dev/shm").glob("vgpu*"))),
-            groups=len(list(Path("/sys/fs/cgroup").glob("**/tenant-*/session-*"))),
+            groups=len(list(_group(pid).parent.glob("tenant-*/session-*"))),
         )
+
+
+def _group(pid: int) -> Path:
+    """The control group of a process: vgpud's own lies beside its tenants'."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    return Path("/sys/fs/cgroup") / next((line[3:].lstrip("/") for line in lines if line.startswith("0::")), "none")
 
 
 def _descriptors(pid: int) -> int:
