@@ -93,7 +93,8 @@ def install() -> Counter[Answer]:
         counts[decision.answer] += 1
         kind = _KINDS.get(decision.answer)
         if kind is not None:
-            kind = Kind.COPY if decision.name == "aten::copy_" and decision.key == "CUDA" else kind
+            if decision.name == "aten::copy_" and decision.key in ("CUDA", "QuantizedCUDA"):
+                kind = Kind.COPY
             core.override(decision.name, decision.key, kind, tables.rules(decision.name, decision.key))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is replaced

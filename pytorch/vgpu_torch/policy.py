@@ -85,6 +85,15 @@ SPARSE_NATIVE = {
     "sparse_dim", "sparse_resize_", "sparse_resize_and_clear_", "unsqueeze", "values",
 }  # fmt: skip
 
+# Quantised tensors' metadata and memory.
+QUANTIZED_NATIVE = {
+    "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "_reshape_alias", "as_strided", "empty",
+    "empty_like", "empty_quantized", "empty_strided", "q_per_channel_axis", "q_per_channel_scales",
+    "q_per_channel_zero_points", "q_scale", "q_zero_point", "qscheme", "set_", "squeeze", "unfold", "unsqueeze", "view",
+}  # fmt: skip
+# cuDNN's, with rules of its own for types and scales: the CPU's libraries have others.
+QUANTIZED_REFUSED = ("conv", "linear")
+
 # Communication libraries bring kernels of their own, and their operators are calls of the host's.
 HOST_NAMESPACES = {"c10d", "_c10d_functional", "_dtensor"}
 SPARSE_KEYS = ("SparseCUDA", "SparseCsrCUDA")
@@ -107,11 +116,24 @@ def decide(composites: Collection[str]) -> Iterator[Decision]:
         elif name in ALSO or has(name, "CUDA"):
             yield Decision(name, "CUDA", Answer.CPU if _runs_on_cpu(name) else Answer.REFUSED)
         base = name.split("::")[1].split(".")[0]
+        if has(name, "QuantizedCUDA") or name == "aten::copy_":
+            yield Decision(name, "QuantizedCUDA", _quantized(name))
         for key in SPARSE_KEYS:
             if has(name, key):
                 native = base in SPARSE_NATIVE
                 on_cpu = _runs_on_cpu(name) or has(name, key.replace("CUDA", "CPU"))
                 yield Decision(name, key, Answer.NATIVE if native else Answer.CPU if on_cpu else Answer.REFUSED)
+
+
+def _quantized(name: str) -> Answer:
+    import torch
+
+    namespace, base = name.split(".")[0].split("::")
+    if namespace == "aten" and base in QUANTIZED_NATIVE:
+        return Answer.NATIVE
+    refused = namespace == "quantized" and base.startswith(QUANTIZED_REFUSED)
+    on_cpu = base == "copy_" or torch._C._dispatch_has_kernel_for_dispatch_key(name, "QuantizedCPU")
+    return Answer.CPU if on_cpu and not refused else Answer.REFUSED
 
 
 def _runs_on_cpu(name: str) -> bool:

@@ -9,6 +9,7 @@
 #include "launch_layout.cc"
 #include "mirror.cc"
 #include "operator.cc"
+#include "quantized.cc"
 #include "random.cc"
 #include "record.cc"
 #include "register.cc"

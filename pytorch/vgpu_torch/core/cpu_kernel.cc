@@ -18,12 +18,15 @@ bool has_narrow(c10::ArrayRef<c10::IValue> values) {
 } // namespace
 
 c10::DispatchKey cpu_key(c10::ArrayRef<c10::IValue> values) {
-  bool coo = false, compressed = false;
+  bool coo = false, compressed = false, quantized = false;
   for (const c10::IValue &value : values)
     for_each_tensor(value, [&](const at::Tensor &tensor) {
+      quantized |= tensor.is_quantized();
       coo |= tensor.layout() == c10::kSparse;
       compressed |= tensor.layout() != c10::kSparse && tensor.layout() != c10::kStrided;
     });
+  if (quantized)
+    return c10::DispatchKey::QuantizedCPU;
   return compressed ? c10::DispatchKey::SparseCsrCPU : coo ? c10::DispatchKey::SparseCPU : c10::DispatchKey::CPU;
 }
 

@@ -26,7 +26,10 @@ void fill_with_ones(const c10::Storage &storage, const at::Tensor &like) {
   at::from_blob(storage.mutable_data(), {numel}, like.options().device(c10::kCPU)).fill_(1);
 }
 
-at::Tensor over_storage(c10::Storage storage, c10::DispatchKey key, const at::Tensor &like, int64_t offset) {
+at::Tensor over_storage(c10::Storage storage, c10::Device device, const at::Tensor &like, int64_t offset) {
+  if (like.is_quantized())
+    return quantized_over(std::move(storage), device, like, offset);
+  const auto key = device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
   at::Tensor tensor =
       at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), offset);
@@ -127,7 +130,7 @@ at::Tensor Mirrors::host(const at::Tensor &tensor, bool writes) {
 at::Tensor Mirrors::strided_host(const at::Tensor &tensor, const Span &span) const {
   const int64_t offset =
       tensor.numel() ? tensor.storage_offset() - static_cast<int64_t>(span.begin / tensor.itemsize()) : 0;
-  return over_storage(span.host, c10::DispatchKey::CPU, tensor, offset);
+  return over_storage(span.host, c10::kCPU, tensor, offset);
 }
 
 void Mirrors::write_back() {
@@ -138,6 +141,8 @@ void Mirrors::write_back() {
       replace_sparse(pair);
     else if (was_resized(pair, spans_[pair.span]))
       resize_device(pair, spans_[pair.span]);
+    if (pair.host.is_quantized())
+      quantized_set_quantizer(pair.host, pair.device);
   }
   for (const Span &span : spans_) {
     if (!span.written || span.in_place || is_blank() || span.end <= span.begin)
@@ -185,10 +190,12 @@ at::Tensor Mirrors::device(const at::Tensor &result) {
   for (const Span &span : spans_)
     if (span.base && span.host.unsafeGetStorageImpl() == result.storage().unsafeGetStorageImpl() &&
         span.host.data() == span.base)
-      return over_storage(span.device, c10::DispatchKey::CUDA, result,
-                          result.storage_offset() + span.begin / result.itemsize());
+      return over_storage(span.device, device_, result, result.storage_offset() + span.begin / result.itemsize());
   const at::Tensor host = result.is_non_overlapping_and_dense() ? result : result.contiguous();
-  at::Tensor device = at::empty_strided(host.sizes(), host.strides(), host.options().device(device_));
+  const auto dtype = c10::toUnderlying(host.scalar_type()); // what a quantised tensor's memory holds
+  at::Tensor device = at::empty_strided(host.sizes(), host.strides(), at::TensorOptions().dtype(dtype).device(device_));
+  if (host.is_quantized())
+    device = quantized_over(device.storage(), device_, host, 0);
   send(host, device);
   copy_bits(result, device);
   return device;

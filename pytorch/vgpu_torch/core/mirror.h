@@ -78,6 +78,12 @@ private:
 // Conjugation, negation, and whether it stands for a number of Python's.
 void copy_bits(const at::Tensor &from, const at::Tensor &to);
 
+// A quantised tensor like `like`, with its quantiser, over memory of another device.
+at::Tensor quantized_over(c10::Storage storage, c10::Device device, const at::Tensor &like, int64_t offset);
+
+// Give `to` the quantiser of `from`, which an operator may have changed.
+void quantized_set_quantizer(const at::Tensor &from, const at::Tensor &to);
+
 // A tensor without memory of its own (sparse layouts), rebuilt from its parts on another device.
 at::Tensor sparse_to(const at::Tensor &tensor, c10::Device device);
 

@@ -6,6 +6,8 @@ namespace vgpu_torch {
 Operator::Operator(const c10::FunctionSchema &schema, Rules rules, const std::string &hidden_writes)
     : name(schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name())),
       n_returns(schema.returns().size()), rules(std::move(rules)) {
+  for (const char *makes_quantized : {"aten::quantize_per", "aten::_make_per"})
+    quantizes |= name.rfind(makes_quantized, 0) == 0;
   std::vector<std::string> hidden;
   std::istringstream words(hidden_writes);
   for (std::string word; words >> word;)

@@ -41,6 +41,7 @@ struct Operator {
   size_t n_returns;
   bool is_random_by_default = false; // draws from the default generator, and takes none
   bool depends_on_values = false;    // its results' shapes, or a number that it returns: a GPU's kernel waits for them
+  bool quantizes = false;            // its result has a quantiser, which depends on values
   Rules rules;
 };
 

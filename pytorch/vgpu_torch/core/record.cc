@@ -109,10 +109,10 @@ void copy_host_tensors(IValues &values) {
 } // namespace
 
 bool record_is_possible(const Operator &op, c10::ArrayRef<c10::IValue> given) {
-  bool possible = device_is_in_place();
+  bool possible = device_is_in_place() && !op.quantizes;
   for (size_t i = 0; i < given.size(); i++)
     for_each_tensor(given[i], [&](const at::Tensor &tensor) {
-      if (tensor.layout() != c10::kStrided || (tensor.is_cpu() && op.arguments[i].writes))
+      if (tensor.layout() != c10::kStrided || tensor.is_quantized() || (tensor.is_cpu() && op.arguments[i].writes))
         possible = false;
       else if (tensor.is_cuda() && tensor.numel())
         possible &= device_host_alias(tensor.storage().data()) != nullptr;

@@ -366,5 +366,63 @@ def a_step_has_its_peak():
     assert torch.cuda.max_memory_allocated() == before
 
 
+def quantized_alike(cpu, cuda):
+    """Results of both sides: integers, quantiser and place."""
+    assert cuda.is_cuda
+    assert (cpu.dtype, cpu.shape) == (cuda.dtype, cuda.shape)
+    if not cpu.is_quantized:
+        return torch.equal(cpu, cuda.cpu())
+    assert cpu.qscheme() == cuda.qscheme()
+    assert torch.equal(cpu.dequantize(), cuda.dequantize().cpu())
+    return torch.equal(cpu.int_repr(), cuda.int_repr().cpu())
+
+
+@case
+def quantized():
+    x, scales, zeros = torch.randn(4, 6, 8, 8), torch.rand(6) + 0.1, torch.arange(6)
+
+    def per_channel(x):
+        return torch.quantize_per_channel(x, scales.to(x.device), zeros.to(x.device), 1, torch.qint8)
+
+    def written(x):
+        copied = x.clone()
+        copied[0] = x[1]
+        copied.masked_fill_(x.int_repr() > 3, 0.5)
+        copied[1].fill_(1.0)
+        return copied.relu_()
+
+    for make in (lambda x: torch.quantize_per_tensor(x, 0.1, 3, torch.qint8), per_channel):
+        cpu, cuda = make(x), make(x.cuda())
+        assert quantized_alike(cpu, cuda)
+        assert quantized_alike(cpu, cpu.cuda())
+        assert torch.equal(cuda.cpu().int_repr(), cpu.int_repr())
+        for change in (lambda x: x.clone(), lambda x: torch.empty_like(x).copy_(x)):
+            assert quantized_alike(change(cpu), change(cuda))
+    assert per_channel(x.cuda()).q_per_channel_scales().is_cuda
+    cpu, cuda = (torch.quantize_per_tensor(t, 0.1, 3, torch.qint8) for t in (x, x.cuda()))
+    other = torch.quantize_per_tensor(x, 0.3, 1, torch.qint8)
+    for change in (
+        written,
+        lambda x: x.relu(),
+        lambda x: x.flip(0),
+        lambda x: x[1:3].transpose(0, 1).contiguous(),
+        lambda x: x.index_select(0, torch.tensor([2, 0], device=x.device)),
+        lambda x: x.max(1)[0],
+        lambda x: x.view(4, -1),
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.adaptive_avg_pool2d(x, (2, 2)),
+        lambda x: F.gelu(x),
+        lambda x: torch.ops.quantized.add(x, x, 0.2, 0),
+        lambda x: torch.empty_like(x).copy_(x.dequantize()),
+        lambda x: x.clone().transpose(2, 3).copy_(other.to(x.device)),  # takes the other's quantiser
+        lambda x: torch.quantize_per_tensor_dynamic(x.dequantize(), torch.quint8, False),
+        lambda x: torch.fake_quantize_per_tensor_affine(x.dequantize(), 0.1, 0, -128, 127),
+    ):
+        assert quantized_alike(change(cpu), change(cuda)), change
+    refused = message(NotImplementedError, torch.ops.quantized.linear_prepack, cuda[0, 0], None)
+    assert "quantized::linear_prepack is not simulated" in refused
+    assert "aten::cos" in message(NotImplementedError, torch.cos, cuda)
+
+
 if __name__ == "__main__":
     main()
