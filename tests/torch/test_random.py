@@ -1,12 +1,15 @@
 """With a seed, the numbers of a real GPU: Philox, with the layout of torch's own kernels."""
 
 import ast
+from pathlib import Path
 
 import pytest
 
 from tests.torch.conftest import RunTorch
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.client, pytest.mark.timeout(400)]
+CARD = Path(__file__).parent / "card_random.json"
+"""What programs/random_numbers.py printed on an H200 under NVIDIA's driver 580.159.04, 2026-11-28."""
 
 PROGRAM = """
 import torch
@@ -61,3 +64,11 @@ def test_the_numbers_of_a_gpu(run_torch: RunTorch) -> None:
     assert found["randint"] == [1, 7, 1, 2, 3, 4, 3, 3]
     assert (found["prefix"], found["distinct"], found["state"], found["kept"]) == (True, True, True, True)
     assert found["offset"] == 4
+
+
+@pytest.mark.parametrize("sizes", [2, pytest.param(3, marks=pytest.mark.ecosystem)])
+def test_the_numbers_of_an_h200(run_torch: RunTorch, sizes: int) -> None:
+    """The third size needs several rounds of a kernel's loop."""
+    result = run_torch("random_numbers.py", str(CARD), str(sizes), gpu="h200", timeout_s=350)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{64 * sizes} of {64 * sizes} cases agree" in result.stdout

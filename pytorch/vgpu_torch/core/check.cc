@@ -134,6 +134,8 @@ void check_call(const Operator &op, c10::ArrayRef<c10::IValue> values) {
   }
   if (op.rules.refused_dtypes)
     check_dtype(op, values);
+  if (op.limit)
+    op.limit(op, values);
   if (!op.rules.alert.empty() && at::globalContext().deterministicAlgorithms() && is_nondeterministic(op, values))
     at::globalContext().alertNotDeterministic(op.rules.alert.c_str());
 }

@@ -33,6 +33,17 @@ c10::DispatchKey cpu_key(c10::ArrayRef<c10::IValue> values) {
 void run_on_cpu(const Operator &op, const c10::OperatorHandle &handle, c10::DispatchKey key, torch::jit::Stack *stack) {
   const size_t n = op.arguments.size();
   const c10::ArrayRef<c10::IValue> mirrored(stack->data() + stack->size() - n, n);
+  if (op.substitute) {
+    if (std::optional<at::Tensor> result = op.substitute(mirrored)) {
+      if (op.arguments.back().is_out) {
+        const at::Tensor out = mirrored.back().toTensor();
+        result = out.resize_(result->sizes()).copy_(*result);
+      }
+      torch::jit::drop(*stack, n);
+      stack->emplace_back(*std::move(result));
+      return;
+    }
+  }
   if (!has_narrow(mirrored)) {
     handle.redispatchBoxed(c10::DispatchKeySet(key), stack);
     return;

@@ -179,6 +179,24 @@ void random_from(const at::Tensor &host, Values values, const Draws &draws) {
     });
 }
 
+// Whether torch draws 64 bits a number, two in a call: it advances the generator by its calls.
+bool is_wide(const std::string &name, const at::Tensor &self, Values values) {
+  const bool is_double = self.scalar_type() == at::kDouble;
+  if (name == "aten::random_")
+    return is_double || self.scalar_type() == at::kLong;
+  if (name == "aten::random_.to")
+    return static_cast<uint64_t>(values[1].toInt()) >= WIDE_RANGE;
+  if (name != "aten::random_.from")
+    return is_double;
+  const int64_t from = values[1].toInt();
+  if (!values[2].isNone())
+    return static_cast<uint64_t>(values[2].toInt()) - static_cast<uint64_t>(from) >= WIDE_RANGE;
+  const at::Tensor &host = self;
+  bool wide = from == std::numeric_limits<int64_t>::min();
+  DISPATCH_ALL({ wide |= default_range<scalar_t>() - static_cast<uint64_t>(from) >= WIDE_RANGE; });
+  return wide;
+}
+
 struct Entry {
   Fill fill;
   size_t generator; // index of the argument
@@ -365,8 +383,8 @@ void Distribution::operator()(const c10::OperatorHandle &handle, c10::DispatchKe
           [p](const at::Tensor &like, const Draws &draws) { return bernoulli_tensor(like, p, draws); });
   } else if (self.numel() > 0) {
     const Entry &entry = entries().at(op_.name);
-    const bool wide = self.scalar_type() == at::kDouble;
-    const Draws draws = Draws::of_distribution(self, wide ? 2 : 4, generator_in(values[entry.generator]));
+    const int unroll = is_wide(op_.name, self, values) ? 2 : 4;
+    const Draws draws = Draws::of_distribution(self, unroll, generator_in(values[entry.generator]));
     write(op_.name, self.permute(memory_order(self)), draws,
           [&entry, values = without_tensors(values)](const at::Tensor &like, const Draws &numbers) {
             const at::Tensor host = at::empty(like.sizes(), like.options().device(at::kCPU));

@@ -1,4 +1,6 @@
 #include "operator.h"
+#include "limit.h"
+#include "substitute.h"
 #include <sstream>
 
 namespace vgpu_torch {
@@ -8,6 +10,8 @@ Operator::Operator(const c10::FunctionSchema &schema, Rules rules, const std::st
       n_returns(schema.returns().size()), rules(std::move(rules)) {
   for (const char *makes_quantized : {"aten::quantize_per", "aten::_make_per"})
     quantizes |= name.rfind(makes_quantized, 0) == 0;
+  limit = limit_of(name);
+  substitute = substitute_of(name);
   std::vector<std::string> hidden;
   std::istringstream words(hidden_writes);
   for (std::string word; words >> word;)

@@ -1,7 +1,11 @@
 // Facts about one operator that are prepared before calls: its schema, and the rules of CUDA's own kernel.
 #pragma once
+#include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +37,12 @@ struct Argument {
   bool is_positional = false; // the generated wrapper checks no other
 };
 
+struct Operator;
+// Throws what CUDA's kernel refuses (limit.h).
+using Limit = void (*)(const Operator &op, c10::ArrayRef<c10::IValue> values);
+// The result for these arguments on the CPU; nothing where the CPU's own kernel computes it (substitute.h).
+using Substitute = std::optional<at::Tensor> (*)(c10::ArrayRef<c10::IValue> values);
+
 struct Operator {
   Operator(const c10::FunctionSchema &schema, Rules rules, const std::string &hidden_writes);
 
@@ -42,6 +52,8 @@ struct Operator {
   bool is_random_by_default = false; // draws from the default generator, and takes none
   bool depends_on_values = false;    // its results' shapes, or a number that it returns: a GPU's kernel waits for them
   bool quantizes = false;            // its result has a quantiser, which depends on values
+  Limit limit = nullptr;
+  Substitute substitute = nullptr;
   Rules rules;
 };
 

@@ -24,7 +24,8 @@ at::ScalarType wide(at::ScalarType dtype) {
 bool is_lack_of_narrow(const Operator &op, const std::string &message) {
   static const std::set<std::string> TRUTH_VALUES = {"aten::abs", "aten::abs.out", "aten::abs_", "aten::trace"};
   const auto says = [&](const char *text) { return message.find(text) != std::string::npos; };
-  const bool lacks = says("not implemented for") || says("nsupported dtype") || says("support tensors of type");
+  const bool lacks = says("not implemented for") || says("nsupported dtype") || says("support tensors of type") ||
+                     says("Expected self to be a floating-point or complex tensor");
   return lacks && (says("Half") || says("BFloat16") || (says("'Bool'") && TRUTH_VALUES.count(op.name)));
 }
 

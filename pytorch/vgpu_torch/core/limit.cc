@@ -1,0 +1,54 @@
+#include "limit.h"
+#include <ATen/core/Tensor.h>
+#include <set>
+
+namespace vgpu_torch {
+namespace {
+
+constexpr int64_t MAX_DIMENSIONS = 25; // of the tensors that torch passes to its CUDA kernels as a TensorInfo
+
+void check_dimensions(const Operator &, c10::ArrayRef<c10::IValue> values) {
+  TORCH_CHECK(values[0].toTensor().dim() <= MAX_DIMENSIONS, "CUDA Tensors cannot have more than ", MAX_DIMENSIONS,
+              " dimensions");
+}
+
+// self, dim, normalization, and then for c2r the size of the last dimension.
+void check_half_transform(const Operator &op, c10::ArrayRef<c10::IValue> values) {
+  const at::Tensor &self = values[0].toTensor();
+  if (self.scalar_type() != at::kHalf && self.scalar_type() != at::kComplexHalf)
+    return;
+  std::vector<int64_t> sizes;
+  for (const int64_t d : values[1].toIntVector())
+    sizes.push_back(self.size(d));
+  if (op.name.rfind("aten::_fft_c2r", 0) == 0 && !sizes.empty())
+    sizes.back() = values[3].toInt();
+  for (const int64_t n : sizes)
+    TORCH_CHECK(n > 0 && (n & (n - 1)) == 0,
+                "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but "
+                "got a signal size of",
+                c10::IntArrayRef(sizes));
+}
+
+void check_reduction_of_truth(const Operator &op, c10::ArrayRef<c10::IValue> values) {
+  const std::string &reduction = values[4].toStringRef();
+  const bool has_none = reduction == "prod" || reduction == "amin" || reduction == "amax";
+  TORCH_CHECK_NOT_IMPLEMENTED(values[0].toTensor().scalar_type() != at::kBool || !has_none, "\"", op.rules.kernel,
+                              "\" not implemented for 'Bool'");
+}
+
+} // namespace
+
+Limit limit_of(const std::string &name) {
+  static const std::set<std::string> DIMENSIONS = {
+      "aten::median.dim", "aten::median.dim_values", "aten::nanmedian.dim", "aten::nanmedian.dim_values",
+      "aten::kthvalue",   "aten::kthvalue.values",   "aten::mode",          "aten::mode.values"};
+  if (DIMENSIONS.count(name))
+    return check_dimensions;
+  if (name.rfind("aten::_fft_", 0) == 0)
+    return check_half_transform;
+  if (name.rfind("aten::scatter_reduce", 0) == 0)
+    return check_reduction_of_truth;
+  return nullptr;
+}
+
+} // namespace vgpu_torch

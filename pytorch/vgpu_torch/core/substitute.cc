@@ -1,0 +1,52 @@
+#include "substitute.h"
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+namespace vgpu_torch {
+namespace {
+
+// self, dim, keepdim, dtype: complex numbers.
+std::optional<at::Tensor> complex_nansum(c10::ArrayRef<c10::IValue> values) {
+  const at::Tensor &self = values[0].toTensor();
+  if (!self.is_complex())
+    return std::nullopt;
+  const at::Tensor numbers = at::where(self.isnan(), at::zeros({}, self.options()), self);
+  const auto dimensions = values[1].toOptional<std::vector<int64_t>>();
+  return at::sum(numbers, dimensions ? at::OptionalIntArrayRef(*dimensions) : std::nullopt, values[2].toBool(),
+                 values[3].toOptional<at::ScalarType>());
+}
+
+// self, bins, min, max: integers, in integer arithmetic as CUDA's kernel.
+std::optional<at::Tensor> integer_histogram(c10::ArrayRef<c10::IValue> values) {
+  const at::Tensor &self = values[0].toTensor();
+  const int64_t bins = values[1].toInt();
+  if (!at::isIntegralType(self.scalar_type(), /*includeBool=*/false))
+    return std::nullopt;
+  TORCH_CHECK(bins > 0, "bins must be > 0");
+  auto low = values[2].toScalar().to<int64_t>(), high = values[3].toScalar().to<int64_t>();
+  if (low == high && self.numel()) {
+    low = self.min().item<int64_t>();
+    high = self.max().item<int64_t>();
+  }
+  if (low == high) {
+    low--;
+    high++;
+  }
+  TORCH_CHECK(low < high, "max must be larger than min");
+  const at::Tensor wide = self.flatten().to(at::kLong);
+  const at::Tensor kept = wide.masked_select((wide >= low) & (wide <= high));
+  const at::Tensor bin = at::floor_divide((kept - low) * bins, high - low).clamp_max(bins - 1);
+  return at::bincount(bin, {}, bins).to(self.scalar_type());
+}
+
+} // namespace
+
+Substitute substitute_of(const std::string &name) {
+  if (name == "aten::nansum" || name == "aten::nansum.out")
+    return complex_nansum;
+  if (name == "aten::histc" || name == "aten::histc.out")
+    return integer_histogram;
+  return nullptr;
+}
+
+} // namespace vgpu_torch
