@@ -1,9 +1,10 @@
-"""Other minor versions of torch: their tables, and a training."""
+"""Other minor versions of torch: their tables, a training, random numbers, kernels by NVRTC, quantised tensors."""
 
 import pytest
 
-from tests.torch.conftest import OTHER_VERSIONS, RunTorch, torch_python
+from tests.torch.conftest import OTHER_VERSIONS, RunTorch, check_cases, torch_python
 from tests.torch.test_op_db import check
+from tests.torch.test_random import CARD
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800), pytest.mark.parametrize("version", OTHER_VERSIONS)]
 
@@ -19,3 +20,14 @@ def test_a_training_runs(run_torch: RunTorch, version: str) -> None:
     assert "is not known" not in cuda.stderr
     cpu = run_torch("train.py", "cpu", "gpt", "fused", python=python, timeout_s=400)
     assert cuda.stdout.splitlines()[:-1] == cpu.stdout.splitlines()[:-1]
+
+
+def test_the_numbers_of_an_h200(run_torch: RunTorch, version: str) -> None:
+    python = torch_python(version)
+    result = run_torch("random_numbers.py", str(CARD), "2", gpu="h200", python=python, timeout_s=400)
+    assert "128 of 128 cases agree" in result.stdout, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(("program", "cases"), [("nvrtc.py", ()), ("features.py", ("quantized",))])
+def test_cases_run(run_torch: RunTorch, version: str, program: str, cases: tuple[str, ...]) -> None:
+    check_cases(run_torch(program, *cases, python=torch_python(version), timeout_s=400), 1)

@@ -5,10 +5,10 @@
 namespace vgpu_torch {
 namespace {
 
-constexpr int64_t MAX_DIMENSIONS = 25; // of the tensors that torch passes to its CUDA kernels as a TensorInfo
+constexpr int64_t DIMENSIONS_MAX = 25; // of a TensorInfo; torch's check leaves its last place free
 
 void check_dimensions(const Operator &, c10::ArrayRef<c10::IValue> values) {
-  TORCH_CHECK(values[0].toTensor().dim() <= MAX_DIMENSIONS, "CUDA Tensors cannot have more than ", MAX_DIMENSIONS,
+  TORCH_CHECK(values[0].toTensor().dim() < DIMENSIONS_MAX, "CUDA Tensors cannot have more than ", DIMENSIONS_MAX,
               " dimensions");
 }
 
@@ -39,10 +39,9 @@ void check_reduction_of_truth(const Operator &op, c10::ArrayRef<c10::IValue> val
 } // namespace
 
 Limit limit_of(const std::string &name) {
-  static const std::set<std::string> DIMENSIONS = {
-      "aten::median.dim", "aten::median.dim_values", "aten::nanmedian.dim", "aten::nanmedian.dim_values",
-      "aten::kthvalue",   "aten::kthvalue.values",   "aten::mode",          "aten::mode.values"};
-  if (DIMENSIONS.count(name))
+  static const std::set<std::string> TENSOR_INFO = {"aten::median.dim_values", "aten::nanmedian.dim_values",
+                                                    "aten::kthvalue.values", "aten::mode"};
+  if (TENSOR_INFO.count(name))
     return check_dimensions;
   if (name.rfind("aten::_fft_", 0) == 0)
     return check_half_transform;

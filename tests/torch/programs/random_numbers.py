@@ -1,4 +1,4 @@
-"""`random_numbers.py > FILE`, then `random_numbers.py FILE [SIZES]`: are a card's random numbers those of the simulation?
+"""`random_numbers.py > FILE`, then `random_numbers.py FILE [SIZES]`: does the simulated GPU draw a card's numbers?
 
 Run it with one device kind on both: on a card with its own driver, and under `vgpu run --gpu h200`. SIZES is how many
 of the sizes are compared. A GPU computes sines, logarithms and tangents with fewer bits: normal, exponential and Cauchy
