@@ -22,6 +22,17 @@ def callback_ids(domain: str) -> dict[str, int]:
     return {name: int(number) for kind, number, name in _rows("cupti-cbids.tsv") if kind == domain}
 
 
+def runtime_callback_id(name: str, major: int) -> int:
+    """The number of a runtime function in a major: of the newest version of the name that it has; 0: there is none."""
+    found = [
+        (int(version), number)
+        for full, number in callback_ids(RUNTIME).items()
+        for base, _, version in [full.rpartition("_v")]
+        if base == name and version.isdigit() and int(version) < (major + 1) * 1000
+    ]
+    return max(found)[1] if found else 0
+
+
 @dataclass(frozen=True)
 class Field:
     """A field of an activity record; no offset: that major does not have it."""

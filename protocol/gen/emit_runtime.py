@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from protocol.gen.cupti import runtime_callback_id
 from protocol.gen.emit_records import includes
 from protocol.gen.model import SpecError
 from protocol.gen.runtime import MAJORS, SONAMES, SUFFIXES, VERSIONS, Runtime, RuntimeFunction, Struct
@@ -135,7 +136,7 @@ def _with_table(f: RuntimeFunction) -> str:
     return table if f.params == "void" else f"{table}, {f.params}"
 
 
-def _export(name: str, f: RuntimeFunction, table: str) -> str:
+def _export(name: str, f: RuntimeFunction, table: str, major: int) -> str:
     arguments = ", ".join(f.argument_names())
     if f.returns:
         give = "" if f.returns == "void" else "return "
@@ -144,18 +145,39 @@ def _export(name: str, f: RuntimeFunction, table: str) -> str:
         body = re.sub(r"\b(cu[A-Z]\w*)\(", rf"{table}.\1(", f.call)
     else:
         body = f"vgs_{f.name}(&{table}{', ' if arguments else ''}{arguments})"
+    begin, end = _observed(name, f, major)
     return (
-        f"VGS_EXPORT int {name}({f.params}) {{\n"
+        f"VGS_EXPORT int {name}({f.params}) {{\n{begin}"
         f"  int result = vgs_rt_enter_{f.ready.value}();\n"
-        f"  if (result == CUDA_SUCCESS)\n    result = {body};\n"
+        f"  if (result == CUDA_SUCCESS)\n    result = {body};\n{end}"
         f'  return vgs_rt_leave("{name}", result);\n}}\n\n'
     )
+
+
+def _observed(name: str, f: RuntimeFunction, major: int) -> tuple[str, str]:
+    """What shows a call to a profiler, before it and after it; nothing where CUPTI has no number for it."""
+    number = runtime_callback_id(name, major)
+    if not number or "(" in f.params:  # a function pointer's declaration is not cut at commas
+        return "", ""
+    names = f.argument_names()
+    members = "".join(f"{p.strip()}; " for p in f.params.split(",")) if names else ""
+    struct = f"  struct {{ {members}}} shown;\n" if names else ""
+    fill = f"    shown = (__typeof__(shown)){{{', '.join(names)}}};\n" if names else ""
+    stream = next((p.split()[-1] for p in f.params.split(",") if p.strip().startswith("CUstream ")), "NULL")
+    begin = (
+        f"  bool observed = vgs_rt_observed();\n  struct vgs_api_call call;\n{struct}  if (observed) {{\n{fill}"
+        f"    call = (struct vgs_api_call){{.domain = VGS_API_RUNTIME, .id = {number}, "
+        f'.name = "{name}", .params = {"&shown" if names else "NULL"}, .stream = {stream}}};\n'
+        "    vgs_rt_profiling->enter(&call);\n  }\n"
+    )
+    return begin, "  if (observed)\n    vgs_rt_profiling->leave(&call, result);\n"
 
 
 def emit_exports(runtime: Runtime, major: int) -> str:
     out = [
         BANNER,
-        includes("<stdbool.h>", "vgs_log.h", "vgs_rt_api.h", "vgs_rt_error.h", "vgs_rt_init.h", "vgs_rt_missing.h"),
+        includes("<stdbool.h>", "vgs_log.h", "vgs_rt_api.h", "vgs_rt_error.h", "vgs_rt_init.h"),
+        includes("vgs_rt_missing.h", "vgs_rt_open.h"),
         EXPORT,
     ]
     bodies = runtime.bodies(major)
@@ -168,7 +190,7 @@ def emit_exports(runtime: Runtime, major: int) -> str:
             table = "vgs_rt_driver_per_thread" if suffix else "vgs_rt_driver_legacy"
             if suffix and f.returns:
                 raise SpecError(f"{name}: a function without an error has no per-thread form")
-            out.append(_export(name, f, table))
+            out.append(_export(name, f, table, major))
         else:
             missing.append(name)
             out.append(

@@ -40,6 +40,11 @@ struct vgs_context_facts {
 
 struct vgs_profiling {
   uint32_t version;
+  /* For a library whose calls are to be seen, too, as the runtime's: whether somebody observes (atomic), and what to do
+   * around a call then. */
+  const int *observed;
+  void (*enter)(struct vgs_api_call *call);
+  void (*leave)(struct vgs_api_call *call, int result);
   /* From now on each exported call is shown to the observer; NULL: to nobody. It stays valid for ever: a call may be
    * leaving. BUSY (false): somebody else observes. */
   bool (*observe)(const struct vgs_observer *observer, const struct vgs_observer *instead_of);

@@ -151,6 +151,9 @@ static int memory(uint64_t address) {
 
 EXPORT const struct vgs_profiling *vgpuProfiling(uint32_t version) {
   static const struct vgs_profiling table = {.version = VGS_PROFILING_VERSION,
+                                             .observed = &vgs_profiling_state,
+                                             .enter = vgs_profiling_enter,
+                                             .leave = vgs_profiling_leave,
                                              .observe = observe,
                                              .correlate = correlate,
                                              .measure = measure,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 struct vgs_rt_driver vgs_rt_driver_legacy, vgs_rt_driver_per_thread;
+const struct vgs_profiling *vgs_rt_profiling;
 
 typedef void (*function)(void);
 typedef CUresult (*get_proc_address)(const char *, void **, int, uint64_t);
@@ -56,6 +57,9 @@ bool vgs_rt_open(void) {
     return false; /* the library stays open: others may have pointers into it */
   }
   fill_tables();
+  const struct vgs_profiling *(*profiling)(uint32_t) =
+      (const struct vgs_profiling *(*)(uint32_t))dlsym(library, "vgpuProfiling");
+  vgs_rt_profiling = profiling ? profiling(VGS_PROFILING_VERSION) : NULL;
   Dl_info where;
   if (vgs_log_enabled(VGS_LOG_INFO) && dladdr(find_v2 ? (void *)find_v2 : (void *)find_v1, &where))
     vgs_log(VGS_LOG_INFO, "runtime %d.%d of vgpu, over %s", VGS_RT_VERSION / 1000, VGS_RT_VERSION % 1000 / 10,

@@ -113,7 +113,8 @@ static void leave(struct vgs_api_call *call, int result) {
   bool recorded = wants_record(call);
   if (recorded)
     put_call(call, result, end);
-  if ((recorded || device) && vgs_cupti_wants(VGS_KIND_EXTERNAL_CORRELATION) && !call->outer)
+  bool around = call->domain == VGS_API_RUNTIME && vgs_cupti_wants_device();
+  if ((recorded || device || around) && vgs_cupti_wants(VGS_KIND_EXTERNAL_CORRELATION) && !call->outer)
     vgs_cupti_put_external(call->correlation);
   if (function && function->what >= VGS_CALL_SYNC_STREAM && !result && vgs_cupti_wants(VGS_KIND_SYNCHRONIZATION))
     put_wait(call, function, end);

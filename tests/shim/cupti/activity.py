@@ -16,11 +16,12 @@ sys.path.append(str(ROOT))
 from protocol.gen.cupti import DRIVER, callback_ids, records  # noqa: E402
 
 MAJOR = int(sys.argv[1])
-MEMCPY, MEMSET, API_DRIVER, KERNEL, OVERHEAD, SYNC, EXTERNAL = 1, 2, 4, 10, 17, 38, 39
+MEMCPY, MEMSET, API_DRIVER, API_RUNTIME, KERNEL, OVERHEAD, SYNC, EXTERNAL = 1, 2, 4, 5, 10, 17, 38, 39
 KINDS = {
     MEMCPY: "Memcpy",
     MEMSET: "Memset",
     API_DRIVER: "API",
+    API_RUNTIME: "API",
     KERNEL: "Kernel",
     OVERHEAD: "Overhead",
     SYNC: "Synchronization",
@@ -166,6 +167,21 @@ def graph() -> object:
         do(cuda.cuGraphLaunch(ready, program.stream))
     program.synchronize()
     do(flush())
+    return buffers.seen
+
+
+def runtime() -> object:
+    """Calls of vgpu's own runtime, and the driver calls that they make."""
+    cudart = ctypes.CDLL(str(ROOT / f"build/guest/cudart/{MAJOR}/libcudart.so.{MAJOR}"))
+    memory, host = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
+    do(cudart.cudaMalloc(ctypes.byref(memory), ctypes.c_size_t(4096)))
+    buffers = Buffers()
+    enable(MEMCPY, MEMSET, API_DRIVER, API_RUNTIME, EXTERNAL)
+    do(cupti.cuptiActivityPushExternalCorrelationId(3, ctypes.c_uint64(88)))
+    do(cudart.cudaMemcpy(memory, host, ctypes.c_size_t(4096), 1))
+    do(cudart.cudaMemset(memory, 1, ctypes.c_size_t(64)))
+    do(cudart.cudaDeviceSynchronize())
+    do(cupti.cuptiFinalize())  # the runtime makes calls at exit, when Python's functions are gone
     return buffers.seen
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.gen.cupti import RUNTIME, callback_ids
 from tests.conftest import ROOT, VGPU, Run, merged
 
 PROGRAM = Path(__file__).with_name("activity.py")
@@ -51,6 +52,21 @@ def test_records(vgpu_run: Run, major: int) -> None:
     work = sorted([*kernels, to, back, fill], key=lambda row: row["correlationId"])
     assert all(a["start"] <= a["end"] <= b["start"] for a, b in itertools.pairwise(work))
     assert all(calls[row["correlationId"]]["start"] <= row["start"] for row in work)
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_runtime(vgpu_run: Run, major: int) -> None:
+    """A call of vgpu's runtime, the driver call inside it and what the device did have one correlation."""
+    rows = profile(vgpu_run, "runtime", major)
+    ids = callback_ids(RUNTIME)
+    calls = {row["cbid"]: row["correlationId"] for row in of(rows, "API") if row["kind"] == 5}
+    assert calls.keys() >= {ids["cudaMemcpy_v3020"], ids["cudaMemset_v3020"], ids["cudaDeviceSynchronize_v3020"]}
+    (copy,), (fill,) = of(rows, "Memcpy"), of(rows, "Memset")
+    assert copy["correlationId"] == calls[ids["cudaMemcpy_v3020"]]
+    assert fill["correlationId"] == calls[ids["cudaMemset_v3020"]]
+    assert {row["correlationId"] for row in of(rows, "API") if row["kind"] == 4} <= set(calls.values())
+    outside = {row["correlationId"]: row["externalId"] for row in of(rows, "ExternalCorrelation")}
+    assert outside[copy["correlationId"]] == 88
 
 
 def test_graph(vgpu_run: Run) -> None:
