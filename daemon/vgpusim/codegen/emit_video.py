@@ -44,6 +44,26 @@ def video(e: Emitter, ins: ir.Instruction) -> None:
     e.put(ins.operands[0], form, bits, 32)
 
 
+@emits("vabsdiff2", "vabsdiff4")
+def summed_differences(e: Emitter, ins: ir.Instruction) -> None:
+    """vabsdiff4.dtype.atype.btype.add d, a, b, c: c and the differences of all parts, without selection of parts."""
+    types = [word for word in ins.modifiers if word in ir.TYPE_NBITS]
+    if len(types) != 3 or not set(types) <= set(_RANGES) or set(ins.modifiers) != {*types, "add"}:
+        raise e.unsupported()
+    if len(ins.operands) != 4:
+        raise e.unsupported()
+    form, (a, b, total) = e.sources(ins, ins.operands[1:], 32)
+    kind, nbits = form.int(32), 32 // int(ins.opcode[-1])
+    for part in range(32 // nbits):
+        sides = []
+        for value, signed in ((a, types[1] == "s32"), (b, types[2] == "s32")):
+            high = e.v(f"shl {kind} {value}, {form.const(32 - nbits * (part + 1), 32)}")
+            sides.append(e.v(f"{'ashr' if signed else 'lshr'} {kind} {high}, {form.const(32 - nbits, 32)}"))
+        difference = e.icall(form, "abs", 32, e.v(f"sub {kind} {sides[0]}, {sides[1]}"), flag=True)
+        total = e.v(f"add {kind} {total}, {difference}")
+    e.put(ins.operands[0], form, total, 32)
+
+
 def _shift(e: Emitter, ins: ir.Instruction, form: Form, a: str, b: str) -> str:
     if ins.has("clamp") == ins.has("wrap") or ins.has("sat"):
         raise e.unsupported()

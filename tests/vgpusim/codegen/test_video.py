@@ -47,6 +47,19 @@ def test_arithmetic(name: str, types: str, sat: str, also: str) -> None:
         assert value == result % (1 << 32), (x, y, z)
 
 
+@pytest.mark.parametrize("kinds", ["u32.u32.u32", "s32.s32.u32", "u32.s32.s32"])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_summed_differences_of_parts(parts: int, kinds: str) -> None:
+    """What NVIDIA's stereoDisparity adds up."""
+    a, b, c = (integers("u4", seed=i) for i in range(3))
+    (got,) = apply(f"vabsdiff{parts}.{kinds}.add %d0, %a0, %a1, %a2;", [a, b, c], "u4")
+    _, a_kind, b_kind = kinds.split(".")
+    as_parts = {"u32": f"u{4 // parts}", "s32": f"i{4 // parts}"}
+    x, y = (v.view(as_parts[k]).reshape(-1, parts).astype("i8") for v, k in ((a, a_kind), (b, b_kind)))
+    expected = np.abs(x - y).sum(1) + c
+    assert np.array_equal(got, expected.astype("u4"))
+
+
 @pytest.mark.parametrize("mode", ["clamp", "wrap"])
 @pytest.mark.parametrize("kind", ["s32", "u32"])
 @pytest.mark.parametrize("name", ["vshl", "vshr"])
