@@ -44,7 +44,9 @@ are left out. A program's own verdict and exit code count; one that gives no end
 | sample | result | why | time | renewed |
 |---|---|---|---|---|
 """
-ELSEWHERE = re.compile(r"find_package\((OpenGL|GLUT|Vulkan|EGL|MPI|FreeImage|OpenCV)|NvSci|add_subdirectory|GLES", re.I)
+ELSEWHERE = re.compile(
+    r"find_package\((OpenGL|GLUT|Vulkan|EGL|MPI|FreeImage|OpenCV)|NvSci|add_subdirectory|GLES|D3D1", re.I
+)
 LIBRARY = re.compile(r"CUDA::(\w+)|\b(nvrtc|cublas|cufft|cusolver|cusparse|curand|nvJitLink|cuda)\b")
 REFUSAL = re.compile(
     r"vgpu\[.*(801|not supported|unsupported|cannot)|NotSupported|NOT_SUPPORTED|NOT_IMPLEMENTED|not supported", re.I
@@ -88,8 +90,8 @@ def linked(text: str) -> list[str]:
 def provide(nvcc: str, folder: Path, lists: str, includes: list[str]) -> None:
     """What a sample looks for in its folder: NAME.fatbin or NAME64.ptx of NAME.cu, headers that NVRTC is to read."""
     headers = set(re.findall(r"\$\{CUDA_INCLUDE_DIR\}/(\w[\w.]*)", lists))
-    for name in headers | ({"nv"} if headers else set()):  # which those of cooperative groups include
-        header = cuda13().root / "include" / name
+    for name in headers | ({"nv", "cuda"} if headers else set()):  # which those of cooperative groups include
+        header = cuda13().root / "include" / ("cccl" if name in ("nv", "cuda") else ".") / name
         if header.is_dir():
             shutil.copytree(header, folder / name, dirs_exist_ok=True)
         elif header.exists():
@@ -112,7 +114,13 @@ def build(checkout: Path, folder: Path) -> tuple[Path | None, str]:
     sources = [str(folder / name) for name in names if re.search(r"\.(cu|cpp|cc|c)$", name)]
     nvcc = str(toolchain.root / "bin/nvcc")
     relocatable = len(sources) > 1 or "SEPARABLE_COMPILATION ON" in lists
-    includes = [folder, checkout / "Common", toolchain.root / "include", *(p / "include" for p in library_folders())]
+    includes = [
+        folder,
+        folder / "inc",
+        checkout / "Common",
+        toolchain.root / "include",
+        *(p / "include" for p in library_folders()),
+    ]
     command = [nvcc, "-std=c++17", "-O2", "--extended-lambda", "-Wno-deprecated-gpu-targets"]
     command += ["-gencode", "arch=compute_90,code=compute_90", f"-L{toolchain.library_folder()}"]
     command += ["-Xlinker", "--allow-shlib-undefined", *(["-rdc=true", "-lcudadevrt"] if relocatable else [])]
