@@ -58,7 +58,7 @@ def test_a_client_without_the_memory_is_not_told_of_it(host):
     with Client(parse_endpoint(host.url)) as client:
         welcome = client.hello()
         assert welcome.region is None
-        assert set(welcome.features) <= {"images", "progress"}
+        assert set(welcome.features) <= {"images", "progress", "activity"}
         assert client.attach().region is None
 
 
