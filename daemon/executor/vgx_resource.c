@@ -6,9 +6,11 @@
 
 enum { RESOURCES_MAX = 1 << 14 };
 
+/* Byte by byte, the driver's own part too: what the client returns is a copy. */
 static bool is_known_locked(const struct vgx_session *s, const CUdevResource *resource) {
+  const char *wanted = (const char *)resource, *at = (const char *)s->resources;
   uint32_t i = 0;
-  while (i < s->resource_count && memcmp(&s->resources[i], resource, sizeof *resource))
+  while (i < s->resource_count && memcmp(at + i * sizeof *resource, wanted, sizeof *resource))
     i++;
   return i < s->resource_count;
 }
