@@ -92,10 +92,17 @@ static uint64_t prepare(struct vgx_sim_family *family, const struct vgx_sim_laun
     return 0;
   }
   pthread_mutex_lock(&family->lock);
-  child->next = family->prepared;
-  family->prepared = child;
+  bool fits = family->prepared_count < CHILDREN_MAX;
+  if (fits) {
+    family->prepared_count++;
+    child->next = family->prepared;
+    family->prepared = child;
+  }
   pthread_mutex_unlock(&family->lock);
-  return (uint64_t)child->params;
+  if (fits)
+    return (uint64_t)child->params;
+  destroy(child);
+  return 0;
 }
 
 static uint32_t enqueue_locked(struct vgx_sim_family *family, struct vgx_sim_child *child, bool at_end) {
@@ -118,6 +125,7 @@ static uint32_t launch_locked(struct vgx_sim_family *family, uint64_t buffer, ui
   if (!buffer || !child)
     return CUDA_ERROR_INVALID_VALUE;
   *link = child->next;
+  family->prepared_count--;
   uint32_t result = enqueue_locked(family, child, stream == TAIL_STREAM);
   if (result)
     destroy(child);

@@ -8,8 +8,9 @@
 struct vgx_sim_family {
   pthread_mutex_t lock; /* leaf */
   struct vgx_sim_child *prepared, *first, *last, *tail_first, *tail_last;
-  uint64_t count, objects; /* objects: streams and events, which have numbers alone */
-  uint32_t error;          /* the last one */
+  uint64_t prepared_count, count; /* launches that wait for their parameters, and what waits to be done */
+  uint64_t objects;               /* streams and events, which have numbers alone */
+  uint32_t error;                 /* the last one */
 };
 
 /* services->device_runtime, for a kernel of `l`. */
