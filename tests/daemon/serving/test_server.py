@@ -54,7 +54,7 @@ def test_discovery_and_attach(start):
         assert names == ["NVIDIA H100 PCIe", "NVIDIA H100 PCIe", "Tesla T4"]
         assert len({device["uuid"] for device in welcome.inventory["devices"]}) == 3
         assert welcome.version == 1
-        assert welcome.features == ("pinned-fd", "ring", "images", "progress")
+        assert welcome.features == ("pinned-fd", "ring", "images", "progress", "activity")
         assert 1 <= welcome.epoch <= 65535
         assert client.ping() < 5
         attached = client.attach()
@@ -272,7 +272,7 @@ def test_tcp_needs_the_token(start):
             client.hello()
         assert refused.value.code == CudaError.NOT_PERMITTED
     with running.client(token=token) as client:
-        assert client.hello().features == ("images", "progress")  # no file descriptor passes over TCP
+        assert client.hello().features == ("images", "progress", "activity")  # no file descriptor passes over TCP
         client.attach()
         sock = client.detach()
         sock.sendall(b"hi")
