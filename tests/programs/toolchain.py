@@ -30,7 +30,7 @@ PER_THREAD = Flavour("per-thread-stream", (*PTX.options, "--default-stream", "pe
 DEBUG = Flavour("debug", (*PTX.options, "-G", "-g"))
 RELOCATABLE = Flavour("relocatable", (*PTX.options, "-rdc=true"))
 RELOCATABLE_DEBUG = Flavour("relocatable-debug", (*RELOCATABLE.options, "-G"))
-CALL_THE_DEVICE_RUNTIME = {"graph_conditions"}  # its functions are linked in
+CALL_THE_DEVICE_RUNTIME = {"graph_conditions", "nested"}  # its functions are linked in
 OF_HOPPER = {"clusters", "tensor_copy"}  # what older devices lack
 MACHINE_CODE = Flavour("machine-code", ("-gencode", "arch=compute_90,code=sm_90"))
 
