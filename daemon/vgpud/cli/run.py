@@ -206,7 +206,9 @@ def choose_cupti(wanted: bool, program: str, environment: dict[str, str], folder
     environment["LD_PRELOAD"] = ":".join(filter(None, [*preloaded, environment.get("LD_PRELOAD", "")]))
     if not environment["LD_PRELOAD"]:
         del environment["LD_PRELOAD"]
-    environment["LD_LIBRARY_PATH"] = ":".join([environment["LD_LIBRARY_PATH"], *(str(f.parent) for f in ours.values())])
+    missing = [str(file.parent) for soname, file in ours.items() if theirs[soname] is None]
+    first, *rest = environment["LD_LIBRARY_PATH"].split(":")
+    environment["LD_LIBRARY_PATH"] = ":".join([first, *missing, *rest])
     if verbose or environment.get("VGPU_LOG") in ("info", "trace"):
         for soname, file in ours.items():
             found = theirs[soname]
