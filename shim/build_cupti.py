@@ -26,7 +26,13 @@ def build(out: Path, toolchain: Toolchain) -> None:
         library.parent.mkdir(parents=True, exist_ok=True)
         if is_older(library, [script, Path(__file__), *parts]):
             # libcuda keeps pointers to its functions: it stays loaded.
-            words = [f"-Wl,-soname,{soname}", f"-Wl,--version-script={script}", "-Wl,-z,nodelete", *parts, "-ldl"]
+            words: list[str | Path] = [
+                f"-Wl,-soname,{soname}",
+                f"-Wl,--version-script={script}",
+                "-Wl,-z,nodelete",
+                *parts,
+                "-ldl",
+            ]
             toolchain.link(library, words)
 
 

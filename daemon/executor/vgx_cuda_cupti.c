@@ -87,8 +87,8 @@ static void request(uint8_t **buffer, size_t *nbytes, size_t *most) {
 
 /* Under the lock. */
 static bool put_known(uint32_t call, struct vgw_activity *activity, const char *name) {
-  const struct known *found = &known[call % KNOWN];
-  if (found->call != call || !found->correlation)
+  const struct known *found = known ? &known[call % KNOWN] : NULL;
+  if (!found || found->call != call || !found->correlation)
     return false;
   activity->correlation = found->correlation;
   if (put_activity)

@@ -42,13 +42,14 @@ CUresult vgs_graph_add_conditional(CUgraphNode *made, CUgraph graph, const CUgra
   CUresult result = vgs_graph_context_id(p->ctx, &context);
   if (result || (result = vgs_graph_adding_begin(&a, made, graph, dependencies, count)))
     return result;
-  VGS_FREED uint32_t *ids = malloc(p->size * sizeof *ids);
+  uint32_t *ids = malloc(p->size * sizeof *ids);
   a.node->bodies = malloc(p->size * sizeof *a.node->bodies);
   if (!ids || !a.node->bodies || !create_bodies(a.node, p->size, ids))
     result = CUDA_ERROR_OUT_OF_MEMORY;
   if (!result)
     result = vgs_send_vgpuGraphAddConditional(a.graph->object.id, context, p->handle, p->type, a.node->object.id,
                                               (uint32_t)(p->size * sizeof *ids), a.dependencies, a.count, ids);
+  free(ids);
   if (result)
     vgs_graph_destroy_inside(a.node);
   else

@@ -72,7 +72,7 @@ CUresult vgs_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const C
                                const CUgraphEdgeData *dependencyData, size_t numDependencies,
                                CUgraphNodeParams *nodeParams) {
   enum { EDGES_MAX = 1 << 18 };
-  CUgraphNode made;
+  CUgraphNode made = NULL;
   if (!phGraphNode || numDependencies > EDGES_MAX)
     return CUDA_ERROR_INVALID_VALUE;
   if (!vgs_edges_have_data(dependencyData, numDependencies))

@@ -2,6 +2,7 @@
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_enter.h"
+#include "vgs_handle.h"
 #include "vgs_progress.h"
 #include "vgs_ring.h"
 #include <time.h>
@@ -110,6 +111,8 @@ CUresult vgs_wait_context(void) {
   enum vgs_progress state = vgs_progress_query(context_id, &marks, &only);
   if (state == VGS_PROGRESS_IDLE)
     return CUDA_SUCCESS;
+  if (state == VGS_PROGRESS_ONE && only && !vgs_object_at(VGW_KIND_STREAM, only))
+    state = VGS_PROGRESS_MANY; /* destroyed: its work goes on, but a flag in it would be an error of a later wait */
   CUresult result = state == VGS_PROGRESS_ONE ? vgs_wait_stream(only) : vgs_send_cuCtxSynchronize();
   if (state == VGS_PROGRESS_ONE && result == CUDA_ERROR_INVALID_HANDLE) { /* destroyed since; its work goes on */
     state = VGS_PROGRESS_MANY;
