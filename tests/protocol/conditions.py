@@ -57,6 +57,7 @@ WRONG: dict[str, list[Wrong]] = {
     **{name: _unreachable("dptr") for name in ("cuTexRefSetAddress_v2", "cuTexRefSetAddress2D_v3")},
     "cuDevSmResourceSplitByCount": [Wrong({"input": 5}, INVALID_VALUE)],
     "cuGraphDestroyNode": [Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
+    "cuCtxCreate_v2": _unreachable("dev"),
     "vgpuGraphAddConditional": _unreachable("condition"),
     "cuGraphChildGraphNodeGetGraph": [Wrong({"hNode": WHOLE_COPY}, INVALID_VALUE)],
     **{name: _unreachable("image") for name in ("cuModuleLoadData", "cuLibraryLoadData")},

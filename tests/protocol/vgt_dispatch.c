@@ -186,8 +186,8 @@ CUresult vgx_image_acquire(struct vgx_session *s, uint32_t id, struct vgx_image 
 void vgx_image_release(struct vgx_session *s, const struct vgx_image *taken) { (void)s, (void)taken; }
 
 CUresult vgx_device_enter(struct vgx_session *s, int32_t device) {
-  (void)s, (void)device;
-  return CUDA_SUCCESS;
+  (void)s;
+  return device == OUT_OF_REACH ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult vgx_resource_of(struct vgx_session *s, CUDA_RESOURCE_DESC *resource, uint32_t id) {

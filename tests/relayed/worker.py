@@ -6,5 +6,5 @@ from vgpud.worker import seccomp
 from vgpud.worker.entry import main
 
 if __name__ == "__main__":
-    seccomp.DRIVER |= {"connect", "socket", "socketpair"}
+    seccomp.DRIVER |= {"connect", "socket", "socketpair", "userfaultfd"}
     main()

@@ -88,6 +88,8 @@ class PtxText:
         self.target = head[3].split(",")[0].strip()
         if not re.fullmatch(r"sm_\d+[af]?", self.target):
             raise PtxError(f"unknown target {self.target}")
+        if head[4] is None and self.version > KNOWN_VERSION:
+            raise PtxError("no .address_size at the start")
         if (head[4] or "64") != "64":  # before 2.3 nothing said so, and drivers of today have 64-bit addresses alone
             raise PtxError("only .address_size 64 is supported", NOT_SUPPORTED)
 

@@ -14,7 +14,7 @@ from vgpud.supervision.worker_process import Worker
 
 def test_many_messages_are_taken_in_turn_with_everybody_elses(monkeypatch):
     taken: list[int] = []
-    monkeypatch.setattr(Worker, "_take", lambda _self, _packet: taken.append(turn))
+    monkeypatch.setattr(Worker, "_take", lambda _self, _packet, _fds: taken.append(turn))
     turn = 0
 
     async def scenario() -> None:
