@@ -28,7 +28,7 @@ def load(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("cuda")
     driver = compile_library(folder / "libcuda.so.1", source=(HERE / "vgt_driver.c").read_text())
     program = folder / "load_images"
-    backend = (ROOT / "daemon/executor" / name for name in ("vgx_cuda.c", "vgx_cuda_ipc.c", "vgx_cuda_activity.c"))
+    backend = sorted((ROOT / "daemon/executor").glob("vgx_cuda*.c"))
     sources = [HERE / "vgt_load_images.c", *backend]
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-g"]
     subprocess.run(["cc", *flags, *INCLUDES, "-o", program, *sources, "-ldl"], check=True, timeout=120)
