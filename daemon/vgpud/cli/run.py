@@ -203,7 +203,7 @@ def choose_cupti(wanted: bool, program: str, environment: dict[str, str], folder
         return
     theirs = find_profilers(program, os.environ)
     preloaded = [str(file) for soname, file in ours.items() if theirs[soname] is not None]
-    environment["LD_PRELOAD"] = ":".join(filter(None, [*preloaded, environment.get("LD_PRELOAD", "")]))
+    environment["LD_PRELOAD"] = ":".join(filter(None, [environment.get("LD_PRELOAD", ""), *preloaded]))
     if not environment["LD_PRELOAD"]:
         del environment["LD_PRELOAD"]
     missing = [str(file.parent) for soname, file in ours.items() if theirs[soname] is None]
