@@ -10,6 +10,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import select
 import struct
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,12 @@ class RefusedCalls:
             self._listener = -1
 
     def _answer(self) -> None:
+        # Where all that have the filter are gone the listener hangs up, and until Linux 6.11 receiving waits for ever.
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        if not any(events & select.POLLIN for _, events in poll.poll(0)):
+            self.close()
+            return
         data = bytearray(_NOTIFICATION_NBYTES)
         try:
             fcntl.ioctl(self._listener, _RECEIVE, data)

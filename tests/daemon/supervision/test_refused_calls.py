@@ -1,0 +1,24 @@
+"""The listener of a worker's seccomp filter, as vgpud answers it."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+
+import pytest
+
+from vgpud.supervision.refused_calls import RefusedCalls
+
+
+@pytest.mark.asyncio
+async def test_a_listener_that_hangs_up_is_not_received_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Linux 6.11 that call never returns, and systemd's watchdog ends vgpud."""
+    asked: list[int] = []
+    monkeypatch.setattr(fcntl, "ioctl", lambda fd, *_: asked.append(fd))
+    reading, writing = os.pipe()
+    calls = RefusedCalls(reading, lambda _: None)
+    os.close(writing)
+    while calls._listener >= 0:
+        await asyncio.sleep(0)
+    assert asked == []
