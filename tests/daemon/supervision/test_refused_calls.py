@@ -7,7 +7,6 @@ import fcntl
 import os
 
 import pytest
-
 from vgpud.supervision.refused_calls import RefusedCalls
 
 
