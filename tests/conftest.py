@@ -11,7 +11,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-VGPU = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"]
+VGPU = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu(prog_name='vgpu'))"]
 RUN_TIMEOUT_S = 100
 # Folders that take minutes, longest first: so that no process is left alone with one of them at the end.
 LONGEST_FIRST = ("shim", "programs", "cudart", "guest", "daemon", "packaging", "clients")

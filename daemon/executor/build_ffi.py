@@ -106,6 +106,7 @@ void vgx_sim_set_watchdog(uint64_t limit_ms);
 void vgx_sim_set_threads(uint32_t count);
 extern uint32_t vgx_sim_tools;
 extern bool vgx_sim_counts;
+void vgx_sim_count_unfinished(void);
 void vgx_sim_report_leaks(void);
 void vgx_sim_install_python(void);
 void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t code, uint64_t frame_nbytes,

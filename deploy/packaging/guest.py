@@ -39,11 +39,9 @@ _CLIENT = (
     *("cli/standin/bin/*", "cli/standin/python/*/*"),
     *("devices/__init__.py", "devices/inventory_check.py"),
     *("supervision/__init__.py", "supervision/child_environment.py", "cli/__init__.py"),
-    *(f"cli/{name}.py" for name in ("api", "client", "descendants", "devices", "fail", "option", "ping")),
-    *(
-        f"cli/{name}.py"
-        for name in ("private_daemon", "run", "smi", "status", "steering", "table", "torch_overlay", "trace", "version")
-    ),
+    *(f"cli/{name}.py" for name in ("api", "client", "descendants", "devices", "fail", "guest_libraries", "option")),
+    *(f"cli/{name}.py" for name in ("ping", "private_daemon", "run", "smi", "status", "steering", "table")),
+    *(f"cli/{name}.py" for name in ("torch_overlay", "trace", "version")),
 )
 _VENDORED = ("nvidia-ml-py",)  # pynvml, which no Debian has; in the archive msgpack's Python as well
 _TOOL_TIMEOUT_S = 900

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
-from vgpu_guest.cli import COMMANDS, vgpu
+from vgpu_guest.cli import CLIENT_COMMANDS, COMMANDS, vgpu
 
 from deploy.packaging.binary import OLDEST_GUEST_GLIBC, TooNewError, glibc_needed, newest_glibc, stripped
 from deploy.packaging.guest import Guest, copyright_text, guest_files, make_archive, make_deb
@@ -113,6 +113,15 @@ def test_the_commands_work_with_the_oldest_click(tmp_path: Path) -> None:
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
         assert result.returncode == 0, result.stderr
         assert result.stdout.startswith("Usage: vgpu")
+
+
+def test_each_command_has_all_that_it_imports(guest: Guest, tmp_path: Path) -> None:
+    """The package holds a part of vgpud, module by module."""
+    guest.files.write(tmp_path / "files", 0)
+    for name in COMMANDS | CLIENT_COMMANDS:
+        command = [sys.executable, tmp_path / "files/lib/vgpu-guest", name, "--help"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert result.stdout.startswith(f"Usage: vgpu {name} "), result.stderr
 
 
 def test_GP2_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:

@@ -79,7 +79,7 @@ def check(tool: str, chosen: Sequence[Case], program: Path) -> tuple[Result, flo
                 )
             wall_s = time.monotonic() - begin
             private.drain(60)
-        reports, _ = read_reports(log.read_text(errors="replace").splitlines())  # each run is a session
+        reports, _, _ = read_reports(log.read_text(errors="replace").splitlines())  # each run is a session
     for session, case in enumerate(chosen, 1):
         kinds = {report["kind"] for report in reports if report["session"] == session}
         if case.tool == "none":

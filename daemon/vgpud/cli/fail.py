@@ -16,9 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+def say(message: str) -> None:
+    """A line on standard error, as the command's that was typed."""
+    context = click.get_current_context(silent=True)
+    click.echo(f"{context.command_path if context is not None else 'vgpu'}: {message}", err=True)
+
+
 def fail(message: str, status: ExitStatus) -> NoReturn:
     """Say why and exit."""
-    click.echo(f"{click.get_current_context().command_path}: {message}", err=True)
+    say(message)
     raise SystemExit(int(status))
 
 

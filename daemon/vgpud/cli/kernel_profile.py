@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from vgpusim import demangle
 from vgpusim.codegen import emit_count
 
-from .worker_log import said, session_of
+from .worker_log import is_of, said, session_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _WORD = "profile"
+_UNFINISHED = "unfinished "  # begins the line of a kernel that still ran at the session's end
 _FACTS = 12  # numbers of a line before its counters
 _NAME_LENGTH = 60  # in the table
 
@@ -41,24 +42,49 @@ class Launch:
     nbytes: dict[str, int]
 
 
-def read_launches(lines: Iterable[str]) -> tuple[list[Launch], list[str]]:
-    """The launches in the lines of vgpud's log, as they ended, and its other lines."""
-    launches, others = [], []
+@dataclass(slots=True)
+class Run:
+    """What the lines of vgpud's log say of a run.
+
+    Args:
+        launches: As they ended.
+        unfinished: Kernels that still ran at the program's end, each as often as it did.
+        is_cut_short: A line of a launch is not whole: the worker or vgpud was killed while it wrote.
+        others: The log's other lines.
+    """
+
+    launches: list[Launch] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+    is_cut_short: bool = False
+    others: list[str] = field(default_factory=list)
+
+
+def read_run(lines: Iterable[str]) -> Run:
+    """Sort the lines of vgpud's log."""
+    run = Run()
     for line in lines:
-        launch = _launch_in(line)
-        if launch is not None:
-            launches.append(launch)
-        else:
-            others.append(line)
-    return launches, others
+        if not is_of(line, _WORD):
+            run.others.append(line)
+            continue
+        text = said(line, _WORD)
+        try:
+            if text is None:
+                run.is_cut_short = True
+            elif text.startswith(_UNFINISHED):
+                run.unfinished.append(demangle.text(text.removeprefix(_UNFINISHED)))
+            else:
+                run.launches.append(_launch_in(line, text))
+        except ValueError:
+            run.is_cut_short = True
+    return run
 
 
-def _launch_in(line: str) -> Launch | None:
-    text = said(line, _WORD)
-    if text is None:
-        return None
+def _launch_in(line: str, text: str) -> Launch:
+    """The launch of a line. Raises ValueError: it is not whole."""
     *words, name = text.split(" ", _FACTS + emit_count.COUNT)
     numbers = [int(word) for word in words]
+    if len(numbers) < _FACTS + emit_count.COUNT:
+        raise ValueError(text)
     result, begin_ns, end_ns, device, thread, *shape, shared_nbytes = numbers[:_FACTS]
     counters = numbers[_FACTS:]
     warps, threads, branches, divergent = counters[: emit_count.BYTES]
@@ -84,11 +110,12 @@ def _launch_in(line: str) -> Launch | None:
 
 @dataclass(slots=True)
 class KernelTotal:
-    """What all launches of a kernel did."""
+    """What all launches of a kernel did; of those that were not finished nothing is known."""
 
     kernel: str
     launches: int = 0
     failed: int = 0
+    unfinished: int = 0
     time_ns: int = 0
     warp_instructions: int = 0
     thread_instructions: int = 0
@@ -115,11 +142,13 @@ class KernelTotal:
         return facts | {"active_lanes": self.active_lanes, "bytes": self.nbytes}
 
 
-def totals(launches: Iterable[Launch]) -> list[KernelTotal]:
+def totals(run: Run) -> list[KernelTotal]:
     """By kernel, the one that took longest first."""
     by_kernel: dict[str, KernelTotal] = {}
-    for launch in launches:
+    for launch in run.launches:
         by_kernel.setdefault(launch.kernel, KernelTotal(launch.kernel)).add(launch)
+    for kernel in run.unfinished:
+        by_kernel.setdefault(kernel, KernelTotal(kernel)).unfinished += 1
     return sorted(by_kernel.values(), key=lambda total: -total.time_ns)
 
 
@@ -133,7 +162,7 @@ def rows(kernels: Sequence[KernelTotal]) -> list[list[str]]:
     return [
         [
             _time(kernel.time_ns), f"{kernel.time_ns / whole:.1%}", str(kernel.launches),
-            _time(kernel.time_ns // kernel.launches), _count(kernel.thread_instructions),
+            _time(kernel.time_ns // kernel.launches) if kernel.launches else "-", _count(kernel.thread_instructions),
             f"{kernel.active_lanes:.1%}",
             f"{kernel.divergent_branches / kernel.branches:.1%}" if kernel.branches else "-",
             *(_bytes(kernel, *places) for places in (
@@ -141,7 +170,8 @@ def rows(kernels: Sequence[KernelTotal]) -> list[list[str]]:
                 ("shared read", "shared write", "shared atomic"),
                 ("local read", "local write", "local atomic", "other read", "other write", "other atomic"),
             )),
-            _short(kernel.kernel) + (f" ({kernel.failed} failed)" if kernel.failed else ""),
+            _short(kernel.kernel) + (f" ({kernel.failed} failed)" if kernel.failed else "")
+            + (f" ({kernel.unfinished} still running at the end)" if kernel.unfinished else ""),
         ]
         for kernel in kernels
     ]  # fmt: skip

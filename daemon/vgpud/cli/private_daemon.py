@@ -92,13 +92,15 @@ class PrivateDaemon:
                 how = "ended at once" if readable else f"was not ready within {self._timeout_s:.0f} s"
                 raise PrivateDaemonError(f"the private vgpud {how}")
 
-    def drain(self, timeout_s: float) -> None:
-        """Have it end when its sessions have, which write their last lines into the log meanwhile; kill it if they
-        have not within `timeout_s`. `limits.drain_timeout_s` bounds the same wait."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout_s)
+    def drain(self, timeout_s: float) -> bool:
+        """Have it end when its sessions have, which write their last lines into the log meanwhile. False: they have
+        not within `timeout_s`, or it has died. `limits.drain_timeout_s` bounds the same wait."""
+        if self._process is None:
+            return False
+        self._process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout_s) == 0
+        return False
 
     def _stop(self) -> None:
         process = self._process

@@ -12,22 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
-from vgpu_guest.cudart import FOLDER, FOLDERS, find_runtimes
-from vgpu_guest.cupti import FOLDER as CUPTI_FOLDER
-from vgpu_guest.cupti import FOLDERS as CUPTI_FOLDERS
-from vgpu_guest.cupti import find_profilers
-from vgpu_guest.doctor.endpoint import find
 from vgpu_guest.libraries import LIBRARIES
-from vgpu_guest.preload import resolve_program, winning_rpath
 
-from ..endpoint import EndpointError, connect, parse_endpoint
-from . import steering
+from ..endpoint import connect
 from .descendants import Descendants
-from .fail import fail, reported
+from .fail import fail, reported, say
+from .guest_libraries import Libraries, give_libraries
 from .option import EndpointType
 from .private_daemon import PrivateDaemon, PrivateDaemonError
 from .status import ExitStatus
-from .torch_overlay import is_wanted, put_on_path
 from .trace import traced
 
 if TYPE_CHECKING:
@@ -123,9 +116,8 @@ def run(
     """
     if gpus is not None and endpoint is not None:
         fail("--gpu is for a private vgpud: leave --endpoint and VGPU_ENDPOINT out", ExitStatus.USAGE)
-    library = library_dir / "libcuda.so.1"
-    if not library.exists():
-        fail(f"{library} is missing: this build has no guest library (run `make shim`)", ExitStatus.SOFTWARE)
+    libraries = Libraries(library_dir, preload, cudart, cupti, torch, verbose)
+    libraries.check()
     with ExitStack() as stack:
         kind = trace_as or ("calls" if trace else "")
         if endpoint is not None:
@@ -141,12 +133,9 @@ def run(
                 endpoint = stack.enter_context(PrivateDaemon(gpus or default, config=config)).endpoint
             except PrivateDaemonError as error:
                 fail(str(error), ExitStatus.UNAVAILABLE)
-        environment = environment_of(command[0], endpoint, library, preload)
+        environment = dict(os.environ)
         report = stack.enter_context(traced(kind, environment))
-        choose_cudart(cudart, command[0], environment, library_dir / FOLDER, verbose)
-        choose_cupti(cupti, command[0], environment, library_dir / CUPTI_FOLDER, verbose)
-        choose_torch(torch, command[0], environment, library_dir)
-        steer(endpoint, environment, command[0], verbose, library_dir)
+        give_libraries(environment, command[0], endpoint, libraries)
         code = supervise(command, environment, timeout_s)
         report()
     raise SystemExit(code)
@@ -155,92 +144,6 @@ def run(
 def interrupted(number: int, _frame: object) -> NoReturn:
     """A handler of signals that lets the private vgpud be stopped on the way out."""
     raise SystemExit(ExitStatus.SIGNAL_BASE + number)
-
-
-def environment_of(program: str, endpoint: Endpoint | None, library: Path, preload: bool | None) -> dict[str, str]:
-    """The program's environment: where vgpud is, and our libraries before others."""
-    environment = dict(os.environ)
-
-    def put_first(key: str, value: Path) -> None:
-        rest = environment.get(key)
-        environment[key] = f"{value}:{rest}" if rest else str(value)
-
-    if endpoint is not None:
-        environment["VGPU_ENDPOINT"] = str(endpoint)
-    put_first("LD_LIBRARY_PATH", library.parent)
-    if preload is None:
-        binary = resolve_program(program, os.environ.get("PATH", os.defpath))
-        other = winning_rpath(binary) if binary is not None else None
-        if other is not None:
-            click.echo(f"vgpu run: preloading libcuda.so.1, for an RPATH leads to {other}", err=True)
-        preload = other is not None
-    if preload:
-        put_first("LD_PRELOAD", library)
-    return environment
-
-
-def choose_cudart(choice: str, program: str, environment: dict[str, str], folder: Path, verbose: bool) -> None:
-    """Put vgpu's runtime libraries on the program's path where it finds none; say which are used if asked."""
-    theirs = find_runtimes(program, os.environ) if choice == "auto" else dict.fromkeys(FOLDERS)
-    wanted = [] if choice == "theirs" else [soname for soname, found in theirs.items() if found is None]
-    ours = {soname: folder / FOLDERS[soname] for soname in wanted if (folder / FOLDERS[soname] / soname).exists()}
-    if choice == "ours" and len(ours) < len(wanted):
-        fail(f"{folder} lacks a libcudart: build it with `make shim`", ExitStatus.SOFTWARE)
-    if ours:
-        entries = [*map(str, ours.values()), environment["LD_LIBRARY_PATH"]]
-        environment["LD_LIBRARY_PATH"] = ":".join(entries if choice == "ours" else [entries[-1], *entries[:-1]])
-    if verbose or environment.get("VGPU_LOG") in ("info", "trace"):
-        for soname, found in theirs.items():
-            where = f"vgpu's, in {ours[soname]}" if soname in ours else found or "not given by vgpu"
-            click.echo(f"vgpu run: {soname} is {where}", err=True)
-
-
-def choose_cupti(wanted: bool, program: str, environment: dict[str, str], folder: Path, verbose: bool) -> None:
-    """Preload vgpu's libcupti where the program would find NVIDIA's, and have it found by name where it finds none."""
-    ours = {soname: folder / major / soname for soname, major in CUPTI_FOLDERS.items()}
-    ours = {soname: file for soname, file in ours.items() if wanted and file.exists()}
-    if not ours:
-        return
-    theirs = find_profilers(program, os.environ)
-    preloaded = [str(file) for soname, file in ours.items() if theirs[soname] is not None]
-    environment["LD_PRELOAD"] = ":".join(filter(None, [environment.get("LD_PRELOAD", ""), *preloaded]))
-    if not environment["LD_PRELOAD"]:
-        del environment["LD_PRELOAD"]
-    missing = [str(file.parent) for soname, file in ours.items() if theirs[soname] is None]
-    first, *rest = environment["LD_LIBRARY_PATH"].split(":")
-    environment["LD_LIBRARY_PATH"] = ":".join([first, *missing, *rest])
-    if verbose or environment.get("VGPU_LOG") in ("info", "trace"):
-        for soname, file in ours.items():
-            found = theirs[soname]
-            click.echo(f"vgpu run: {soname} is vgpu's, in {file.parent}{f', not {found}' if found else ''}", err=True)
-
-
-def choose_torch(wanted: bool, program: str, environment: dict[str, str], library_directory: Path) -> None:
-    """Give the program vgpu-torch, unless it is switched off or the program's Python has no torch."""
-    if not wanted:
-        environment["VGPU_TORCH"] = "0"  # also for one that is installed in the program's Python
-    if environment.get("VGPU_TORCH") != "0" and is_wanted(program, os.environ):
-        put_on_path(environment, library_directory)
-
-
-def steer(
-    endpoint: Endpoint | None,
-    environment: dict[str, str],
-    program: str,
-    verbose: bool,
-    library_directory: Path = LIBRARIES,
-) -> None:
-    """Have programs that assemble kernels on their own hand PTX to simulated devices."""
-    found = find(environment)
-    try:
-        endpoint = endpoint or parse_endpoint(str(found["url"]))
-    except EndpointError:
-        return  # the program's own cuInit says it
-    capabilities = steering.simulated_capabilities(endpoint, found["token"] or None)
-    made = steering.apply(environment, capabilities, program, library_directory)
-    if verbose:
-        for setting in made:
-            click.echo(f"vgpu run: {setting.name}={setting.value} ({setting.reason})", err=True)
 
 
 def supervise(command: Sequence[str], environment: dict[str, str], timeout_s: float | None) -> int:
@@ -282,7 +185,7 @@ def _wait_until(
         if caught is not None:
             _pass_on(caught, process)
         elif time.monotonic() >= deadline:
-            click.echo("vgpu run: time is up (--timeout): the program is ended", err=True)
+            say("time is up (--timeout): the program is ended")
             break
     else:
         return _exit_code(process)

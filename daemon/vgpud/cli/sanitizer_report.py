@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vgpusim import demangle
 
-from .worker_log import said, session_of
+from .worker_log import is_of, said, session_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,16 +20,19 @@ TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 _WORD = "sanitizer"
 
 
-def read_reports(lines: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The reports in the lines of vgpud's log, and its other lines."""
-    reports, others = [], []
+def read_reports(lines: list[str]) -> tuple[list[dict[str, Any]], list[str], bool]:
+    """The reports in the lines of vgpud's log, its other lines, and whether a report is not whole."""
+    reports, others, is_cut_short = [], [], False
     for line in lines:
+        if not is_of(line, _WORD):
+            others.append(line)
+            continue
         report = _report_in(line)
         if report is not None:
             reports.append(report)
         else:
-            others.append(line)
-    return reports, others
+            is_cut_short = True
+    return reports, others, is_cut_short
 
 
 def _report_in(line: str) -> dict[str, Any] | None:
@@ -39,7 +42,7 @@ def _report_in(line: str) -> dict[str, Any] | None:
     try:
         report: dict[str, Any] = json.loads(text)
     except ValueError:
-        return None  # cut short: shown as it is
+        return None  # cut short
     if session := session_of(line):
         report["session"] = session
     return report
@@ -59,11 +62,13 @@ class Report:
 
     Args:
         limit: How many errors are printed; all are counted.
+        is_whole: False where the run was cut short, so that reports may be missing.
     """
 
     tool: str
     reports: Sequence[dict[str, Any]]
     limit: int
+    is_whole: bool = True
 
     @property
     def error_count(self) -> int:
@@ -92,6 +97,8 @@ class Report:
         for report, count in grouped[: self.limit]:
             yield from getattr(self, f"_{report['kind']}")(report, count)
             yield ""
+        if not self.is_whole:
+            yield "The run was cut short: some errors may be missing here"
         leaks = [report["nbytes"] for report, _ in grouped if report["kind"] == "leak"]
         if leaks:
             yield f"LEAK SUMMARY: {sum(leaks)} bytes leaked in {len(leaks)} allocations"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from .fail import fail
-from .kernel_profile import HEADER, read_launches, rows, totals, trace
+from .fail import fail, say
+from .kernel_profile import HEADER, read_run, rows, totals, trace
 from .status import ExitStatus
 from .table import format_table
 from .watched_run import run_watched
@@ -96,11 +96,18 @@ def profile(
     warp's lanes that act in one, DIVERGENT the share of conditional branches that send lanes two ways. Bytes of bulk
     tensor copies are not counted. The exit code is the program's.
     """
-    code, lines = run_watched(command, "profile = true", gpus, timeout_s)
-    launches, others = read_launches(lines)
-    for line in others:
+    for file in filter(None, (output, trace_file)):
+        try:
+            file.open("a").close()  # before the program takes its time
+        except OSError as error:
+            fail(str(error), ExitStatus.USAGE)
+    watched = run_watched(command, "profile = true", gpus, timeout_s)
+    found = read_run(watched.lines)
+    for line in found.others:
         click.echo(line, err=True)
-    kernels = totals(launches)
+    if found.is_cut_short or not watched.is_whole:
+        say("the run was cut short: some launches are missing here")
+    kernels = totals(found)
     if as_json:
         text = json.dumps([kernel.as_json() for kernel in kernels], indent=2)
     else:
@@ -111,7 +118,7 @@ def profile(
         else:
             click.echo(text, err=True)
         if trace_file is not None:
-            trace_file.write_text(json.dumps(trace(launches)))
+            trace_file.write_text(json.dumps(trace(found.launches)))
     except OSError as error:
         fail(str(error), ExitStatus.FAILURE)
-    raise SystemExit(code)
+    raise SystemExit(watched.code)

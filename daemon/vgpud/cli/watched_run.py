@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import tempfile
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vgpu_guest.cudart import FOLDER
-from vgpu_guest.libraries import LIBRARIES
-
 from . import run as runner
 from .fail import fail
+from .guest_libraries import Libraries, give_libraries
 from .private_daemon import PrivateDaemon, PrivateDaemonError
 from .status import ExitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# What vgpud's log has of a worker that did not end by itself, and of lines that were too many.
+_LOST = re.compile(r'worker killed |worker ended .* how="signal |held_back=')
 _LAST_WORDS_S = 60  # what a worker says at its end is waited for
 _CONFIG = f"""
 [log]
@@ -29,18 +32,24 @@ drain_timeout_s = {_LAST_WORDS_S}
 """
 
 
-def run_watched(
-    command: Sequence[str], setting: str, gpus: str | None, timeout_s: float | None
-) -> tuple[int, list[str]]:
-    """Run a program on simulated devices; its exit code, and the lines of vgpud's log.
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A run: the program's exit code, and the lines of vgpud's log, which may lack some where it is not whole."""
+
+    code: int
+    lines: list[str]
+    is_whole: bool
+
+
+def run_watched(command: Sequence[str], setting: str, gpus: str | None, timeout_s: float | None) -> Watched:
+    """Run a program on simulated devices.
 
     Args:
         setting: The line of the configuration that says what workers are to write.
         gpus: Profiles, as `vgpu run --gpu` takes them; None: its default.
     """
-    library = LIBRARIES / "libcuda.so.1"
-    if not library.exists():
-        fail(f"{library} is missing: this build has no guest library (run `make shim`)", ExitStatus.SOFTWARE)
+    libraries = Libraries()
+    libraries.check()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, runner.interrupted)
     with tempfile.TemporaryDirectory(prefix="vgpu-watched-") as folder, ExitStack() as stack:
@@ -51,10 +60,9 @@ def run_watched(
             stack.enter_context(daemon)
         except PrivateDaemonError as error:
             fail(str(error), ExitStatus.UNAVAILABLE)
-        environment = runner.environment_of(command[0], daemon.endpoint, library, None)
-        runner.choose_cudart("auto", command[0], environment, LIBRARIES / FOLDER, verbose=False)
-        runner.choose_torch(wanted=True, program=command[0], environment=environment, library_directory=LIBRARIES)
-        runner.steer(daemon.endpoint, environment, command[0], verbose=False)
+        environment = dict(os.environ)
+        give_libraries(environment, command[0], daemon.endpoint, libraries)
         code = runner.supervise(command, environment, timeout_s)
-        daemon.drain(_LAST_WORDS_S + 1)
-        return code, log.read_text(errors="replace").splitlines()
+        has_ended = daemon.drain(_LAST_WORDS_S + 1)
+        lines = log.read_text(errors="replace").splitlines()
+        return Watched(code, lines, has_ended and not any(_LOST.search(line) for line in lines))

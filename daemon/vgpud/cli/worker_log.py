@@ -10,6 +10,11 @@ import re
 _FIELD = 'line="'
 
 
+def is_of(line: str, word: str) -> bool:
+    """Whether a line of the log is a worker's that begins with "word: "."""
+    return f"{_FIELD}{word}: " in line
+
+
 def said(line: str, word: str) -> str | None:
     """What a worker says after "word: " in a line of the log; None when it says something else, or is cut short."""
     start = line.find(f"{_FIELD}{word}: ")

@@ -149,6 +149,8 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
     lib.vgx_meter_finish()
     if assignment.limits["tools"]:
         lib.vgx_sim_report_leaks()
+    if assignment.limits["counts"]:
+        lib.vgx_sim_count_unfinished()
     reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")
     return (0 if ended == lib.VGX_ENDED_BY_CLIENT else 1), reason
 

@@ -1,6 +1,7 @@
 /* The profiler: kernels that are compiled to be counted add up what their warps do, each pool thread in counters of its
- * own. A launch that has ended says so in one line of JSON in the log, "profile: {...}", of which `vgpu sim profile`
- * makes a table and a trace. vgpusim/codegen/emit_count.py has the same numbers. */
+ * own. A launch that has ended says so in one line of the log, "profile: ...", of which `vgpu sim profile` makes a
+ * table and a trace; so does one that still runs at the session's end. vgpusim/codegen/emit_count.py has the same
+ * numbers. */
 #ifndef VGX_SIM_COUNT_H
 #define VGX_SIM_COUNT_H
 
@@ -23,13 +24,18 @@ extern bool vgx_sim_counts; /* kernels are counted; set before the first launch 
 
 /* One run of a launch. */
 struct vgx_sim_counted {
+  struct vgx_sim_counted *next, **link; /* in the list of those that run */
+  const char *kernel;
   uint64_t begin_ns;
   uint64_t counters[VGX_SIM_COUNTERS];
 };
 
 /* Around a run. Nothing is done unless kernels are counted. */
-void vgx_sim_count_begin(struct vgx_sim_counted *counted, struct vgx_sim_job *job);
-void vgx_sim_count_end(const struct vgx_sim_counted *counted, uint32_t device, const char *kernel,
-                       const struct vgx_sim_launch *launch, int32_t result);
+void vgx_sim_count_begin(struct vgx_sim_counted *counted, struct vgx_sim_job *job, const char *kernel);
+void vgx_sim_count_end(struct vgx_sim_counted *counted, uint32_t device, const struct vgx_sim_launch *launch,
+                       int32_t result);
+
+/* At the session's end: name the kernels that still run. */
+void vgx_sim_count_unfinished(void);
 
 #endif

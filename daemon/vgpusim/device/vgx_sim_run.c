@@ -234,7 +234,7 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   job.launch.services = &run.services;
   job.launch.launch_id = __atomic_add_fetch(&last_launch, 1, __ATOMIC_RELAXED);
   if (!again)
-    vgx_sim_count_begin(&counted, &job);
+    vgx_sim_count_begin(&counted, &job, l->function->name);
   if (tools) {
     vgx_sim_watch_begin(&watch, tools, l->function->name, &job.launch, l->together);
     watch.look = vgx_sim_look;
@@ -244,7 +244,7 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   }
   CUresult result = vgx_sim_pool_run(&job, fault);
   if (!again)
-    vgx_sim_count_end(&counted, l->ctx->device->index, l->function->name, &job.launch, result);
+    vgx_sim_count_end(&counted, l->ctx->device->index, &job.launch, result);
   if (fault->message && result != CUDA_SUCCESS) { /* it lies in `run` */
     snprintf(message, MESSAGE_NBYTES, "%s", fault->message);
     fault->message = message;

@@ -13,15 +13,19 @@ INVALID: dict[str, Any] = {
 
 
 def test_reports_are_found_in_the_log() -> None:
-    """One that is cut short stays a line of the log."""
+    """One that is cut short is told from a line of the log."""
     log = [
         "2026-11-28 19:00:00 info    vgpud is ready",
         'now warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"leak\\",\\"nbytes\\":8}"',
         '2026-11-28 19:00:01 warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"le"',
     ]
-    reports, others = read_reports(log)
+    reports, others, is_cut_short = read_reports(log)
     assert reports == [{"kind": "leak", "nbytes": 8, "session": 3}]
-    assert len(others) == 2
+    assert others == log[:1]
+    assert is_cut_short
+    assert not read_reports(log[:2])[2]
+    assert "The run was cut short: some errors may be missing here" in Report("memcheck", [], 1, is_whole=False).lines()
+    assert "The run was cut short: some errors may be missing here" not in Report("memcheck", [], 1).lines()
 
 
 def test_where_an_address_lies() -> None:

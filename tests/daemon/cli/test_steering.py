@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from vgpu_guest.doctor import check_python
-from vgpud.cli import run, steering
+from vgpud.cli import steering
+from vgpud.cli.guest_libraries import Libraries, give_libraries
 from vgpud.endpoint import UnixEndpoint
 
 from tests.conftest import VGPU, merged
@@ -56,10 +57,10 @@ def test_a_guest_is_steered_by_what_its_endpoint_has(shared: Running, tmp_path: 
     conf = tmp_path / "guest.conf"
     conf.write_text(f"endpoint = {shared.endpoint}\n")
     environment = {"VGPU_GUEST_CONF": str(conf), "PATH": "/bin"}
-    run.steer(None, environment, "sh", verbose=False)
+    give_libraries(environment, "sh", None, Libraries())
     assert environment["CUPY_COMPILE_WITH_PTX"] == "1"
     conf.write_text("endpoint = nonsense\n")
-    run.steer(None, environment, "sh", verbose=False)
+    give_libraries(environment, "sh", None, Libraries())
 
 
 def test_what_the_user_has_set_stays() -> None:
