@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .endpoint_url import socket_path
-from .layout import RELEASE, RUNTIMES, STEMS, SYSTEM
+from .layout import PROFILERS, RELEASE, RUNTIMES, STEMS, SYSTEM
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,8 @@ class Choices:
     """The contents of the spec.
 
     `libraries` is the folder outside; `path` what follows it in the container's LD_LIBRARY_PATH, or None to mount each
-    library where the loader looks anyway; `configuration` a guest.conf to mount, for its token.
+    library where the loader looks anyway; `profilers` the majors of our libcupti to preload; `configuration` a
+    guest.conf to mount, for its token.
     """
 
     libraries: Path
@@ -50,6 +51,7 @@ class Choices:
     kind: str = KIND
     path: tuple[str, ...] | None = USUAL_PATH
     runtimes: tuple[str, ...] = ()
+    profilers: tuple[str, ...] = ()
     count: int = 0
     shares_folder: bool = False
     configuration: Path | None = None
@@ -65,7 +67,11 @@ def make_spec(choices: Choices) -> dict[str, Any]:
     mounts = _library_mounts(choices)
     if choices.path is not None:
         runtimes = [f"{INSIDE}/cudart/{major}" for major in choices.runtimes]
-        variables.append("LD_LIBRARY_PATH=" + ":".join([INSIDE, *choices.path, *runtimes]))
+        profilers = [f"{INSIDE}/{path.rpartition('/')[0]}" for path in _profilers(choices.libraries).values()]
+        variables.append("LD_LIBRARY_PATH=" + ":".join([INSIDE, *profilers, *choices.path, *runtimes]))
+    if choices.profilers:
+        files = [f"{INSIDE}/{_profilers(choices.libraries)[PROFILERS[major]]}" for major in choices.profilers]
+        variables.append("LD_PRELOAD=" + ":".join(files))
     socket = socket_path(choices.endpoint)
     if socket is not None:
         shared = socket.rpartition("/")[0] if choices.shares_folder else socket
@@ -88,13 +94,27 @@ def _library_mounts(choices: Choices) -> list[dict[str, Any]]:
     for major in choices.runtimes:
         if not (folder / "cudart" / major / RUNTIMES[major]).is_file():
             raise CdiError(f"{folder} has no CUDA runtime {major}")
+    profilers = _profilers(folder)
+    for major in choices.profilers:
+        if PROFILERS[major] not in profilers:
+            raise CdiError(f"{folder} has no libcupti of CUDA {major}")
     if choices.path is not None:
         return [_mount(str(folder), INSIDE)]
     names = {f"{stem}.so{suffix}": f"{stem}.so.1" for stem in STEMS for suffix in (".1", "")}
     names |= {f"{stem}.so.{RELEASE}": f"{stem}.so.1" for stem in STEMS}
     names |= {RUNTIMES[major]: f"cudart/{major}/{RUNTIMES[major]}" for major in choices.runtimes}
+    names |= profilers
     found = [(name, str((folder / source).resolve())) for name, source in names.items()]
-    return [_mount(source, f"{where}/{name}") for where in _DEFAULT_FOLDERS for name, source in found]
+    mounts = [_mount(source, f"{where}/{name}") for where in _DEFAULT_FOLDERS for name, source in found]
+    # By its path: a program's RPATH counts where a name alone is preloaded.
+    preloaded = [profilers[PROFILERS[major]] for major in choices.profilers]
+    return mounts + [_mount(str((folder / path).resolve()), f"{INSIDE}/{path}") for path in preloaded]
+
+
+def _profilers(folder: Path) -> dict[str, str]:
+    """Each libcupti that the folder has, by its name: its path below the folder."""
+    paths = {soname: f"cupti/{major}/{soname}" for major, soname in PROFILERS.items()}
+    return {soname: path for soname, path in paths.items() if (folder / path).is_file()}
 
 
 def _mount(source: str, target: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from . import cdi as interface
 from .cdi import KIND, NVIDIA, USUAL_PATH, CdiError, Choices, is_ours, make_spec, names_kind, to_json, to_yaml
 from .endpoint_url import EndpointError, check_endpoint, socket_path
 from .installation import configured_endpoint
-from .layout import RUNTIMES, SYSTEM
+from .layout import PROFILERS, RUNTIMES, SYSTEM
 from .payload import PayloadError, find_payload
 from .system_kind import user_writable
 from .tree import Tree
@@ -48,6 +48,13 @@ def cdi() -> None:
 )
 @click.option("--library-path", metavar="DIR", multiple=True, help="A folder of the image's to keep behind ours.")
 @click.option("--with-cudart", "runtimes", type=click.Choice(list(RUNTIMES)), multiple=True, help="For images without.")
+@click.option(
+    "--with-cupti",
+    "profilers",
+    type=click.Choice(list(PROFILERS)),
+    multiple=True,
+    help="Preload our libcupti, for torch.profiler and others that find NVIDIA's by an RPATH.",
+)
 @click.option("--count", type=click.IntRange(0, _COUNT_CAP), default=0, help="Also devices 0 to N-1, one GPU each.")
 @click.option("--share-socket-folder", is_flag=True, help="Mount the socket's folder: survives a restart of vgpud.")
 def generate(
@@ -59,6 +66,7 @@ def generate(
     find_by: str,
     library_path: tuple[str, ...],
     runtimes: tuple[str, ...],
+    profilers: tuple[str, ...],
     count: int,
     share_socket_folder: bool,
 ) -> None:
@@ -75,6 +83,7 @@ def generate(
             kind=kind,
             path=(*library_path, *USUAL_PATH) if find_by == "variable" else None,
             runtimes=tuple(sorted(set(runtimes))),
+            profilers=tuple(sorted(set(profilers))),
             count=count,
             shares_folder=share_socket_folder,
             configuration=configuration,

@@ -29,12 +29,15 @@ def find_runtimes(program: str, environment: Mapping[str, str]) -> dict[str, Pat
     return find_libraries(program, environment, FOLDERS)
 
 
-def find_libraries(program: str, environment: Mapping[str, str], sonames: Iterable[str]) -> dict[str, Path | None]:
+def find_libraries(
+    program: str, environment: Mapping[str, str], sonames: Iterable[str], *, cached: bool = True
+) -> dict[str, Path | None]:
     """Which of NVIDIA's libraries with these names `program` would find.
 
     Args:
         program: What would be run, as a shell is given it.
         environment: The program's, before vgpu adds to it.
+        cached: Look into the loader's cache, too, which all programs of the machine share.
     Returns:
         For each name the file that its loader, or Python packages beside it, would give; None where nothing would.
     """
@@ -46,8 +49,8 @@ def find_libraries(program: str, environment: Mapping[str, str], sonames: Iterab
             searched += [*expand(dynamic.rpath, file), *expand(dynamic.runpath, file)]
     searched += _python_packages([shutil.which(program, path=path), binary], environment)
     names = list(sonames)
-    cached = _loader_cache(names)
-    return {soname: _first(soname, searched) or cached.get(soname) for soname in names}
+    known = _loader_cache(names) if cached else {}
+    return {soname: _first(soname, searched) or known.get(soname) for soname in names}
 
 
 def _library_path(environment: Mapping[str, str]) -> list[Path]:

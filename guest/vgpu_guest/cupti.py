@@ -18,6 +18,7 @@ FOLDER = "cupti"
 FOLDERS = {"libcupti.so.12": "12", "libcupti.so.13": "13"}
 
 
-def find_profilers(program: str, environment: Mapping[str, str]) -> dict[str, Path | None]:
-    """NVIDIA's libcupti of each major that `program` would find; None where it would find none."""
-    return find_libraries(program, environment, FOLDERS)
+def find_profilers(program: str, environment: Mapping[str, str], *, cached: bool = True) -> dict[str, Path | None]:
+    """NVIDIA's libcupti of each major that `program` would find; None where it would find none. `cached`: also by the
+    loader's cache."""
+    return find_libraries(program, environment, FOLDERS, cached=cached)

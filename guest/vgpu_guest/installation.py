@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import leftover, loader_cache
+from . import cupti, leftover, loader_cache
+from .cupti import find_profilers
 from .installer import Installer, InstallError
 from .layout import RELEASE, STEMS, SYSTEM, Layout
 from .loader_conf import Reader, obstacle
@@ -25,7 +26,7 @@ from .service import Service, ServiceError, environment_files, read_service
 from .tree import Tree, TreeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _SYSTEMCTL_TIMEOUT_S = 60.0
 _CONF_CAP = 1 << 16
@@ -74,7 +75,7 @@ class Installation:
                 raise InstallError(f"{self.tree.root} has a character that LD_LIBRARY_PATH cannot hold")
             report = Report()
             services = {unit: self._service(unit, unit in before.services, report) for unit in request.services}
-            preload = frozenset(unit for unit, service in services.items() if self._is_outrun(service, report))
+            preload = {unit: self._preloaded(service, files, report) for unit, service in services.items()}
             items = plan(request, files, self.layout, self.tree.root, services, preload)
             items = self._with_their_endpoint(items, old)
             if dry_run:
@@ -161,18 +162,27 @@ class Installation:
             raise ServiceError(f"{unit} runs in a root of its own, {own_root[-1]}: vgpu install --root there")
         return service
 
-    def _is_outrun(self, service: Service, report: Report) -> bool:
-        """Whether an RPATH leads the program to another libcuda; known on the running system only."""
+    def _preloaded(self, service: Service, files: Mapping[str, Path], report: Report) -> list[str]:
+        """Which of our libraries must be preloaded, below their folder: libcuda where an RPATH leads the program to
+        another, libcupti where it brings NVIDIA's. Known on the running system only."""
         if not self.tree.is_live or not service.program():
-            return False
+            return []
         try:
             binary = resolve_program(service.program(), os.defpath)
             other = winning_rpath(binary) if binary else None
         except OSError:
-            return False
+            return []
+        wanted = []
         if other is not None:
             report.done.append(f"{service.name}: libcuda.so.1 is preloaded, for an RPATH leads to {other}")
-        return other is not None
+            wanted.append("libcuda.so.1")
+        variables = {name: service.variable(name) for name in ("LD_LIBRARY_PATH", "PYTHONPATH")}
+        for soname, theirs in find_profilers(service.program(), variables, cached=False).items():
+            file = f"{cupti.FOLDER}/{cupti.FOLDERS[soname]}/{soname}"
+            if theirs is not None and file in files:
+                report.done.append(f"{service.name}: {soname} is preloaded, for profilers would bind {theirs}")
+                wanted.append(file)
+        return wanted
 
     def _reload(self, report: Report) -> None:
         if not self.tree.is_live or not Path("/run/systemd/system").is_dir() or shutil.which("systemctl") is None:

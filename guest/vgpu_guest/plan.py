@@ -12,7 +12,7 @@ from .layout import PROBE, RELEASE, STEMS, SYSTEM, USER_SHELL, Layout, drop_in
 from .manifest import Entry, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .service import Service
 
@@ -43,7 +43,7 @@ def plan(
     layout: Layout,
     root: Path,
     services: Mapping[str, Service],
-    preload: frozenset[str] = frozenset(),
+    preload: Mapping[str, Sequence[str]],
 ) -> list[Item]:
     """The items to create, in order: an item that names a file comes after the file.
 
@@ -51,7 +51,7 @@ def plan(
         payload: the libraries, as find_payload() gives them.
         root: the folder under which programs see the installation: `/`, or the home of a user.
         services: each unit of the request, read.
-        preload: units whose program would find another libcuda before LD_LIBRARY_PATH.
+        preload: for each unit the libraries, below their folder, that its program would not find otherwise.
     """
     items = _libraries(request, payload, layout)
     if layout is SYSTEM:
@@ -78,7 +78,9 @@ def _libraries(request: Request, payload: Mapping[str, Path], layout: Layout) ->
     return items
 
 
-def _system(request: Request, layout: Layout, services: Mapping[str, Service], preload: frozenset[str]) -> list[Item]:
+def _system(
+    request: Request, layout: Layout, services: Mapping[str, Service], preload: Mapping[str, Sequence[str]]
+) -> list[Item]:
     items: list[Item] = []
     if request.endpoint:
         items.append(_text(layout.endpoint, _guest_conf(request.endpoint), kind="configuration"))
@@ -90,7 +92,7 @@ def _system(request: Request, layout: Layout, services: Mapping[str, Service], p
     if request.smi and layout.smi:
         items.append(_text(layout.smi, f'#!/bin/sh\n{_BY}exec {request.smi} smi "$@"\n', mode=0o755))
     for unit, endpoint in request.services.items():
-        text = _drop_in(unit, endpoint or request.endpoint, endpoint, services[unit], layout, unit in preload)
+        text = _drop_in(unit, endpoint or request.endpoint, endpoint, services[unit], layout, preload[unit])
         items.append(_text(drop_in(unit), text))
     return items
 
@@ -111,15 +113,14 @@ def _guest_conf(endpoint: str) -> str:
     )
 
 
-def _drop_in(unit: str, reached: str, endpoint: str, service: Service, layout: Layout, preload: bool) -> str:
+def _drop_in(unit: str, reached: str, endpoint: str, service: Service, layout: Layout, preload: Sequence[str]) -> str:
     path = [f"/{layout.libraries}"]
     own = service.variable("LD_LIBRARY_PATH")
     path += [own] if own else []  # a variable is replaced whole by a later assignment
     variables = {"LD_LIBRARY_PATH": ":".join(path)}
     if preload:
-        variables["LD_PRELOAD"] = " ".join(
-            filter(None, [f"/{layout.libraries}/libcuda.so.1", service.variable("LD_PRELOAD")])
-        )
+        ours = [f"/{layout.libraries}/{file}" for file in preload]
+        variables["LD_PRELOAD"] = " ".join(filter(None, [*ours, service.variable("LD_PRELOAD")]))
     if endpoint:
         variables["VGPU_ENDPOINT"] = endpoint
     lines = [f"Environment={_quoted(f'{key}={value}')}" for key, value in variables.items()]

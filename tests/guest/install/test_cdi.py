@@ -19,6 +19,7 @@ from vgpud.cli.private_daemon import PrivateDaemon
 
 from tests.guest.install.conftest import Vgpu
 from tests.guest.install.guest import BARE, ROOT, Guest
+from tests.guest.install.test_programs import build_profiler
 from tests.programs.toolchain import PTX, SHARED, cuda13
 
 LIBRARIES = ROOT / "build/guest"
@@ -192,6 +193,31 @@ def test_a_container_computes(host: Guest, daemon: PrivateDaemon, tmp_path: Path
         assert with_all.says(cuda13().build("saxpy", flavour)).startswith("ok saxpy")
     assert with_all.says(sys.executable, "-c", COUNT) == "2\n"
     assert with_one.says(sys.executable, "-c", COUNT) == "1\n"
+
+
+@pytest.mark.parametrize("find_by", ["variable", "mount"])
+def test_a_containers_profiler_binds_vgpus_libcupti(
+    host: Guest, daemon: PrivateDaemon, tmp_path: Path, find_by: str
+) -> None:
+    """One that finds NVIDIA's by an RPATH, as PyTorch does; and one that finds none."""
+    options = ["--library-dir", str(LIBRARIES), "--find-by", find_by, "--output", "-"]
+    found = []
+    for more in ([], ["--with-cupti", "13"]):
+        result = host.vgpu("cdi", "generate", *options, *more)
+        assert result.returncode == 0, result.stderr
+        container = Container(tmp_path / f"container{len(found)}", daemon, json.loads(result.stdout), "all")
+        program = build_profiler(container.guest.root)
+        found.append(container.says(program).strip())
+        (container.guest.root / "opt/venv/lib/libcupti.so.13").unlink()
+        found.append(container.says(program).strip())
+    assert found[0] == "/opt/venv/lib/libcupti.so.13"
+    assert all(name.endswith("/libcupti.so.13") and not name.startswith("/opt") for name in found[1:]), found
+
+
+def test_a_libcupti_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").touch()
+    said = generate("--library-dir", str(tmp_path), "--with-cupti", "12", code=1)
+    assert "has no libcupti of CUDA 12" in said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a container's process is looked into by root alone")

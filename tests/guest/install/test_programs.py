@@ -163,6 +163,38 @@ def test_a_program_whose_rpath_leads_to_another_libcuda(guest: Guest) -> None:
     assert done(guest.vgpu("doctor", "--service", "app")).startswith("OK: ")
 
 
+# Prints which libcupti a profiler would bind: as those of PyTorch, which have an RPATH to NVIDIA's.
+PROFILER = """
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+int main(void) {
+  struct link_map *map = dlopen("libcupti.so.13", RTLD_NOW);
+  puts(map ? map->l_name : dlerror());
+  return 0;
+}
+"""
+
+
+def build_profiler(root: Path) -> Path:
+    """A program that brings a libcupti, as a Python environment does; its path in the root."""
+    compile_library(root / "opt/venv/lib/libcupti.so.13")
+    flags = ["-x", "none", "-Wl,--disable-new-dtags,-rpath,/opt/venv/lib", "-ldl"]
+    return Path("/", compile_c(root / "opt/venv/bin/app", PROFILER, *flags).relative_to(root))
+
+
+def test_a_services_profiler_binds_vgpus_libcupti(guest: Guest) -> None:
+    program = build_profiler(guest.root)
+    unit = guest.root / "etc/systemd/system/app.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text(f"[Service]\nExecStart={program}\n")
+    assert done(guest.run([*START, "app"])) == "/opt/venv/lib/libcupti.so.13\n"
+    said = done(guest.vgpu("install", "--service", "app"))
+    assert "app.service: libcupti.so.13 is preloaded, for profilers would bind /opt/venv/lib/libcupti.so.13" in said
+    assert done(guest.run([*START, "app"])) == "/usr/lib/vgpu/cupti/13/libcupti.so.13\n"
+    assert "nothing had to be changed" in done(guest.vgpu("install", "--service", "app"))
+
+
 # The service
 
 
