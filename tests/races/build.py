@@ -15,6 +15,8 @@ from native import GEN, Toolchain, is_older  # noqa: E402
 HERE = Path(__file__).parent
 # Both ends at one address, and processors to spare: see vgt_host.c.
 WRAPPED = [f"-Wl,--wrap={name}" for name in ("mmap", "munmap", "sysconf")]
+# A worker's exit ends the threads of a session that did not end in time; here the next session follows in one process.
+SESSIONS = ("-DVGX_EXIT_TIMEOUT_S=120",)
 # ThreadSanitizer has its own tables where pinned and device memory lie.
 LAYOUT = (
     "-DVGS_CLAIMS=0",
@@ -44,7 +46,7 @@ def build(sanitize: str = "") -> Path:
     """
     toolchain = Toolchain.from_environment(sanitize)
     layout = LAYOUT if "thread" in sanitize else ()
-    toolchain = replace(toolchain, cflags=(*toolchain.cflags, *layout))
+    toolchain = replace(toolchain, cflags=(*toolchain.cflags, *SESSIONS, *layout))
     folder = toolchain.objects("races")
     includes = [*INCLUDES, ROOT / "daemon/executor", ROOT / "daemon/vgpusim/device"]
     objects = list(toolchain.compile(sources(), folder, includes).values())

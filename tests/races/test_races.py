@@ -15,11 +15,7 @@ OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1",
 }
 USAGE = 2  # the exit status without a scenario
-SCENARIOS = [("work", "0"), ("work", "50"), ("full", "0"), ("threads", "50")]
-# In some runs the sanitizer reports a kernel of one session beside the next session, in one process (6476e5c, 1b463f8).
-# In a real worker the process ends between the two. The cause is not known yet.
-DEATH = pytest.mark.xfail(strict=False, reason="a new session beside an ended session's kernel, in one process")
-SCENARIOS += [pytest.param("death", spin_us, marks=DEATH) for spin_us in ("0", "50")]
+SCENARIOS = [("work", "0"), ("work", "50"), ("full", "0"), ("threads", "50"), ("death", "0"), ("death", "50")]
 
 
 @pytest.fixture(scope="module")

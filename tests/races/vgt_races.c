@@ -254,6 +254,10 @@ static CUresult one_of_each(CUstream stream, CUdeviceptr words, char *memory, in
     result = cuMemcpyDtoH_v2(memory, words, LARGE_NBYTES);
   if (!result && i % 4 == 2)
     result = cuMemcpyHtoD_v2(words, memory, LARGE_NBYTES);
+  /* The copy returns when `memory` has been read, perhaps before `words` is written: a non-blocking stream would not
+   * wait for that. */
+  if (!result && i % 4 == 2)
+    result = cuStreamSynchronize(NULL);
   return result;
 }
 
