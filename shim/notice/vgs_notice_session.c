@@ -2,7 +2,9 @@
  * directory has a line for each session that has seen the notice. The file never exceeds 4 KiB: old lines are removed.
  *
  * A session is what setsid(2) creates: a login shell, a service, a job. Session numbers are reused, so a line also
- * contains the leader's start time and the boot id, and the marker's time, so that a renewed marker is shown again. */
+ * contains the leader's start time and the boot id, and the marker's time, so that a renewed marker is shown again.
+ * The start time has a resolution of 10 ms: two PID namespaces whose first processes start within one tick count as one
+ * session. */
 #define _GNU_SOURCE
 #include "vgs_notice_session.h"
 #include "vgs_notice.h"
