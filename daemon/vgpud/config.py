@@ -21,11 +21,14 @@ from .endpoint import (
     parse_endpoint,
     runtime_directory,
 )
+from .worker.user_ids import format_ids, parse_ids
 
 _CONFIG_NBYTES = 1024 * 1024
 RANGE_NBYTES_MIN = 24 << 20  # a ring takes 10 MiB, and half a range is for pinned memory
 _SPIN_US, _FEW_PROCESSORS = 50, 2
 _KEY = re.compile(r"([a-z_]+(?:\.[a-z_0-9]+)*): ")
+# Nobody else's: UIDS-GIDS.md of systemd lists 1879048192 to 2147352575 as unused.
+_WORKER_IDS = "2000000000-2000065535"
 _TOKEN_LENGTHS = range(16, 256)  # the guest library holds up to 255
 
 
@@ -226,6 +229,7 @@ class Config(_Model):
     state_dir: str | None = None  # of issued tokens and quarantine; left out: systemd's, or they end with vgpud
     shared_memory: bool = True  # unix sockets: rings and pinned memory shared with the client
     require_isolation: bool = False  # refuse clients if this kernel gives less than worker/cell.py's namespaces
+    worker_ids: str = _WORKER_IDS  # FIRST-LAST: each worker has one for its user and group id
     worker_command: list[str] | None = (
         None  # run instead of `python -m vgpud.worker`: a sandbox around it, or a test's replacement
     )
@@ -264,6 +268,11 @@ class Config(_Model):
         if value is not None:
             parse_endpoint(f"unix:{value}")
         return value
+
+    @field_validator("worker_ids")
+    @classmethod
+    def _ids(cls, value: str) -> str:
+        return format_ids(parse_ids(value))
 
     @model_validator(mode="after")
     def _tcp_needs_token(self) -> Config:

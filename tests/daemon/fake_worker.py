@@ -7,6 +7,7 @@ Run as `python fake_worker.py MODE --control-fd N`. Modes:
     broken-while:PATH   exits at once so long as the file exists
     hung                is never ready
     cold                cannot make a context ahead of its client
+    short-lived:N:PATH  the first N of them, counted in that file, end when they have got their client
     mute                takes the session but never attaches
     noisy               writes hostile lines to standard error
 """
@@ -38,6 +39,12 @@ def main() -> None:
     assignment = control.receive_assignment()
     if assignment is None:
         return
+    if mode.startswith("short-lived:"):
+        _, count, path = mode.split(":", 2)
+        with open(path, "a+b", buffering=0) as file:
+            file.write(b".")
+            if file.tell() <= int(count):
+                sys.exit("ended on purpose")
     control.exit_with_vgpud()
     if mode == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -45,8 +52,8 @@ def main() -> None:
         time.sleep(600)
     if mode == "noisy":
         os.write(2, b"one\x1b[31m\rforged\n" + b"spam\n" * 500)
-    send_attached(assignment.client_fd, assignment.session)
     control.send("attached")
+    send_attached(assignment.client_fd, assignment.session)
     with socket.socket(fileno=assignment.client_fd) as client:
         while data := client.recv(65536):
             client.sendall(data)

@@ -18,7 +18,7 @@ from vgpud.cli.client import Client
 from vgpud.endpoint import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 PATHS = [str(ROOT / "daemon"), str(ROOT / "guest"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -60,11 +60,19 @@ class Running:
     admin_path: Path
 
     @classmethod
-    def start(cls, config: Path, directory: Path, log_name: str, env: Mapping[str, str] | None = None) -> Running:
+    def start(
+        cls,
+        config: Path,
+        directory: Path,
+        log_name: str,
+        env: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+    ) -> Running:
+        """`before`: a command that executes vgpud."""
         log_path = directory / log_name
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "vgpud", "--config", str(config)],
+                [*before, sys.executable, "-m", "vgpud", "--config", str(config)],
                 env=ENVIRONMENT | dict(env or {}),
                 stdin=subprocess.DEVNULL,
                 stderr=log,

@@ -29,6 +29,7 @@ def _format(document: dict[str, Any]) -> str:
         f"{document['backend']}: {', '.join(document['devices'])}",
         f"listening on {', '.join(document['listen'])}",
         *([] if (left_s := document["drain_left_s"]) is None else [f"stopping: sessions may go on for {left_s} s"]),
+        *([f"workers lack: {', '.join(missing)}"] if (missing := document["isolation_missing"]) else []),
         "",
         format_table(["COUNTER", "VALUE"], counters),
     ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ from vgpud.devices.ledger import Ledger
 from vgpud.devices.pci_address import relocate
 from vgpud.proto.message import RECORD_NBYTES
 from vgpud.services.ipc_service import IpcDesk
-from vgpud.supervision.supervisor import WorkerStartError
-from vgpud.tenancy.cache_folder import CacheFolders
+from vgpud.supervision.supervisor import WorkerGoneError, WorkerStartError
+from vgpud.tenancy.cache_folder import CacheFolders, open_shared
 from vgpud.tenancy.meter import Meters
 from vgpud.tenancy.peer import open_peer_pidfd
 from vgpud.tenancy.tenant import Identified
@@ -38,6 +39,22 @@ if TYPE_CHECKING:
     from .succession import Incoming, Outgoing
 
 
+_TRIES = 3  # workers that a session is assigned to before it is given up
+
+
+class _OpenFolder:
+    """A descriptor, until close()."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
 @dataclass(slots=True)
 class _Held:
     """What vgpud holds for a session while a worker serves it."""
@@ -49,6 +66,25 @@ class _Held:
     ledger_row: int | None
     group: Path | None
     part: Range | None
+
+
+@dataclass(slots=True)
+class _Request:
+    """A session that no worker has answered yet."""
+
+    client: socket.socket
+    session: Session
+    config: Config
+    assignment: dict[str, Any]
+    lent: list[HasFileno]
+    device: int
+    region: Region | None
+    kept: ExitStack  # closed when the session has ended
+    until_attached: ExitStack  # closed when a worker is about to answer the client
+    on_end: Callable[[], None]
+    held: _Held = field(init=False)  # what vgpud holds for the session then
+    tries_left: int = _TRIES
+    retry: asyncio.Task[None] | None = None  # referenced here, or it might be collected
 
 
 class Handover:
@@ -104,14 +140,18 @@ class Handover:
             WorkerStartError: no worker could take it; the socket is still the caller's.
         """
         kept = ExitStack()  # what vgpud holds for the session: released when its worker has ended
-        worker: Worker | None = None
-        pidfd: int | None = None
+        until_attached = ExitStack()  # what another worker would need if the first one died at once
         try:
+            kept.push(until_attached)
+            client = sock.dup()
+            until_attached.callback(client.close)
             folder, leave = self._folders.enter(owner, session.tenant_name)
             kept.callback(leave)
             assignment = self._assignment(session, features, config, folder)
             desks = self._open_desks(owner, features, kept)
             lent: list[HasFileno] = [desk.theirs for desk in desks.values()]
+            for desk in desks.values():
+                until_attached.callback(desk.theirs.close)
             assignment["desks"] = list(desks)
             lent.append(self.meters.begin(session.number, session.tenant_name))
             kept.callback(self.meters.end, session.number)
@@ -125,48 +165,98 @@ class Handover:
                     assignment["memory_limit_nbytes"] = session.memory_limit_nbytes
             elif session.memory_limit_nbytes is not None:
                 raise WorkerStartError("no session with a limit of memory can be counted now: there are too many")
-            pidfd = open_peer_pidfd(sock, session.peer)
-            worker = await self._supervisor.take(device)
-            group = self._placement.place(worker.pid, session, config)
-            kept.callback(self._placement.leave, worker.pid, group)
             part = None if region is None else await region.take()
             if region is not None and part is not None:
                 kept.callback(region.give_back, part)
                 assignment["region"] = [part.offset, part.nbytes]
-
-            held = _Held(worker, owner, folder, desks, assignment.get("ledger_row"), group, part)
-
-            def ended(_worker: Worker) -> None:
-                kept.close()
-                on_end()
-
-            self._supervisor.hand_over(
-                worker,
-                sock,
-                assignment,
-                desks=lent,
-                region_fd=None if region is None or part is None else region.fd,
-                client_pidfd=pidfd,
-                on_end=ended,
-            )
-            for desk in desks.values():
-                desk.theirs.close()
-            self._hold(session, held, kept)
+            lender = None if part is None else region
+            request = _Request(client, session, config, assignment, lent, device, lender, kept, until_attached, on_end)
+            worker, group = await self._assign(request)
+            request.held = _Held(worker, owner, folder, desks, row, group, part)
+            self._hold(session, request.held, kept)
         except BaseException:
-            if worker is not None:
-                worker.terminate()  # it is nobody's
-            if pidfd is not None:
-                os.close(pidfd)
             kept.close()
             raise
+        sock.close()
         return worker, part
+
+    async def _assign(self, request: _Request) -> tuple[Worker, Path | None]:
+        """Assign a session to a worker, and to another one if that has just died.
+
+        Returns:
+            The worker, and its control group.
+        Raises:
+            WorkerStartError: none could take it.
+        """
+        while True:
+            request.tries_left -= 1
+            worker = await self._supervisor.take(request.device)
+            try:
+                return worker, self._assign_to(worker, request)
+            except WorkerGoneError:
+                if request.tries_left == 0:
+                    raise
+
+    def _assign_to(self, worker: Worker, request: _Request) -> Path | None:
+        """The worker's control group. Raises WorkerGoneError or OSError; then the worker is ended."""
+        session, lent = request.session, [*request.lent]
+        assignment = request.assignment | {"desks": [*request.assignment["desks"]]}
+        with ExitStack() as sent, ExitStack() as failed:
+            failed.callback(worker.terminate)
+            if self._supervisor.workers_have_own_ids:
+                with suppress(OSError):  # without a cache the session is slower
+                    cache = _OpenFolder(open_shared(Path(assignment["cache_dir"])))
+                    sent.callback(cache.close)
+                    lent.append(cache)
+                    assignment["desks"].append("cache")
+            group = self._placement.place(worker.pid, session, request.config)
+            failed.callback(self._placement.leave, worker.pid, group)
+            if (pidfd := open_peer_pidfd(request.client, session.peer)) is not None:
+                failed.callback(os.close, pidfd)
+            self._supervisor.hand_over(
+                worker,
+                request.client,
+                assignment,
+                desks=lent,
+                region_fd=None if request.region is None else request.region.fd,
+                client_pidfd=pidfd,
+                on_attached=request.until_attached.close,
+                on_end=lambda worker: self._ended(worker, group, request),
+            )
+            failed.pop_all()
+        return group
+
+    def _ended(self, worker: Worker, group: Path | None, request: _Request) -> None:
+        """A worker has been reaped. One that died by itself before it answered its client is replaced: the client has
+        sent nothing but what vgpud has read."""
+        self._placement.leave(worker.pid, group)
+        if worker.is_attached or worker.was_ended or request.tries_left == 0:
+            request.kept.close()
+            request.on_end()
+            return
+        self._held.pop(request.session.number, None)
+        request.session.log.warning("the worker ended before it met its client: another one is asked")
+        request.retry = asyncio.get_running_loop().create_task(self._reassign(request))
+
+    async def _reassign(self, request: _Request) -> None:
+        session = request.session
+        try:
+            worker, group = await self._assign(request)
+        except (WorkerStartError, OSError) as error:
+            session.log.warning("no other worker could take the session", why=str(error))
+            request.kept.close()
+            request.on_end()
+            return
+        session.worker = worker
+        request.held.worker, request.held.group = worker, group
+        self._held[session.number] = request.held
 
     def _hold(self, session: Session, held: _Held, kept: ExitStack) -> None:
         if held.owner is not None:
             held.owner = held.owner.copy()
             kept.callback(held.owner.close)
         self._held[session.number] = held
-        kept.callback(self._held.pop, session.number)
+        kept.callback(self._held.pop, session.number, None)
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any]:
         """Every session that a worker serves, for restore() in the vgpud that follows."""

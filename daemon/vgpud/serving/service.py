@@ -24,11 +24,13 @@ from vgpud.supervision.child_environment import child_environment
 from vgpud.supervision.placement import Placement
 from vgpud.supervision.spawner import CommandSpawner, LauncherSpawner, Spawner
 from vgpud.supervision.supervisor import Supervisor
+from vgpud.supervision.user_namespace import drop_capabilities, make
 from vgpud.tenancy.cache_folder import CacheFolders
 from vgpud.tenancy.state_file import StateError, StateFile
 from vgpud.tls.door import TlsDoor
 from vgpud.vm.region import Region
 from vgpud.vm.supervision import VmDevice
+from vgpud.worker.user_ids import format_ids, parse_ids
 
 from .activation import matching, take_sockets
 from .handover import Handover
@@ -72,6 +74,7 @@ class Service:
         self._config_path = config_path
         self._notifier = Notifier()
         self._log = get_logger()
+        self._user_namespace: tuple[int, range] | None = None  # and the ids in it that workers have
         self._spawner = self._make_spawner()
         self._placement = Placement()
         self._folders = CacheFolders(config.cache_path)
@@ -122,11 +125,31 @@ class Service:
     def _make_spawner(self) -> Spawner:
         config = self.config
         if config.worker_command:
+            drop_capabilities()
             return CommandSpawner(config.worker_command, child_environment())
         # `-P` keeps the working directory off the module path: a worker runs our code, wherever vgpud was started.
         launcher = [sys.executable, "-P", "-m", "vgpud.worker.launcher"]
         options = ["--backend", config.backend, "--libcuda", config.libcuda]
-        return LauncherSpawner([*launcher, *options], child_environment(), self._isolation_is_missing)
+        if config.backend == "simulator":
+            options += self._reserve_user_ids()
+        drop_capabilities()
+        fd = None if self._user_namespace is None else self._user_namespace[0]
+        return LauncherSpawner([*launcher, *options], child_environment(), self._isolation_is_missing, fd)
+
+    def _reserve_user_ids(self) -> list[str]:
+        """The launcher's options about its workers' user ids: here and in a namespace, or why there are none."""
+        ids = parse_ids(self.config.worker_ids)
+        if os.geteuid() != 0:
+            try:
+                before = None if self._incoming is None else self._incoming.document.get("user_namespace")
+                if before is not None and self._incoming is not None:
+                    self._user_namespace = self._incoming.take(before["fd"]), parse_ids(before["ids"])
+                else:
+                    self._user_namespace = make(ids)
+            except OSError as error:
+                return ["--no-user-ids", str(error)]
+            ids = self._user_namespace[1]
+        return ["--user-ids", format_ids(ids)]
 
     def _isolation_is_missing(self) -> None:
         missing = list(self._spawner.missing)
@@ -247,6 +270,9 @@ class Service:
             "listeners": {str(each.endpoint): each.dump(outgoing) for each in listeners},
             "regions": {name: {"fd": outgoing.add(each.fd), "cookie": each.cookie.hex()} for name, each in regions},
             "launchers": self._spawner.dump(outgoing),
+            "user_namespace": None
+            if self._user_namespace is None
+            else {"fd": outgoing.add(self._user_namespace[0]), "ids": format_ids(self._user_namespace[1])},
             "server": self.server.dump(outgoing),
         }
 

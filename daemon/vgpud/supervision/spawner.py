@@ -46,6 +46,7 @@ class Spawner(Protocol):
     """Starts the supervisor's workers."""
 
     missing: tuple[str, ...]  # what the kernel refuses of a worker's isolation
+    own_ids: bool  # whether each worker has a user id of its own
 
     def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
         """Start a worker; the descriptors stay the caller's. Raises OSError."""
@@ -108,6 +109,7 @@ class CommandSpawner:
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.missing: tuple[str, ...] = ("what worker_command does not do itself",)
+        self.own_ids = False
         self._command = command
         self._environment = environment
         self._running: WeakValueDictionary[int, _ExecutedProcess] = WeakValueDictionary()
@@ -206,11 +208,12 @@ class _Launcher:
         self,
         pid: int,
         control: socket.socket,
-        on_hello: Callable[[list[str]], None],
+        on_hello: Callable[[list[str], bool], None],
         on_gone: Callable[[], None],
         process: subprocess.Popen[bytes] | None = None,
     ) -> None:
-        """`on_hello`: told what the kernel refuses. `on_gone`: called once, when no more can be ordered from it."""
+        """`on_hello`: told what the kernel refuses, and whether workers have user ids of their own.
+        `on_gone`: called once, when no more can be ordered from it."""
         self.pid = pid
         self._process = process
         self._control: socket.socket | None = control
@@ -225,17 +228,20 @@ class _Launcher:
         cls,
         command: list[str],
         environment: dict[str, str],
-        on_hello: Callable[[list[str]], None],
+        on_hello: Callable[[list[str], bool], None],
         on_gone: Callable[[], None],
+        user_namespace_fd: int | None,
     ) -> _Launcher:
         """Execute it. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        given = [] if user_namespace_fd is None else [user_namespace_fd]
+        inside = [word for fd in given for word in ("--user-namespace-fd", str(fd))]
         try:
             with theirs:
                 process = subprocess.Popen(
-                    [*command, "--control-fd", str(theirs.fileno())],
+                    [*command, "--control-fd", str(theirs.fileno()), *inside],
                     env=environment,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(theirs.fileno(), *given),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     process_group=0,
@@ -270,7 +276,7 @@ class _Launcher:
         """The launcher of a vgpud before, from which nothing more is ordered, and its processes by their keys."""
         control = socket.socket(fileno=incoming.take(fields["control"]))
         control.setblocking(False)
-        launcher = cls(fields["pid"], control, lambda _: None, on_gone)
+        launcher = cls(fields["pid"], control, lambda _missing, _own_ids: None, on_gone)
         launcher._is_retired = True
         for number, name in fields["processes"].items():
             process = _LaunchedProcess(f"{launcher.pid}:{number}", _ignore)
@@ -340,7 +346,7 @@ class _Launcher:
 
     def _take(self, message: dict[str, Any], fds: list[int]) -> None:
         if message["type"] == "hello":
-            self._on_hello(message["missing"])
+            self._on_hello(message["missing"], message["own_ids"])
             return
         process = self._processes.get(message["id"])
         if process is None:  # ordered by a vgpud before, which did not wait for it
@@ -362,10 +368,17 @@ class LauncherSpawner:
     """Orders workers from a launcher, which is started at the first order, and again when it has died or hangs."""
 
     def __init__(
-        self, command: list[str], environment: dict[str, str], on_missing: Callable[[], None] = _ignore
+        self,
+        command: list[str],
+        environment: dict[str, str],
+        on_missing: Callable[[], None] = _ignore,
+        user_namespace_fd: int | None = None,
     ) -> None:
-        """`on_missing`: called when `missing` is known, if it is not empty."""
+        """`on_missing`: called when `missing` is known, if it is not empty. `user_namespace_fd`: for the launcher to
+        enter; stays the caller's."""
         self.missing: tuple[str, ...] = ()
+        self.own_ids = False
+        self._user_namespace_fd = user_namespace_fd
         self._command = command
         self._environment = environment
         self._on_missing = on_missing
@@ -380,7 +393,9 @@ class LauncherSpawner:
     def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
         """See Spawner."""
         if self._launcher is None:
-            self._launcher = _Launcher.start(self._command, self._environment, self._take_missing, self._forget)
+            self._launcher = _Launcher.start(
+                self._command, self._environment, self._take_hello, self._forget, self._user_namespace_fd
+            )
         return self._launcher.order(control_fd, stderr_fd, environment, warm=warm)
 
     def dump(self, outgoing: Outgoing) -> list[dict[str, Any]]:
@@ -408,8 +423,8 @@ class LauncherSpawner:
         for launcher in [*self._retired, *([] if self._launcher is None else [self._launcher])]:
             launcher.stop()
 
-    def _take_missing(self, missing: list[str]) -> None:
-        self.missing = tuple(missing)
+    def _take_hello(self, missing: list[str], own_ids: bool) -> None:
+        self.missing, self.own_ids = tuple(missing), own_ids
         if self.missing:
             self._on_missing()
 

@@ -40,6 +40,10 @@ class WorkerStartError(Exception):
     """No worker is available now; the text is for the client."""
 
 
+class WorkerGoneError(WorkerStartError):
+    """The worker has just died; another one may do."""
+
+
 def cache_environment(limits: LimitsConfig) -> dict[str, str]:
     """How NVIDIA's driver bounds what it keeps of what it has compiled: read when it is started."""
     if limits.kernel_cache_nbytes == 0:
@@ -93,6 +97,11 @@ class Supervisor:
         return len(self._workers)
 
     @property
+    def workers_have_own_ids(self) -> bool:
+        """Whether each worker has a user id of its own."""
+        return self._spawner.own_ids
+
+    @property
     def spare_pids(self) -> list[int]:
         """The processes that wait for a client."""
         return [worker.pid for worker in self._spares]
@@ -119,8 +128,9 @@ class Supervisor:
         self._fill()
 
     def refuse(self, why: str) -> None:
-        """Refuse all requests for workers from now on."""
+        """Refuse all requests for workers from now on, and those that wait for one."""
         self._refusal = why
+        self._fail_waiting(why)
 
     async def take(self, device: int = -1) -> Worker:
         """A worker that is ready to serve: one with a context on `device`, a spare, or one started now.
@@ -188,21 +198,24 @@ class Supervisor:
         desks: Sequence[HasFileno],
         region_fd: int | None = None,
         client_pidfd: int | None,
+        on_attached: Callable[[], None],
         on_end: Callable[[Worker], None],
     ) -> None:
-        """Give a client's socket to a worker that take() returned, and close this process's copy.
+        """Give a client's socket to a worker that take() returned.
 
         Args:
             worker: the worker.
-            sock: the client's socket; afterwards the worker has the only copy: its death is the client's end of file.
+            sock: the client's socket; the caller closes it, at `on_attached` at last: then the worker has the only
+                copy, and its death is the client's end of file.
             assignment: what the worker must know (see worker/control.py); under 128 KiB as msgpack.
             desks: the worker's ends of its sockets to vgpud, and what else the assignment names; the caller's.
             region_fd: the region of which the assignment names a range, or None; stays the caller's.
             client_pidfd: watched, and closed, by vgpud: a worker that outlives its client for long is killed.
+            on_attached: called once, before the worker answers the client, unless it ends before.
             on_end: called once, when the worker has been reaped.
 
         Raises:
-            WorkerStartError: the worker is gone; the socket and the pidfd are still the caller's.
+            WorkerGoneError: the worker is gone; the pidfd is still the caller's.
         """
         sock.setblocking(True)  # the flag is the file description's, which the executor shares
         try:
@@ -211,9 +224,8 @@ class Supervisor:
         except OSError as error:
             sock.setblocking(False)
             worker.kill()
-            raise WorkerStartError(f"the worker did not take the session: {error}") from error
-        sock.close()
-        worker.on_end = on_end
+            raise WorkerGoneError(f"the worker did not take the session: {error}") from error
+        worker.on_attached, worker.on_end = on_attached, on_end
         worker.watch_client(client_pidfd, self._limits.worker_exit_timeout_s, self._count_kill)
         worker.expect("attached", self._limits.worker_start_timeout_s, self._count_kill)
 
@@ -334,13 +346,16 @@ class Supervisor:
         self._log.warning("a worker did not start", why=why)
         self._failures_in_row += 1
         if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL:
-            while self._waiting:
-                future = self._waiting.popleft()
-                if not future.done():
-                    future.set_exception(WorkerStartError(f"workers do not start: {why}"))
+            self._fail_waiting(f"workers do not start: {why}")
         if self._refill is None and not self._stopping:
             delay_s = min(_BACKOFF_LAST_S, _BACKOFF_FIRST_S * 2 ** min(self._failures_in_row - 1, 10))
             self._refill = asyncio.get_running_loop().call_later(delay_s, self._try_again)
+
+    def _fail_waiting(self, why: str) -> None:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(WorkerStartError(why))
 
     def _try_again(self) -> None:
         self._refill = None

@@ -3,7 +3,7 @@
 Control messages are msgpack maps, one per SOCK_SEQPACKET packet. To the worker: one assignment, with the client's
 socket; before that, if it was started with --warm, a WarmOrder. From the worker: {type: "ready", why: str?} when it
 could serve, with `why` when it has no context and ends; before that, {type: "calls"} with the listener of the system
-calls that it is refused (refused_calls.py); {type: "attached"} when it answered the client,
+calls that it is refused (refused_calls.py); {type: "attached"} when it is about to answer the client,
 {type: "ended", reason: str}. vgpud may ask {type: "memory"}, answered by {type: "memory", nbytes: [int]}, by device.
 """
 
@@ -62,6 +62,9 @@ class Worker:
         self._kill_timer: asyncio.TimerHandle | None = None
         self._expected: dict[str, asyncio.TimerHandle] = {}
         self.on_end: Callable[[Worker], None] | None = None
+        self.on_attached: Callable[[], None] | None = None
+        self.is_attached = False  # it has answered its client, or is about to
+        self.was_ended = False  # by vgpud
         self.session: int | None = None
         self.warm_device = warm_device  # it shall have, or has, a context there
         self.reason: str | None = None
@@ -174,10 +177,12 @@ class Worker:
 
     def terminate(self) -> None:
         """Ask it to end (SIGTERM)."""
+        self.was_ended = True
         self._process.signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it (SIGKILL)."""
+        self.was_ended = True
         self._process.signal(signal.SIGKILL)
 
     def _kill_late(self, why: str, on_kill: Callable[[], None]) -> None:
@@ -225,6 +230,10 @@ class Worker:
         elif kind == "memory":
             if self._memory_asked is not None and not self._memory_asked.done():
                 self._memory_asked.set_result(_memory_told(message.get("nbytes")))
+        elif kind == "attached" and not self.is_attached:
+            self.is_attached = True
+            if self.on_attached is not None:
+                self.on_attached()
         elif kind == "ended":
             self.reason = str(message.get("reason"))[:_LINE_NBYTES]
 

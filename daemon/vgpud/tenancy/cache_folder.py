@@ -8,6 +8,8 @@ chance and go with the tenant: at once, or, of a namespace, which we hold meanwh
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import secrets
 import shutil
 from collections import OrderedDict
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _PASSING = "passing-"
 _KEPT = 256  # folders of namespaces without a session
+_SHARED = "shared"  # in a tenant's folder: what workers with user ids of their own write
 
 
 @dataclass(slots=True)
@@ -30,6 +33,19 @@ class _Folder:
     path: Path
     owner: Identified | None  # holds the tenant's name
     sessions: int = 0
+
+
+def open_shared(folder: Path) -> int:
+    """A folder in a tenant's folder that every user may write to who has this descriptor of it: the tenant's own is
+    vgpud's user's alone, so nobody else reaches it by a path. Raises OSError.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.chmod(0o700)
+    shared = folder / _SHARED
+    with contextlib.suppress(FileExistsError):
+        shared.mkdir()
+    shared.chmod(0o777)
+    return os.open(shared, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 class CacheFolders:

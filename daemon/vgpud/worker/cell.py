@@ -9,6 +9,8 @@ user is mapped to itself. Each step that the kernel refuses is named in `missing
   workers have one namespace together, which contains no other process.
 - mount: /proc shows that namespace alone, /dev/shm is empty.
 - ipc, net: no System V object and no abstract socket is shared with another program of the host.
+- A user id of its own (user_ids.py): no other worker's process or file is its own to the kernel. Not on a card, where
+  the driver shares memory between processes of one user alone.
 - Capabilities: none are left, and none can be gained.
 """
 
@@ -20,10 +22,12 @@ import os
 import platform
 import signal
 
+from . import user_ids
+
 # linux/sched.h, sys/mount.h, linux/prctl.h, linux/capability.h
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-_NOSUID, _NODEV, _NOEXEC, _REC, _PRIVATE = 2, 4, 8, 0x4000, 1 << 18
-_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP = 1, 24
+_NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE, _DETACH = 2, 4, 8, 0x1000, 0x4000, 1 << 18, 2
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _CAPABILITY_VERSION = 0x20080522
 _CAPABILITY_COUNT = 64  # more than any kernel has
 _CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -43,13 +47,21 @@ class Cells:
         self._has_pid_namespace = False  # for each worker
         self._has_mount_namespace = False
 
-    def enter_shared(self) -> None:
-        """Enter the namespaces that all workers of this launcher share. This process must have one thread."""
+    def enter_shared(self, user_namespace_fd: int = -1) -> None:
+        """Enter the namespaces that all workers of this launcher share. This process must have one thread.
+
+        `user_namespace_fd`: one that vgpud made; -1: a new one without further ids.
+        """
         uid, gid = os.geteuid(), os.getegid()
-        if uid != 0 and not self._try("user namespace", self._unshare, _NEWUSER):
-            self.missing += ["pid namespace", "mount namespace", "ipc namespace", "network namespace"]
-            return
-        if uid != 0:
+        if user_namespace_fd >= 0:
+            entered = self._try("user id for each worker", self._set_namespace, user_namespace_fd, _NEWUSER)
+            os.close(user_namespace_fd)
+        else:
+            entered = uid == 0
+        if not entered:
+            if not self._try("user namespace", self._unshare, _NEWUSER):
+                self.missing += ["pid namespace", "mount namespace", "ipc namespace", "network namespace"]
+                return
             self._try("user namespace", _map_own_ids, uid, gid)
         self._has_mount_namespace = self._try("mount namespace", self._unshare, _NEWNS) and self._try(
             "mount namespace", self._mount, "none", "/", None, _REC | _PRIVATE, None
@@ -72,10 +84,50 @@ class Cells:
     def end_fork(self) -> None:
         """In the parent: later children are born here again, until the next begin_fork(). Raises OSError."""
         if self._has_pid_namespace:
-            self._check(self._libc.setns(self._own_pid_namespace, _NEWPID))
+            self._set_namespace(self._own_pid_namespace, _NEWPID)
 
-    def enter(self) -> None:
-        """In the child, first thing: its own view of /proc, its own System V objects, and no capabilities."""
+    def can_have_ids(self, ids: range) -> bool:
+        """Whether workers can have user ids of their own; what keeps them from it is named in `missing`. Call when
+        everything is loaded."""
+        name = "user id for each worker"
+        if any(entry.startswith(name) for entry in self.missing):
+            return False
+        try:
+            if self._has_mount_namespace:
+                self._uncover(user_ids.needed_paths())
+            if (path := user_ids.unreadable(ids[0])) is None:
+                return True
+            why = f"other users cannot read {path}"
+        except OSError as error:
+            why = error.strerror or str(error)
+        self.missing.append(f"{name} ({why})")
+        return False
+
+    def _uncover(self, paths: set[str]) -> None:
+        """Where code lies below a folder that is vgpud's user's alone, replace that folder in our mount namespace by an
+        empty one that has only the code."""
+        covered: dict[str, list[str]] = {}
+        for path in sorted(paths):
+            if (folder := user_ids.hidden_by(path)) is not None:
+                covered.setdefault(folder, []).append(path)
+        for folder, inside in covered.items():
+            fds = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in inside}
+            self._mount("vgpu-code", folder, "tmpfs", _NOSUID | _NODEV, "size=1m,mode=755")
+            try:
+                for path, fd in fds.items():
+                    if not os.path.exists(path):  # it is if another one that is bound already holds it
+                        os.makedirs(path, mode=0o755)
+                        self._mount(f"/proc/self/fd/{fd}", path, None, _BIND | _REC, None)
+            except OSError:
+                self._libc.umount2(folder.encode(), _DETACH)
+                raise
+            finally:
+                for fd in fds.values():
+                    os.close(fd)
+
+    def enter(self, uid: int | None = None) -> None:
+        """In the child, first thing: its own view of /proc, its own System V objects, its user id, and no capabilities.
+        Raises OSError: it could not take the id."""
         if self._has_pid_namespace and self._has_mount_namespace:
             try:
                 self._unshare(_NEWNS | _NEWIPC)
@@ -84,15 +136,20 @@ class Cells:
                 # Inside a container parts of /proc are covered, and the kernel refuses a mount that would uncover them.
                 os.write(2, f"<6>this worker sees the launcher's /proc: {error.strerror}\n".encode())
         os.close(self._own_pid_namespace)
+        for capability in range(_CAPABILITY_COUNT):
+            if self._libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+                break  # EINVAL: past the last; EPERM: this process may not, and has none to drop
+        if uid is not None:
+            user_ids.become(uid)
+            os.umask(0)  # what it makes in its tenant's folder is for the tenant's other workers, too
+            # Else its own files in /proc would be root's; it is given up with the rest (confine.py).
+            self._check(self._libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
         try:
             self._drop_capabilities()
         except OSError as error:
             os.write(2, f"<4>this worker keeps its capabilities: {error.strerror}\n".encode())
 
     def _drop_capabilities(self) -> None:
-        for capability in range(_CAPABILITY_COUNT):
-            if self._libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-                break  # EINVAL: past the last; EPERM: this process may not, and has none to drop
         header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
         data = (ctypes.c_uint32 * 6)()
         self._check(self._libc.syscall(_CAPSET[platform.machine()], ctypes.byref(header), ctypes.byref(data)))
@@ -119,7 +176,7 @@ class Cells:
         if child == 0:
             try:
                 self._unshare(_NEWPID)
-                self._check(self._libc.setns(self._own_pid_namespace, _NEWPID))
+                self._set_namespace(self._own_pid_namespace, _NEWPID)
             except OSError as error:
                 os._exit(error.errno or errno.EIO)
             os._exit(0)
@@ -139,6 +196,9 @@ class Cells:
 
     def _unshare(self, flags: int) -> None:
         self._check(self._libc.unshare(flags))
+
+    def _set_namespace(self, fd: int, kind: int) -> None:
+        self._check(self._libc.setns(fd, kind))
 
     def _mount(self, source: str, target: str, kind: str | None, flags: int, options: str | None) -> None:
         encoded = [None if text is None else text.encode() for text in (source, target, kind)]

@@ -61,7 +61,7 @@ class Files:
         cache = Path(cache_dir)
         with contextlib.suppress(OSError):
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (cache / "nvidia").mkdir(exist_ok=True, mode=0o700)
+            (cache / "nvidia").mkdir(exist_ok=True, mode=cache.stat().st_mode & 0o777)
             folder = os.open(cache / "nvidia", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             os.dup2(folder, self._place, inheritable=False)
             os.close(folder)

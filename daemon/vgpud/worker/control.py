@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PACKET_NBYTES = 192 * 1024
 _SEND_TIMEOUT_S = 5.0
-_FDS_MAX = 6  # of an assignment
+_FDS_MAX = 7  # of an assignment
 
 
 NO_LIMIT = 2**64 - 1
@@ -49,7 +49,7 @@ class Assignment:
     devices: list[dict[str, Any]]  # {index, name} of each device the client sees
     inventory: dict[str, Any]  # wire.md's INVENTORY
     libcuda: str
-    cache_dir: str
+    cache_dir: str  # by its name, or, if its descriptor came with the assignment, by that
     limits: dict[str, int]  # {record_nbytes, spin_us, kernel_cache_nbytes, host_nbytes, tools, counts}
     features: list[str]  # as agreed in welcome
     peer: dict[str, Any]  # for the log
@@ -59,6 +59,7 @@ class Assignment:
     ledger_fd: int = -1  # of all sessions' memory (devices/ledger.py), in which
     ledger_row: int = 0  # this is the session's
     memory_limit_nbytes: int = NO_LIMIT  # of each device, for all sessions of the tenant together
+    cache_fd: int = -1  # the tenant's cache
     meter_fd: int = -1  # where it counts its calls (vgpud/tenancy/meter.py)
     region_fd: int = -1  # memory shared with the client's machine, of which
     region: tuple[int, int] | None = None  # this is the session's: offset and bytes
@@ -99,7 +100,10 @@ class Control:
             raise RuntimeError(f"assignment came with {len(fds)} file descriptors instead of {len(names)}")
         for fd in fds:
             os.set_inheritable(fd, False)
-        return Assignment(**(fields | dict(zip(names, fds, strict=True))))
+        fields |= dict(zip(names, fds, strict=True))
+        if "cache_fd" in fields:
+            fields["cache_dir"] = f"/proc/self/fd/{fields['cache_fd']}"
+        return Assignment(**fields)
 
     def exit_with_vgpud(self, memory: Callable[[], list[int] | None] = lambda: None) -> None:
         """Start a thread that ends this process as soon as vgpud's end closes, whatever the main thread does. It also

@@ -132,12 +132,13 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
             options.backend = backend.pointer
         except _UNUSABLE as error:
             reason = f"the {assignment.backend} backend cannot be set up: {error}"
+            control.send("attached")
             send_refused(assignment.client_fd, reason)
             return 1, reason
+        control.send("attached")  # first: from here on vgpud gives the client to no other worker
         send_attached(assignment.client_fd, assignment.session, assignment.region)
     except OSError as error:
         return 0, f"the client left before it was served ({error.strerror or error})"
-    control.send("attached")
     if assignment.images_fd >= 0:
         lib.vgx_image_cache_set(assignment.images_fd)
     if assignment.meter_fd >= 0:

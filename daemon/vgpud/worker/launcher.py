@@ -8,7 +8,8 @@ Messages are msgpack maps, one per SOCK_SEQPACKET packet.
 
 From vgpud: {type: "spawn", id: int, warm: bool, environment: {str: str}}, with two descriptors: the worker's end of its
 control socket, and its standard error.
-To vgpud, first: {type: "hello", missing: [str]}: what this kernel refuses of a cell. Then for each order
+To vgpud, first: {type: "hello", missing: [str], own_ids: bool}: what this kernel refuses of a cell, and whether each
+worker has a user id of its own. Then for each order
 {type: "started", id}, with a pidfd, or {type: "failed", id, why}; later {type: "exited", id, code}, where a
 negative code is a signal.
 """
@@ -29,6 +30,7 @@ from typing import Any
 from ..proto.packing import pack_map, unpack_map
 from .cell import Cells
 from .entry import load, run
+from .user_ids import UserIds, parse_ids
 
 _PACKET_NBYTES = 64 * 1024
 _PR_SET_NAME = 15
@@ -37,8 +39,11 @@ _PR_SET_NAME = 15
 class Launcher:
     """Serves orders until vgpud closes its end."""
 
-    def __init__(self, control: socket.socket, backend: str, libcuda: str, cells: Cells) -> None:
-        self._control, self._backend, self._libcuda, self._cells = control, backend, libcuda, cells
+    def __init__(
+        self, control: socket.socket, backend: str, libcuda: str, cells: Cells, ids: UserIds | None = None
+    ) -> None:
+        """`ids`: of which each worker has one."""
+        self._control, self._backend, self._libcuda, self._cells, self._ids = control, backend, libcuda, cells, ids
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
 
@@ -68,18 +73,27 @@ class Launcher:
         return True
 
     def _spawn(self, order: dict[str, Any], control_fd: int, stderr_fd: int) -> None:
-        self._cells.begin_fork()
+        uid = None if self._ids is None else self._ids.reserve()
         try:
-            pid = os.fork()
-            if pid == 0:
-                self._become_worker(order, control_fd, stderr_fd)
-        finally:
-            self._cells.end_fork()
-        pidfd = os.pidfd_open(pid)
-        self._selector.register(pidfd, selectors.EVENT_READ, (order["id"], pid))
+            self._cells.begin_fork()
+            try:
+                pid = os.fork()
+                if pid == 0:
+                    self._become_worker(order, uid, control_fd, stderr_fd)
+            finally:
+                self._cells.end_fork()
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            self._release(uid)
+            raise
+        self._selector.register(pidfd, selectors.EVENT_READ, (order["id"], pid, uid))
         self._send({"type": "started", "id": order["id"]}, [pidfd])
 
-    def _become_worker(self, order: dict[str, Any], control_fd: int, stderr_fd: int) -> None:
+    def _release(self, uid: int | None) -> None:
+        if self._ids is not None and uid is not None:
+            self._ids.release(uid)
+
+    def _become_worker(self, order: dict[str, Any], uid: int | None, control_fd: int, stderr_fd: int) -> None:
         """In the child: never returns."""
         try:
             os.setpgid(0, 0)  # the signals of a terminal are vgpud's to take
@@ -88,7 +102,7 @@ class Launcher:
             for fd in [key.fd for key in self._selector.get_map().values()]:
                 os.close(fd)
             self._selector.close()
-            self._cells.enter()
+            self._cells.enter(uid)
             ctypes.CDLL(None).prctl(_PR_SET_NAME, b"vgpu-worker", 0, 0, 0)
             os.environ.update(order["environment"])
             run(control_fd, backend_name=self._backend, libcuda=self._libcuda, warm=order["warm"])
@@ -97,8 +111,9 @@ class Launcher:
             os._exit(1)
         os._exit(0)
 
-    def _reap(self, pidfd: int, number: int, pid: int) -> None:
+    def _reap(self, pidfd: int, number: int, pid: int, uid: int | None) -> None:
         _pid, status = os.waitpid(pid, 0)
+        self._release(uid)
         self._selector.unregister(pidfd)
         os.close(pidfd)
         self._send({"type": "exited", "id": number, "code": os.waitstatus_to_exitcode(status)})
@@ -117,13 +132,21 @@ def main() -> None:
     parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that the sessions will name")
     parser.add_argument("--shared-namespaces", action="store_true", help="make no namespaces")
+    parser.add_argument("--user-ids", type=parse_ids, help="FIRST-LAST: each worker gets one of them")
+    parser.add_argument("--user-namespace-fd", type=int, default=-1, help="where they are mapped")
+    parser.add_argument("--no-user-ids", metavar="WHY", help="why there are none")
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     control = socket.socket(fileno=arguments.control_fd)
     cells = Cells(together=arguments.backend == "cuda")
     if not arguments.shared_namespaces:
-        cells.enter_shared()
+        cells.enter_shared(arguments.user_namespace_fd)
     load(arguments.backend)
+    ids: UserIds | None = None
+    if arguments.user_ids is not None and cells.can_have_ids(arguments.user_ids):
+        ids = UserIds(arguments.user_ids)
+    elif arguments.no_user_ids is not None:
+        cells.missing.append(f"user id for each worker ({arguments.no_user_ids})")
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         # A lock that another thread holds while this one forks would stay locked in the child.
@@ -131,10 +154,10 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page of objects
     try:
-        control.send(pack_map({"type": "hello", "missing": cells.missing}))
+        control.send(pack_map({"type": "hello", "missing": cells.missing, "own_ids": ids is not None}))
     except OSError:
         return
-    Launcher(control, arguments.backend, arguments.libcuda, cells).serve()
+    Launcher(control, arguments.backend, arguments.libcuda, cells, ids).serve()
 
 
 if __name__ == "__main__":

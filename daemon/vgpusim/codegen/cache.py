@@ -22,7 +22,10 @@ _KEPT = 7 / 8  # of the cap, when it was reached
 
 
 class DiskCache:
-    """Objects by key under a directory, which is created private to its owner. Any I/O error is a miss."""
+    """Objects by key under a directory, which is created private to its owner. Any I/O error is a miss.
+
+    Who may open the directory may open what it holds: workers of one tenant have different user ids.
+    """
 
     def __init__(self, directory: str | os.PathLike[str], *, cap_nbytes: int = DEFAULT_CAP_NBYTES) -> None:
         """`cap_nbytes`: what its files may take up, give or take what other workers store at the same moment."""
@@ -55,21 +58,24 @@ class DiskCache:
             return
         path = self._path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            mode = self.directory.stat().st_mode & 0o777
+            path.parent.mkdir(exist_ok=True, mode=mode)
             handle, name = tempfile.mkstemp(dir=path.parent)
         except OSError:
             return
         try:
             with os.fdopen(handle, "wb") as file:
+                os.fchmod(handle, mode & 0o666)
                 file.write(stored)
             os.replace(name, path)
-            self._count(_blocks(len(stored)))
+            self._count(_blocks(len(stored)), mode & 0o666)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(name)
 
-    def _count(self, blocks: int) -> None:
-        fd = os.open(self.directory / "blocks", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _count(self, blocks: int, mode: int) -> None:
+        fd = os.open(self.directory / "blocks", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
         try:
             known = os.fstat(fd).st_size
             os.write(fd, b"." * blocks)  # appending is atomic

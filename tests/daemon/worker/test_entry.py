@@ -173,6 +173,7 @@ def test_a_backend_that_cannot_be_set_up_is_told(parent):
         assert fields["code"] == CudaError.OPERATING_SYSTEM
         assert fields["reason"].endswith("no such driver")
         assert client.recv(1) == b""
+    assert parent.message() == {"type": "attached"}, "the client is answered: no other worker may be asked"
     assert parent.message() == {"type": "ended", "reason": "the cuda backend cannot be set up: no such driver"}
     assert parent.finish()[0] == 1
 
@@ -181,6 +182,7 @@ def test_a_client_that_has_left_is_no_failure(parent):
     parent.process.send_signal(signal.SIGSTOP)
     parent.assign().close()
     parent.process.send_signal(signal.SIGCONT)
+    assert parent.message() == {"type": "attached"}
     assert "the client left before" in parent.message()["reason"]
     assert parent.finish()[0] == 0
 

@@ -1,0 +1,105 @@
+"""A user id for each worker, of a range that nobody else has: two workers can neither signal nor trace each other nor
+open each other's files, whatever else fails to keep them apart.
+
+The ids are the host's own where vgpud runs as root, else those of a user namespace that vgpud made while it was allowed
+to (supervision/user_namespace.py). A worker's group id is the same number, and it is in no other group.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterable
+
+
+class UserIds:
+    """Which ids are in use. One that was released is not reserved again before the others were."""
+
+    def __init__(self, ids: range) -> None:
+        self._ids = ids
+        self._used: set[int] = set()
+        self._next = secrets.randbelow(len(ids))  # a launcher that replaces another begins elsewhere
+
+    def reserve(self) -> int:
+        """An id that no worker has. Raises OSError: all are in use."""
+        for _ in self._ids:
+            uid = self._ids[self._next]
+            self._next = (self._next + 1) % len(self._ids)
+            if uid not in self._used:
+                self._used.add(uid)
+                return uid
+        raise OSError(f"all {len(self._ids)} user ids of workers are in use")
+
+    def release(self, uid: int) -> None:
+        """Its worker has ended."""
+        self._used.discard(uid)
+
+
+def parse_ids(text: str) -> range:
+    """`FIRST-LAST`, at least two of them and none root's. Raises ValueError."""
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdecimal() or not last.isdecimal():
+        raise ValueError("give the first and the last id, as in 2000000000-2000065535")
+    ids = range(int(first), int(last) + 1)
+    if len(ids) < 2 or ids[0] == 0 or ids[-1] >= 2**32 - 1:
+        raise ValueError("it must hold two ids at least, from 1 to 4294967294")
+    return ids
+
+
+def format_ids(ids: range) -> str:
+    """What parse_ids() takes."""
+    return f"{ids[0]}-{ids[-1]}"
+
+
+def become(uid: int) -> None:
+    """Take this user and group id for good, and no other group. Raises OSError."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def needed_paths() -> set[str]:
+    """The folders from which a worker still loads code."""
+    searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    given = {sys.prefix, sys.base_prefix, *sys.path, *filter(os.path.isabs, searched)}
+    return {os.path.realpath(path) for path in given if path and os.path.exists(path)}
+
+
+def unreadable(uid: int) -> str | None:
+    """A file of our code that this user cannot read, if there is one. Ends in a child what it begins there.
+
+    Raises OSError: this process cannot become that user.
+    """
+    files = {path for module in list(sys.modules.values()) if (path := getattr(module, "__file__", None))}
+    return _ask_as(uid, sorted(files))
+
+
+def _ask_as(uid: int, files: Iterable[str]) -> str | None:
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 0
+        try:
+            become(uid)
+            os.write(theirs, next((path for path in files if not os.access(path, os.R_OK)), "").encode())
+        except OSError as error:
+            code = error.errno or 1
+        os._exit(code)
+    os.close(theirs)
+    with open(ours, "rb") as answer:
+        path = answer.read().decode()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code != 0:
+        raise OSError(code, os.strerror(code))
+    return path or None
+
+
+def hidden_by(path: str) -> str | None:
+    """The first folder above `path` that other users cannot pass."""
+    parts = path.strip("/").split("/")
+    for count in range(1, len(parts)):
+        folder = "/" + "/".join(parts[:count])
+        if not os.stat(folder).st_mode & 0o001:
+            return folder
+    return None
