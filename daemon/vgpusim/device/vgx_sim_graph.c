@@ -119,8 +119,9 @@ CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
   CUgraph clone = vgx_sim_graph_create();
   for (uint32_t i = 0; clone && i < original->count; i++) {
     CUgraphNode from = original->nodes[i], node;
-    CUgraph child = from->child ? vgx_sim_graph_clone_locked(from->child) : NULL;
-    if ((from->child && !child) ||
+    bool has_child = from->child != NULL;
+    CUgraph child = has_child ? vgx_sim_graph_clone_locked(from->child) : NULL;
+    if ((has_child && !child) || /* the lock was dropped: `original` may be gone */
         vgx_sim_graph_add_locked(clone, from->type, from->work, from->dependencies, from->dependency_count, &node)) {
       vgx_sim_unlock(); /* `original` cannot go meanwhile, for nothing more is read of it */
       vgx_sim_graph_destroy(child);
