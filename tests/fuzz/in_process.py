@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import secrets
 import struct
 import subprocess
@@ -34,32 +35,67 @@ STEPS = 256  # records of a fresh input
 INCLUDES = [ROOT / name for name in ("daemon/executor", "daemon/vgpusim/device", "protocol/c", "build/gen")]
 # These wait for a client that answers, or for memory that nobody writes: tests/fuzz/executor.py sends them to a worker
 # that may be killed. What ends nearly everything is rare.
-WAITING = ("Callback", "vgpuRing", "vgpuStreamFlag", "StreamWaitValue", "BatchMemOp")
+WAITING = ("Callback", "vgpuRing", "vgpuStreamFlag", "StreamWaitValue", "BatchMemOp", "vgpuImageOffer")
 LEFT_OUT = {name for name in BY_NAME if any(word in name for word in WAITING)}
-# Handles' kinds of which the opening makes POOL objects, with ids from 1; records that need others are left out.
+# Handles' kinds. Of the first, up to POOLED, the opening makes POOL objects, with ids from 1; objects of the others are
+# used by the channel that has made them.
 POOL = 6
-NAMES = "STREAM EVENT MODULE LIBRARY FUNCTION KERNEL MEMPOOL GRAPH GRAPH_EXEC GRAPH_NODE CONTEXT"
-KINDS = {name: number for number, name in enumerate(NAMES.split(), 1)}
-ELEMENTS = {"GRAPH_NODE": 4, "CUmemAccessDesc": 12}  # bytes; others: 1
-ENDINGS = ("Destroy", "Unload", "Reset", "Release", "Drop")
-RARE = (*ENDINGS, "vgpu", "CtxCreate", "HostNode", "2D", "3D", "GetDefaultMemPool")
+POOLED = ("STREAM", "EVENT", "MODULE", "LIBRARY", "FUNCTION", "KERNEL", "MEMPOOL", "GRAPH")
+POOLED += ("GRAPH_EXEC", "GRAPH_NODE", "CONTEXT")
+OTHERS = ("TEXREF", "SURFREF", "ARRAY", "MIPMAP", "GREEN", "IPC_EVENT", "ALLOCATION", "RESOURCE_DESC", "IMAGE")
+KINDS = {name: number for number, name in enumerate((*POOLED, *OTHERS), 1)}
+ENDINGS = ("Destroy", "Unload", "Release", "Drop")
+RARE = ("Reset", "PrimaryCtxRelease", "CtxCreate", "HostNode", "GetDefaultMemPool", "vgpuLink", "vgpuTensorMap")
+RARE += ("MapAt", "vgpuGraphAddConditional")
+WITH_DESCRIPTOR = {"vgpuHostMap", "vgpuHostMapFile", "vgpuDeviceFile"}
+PAGED = WITH_DESCRIPTOR | {"vgpuHostMapAt", "vgpuHostReserve"}
+# Names of parts that mean nothing more often than not: they end the session or the call.
+EMPTY = {"attrs"}
+SHORT, VERY_SHORT = 4096, 255  # parts of a reply of up to so many elements; how the grammar says it
+
+
+def special(record: Record, field: str) -> str | None:
+    """What a plain number is, where the description does not say."""
+    if record.name.startswith("vgpuHost") or record.name.startswith("vgpuMemcpyPinned"):
+        pinned = {"vgpuMemcpyPinnedToDevice": "src", "vgpuMemcpyPinnedToHost": "dst"}.get(record.name, "address")
+        if field == pinned:
+            return "VGT_WINDOW"
+        if field in ("nbytes", "offset") and record.name in PAGED:
+            return "VGT_PAGES"
+        if field == "read_only":
+            return "VGT_SMALL"
+    if record.name in ("vgpuImageWrite", "vgpuImageOffer", "vgpuImageDrop", "vgpuImageRead") and field == "image":
+        return "VGT_CREATES" if record.name in ("vgpuImageWrite", "vgpuImageOffer") else "VGT_HANDLE"
+    if record.name == "vgpuImageWrite" and field == "total":
+        return "VGT_LENGTH"
+    whole = {"height": "VGT_ONE", "depth": "VGT_ONE", "width": "VGT_LENGTH"}
+    if ("2DTo" in record.name or record.name in ("vgpuArrayWrite", "vgpuArrayRead")) and field in whole:
+        return whole[field]
+    if record.name == "vgpuKernelName" and field in ("kind", "object"):
+        return "VGT_CONTAINER_KIND" if field == "kind" else "VGT_KERNEL"
+    if record.name == "cuTexObjectCreate" and field in ("array", "viewed"):
+        return "VGT_ZERO"
+    if field == "nbytes" and record.name == "vgpuTensorMap":
+        return "VGT_LENGTH"
+    return "VGT_ZERO" if record.name == "vgpuImageWrite" and field == "offset" else None
 
 
 def meaning(record: Record, field: str) -> str:
     [kind] = [kind for kind, name in record.request if name == field]
+    if (known := special(record, field)) is not None:
+        return known
     what, _ = record.meanings.get(field, ("", ""))
-    if what == "length":
-        return "VGT_LENGTH"
     known = {
+        "length": "VGT_LENGTH",
         "creates": "VGT_CREATES",
         "uses": "VGT_HANDLE",
         "destroys": "VGT_HANDLE",
         "device": "VGT_DEVICE",
         "kernel kind": "VGT_KERNEL_KIND",
         "kernel": "VGT_KERNEL",
-    }
-    if what in known:
-        return known[what]
+    }.get(what)
+    if known is not None:
+        return known
     if kind not in FORMATS:
         return "VGT_FIELD_BYTES"
     if "Dim" in field:
@@ -67,18 +103,33 @@ def meaning(record: Record, field: str) -> str:
     return "VGT_ADDRESS" if kind == "uint64_t" else "VGT_NUMBER"
 
 
-def detail(record: Record, field: str, lengths: list[str]) -> int:
-    """What the meaning is of: the kind of a handle, or how many bytes an element of the part has. A record's tail goes
-    to its first part; the others are empty."""
-    what, of = record.meanings.get(field, ("", ""))
-    if what == "length":
-        units = {part[0]: ELEMENTS.get(part[1], 1) for part in record.parts}
-        if of not in units:  # of the reply
-            return 1
-        lengths += [of] if of != "attrs" else []  # launch attributes that mean nothing end the session
-        shared = sum(part[3] == field for part in record.parts)  # parts of one length, one after the other
-        return units[of] * shared if lengths[:1] == [of] else 0
-    return KINDS.get(of, 0) if what in ("creates", "uses", "destroys") else 0
+def detail(record: Record, field: str) -> int:
+    """What the meaning is of: the kind of a handle, or which of the record's parts, from 1, has that many elements; 0:
+    one of the reply."""
+    _, of = record.meanings.get(field, ("", ""))
+    means = meaning(record, field)
+    if means == "VGT_LENGTH":
+        fields = [field, "nbytes"]  # what stands for a length besides is that many bytes
+        found = next((n for name in fields for n, part in enumerate(record.parts, 1) if part[3] == name), 0)
+        is_short = any(part[3] == field and part[2] <= SHORT for part in record.reply_parts)
+        return found or (VERY_SHORT if is_short else 0)
+    if means == "VGT_CREATES" and not record.simulator:
+        return 0  # it makes none
+    if field == "image" and means in ("VGT_CREATES", "VGT_HANDLE"):
+        return KINDS["IMAGE"]
+    return KINDS.get(of, 0) if means in ("VGT_CREATES", "VGT_HANDLE") else 0
+
+
+def part_row(record: Record, number: int) -> str:
+    """struct vgt_part: bytes of an element, how many there may be, what they are, and the earlier part that has as
+    many."""
+    name, of, most, length = record.parts[number]
+    same = next((n for n in range(number) if record.parts[n][3] == length), number)
+    nbytes = {"GRAPH_NODE": "4", "bytes": "1", "text": "1"}.get(of, f"sizeof({of})")
+    what = {"GRAPH_NODE": "VGT_PART_NODES", "text": "VGT_PART_NAME"}.get(of, "VGT_PART_BYTES")
+    what = "VGT_PART_EMPTY" if name in EMPTY else "VGT_PART_WHOLE" if name == "arguments" else what
+    most = "sizeof(struct vgw_tensor_map)" if name == "arguments" else most
+    return f"    {{{nbytes}, {most}, {what}, {same}}},"
 
 
 def opening() -> bytes:
@@ -121,27 +172,36 @@ def opening() -> bytes:
 
 
 def write_grammar(path: Path) -> None:
-    fields, records = [], []
-    made = {kind for record in RECORDS for what, kind in record.meanings.values() if what == "creates"}
-    assert made | {"CONTEXT"} >= set(KINDS), set(KINDS) - made
+    fields: list[str] = []
+    parts: list[str] = []
+    records = []
+    made = {kind for record in RECORDS for what, kind in record.meanings.values() if what == "creates"} | {"IMAGE"}
+    assert made >= set(KINDS), set(KINDS) - made
+    on_socket = set(re.findall(r'\{"(\w+)", dispatch_\w+, [^,]*VGX_NOT_IN_RING', (GEN / "vgx_dispatch.c").read_text()))
+    assert on_socket >= WITH_DESCRIPTOR
     for record in RECORDS:
         unmade = {kind for what, kind in record.meanings.values() if what in ("uses", "destroys")} - set(KINDS)
         if record.name in LEFT_OUT or unmade:
             continue
         rare = 4 if any(word in record.name for word in RARE) else 0
+        rare = 100 if not rare and any(word in record.name for word in ENDINGS) else rare
+        flags = [record.waits, record.needs_context, record.name in on_socket, record.name in WITH_DESCRIPTOR]
         records.append(
-            f'    {{"{record.name}", {record.opcode}, {len(fields)}, {len(record.request)}, {int(record.waits)}, '
-            f"{int(record.needs_context)}, {rare}}},"
+            f'    {{"{record.name}", {record.opcode}, {len(fields)}, {len(record.request)}, {len(parts)}, '
+            f"{len(record.parts)}, {rare}, {', '.join(str(int(flag)) for flag in flags)}}},"
         )
-        lengths: list[str] = []
         for _, name in record.request:
             nbytes = f"sizeof ((struct vgw_req_{record.name} *)0)->{name}"
-            fields.append(f"    {{{nbytes}, {meaning(record, name)}, {detail(record, name, lengths)}}},")
+            fields.append(f"    {{{nbytes}, {meaning(record, name)}, {detail(record, name)}}},")
+        parts += [part_row(record, number) for number in range(len(record.parts))]
     lines = [
         "/* Generated from the description by tests/fuzz/in_process.py; do not edit. */",
-        f"enum {{ VGT_RECORDS = {len(records)}, VGT_POOL = {POOL} }};",
+        f"enum {{ VGT_RECORDS = {len(records)}, VGT_POOL = {POOL}, VGT_POOLED = {len(POOLED)} }};",
         f"enum {{ VGT_KIND_STREAM = {KINDS['STREAM']}, VGT_KIND_CONTEXT = {KINDS['CONTEXT']} }};",
+        f"enum {{ VGT_KIND_GRAPH_NODE = {KINDS['GRAPH_NODE']}, VGT_KINDS = {len(KINDS) + 1} }};",
+        f'static const char vgt_kernel_name[] = "{KERNEL.decode()}";',
         *("static const struct vgt_field vgt_fields[] = {", *fields, "};"),
+        *("static const struct vgt_part vgt_parts[] = {", *parts, "};"),
         *("static const struct vgt_record vgt_records[] = {", *records, "};"),
         "static const uint8_t vgt_opening_records[] = {" + ",".join(map(str, opening())) + "};\n",
     ]

@@ -54,7 +54,7 @@ static void one(struct vgt_random *random, uint32_t steps) {
     *input = shared->inputs[vgt_below(random, shared->kept)];
     vgt_mutate(random, input, &shared->inputs[vgt_below(random, shared->kept)]);
   } else {
-    static const uint32_t wild[] = {0, 0, 1, 2, VGT_WILD, VGT_WILD};
+    static const uint32_t wild[] = {0, 0, 0, 0, 1, 1, 2, VGT_WILD};
     vgt_make(random, input, steps, wild[vgt_below(random, sizeof wild / sizeof *wild)]);
   }
   memset(shared->hit, 0, EDGES);

@@ -25,22 +25,35 @@ enum vgt_meaning {
   VGT_NUMBER,
   VGT_ADDRESS,
   VGT_SMALL,
+  VGT_ONE,
+  VGT_ZERO,
+  VGT_WINDOW, /* an address of the client's pinned memory */
+  VGT_PAGES,  /* bytes, some pages */
   VGT_CREATES,
   VGT_HANDLE,
   VGT_DEVICE,
   VGT_KERNEL_KIND,
+  VGT_CONTAINER_KIND,
   VGT_KERNEL,
-  VGT_LENGTH, /* of the tail, in elements of `kind` bytes; 0: of another part, which is empty */
+  VGT_LENGTH, /* of a part; `of` 0 or VGT_SHORT: of one of the reply */
   VGT_FIELD_BYTES,
 };
 struct vgt_field {
   uint16_t nbytes;
-  uint8_t meaning, kind;
+  uint8_t meaning, of; /* a handle's kind, or which part, from 1 */
+};
+enum vgt_content { VGT_PART_BYTES, VGT_PART_NODES, VGT_PART_NAME, VGT_PART_EMPTY, VGT_PART_WHOLE };
+enum { VGT_SHORT = 255 };
+struct vgt_part {
+  uint32_t nbytes, most; /* of an element; how many there may be */
+  uint8_t content, same; /* `same`: has as many elements as that one of the record's parts, or is that one */
 };
 struct vgt_record {
   const char *name;
   uint16_t opcode, first, count; /* of its fields in vgt_fields */
-  uint8_t waits, context, rare;
+  uint16_t first_part, part_count;
+  uint8_t rare; /* chosen so often in a thousand; 0: always */
+  bool waits, context, on_socket, has_fd;
 };
 
 /* xorshift64*: the same numbers from the same seed everywhere. */

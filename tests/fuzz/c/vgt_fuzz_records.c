@@ -3,12 +3,13 @@
 
 #include <string.h>
 
+#include "vgw_pinned.h"
 #include "vgw_records.h"
 #include "vgw_wire.h"
 
 #include "vgt_grammar.h"
 
-enum { WANT_REPLY = 1, TAIL_MAX = 4096 };
+enum { WANT_REPLY = 1, HAS_FD = 2, PART_MAX = 2048, PARTS_MAX = 4, PAGE = 4096 };
 
 static const uint64_t hostile[] = {0,          1,         7,          8,          64,         255,        4096,
                                    65536,      1u << 20,  0x7fffffff, 0x80000000, 0xffffffff, 1ull << 32, 1ull << 40,
@@ -35,55 +36,155 @@ static uint64_t hostile_value(struct vgt_random *random) {
   return chance(random, 500) ? hostile[vgt_below(random, sizeof hostile / sizeof *hostile)] : vgt_next(random);
 }
 
-/* What the opening made is few, so that one record uses what another on the other ring destroys. */
-static uint64_t value_of(struct vgt_random *random, const struct vgt_field *field, uint32_t tail_nbytes,
-                         uint32_t wild) {
-  if (chance(random, wild))
-    return hostile_value(random);
+/* By kind, the objects that a stream has made on a channel: its records are executed in their order there. */
+struct made {
+  uint16_t count[VGT_CHANNELS][VGT_KINDS];
+};
+
+static uint64_t new_id(struct made *made, uint32_t channel, uint32_t kind) {
+  return VGT_POOL + 1 + VGT_CHANNELS * made->count[channel][kind]++ + channel;
+}
+
+/* What the opening made is few, so that one record uses what another on the other ring destroys. 0: there is none. */
+static uint64_t old_id(struct vgt_random *random, const struct made *made, uint32_t channel, uint32_t kind) {
+  uint32_t count = made->count[channel][kind];
+  bool pooled = kind <= VGT_POOLED;
+  if (kind == VGT_KIND_CONTEXT && !chance(random, 20))
+    return 1;
+  if (kind == VGT_KIND_STREAM && chance(random, 200))
+    return 0;
+  if (count && (!pooled || chance(random, 10)))
+    return VGT_POOL + 1 + VGT_CHANNELS * vgt_below(random, count) + channel;
+  return pooled ? 1 + vgt_below(random, VGT_POOL) : 0;
+}
+
+static uint64_t value_of(struct vgt_random *random, const struct vgt_field *field, const uint32_t *counts,
+                         struct made *made, uint32_t channel) {
   switch ((enum vgt_meaning)field->meaning) {
-  case VGT_CREATES: /* a new one; that an id is taken ends the session */
-    return VGT_POOL + 1 + vgt_below(random, 200);
-  case VGT_HANDLE: /* one that the opening made; others never were, which ends the session */
-    return field->kind == VGT_KIND_CONTEXT                         ? 1
-           : field->kind == VGT_KIND_STREAM && chance(random, 200) ? 0
-                                                                   : 1 + vgt_below(random, VGT_POOL);
+  case VGT_CREATES:
+    return new_id(made, channel, field->of);
+  case VGT_HANDLE:
+    return old_id(random, made, channel, field->of);
   case VGT_DEVICE:
     return chance(random, 950) ? 0 : vgt_below(random, 4);
   case VGT_KERNEL_KIND:
-    return 6 + chance(random, 200);
+    return VGW_KIND_FUNCTION + chance(random, 200);
+  case VGT_CONTAINER_KIND:
+    return VGW_KIND_MODULE + chance(random, 500);
   case VGT_KERNEL:
     return 1 + vgt_below(random, VGT_POOL);
   case VGT_LENGTH:
-    return field->kind ? tail_nbytes / field->kind : 0;
+    return field->of == VGT_SHORT ? vgt_below(random, 8) : field->of ? counts[field->of - 1] : counts[PARTS_MAX];
   case VGT_SMALL:
     return 1 + vgt_below(random, 3);
+  case VGT_ONE:
+    return 1;
+  case VGT_ZERO:
+    return 0;
+  case VGT_WINDOW:
+    return VGW_PINNED_BEGIN + (uint64_t)PAGE * vgt_below(random, 16);
+  case VGT_PAGES:
+    return (uint64_t)PAGE * (1 + vgt_below(random, 4));
   case VGT_ADDRESS:
     if (chance(random, 700))
       return vgt_addresses[vgt_below(random, 4)] + (chance(random, 300) ? (uint64_t)vgt_below(random, 4096) : 0);
-    /* fall through */
+    return vgt_below(random, 65);
   default:
     return chance(random, 850) ? vgt_below(random, 5) : hostile_value(random);
   }
 }
 
-/* Wild streams are short-lived anyway, so in them what ends most sessions is as likely as all else. */
-static const struct vgt_record *choose(struct vgt_random *random, uint32_t wild) {
+/* What needs handles that only records before it may have made: if those failed, it ends the session. */
+static bool is_special(const struct vgt_record *record) {
+  for (uint32_t i = 0; i < record->count; i++) {
+    const struct vgt_field *field = &vgt_fields[record->first + i];
+    if (field->meaning == VGT_HANDLE && field->of > VGT_POOLED)
+      return true;
+  }
+  return false;
+}
+
+/* Whether each handle that it needs has been made. */
+static bool is_possible(const struct vgt_record *record, const struct made *made, uint32_t channel) {
+  for (uint32_t i = 0; i < record->count; i++) {
+    const struct vgt_field *field = &vgt_fields[record->first + i];
+    if (field->meaning == VGT_HANDLE && field->of > VGT_POOLED && !made->count[channel][field->of])
+      return false;
+  }
+  return true;
+}
+
+static const struct vgt_record *choose(struct vgt_random *random, const struct made *made, uint32_t channel) {
   for (;;) {
     const struct vgt_record *record = &vgt_records[vgt_below(random, VGT_RECORDS)];
-    if (!record->rare || wild >= VGT_WILD || chance(random, record->rare))
+    bool fits = channel == VGT_SOCKET || !record->on_socket;
+    fits = fits && (!is_special(record) || chance(random, 50));
+    if (fits && (!record->rare || chance(random, record->rare * 4u)) && is_possible(record, made, channel))
       return record;
   }
 }
 
-/* One record into `out` of VGT_RECORD_NBYTES; its length. */
-static uint32_t make_record(struct vgt_random *random, uint8_t *out, uint32_t wild) {
-  static const uint32_t tails[] = {0, 0, 8, 8, 8, 16, 16, 64, 64, 256, TAIL_MAX};
-  const struct vgt_record *record = choose(random, wild);
-  uint32_t tail = tails[vgt_below(random, sizeof tails / sizeof *tails)], at = sizeof(struct vgw_header);
-  memset(out, 0, VGT_RECORD_NBYTES);
+static void fill_part(struct vgt_random *random, const struct vgt_part *part, uint8_t *out, uint32_t count,
+                      const struct made *made, uint32_t channel) {
+  if (part->content == VGT_PART_NAME && chance(random, 800)) {
+    memcpy(out, vgt_kernel_name, count < sizeof vgt_kernel_name ? count : sizeof vgt_kernel_name);
+    return;
+  }
+  for (uint32_t i = 0; i < count * part->nbytes / 4; i++) {
+    uint32_t word = part->content == VGT_PART_NODES ? (uint32_t)old_id(random, made, channel, VGT_KIND_GRAPH_NODE)
+                    : chance(random, 600)           ? vgt_below(random, 5)
+                                                    : (uint32_t)hostile_value(random);
+    uint64_t address = vgt_addresses[vgt_below(random, 4)];
+    if (part->content == VGT_PART_BYTES && i % 2 == 0 && chance(random, 300))
+      memcpy(out + 4ull * i, &address, sizeof address <= count * part->nbytes - 4ull * i ? sizeof address : 4), i++;
+    else
+      memcpy(out + 4ull * i, &word, sizeof word);
+  }
+}
+
+static uint32_t count_of(struct vgt_random *random, const struct vgt_part *part) {
+  static const uint32_t bytes[] = {0, 8, 8, 16, 16, 24, 64, 256, PART_MAX};
+  uint32_t most = PART_MAX / part->nbytes < part->most ? PART_MAX / part->nbytes : part->most, count = 0;
+  if (part->content == VGT_PART_NAME)
+    count = chance(random, 900) ? sizeof vgt_kernel_name - 1 : vgt_below(random, 32);
+  else if (part->content == VGT_PART_EMPTY)
+    count = chance(random, 995) ? 0 : 8;
+  else if (part->content == VGT_PART_WHOLE)
+    count = most;
+  else
+    count = part->nbytes == 1 ? bytes[vgt_below(random, sizeof bytes / sizeof *bytes)] : vgt_below(random, 4);
+  return count < most ? count : most;
+}
+
+/* One thing of a record is wrong: a field, a bit, its length, its context. */
+static void damage(struct vgt_random *random, const struct vgt_record *record, uint8_t *out, uint32_t nbytes) {
+  uint64_t value = hostile_value(random);
+  uint32_t at = sizeof(struct vgw_header), chosen = vgt_below(random, record->count + 2);
   for (uint32_t i = 0; i < record->count; i++) {
     const struct vgt_field *field = &vgt_fields[record->first + i];
-    uint64_t value = value_of(random, field, tail, wild);
+    if (i == chosen)
+      memcpy(out + at, &value, field->nbytes < sizeof value ? field->nbytes : sizeof value);
+    at += field->nbytes;
+  }
+  if (chosen == record->count)
+    out[vgt_below(random, nbytes)] ^= (uint8_t)(1u << vgt_below(random, 8));
+  if (chosen == record->count + 1u)
+    ((struct vgw_header *)out)->context = vgt_below(random, 4);
+}
+
+/* One record into `out` of VGT_RECORD_NBYTES; its length. */
+static uint32_t make_record(struct vgt_random *random, uint8_t *out, uint32_t wild, struct made *made,
+                            uint32_t channel) {
+  const struct vgt_record *record = choose(random, made, channel);
+  uint32_t counts[PARTS_MAX + 1] = {[PARTS_MAX] = 1u << vgt_below(random, 13)}, at = sizeof(struct vgw_header);
+  memset(out, 0, VGT_RECORD_NBYTES);
+  for (uint32_t i = 0; i < record->part_count && i < PARTS_MAX; i++) {
+    const struct vgt_part *part = &vgt_parts[record->first_part + i];
+    counts[i] = part->same < i ? counts[part->same] : count_of(random, part);
+  }
+  for (uint32_t i = 0; i < record->count; i++) {
+    const struct vgt_field *field = &vgt_fields[record->first + i];
+    uint64_t value = value_of(random, field, counts, made, channel);
     if (field->nbytes <= sizeof value)
       memcpy(out + at, &value, field->nbytes);
     else
@@ -92,17 +193,19 @@ static uint32_t make_record(struct vgt_random *random, uint8_t *out, uint32_t wi
     at += field->nbytes;
   }
   at = (at + 7) & ~7u;
-  for (uint32_t i = 0; i < tail; i += 4) {
-    uint32_t word = !chance(random, wild) ? 1 + vgt_below(random, VGT_POOL) : (uint32_t)hostile_value(random);
-    memcpy(out + at + i, &word, 4);
+  for (uint32_t i = 0; i < record->part_count && i < PARTS_MAX; i++) {
+    const struct vgt_part *part = &vgt_parts[record->first_part + i];
+    if (at + counts[i] * part->nbytes + 8 > VGT_RECORD_NBYTES)
+      break;
+    fill_part(random, part, out + at, counts[i], made, channel);
+    at += (counts[i] * part->nbytes + 7) & ~7u;
   }
-  at += (tail + 7) & ~7u;
   struct vgw_header header = {.length = at, .opcode = record->opcode, .sequence = vgt_below(random, 1000)};
-  header.flags = record->waits && chance(random, 100) ? WANT_REPLY : 0;
-  header.context = chance(random, wild) ? vgt_below(random, 4) : record->context;
+  header.flags = (uint16_t)((record->waits && chance(random, 100) ? WANT_REPLY : 0) | (record->has_fd ? HAS_FD : 0));
+  header.context = record->context;
   memcpy(out, &header, sizeof header);
   if (chance(random, wild))
-    out[vgt_below(random, at)] ^= (uint8_t)(1u << vgt_below(random, 8));
+    damage(random, record, out, at);
   return at;
 }
 
@@ -121,15 +224,17 @@ static uint32_t channel_of(struct vgt_random *random) {
   return chance(random, 50) ? VGT_SOCKET : vgt_below(random, VGT_SOCKET);
 }
 
-static void append_fresh(struct vgt_random *random, struct vgt_input *input, uint32_t wild) {
+static void append_fresh(struct vgt_random *random, struct vgt_input *input, uint32_t wild, struct made *made) {
   static _Thread_local uint8_t record[VGT_RECORD_NBYTES];
-  append(input, channel_of(random), record, make_record(random, record, wild));
+  uint32_t channel = channel_of(random);
+  append(input, channel, record, make_record(random, record, wild, made, channel));
 }
 
 void vgt_make(struct vgt_random *random, struct vgt_input *input, uint32_t steps, uint32_t wild) {
+  struct made made = {0};
   input->nbytes = input->steps = 0;
   for (uint32_t i = 0; i < steps; i++)
-    append_fresh(random, input, wild);
+    append_fresh(random, input, wild, &made);
 }
 
 /* The step at `at`, and where the next one begins. */
@@ -142,7 +247,10 @@ static const struct vgt_step *step_at(const struct vgt_input *input, uint32_t at
 void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct vgt_input *other) {
   static struct vgt_input made;
   static uint8_t record[VGT_RECORD_NBYTES];
-  uint32_t rate = 1 + vgt_below(random, 100), next, from = 0;
+  uint32_t rate = 1 + vgt_below(random, 20), next, from = 0;
+  struct made fresh; /* ids that no record of a fresh stream has */
+  for (uint32_t i = 0; i < sizeof fresh.count / sizeof fresh.count[0][0]; i++)
+    (&fresh.count[0][0])[i] = (uint16_t)(1000 + vgt_below(random, 1000));
   made.nbytes = made.steps = 0;
   for (uint32_t at = 0; at < input->nbytes; at = next) {
     const struct vgt_step *step = step_at(input, at, &next);
@@ -160,7 +268,7 @@ void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct
       break;
     case 2:
       append(&made, step->channel, bytes, step->nbytes);
-      append_fresh(random, &made, chance(random, 500) ? 0 : VGT_WILD);
+      append_fresh(random, &made, chance(random, 500) ? 0 : VGT_WILD, &fresh);
       break;
     case 3: /* elsewhere */
       append(&made, channel_of(random), bytes, step->nbytes);

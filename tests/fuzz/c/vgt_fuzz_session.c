@@ -24,7 +24,7 @@
 #include "vgx_serve.h"
 #include "vgx_sim.h"
 
-enum { HAS_FD = 2, WANT_REPLY = 1, DRAIN_MS = 20000, END_MS = 60000, RING_OPEN = VGW_OP_vgpuRingOpen };
+enum { HAS_FD = 2, WANT_REPLY = 1, DRAIN_MS = 3000, END_MS = 60000, RING_OPEN = VGW_OP_vgpuRingOpen, FILE_NBYTES = 64 << 10 };
 
 void vgt_install(void);
 
@@ -151,6 +151,29 @@ static void push(struct vgw_ring *ring, uint64_t *tail, const uint8_t *bytes, ui
     vgw_futex_wake(&ring->doorbell);
 }
 
+/* A record that says so has a descriptor with it: a file of the client's. */
+static void send_one(int fd, const uint8_t *bytes, uint32_t nbytes) {
+  struct vgw_header header;
+  memcpy(&header, bytes, sizeof header);
+  int file = header.flags & HAS_FD ? memfd_create("vgt-file", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
+  if (file >= 0 && (ftruncate(file, FILE_NBYTES) || fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)))
+    perror("file");
+  send_all(fd, bytes, nbytes, file);
+  if (file >= 0)
+    close(file);
+}
+
+/* For VGT_LOG: what each ring stopped at. */
+static void tell_heads(struct vgw_ring *const *rings, const uint64_t *tails) {
+  for (int i = 0; i < VGT_SOCKET; i++) {
+    uint64_t head = atomic_load(&rings[i]->head);
+    struct vgw_header header = {0};
+    if (head < tails[i])
+      memcpy(&header, rings[i]->records + head, sizeof header);
+    fprintf(stderr, "ring %d at opcode %u\n", i, header.opcode);
+  }
+}
+
 static int64_t now_ms(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -188,6 +211,7 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
   uint64_t tails[VGT_SOCKET] = {0}, executed = 0;
   struct vgw_ring *rings[VGT_SOCKET];
   struct timeval patience = {DRAIN_MS / 1000, 0};
+  int64_t begun = now_ms();
   vgx_sim_set_log(quiet_line, NULL);
   options.backend = backend;
   must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
@@ -197,12 +221,13 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
     exit(0); /* the next child has a device */
   for (uint32_t i = 0; i < VGT_SOCKET; i++)
     rings[i] = open_ring(ends[0], i);
+  int64_t opened = now_ms();
   vgt_faults_arm(true);
   for (uint32_t at = 0, count = 0; at < input->nbytes; count++) {
     const struct vgt_step *step = (const struct vgt_step *)(input->data + at);
     const uint8_t *bytes = (const uint8_t *)(step + 1);
     if (step->channel == VGT_SOCKET)
-      send_all(ends[0], bytes, step->nbytes, -1);
+      send_one(ends[0], bytes, step->nbytes);
     else
       push(rings[step->channel % VGT_SOCKET], &tails[step->channel % VGT_SOCKET], bytes, step->nbytes);
     if (count % 64 == 63 && is_over(ends[0]))
@@ -211,18 +236,25 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
   }
   drain(ends[0], rings, tails);
   vgt_faults_arm(false);
+  int64_t drained = now_ms();
   shutdown(ends[0], SHUT_WR);
   alarm(END_MS / 1000); /* a session that does not end is a fault, too */
   pthread_join(thread, NULL);
   alarm(0);
   if (getenv("VGT_LOG"))
-    fprintf(stderr, "ended: %s\n", vgx_reason_text());
+    tell_heads(rings, tails);
+  if (getenv("VGT_LOG"))
+    fprintf(stderr, "ended: %s (%lld ms to open, %lld to execute, %lld to end)\n", vgx_reason_text(),
+            (long long)(opened - begun), (long long)(drained - opened), (long long)(now_ms() - drained));
   for (uint32_t i = 0; i < VGT_SOCKET; i++) {
     executed += atomic_load(&rings[i]->executed);
     munmap(rings[i], sizeof *rings[i]);
   }
   close(ends[0]);
   close(ends[1]);
+  int64_t ended = now_ms();
   clear_up();
+  if (getenv("VGT_LOG"))
+    fprintf(stderr, "cleared up in %lld ms\n", (long long)(now_ms() - ended));
   return executed;
 }
