@@ -67,6 +67,29 @@ __global__ void histogram(const unsigned char *bytes, int n, unsigned *bins) {
   atomicAdd(&bins[threadIdx.x], local[threadIdx.x]);
 }
 
+// As above, all in shared memory.
+__global__ void reduction_tree(const float *values, int n, float *sum) {
+  __shared__ float parts[256];
+  float part = 0;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+    part += values[i];
+  parts[threadIdx.x] = part;
+  __syncthreads();
+  for (int half = 128; half > 0; half /= 2) {
+    if (threadIdx.x < half)
+      parts[threadIdx.x] += parts[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0)
+    atomicAdd(sum, parts[0]);
+}
+
+template <typename T> __global__ void copy(const T *from, T *to, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)
+    to[i] = from[i];
+}
+
 template <typename Launch> static void measure(const char *name, Launch launch) {
   double first_s = 0, best_s = 1e9;
   for (int round = 0; round <= ROUNDS; round++) {
@@ -88,11 +111,12 @@ int main() {
   std::vector<unsigned char> text(VECTOR);
   for (int i = 0; i < VECTOR; i++)
     text[i] = (unsigned char)(i * 2654435761u >> 13);
-  float *x, *y, *a, *b, *c, *sum;
+  float *x, *y, *z, *a, *b, *c, *sum;
   unsigned char *bytes;
   unsigned *bins;
   CUDA(cudaMalloc(&x, VECTOR * sizeof(float)));
   CUDA(cudaMalloc(&y, VECTOR * sizeof(float)));
+  CUDA(cudaMalloc(&z, VECTOR * sizeof(float)));
   CUDA(cudaMalloc(&bytes, VECTOR));
   CUDA(cudaMalloc(&bins, 256 * sizeof(unsigned)));
   CUDA(cudaMalloc(&sum, sizeof(float)));
@@ -109,6 +133,12 @@ int main() {
   measure("matmul", [&] { matmul<<<dim3(MATRIX / 16, MATRIX / 16), dim3(16, 16)>>>(a, b, c, MATRIX); });
   measure("reduction", [&] { reduction<<<264, 256>>>(x, VECTOR, sum); });
   measure("histogram", [&] { histogram<<<264, 256>>>(bytes, VECTOR, bins); });
+  measure("reduction_tree", [&] { reduction_tree<<<264, 256>>>(x, VECTOR, sum); });
+  const int nbytes = VECTOR * sizeof(float), count = VECTOR / 4;
+  measure("copy_bytes", [&] { copy<<<nbytes / 256, 256>>>((unsigned char *)x, (unsigned char *)z, nbytes); });
+  measure("copy_halves", [&] { copy<<<nbytes / 512, 256>>>((unsigned short *)x, (unsigned short *)z, nbytes / 2); });
+  measure("copy_words", [&] { copy<<<VECTOR / 256, 256>>>(x, z, VECTOR); });
+  measure("copy_wide", [&] { copy<<<count / 256, 256>>>((float4 *)x, (float4 *)z, count); });
   // Nothing is worth timing that did not compute the right thing.
   float got_y, got_c;
   unsigned got_bins[256], counted = 0;

@@ -1,4 +1,5 @@
-"""`make bench`, its second part: the simulator's kernels against the same work as plain C loops with all cores.
+"""`make bench`, its second part: the simulator's kernels against the same work as plain C loops with all cores, kernels
+like Rodinia's against OpenMP, and Thrust's radix sort against std::sort.
 
 The two take turns, so that both see the same machine. Medians of `TURNS`. (Driver calls: `vgpu bench`.)
 """
@@ -27,17 +28,20 @@ TURNS = 5
 START_TIMEOUT_S = 10.0
 RUN_TIMEOUT_S = 120.0
 SPARE_WORKER_S = 1.5  # time for vgpud to have its spare worker ready again
-CC = ["gcc", "-Wall", "-Wextra"]
+CC = ["gcc", "-Wall", "-Wextra", "-O3", "-march=native", "-fopenmp"]
+PAIRS = (("kernels", "loops"), ("rodinia", "rodinia_loops"))  # the device's program, and the one in C
 
 
 def build() -> None:
     """Compile the loops and the kernels."""
     BUILT.mkdir(parents=True, exist_ok=True)
-    loops = [*CC, "-O3", "-march=native", "-fopenmp", "-o", BUILT / "loops", HERE / "loops.c"]
-    subprocess.run(loops, check=True)
+    for source, program in (("loops", "loops"), ("rodinia", "rodinia_loops")):
+        subprocess.run([*CC, "-o", BUILT / program, HERE / f"{source}.c", "-lm"], check=True)
     cuda = cuda13()
-    nvcc = [cuda.root / "bin/nvcc", "-std=c++17", "-O2", *PTX.options, f"-I{cuda.root}/include"]
-    subprocess.run([*nvcc, f"-L{cuda.library_folder()}", "-o", BUILT / "kernels", HERE / "kernels.cu"], check=True)
+    nvcc = [cuda.root / "bin/nvcc", "-std=c++17", "-O2", *PTX.options, f"-L{cuda.library_folder()}"]
+    nvcc += [f"-I{cuda.root}/include", f"-I{cuda.root}/include/cccl", "-Wno-deprecated-gpu-targets"]
+    for program in ("kernels", "rodinia", "sort"):
+        subprocess.run([*nvcc, "-o", BUILT / program, HERE / f"{program}.cu"], check=True)
 
 
 @contextmanager
@@ -75,15 +79,43 @@ def run(program: str, endpoint: str | None = None) -> dict[str, list[float]]:
 
 
 def bench_kernels(endpoint: str) -> None:
-    first = run("kernels", endpoint)  # with an empty cache: the first launches compile
-    turns = [(run("kernels", endpoint), run("loops")) for _ in range(TURNS)]
-    print(f"\n{'kernels':<12}{'simulator':>14}{'C loops':>14}{'ratio':>9}{'first launch':>16}{'cached':>14}")
-    for name in first:
-        simulated_s = statistics.median(simulated[name][0] for simulated, _ in turns)
-        loops_s = statistics.median(loops[name][0] for _, loops in turns)
-        cached_s = statistics.median(simulated[name][1] for simulated, _ in turns)
-        row = f"{simulated_s * 1e3:>11.3f} ms{loops_s * 1e3:>11.3f} ms{simulated_s / loops_s:>9.2f}"
-        print(f"{name:<12}{row}{first[name][1] * 1e3:>13.1f} ms{cached_s * 1e3:>11.1f} ms")
+    ratios = {}
+    print(f"\n{'kernels':<16}{'simulator':>14}{'C loops':>14}{'ratio':>9}{'first launch':>16}{'cached':>14}")
+    for program, yardstick in PAIRS:
+        first = run(program, endpoint)  # with an empty cache: the first launches compile
+        turns = [(run(program, endpoint), run(yardstick)) for _ in range(TURNS)]
+        for name, values in first.items():
+            check_sums(name, values, *(turn[name] for turn in turns[0]))
+            ratios[name] = row(
+                name,
+                statistics.median(simulated[name][0] for simulated, _ in turns),
+                statistics.median(loops[name][0] for _, loops in turns),
+                values[1],
+                statistics.median(simulated[name][1] for simulated, _ in turns),
+            )
+        if program == "rodinia":
+            mean = statistics.geometric_mean(ratios[name] for name in first)
+            print(f"{'geometric mean of these six':<44}{mean:>9.2f}")
+    first = run("sort", endpoint)
+    sorts = [run("sort", endpoint) for _ in range(TURNS)]
+    medians = {name: [statistics.median(turn[name][i] for turn in sorts) for i in (0, 1)] for name in first}
+    row("radix sort", medians["sort"][0], medians["std::sort"][0], first["sort"][1], medians["sort"][1])
+    print(f"{'copy_bytes against copy_wide':<44}{ratios['copy_bytes'] / ratios['copy_wide']:>9.2f}")
+
+
+def row(name: str, simulated_s: float, loops_s: float, first_s: float, cached_s: float) -> float:
+    """Print a row; returns the ratio."""
+    ratio = simulated_s / loops_s
+    times = f"{simulated_s * 1e3:>11.3f} ms{loops_s * 1e3:>11.3f} ms{ratio:>9.2f}"
+    print(f"{name:<16}{times}{first_s * 1e3:>13.1f} ms{cached_s * 1e3:>11.1f} ms", flush=True)
+    return ratio
+
+
+def check_sums(name: str, *measured: list[float]) -> None:
+    """Programs print a sum of their results, if they have one: all must agree."""
+    sums = [values[2] for values in measured if len(values) > 2]
+    if sums and max(sums) - min(sums) > 1e-3 * abs(sums[0]):
+        raise SystemExit(f"bench: {name}: different results: {sums}")
 
 
 def main() -> None:

@@ -6,7 +6,7 @@
 
 #include "sizes.h"
 
-static float x[VECTOR], y[VECTOR], a[MATRIX][MATRIX], b[MATRIX][MATRIX], c[MATRIX][MATRIX];
+static float x[VECTOR], y[VECTOR], z[VECTOR], a[MATRIX][MATRIX], b[MATRIX][MATRIX], c[MATRIX][MATRIX];
 static unsigned char bytes[VECTOR];
 static unsigned bins[256];
 static float sum;
@@ -42,6 +42,12 @@ static void histogram(void) {
     bins[bytes[i]]++;
 }
 
+static void copy(void) {
+#pragma omp parallel for simd
+  for (int i = 0; i < VECTOR; i++)
+    z[i] = x[i];
+}
+
 static double now_s(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -74,11 +80,15 @@ int main(void) {
   measure("matmul", matmul);
   measure("reduction", reduction);
   measure("histogram", histogram);
+  measure("reduction_tree", reduction);
+  for (const char *const *name = (const char *[]){"copy_bytes", "copy_halves", "copy_words", "copy_wide", NULL}; *name;
+       name++)
+    measure(*name, copy);
   unsigned counted = 0;
   for (int i = 0; i < 256; i++)
     counted += bins[i];
   if (y[VECTOR - 1] != 1 + 2.0f * (ROUNDS + 1) || c[MATRIX - 1][MATRIX - 1] != MATRIX ||
-      counted != (unsigned)VECTOR * (ROUNDS + 1) || sum < VECTOR) {
+      counted != (unsigned)VECTOR * (ROUNDS + 1) || sum < VECTOR || z[VECTOR - 1] != 1) {
     fprintf(stderr, "wrong results\n");
     return 1;
   }

@@ -2,3 +2,4 @@
 #define VECTOR (1 << 22)
 #define MATRIX 512
 #define ROUNDS 7
+#define SORT_KEYS (1 << 20)

@@ -3,6 +3,8 @@ read-modify-write is atomic there."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address
 from vgpusim.codegen.emit_memory import elements, fence_after, fence_before, pointer, space_of
@@ -32,11 +34,11 @@ def atomic(e: Emitter, ins: ir.Instruction) -> None:
         fence_before(e, ins)
     targets, sources = elements(target), elements(operands[1])
     for index, source in enumerate(sources):
-        where = e.spread("address", e.vector(place), 64)
-        what = e.spread("operand", e.vector(e.read(source, nbits)), nbits)
+        where = _by_lane(e, "address", place)
+        what = _by_lane(e, "operand", e.read(source, nbits))
         other = None
         if operation == "cas":
-            other = e.spread("operand2", e.vector(e.read(operands[2], nbits)), nbits)
+            other = _by_lane(e, "operand2", e.read(operands[2], nbits))
         wanted = len(targets) > index and not isinstance(targets[index], ir.Sink)
         result = e.stack(f"result0.{nbits}", f"[{WARP} x i{nbits}]")
 
@@ -48,11 +50,38 @@ def atomic(e: Emitter, ins: ir.Instruction) -> None:
             if wanted:
                 e.e(f"store i{nbits} {old}, ptr {e.v(f'getelementptr i{nbits}, ptr {result}, i32 {lane}')}")
 
-        e.each_lane(body)
+        if space == "shared" and e.in_loop and not e.is_large:
+            _all_lanes(e, body)
+        else:
+            e.each_lane(body)
         if wanted:
             e.put(targets[index], LANES, e.v(f"load {LANES.int(nbits)}, ptr {result}, align 64"), nbits)
     if ordered:
         fence_after(e, ins)
+
+
+def _by_lane(e: Emitter, name: str, value: Value) -> Callable[[str], str]:
+    """What reads the element of a lane."""
+    return (lambda _: value.text) if value.uniform else e.spread(name, e.vector(value), value.nbits)
+
+
+def _all_lanes(e: Emitter, body: Callable[[str], None]) -> None:
+    """A loop over the acting lanes; where all act, as in most rounds of most loops, lane after lane without one."""
+    bits = e.mask_bits()
+    if bits == "-1":
+        for lane in range(WARP):
+            body(str(lane))
+        return
+    name = e.unique("lanes")
+    e.e(f"br i1 {e.v(f'icmp eq i32 {bits}, -1')}, label %{name}.all, label %{name}.some")
+    e.label(f"{name}.all")
+    for lane in range(WARP):
+        body(str(lane))
+    e.e(f"br label %{name}.end")
+    e.label(f"{name}.some")
+    e.each_lane(body)
+    e.e(f"br label %{name}.end")
+    e.label(f"{name}.end")
 
 
 def _one(e: Emitter, kind: str, operation: str, at: str, value: str, new: str, private: bool) -> str:

@@ -21,8 +21,7 @@ from vgpusim.codegen.uniformity import thread_shape
 from vgpusim.ptx import ir
 
 _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
-_DOUBLED_INSTRUCTIONS = 64  # blocks of loops up to this size are made for all lanes and for some,
-_DOUBLED_KERNEL_INSTRUCTIONS = 1200  # in kernels up to this size: longer ones take long enough to compile
+_DOUBLED_INSTRUCTIONS = 64  # blocks of loops up to this size are made for all lanes and for some
 _LARGE_NBYTES = 600_000  # of a warp function's text, copies included
 _COPY_NBYTES = 110  # of the text that saves or restores a register
 _PATIENCE = 64  # rounds of waiting loops before other warps may run
@@ -72,7 +71,6 @@ class WarpFunction:
             and bool(self.barriers)
             and all(self._is_plain(ins) for b in self.blocks for ins in b.all())
         )
-        self.instructions = sum(len(block.instructions) for block in self.blocks)
         masks = [(f"%m{number}", "i32") for number in range(len(self.blocks))]
         self.spills = spill.lay_out(e, self.barriers, [*masks, ("%yielding", "i1")] if self.spins else masks)
         self.frame = lay_out(e.warp_count, self.spills.nbytes, e.local_stride * abi.WARP, self.arrivals)
@@ -229,7 +227,7 @@ class WarpFunction:
 
     def _doubled(self, index: int) -> bool:
         block = self.blocks[index]
-        small = len(block.instructions) <= _DOUBLED_INSTRUCTIONS and self.instructions <= _DOUBLED_KERNEL_INSTRUCTIONS
+        small = len(block.instructions) <= _DOUBLED_INSTRUCTIONS and not self.e.is_large
         return small and self.e.in_loop and not block.is_barrier
 
     def _body(self, index: int, mask: str) -> None:

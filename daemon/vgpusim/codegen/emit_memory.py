@@ -8,14 +8,25 @@ from __future__ import annotations
 from vgpusim.codegen import abi, emit_watch
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address, plus
-from vgpusim.codegen.emit_segment import can_store, load_segments, segments, store_segments
+from vgpusim.codegen.emit_segment import (
+    can_store,
+    is_row,
+    load_segments,
+    load_tuples,
+    place_of_lane,
+    segments,
+    store_segments,
+    store_tuples,
+)
 from vgpusim.codegen.emitter import Emitter, emits
-from vgpusim.codegen.lane_pattern import LANE_BITS, Pattern, linear
-from vgpusim.codegen.lane_value import LANES, SCALAR, Value
+from vgpusim.codegen.lane_pattern import LANE_BITS, VARYING, Pattern, linear
+from vgpusim.codegen.lane_value import LANES, SCALAR, Form, Value
 from vgpusim.ptx import ir
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
 _LINE_NBYTES = 64  # of the processor's cache
+_ROWS_AHEAD = 16  # of a warp: measured with tests/bench, fewer come late
+_TILES_AHEAD = 4
 _WIDEST = 128  # bits: there is no gather of so many
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
 
@@ -44,31 +55,72 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
     ordered = ins.has(*_ORDERED)
     if ordered:
         fence_before(e, ins)
-    values = []
-    for index in range(len(targets)):
+    probed = ins.has("global") and len(targets) == 1
+    values: list[tuple[Form, str]] = []
+    if _is_tuple(place, nbytes, len(targets)) and not ordered:
+        values = [(LANES, text) for text in _load_tuples(e, place, nbits, len(targets))]
+    for index in range(len(targets) - len(values)):
         at = plus(e, place, index * nbytes)
         if at.uniform:
             values.append((SCALAR, _load_scalar(e, at.text, nbits, ordered)))
         elif ordered or nbits == _WIDEST:
             values.append((LANES, _load_each(e, at, nbits, index)))
         else:
-            values.append((LANES, load_lanes(e, at, nbits, probe=ins.has("global") and len(targets) == 1)))
+            values.append((LANES, load_lanes(e, at, nbits, probe=probed)))
     if ordered:
         fence_after(e, ins)
-    if ins.has("global") and place.pattern.stride == nbytes * len(targets):
-        _fetch_ahead(e, place.text, WARP * nbytes * len(targets))
+    if ins.has("global") and not (probed and place.pattern == VARYING):
+        _fetch_ahead(e, place, nbytes * len(targets))
     for target, (form, text) in zip(targets, values, strict=True):
         e.put(target, form, text, nbits, signed=ins.type[0] == "s")
 
 
-def _fetch_ahead(e: Emitter, base: str, nbytes: int) -> None:
-    """Ask for the line after a row that is loaded in a loop: the next warp's row, most often. A grid's warps go through
-    memory in steps too wide for the processor to foresee, and one warp's loop ends before the next one's begins."""
-    if e.warp_count == 1 or e.block[1] * e.block[2] > 1 or not e.in_loop:
+def _is_tuple(at: Value, nbytes: int, count: int) -> bool:
+    """Whether lanes' vectors of `count` elements follow each other without a gap."""
+    return count in (2, 4) and at.pattern.stride == nbytes * count
+
+
+def _load_tuples(e: Emitter, place: Value, nbits: int, count: int) -> list[str]:
+    """A vector of each lane, loaded as one row where all lanes act."""
+    if e.mask_bits() == "-1":
+        return load_tuples(e, place.text, nbits, count)
+    name, kind = e.unique("tuple"), LANES.int(nbits)
+    e.e(f"br i1 {e.v(f'icmp eq i32 {e.mask_bits()}, -1')}, label %{name}.row, label %{name}.each")
+    e.label(f"{name}.row")
+    rows = load_tuples(e, place.text, nbits, count)
+    e.e(f"br label %{name}.end")
+    e.label(f"{name}.each")
+    each = [load_lanes(e, plus(e, place, index * nbits // 8), nbits) for index in range(count)]
+    e.e(f"br label %{name}.end")
+    e.label(f"{name}.end")
+    return [e.v(f"phi {kind} [ {a}, %{name}.row ], [ {b}, %{name}.each ]") for a, b in zip(rows, each, strict=True)]
+
+
+def _fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None:
+    """Ask for the rows that later warps load, most often: a grid's warps go through memory in steps too wide for the
+    processor to foresee, and one warp's work ends before the next one's begins. In a loop that is the next row, else
+    one of a CTA that this thread runs soon.
+
+    Args:
+        at: Addresses of a load of global memory.
+        nbytes: Of a lane's load.
+    """
+    width = e.block[0]
+    if e.warp_count == 1:
         return
-    for offset in range(nbytes, 2 * nbytes, _LINE_NBYTES):
-        place = pointer(e, e.v(f"add i64 {base}, {offset}"))
-        e.e(e.call("void", "llvm.prefetch.p0", ("ptr", place), ("i32", "0"), ("i32", "3"), ("i32", "1")))
+    if e.block[1] * e.block[2] == 1:
+        if at.pattern.stride == nbytes:
+            row = WARP * nbytes
+            _fetch(e, at.text, row * (1 if e.in_loop else _ROWS_AHEAD), row, write)
+    elif not e.in_loop and width in (8, 16, 32) and is_row(at.pattern, width.bit_length() - 1, nbytes):
+        for lane in range(0, WARP, width):
+            _fetch(e, place_of_lane(e, at, lane), width * nbytes * _TILES_AHEAD, width * nbytes, write)
+
+
+def _fetch(e: Emitter, base: str, offset: int, nbytes: int, write: bool) -> None:
+    for line in range(offset, offset + nbytes, _LINE_NBYTES):
+        place = pointer(e, e.v(f"add i64 {base}, {line}"))
+        e.e(e.call("void", "llvm.prefetch.p0", ("ptr", place), ("i32", str(int(write))), ("i32", "3"), ("i32", "1")))
 
 
 def _load_scalar(e: Emitter, at: str, nbits: int, ordered: bool) -> str:
@@ -145,6 +197,7 @@ def _load_probed(e: Emitter, where: str, nbits: int, mask: str | None) -> str:
     name = e.unique("probe")
     e.e(f"br i1 {fits}, label %{name}.row, label %{name}.each")
     e.label(f"{name}.row")
+    _fetch_ahead(e, at, nbytes)
     rows = load_segments(e, at, nbits, mask)
     e.e(f"br label %{name}.end")
     e.label(f"{name}.each")
@@ -205,9 +258,24 @@ def store(e: Emitter, ins: ir.Instruction) -> None:
     values = [e.read(source, nbits) for source in sources]
     value = values[0] if len(values) == 1 else None
     place = address(e, ins, ins.operands[0], space_of(e, ins), nbytes * len(sources), value=value)
+    if ins.has("global") and not e.in_loop:
+        _fetch_ahead(e, place, nbytes * len(sources), write=True)
     ordered = ins.has(*_ORDERED)
     if ordered:
         fence_before(e, ins)
+    tuples = _is_tuple(place, nbytes, len(values)) and not ordered
+    if tuples:
+        vectors = [e.vector(value) for value in values]
+        name = e.unique("tuple")
+        some = e.mask_bits() != "-1"
+        if some:
+            e.e(f"br i1 {e.v(f'icmp eq i32 {e.mask_bits()}, -1')}, label %{name}.row, label %{name}.each")
+            e.label(f"{name}.row")
+        store_tuples(e, place.text, vectors, nbits)
+        if not some:
+            return
+        e.e(f"br label %{name}.end")
+        e.label(f"{name}.each")
     for index, value in enumerate(values):
         at = plus(e, place, index * nbytes)
         if at.uniform and value.uniform:
@@ -219,6 +287,9 @@ def store(e: Emitter, ins: ir.Instruction) -> None:
             _store_each(e, at, value)
         else:
             store_lanes(e, at, e.vector(value), nbits, row=len(values) == 1)
+    if tuples:
+        e.e(f"br label %{name}.end")
+        e.label(f"{name}.end")
     if ordered:
         fence_after(e, ins)
 

@@ -19,7 +19,7 @@ def segments(pattern: Pattern, nbytes: int) -> int | None:
     """How many accesses the lanes' elements of `nbytes` take; None: do not use them."""
     count = 1
     for n in range(LANE_BITS, -1, -1):
-        if _same(pattern, n) or _row(pattern, n, nbytes):
+        if _same(pattern, n) or is_row(pattern, n, nbytes):
             break
         count *= 1 if pattern.steps[n - 1] == 0 else 2
     return count if count <= (_MAX_SEGMENTS if nbytes >= 4 else _MAX_SMALL_SEGMENTS) else None
@@ -29,7 +29,8 @@ def _same(pattern: Pattern, n: int) -> bool:
     return all(step == 0 for step in pattern.steps[:n])
 
 
-def _row(pattern: Pattern, n: int, nbytes: int) -> bool:
+def is_row(pattern: Pattern, n: int, nbytes: int) -> bool:
+    """Whether 2**n neighbouring lanes have consecutive elements."""
     return n > 0 and all(step == nbytes << k for k, step in enumerate(pattern.steps[:n]))
 
 
@@ -40,7 +41,7 @@ def load_segments(e: Emitter, at: Value, nbits: int, mask: str | None) -> str:
 
 def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: int) -> str:
     kind, nbytes = f"<{1 << n} x i{nbits}>", nbits // 8
-    if _row(at.pattern, n, nbytes):
+    if is_row(at.pattern, n, nbytes):
         place = _pointer(e, at, first)
         if mask is None:
             return e.v(f"load {kind}, ptr {place}, align {nbytes}")
@@ -66,9 +67,35 @@ def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: in
     return e.v(f"shufflevector <{half} x i{nbits}> {low}, <{half} x i{nbits}> {high}, <{2 * half} x i32> <{both}>")
 
 
+def load_tuples(e: Emitter, at: str, nbits: int, count: int) -> list[str]:
+    """`count` consecutive elements of each lane, lane after lane, as one vector for each element's place."""
+    wide = f"<{count * WARP} x i{nbits}>"
+    row = e.v(f"load {wide}, ptr {e.v(f'inttoptr i64 {at} to ptr')}, align {nbits // 8}")
+    parts = []
+    for index in range(count):
+        lanes = ", ".join(f"i32 {count * lane + index}" for lane in range(WARP))
+        parts.append(e.v(f"shufflevector {wide} {row}, {wide} poison, <{WARP} x i32> <{lanes}>"))
+    return parts
+
+
+def store_tuples(e: Emitter, at: str, parts: list[str], nbits: int) -> None:
+    """The reverse of load_tuples."""
+    whole, lanes = parts, WARP  # halves are joined until one vector has all: first element of each lane, then second
+    while len(whole) > 1:
+        both = ", ".join(f"i32 {k}" for k in range(2 * lanes))
+        kind = f"<{lanes} x i{nbits}>"
+        pairs = zip(whole[::2], whole[1::2], strict=True)
+        whole = [e.v(f"shufflevector {kind} {a}, {kind} {b}, <{2 * lanes} x i32> <{both}>") for a, b in pairs]
+        lanes *= 2
+    kind, count = f"<{lanes} x i{nbits}>", len(parts)
+    order = ", ".join(f"i32 {index * WARP + lane}" for lane in range(WARP) for index in range(count))
+    row = e.v(f"shufflevector {kind} {whole[0]}, {kind} poison, <{lanes} x i32> <{order}>")
+    e.e(f"store {kind} {row}, ptr {e.v(f'inttoptr i64 {at} to ptr')}, align {nbits // 8}")
+
+
 def can_store(pattern: Pattern, nbytes: int, masked: bool) -> bool:
     """Whether store_segments serves: under a mask it has no way to store one of several lanes' elements."""
-    rows = any(_row(pattern, n, nbytes) for n in range(1, LANE_BITS + 1))
+    rows = any(is_row(pattern, n, nbytes) for n in range(1, LANE_BITS + 1))
     return segments(pattern, nbytes) is not None and (rows or not masked)
 
 
@@ -79,7 +106,7 @@ def store_segments(e: Emitter, at: Value, text: str, nbits: int, mask: str | Non
 
 def _store(e: Emitter, at: Value, text: str, nbits: int, mask: str | None, first: int, n: int) -> None:
     kind, nbytes = f"<{1 << n} x i{nbits}>", nbits // 8
-    if _row(at.pattern, n, nbytes):
+    if is_row(at.pattern, n, nbytes):
         place = _pointer(e, at, first)
         if mask is None:
             e.e(f"store {kind} {text}, ptr {place}, align {nbytes}")
@@ -101,13 +128,14 @@ def _store(e: Emitter, at: Value, text: str, nbits: int, mask: str | None, first
 
 
 def _pointer(e: Emitter, at: Value, lane: int) -> str:
-    """The address of one lane."""
-    text = at.text
+    return e.v(f"inttoptr i64 {place_of_lane(e, at, lane)} to ptr")
+
+
+def place_of_lane(e: Emitter, at: Value, lane: int) -> str:
+    """The address of one lane, i64."""
     if not at.pattern.known:
-        text = e.v(f"extractelement {LANES.int(64)} {text}, i32 {lane}")
-    elif lane:
-        text = e.v(f"add i64 {text}, {at.pattern.offsets()[lane]}")
-    return e.v(f"inttoptr i64 {text} to ptr")
+        return e.v(f"extractelement {LANES.int(64)} {at.text}, i32 {lane}")
+    return e.v(f"add i64 {at.text}, {at.pattern.offsets()[lane]}") if lane else at.text
 
 
 def _part(e: Emitter, mask: str | None, n: int, side: int) -> str | None:

@@ -21,6 +21,7 @@ from vgpusim.ptx.error import InternalError, PtxError, UnsupportedInstruction
 
 EmitFunction = Callable[["Emitter", ir.Instruction], None]
 EMITTERS: dict[str, EmitFunction] = {}
+_LARGE_INSTRUCTIONS = 1200
 
 SpecialFunction = Callable[["Emitter", str], tuple[str, int]]
 SPECIAL_REGISTERS: list[SpecialFunction] = []  # the one function that knows them, of emit_special
@@ -53,6 +54,8 @@ class Emitter:
         self.full_warps = self.thread_count % WARP == 0
         self.warp_count = (self.thread_count + WARP - 1) // WARP
         self.local_stride = local_stride(self.program)
+        # Whether it takes long enough to compile without code that is made twice, for all lanes and for some.
+        self.is_large = sum(len(block.instructions) for block in self.graph.blocks) > _LARGE_INSTRUCTIONS
         self.lines: list[str] = []
         self.allocas: dict[str, str] = {}  # name: type
         self.declarations: set[str] = set()

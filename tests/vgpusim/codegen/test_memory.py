@@ -69,6 +69,57 @@ st.global.v{n}.f32 [%x4], {{{regs}}}; ret; }}"""
     assert np.array_equal(out.reshape(50, n), expected)
 
 
+@pytest.mark.parametrize(
+    ("kind", "n"), [("u8", 2), ("u8", 4), ("b16", 2), ("b16", 4), ("b32", 2), ("b32", 4), ("b64", 2)]
+)
+def test_vectors_of_every_width(kind: str, n: int) -> None:
+    """A full warp, one whose lanes partly act, and lanes past the end, whose elements stay."""
+    nbytes = int(kind[1:]) // 8
+    rng = np.random.default_rng(n)
+    source = rng.integers(0, 256, (70, n, nbytes), dtype=np.uint8)
+    out = np.full((70, n, nbytes), 0xAA, np.uint8)
+    regs = [f"%v{i}" for i in range(n)]
+    text = (
+        HEADER
+        + f""".visible .entry k(.param .u64 a, .param .u64 b) {{ .reg .b32 %r; .reg .pred %p; .reg .b64 %x<5>;
+.reg .b{max(16, 8 * nbytes)} %v<4>; ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; mov.u32 %r, %tid.x;
+mul.wide.u32 %x2, %r, {n * nbytes}; add.u64 %x3, %x0, %x2; add.u64 %x4, %x1, %x2; setp.gt.u32 %p, %r, 67; @%p ret;
+ld.global.v{n}.{kind} {{{", ".join(regs)}}}, [%x3];
+st.global.v{n}.{kind} [%x4], {{{", ".join(reversed(regs))}}}; ret; }}"""
+    )
+    run(text, "k", 1, 70, [source, out])
+    assert np.array_equal(out[:68], source[:68, ::-1])
+    assert (out[68:] == 0xAA).all()
+
+
+def test_shared_atomics_in_a_loop() -> None:
+    """Some rounds have all lanes of a warp, others some; lanes see what lower ones have added."""
+    cells, seen = np.zeros(16, np.uint32), np.zeros((9, 64), np.uint32)
+    text = (
+        HEADER
+        + """.visible .entry k(.param .u64 a, .param .u64 b) { .reg .b32 %r<9>; .reg .b64 %x<9>; .reg .pred %p;
+.shared .u32 s[16]; ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; mov.u32 %r0, %tid.x; mov.u32 %r1, s;
+and.b32 %r2, %r0, 15; mad.lo.u32 %r2, %r2, 4, %r1; mov.u32 %r3, 0; st.shared.u32 [%r2], %r3; bar.sync 0;
+$again: atom.shared.add.u32 %r4, [%r2], %r3; mad.lo.u32 %r5, %r3, 64, %r0; mad.wide.u32 %x2, %r5, 4, %x1;
+st.global.u32 [%x2], %r4; red.shared.max.u32 [%r1], 1; add.u32 %r3, %r3, 1; and.b32 %r6, %r0, 7; min.u32 %r6, %r6, 3;
+add.u32 %r6, %r6, 5; setp.le.u32 %p, %r3, %r6; @%p bra $again;
+bar.sync 0; ld.shared.u32 %r4, [%r2]; and.b32 %r7, %r0, 15; mad.wide.u32 %x3, %r7, 4, %x0; st.global.u32 [%x3], %r4;
+ret; }"""
+    )
+    run(text, "k", 1, 64, [cells, seen])
+    expected, values = [0] * 16, np.zeros((9, 64), np.uint32)
+    for warp in range(2):  # neither waits for the other
+        for turn in range(9):
+            lanes = [t for t in range(32 * warp, 32 * warp + 32) if turn <= min(t & 7, 3) + 5]
+            for t in lanes:
+                values[turn, t] = expected[t & 15]
+                expected[t & 15] += turn
+            if lanes:
+                expected[0] = max(expected[0], 1)
+    assert np.array_equal(seen, values)
+    assert cells.tolist() == expected
+
+
 def test_masked_lanes_touch_no_memory() -> None:
     """Unguarded these addresses would fault: they are in the first page."""
     got = threads("""
