@@ -5,11 +5,11 @@
  * carry a correlation (VGW_CORRELATED). */
 #define _GNU_SOURCE
 #include "vgx_activity.h"
+#include "vgw_clock.h"
 #include "vgx_custom.h"
 #include "vgx_session.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum { NAMES_MAX = 1 << 16, BUCKETS = 1 << 10, FIRST = 1024 };
 
@@ -28,12 +28,6 @@ static struct {
   struct name **names; /* by id - 1 */
   uint32_t name_count, name_capacity;
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* of the process's one session */
-
-static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Room for one more item; false: the limit is reached, or there is no memory. */
 static bool reserve(void **items, uint32_t count, uint32_t *capacity, uint32_t most, size_t nbytes) {
@@ -111,7 +105,7 @@ CUresult vgx_vgpuActivityStop(struct vgx_session *s) {
 
 CUresult vgx_vgpuActivityClock(struct vgx_session *s, struct vgw_rep_vgpuActivityClock *rep) {
   (void)s;
-  rep->now_ns = now_ns();
+  rep->now_ns = vgw_now_ns();
   pthread_mutex_lock(&kept.lock);
   rep->waiting = kept.count;
   rep->dropped = kept.dropped;

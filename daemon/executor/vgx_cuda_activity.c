@@ -12,8 +12,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "vgw_clock.h"
 #include "vgx_backend.h"
 #include "vgx_cuda_cupti.h"
 
@@ -50,27 +50,21 @@ static struct vgx_backend real; /* the driver's own functions */
 static CUresult (*get_current)(CUcontext *);
 static bool has_cupti, by_cupti; /* the second is atomic: CUPTI measures now */
 
-static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* Record the reference, and see it happen between two readings of the clock that lie close together. False: the device
  * does not answer. */
 static bool take_reference(struct place *place) {
   for (int i = 0; i < READINGS; i++) {
     CUresult result = real.cuEventRecordWithFlags(place->reference, place->stream, 0);
-    uint64_t started = now_ns(), before = started, after = started;
+    uint64_t started = vgw_now_ns(), before = started, after = started;
     while (result == CUDA_SUCCESS && (result = real.cuEventQuery(place->reference)) == CUDA_ERROR_NOT_READY &&
            after - started < REFERENCE_WAIT_NS) {
       result = CUDA_SUCCESS;
       before = after;
-      after = now_ns();
+      after = vgw_now_ns();
     }
     if (result != CUDA_SUCCESS)
       return false;
-    after = now_ns();
+    after = vgw_now_ns();
     place->reference_ns = before + (after - before) / 2;
     if (after - before < CLOSE_NS)
       break;

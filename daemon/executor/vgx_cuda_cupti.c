@@ -12,9 +12,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cupti/13/vgs_cupti_layout.h"
+#include "vgw_clock.h"
 
 enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, KERNEL = 10, EXTERNAL = 39, CUSTOM0 = 3 };
 enum { HTOD = 1, DTOH = 2, HTOH = 9, BUFFER_NBYTES = 1 << 20, KNOWN = 1 << 20, WAITING_MAX = 1 << 16 };
@@ -47,12 +47,6 @@ static void (*put_activity)(const struct vgw_activity *activity, const char *nam
 static struct known *known; /* KNOWN of them, by number */
 static struct waiting *waiting;
 static uint32_t waiting_count;
-
-static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 bool vgx_cuda_cupti_open(void) {
   static const char *const names[] = {
@@ -177,7 +171,7 @@ static void disable_all(void) {
 }
 
 static bool enable_all(void) {
-  if (cupti.register_timestamp(now_ns) || cupti.register_callbacks(request, complete))
+  if (cupti.register_timestamp(vgw_now_ns) || cupti.register_callbacks(request, complete))
     return false;
   if (!cupti.enable(KERNEL) && !cupti.enable(MEMCPY) && !cupti.enable(MEMSET) && !cupti.enable(EXTERNAL) &&
       !cupti.enable(DRIVER)) /* external correlation is recorded beside calls */

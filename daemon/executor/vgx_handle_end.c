@@ -1,6 +1,7 @@
 /* The end of objects: who owns what, and the wait for those who use it. */
 #include <time.h>
 
+#include "vgw_clock.h"
 #include "vgx_handle_internal.h"
 
 #define END_TIMEOUT_S 10
@@ -84,12 +85,6 @@ static bool take_locked(struct vgx_session *s, vgx_name root) {
   return all && is_unused_locked(s, root);
 }
 
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static CUresult begin_locked(struct vgx_session *s, vgx_name root) {
   enum vgw_kind kind = vgx_name_kind(root);
   _Atomic(void *) *place = vgx_place(s, root);
@@ -109,15 +104,15 @@ CUresult vgx_handle_end(struct vgx_session *s, enum vgw_kind kind, uint32_t id, 
   if (id == 0)
     return CUDA_ERROR_INVALID_HANDLE;
   vgx_name root = vgx_name_of(kind, id);
-  int64_t until = 0;
+  uint64_t until = 0;
   pthread_mutex_lock(&s->table_lock);
   CUresult result = begin_locked(s, root);
   if (result == CUDA_SUCCESS)
     *object = vgx_link_locked(s, root)->object;
   for (int64_t nap = NAP_NS; result == CUDA_SUCCESS && !take_locked(s, root); nap += nap < NAP_NS_MAX ? nap : 0) {
     pthread_mutex_unlock(&s->table_lock);
-    until = until ? until : now_ns() + END_TIMEOUT_S * 1000000000ll;
-    if ((now_ns() > until && !(vgx_executing->flags & VGX_BLOCKS)) || atomic_load(&s->ended))
+    until = until ? until : vgw_now_ns() + END_TIMEOUT_S * 1000000000ull;
+    if ((vgw_now_ns() > until && !(vgx_executing->flags & VGX_BLOCKS)) || atomic_load(&s->ended))
       result = CUDA_ERROR_ILLEGAL_STATE;
     else
       nanosleep(&(struct timespec){0, nap}, NULL);

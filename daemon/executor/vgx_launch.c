@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "vgw_clock.h"
 #include "vgx_custom.h"
 #include "vgx_launch.h"
 #include "vgx_session.h"
@@ -96,9 +97,7 @@ CUDA_HOST_NODE_PARAMS vgx_callback_of(struct vgx_session *s, uint32_t id) {
 }
 
 CUresult vgx_vgpuNextCallback(struct vgx_session *s, struct vgw_rep_vgpuNextCallback *rep) {
-  struct timespec deadline;
-  clock_gettime(CLOCK_MONOTONIC, &deadline);
-  deadline.tv_sec += NEXT_TIMEOUT_S;
+  struct timespec deadline = vgw_deadline(NEXT_TIMEOUT_S);
   CUresult result = CUDA_ERROR_NOT_READY;
   pthread_mutex_lock(&s->callback_lock);
   for (int late = 0; result != CUDA_SUCCESS && !late && !atomic_load(&s->ended);) {

@@ -2,9 +2,9 @@
 #include "vgx_meter.h"
 
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "vgw_clock.h"
 #include "vgx_session.h"
 
 _Static_assert(VGW_OP_COUNT <= VGX_METER_OPS, "every opcode has a row");
@@ -19,19 +19,13 @@ void vgx_meter_set(int fd) {
     vgx_meter = mapped;
 }
 
-static uint64_t now_ns(clockid_t clock) {
-  struct timespec t;
-  clock_gettime(clock, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void add(atomic_ullong *counter, uint64_t value) {
   atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
 }
 
 uint64_t vgx_meter_begin(uint16_t opcode, bool waits) {
   uint64_t before = atomic_fetch_add_explicit(&vgx_meter->ops[opcode].count, 1, memory_order_relaxed);
-  return waits || before % VGX_METER_SAMPLE == 0 ? now_ns(CLOCK_MONOTONIC) : 0;
+  return waits || before % VGX_METER_SAMPLE == 0 ? vgw_now_ns() : 0;
 }
 
 void vgx_meter_end(uint16_t opcode, bool waits, uint64_t begun_ns, uint64_t nbytes) {
@@ -39,7 +33,7 @@ void vgx_meter_end(uint16_t opcode, bool waits, uint64_t begun_ns, uint64_t nbyt
   add(&op->nbytes, nbytes);
   if (!begun_ns)
     return;
-  uint64_t ns = now_ns(CLOCK_MONOTONIC) - begun_ns, us = ns / 1000;
+  uint64_t ns = vgw_now_ns() - begun_ns, us = ns / 1000;
   uint32_t bucket = us ? 64 - (uint32_t)__builtin_clzll(us) : 0, weight = waits ? 1 : VGX_METER_SAMPLE;
   if (bucket >= VGX_METER_BUCKETS)
     bucket = VGX_METER_BUCKETS - 1;
@@ -48,4 +42,4 @@ void vgx_meter_end(uint16_t opcode, bool waits, uint64_t begun_ns, uint64_t nbyt
   atomic_fetch_add_explicit(&op->buckets[bucket], weight, memory_order_relaxed);
 }
 
-void vgx_meter_finish(void) { atomic_store(&vgx_meter->cpu_ns, now_ns(CLOCK_PROCESS_CPUTIME_ID)); }
+void vgx_meter_finish(void) { atomic_store(&vgx_meter->cpu_ns, vgw_clock_ns(CLOCK_PROCESS_CPUTIME_ID)); }

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "vgw_clock.h"
 #include "vgw_futex.h"
 #include "vgw_ring.h"
 #include "vgx_custom.h"
@@ -51,12 +52,6 @@ struct vgx_ring {
   atomic_uint waiters;      /* threads in vgpuRingWait */
 };
 
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Sleep until the client rings, and CHECK_MS at most. */
 static void sleep_for_record(struct vgx_ring *ring) {
   struct vgw_ring *shared = ring->shared;
@@ -79,9 +74,9 @@ static bool has_record(struct vgx_ring *ring) {
 }
 
 /* Look at an empty ring for so long; whether there is something to do: a record, or an end. */
-static bool spin(struct vgx_ring *ring, int64_t ns, bool yields) {
-  int64_t until = now_ns() + ns;
-  for (unsigned turns = 1; turns % 64 || now_ns() < until; turns++) {
+static bool spin(struct vgx_ring *ring, uint64_t ns, bool yields) {
+  uint64_t until = vgw_now_ns() + ns;
+  for (unsigned turns = 1; turns % 64 || vgw_now_ns() < until; turns++) {
     if (has_record(ring) || atomic_load(&ring->session->ended))
       return true;
     __builtin_ia32_pause();
@@ -94,7 +89,7 @@ static bool spin(struct vgx_ring *ring, int64_t ns, bool yields) {
 /* The client watches a word that the device will write and continues as soon as it changes: a wake-up takes about 40
  * us, which matters beside a copy of a millisecond. As in vgs_wait.c, at most half of the processors spin, and a
  * spinning thread yields. */
-static bool spin_with_client(struct vgx_ring *ring, int64_t ns) {
+static bool spin_with_client(struct vgx_ring *ring, uint64_t ns) {
   static atomic_int processors, spinners;
   if (!atomic_load(&processors)) {
     cpu_set_t set; /* holds 1024; the call fails where there are more */
@@ -109,13 +104,13 @@ static bool spin_with_client(struct vgx_ring *ring, int64_t ns) {
 static bool wait_for_record(struct vgx_ring *ring) {
   if (ring->tail != ring->head)
     return !atomic_load_explicit(&ring->session->ended, memory_order_relaxed);
-  int64_t spin_ns = (int64_t)ring->session->options->spin_us * 1000;
+  uint64_t spin_ns = (uint64_t)ring->session->options->spin_us * 1000;
   bool found = spin_ns && (spin(ring, spin_ns, false) || (ring->awaited && spin_with_client(ring, PATIENCE * spin_ns)));
-  int64_t naps_until = ring->remote && !found ? now_ns() + REMOTE_NAPS_NS : 0;
+  uint64_t naps_until = ring->remote && !found ? vgw_now_ns() + REMOTE_NAPS_NS : 0;
   while (!has_record(ring)) {
     if (atomic_load(&ring->session->ended))
       return false;
-    if (naps_until && now_ns() < naps_until)
+    if (naps_until && vgw_now_ns() < naps_until)
       nanosleep(&(struct timespec){0, NAP_NS}, NULL);
     else
       sleep_for_record(ring);
@@ -304,10 +299,10 @@ CUresult vgx_vgpuRingFence(struct vgx_session *s, const struct vgw_req_vgpuRingF
   struct vgx_ring *ring = req->ring < VGW_RINGS_MAX ? s->rings[req->ring] : NULL;
   if (!ring)
     return vgx_violation(s, "fence on a ring that is not open");
-  int64_t until = s->options->spin_us ? now_ns() + (int64_t)s->options->spin_us * 1000 : 0;
+  uint64_t until = s->options->spin_us ? vgw_now_ns() + (uint64_t)s->options->spin_us * 1000 : 0;
   for (unsigned turns = 1; until && atomic_load(&ring->executed) < req->executed; turns++) {
     __builtin_ia32_pause();
-    if (turns % 64 == 0 && now_ns() > until)
+    if (turns % 64 == 0 && vgw_now_ns() > until)
       until = 0;
   }
   for (;;) {

@@ -1,6 +1,7 @@
 /* The command stream of one session: read, check, execute, reply. See vgx_session.h for who may do what when. */
 #define _GNU_SOURCE
 #include "vgx_serve.h"
+#include "vgw_clock.h"
 #include "vgx_activity.h"
 #include "vgx_execute.h"
 #include "vgx_image.h"
@@ -181,9 +182,7 @@ static void wait_for_end(struct vgx_session *s) {
     struct pollfd channel = {.fd = s->fd, .events = POLLRDHUP};
     if (poll(&channel, 1, -1) <= 0 || atomic_load(&s->ended))
       continue;
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += HANGUP_TIMEOUT_S;
+    struct timespec deadline = vgw_deadline(HANGUP_TIMEOUT_S);
     pthread_mutex_lock(&s->exit_lock);
     for (int late = 0; !atomic_load(&s->ended) && !late;)
       late = pthread_cond_clockwait(&s->exit_signal, &s->exit_lock, CLOCK_MONOTONIC, &deadline);
@@ -221,9 +220,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   wait_for_end(s);
   pthread_mutex_lock(&s->exit_lock);
   /* Threads inside the backend may take their time; the worker's exit ends them. Only a clean end frees the session. */
-  struct timespec deadline;
-  clock_gettime(CLOCK_MONOTONIC, &deadline);
-  deadline.tv_sec += VGX_EXIT_TIMEOUT_S;
+  struct timespec deadline = vgw_deadline(VGX_EXIT_TIMEOUT_S);
   int late = 0;
   while (atomic_load(&s->thread_count) && !late)
     late = pthread_cond_clockwait(&s->exit_signal, &s->exit_lock, CLOCK_MONOTONIC, &deadline);

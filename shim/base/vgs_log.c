@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "vgw_clock.h"
+
 _Thread_local enum vgs_way vgs_way;
 int vgs_trace_state = -1;
 
@@ -118,15 +120,12 @@ void vgs_trace_begin(struct vgs_trace *trace, const char *name, const char *form
   vsnprintf(trace->arguments, sizeof trace->arguments, format, arguments);
   va_end(arguments);
   vgs_way = VGS_WAY_LOCAL;
-  clock_gettime(CLOCK_MONOTONIC, &trace->start);
+  trace->start_ns = vgw_now_ns();
 }
 
 void vgs_trace_end(const struct vgs_trace *trace, CUresult result) {
   static const char *const ways[] = {"local", "queued", "waited"};
-  struct timespec end;
-  clock_gettime(CLOCK_MONOTONIC, &end);
-  double microseconds =
-      (double)(end.tv_sec - trace->start.tv_sec) * 1e6 + (double)(end.tv_nsec - trace->start.tv_nsec) / 1e3;
+  double microseconds = (double)(vgw_now_ns() - trace->start_ns) / 1e3;
   vgs_log(VGS_LOG_TRACE, "%s(%s) = %d [%s, %.1f us]", trace->name, trace->arguments, result, ways[vgs_way],
           microseconds);
 }

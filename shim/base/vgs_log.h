@@ -49,7 +49,7 @@ static inline bool vgs_trace_lookups_on(void) {
 struct vgs_trace {
   const char *name;
   char arguments[512];
-  struct timespec start;
+  uint64_t start_ns;
 };
 
 /* A call without parameters has an empty format. */

@@ -4,6 +4,7 @@
 #include "vgs_progress.h"
 #include "vgs_record_stream.h"
 #include "vgs_ring_set.h"
+#include "vgw_clock.h"
 #include "vgw_futex.h"
 #include "vgw_wire.h"
 #include <string.h>
@@ -155,12 +156,6 @@ void vgs_ring_drained(void) {
 enum { CHECK_MS = 20, NAP_NS = 20000 };
 enum { REGION_NAPS_NS = 1000000 }; /* how long a client polls for a reply in a region before it asks for a wake-up */
 
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void relax(void) { __builtin_ia32_pause(); }
 
 static void write_record(uint8_t *at, const struct vgw_header *header, const struct vgs_call *call) {
@@ -184,7 +179,7 @@ static void write_record(uint8_t *at, const struct vgw_header *header, const str
 
 /* In a region no word wakes us: nap, ever longer, then have the worker answer on the socket when it has replied. */
 static CUresult wait_reply_in_region(struct vgs_ring *ring, uint32_t sequence) {
-  int64_t begun_ns = now_ns();
+  uint64_t begun_ns = vgw_now_ns();
   for (unsigned turns = 0;; turns++) {
     /* reply: stored (release) by the worker after the reply's bytes */
     if (atomic_load_explicit(&ring->shared->reply, memory_order_acquire) == sequence)
@@ -195,7 +190,7 @@ static CUresult wait_reply_in_region(struct vgs_ring *ring, uint32_t sequence) {
       relax();
       continue;
     }
-    int64_t waited_ns = now_ns() - begun_ns;
+    uint64_t waited_ns = vgw_now_ns() - begun_ns;
     if (waited_ns < vgs_ring_spin_ns())
       continue;
     if (waited_ns > REGION_NAPS_NS) {
@@ -218,7 +213,7 @@ static void look_at_socket(void) {
 /* Sleep until the reply to `sequence` is in the ring. */
 static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
   struct vgw_ring *shared = ring->shared;
-  int64_t until = vgs_ring_spin_ns() ? now_ns() + vgs_ring_spin_ns() : 0;
+  uint64_t until = vgs_ring_spin_ns() ? vgw_now_ns() + vgs_ring_spin_ns() : 0;
   unsigned turns = 0;
   for (;;) {
     /* reply: stored (release) by the worker after the reply's bytes */
@@ -229,7 +224,7 @@ static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
       return vgs_stream_error();
     if (until) {
       relax(); /* one at a time: on recent processors it takes as long as the word takes to arrive */
-      if (++turns % 64 == 0 && now_ns() > until)
+      if (++turns % 64 == 0 && vgw_now_ns() > until)
         until = 0;
       continue;
     }

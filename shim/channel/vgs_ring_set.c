@@ -39,7 +39,7 @@ static uint32_t generation; /* atomic; of the session, so that a thread's ring o
 static bool offered;
 static bool full;      /* no further ring can be opened; under lock */
 static bool in_region; /* set before the first call */
-static int64_t spin_ns;
+static uint64_t spin_ns;
 static int processors;
 static pthread_key_t thread_end;
 static bool have_thread_end;
@@ -50,7 +50,7 @@ static _Thread_local uint32_t own_generation;
 unsigned vgs_ring_count(void) { return __atomic_load_n(&opened, __ATOMIC_ACQUIRE); }
 bool vgs_ring_any(void) { return vgs_ring_count(); }
 bool vgs_ring_in_region(void) { return in_region; }
-int64_t vgs_ring_spin_ns(void) { return spin_ns; }
+uint64_t vgs_ring_spin_ns(void) { return spin_ns; }
 int vgs_ring_processors(void) { return processors; }
 
 /* That this process may use, which can be fewer than the machine has. */
@@ -70,7 +70,7 @@ void vgs_ring_start(bool offered_now) {
     spin_us = strtol(wanted, NULL, 10);
     spin_us = spin_us > SPIN_MAX_US ? SPIN_MAX_US : spin_us;
   }
-  spin_ns = (int64_t)spin_us * 1000;
+  spin_ns = (uint64_t)spin_us * 1000;
   vgs_progress_start();
   __atomic_add_fetch(&generation, 1, __ATOMIC_RELEASE);
 }

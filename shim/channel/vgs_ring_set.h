@@ -77,7 +77,7 @@ bool vgs_ring_any(void); /* whether any thread has a ring */
 bool vgs_ring_active(void);
 
 /* How long a wait may spin before it sleeps, in ns; 0: not at all. */
-int64_t vgs_ring_spin_ns(void);
+uint64_t vgs_ring_spin_ns(void);
 
 int vgs_ring_processors(void); /* that this process may use */
 

@@ -3,13 +3,10 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
-int64_t vgs_now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+#include "vgw_clock.h"
+
+int64_t vgs_now_ms(void) { return (int64_t)(vgw_now_ns() / 1000000); }
 
 int vgs_socket_wait(int fd, short events, int64_t deadline_ms) {
   for (;;) {

@@ -8,6 +8,7 @@
 #include "vgs_session.h"
 #include "vgs_stream.h"
 #include "vgs_work.h"
+#include "vgw_clock.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -212,9 +213,7 @@ CUresult vgs_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, vo
 /* A callback of the program's that never returns must not keep the process from exiting. ThreadSanitizer knows no join
  * with a deadline on the monotonic clock, so the thread says that it is at its end. */
 static void join_within(pthread_t thread, int seconds) {
-  struct timespec deadline;
-  clock_gettime(CLOCK_MONOTONIC, &deadline);
-  deadline.tv_sec += seconds;
+  struct timespec deadline = vgw_deadline(seconds);
   int late = 0;
   pthread_mutex_lock(&service.lock);
   while (!service.ended && !late)

@@ -5,13 +5,7 @@
 #include "vgs_handle.h"
 #include "vgs_progress.h"
 #include "vgs_ring.h"
-#include <time.h>
-
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
+#include "vgw_clock.h"
 
 CUresult vgs_wait_push_flag(struct vgs_area *area, unsigned slot, uint32_t stream) {
   uint32_t value = area->values[slot] + 1;
@@ -31,13 +25,13 @@ enum { PATIENCE = 40 };
 static int spinners; /* atomic */
 
 bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
-  int64_t spin_ns = vgs_ring_spin_ns(), start = spin_ns ? now_ns() : 0;
+  uint64_t spin_ns = vgs_ring_spin_ns(), start = spin_ns ? vgw_now_ns() : 0;
   if (vgs_wait_is_set(area, slot) || !spin_ns)
     return vgs_wait_is_set(area, slot);
   bool patient = 2 * __atomic_add_fetch(&spinners, 1, __ATOMIC_RELAXED) <= vgs_ring_processors() - 2;
-  int64_t until = start + (patient ? PATIENCE * spin_ns : spin_ns);
+  uint64_t until = start + (patient ? PATIENCE * spin_ns : spin_ns);
   bool set = false;
-  for (unsigned turns = 1; !set && (turns % 64 || now_ns() < until); turns++) {
+  for (unsigned turns = 1; !set && (turns % 64 || vgw_now_ns() < until); turns++) {
     __builtin_ia32_pause();
     set = vgs_wait_is_set(area, slot);
   }

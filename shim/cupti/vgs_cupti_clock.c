@@ -6,6 +6,7 @@
 #include "vgs_cupti_clock.h"
 #include "vgs_cupti_api.h"
 #include "vgs_cupti_result.h"
+#include "vgw_clock.h"
 #include <time.h>
 
 enum { TRIPS = 8, READINGS = 5 };
@@ -24,15 +25,9 @@ struct line {
 static uint64_t (*callback)(void);        /* atomic */
 static struct line to_profiler, to_local; /* from this process's monotonic clock; from the worker's to that */
 
-static uint64_t read_clock(clockid_t clock) {
-  struct timespec t;
-  clock_gettime(clock, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 uint64_t vgs_cupti_now(void) {
   uint64_t (*given)(void) = __atomic_load_n(&callback, __ATOMIC_ACQUIRE);
-  return given ? given() : read_clock(CLOCK_REALTIME);
+  return given ? given() : vgw_clock_ns(CLOCK_REALTIME);
 }
 
 int vgs_cuptiGetTimestamp(uint64_t *timestamp) {
@@ -69,7 +64,7 @@ static uint64_t translate(const struct line *line, uint64_t time, uint64_t least
 static struct point read_profiler(void) {
   struct point best = {.error = UINT64_MAX};
   for (int i = 0; i < READINGS; i++) {
-    uint64_t before = read_clock(CLOCK_MONOTONIC), now = vgs_cupti_now(), after = read_clock(CLOCK_MONOTONIC);
+    uint64_t before = vgw_now_ns(), now = vgs_cupti_now(), after = vgw_now_ns();
     if (after - before < best.error)
       best = (struct point){before + (after - before) / 2, now, after - before};
   }
@@ -84,10 +79,10 @@ void vgs_cupti_clock_start(void) {
 static bool read_worker(const struct vgs_profiling *driver, struct point *best) {
   best->error = UINT64_MAX;
   for (int i = 0; i < TRIPS; i++) {
-    uint64_t now, dropped, waiting, before = read_clock(CLOCK_MONOTONIC);
+    uint64_t now, dropped, waiting, before = vgw_now_ns();
     if (driver->clock(&now, &dropped, &waiting))
       return false;
-    uint64_t after = read_clock(CLOCK_MONOTONIC), error = (after - before + 1) / 2;
+    uint64_t after = vgw_now_ns(), error = (after - before + 1) / 2;
     if (error < best->error)
       *best = (struct point){now, before + error, error};
   }

@@ -1,7 +1,6 @@
 /* Measuring operations. Locking: none; `put` is set while operations run, and has its own lock. */
 #include "vgx_sim_activity.h"
-
-#include <time.h>
+#include "vgw_clock.h"
 
 static void (*put_activity)(const struct vgw_activity *activity, const char *name); /* atomic */
 static _Thread_local uint64_t thread_correlation;
@@ -15,21 +14,15 @@ void vgx_sim_correlate(uint64_t correlation) { thread_correlation = correlation;
 
 uint64_t vgx_sim_correlation(void) { return __atomic_load_n(&put_activity, __ATOMIC_RELAXED) ? thread_correlation : 0; }
 
-static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static CUresult run(struct vgx_sim_op *op, struct vgw_activity *activity) {
   void (*put)(const struct vgw_activity *, const char *) = __atomic_load_n(&put_activity, __ATOMIC_ACQUIRE);
   if (!put || !op->describe)
     return op->run(op);
   const char *name = NULL;
   op->describe(op, activity, &name);
-  activity->start_ns = now_ns();
+  activity->start_ns = vgw_now_ns();
   CUresult result = op->run(op);
-  activity->end_ns = now_ns();
+  activity->end_ns = vgw_now_ns();
   if (result == CUDA_SUCCESS)
     put(activity, name);
   return result;

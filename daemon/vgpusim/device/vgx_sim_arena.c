@@ -30,8 +30,6 @@
  * guard pages are left out and neighbours merge. */
 #define GUARDED_MAX 24000u
 
-static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
-
 void *vgx_sim_arena_map_idle(const struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int fixed) {
   int kind = arena->file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   off_t offset = arena->file < 0 ? 0 : (off_t)(address - arena->base);
@@ -135,7 +133,7 @@ static bool find_gap(const struct vgx_sim_arena *arena, uint64_t from, uint64_t 
   uint64_t at = from;
   for (size_t i = vgx_sim_arena_bound_locked(arena, from);; i++) {
     uint64_t limit = i < arena->count ? arena->live[i].pages : arena->end;
-    at = round_up(at, align);
+    at = vgx_sim_round_up(at, align);
     if (at <= limit && limit - at >= span) {
       *start = at;
       *index = i;
@@ -164,7 +162,7 @@ static bool reserve_entry(struct vgx_sim_arena *arena) {
 bool vgx_sim_arena_place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, uint64_t alignment,
                                 size_t *index) {
   bool large = made->nbytes >= LARGE_NBYTES;
-  uint64_t span = round_up(made->nbytes, VGX_SIM_PAGE_NBYTES);
+  uint64_t span = vgx_sim_round_up(made->nbytes, VGX_SIM_PAGE_NBYTES);
   uint64_t guard = arena->count < GUARDED_MAX ? VGX_SIM_PAGE_NBYTES : 0;
   uint64_t align = large ? LARGE_NBYTES : VGX_SIM_PAGE_NBYTES, start;
   align = alignment > align ? alignment : align;
@@ -173,7 +171,7 @@ bool vgx_sim_arena_place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allo
     return false;
   made->pages = start;
   made->pages_end = start + span;
-  made->address = large ? start : start + span - round_up(made->nbytes, ALIGN_NBYTES);
+  made->address = large ? start : start + span - vgx_sim_round_up(made->nbytes, ALIGN_NBYTES);
   return true;
 }
 
@@ -187,7 +185,7 @@ void vgx_sim_arena_insert_locked(struct vgx_sim_arena *arena, const struct vgx_s
 
 static CUresult allocate_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made) {
   size_t index;
-  uint64_t span = round_up(made->nbytes, VGX_SIM_PAGE_NBYTES);
+  uint64_t span = vgx_sim_round_up(made->nbytes, VGX_SIM_PAGE_NBYTES);
   if (!vgx_sim_arena_charge_locked(arena, span))
     return CUDA_ERROR_OUT_OF_MEMORY;
   if (!vgx_sim_arena_place_locked(arena, made, 0, &index) ||

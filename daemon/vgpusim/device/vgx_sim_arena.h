@@ -14,6 +14,9 @@
 
 #define VGX_SIM_PAGE_NBYTES 4096ull
 
+/* The least multiple of `unit` that is not below `value`. */
+static inline uint64_t vgx_sim_round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
 enum vgx_sim_allocation_kind {
   VGX_SIM_LINEAR,
   VGX_SIM_RESERVED, /* addresses alone: cuMemAddressReserve */

@@ -167,13 +167,6 @@ CUresult vgx_sim_capture_event_locked(CUevent event) {
   return CUDA_ERROR_CAPTURED_EVENT;
 }
 
-/* The calling thread's context and the stream a handle means in it. */
-static CUresult enter_stream(CUstream handle, CUstream *stream) {
-  CUcontext ctx;
-  CUresult result = vgx_sim_enter(&ctx);
-  return result == CUDA_SUCCESS ? vgx_sim_stream_of(ctx, handle, stream) : result;
-}
-
 /* Nodes of a graph as a frontier, which is the caller's to free. Runtime lock held. */
 static CUresult frontier_of(CUgraph graph, const CUgraphNode *nodes, size_t count, struct vgx_sim_captured *made) {
   if (count > VGX_SIM_GRAPH_NODES_MAX || (count && !nodes))
@@ -218,7 +211,7 @@ static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *nodes, 
 
 CUresult vgx_sim_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
   CUstream stream;
-  CUresult result = enter_stream(hStream, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   if (mode < 0 || mode > MODE_RELAXED)
@@ -235,7 +228,7 @@ CUresult vgx_sim_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
 CUresult vgx_sim_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
                                              const CUgraphEdgeData *dependencyData, size_t numDependencies, int mode) {
   CUstream stream;
-  CUresult result = enter_stream(hStream, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   if (mode < 0 || mode > MODE_RELAXED || dependencyData || !vgx_sim_is_graph(hGraph))
@@ -250,7 +243,7 @@ CUresult vgx_sim_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_
                                            size_t *numDependencies_out) {
   enum { NONE, ACTIVE, INVALIDATED };
   CUstream stream;
-  CUresult result = enter_stream(hStream, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   vgx_sim_lock();
@@ -277,7 +270,7 @@ CUresult vgx_sim_cuStreamUpdateCaptureDependencies(CUstream hStream, const CUgra
                                                    size_t numDependencies, unsigned int flags) {
   enum { SET = 1 };
   CUstream stream;
-  CUresult result = enter_stream(hStream, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   if (flags > SET)
@@ -315,7 +308,7 @@ static bool is_joined(CUgraph graph, const struct vgx_sim_captured *c) {
 
 CUresult vgx_sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
   CUstream stream;
-  CUresult result = enter_stream(hStream, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   vgx_sim_lock();

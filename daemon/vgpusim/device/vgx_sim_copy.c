@@ -152,11 +152,8 @@ static bool is_valid(uint64_t address, uint64_t nbytes, enum side side) {
 
 static CUresult copy_flat(uint64_t dst, enum side dst_side, uint64_t src, enum side src_side, size_t nbytes,
                           CUstream handle, bool wait) {
-  CUcontext ctx;
   CUstream stream;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_stream_of(ctx, handle, &stream);
+  CUresult result = vgx_sim_enter_stream(handle, NULL, &stream);
   if (result != CUDA_SUCCESS || nbytes == 0)
     return result;
   if (!is_valid(dst, nbytes, dst_side) || !is_valid(src, nbytes, src_side))
@@ -305,9 +302,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream handle, bool wait) {
   CUcontext ctx;
   CUstream stream;
   struct vgx_sim_box box;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_stream_of(ctx, handle, &stream);
+  CUresult result = vgx_sim_enter_stream(handle, &ctx, &stream);
   if (result == CUDA_SUCCESS)
     result = resolve(ctx, c, &box);
   return result == CUDA_SUCCESS ? vgx_sim_submit_box(stream, &box, wait) : result;

@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "vgw_clock.h"
 #include "vgx_sim_pool.h"
 #include "vgx_sim_runtime.h"
 
@@ -17,12 +17,6 @@ bool vgx_sim_counts;
 
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vgx_sim_counted *running;
-
-static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 void vgx_sim_count_begin(struct vgx_sim_counted *counted, struct vgx_sim_job *job, const char *kernel) {
   if (!vgx_sim_counts)
@@ -37,7 +31,7 @@ void vgx_sim_count_begin(struct vgx_sim_counted *counted, struct vgx_sim_job *jo
     running->link = &counted->next;
   running = counted;
   pthread_mutex_unlock(&running_lock);
-  counted->begin_ns = now_ns();
+  counted->begin_ns = vgw_now_ns();
 }
 
 /* Numbers first, then the name: a long one may be cut. vgpud/cli/kernel_profile.py reads it. */
@@ -47,7 +41,7 @@ void vgx_sim_count_end(struct vgx_sim_counted *counted, uint32_t device, const s
   int used = 0;
   if (!vgx_sim_counts)
     return;
-  uint64_t end_ns = now_ns();
+  uint64_t end_ns = vgw_now_ns();
   pthread_mutex_lock(&running_lock);
   *counted->link = counted->next;
   if (counted->next)

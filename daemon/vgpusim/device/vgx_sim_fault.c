@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include "vgx_sim_control_word.h"
 #include "vgx_sim_reach.h"
 
 #define SIGNAL_STACK_NBYTES (64u << 10)
@@ -140,21 +141,13 @@ void vgx_sim_fault_thread_init(void) {
     sigaltstack(&stack, NULL);
 }
 
-#if defined(__x86_64__)
-static uint32_t control_word(void) { return __builtin_ia32_stmxcsr(); }
-static void set_control_word(uint32_t word) { __builtin_ia32_ldmxcsr(word); }
-#else
-static uint32_t control_word(void) { return 0; }
-static void set_control_word(uint32_t word) { (void)word; }
-#endif
-
 CUresult vgx_sim_guarded(const uint32_t *stop, void (*body)(void *), void *argument, struct vgx_sim_fault *fault) {
   pthread_once(&installed, install);
   struct guard g = {.stop = stop};
-  uint32_t word = control_word();
+  uint32_t word = vgx_sim_control_word();
   if (sigsetjmp(g.jump, 0) != 0) {
     current_guard = NULL;
-    set_control_word(word);
+    vgx_sim_set_control_word(word);
     *fault = g.fault;
     return g.fault.result;
   }

@@ -16,6 +16,10 @@ bool vgx_sim_is_graph(CUgraph graph) { return graph && graph->magic == VGX_SIM_G
 
 bool vgx_sim_is_node(CUgraphNode node) { return node && node->magic == VGX_SIM_GRAPH_NODE; }
 
+bool vgx_sim_node_does(CUgraphNode node, uint32_t type) {
+  return vgx_sim_is_node(node) && node->type == type && node->work;
+}
+
 struct vgx_sim_work *vgx_sim_work_create(CUcontext ctx, struct vgx_sim_op *op) {
   struct vgx_sim_work *work = malloc(sizeof *work);
   if (!work) {

@@ -68,6 +68,8 @@ uint64_t vgx_sim_graph_count(CUgraph graph);          /* of steps, those of grap
 CUgraph vgx_sim_graph_clone_locked(CUgraph original); /* NULL: out of memory */
 bool vgx_sim_is_graph(CUgraph graph);
 bool vgx_sim_is_node(CUgraphNode node);
+/* Whether `node` is a node of that type and has work of its own. */
+bool vgx_sim_node_does(CUgraphNode node, uint32_t type);
 /* Give a node of this type other work: `op` is taken over. No lock held. */
 CUresult vgx_sim_node_change(CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
 CUgraph vgx_sim_graph_create(void);          /* NULL: out of memory */

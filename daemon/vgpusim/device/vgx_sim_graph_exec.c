@@ -259,10 +259,7 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
 
 /* The stream to launch `exec` on. */
 static CUresult check(CUgraphExec exec, CUstream handle, CUstream *stream) {
-  CUcontext ctx;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_stream_of(ctx, handle, stream);
+  CUresult result = vgx_sim_enter_stream(handle, NULL, stream);
   if (result == CUDA_SUCCESS && !vgx_sim_is_exec(exec))
     result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && (*stream)->ctx != exec->ctx)

@@ -31,10 +31,8 @@ CUresult vgx_sim_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph
   return result;
 }
 
-static bool is_of(CUgraphNode node, uint32_t type) { return vgx_sim_is_node(node) && node->type == type && node->work; }
-
 CUresult vgx_sim_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS *params_out) {
-  if (!is_of(hNode, CU_GRAPH_NODE_TYPE_MEM_ALLOC) || !params_out)
+  if (!vgx_sim_node_does(hNode, CU_GRAPH_NODE_TYPE_MEM_ALLOC) || !params_out)
     return CUDA_ERROR_INVALID_VALUE;
   *params_out = *vgx_sim_graph_memory_params(hNode->work->op);
   return CUDA_SUCCESS;
@@ -55,7 +53,7 @@ CUresult vgx_sim_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 }
 
 CUresult vgx_sim_cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_out) {
-  if (!is_of(hNode, CU_GRAPH_NODE_TYPE_MEM_FREE) || !dptr_out)
+  if (!vgx_sim_node_does(hNode, CU_GRAPH_NODE_TYPE_MEM_FREE) || !dptr_out)
     return CUDA_ERROR_INVALID_VALUE;
   *dptr_out = vgx_sim_graph_memory_params(hNode->work->op)->dptr;
   return CUDA_SUCCESS;

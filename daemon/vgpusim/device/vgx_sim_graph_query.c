@@ -165,17 +165,15 @@ CUresult vgx_sim_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *fr
 }
 
 /* A node of this type, whose work has been made. */
-static bool is_of(CUgraphNode node, uint32_t type) { return vgx_sim_is_node(node) && node->type == type && node->work; }
-
 CUresult vgx_sim_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
-  if (!is_of(hNode, VGX_SIM_NODE_KERNEL) || !nodeParams)
+  if (!vgx_sim_node_does(hNode, VGX_SIM_NODE_KERNEL) || !nodeParams)
     return CUDA_ERROR_INVALID_VALUE;
   vgx_sim_launch_params(hNode->work->op, nodeParams);
   return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams) {
-  if (!is_of(hNode, VGX_SIM_NODE_MEMSET) || !nodeParams)
+  if (!vgx_sim_node_does(hNode, VGX_SIM_NODE_MEMSET) || !nodeParams)
     return CUDA_ERROR_INVALID_VALUE;
   vgx_sim_fill_params(hNode->work->op, nodeParams);
   return CUDA_SUCCESS;
@@ -184,14 +182,14 @@ CUresult vgx_sim_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_
 CUresult vgx_sim_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams) {
   CUcontext ctx;
   struct vgx_sim_op *op;
-  if (!is_of(hNode, VGX_SIM_NODE_MEMSET))
+  if (!vgx_sim_node_does(hNode, VGX_SIM_NODE_MEMSET))
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = vgx_sim_memset_op(nodeParams, NULL, &ctx, &op);
   return result == CUDA_SUCCESS ? vgx_sim_node_change(hNode, VGX_SIM_NODE_MEMSET, ctx, op) : result;
 }
 
 CUresult vgx_sim_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams) {
-  if (!is_of(hNode, VGX_SIM_NODE_MEMCPY) || !nodeParams)
+  if (!vgx_sim_node_does(hNode, VGX_SIM_NODE_MEMCPY) || !nodeParams)
     return CUDA_ERROR_INVALID_VALUE;
   return vgx_sim_copy_params(hNode->work->op, nodeParams);
 }
@@ -199,7 +197,7 @@ CUresult vgx_sim_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *no
 CUresult vgx_sim_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams) {
   CUcontext ctx;
   struct vgx_sim_op *op;
-  if (!is_of(hNode, VGX_SIM_NODE_MEMCPY))
+  if (!vgx_sim_node_does(hNode, VGX_SIM_NODE_MEMCPY))
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = vgx_sim_memcpy_op(nodeParams, NULL, &ctx, &op);
   return result == CUDA_SUCCESS ? vgx_sim_node_change(hNode, VGX_SIM_NODE_MEMCPY, ctx, op) : result;

@@ -277,9 +277,7 @@ static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t
   CUcontext ctx;
   CUstream stream;
   CUfunction f;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_stream_of(ctx, stream_handle, &stream);
+  CUresult result = vgx_sim_enter_stream(stream_handle, &ctx, &stream);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_function_pin(ctx, handle, &f);
   if (result != CUDA_SUCCESS)

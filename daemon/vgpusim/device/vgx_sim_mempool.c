@@ -75,9 +75,7 @@ static CUresult allocate(CUcontext ctx, CUmemoryPool pool, size_t nbytes, CUdevi
 static CUresult allocate_async(CUdeviceptr *dptr, size_t nbytes, CUmemoryPool pool, bool use_current, CUstream handle) {
   CUcontext ctx;
   CUstream stream;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_stream_of(ctx, handle, &stream);
+  CUresult result = vgx_sim_enter_stream(handle, &ctx, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   if (!dptr || nbytes == 0)
@@ -131,11 +129,8 @@ static CUresult run_release(struct vgx_sim_op *op) {
 static void destroy_release(struct vgx_sim_op *op) { free(op); }
 
 CUresult vgx_sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-  CUcontext ctx;
   CUstream stream;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_stream_of(ctx, hStream, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS || dptr == 0)
     return result;
   vgx_sim_lock();

@@ -38,8 +38,6 @@ static void free_variables(CUmodule m) {
   m->addresses = NULL;
 }
 
-static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
-
 /* Ask for the variables, place them one after the other in one allocation, and fill them. */
 static CUresult place_variables(CUmodule m) {
   uint32_t count = m->variable_count;
@@ -60,15 +58,15 @@ static CUresult place_variables(CUmodule m) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     if (v->align == 0 || v->align > ALIGN_MAX || v->align & (v->align - 1))
       return CUDA_ERROR_INVALID_IMAGE;
-    total = round_up(total, v->align > 16 ? v->align : v->nbytes >= 256 ? 256 : 16);
+    total = vgx_sim_round_up(total, v->align > 16 ? v->align : v->nbytes >= 256 ? 256 : 16);
     m->addresses[i] = total; /* an offset as yet */
     total += v->nbytes;
     if (total > capacity)
       return CUDA_ERROR_OUT_OF_MEMORY;
   }
   /* Rounded up to whole pages, so that the base is aligned for any variable. */
-  CUresult result =
-      vgx_sim_arena_allocate(&m->ctx->device->arena, round_up(total ? total : 1, ALIGN_MAX), m->ctx, NULL, &m->base);
+  CUresult result = vgx_sim_arena_allocate(&m->ctx->device->arena, vgx_sim_round_up(total ? total : 1, ALIGN_MAX),
+                                           m->ctx, NULL, &m->base);
   if (result != CUDA_SUCCESS)
     return result;
   vgx_sim_watch_defined(m->base, total); /* variables without an initialiser are zero */

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "vgw_clock.h"
 #include "vgx_sim_count.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_schedule.h"
@@ -52,12 +53,6 @@ void vgx_sim_set_watchdog(uint64_t limit_ms) {
   pthread_mutex_lock(&pool_lock);
   watchdog_ms = limit_ms;
   pthread_mutex_unlock(&pool_lock);
-}
-
-static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 struct call {
@@ -113,7 +108,7 @@ void vgx_sim_pool_end_soon(const uint32_t *stop, CUresult result, const char *me
   for (struct running *r = jobs; r; r = r->next)
     if (&r->stop == stop && r->ending.result == CUDA_SUCCESS) {
       r->ending = (struct vgx_sim_fault){.result = result, .message = message};
-      uint64_t latest = now_ns() + ENDING_NS;
+      uint64_t latest = vgw_now_ns() + ENDING_NS;
       r->deadline_ns = latest < r->deadline_ns ? latest : r->deadline_ns;
       __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
       pthread_cond_signal(&watch);
@@ -151,7 +146,7 @@ static void *watchdog_thread(void *unused) {
   (void)unused;
   pthread_mutex_lock(&pool_lock);
   for (;;) {
-    uint64_t now = now_ns(), next = UINT64_MAX;
+    uint64_t now = vgw_now_ns(), next = UINT64_MAX;
     for (struct running *r = jobs; r; r = r->next) {
       if (r->fault.result == CUDA_SUCCESS && r->deadline_ns <= now) {
         r->fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_TIMEOUT, .message = "the watchdog's limit"};
@@ -219,7 +214,7 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) 
   join(&r);
   uint64_t limit_ms = job->limit_ms ? job->limit_ms : watchdog_ms;
   if (limit_ms) {
-    r.deadline_ns = now_ns() + limit_ms * 1000000u;
+    r.deadline_ns = vgw_now_ns() + limit_ms * 1000000u;
     pthread_cond_signal(&watch);
   }
   r.next = jobs;

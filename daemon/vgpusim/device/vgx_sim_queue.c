@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "vgw_clock.h"
 #include "vgx_sim_activity.h"
 #include "vgx_sim_capture.h"
 #include "vgx_sim_marker.h"
@@ -28,12 +29,6 @@ static struct CUstream_st *active_first, *active_last;
 static uint64_t last_ticket;
 static uint32_t thread_count, idle_count, progress_waiters;
 static bool paused; /* no operation starts */
-
-static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void activate(CUstream s) {
   if (s->active)
@@ -100,7 +95,7 @@ void vgx_sim_stream_free_unused_locked(CUstream stream) {
 static void complete_markers(struct vgx_sim_op *op) {
   if (op->record) {
     op->record->done = true;
-    op->record->time_ns = op->record->timed ? now_ns() : 0;
+    op->record->time_ns = op->record->timed ? vgw_now_ns() : 0;
     vgx_sim_marker_unref_locked(op->record);
   }
   if (op->wait)
@@ -319,9 +314,7 @@ static bool is_device_busy(void) {
 }
 
 bool vgx_sim_pause(uint32_t timeout_s) {
-  struct timespec deadline;
-  clock_gettime(CLOCK_MONOTONIC, &deadline);
-  deadline.tv_sec += timeout_s;
+  struct timespec deadline = vgw_deadline(timeout_s);
   int late = 0;
   vgx_sim_lock();
   progress_waiters++;

@@ -104,3 +104,13 @@ CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream) {
     *stream = handle;
   return CUDA_SUCCESS;
 }
+
+CUresult vgx_sim_enter_stream(CUstream handle, CUcontext *ctx, CUstream *stream) {
+  CUcontext entered;
+  CUresult result = vgx_sim_enter(&entered);
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_stream_of(entered, handle, stream);
+  if (result == CUDA_SUCCESS && ctx)
+    *ctx = entered;
+  return result;
+}

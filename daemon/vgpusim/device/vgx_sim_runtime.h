@@ -27,6 +27,8 @@ int64_t vgx_sim_attribute(const struct vgx_sim_device *device, enum vgx_sim_attr
 
 /* The stream a handle means in `ctx`; INVALID_HANDLE when it is none. */
 CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream);
+/* The calling thread's context, as vgx_sim_enter finds it (`ctx` may be NULL), and the stream a handle means in it. */
+CUresult vgx_sim_enter_stream(CUstream handle, CUcontext *ctx, CUstream *stream);
 
 void vgx_sim_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

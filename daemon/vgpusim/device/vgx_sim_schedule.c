@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "vgw_cuda.h"
+#include "vgx_sim_control_word.h"
 
 #define WARP 32u
 #define IDLE_ROUNDS 4u /* of all CTAs of a thread, in which none goes on, before it takes another */
@@ -388,19 +389,11 @@ static void run_interleaved(const struct vgx_sim_code *code, const struct vgx_si
   }
 }
 
-#if defined __x86_64__
-static uint32_t control_word(void) { return __builtin_ia32_stmxcsr(); }
-static void set_control_word(uint32_t word) { __builtin_ia32_ldmxcsr(word); }
-#else
-static uint32_t control_word(void) { return 0; }
-static void set_control_word(uint32_t word) { (void)word; }
-#endif
-
 void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                       struct vgx_sim_thread *thread) {
-  uint32_t before = control_word();
+  uint32_t before = vgx_sim_control_word();
   running = thread;
-  set_control_word(code->flush ? CONTROL_FLUSH : CONTROL_DEFAULT);
+  vgx_sim_set_control_word(code->flush ? CONTROL_FLUSH : CONTROL_DEFAULT);
   if (code->turns == VGX_SIM_CLUSTERS)
     run_clusters(code, launch, thread);
   else if (code->turns == VGX_SIM_RESIDENT)
@@ -409,5 +402,5 @@ void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_laun
     run_interleaved(code, launch, thread);
   else
     run_ctas(code, launch, thread);
-  set_control_word(before);
+  vgx_sim_set_control_word(before);
 }

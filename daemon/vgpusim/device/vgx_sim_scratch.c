@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "vgx_sim_arena.h"
 #include "vgx_sim_count.h"
 #include "vgx_sim_reach.h"
 
@@ -35,8 +36,6 @@ static bool slot_in_use[VGX_SIM_SLOTS_MAX];
 static const uint64_t never = 0; /* the generation of what is not known */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
-
-static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 static uint8_t *slot_begin(uint32_t slot) { return (uint8_t *)(VGX_SIM_SLOTS_BEGIN + slot * VGX_SIM_SLOT_NBYTES); }
 
@@ -127,7 +126,7 @@ static struct scratch *of_thread(void) {
 
 /* Make the first `nbytes` at `base` accessible, and no page more. */
 static bool resize(uint8_t *base, uint64_t *accessible, uint64_t nbytes) {
-  uint64_t want = round_up(nbytes, PAGE_NBYTES), have = *accessible;
+  uint64_t want = vgx_sim_round_up(nbytes, PAGE_NBYTES), have = *accessible;
   if (want > have && mprotect(base + have, want - have, PROT_READ | PROT_WRITE) != 0)
     return false;
   if (want < have && mprotect(base + want, have - want, PROT_NONE) != 0)
@@ -139,7 +138,7 @@ static bool resize(uint8_t *base, uint64_t *accessible, uint64_t nbytes) {
 static bool provide_frames(struct scratch *s, uint64_t nbytes) {
   if (s->thread.frames && nbytes <= s->frames_nbytes)
     return true;
-  nbytes = round_up(nbytes ? nbytes : 1, PAGE_NBYTES);
+  nbytes = vgx_sim_round_up(nbytes ? nbytes : 1, PAGE_NBYTES);
   release_frames(s);
   s->thread.frames = map_frames(nbytes);
   s->frames_nbytes = s->thread.frames ? nbytes : 0;
@@ -147,12 +146,12 @@ static bool provide_frames(struct scratch *s, uint64_t nbytes) {
 }
 
 static uint64_t more_nbytes(const struct scratch *s) {
-  return round_up(s->places * s->place_frame_nbytes, PAGE_NBYTES);
+  return vgx_sim_round_up(s->places * s->place_frame_nbytes, PAGE_NBYTES);
 }
 
 uint8_t *vgx_sim_scratch_another(struct vgx_sim_thread *thread, uint64_t place) {
   struct scratch *s = (struct scratch *)thread;
-  uint64_t shared_nbytes = round_up(s->place_shared_nbytes, PAGE_NBYTES);
+  uint64_t shared_nbytes = vgx_sim_round_up(s->place_shared_nbytes, PAGE_NBYTES);
   if (place >= s->places || (!s->more_frames && !(s->more_frames = map_frames(more_nbytes(s)))))
     return NULL;
   s->last_place = place > s->last_place ? place : s->last_place;
@@ -174,7 +173,7 @@ static void release_places(struct scratch *s) {
 
 struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, struct vgx_sim_launch *launch) {
   struct scratch *s = of_thread();
-  uint64_t params_nbytes = round_up(job->params_nbytes, WORKSPACE_NBYTES);
+  uint64_t params_nbytes = vgx_sim_round_up(job->params_nbytes, WORKSPACE_NBYTES);
   if (!s || job->local_nbytes > VGX_SIM_LOCAL_NBYTES_MAX ||
       params_nbytes > VGX_SIM_PARAMS_NBYTES_MAX - WORKSPACE_NBYTES ||
       !resize(s->thread.shared, &s->shared_nbytes, job->shared_nbytes) ||

@@ -109,11 +109,8 @@ CUresult vgx_sim_fill_create(const CUDA_MEMSET_NODE_PARAMS *p, struct vgx_sim_op
 
 static CUresult set_rows(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element_nbytes, size_t width,
                          size_t height, CUstream handle, bool wait) {
-  CUcontext ctx;
   CUstream stream;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_stream_of(ctx, handle, &stream);
+  CUresult result = vgx_sim_enter_stream(handle, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   struct fill direct = {.op.run = run_fill,

@@ -24,12 +24,6 @@ static void destroy_op(struct vgx_sim_op *op) { free(op); }
 
 static bool is_event(CUevent event) { return event && event->magic == VGX_SIM_EVENT; }
 
-/* The calling thread's context and the stream a handle means in it. */
-static CUresult enter_stream(CUstream handle, CUcontext *ctx, CUstream *stream) {
-  CUresult result = vgx_sim_enter(ctx);
-  return result == CUDA_SUCCESS ? vgx_sim_stream_of(*ctx, handle, stream) : result;
-}
-
 CUresult vgx_sim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority) {
   CUcontext ctx;
   CUresult result = vgx_sim_enter(&ctx);
@@ -54,9 +48,8 @@ CUresult vgx_sim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int fla
 }
 
 CUresult vgx_sim_cuStreamDestroy_v2(CUstream hStream) {
-  CUcontext ctx;
   CUstream stream;
-  CUresult result = enter_stream(hStream, &ctx, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   if (stream != hStream) /* a default stream cannot be destroyed */
@@ -70,9 +63,8 @@ CUresult vgx_sim_cuStreamDestroy_v2(CUstream hStream) {
 }
 
 CUresult vgx_sim_cuStreamSynchronize(CUstream hStream) {
-  CUcontext ctx;
   CUstream stream;
-  CUresult result = enter_stream(hStream, &ctx, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_capture_forbid(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   return result == CUDA_SUCCESS ? vgx_sim_wait_stream(stream) : result;
@@ -82,7 +74,7 @@ CUresult vgx_sim_cuStreamSynchronize(CUstream hStream) {
 CUresult vgx_sim_cuStreamCopyAttributes(CUstream dst, CUstream src) {
   CUcontext ctx;
   CUstream to, from;
-  CUresult result = enter_stream(dst, &ctx, &to);
+  CUresult result = vgx_sim_enter_stream(dst, &ctx, &to);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_stream_of(ctx, src, &from);
   if (result == CUDA_SUCCESS && to->ctx != from->ctx)
@@ -97,9 +89,8 @@ CUresult vgx_sim_cuStreamCopyAttributes(CUstream dst, CUstream src) {
 }
 
 CUresult vgx_sim_cuStreamQuery(CUstream hStream) {
-  CUcontext ctx;
   CUstream stream;
-  CUresult result = enter_stream(hStream, &ctx, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   if ((result = vgx_sim_capture_forbid(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)) != CUDA_SUCCESS)
@@ -112,9 +103,8 @@ CUresult vgx_sim_cuStreamQuery(CUstream hStream) {
 }
 
 CUresult vgx_sim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
-  CUcontext ctx;
   CUstream stream;
-  CUresult result = enter_stream(hStream, &ctx, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   if (Flags > 1) /* CU_EVENT_WAIT_EXTERNAL is the only flag */
@@ -182,9 +172,8 @@ CUresult vgx_sim_cuEventDestroy_v2(CUevent hEvent) {
 }
 
 CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
-  CUcontext ctx;
   CUstream stream;
-  CUresult result = enter_stream(hStream, &ctx, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   if (flags > 1) /* CU_EVENT_RECORD_EXTERNAL is the only flag */
@@ -305,9 +294,8 @@ void vgx_sim_host_params(const struct vgx_sim_op *op, CUDA_HOST_NODE_PARAMS *par
 }
 
 CUresult vgx_sim_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {
-  CUcontext ctx;
   CUstream stream;
-  CUresult result = enter_stream(hStream, &ctx, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   struct vgx_sim_op *op;

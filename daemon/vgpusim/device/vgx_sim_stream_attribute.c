@@ -34,16 +34,10 @@ static CUresult check(const struct vgx_sim_device *device, int attribute, const 
   return wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-static CUresult enter(CUstream handle, CUstream *stream) {
-  CUcontext ctx;
-  CUresult result = vgx_sim_enter(&ctx);
-  return result == CUDA_SUCCESS ? vgx_sim_stream_of(ctx, handle, stream) : result;
-}
-
 CUresult vgx_sim_cuStreamSetAttribute(CUstream hStream, int attr, const CUlaunchAttributeValue *value) {
   CUstream stream;
   size_t nbytes;
-  CUresult result = enter(hStream, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   void *place = place_of(stream, attr, &nbytes);
@@ -58,7 +52,7 @@ CUresult vgx_sim_cuStreamSetAttribute(CUstream hStream, int attr, const CUlaunch
 CUresult vgx_sim_cuStreamGetAttribute(CUstream hStream, int attr, CUlaunchAttributeValue *value_out) {
   CUstream stream;
   size_t nbytes;
-  CUresult result = enter(hStream, &stream);
+  CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
   const void *place = place_of(stream, attr, &nbytes);

@@ -124,12 +124,9 @@ uint32_t vgx_sim_words_of(struct vgx_sim_op *op, CUstreamBatchMemOpParams **para
 }
 
 static CUresult submit(CUstream handle, const CUstreamBatchMemOpParams *params, uint32_t count) {
-  CUcontext ctx;
   CUstream stream;
   struct vgx_sim_op *op;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result == CUDA_SUCCESS)
-    result = vgx_sim_stream_of(ctx, handle, &stream);
+  CUresult result = vgx_sim_enter_stream(handle, NULL, &stream);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_words_create(params, count, &op);
   return result == CUDA_SUCCESS ? vgx_sim_submit(stream, op, VGX_SIM_QUEUE) : result;

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "vgt_fuzz.h"
 #include "vgt_fuzz_faults.h"
+#include "vgw_clock.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -66,11 +67,7 @@ static void one(struct vgt_random *random, uint32_t steps) {
     keep(random);
 }
 
-static double now_s(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
+static double now_s(void) { return (double)vgw_now_ns() / 1e9; }
 
 static int batch(uint64_t seed, uint32_t steps, double until) {
   pid_t child = fork();

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "vgt_fuzz.h"
 #include "vgt_fuzz_faults.h"
+#include "vgw_clock.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -174,11 +175,7 @@ static void tell_heads(struct vgw_ring *const *rings, const uint64_t *tails) {
   }
 }
 
-static int64_t now_ms(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+static int64_t now_ms(void) { return (int64_t)(vgw_now_ns() / 1000000); }
 
 static bool is_over(int fd) {
   char rest[4096];
