@@ -68,17 +68,10 @@ def _files(tree: Tree, folder: str) -> list[str]:
         path = f"{folder}/{name}"
         status = tree.status(path)
         if status is not None and stat.S_ISDIR(status.st_mode):
-            found += [f"{path}/{below}" for below in _names(tree, path) if DRIVER_FILE.fullmatch(below)]
+            found += [f"{path}/{below}" for below in tree.names_if_any(path) if DRIVER_FILE.fullmatch(below)]
         elif DRIVER_FILE.fullmatch(name):
             found.append(path)
     return [path for path in found if not _leads_to_ours(tree, path)]
-
-
-def _names(tree: Tree, folder: str) -> list[str]:
-    try:
-        return sorted(tree.names(folder))
-    except OSError:
-        return []
 
 
 def _leads_to_ours(tree: Tree, path: str) -> bool:

@@ -67,7 +67,7 @@ def _with_machine(request: Request) -> Request:
 
 
 def _libraries(tree: Tree, layout: Layout, entries: dict[str, Entry]) -> tuple[str, ...]:
-    for name in _names(tree, layout.libraries):
+    for name in tree.names_if_any(layout.libraries):
         if name == PROBE or any(re.fullmatch(rf"{re.escape(stem)}\.so(\.[0-9.]+)?", name) for stem in STEMS):
             _take(tree, f"{layout.libraries}/{name}", entries)
     found = []
@@ -81,7 +81,7 @@ def _libraries(tree: Tree, layout: Layout, entries: dict[str, Entry]) -> tuple[s
 
 def _services(tree: Tree, layout: Layout, entries: dict[str, Entry]) -> dict[str, str]:
     services: dict[str, str] = {}
-    for folder in _names(tree, _UNITS) if layout is SYSTEM else []:
+    for folder in tree.names_if_any(_UNITS) if layout is SYSTEM else []:
         try:
             unit = unit_name(folder.removesuffix(".d"))
             path = drop_in(unit)
@@ -154,13 +154,6 @@ def _folders(tree: Tree, layout: Layout, entries: dict[str, Entry]) -> None:
         status = tree.status(folder)
         if status is not None and stat.S_ISDIR(status.st_mode):
             entries[folder] = Entry(folder, "directory", stat.S_IMODE(status.st_mode) & 0o777)
-
-
-def _names(tree: Tree, folder: str) -> list[str]:
-    try:
-        return sorted(tree.names(folder))
-    except OSError:
-        return []
 
 
 def _text(tree: Tree, path: str) -> bytes:

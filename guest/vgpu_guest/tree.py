@@ -100,6 +100,13 @@ class Tree:
         with self._folder(path) as fd:
             return sorted(os.listdir(fd))
 
+    def names_if_any(self, path: str) -> list[str]:
+        """The names in a folder, sorted; none where it cannot be read."""
+        try:
+            return self.names(path)
+        except OSError:
+            return []
+
     def space(self, path: str) -> tuple[int, int, int]:
         """The file system that would hold `path`: its device, free bytes and free inodes."""
         parts = path.split("/")[:-1]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from protocol.gen.emit_forward import declarations
 from protocol.gen.emit_records import BANNER, includes
 from protocol.gen.load import Api
-from protocol.gen.model import Param
 
 PRELUDE = """/* What opens another worker's allocation: the backend's handle, which no client sees, and a descriptor
  * that goes with it, or -1. */
@@ -51,10 +51,6 @@ struct vgx_backend {
   /* Have the device's memory lie in the client's file (vgw_device_memory.h). The descriptor is the caller's. */
   CUresult (*device_file)(CUdevice device, int fd);
 """
-
-
-def declarations(params: list[Param]) -> str:
-    return ", ".join(p.declaration for p in params) or "void"
 
 
 def _macro(name: str, rows: list[str]) -> str:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vgpu_guest.doctor.report import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Columns as wide as their widest cell, two spaces apart, no trailing blanks."""
-    cells = [list(header), *([_printable(str(cell)) for cell in row] for row in rows)]
+    cells = [list(header), *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
     )
-
-
-def _printable(text: str) -> str:
-    """Text from another machine must not control the terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def format_nbytes(nbytes: int) -> str:

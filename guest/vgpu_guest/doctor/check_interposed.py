@@ -19,6 +19,7 @@ from .judge_library import unset_preload
 from .library import describe
 from .names import DRIVER, NVML
 from .place import PlaceError, ask
+from .report import shortened
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -43,7 +44,8 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
     found: dict[str, list[str]] = ask(subject.place.as_administrator(), _definitions, files)
     for file, names in found.items():
         if file in preloaded:
-            text = f"{file} is preloaded and defines {_shortened(names)}: programs call it in place of CUDA's libraries"
+            defined = shortened(names, _NAMES_CAP)
+            text = f"{file} is preloaded and defines {defined}: programs call it in place of CUDA's libraries"
             if subject.process is not None and subject.unit is None:
                 value = mend.without_entry(subject.environment.get("LD_PRELOAD", ""), file)
                 diagnosis.add("library-interposed", text, advice=mend.advice_for_process(subject, "LD_PRELOAD", value))
@@ -51,7 +53,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
                 diagnosis.add("library-interposed", text, unset_preload(subject, file))
         else:
             diagnosis.warnings.append(
-                f"{file} defines {_shortened(names)} itself, which counts before CUDA's libraries"
+                f"{file} defines {shortened(names, _NAMES_CAP)} itself, which counts before CUDA's libraries"
             )
 
 
@@ -85,8 +87,3 @@ def _imports_driver(file: str) -> bool:
             return b"cudaErrorCudartUnloading\0" in data.read(64 << 20)
     except OSError:
         return True
-
-
-def _shortened(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMES_CAP} more" if len(names) > _NAMES_CAP else ""
-    return ", ".join(names[:_NAMES_CAP]) + more

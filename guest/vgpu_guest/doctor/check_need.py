@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import loader, need, python_program, torch_overlay
 from .names import DRIVER, RUNTIMES
 from .place import PlaceError, ask
+from .report import shortened
 from .verdict import VERDICTS
 
 if TYPE_CHECKING:
@@ -110,11 +111,11 @@ def judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listin
     for library, names in culprits.items():
         is_versioned = bool(_CUDA_LIBRARY.match(library))
         file = listing.libraries.get(library) or library
-        text = f"{file} lacks {_shortened(names)}, which {os.path.basename(subject.program or '')} binds to"
+        text = f"{file} lacks {shortened(names, _NAMES_CAP)}, which {os.path.basename(subject.program or '')} binds to"
         if is_versioned:
             diagnosis.add("symbol-version", text, advice=_restore(subject, file))
         else:
-            text = f"{library} wants {_shortened(names)}, which no library here has"
+            text = f"{library} wants {shortened(names, _NAMES_CAP)}, which no library here has"
             diagnosis.add("functions-missing", text)
     for complaint in listing.complaints:
         if _CUDA_LIBRARY.search(complaint) and not culprits:
@@ -166,7 +167,7 @@ def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
             entry["not_supported"].extend(unsupported)
         if not entry["not_supported"]:
             continue
-        names = _shortened(entry["not_supported"])
+        names = shortened(entry["not_supported"], _NAMES_CAP)
         text = f"{entry['file']} calls {names}: vgpu answers NOT_SUPPORTED (801) to these"
         if entry is found[0]:
             diagnosis.add("function-unsupported", text)
@@ -182,7 +183,9 @@ def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
     if parts:
         diagnosis.evidence.append(f"needs: {first['file']}: {'; '.join(parts)}")
     if others:
-        diagnosis.evidence.append(f"and through it: {_shortened([os.path.basename(e['file']) for e in others])}")
+        diagnosis.evidence.append(
+            f"and through it: {shortened([os.path.basename(e['file']) for e in others], _NAMES_CAP)}"
+        )
 
 
 def _judge_channel(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
@@ -200,7 +203,7 @@ def _judge_channel(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
             continue
         if not names:
             continue
-        text = f"{entry['file']} calls {_shortened(names)}: {needs}; this endpoint is a {channel}"
+        text = f"{entry['file']} calls {shortened(names, _NAMES_CAP)}: {needs}; this endpoint is a {channel}"
         if entry is found[0]:
             diagnosis.add("function-unsupported", text)
         else:
@@ -248,10 +251,5 @@ def _judge_code(diagnosis: Diagnosis, found: list[dict[str, Any]], capability: l
         )
     useless = [e["file"] for e in found[1:] if e["code"]["containers"] and not e["code"]["usable"]]
     if useless:
-        names = _shortened([os.path.basename(file) for file in useless])
+        names = shortened([os.path.basename(file) for file in useless], _NAMES_CAP)
         diagnosis.warnings.append(f"no kernel of these runs on {device}: {names}")
-
-
-def _shortened(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMES_CAP} more" if len(names) > _NAMES_CAP else ""
-    return ", ".join(names[:_NAMES_CAP]) + more

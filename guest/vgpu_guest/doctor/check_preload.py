@@ -8,7 +8,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from . import mend
-from .library import describe, words
+from .library import describe, describe_all, words
 from .place import ask
 from .process import read_text
 
@@ -38,7 +38,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
             diagnosis.add("preload-missing", text, command)
     entries = [e for e in re.split(r"[: ]+", subject.environment.get("LD_PRELOAD", "")) if e][:_ENTRIES_CAP]
     with_paths = [entry for entry in entries if "/" in entry]
-    for facts in ask(subject.place, _describe_all, with_paths):
+    for facts in ask(subject.place, describe_all, with_paths):
         if facts["kind"] in ("missing", "dead-link", "denied", "no-library", "wrong-class"):
             text = f"LD_PRELOAD names {facts['file']}: {words(facts)}; the loader only warns and goes on without it"
             diagnosis.add("preload-missing", text, _unset(subject, facts["file"], entries))
@@ -64,7 +64,3 @@ def _system_entries() -> list[dict[str, Any]]:
             if entry and len(entries) < _ENTRIES_CAP:
                 entries.append({**describe(entry), "line": line})
     return entries
-
-
-def _describe_all(files: list[str]) -> list[dict[str, Any]]:
-    return [describe(file) for file in files]

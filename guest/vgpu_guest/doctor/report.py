@@ -31,5 +31,11 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def printable(text: str) -> str:
-    """Nothing that strangers wrote may drive the terminal."""
+    """`text` without control characters: text from another program or machine must not control the terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def shortened(names: list[str], most: int) -> str:
+    """The first `most` names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
