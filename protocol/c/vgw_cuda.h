@@ -164,164 +164,6 @@ typedef struct {
   unsigned char reserved[54];
 } CUmemPoolProps;
 
-/* Arrays, textures, surfaces. */
-typedef struct {
-  size_t Width, Height;
-  int32_t Format;
-  uint32_t NumChannels;
-} CUDA_ARRAY_DESCRIPTOR;
-
-typedef struct {
-  size_t Width, Height, Depth;
-  int32_t Format;
-  uint32_t NumChannels;
-  uint32_t Flags;
-} CUDA_ARRAY3D_DESCRIPTOR;
-
-typedef struct {
-  uint32_t Width, Height;
-  int32_t Format;
-  uint32_t NumChannels;
-} CUDA_ARRAY_DESCRIPTOR_v1;
-
-typedef struct {
-  uint32_t Width, Height, Depth;
-  int32_t Format;
-  uint32_t NumChannels;
-  uint32_t Flags;
-} CUDA_ARRAY3D_DESCRIPTOR_v1;
-
-enum { /* CUarray_format */
-       CU_AD_FORMAT_UNSIGNED_INT8 = 0x01,
-       CU_AD_FORMAT_UNSIGNED_INT16 = 0x02,
-       CU_AD_FORMAT_UNSIGNED_INT32 = 0x03,
-       CU_AD_FORMAT_SIGNED_INT8 = 0x08,
-       CU_AD_FORMAT_SIGNED_INT16 = 0x09,
-       CU_AD_FORMAT_SIGNED_INT32 = 0x0a,
-       CU_AD_FORMAT_HALF = 0x10,
-       CU_AD_FORMAT_FLOAT = 0x20,
-};
-
-enum { /* flags of CUDA_ARRAY3D_DESCRIPTOR */
-       CUDA_ARRAY3D_LAYERED = 0x01,
-       CUDA_ARRAY3D_SURFACE_LDST = 0x02,
-       CUDA_ARRAY3D_CUBEMAP = 0x04,
-       CUDA_ARRAY3D_TEXTURE_GATHER = 0x08,
-};
-
-enum { /* CUresourcetype */
-       CU_RESOURCE_TYPE_ARRAY = 0,
-       CU_RESOURCE_TYPE_MIPMAPPED_ARRAY = 1,
-       CU_RESOURCE_TYPE_LINEAR = 2,
-       CU_RESOURCE_TYPE_PITCH2D = 3,
-};
-
-typedef struct {
-  int32_t resType;
-  union {
-    struct {
-      CUarray hArray;
-    } array;
-    struct {
-      CUmipmappedArray hMipmappedArray;
-    } mipmap;
-    struct {
-      CUdeviceptr devPtr;
-      int32_t format;
-      uint32_t numChannels;
-      size_t sizeInBytes;
-    } linear;
-    struct {
-      CUdeviceptr devPtr;
-      int32_t format;
-      uint32_t numChannels;
-      size_t width, height, pitchInBytes;
-    } pitch2D;
-    int32_t reserved[32];
-  } res;
-  uint32_t flags;
-} CUDA_RESOURCE_DESC;
-
-enum { /* flags of CUDA_TEXTURE_DESC */
-       CU_TRSF_READ_AS_INTEGER = 0x01,
-       CU_TRSF_NORMALIZED_COORDINATES = 0x02,
-       CU_TRSF_SRGB = 0x10,
-       CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION = 0x20,
-       CU_TRSF_SEAMLESS_CUBEMAP = 0x40,
-};
-
-typedef struct {
-  int32_t addressMode[3], filterMode;
-  uint32_t flags, maxAnisotropy;
-  int32_t mipmapFilterMode;
-  float mipmapLevelBias, minMipmapLevelClamp, maxMipmapLevelClamp;
-  float borderColor[4];
-  int32_t reserved[12];
-} CUDA_TEXTURE_DESC;
-
-typedef struct {
-  float value[4];
-} CUtexrefBorderColor;
-
-typedef struct {
-  int32_t format;
-  size_t width, height, depth;
-  uint32_t firstMipmapLevel, lastMipmapLevel, firstLayer, lastLayer;
-  uint32_t reserved[16];
-} CUDA_RESOURCE_VIEW_DESC;
-
-typedef struct {
-  size_t srcXInBytes, srcY;
-  CUmemorytype srcMemoryType;
-  const void *srcHost;
-  CUdeviceptr srcDevice;
-  CUarray srcArray;
-  size_t srcPitch;
-  size_t dstXInBytes, dstY;
-  CUmemorytype dstMemoryType;
-  void *dstHost;
-  CUdeviceptr dstDevice;
-  CUarray dstArray;
-  size_t dstPitch;
-  size_t WidthInBytes, Height;
-} CUDA_MEMCPY2D;
-
-typedef struct {
-  size_t srcXInBytes, srcY, srcZ, srcLOD;
-  CUmemorytype srcMemoryType;
-  const void *srcHost;
-  CUdeviceptr srcDevice;
-  CUarray srcArray;
-  void *reserved0;
-  size_t srcPitch, srcHeight;
-  size_t dstXInBytes, dstY, dstZ, dstLOD;
-  CUmemorytype dstMemoryType;
-  void *dstHost;
-  CUdeviceptr dstDevice;
-  CUarray dstArray;
-  void *reserved1;
-  size_t dstPitch, dstHeight;
-  size_t WidthInBytes, Height, Depth;
-} CUDA_MEMCPY3D;
-
-typedef struct {
-  size_t srcXInBytes, srcY, srcZ, srcLOD;
-  CUmemorytype srcMemoryType;
-  const void *srcHost;
-  CUdeviceptr srcDevice;
-  CUarray srcArray;
-  CUcontext srcContext;
-  size_t srcPitch, srcHeight;
-  size_t dstXInBytes, dstY, dstZ, dstLOD;
-  CUmemorytype dstMemoryType;
-  void *dstHost;
-  CUdeviceptr dstDevice;
-  CUarray dstArray;
-  CUcontext dstContext;
-  size_t dstPitch, dstHeight;
-  size_t WidthInBytes, Height, Depth;
-} CUDA_MEMCPY3D_PEER;
-
 typedef struct {
   void *execAffinityParams;
   int32_t numExecAffinityParams;
@@ -428,40 +270,6 @@ typedef union {
   uint64_t pad[6];
 } CUstreamBatchMemOpParams;
 
-typedef struct {
-  int32_t srcAccessOrder;
-  CUmemLocation srcLocHint, dstLocHint;
-  uint32_t flags;
-} CUmemcpyAttributes;
-
-/* One side of a copy of a batch: rows and layers in elements, which are bytes where no array takes part. */
-typedef struct {
-  int32_t type;
-  union {
-    struct {
-      CUdeviceptr ptr;
-      size_t rowLength, layerHeight;
-      CUmemLocation locHint;
-    } ptr;
-    struct {
-      CUarray array;
-      struct {
-        size_t x, y, z;
-      } offset;
-    } array;
-  } op;
-} CUmemcpy3DOperand;
-enum { CU_MEMCPY_OPERAND_TYPE_POINTER = 1, CU_MEMCPY_OPERAND_TYPE_ARRAY = 2 };
-
-typedef struct {
-  CUmemcpy3DOperand src, dst;
-  struct {
-    size_t width, height, depth;
-  } extent;
-  int32_t srcAccessOrder;
-  uint32_t flags;
-} CUDA_MEMCPY3D_BATCH_OP;
-
 typedef void (*CUlogsCallback)(void *data, int level, char *message, size_t length);
 
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
@@ -482,21 +290,13 @@ typedef struct {
 
 _Static_assert(sizeof(CUlaunchAttribute) == 72, "launch attribute");
 _Static_assert(sizeof(CUlaunchConfig) == 56, "launch config");
-_Static_assert(sizeof(CUDA_MEMCPY2D) == 128, "2-D copy");
-_Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "3-D copy");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "pool");
 _Static_assert(sizeof(CUstreamBatchMemOpParams) == 48, "operation on a word");
-_Static_assert(sizeof(CUmemcpyAttributes) == 24, "attributes of copies");
-_Static_assert(sizeof(CUmemcpy3DOperand) == 40, "side of a copy");
-_Static_assert(sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112, "copy of a batch");
 _Static_assert(sizeof(CUctxCreateParams) == 24, "context");
 _Static_assert(sizeof(CUdevResource) == 144, "resource");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "allocation");
-_Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "array");
-_Static_assert(sizeof(CUDA_RESOURCE_DESC) == 144, "resource");
-_Static_assert(sizeof(CUDA_TEXTURE_DESC) == 104, "texture");
-_Static_assert(sizeof(CUDA_RESOURCE_VIEW_DESC) == 112, "view");
 
+#include "vgw_array.h"
 #include "vgw_graph.h"
 
 #endif

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "vgs_region.h"
 #include "vgs_log.h"
+#include "vgs_stub.h"
 #include "vgw_region.h"
 #include <dirent.h>
 #include <errno.h>
@@ -49,18 +50,6 @@ static void open_candidate(const char *path) {
             strerror(errno));
 }
 
-static bool has_id(int devices, const char *name, const char *file, const char *wanted) {
-  char path[300], text[16];
-  snprintf(path, sizeof path, "%s/%s", name, file);
-  int fd = openat(devices, path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
-    return false;
-  ssize_t nbytes = read(fd, text, sizeof text - 1);
-  close(fd);
-  text[nbytes > 0 ? nbytes : 0] = 0;
-  return !strncmp(text, wanted, strlen(wanted));
-}
-
 static void open_devices(void) {
   int directory = open(devices_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *devices = directory < 0 ? NULL : fdopendir(directory);
@@ -73,8 +62,8 @@ static void open_devices(void) {
   struct dirent *entry;
   while (region.count < CANDIDATES_MAX && (entry = readdir(devices))) {
     char path[300];
-    if (entry->d_name[0] == '.' || !has_id(directory, entry->d_name, "vendor", "0x1af4") ||
-        !has_id(directory, entry->d_name, "device", "0x1110"))
+    if (entry->d_name[0] == '.' || !vgs_pci_begins(directory, entry->d_name, "vendor", "0x1af4") ||
+        !vgs_pci_begins(directory, entry->d_name, "device", "0x1110"))
       continue;
     found = true;
     snprintf(path, sizeof path, "%s/%s/resource2", devices_directory, entry->d_name); /* BAR 2: the memory */

@@ -9,18 +9,17 @@
 
 static const char devices_directory[] = "/sys/bus/pci/devices";
 
-/* Whether a device's small file begins with this text. */
-static bool begins(int devices, const char *address, const char *file, const char *wanted) {
-  char path[64], text[16];
-  if (snprintf(path, sizeof path, "%s/%s", address, file) >= (int)sizeof path)
+bool vgs_pci_begins(int devices, const char *name, const char *file, const char *text) {
+  char path[300], found[16];
+  if (snprintf(path, sizeof path, "%s/%s", name, file) >= (int)sizeof path)
     return false;
   int fd = openat(devices, path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return false;
-  ssize_t nbytes = read(fd, text, sizeof text - 1);
+  ssize_t nbytes = read(fd, found, sizeof found - 1);
   close(fd);
-  text[nbytes > 0 ? nbytes : 0] = 0;
-  return !strncmp(text, wanted, strlen(wanted));
+  found[nbytes > 0 ? nbytes : 0] = 0;
+  return !strncmp(found, text, strlen(text));
 }
 
 static bool is_address(const char *name) {
@@ -33,7 +32,7 @@ static bool is_address(const char *name) {
 static bool is_stub(int devices, const char *address) {
   char driver[64];
   snprintf(driver, sizeof driver, "%.12s/driver", address);
-  return begins(devices, address, "vendor", "0x10de") && begins(devices, address, "class", "0x03") &&
+  return vgs_pci_begins(devices, address, "vendor", "0x10de") && vgs_pci_begins(devices, address, "class", "0x03") &&
          faccessat(devices, driver, F_OK, AT_SYMLINK_NOFOLLOW);
 }
 

@@ -1,28 +1,10 @@
 #include "vgs_array.h"
 #include "vgs_api.h"
+#include "vgw_shape.h"
 #include <string.h>
 
-uint32_t vgs_element_nbytes(int format, uint32_t channels) {
-  if (channels != 1 && channels != 2 && channels != 4)
-    return 0;
-  switch (format) {
-  case CU_AD_FORMAT_UNSIGNED_INT8:
-  case CU_AD_FORMAT_SIGNED_INT8:
-    return channels;
-  case CU_AD_FORMAT_UNSIGNED_INT16:
-  case CU_AD_FORMAT_SIGNED_INT16:
-  case CU_AD_FORMAT_HALF:
-    return 2 * channels;
-  case CU_AD_FORMAT_UNSIGNED_INT32:
-  case CU_AD_FORMAT_SIGNED_INT32:
-  case CU_AD_FORMAT_FLOAT:
-    return 4 * channels;
-  }
-  return 0;
-}
-
 bool vgs_array_is_valid(const CUDA_ARRAY3D_DESCRIPTOR *desc) {
-  return desc->Width && vgs_element_nbytes(desc->Format, desc->NumChannels);
+  return desc->Width && vgw_element_nbytes(desc->Format, desc->NumChannels);
 }
 
 CUresult vgs_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *d) {

@@ -4,9 +4,6 @@
 
 #include "vgs_objects.h"
 
-/* Bytes of one element; 0: a format that is not known here. */
-uint32_t vgs_element_nbytes(int format, uint32_t channels);
-
 bool vgs_array_is_valid(const CUDA_ARRAY3D_DESCRIPTOR *desc);
 
 /* How many levels a mipmapped array has, and what one is as an array. */

@@ -8,6 +8,7 @@
 #include "vgs_enter.h"
 #include "vgs_stream.h"
 #include "vgs_wait.h"
+#include "vgw_shape.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ static CUresult array_side(struct side *side, CUarray handle, size_t x, size_t y
   if (!side->array)
     return CUDA_ERROR_INVALID_HANDLE;
   const CUDA_ARRAY3D_DESCRIPTOR *d = &side->array->desc;
-  uint64_t element = vgs_element_nbytes(d->Format, d->NumChannels), width = d->Width * element;
+  uint64_t element = vgw_element_nbytes(d->Format, d->NumChannels), width = d->Width * element;
   uint64_t height = d->Height ? d->Height : 1, depth = d->Depth ? d->Depth : 1;
   *side = (struct side){.array = side->array, .x = x, .y = y, .z = z};
   bool fits = x <= width && c->WidthInBytes <= width - x && y <= height && c->Height <= height - y && z <= depth &&

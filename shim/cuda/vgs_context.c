@@ -78,6 +78,11 @@ static void drop_contents(uint32_t wire_id) {
   vgs_range_remove_context(wire_id);
 }
 
+static CUresult check_session(void) {
+  CUresult result = vgs_session_error();
+  return result ? result : vgs_session_fault();
+}
+
 /* --- primary contexts --- */
 
 CUresult vgs_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
@@ -85,9 +90,7 @@ CUresult vgs_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     return CUDA_ERROR_INVALID_VALUE;
   if (!vgs_device(dev))
     return CUDA_ERROR_INVALID_DEVICE;
-  CUresult result = vgs_session_error();
-  if (!result)
-    result = vgs_session_fault();
+  CUresult result = check_session();
   if (result)
     return result;
   pthread_mutex_lock(&lifecycle);
@@ -211,9 +214,7 @@ CUresult vgs_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
     return CUDA_ERROR_INVALID_VALUE;
   if (!vgs_device(dev))
     return CUDA_ERROR_INVALID_DEVICE;
-  CUresult result = vgs_session_error();
-  if (!result)
-    result = vgs_session_fault();
+  CUresult result = check_session();
   if (result)
     return result;
   struct vgs_context *context = make_context(dev, false);

@@ -5,6 +5,7 @@
 #include "vgs_managed.h"
 #include "vgs_range.h"
 #include "vgs_stream.h"
+#include "vgw_shape.h"
 #include <stdint.h>
 
 enum { ORDER_STREAM = 1, ORDER_DURING_CALL = 2, ORDER_ANY = 3 }; /* CUmemcpySrcAccessOrder */
@@ -66,7 +67,7 @@ static bool is_array(const CUmemcpy3DOperand *side) { return side->type == CU_ME
 /* Bytes of an element of an array; 0: it is none. */
 static size_t element_nbytes(const CUmemcpy3DOperand *side) {
   const struct vgs_array *array = vgs_array_find(side->op.array.array);
-  return array ? vgs_element_nbytes(array->desc.Format, array->desc.NumChannels) : 0;
+  return array ? vgw_element_nbytes(array->desc.Format, array->desc.NumChannels) : 0;
 }
 
 /* As parameters of one copy. False: they are none. */

@@ -10,6 +10,7 @@
 #include "vgs_stream.h"
 #include "vgs_wait.h"
 #include "vgs_work_copy.h"
+#include "vgw_shape.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,23 +214,7 @@ CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *c, bool *in_place, struct vgs_cop
 CUresult vgs_copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool sync) {
   if (!c)
     return CUDA_ERROR_INVALID_VALUE;
-  CUDA_MEMCPY3D box = {.srcXInBytes = c->srcXInBytes,
-                       .srcY = c->srcY,
-                       .srcMemoryType = c->srcMemoryType,
-                       .srcHost = c->srcHost,
-                       .srcDevice = c->srcDevice,
-                       .srcArray = c->srcArray,
-                       .srcPitch = c->srcPitch,
-                       .dstXInBytes = c->dstXInBytes,
-                       .dstY = c->dstY,
-                       .dstMemoryType = c->dstMemoryType,
-                       .dstHost = c->dstHost,
-                       .dstDevice = c->dstDevice,
-                       .dstArray = c->dstArray,
-                       .dstPitch = c->dstPitch,
-                       .WidthInBytes = c->WidthInBytes,
-                       .Height = c->Height,
-                       .Depth = 1};
+  CUDA_MEMCPY3D box = vgw_copy_of_2d(c);
   return vgs_copy_3d(&box, stream, sync);
 }
 

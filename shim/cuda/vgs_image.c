@@ -192,3 +192,18 @@ CUresult vgs_image_read_file(const char *path, void **data, uint64_t *nbytes) {
   *nbytes = used;
   return CUDA_SUCCESS;
 }
+
+CUresult vgs_image_read(const char *path, void **data) {
+  uint64_t nbytes;
+  CUresult result = vgs_image_read_file(path, data, &nbytes);
+  if (result)
+    return result;
+  struct vgs_image *image = malloc(sizeof *image);
+  result = image ? vgs_image_measure(*data, image) : CUDA_ERROR_OUT_OF_MEMORY;
+  if (!result && image->nbytes > nbytes + 1) /* the sizes in the image reach beyond the file */
+    result = CUDA_ERROR_INVALID_IMAGE;
+  free(image);
+  if (result)
+    free(*data);
+  return result;
+}

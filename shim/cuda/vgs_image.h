@@ -47,5 +47,7 @@ CUresult vgs_image_send_as(const struct vgs_image *image, uint32_t id);
 
 /* A whole file of the client's, terminated by NUL. 0, FILE_NOT_FOUND, OUT_OF_MEMORY. */
 CUresult vgs_image_read_file(const char *path, void **data, uint64_t *nbytes);
+/* The same for a file that must hold one complete image; else INVALID_IMAGE. The caller frees *data. */
+CUresult vgs_image_read(const char *path, void **data);
 
 #endif

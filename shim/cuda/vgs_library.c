@@ -73,20 +73,14 @@ CUresult vgs_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, int
                                    unsigned int numJitOptions, int *libraryOptions, void **libraryOptionValues,
                                    unsigned int numLibraryOptions) {
   void *data;
-  uint64_t nbytes;
   (void)libraryOptions, (void)libraryOptionValues, (void)numLibraryOptions;
   if (!library || !fileName)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_image_read_file(fileName, &data, &nbytes);
+  CUresult result = vgs_image_read(fileName, &data);
   if (result)
     return result;
-  struct vgs_image *image = malloc(sizeof *image);
-  result = image ? vgs_image_measure(data, image) : CUDA_ERROR_OUT_OF_MEMORY;
-  if (!result && image->nbytes > nbytes + 1)
-    result = CUDA_ERROR_INVALID_IMAGE;
-  free(image);
-  if (!result) /* without the option: the copy here is gone when this returns */
-    result = vgs_cuLibraryLoadData(library, data, jitOptions, jitOptionsValues, numJitOptions, NULL, NULL, 0);
+  /* Without the library's options: the binary is not preserved, as it is freed here. */
+  result = vgs_cuLibraryLoadData(library, data, jitOptions, jitOptionsValues, numJitOptions, NULL, NULL, 0);
   free(data);
   return result;
 }

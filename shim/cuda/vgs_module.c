@@ -28,19 +28,12 @@ CUresult vgs_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
 
 CUresult vgs_cuModuleLoad(CUmodule *module, const char *fname) {
   void *data;
-  uint64_t nbytes;
   if (!module || !fname)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_image_read_file(fname, &data, &nbytes);
+  CUresult result = vgs_image_read(fname, &data);
   if (result)
     return result;
-  struct vgs_image *image = malloc(sizeof *image);
-  result = image ? vgs_image_measure(data, image) : CUDA_ERROR_OUT_OF_MEMORY;
-  if (!result && image->nbytes > nbytes + 1) /* the sizes in the image reach beyond the file */
-    result = CUDA_ERROR_INVALID_IMAGE;
-  free(image);
-  if (!result)
-    result = vgs_cuModuleLoadData(module, data);
+  result = vgs_cuModuleLoadData(module, data);
   free(data);
   return result;
 }

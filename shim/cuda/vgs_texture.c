@@ -5,6 +5,7 @@
 #include "vgs_array.h"
 #include "vgs_enter.h"
 #include "vgs_session.h"
+#include "vgw_shape.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,10 +76,10 @@ CUresult vgs_resource_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id) {
     object = vgs_object_find(VGW_KIND_MIPMAP, resource->res.mipmap.hMipmappedArray);
     break;
   case CU_RESOURCE_TYPE_LINEAR:
-    return vgs_element_nbytes(resource->res.linear.format, resource->res.linear.numChannels) ? CUDA_SUCCESS
+    return vgw_element_nbytes(resource->res.linear.format, resource->res.linear.numChannels) ? CUDA_SUCCESS
                                                                                              : CUDA_ERROR_INVALID_VALUE;
   case CU_RESOURCE_TYPE_PITCH2D:
-    return vgs_element_nbytes(resource->res.pitch2D.format, resource->res.pitch2D.numChannels)
+    return vgw_element_nbytes(resource->res.pitch2D.format, resource->res.pitch2D.numChannels)
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
   default:

@@ -109,13 +109,17 @@ static int driver_config(const struct cudaLaunchConfig_t *config, CUlaunchConfig
   return CUDA_SUCCESS;
 }
 
+static int driver_launch(const void *func, const struct cudaLaunchConfig_t *config, CUfunction *function,
+                         CUlaunchConfig *launch) {
+  int result = as_function(func, function);
+  return result ? result : driver_config(config, launch);
+}
+
 int vgs_cudaLaunchKernelExC(const struct vgs_rt_driver *cu, const struct cudaLaunchConfig_t *config, const void *func,
                             void **args) {
   CUfunction function;
   CUlaunchConfig launch;
-  int result = as_function(func, &function);
-  if (!result)
-    result = driver_config(config, &launch);
+  int result = driver_launch(func, config, &function, &launch);
   return result ? result : cu->cuLaunchKernelEx(&launch, function, args, NULL);
 }
 
@@ -166,9 +170,7 @@ int vgs_cudaOccupancyMaxActiveClusters(const struct vgs_rt_driver *cu, int *coun
                                        const struct cudaLaunchConfig_t *config) {
   CUfunction function;
   CUlaunchConfig launch;
-  int result = as_function(func, &function);
-  if (!result)
-    result = driver_config(config, &launch);
+  int result = driver_launch(func, config, &function, &launch);
   return result ? result : cu->cuOccupancyMaxActiveClusters(count, function, &launch);
 }
 
@@ -176,8 +178,6 @@ int vgs_cudaOccupancyMaxPotentialClusterSize(const struct vgs_rt_driver *cu, int
                                              const struct cudaLaunchConfig_t *config) {
   CUfunction function;
   CUlaunchConfig launch;
-  int result = as_function(func, &function);
-  if (!result)
-    result = driver_config(config, &launch);
+  int result = driver_launch(func, config, &function, &launch);
   return result ? result : cu->cuOccupancyMaxPotentialClusterSize(size, function, &launch);
 }

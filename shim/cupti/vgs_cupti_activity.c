@@ -117,31 +117,33 @@ static size_t attribute_nbytes(uint32_t attr) {
   return attr == PER_THREAD || attr == ZEROED || attr == PINNED ? 1 : sizeof(size_t);
 }
 
-int vgs_cuptiActivitySetAttribute(uint32_t attr, size_t *valueSize, void *value) {
+/* Whether `value` can hold the attribute. */
+static int check_attribute(uint32_t attr, const size_t *value_nbytes, const void *value) {
   size_t nbytes = attribute_nbytes(attr);
-  uint64_t set = 0;
-  if (!valueSize || !value)
+  if (!value_nbytes || !value)
     return CUPTI_ERROR_INVALID_PARAMETER;
   if (!nbytes)
     return CUPTI_ERROR_NOT_SUPPORTED;
-  if (*valueSize < nbytes)
-    return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
-  memcpy(&set, value, nbytes);
+  return *value_nbytes < nbytes ? CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT : CUPTI_SUCCESS;
+}
+
+int vgs_cuptiActivitySetAttribute(uint32_t attr, size_t *valueSize, void *value) {
+  uint64_t set = 0;
+  int result = check_attribute(attr, valueSize, value);
+  if (result)
+    return result;
+  memcpy(&set, value, attribute_nbytes(attr));
   __atomic_store_n(&attributes[attr], set, __ATOMIC_RELAXED);
   return CUPTI_SUCCESS;
 }
 
 int vgs_cuptiActivityGetAttribute(uint32_t attr, size_t *valueSize, void *value) {
-  size_t nbytes = attribute_nbytes(attr);
-  if (!valueSize || !value)
-    return CUPTI_ERROR_INVALID_PARAMETER;
-  if (!nbytes)
-    return CUPTI_ERROR_NOT_SUPPORTED;
-  if (*valueSize < nbytes)
-    return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
+  int result = check_attribute(attr, valueSize, value);
+  if (result)
+    return result;
   uint64_t set = __atomic_load_n(&attributes[attr], __ATOMIC_RELAXED);
-  memcpy(value, &set, nbytes);
-  *valueSize = nbytes;
+  *valueSize = attribute_nbytes(attr);
+  memcpy(value, &set, *valueSize);
   return CUPTI_SUCCESS;
 }
 

@@ -154,7 +154,7 @@ def lower(
     cluster = cluster or module.entry(name).cluster
     if cluster is not None and cooperative:
         raise PtxError(f"{name}: cooperative launches of clusters are not supported", NOT_SUPPORTED)
-    state = passes.run(module, name, block, cooperative, confined, watched, cluster, counted)
+    state = passes.run(passes.State(module, name, block, cooperative, confined, watched, cluster, counted))
     program, graph = state.program, state.graph
     flush = native.IS_X86 and _flushes_everything(graph)
     e = Emitter(state, flush)

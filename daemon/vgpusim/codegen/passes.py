@@ -93,18 +93,8 @@ PASSES = (
 HOOKS: list[Callable[[str, State], None]] = []
 
 
-def run(
-    module: PtxModule,
-    name: str,
-    block: tuple[int, int, int],
-    cooperative: bool,
-    confined: bool = True,
-    watched: bool = False,
-    cluster: tuple[int, int, int] | None = None,
-    counted: bool = False,
-) -> State:
+def run(state: State) -> State:
     """Raises: PtxError about the image; InternalError, with the pass's name, about anything else."""
-    state = State(module, name, block, cooperative, confined, watched, cluster, counted)
     for step in PASSES:
         try:
             step.run(state)
@@ -113,5 +103,5 @@ def run(
         except PtxError:
             raise
         except Exception as error:
-            raise InternalError(name, f"pass {step.name}", error) from error
+            raise InternalError(state.name, f"pass {step.name}", error) from error
     return state

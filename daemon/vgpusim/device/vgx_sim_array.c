@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "vgw_shape.h"
 #include "vgx_sim_queue.h"
 #include "vgx_sim_runtime.h"
 
@@ -11,25 +12,6 @@
 #define EXTENT_MAX 131072u /* elements of any dimension; what a card allows is less for most shapes */
 
 enum { FLAGS_KNOWN = 0x1f }; /* layered, surfaces, cube map, gather, depth */
-
-uint32_t vgx_sim_element_nbytes(int32_t format, uint32_t channels) {
-  if (channels != 1 && channels != 2 && channels != 4)
-    return 0;
-  switch (format) {
-  case CU_AD_FORMAT_UNSIGNED_INT8:
-  case CU_AD_FORMAT_SIGNED_INT8:
-    return channels;
-  case CU_AD_FORMAT_UNSIGNED_INT16:
-  case CU_AD_FORMAT_SIGNED_INT16:
-  case CU_AD_FORMAT_HALF:
-    return 2 * channels;
-  case CU_AD_FORMAT_UNSIGNED_INT32:
-  case CU_AD_FORMAT_SIGNED_INT32:
-  case CU_AD_FORMAT_FLOAT:
-    return 4 * channels;
-  }
-  return 0;
-}
 
 bool vgx_sim_is_array(CUarray array) { return array && array->magic == VGX_SIM_ARRAY; }
 bool vgx_sim_is_mipmap(CUmipmappedArray mipmap) { return mipmap && mipmap->magic == VGX_SIM_MIPMAP; }
@@ -41,7 +23,7 @@ static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *d) {
     return CUDA_ERROR_INVALID_VALUE;
   if (cubemap && (d->Width != d->Height || d->Depth == 0 || d->Depth % 6 || (!layered && d->Depth != 6)))
     return CUDA_ERROR_INVALID_VALUE;
-  if (!vgx_sim_element_nbytes(d->Format, d->NumChannels))
+  if (!vgw_element_nbytes(d->Format, d->NumChannels))
     return CUDA_ERROR_INVALID_VALUE;
   return d->Flags & ~(uint32_t)FLAGS_KNOWN ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS; /* sparse, deferred, video */
 }
@@ -52,7 +34,7 @@ static uint32_t halved(size_t extent, uint32_t level) { return extent >> level ?
 static uint64_t lay_out(CUDA_ARRAY3D_DESCRIPTOR *d, uint32_t level, struct vgx_sim_level *l) {
   *l = (struct vgx_sim_level){.width = halved(d->Width, level), .height = halved(d->Height, level)};
   l->depth = d->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) ? (uint32_t)d->Depth : halved(d->Depth, level);
-  l->pitch = (uint64_t)l->width * vgx_sim_element_nbytes(d->Format, d->NumChannels);
+  l->pitch = (uint64_t)l->width * vgw_element_nbytes(d->Format, d->NumChannels);
   l->pitch = (l->pitch + ROW_NBYTES - 1) & ~(uint64_t)(ROW_NBYTES - 1);
   l->slice = l->pitch * l->height;
   d->Width = l->width;

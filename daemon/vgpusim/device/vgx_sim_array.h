@@ -30,8 +30,6 @@ struct CUmipmappedArray_st {
   struct CUarray_st levels[VGX_SIM_LEVELS_MAX];
 };
 
-/* Bytes of an element; 0: a format that is not offered. */
-uint32_t vgx_sim_element_nbytes(int32_t format, uint32_t channels);
 bool vgx_sim_is_array(CUarray array);
 bool vgx_sim_is_mipmap(CUmipmappedArray mipmap);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgw_shape.h"
 #include "vgx_sim_array.h"
 #include "vgx_sim_defined.h"
 #include "vgx_sim_fault.h"
@@ -228,7 +229,7 @@ static CUresult resolve_array(CUarray array, uint64_t x, uint64_t y, uint64_t z,
   if (!vgx_sim_is_array(array))
     return CUDA_ERROR_INVALID_HANDLE;
   const struct vgx_sim_level *l = &array->level;
-  uint64_t element = vgx_sim_element_nbytes(array->desc.Format, array->desc.NumChannels), width = l->width * element;
+  uint64_t element = vgw_element_nbytes(array->desc.Format, array->desc.NumChannels), width = l->width * element;
   if (x % element || b->width % element || x > width || b->width > width - x || y > l->height ||
       b->height > l->height - y || z > l->depth || b->depth > l->depth - z)
     return CUDA_ERROR_INVALID_VALUE;
@@ -311,23 +312,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream handle, bool wait) {
 static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream handle, bool wait) {
   if (!c)
     return copy_3d(NULL, handle, wait);
-  CUDA_MEMCPY3D flat = {.srcXInBytes = c->srcXInBytes,
-                        .srcY = c->srcY,
-                        .srcMemoryType = c->srcMemoryType,
-                        .srcHost = c->srcHost,
-                        .srcDevice = c->srcDevice,
-                        .srcArray = c->srcArray,
-                        .srcPitch = c->srcPitch,
-                        .dstXInBytes = c->dstXInBytes,
-                        .dstY = c->dstY,
-                        .dstMemoryType = c->dstMemoryType,
-                        .dstHost = c->dstHost,
-                        .dstDevice = c->dstDevice,
-                        .dstArray = c->dstArray,
-                        .dstPitch = c->dstPitch,
-                        .WidthInBytes = c->WidthInBytes,
-                        .Height = c->Height,
-                        .Depth = 1};
+  CUDA_MEMCPY3D flat = vgw_copy_of_2d(c);
   return copy_3d(&flat, handle, wait);
 }
 

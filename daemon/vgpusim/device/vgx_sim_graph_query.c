@@ -164,7 +164,6 @@ CUresult vgx_sim_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *fr
   return result;
 }
 
-/* A node of this type, whose work has been made. */
 CUresult vgx_sim_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
   if (!vgx_sim_node_does(hNode, VGX_SIM_NODE_KERNEL) || !nodeParams)
     return CUDA_ERROR_INVALID_VALUE;

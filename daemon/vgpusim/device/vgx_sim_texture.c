@@ -5,6 +5,7 @@
  * done. */
 #include "vgx_sim_texture.h"
 
+#include "vgw_shape.h"
 #include "vgx_sim_array.h"
 #include "vgx_sim_memory.h"
 #include "vgx_sim_queue.h"
@@ -94,7 +95,7 @@ static CUresult use_memory(struct vgx_sim_texture *t, const CUDA_RESOURCE_DESC *
     t->format = r->res.linear.format;
     t->channels = r->res.linear.numChannels;
     t->linear = true;
-    uint32_t element = vgx_sim_element_nbytes(t->format, t->channels);
+    uint32_t element = vgw_element_nbytes(t->format, t->channels);
     uint64_t width = element ? r->res.linear.sizeInBytes / element : 0;
     uint64_t begin = r->res.linear.devPtr, end;
     /* It may be larger than what is allocated, as on a card: what lies beyond is not to be read. */
@@ -107,7 +108,7 @@ static CUresult use_memory(struct vgx_sim_texture *t, const CUDA_RESOURCE_DESC *
   t->format = r->res.pitch2D.format;
   t->channels = r->res.pitch2D.numChannels;
   uint64_t width = r->res.pitch2D.width, height = r->res.pitch2D.height, pitch = r->res.pitch2D.pitchInBytes, nbytes;
-  uint32_t element = vgx_sim_element_nbytes(t->format, t->channels);
+  uint32_t element = vgw_element_nbytes(t->format, t->channels);
   if (!element || !width || !height || width > INT32_MAX / 16 || height > INT32_MAX || pitch < width * element ||
       __builtin_mul_overflow(pitch, height - 1, &nbytes) || __builtin_add_overflow(nbytes, width * element, &nbytes) ||
       !vgx_sim_is_device_range(r->res.pitch2D.devPtr, nbytes))
@@ -166,7 +167,7 @@ CUresult vgx_sim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_
   result = use_resource(&t, pResDesc);
   if (result != CUDA_SUCCESS)
     return result;
-  t.element_nbytes = vgx_sim_element_nbytes(t.format, t.channels);
+  t.element_nbytes = vgw_element_nbytes(t.format, t.channels);
   memcpy(t.address_mode, d->addressMode, sizeof t.address_mode);
   memcpy(t.border, d->borderColor, sizeof t.border);
   t.filter = d->filterMode;
@@ -200,7 +201,7 @@ CUresult vgx_sim_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOUR
   result = use_resource(&t, pResDesc); /* with or without CUDA_ARRAY3D_SURFACE_LDST, as on an H200 */
   if (result != CUDA_SUCCESS)
     return result;
-  t.element_nbytes = vgx_sim_element_nbytes(t.format, t.channels);
+  t.element_nbytes = vgw_element_nbytes(t.format, t.channels);
   uint64_t handle;
   result = publish(&t, &handle);
   if (result == CUDA_SUCCESS)

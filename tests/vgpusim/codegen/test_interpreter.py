@@ -49,7 +49,7 @@ def test_random_program(seed: int) -> None:
     start, address = buffer.copy(), int(buffer.ctypes.data)
     run(text, "k", _GRID, block, [buffer, seed * 3])
     module = PtxModule.parse(text)
-    state = passes.run(module, "k", (block, 1, 1), cooperative=False)
+    state = passes.run(passes.State(module, "k", (block, 1, 1), cooperative=False))
     memory = interpreter.Memory()
     result = memory.add(address, start.tobytes())
     params = pack(module, "k", [address, seed * 3])
