@@ -62,6 +62,7 @@ int vgx_restrict_threads(int ruleset_fd);
 const char *vgx_reason_text(void);
 void vgx_stop(void);
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
+void vgx_cuda_install_python(void);
 const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);
 
 /* simulator */
@@ -114,7 +115,7 @@ void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t code, uin
 void *malloc(size_t nbytes);
 """
 
-# Served by vgpusim.glue.
+# Served by vgpusim.glue; the last three by vgpud.worker.image_params.
 HOOKS = """
 int32_t vgx_py_load_image(uint32_t, const void *, uint64_t, uint64_t *, uint32_t *, uint32_t *, char *);
 int32_t vgx_py_unload_image(uint64_t);
@@ -128,10 +129,14 @@ int32_t vgx_py_compile(uint64_t, uint32_t, uint32_t, uint32_t, uint32_t, struct 
 int32_t vgx_py_link_images(uint32_t, const void *const *, const uint64_t *, uint32_t, void **, uint64_t *, char *);
 void vgx_py_log(const char *);
 void vgx_py_log_reason(char *, size_t);
+int32_t vgx_py_params_open(const void *, uint64_t, uint64_t *);
+void vgx_py_params_close(uint64_t);
+int32_t vgx_py_params_param(uint64_t, const char *, uint64_t, uint64_t *, uint64_t *);
 """
 
 SOURCE = """
 #include <stdlib.h>
+#include "vgx_cuda_params.h"
 #include "vgx_serve.h"
 #include "vgx_sim.h"
 #include "vgx_sim_context.h"
@@ -154,6 +159,11 @@ static void vgx_sim_install_python(void) {
   };
   vgx_sim_set_log(vgx_py_log, vgx_py_log_reason);
   vgx_sim_set_hooks(&hooks);
+}
+
+static void vgx_cuda_install_python(void) {
+  static const struct vgx_params_reader reader = {vgx_py_params_open, vgx_py_params_close, vgx_py_params_param};
+  vgx_cuda_params_set_reader(&reader);
 }
 
 static void vgx_sim_report_leaks(void) { vgx_sim_watch_leaks(vgx_sim_log); }

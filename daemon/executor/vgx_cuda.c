@@ -10,6 +10,7 @@
 #include "vgx_cuda.h"
 #include "vgx_cuda_activity.h"
 #include "vgx_cuda_ipc.h"
+#include "vgx_cuda_params.h"
 #include "vgx_serve.h"
 
 static struct vgx_backend backend;
@@ -254,5 +255,6 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
   backend.load_library = load_library;
   backend.managed_variable = library_get_managed ? managed_variable : NULL;
   backend.link = link_create && link_add && link_complete && link_destroy ? link_images : NULL;
+  vgx_cuda_params_resolve(&backend);
   return &backend;
 }

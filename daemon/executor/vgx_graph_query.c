@@ -97,8 +97,10 @@ static CUresult pack(struct vgx_session *s, const CUDA_KERNEL_NODE_PARAMS_v2 *p,
     *used = nbytes;
     return CUDA_SUCCESS;
   }
-  for (size_t i = 0, offset, nbytes;
-       p->kernelParams && s->backend->cuFuncGetParamInfo(function, i, &offset, &nbytes) == CUDA_SUCCESS; i++) {
+  for (size_t i = 0, offset, nbytes; p->kernelParams; i++) {
+    CUresult result = s->backend->cuFuncGetParamInfo(function, i, &offset, &nbytes);
+    if (result != CUDA_SUCCESS) /* there is no such parameter, or it cannot be told (vgx_cuda_params.c) */
+      return result == CUDA_ERROR_NOT_FOUND ? result : CUDA_SUCCESS;
     if (offset > capacity || nbytes > capacity - offset)
       return CUDA_ERROR_UNKNOWN;
     memcpy(block + offset, p->kernelParams[i], nbytes);

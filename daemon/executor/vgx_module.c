@@ -4,6 +4,7 @@
 #include "vgx_custom.h"
 #include "vgx_image.h"
 #include "vgx_memory.h"
+#include "vgx_reason.h"
 #include "vgx_session.h"
 
 #define MAX_PARAMS 4096
@@ -49,7 +50,7 @@ CUresult vgx_vgpuKernelDescribe(struct vgx_session *s, const struct vgw_req_vgpu
   struct vgw_param *params = (struct vgw_param *)(d + 1);
   if (*description_nbytes < sizeof *d)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!s->backend->cuFuncGetParamInfo) /* drivers before 12.4 */
+  if (!s->backend->cuFuncGetParamInfo)
     return vgx_not_offered(s, "cuFuncGetParamInfo");
   uint64_t room = (*description_nbytes - sizeof *d) / sizeof *params;
   memset(d, 0, sizeof *d);
@@ -58,7 +59,12 @@ CUresult vgx_vgpuKernelDescribe(struct vgx_session *s, const struct vgw_req_vgpu
       d->attributes[i] = INT32_MIN;
   for (;; d->param_count++) {
     size_t offset, nbytes;
-    if (s->backend->cuFuncGetParamInfo(function, d->param_count, &offset, &nbytes) != CUDA_SUCCESS)
+    CUresult result = s->backend->cuFuncGetParamInfo(function, d->param_count, &offset, &nbytes);
+    if (result == CUDA_ERROR_NOT_FOUND) /* vgx_cuda_params.c: not even whether there is one */
+      vgx_reason(s, result, "neither the host's driver nor the image tells the layout of a kernel's parameters");
+    if (result == CUDA_ERROR_NOT_FOUND)
+      return result;
+    if (result != CUDA_SUCCESS)
       break;
     if (d->param_count >= room || d->param_count >= MAX_PARAMS)
       return CUDA_ERROR_INVALID_VALUE;

@@ -17,7 +17,7 @@ from vgpusim import progress
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.profiles import profile
 
-from . import seccomp
+from . import image_params, seccomp
 from .confine import Files, confine
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
@@ -189,6 +189,7 @@ def _start_driver(executor: Any, libcuda: str) -> Backend:
     """The real driver after cuInit. Raises RuntimeError, with a line of why."""
     ffi = executor.ffi
     why = ffi.new("const char **")
+    image_params.install(ffi, executor.lib)
     pointer = executor.lib.vgx_cuda_backend(libcuda.encode(), why)
     if pointer == ffi.NULL:
         raise RuntimeError(ffi.string(why[0]).decode(errors="replace") if why[0] != ffi.NULL else "no reason given")

@@ -3,13 +3,25 @@
 from collections.abc import Iterator
 
 from vgpu_guest import fatbin
-from vgpu_guest.fatbin import KIND_LTO, KIND_PTX, MAGIC, Container, Entry, FatbinError, Target, describe, is_fatbin
+from vgpu_guest.fatbin import (
+    KIND_ELF,
+    KIND_LTO,
+    KIND_PTX,
+    MAGIC,
+    Container,
+    Entry,
+    FatbinError,
+    Target,
+    describe,
+    is_fatbin,
+)
 
 from vgpusim.image.error import INVALID_IMAGE, ImageError
 
 from .compress import MAX_OUTPUT_NBYTES, decompress
 
 __all__ = [
+    "KIND_ELF",
     "KIND_LTO",
     "KIND_PTX",
     "MAGIC",

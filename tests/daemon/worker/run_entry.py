@@ -36,8 +36,10 @@ def main() -> None:
     executor.ffi, executor.lib = ffi, ffi.dlopen(sys.argv[1])
     sys.modules["vgpud._executor"] = executor
     del sys.argv[1]
+    from vgpud.worker import image_params
     from vgpud.worker.entry import main as worker_main
 
+    image_params.install = lambda _ffi, _lib: None  # it serves functions that this executor does not call
     worker_main()
 
 
