@@ -8,12 +8,14 @@ PtxModule is not meant for two threads; vgpusim.codegen.native guards LLVM.
 from __future__ import annotations
 
 import array
+import hashlib
 import itertools
 import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from vgpusim import demangle, progress
 from vgpusim.codegen.compile import CompiledKernel, DiskCache, PtxModule, Variable, compile_entry
@@ -31,15 +33,22 @@ _NOT_ANSWERED = -(2**31)
 _UNSUPPORTED = 2**64 - 1
 
 
+class _Text:
+    """The module of an image, shared by the contexts that have loaded it."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.lock = threading.Lock()
+        self.module = PtxModule.link(texts)
+
+
 class _Image:
     """A loaded image: its module, and what the C half numbers."""
 
-    def __init__(self, texts: Sequence[str], compute_capability: tuple[int, int], attributes: Sequence[int]) -> None:
+    def __init__(self, text: _Text, compute_capability: tuple[int, int], attributes: Sequence[int]) -> None:
         self.compute_capability = compute_capability
         self.max_threads = attributes[DeviceAttribute.MAX_THREADS_PER_BLOCK]
         self.max_shared_nbytes = attributes[DeviceAttribute.MAX_SHARED_MEMORY_PER_BLOCK] + RESERVED_SHARED_NBYTES
-        self.lock = threading.Lock()  # of the module
-        self.module = PtxModule.link(texts)
+        self.text, self.lock, self.module = text, text.lock, text.module
         self.variables: list[Variable] = list(self.module.variables)
         self.index = {variable.name: i for i, variable in enumerate(self.variables)}
         self.kernels: list[str] = list(self.module.entries)
@@ -57,6 +66,7 @@ class Glue:
         self._loader = Loader()
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
+        self._texts: WeakValueDictionary[tuple[bytes, tuple[int, int]], _Text] = WeakValueDictionary()
         self._images: dict[int, _Image] = {}
         self._kernels: dict[int, tuple[_Image, str]] = {}
 
@@ -70,8 +80,8 @@ class Glue:
         """Parse an image for a device."""
         capability = self._capability(device)
         with progress.reported(f"reading an image of {nbytes >> 20} MiB"):
-            found = image.load(bytes(self._ffi.buffer(data, nbytes)), capability)
-        made = _Image(found.texts, capability, self._devices[device])
+            text = self._text(bytes(self._ffi.buffer(data, nbytes)), capability)
+        made = _Image(text, capability, self._devices[device])
         with self._lock:
             identifier = next(self._ids)
             self._images[identifier] = made
@@ -193,6 +203,17 @@ class Glue:
         return 0
 
     # ----
+
+    def _text(self, data: bytes, capability: tuple[int, int]) -> _Text:
+        """The module of an image; two threads that load it at once may both make one."""
+        key = hashlib.sha256(data).digest(), capability
+        with self._lock:
+            known = self._texts.get(key)
+        if known is not None:
+            return known
+        made = _Text(image.load(data, capability).texts)
+        with self._lock:
+            return self._texts.setdefault(key, made)
 
     def _capability(self, device: int) -> tuple[int, int]:
         attributes = self._devices[device]

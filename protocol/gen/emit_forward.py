@@ -167,8 +167,7 @@ class Body:
             self.refuse(f"!{name}_object", wrong)
         for ready in (kind.ready, p.ready):
             if ready and not p.ends:
-                answer = f"{p.unready}(result)" if p.unready else "result"
-                self.add(f"  result = {ready}({name}_object);", f"  if (result != CUDA_SUCCESS) return {answer};")
+                self.add(f"  result = {ready}({name}_object);", "  if (result != CUDA_SUCCESS) return result;")
         if self.f.is_kept:
             return ""
         found = f"((struct vgs_object *){name}_object)->id"

@@ -114,7 +114,6 @@ class Param:
     ends: bool = False  # the call destroys the object
     otherwise: str = ""  # client function that is called instead with all arguments if the handle is none of this kind
     ready: str = ""  # as Kind.ready, for this call
-    unready: str = ""  # client function that turns such a function's error into the answer
     uncaptured: bool = False  # a stream that captures loses its capture, and the call is refused
     ending: str = ""  # C statement in the client before the object goes
     sent: str = ""  # what is sent instead (C)

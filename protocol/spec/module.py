@@ -192,14 +192,13 @@ fn(
 fn(
     "cuLibraryGetKernel",
     [
-        out_handle("pKernel", KERNEL, parent="library", make="vgs_kernel_make(VGW_KIND_KERNEL, library_id, 0, name)"),
-        # A runtime asks for a kernel when the program launches it.
-        handle("library", LIBRARY, unready="vgs_reason_no_kernel"),
+        out_handle("pKernel", KERNEL, parent="library"),
+        handle("library", LIBRARY),
         text_in("name"),
     ],
     WAITING,
     need=INIT,
-    client_failed="result = vgs_reason_no_kernel(result)",
+    guest="custom",
     doc="A kernel of a library.",
 )
 fn(

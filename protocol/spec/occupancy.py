@@ -17,6 +17,7 @@ fn(
     [out("numBlocks", I32), LOADED, BLOCK_SIZE, val("dynamicSMemSize", SIZE), val("flags", U32, mask=1)],
     WAITING,
     refuses={"blockSize <= 0": INVALID_VALUE},
+    checks=["vgs_kernel_describe(func_object)"],
     doc="Blocks that fit a multiprocessor at once.",
 )
 fn(
@@ -24,6 +25,7 @@ fn(
     [out("dynamicSmemSize", SIZE), LOADED, val("numBlocks", I32), BLOCK_SIZE],
     WAITING,
     refuses={"numBlocks <= 0 || blockSize <= 0": INVALID_VALUE},
+    checks=["vgs_kernel_describe(func_object)"],
     doc="Shared memory left per block.",
 )
 POTENTIAL = [

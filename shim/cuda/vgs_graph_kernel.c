@@ -18,7 +18,7 @@ CUresult vgs_node_kernel_pack(struct vgs_node_kernel *kernel, const CUDA_KERNEL_
                                 .extra = p->extra};
   if (!launch->kernel)
     return CUDA_ERROR_INVALID_HANDLE;
-  CUresult result = vgs_kernel_describe(launch->kernel);
+  CUresult result = vgs_kernel_prepare(launch->kernel);
   if (!result)
     result = vgs_launch_check_shape(launch);
   if (result)

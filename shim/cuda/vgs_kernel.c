@@ -4,7 +4,9 @@
 #include "vgs_api.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
+#include "vgs_reason.h"
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +49,8 @@ static CUresult accept(struct vgs_kernel *kernel, const struct vgw_kernel_descri
 
 CUresult vgs_kernel_describe(struct vgs_kernel *kernel) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  if (kernel->missing)
+    return kernel->missing;
   if (__atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE))
     return CUDA_SUCCESS;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -61,6 +65,17 @@ CUresult vgs_kernel_describe(struct vgs_kernel *kernel) {
   }
   pthread_mutex_unlock(&lock);
   free(description);
+  return result;
+}
+
+CUresult vgs_kernel_prepare(struct vgs_kernel *kernel) {
+  CUresult result = vgs_kernel_describe(kernel);
+  if (result && kernel->missing) {
+    char text[1024];
+    snprintf(text, sizeof text, "kernel %.300s cannot run (%d): %s", kernel->name, (int)result,
+             kernel->reason ? kernel->reason : "its image was refused");
+    vgs_reason_end_context(result, text);
+  }
   return result;
 }
 

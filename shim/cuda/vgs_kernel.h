@@ -7,8 +7,12 @@
 /* Make the object for a kernel that the worker is about to hand out. NULL: out of memory. */
 struct vgs_kernel *vgs_kernel_make(enum vgw_kind kind, uint32_t owner_id, uint32_t context_id, const char *name);
 
-/* Have the description at hand: attributes and parameter layout. */
+/* Have the description at hand: attributes and parameter layout. A missing kernel's is why it is missing. */
 CUresult vgs_kernel_describe(struct vgs_kernel *kernel);
+
+/* Before a launch: described. A missing kernel ends the context: a card would have run it, so a program that does not
+ * look must not continue with undefined memory contents. */
+CUresult vgs_kernel_prepare(struct vgs_kernel *kernel);
 
 /* Before an attribute is set: described, and INVALID_VALUE where it is no attribute that can be. */
 CUresult vgs_kernel_check_settable(struct vgs_kernel *kernel, int attribute);

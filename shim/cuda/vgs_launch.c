@@ -205,7 +205,7 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
   bool cooperative = false;
   struct vgs_stream *on;
   CUresult result = vgs_stream_id(config->hStream, &launch.stream, &on);
-  if (result || (result = vgs_kernel_describe(launch.kernel)) || (result = vgs_launch_check_shape(&launch)) ||
+  if (result || (result = vgs_kernel_prepare(launch.kernel)) || (result = vgs_launch_check_shape(&launch)) ||
       (result = translate_attributes(config, attributes, &count, &cooperative)) ||
       (result = check_clusters(&launch, attributes, count)))
     return result;

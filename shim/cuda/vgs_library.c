@@ -5,6 +5,7 @@
 #include "vgs_enter.h"
 #include "vgs_image.h"
 #include "vgs_kernel.h"
+#include "vgs_log.h"
 #include "vgs_range.h"
 #include "vgs_reason.h"
 #include <stdlib.h>
@@ -30,6 +31,54 @@ CUresult vgs_library_ready(struct vgs_library *library) {
 CUresult vgs_library_find(CUlibrary handle, struct vgs_library **library) {
   *library = vgs_object_find(VGW_KIND_LIBRARY, handle);
   return *library ? vgs_library_ready(*library) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Why the load failed, malloc'ed; the first kernel that is asked for knows. Takes ownership of `reason`. */
+static char *reason_of(struct vgs_library *library, char *reason) {
+  pthread_mutex_lock(&load_lock);
+  if (reason && !library->reason)
+    library->reason = strdup(reason);
+  else if (!reason && library->reason)
+    reason = strdup(library->reason);
+  pthread_mutex_unlock(&load_lock);
+  return reason;
+}
+
+/* A runtime looks a kernel up when the program launches it, but also when it asks for attributes, and NCCL asks for
+ * those of all its kernels. So an image that cannot run on a simulated device shows at the launch; attributes have its
+ * error. */
+CUresult vgs_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name) {
+  if (!pKernel)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_library *of = vgs_object_find(VGW_KIND_LIBRARY, library);
+  if (!of)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (!name) {
+    CUresult result = vgs_library_ready(of);
+    return result ? result : CUDA_ERROR_INVALID_VALUE;
+  }
+  struct vgs_kernel *kernel = vgs_kernel_make(VGW_KIND_KERNEL, of->object.id, 0, name);
+  if (!kernel)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  vgs_reason_defer();
+  CUresult result = vgs_library_ready(of);
+  if (!result)
+    result = vgs_send_cuLibraryGetKernel(kernel->object.id, of->object.id, name);
+  char *reason = vgs_reason_deferred();
+  if (vgs_reason_is_refusal(result)) {
+    kernel->missing = result;
+    kernel->reason = of->loaded ? reason_of(of, reason) : reason;
+    result = CUDA_SUCCESS;
+  } else {
+    if (reason)
+      vgs_log(VGS_LOG_REASON, "%s", reason);
+    free(reason);
+  }
+  if (result)
+    vgs_object_destroy(kernel);
+  else
+    *pKernel = vgs_object_handle(kernel);
+  return result;
 }
 
 /* Whether the program promises that the image stays where it is. */

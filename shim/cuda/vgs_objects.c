@@ -6,9 +6,17 @@ static void kernel_fini(void *object) {
   struct vgs_kernel *kernel = object;
   free(kernel->name);
   free(kernel->params);
+  free(kernel->reason);
   kernel->name = NULL;
   kernel->params = NULL;
+  kernel->reason = NULL;
   kernel->described = 0;
+}
+
+static void library_fini(void *object) {
+  struct vgs_library *library = object;
+  free(library->reason);
+  library->reason = NULL;
 }
 
 static void link_fini(void *object) {
@@ -61,7 +69,7 @@ const struct vgs_object_type vgs_object_types[VGW_KIND_COUNT] = {
     [VGW_KIND_EVENT] = {sizeof(struct vgs_event), NULL},
     [VGW_KIND_IPC_EVENT] = {sizeof(struct vgs_ipc_event), NULL},
     [VGW_KIND_MODULE] = {sizeof(struct vgs_module), NULL},
-    [VGW_KIND_LIBRARY] = {sizeof(struct vgs_library), NULL},
+    [VGW_KIND_LIBRARY] = {sizeof(struct vgs_library), library_fini},
     [VGW_KIND_FUNCTION] = {sizeof(struct vgs_kernel), kernel_fini},
     [VGW_KIND_KERNEL] = {sizeof(struct vgs_kernel), kernel_fini},
     [VGW_KIND_MEMPOOL] = {sizeof(struct vgs_pool), NULL},

@@ -80,6 +80,7 @@ struct vgs_library {
   const void *pending; /* the program's image, not uploaded yet (lazy loading, preserved binary); under `lock` */
   uint64_t pending_nbytes;
   CUresult loaded; /* result of the load; meaningful when nothing is pending */
+  char *reason;    /* of a failed load, if a kernel was asked for first; under `lock` */
 };
 
 /* A module's function or a library's kernel: the same thing to launch. */
@@ -87,8 +88,10 @@ struct vgs_kernel {
   struct vgs_object object;
   uint32_t owner_id; /* module or library */
   char *name;
-  int described; /* atomic; the fields below are valid */
-  int launched;  /* atomic; a launch has succeeded, so the image is known to be loadable: later ones are queued */
+  CUresult missing; /* why its image cannot run on this simulated device: the worker does not know it; 0: it can */
+  char *reason;     /* in words, NULL: not known */
+  int described;    /* atomic; the fields below are valid */
+  int launched;     /* atomic; a launch has succeeded, so the image is known to be loadable: later ones are queued */
   int attributes[VGW_FUNC_ATTRIBUTE_COUNT]; /* atomic; INT32_MIN: INVALID_VALUE */
   uint32_t param_count, param_nbytes;
   struct vgw_param *params;

@@ -66,6 +66,9 @@ static CUresult clusters(int *value, uint32_t potential, CUfunction func, const 
     return CUDA_ERROR_INVALID_VALUE;
   if (!kernel)
     return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = vgs_kernel_describe(kernel);
+  if (result)
+    return result;
   CUlaunchAttribute attributes[ATTRIBUTES_MAX];
   uint32_t count = 0;
   for (uint32_t i = 0; i < config->numAttrs; i++)

@@ -15,6 +15,7 @@ enum { TEXT_NBYTES = 1 << 15, KEPT_NBYTES = 2048, TELL_MAX = 2, CODES = 1000 };
 /* The reasons that this thread received since vgs_jit_log_start, one per line. */
 static _Thread_local char kept[KEPT_NBYTES];
 static _Thread_local size_t kept_nbytes;
+static _Thread_local bool deferring;
 
 static void keep(const char *text) {
   size_t nbytes = strlen(text), left = KEPT_NBYTES - 1 - kept_nbytes;
@@ -29,11 +30,15 @@ static void keep(const char *text) {
 /* One line on stderr, a few for each result: a program that tries many images does not get one for each. */
 static void tell(int result, bool ends, const char *text) {
   static unsigned char told[CODES]; /* atomic */
-  bool counted = result > 0 && result < CODES;
+  bool counted = result > 0 && result < CODES && (ends || !deferring);
   unsigned before = counted ? __atomic_fetch_add(&told[result], 1, __ATOMIC_RELAXED) : 0;
   if (before >= TELL_MAX)
     __atomic_store_n(&told[result], TELL_MAX, __ATOMIC_RELAXED);
   vgs_logs_add(text);
+  if (deferring && !ends) {
+    vgs_log(VGS_LOG_ERROR, "%s", text);
+    return;
+  }
   vgs_log(before < TELL_MAX || ends ? VGS_LOG_REASON : VGS_LOG_ERROR, "%s", text);
 }
 
@@ -67,15 +72,34 @@ void vgs_reasons_fetch(void) {
   free(text);
 }
 
-CUresult vgs_reason_no_kernel(CUresult result) {
+bool vgs_reason_is_refusal(CUresult result) {
   bool refused = result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_INVALID_PTX ||
                  result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION || result == CUDA_ERROR_NOT_SUPPORTED;
-  if (refused && vgs_context_entered && vgpuDeviceIsSimulated(vgs_context_entered->device) == 1)
-    vgs_session_set_fault(result, true);
-  return result;
+  const struct vgs_context *context = refused ? vgs_context_current() : NULL;
+  return context && vgpuDeviceIsSimulated(context->device) == 1;
+}
+
+void vgs_reason_end_context(CUresult result, const char *text) {
+  tell((int)result, true, text);
+  vgs_session_set_fault(result, true);
 }
 
 void vgs_jit_log_start(void) { kept[kept_nbytes = 0] = 0; }
+
+void vgs_reason_defer(void) {
+  vgs_jit_log_start();
+  deferring = true;
+}
+
+char *vgs_reason_deferred(void) {
+  deferring = false;
+  if (!kept_nbytes)
+    return NULL;
+  kept[kept_nbytes - 1] = 0; /* the last line's end */
+  for (char *end = kept; (end = strchr(end, '\n'));)
+    *end = ' ';
+  return strdup(kept);
+}
 
 /* Copy into the buffer of an option, if its size is given, too; the number of bytes replaces the size. */
 static void fill(const char *text, int buffer, unsigned count, const int *options, void **values) {

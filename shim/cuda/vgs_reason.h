@@ -4,14 +4,22 @@
 #define VGS_REASON_H
 
 #include "vgw_cuda.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The session's hook: fetch what the host has to say. */
 void vgs_reasons_fetch(void);
 
-/* A kernel of this library cannot run here, although the program has asked for it: `result` ends the context on a
- * simulated device, where a card would have run it, so that a program that does not look cannot go on. */
-CUresult vgs_reason_no_kernel(CUresult result);
+/* Whether `result` says that an image cannot run on the current, simulated device. */
+bool vgs_reason_is_refusal(CUresult result);
+
+/* Until vgs_reason_deferred, reasons that this thread receives are not reported: whether they matter shows later. */
+void vgs_reason_defer(void);
+/* The reasons since then, malloc'ed; NULL: none. */
+char *vgs_reason_deferred(void);
+
+/* End the context with `result`, and report `text`. */
+void vgs_reason_end_context(CUresult result, const char *text);
 
 /* The log buffers among JIT options. `start` before the work, `finish` with its result: what the host said to this
  * thread meanwhile goes into the error log, and both sizes become those of the texts. `values` is written. */

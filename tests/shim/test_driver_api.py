@@ -105,7 +105,8 @@ def test_lazy_and_eager_libraries(simulate: Simulate) -> None:
             assert result == 218
         else:
             ok(result)
-            assert cuda.cuLibraryGetKernel(byref(c_void_p()), library, b"x") == 218
+            kernel = new(cuda.cuLibraryGetKernel, library, b"x")
+            assert cuda.cuKernelGetAttribute(byref(c_int()), 0, kernel, 0) == 218
             ok(cuda.cuLibraryUnload(library))
         library = new(cuda.cuLibraryLoadData, PTX, None, None, 0, preserved, yes, 1)
         ok(launch(new(cuda.cuLibraryGetKernel, library, b"count"), 640, None, None))

@@ -85,6 +85,38 @@ def test_gr6_an_unchecked_program_does_not_go_on_without_its_kernels(vgpu_run: R
     assert (done.returncode, done.stdout, told(done)) == (0, "ok unchecked\n", [])
 
 
+REFUSED = """
+    context()
+    library = new(cuda.cuLibraryLoadData, BAD, None, None, 0, PRESERVED, VALUES, 1)
+    kernel = new(cuda.cuLibraryGetKernel, library, b"k")
+    same = new(cuda.cuKernelGetFunction, kernel)
+    assert cuda.cuFuncGetAttribute(byref(c_int()), 0, same) == 218
+    assert cuda.cuKernelGetAttribute(byref(c_int()), 0, kernel, 0) == 218
+    assert cuda.cuFuncSetAttribute(same, 8, 1024) == cuda.cuKernelSetAttribute(8, 1024, kernel, 0) == 218
+    blocks = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+    assert blocks(byref(c_int()), same, 32, c_size_t(0), 0) == 218
+    other = function(module(), b"scale")
+    ok(launch(other, 64, None, params(c_uint64(0), c_uint(0), c_uint(3), c_uint64(0))))
+    ok(cuda.cuCtxSynchronize())
+"""
+
+
+def test_a_kernel_that_cannot_run_ends_the_context_when_it_is_launched(python) -> None:
+    """NCCL asks for the attributes of each kernel that it has, and goes on where some cannot run."""
+    given = "PRESERVED, VALUES = (c_int * 1)(1), (c_void_p * 1)(1)\n"
+    assert python(given + textwrap.dedent(REFUSED)) == []
+    [line] = python(
+        given
+        + textwrap.dedent(REFUSED)
+        + textwrap.dedent("""
+    assert launch(same, 1, None, None) == 218
+    assert cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(4)) == 218
+    """)
+    )
+    assert "kernel k cannot run (218)" in line
+    assert "bogus" in line
+
+
 def test_gr2_a_fault_names_its_kernel(python) -> None:
     program = """
     context()

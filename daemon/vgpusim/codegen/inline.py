@@ -2,7 +2,7 @@
 
 Inlining keeps divergence, barriers and warp operations inside functions the same problem as in kernels. Functions that
 recurse have one body each instead (recursion.py). A call through a pointer becomes a chain of comparisons with a call
-of each function that it may reach."""
+of each function that it may reach; where these are too many, a kernel that comes to the call fails by its name."""
 
 from __future__ import annotations
 
@@ -303,6 +303,9 @@ class _Inliner:
         assert isinstance(prototype, ir.Name)
         if prototype.name not in prototypes:
             raise PtxError(f"line {ins.line}: undefined prototype {prototype.name}")
+        if not self.module.follows(prototypes[prototype.name]):
+            self._fail(ins.line, NOT_SUPPORTED, "call through a pointer, of more functions than a kernel can hold,")
+            return
         body, end = self.program.body, self._label("called")
         for name in self.module.callable_by(prototypes[prototype.name]):
             other = self._label("other")

@@ -13,7 +13,11 @@ from vgpusim.ptx.link import resolve
 from vgpusim.ptx.parser import BodyParser
 from vgpusim.ptx.text import Place, PtxText
 
-EAGER_TEXT_NBYTES = 256 << 10  # smaller texts are parsed completely, so that syntax errors show at load
+EAGER_TEXT_NBYTES = 256 << 10  # smaller texts are parsed completely, so that syntax errors show at load,
+EAGER_MODULE_NBYTES = 8 << 20  # unless there are very many (NCCL: 183 texts, 180 MB)
+FOLLOWED_NBYTES = 16 << 20
+"""Text of functions in a module where a call through a pointer becomes a choice among them. All of them would be parsed
+for one such call, and no kernel that holds so much is compiled (inline.py)."""
 
 FUNCTIONS = " functions"
 """A hidden variable, there when the module has a .func: function i's address is its place i * FUNCTION_NBYTES. So an
@@ -124,8 +128,10 @@ class PtxModule:
             for name, decl in text.variables.items():
                 if names.owns(index, scope[name]):
                     self._define(decl, scope, scope[name])
+        all_nbytes = sum(len(text.text) for text in self._texts)
+        eager_nbytes = EAGER_TEXT_NBYTES if all_nbytes <= EAGER_MODULE_NBYTES else 0
         for name, source in list(self._sources.items()):
-            if len(source.text.text) <= EAGER_TEXT_NBYTES or source.text.declares_variables(source.place):
+            if len(source.text.text) <= eager_nbytes or source.text.declares_variables(source.place):
                 self.function(name)
         for variable in self.variables:
             variable.relocations = [self._relocation(variable.name, *place) for place in variable.relocations]
@@ -201,11 +207,20 @@ class PtxModule:
         source = self._sources[name]
         return source.text.text[source.place.start : source.place.end]
 
+    def follows(self, prototype: ir.Prototype) -> bool:
+        """Whether callable_by() says what a call through a pointer may reach."""
+        if prototype.targets is not None:
+            return True
+        places = [source.place for source in self._sources.values() if not source.place.is_entry]
+        return sum(place.end - place.body for place in places) <= FOLLOWED_NBYTES
+
     def callable_by(self, prototype: ir.Prototype) -> list[str]:
         """Functions that a call through a pointer may reach: those listed, else all of its form whose address is taken
-        anywhere, since a pointer may come from another kernel."""
+        anywhere, since a pointer may come from another kernel. None where there are too many to tell."""
         if prototype.targets is not None:
             return [name for name in prototype.targets if name in self._sources]
+        if not self.follows(prototype):
+            return []
         if self._addressed is None:
             taken = self._in_initializers.union(*(self.function(name).addresses for name in self._sources))
             self._addressed = [name for name in self._numbers if name in taken]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from vgpusim.codegen.compile import DiskCache, PtxError, PtxModule, compile_entry
 from vgpusim.ptx import ir
+from vgpusim.ptx import module as ptx_module
 from vgpusim.ptx.module import FUNCTION_NBYTES, FUNCTIONS
 
 from tests.vgpusim.codegen.harness import HEADER, run
@@ -95,6 +96,23 @@ def test_only_functions_of_the_form_are_called() -> None:
     text = kernel(f"mov.u64 %f, plus; {CALL}", other + TABLE)
     assert [f.name for f in PtxModule.parse(text).reachable("k")] == ["k", "twice", "plus", "minus"]
     assert np.array_equal(launch(text)[0], np.arange(64) + 1000)
+
+
+def test_more_functions_than_a_kernel_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL's kernels name hundreds: what does not call through a pointer runs, the call fails by its name."""
+    monkeypatch.setattr(ptx_module, "FOLLOWED_NBYTES", len(BODIES) // 2)
+    some = kernel(f"mov.u64 %f, table; ld.global.u64 %f, [%f]; setp.ne.u64 %p, %g, 0; @%p bra $end; {CALL} $end:")
+    assert [f.name for f in PtxModule.parse(some).reachable("k")] == ["k"]
+    out, events = launch(some, 1)
+    assert not events.failed
+    assert np.array_equal(out, np.arange(64))
+    _, events = launch(some, 0)
+    ((result, message), *_) = events.failed
+    assert result == 801
+    assert b"call through a pointer" in message
+    assert not launch(kernel(f"mov.u64 %f, twice; {CALL.replace(f'.callprototype {FORM}', '.calltargets twice')}"))[
+        1
+    ].failed
 
 
 @pytest.mark.parametrize("pointer", ["0", "12345", "twice+1"])

@@ -67,7 +67,7 @@ from tests.vgpusim.device.test_glue import Backend
 
 profiles = profile.parse_gpus("h100")
 inventory = {"devices": [p.inventory(i, "test") for i, p in enumerate(profiles)]}
-pointer, _ = glue.install(_executor.ffi, _executor.lib, profiles, inventory, DiskCache(sys.argv[1]))
+pointer, made = glue.install(_executor.ffi, _executor.lib, profiles, inventory, DiskCache(sys.argv[1]))
 b = Backend(int(_executor.ffi.cast("uintptr_t", pointer)))
 b.start()
 """
@@ -178,6 +178,25 @@ assert b.launch(scale, struct.pack("<QIf", address, count, 2.0)) == 400
     )
     assert out.splitlines() == [str(42 + 320), "[(0, 0, 8), (0, 8, 4), (0, 12, 4)]"]
     assert list(tmp_path.rglob("*.bin")), "compiled kernels are kept on disk"
+
+
+def test_contexts_share_what_was_read_of_an_image(tmp_path: Path) -> None:
+    """NCCL's image of 225 MiB is loaded in the context of each device."""
+    run(
+        tmp_path,
+        """
+from tests.vgpusim.device.test_glue import PTX
+(_, first), (_, second) = b.load(PTX), b.load(PTX)
+one, two = made._images.values()
+assert one.module is two.module
+assert b.table.cuModuleUnload(first) == 0
+assert b.launch(b.function(second, "bump"), b"") == 0
+assert int.from_bytes(b.read(b.variable(second, "gv"), 4), "little") == 42 + 32
+assert b.table.cuModuleUnload(second) == 0
+del one, two
+assert not made._texts
+""",
+    )
 
 
 def test_wrong_images_answer_as_the_driver_does(tmp_path: Path) -> None:
