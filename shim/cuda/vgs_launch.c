@@ -95,7 +95,8 @@ static CUresult translate_attributes(const CUlaunchConfig *config, CUlaunchAttri
     *attribute = config->attrs[i];
     if (attribute->id == CU_LAUNCH_ATTRIBUTE_IGNORE)
       continue;
-    if (attribute->id < 0 || attribute->id > CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
+    if (attribute->id < 0 || (attribute->id > CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT &&
+                              attribute->id != CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING))
       return CUDA_ERROR_INVALID_VALUE;
     if (attribute->id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
       return CUDA_ERROR_NOT_SUPPORTED;

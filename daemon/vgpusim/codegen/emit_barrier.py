@@ -42,7 +42,7 @@ def _operands(e: Emitter, ins: ir.Instruction) -> tuple[str, str, ir.Operand | N
     values = []
     for operand in operands:
         value = e.read(operand, 32)
-        if not value.uniform and predicate is not None:
+        if not value.uniform and predicate is not None and e.cluster is not None:
             raise e.unsupported("barrier number or count differs between lanes")
         values.append(value.text if value.uniform else _agreed(e, ins, value))
     number = "0"
@@ -76,6 +76,11 @@ def _table_entry(e: Emitter, number: str, word: int) -> str:
     return e.v(f"getelementptr i32, ptr %tables, i32 {e.v(f'add i32 {row}, {word}')}")
 
 
+def _voted(e: Emitter) -> str:
+    """Where a warp keeps the number of the bar.red that it waits at; clusters use the word."""
+    return e.v(f"getelementptr i32, ptr %tables, i32 {e.v(f'add i32 %warp, {BARRIER_WORDS + 2 * e.warp_count}')}")
+
+
 def _add_to(e: Emitter, slot: str, amount: str) -> None:
     old = e.v(f"load i32, ptr {slot}")
     e.e(f"store i32 {e.v(f'add i32 {old}, {amount}')}, ptr {slot}")
@@ -92,6 +97,8 @@ def arrive(e: Emitter, ins: ir.Instruction, wait: bool) -> None:
     _add_to(e, count, str(abi.WARP))
     e.e(f"store i32 {expected}, ptr {_table_entry(e, number, 1)}")
     if predicate is not None:
+        if e.cluster is None:
+            e.e(f"store i32 {number}, ptr {_voted(e)}")
         (vector,) = e.lanes([predicate], 1)
         true = e.v(f"and i32 {e.v(f'bitcast <{abi.WARP} x i1> {vector} to i32')}, {e.current}")
         for word, bits in ((2, true), (3, e.current)):
@@ -104,7 +111,7 @@ def arrive(e: Emitter, ins: ir.Instruction, wait: bool) -> None:
 
 def reduction_result(e: Emitter, ins: ir.Instruction) -> None:
     """The destination of bar.red, read after the barrier."""
-    number, _, _ = _operands(e, ins)
+    number = e.v(f"load i32, ptr {_voted(e)}") if e.cluster is None else _operands(e, ins)[0]
     true = e.v(f"load i32, ptr {_table_entry(e, number, 4)}")
     if ins.has("popc"):
         e.put(ins.operands[0], SCALAR, true, 32)

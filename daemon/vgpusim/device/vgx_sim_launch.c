@@ -319,6 +319,8 @@ CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, vo
       break;
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
       return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+      break;
     default:
       if (config->attrs[i].id < 0 || config->attrs[i].id > CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
         return CUDA_ERROR_INVALID_VALUE;

@@ -151,6 +151,17 @@ setp.lt.u32 %p3, %t0, 100; barrier.red.and.pred %p4, 0, %p3; @%p1 add.u32 %r0, %
     assert (got == 37 + 1000 + 4000).all()
 
 
+def test_barrier_reductions_by_a_number_that_the_compiler_does_not_know() -> None:
+    """As NCCL's send and receive: each pair of warps has a barrier, whose number a thread computes from its own."""
+    got = threads("""
+mul.lo.u32 %r4, %t0, %t0; shr.u32 %r4, %r4, 31;
+shr.u32 %r1, %t0, 6; add.u32 %r1, %r1, 3; add.u32 %r1, %r1, %r4; mov.u32 %r2, 64;
+setp.eq.u32 %p0, %t0, 70;
+barrier.red.or.pred %p1, %r1, %r2, %p0; barrier.red.popc.u32 %r3, %r1, %r2, %p1;
+selp.u32 %r0, 1000, 0, %p1; add.u32 %r0, %r0, %r3;""", 1, 128)  # fmt: skip
+    assert got.tolist() == [0] * 64 + [1064] * 64
+
+
 def test_barrier_deadlock_is_reported() -> None:
     text = HEADER + ".visible .entry k() { bar.sync 1, 96; ret; }"
     events = run(text, "k", 1, 64, [])

@@ -167,6 +167,8 @@ def test_launch_attributes(sim: Simulator) -> None:
         return int(sim.cuLaunchKernelEx(ctypes.byref(config), kernel, params, None))
 
     assert launch(6, 1) == 0, "programmatic serialization is a permission"
+    assert launch(16, 1) == 0, "a hint"
+    assert launch(15, 1) == INVALID_VALUE
     assert launch(4, 1, 1, 1) == 0
     assert launch(4, 2, 1, 1) == 801, "clusters"
     assert launch(2, 1) == 801, "this kernel was not compiled to be cooperative"
