@@ -36,7 +36,7 @@ _CLICK = ("click", "8.1.8", "63c132bbbed01578a06712a2d1f497bb62d9c1c0d329b7903a8
 # Of vgpud's package what the commands need that talk to vgpud (guest/vgpu_guest/cli.py): they run on Python 3.10.
 _CLIENT = (
     *("__init__.py", "endpoint.py", "_gen/__init__.py", "_gen/api.py", "_gen/nvml.py", "proto/*.py", "smi/*.py"),
-    *("cli/standin/bin/*", "cli/standin/python/*/*"),
+    *("cli/standin/bin/*", "cli/standin/python/*/*", "cli/standin/jax/*/*"),
     *("devices/__init__.py", "devices/inventory_check.py"),
     *("supervision/__init__.py", "supervision/child_environment.py", "cli/__init__.py"),
     *(f"cli/{name}.py" for name in ("api", "client", "descendants", "devices", "fail", "guest_libraries", "option")),

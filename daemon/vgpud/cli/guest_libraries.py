@@ -153,6 +153,7 @@ def _give_compilers(environment: dict[str, str], program: str, endpoint: Endpoin
         return  # the program's own cuInit says it
     capabilities = steering.simulated_capabilities(endpoint, found["token"] or None)
     made = steering.apply(environment, capabilities, program, libraries.folder)
+    made += steering.show_jax_the_device(environment)
     if libraries.verbose:
         for setting in made:
             say(f"{setting.name}={setting.value} ({setting.reason})")

@@ -30,7 +30,9 @@ NVIDIA's: numba and cuda-core hand PTX to the driver's linker where there is non
 """
 
 STANDIN = Path(__file__).resolve().parent / "standin"
-"""Laid out as a CUDA toolkit: bin/ptxas; python/ is for PYTHONPATH."""
+"""Laid out as a CUDA toolkit: bin/ptxas; python/ and jax/ are for PYTHONPATH."""
+JAX_LOOKS_FOR = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg")
+"""Without one of these files JAX computes on the CPU (jax/_src/hardware_utils.py of 0.10)."""
 
 _COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 _HOPPER: Capability = (9, 0)
@@ -129,6 +131,17 @@ def apply(
             made.append(Setting("LD_PRELOAD", path, "NVRTC, nvJitLink: PTX where machine code is asked for"))
     environment.update({setting.name: setting.value for setting in made})
     return made
+
+
+def show_jax_the_device(environment: dict[str, str]) -> list[Setting]:
+    """Where there is no device file that JAX looks for, as in every guest: extend PYTHONPATH by a plugin of JAX's that
+    has it look at the driver. Last on the path, where it hides nothing and only JAX reads it.
+    """
+    if any(Path(file).exists() for file in JAX_LOOKS_FOR):
+        return []
+    path = ":".join(filter(None, (environment.get("PYTHONPATH"), str(STANDIN / "jax"))))
+    environment["PYTHONPATH"] = path
+    return [Setting("PYTHONPATH", path, "JAX: a GPU without a device file")]
 
 
 def _linkers(program: str, environment: Mapping[str, str]) -> list[str]:

@@ -43,6 +43,23 @@ def test_settings_follow_the_devices() -> None:
     assert "TRITON_DEFAULT_BACKEND" not in names((9, 0))
 
 
+def test_jax_is_told_of_a_device_without_a_device_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On any endpoint, a real card's too; tests/clients runs JAX itself."""
+    monkeypatch.setattr(steering, "JAX_LOOKS_FOR", (str(tmp_path / "nvidia0"), str(tmp_path / "nvidiactl")))
+    environment = {"PYTHONPATH": "/mine"}
+    (setting,) = steering.show_jax_the_device(environment)
+    assert environment == {"PYTHONPATH": setting.value}
+    mine, plugins = setting.value.split(":")
+    assert mine == "/mine"
+    (found,) = distributions(path=[plugins])
+    (plugin,) = found.entry_points.select(group="jax_plugins")
+    monkeypatch.syspath_prepend(plugins)
+    plugin.load().initialize()  # there is no JAX here: nothing happens
+
+    (tmp_path / "nvidiactl").touch()
+    assert steering.show_jax_the_device(environment) == []
+
+
 @pytest.mark.parametrize("capability", [(9, 0), (13, 0)])
 def test_GD8_the_doctor_asks_for_what_is_set_here(capability: tuple[int, int]) -> None:
     set_here = names(capability)
