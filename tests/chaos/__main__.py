@@ -57,23 +57,30 @@ def stop_the_client(running: Running, _: random.Random) -> None:
     end(client)
 
 
+def has_own_pid_namespaces(running: Running) -> bool:
+    """Whether a launcher's workers outlive it: they do where they are not in a pid namespace of its own."""
+    [launcher, *_] = [*children(running.process.pid), 0]
+    return launcher != 0 and os.readlink(f"/proc/{launcher}/ns/pid") == os.readlink("/proc/self/ns/pid")
+
+
 def kill_the_launcher(running: Running, _: random.Random) -> None:
     client = start_client(running)
     for launcher in children(running.process.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(launcher, signal.SIGKILL)
-            # Until then a worker that was just forked may be given a client, and is ended with the launcher's death.
-            running.wait_log(rf"launcher of workers ended.*launcher={launcher}\b", 60)
+            if not has_own_pid_namespaces(running):
+                # Its workers end with it, those that serve, too, and until then one that serves nobody yet may be given
+                # a client.
+                running.wait_log(rf"launcher of workers ended.*launcher={launcher}\b", 60)
     end(client)
     end(start_client(running))
 
 
 def kill_the_spares(running: Running, _: random.Random) -> None:
-    spares = running.status()["spare_workers"]
-    for spare in spares:
+    for spare in running.status()["spare_workers"]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(spare, signal.SIGKILL)
-    all_gone(spares)  # one that is still dying could be given the next client, who would lose its session
+    end(start_client(running))  # one that is still dying may be given it: then it gets another one
 
 
 def half_a_frame(running: Running, rng: random.Random) -> None:
@@ -117,8 +124,8 @@ DEEDS: list[Callable[[Running, random.Random], None]] = [
 ]
 
 
-def round_of(running: Running, seed: int) -> float:
-    """One deed; how long vgpud took to hold what it held before, in seconds. Raises AssertionError."""
+def round_of(running: Running, seed: int) -> tuple[float, str]:
+    """One deed: how long vgpud took to hold what it held before, in seconds, and its name. Raises AssertionError."""
     rng = random.Random(seed)
     before = Holdings.of(running)
     deed = rng.choice(DEEDS)
@@ -131,11 +138,11 @@ def round_of(running: Running, seed: int) -> float:
         settled(running, before)
     except BaseException as error:
         raise AssertionError(f"seed {seed}, {deed.__name__}: {error}") from error
-    return recovered_s
+    return recovered_s, deed.__name__
 
 
-def chaos(rounds: int, seeds: list[int]) -> list[float]:
-    """The times that vgpud took to recover, in seconds. Raises AssertionError."""
+def chaos(rounds: int, seeds: list[int]) -> list[tuple[float, str]]:
+    """The times that vgpud took to recover, in seconds, from what. Raises AssertionError."""
     times = []
     with hostile_host() as running:
         wait_until(lambda: len(running.status()["spare_workers"]) == 1, 60)
@@ -154,10 +161,14 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     begun = time.monotonic()
     times = sorted(chaos(rounds, [int(argument) for argument in sys.argv[2:]]))
+    median, late = times[len(times) // 2], times[len(times) * 99 // 100]
     print(
         f"{rounds} rounds in {time.monotonic() - begun:.0f} s, nothing left behind; recovery: "
-        f"p50 {statistics.median(times):.2f} s, p99 {times[len(times) * 99 // 100]:.2f} s"
+        f"p50 {median[0]:.2f} s, p99 {late[0]:.2f} s"
     )
+    for name in sorted({name for _, name in times}):
+        of_it = [seconds for seconds, each in times if each == name]
+        print(f"  {name}: {len(of_it)} times, {statistics.median(of_it):.2f} s, at most {of_it[-1]:.2f} s")
 
 
 if __name__ == "__main__":

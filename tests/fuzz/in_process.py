@@ -35,7 +35,7 @@ STEPS = 256  # records of a fresh input
 INCLUDES = [ROOT / name for name in ("daemon/executor", "daemon/vgpusim/device", "protocol/c", "build/gen")]
 # These wait for a client that answers, or for memory that nobody writes: tests/fuzz/executor.py sends them to a worker
 # that may be killed. What ends nearly everything is rare.
-WAITING = ("Callback", "vgpuRing", "vgpuStreamFlag", "StreamWaitValue", "BatchMemOp", "vgpuImageOffer")
+WAITING = ("Callback", "vgpuRing", "vgpuStreamFlag", "StreamWaitValue", "BatchMemOp")
 LEFT_OUT = {name for name in BY_NAME if any(word in name for word in WAITING)}
 # Handles' kinds. Of the first, up to POOLED, the opening makes POOL objects, with ids from 1; objects of the others are
 # used by the channel that has made them.
@@ -45,7 +45,7 @@ POOLED += ("GRAPH_EXEC", "GRAPH_NODE", "CONTEXT")
 OTHERS = ("TEXREF", "SURFREF", "ARRAY", "MIPMAP", "GREEN", "IPC_EVENT", "ALLOCATION", "RESOURCE_DESC", "IMAGE")
 KINDS = {name: number for number, name in enumerate((*POOLED, *OTHERS), 1)}
 ENDINGS = ("Destroy", "Unload", "Release", "Drop")
-RARE = ("Reset", "PrimaryCtxRelease", "CtxCreate", "HostNode", "GetDefaultMemPool", "vgpuLink", "vgpuTensorMap")
+RARE = ("Reset", "PrimaryCtxRelease", "CtxCreate", "HostNode", "GetDefaultMemPool", "vgpuLink")
 RARE += ("MapAt", "vgpuGraphAddConditional")
 WITH_DESCRIPTOR = {"vgpuHostMap", "vgpuHostMapFile", "vgpuDeviceFile"}
 PAGED = WITH_DESCRIPTOR | {"vgpuHostMapAt", "vgpuHostReserve"}
@@ -75,8 +75,10 @@ def special(record: Record, field: str) -> str | None:
         return "VGT_CONTAINER_KIND" if field == "kind" else "VGT_KERNEL"
     if record.name == "cuTexObjectCreate" and field in ("array", "viewed"):
         return "VGT_ZERO"
-    if field == "nbytes" and record.name == "vgpuTensorMap":
-        return "VGT_LENGTH"
+    if record.name == "vgpuTensorMap" and field in ("nbytes", "map_nbytes"):
+        return "VGT_LENGTH" if field == "nbytes" else "VGT_TENSOR_MAP_NBYTES"
+    if record.name == "vgpuImageOffer" and field == "total":
+        return "VGT_PAGES"
     return "VGT_ZERO" if record.name == "vgpuImageWrite" and field == "offset" else None
 
 
@@ -234,8 +236,9 @@ def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
 WRAPPED = ["malloc", "calloc", "realloc", "mmap", "memfd_create", "pthread_create", "sendmsg", "fallocate", "mprotect"]
 
 
-def faults(streams: int) -> int:
-    """Have each call that can fail do so, one at a time, in a session of its own, for so many streams of records.
+def faults(streams: int, most: int = 1 << 20) -> int:
+    """Have each call that can fail do so, one at a time, in a session of its own, for so many streams of records; of
+    each function at most `most` calls, from all over the stream.
 
     Returns how many calls failed. Raises RuntimeError, with what repeats it, when a session ends by a signal.
     """
@@ -255,7 +258,7 @@ def faults(streams: int) -> int:
     for seed in range(1, streams + 1):
         counts = session(seed, "none:0")
         for name in WRAPPED:
-            for number in range(1, counts[name] + 1):
+            for number in range(1, counts[name] + 1, 1 + counts[name] // most):
                 session(seed, f"{name}:{number}")
                 tried += 1
     print(f"{streams} streams, {tried} calls failed one at a time, no session ended by a signal")

@@ -74,6 +74,7 @@ class Service:
         self._config_path = config_path
         self._notifier = Notifier()
         self._log = get_logger()
+        self._inventory = inventory
         self._user_namespace: tuple[int, range] | None = None  # and the ids in it that workers have
         self._spawner = self._make_spawner()
         self._placement = Placement()
@@ -102,7 +103,6 @@ class Service:
         self.vm_devices: list[VmDevice] = []
         self._admin: AdminServer | None = None
         self._tls: TlsDoor | None = None
-        self._inventory = inventory
         self._state = StateFile(config.state_path)
         self._restore(self._state.load())
         self._drains_until: float | None = None
@@ -129,7 +129,7 @@ class Service:
             return CommandSpawner(config.worker_command, child_environment())
         # `-P` keeps the working directory off the module path: a worker runs our code, wherever vgpud was started.
         launcher = [sys.executable, "-P", "-m", "vgpud.worker.launcher"]
-        options = ["--backend", config.backend, "--libcuda", config.libcuda]
+        options = ["--backend", config.backend, "--libcuda", config.libcuda, "--gpus", self._inventory.gpus]
         if config.backend == "simulator":
             options += self._reserve_user_ids()
         drop_capabilities()

@@ -236,7 +236,7 @@ def serve(name: str, cid: int, port: int, vsock: str, group: str | None, control
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     Notifier().ready(f"vsock device of {name}, CID {cid}")  # its sockets exist; once confined, it could not report this
-    confine(allow=("accept4",))
+    confine(allow=frozenset({"accept4"}))
     try:
         device.run()
     finally:

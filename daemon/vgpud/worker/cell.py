@@ -45,6 +45,7 @@ class Cells:
         self._own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._together = together
         self._has_pid_namespace = False  # for each worker
+        self._libc.prctl(0, 0, 0, 0, 0)  # a function is looked up once, here and not in each worker
         self._has_mount_namespace = False
 
     def enter_shared(self, user_namespace_fd: int = -1) -> None:

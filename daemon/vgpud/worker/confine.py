@@ -7,15 +7,16 @@ import contextlib
 import ctypes
 import os
 import resource
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from . import landlock, seccomp
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+_LIBC = ctypes.CDLL(None, use_errno=True)  # made once: each is a class of its own, which a fork would make anew
 
 
-def confine(allow: Collection[str] = (), *, report: bool = False) -> int:
+def confine(allow: frozenset[str] = frozenset(), *, report: bool = False) -> int:
     """Drop privileges that no backend needs. Each step is as strict as the kernel allows; none can be undone.
 
     `allow` names system calls that are left to this process besides the usual ones, and `report` makes a listener of
@@ -25,9 +26,8 @@ def confine(allow: Collection[str] = (), *, report: bool = False) -> int:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold a tenant's memory
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # workers share a user: this keeps one from tracing or reading another
+    _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # workers share a user: this keeps one from tracing or reading another
     try:
         return seccomp.install(allow, report=report)
     except OSError as error:
@@ -35,17 +35,21 @@ def confine(allow: Collection[str] = (), *, report: bool = False) -> int:
         return -1
 
 
+def readable(libcuda: str) -> frozenset[str]:
+    """Where the driver and its libraries may lie."""
+    driver = [os.path.realpath(libcuda), libcuda] if os.path.isabs(libcuda) else []
+    searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    return frozenset([*filter(os.path.isabs, searched), *map(os.path.dirname, driver)])
+
+
 class Files:
     """The files that a worker keeps: prepared before a client waits and before its driver is started."""
 
     def __init__(self, libcuda: str) -> None:
-        driver = [os.path.realpath(libcuda), libcuda] if os.path.isabs(libcuda) else []
-        searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-        readable = [*filter(os.path.isabs, searched), *map(os.path.dirname, driver)]
         self._ruleset: landlock.Ruleset | None = None
         self._why = ""
         try:
-            self._ruleset = landlock.Ruleset(readable)
+            self._ruleset = landlock.Ruleset(readable(libcuda))
         except OSError as error:
             self._why = error.strerror or str(error)
         # NVIDIA's driver reads where its cache is when it is started, and looks there when it compiles: by then this

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import platform
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,8 @@ from vgpusim import progress
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.profiles import profile
 
-from . import image_params, seccomp
-from .confine import Files, confine
+from . import image_params, landlock, seccomp
+from .confine import Files, confine, readable
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
 _LINE_NBYTES = 1024
@@ -54,7 +55,7 @@ def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None
         warm: create a context first, as the control socket requests.
     """
     control = Control(control_fd)
-    listener = confine(seccomp.DRIVER if backend_name == "cuda" else (), report=True)
+    listener = confine(_allowed(backend_name), report=True)
     if listener >= 0:
         control.send_listener(listener)
     executor = load(backend_name)
@@ -89,6 +90,22 @@ def load(backend: str) -> Any:
     if backend == "simulator":
         importlib.import_module("vgpusim.glue")
     return importlib.import_module("vgpud._executor")
+
+
+def prepare(backend: str, gpus: str, libcuda: str) -> None:
+    """Make in the launcher what each worker would make anew: what a worker writes it has for itself."""
+    seccomp.filter_program(
+        platform.machine(), 1, _allowed(backend), report=True
+    )  # 1: its pid, where it has a namespace
+    with contextlib.suppress(OSError):  # each worker says that it has no Landlock
+        landlock.rules(readable(libcuda))
+    if backend == "simulator" and gpus:
+        with contextlib.suppress(ValueError):  # the worker's to tell
+            profile.parse_gpus(gpus)
+
+
+def _allowed(backend: str) -> frozenset[str]:
+    return seccomp.DRIVER if backend == "cuda" else frozenset()
 
 
 def _serve(executor: Any, assignment: Assignment, control: Control, backend: Backend | None) -> tuple[int, str]:

@@ -5,8 +5,10 @@ Landlock.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
+import functools
 import glob
 import os
 import stat
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 # linux/landlock.h; the calls have the same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE = 444, 445
@@ -30,7 +32,7 @@ _USE = _READ | _WRITE_FILE
 _OWN = _USE | _TRUNCATE | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER
 
 _READABLE = (
-    *("/usr", "/lib", "/lib32", "/lib64", "/opt", "/proc", "/sys"),
+    *("/usr", "/lib", "/lib32", "/lib64", "/opt", "/sys"),
     *("/etc/ld.so.cache", "/etc/localtime", "/etc/nvidia", "/run/nvidia"),
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # and NVIDIA's; not /dev/shm
@@ -39,21 +41,21 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 class Ruleset:
     """The set of files that a process may open: prepared before a client waits, enforced once its cache is known."""
 
-    def __init__(self, readable: Iterable[str] = ()) -> None:
+    def __init__(self, readable: frozenset[str] = frozenset()) -> None:
         """`readable`: besides the system's and Python's paths; those that do not exist are left out.
 
         Raises:
             OSError: the kernel cannot do it.
         """
-        version = _call(_CREATE_RULESET, None, 0, _VERSION)
-        self._handled = sum(rights for since, rights in _RIGHTS_BY_VERSION.items() if version >= since)
+        self._handled, known = rules(readable)
         attributes = struct.pack("=Q", self._handled)
         self._fd = _call(_CREATE_RULESET, attributes, len(attributes), 0)
-        for path in {*_READABLE, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable}:
-            _allow(self._fd, path, _READ & self._handled)
-        _allow(self._fd, "/dev", _READ_DIR & self._handled)
-        for path in (*_DEVICES, *glob.glob("/dev/nvidia*")):
-            _allow(self._fd, path, _USE & self._handled)
+        for fd, rights in known:
+            _add(self._fd, fd, rights)
+            os.close(fd)
+        rules.cache_clear()
+        # This process's own view of it: the launcher has another.
+        _allow(self._fd, "/proc", _READ & self._handled)
         # cuInit of 580.159.04 opens something below /proc/self/task so, and answers 304 when it cannot.
         _allow(self._fd, "/proc/self", (_USE | _TRUNCATE) & self._handled)
 
@@ -74,23 +76,47 @@ class Ruleset:
             os.close(self._fd)
 
 
+_LIBC = ctypes.CDLL(None, use_errno=True)  # made once: each is a class of its own, which a fork would make anew
+
+
+@functools.cache  # the launcher makes it, for all of its workers
+def rules(readable: frozenset[str]) -> tuple[int, list[tuple[int, int]]]:
+    """The rights that this kernel knows, and what every worker may do: descriptors, the caller's, with rights.
+
+    Raises:
+        OSError: the kernel cannot do it.
+    """
+    version = _call(_CREATE_RULESET, None, 0, _VERSION)
+    handled = sum(rights for since, rights in _RIGHTS_BY_VERSION.items() if version >= since)
+    wanted = dict.fromkeys({*_READABLE, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable}, _READ)
+    wanted |= {"/dev": _READ_DIR} | dict.fromkeys((*_DEVICES, *glob.glob("/dev/nvidia*")), _USE)
+    opened = []
+    for path, rights in wanted.items():
+        with contextlib.suppress(OSError):
+            opened.append((os.open(path, os.O_PATH | os.O_CLOEXEC), rights & handled))
+    return handled, opened
+
+
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        if not stat.S_ISDIR(os.fstat(fd).st_mode):
-            rights &= _OF_FILES
-        _call(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, fd), 0)
+        _add(ruleset, fd, rights)
     finally:
         os.close(fd)
 
 
+def _add(ruleset: int, fd: int, rights: int) -> None:
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        rights &= _OF_FILES
+    _call(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, fd), 0)
+
+
 def _call(number: int, *arguments: int | bytes | None) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
     given = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    result = int(libc.syscall(ctypes.c_long(number), *given))
+    result = int(_LIBC.syscall(ctypes.c_long(number), *given))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(

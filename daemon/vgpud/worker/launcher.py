@@ -29,11 +29,12 @@ from typing import Any
 
 from ..proto.packing import pack_map, unpack_map
 from .cell import Cells
-from .entry import load, run
+from .entry import load, prepare, run
 from .user_ids import UserIds, parse_ids
 
 _PACKET_NBYTES = 64 * 1024
 _PR_SET_NAME = 15
+_LIBC = ctypes.CDLL(None)
 
 
 class Launcher:
@@ -103,7 +104,7 @@ class Launcher:
                 os.close(fd)
             self._selector.close()
             self._cells.enter(uid)
-            ctypes.CDLL(None).prctl(_PR_SET_NAME, b"vgpu-worker", 0, 0, 0)
+            _LIBC.prctl(_PR_SET_NAME, b"vgpu-worker", 0, 0, 0)
             os.environ.update(order["environment"])
             run(control_fd, backend_name=self._backend, libcuda=self._libcuda, warm=order["warm"])
         except BaseException:
@@ -131,6 +132,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=("simulator", "cuda"), required=True)
     parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that the sessions will name")
+    parser.add_argument("--gpus", default="", help="the devices that its workers will simulate")
     parser.add_argument("--shared-namespaces", action="store_true", help="make no namespaces")
     parser.add_argument("--user-ids", type=parse_ids, help="FIRST-LAST: each worker gets one of them")
     parser.add_argument("--user-namespace-fd", type=int, default=-1, help="where they are mapped")
@@ -142,6 +144,7 @@ def main() -> None:
     if not arguments.shared_namespaces:
         cells.enter_shared(arguments.user_namespace_fd)
     load(arguments.backend)
+    prepare(arguments.backend, arguments.gpus, arguments.libcuda)
     ids: UserIds | None = None
     if arguments.user_ids is not None and cells.can_have_ids(arguments.user_ids):
         ids = UserIds(arguments.user_ids)

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import platform
 import socket
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .system_call import numbers
@@ -128,7 +129,11 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def filter_program(machine: str, pid: int, allow: Collection[str] = (), *, report: bool = False) -> bytes:
+_LIBC = ctypes.CDLL(None, use_errno=True)  # made once: each is a class of its own, which a fork would make anew
+
+
+@functools.cache  # the launcher makes it, for all of its workers
+def filter_program(machine: str, pid: int, allow: frozenset[str] = frozenset(), *, report: bool = False) -> bytes:
     """The filter as BPF, eight bytes an instruction. Raises KeyError for a machine it knows no numbers of.
 
     Args:
@@ -195,7 +200,7 @@ def _instruction(code: int, k: int, if_true: int = 0, if_false: int = 0) -> byte
     return struct.pack("=HBBI", code, if_true, if_false, k)
 
 
-def install(allow: Collection[str] = (), *, report: bool = False) -> int:
+def install(allow: frozenset[str] = frozenset(), *, report: bool = False) -> int:
     """Put the filter on every thread of this process; it needs no_new_privs.
 
     Returns:
@@ -220,5 +225,4 @@ def install(allow: Collection[str] = (), *, report: bool = False) -> int:
 
 def _set_filter(machine: str, code: bytes, flags: int) -> int:
     program = _Program(len(code) // 8, code)
-    libc = ctypes.CDLL(None, use_errno=True)
-    return int(libc.syscall(_ARCHITECTURES[machine].seccomp, _SET_MODE_FILTER, flags, ctypes.byref(program)))
+    return int(_LIBC.syscall(_ARCHITECTURES[machine].seccomp, _SET_MODE_FILTER, flags, ctypes.byref(program)))

@@ -100,7 +100,7 @@ def from_an_older_thread():
     results["older thread"] = attempt("socket.socket(socket.AF_INET)")
 thread = threading.Thread(target=from_an_older_thread)
 thread.start()
-confine(seccomp.DRIVER if driver else ())
+confine(seccomp.DRIVER if driver else frozenset())
 early.set()
 thread.join()
 for name, text in attempts.items():

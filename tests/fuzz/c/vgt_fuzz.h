@@ -36,6 +36,7 @@ enum vgt_meaning {
   VGT_CONTAINER_KIND,
   VGT_KERNEL,
   VGT_LENGTH, /* of a part; `of` 0 or VGT_SHORT: of one of the reply */
+  VGT_TENSOR_MAP_NBYTES,
   VGT_FIELD_BYTES,
 };
 struct vgt_field {

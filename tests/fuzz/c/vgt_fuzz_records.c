@@ -85,6 +85,8 @@ static uint64_t value_of(struct vgt_random *random, const struct vgt_field *fiel
     return VGW_PINNED_BEGIN + (uint64_t)PAGE * vgt_below(random, 16);
   case VGT_PAGES:
     return (uint64_t)PAGE * (1 + vgt_below(random, 4));
+  case VGT_TENSOR_MAP_NBYTES:
+    return sizeof(CUtensorMap);
   case VGT_ADDRESS:
     if (chance(random, 700))
       return vgt_addresses[vgt_below(random, 4)] + (chance(random, 300) ? (uint64_t)vgt_below(random, 4096) : 0);

@@ -22,6 +22,7 @@
 #include "vgw_ring.h"
 #include "vgw_wire.h"
 #include "vgx_backend.h"
+#include "vgx_image_cache.h"
 #include "vgx_serve.h"
 #include "vgx_sim.h"
 
@@ -36,6 +37,40 @@ static void must(bool true_now, const char *what) {
     perror(what);
     abort();
   }
+}
+
+/* The host's cache of images: it has none. */
+static void *answer_images(void *argument) {
+  int fd = (int)(intptr_t)argument;
+  for (;;) {
+    uint64_t question[6], answer = 0;
+    union {
+      char bytes[CMSG_SPACE(sizeof(int))];
+      struct cmsghdr align;
+    } control;
+    struct iovec part = {question, sizeof question};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
+    if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) <= 0)
+      return NULL;
+    struct cmsghdr *passed = CMSG_FIRSTHDR(&message);
+    if (passed) {
+      int file;
+      memcpy(&file, CMSG_DATA(passed), sizeof file);
+      close(file);
+    } else if (send(fd, &answer, sizeof answer, MSG_NOSIGNAL) < 0) {
+      return NULL;
+    }
+  }
+}
+
+static void open_images(void) {
+  int ends[2];
+  pthread_t thread;
+  must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
+  must(pthread_create(&thread, NULL, answer_images, (void *)(intptr_t)ends[0]) == 0, "thread");
+  pthread_detach(thread);
+  vgx_image_cache_set(ends[1]);
 }
 
 void vgt_session_init(void) {
@@ -55,6 +90,7 @@ void vgt_session_init(void) {
   vgx_sim_set_threads(2);
   vgx_sim_set_watchdog(2000);
   vgt_install();
+  open_images();
   backend = vgx_sim_backend();
 }
 
