@@ -1,4 +1,4 @@
-/* One call as it travels: what every part of the channel is handed. */
+/* One call, encoded for the wire: what the parts of the channel pass to each other. */
 #ifndef VGS_CALL_H
 #define VGS_CALL_H
 
@@ -27,7 +27,7 @@ struct vgs_call {
   uint32_t touched_count;
   struct vgs_touched touched[2];
   bool settled; /* a waiting call that leaves no work in the streams it touches */
-  bool wait;    /* for the reply; what follows concerns it alone */
+  bool wait;    /* for the reply; the members below are about the reply alone */
   void *reply_fixed;
   uint32_t reply_fixed_nbytes; /* exact */
   void *reply_part;

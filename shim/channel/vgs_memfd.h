@@ -4,9 +4,8 @@
 
 #include <stdint.h>
 
-/* A file of `nbytes` that can neither shrink nor grow, as the worker demands; the caller closes it. -1: there is none,
- * because the kernel refuses it or the process may not have files of that size (RLIMIT_FSIZE). Keeps errno on success.
- */
+/* A file of `nbytes` that can neither shrink nor grow, as the worker demands; the caller closes it. -1: the kernel
+ * refuses it, or RLIMIT_FSIZE does not allow a file of that size. Keeps errno on success. */
 int vgs_memfd_create(const char *name, uint64_t nbytes);
 
 #endif

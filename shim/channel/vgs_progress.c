@@ -45,7 +45,7 @@ CUresult vgs_touch_set(uint16_t kind, uint32_t id, uint64_t before, struct vgs_t
 
 void vgs_touch_mix(uint16_t kind, uint32_t id) {
   struct leaf *leaf = __atomic_load_n(leaf_of(kind, id), __ATOMIC_ACQUIRE);
-  if (leaf) /* without one it was never settled either */
+  if (leaf) /* without a table no progress was recorded */
     __atomic_fetch_or(&leaf->last[id % LEAF_SIZE], UINT64_C(1) << MIXED_SHIFT, __ATOMIC_ACQ_REL);
 }
 
@@ -86,7 +86,8 @@ void vgs_touch_fini(void) {
 
 #define STREAM_BITS 22 /* ids are below 4 Mi */
 
-/* The state of one ring. Written by its thread, `done` by any: an older value only means that less is known. */
+/* The state of one ring. Its thread writes it; any thread writes `done`, and an out-of-date value is harmless: it only
+ * means that less is known to be done. */
 static struct {
   _Alignas(64) uint64_t noted; /* atomic; calls that left work */
   uint64_t run;  /* atomic; number of the first of the latest calls that were all in one stream << 22 | stream */
@@ -151,7 +152,7 @@ enum vgs_progress vgs_progress_query(uint32_t context, struct vgs_progress_marks
   enum vgs_progress found = VGS_PROGRESS_IDLE;
   marks->count = LOAD(used);
   for (unsigned i = 0; i < marks->count; i++) {
-    marks->position[i] = LOAD(counts[i].position); /* read before `noted`, so that it belongs to no later call */
+    marks->position[i] = LOAD(counts[i].position); /* read before `noted`, so that it cannot be a later call's */
     uint64_t done = LOAD(counts[i].done), noted = marks->noted[i] = LOAD(counts[i].noted);
     if (noted <= done)
       continue;

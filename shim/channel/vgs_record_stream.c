@@ -157,10 +157,10 @@ static struct waiter *find_waiter(uint32_t sequence) {
   while (waiter && (waiter->sequence != sequence || waiter->done))
     waiter = waiter->next;
   pthread_mutex_unlock(&stream.wait);
-  return waiter; /* it cannot go away: its thread sleeps until `done` */
+  return waiter; /* the waiter stays valid: its thread sleeps until `done` */
 }
 
-/* A record that answers no call: what the host works on. 0, -EPROTO, or -errno. */
+/* A record that answers no call: a report of the host's progress. 0, -EPROTO, or -errno. */
 static int receive_progress(const struct vgw_header *header) {
   char text[PROGRESS_NBYTES + 1] = "";
   if (header->length <= sizeof *header || header->length - sizeof *header > PROGRESS_NBYTES)
@@ -213,7 +213,7 @@ static void read_reply(void) {
   pthread_mutex_unlock(&stream.wait);
 }
 
-/* Nobody reads: have a waiter do it, or all of them return when the session has failed. */
+/* No thread reads: wake one waiter to do it, or all of them to return if the session has failed. */
 static void wake_reader_locked(void) {
   for (struct waiter *other = stream.waiters; other; other = other->next)
     if (!other->done || vgs_stream_error()) {

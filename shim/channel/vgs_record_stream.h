@@ -24,7 +24,8 @@ void vgs_stream_fail(CUresult error, const char *reason);
 /* Whether the other end has closed the connection; for those who wait on shared memory. */
 bool vgs_stream_peer_gone(void);
 
-/* Read what has arrived if no thread reads: the host's word about its progress, while all wait on shared memory. */
+/* Read what has arrived, unless another thread is reading: the host's reports of progress, for the time in which all
+ * threads wait on shared memory. */
 void vgs_stream_read_arrived(void);
 
 /* Make every present and future call return DEINITIALIZED. */
@@ -37,7 +38,7 @@ bool vgs_stream_is_used(void);
 void vgs_stream_close(void);
 
 /* As vgs_session_call, on the socket. `sent` (or NULL) is called once the record is sent, in the order of sending; its
- * second argument is whether the reply is waited for. `notices`: what the reply announces. */
+ * second argument is whether the reply is waited for. `notices`: VGW_NOTICE_* bits of the reply. */
 CUresult vgs_stream_call(struct vgs_call *call, bool wait, void (*sent)(const struct vgs_call *, bool),
                          uint16_t *notices);
 

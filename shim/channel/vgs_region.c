@@ -24,7 +24,7 @@ struct piece {
 };
 
 static struct {
-  int fds[CANDIDATES_MAX]; /* what may be the region; once it is recognised, fds[0] */
+  int fds[CANDIDATES_MAX]; /* candidates for the region; once it is recognised, it is fds[0] */
   int count;
   uint64_t nbytes; /* of the region */
   uint8_t *base;   /* our range, mapped; NULL: none */
@@ -87,7 +87,7 @@ bool vgs_region_look(const char *configured) {
 
 static bool begins_with(int fd, const uint8_t cookie[16], uint64_t nbytes) {
   struct stat st;
-  if (fstat(fd, &st) || (st.st_size && (uint64_t)st.st_size < nbytes)) /* 0: a character device does not say */
+  if (fstat(fd, &st) || (st.st_size && (uint64_t)st.st_size < nbytes)) /* 0: a character device has no size */
     return false;
   void *page = mmap(NULL, VGW_REGION_HEADER_NBYTES, PROT_READ, MAP_SHARED, fd, 0);
   if (page == MAP_FAILED)
@@ -213,7 +213,7 @@ void vgs_region_free_pinned(uint64_t address) {
   free(found);
 }
 
-/* Put zeros of our own where memory of the region was. In one step: other threads may be reading there. */
+/* Replace memory of the region by private zero pages, in one system call: other threads may be reading there. */
 static void replace(void *at, uint64_t nbytes) {
   mmap(at, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 }

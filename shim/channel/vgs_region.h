@@ -1,18 +1,18 @@
 /* The session's share of memory that this virtual machine and its host have in common (vgw_region.h): in a guest, the
  * BAR of an ivshmem device. Rings and pinned memory are taken from it where the channel passes no descriptors.
  *
- * One session at a time; opening and ending are the caller's to order, taking and giving back are thread-safe. */
+ * One session at a time. The caller serialises opening and closing; mapping and unmapping are thread-safe. */
 #ifndef VGS_REGION_H
 #define VGS_REGION_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Open what may be the memory: `configured` (a path; "off"; "": every ivshmem device). Says in the log why there is
- * none. False: there is none. */
+/* Open the candidates: `configured` (a path; "off"; "": every ivshmem device). False: none was found; the log says why.
+ */
 bool vgs_region_look(const char *configured);
 
-/* Keep the one that begins with this cookie; the others are closed. False: none does. */
+/* Keep the candidate that begins with this cookie, and close the others. False: none does. */
 bool vgs_region_recognise(const uint8_t cookie[16], uint64_t nbytes);
 
 /* Map our range. False: it cannot be mapped; calls travel on the socket. */
@@ -31,11 +31,11 @@ int vgs_region_map_pinned(uint64_t address, uint64_t nbytes, uint64_t *offset);
  * program's comes from there, too. */
 bool vgs_region_can_spare(uint64_t nbytes);
 
-/* Give a range of vgs_region_map_pinned back; the caller unmaps it. Unknown addresses are ignored. */
+/* Release a range of vgs_region_map_pinned; the caller unmaps it. Unknown addresses are ignored. */
 void vgs_region_free_pinned(uint64_t address);
 
-/* The session is lost: its range may be another's soon. The program keeps its addresses, with memory of its own there
- * instead. */
+/* The session is lost, and the host may lend its range to another session. The program's addresses stay valid: private
+ * memory replaces the region's. */
 void vgs_region_detach(void);
 
 /* Unmap the range, forget the device. */

@@ -13,8 +13,8 @@
 
 /* --- in which ring a call goes, and after what --- */
 
-/* How many records behind its ring's end a touch may be for the next call to go there, too; and how long that call's
- * record may be. What is further away would wait for others' work instead of for what it has to. */
+/* A call joins the ring of its stream's last call only if at most so many records follow that call there, and its own
+ * record is at most so long: behind more records it would wait for other streams' work. */
 enum { NEAR = 32, SHORT_NBYTES = 4096 };
 
 static uint64_t executed_of(const struct vgs_ring *ring) {
@@ -91,7 +91,7 @@ static CUresult push_fences(struct vgs_ring *ring, const struct vgs_touched *tou
   return result;
 }
 
-/* Work of a thread without a ring is in order with all rings, and is known to be done never. */
+/* Work of a thread without a ring is ordered after all rings, and never known to be done. */
 CUresult vgs_ring_fence_socket(const struct vgs_call *call) {
   uint64_t before[2];
   vgs_progress_set_unknown();
@@ -177,7 +177,7 @@ static void write_record(uint8_t *at, const struct vgw_header *header, const str
   }
 }
 
-/* In a region no word wakes us: nap, ever longer, then have the worker answer on the socket when it has replied. */
+/* A region has no futex: nap, ever longer, then ask the worker to report the reply on the socket. */
 static CUresult wait_reply_in_region(struct vgs_ring *ring, uint32_t sequence) {
   uint64_t begun_ns = vgw_now_ns();
   for (unsigned turns = 0;; turns++) {
@@ -186,7 +186,7 @@ static CUresult wait_reply_in_region(struct vgs_ring *ring, uint32_t sequence) {
       return CUDA_SUCCESS;
     if (vgs_stream_error())
       return vgs_stream_error();
-    if (turns % 64 && vgs_ring_spin_ns()) { /* look at the clock now and then */
+    if (turns % 64 && vgs_ring_spin_ns()) { /* read the clock only every 64 turns */
       relax();
       continue;
     }
@@ -196,7 +196,7 @@ static CUresult wait_reply_in_region(struct vgs_ring *ring, uint32_t sequence) {
     if (waited_ns > REGION_NAPS_NS) {
       CUresult result = vgs_send_vgpuRingWait((uint32_t)(ring - vgs_rings), sequence);
       if (result && vgs_stream_error())
-        return result; /* any other error was some queued call's: the reply will say it, too */
+        return result; /* any other error is a queued call's, and is also in the reply */
       continue;
     }
     nanosleep(&(struct timespec){0, NAP_NS}, NULL);
@@ -223,7 +223,7 @@ static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
     if (vgs_stream_error())
       return vgs_stream_error();
     if (until) {
-      relax(); /* one at a time: on recent processors it takes as long as the word takes to arrive */
+      relax(); /* one pause for each look: on recent processors it takes as long as the store takes to become visible */
       if (++turns % 64 == 0 && vgw_now_ns() > until)
         until = 0;
       continue;
@@ -237,7 +237,7 @@ static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
   }
 }
 
-/* Copy the reply out. Its lengths are the worker's word: checked against our buffers. */
+/* Copy the reply out. Its lengths come from the worker and are checked against the caller's buffers. */
 static CUresult take_reply(struct vgs_ring *ring, struct vgs_call *call, uint32_t sequence, uint16_t *notices) {
   const uint8_t *at = ring->shared->replies;
   struct vgw_header header;
@@ -291,7 +291,7 @@ static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct 
                      __ATOMIC_RELEASE); /* other threads may use the ring while this one waits */
     result = vgs_ring_in_region() ? wait_reply_in_region(ring, header.sequence) : wait_reply(ring, header.sequence);
     if (!result) {
-      ring->head = ring->tail; /* as the worker will say: it executed the last record */
+      ring->head = ring->tail; /* the reply shows that the worker has executed all records up to here */
       result = take_reply(ring, call, header.sequence, notices);
     }
   }

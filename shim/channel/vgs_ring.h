@@ -28,18 +28,18 @@ bool vgs_ring_knows(void);
 /* VGW_NOTICE_*: what the reply to the thread's next waiting call will announce. */
 uint32_t vgs_ring_notice(void);
 
-/* For a thread that has no ring while others do (vgs_ring_any): its call must then wait for its reply, and first, by
- * this function, for what it must not overtake in their rings. */
+/* For a thread that has no ring while others do (vgs_ring_any): its call must not overtake records in their rings, so
+ * it first waits for them with this function, and then for its own reply. */
 CUresult vgs_ring_fence_socket(const struct vgs_call *call);
 
-/* A call that leaves work behind was sent on the socket while no thread had a ring: what may still be running is known
- * there, too. Under the lock of sending. */
+/* Record that a call with asynchronous work was sent on the socket while no thread had a ring. Under the lock of
+ * sending. */
 void vgs_ring_mark_socket(const struct vgs_call *call);
 
 /* Whether the stream's last touch is the thread's own last record, and what it is then. */
 bool vgs_ring_touched_last(uint32_t stream, uint64_t *entry);
 
-/* The thread's last record is known to be executed, although no reply said so. */
+/* Record that the thread's last record is executed, which the caller knows without a reply. */
 void vgs_ring_drained(void);
 
 #endif

@@ -24,18 +24,18 @@ enum { NAP_NS = 20000, NAP_MAX_NS = 1000000, PLAUSIBLE_SPINS = 64, TRY_TURNS = 2
 
 enum { POPULATE_NBYTES = 256 << 10, LINE_NBYTES = 64 };
 
-/* How far ahead of the tail lines are fetched for writing: the time of some ten launches, and a line comes from memory
- * or from the worker's processor in one or two. */
+/* How far ahead of the tail cache lines are fetched for writing: about ten launches' records. A line takes as long as
+ * one or two launches to arrive. */
 enum { AHEAD_NBYTES = 1024 };
 
-/* A ring that the worker has emptied restarts at its beginning past this position, so that the same lines stay in
- * caches. */
+/* A ring that is empty at a position beyond this one restarts at its beginning, so that it keeps using the same cache
+ * lines. */
 enum { REUSED_NBYTES = 64 << 10 };
 
 struct vgs_ring vgs_rings[VGW_RINGS_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned opened;     /* atomic */
-static uint32_t generation; /* atomic; of the session, so that a thread's ring of an older one is not used */
+static uint32_t generation; /* atomic; counts sessions, so that no thread uses a ring of an earlier one */
 static bool offered;
 static bool full;      /* no further ring can be opened; under lock */
 static bool in_region; /* set before the first call */
@@ -53,7 +53,7 @@ bool vgs_ring_in_region(void) { return in_region; }
 uint64_t vgs_ring_spin_ns(void) { return spin_ns; }
 int vgs_ring_processors(void) { return processors; }
 
-/* That this process may use, which can be fewer than the machine has. */
+/* The processors that this process may use, which can be fewer than the machine has. */
 static int processor_count(void) {
   cpu_set_t set; /* holds 1024; the call fails where there are more */
   return sched_getaffinity(0, sizeof set, &set) ? FEW_PROCESSORS + 1 : CPU_COUNT(&set);
@@ -81,7 +81,8 @@ void vgs_ring_use_region(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* A thread ends: its ring is free for another one. If its session has ended meanwhile, another thread may have it. */
+/* A thread ends: release its ring for another thread. If its session has ended meanwhile, the ring may already be
+ * another thread's. */
 static void thread_ends(void *ring) {
   pthread_mutex_lock(&lock);
   if (own_generation == __atomic_load_n(&generation, __ATOMIC_RELAXED))
@@ -89,14 +90,14 @@ static void thread_ends(void *ring) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Have a ring in the session's share of the region served. */
+/* Ask the worker to serve a ring in the session's share of the region. */
 static CUresult open_in_region(struct vgw_ring **shared, uint32_t index) {
   uint64_t offset;
   *shared = vgs_region_reserve_ring(sizeof **shared, &offset);
   return *shared ? vgs_send_vgpuRingOpenAt(offset, index) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Map a sealed memfd, and have it served. */
+/* Map a sealed memfd, and ask the worker to serve the ring in it. */
 static CUresult open_memfd(struct vgw_ring **shared, uint32_t index) {
   int fd = vgs_memfd_create("vgpu-ring", sizeof(struct vgw_ring));
   if (fd < 0)
@@ -129,7 +130,7 @@ static struct vgs_ring *take_ring(void) {
   if (full)
     return NULL;
   struct vgs_ring *ring =
-      &vgs_rings[count]; /* but not `inside`: a thread may still be finding that its session is over */
+      &vgs_rings[count]; /* all but `inside`: a thread may be about to notice that its session is over */
   memset(&ring->shared, 0, sizeof *ring - offsetof(struct vgs_ring, shared));
   ring->shared = shared;
   ring->taken = true;
@@ -156,7 +157,7 @@ struct vgs_ring *vgs_ring_ready(void) {
   return ring && own_generation == __atomic_load_n(&generation, __ATOMIC_ACQUIRE) ? ring : make_ready();
 }
 
-/* Between attempts to go on: true as long as there is hope. */
+/* Called between attempts; false when it is not worth waiting any longer. */
 bool vgs_ring_nap(int *turns) {
   if (++*turns < PLAUSIBLE_SPINS && spin_ns) {
     __builtin_ia32_pause();
@@ -170,12 +171,12 @@ bool vgs_ring_nap(int *turns) {
   }
   if (*turns % 512 == 0)
     vgs_stream_read_arrived();
-  long nap_ns = (long)NAP_NS * (1 + *turns / 64); /* as long as it has taken, and an eighth */
+  long nap_ns = (long)NAP_NS * (1 + *turns / 64); /* naps grow with the number of turns */
   nanosleep(&(struct timespec){0, nap_ns < NAP_MAX_NS ? nap_ns : NAP_MAX_NS}, NULL);
   return true;
 }
 
-/* Enter the ring if that is soon possible. VGS_RING_FREE: the caller is inside; else who is. */
+/* Enter the ring if its user leaves it soon. VGS_RING_FREE: the caller is inside; else its user. */
 static int try_enter(struct vgs_ring *ring) {
   int was = VGS_RING_FREE;
   for (int turns = 0; turns < TRY_TURNS; turns++) {
@@ -195,7 +196,7 @@ static int try_enter(struct vgs_ring *ring) {
 /* Either this thread sees that the session has ended, or the ending thread sees this one: both sides store, fence,
  * load. */
 bool vgs_ring_enter(struct vgs_ring *ring) {
-  while (try_enter(ring)) /* who pushes is soon out again, or stands before a full ring, as we then would */
+  while (try_enter(ring)) /* a thread that pushes leaves soon */
     nanosleep(&(struct timespec){0, NAP_NS}, NULL);
   return own_generation == __atomic_load_n(&generation, __ATOMIC_SEQ_CST);
 }
@@ -233,7 +234,7 @@ static void fetch_lines(struct vgs_ring *ring) {
     fetch_to_write(ring->shared->records + ring->prefetched % VGW_RING_NBYTES);
 }
 
-/* Pages for the next part of the ring at once: one fault each would be a fifth of a launch's time. */
+/* Populate the next part of the ring at once: a page fault for each page would cost a fifth of a launch. */
 static void populate(struct vgs_ring *ring) {
   uint64_t left = VGW_RING_NBYTES - ring->populated, nbytes = left < POPULATE_NBYTES ? left : (uint64_t)POPULATE_NBYTES;
   if (!vgs_ring_in_region()) /* populated; kernels before 5.14 refuse, and each page then faults on first use */
@@ -251,7 +252,7 @@ uint8_t *vgs_ring_reserve(struct vgs_ring *ring, uint64_t nbytes) {
     if (turns >= 0 && !vgs_ring_nap(&turns))
       return NULL;
     turns = turns < 0 ? 0 : turns;
-    /* head: stored (release) by the worker once it needs the bytes no more */
+    /* head: stored (release) by the worker once it has read the bytes */
     ring->head = atomic_load_explicit(&shared->head, memory_order_acquire);
   }
   if (padding) {
@@ -265,8 +266,8 @@ uint8_t *vgs_ring_reserve(struct vgs_ring *ring, uint64_t nbytes) {
   return shared->records + place;
 }
 
-/* The worker's thread sleeps or is about to, for the time of that number. It is woken once, however many records are
- * published until it runs, which can take as long as fifty of them. */
+/* The worker's thread sleeps, or is about to. Wake it once per sleep, which `worker_waits` numbers: until it runs, as
+ * many as fifty further records may be published. */
 static void wake_worker(struct vgs_ring *ring, uint32_t sleep) {
   ring->woken = sleep;
   if (!vgs_ring_in_region()) {
@@ -274,7 +275,7 @@ static void wake_worker(struct vgs_ring *ring, uint32_t sleep) {
     vgw_futex_wake(&ring->shared->doorbell);
   } else {
     vgs_send_vgpuRingWake((uint32_t)(ring - vgs_rings),
-                          false); /* if it fails the session is over, as the caller will see */
+                          false); /* on failure the session is over, which the caller checks */
   }
 }
 

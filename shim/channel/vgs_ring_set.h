@@ -1,4 +1,4 @@
-/* The rings inside the client: which there are, who is in which, and appending records. */
+/* The client's rings: opening them, which thread is inside which, and appending records. */
 #ifndef VGS_RING_SET_H
 #define VGS_RING_SET_H
 
@@ -14,7 +14,7 @@ struct vgs_ring_mark {
   uint64_t position;
 };
 
-/* Everything but what is said to be atomic belongs to the thread that is inside. */
+/* Members that are not marked atomic belong to the thread that is inside the ring. */
 struct vgs_ring {
   _Alignas(64) int inside; /* atomic; VGS_RING_* */
   bool taken;              /* by a thread, as its own; under the lock of vgs_ring_set.c */
@@ -22,20 +22,21 @@ struct vgs_ring {
   /* The members below are zeroed when the ring is opened. */
   struct vgw_ring *shared;
   uint64_t tail;
-  uint64_t head;       /* the worker's, as last known: its line is fetched only when the ring seems full */
-  uint64_t prefetched; /* up to here its lines are owned by this processor or being fetched */
+  uint64_t head;       /* the worker's head as last read: it is read again only when the ring seems full */
+  uint64_t prefetched; /* cache lines up to here have been fetched for writing */
   uint64_t populated;  /* bytes of records that have pages */
   uint64_t pushed;     /* records */
   uint64_t returned;   /* atomic; records whose call has returned: what other rings may have to wait for */
   uint32_t sequence;
-  uint32_t woken;                 /* the sleep of the worker's that we ended last */
+  uint32_t woken;                 /* number of the worker's sleep that was ended last */
   struct vgs_ring_mark last;      /* the owner thread's last entry; only that thread uses it */
-  uint64_t fenced[VGW_RINGS_MAX]; /* what the next record comes after in other rings, by fences before it */
+  uint64_t fenced[VGW_RINGS_MAX]; /* positions in other rings that the next record must follow: fences are pushed before
+                                     it */
 };
 
 extern __attribute__((visibility("hidden"))) struct vgs_ring vgs_rings[VGW_RINGS_MAX];
 
-/* vgs_rings[0..n) may be open. The memory of those that are stays while the caller is in any ring. */
+/* vgs_rings[0..n) may be open. Open rings stay mapped while the caller is inside any ring. */
 unsigned vgs_ring_count(void);
 
 /* No futex and no descriptor reaches the other side, which is another machine. */
@@ -44,14 +45,15 @@ bool vgs_ring_in_region(void);
 /* Enter the calling thread's own ring. False: its session has ended; leave it all the same. */
 bool vgs_ring_enter(struct vgs_ring *ring);
 
-/* The same, if it has one already; NULL: it has not, or the session has ended, and there is nothing to leave. */
+/* The same, only if the thread has a ring already. NULL: it has none, or the session has ended; there is nothing to
+ * leave. */
 struct vgs_ring *vgs_ring_enter_own(void);
 
-/* Enter another thread's while in one's own; false: someone is in it for longer. */
+/* Enter another thread's ring from inside one's own. False: its user may stay in it for long. */
 bool vgs_ring_try_enter(struct vgs_ring *ring);
 void vgs_ring_leave(struct vgs_ring *ring);
 
-/* Between attempts to go on: true as long as there is hope. `turns` counts them, from 0. */
+/* Called between attempts; false when it is not worth waiting any longer. `turns` counts the attempts, from 0. */
 bool vgs_ring_nap(int *turns);
 
 /* Space for a record in one piece, in a ring that the caller is in; NULL: the session is over. Then publish what was
@@ -81,7 +83,7 @@ uint64_t vgs_ring_spin_ns(void);
 
 int vgs_ring_processors(void); /* that this process may use */
 
-/* Give the memory back. False: a thread is inside a call, and nothing was done. */
+/* Unmap all rings. False: a thread is inside a call, and nothing was done. */
 bool vgs_ring_end(void);
 
 /* In a forked child: the rings are the parent's. */

@@ -74,8 +74,8 @@ static CUresult connect_and_greet(struct vgs_welcome *welcome) {
   int fd = vgs_endpoint_connect(&endpoint);
   if (fd < 0)
     return CUDA_ERROR_SYSTEM_NOT_READY;
-  /* Only the host of a virtual machine shares memory with it, so devices are looked at only on the way there, unless
-   * somebody names one. */
+  /* Only the host of a virtual machine shares memory with it. So devices are searched only if the endpoint is such a
+   * host, or the configuration names one. */
   bool look = *endpoint.region || endpoint.address.ss_family == AF_VSOCK || endpoint.hybrid_port;
   result = vgs_hello(fd, &endpoint, "libcuda", look && vgs_region_look(endpoint.region), welcome);
   if (result) {
@@ -85,7 +85,7 @@ static CUresult connect_and_greet(struct vgs_welcome *welcome) {
   vgs_log(VGS_LOG_INFO, "connected to %s: %u device(s), epoch %u", endpoint.text, welcome->inventory.device_count,
           welcome->epoch);
   if (!welcome->region)
-    vgs_region_end(); /* what was found is not wanted */
+    vgs_region_end(); /* the host does not use the memory that was found */
   const char *sync = secure_getenv("VGPU_SYNC");
   session.sync = sync && !strcmp(sync, "1");
   vgs_ring_start(welcome->ring);
@@ -109,7 +109,7 @@ CUresult vgs_session_open(void) {
   return result;
 }
 
-/* Have a worker, and a share of the memory that we have in common with its host, if we have. */
+/* Ask for a worker, and for a share of the memory that is shared with its host, if any is. */
 static CUresult attach(int fd) {
   struct vgs_attached attached;
   bool region =
@@ -141,7 +141,7 @@ CUresult vgs_session_attach(void) {
   return result;
 }
 
-/* Devices are what the program knows them by; after a loss they must be the same ones. */
+/* The program goes on using the devices that it knows: after a loss the daemon must show the same ones. */
 static bool same_devices(const struct vgs_inventory *before, const struct vgs_inventory *now) {
   if (before->device_count != now->device_count)
     return false;
@@ -179,7 +179,7 @@ CUresult vgs_session_reopen(void) {
       vgs_inventory_fini(&fresh.inventory);
       result = CUDA_ERROR_DEVICE_UNAVAILABLE;
     } else if (!result) {
-      vgs_inventory_fini(&fresh.inventory); /* the first one stays: pointers into it are about */
+      vgs_inventory_fini(&fresh.inventory); /* the first inventory is kept: pointers into it are in use */
       session.welcome.epoch = fresh.epoch;
       session.welcome.record_nbytes = fresh.record_nbytes;
       session.welcome.pinned_fd = fresh.pinned_fd;
@@ -232,7 +232,7 @@ static void note_sent(const struct vgs_call *call, bool waits) {
 static CUresult count_on_socket(struct vgs_call *call, bool wait, uint16_t *notices) {
   vgs_stream_ref();
   CUresult result = vgs_stream_error();
-  /* Others have rings and this thread found none free. What it does here is over when it returns. */
+  /* Other threads have rings and none was free for this one: its calls wait for their replies. */
   if (!result && !call->on_socket && vgs_ring_any()) {
     wait = true;
     result = vgs_ring_fence_socket(call);
@@ -275,7 +275,7 @@ CUresult vgs_session_call(struct vgs_call *call) {
   int saved = errno;
   uint16_t notices = 0;
   result = call_inside(call, &notices);
-  /* Calls about the channel are made in the middle of others: the next reply says it again. */
+  /* A call about the channel runs inside another call: the notice is repeated by the next reply. */
   if (notices & VGW_OUTPUT_PENDING && !call->on_socket && vgs_session_output_hook)
     vgs_session_output_hook();
   if (notices & VGW_REASON_PENDING && !call->on_socket && vgs_session_reason_hook)
@@ -297,7 +297,7 @@ void vgs_record_cancel(struct vgs_record *record) { vgs_ring_cancel(record); }
 
 /* --- the end --- */
 
-/* Whether no other thread of this process is left, which may be between two looks at what we would free. */
+/* Whether this is the only thread of the process. Another one could still read what would be freed. */
 static bool is_alone(void) {
   struct stat tasks;
   return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3; /* a directory has two links of its own */

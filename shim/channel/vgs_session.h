@@ -17,7 +17,7 @@
  * in a forked child. */
 CUresult vgs_session_call(struct vgs_call *call);
 
-/* A queued record written where it travels; for calls that are made as often as launches. */
+/* A queued record that is encoded in place, in the ring; for calls as frequent as launches. */
 struct vgs_record {
   struct vgs_ring *own, *ring;
   struct vgs_touched touched;
@@ -71,12 +71,12 @@ void vgs_session_set_fault(CUresult fault, bool explained);
 const struct vgs_inventory *vgs_inventory(void);
 uint16_t vgs_session_epoch(void);
 bool vgs_session_has_pinned_fd(void);
-bool vgs_session_shares_memory(void); /* with the worker, by descriptors or in a region */
-bool vgs_session_has_activity(void);  /* the host measures what calls have the device do */
+bool vgs_session_shares_memory(void); /* whether memory is shared with the worker, through descriptors or a region */
+bool vgs_session_has_activity(void);  /* whether the host measures the device's work */
 bool vgs_session_has_images(void);    /* the host keeps images by content */
 
-/* Called by the destructor: first once the connection is shut down, to join service threads; then, if no other thread
- * is inside a call any more, to free what the library holds. */
+/* Called by the destructor. First after the connection is shut down, to join service threads; then, if no other thread
+ * is inside a call, to free the library's memory. */
 extern void (*vgs_session_end_hook)(void);
 extern void (*vgs_session_free_hook)(void);
 

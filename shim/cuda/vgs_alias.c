@@ -33,7 +33,8 @@ static void *alias_begin(CUdevice wire) {
   return (void *)(uintptr_t)(VGW_DEVICE_MEMORY_BEGIN + (uint64_t)wire * VGW_DEVICE_MEMORY_NBYTES + VGW_ALIAS_OFFSET);
 }
 
-/* A sealed file of the device's size without memory yet; -1. A limit on the size of files would end the process. */
+/* A sealed sparse file of the device's size, or -1: a process that exceeds its limit on file sizes is killed, so the
+ * limit is checked first. */
 static int create_file(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur < VGW_DEVICE_MEMORY_NBYTES)

@@ -1,6 +1,6 @@
 /* A simulated device's memory, in this process. Where the channel passes descriptors the device's memory is a file that
- * this process made (vgw_device_memory.h), and maps. Nothing here fails a call: without the file memory is the worker's
- * alone. */
+ * this process made (vgw_device_memory.h), and maps. No call fails because of this: without the file, device memory is
+ * in the worker alone. */
 #ifndef VGS_ALIAS_H
 #define VGS_ALIAS_H
 
@@ -18,9 +18,9 @@ void *vgs_alias_of(uint64_t address, uint64_t nbytes);
 /* 1: a simulated device; 0: a real one; -1: there is no such device, or no cuInit yet. */
 int vgpuDeviceIsSimulated(CUdevice device);
 
-/* The host's address of memory that a device pointer names: device memory where this process shares it with the worker,
- * pinned memory where it is. NULL: there is none, and copies must do. It holds until the memory is freed. What the
- * device does is seen once it has been waited for. */
+/* The address at which the program can read and write what a device pointer names: device memory that this process
+ * shares with the worker, or pinned memory. NULL: none, so it must be copied. The address is valid until the memory is
+ * freed. The device's writes are visible after waiting for it. */
 void *vgpuHostAlias(CUdeviceptr pointer);
 
 #endif

@@ -1,5 +1,5 @@
-/* Pieces of shared memory the device reaches, lent to one call at a time: where it writes flags, and where copies of
- * pageable memory are staged. They are kept for the next call. */
+/* Pieces of shared memory that the device reaches. A call acquires one for the device's flags and for staging copies of
+ * pageable memory, and releases it for the next call. */
 #ifndef VGS_AREA_H
 #define VGS_AREA_H
 
@@ -21,7 +21,7 @@ struct vgs_area {
   uint16_t epoch;
   bool busy;                   /* atomic; the thread that sets it owns the other fields */
   bool doomed;                 /* atomic; its context ends: the thread that owns it must free it */
-  uint32_t values[VGS_SLOTS];  /* what each flag will hold once the slot's last use is over */
+  uint32_t values[VGS_SLOTS];  /* the value of each flag when the slot's last use is over */
   uint32_t streams[VGS_SLOTS]; /* of that use */
 };
 

@@ -6,7 +6,7 @@
 
 bool vgs_array_is_valid(const CUDA_ARRAY3D_DESCRIPTOR *desc);
 
-/* How many levels a mipmapped array has, and what one is as an array. */
+/* The number of levels of a mipmapped array, and the descriptor of one level as an array. */
 uint32_t vgs_array_levels(const struct vgs_mipmap *mipmap);
 CUDA_ARRAY3D_DESCRIPTOR vgs_array_level(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t level);
 

@@ -63,7 +63,7 @@ static CUresult in_place(const struct side *dst, const struct side *src, const C
   return result || !wait ? result : vgs_wait_stream(stream);
 }
 
-/* Pieces of whole rows, or of one row that is longer than a piece. */
+/* Copies in pieces of whole rows, or of parts of a row that is longer than a piece. */
 static CUresult travel(const struct side *array, const struct side *memory, const CUDA_MEMCPY3D *c, uint32_t stream,
                        bool write) {
   uint64_t width = c->WidthInBytes < VGW_PIECE_NBYTES ? c->WidthInBytes : VGW_PIECE_NBYTES & ~UINT64_C(15);

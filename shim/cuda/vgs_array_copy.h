@@ -5,7 +5,8 @@
 #include "vgw_cuda.h"
 #include <stdbool.h>
 
-/* A copy of which at least one side is an array; the parameters are checked as far as any copy's. */
+/* Copy where the source, the destination or both are arrays. The caller has made the checks that are common to all
+ * copies. */
 CUresult vgs_array_copy(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync);
 
 #endif

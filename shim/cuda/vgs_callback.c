@@ -173,8 +173,8 @@ static CUresult enqueue(const struct callback *wanted) {
   return result;
 }
 
-/* A mark in a stream that captures, or beside captures in the legacy stream, would become part of a graph, or disturb
- * one. */
+/* A marker in a capturing stream would become part of its graph; one in the legacy stream would invalidate captures in
+ * other streams. */
 CUresult vgs_callback_after(CUstream stream, CUhostFn function, void *argument) {
   struct callback wanted = {.function = function, .stream = stream, .user_data = argument};
   return vgs_capture_any() ? CUDA_ERROR_NOT_PERMITTED : enqueue(&wanted);
@@ -210,8 +210,8 @@ CUresult vgs_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, vo
   return enqueue(&wanted);
 }
 
-/* A callback of the program's that never returns must not keep the process from exiting. ThreadSanitizer knows no join
- * with a deadline on the monotonic clock, so the thread says that it is at its end. */
+/* A callback of the program's that never returns must not keep the process from exiting. ThreadSanitizer does not
+ * support a join with a deadline on the monotonic clock, so the thread signals its end. */
 static void join_within(pthread_t thread, int seconds) {
   struct timespec deadline = vgw_deadline(seconds);
   int late = 0;

@@ -10,14 +10,14 @@
 bool vgs_callback_pending(void);
 void vgs_callback_in_graph(int change); /* +1 or -1: a launched graph that has host functions */
 
-/* See to it that callbacks are asked for. */
+/* Start the service thread that asks for callbacks, if it does not run. */
 CUresult vgs_callback_start(void);
 
 /* Have an internal function called when a stream has finished all earlier work. On an error it will not be called. */
 CUresult vgs_callback_after(CUstream stream, CUhostFn function, void *argument);
 
-/* Clear what launches may still come to, the last of which is in `stream` of a context, once they are over: until then
- * a callback is pending. False: that could not be asked for, and it is never cleared. */
+/* Clear `works` once the launches that may still use them are over; the last one is in `stream` of a context. A
+ * callback is pending until then. False: the callback could not be enqueued, and the work is never cleared. */
 bool vgs_works_clear_after(struct vgs_works *works, CUstream stream, uint32_t context_id);
 
 /* Join the service thread, if there is one, and forget callbacks that never came due. The connection is shut down

@@ -15,7 +15,7 @@ enum vgs_capture_status vgs_capture_status(uint64_t id);
 bool vgs_capture_any(void);
 
 /* Begin: a fresh id, or 0 when too many captures are active. End: the id is NONE from now on; returns its last status,
- * and in `works` what the graph is to keep. */
+ * and in `works` the work that the graph keeps. */
 uint64_t vgs_capture_begin(int mode);
 CUresult vgs_capture_begin_in(struct vgs_stream *stream, int mode); /* OUT_OF_MEMORY: too many */
 enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works);
@@ -23,7 +23,8 @@ enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works);
 /* The stream takes part in the capture, which another began. */
 void vgs_capture_spread(struct vgs_stream *stream, uint64_t id);
 
-/* The graph that is being captured, where it has an object from the beginning; `owned`: the capture made it. */
+/* Attach the object of the graph that is being captured, if it has one from the beginning; `owned`: the capture created
+ * it. */
 void vgs_capture_set_graph(uint64_t id, CUgraph graph, bool owned);
 CUgraph vgs_capture_graph(uint64_t id, bool *owned);
 

@@ -131,7 +131,7 @@ bool vgs_claim(uint64_t address, uint64_t nbytes) {
            last = (end + CHUNK_NBYTES - 1) & ~(uint64_t)(CHUNK_NBYTES - 1);
   pthread_rwlock_wrlock(&claimed.lock);
   int error = first ? claim_locked(first, last) : EEXIST;
-  if (error == EEXIST) /* something else in its chunks: the pages themselves may be free */
+  if (error == EEXIST) /* the whole chunks are partly occupied; the pages themselves may be free */
     error = claim_locked(begin, end);
   pthread_rwlock_unlock(&claimed.lock);
   return error != EEXIST || is_blocked_for_all();

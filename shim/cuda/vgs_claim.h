@@ -15,18 +15,18 @@
 #endif
 
 /* Claim a range; what is claimed already stays so until vgs_claim_fini. False: something of the program's lies there.
- * Where the system allows no further mappings it is true: the range may be free, and was not looked at. */
+ * Also true where the system allows no further mappings: the range was then not checked. */
 bool vgs_claim(uint64_t address, uint64_t nbytes);
 
-/* One allocation at a claimed address. What lies over memory of the program's is held while another is made, then given
- * back by whoever made it. */
+/* One allocation at a claimed address. An allocation that overlaps the program's memory is held while another one is
+ * made, so that the address is not returned again; the caller then releases it. */
 enum { VGS_CLAIM_TRIES = 16 };
 struct vgs_claiming {
   CUdeviceptr rejected[VGS_CLAIM_TRIES];
   int count;
 };
 
-/* After each try, whose answer is `result`: whether to make another. OUT_OF_MEMORY: enough were made. */
+/* Called after each attempt, with its result: whether to make another one. OUT_OF_MEMORY: too many attempts. */
 bool vgs_claim_made(struct vgs_claiming *claiming, CUresult *result, CUdeviceptr address, uint64_t nbytes);
 
 /* At the end: the next address to release. */

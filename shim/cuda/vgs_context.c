@@ -99,7 +99,7 @@ CUresult vgs_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
   if (!context)
     result = CUDA_ERROR_OUT_OF_MEMORY;
   if (!result && !vgs_context_is_alive(context)) {
-    if (!context->wire_id) /* an earlier life used it up */
+    if (!context->wire_id) /* the id of its earlier life is not reused */
       context->wire_id = vgs_object_reserve_id(VGW_KIND_CONTEXT);
     vgs_thread_context_id = 0;
     __atomic_store_n(&vgs_attach_device, vgs_device_wire(dev), __ATOMIC_RELAXED);

@@ -12,8 +12,8 @@ struct vgs_context *vgs_context_primary(CUdevice device);
 /* The context that the worker knows by this id now. NULL: none. */
 struct vgs_context *vgs_context_of_wire(uint32_t wire_id);
 
-/* The object of a context that is about to stand for a green one (NULL: out of memory); that it does from now on; that
- * it goes, before the green one does. */
+/* The context that stands for a green one: create its object before the request (NULL: out of memory), connect the two
+ * after it, and disconnect them before the green one is destroyed. */
 struct vgs_context *vgs_context_create_green(const struct vgs_green *green);
 void vgs_context_start_green(struct vgs_green *green, struct vgs_context *context);
 void vgs_green_destroy_context(struct vgs_green *green);

@@ -8,7 +8,7 @@
  * none; the caller goes on alone. */
 bool vgs_copiers_start(void (*work)(void *), void *copy);
 
-/* After a successful start: until none of them runs it any more. */
+/* After a successful start: wait until no helper runs `work` any more. */
 void vgs_copiers_wait(void);
 
 /* End the threads. */

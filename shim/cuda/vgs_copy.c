@@ -32,7 +32,7 @@ CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwis
   return CUDA_SUCCESS;
 }
 
-/* Bytes up to this number travel in the command stream: the device need not be waited for. */
+/* Copies of at most this many bytes travel in the command stream, without waiting for the device. */
 enum { INLINE_NBYTES = 64 << 10 };
 
 /* From the program's memory: the bytes are in the records when this returns, so the program may overwrite them. */
@@ -109,15 +109,14 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
                                          .capture = on->capture};
     return vgs_work_capture_copy(&captured);
   }
-  if (!dst_device &&
-      !src_device) { /* host to host: what the stream does first may write the source, so it comes first */
+  if (!dst_device && !src_device) { /* host to host: earlier work of the stream may write the source, so wait for it */
     if ((result = vgs_wait_stream(stream)))
       return result;
     memmove((char *)(uintptr_t)copy->dst, (const char *)(uintptr_t)copy->src, copy->nbytes);
     return CUDA_SUCCESS;
   }
-  /* A device address nobody told us of (a variable found by a kernel) is judged by the worker: ask for its answer at
-   * once. */
+  /* The worker checks a device address that the client does not know (a variable that a kernel returned): wait for its
+   * answer. */
   bool doubtful = (dst_device && !dst_known) || (src_device && !src_known);
   if (dst_device && src_device)
     return vgs_send_cuMemcpyDtoDAsync_v2(copy->dst, copy->src, copy->nbytes, stream, doubtful);

@@ -13,7 +13,7 @@ enum vgs_place {
 };
 
 /* The kind of memory of `nbytes` at an address; `otherwise` for unknown addresses. INVALID_VALUE if the address is
- * known and the bytes reach beyond its allocation, or the mappings that follow on. */
+ * known and the bytes reach beyond its allocation or its contiguous mappings. */
 CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwise, enum vgs_place *place, bool *known);
 
 /* Before bytes are read from the program's memory for a copy. A synchronous copy of pageable memory (`known` false)

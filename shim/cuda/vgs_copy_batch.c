@@ -21,7 +21,7 @@ static bool are_attributes(const CUmemcpyAttributes *attrs, const size_t *indexe
   return true;
 }
 
-/* *failed: the copy that could not be made; SIZE_MAX: it is none's fault. */
+/* *failed: index of the copy that could not be made; SIZE_MAX: no single copy is at fault. */
 static CUresult copy(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
                      const CUmemcpyAttributes *attrs, const size_t *indexes, size_t number, size_t *failed,
                      CUstream stream) {
@@ -64,13 +64,13 @@ CUresult vgs_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t 
 
 static bool is_array(const CUmemcpy3DOperand *side) { return side->type == CU_MEMCPY_OPERAND_TYPE_ARRAY; }
 
-/* Bytes of an element of an array; 0: it is none. */
+/* Bytes of an element of the array; 0: the operand is no array. */
 static size_t element_nbytes(const CUmemcpy3DOperand *side) {
   const struct vgs_array *array = vgs_array_find(side->op.array.array);
   return array ? vgw_element_nbytes(array->desc.Format, array->desc.NumChannels) : 0;
 }
 
-/* As parameters of one copy. False: they are none. */
+/* Translate an operation to the parameters of one copy. False: it is not valid. */
 static bool describe_box(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *c) {
   const CUmemcpy3DOperand *src = &op->src, *dst = &op->dst;
   if ((!is_array(src) && src->type != CU_MEMCPY_OPERAND_TYPE_POINTER) ||
@@ -168,7 +168,7 @@ CUresult vgs_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t c
   return result;
 }
 
-/* What is discarded may be anything afterwards, so also what it was. */
+/* Discarded memory is undefined afterwards, so it may as well stay unchanged. */
 CUresult vgs_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags,
                                     CUstream hStream) {
   uint32_t id;

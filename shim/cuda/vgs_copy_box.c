@@ -26,7 +26,8 @@ struct box {
   uint64_t width, height, depth; /* bytes, rows, slices */
   uint32_t stream;
   bool sync;
-  bool doubtful; /* a device address that the client does not know: the worker judges it, so its answer is waited for */
+  bool doubtful; /* a device address that the client does not know: the worker checks it, so the copy waits for its
+                    answer */
 };
 
 /* a + b * c, or false if it does not fit. */
@@ -58,7 +59,7 @@ static CUresult make_side(struct side *side, CUmemorytype type, const void *host
   return result;
 }
 
-/* Rows that fit one piece; at least one, which then may be longer than a piece and is cut along its length. */
+/* The number of rows that fit into one piece, at least one: a row that is longer than a piece is split. */
 static uint64_t rows_per_piece(uint64_t width) { return width < VGW_PIECE_NBYTES ? VGW_PIECE_NBYTES / width : 1; }
 
 static CUresult to_device(const struct box *box, uint64_t dst, const char *src, char *packed) {

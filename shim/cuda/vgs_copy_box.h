@@ -11,7 +11,7 @@ struct vgs_copy_in_place {
   uint64_t dst, dst_pitch, dst_rows, src, src_pitch, src_rows; /* bytes from row to row, rows from slice to slice */
   uint64_t width, height, depth;
 };
-/* As the driver's functions are given them; `sync`: complete for the host on return. */
+/* With the parameters of the driver's functions; `sync`: complete for the host on return. */
 CUresult vgs_copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool sync);
 CUresult vgs_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync);
 CUresult vgs_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool sync);

@@ -4,7 +4,7 @@
 
 #include "vgs_api.h"
 
-/* `wait`: for the worker's verdict. */
+/* `wait`: wait for the worker's result. */
 static inline CUresult vgs_copy_pinned(bool to_host, uint64_t dst, uint64_t src, uint64_t nbytes, uint32_t stream,
                                        bool wait) {
   return to_host ? vgs_send_vgpuMemcpyPinnedToHost(dst, src, nbytes, stream, wait)

@@ -23,7 +23,8 @@ enum {
   FLAGS_ALL = 63
 };
 
-/* Values by attribute; texts on the heap. NULL and unset: what the process says, and its default. Under `lock`. */
+/* Values by attribute; texts on the heap. NULL or unset: the process's value, and for the process its default. Under
+ * `lock`. */
 struct vgs_coredump {
   bool is_set[SETTINGS];
   uint32_t values[SETTINGS];
@@ -59,7 +60,7 @@ static CUresult get(const struct vgs_context *context, int attrib, void *value, 
     default_text(attrib, text);
   pthread_mutex_unlock(&lock);
   size_t nbytes = is_text(attrib) ? strlen(text) + 1 : nbytes_of(attrib);
-  if (!value) { /* how long is it? */
+  if (!value) { /* the caller asks for the length */
     *size = nbytes;
     return CUDA_SUCCESS;
   }

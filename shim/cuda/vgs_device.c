@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRIVER_VERSION = 13000 }; /* before any daemon was asked */
+enum { DRIVER_VERSION = 13000 }; /* before the first session */
 
 static pthread_mutex_t visible_lock = PTHREAD_MUTEX_INITIALIZER;
 static int visible_count = -1; /* -1: not read yet */
@@ -99,7 +99,7 @@ CUresult vgs_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
   return result;
 }
 
-/* The device's attribute as the channel leaves it: what needs shared memory is 0 where there is none. */
+/* The device's attribute, corrected for the channel: what needs shared memory is 0 on a channel without it. */
 static int channel_attribute(int attribute, int value) {
   bool shares = attribute == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY ||
                 attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY ||

@@ -1,7 +1,7 @@
 #include "vgs_digest.h"
 #include <stdbool.h>
 #include <string.h>
-#if defined __x86_64__ && !defined VGS_DIGEST_PLAIN /* the latter for its test */
+#if defined __x86_64__ && !defined VGS_DIGEST_PLAIN /* the test chooses the instruction set by the latter */
 #include <cpuid.h>
 #endif
 
@@ -167,7 +167,7 @@ static void root_compress(struct vgs_digest *digest, bool last) {
 }
 
 static void root_add(struct vgs_digest *digest, const uint8_t leaf[VGS_DIGEST_NBYTES]) {
-  if (digest->root_used == sizeof digest->root_block) /* not earlier: the last block is marked as such */
+  if (digest->root_used == sizeof digest->root_block) /* only now: the last block carries a flag */
     root_compress(digest, false);
   memcpy(digest->root_block + digest->root_used, leaf, VGS_DIGEST_NBYTES);
   digest->root_used += VGS_DIGEST_NBYTES;

@@ -12,7 +12,7 @@ CUresult vgs_cuEventRecord(CUevent hEvent, CUstream hStream) { return vgs_cuEven
 
 uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream *stream) {
   uint64_t capture = stream && vgs_capture_status(stream->capture) ? stream->capture : 0;
-  if (event->capture != capture) /* looking costs less than storing */
+  if (event->capture != capture) /* a load is cheaper than a store of the same value */
     event->capture = capture;
   if (!capture)
     __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);

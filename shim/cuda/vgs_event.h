@@ -4,17 +4,19 @@
 
 #include "vgs_objects.h"
 
-/* Around the record of an event: the capture it becomes part of, 0: none, and then where it lies in its stream. */
+/* Called before and after an event is recorded: first with the capture that it becomes part of (0: none), then with its
+ * position in its stream. */
 uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream *stream);
 void vgs_event_record_end(struct vgs_event *event, uint32_t stream);
 
-/* Whether it was never recorded, which is complete, or a wait for its stream has shown that it is done. */
+/* Whether the event is known to be complete: it was never recorded, or a wait for its stream has shown that it is done.
+ */
 bool vgs_event_is_done(struct vgs_event *event);
 
-/* Whether nothing was given to its stream since it was recorded there. */
+/* Whether no work was submitted to its stream after it was recorded there. */
 bool vgs_event_is_last(struct vgs_event *event);
 
-/* Whether it was recorded, and takes times. */
+/* Whether it was recorded, and was created with timing. */
 bool vgs_event_is_timed(const struct vgs_event *event);
 
 /* The capture that it belongs to is lost; CAPTURED_EVENT. */

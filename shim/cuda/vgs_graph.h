@@ -1,4 +1,4 @@
-/* What the files on graphs share. */
+/* What the files vgs_graph*.c share. */
 #ifndef VGS_GRAPH_H
 #define VGS_GRAPH_H
 
@@ -15,16 +15,17 @@ static inline struct vgs_graph_exec *vgs_graph_exec_find(CUgraphExec handle) {
 /* The object of an executable graph that is about to be made, with what its graph keeps; NULL: out of memory. */
 struct vgs_graph_exec *vgs_graph_exec_create(struct vgs_graph *graph);
 
-/* Before the object goes: those of a graph's nodes and of the graphs inside them; the latter of one node; what an
- * executable graph keeps. */
+/* Called before an object is destroyed. For a graph: destroy the objects of its nodes and of the graphs inside them;
+ * for a node: of the graphs inside it; for an executable graph: release the work that it keeps. */
 void vgs_graph_destroy_parts(struct vgs_graph *graph);
 void vgs_graph_destroy_inside(struct vgs_graph_node *node);
 void vgs_graph_exec_end(struct vgs_graph_exec *exec);
 
-/* Before a launch: what the graph keeps is in use until it is over, or is the captured graph's. False: no memory. */
+/* Called before a launch: the work that the graph keeps stays in use until the launch is over; a captured launch hands
+ * it to the captured graph. False: out of memory. */
 bool vgs_graph_exec_launch(struct vgs_graph_exec *exec, const struct vgs_stream *on, bool captured);
 
-/* What an update has answered: the executable graph keeps `works` if it was made. */
+/* Called with the result of an update: on success the executable graph keeps `works`. */
 CUresult vgs_graph_exec_updated(struct vgs_graph_exec *exec, struct vgs_works *works, int error, int reason,
                                 CUgraphExecUpdateResultInfo *info);
 

@@ -37,7 +37,7 @@ CUresult vgs_graph_capture_begin(struct vgs_stream *stream, struct vgs_graph *gr
   return CUDA_SUCCESS;
 }
 
-/* Drivers before 12.3 cannot capture into a graph that there is: its object is made at the end then. */
+/* Drivers before 12.3 cannot capture into an existing graph: there the object is created at the end of the capture. */
 CUresult vgs_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
   uint32_t id;
   struct vgs_stream *stream;
@@ -57,7 +57,8 @@ CUresult vgs_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
   return result ? result : vgs_graph_capture_begin(stream, graph, mode, true);
 }
 
-/* The end of a capture whose graph has an object: it stays, unless the capture is lost and made it. */
+/* The end of a capture whose graph has an object already. The object is destroyed only if the capture created it and is
+ * lost. */
 static CUresult end_growing(uint32_t id, struct vgs_graph *graph, bool owned, bool lost, struct vgs_works *works) {
   graph->growing = false;
   CUresult result = vgs_send_vgpuCaptureEnd(id);
@@ -87,7 +88,7 @@ CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
   bool owned;
   CUgraph handle = vgs_capture_graph(stream->capture, &owned);
-  if (!phGraph && (!handle || owned)) /* of a capture into the program's own graph nobody needs to be told */
+  if (!phGraph && (!handle || owned)) /* a capture into the program's own graph returns no new handle */
     return CUDA_ERROR_INVALID_VALUE;
   struct vgs_graph *graph = handle ? vgs_graph_find(handle) : vgs_object_create(VGW_KIND_GRAPH, 0);
   struct vgs_works works;
@@ -127,7 +128,7 @@ CUresult vgs_cuStreamGetCaptureInfo(CUstream hStream, int *captureStatus_out, ui
   return result;
 }
 
-/* The nodes that a stream's next one will depend on. The array is the stream's thread's, until its next question. */
+/* The nodes that the stream's next node will depend on. The array is valid until the next call for this stream. */
 static CUresult dependencies_of(uint32_t stream, struct vgs_graph *graph, const CUgraphNode **nodes, size_t *count) {
   static _Thread_local CUgraphNode found[DEPENDENCIES_MAX];
   uint32_t ids[DEPENDENCIES_MAX];
@@ -186,7 +187,7 @@ CUresult vgs_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out,
   return CUDA_SUCCESS;
 }
 
-/* No edge has data here: all of it is 0, which NULL stands for. */
+/* Edges never have data here; NULL means that all data are 0. */
 CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
                                        const CUgraphNode **dependencies_out, const void **edgeData_out,
                                        size_t *numDependencies_out) {

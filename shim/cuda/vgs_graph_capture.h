@@ -4,7 +4,8 @@
 
 #include "vgs_graph.h"
 
-/* Whether a stream can be captured in a mode; then, that it is, into a graph whose object there may be already. */
+/* First check whether a stream can be captured in a mode; then record that it is captured, into a graph that may have
+ * an object already. */
 CUresult vgs_graph_capture_check(const struct vgs_stream *stream, int mode);
 CUresult vgs_graph_capture_begin(struct vgs_stream *stream, struct vgs_graph *graph, int mode, bool owned);
 

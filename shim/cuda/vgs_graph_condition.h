@@ -4,7 +4,7 @@
 
 #include "vgs_objects.h"
 
-/* Add one; its graphs are a result in `params`. */
+/* Add a conditional node; the handles of its graphs are returned in `params`. */
 CUresult vgs_graph_add_conditional(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                    CUDA_CONDITIONAL_NODE_PARAMS *params);
 

@@ -1,5 +1,5 @@
-/* Copy nodes. One whose memory the worker does not reach is a child graph there of our host function and the device's
- * own copy (vgs_work.h); the worker tells it as a copy again. */
+/* Copy nodes. If the worker cannot reach the memory of one, its node there is a child graph: a host function of this
+ * process and the device's part of the copy (vgs_work.h). Queries still show a copy node. */
 #include "vgs_graph_copy.h"
 #include "vgs_api.h"
 #include "vgs_enter.h"
@@ -64,7 +64,7 @@ static void drop(struct vgs_work *work, struct vgs_object *halves) {
 void vgs_graph_copy_set(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params) {
   if (!node->copy)
     node->copy = malloc(sizeof *node->copy);
-  if (node->copy) /* else the node is right; only its parameters cannot be returned */
+  if (node->copy) /* out of memory: the node is correct, but its parameters cannot be returned */
     *node->copy = *params;
 }
 
@@ -122,7 +122,7 @@ CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
   return vgs_graph_adding_end(&a, phGraphNode, result);
 }
 
-/* A copy that the worker cannot do keeps the form in which it was added. */
+/* A copy that needs a host function keeps its direction: the form of its child graph cannot change. */
 static CUresult change_halves(struct vgs_graph_exec *exec, struct vgs_graph_node *node, uint32_t context,
                               const struct vgs_captured_copy *copy) {
   struct vgs_work *work;
@@ -134,7 +134,7 @@ static CUresult change_halves(struct vgs_graph_exec *exec, struct vgs_graph_node
   if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
     result = CUDA_ERROR_INVALID_VALUE; /* a copy in another direction */
   if (!result && !vgs_works_add(&exec->works, work, node->object.id, &old)) {
-    result = CUDA_ERROR_OUT_OF_MEMORY; /* the work stays, for the node has it */
+    result = CUDA_ERROR_OUT_OF_MEMORY; /* keep the work: the worker's node refers to it */
     work = NULL;
   }
   drop(work, halves);

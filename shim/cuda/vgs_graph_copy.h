@@ -11,7 +11,7 @@ void vgs_graph_copy_set(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params
 /* Arrays in a worker's answer become the program's. */
 CUresult vgs_copy_find_arrays(CUDA_MEMCPY3D *copy);
 
-/* Other parameters for a node. NOT_SUPPORTED: it has, or would have, a half that is the client's. */
+/* Change the parameters of a node. NOT_SUPPORTED: the old or the new copy needs a host function of the client. */
 CUresult vgs_graph_copy_resolve(const struct vgs_graph_node *node, const CUDA_MEMCPY3D *params,
                                 struct vgs_copy_in_place *copy);
 

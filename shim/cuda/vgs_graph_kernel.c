@@ -45,7 +45,7 @@ void vgs_node_kernel_fini(struct vgs_node_kernel *kernel) { free(kernel->block);
 static void keep(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PARAMS_v2 *p, const struct vgs_kernel *kernel,
                  char *block) {
   void **pointers = malloc((kernel->param_count + 1) * sizeof *pointers);
-  if (!pointers) { /* the node is right; only its parameters cannot be returned */
+  if (!pointers) { /* out of memory: the node is correct, but its parameters cannot be returned */
     free(block);
     block = NULL;
   }
@@ -66,7 +66,7 @@ void vgs_node_kernel_set(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PAR
   kernel->block = NULL;
 }
 
-/* A captured node's, from the worker: kept as if the program had given them. */
+/* The parameters of a captured node, fetched from the worker and kept as if the program had passed them. */
 static CUresult fetch_params(struct vgs_graph_node *node) {
   enum { PARAMS_NBYTES = 32768 };
   CUDA_KERNEL_NODE_PARAMS_v2 p = {0};

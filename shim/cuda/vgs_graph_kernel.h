@@ -14,7 +14,7 @@ void vgs_node_kernel_fini(struct vgs_node_kernel *kernel);
 /* Check and pack. Errors: as a launch's. */
 CUresult vgs_node_kernel_pack(struct vgs_node_kernel *kernel, const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 
-/* What cuGraphKernelNodeGetParams tells of a node from now on. Takes over the packed parameters. */
+/* What cuGraphKernelNodeGetParams returns for the node from now on. Takes ownership of the packed parameters. */
 void vgs_node_kernel_set(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PARAMS_v2 *params,
                          struct vgs_node_kernel *kernel);
 

@@ -35,7 +35,7 @@ CUresult vgs_node_memory_check(struct vgs_node_memory *memory, const CUDA_MEM_AL
   return CUDA_SUCCESS;
 }
 
-/* A node of this kind cannot be taken out of its graph again, so there is one attempt to claim its address. */
+/* A node of this kind cannot be removed from its graph, so its address is claimed only once. */
 CUresult vgs_node_memory_add(CUdeviceptr address, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
   if (!vgs_claim(address, params->bytesize))
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -45,7 +45,7 @@ CUresult vgs_node_memory_add(CUdeviceptr address, CUDA_MEM_ALLOC_NODE_PARAMS *pa
   return result;
 }
 
-/* Give a node other descriptors or operations to keep. */
+/* Replace the descriptors or operations that a node keeps. */
 static void *keep(struct vgs_graph_node *node, const void *array, size_t nbytes) {
   void *copy = malloc(nbytes + 1);
   if (copy) {

@@ -13,7 +13,8 @@ struct vgs_node_memory {
 };
 CUresult vgs_node_memory_check(struct vgs_node_memory *memory, const CUDA_MEM_ALLOC_NODE_PARAMS *params);
 
-/* What was added: its address is device memory from now on. OUT_OF_MEMORY: it lies where the program has something. */
+/* The node was added: its address is device memory from now on. OUT_OF_MEMORY: the program already uses that address.
+ */
 CUresult vgs_node_memory_add(CUdeviceptr address, CUDA_MEM_ALLOC_NODE_PARAMS *params);
 
 /* A node's parameters as they are returned to the program; the descriptors live as long as the node. */

@@ -97,7 +97,7 @@ CUresult vgs_graph_check_edges(const CUgraphEdgeData *data, size_t count) {
                                           : CUDA_SUCCESS;
 }
 
-/* Those named before come first, in the driver's order, too: nodes are only added. */
+/* Nodes that have handles come first in the driver's order, too, because new nodes are appended. */
 CUresult vgs_graph_name_nodes(struct vgs_graph *graph) {
   size_t count, total;
   if (!graph->unnamed)

@@ -11,14 +11,14 @@ CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id);
 bool vgs_edges_have_data(const CUgraphEdgeData *data, size_t count);
 CUresult vgs_graph_check_edges(const CUgraphEdgeData *data, size_t count);
 
-/* Give the nodes of a graph their handles, those that have none yet. */
+/* Create handles for those nodes of a graph that have none yet. */
 CUresult vgs_graph_name_nodes(struct vgs_graph *graph);
 
 /* The object of a node that is about to be added (NULL: out of memory), and its entry among its graph's. */
 struct vgs_graph_node *vgs_graph_node_create(struct vgs_graph *graph);
 void vgs_graph_node_add(struct vgs_graph *graph, struct vgs_graph_node *node);
 
-/* A node that is being added: between the two the request is sent, whose result the second is given. */
+/* Adding a node: the caller sends the request between these two calls and passes its result to the second. */
 struct vgs_graph_adding {
   struct vgs_graph *graph;
   struct vgs_graph_node *node;
@@ -29,7 +29,7 @@ CUresult vgs_graph_adding_begin(struct vgs_graph_adding *a, CUgraphNode *made, C
                                 const CUgraphNode *dependencies, size_t count);
 CUresult vgs_graph_adding_end(struct vgs_graph_adding *a, CUgraphNode *made, CUresult result);
 
-/* A node that the program has destroyed is none of its graph's any more. */
+/* Remove a node that the program has destroyed from its graph. */
 void vgs_graph_node_remove(CUgraph graph, CUgraphNode node);
 
 #endif

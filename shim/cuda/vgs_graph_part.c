@@ -42,7 +42,7 @@ CUresult vgs_graph_set_work(struct vgs_graph_node *node, struct vgs_work **work)
   struct vgs_graph *graph = vgs_graph_find(node->graph);
   bool kept = graph && vgs_works_add(&vgs_graph_outermost(graph)->works, *work, node->object.id, &old);
   if (!kept)
-    *work = NULL;        /* it stays, for the node has it */
+    *work = NULL;        /* keep it: the worker's node refers to it */
   vgs_works_clear(&old); /* graphs made executable keep it for themselves */
   return kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -73,7 +73,7 @@ struct vgs_graph_node *vgs_graph_node_create_child(struct vgs_graph *graph, stru
 void vgs_graph_remove_child(struct vgs_graph *graph, const struct vgs_graph_node *node) {
   struct vgs_works none = {0}, old = {0};
   if (vgs_works_add_child(&vgs_graph_outermost(graph)->works, &none, node->object.id, &old))
-    vgs_works_clear(&old); /* a graph added to itself in vain must not grow */
+    vgs_works_clear(&old); /* a failed attempt to add a graph to itself must not change it */
 }
 
 struct vgs_graph *vgs_graph_create_inside(const struct vgs_graph_node *node) {
@@ -89,7 +89,7 @@ CUresult vgs_graph_exec_set_child(struct vgs_graph_exec *exec, const struct vgs_
                                   struct vgs_works *works) {
   struct vgs_works old = {0};
   if (!vgs_works_add_child(&exec->works, works, node->object.id, &old)) {
-    *works = (struct vgs_works){0}; /* they stay, for the node has them */
+    *works = (struct vgs_works){0}; /* keep them: the worker's node refers to them */
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   vgs_graph_exec_clear_works(exec, &old);

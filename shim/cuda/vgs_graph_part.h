@@ -4,13 +4,15 @@
 
 #include "vgs_graph.h"
 
-/* The graph that keeps a graph's works: the outermost. */
+/* The graph that keeps the works of a graph and of the graphs inside it: the outermost one. */
 struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph);
 
-/* Let go of what an executable graph kept until now. False: never, for its launches cannot be waited for. */
+/* Release the works that an executable graph has kept until now, once its launches are over. False: they are never
+ * released, because its launches cannot be waited for. */
 bool vgs_graph_exec_clear_works(struct vgs_graph_exec *exec, struct vgs_works *works);
 
-/* The object of a graph that is about to be made from another, with what that keeps; NULL: out of memory. */
+/* The object of a graph that is about to be made from another one, with the works that the other keeps. NULL: out of
+ * memory. */
 struct vgs_graph *vgs_graph_create_clone(struct vgs_graph *original);
 
 /* The object of a node that is about to be added, with a host function, or with a graph inside, whose works its graph
@@ -18,7 +20,7 @@ struct vgs_graph *vgs_graph_create_clone(struct vgs_graph *original);
 struct vgs_graph_node *vgs_graph_node_create_with(struct vgs_graph *graph, struct vgs_work *work);
 struct vgs_graph_node *vgs_graph_node_create_child(struct vgs_graph *graph, struct vgs_graph *child);
 
-/* The works of a node whose adding has failed are kept no longer. */
+/* Adding a node has failed: release its works. */
 void vgs_graph_remove_child(struct vgs_graph *graph, const struct vgs_graph_node *node);
 
 /* Work for a host node's parameters. */

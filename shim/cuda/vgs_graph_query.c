@@ -34,7 +34,7 @@ CUresult vgs_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgr
   case CU_GRAPH_NODE_TYPE_HOST:
     return vgs_cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, &p->host);
   case CU_GRAPH_NODE_TYPE_GRAPH:
-    if (p->graph.ownership) /* moved: the handle is the parent's from then on */
+    if (p->graph.ownership) /* moved: from now on the parent owns the graph */
       return unknown_type(p->type);
     result = vgs_cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, p->graph.graph);
     return result ? result : vgs_cuGraphChildGraphNodeGetGraph(*phGraphNode, &p->graph.graph);

@@ -57,7 +57,7 @@ static struct leaf *make_leaf(struct table *table, uint32_t id) {
   return *place;
 }
 
-/* A leaf without live objects, which gets no new ones, is reused for another range of ids. */
+/* A leaf whose ids are all used up and whose objects are all destroyed is reused for another range of ids. */
 static void retire_leaf(struct table *table, uint32_t id) {
   struct leaf *leaf = find_leaf(table, id);
   if (leaf->live || id >> LEAF_BITS == table->last_id >> LEAF_BITS)
@@ -68,7 +68,7 @@ static void retire_leaf(struct table *table, uint32_t id) {
   table->free_leaves = leaf;
 }
 
-/* Kinds of which nothing is kept have the header alone. */
+/* Kinds without state of their own have only the header. */
 static size_t object_nbytes(enum vgw_kind kind) {
   size_t nbytes = types[kind].nbytes;
   return nbytes ? nbytes : sizeof(struct vgs_object);

@@ -26,7 +26,7 @@ struct vgs_object_type {
   void (*fini)(void *object);
 };
 
-/* The types of all kinds, by kind; kept. Once, before the first object. */
+/* Set the types of all kinds, indexed by kind. Called once, before the first object; the array must stay valid. */
 void vgs_object_set_types(const struct vgs_object_type types[VGW_KIND_COUNT]);
 
 /* A new object, zeroed behind its header, with the next id of its kind. NULL: out of memory or ids. */
@@ -47,7 +47,7 @@ void vgs_object_destroy_context(uint32_t context_id);
 /* Free all objects but contexts, which the program may still have on a thread's stack. */
 void vgs_object_destroy_all(void);
 
-/* Everything back to malloc. Only from the library's destructor. */
+/* Free all memory. Only from the library's destructor. */
 void vgs_object_fini(void);
 
 static inline void *vgs_object_handle(const void *object) {
@@ -58,7 +58,7 @@ static inline void *vgs_object_handle(const void *object) {
 /* The live object with this id, or NULL. */
 void *vgs_object_at(enum vgw_kind kind, uint32_t id);
 
-/* Ids of an array of handles, malloc'ed; `wrong` when one is no handle of the kind. */
+/* The ids of an array of handles, malloc'ed. Returns `wrong` when one is not a handle of the kind. */
 CUresult vgs_handle_ids(enum vgw_kind kind, const void *const *handles, size_t count, CUresult wrong, uint32_t **ids);
 
 /* For arrays that generated functions make. */

@@ -22,7 +22,7 @@ static uint64_t take_address(uint64_t nbytes) {
   return address > VGW_PINNED_BEGIN + VGW_PINNED_NBYTES - aligned ? 0 : address;
 }
 
-/* Something else of this process, or of the worker's, is in the window's way: go far beyond it. */
+/* Another mapping of this process or of the worker occupies the next address of the window: skip far beyond it. */
 enum { SKIPS_MAX = 4 };
 static void skip_addresses(void) { __atomic_fetch_add(&window_next, 4ull << 30, __ATOMIC_RELAXED); }
 

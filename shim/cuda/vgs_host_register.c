@@ -1,7 +1,8 @@
 /* Registered memory: the program's own. It stays where it is, and copies from it travel like any others; only the
- * bookkeeping differs. Who asks for it to be mapped gets a device address, where the channel passes descriptors: a file
- * that is mapped shared is mapped by the worker, too, at an address of the window, so that every process that maps it
- * and the device see one memory; private pages become such a file first (vgs_pages_move.c). */
+ * bookkeeping differs. With CU_MEMHOSTREGISTER_DEVICEMAP it also gets a device address, where the channel passes
+ * descriptors: the worker maps the file that the pages are mapped from, at an address of the window, so that the device
+ * and every process with that file see the same memory. Private pages are first moved into a file (vgs_pages_move.c).
+ */
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
@@ -94,7 +95,8 @@ CUresult vgs_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) 
   return result;
 }
 
-/* What was moved when it was registered becomes private again, unless the program has mapped something else there. */
+/* Pages that were moved into a file by registering become private again, unless the program has mapped something else
+ * there. */
 static void move_back(uint64_t begin, uint64_t end) {
   struct vgs_pages pages;
   vgs_pages_look(begin, end, &pages);

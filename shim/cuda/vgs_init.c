@@ -70,8 +70,8 @@ static void set_hooks(void) {
   vgs_session_reason_hook = vgs_reasons_fetch;
 }
 
-/* NVIDIA's driver loads what a profiler names there. Nsight's cannot work beside this library, and their user must be
- * told where they do. */
+/* NVIDIA's driver loads the library that a profiler names in this variable. Nsight's libraries do not work with this
+ * libcuda, so the user is told what does. */
 static void refuse_injection(void) {
   static bool told; /* atomic */
   const char *injected = secure_getenv("CUDA_INJECTION64_PATH");

@@ -104,7 +104,7 @@ CUresult vgs_kernel_check_settable(struct vgs_kernel *kernel, int attrib) {
   return is_settable(attrib) ? vgs_kernel_describe(kernel) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* A library's kernel has attributes of its own on each device, and one value is kept here. */
+/* A library's kernel has attributes for each device, but only one value is kept here. */
 bool vgs_kernel_has(const struct vgs_kernel *kernel, int attrib, int value) {
   bool one_device = kernel->object.kind != VGW_KIND_KERNEL || vgs_device_count() == 1;
   return one_device && vgs_kernel_attribute(kernel, attrib) == value;

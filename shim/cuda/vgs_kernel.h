@@ -17,10 +17,10 @@ CUresult vgs_kernel_prepare(struct vgs_kernel *kernel);
 /* Before an attribute is set: described, and INVALID_VALUE where it is no attribute that can be. */
 CUresult vgs_kernel_check_settable(struct vgs_kernel *kernel, int attribute);
 
-/* Whether an attribute is known to have that value wherever it may be set now. */
+/* Whether an attribute is known to have that value on every device where it can be set. */
 bool vgs_kernel_has(const struct vgs_kernel *kernel, int attribute, int value);
 
-/* A kernel's name for the trace, "?" for what is none. */
+/* A kernel's name for the trace; "?" for an invalid handle. */
 const char *vgs_kernel_traced_name(const void *handle);
 
 /* An attribute of a described kernel; INT32_MIN if the driver does not know it. */

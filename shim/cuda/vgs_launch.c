@@ -52,7 +52,8 @@ CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, co
     if (!buffer && kernel->param_nbytes)
       return CUDA_ERROR_INVALID_VALUE;
     if (buffer && has_nbytes && nbytes < kernel->param_nbytes) {
-      /* NCCL's arguments end where its kernel's do not. NVIDIA's driver launches such a kernel, by what lies behind. */
+      /* NCCL passes fewer arguments than its kernel has parameters. NVIDIA's driver accepts that and reads beyond them.
+       */
       memcpy(block, buffer, nbytes);
       memset(block + nbytes, 0, kernel->param_nbytes - nbytes);
     } else if (buffer && kernel->param_nbytes)
@@ -114,8 +115,8 @@ static CUresult translate_attributes(const CUlaunchConfig *config, CUlaunchAttri
   return CUDA_SUCCESS;
 }
 
-/* Clusters, of the launch's attributes, else the kernel's: the grid holds whole ones, of as many blocks as it may. What
- * is refused is refused at once; the launch itself travels without an answer. */
+/* Check the cluster's shape, from the launch's attributes or else the kernel's: it must divide the grid and not exceed
+ * the largest cluster. This is checked here because the launch itself is queued. */
 static CUresult check_clusters(const struct vgs_launch *launch, const CUlaunchAttribute *attributes, uint32_t count) {
   enum { PORTABLE_MAX = 8, MAX = 16 };
   uint32_t cluster[3];
@@ -138,10 +139,10 @@ static CUresult check_clusters(const struct vgs_launch *launch, const CUlaunchAt
   return size > (beyond ? MAX : PORTABLE_MAX) ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
 }
 
-/* The first launch waits: it is the one that may find that the image cannot be compiled or linked. */
+/* The first launch of a kernel waits for its reply, which may say that the image cannot be compiled or linked. */
 static bool is_first(const struct vgs_kernel *kernel) { return !__atomic_load_n(&kernel->launched, __ATOMIC_ACQUIRE); }
 
-/* A launch without attributes is written where it travels, its parameters packed there. False: not now. */
+/* Encode a launch without attributes in place in the ring, parameters included. False: not possible now. */
 static bool send_directly(const struct vgs_launch *launch, CUresult *result) {
   const struct vgs_kernel *kernel = launch->kernel;
   const uint32_t *g = launch->grid, *b = launch->block;

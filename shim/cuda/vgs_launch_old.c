@@ -1,5 +1,5 @@
 /* Launches as of CUDA 1 to 3: a function keeps its block's shape and its parameters, set one by one, between launches.
- * Who sets them and launches from several threads at once orders that himself, says the driver's manual. */
+ * A program that uses one function from several threads must serialise that itself (driver's manual). */
 #include "vgs_launch_old.h"
 #include "vgs_api.h"
 #include "vgs_kernel.h"
@@ -12,7 +12,7 @@ enum { PARAMS_NBYTES = 32764 }; /* of CUDA 12.1 and later; 4,096 before. An H200
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct state {
-  CUfunction function; /* a handle names one function of a session, ever */
+  CUfunction function; /* handles are never reused within a session */
   unsigned block[3], shared_nbytes, nbytes;
   char params[PARAMS_NBYTES];
   struct state *next;
@@ -58,7 +58,7 @@ CUresult vgs_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
 
 CUresult vgs_param_set_texref(CUfunction function, int unit, uint32_t texref) {
   enum { DEFAULT_UNIT = -1 };
-  (void)texref; /* it has been found */
+  (void)texref; /* cuModuleGetTexRef has returned it */
   if (!vgs_kernel_find(function))
     return CUDA_ERROR_INVALID_HANDLE;
   return unit == DEFAULT_UNIT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -4,7 +4,7 @@
 
 #include "vgw_cuda.h"
 
-/* Whether a kernel may be given a texture that was found. */
+/* Whether a texture reference may be set for a kernel. */
 CUresult vgs_param_set_texref(CUfunction function, int unit, uint32_t texref);
 
 #endif

@@ -4,10 +4,11 @@
 
 #include "vgs_objects.h"
 
-/* Have the library loaded; the result of the load. */
+/* Make sure that the worker has loaded the library; returns the result of the load. */
 CUresult vgs_library_ready(struct vgs_library *library);
 
-/* Before it is unloaded, so that nobody loads it any more. False: the worker never had it, and the object is gone. */
+/* Called before it is unloaded, so that no thread loads it any more. False: the worker never had it; the object has
+ * been destroyed. */
 bool vgs_library_end(struct vgs_library *library);
 
 /* The library of a handle, loaded in the worker. */

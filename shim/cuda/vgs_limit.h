@@ -10,11 +10,11 @@ void vgs_limit_reset(struct vgs_context *context);
 /* INVALID_VALUE; UNSUPPORTED_LIMIT, as the device answers. */
 CUresult vgs_limit_check(int limit);
 
-/* The current context's limit, if it is known. `asked_at`: for what the worker is about to answer. */
+/* The current context's limit, if it is known. Else `asked_at` is to be passed with the worker's answer. */
 bool vgs_limit_is_known(int limit, size_t *value, uint64_t *asked_at);
 void vgs_limit_set(int limit, size_t value, uint64_t asked_at);
 
-/* Before and after a change: what is known, or about to be told, no longer holds. INVALID_VALUE: no limit. */
+/* Called before and after a change: known values and answers under way become invalid. INVALID_VALUE: no such limit. */
 CUresult vgs_limit_changes(int limit);
 
 #endif

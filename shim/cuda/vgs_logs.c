@@ -1,5 +1,5 @@
-/* The driver's log for programs: what hosts say of errors (vgs_reason.h), kept for those who ask later, and passed to
- * those who have registered. */
+/* The driver's log for programs: the host's explanations of errors (vgs_reason.h), kept for later queries and passed to
+ * registered callbacks. */
 #include "vgs_logs.h"
 #include "vgs_api.h"
 #include <errno.h>
@@ -77,7 +77,8 @@ CUresult vgs_cuLogsCurrent(unsigned *iterator_out, unsigned int flags) {
 
 static size_t length_locked(unsigned number) { return strlen(texts[number % KEPT_MAX]) + 1; }
 
-/* Lines of messages from `from` on, at most `capacity` bytes with the NUL: the newest, and that there are others. */
+/* The messages from `from` on as lines, at most `capacity` bytes with the NUL. If they do not fit: a line that says so,
+ * and the newest. */
 static size_t write_locked(char *into, size_t capacity, unsigned from) {
   bool truncated = count - from > KEPT_MAX;
   unsigned first = truncated ? count - KEPT_MAX : from;

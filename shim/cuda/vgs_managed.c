@@ -77,8 +77,8 @@ CUresult vgs_managed_free(uint64_t base) {
 
 /* --- variables --- */
 
-/* The worker lays the variable where this process has mapped memory for it. cudart asks before there is a context, so
- * that the first device's primary context comes with it, as NVIDIA's driver makes it then. */
+/* The worker places the variable in memory that this process has mapped for it. cudart asks for it before it has a
+ * context; like NVIDIA's driver, this creates the first device's primary context. */
 static CUresult place(CUdeviceptr *address, size_t *nbytes, uint32_t library, const char *name) {
   uint64_t placed = 0, size = 0;
   struct vgs_range range = {0};
@@ -96,7 +96,7 @@ static CUresult place(CUdeviceptr *address, size_t *nbytes, uint32_t library, co
       vgs_range_unmap(&range);
     }
   }
-  /* A driver that chooses the place itself: this process has none of that memory. */
+  /* For a driver that chooses the address itself: this process does not share that memory. */
   if (!result && !vgs_range_find(placed, &range))
     result = vgs_mirror_add(placed, size, library);
   if (!result) {

@@ -1,4 +1,4 @@
-/* Allocations, and what an address is. */
+/* Allocations, and queries about an address. */
 #include "vgs_api.h"
 #include "vgs_enter.h"
 #include "vgs_ipc.h"

@@ -16,7 +16,7 @@ struct vgs_fill {
   bool host;    /* pinned memory of either kind */
 };
 
-/* Check what is asked for, and set the rest. INVALID_VALUE: not aligned, or not all of it in one allocation. */
+/* Check the arguments, and set the other members. INVALID_VALUE: not aligned, or not inside one allocation. */
 CUresult vgs_fill_check(struct vgs_fill *fill);
 
 /* Fill memory that is `local`, once the stream is done with it. */

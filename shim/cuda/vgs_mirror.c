@@ -18,16 +18,15 @@ enum { PAGE_NBYTES = 4096, DEVICE_INVALID = -2 };
 struct mirror {
   uint64_t base, nbytes;
   uint32_t library;                /* id; 0: it is gone, and the pages stay */
-  uint16_t epoch;                  /* of the session that the library is of */
-  unsigned char *shadow, *fetched; /* what the device was last known to have; room for what it has now */
+  uint16_t epoch;                  /* epoch of the library's session */
+  unsigned char *shadow, *fetched; /* the device's value when it was last fetched; a buffer for the current one */
   struct mirror *next;
 };
 
 int vgs_mirrors;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct mirror *mirrors; /* under `lock`, as what follows */
-static uint64_t launches,
-    fetched_at; /* number of launches, and of those that the last fetch for all streams followed */
+static struct mirror *mirrors;        /* under `lock`, as what follows */
+static uint64_t launches, fetched_at; /* number of launches, and that number at the last fetch for all streams */
 
 static bool is_live(const struct mirror *m) { return m->library && m->epoch == vgs_session_epoch(); }
 
@@ -38,7 +37,7 @@ static bool has_page_locked(uint64_t page) {
   return m;
 }
 
-/* Memory where the claim is, or nothing. Pages may hold several variables. */
+/* Map memory over the claim. Nothing to do if it is mapped: a page may hold several variables. */
 static bool map_pages_locked(uint64_t base, uint64_t nbytes) {
   for (uint64_t page = base & ~(uint64_t)(PAGE_NBYTES - 1); page < base + nbytes; page += PAGE_NBYTES) {
     if (has_page_locked(page))
@@ -140,7 +139,7 @@ CUresult vgs_mirror_flush(uint32_t stream) {
   return result;
 }
 
-/* Only what the device has changed: the program may have written beside it since. */
+/* Copy only bytes that the device has changed: the program may have written to the others meanwhile. */
 static CUresult fetch_locked(uint32_t stream) {
   CUresult result = CUDA_SUCCESS;
   for (struct mirror *m = mirrors; m && !result; m = m->next) {

@@ -22,7 +22,7 @@ struct vgs_context {
   CUdevice device;
   bool primary;
   int active;           /* atomic; a primary context keeps its handle while it is not */
-  uint32_t wire_id;     /* what the worker knows this life of it by */
+  uint32_t wire_id;     /* its id on the wire; a primary context gets a new one when it is retained again */
   uint32_t profiled_id; /* atomic; the wire_id of the life that a profiler was told of */
   uint32_t flags;
   uint32_t users; /* cuCtxAttach */
@@ -31,7 +31,7 @@ struct vgs_context {
   uint32_t per_thread_stream_flags;
   uint32_t limits_known; /* bits; this and the limits under the lock of vgs_limit.c */
   size_t limits[VGS_LIMIT_MAX];
-  CUgreenCtx green;              /* that it stands for; NULL: none */
+  CUgreenCtx green;              /* the green context that it stands for; NULL: none */
   struct vgs_coredump *coredump; /* under the lock of vgs_coredump.c */
   struct vgs_cls_entry *cls;     /* under the CLS lock of vgs_context.c */
 };
@@ -51,7 +51,7 @@ struct vgs_stream {
   uint64_t unique_id;
   CUdevice device;
   CUcontext context; /* a primary context keeps this handle in its next life: compare object.context_id */
-  /* Several threads may use one stream or event, and one of them begin a capture there. */
+  /* Atomic members: while several threads use a stream or event, one of them may begin a capture there. */
   _Atomic uint64_t capture; /* id of the capture it belongs or belonged to: vgs_capture_status */
   _Atomic bool capture_origin;
 };
@@ -116,7 +116,7 @@ struct vgs_graph_exec {
   struct vgs_object object;
   struct vgs_works works;
   CUstream last; /* stream of the last launch */
-  bool launched; /* it has been, and it has works */
+  bool launched; /* it has been launched, and keeps works */
 };
 
 struct vgs_graph_node {
@@ -149,7 +149,7 @@ struct vgs_array {
 struct vgs_mipmap {
   struct vgs_object object;
   CUDA_ARRAY3D_DESCRIPTOR desc;
-  uint32_t level_count; /* as asked for: there may be fewer */
+  uint32_t level_count; /* as requested; the array may have fewer */
 };
 
 struct vgs_link_input {

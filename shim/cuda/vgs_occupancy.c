@@ -57,8 +57,8 @@ CUresult vgs_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, 
                                                        dynamicSMemSize, blockSizeLimit, 0);
 }
 
-/* Clusters: the launch's attributes decide, so they travel as for a launch; events among them have no say and stay
- * here. */
+/* Clusters: the launch's attributes decide, so they travel as for a launch; events among them do not matter and are not
+ * sent. */
 static CUresult clusters(int *value, uint32_t potential, CUfunction func, const CUlaunchConfig *config) {
   enum { ATTRIBUTES_MAX = 64 };
   struct vgs_kernel *kernel = vgs_kernel_find(func);

@@ -10,7 +10,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* One line of /proc/self/maps as the range's part: false if the line says nothing of it. */
+/* The part of the range that one line of /proc/self/maps describes. False: none. */
 static bool read_line(const char *line, uint64_t at, struct vgs_pages *part) {
   unsigned long long low, high, offset, inode;
   unsigned major_number, minor_number;
@@ -37,7 +37,8 @@ static bool read_line(const char *line, uint64_t at, struct vgs_pages *part) {
   return true;
 }
 
-/* Whether `next`, which begins at `at`, goes on with what the range from `begin` on is. */
+/* Whether the mapping `next` at `at` continues the mapping that begins at `begin`: the same kind, the same file, the
+ * next offset. */
 static bool continues(const struct vgs_pages *pages, uint64_t begin, const struct vgs_pages *next, uint64_t at) {
   return pages->kind == next->kind && (next->kind == VGS_PAGES_PRIVATE ||
                                        (next->kind == VGS_PAGES_FILE && next->device == pages->device &&

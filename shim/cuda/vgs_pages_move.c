@@ -1,6 +1,6 @@
-/* Private pages become a file's, and back, while other threads may use them. They are held back by a userfaultfd: who
- * touches the pages meanwhile sleeps until it is closed, and then finds the new mapping. A process with one thread
- * needs none. */
+/* Moves private pages into a file and back while other threads may use them. A userfaultfd blocks those threads: one
+ * that touches the pages sleeps until the descriptor is closed, and then uses the new mapping. A process with one
+ * thread needs none. */
 #define _GNU_SOURCE
 #include "vgs_pages_move.h"
 #include "vgs_memfd.h"
@@ -35,7 +35,7 @@ static bool is_alone(void) {
   return count == 1;
 }
 
-/* Whether this thread could not go on without the pages: its stack or its errno lies there. */
+/* Whether this thread needs the pages itself: its stack or its errno is there. */
 static bool is_own(uint64_t begin, uint64_t end) {
   uint64_t places[] = {(uintptr_t)__builtin_frame_address(0), (uintptr_t)&errno};
   for (unsigned i = 0; i < 2; i++)
@@ -71,8 +71,9 @@ static bool write_all(int fd, const char *from, uint64_t nbytes) {
   return true;
 }
 
-/* Pages whose mappings end at `ends` go elsewhere, each mapping for itself, as older kernels want it; the old address
- * stays mapped and has none. They are where the result points, as far as *moved says; NULL: nowhere. */
+/* Move pages, whose mappings end at `ends`, to another address: each mapping by itself, as older kernels demand. The
+ * old address stays mapped, without pages. Returns the new address, of which the first *moved bytes were moved; NULL:
+ * nothing was. */
 static char *take_away(uint64_t begin, const uint64_t *ends, unsigned count, uint64_t *moved) {
   uint64_t nbytes = ends[count - 1] - begin, from = begin;
   char *to = mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -88,7 +89,7 @@ static char *take_away(uint64_t begin, const uint64_t *ends, unsigned count, uin
   return to;
 }
 
-/* Pages that were taken away come back. */
+/* Move the pages back to their old address. */
 static void put_back(uint64_t begin, const uint64_t *ends, char *from, uint64_t moved) {
   for (uint64_t at = 0, i = 0; at < moved; i++) {
     uint64_t part = ends[i] - begin - at;
@@ -115,8 +116,8 @@ int vgs_pages_move(uint64_t begin, uint64_t end) {
     close(fd);
     return -EBUSY;
   }
-  /* From here on the old address has no pages, and nothing but system calls is made: whoever holds a lock of the C
-   * library may be among those that are held back. */
+  /* From here on the old address has no pages, and nothing but system calls is made: a blocked thread may hold a lock
+   * of the C library. */
   char *old = alone ? at : take_away(begin, ends, count, &moved);
   bool done = (alone || (old && moved == nbytes)) && write_all(fd, old, nbytes) &&
               mmap(at, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;

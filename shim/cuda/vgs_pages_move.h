@@ -9,8 +9,8 @@
  * does not let this process hold them back, or the calling thread runs on these pages; else -errno. */
 int vgs_pages_move(uint64_t begin, uint64_t end);
 
-/* Make moved pages private again, so that a child has its own copy. The caller has made sure that they are still the
- * file's, and that nothing else writes to them. */
+/* Make moved pages private again, so that a child has its own copy. The caller has checked that they are still mapped
+ * from the file, and makes sure that nothing else writes to them. */
 void vgs_pages_move_back(uint64_t begin, uint64_t end);
 
 #endif

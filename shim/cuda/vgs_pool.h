@@ -8,7 +8,8 @@
 /* Whether a pool is its device's own, which cannot be destroyed. */
 bool vgs_pool_is_default(const struct vgs_pool *pool);
 
-/* What memory allocated in a stream is: captured, it is the graph's. NULL: the default stream. */
+/* The kind of range that an allocation in a stream becomes: in a capture, the graph's memory. NULL: the default stream.
+ */
 enum vgs_range_kind vgs_pool_range_kind(const struct vgs_stream *stream);
 
 /* What cuDeviceGetMemPool answers from now on. */

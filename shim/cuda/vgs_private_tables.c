@@ -59,7 +59,7 @@ static CUresult release_module(const void *image) {
 
 static slot cudart_interface[13];
 
-/* --- TOOLS_RT_CB_HOOKS: flags that tools set; none are here, so they stay zero --- */
+/* --- TOOLS_RT_CB_HOOKS: flags that tools set; no tool does here, so they stay zero --- */
 
 enum { RUNTIME_CALLBACKS = 4096, RESOURCE_CALLBACKS = 64 };
 
@@ -180,7 +180,7 @@ static CUresult topology_free(uint8_t *gpc_of_tpc, uint8_t *tpc_in_gpc) {
 
 static slot sm_topology[17];
 
-/* Call back for each function of a module; answers how many there were. */
+/* Call the caller's function for each function of a module; returns their number. */
 static int module_functions_each(CUcontext context, CUmodule module, void (*each)(void *, CUfunction), void *user) {
   unsigned int count = 0;
   (void)context;
@@ -346,6 +346,6 @@ CUresult vgs_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportT
   const unsigned char *b = pExportTableId->bytes;
   vgs_log(VGS_LOG_INFO, "private table %02x%02x%02x%02x-%02x%02x-%02x%02x-... is refused", b[0], b[1], b[2], b[3], b[4],
           b[5], b[6], b[7]);
-  *ppExportTable = NULL; /* an error and NULL: some callers look at one, some at the other */
+  *ppExportTable = NULL; /* both an error and NULL: some callers check one, some the other */
   return CUDA_ERROR_INVALID_VALUE;
 }

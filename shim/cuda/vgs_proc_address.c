@@ -56,7 +56,8 @@ CUresult vgs_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, u
   return status == STATUS_FOUND ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-/* The second form answers success and NULL with a status, even where there is no place for it (an H100 under 580). */
+/* The second form returns success, NULL and a status, even if the caller passes no status (as an H100 under 580 does).
+ */
 CUresult vgs_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, uint64_t flags, int *symbolStatus) {
   int status;
   CUresult result = resolve(symbol, pfn, cudaVersion, flags, &status);

@@ -146,7 +146,7 @@ CUresult vgs_range_add_mapping(struct vgs_range *range, const struct vgs_context
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes) {
   struct vgs_range fresh = {.base = address, .nbytes = nbytes, .kind = VGS_RANGE_VARIABLE};
   if (vgs_claim(address, nbytes))
-    vgs_range_add(&fresh); /* if there is no memory for it the worker judges each copy instead */
+    vgs_range_add(&fresh); /* on failure the range stays unknown, and the worker checks each copy instead */
 }
 
 bool vgs_range_find(uint64_t address, struct vgs_range *found) {

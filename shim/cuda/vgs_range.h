@@ -10,9 +10,10 @@
 #include <stdint.h>
 
 enum vgs_range_kind {
-  VGS_RANGE_DEVICE,     /* cuMemAlloc, cuMemAllocPitch */
-  VGS_RANGE_POOL,       /* cuMemAllocAsync */
-  VGS_RANGE_GRAPH,      /* of an allocation in a graph: it comes with each launch, so freeing it does not end it */
+  VGS_RANGE_DEVICE, /* cuMemAlloc, cuMemAllocPitch */
+  VGS_RANGE_POOL,   /* cuMemAllocAsync */
+  VGS_RANGE_GRAPH,  /* of an allocation in a graph: each launch allocates it again, so freeing it does not end the range
+                     */
   VGS_RANGE_VARIABLE,   /* of a module or library */
   VGS_RANGE_IMPORTED,   /* cuIpcOpenMemHandle */
   VGS_RANGE_PINNED,     /* cuMemHostAlloc */
@@ -35,7 +36,7 @@ struct vgs_range {
   CUdevice preferred, prefetched;
   uint64_t accessed_by;
   bool read_mostly;
-  uint64_t device_address; /* of registered memory, where the device has it; 0: nowhere */
+  uint64_t device_address; /* of registered memory: its device address; 0: none */
 };
 
 static inline bool vgs_range_is_host(const struct vgs_range *range) { return range->kind >= VGS_RANGE_PINNED; }
@@ -51,7 +52,7 @@ bool vgs_range_close(uint64_t base);
 /* Add what was just allocated. OUT_OF_MEMORY: it is not known, and would be refused everywhere. */
 CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind);
 
-/* Bytes of rows; UINT64_MAX, which no range is long, where that is more. */
+/* The bytes that rows occupy; UINT64_MAX on overflow, which no range can hold. */
 static inline uint64_t vgs_rows_nbytes(uint64_t pitch, uint64_t rows) {
   uint64_t nbytes;
   return __builtin_mul_overflow(pitch, rows, &nbytes) ? UINT64_MAX : nbytes;

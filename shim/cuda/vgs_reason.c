@@ -42,7 +42,8 @@ static void tell(int result, bool ends, const char *text) {
   vgs_log(before < TELL_MAX || ends ? VGS_LOG_REASON : VGS_LOG_ERROR, "%s", text);
 }
 
-/* `E 700 text` ends the context, `R 209 text` is this refusal's. The host's word: anything else is left out. */
+/* `E 700 text`: what ended the context; `R 209 text`: why this call was refused. It comes from the host: any other line
+ * is ignored. */
 static void read_line(char *line) {
   bool ends = line[0] == 'E';
   char *text;

@@ -1,5 +1,5 @@
-/* Why calls failed, in the host's words: told to the person in front of the program, and to programs that ask for the
- * JIT compiler's log. */
+/* The host's explanations of failed calls, for the user on stderr and for programs that ask for the JIT compiler's log.
+ */
 #ifndef VGS_REASON_H
 #define VGS_REASON_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The session's hook: fetch what the host has to say. */
+/* The session's hook: fetch the host's explanations. */
 void vgs_reasons_fetch(void);
 
 /* Whether `result` says that an image cannot run on the current, simulated device. */

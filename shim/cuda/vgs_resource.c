@@ -1,5 +1,5 @@
-/* Device resources: how many multiprocessors there are. That is known here; what the driver has besides is fetched when
- * they are to be divided. */
+/* Device resources: how many multiprocessors there are. That is known here; the rest of the driver's description is
+ * fetched when the resource is to be divided. */
 #include "vgs_resource.h"
 #include "vgs_api.h"
 #include "vgs_device.h"

@@ -4,7 +4,8 @@
 
 #include "vgw_cuda.h"
 
-/* As the worker's driver knows a resource, or several (malloc'ed): one that was described here is fetched. */
+/* One or several (malloc'ed) resources in the form of the worker's driver: one that was described here is first
+ * fetched. */
 CUresult vgs_resource_resolve(const CUdevResource *resource, CUdevResource *known);
 CUresult vgs_resources_resolve(const CUdevResource *resources, unsigned count, CUdevResource **known);
 

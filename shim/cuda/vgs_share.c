@@ -1,6 +1,6 @@
 /* Physical memory as a descriptor. What the program gets is a sealed file of a few bytes that names the memory to
- * vgpud, so that it passes between processes as the driver's own would, whatever channel each of them has. A token that
- * somebody made up names nothing. */
+ * vgpud, so that it can be passed between processes like the driver's own, whatever channel each of them uses. A forged
+ * token names nothing. */
 #define _GNU_SOURCE
 #include "vgs_api.h"
 #include "vgs_device.h"

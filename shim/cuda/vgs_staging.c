@@ -31,8 +31,8 @@ struct transfer {
 #define LOAD(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
 #define STORE(place, value) __atomic_store_n(&(place), value, __ATOMIC_RELEASE)
 
-/* The flag's value once the device is done with the use of its slot that piece `p` makes; p < VGS_SLOTS back: the use
- * before. Values count up by one a use, leaving out 0. */
+/* The value of the slot's flag when the device has finished with piece `p`. Each use of a slot increments it and skips
+ * 0. */
 static uint32_t value_after(const struct transfer *t, uint32_t p) {
   uint32_t before = t->values[p % VGS_SLOTS], value = before + p / VGS_SLOTS + 1;
   return value <= before ? value + 1 : value;
@@ -125,8 +125,8 @@ static bool is_over(const struct transfer *t) {
   return true;
 }
 
-/* Sleep until the stream that holds up the next step has done what it was given, and hear of faults. A flag that is
- * not set then will never be: the call that was to set it has failed. */
+/* Sleep until the stream that the next step depends on has finished, which also reports faults. A flag that is not set
+ * then will never be: the call that was to set it has failed. */
 static CUresult ask(struct transfer *t) {
   uint32_t slot = t->issued % VGS_SLOTS;
   if (t->issued < VGS_SLOTS && !device_done(t, t->values[slot], slot)) { /* an older use of the slot */
@@ -162,7 +162,7 @@ static CUresult drive(struct transfer *t) {
     __builtin_ia32_pause();
     if (++idle < patience)
       continue;
-    idle = 0; /* the device is at something longer, or a kernel has faulted */
+    idle = 0; /* the device has longer work to do, or a kernel has faulted */
     result = ask(t);
   }
   return result;

@@ -7,8 +7,7 @@
 #include "vgs_session.h"
 #include "vgs_wait.h"
 
-/* This thread's own default stream, one per context; the last one used is at hand, the others are found again by
- * context. */
+/* This thread's own default stream, one per context; the one used last is cached, the others are found by context. */
 enum { OWN_STREAMS = 8 };
 static _Thread_local struct {
   uint32_t context_id;

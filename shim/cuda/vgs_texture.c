@@ -34,12 +34,12 @@ static struct made **place_locked(uint64_t value, bool surface) {
 static void remember(const struct made *made) {
   struct made *copy = malloc(sizeof *copy);
   if (!copy)
-    return; /* it cannot be asked for, nor destroyed; it works */
+    return; /* out of memory: the object works, but can be neither queried nor destroyed */
   *copy = *made;
   copy->epoch = vgs_session_epoch();
   pthread_mutex_lock(&lock);
   struct made **link = place_locked(made->value, made->surface);
-  struct made *old = *link; /* of a context that is gone: the worker has used the value again */
+  struct made *old = *link; /* its context was destroyed: the worker has reused the value */
   copy->next = old ? old->next : NULL;
   *link = copy;
   pthread_mutex_unlock(&lock);

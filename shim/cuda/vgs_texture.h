@@ -1,4 +1,4 @@
-/* What textures and surfaces were made as. */
+/* The descriptors with which textures and surfaces were created. */
 #ifndef VGS_TEXTURE_H
 #define VGS_TEXTURE_H
 
@@ -10,7 +10,7 @@
 CUresult vgs_resource_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id);
 CUresult vgs_surface_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id);
 
-/* Keep what was made, for the functions that ask; `view` may be NULL. */
+/* Keep a texture's descriptors for the functions that query them; `view` may be NULL. */
 void vgs_texture_add(uint64_t value, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture,
                      const CUDA_RESOURCE_VIEW_DESC *view);
 void vgs_surface_add(uint64_t value, const CUDA_RESOURCE_DESC *resource);

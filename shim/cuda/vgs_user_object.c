@@ -1,5 +1,5 @@
-/* User objects: what a program has destroyed when neither it nor a graph needs it any more. The worker knows nothing of
- * them: graphs keep them beside their host functions (vgs_work.h). */
+/* User objects: the program's data, destroyed by a function of the program when neither it nor a graph holds a
+ * reference any more. The worker does not know them: graphs keep them with their host functions (vgs_work.h). */
 #include "vgs_api.h"
 #include "vgs_graph.h"
 #include "vgs_graph_part.h"

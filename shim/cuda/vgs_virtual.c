@@ -41,8 +41,8 @@ static CUresult count(CUmemGenericAllocationHandle handle, int handles, int mapp
   return last ? vgs_send_cuMemRelease(last) : CUDA_SUCCESS;
 }
 
-/* Properties the driver accepts and that are offered here: device memory, which descriptors may stand for. Who shares
- * with nobody may still ask for that, as NCCL and PyTorch always do. */
+/* Properties the driver accepts and that are offered here: device memory, which descriptors may stand for. Descriptors
+ * may be requested even where nothing can be shared: NCCL and PyTorch always do. */
 CUresult vgs_allocation_check(const CUmemAllocationProp *prop) {
   if (!prop || prop->type != TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
@@ -61,7 +61,7 @@ CUresult vgs_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
     return CUDA_ERROR_INVALID_VALUE;
   asked = *prop;
   asked.requestedHandleTypes = 0;             /* sharing does not change the granularity */
-  if (asked.location.type != LOCATION_DEVICE) /* nor do other places: an H200 answers 2 MiB for the host's, too */
+  if (asked.location.type != LOCATION_DEVICE) /* nor do other locations: an H200 answers 2 MiB for host memory, too */
     asked.location.type = LOCATION_DEVICE, asked.location.id = 0;
   CUresult result = vgs_allocation_check(&asked);
   if (result)

@@ -6,22 +6,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* 0: properties the driver accepts and that are offered here; else what it answers. */
+/* 0: the driver accepts the properties and they are offered here; else the driver's error. */
 CUresult vgs_allocation_check(const CUmemAllocationProp *prop);
 
-/* One handle less; the last of handles and mappings frees the memory. INVALID_VALUE: there is none. */
+/* Drop one handle. The memory is freed with the last of its handles and mappings. INVALID_VALUE: there is no handle. */
 CUresult vgs_allocation_release(CUmemGenericAllocationHandle handle);
 
-/* Whether the program has a handle of it still; else only mappings have it. */
+/* Whether the program still has a handle of it; else only mappings keep it. */
 bool vgs_allocation_has_handle(const struct vgs_allocation *allocation);
 
-/* What cuMemMap has mapped becomes known; if that fails, it is unmapped. */
+/* Add a mapping of cuMemMap to the known ranges; it is unmapped if that fails. */
 CUresult vgs_mapping_add(const struct vgs_allocation *allocation, CUdeviceptr ptr, size_t size);
 
-/* The part of a mapping that cuMemUnmap has removed. */
+/* Remove the part of a mapping that cuMemUnmap has unmapped. */
 void vgs_mappings_remove(CUdeviceptr ptr, size_t size);
 
-/* Whether access is asked for that is no device's. */
+/* Whether the request is for access by something other than a device. */
 bool vgs_access_is_foreign(const CUmemAccessDesc *desc, size_t count);
 
 #endif

@@ -1,6 +1,6 @@
 /* The rules (cases D04, D09, D10): entries are indices or GPU-<prefix of a UUID>, separated by commas. The first entry
- * that names no device ends the list; a device named twice makes it empty. CUDA_DEVICE_ORDER chooses between orders
- * that are one here: the inventory is in PCI order and its devices are alike. */
+ * that names no device ends the list; a device named twice makes it empty. CUDA_DEVICE_ORDER makes no difference: the
+ * inventory is in PCI order, and its devices are equally fast. */
 #include "vgs_visible.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ bool vgs_visible_is_empty(const char *list) {
     if (index >= 0 && index < VGS_DEVICE_MAX && seen[index]++)
       return true;
     if (index < 0)
-      return false; /* which device that is, and so what the rest means, only the inventory says */
+      return false; /* only the inventory can tell which device a UUID names */
   }
   return empty;
 }

@@ -15,7 +15,7 @@ CUresult vgs_wait_push_flag(struct vgs_area *area, unsigned slot, uint32_t strea
 }
 
 bool vgs_wait_is_set(struct vgs_area *area, unsigned slot) {
-  /* Written by the device after all that the stream was given before. */
+  /* The device writes it after all earlier work of the stream. */
   return __atomic_load_n(vgs_area_flag(area, slot), __ATOMIC_ACQUIRE) == area->values[slot];
 }
 
@@ -39,8 +39,8 @@ bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
   return set;
 }
 
-/* Ask the worker. What the stream had been given before is done then, if other threads' touches are in order with it.
- */
+/* Ask the worker. Afterwards all earlier work of the stream is done, if other threads' calls were ordered before this
+ * one. */
 static CUresult ask(uint32_t stream, uint64_t entry) {
   CUresult result = vgs_send_cuStreamSynchronize(stream);
   if (!result)
@@ -106,7 +106,7 @@ CUresult vgs_wait_context(void) {
   if (state == VGS_PROGRESS_IDLE)
     return CUDA_SUCCESS;
   if (state == VGS_PROGRESS_ONE && only && !vgs_object_at(VGW_KIND_STREAM, only))
-    state = VGS_PROGRESS_MANY; /* destroyed: its work goes on, but a flag in it would be an error of a later wait */
+    state = VGS_PROGRESS_MANY; /* destroyed: its work goes on, but a flag in it would make a later wait fail */
   CUresult result = state == VGS_PROGRESS_ONE ? vgs_wait_stream(only) : vgs_send_cuCtxSynchronize();
   if (state == VGS_PROGRESS_ONE && result == CUDA_ERROR_INVALID_HANDLE) { /* destroyed since; its work goes on */
     state = VGS_PROGRESS_MANY;

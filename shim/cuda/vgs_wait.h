@@ -10,7 +10,7 @@
  * Errors: of earlier queued calls, faults, a lost session. */
 CUresult vgs_wait_stream(uint32_t stream);
 
-/* As vgs_wait_stream, with flag 0 of an area that the caller has, or NULL, and never at once. */
+/* As vgs_wait_stream, but always asks the device; uses flag 0 of the caller's area, if it is not NULL. */
 CUresult vgs_wait_stream_with(struct vgs_area *area, uint32_t stream);
 
 /* Whether the stream is known to have done everything. */
@@ -21,7 +21,7 @@ void vgs_wait_set_done(uint32_t stream, uint64_t entry);
 
 CUresult vgs_wait_context(void);
 
-/* Have the device set a flag of the area once the stream has come here. */
+/* Enqueue an operation that sets a flag of the area when the stream reaches it. */
 CUresult vgs_wait_push_flag(struct vgs_area *area, unsigned slot, uint32_t stream);
 
 /* Watch a flag until it is set or the time for spinning is over; false: it is not set yet. */

@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the device calls an aligned word of memory that it reaches; 0: it is none. */
+/* The device's address of an aligned word; 0: not aligned, or not reachable by the device. */
 CUdeviceptr vgs_word_address(CUdeviceptr address, uint64_t nbytes);
 
-/* Whether operations name such words, by the device's address. */
+/* Whether all operations name such words, by the device's address. */
 bool vgs_words_are_known(const CUstreamBatchMemOpParams *params, unsigned count);
 
 #endif

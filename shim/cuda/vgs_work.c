@@ -128,7 +128,7 @@ struct user_object {
   struct vgs_work work;
   CUhostFn destroy;
   void *user_data;
-  uint32_t program_refs; /* of the work's references, those that the program holds */
+  uint32_t program_refs; /* how many of the work's references the program holds */
 };
 
 static void fini_user_object(struct vgs_work *work) {
@@ -201,7 +201,7 @@ static void append(struct vgs_works *works, struct vgs_kept kept) {
   works->pageable += kept.work->pageable;
 }
 
-/* Move what is kept for a node. Under `lock`. */
+/* Move the works kept for one node. Under `lock`. */
 static bool take_out(struct vgs_works *works, uint32_t node, struct vgs_works *old) {
   uint32_t found = 0, left = 0;
   for (uint32_t i = 0; i < works->count; i++)
@@ -222,7 +222,7 @@ static bool take_out(struct vgs_works *works, uint32_t node, struct vgs_works *o
   return true;
 }
 
-/* With `as_they_are` each stays with its own node. `others` may be `works` itself. */
+/* With `as_they_are` each work stays with its own node. `others` may be `works` itself. */
 static bool keep(struct vgs_works *works, const struct vgs_works *others, bool as_they_are, uint32_t node,
                  struct vgs_works *old) {
   pthread_mutex_lock(&lock);
@@ -256,7 +256,7 @@ bool vgs_works_remove_user_object(struct vgs_works *works, struct vgs_work *work
   for (uint32_t i = 0, count = held < refs ? 0 : works->count; i < count; i++) {
     struct vgs_kept *kept = &works->items[i];
     uint32_t part = kept->work != work ? 0 : kept->refs < left ? kept->refs : left;
-    kept->refs -= part; /* an entry without references stays: it is little, and goes with the graph */
+    kept->refs -= part; /* an entry without references stays until the graph is destroyed: it is small */
     left -= part;
   }
   pthread_mutex_unlock(&lock);

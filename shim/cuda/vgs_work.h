@@ -14,8 +14,8 @@
 /* Embedded first in the struct of its kind, which is malloc'ed. */
 struct vgs_work {
   uint32_t id, refs;
-  bool pageable;                   /* it copies pageable memory */
-  void (*run)(struct vgs_work *);  /* at each launch; NULL: a user object */
+  bool pageable;                   /* whether it copies pageable memory */
+  void (*run)(struct vgs_work *);  /* called at each launch; NULL: a user object */
   void (*fini)(struct vgs_work *); /* NULL: it owns nothing */
 };
 
@@ -55,15 +55,15 @@ bool vgs_work_unref_program(struct vgs_work *work, uint32_t refs);
 bool vgs_works_add_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs);
 bool vgs_works_remove_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs);
 
-/* Keep one more, all that another keeps, or all of that for a child graph's node; in place of what is kept for `node`,
- * which moves to `old`, if there is any. False: out of memory, and nothing has changed. */
+/* Keep one more work; all that another graph keeps; or all of that for a child graph's node. What was kept for `node`
+ * is replaced and moves to `old`. False: out of memory, and nothing has changed. */
 bool vgs_works_add(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old);
 bool vgs_works_add_all(struct vgs_works *works, const struct vgs_works *others);
 bool vgs_works_add_child(struct vgs_works *works, const struct vgs_works *others, uint32_t node, struct vgs_works *old);
 void vgs_works_clear(struct vgs_works *works);
 #define VGS_WORKS __attribute__((cleanup(vgs_works_clear))) struct vgs_works
 
-/* Do what is due. */
+/* Run the work of a callback that is due. */
 void vgs_work_run(uint32_t callback);
 
 /* Function and argument of a callback that is the program's. */

@@ -11,10 +11,10 @@
 struct copy_work {
   struct vgs_work work;
   struct vgs_captured_copy copy;
-  struct vgs_work_memory *memory; /* between the two sides; NULL: both are here */
+  struct vgs_work_memory *memory; /* memory between the two sides; NULL: both sides are in this process */
 };
 
-/* Bytes [offset, offset + nbytes) of what is copied, its rows packed one after the other, from or to one side. */
+/* Copy bytes [offset, offset + nbytes) of the packed rows from or to one side. */
 static void move_packed(const struct vgs_captured_copy *copy, const struct vgs_rows *side, uint64_t offset,
                         char *packed, uint64_t nbytes, bool to_side) {
   while (nbytes) {
@@ -40,7 +40,7 @@ static void move_here(const struct vgs_captured_copy *copy) {
                 copy->width, true);
 }
 
-/* The memory between the sides is the worker's: its bytes travel in records. */
+/* The memory between the sides is the worker's alone: the bytes travel in records. */
 static CUresult move_in_records(const struct copy_work *work, const struct vgs_rows *side, uint64_t total,
                                 bool to_side) {
   CUresult result = CUDA_SUCCESS;
@@ -107,7 +107,7 @@ static CUresult capture_device_half(const struct vgs_captured_copy *copy, uint64
   return result;
 }
 
-/* The work of a copy; `middle` is the address of the memory between its sides, 0: none. */
+/* The work of a copy; `middle`: address of the memory between its sides, 0: none. */
 static CUresult create_copy(const struct vgs_captured_copy *copy, uint32_t marks, struct vgs_work **work,
                             uint64_t *middle) {
   uint64_t total;

@@ -13,18 +13,18 @@ struct vgs_rows {
   uint64_t pitch, slice; /* bytes from row to row, and from slice to slice */
 };
 
-/* A copy in a capture, of which at least one side is the program's memory, or none the device's. */
+/* A copy in a capture where a side is the program's memory, or neither is device memory. */
 struct vgs_captured_copy {
   struct vgs_rows dst, src;
   uint64_t width, height, depth; /* bytes, rows, slices */
-  bool pageable;                 /* a side is memory that the program neither allocated nor registered as pinned */
+  bool pageable;                 /* one side is pageable: neither allocated nor registered as pinned */
   uint32_t stream;               /* wire id */
   uint64_t capture;
 };
 CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy);
 
-/* Such a copy as a node: our work, and the device's own part, which is nothing (width 0) when that has none. The caller
- * keeps the work until it is released. */
+/* Such a copy as a graph node: the work of this process, and the device's part, whose width is 0 if it has none. The
+ * caller owns a reference to the work. */
 CUresult vgs_work_copy(const struct vgs_captured_copy *copy, struct vgs_work **work, struct vgs_copy_in_place *device);
 
 #endif

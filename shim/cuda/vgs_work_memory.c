@@ -11,7 +11,7 @@
 enum { LEAST_NBYTES = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct vgs_work_memory *unused; /* of every context and session; what no longer fits any stays */
+static struct vgs_work_memory *unused; /* of all contexts and sessions; memory of one that is over stays in the list */
 
 static struct vgs_work_memory *take_unused(uint64_t nbytes) {
   pthread_mutex_lock(&lock);
