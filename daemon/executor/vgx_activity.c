@@ -29,7 +29,7 @@ static struct {
   uint32_t name_count, name_capacity;
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* of the process's one session */
 
-/* Room for one more item; false: the limit is reached, or there is no memory. */
+/* Make space for one more item. False: the limit is reached, or memory is short. */
 static bool reserve(void **items, uint32_t count, uint32_t *capacity, uint32_t most, size_t nbytes) {
   if (count < *capacity)
     return true;
@@ -42,7 +42,7 @@ static bool reserve(void **items, uint32_t count, uint32_t *capacity, uint32_t m
   return true;
 }
 
-/* The id of a name, from 1; 0: there is no place for another. */
+/* The id of a name, from 1. 0: no further name can be kept. */
 static uint32_t name_id_locked(const char *text) {
   size_t nbytes = strnlen(text, VGW_ACTIVITY_NAME_NBYTES - 1);
   uint64_t hash = 14695981039346656037u;

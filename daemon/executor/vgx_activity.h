@@ -1,4 +1,4 @@
-/* What the device has done, while a profiler in the client asks for it. */
+/* Records of the device's work, kept while a profiler in the client asks for them. */
 #ifndef VGX_ACTIVITY_H
 #define VGX_ACTIVITY_H
 

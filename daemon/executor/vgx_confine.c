@@ -1,5 +1,6 @@
-/* Landlock holds for the thread that asks and for those it starts afterwards. A driver that runs already has threads of
- * its own: a signal has each of them ask, too. (LANDLOCK_RESTRICT_SELF_TSYNC does it from Linux 7.0 on.) */
+/* Landlock holds for the thread that asks and for those it starts afterwards. A driver that is already running has
+ * threads of its own: a signal makes each of them apply the ruleset, too. (LANDLOCK_RESTRICT_SELF_TSYNC does it from
+ * Linux 7.0 on.) */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -45,7 +46,7 @@ static bool was_asked(pid_t thread) {
   return false;
 }
 
-/* Have a thread restrict itself: 0 or an errno. */
+/* Make a thread restrict itself. 0 or an errno. */
 static int ask(pid_t thread) {
   if (count == THREADS_MAX)
     return EAGAIN;
@@ -53,7 +54,7 @@ static int ask(pid_t thread) {
   atomic_store(answer, NO_ANSWER);
   asked[count++].thread = thread;
   for (int look = 0; look < LOOKS; look++) {
-    if (syscall(SYS_tgkill, getpid(), thread, look ? 0 : SIGURG)) { /* 0: is it still there? */
+    if (syscall(SYS_tgkill, getpid(), thread, look ? 0 : SIGURG)) { /* signal 0: does the thread still exist? */
       asked[--count].thread = 0;
       return errno;
     }
@@ -64,7 +65,7 @@ static int ask(pid_t thread) {
   return ETIMEDOUT;
 }
 
-/* Ask those threads that were not yet; `*more`: there were some. */
+/* Signal the threads that were not signalled yet; `*more`: there were some. */
 static int ask_others(bool *more) {
   DIR *tasks = opendir("/proc/self/task");
   if (!tasks)
@@ -91,11 +92,11 @@ int vgx_restrict_threads(int ruleset) {
     return errno;
   bool more = true;
   int result = 0;
-  for (int pass = 0; more && !result; pass++) { /* a thread that was not asked yet may have started another */
+  for (int pass = 0; more && !result; pass++) { /* a thread that was not yet restricted may have started another one */
     more = false;
     result = pass < PASSES ? ask_others(&more) : ESRCH;
   }
-  if (result != ETIMEDOUT) /* else the signal may reach its thread later, and must find us */
+  if (result != ETIMEDOUT) /* otherwise a late signal still needs the handler */
     sigaction(SIGURG, &before, NULL);
   return result;
 }

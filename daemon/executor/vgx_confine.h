@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Have Landlock's ruleset hold for all of this process's threads; 0 or an errno: ETIMEDOUT if one blocks signals. Once
- * at a time, while no session is served. */
+/* Apply Landlock's ruleset to all threads of this process. 0 or an errno: ETIMEDOUT if a thread blocks signals. One
+ * call at a time, while no session is served. */
 int vgx_restrict_threads(int ruleset_fd);
 
 #endif

@@ -1,4 +1,5 @@
-/* Primary contexts. Their ids end when they are released: which id that is, only retaining says. */
+/* Primary contexts. Releasing one names only the device; the id that then becomes invalid is the one given when it was
+ * retained. */
 #include "vgx_custom.h"
 #include "vgx_device.h"
 #include "vgx_ipc.h"
@@ -34,7 +35,7 @@ static CUresult end(struct vgx_session *s, CUdevice device, CUresult (*call)(CUd
   s->primaries[device] = 0;
   pthread_mutex_unlock(&s->table_lock);
   result = call(device);
-  vgx_handle_ended(s, VGW_KIND_CONTEXT, id, true); /* whatever was said: the client has given it up */
+  vgx_handle_ended(s, VGW_KIND_CONTEXT, id, true); /* also on failure: the client has released it */
   if (result == CUDA_SUCCESS)
     vgx_ipc_context_destroyed(s);
   return result;

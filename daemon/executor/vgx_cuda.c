@@ -216,8 +216,8 @@ static CUresult link_images(CUdevice device, const void *const *data, const uint
 
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
   static char text[256];
-  /* Before there are threads: what a context keeps is then on the one heap that grows in large steps. The heap of a
-   * ring's thread grows page by page: 600 times while 580.159.04 makes a context (strace). */
+  /* Called before threads start, so that a context's allocations come from the main heap, which grows in large steps.
+   * The heap of a ring's thread grows page by page: 600 times while 580.159.04 creates a context (strace). */
   mallopt(M_ARENA_MAX, 1);
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) {

@@ -48,7 +48,7 @@ static void (*put_activity)(const struct vgw_activity *activity, const char *nam
 static _Thread_local uint64_t thread_correlation;
 static struct vgx_backend real; /* the driver's own functions */
 static CUresult (*get_current)(CUcontext *);
-static bool has_cupti, by_cupti; /* the second is atomic: CUPTI measures now */
+static bool has_cupti, by_cupti; /* the second is atomic: whether CUPTI measures now */
 
 /* Record the reference, and see it happen between two readings of the clock that lie close together. False: the device
  * does not answer. */
@@ -104,7 +104,7 @@ static struct place *place_of(CUcontext context) {
   return NULL;
 }
 
-/* Under the lock: one with events of the context. */
+/* An unused operation with events of the context. Under the lock. */
 static struct timed *timed_create(struct place *place) {
   struct timed *t = place->spare;
   if (t) {
@@ -317,7 +317,7 @@ static void correlate(uint64_t correlation) {
 
 static bool measures_nodes(void) { return __atomic_load_n(&by_cupti, __ATOMIC_RELAXED); }
 
-/* Under the lock; the context is current. False: it is not done yet. */
+/* Read an operation's times. Under the lock; the context is current. False: it is not done yet. */
 static bool read_out(struct timed *t, void (*put)(const struct vgw_activity *, const char *)) {
   float ago_ms, took_ms;
   CUresult result = real.cuEventQuery(t->end);

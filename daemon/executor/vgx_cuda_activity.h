@@ -4,8 +4,8 @@
 
 struct vgx_backend;
 
-/* Have `backend`, which was filled from `library`, offer it: operations go through functions that measure on request.
- */
+/* Add measuring to `backend`, which was filled from `library`: its operations are replaced by functions that measure on
+ * request. */
 void vgx_cuda_activity_resolve(void *library, struct vgx_backend *backend);
 
 #endif

@@ -139,7 +139,7 @@ static void take_external(const struct vgs_cupti_ExternalCorrelation *e) {
     known[e->correlationId % KNOWN] = (struct known){e->correlationId, e->externalId};
 }
 
-/* A record may be read only as far as the version that wrote it goes: no further than what both majors have. */
+/* Read only the members that records of both major versions have: an older CUPTI writes shorter records. */
 static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t nbytes, size_t valid) {
   (void)context, (void)stream, (void)nbytes;
   pthread_mutex_lock(&lock);

@@ -8,13 +8,13 @@
 /* Open the host's CUPTI, before the worker gives up files. False: there is none. */
 bool vgx_cuda_cupti_open(void);
 
-/* Have it record, and put what it recorded; NULL: no longer. False: it refuses. */
+/* Start recording, with `put` for each record; NULL: stop. False: CUPTI refuses. */
 bool vgx_cuda_cupti_measure(void (*put)(const struct vgw_activity *activity, const char *name));
 
-/* What the calling thread submits from now on belongs to this call; 0: to none. */
+/* The calling thread's submissions belong to this call from now on; 0: to none. */
 void vgx_cuda_cupti_correlate(uint64_t correlation);
 
-/* Put all that has ended. */
+/* Put the records of all operations that have ended. */
 void vgx_cuda_cupti_flush(void);
 
 #endif

@@ -10,7 +10,7 @@
 struct vgx_desk {
   pthread_mutex_t lock; /* held for the length of one request and its answer */
   int fd;               /* -1: there is none */
-  bool failed;          /* an answer that is missing might come for the next question: nothing is asked any more */
+  bool failed;          /* an answer was missed and could be taken for the next one: the socket is not used any more */
 };
 #define VGX_DESK_NONE {PTHREAD_MUTEX_INITIALIZER, -1, false}
 

@@ -13,7 +13,7 @@ struct flag {
 };
 
 /* For backends that cannot write by themselves; they do not run this once a kernel has faulted. The client may have
- * taken its memory away since it asked (its call for that comes in another ring, or in no context): so it is looked at
+ * taken its memory away since it asked (its call for that comes in another ring, or in no context): so it is checked
  * again, and stays mapped meanwhile. */
 static void write_flag(void *argument) {
   struct flag *flag = argument;
@@ -30,8 +30,9 @@ static void write_flag(void *argument) {
 CUresult vgx_vgpuStreamFlag(struct vgx_session *s, const struct vgw_req_vgpuStreamFlag *req, CUstream stream) {
   if (req->address % sizeof(uint32_t) || !vgx_is_pinned(s, req->address, sizeof(uint32_t)))
     return vgx_violation(s, "a flag outside pinned memory");
-  CUresult result = s->backend->has_words ? s->backend->cuStreamWriteValue32_v2(stream, req->address, req->value, 0)
-                                          : CUDA_ERROR_NOT_SUPPORTED; /* as drivers answer whose devices cannot */
+  CUresult result = s->backend->has_words
+                        ? s->backend->cuStreamWriteValue32_v2(stream, req->address, req->value, 0)
+                        : CUDA_ERROR_NOT_SUPPORTED; /* the answer of drivers whose devices cannot do this */
   if (result != CUDA_ERROR_NOT_SUPPORTED)
     return result;
   if (!s->backend->cuLaunchHostFunc)

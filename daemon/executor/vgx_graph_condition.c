@@ -46,7 +46,7 @@ bool vgx_condition_is_of(struct vgx_session *s, uint32_t graph, uint64_t value) 
   return known;
 }
 
-/* An id for an object that another takes with it. */
+/* The id of an object that is destroyed with its owner. */
 static CUresult name(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object, enum vgw_kind owner_kind,
                      uint32_t owner) {
   if (!vgx_handle_reserve(s, kind, id))

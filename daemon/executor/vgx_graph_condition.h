@@ -4,7 +4,7 @@
 
 #include "vgx_session.h"
 
-/* Note a value that was made for a graph. OUT_OF_MEMORY: the session has too many. */
+/* Record a value that was made for a graph. OUT_OF_MEMORY: the session has too many. */
 CUresult vgx_condition_add(struct vgx_session *s, uint32_t graph, uint64_t value);
 
 /* Whether a value was made for this graph by this session. */

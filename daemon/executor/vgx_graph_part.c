@@ -1,4 +1,5 @@
-/* Nodes as the client knows them: those that it made of two halves are one, and the halves' functions none. */
+/* Nodes as the client knows them: a copy node that it made of two halves counts as one node, and the halves' host
+ * functions do not count. */
 #include <stdlib.h>
 
 #include "vgx_custom.h"
@@ -19,7 +20,7 @@ bool vgx_graph_callback_of(struct vgx_session *s, CUgraphNode node, uint32_t *ca
   return true;
 }
 
-/* The nodes that the program knows of, malloc'ed; `split`: there are internal ones besides. */
+/* The nodes that the program knows, malloc'ed; `split`: the graph also has internal ones. */
 static CUresult visible_nodes(struct vgx_session *s, CUgraph graph, CUgraphNode **nodes, size_t *count, bool *split) {
   size_t all = 0;
   CUresult result = s->backend->cuGraphGetNodes(graph, NULL, &all);
@@ -28,7 +29,7 @@ static CUresult visible_nodes(struct vgx_session *s, CUgraph graph, CUgraphNode 
   CUgraphNode *found = calloc(all + 1, sizeof *found);
   if (!found)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  if (all) /* NVIDIA's driver takes no array for no nodes */
+  if (all) /* NVIDIA's driver accepts no array when there are no nodes */
     result = s->backend->cuGraphGetNodes(graph, found, &all);
   if (result != CUDA_SUCCESS) {
     free(found);
@@ -70,7 +71,7 @@ int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type) {
 static CUresult name_node(struct vgx_session *s, uint32_t graph, uint32_t id, CUgraphNode node, bool split) {
   int type;
   pthread_mutex_lock(&s->table_lock);
-  bool known = vgx_handle_live_locked(s, VGW_KIND_GRAPH_NODE, id) == node; /* named while its capture went on */
+  bool known = vgx_handle_live_locked(s, VGW_KIND_GRAPH_NODE, id) == node; /* it got an id during its capture */
   pthread_mutex_unlock(&s->table_lock);
   if (known)
     return CUDA_SUCCESS;

@@ -3,9 +3,9 @@
 #include "vgx_handle.h"
 #include "vgx_session.h"
 
-enum { MODE_RELAXED = 2 }; /* the worker's threads are not the program's: the mode's rules are the client's to keep */
+enum { MODE_RELAXED = 2 }; /* the worker's threads are not the program's: the client enforces the mode's rules */
 
-/* NOT_SUPPORTED, as drivers before 12.3 answer, is for the client to go round. */
+/* On NOT_SUPPORTED, which drivers before 12.3 return, the client uses another way. */
 CUresult vgx_vgpuCaptureBegin(struct vgx_session *s, const struct vgw_req_vgpuCaptureBegin *req, CUstream stream,
                               CUgraph *graph) {
   const struct vgx_backend *driver = s->backend;
@@ -39,7 +39,7 @@ CUresult vgx_vgpuCaptureDependencies(struct vgx_session *s, const struct vgw_req
     return CUDA_ERROR_ILLEGAL_STATE;
   size_t told = count < room ? count : room;
   result = vgx_handle_ids(s, VGW_KIND_GRAPH_NODE, req->hGraph, (void *const *)dependencies, told, nodes);
-  if (result != CUDA_SUCCESS) { /* a host function of the client's library: what it stands for is two nodes */
+  if (result != CUDA_SUCCESS) { /* an internal host function of the client: it belongs to a copy of two nodes */
     vgx_reason(s, CUDA_ERROR_NOT_SUPPORTED, "the dependencies of a capture after a copy of pageable memory");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -59,7 +59,7 @@ static CUresult name_function(struct vgx_session *s, const CUDA_KERNEL_NODE_PARA
   if (kernel && vgx_handle_ids(s, VGW_KIND_KERNEL, 0, &kernel, 1, id) == CUDA_SUCCESS)
     return CUDA_SUCCESS;
   CUresult result = CUDA_ERROR_NOT_FOUND;
-  pthread_mutex_lock(&s->table_lock); /* nothing is destroyed meanwhile */
+  pthread_mutex_lock(&s->table_lock); /* the lock keeps objects from being destroyed */
   for (uint32_t i = 1; function && i <= s->tables[VGW_KIND_KERNEL].greatest && result != CUDA_SUCCESS; i++) {
     void *object = vgx_handle_live_locked(s, VGW_KIND_KERNEL, i);
     CUfunction of_kernel;

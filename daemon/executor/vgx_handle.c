@@ -5,7 +5,8 @@
 
 #include "vgx_handle_internal.h"
 
-#define SLACK 65536u /* ids may run ahead of use by this much: client threads take them concurrently */
+/* An id may exceed the highest one used so far by this much: client threads reserve ids concurrently. */
+#define SLACK 65536u
 
 char vgx_place_reserved, vgx_place_destroyed, vgx_place_ending;
 
@@ -34,7 +35,7 @@ struct vgx_link *vgx_link_locked(struct vgx_session *s, vgx_name name) {
 /* After the fence that follows the name's writing into a slot. */
 static CUresult load(struct vgx_session *s, uint32_t kind, vgx_name name, void **object) {
   _Atomic(void *) *place = vgx_place(s, name);
-  /* Stored (release) by the thread that made the object, perhaps another ring's. */
+  /* Stored (release) by the thread that created the object, perhaps another ring's. */
   void *found = place ? atomic_load_explicit(place, memory_order_acquire) : NULL;
   if (!found)
     return vgx_violation(s, "a handle that was never made");
@@ -75,7 +76,7 @@ CUresult vgx_record_ref(struct executor_thread *t, const struct vgx_operation *o
   atomic_thread_fence(memory_order_seq_cst); /* pairs with that of the destroyer, between its mark and our slots */
   CUresult entered = context_id ? load(s, VGW_KIND_CONTEXT, context_name, context) : CUDA_ERROR_INVALID_CONTEXT;
   if (entered != CUDA_SUCCESS && op->flags & VGX_NEEDS_CONTEXT)
-    return entered; /* first: what was to be made in it was not */
+    return entered; /* drop the context last: objects that were to be created in it are dropped before */
   for (uint32_t i = 0; i < op->handle_count; i++) {
     objects[i] = NULL;
     CUresult result = names[i] ? load(s, kinds[i], names[i], &objects[i]) : (CUresult)op->handles[i].null_result;

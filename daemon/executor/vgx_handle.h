@@ -6,10 +6,10 @@
  * References. A thread that executes a record holds what the record names until the backend has returned: it writes the
  * names into slots of its own, fences once, and looks them up. A thread that destroys an object clears its table entry
  * first, then waits until no thread's slot names it. So whatever rings do with each other, the backend is never given
- * an object that another thread is destroying. A thread that destroys holds nothing.
+ * an object that another thread is destroying. A thread that destroys an object holds no slots.
  *
- * Owners. An object that another one takes with it (a context its streams, a module its functions, a graph its nodes)
- * is linked below it, and goes with it: its id is gone, and nobody may be using it either. */
+ * Owners. An object that is destroyed with its owner (a context's streams, a module's functions, a graph's nodes) is
+ * linked below the owner. Destroying the owner makes its id invalid, too, and waits until no thread uses it. */
 #ifndef VGX_HANDLE_H
 #define VGX_HANDLE_H
 
@@ -36,7 +36,7 @@ struct vgx_link {
   vgx_name owner, first, next, previous; /* first owned; neighbours below the same owner */
   vgx_name ender;                        /* the object that is being destroyed, and this one with it */
   uint32_t context;                      /* id of the context it was made in */
-  bool split;                            /* a graph's copy of which an internal host function does a half */
+  bool split;                            /* a copy node half of which is an internal host function */
   void *object;                          /* while `ender` is set */
 };
 

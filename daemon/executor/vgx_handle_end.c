@@ -19,7 +19,7 @@ static void disown_locked(struct vgx_session *s, vgx_name name) {
   link->owner = link->next = link->previous = 0;
 }
 
-/* The next of all that `root` takes with it, owners before what they own; 0: there is none. */
+/* The next of the objects that are destroyed with `root`, owners before what they own; 0: none. */
 static vgx_name next_locked(struct vgx_session *s, vgx_name root, vgx_name name) {
   struct vgx_link *link = vgx_link_locked(s, name);
   if (link->first)
@@ -31,7 +31,7 @@ static vgx_name next_locked(struct vgx_session *s, vgx_name root, vgx_name name)
   return name == root ? 0 : link->next;
 }
 
-/* A library owns its modules; those in a context end with that, too. */
+/* A library owns its modules; a module in a context is also destroyed with that context. */
 static void own_modules_locked(struct vgx_session *s, vgx_name context) {
   for (uint32_t id = 1; id <= s->tables[VGW_KIND_MODULE].greatest; id++) {
     vgx_name name = vgx_name_make(VGW_KIND_MODULE, id);
@@ -45,7 +45,7 @@ static void own_modules_locked(struct vgx_session *s, vgx_name context) {
   }
 }
 
-/* Take an object's place away; false: another thread is destroying it. */
+/* Clear an object's table entry. False: another thread is destroying it. */
 static bool mark_locked(struct vgx_session *s, vgx_name root, vgx_name name) {
   _Atomic(void *) *place = vgx_place(s, name);
   struct vgx_link *link = vgx_link_locked(s, name);
@@ -60,7 +60,8 @@ static bool mark_locked(struct vgx_session *s, vgx_name root, vgx_name name) {
   return true;
 }
 
-/* Whether no other thread's slot names what `root` takes with it. This thread's names its context at most. */
+/* Whether no other thread's slot names an object that is destroyed with `root`. This thread's slots name at most its
+ * context. */
 static bool is_unused_locked(struct vgx_session *s, vgx_name root) {
   atomic_thread_fence(memory_order_seq_cst); /* pairs with that of vgx_record_ref, between its slots and our marks */
   for (struct executor_thread *t = s->threads; t; t = t->next)

@@ -1,4 +1,4 @@
-/* What vgx_handle.c (use) and vgx_handle_end.c (ends) share. */
+/* Shared by vgx_handle.c (using objects) and vgx_handle_end.c (destroying them). */
 #ifndef VGX_HANDLE_INTERNAL_H
 #define VGX_HANDLE_INTERNAL_H
 

@@ -13,7 +13,7 @@ struct vgx_session;
 bool vgx_host_reserve(struct vgx_session *s, uint64_t nbytes);
 void vgx_host_release(struct vgx_session *s, uint64_t nbytes);
 
-/* The file that vgpud made (vgw_ledger.h), mapped for good; NULL: it is none, or there is no memory. */
+/* Map the file that vgpud made (vgw_ledger.h); it is never unmapped. NULL: not such a file, or memory is short. */
 struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
 
 #endif

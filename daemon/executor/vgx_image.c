@@ -85,7 +85,7 @@ static bool upload_begin(struct vgx_image *image) {
   return (image->data = calloc(1, nbytes));
 }
 
-/* Make a complete upload, mapped at `written`, immutable and pass it to the host's cache. Until it is mapped again the
+/* Seal a complete upload, which is mapped at `written`, and pass it to the host's cache. Until it is mapped again the
  * image has no data, and other threads see it so. False when it could not be mapped again. */
 static bool upload_end(struct vgx_image *image, void *written) {
   enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
@@ -221,6 +221,6 @@ CUresult vgx_image_acquire(struct vgx_session *s, uint32_t id, struct vgx_image 
 
 void vgx_image_release(struct vgx_session *s, const struct vgx_image *taken) {
   pthread_mutex_lock(&s->table_lock);
-  image_of(s, taken->id)->busy = false; /* nobody drops it while it is busy */
+  image_of(s, taken->id)->busy = false; /* no thread drops it while it is busy */
   pthread_mutex_unlock(&s->table_lock);
 }

@@ -23,7 +23,7 @@ void vgx_image_cache_set(int fd) { vgx_desk_open(&desk, fd); }
 
 bool vgx_image_cache_is_there(void) { return desk.fd >= 0; }
 
-/* A host that does not keep up stores nothing, and finds nothing. */
+/* If the host does not answer in time, nothing is stored or found. */
 static bool ask(uint32_t kind, const uint64_t digest[4], uint64_t nbytes, int fd) {
   struct question question = {.kind = kind, .nbytes = nbytes};
   memcpy(question.digest, digest, sizeof question.digest);

@@ -141,7 +141,7 @@ CUresult vgx_cuIpcOpenMemHandle_v2(struct vgx_session *s, const struct vgw_req_c
   return result;
 }
 
-/* --- what is gone --- */
+/* --- the end of exports --- */
 
 void vgx_ipc_free(struct vgx_session *s) {
   free(s->exports);

@@ -16,7 +16,7 @@ struct vgx_export {
   char token[64];
 };
 
-/* Publish an object and note it, under ipc_lock. The descriptor is closed. */
+/* Publish an object and record that, under ipc_lock. The descriptor is closed. */
 CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, const struct vgx_ipc_object *object,
                                uint64_t nbytes, struct vgx_export made);
 void vgx_ipc_remove_locked(struct vgx_session *s, uint32_t index);
@@ -24,19 +24,19 @@ void vgx_ipc_remove_locked(struct vgx_session *s, uint32_t index);
 /* Whether vgpud takes questions for this session. */
 bool vgx_ipc_is_there(void);
 
-/* Have vgpud keep an object; `token` opens it from now on. The caller keeps the descriptor. */
+/* Pass an object to vgpud; `token` opens it from now on. The caller keeps the descriptor. */
 CUresult vgx_ipc_publish(enum vgx_ipc_what what, const struct vgx_ipc_object *object, uint64_t nbytes, char token[64]);
 
 /* Look up the object of a token; the caller owns its descriptor. INVALID_VALUE: this session may not open it.
  * INVALID_CONTEXT: this session exported it itself. */
 CUresult vgx_ipc_find(enum vgx_ipc_what what, const char token[64], struct vgx_ipc_object *object, uint64_t *nbytes);
 
-/* Nobody opens it any more; who has opened it keeps it. */
+/* Withdraw an object: it cannot be opened any more. Clients that have opened it keep it. */
 void vgx_ipc_withdraw(const char token[64]);
 
-/* The allocation at `address` is about to be freed: its address may soon be another's. */
+/* Called before the allocation at `address` is freed: the address may be reused. */
 void vgx_ipc_freed(struct vgx_session *s, uint64_t address);
-/* Forget everything that a context owned. */
+/* Withdraw everything that a context owned. */
 void vgx_ipc_context_destroyed(struct vgx_session *s);
 
 /* At the session's end, when none of its threads is left. */

@@ -44,7 +44,7 @@ bool vgx_ipc_event_is_alive(const struct vgx_ipc_event *e, uint32_t mark) {
   return mark == own_mark() || fcntl(e->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* Unmap what nobody uses any more: destroyed, no work that waits for it, and no record that is under way. */
+/* Unmap the pages of events that are destroyed, have no work waiting for them and no record under way. */
 static void reap_locked(struct vgx_session *s) {
   for (struct vgx_ipc_event **link = &s->ipc_events, *e; (e = *link);) {
     if (!e->destroyed || e->refs || !vgx_ipc_event_is_done(e, e->own_last) || !vgx_ipc_event_is_done(e, e->waited)) {
@@ -136,7 +136,7 @@ CUresult vgx_cuIpcGetEventHandle(struct vgx_session *s, const struct vgw_req_cuI
   CUresult result = CUDA_SUCCESS;
   (void)req;
   pthread_mutex_lock(&s->ipc_lock);
-  if (!e->own) /* it was opened: it is another's to export */
+  if (!e->own) /* it was opened here: only its creator exports it */
     result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS && !e->published) {
     struct vgx_ipc_object object = {.fd = e->fd};

@@ -1,12 +1,12 @@
 /* Interprocess events: a page of shared memory that every worker which has the event maps. No backend's event is behind
  * it, so it is the same for all of them; NVIDIA's own would need files in /dev/shm, which a worker may not make.
  *
- * Records are numbered. The device, or a host function, writes a record's number to the record's slot once its stream
- * has come there; who waits for a record waits for that word. A slot serves each VGX_IPC_SLOTS-th record: a record is
- * taken for done when a later one of its slot is, which matters only where that many were under way.
+ * Records are numbered. The device, or a host function, writes a record's number to the record's slot when its stream
+ * reaches it; a waiter waits for that word. Every VGX_IPC_SLOTS-th record uses the same slot: a record counts as done
+ * when a later one of its slot is, which matters only if that many are under way.
  *
- * The page is written by other workers, of one tenant: all that they can spoil is when a wait of that tenant's ends. A
- * recorder that dies before it has come there would be waited for forever: its waits end with INVALID_HANDLE. */
+ * Other workers of the same tenant write to the page: all they can break is when that tenant's waits end. If a worker
+ * dies before its record is done, waits for it end with INVALID_HANDLE. */
 #ifndef VGX_IPC_EVENT_H
 #define VGX_IPC_EVENT_H
 

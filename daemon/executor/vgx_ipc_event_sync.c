@@ -17,7 +17,7 @@ struct work {
   uint32_t number;
 };
 
-static atomic_uint blocked; /* host functions that wait: each keeps a thread of the backend's */
+static atomic_uint blocked; /* host functions that wait: each occupies a thread of the backend */
 
 static bool is_recorder_dead(const struct vgx_ipc_event *e, uint32_t number) {
   uint32_t mark = atomic_load(&e->page->recorder[number % VGX_IPC_SLOTS]);
@@ -34,8 +34,8 @@ static void write_done(void *argument) {
   free(work);
 }
 
-/* Give a host function to a stream, with the event kept until it has run. Takes over the caller's reference if it
- * succeeds. */
+/* Enqueue a host function that holds a reference to the event until it has run. Takes over the caller's reference on
+ * success. */
 static CUresult submit(CUstream stream, CUhostFn function, struct vgx_ipc_event *e, uint32_t number) {
   struct work *work = malloc(sizeof *work);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -61,10 +61,10 @@ CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpu
   bool by_function = result == CUDA_ERROR_NOT_SUPPORTED;
   if (by_function)
     result = submit(stream, write_done, e, number);
-  if (result != CUDA_SUCCESS) /* the word will not be written, so nothing may wait for it */
+  if (result != CUDA_SUCCESS) /* the word will never be written, so no wait may depend on it */
     atomic_store_explicit(word, number, memory_order_release);
   if (!by_function || result != CUDA_SUCCESS)
-    vgx_ipc_event_unref(e); /* after the last look at its page, which another ring's thread may unmap now */
+    vgx_ipc_event_unref(e); /* after the last access to its page, which another ring's thread may now unmap */
   return result;
 }
 
@@ -113,7 +113,7 @@ static void wait_in_stream(void *argument) {
   free(work);
 }
 
-/* Nobody but us can end the device's wait for a record of the dead. */
+/* Only this process can end its device's wait for a record of a worker that died. */
 static void *watch_waits(void *argument) {
   struct executor_thread *t = argument;
   struct vgx_session *s = t->s;

@@ -53,7 +53,7 @@ CUresult vgx_vgpuClusterOccupancy(struct vgx_session *s, const struct vgw_req_vg
   if (req->attrs_nbytes % sizeof attributes[0] || count > MAX_ATTRIBUTES)
     return vgx_violation(s, "launch attributes");
   memcpy(attributes, attrs, req->attrs_nbytes);
-  for (uint32_t i = 0; i < count; i++) /* their events would be addresses of the client's */
+  for (uint32_t i = 0; i < count; i++) /* these attributes hold events, which would be addresses of the client */
     if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
         attributes[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
       return vgx_violation(s, "event in an occupancy question");
@@ -68,8 +68,8 @@ CUresult vgx_vgpuClusterOccupancy(struct vgx_session *s, const struct vgw_req_vg
 
 static _Atomic(struct vgx_session *) callbacks_of; /* the process's one session; any of its threads sets it */
 
-/* Runs on the backend's thread, in stream order: the stream stands still until the client has run its function. What it
- * is called with is the client's id and no address: graphs keep it for longer than anybody here knows. */
+/* Runs on the backend's thread, in stream order: the stream waits until the client has run its function. The argument
+ * is the client's id instead of an address, because a graph can keep it for any length of time. */
 static void callback_due(void *id) {
   struct vgx_session *s = callbacks_of;
   struct vgx_callback due = {.id = (uint32_t)(uintptr_t)id};

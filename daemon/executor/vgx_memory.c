@@ -108,7 +108,7 @@ static CUresult register_constant(struct vgx_session *s, void *at, uint64_t nbyt
 static CUresult add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset, bool read_only) {
   if (at == MAP_FAILED)
     return errno == EEXIST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
-  bool is_file = region_offset == VGX_NO_REGION; /* a region is bounded by itself */
+  bool is_file = region_offset == VGX_NO_REGION; /* the pinned region itself bounds the copy */
   if (is_file && !vgx_host_reserve(s, nbytes)) {
     munmap(at, nbytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -168,9 +168,9 @@ CUresult vgx_vgpuHostMap(struct vgx_session *s, const struct vgw_req_vgpuHostMap
   return result;
 }
 
-/* Whether the client's own file holds these pages; its last page may be a part of one. It can shrink: then this worker
- * faults, and the client that did it loses its session. Other kinds of files could have a fault wait for a server of
- * the client's. */
+/* Whether a file of the client holds these pages; its last page may be partial. If the client shrinks the file, this
+ * worker faults and that client loses its session. Files on other file systems are refused: a fault there could wait
+ * for a server that the client controls. */
 static CUresult check_file(int fd, uint64_t offset, uint64_t nbytes) {
   struct stat st;
   struct statfs system;
@@ -210,7 +210,7 @@ CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostU
   munmap((void *)req->address, nbytes);
   if (region_offset == VGX_NO_REGION)
     vgx_host_release(s, nbytes);
-  else /* the host has its memory back; the client's next piece begins with zeros */
+  else /* the pages are freed, so the client's next piece begins with zeros */
     fallocate(s->options->region_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               (off_t)(s->options->region_offset + region_offset), (off_t)nbytes);
   return result;

@@ -1,5 +1,5 @@
 /* What a session's calls cost: a file that vgpud makes (vgpud/tenancy/meter.py) and its worker maps and writes. vgpud
- * reads it when it is asked, and believes no more of it than it believes of a client. */
+ * reads it on request, and trusts it no more than it trusts a client. */
 #ifndef VGX_METER_H
 #define VGX_METER_H
 

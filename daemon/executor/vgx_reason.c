@@ -1,5 +1,5 @@
-/* Why calls fail, in words, for the person in front of the program. Whoever knows (the backend, this process) puts a
- * line here; replies say that there are some (VGW_REASON_PENDING), and the client fetches them with vgpuTakeReasons.
+/* Why calls fail, in words, for the person in front of the program. The backend and the executor add lines here;
+ * replies announce them (VGW_REASON_PENDING), and the client fetches them with vgpuTakeReasons.
  *
  * Bounded: a few lines at a time, of a bounded length each; what comes when it is full is dropped, and counted. */
 #include "vgx_custom.h"
@@ -30,7 +30,7 @@ void vgx_reason_add(CUresult result, bool ends, const char *text) {
   } else {
     char *line = reasons.lines[count];
     int used = snprintf(line, ESCAPED_NBYTES, "%c %d ", ends ? 'E' : 'R', (int)result);
-    for (int i = 0; text[i] && i < VGX_REASON_NBYTES; i++) /* the client escapes what it prints; a line stays one */
+    for (int i = 0; text[i] && i < VGX_REASON_NBYTES; i++) /* a reason is one line; the client escapes what it prints */
       line[used++] = (unsigned char)text[i] < ' ' ? ' ' : text[i];
     line[used++] = '\n';
     line[used] = 0;

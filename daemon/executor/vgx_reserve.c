@@ -1,5 +1,5 @@
 /* Staging memory of the worker's own, for graphs that copy a client's memory over a channel that shares none: the
- * client moves its bytes in and out when a launch has come to them. */
+ * client moves its bytes in and out when a launch reaches the copy. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
-/* Device resources. What the driver keeps in one is its own business, so it is never given one that it has not made. */
+/* Device resources. The driver's part of one is opaque, so the driver only receives resources that it has returned
+ * before. */
 #include "vgx_resource.h"
 
 #include <stdlib.h>
@@ -6,7 +7,7 @@
 
 enum { RESOURCES_MAX = 1 << 14 };
 
-/* Byte by byte, the driver's own part too: what the client returns is a copy. */
+/* Compared byte by byte, the driver's part included: the client returns a copy. */
 static bool is_known_locked(const struct vgx_session *s, const CUdevResource *resource) {
   const char *wanted = (const char *)resource, *at = (const char *)s->resources;
   uint32_t i = 0;

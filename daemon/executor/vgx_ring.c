@@ -30,34 +30,38 @@
 #define CHECK_MS 100          /* how often a sleeping thread looks whether the session has ended */
 #define PREFETCHED_NBYTES 192 /* of the next record: a launch's */
 #define NAP_NS 20000
-#define PATIENCE 40 /* times spin_us, while the client spins for the device itself (vgs_wait.c) */
-#define REMOTE_NAPS_NS                                                                                                 \
-  1000000 /* how long a remote ring's thread polls with short sleeps before it waits for a wake-up from the client */
+/* A ring's thread spins for PATIENCE times spin_us while its client polls a flag of the device (vgs_wait.c). */
+#define PATIENCE 40
+/* How long a remote ring's thread polls with short sleeps before it waits for a wake-up from the client. */
+#define REMOTE_NAPS_NS 1000000
 
 struct vgx_ring {
   struct vgw_ring *shared;
   struct vgx_session *session;
   uint64_t head;
-  uint64_t tail;                /* as last read: the client's line is not taken from it for every record */
-  uint32_t sleeps;              /* the number of the ring's thread's sleep, as `worker_waits` shows it */
-  bool awaited;                 /* the last record was a flag: the client goes on as soon as the device has set it */
-  atomic_uint_least64_t fenced; /* the least that a sleeping thread of another ring waits for; UINT64_MAX: none does */
-  _Atomic uint32_t fence_bell;  /* futex, private: they sleep on it */
-  atomic_uint_least64_t executed; /* what fences compare with: the shared word is the client's to overwrite */
+  uint64_t
+      tail; /* the client's tail as last read: reading it for every record would take its cache line from the client */
+  uint32_t sleeps; /* the number of the ring's thread's sleep, as `worker_waits` shows it */
+  bool awaited;    /* the last record was a flag: the client continues when the device sets it */
+  atomic_uint_least64_t
+      fenced; /* the lowest position that a sleeping thread of another ring waits for; UINT64_MAX: none */
+  _Atomic uint32_t fence_bell;    /* futex, private: they sleep on it */
+  atomic_uint_least64_t executed; /* what fences compare with: the client could overwrite the shared word */
 
-  /* In a region the client is another machine, which no futex reaches: what wakes us, and it, comes on the socket. */
+  /* In a region the client is another machine, which no futex reaches: both sides are woken by records on the socket.
+   */
   bool remote;
   _Atomic uint32_t bell;    /* futex, private: rung by vgpuRingWake */
   _Atomic uint32_t replied; /* futex, private: sequence of the last reply */
   atomic_uint waiters;      /* threads in vgpuRingWait */
 };
 
-/* Sleep until the client rings, and CHECK_MS at most. */
+/* Sleep until the client rings, at most CHECK_MS. */
 static void sleep_for_record(struct vgx_ring *ring) {
   struct vgw_ring *shared = ring->shared;
   _Atomic uint32_t *bell = ring->remote ? &ring->bell : &shared->doorbell;
   uint32_t heard = atomic_load_explicit(bell, memory_order_acquire);
-  /* The client rings once for each sleep, so each has a number; 0 is none. */
+  /* The client rings once for each sleep, so sleeps are numbered; 0: not asleep. */
   if (!++ring->sleeps)
     ring->sleeps = 1;
   atomic_store_explicit(&shared->worker_waits, ring->sleeps, memory_order_relaxed);
@@ -73,7 +77,7 @@ static bool has_record(struct vgx_ring *ring) {
   return ring->tail != ring->head;
 }
 
-/* Look at an empty ring for so long; whether there is something to do: a record, or an end. */
+/* Poll an empty ring for that time. True: it has a record, or the session has ended. */
 static bool spin(struct vgx_ring *ring, uint64_t ns, bool yields) {
   uint64_t until = vgw_now_ns() + ns;
   for (unsigned turns = 1; turns % 64 || vgw_now_ns() < until; turns++) {
@@ -87,8 +91,8 @@ static bool spin(struct vgx_ring *ring, uint64_t ns, bool yields) {
 }
 
 /* The client watches a word that the device will write and continues as soon as it changes: a wake-up takes about 40
- * us, which matters beside a copy of a millisecond. As in vgs_wait.c, at most half of the processors spin, and a
- * spinning thread yields. */
+ * us, much compared with a copy of a millisecond. As in vgs_wait.c, at most half of the processors spin, and a spinning
+ * thread yields. */
 static bool spin_with_client(struct vgx_ring *ring, uint64_t ns) {
   static atomic_int processors, spinners;
   if (!atomic_load(&processors)) {
@@ -126,7 +130,7 @@ static bool next_header(struct vgx_ring *ring, struct vgw_header *header) {
     vgx_violation(ring->session, "position in a ring");
     return false;
   }
-  if (in_one_piece < sizeof *header) { /* the 8 bytes left before the end: padding by necessity */
+  if (in_one_piece < sizeof *header) { /* only 8 bytes are left before the end: they can only be padding */
     *header = (struct vgw_header){.length = (uint32_t)in_one_piece, .opcode = VGW_RING_PADDING};
     return true;
   }
@@ -172,7 +176,7 @@ static bool execute_record(struct executor_thread *t, const struct vgw_header *h
   if (op->flags & VGX_DATA && decided < body_nbytes)
     copied = decided;
   if (copied > VGW_RECORD_NBYTES)
-    return false; /* cannot be: a ring's records are shorter */
+    return false; /* impossible, because a ring's records are shorter */
   memcpy(t->record, at, copied);
   struct vgw_cursor in = {.cur = t->record, .end = t->record + copied};
   if (copied < body_nbytes) {
@@ -223,7 +227,7 @@ static void *serve_ring(void *argument) {
   return NULL;
 }
 
-/* Serve the ring that is mapped there; it is unmapped if that cannot be. */
+/* Serve the ring that is mapped there; it is unmapped on failure. */
 static CUresult start(struct vgx_session *s, uint32_t number, void *mapped, bool remote) {
   struct vgx_ring *ring = mapped == MAP_FAILED ? NULL : calloc(1, sizeof *ring);
   if (ring) {
@@ -306,7 +310,8 @@ CUresult vgx_vgpuRingFence(struct vgx_session *s, const struct vgw_req_vgpuRingF
       until = 0;
   }
   for (;;) {
-    uint32_t heard = atomic_load(&ring->fence_bell); /* before it is said what we wait for: that may end at once */
+    /* read before the position is published, because the wait may end at once */
+    uint32_t heard = atomic_load(&ring->fence_bell);
     uint64_t least = atomic_load(&ring->fenced);
     while (req->executed < least && !atomic_compare_exchange_weak(&ring->fenced, &least, req->executed))
       continue;

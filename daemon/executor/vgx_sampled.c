@@ -1,5 +1,5 @@
-/* Textures and surfaces. A texture's value is the backend's and known to the client, since kernels get it as it is;
- * only values that this session made are destroyed. */
+/* Textures and surfaces. The client knows the backend's value of a texture, since kernels receive it unchanged; only
+ * values that this session created can be destroyed. */
 #include <stdlib.h>
 
 #include "vgx_memory.h"

@@ -32,7 +32,7 @@ enum { PROGRESS_NBYTES = 1000, PROGRESS_MAX = 32 }; /* a line; lines of a sessio
 
 static struct vgx_session session;
 
-/* Receive at least one byte more; false ends the session. */
+/* Receive at least one more byte. False ends the session. */
 static bool receive(struct vgx_session *s, size_t want) {
   size_t room = INPUT_NBYTES - s->end;
   if (room < want) {
@@ -233,7 +233,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
     vgx_images_free(s);
     vgx_ipc_free(s);
     vgx_ipc_events_free(s);
-    pthread_mutex_lock(&s->table_lock); /* the backend's threads may still come to a flag */
+    pthread_mutex_lock(&s->table_lock); /* the backend's threads may still write a flag */
     free(s->mappings);
     s->mappings = NULL;
     s->mapping_count = 0;

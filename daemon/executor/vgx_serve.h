@@ -1,4 +1,4 @@
-/* The executor's outside: what the worker's Python calls. */
+/* The executor's interface to the worker's Python code. */
 #ifndef VGX_SERVE_H
 #define VGX_SERVE_H
 
@@ -26,7 +26,7 @@ struct vgx_serve_options {
   /* VGX_FEATURE_REGION: the region, and which part of it is this session's (whole pages). */
   int region_fd;
   uint64_t region_offset, region_nbytes;
-  struct vgw_ledger *ledger;  /* all sessions' memory, or NULL: this one is counted alone */
+  struct vgw_ledger *ledger;  /* ledger of all sessions' memory; NULL: only this session is counted */
   uint32_t ledger_row;        /* this session's */
   uint64_t host_limit_nbytes; /* of clients' memory that a tenant's workers map together; 0: no limit */
 };
@@ -43,7 +43,7 @@ enum vgx_reason {
  * time. */
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 
-/* Tell the client of the session being served what the host works on for seconds, if it takes that. From any thread. */
+/* Tell the client what the host has been working on for seconds, if it accepts such reports. From any thread. */
 void vgx_progress(const char *line);
 
 /* One line for the log, of the last session served. */

@@ -23,7 +23,7 @@ void vgx_log(struct vgx_session *s, int level, const char *format, ...) {
 }
 
 void vgx_callbacks_wake(struct vgx_session *s) {
-  /* Also called with callback_lock held by nobody: vgx_end never runs under it. */
+  /* Takes callback_lock, so vgx_end must not be called with it held. */
   pthread_mutex_lock(&s->callback_lock);
   pthread_cond_broadcast(&s->callback_due);
   pthread_cond_broadcast(&s->callback_done);

@@ -1,9 +1,10 @@
 /* One session: a connection, its handle tables, its backend. Shared by the executor's files; nothing outside includes
  * this.
  *
- * Threads. One thread reads the channel at a time (it holds `reading`). It executes what cannot block itself, in order;
- * before executing what may block it passes `reading` on, so that later records go on meanwhile. Locks are taken in the
- * order reading > table > sending and never while a backend function runs, except `reading`. */
+ * Threads. One thread reads the channel at a time (it holds `reading`). It executes records that cannot block, in
+ * order. Before it executes one that may block it releases `reading`, so that another thread continues with later
+ * records. Locks are taken in the order reading > table > sending and never while a backend function runs, except
+ * `reading`. */
 #ifndef VGX_SESSION_H
 #define VGX_SESSION_H
 
@@ -40,7 +41,7 @@ struct vgx_mapping {
 #define VGX_NO_REGION UINT64_MAX
 
 /* A texture or surface. */
-/* What a conditional node of a graph looks at: the driver's number, which kernels are given. */
+/* The value that decides a conditional node, by the driver's number, which kernels receive. */
 struct vgx_condition {
   uint64_t value;
   uint32_t graph; /* id */
@@ -59,7 +60,7 @@ struct vgx_image {
   uint64_t filled;
   uint64_t mapped_nbytes; /* 0: `data` comes from malloc */
   int upload_fd;          /* the memfd under an offered image's upload, until it is complete; else -1 */
-  uint64_t digest[4];     /* what an upload was offered as */
+  uint64_t digest[4];     /* the digest under which the upload was offered */
 };
 
 /* A host function that is due: on the stack of the backend's thread that waits for the client. */
@@ -93,7 +94,7 @@ struct vgx_session {
   uint64_t host_nbytes;                /* of the client's memory that are mapped here; under table_lock */
   struct vgx_sampled *sampled;         /* textures and surfaces; under table_lock */
   uint32_t sampled_count, sampled_capacity;
-  CUdevResource *resources; /* that the driver has answered; under table_lock */
+  CUdevResource *resources; /* resources that the driver has returned; under table_lock */
   uint32_t resource_count, resource_capacity;
   struct vgx_condition *conditions; /* under table_lock */
   uint32_t condition_count, condition_capacity;
@@ -103,9 +104,9 @@ struct vgx_session {
   pthread_mutex_t ipc_lock; /* exports and events; held while the backend exports, as nothing else waits for it */
   struct vgx_export *exports;
   uint32_t export_count;
-  struct vgx_ipc_event *ipc_events; /* all that are mapped */
+  struct vgx_ipc_event *ipc_events; /* all mapped events */
   uint32_t ipc_event_count;
-  bool ipc_watched; /* a thread looks after the device's waits */
+  bool ipc_watched; /* a thread watches the device's waits */
 
   pthread_mutex_t callback_lock;
   pthread_cond_t callback_due, callback_done;
@@ -119,7 +120,7 @@ struct vgx_session {
   atomic_uint logged; /* lines */
   atomic_uint progress_lines;
   atomic_int deferred;       /* CUresult of the first queued call that failed since the last blocking reply */
-  atomic_bool ending, ended; /* someone says why; it is said */
+  atomic_bool ending, ended; /* a thread is writing the reason; it has been written */
   atomic_int reason;
   char reason_text[256];
   pthread_mutex_t exit_lock;
@@ -156,8 +157,8 @@ enum {
   VGX_BLOCKS = 2,
   VGX_ABOUT_CHANNEL = 4, /* the program did not make this call, so its reply carries no queued call's error */
   VGX_NOT_IN_RING = 8,
-  VGX_DATA = 16,    /* nothing is decided by its variable part, which may stay where the client can overwrite it */
-  VGX_AWAITED = 32, /* the client continues as soon as its effect is visible */
+  VGX_DATA = 16,    /* no check depends on its variable part, which may stay where the client can overwrite it */
+  VGX_AWAITED = 32, /* the client continues when it sees the effect, without a reply */
 };
 
 struct vgx_operation {
@@ -183,7 +184,7 @@ bool vgx_thread_start(struct vgx_session *s, void *(*run)(void *), struct vgx_ri
 void vgx_thread_end(struct executor_thread *t);
 void *vgx_buffer_map(size_t nbytes); /* zeros, which cost memory when they are written; NULL: no memory */
 
-/* Tell an error at the next blocking call; false when there is one to tell already. */
+/* Report an error at the next blocking call. False: an earlier one is still to be reported. */
 bool vgx_defer(struct vgx_session *s, CUresult result);
 
 /* Set or clear a bit of `notice` (VGW_NOTICE_*) in all rings. */

@@ -1,5 +1,5 @@
-/* Physical memory as a descriptor. What the client holds is a token, as of cuIpc: the driver's own descriptor goes to
- * vgpud and from there to the workers that import it. Each allocation is exported once. */
+/* Physical memory as a descriptor. The client holds a token, as for cuIpc; the driver's own descriptor goes to vgpud
+ * and from there to the workers that import it. Each allocation is exported once. */
 #include "vgx_share.h"
 
 #include <string.h>

@@ -6,7 +6,8 @@
 
 struct vgx_session;
 
-/* The allocation of this id is about to be released: nobody imports it any more; who has imported it keeps it. */
+/* Called before the allocation of this id is released: it cannot be imported any more. Workers that have imported it
+ * keep it. */
 void vgx_share_released(struct vgx_session *s, uint32_t allocation);
 
 #endif

@@ -7,7 +7,7 @@
 #include "vgx_serve.h"
 #include "vgx_warm.h"
 
-static struct vgx_backend warm; /* the backend, but for what ends the waiting */
+static struct vgx_backend warm; /* the backend, except for the functions that end the waiting */
 static const struct vgx_backend *cold;
 static atomic_int held = -1; /* the device whose primary context we retain */
 

@@ -1,4 +1,4 @@
-/* A backend that is warm before its client comes. */
+/* A backend whose context is created before its client connects. */
 #ifndef VGX_WARM_H
 #define VGX_WARM_H
 
@@ -6,8 +6,8 @@
 
 struct vgx_backend;
 
-/* The same backend with the primary context of `device` made already, for the client that will come; once in a process.
- * NULL when it cannot be made (no memory left on the device, say). */
+/* The same backend with the primary context of `device` already created for the next client; once in a process. NULL:
+ * it could not be created, for instance because the device has no memory left. */
 const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);
 
 #endif
