@@ -77,12 +77,12 @@ CUresult vgx_sim_managed_variable(CUlibrary library, const char *name, uint64_t 
  * `limit_nbytes`: of each device, for the tenant of this row; UINT64_MAX: none of its own. */
 void vgx_sim_set_ledger(struct vgw_ledger *ledger, uint32_t row, uint64_t limit_nbytes);
 
-/* Have the device's memory lie in the client's file (vgw_device_memory.h); the descriptor stays the caller's.
- * INVALID_VALUE: it is too small or could shrink, or there is one; NOT_READY: something is allocated. */
+/* Place the device's memory in the client's file (vgw_device_memory.h); the caller keeps the descriptor. INVALID_VALUE:
+ * the file is too small or could shrink, or the device has a file already; NOT_READY: memory is allocated. */
 CUresult vgx_sim_device_file(CUdevice device, int fd);
 
 struct vgx_backend;
-/* The table of all this for the executor. */
+/* The simulator's table of functions for the executor. */
 const struct vgx_backend *vgx_sim_backend(void);
 
 /* Sharing an allocation with another simulator's process (struct vgx_backend's ipc_export and ipc_open). */

@@ -9,7 +9,8 @@
  * vgx_sim_shared_stride.
  *
  * An interleaved kernel, whose CTAs may wait for each other without such a launch, runs one CTA after another on each
- * thread, and where all wait further ones at once, in places of their own, up to `places`. */
+ * thread. When all CTAs of a thread wait, it starts further ones next to them, each in a place of its own, up to
+ * `places`. */
 #ifndef VGX_SIM_ABI_H
 #define VGX_SIM_ABI_H
 
@@ -42,8 +43,8 @@ struct vgx_sim_launch {
   uint64_t places;                   /* 104: CTAs that a thread runs at once in an interleaved kernel, at most */
 };
 
-/* Where a watched kernel's accesses are right, so that it need not ask: the allocation that an instruction's last one
- * lay in, while *generation is `seen`. */
+/* A range in which a watched kernel's accesses need no check: the allocation that the instruction's last access was in.
+ * Valid while *generation equals `seen`. */
 struct vgx_sim_known {
   uint64_t begin, end;
   const uint64_t *generation; /* never NULL */
@@ -63,18 +64,19 @@ struct vgx_sim_thread {
   uint32_t warp;      /* 36: in the CTA; UINT32_MAX: not known */
   uint8_t *local;     /* 40: CompiledKernel.local_nbytes bytes, 64-byte aligned */
   uint64_t *counters; /* 48: VGX_SIM_COUNTERS, which a counted kernel adds to */
-  /* Of a watched kernel: by instruction (struct vgx_sim_site), and how much of the CTA's shared memory is known. */
+  /* Of a watched kernel: known ranges by instruction (struct vgx_sim_site), and how much of the CTA's shared memory is
+   * known to be defined. */
   struct vgx_sim_known known[VGX_SIM_KNOWN_COUNT]; /* 56 */
   uint64_t known_shared_nbytes;                    /* 312 */
 };
 
-/* What a kernel may ask of the driver. Called on the pool thread, inside the kernel. */
+/* Services that the driver offers to a kernel. Called on the pool thread, inside the kernel. */
 struct vgx_sim_services {
   /* Device printf: `format` and `args` as the vprintf ABI passes them (args: packed, naturally aligned). Returns its
    * count. */
   int32_t (*vprintf)(struct vgx_sim_services *, const char *format, const uint8_t *args);
-  /* Device assert of one thread, which ends; the launch ends with CUDA_ERROR_ASSERT (710) when its running CTAs have
-   * ended, or soon. `thread` is the thread's number in its CTA. */
+  /* Device assert of one thread, which ends. The launch ends with CUDA_ERROR_ASSERT (710) when its running CTAs have
+   * ended, or after a moment. `thread` is the thread's number in its CTA. */
   void (*assertfail)(struct vgx_sim_services *, const char *message, const char *file, uint32_t line,
                      const char *function, const uint32_t cta[3], uint32_t thread);
   /* trap and failed checks: does not return; the launch ends with `result` (a CUresult; trap is 719). */
@@ -94,11 +96,11 @@ struct vgx_sim_services {
   void (*access)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *,
                  const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes);
   void (*sync)(struct vgx_sim_services *, const struct vgx_sim_thread *, const struct vgx_sim_sync_point *);
-  /* The scheduler's: all CTAs of an interleaved kernel on this thread wait. Let other threads run, and make room for
-   * one more, in place `place`, unless that is 0. Returns where frames are: those of place i, from 1 on, at i times
-   * vgx_sim_code's frames_nbytes; NULL: nowhere. */
+  /* Called by the scheduler when all CTAs of an interleaved kernel on this thread wait: lets other threads run, and
+   * provides memory for one more CTA in place `place`, unless that is 0. Returns the base of the frames: those of place
+   * i, from 1 on, are at i times vgx_sim_code's frames_nbytes. NULL: memory is short. */
   uint8_t *(*another)(struct vgx_sim_services *, struct vgx_sim_thread *, uint64_t place);
-  /* A thread's question to the device runtime (ptx/device_runtime.py): launches from kernels. */
+  /* A thread's call of the device runtime (ptx/device_runtime.py): launches from kernels. */
   uint64_t (*device_runtime)(struct vgx_sim_services *, uint32_t question, uint64_t, uint64_t, uint64_t, uint64_t,
                              uint64_t);
   struct vgx_sim_watch *watch; /* NULL: the kernel is not watched */
@@ -114,7 +116,7 @@ static inline uint64_t vgx_sim_place_stride(const struct vgx_sim_launch *launch)
   return ((uint64_t)launch->shared_static_nbytes + launch->shared_dynamic_nbytes + 8191) & ~4095ull;
 }
 
-#define VGX_SIM_BARRIER_COUNT 17u   /* of a CTA: its 16, then the one of its cluster */
+#define VGX_SIM_BARRIER_COUNT 17u   /* barriers of a CTA: its own 16, then that of its cluster */
 #define VGX_SIM_CLUSTER_BARRIER 16u /* the number of the last */
 #define VGX_SIM_RUNNING UINT32_MAX  /* in place of the barrier that a warp waits at */
 #define VGX_SIM_ENDED (UINT32_MAX - 1)
@@ -127,9 +129,9 @@ enum vgx_sim_turns {
   VGX_SIM_IN_ORDER, /* warps do not wait: each runs to its end */
   VGX_SIM_LOCKSTEP, /* every barrier is for all warps */
   VGX_SIM_BARRIERS,
-  VGX_SIM_RESIDENT,    /* all CTAs take turns on one thread */
-  VGX_SIM_CLUSTERS,    /* those of a cluster do */
-  VGX_SIM_INTERLEAVED, /* as many as must for one of them to go on */
+  VGX_SIM_RESIDENT,    /* resident: all CTAs take turns on one thread */
+  VGX_SIM_CLUSTERS,    /* the CTAs of a cluster take turns on one thread */
+  VGX_SIM_INTERLEAVED, /* interleaved: as many CTAs take turns as are needed for one of them to go on */
 };
 
 /* How a kernel's warps run; emitted by codegen/emit_code.py. */
@@ -137,7 +139,7 @@ struct vgx_sim_code {
   vgx_sim_warp_fn *warp;  /*  0 */
   uint64_t frames_nbytes; /*  8: of a CTA */
   uint64_t locals_nbytes; /* 16: local memory of a CTA */
-  uint64_t turn;          /* 24: offset in a CTA's frames of what the scheduler keeps of it, if it takes turns */
+  uint64_t turn;          /* 24: offset, in a CTA's frames, of the scheduler's state for it, if it takes turns */
   uint32_t warp_count;    /* 32: of a CTA */
   uint32_t turns;         /* 36: enum vgx_sim_turns */
   uint32_t cluster[3];    /* 40: CTAs of one in x, y and z */

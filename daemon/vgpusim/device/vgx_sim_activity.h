@@ -4,12 +4,12 @@
 
 #include "vgx_sim_internal.h"
 
-/* Where records go from now on; NULL: nowhere, and nothing is measured. */
+/* The function that receives records from now on; NULL: nothing is measured. */
 CUresult vgx_sim_measure(void (*put)(const struct vgw_activity *activity, const char *name));
 
-/* What the calling thread submits belongs to this call of the program; 0: to none. */
+/* The calling thread's submissions belong to this call of the program; 0: to none. */
 void vgx_sim_correlate(uint64_t correlation);
-uint64_t vgx_sim_correlation(void); /* 0 while nothing is measured */
+uint64_t vgx_sim_correlation(void); /* the calling thread's number; 0 while nothing is measured */
 
 /* Run an operation whose `correlation` is set, and put its record. No lock held. */
 CUresult vgx_sim_run_measured(struct vgx_sim_op *op);

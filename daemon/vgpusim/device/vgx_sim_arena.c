@@ -47,7 +47,7 @@ CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64
                                   .physical_file = -1,
                                   .capacity_nbytes = capacity_nbytes,
                                   .rover = base + LARGE_NBYTES};
-  /* Nothing lies below what kernels may reach, either. */
+  /* The margin below the range that kernels may reach is reserved as well. */
   uint64_t margin = base - VGX_SIM_REACH_MARGIN_NBYTES;
   if (device == 0 &&
       vgx_sim_arena_map_idle(arena, margin, VGX_SIM_REACH_MARGIN_NBYTES, MAP_FIXED_NOREPLACE) != (void *)margin)
@@ -64,7 +64,8 @@ CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64
 }
 
 void vgx_sim_arena_start(struct vgx_sim_arena *arena, uint32_t epoch) {
-  /* The bits in reverse are a fraction of the lower half; the upper half lies ahead of every start. */
+  /* The epoch's bits in reverse order give the start as a fraction of the lower half, so that consecutive epochs start
+   * far apart; the upper half is free for every start. */
   enum { EPOCH_BITS = 16 };
   uint64_t reversed = 0;
   for (uint32_t bit = 0; bit < EPOCH_BITS; bit++)
@@ -89,7 +90,8 @@ CUresult vgx_sim_arena_adopt(struct vgx_sim_arena *arena, int file) {
       arena->file = -1;
       result = CUDA_ERROR_OPERATING_SYSTEM;
       if (vgx_sim_arena_map_idle(arena, arena->base, VGW_DEVICE_MEMORY_NBYTES, MAP_FIXED) == MAP_FAILED)
-        arena->capacity_nbytes = arena->used_nbytes; /* the addresses may be another's by now: nothing is allocated */
+        /* the addresses may already be in use by another mapping: nothing is allocated */
+        arena->capacity_nbytes = arena->used_nbytes;
     }
   }
   pthread_mutex_unlock(&arena->lock);
@@ -193,7 +195,9 @@ static CUresult allocate_locked(struct vgx_sim_arena *arena, struct vgx_sim_allo
     vgx_sim_arena_uncharge_locked(arena, span);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (made->nbytes >= LARGE_NBYTES && arena->file < 0) /* in a file the advice would keep it apart when it is freed */
+  if (made->nbytes >= LARGE_NBYTES &&
+      arena->file <
+          0) /* in a file, the advice would keep the mapping from merging with its neighbours when it is freed */
     madvise((void *)made->pages, span, MADV_HUGEPAGE); /* an optimisation: a kernel without huge pages refuses it */
   vgx_sim_arena_insert_locked(arena, made, index);
   return CUDA_SUCCESS;
@@ -227,7 +231,8 @@ static bool release_pages(struct vgx_sim_arena *arena, const struct vgx_sim_allo
            mprotect(pages, nbytes, PROT_NONE) == 0;
   if (vgx_sim_arena_map_idle(arena, entry->pages, nbytes, MAP_FIXED) != MAP_FAILED)
     return true;
-  /* Too many mappings: the same in two steps, which needs none. What lies in a file would stay, and be seen again. */
+  /* No further mappings are allowed: release the pages in two steps that need none. The pages of a file must be punched
+   * out, or their old contents would be seen again. */
   bool in_file = entry->moved || entry->opens;
   if (!in_file)
     madvise(pages, nbytes, MADV_DONTNEED);

@@ -20,7 +20,7 @@ static inline uint64_t vgx_sim_round_up(uint64_t value, uint64_t unit) { return 
 enum vgx_sim_allocation_kind {
   VGX_SIM_LINEAR,
   VGX_SIM_RESERVED, /* addresses alone: cuMemAddressReserve */
-  VGX_SIM_PHYSICAL, /* a piece of the file alone: cuMemCreate */
+  VGX_SIM_PHYSICAL, /* memory without addresses, a piece of the file: cuMemCreate */
 };
 
 struct vgx_sim_allocation {
@@ -28,12 +28,12 @@ struct vgx_sim_allocation {
   uint64_t nbytes;           /* what it asked for */
   uint64_t pages, pages_end; /* the accessible pages; an inaccessible one follows while allocations are few */
   enum vgx_sim_allocation_kind kind;
-  void *owner; /* context, or NULL: a pool's */
+  void *owner; /* context, or NULL for a pool's memory */
   CUmemoryPool pool;
   bool freeing;    /* cuMemFreeAsync was called, the stream has not come to it: invisible to lookups */
   bool moved;      /* private memory that lies in a file of its own now, for other processes */
   uint32_t opens;  /* count of cuIpcOpenMemHandle for another process's allocation; 0: it is this process's own */
-  uint64_t key[2]; /* likewise: which one it is */
+  uint64_t key[2]; /* identifies the other process's allocation */
 };
 
 struct vgx_sim_arena {
@@ -43,7 +43,7 @@ struct vgx_sim_arena {
   int physical_file;               /* likewise, for physical memory where there is no such file; -1: not made yet */
   uint64_t capacity_nbytes;        /* the profile's memory */
   uint64_t used_nbytes;            /* pages of live allocations, and what contexts cost */
-  struct vgx_sim_share share;      /* where others see that, and this process what they use */
+  struct vgx_sim_share share;      /* shares this process's use with other processes, and theirs with this one */
   uint64_t rover;                  /* next fit starts here, so that a freed address is reused as late as possible */
   struct vgx_sim_allocation *live; /* sorted by address */
   size_t count, room;
@@ -83,14 +83,14 @@ bool vgx_sim_arena_find(struct vgx_sim_arena *arena, uint64_t address, struct vg
 /* The allocation nearest below or around `address`, for messages. */
 bool vgx_sim_arena_nearest(struct vgx_sim_arena *arena, uint64_t address, struct vgx_sim_allocation *found);
 
-/* Account for memory that has no address (a context's own): false when it does not fit. */
+/* Count memory that has no address (a context's own). False: not enough is free. */
 bool vgx_sim_arena_charge(struct vgx_sim_arena *arena, uint64_t nbytes);
 void vgx_sim_arena_uncharge(struct vgx_sim_arena *arena, uint64_t nbytes);
 uint64_t vgx_sim_arena_available(struct vgx_sim_arena *arena); /* to this process */
 uint64_t vgx_sim_arena_visible(struct vgx_sim_arena *arena);   /* the device's memory as its client sees it */
 uint64_t vgx_sim_arena_used(struct vgx_sim_arena *arena);      /* by this process */
 
-/* From now on the device's memory is shared with other processes. */
+/* From now on the device's memory is counted together with other processes' use. */
 void vgx_sim_arena_join(struct vgx_sim_arena *arena, struct vgx_sim_share share);
 
 /* --- for the other files of the arena (vgx_sim_arena_share.c, vgx_sim_arena_reserve.c); arena->lock is held --- */
@@ -100,7 +100,7 @@ void vgx_sim_arena_join(struct vgx_sim_arena *arena, struct vgx_sim_share share)
  * mappings follows from what is live, not from how often something was allocated. */
 void *vgx_sim_arena_map_idle(const struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int fixed);
 
-/* Account for memory: false when it does not fit, with what all processes use. */
+/* Count memory. False: with what all processes use, not enough is free. */
 bool vgx_sim_arena_charge_locked(struct vgx_sim_arena *arena, uint64_t nbytes);
 
 void vgx_sim_arena_uncharge_locked(struct vgx_sim_arena *arena, uint64_t nbytes);
@@ -115,8 +115,8 @@ bool vgx_sim_arena_place_locked(struct vgx_sim_arena *arena, struct vgx_sim_allo
 
 void vgx_sim_arena_insert_locked(struct vgx_sim_arena *arena, const struct vgx_sim_allocation *made, size_t index);
 
-/* The entry of an allocation whose pages could not be released: it is not found, not freed, and its address is not
- * reused. */
+/* Mark an allocation whose pages could not be released: lookups do not find it, it cannot be freed again, and its
+ * address is not reused. */
 struct vgx_sim_allocation vgx_sim_arena_buried(const struct vgx_sim_allocation *entry);
 
 void vgx_sim_arena_remove_locked(struct vgx_sim_arena *arena, size_t index);

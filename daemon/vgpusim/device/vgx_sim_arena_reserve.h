@@ -13,7 +13,7 @@ CUresult vgx_sim_arena_unreserve(struct vgx_sim_arena *arena, uint64_t address, 
 /* Where the reservation begins that holds all of the range; 0: none does. */
 uint64_t vgx_sim_arena_reserved(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes);
 
-/* The file of physical memory, and where in it what is reserved at `address` begins; -1: there is none. */
+/* The file of physical memory, and the offset in it of the memory that is reserved at `address`. -1: there is none. */
 int vgx_sim_arena_file(struct vgx_sim_arena *arena, uint64_t address, uint64_t *offset);
 
 /* Make part of a reservation inaccessible again. */

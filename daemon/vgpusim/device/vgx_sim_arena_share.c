@@ -15,7 +15,7 @@ static bool is_zero(const uint8_t *page) {
   return true;
 }
 
-/* What a fresh file does not read as already: pages that were never written stay holes. */
+/* Copy only pages that are not zero: all others stay holes in the new file. */
 static bool copy_to_file(const struct vgx_sim_allocation *entry, int fd) {
   for (uint64_t at = entry->pages; at < entry->pages_end; at += VGX_SIM_PAGE_NBYTES)
     if (!is_zero((const uint8_t *)at) &&
@@ -24,7 +24,7 @@ static bool copy_to_file(const struct vgx_sim_allocation *entry, int fd) {
   return true;
 }
 
-/* The memory of an allocation becomes a file's, which is the caller's. */
+/* Move the memory of an allocation into a new file, which the caller owns. */
 static CUresult move_to_file(struct vgx_sim_allocation *entry, int *fd) {
   size_t span = entry->pages_end - entry->pages;
   int file = memfd_create("vgpu-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -30,7 +30,7 @@ static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *d) {
 
 static uint32_t halved(size_t extent, uint32_t level) { return extent >> level ? (uint32_t)(extent >> level) : 1; }
 
-/* Lay a level out; the bytes it takes. `base` is filled in later. */
+/* Compute a level's layout, except for `base`. Returns its size in bytes. */
 static uint64_t lay_out(CUDA_ARRAY3D_DESCRIPTOR *d, uint32_t level, struct vgx_sim_level *l) {
   *l = (struct vgx_sim_level){.width = halved(d->Width, level), .height = halved(d->Height, level)};
   l->depth = d->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) ? (uint32_t)d->Depth : halved(d->Depth, level);

@@ -1,4 +1,4 @@
-/* The simulator as the executor's backend: what the description says it offers; the rest is NULL. */
+/* The simulator as the executor's backend: functions that the description marks as simulated; the others are NULL. */
 #include "vgx_backend.h"
 
 #include "vgx_sim.h"

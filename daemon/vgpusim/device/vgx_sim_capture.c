@@ -18,7 +18,7 @@ enum { MODE_RELAXED = 2 };
 struct vgx_sim_capture {
   uint32_t refs; /* the streams and events that name it */
   bool ended, lost;
-  bool given;    /* the graph is the caller's, and stays */
+  bool given;    /* the program owns the graph, so it is kept when the capture is lost */
   CUgraph graph; /* NULL once ended */
   CUstream origin;
 };
@@ -59,7 +59,7 @@ static CUresult unite(struct vgx_sim_captured *c, const struct vgx_sim_captured 
   return CUDA_SUCCESS;
 }
 
-/* `c` takes part in the capture of `other` from here on. */
+/* Let `c` join the capture of `other`. */
 static CUresult follow(struct vgx_sim_captured *c, const struct vgx_sim_captured *other) {
   vgx_sim_captured_clear_locked(c);
   CUresult result = unite(c, other);
@@ -82,7 +82,7 @@ CUresult vgx_sim_capture_forbid(CUstream stream, CUresult result) {
   return result;
 }
 
-/* A node that comes after the stream's frontier, and is it from now on. */
+/* Add a node that depends on the stream's frontier and becomes its new frontier. */
 static CUresult append(struct vgx_sim_captured *c, uint32_t type, struct vgx_sim_work *work, CUgraphNode *node) {
   uint32_t *frontier = malloc(sizeof *frontier);
   if (!frontier)

@@ -7,9 +7,9 @@
 bool vgx_sim_is_capturing_locked(CUstream stream);
 /* Make `op` a node of the stream's capture, which takes it over when it succeeds. */
 CUresult vgx_sim_capture_locked(CUstream stream, struct vgx_sim_op *op);
-/* What a capture does not allow was asked of a capturing stream: the capture is lost; `result` comes back. */
+/* A call that captures do not allow was made on a capturing stream: invalidate the capture. Returns `result`. */
 CUresult vgx_sim_capture_lost_locked(CUstream stream, CUresult result);
-/* The same if the stream is capturing at all, else 0; no lock held. */
+/* The same if the stream is capturing, else 0. No lock held. */
 CUresult vgx_sim_capture_forbid(CUstream stream, CUresult result);
 /* An event is recorded in a capturing stream; a stream is to wait for an event (*handled: by its capture). */
 CUresult vgx_sim_capture_record_locked(CUstream stream, CUevent event);

@@ -30,11 +30,11 @@ struct vgx_sim_child {
   CUfunction function;
   uint32_t grid[3], block[3], shared_nbytes;
   void *params;              /* on the device's heap */
-  uint64_t to, from, nbytes; /* of a copy; `from` of a fill is the byte */
+  uint64_t to, from, nbytes; /* of a copy; of a fill, `from` is the byte's value */
   bool fills;
 };
 
-/* The kernel that a function's address in the parent's image means; NULL: none. */
+/* The kernel at a function's address in the parent's image; NULL: none. */
 static CUfunction function_at(CUmodule module, uint64_t address) {
   char name[VGX_SIM_NAME_NBYTES];
   CUfunction function;
@@ -73,7 +73,7 @@ static void destroy(struct vgx_sim_child *child) {
   free(child);
 }
 
-/* A buffer for the parameters of a launch; 0: there is no room, or no such kernel. */
+/* Allocate a buffer for the parameters of a launch. 0: no memory, or no such kernel. */
 static uint64_t prepare(struct vgx_sim_family *family, const struct vgx_sim_launch_op *l, const uint64_t *v) {
   CUfunction function = function_at(l->function->module, v[0]);
   struct vgx_sim_child *child = function ? calloc(1, sizeof *child) : NULL;

@@ -17,10 +17,10 @@ struct vgx_sim_family {
 uint64_t vgx_sim_child_ask(struct vgx_sim_family *family, const struct vgx_sim_launch_op *l, uint32_t question,
                            const uint64_t *values);
 
-/* Do what was asked for, in its order, and what comes of that. The first error ends it. */
+/* Run the requested launches in their order, and those that they request. The first error ends it. */
 CUresult vgx_sim_child_run(struct vgx_sim_family *family);
 
-/* Give back what is left. */
+/* Free the requests that were not run. */
 void vgx_sim_child_fini(struct vgx_sim_family *family);
 
 #endif

@@ -6,7 +6,7 @@
 #include "vgx_sim_kernel.h"
 #include "vgx_sim_runtime.h"
 
-#define PORTABLE_CLUSTER_MAX 8u /* CTAs, on every device that has clusters, says the programming guide */
+#define PORTABLE_CLUSTER_MAX 8u /* largest portable cluster, in CTAs (CUDA programming guide) */
 #define CLUSTER_MAX 16u
 
 void vgx_sim_cluster_asked(const CUlaunchConfig *config, uint32_t asked[3]) {
@@ -89,7 +89,7 @@ CUresult vgx_sim_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
   return result;
 }
 
-/* The largest of which one fits. */
+/* The largest cluster size of which at least one fits on the device. */
 CUresult vgx_sim_cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, const CUlaunchConfig *config) {
   CUcontext ctx;
   CUfunction f;

@@ -18,7 +18,7 @@
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_stream.h"
 
-#define CONTEXTS_MAX 4096u        /* created in one process: their memory is never freed */
+#define CONTEXTS_MAX 4096u        /* contexts that one process may create: their structs are never freed */
 #define STACK_NBYTES_MAX 524288u  /* CUDA's limit on local memory per thread */
 #define CONTEXT_FLAGS_VALID 0xffu /* CU_CTX_FLAGS_MASK */
 
@@ -92,7 +92,7 @@ static CUresult make_context(struct vgx_sim_device *device, unsigned int flags, 
   return CUDA_SUCCESS;
 }
 
-/* Let a context's work end, then free what it owns. The first caller does it; false when it was destroyed already. */
+/* Wait for a context's work, then free what it owns. Only the first caller does so; false: it was destroyed already. */
 static bool end_context(CUcontext ctx) {
   vgx_sim_lock();
   if (ctx->destroyed) {
@@ -141,7 +141,8 @@ CUresult vgx_sim_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
   if (!device)
     return CUDA_ERROR_INVALID_DEVICE;
   vgx_sim_lock();
-  while (device->primary && device->primary->ending) /* another thread released it: that ends when its work does */
+  while (device->primary &&
+         device->primary->ending) /* another thread is destroying it: wait until its work has ended */
     vgx_sim_wait_progress_locked();
   CUresult result = device->sticky;
   if (result == CUDA_SUCCESS && (!device->primary || device->primary->destroyed))
@@ -253,7 +254,7 @@ CUresult vgx_sim_cuCtxSynchronize(void) {
   return result == CUDA_SUCCESS ? vgx_sim_wait_context(ctx) : result;
 }
 
-/* Whether the device has the limit; else the driver's answer. */
+/* 0 if the device has the limit; else the driver's error. */
 static CUresult limit_known(CUcontext ctx, int limit) {
   if (limit < 0 || (uint32_t)limit >= VGX_SIM_LIMITS_MAX)
     return CUDA_ERROR_INVALID_VALUE;

@@ -1,10 +1,10 @@
-/* Contexts, made and ended. */
+/* Creating and destroying contexts. */
 #ifndef VGX_SIM_CONTEXT_H
 #define VGX_SIM_CONTEXT_H
 
 #include "vgx_sim_internal.h"
 
-/* What clients answer themselves: for tests/vgpusim/device. */
+/* Functions that the client answers itself; here for tests/vgpusim/device. */
 CUresult vgx_sim_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags);
 CUresult vgx_sim_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active);
 CUresult vgx_sim_cuCtxGetCurrent(CUcontext *pctx);

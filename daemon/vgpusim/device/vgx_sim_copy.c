@@ -23,7 +23,7 @@ struct copy {
   struct vgx_sim_op op;
   struct vgx_sim_box box;
   uint64_t staged_nbytes;
-  uint8_t staged[]; /* the source's bytes, packed, if it may change before the stream comes to the copy */
+  uint8_t staged[]; /* a packed copy of the source, if it may change before the copy runs */
 };
 
 static uint64_t staged_nbytes; /* atomic: of all queued copies */
@@ -87,8 +87,8 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
       !extent(box->dst_pitch, box->dst_slice, box, &dst_extent) ||
       __builtin_mul_overflow(box->width, box->height, &total) || __builtin_mul_overflow(total, box->depth, &total))
     return CUDA_ERROR_INVALID_VALUE;
-  /* What a synchronous call promises is that its source may be changed and its host destination read. Device memory is
-   * neither seen nor changed but in stream order, so a call that only writes there need not wait once it has its
+  /* When a synchronous call returns, the program may change its source and read its host destination. Device memory is
+   * accessed only in stream order, so a call that only writes device memory need not wait once it has copied its
    * source. */
   bool to_host = !vgx_sim_device_of((uint64_t)box->dst);
   bool stage =
@@ -121,7 +121,7 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
     gather.dst = queued->staged;
     gather.dst_pitch = box->width;
     gather.dst_slice = box->width * box->height;
-    if (copy_guarded(&gather) != CUDA_SUCCESS) { /* the caller's pointer, nothing of the device: not sticky */
+    if (copy_guarded(&gather) != CUDA_SUCCESS) { /* the caller's pointer is at fault, not the device: not sticky */
       destroy_copy(&queued->op);
       return CUDA_ERROR_INVALID_VALUE;
     }
@@ -142,7 +142,7 @@ CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool
 
 enum side { HOST, DEVICE, EITHER };
 
-/* Whether `nbytes` at `address` may be what the function says it is. */
+/* Whether `nbytes` at `address` can be the kind of memory that the function's name says. */
 static bool is_valid(uint64_t address, uint64_t nbytes, enum side side) {
   if (address == 0)
     return false;

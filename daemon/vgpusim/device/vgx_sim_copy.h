@@ -9,20 +9,19 @@ struct vgx_sim_box {
   const uint8_t *src;
   uint64_t dst_pitch, dst_slice, src_pitch, src_slice; /* bytes from row to row, from plane to plane */
   uint64_t width, height, depth;                       /* bytes, rows, planes */
-  bool of_array;                                       /* a side is an array, which is not told apart from memory */
+  bool of_array;                                       /* a side is an array, so the parameters cannot be returned */
 };
-/* Order a copy whose ranges are checked into `stream`, and return when the source may be changed (asynchronous calls:
- * unless it is registered) and, if the destination is host memory (asynchronous calls: unless it is registered), when
- * it is done. */
+/* Enqueue a copy whose ranges have been checked. A synchronous call returns when the source may be changed and, if the
+ * destination is host memory, when it is complete; so does an asynchronous one for memory that is not registered. */
 CUresult vgx_sim_submit_box(CUstream stream, const struct vgx_sim_box *box, bool synchronous);
 
 /* Create a copy without submitting it. Host memory is read and written when it runs. */
 CUresult vgx_sim_copy_create(CUcontext ctx, const CUDA_MEMCPY3D *copy, struct vgx_sim_op **op);
 
-/* What a copy was given. NOT_SUPPORTED: it is of an array. */
+/* The parameters of a copy. NOT_SUPPORTED: a side is an array. */
 CUresult vgx_sim_copy_params(const struct vgx_sim_op *op, CUDA_MEMCPY3D *params);
 
-/* The forms that wait: for tests/vgpusim/device. */
+/* The synchronous forms, here for tests/vgpusim/device. */
 CUresult vgx_sim_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount);
 CUresult vgx_sim_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount);
 CUresult vgx_sim_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount);

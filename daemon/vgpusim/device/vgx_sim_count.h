@@ -16,7 +16,7 @@ enum vgx_sim_count {
   VGX_SIM_THREAD_INSTRUCTIONS, /* the same, each for the lanes that it ran for */
   VGX_SIM_BRANCHES,            /* conditional ones, by warp */
   VGX_SIM_DIVERGENT_BRANCHES,
-  VGX_SIM_BYTES, /* read, written and by atomics: of global, shared, local memory, and by other addresses */
+  VGX_SIM_BYTES, /* bytes read, written and accessed by atomics, each for global, shared, local and generic addresses */
   VGX_SIM_COUNTERS = VGX_SIM_BYTES + 12,
 };
 
@@ -30,7 +30,7 @@ struct vgx_sim_counted {
   uint64_t counters[VGX_SIM_COUNTERS];
 };
 
-/* Around a run. Nothing is done unless kernels are counted. */
+/* Called before and after a run; they do nothing unless kernels are counted. */
 void vgx_sim_count_begin(struct vgx_sim_counted *counted, struct vgx_sim_job *job, const char *kernel);
 void vgx_sim_count_end(struct vgx_sim_counted *counted, uint32_t device, const struct vgx_sim_launch *launch,
                        int32_t result);

@@ -9,7 +9,7 @@ extern uint32_t vgx_sim_tools; /* of the sanitizer, bits of vgx_sim_watch.h; set
 
 void vgx_sim_set_defined(uint64_t address, uint64_t nbytes, bool defined);
 bool vgx_sim_is_defined(uint64_t address, uint64_t nbytes);
-/* The host, or a kernel, writes; nothing is done unless initcheck asks. */
+/* The host or a kernel writes these bytes: mark them as defined. Does nothing unless initcheck is on. */
 void vgx_sim_watch_defined(uint64_t address, uint64_t nbytes);
 
 #endif

@@ -51,7 +51,7 @@ static void pass_on(int signal, siginfo_t *info, void *context) {
     else if (previous[i].sa_handler != SIG_DFL && previous[i].sa_handler != SIG_IGN)
       previous[i].sa_handler(signal);
     else
-      sigaction(signal, &previous[i], NULL); /* the instruction faults again, and the default takes it */
+      sigaction(signal, &previous[i], NULL); /* the instruction faults again, now with the default action */
     return;
   }
 }

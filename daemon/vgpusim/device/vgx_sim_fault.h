@@ -10,11 +10,11 @@
 #define VGX_SIM_NO_WARP UINT32_MAX
 
 struct vgx_sim_fault {
-  CUresult result;  /* 700, 716, 719, or what vgx_sim_leave was given */
-  int signal;       /* 0: left by vgx_sim_leave or a kick */
+  CUresult result;  /* 700, 716, 719, or the result passed to vgx_sim_leave */
+  int signal;       /* signal number; 0: the body was left by vgx_sim_leave or a kick */
   uint64_t address; /* of the access, where the CPU tells */
   enum { VGX_SIM_ACCESS_UNKNOWN, VGX_SIM_ACCESS_READ, VGX_SIM_ACCESS_WRITE } access;
-  uint32_t cta[3], warp; /* of a kernel; warp VGX_SIM_NO_WARP: not known */
+  uint32_t cta[3], warp; /* where in the kernel; warp VGX_SIM_NO_WARP: unknown */
   const char *message;
 };
 
@@ -35,7 +35,7 @@ const void *vgx_sim_reach(uint64_t address);
 void vgx_sim_service_begin(void);
 void vgx_sim_service_end(void);
 
-/* service_end that does not leave a stopped launch at once: the thread is ending in its own time. */
+/* service_end that does not leave a stopped launch at once: the thread is allowed to end by itself. */
 void vgx_sim_service_pause(void);
 
 /* Make `thread` leave its guarded body if its stop word is set. */

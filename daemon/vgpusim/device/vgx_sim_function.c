@@ -184,7 +184,7 @@ CUresult vgx_sim_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize
   int64_t available = share - vgx_sim_attribute(d, VGX_SIM_RESERVED_SHARED_PER_BLOCK, 0) - f->info.shared_nbytes;
   available = smaller(available, vgx_sim_attribute(d, VGX_SIM_SHARED_PER_BLOCK_OPTIN, 49152) - f->info.shared_nbytes);
   if (available < 0 || active_blocks(d, f, blockSize, 0) < numBlocks)
-    result = CUDA_ERROR_INVALID_VALUE; /* so many blocks do not fit, whatever they use */
+    result = CUDA_ERROR_INVALID_VALUE; /* more blocks than a multiprocessor holds, whatever they use */
   else
     *dynamicSmemSize = (size_t)available;
   vgx_sim_function_unpin(f);

@@ -127,7 +127,7 @@ CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
     CUgraph child = has_child ? vgx_sim_graph_clone_locked(from->child) : NULL;
     if ((has_child && !child) || /* the lock was dropped: `original` may be gone */
         vgx_sim_graph_add_locked(clone, from->type, from->work, from->dependencies, from->dependency_count, &node)) {
-      vgx_sim_unlock(); /* `original` cannot go meanwhile, for nothing more is read of it */
+      vgx_sim_unlock(); /* `original` may be destroyed meanwhile: nothing more is read from it */
       vgx_sim_graph_destroy(child);
       vgx_sim_graph_destroy(clone);
       vgx_sim_lock();
@@ -166,7 +166,7 @@ bool vgx_sim_graph_may_be_copied_locked(CUgraph graph) {
   return true;
 }
 
-/* The number of graphs around one. */
+/* The nesting depth of a graph. */
 static uint32_t depth_of(CUgraph graph) {
   uint32_t depth = 0;
   for (; graph->owner; graph = graph->owner->graph)

@@ -17,7 +17,8 @@ enum vgx_sim_node_type { /* CUgraphNodeType */
                          VGX_SIM_NODE_EMPTY = 5,
 };
 
-#define VGX_SIM_GRAPH_NODES_MAX (1u << 20) /* of a graph and those within it: a graph put into itself doubles */
+/* Nodes of a graph and of those inside it: adding a graph to itself doubles it. */
+#define VGX_SIM_GRAPH_NODES_MAX (1u << 20)
 
 struct vgx_sim_work {
   uint32_t refs;
@@ -38,7 +39,7 @@ struct CUgraphNode_st {
   uint32_t body_count;
   uint32_t *dependencies; /* indices */
   uint32_t dependency_count;
-  bool captured; /* by a stream, which must be joined */
+  bool captured; /* by a stream that must be joined before the capture ends */
 };
 
 struct CUgraph_st {
@@ -58,7 +59,7 @@ CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_w
 /* Likewise, for a node with `op` (NULL: none), which is taken over. No lock held. */
 CUresult vgx_sim_graph_add(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                            uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
-/* Put `child`, which is taken over when it succeeds, into a node. OUT_OF_MEMORY: too many graphs within each other. */
+/* Put `child` into a node, which owns it on success. OUT_OF_MEMORY: graphs are nested too deeply. */
 CUresult vgx_sim_graph_embed_locked(CUgraphNode node, CUgraph child);
 /* Give a conditional node its graphs. No lock held. */
 CUresult vgx_sim_graph_put_bodies(CUgraphNode node, uint32_t count);
@@ -70,11 +71,11 @@ bool vgx_sim_is_graph(CUgraph graph);
 bool vgx_sim_is_node(CUgraphNode node);
 /* Whether `node` is a node of that type and has work of its own. */
 bool vgx_sim_node_does(CUgraphNode node, uint32_t type);
-/* Give a node of this type other work: `op` is taken over. No lock held. */
+/* Replace the work of a node of this type; takes ownership of `op`. No lock held. */
 CUresult vgx_sim_node_change(CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
 CUgraph vgx_sim_graph_create(void);          /* NULL: out of memory */
 void vgx_sim_graph_destroy(CUgraph graph);   /* no lock held */
-void vgx_sim_node_destroy(CUgraphNode node); /* one that its graph no longer lists; no lock held */
+void vgx_sim_node_destroy(CUgraphNode node); /* free a node that its graph no longer lists; no lock held */
 struct vgx_sim_work *vgx_sim_work_create(CUcontext ctx,
                                          struct vgx_sim_op *op); /* takes ownership of op, also on failure */
 void vgx_sim_work_unref(struct vgx_sim_work *work);              /* no lock held; NULL: nothing */
@@ -83,7 +84,7 @@ void vgx_sim_work_unref(struct vgx_sim_work *work);              /* no lock held
 struct vgx_sim_condition {
   uint32_t refs; /* the graph it was made for, and nodes' work */
   struct vgx_sim_device *device;
-  uint64_t address; /* of its word on the device: the number that the client gets */
+  uint64_t address; /* address of its word on the device: the number that the client receives */
   uint32_t initial;
   bool assigned; /* `initial`, at each launch */
   struct vgx_sim_condition *next;

@@ -90,7 +90,7 @@ static bool is_valid(const CUDA_CONDITIONAL_NODE_PARAMS *p) {
   }
 }
 
-/* The graph's condition of this number, with a reference; NULL: none. */
+/* The graph's condition with this number, referenced for the caller; NULL: none. */
 static struct vgx_sim_condition *find(CUgraph graph, CUgraphConditionalHandle handle) {
   vgx_sim_lock();
   struct vgx_sim_condition *c = graph->conditions;
@@ -102,8 +102,8 @@ static struct vgx_sim_condition *find(CUgraph graph, CUgraphConditionalHandle ha
   return c;
 }
 
-/* Its conditional nodes alone come here: the client makes the others by functions of their own. A node that cannot have
- * its graphs stays, as an empty one. */
+/* Only conditional nodes are added by this function; the client adds other types by their own functions. If the node's
+ * graphs cannot be created, it stays as an empty node. */
 CUresult vgx_sim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                    const CUgraphEdgeData *dependencyData, size_t numDependencies,
                                    CUgraphNodeParams *nodeParams) {

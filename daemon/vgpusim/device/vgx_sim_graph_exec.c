@@ -309,7 +309,7 @@ CUresult vgx_sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
   return result != CUDA_SUCCESS || captured ? result : submit(hGraphExec, stream);
 }
 
-/* Everything is where it is needed already. */
+/* Nothing to upload: memory is shared. */
 CUresult vgx_sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
   CUstream stream;
   return check(hGraphExec, hStream, &stream);

@@ -1,4 +1,4 @@
-/* Executable graphs, as what launches them and what updates them share them.
+/* Executable graphs, shared by the files that launch and update them.
  *
  * A launch holds the plan it began with: a plan that a launch can have is not changed, an update makes another.
  * Locking: the runtime lock guards an executable graph's members and a plan's references. */

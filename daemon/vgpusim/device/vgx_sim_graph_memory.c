@@ -1,8 +1,9 @@
 /* Memory that graphs allocate and free, by nodes of their own.
  *
  * Its address lasts as long as any node or executable graph that names it, and longer where a launch allocated and
- * nobody has freed since. Whether it is allocated is judged when calls are made, in their order; what a device says it
- * uses follows the work. Locking: the runtime lock guards all of this; the arena's lock is taken under it or alone. */
+ * nobody has freed since. Whether it counts as allocated changes with the calls, in their order; the device's used
+ * memory changes when the work runs. Locking: the runtime lock guards all of this; the arena's lock is taken under it
+ * or alone. */
 #include "vgx_sim_graph_memory.h"
 
 #include <stdlib.h>
@@ -209,7 +210,7 @@ CUresult vgx_sim_cuDeviceGetGraphMemAttribute(CUdevice device, int attr, void *v
 CUresult vgx_sim_cuDeviceSetGraphMemAttribute(CUdevice device, int attr, void *value) {
   CUresult result = check(device, attr, value);
   if (result == CUDA_SUCCESS && ((attr != USED_HIGH && attr != RESERVED_HIGH) || *(const uint64_t *)value))
-    result = CUDA_ERROR_INVALID_VALUE; /* a mark, and back to what there is now */
+    result = CUDA_ERROR_INVALID_VALUE; /* the high-water mark is reset to the current use */
   vgx_sim_lock();
   if (result == CUDA_SUCCESS)
     amounts[device][attr] = amounts[device][attr - 1];
@@ -217,7 +218,7 @@ CUresult vgx_sim_cuDeviceSetGraphMemAttribute(CUdevice device, int attr, void *v
   return result;
 }
 
-/* Nothing is kept beyond what nodes and executable graphs name. */
+/* No memory is cached beyond what nodes and executable graphs use. */
 CUresult vgx_sim_cuDeviceGraphMemTrim(CUdevice device) {
   return vgx_sim_device_at(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }

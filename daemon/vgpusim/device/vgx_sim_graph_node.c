@@ -1,4 +1,4 @@
-/* Nodes that do something, made one by one. Locking: the runtime lock; see vgx_sim_graph.h. */
+/* Nodes with work, added one by one. Locking: the runtime lock; see vgx_sim_graph.h. */
 #include "vgx_sim_graph_node.h"
 
 #include "vgx_sim_copy.h"

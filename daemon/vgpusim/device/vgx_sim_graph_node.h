@@ -1,4 +1,4 @@
-/* What graph nodes do, from their parameters. */
+/* Creates the work of graph nodes from their parameters. */
 #ifndef VGX_SIM_GRAPH_NODE_H
 #define VGX_SIM_GRAPH_NODE_H
 

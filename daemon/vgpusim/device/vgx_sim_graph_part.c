@@ -37,7 +37,7 @@ CUresult vgx_sim_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOrigin
   return result;
 }
 
-/* The node is added first: one that cannot hold the child stays, as an empty one. */
+/* The node is added first: if the child cannot be put into it, it stays as an empty node. */
 CUresult vgx_sim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                           size_t numDependencies, CUgraph childGraph) {
   CUgraphNode made;

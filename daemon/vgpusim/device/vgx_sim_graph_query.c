@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* One after the other into an array of `room`, counted beyond it. */
+/* Appends to an array of `room` entries, and counts entries beyond it without writing them. */
 struct listing {
   CUgraphNode *nodes;
   size_t room, count;
@@ -131,7 +131,7 @@ CUresult vgx_sim_cuGraphDestroyNode(CUgraphNode hNode) {
   if (!vgx_sim_is_node(hNode))
     return CUDA_ERROR_INVALID_VALUE;
   vgx_sim_lock();
-  bool capturing = hNode->graph->capturing; /* the capture knows nodes by their places */
+  bool capturing = hNode->graph->capturing; /* the capture refers to nodes by their index */
   bool stays = hNode->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || hNode->type == CU_GRAPH_NODE_TYPE_MEM_FREE;
   if (!capturing && !stays)
     remove_locked(hNode);

@@ -40,7 +40,7 @@ CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
     reason = plan->count == old->count ? compare(hGraphExec->ctx, old->steps, plan->steps, plan->count)
                                        : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     for (uint32_t i = 0; reason == CU_GRAPH_EXEC_UPDATE_SUCCESS && i < plan->count; i++)
-      plan->steps[i].serial = old->steps[i].serial; /* it is still known by the nodes it was made of */
+      plan->steps[i].serial = old->steps[i].serial; /* later updates still name it by the nodes it was made of */
     if (reason == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
       hGraphExec->plan = plan;
       plan = old;
@@ -132,7 +132,7 @@ CUresult vgx_sim_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNod
   return result == CUDA_SUCCESS ? vgx_sim_exec_replace(hGraphExec, hNode, VGX_SIM_NODE_HOST, NULL, op) : result;
 }
 
-/* Later launches do the work of `child`'s steps in place of those of `exec`'s step `first` on. */
+/* In later launches the work of `child`'s steps replaces that of `exec`'s steps from `first` on. */
 static CUresult replace_inside_locked(CUgraphExec exec, uint32_t first, const struct vgx_sim_plan *child,
                                       struct vgx_sim_plan **old) {
   if (compare(exec->ctx, &exec->plan->steps[first], child->steps, child->count) != CU_GRAPH_EXEC_UPDATE_SUCCESS)

@@ -4,7 +4,7 @@
 
 #include "vgx_sim_graph_exec.h"
 
-/* Later launches do `op`, which is taken over, in place of the node's work. No lock held. */
+/* In later launches `op` replaces the node's work. Takes ownership of `op`. No lock held. */
 CUresult vgx_sim_exec_replace(CUgraphExec exec, CUgraphNode node, uint32_t type, CUcontext ctx, struct vgx_sim_op *op);
 
 #endif

@@ -1,5 +1,6 @@
-/* What the C half of the simulator asks of the Python half: everything about images and kernels. Each hook is called
- * with no lock held, from any thread, and returns a CUresult; `why` receives one line for the log when it is not 0. */
+/* The functions by which the simulator's C half calls its Python half: everything about images and kernels. Each hook
+ * is called with no lock held, from any thread, and returns a CUresult; `why` receives one line for the log when it is
+ * not 0. */
 #ifndef VGX_SIM_HOOKS_H
 #define VGX_SIM_HOOKS_H
 
@@ -44,7 +45,7 @@ struct vgx_sim_compiled {
 
 enum vgx_sim_cooperative {
   VGX_SIM_NOT_COOPERATIVE,
-  VGX_SIM_COOPERATIVE_PLAIN,    /* its CTAs do not wait for each other */
+  VGX_SIM_COOPERATIVE_PLAIN,    /* independent: its CTAs do not wait for each other */
   VGX_SIM_COOPERATIVE_RESIDENT, /* all CTAs at once, on one thread */
 };
 

@@ -1,4 +1,4 @@
-/* The simulator's objects, as its files share them.
+/* The simulator's objects, shared by its files.
  *
  * The driver's functions have the real driver's signatures (vgx_sim_table.h, generated), and its results: those of an
  * H100 with driver 580. The current context is the calling thread's. Out-parameters are written only on success.
@@ -82,7 +82,7 @@ struct vgx_sim_device {
   CUmemoryPool pool;
 };
 
-/* A point in a stream's order that others wait for. */
+/* A position in a stream that other streams wait for. */
 struct vgx_sim_marker {
   uint32_t refs;
   bool done, timed;
@@ -114,7 +114,8 @@ struct vgx_sim_op {
   uint64_t ticket;
   enum vgx_sim_op_kind kind;
   CUresult (*run)(struct vgx_sim_op *); /* no lock held; NULL: nothing to do */
-  void (*destroy)(struct vgx_sim_op *); /* frees it, run or cancelled; no lock held; NULL: it is its submitter's */
+  void (*destroy)(struct vgx_sim_op *); /* frees the operation after it has run or was cancelled; no lock held; NULL:
+                                           the submitter owns it */
   /* It starts after `wait` and `after` and completes `record`; each reference is its own. The queue sets `after`. */
   struct vgx_sim_marker *wait, *after, *record;
   /* For a profiler (vgx_sim_activity.h): fill in what it is; NULL: it is nothing to measure. */

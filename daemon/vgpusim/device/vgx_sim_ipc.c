@@ -3,8 +3,8 @@
  *
  * What an opener reads once the exporter has freed the allocation is undefined, as CUDA says: zeros, or what it held.
  *
- * The handle is for other simulators alone; the file travels beside it. An opener believes nothing of either: a file
- * that could shrink would let its maker fault the opener at will. */
+ * The handle is for other simulators alone; the file travels beside it. An opener checks both: with a file that can
+ * shrink, its creator could make the opener fault at any time. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Kernels of libraries, and the functions that handles mean in a context. Locking: the runtime lock. */
+/* Kernels of libraries, and the functions that stand for them in each context. Locking: the runtime lock. */
 #include "vgx_sim_kernel.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ CUresult vgx_sim_function_set(CUfunction f, int attribute, int value) {
   case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
   case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
   case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-    if (value < 0 || f->info.cluster[0]) /* the kernel's own stay */
+    if (value < 0 || f->info.cluster[0]) /* the kernel's own attributes keep their values */
       return CUDA_ERROR_INVALID_VALUE;
     break;
   default:
@@ -74,7 +74,7 @@ CUresult vgx_sim_library_module(CUlibrary library, CUcontext ctx, CUmodule *modu
   return CUDA_SUCCESS;
 }
 
-/* The kernel's function in a context, with what was set on the kernel. */
+/* The function that stands for the kernel in a context, with the attributes that were set on the kernel. */
 static CUresult function_in(CUkernel kernel, CUcontext ctx, CUfunction *function) {
   CUmodule m;
   if (!is_kernel(kernel))
@@ -104,7 +104,7 @@ CUresult vgx_sim_cuKernelSetAttribute(int attrib, int val, CUkernel kernel, CUde
   if (result == CUDA_SUCCESS)
     result = vgx_sim_function_set(f, attrib, val);
   if (result == CUDA_SUCCESS)
-    kernel->set[attrib] = val; /* other contexts take it over when they load the kernel */
+    kernel->set[attrib] = val; /* other contexts apply the value when they load the kernel */
   return result;
 }
 

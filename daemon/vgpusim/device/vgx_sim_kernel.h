@@ -1,4 +1,4 @@
-/* Kernels of libraries, and the functions that handles mean in a context. */
+/* Kernels of libraries, and the functions that stand for them in each context. */
 #ifndef VGX_SIM_KERNEL_H
 #define VGX_SIM_KERNEL_H
 

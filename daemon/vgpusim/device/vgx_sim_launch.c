@@ -22,7 +22,7 @@
 #define PARAMS_PADDING 16u       /* readable behind the parameter block, says the ABI */
 #define PARAMS_NBYTES_MAX 32764u /* as a card's */
 #define LAUNCH_ATTRIBUTES_MAX 64u
-#define WATCHED_CTAS_MAX 4096u         /* that the sanitizer follows at once in an interleaved kernel */
+#define WATCHED_CTAS_MAX 4096u         /* CTAs that the sanitizer tracks at once in an interleaved kernel */
 #define FRAMES_NBYTES_MAX (1ull << 36) /* address space; a CTA touches little of it */
 
 void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_v2 *params) {
@@ -314,7 +314,7 @@ CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, vo
       cooperative = value->cooperative != 0;
       break;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: /* both may be late, says the driver: at the kernel's end */
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: /* the driver allows both to come late, at the kernel's end */
       events[event_count++] = value->programmaticEvent.event;
       break;
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:

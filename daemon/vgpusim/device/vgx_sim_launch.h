@@ -8,7 +8,7 @@
 CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t grid[3], const uint32_t block[3],
                                uint32_t dynamic_nbytes, void **kernel_params, void **extra, struct vgx_sim_op **op);
 
-/* What it was given. The pointers are good as long as the operation. */
+/* The parameters of the launch. The pointers are valid as long as the operation. */
 void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_v2 *params);
 
 /* For a launch: pin (1) or unpin (-1) its module; false when it is unloaded. Other operations: true. */

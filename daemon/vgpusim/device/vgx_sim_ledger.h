@@ -14,14 +14,14 @@ struct vgx_sim_share {
   uint64_t limit_nbytes; /* of the tenant's sessions together; UINT64_MAX: the card's memory is the only limit */
 };
 
-/* Say what this process uses. */
+/* Publish how much this process uses. */
 void vgx_sim_share_write(const struct vgx_sim_share *share, uint64_t nbytes);
 
 /* What may still be allocated on a device of `capacity_nbytes`, where this process uses `used_nbytes`. Negative: more
  * is in use than may be. */
 int64_t vgx_sim_share_room(const struct vgx_sim_share *share, uint64_t used_nbytes, uint64_t capacity_nbytes);
 
-/* The memory that a client sees of it. */
+/* The device's memory as the client sees it. */
 uint64_t vgx_sim_share_capacity(const struct vgx_sim_share *share, uint64_t capacity_nbytes);
 
 #endif

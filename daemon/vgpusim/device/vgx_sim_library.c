@@ -61,7 +61,7 @@ CUresult vgx_sim_cuLibraryUnload(CUlibrary library) {
   return CUDA_SUCCESS;
 }
 
-/* The module that was loaded first, which knows the names. */
+/* The module that was loaded first; names are looked up in it. */
 static CUresult any_module(CUlibrary library, CUmodule *module) {
   if (!is_library(library))
     return CUDA_ERROR_INVALID_HANDLE;

@@ -1,4 +1,4 @@
-/* Points in a stream's order that others wait for. */
+/* Positions in a stream that other streams wait for. */
 #ifndef VGX_SIM_MARKER_H
 #define VGX_SIM_MARKER_H
 

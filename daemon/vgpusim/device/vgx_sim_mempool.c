@@ -60,7 +60,7 @@ static CUresult allocate(CUcontext ctx, CUmemoryPool pool, size_t nbytes, CUdevi
   result = vgx_sim_arena_allocate(arena, nbytes, NULL, pool, dptr);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && nbytes <= arena->capacity_nbytes &&
       vgx_sim_wait_context(ctx) == CUDA_SUCCESS)
-    result = vgx_sim_arena_allocate(arena, nbytes, NULL, pool, dptr); /* frees that were queued have happened */
+    result = vgx_sim_arena_allocate(arena, nbytes, NULL, pool, dptr); /* frees that were queued before have run */
   if (result == CUDA_SUCCESS)
     vgx_sim_watch_allocated(*dptr, nbytes);
   vgx_sim_lock();
@@ -141,7 +141,7 @@ CUresult vgx_sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   if (op)
     return vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
   if (result == CUDA_SUCCESS)
-    result = vgx_sim_capture_forbid(stream, CUDA_ERROR_INVALID_VALUE); /* it is no graph's */
+    result = vgx_sim_capture_forbid(stream, CUDA_ERROR_INVALID_VALUE); /* memory that does not belong to a graph */
   if (result != CUDA_SUCCESS)
     return result;
   struct vgx_sim_device *device = vgx_sim_device_of(dptr);

@@ -124,7 +124,7 @@ void vgx_sim_module_unload(CUmodule m) {
   m->magic = VGX_SIM_DEAD;
   for (CUfunction f = m->functions; f; f = f->next)
     f->magic = VGX_SIM_DEAD;
-  while (m->pins) /* ends: a pin lasts as long as a launch call */
+  while (m->pins) /* this ends soon: a pin lasts only for a launch call */
     vgx_sim_wait_progress_locked();
   vgx_sim_unlock();
   if (m->ctx)
@@ -255,7 +255,7 @@ CUresult vgx_sim_module_function(CUmodule m, const char *name, CUfunction *funct
 CUresult vgx_sim_module_global(CUmodule m, const char *name, CUdeviceptr *address, size_t *nbytes) {
   for (uint32_t i = 0; m->variable_names && i < m->variable_count; i++)
     if (strcmp(m->variable_names[i], name) == 0) {
-      if (m->variables[i].space == VGX_SIM_SPACE_MANAGED) /* its promise is that the host can use the address */
+      if (m->variables[i].space == VGX_SIM_SPACE_MANAGED) /* must have an address that the host can use */
         return CUDA_ERROR_NOT_SUPPORTED;
       if (address)
         *address = m->addresses[i];

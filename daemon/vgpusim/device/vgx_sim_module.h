@@ -1,4 +1,4 @@
-/* Modules, functions, libraries and kernels, as the files about them share them.
+/* Modules, functions, libraries and kernels, shared by the files that implement them.
  *
  * Function and kernel structs are never freed: a client may name one after its module is gone, and is answered
  * INVALID_HANDLE. */
@@ -53,7 +53,7 @@ struct CUkern_st {
   struct CUkern_st *next;
 };
 
-/* A managed variable that lies where the client has it, too, in all contexts. */
+/* A managed variable at an address that the client and all contexts share. */
 struct vgx_sim_managed {
   struct vgx_sim_managed *next;
   uint64_t address;
@@ -80,7 +80,7 @@ CUresult vgx_sim_module_global(CUmodule module, const char *name, CUdeviceptr *a
 /* Unload every module of a context that is being destroyed; no lock held. */
 void vgx_sim_unload_modules(CUcontext ctx);
 
-/* Where a library's managed variable lies; 0: wherever its module has it. */
+/* The address of a library's managed variable; 0: the address in its module. */
 uint64_t vgx_sim_managed_address(CUlibrary library, const char *name);
 struct vgx_sim_managed *vgx_sim_managed_find_locked(CUlibrary library, const char *name);
 

@@ -1,5 +1,6 @@
 /* Devices that reach each other's memory. All of it lies in this process, at addresses of its own, so a kernel reaches
- * a peer's memory whether its context has asked for that or not; what is kept here is what the calls answer. */
+ * a peer's memory whether its context has asked for that or not; this file only keeps the state that the calls report.
+ */
 #include "vgx_sim_internal.h"
 #include "vgx_sim_runtime.h"
 
@@ -50,7 +51,7 @@ CUresult vgx_sim_cuCtxDisablePeerAccess(CUcontext peerContext) {
   return result;
 }
 
-/* A pool's own device has access whatever is said; nobody may take it away. */
+/* A pool's own device always has access; it cannot be removed. */
 CUresult vgx_sim_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
   if (!pool || pool->magic != VGX_SIM_POOL || !map || !count)
     return CUDA_ERROR_INVALID_VALUE;

@@ -98,7 +98,7 @@ static void participate(struct running *r) {
   if (fault.result != CUDA_SUCCESS && r->fault.result == CUDA_SUCCESS) {
     r->fault = fault;
     __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
-    pthread_cond_signal(&watch); /* others may be waiting for this thread's CTA: the watchdog kicks them */
+    pthread_cond_signal(&watch); /* other threads may be waiting for this thread's CTA: the watchdog interrupts them */
   }
   pthread_mutex_unlock(&pool_lock);
 }
@@ -204,7 +204,8 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) 
   uint64_t ctas = job->launch.cta_count;
   struct running r = {.job = job, .deadline_ns = UINT64_MAX, .next_cta = job->first_cta};
   uint64_t threads = job->alone ? 1 : ctas < pool_threads + 1 ? ctas : pool_threads + 1;
-  /* Small enough chunks that no thread is left with much at the end, large enough that claiming costs nothing. */
+  /* Chunks are small, so that threads finish at about the same time, but large enough that claiming them costs little.
+   */
   uint64_t chunk = ctas / (threads * 16);
   job->launch.cta_chunk = job->alone ? ctas : chunk < 1 ? 1 : chunk > 64 ? 64 : chunk;
   job->launch.next_cta = &r.next_cta;

@@ -15,10 +15,10 @@ struct vgx_sim_job {
   uint64_t params_nbytes; /* to be copied for each thread */
   uint64_t frame_nbytes;  /* of a thread */
   uint64_t local_nbytes;  /* of a thread */
-  uint64_t shared_nbytes; /* of a thread; at most VGX_SIM_SHARED_NBYTES_MAX */
+  uint64_t shared_nbytes; /* shared memory of a thread; at most VGX_SIM_SHARED_NBYTES_MAX */
   uint64_t first_cta;     /* the ones before it do not run */
   uint64_t limit_ms;      /* 0: the watchdog's */
-  uint64_t *counters;     /* of a counted kernel, VGX_SIM_COUNTERS: each thread's are added; else NULL */
+  uint64_t *counters;     /* VGX_SIM_COUNTERS sums of a counted kernel, to which each thread's are added; else NULL */
   bool cooperative;       /* the kernel has a workspace */
   bool alone;             /* one thread runs every CTA: they are resident */
 };
@@ -27,9 +27,9 @@ struct vgx_sim_job {
  * all: then its result is returned and *fault tells more. */
 CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault);
 
-/* From inside a running launch, named by its stop word: begin no CTA any more, and end with `result` once those that
- * run have ended, or after a moment. The first caller's result and message count; the message must outlive the launch.
- */
+/* Called from inside a running launch, which its stop word identifies: start no further CTA, and end the launch with
+ * `result` when the running ones have ended, or after a moment. The first caller's result and message count; the
+ * message must outlive the launch. */
 void vgx_sim_pool_end_soon(const uint32_t *stop, CUresult result, const char *message);
 
 #endif

@@ -161,7 +161,7 @@ static void wake_if_ready(void) {
     return;
   }
   if (thread_count >= QUEUE_THREADS_MAX)
-    return; /* a running one comes back to look */
+    return; /* a running thread checks again before it sleeps */
   pthread_t thread;
   if (pthread_create(&thread, NULL, queue_thread, NULL) == 0) {
     pthread_detach(thread);
@@ -195,7 +195,7 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   op->done = true;
   deactivate(s);
   if (s->head)
-    activate(s); /* at the end: others come first */
+    activate(s); /* appended at the end, so that other streams come first */
   else
     vgx_sim_stream_free_unused_locked(s);
   vgx_sim_notify_locked();
@@ -235,7 +235,7 @@ static void *queue_thread(void *unused) {
   return NULL;
 }
 
-/* Where no thread could be started for the streams' work, whoever waits for it does it. */
+/* If no thread could be started, the waiting caller runs the streams' work itself. */
 void vgx_sim_wait_progress_locked(void) {
   wake_if_ready();
   if (thread_count == 0 && run_next())
@@ -286,7 +286,7 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
     vgx_sim_unlock();
     return CUDA_ERROR_NOT_READY;
   }
-  if (op->holds_back) { /* with the ticket, under one lock: nothing comes between */
+  if (op->holds_back) { /* together with the ticket under one lock, so that no other operation comes between */
     if (ctx->copied)    /* an earlier one in the same stream: it is done before this one */
       vgx_sim_marker_unref_locked(ctx->copied);
     ctx->copied = op->record;

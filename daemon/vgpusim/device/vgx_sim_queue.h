@@ -19,14 +19,14 @@ CUresult vgx_sim_wait_context(CUcontext ctx);
 bool vgx_sim_stream_idle_locked(CUstream stream);
 void vgx_sim_wait_progress_locked(void); /* sleep until something completes */
 void vgx_sim_notify_locked(void);        /* something completed */
-/* Between these no device memory is used or changed by any stream. False, and nothing is paused: something ran on and
- * on. */
+/* Between these two calls no stream uses device memory. False: an operation did not end in time, and nothing is paused.
+ */
 bool vgx_sim_pause(uint32_t timeout_s);
 void vgx_sim_resume(void);
 /* Free the stream once it has no work, waiters or use (runtime lock held). */
 void vgx_sim_stream_free_unused_locked(CUstream stream);
 
-/* Make `result` the context's sticky error, and cancel the work it was given. Runtime lock not held. */
+/* Make `result` the context's sticky error and cancel its queued work. Runtime lock not held. */
 void vgx_sim_fail_context(CUcontext ctx, CUresult result);
 
 #endif

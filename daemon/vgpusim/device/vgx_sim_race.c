@@ -1,11 +1,11 @@
 /* Races: two accesses of the same bytes by different warps of a launch, one of them a store, with nothing between that
  * orders them. For each word the last store and the last load are kept.
  *
- * Within a CTA order is exact: each warp has a vector clock, which barriers join (and atomic operations, mbarriers,
- * volatile and ordered accesses, by their address). Between CTAs it is a rule of thumb that errs on the side of
- * silence: an access is ordered after another CTA's if that CTA has passed a fence or an atomic operation since, and
- * this one has made an atomic or ordered access since. Lanes of one warp run in step here and are not compared, but
- * where one store writes different values to one place. */
+ * Within a CTA the order is exact: each warp has a vector clock, and clocks are joined by barriers and, per address, by
+ * atomic operations, mbarriers, volatile and ordered accesses. Between CTAs the order is a heuristic that may miss
+ * races but reports no false ones: an access is ordered after another CTA's if that CTA has passed a fence or an atomic
+ * operation since, and this one has made an atomic or ordered access since. Lanes of one warp run in lockstep here and
+ * are not compared, except that one store must not write different values to one place. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ struct clock {
 
 struct races {
   uint64_t launch, cta;
-  struct clock warps[WARPS]; /* what each knows of all */
+  struct clock warps[WARPS]; /* each warp's vector clock */
   struct clock gathered[BARRIERS][2];
   uint32_t round[BARRIERS][WARPS], gathered_round[BARRIERS][2];
   struct clock objects[OBJECTS];
@@ -102,7 +102,7 @@ static void meet(struct races *r, uint32_t warp, uint64_t address) {
 
 static void arrive(struct races *r, uint32_t warp, uint32_t barrier) {
   uint32_t round = ++r->round[barrier][warp], half = round & 1;
-  if (r->gathered_round[barrier][half] != round) { /* the first of this round */
+  if (r->gathered_round[barrier][half] != round) { /* the first warp at the barrier in this round */
     r->gathered_round[barrier][half] = round;
     memset(&r->gathered[barrier][half], 0, sizeof r->gathered[barrier][half]);
   }

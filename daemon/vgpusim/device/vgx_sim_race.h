@@ -1,4 +1,4 @@
-/* What racecheck notes about the CTA that runs: see vgx_sim_race.c. */
+/* Racecheck's state for the running CTA: see vgx_sim_race.c. */
 #ifndef VGX_SIM_RACE_H
 #define VGX_SIM_RACE_H
 

@@ -25,7 +25,7 @@
 
 /* One run of a launch. */
 struct run {
-  struct vgx_sim_services services; /* kernels hand it back: what follows is found through it */
+  struct vgx_sim_services services; /* kernels pass it to services, which find the rest of this struct through it */
   CUcontext ctx;
   const struct vgx_sim_launch_op *op;
   struct vgx_sim_family *family;
@@ -257,8 +257,8 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   return result;
 }
 
-/* A fault in reach of kernels is known by its address alone. Run its block again, compiled to be watched, to learn
- * which thread's access by which instruction it was: the context is lost, so what memory holds no longer matters. */
+/* Of a fault inside the range of kernels only the address is known. Run its block again, compiled to be watched, to
+ * find the thread and the instruction: the context is lost, so changes to memory no longer matter. */
 static bool find_access(const struct vgx_sim_launch_op *l, const struct vgx_sim_fault *fault,
                         struct vgx_sim_finding *found) {
   const struct vgx_sim_variant *v;

@@ -9,12 +9,12 @@ typedef CUresult vgx_sim_launch_create_fn(CUcontext ctx, CUfunction handle, cons
                                           const uint32_t block[3], uint32_t dynamic_nbytes, void **kernel_params,
                                           void **extra, struct vgx_sim_op **op);
 
-/* A launch as it was asked for; it may run any number of times (graphs), at once too. */
+/* The parameters of a launch. It may run any number of times, also concurrently (graphs). */
 struct vgx_sim_launch_op {
   struct vgx_sim_op op;
   CUcontext ctx;
   CUfunction function;
-  struct vgx_sim_job job; /* without what a run adds */
+  struct vgx_sim_job job; /* without the members that each run sets */
   bool together;          /* a thread runs several CTAs at once */
   CUfunction named;       /* by the caller: the function, or a library's kernel */
   /* vgx_sim_launch_create, for its kernels' launches. */

@@ -1,4 +1,4 @@
-/* What everything in the simulator stands on. Who makes and ends contexts is vgx_sim_context.c. */
+/* The state that all parts of the simulator use. Contexts are created and destroyed in vgx_sim_context.c. */
 #include "vgx_sim_runtime.h"
 
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* What everything in the simulator stands on: the runtime lock, the devices, the calling thread's context, the log. */
+/* The state that all parts of the simulator use: the runtime lock, the devices, the calling thread's context, the log.
+ */
 #ifndef VGX_SIM_RUNTIME_H
 #define VGX_SIM_RUNTIME_H
 

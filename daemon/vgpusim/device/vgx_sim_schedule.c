@@ -18,7 +18,7 @@
 #include "vgx_sim_control_word.h"
 
 #define WARP 32u
-#define IDLE_ROUNDS 4u /* of all CTAs of a thread, in which none goes on, before it takes another */
+#define IDLE_ROUNDS 4u /* rounds in which no CTA of the thread goes on before it takes another one */
 #define DEADLOCK "all warps wait at barriers that cannot complete"
 
 /* MXCSR: exceptions masked, to nearest; FLUSH: subnormals are zero, as inputs and as results. */
@@ -29,13 +29,13 @@
 struct barrier {
   uint32_t arrived;  /* threads */
   uint32_t expected; /* threads; 0: all that have not ended */
-  uint64_t votes;    /* of bar.red so far: two words, threads with a true predicate, and threads */
+  uint64_t votes;    /* votes of bar.red so far: the number of threads with a true predicate, and of all threads */
   uint64_t result;   /* the votes of the last round that is complete */
   uint64_t unused;
 };
 _Static_assert(sizeof(struct barrier) == 32, "emit_layout.py");
 
-/* What is kept of a CTA that takes turns with others. */
+/* The state of a CTA that takes turns with others. */
 struct turn {
   struct vgx_sim_thread thread; /* with frames and memory of its own */
   uint32_t live;                /* warps that have not ended */
@@ -87,7 +87,7 @@ static bool open_barrier(const struct vgx_sim_code *code, const struct tables *t
   return true;
 }
 
-/* What a round was: a warp ran or can go on; one ended, or a barrier opened. */
+/* Results of a round, as bits: a warp ran or can go on; a warp ended or a barrier opened. */
 enum { MOVED = 1, WENT_ON = 2 };
 
 /* One round; *live is the number of warps that have not ended. 0: none ran, and none can go on. */
@@ -198,7 +198,7 @@ static struct turn *turn_of(const struct vgx_sim_code *code, struct vgx_sim_thre
   return (struct turn *)(thread->frames + i * code->frames_nbytes + code->turn);
 }
 
-/* Begin `count` CTAs. `shared_stride`: from one's shared memory to the next one's; 0: they have one window. */
+/* Start `count` CTAs. `shared_stride`: from one's shared memory to the next one's; 0: they have one window. */
 static void start_turns(const struct vgx_sim_code *code, struct vgx_sim_thread *thread, uint64_t count,
                         uint64_t shared_stride) {
   for (uint64_t i = 0; i < count; i++) {
@@ -334,8 +334,8 @@ static void start_at(const struct vgx_sim_code *code, const struct vgx_sim_launc
   start(code, &t);
 }
 
-/* One round of each CTA in the first `used` places; *live of them have not ended, and *vacant is a place for another.
- * What the rounds were together; 0: one cannot go on. */
+/* Run one round of each CTA in the first `used` places. *live: how many have not ended; *vacant: a free place. Returns
+ * the combined results of the rounds; 0: a CTA cannot go on. */
 static uint32_t run_places(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                            struct vgx_sim_thread *thread, uint8_t *more, uint64_t used, uint64_t *live,
                            uint64_t *vacant) {

@@ -1,6 +1,6 @@
 /* A thread's memory for kernels. What they may name, shared and local memory, parameters and the workspace of a
- * cooperative launch, lies in a slot of the reachable range (vgx_sim_reach.h); what decides where a warp goes on, its
- * frames, lies outside.
+ * cooperative launch, is in a slot of the reachable range (vgx_sim_reach.h). Frames, which decide where a warp resumes,
+ * are outside of it.
  *
  * Locking: `lock`, a leaf, for the table of slots. */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@
 #include "vgx_sim_reach.h"
 
 #define PAGE_NBYTES 4096ull
-#define KEPT_NBYTES (64ull << 20) /* frames and local memory beyond that go back after the launch */
+#define KEPT_NBYTES (64ull << 20) /* frames and local memory beyond this size are freed after the launch */
 #define WORKSPACE_NBYTES 64ull
 #define NO_SLOT UINT32_MAX
 
@@ -161,7 +161,7 @@ uint8_t *vgx_sim_scratch_another(struct vgx_sim_thread *thread, uint64_t place) 
   return s->more_frames;
 }
 
-/* Everything but the first place goes back. */
+/* Free the memory of all places but the first. */
 static void release_places(struct scratch *s) {
   if (!s->last_place)
     return;

@@ -4,14 +4,14 @@
 
 #include "vgx_sim_pool.h"
 
-/* This thread's memory for a job, kept for the next one: accessible is what the job needs, no page more. *launch is the
- * job's, with this thread's copy of what its kernel may name. NULL: memory is short. */
+/* Prepare this thread's memory for a job; it is reused for the next one, and exactly the pages that the job needs are
+ * accessible. *launch is the job's, with this thread's copies of what its kernel may address. NULL: memory is short. */
 struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, struct vgx_sim_launch *launch);
 
 /* services->another, on the thread whose memory it is. `place` is less than the job's places. */
 uint8_t *vgx_sim_scratch_another(struct vgx_sim_thread *thread, uint64_t place);
 
-/* The job is over: memory beyond what is worth keeping goes back. */
+/* The job is over: free memory beyond what is worth keeping. */
 void vgx_sim_scratch_rest(void);
 
 #endif

@@ -70,7 +70,7 @@ CUresult vgx_sim_cuStreamSynchronize(CUstream hStream) {
   return result == CUDA_SUCCESS ? vgx_sim_wait_stream(stream) : result;
 }
 
-/* Nothing sets an attribute of a stream here, so all have the same. */
+/* Copies all attributes that a stream has here. */
 CUresult vgx_sim_cuStreamCopyAttributes(CUstream dst, CUstream src) {
   CUcontext ctx;
   CUstream to, from;

@@ -1,4 +1,4 @@
-/* Streams and events, and host functions in them. */
+/* Streams, events and host functions. */
 #ifndef VGX_SIM_STREAM_H
 #define VGX_SIM_STREAM_H
 

@@ -1,4 +1,4 @@
-/* Attributes of streams: kept and told, without effect here. */
+/* Attributes of streams: stored and returned, without effect here. */
 #include <string.h>
 
 #include "vgx_sim_internal.h"

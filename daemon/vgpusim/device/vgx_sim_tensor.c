@@ -78,7 +78,7 @@ CUresult vgx_sim_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, int tensorDataTy
       return CUDA_ERROR_INVALID_VALUE;
     m.last[i] = (uint32_t)(globalDim[i] - 1);
     m.box[i] = boxDim[i];
-    m.step[i] = i == 0 ? 1 : elementStrides[i]; /* without interleaving the first has no say */
+    m.step[i] = i == 0 ? 1 : elementStrides[i]; /* without interleaving the first stride is not used */
     if (i + 1 < tensorRank) {
       if (globalStrides[i] % 16 || globalStrides[i] >= STRIDE_MAX)
         return CUDA_ERROR_INVALID_VALUE;
@@ -174,7 +174,8 @@ static void reduce(void *to, const void *from, uint32_t type, uint32_t operation
     reduce_int64_t(to, (int64_t)value, operation);
 }
 
-/* One box, row of the first dimension after row. The bytes of the box; 0: it is out of reach. */
+/* Copy one box, row by row of the first dimension. Returns the bytes of the box; 0: it is outside the reachable range.
+ */
 static uint64_t copy_box(const struct map *m, const int32_t *start, uint64_t shared, bool writes, uint32_t operation) {
   uint32_t element = nbytes_of[m->type], counts[RANK_MAX] = {1, 1, 1, 1, 1}, at[RANK_MAX] = {0};
   uint64_t rows = 1, row_nbytes = (uint64_t)m->box[0] * element;

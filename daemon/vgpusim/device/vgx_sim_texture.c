@@ -1,5 +1,5 @@
-/* Texture and surface objects: what a kernel's handle means. A handle is a place in a table, with how often the place
- * was used before, so that a stale one means nothing.
+/* Texture and surface objects. A handle is an index into a table and the number of earlier uses of that entry, so that
+ * a stale handle is recognised.
  *
  * Locking: `lock` for places; kernels look them up without it, and an object is only freed when its context's work is
  * done. */
@@ -98,7 +98,7 @@ static CUresult use_memory(struct vgx_sim_texture *t, const CUDA_RESOURCE_DESC *
     uint32_t element = vgw_element_nbytes(t->format, t->channels);
     uint64_t width = element ? r->res.linear.sizeInBytes / element : 0;
     uint64_t begin = r->res.linear.devPtr, end;
-    /* It may be larger than what is allocated, as on a card: what lies beyond is not to be read. */
+    /* The texture may be larger than the allocation, as on a card, but must not be read there. */
     if (!width || width > UINT32_MAX || __builtin_add_overflow(begin, r->res.linear.sizeInBytes - 1, &end) ||
         !vgx_sim_is_device_range(begin, element) || vgx_sim_device_of(end) != vgx_sim_device_of(begin))
       return CUDA_ERROR_INVALID_VALUE;

@@ -4,7 +4,7 @@
 
 #include "vgx_sim_array.h"
 
-/* What a handle in a kernel means; NULL: nothing. */
+/* The object behind a kernel's handle; NULL: invalid. */
 const struct vgx_sim_texture *vgx_sim_texture_of(uint64_t handle, bool surface);
 
 #endif

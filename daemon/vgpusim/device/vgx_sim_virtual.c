@@ -1,6 +1,6 @@
 /* Virtual memory management. An address range is reserved in a device's arena; physical memory is a piece of the
- * device's file (or of one made for this, where the device's memory is private); mapping lays the one over the other,
- * as often as the program likes. Everything comes in whole granules.
+ * device's file (or of one made for this, where the device's memory is private); mapping places memory at addresses,
+ * any number of times. All sizes are multiples of the granule.
  *
  * Locking: `lock` guards mappings and physical memory's counts; the arena's lock is taken under it. */
 #define _GNU_SOURCE
@@ -27,7 +27,7 @@
 #endif
 
 #define GRANULE_NBYTES (2ull << 20)
-#define MAPPINGS_MAX 16384u /* each is a mapping of the process's, of which the kernel allows 65,530 */
+#define MAPPINGS_MAX 16384u /* each is a mapping of the process, of which Linux allows 65,530 */
 
 enum { TYPE_PINNED = 1, LOCATION_DEVICE = 1, ACCESS_READ = 1, ACCESS_READWRITE = 3, POSIX_FILE_DESCRIPTOR = 1 };
 
@@ -36,7 +36,7 @@ struct physical {
   struct vgx_sim_device *device;
   uint64_t address, nbytes; /* its place in the arena, hidden from lookups; 0: it lies in `file` */
   int file;                 /* of its own, once it is shared: it outlives its maker; else -1 */
-  bool imported;            /* it is charged where it was made */
+  bool imported;            /* it counts in the process that created it */
   uint32_t mappings;
   bool released;
 };
@@ -75,7 +75,7 @@ bool vgx_sim_virtual_find(uint64_t address, struct vgx_sim_allocation *found) {
   bool hit = i < mapping_count && mappings[i].address <= address && mappings[i].readers;
   while (hit && last + 1 < mapping_count && mappings[last + 1].readers &&
          mappings[last + 1].address == mappings[last].address + mappings[last].nbytes)
-    last++; /* neighbours are one to copies */
+    last++; /* adjacent mappings count as one for copies */
   if (hit)
     *found = (struct vgx_sim_allocation){.address = mappings[i].address,
                                          .nbytes = mappings[last].address + mappings[last].nbytes - mappings[i].address,
@@ -108,7 +108,7 @@ CUresult vgx_sim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
                                      unsigned long long flags) {
   CUcontext ctx = vgx_sim_current();
   struct vgx_sim_device *device = ctx ? ctx->device : vgx_sim_device_at(0);
-  (void)addr; /* a wish; the answer may be elsewhere */
+  (void)addr; /* a hint; the result may be elsewhere */
   if (!ptr || !device || !is_granular(0, size) || flags || alignment & (alignment - 1))
     return CUDA_ERROR_INVALID_VALUE;
   return vgx_sim_arena_reserve(&device->arena, size, VGX_SIM_RESERVED, alignment, ptr);
@@ -232,7 +232,8 @@ static int protection_of(uint64_t readers, uint64_t writers) {
   return writers ? PROT_READ | PROT_WRITE : readers ? PROT_READ : PROT_NONE;
 }
 
-/* What a device may do with the mappings of a range. They are this process's: it may do what some device may. */
+/* The access of a device to the mappings of a range. A mapping of this process has one protection: the union of all
+ * devices' access. */
 static CUresult set_access_locked(size_t first, size_t after, uint64_t bit, int flags) {
   for (size_t i = first; i < after; i++) {
     struct mapping *m = &mappings[i];
@@ -293,7 +294,7 @@ struct shared { /* the contents of the CUipcMemHandle that stands for an allocat
 };
 _Static_assert(sizeof(struct shared) <= sizeof(CUipcMemHandle), "the handle has room for it");
 
-/* Give physical memory a file of its own, with what it holds. Nothing uses it meanwhile. */
+/* Move physical memory, with its contents, into a file of its own. Nothing uses it meanwhile. */
 static bool move_locked(struct physical *p) {
   uint64_t offset;
   int old = vgx_sim_arena_file(&p->device->arena, p->address, &offset);

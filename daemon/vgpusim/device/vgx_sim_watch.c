@@ -1,7 +1,7 @@
-/* The sanitizer's accesses: bounds, alignment, and what each tool is asked besides. See vgx_sim_watch.h.
+/* The sanitizer's checks of accesses: bounds, alignment, and those of each tool. See vgx_sim_watch.h.
  *
- * Locking: `lock` for all that is noted about memory; a watched launch takes it at each access. Kernels of several
- * streams wait for each other there. */
+ * Locking: `lock` guards all state about memory; a watched launch takes it at each access, so kernels of several
+ * streams wait for each other. */
 #include "vgx_sim_watch.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@
 
 enum { SUCCESS = 0, ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716 };
 
-/* What is noted about a CTA that runs. */
+/* State of a running CTA. */
 struct vgx_sim_cta_watch {
   uint64_t launch_id;
   uint64_t cta;
@@ -52,7 +52,7 @@ static uint64_t shared_nbytes(const struct vgx_sim_watch *watch) {
   return (uint64_t)watch->launch->shared_static_nbytes + watch->launch->shared_dynamic_nbytes;
 }
 
-/* What is noted about the CTA that the thread runs, cleared when it is a new one; NULL: memory is short. */
+/* The state of the CTA that this thread runs, cleared for a new CTA. NULL: memory is short. */
 static struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
   const uint32_t *grid = watch->launch->grid;
   uint64_t cta = thread->cta[0] + grid[0] * (thread->cta[1] + (uint64_t)grid[1] * thread->cta[2]);
@@ -83,8 +83,8 @@ static _Thread_local struct vgx_sim_range last;
 static _Thread_local const uint64_t *generation;
 static _Thread_local uint64_t last_generation;
 
-/* Whether the allocation of the last access is written throughout. What is written stays so while it is allocated, so
- * that a long allocation is not looked through again and again. */
+/* Whether the whole allocation of the last access is written. Written bytes stay written while they are allocated, so a
+ * long allocation is not scanned repeatedly. */
 static bool is_all_written(void) {
   static _Thread_local struct {
     uint64_t address, seen, allocations;
@@ -100,8 +100,8 @@ static bool is_all_written(void) {
   return true;
 }
 
-/* What was right goes on to be: the kernel need not ask about it again. For initcheck that holds where an allocation is
- * written throughout; that is looked at once for an instruction and an allocation. */
+/* A correct access remains correct, so the kernel need not report it again. For initcheck that is true once the whole
+ * allocation is written, which is checked once per instruction and allocation. */
 static void let_know(const struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
                      uint64_t address) {
   enum vgx_sim_space space = vgx_sim_space_of(address);
@@ -120,7 +120,7 @@ static void let_know(const struct vgx_sim_watch *watch, struct vgx_sim_thread *t
   *known = (struct vgx_sim_known){last.address, last.address + (right ? last.nbytes : 0), generation, last_generation};
 }
 
-/* Whether the bytes lie in one live allocation, or in what the CTA has to itself. */
+/* Whether the bytes are in one live allocation, or in the CTA's own memory. */
 static bool is_inside(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, uint64_t address,
                       uint32_t nbytes) {
   struct vgx_sim_placed a;
@@ -130,7 +130,7 @@ static bool is_inside(const struct vgx_sim_watch *watch, const struct vgx_sim_th
     return offset <= shared_nbytes(watch) && nbytes <= shared_nbytes(watch) - offset;
   case VGX_SIM_IN_LOCAL:
   case VGX_SIM_IN_PARAM:
-    return true; /* in its slot: a step outside is a fault */
+    return true; /* inside the thread's slot: an access outside of it faults by itself */
   case VGX_SIM_IN_HOST:
   case VGX_SIM_IN_GLOBAL:
     break;
@@ -160,7 +160,7 @@ static void put_where(const struct vgx_sim_watch *watch, struct vgx_sim_report *
   }
 }
 
-/* A wrong access; the first one of a launch is also what ends it, if it does. */
+/* Report a wrong access. If wrong accesses end the launch, the first one is its error. */
 static void report(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, const char *kind,
                    const struct vgx_sim_lane_access *a) {
   struct vgx_sim_report r;
@@ -176,7 +176,7 @@ static void report(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thr
              kinds[a->site->kind], a->nbytes, a->site->text, a->site->place);
   }
   watch->error_count++;
-  if (watch->pages /* only to know more about a fault */ || !vgx_sim_report_admits(a->site))
+  if (watch->pages /* this run only locates a fault */ || !vgx_sim_report_admits(a->site))
     return;
   vgx_sim_report_begin(&r, kind, watch);
   vgx_sim_report_text(&r, "space", spaces[vgx_sim_space_of(a->address)]);
@@ -270,7 +270,8 @@ static void check_lanes(struct vgx_sim_watch *watch, const struct vgx_sim_thread
   }
 }
 
-/* Initcheck in shared memory, where all lanes lie: whether what they read is written; what they write is noted. */
+/* Initcheck for shared memory, which all lanes access: check that what they read was written, and record what they
+ * write. */
 static bool are_defined_shared(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread,
                                const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask) {
   struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
@@ -287,7 +288,7 @@ static bool are_defined_shared(struct vgx_sim_watch *watch, struct vgx_sim_threa
   return true;
 }
 
-/* Whether all lanes' accesses are right because the range that holds them is. `false`: look at each. */
+/* Whether all lanes' accesses are correct because the range that holds them is. False: check each lane. */
 static bool are_inside(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
                        const uint64_t *addresses, uint32_t mask) {
   uint64_t least = UINT64_MAX, most = 0, bits = 0;

@@ -1,8 +1,8 @@
-/* The sanitizer. Kernels compiled to be watched say each access and each barrier before they make it; what a tool finds
- * wrong becomes a report, one line of JSON for `vgpu sanitize`. Without a tool nothing here runs.
+/* The sanitizer. Kernels that are compiled to be watched announce each access and each barrier; a tool's finding
+ * becomes a report, one line of JSON for `vgpu sanitize`. Without a tool nothing here runs.
  *
- * A kernel asks only where it does not know that an access is right (struct vgx_sim_known): nowhere for
- * racecheck. For it and initcheck kernels run on one thread: what is noted about memory needs no atomic operations. */
+ * A kernel skips the call for accesses that are known to be correct (struct vgx_sim_known), but never for racecheck.
+ * For it and initcheck kernels run on one thread: their state about memory needs no atomic operations. */
 #ifndef VGX_SIM_WATCH_H
 #define VGX_SIM_WATCH_H
 
@@ -32,7 +32,7 @@ enum vgx_sim_access_kind { /* codegen/emit_watch.py */
 /* An instruction, as the compiler describes it. */
 struct vgx_sim_site {
   const char *text, *place; /* of the instruction; file:line, and where that is inlined */
-  uint32_t nbytes, align;   /* of a lane's access; 0 bytes: each lane's own */
+  uint32_t nbytes, align;   /* bytes of a lane's access; 0: each lane has its own */
   uint32_t kind, known;     /* entry of vgx_sim_thread.known */
 };
 
@@ -49,14 +49,14 @@ struct vgx_sim_sync_point {
   const struct vgx_sim_site *site;
   enum vgx_sim_sync sync;
   uint32_t number, expected; /* barrier; threads, 0: all; of a warp's: the lanes it names */
-  uint32_t mask, others;     /* lanes that are here, and those that wait elsewhere */
+  uint32_t mask, others;     /* lanes that have arrived here, and lanes that wait elsewhere */
 };
 
 /* The allocation that holds an address, or the one nearest to it. */
 struct vgx_sim_placed {
   uint64_t address, nbytes;   /* what the program has asked for */
   uint64_t pages, pages_end;  /* what is accessible */
-  const uint64_t *generation; /* changes when this may no longer be so, atomic; NULL: at any time */
+  const uint64_t *generation; /* atomic; changes when this may be out of date; NULL: that can be at any time */
 };
 
 /* The first wrong access, for the driver's own message. */
@@ -70,12 +70,13 @@ struct vgx_sim_finding {
 /* One launch, as watched. */
 struct vgx_sim_watch {
   uint32_t tools;
-  bool (*look)(uint64_t address, struct vgx_sim_placed *found); /* vgx_sim_look; false: nothing is near */
+  bool (*look)(uint64_t address,
+               struct vgx_sim_placed *found); /* finds an allocation, like vgx_sim_look; false: none is near */
   void (*log)(const char *format, ...);
   const char *kernel; /* demangled by who reads the reports */
   const struct vgx_sim_launch *launch;
   bool resident;
-  bool pages; /* an access is wrong where its page is not accessible: to find what has faulted in a plain run */
+  bool pages; /* only accesses to inaccessible pages are wrong: used to find what faulted in a plain run */
   uint32_t error_count;
   struct vgx_sim_cta_watch *ctas; /* of a resident launch, by number; else one, for the CTA that runs */
   struct vgx_sim_finding finding;

@@ -1,4 +1,4 @@
-/* What the program itself has allocated: for leaks, and for what lay where something was freed. */
+/* The program's own allocations: to report leaks, and the former allocation at a freed address. */
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* What the program has allocated itself. Without a tool nothing is noted. */
+/* The program's own allocations, recorded while a tool runs. */
 #ifndef VGX_SIM_WATCH_MEMORY_H
 #define VGX_SIM_WATCH_MEMORY_H
 
@@ -11,10 +11,10 @@ struct vgx_sim_range {
 
 void vgx_sim_watch_allocated(uint64_t address, uint64_t nbytes);
 void vgx_sim_watch_freed(uint64_t address);
-/* How often something was allocated: what was written before may not be now. */
+/* The number of allocations so far: after a new one, known ranges may be unwritten again. */
 uint64_t vgx_sim_watch_allocations(void);
 
-/* What was freed there last. */
+/* The allocation that was freed last at an address. */
 bool vgx_sim_find_freed(uint64_t address, struct vgx_sim_range *found);
 /* The index-th allocation that the program has not freed; false: there are no more. */
 bool vgx_sim_watch_live(uint64_t index, struct vgx_sim_range *found);

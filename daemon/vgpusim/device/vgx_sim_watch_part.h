@@ -1,4 +1,4 @@
-/* What the sanitizer's files share: see vgx_sim_watch.h. */
+/* Shared by the sanitizer's files: see vgx_sim_watch.h. */
 #ifndef VGX_SIM_WATCH_PART_H
 #define VGX_SIM_WATCH_PART_H
 
@@ -12,7 +12,7 @@ struct vgx_sim_lane_access {
   const struct vgx_sim_site *site;
   uint64_t address;
   uint32_t nbytes, lane;
-  const uint8_t *value; /* that is to be stored; NULL: not known */
+  const uint8_t *value; /* the value to be stored; NULL: unknown */
 };
 
 enum vgx_sim_space { VGX_SIM_IN_GLOBAL, VGX_SIM_IN_SHARED, VGX_SIM_IN_LOCAL, VGX_SIM_IN_PARAM, VGX_SIM_IN_HOST };

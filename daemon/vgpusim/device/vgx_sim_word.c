@@ -1,5 +1,5 @@
-/* Words of memory that streams wait for and write. Whoever writes such a word tells nobody, so a wait looks at it again
- * and again, on a queue's thread. Locking: none of its own; the queue orders the work. */
+/* Words of memory that streams wait for and write. A write to such a word gives no signal, so a wait polls it, on one
+ * of the queue's threads. Locking: none of its own; the queue orders the work. */
 #include "vgx_sim_word.h"
 
 #include <stdatomic.h>

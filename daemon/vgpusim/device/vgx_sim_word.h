@@ -4,7 +4,7 @@
 
 #include "vgx_sim_internal.h"
 
-/* An operation that does these in order, any number of times. */
+/* Create an operation that executes these in order; it can run any number of times. */
 CUresult vgx_sim_words_create(const CUstreamBatchMemOpParams *params, uint32_t count, struct vgx_sim_op **op);
 /* The operation's parameters, which are valid as long as it exists. Returns their number. */
 uint32_t vgx_sim_words_of(struct vgx_sim_op *op, CUstreamBatchMemOpParams **params);
