@@ -138,7 +138,7 @@ class LimitsConfig(_Model):
 
     @property
     def host_memory_nbytes(self) -> int:
-        """`host_memory_mib` in bytes, or what it stands for."""
+        """`host_memory_mib` in bytes, or its default."""
         if self.host_memory_mib is not None:
             return self.host_memory_mib << 20
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
@@ -152,7 +152,9 @@ class LimitsConfig(_Model):
 
 
 class ImagesConfig(_Model):
-    """How much of clients' program images is kept, so that the next start need not send them; 0 anywhere: nothing."""
+    """How much of clients' program images is kept, so that they need not be sent again at the next start. 0 in any
+    setting: nothing is kept.
+    """
 
     tenant_nbytes: int = Field(default=512 * 1024 * 1024, ge=0, le=2**40)  # of memory, for each tenant
     tenant_entries: int = Field(default=1024, ge=0, le=65536)
@@ -170,7 +172,7 @@ class LogConfig(_Model):
 
 
 class VmConfig(_Model):
-    """A virtual machine: its clients' name, and how its vsock reaches us if not through this host's kernel."""
+    """A virtual machine: the name of its clients, and how its vsock reaches vgpud if not through this host's kernel."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     cid: int = Field(ge=3, lt=VMADDR_CID_ANY)
@@ -202,7 +204,7 @@ class VmConfig(_Model):
 
     @property
     def ivshmem_ranges(self) -> int:
-        """`ivshmem_sessions`, or what it stands for."""
+        """`ivshmem_sessions`, or its default."""
         return self.ivshmem_sessions or max(1, min(4, (self.ivshmem_mib << 20) // RANGE_NBYTES_MIN))
 
     @property
@@ -242,7 +244,7 @@ class Config(_Model):
     tokens: list[TokenConfig] = []
     shares: Annotated[list[ShareConfig], Field(max_length=1024)] = []
     users: Annotated[list[UserConfig], Field(max_length=65536)] = []
-    default_share: str | None = None  # of everybody who is not given another one
+    default_share: str | None = None  # the share of clients without one of their own
     vm: Annotated[list[VmConfig], Field(max_length=1024)] = []
     limits: LimitsConfig = LimitsConfig()
     images: ImagesConfig = ImagesConfig()
@@ -333,12 +335,14 @@ class Config(_Model):
 
     @property
     def state_path(self) -> Path | None:
-        """Where orders are kept for the next vgpud: STATE_DIRECTORY is systemd's. None: nowhere."""
+        """The folder in which the administrator's orders outlive vgpud: STATE_DIRECTORY is systemd's. None: they do
+        not.
+        """
         given = self.state_dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
         return Path(given) if given else None
 
     def with_changes(self, changes: dict[str, Any]) -> Config:
-        """This configuration with the command line's settings over it, checked as a whole. Raises ConfigError."""
+        """This configuration, overridden by the command line's settings and checked as a whole. Raises ConfigError."""
         try:
             return Config.model_validate(self.model_dump() | changes)
         except ValidationError as error:

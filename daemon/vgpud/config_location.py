@@ -18,7 +18,7 @@ def _parts(dotted: str) -> list[str]:
 
 
 def _complete(statement: str) -> bool:
-    """Whether `key = value` is whole: a multi-line array or string is not until its last line."""
+    """Whether `key = value` is complete: a multi-line array or string is complete only with its last line."""
     try:
         tomllib.loads(statement)
     except tomllib.TOMLDecodeError:

@@ -95,7 +95,7 @@ def _ask_for_port(sock: socket.socket, port: int) -> None:
     sock.sendall(f"CONNECT {port}\n".encode())
     answer = b""
     while not answer.endswith(b"\n"):
-        byte = sock.recv(1)  # no further than the line: what follows is the stream's
+        byte = sock.recv(1)  # reads no further than the line: the bytes after it belong to the stream
         if not byte:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"the VM refused port {port}")
         answer += byte

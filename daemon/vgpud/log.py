@@ -39,7 +39,7 @@ class _Renderer:
         level = str(fields.pop("level", method))
         event = str(fields.pop("event", ""))
         if "exception" in fields:
-            fields["exception"] = str(fields["exception"])[-_VALUE_CAP:]  # its end says most
+            fields["exception"] = str(fields["exception"])[-_VALUE_CAP:]  # the end of the text says most
         if self._style == "json":
             values = {
                 key: value if isinstance(value, int | float | bool | None) else str(value)
@@ -94,7 +94,9 @@ class _Stream:
 
 
 class RateLimit:
-    """A token bucket: `burst` events at once, or a second's, then `rate` a second. Counts what it held back."""
+    """A token bucket: `burst` events at once, or a second's, then `rate` a second. Counts the events that it
+    suppresses.
+    """
 
     __slots__ = ("_burst", "_level", "_rate", "_then", "suppressed")
 
@@ -115,7 +117,7 @@ class RateLimit:
         return True
 
     def take_suppressed(self) -> int:
-        """How many events were held back since the last call."""
+        """How many events were suppressed since the last call."""
         count, self.suppressed = self.suppressed, 0
         return count
 

@@ -47,7 +47,7 @@ class Metrics:
         self.refusals[code.name] += 1
 
     def dump(self) -> dict[str, Any]:
-        """What is counted from the start, for restore()."""
+        """The counters that start at zero with the first vgpud, for restore()."""
         gauges = (
             "connections_pending",
             "sessions_open",
@@ -59,7 +59,7 @@ class Metrics:
         return {name: getattr(self, name) for name in self.__slots__ if name not in gauges}
 
     def restore(self, counters: dict[str, Any]) -> None:
-        """Go on counting where the vgpud before in this process was; what it did not count begins at 0."""
+        """Continue the counters of the previous vgpud in this process; counters that it did not have start at 0."""
         for name, value in counters.items():
             if name == "xids":
                 self.xids = {int(device): xid for device, xid in value.items()}

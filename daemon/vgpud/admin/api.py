@@ -1,4 +1,4 @@
-"""The administrator's interface, version 1: what may be asked and ordered (docs/operations.md lists it).
+"""The administrator's interface, version 1: its requests, which docs/operations.md lists.
 
 It is what `vgpu status`, `ps`, `top`, `session` and `token` use, and the only way into a running vgpud.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vgpud.tenancy.session import Session
 
 VERSION = "v1"
-_ALIVE_S = 30.0  # at least this often something is said
+_ALIVE_S = 30.0  # a stream of events has a line at least this often
 _EVENTS_HELD = 1024  # for a watcher that reads slowly
 _LIFETIMES_S = (1.0, 10 * 365 * 86400.0)
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -47,7 +47,7 @@ class Daemon(Protocol):
         """Why the installed program cannot take over; None: it can."""
 
     def request_restart(self) -> None:
-        """Have it take over, soon."""
+        """Replace this vgpud by the installed program, after this call returns."""
 
     def save(self) -> None:
         """Keep tokens and quarantine over a restart. Raises OSError."""
@@ -154,7 +154,7 @@ class AdminApi:
                     async with asyncio.timeout(_ALIVE_S):
                         event = await queue.get()
                 except TimeoutError:
-                    event = {"event": "alive"}  # a watcher that is gone is noticed when it is written to
+                    event = {"event": "alive"}  # writing finds out whether the watcher has gone
                 yield event
             while not queue.empty():
                 yield queue.get_nowait()
@@ -163,7 +163,7 @@ class AdminApi:
             table.watchers.discard(queue)
 
     async def _described(self, sessions: list[Session]) -> list[dict[str, Any]]:
-        """The sessions, with what their workers use: asked of all at once."""
+        """The sessions, with the memory that their workers use; all workers are asked concurrently."""
         told = await asyncio.gather(*(_memory(session) for session in sessions))
         return [
             session.summary()
@@ -233,7 +233,7 @@ class AdminApi:
         return Response(document={"tenants": sorted(self._daemon.server.quarantined)})
 
     async def _quarantine(self, tenant: str) -> Response:
-        """From now on its clients are refused; those that are here end."""
+        """Refuse the tenant's clients from now on, and end its sessions."""
         self._daemon.server.quarantined.add(tenant)
         ended = self._end_all(lambda session: session.tenant_name == tenant)
         self._log.warning("tenant quarantined", tenant=tenant, sessions_ended=ended)
@@ -260,7 +260,7 @@ class AdminApi:
         return int(number)
 
     async def _withdraw(self, number: str, request: Request) -> Response:
-        """Sessions that have used it end; nobody makes a context on it until it is restored."""
+        """End the sessions that have used the device, and refuse contexts on it until it is restored."""
         why = request.document().get("why", "withdrawn by the administrator")
         if not isinstance(why, str) or not 0 < len(why) <= 200 or not why.isprintable():
             raise HttpError(400, "why: a text of 1 to 200 printable characters is needed")
@@ -274,15 +274,16 @@ class AdminApi:
         return Response(document={})
 
     async def _restart(self) -> Response:
-        """The program that is installed now takes over, with every session."""
+        """Replace this vgpud by the installed program, which continues every session."""
         generation = self._daemon.status()["generation"]
         if (why := await self._daemon.check_restart()) is not None:
             raise HttpError(409, f"not restarted, as the installed vgpud refuses: {why}")
-        asyncio.get_running_loop().call_soon(self._daemon.request_restart)  # the answer is written first
+        # After this turn of the loop, so that the answer is written before the restart.
+        asyncio.get_running_loop().call_soon(self._daemon.request_restart)
         return Response(202, {"generation": generation})
 
     def _save(self) -> None:
-        """The order holds in this vgpud in any case. Raises HttpError where it would not hold in the next."""
+        """Save the order, which is already in effect. Raises HttpError if it would be lost with this vgpud."""
         try:
             self._daemon.save()
         except OSError as error:

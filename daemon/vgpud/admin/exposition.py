@@ -55,7 +55,7 @@ _OF_TENANT = {
     "faults": "kernels that ended their program's context",
     "cpu_seconds": "processor time of its workers",
 }
-# Of a real device, as the host's NVML says them; named, and meant, as DCGM's exporter's are.
+# Gauges of a real device, from the host's NVML; names and meaning are those of DCGM's exporter.
 DCGM_GAUGES = {
     "DCGM_FI_DEV_SM_CLOCK": "SM clock frequency (in MHz).",
     "DCGM_FI_DEV_MEM_CLOCK": "Memory clock frequency (in MHz).",
@@ -65,12 +65,12 @@ DCGM_GAUGES = {
     "DCGM_FI_DEV_MEM_COPY_UTIL": "Memory utilization (in %).",
     "DCGM_FI_DEV_XID_ERRORS": "Value of the last XID error encountered.",
 }
-_OF_SESSION = ("session", "tenant", "share")  # nothing that a client chooses
+_OF_SESSION = ("session", "tenant", "share")  # no label's value is chosen by a client
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Page:
-    """What the page of `GET /metrics` shows.
+    """The data behind the page of `GET /metrics`.
 
     `snapshot`: of vgpud.metrics. `devices`: {uuid, name, memory_nbytes, used_nbytes (None: not known), in_service,
     gauges (of DCGM_GAUGES)} of each. `sessions`: what `GET /v1/sessions` lists. `functions`: by name. `tenants`: by

@@ -1,4 +1,6 @@
-"""HTTP/1.1 over an asyncio stream: one request at a time, all of it bounded. h11 has the protocol, this the I/O."""
+"""HTTP/1.1 over an asyncio stream: one request at a time, of bounded size and time. h11 implements the protocol, this
+module the I/O.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,14 @@ if TYPE_CHECKING:
 _READ_NBYTES = 64 * 1024
 _BODY_NBYTES = 64 * 1024
 _HEAD_NBYTES = 16 * 1024
-_TIMEOUT_S = 10.0  # to send a request once it is begun, and to take an answer; a stream's next part, too
+_TIMEOUT_S = (
+    10.0  # limit for the rest of a request that has begun, for reading an answer, and for each part of a stream
+)
 _IDLE_S = 60.0
 
 
 class HttpError(Exception):
-    """An answer that is not a success: `status` and one line of why."""
+    """An answer that is not a success: `status` and one line with the reason."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -59,7 +63,7 @@ class Response:
     stream: AsyncIterator[object] | None = field(default=None, compare=False)
 
     def body(self) -> bytes:
-        """What is sent, if it is not a stream."""
+        """The bytes to send, if the answer is not a stream."""
         return self.text or json.dumps(self.document).encode() + b"\n"
 
 
@@ -107,7 +111,7 @@ async def _receive(reader: asyncio.StreamReader, connection: h11.Connection) -> 
         elif isinstance(event, h11.EndOfMessage) and head is not None:
             break
         else:
-            return None  # closed, or paused without end
+            return None  # the peer closed, or stopped reading
     target = urlsplit(head.target.decode("ascii", "replace"))
     path = tuple(unquote(part) for part in target.path.split("/")[1:])
     return Request(head.method.decode("ascii"), path, dict(parse_qsl(target.query)), bytes(body))

@@ -59,7 +59,7 @@ class AdminServer:
 
     @staticmethod
     def _may_use(writer: asyncio.StreamWriter) -> bool:
-        """The file's mode says the same; this holds even if its mode was widened."""
+        """The file's mode already restricts access; this check also holds if the mode was changed."""
         with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as sock:
             uid = identify(sock, None).uid
         if uid in (0, os.geteuid()):

@@ -1,4 +1,4 @@
-"""Windows of work that alternate between sides, and what they say."""
+"""Windows of work that alternate between sides, and their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CALLS = LIBRARIES / "bench/calls"
 WORK = Path(__file__).with_name("work.py")
 SETS = ("calls", "torch", "cupy", "jax", "triton")
-_START_TIMEOUT_S = 300.0  # torch over a socket uploads what it loads
+_START_TIMEOUT_S = 300.0  # over a socket, torch first uploads the images that it loads
 _WINDOW_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 60.0
 _FIRST_TIMEOUT_S = 60.0
@@ -114,7 +114,9 @@ class _Server:
                     pipe.close()
 
     def _line(self, timeout_s: float) -> bytes:
-        """A line of its standard output; its errors are read meanwhile, so that it never waits for us to."""
+        """A line of its standard output. Its standard error is read meanwhile, so that the process never blocks on
+        it.
+        """
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         out, err, text = self._process.stdout.fileno(), self._process.stderr.fileno(), b""
@@ -153,7 +155,7 @@ def compare(
         sides: In the order of the table; the first is the base of ratios if it is native.
         rounds: Windows of each piece of work on each side.
         python: The interpreter that has the framework.
-        say: Told of progress, a line at a time.
+        say: Called with each line of progress.
     Returns:
         Its rows; a side that could not do it is in `skipped`, with the reason.
     """
@@ -175,7 +177,7 @@ def compare(
         for turn in range(rounds):
             say(f"{name}: round {turn + 1} of {rounds}")
             for row in report.rows:
-                first = turn % len(servers)  # each side is first in turn
+                first = turn % len(servers)  # sides take turns at being first
                 for server in [*servers[first:], *servers[:first]]:
                     if row.name in server.names:
                         time_ms = server.window(row.name)
@@ -205,7 +207,7 @@ def first_kernel(sides: Sequence[tuple[Side, Host | None]], rounds: int, *, say:
             if any(side.name in line for line in report.skipped):
                 continue
             try:
-                for other in ours:  # none starts a worker while another's client is timed
+                for other in ours:  # no vgpud starts a worker while a client of another one is timed
                     other.wait_ready()
                 done = subprocess.run(
                     [str(CALLS), "--first"],

@@ -24,7 +24,8 @@ _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.02
 
-CHANNELS = ("shm", "unix", "tcp")  # of a vgpud of our own: shared memory, a unix socket without it, TCP on loopback
+# Channels of a vgpud that the benchmark starts: shared memory, a unix socket without it, TCP on loopback.
+CHANNELS = ("shm", "unix", "tcp")
 
 
 class BenchError(Exception):
@@ -68,7 +69,7 @@ def remote(name: str, endpoint: str, token: str | None = None) -> Side:
 
 @dataclass(slots=True)
 class Host:
-    """A vgpud of our own, for one channel. Context manager."""
+    """A vgpud that the benchmark starts, for one channel. Context manager."""
 
     channel: str
     folder: Path

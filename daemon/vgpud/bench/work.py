@@ -150,7 +150,7 @@ SETS = {"torch": torch_work, "cupy": cupy_work, "jax": jax_work, "triton": trito
 def main() -> None:
     """Serve windows until the end of standard input."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a framework prints is not for the reader of the times
+    os.dup2(2, 1)  # keeps output of frameworks out of the times on standard output
     work, synchronize = SETS[sys.argv[1]]()
     for function, _ in work.values():
         for _ in range(WARM_UP):

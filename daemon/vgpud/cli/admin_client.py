@@ -51,7 +51,7 @@ class AdminClient:
         return self.request("GET", *parts)
 
     def request(self, method: str, *parts: str, document: object = None) -> Any:
-        """Ask or order something. Raises AdminError."""
+        """Send a request with a method and a body. Raises AdminError."""
         path = "/".join(["/v1", *(quote(part, safe="") for part in parts)])
         status, body = self._ask(method, path, None if document is None else json.dumps(document))
         found = json.loads(body)
@@ -67,7 +67,7 @@ class AdminClient:
         return body.decode()
 
     def _ask(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
-        """One request on a connection of its own, which vgpud has closed when this returns: it holds nothing of us."""
+        """One request on a connection of its own, which vgpud has closed when this returns."""
         with contextlib.closing(_Connection(self.path)) as connection:
             connection.request(method, path, body=body, headers={"Connection": "close"})
             with socket.socket(fileno=os.dup(connection.sock.fileno())) as sock:
@@ -79,7 +79,7 @@ class AdminClient:
             return response.status, answer
 
     def watch(self) -> Iterator[dict[str, Any]]:
-        """What happens to sessions, as it happens."""
+        """Events of sessions, as they happen."""
         with contextlib.closing(_Connection(self.path)) as connection:
             connection.request("GET", "/v1/watch")
             sock = connection.sock

@@ -56,7 +56,9 @@ class Client:
         pci: tuple[str, ...] = (),
         region: bool = False,
     ) -> None:
-        """`pci`: our own addresses of the devices; `region`: say that we found memory shared with the host."""
+        """`pci`: the devices' addresses on this machine; `region`: tell the host that memory shared with it was
+        found.
+        """
         self._token = token
         self._pci = pci
         self._region = region
@@ -100,7 +102,7 @@ class Client:
         return self._sock
 
     def _ask(self, message: ClientMessage, expected: type[_Message]) -> _Message:
-        with contextlib.suppress(BrokenPipeError):  # a host that refuses at once has closed, but said why
+        with contextlib.suppress(BrokenPipeError):  # a host that refuses at once has sent the reason
             self._sock.sendall(self._connection.send(message))
         answer = self._receive()
         if isinstance(answer, Refused):

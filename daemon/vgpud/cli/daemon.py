@@ -50,7 +50,7 @@ def daemon(
     check: bool,
     private: Path | None,
 ) -> None:
-    """Serve GPUs to clients: identify them, tell them what there is, and give each a worker."""
+    """Serve GPUs to clients: identify each client, tell it which devices there are, and give it a worker."""
     try:
         config = _configure(config_path, listen, admin, gpus, private)
         inventory = load_inventory(config.backend, config.gpus, config.libcuda)
@@ -66,7 +66,7 @@ def daemon(
         service = Service(config, inventory, config_path=config_path, incoming=receive())
     except StateError as error:
         fail(str(error), ExitStatus.CONFIG)
-    gc.freeze()  # what is loaded now stays: later collections look at sessions only
+    gc.freeze()  # excludes loaded code from later garbage collections, which then scan only sessions
     try:
         _run(service, _stdin_closed if private is not None else None)
     except AlreadyRunningError as error:
@@ -82,7 +82,7 @@ def daemon(
 def _configure(
     config_path: Path | None, listen: tuple[str, ...], admin: str | None, gpus: str | None, private: Path | None
 ) -> Config:
-    """The file's configuration with the command line over it, checked as a whole."""
+    """The file's configuration, overridden by the command line and checked as a whole."""
     config = load_config(config_path)
     changes: dict[str, Any] = {}
     if listen:
@@ -101,7 +101,7 @@ def _configure(
 
 
 async def _stdin_closed() -> None:
-    """Return at end of file: the kernel tells us when `vgpu run` is gone, however it died."""
+    """Return at end of file, which the kernel reports when `vgpu run` has ended in any way."""
     loop = asyncio.get_running_loop()
     closed = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""A vgpud for one program: started on a socket in a fresh directory, gone without a trace afterwards."""
+"""A vgpud for one program: started on a socket in a fresh directory, which is removed afterwards."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vgpud.supervision.child_environment import child_environment
 if TYPE_CHECKING:
     from types import TracebackType
 
-_STOP_TIMEOUT_S = 8.0  # a drain, and a little
+_STOP_TIMEOUT_S = 8.0  # the time for a drain, and a margin
 
 
 class PrivateDaemonError(Exception):
-    """The private vgpud did not come up; the text is for the user."""
+    """The private vgpud did not start; the text is for the user."""
 
 
 class PrivateDaemon:
@@ -37,7 +37,7 @@ class PrivateDaemon:
     def __init__(
         self, gpus: str | None, *, config: Path | None = None, log: Path | None = None, timeout_s: float = 30.0
     ) -> None:
-        """`log`: a file for what it says; None: our standard error."""
+        """`log`: a file for its log; None: this process's standard error."""
         self._gpus = gpus
         self._config = config
         self._log = log

@@ -30,7 +30,7 @@ def restart(client: AdminClient) -> None:
         try:
             status = client.get("status")
         except (AdminError, OSError, ValueError, http.client.HTTPException):
-            continue  # it is being replaced
+            continue  # vgpud is being replaced
         if status["generation"] > before:
             click.echo(f"restarted in place: {len(status['sessions'])} sessions go on")
             return

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..endpoint import Endpoint
 
-DEFAULT_GPU = "forward"  # the one on which the libraries of CuPy and JAX run as they come: docs/simulator.md
+DEFAULT_GPU = "forward"  # the profile on which CuPy's and JAX's libraries run unchanged: docs/simulator.md
 _KILL_AFTER_S = 5.0
 _CONNECT_TIMEOUT_S = 2.0
 _FORWARDED = (
@@ -122,7 +122,9 @@ def run(
         kind = trace_as or ("calls" if trace else "")
         if endpoint is not None:
             with reported(endpoint):
-                connect(endpoint, timeout_s=_CONNECT_TIMEOUT_S).close()  # to say it here, not in the program's own way
+                connect(
+                    endpoint, timeout_s=_CONNECT_TIMEOUT_S
+                ).close()  # reported here, before the program reports it less clearly
         elif gpus is None and find_spec("vgpud.serving") is None:
             pass  # the libraries find the endpoint as in any program
         else:
@@ -194,7 +196,7 @@ def _wait_until(
         descendants.signal(process.pid, number)
         number, deadline = signal.SIGKILL, time.monotonic() + _KILL_AFTER_S
         while descendants.pids(process.pid) and time.monotonic() < deadline:
-            signal.sigtimedwait(awaited, min(0.1, max(0.0, deadline - time.monotonic())))  # some ends raise no signal
+            signal.sigtimedwait(awaited, min(0.1, max(0.0, deadline - time.monotonic())))  # some send no SIGCHLD
     return int(ExitStatus.TIMEOUT)
 
 

@@ -1,4 +1,4 @@
-"""What the simulator's sanitizer has found, as lines that users of compute-sanitizer know.
+"""The findings of the simulator's sanitizer, in the format of compute-sanitizer.
 
 Workers report by lines of JSON (daemon/vgpusim/device/vgx_sim_watch_report.c), which vgpud puts into its log."""
 
@@ -72,7 +72,7 @@ class Report:
 
     @property
     def error_count(self) -> int:
-        """Of all that was found, races by the pair of accesses."""
+        """The number of findings; races between the same two accesses count as one."""
         hidden = sum(int(report["count"]) for report in self.reports if report["kind"] == "suppressed")
         return len(self._grouped()) + hidden
 
@@ -91,7 +91,7 @@ class Report:
         return [(report, counts[key]) for key, report in found.items()]
 
     def lines(self) -> Iterator[str]:
-        """All of it, without the marks at the lines' beginnings."""
+        """The whole text, without the marks at the beginnings of lines."""
         yield f"VGPU SANITIZE: {self.tool}"
         grouped = self._grouped()
         for report, count in grouped[: self.limit]:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 _GUEST_CONFIGURATION = "/etc/vgpu/guest.conf"
 _MONITOR_PERIOD_S = 1.0
-_APP_KEYS = ("pid", "process_name", "used_gpu_memory")  # of a process in the JSON, where its device is known
+_APP_KEYS = ("pid", "process_name", "used_gpu_memory")  # fields of a process in the JSON, where its device is known
 
 
 @dataclass
 class _View:
-    """What is asked for: text before the first round, the text of each round, and the seconds between two."""
+    """A report: text before the first round, the text of each round, and the seconds between two rounds."""
 
     render: Callable[[System, Sequence[Device]], str]
     first: str = ""
@@ -84,7 +84,7 @@ def smi(
 ) -> None:
     """Show the devices of this guest, and the processes on them.
 
-    What a device does not tell is N/A: a simulated one has no sensors.
+    N/A: the device does not report it; a simulated one has no sensors.
     """
     if help_query_gpu or help_query_compute_apps:
         click.echo("\n".join(field.GPU if help_query_gpu else field.APPS))
@@ -208,7 +208,7 @@ def _select(
 
 
 def _find_vgpud(endpoint: Endpoint | None) -> None:
-    """Leave finding vgpud to the library, as in any program; but on its host, know this user's own."""
+    """Let the library find vgpud as in any program, but on the host try this user's own vgpud first."""
     if endpoint is not None:
         os.environ["VGPU_ENDPOINT"] = str(endpoint)
         return
@@ -243,7 +243,7 @@ def _list_line(device: Device) -> str:
 
 
 def _as_json(system: System, devices: Sequence[Device]) -> str:
-    """Every field by its name; null is what a device does not tell."""
+    """Every field by its name; null: the device does not report it."""
 
     def told(device: Device) -> dict[str, object]:
         values = {name: one.value(device) for name, one in field.GPU.items() if name != "timestamp"}

@@ -36,7 +36,7 @@ JAX_LOOKS_FOR = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg")
 
 _COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 _HOPPER: Capability = (9, 0)
-_NEWEST_KNOWN: Capability = (12, 1)  # architectures above it are known to no compiler
+_NEWEST_KNOWN: Capability = (12, 1)  # no compiler supports architectures above it
 _TIMEOUT_S = 10.0
 _XLA_FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="
 
@@ -70,7 +70,7 @@ def _capability(attributes: bytes) -> Capability:
 
 
 def settings(capabilities: Sequence[Capability]) -> list[Setting]:
-    """For programs that see these simulated devices; for none there is nothing to set."""
+    """The settings for programs that see these simulated devices; none if there are no such devices."""
     if not capabilities:
         return []
     ptxas = str(STANDIN / "bin/ptxas")

@@ -1,4 +1,4 @@
-"""vgpu-torch for a program: is it wanted, and how does the program's Python find it?
+"""Whether a program gets vgpu-torch, and how its Python finds the package.
 
 Only torch reads its entry point, so that it is harmless on the path of any other Python program. It is left out where
 the program's Python is known and has no torch.
@@ -27,7 +27,7 @@ def is_wanted(program: str, environment: Mapping[str, str]) -> bool:
     path = environment.get("PATH", os.defpath)
     binary = resolve_program(program, path)
     if binary is None or not (_PYTHON.match(binary.name) or _PYTHON.match(binary.resolve().name)):
-        return True  # a shell, make, ...: whatever Python it starts is not known yet
+        return True  # a shell, make, ...: it may start any Python
     named = shutil.which(program, path=path)
     return any((site / "torch/version.py").is_file() for site in _sites({named, str(binary)}, environment))
 

@@ -62,7 +62,7 @@ def read(file: Path) -> dict[str, Sum]:
 
 
 def add_up(lines: Iterable[str]) -> dict[str, Sum]:
-    """The sums of a log's lines; what is no call is passed over."""
+    """The sums over a log's lines; lines that are not calls are skipped."""
     found: dict[str, Sum] = {}
     for line in lines:
         call = _CALL.match(line.rstrip("\n"))

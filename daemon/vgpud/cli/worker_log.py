@@ -1,4 +1,4 @@
-"""What workers say in vgpud's log for the commands that watch a program's kernels: `vgpu sanitize`, `vgpu sim profile`.
+"""Workers' lines in vgpud's log for the commands that watch a program's kernels: `vgpu sanitize`, `vgpu sim profile`.
 
 A worker's line is a JSON string in a field of vgpud's line (vgpud.log), and begins with a word that says for whom."""
 

@@ -1,4 +1,4 @@
-"""The inventory of the host's real GPUs, asked of the real libcuda in a process of its own.
+"""The inventory of the host's real GPUs, from the real libcuda in a process of its own.
 
 vgpud itself never loads the driver: `python -m vgpud.devices.host_gpu [LIBCUDA]` prints the INVENTORY map of
 protocol/wire.md as msgpack on stdout, or one line on stderr and exit code 1. Limits and memory cost need a context, so
@@ -26,11 +26,11 @@ _MULTIPROCESSOR_COUNT = 16  # CUdevice_attribute
 _NOT_SUPPORTED = 801  # CUresult
 PROBE_TIMEOUT_S = 60.0
 
-# Features that the card has and a remoted client lacks: the attribute is 0, so that programs take their other path
-# instead of failing on a call. A change that brings a feature to the client deletes its line here.
+# Features that the card has but a remoted client cannot use: their attribute is 0, so that programs use another path
+# instead of failing at a call. When a feature is implemented for clients, its line here is deleted.
 WITHHELD = frozenset(
     {
-        # the worker has none of the client's pages, but those of pinned memory
+        # the worker does not have the client's pages, except those of pinned memory
         DeviceAttribute.DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
         DeviceAttribute.PAGEABLE_MEMORY_ACCESS,
         DeviceAttribute.PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
@@ -47,7 +47,7 @@ WITHHELD = frozenset(
         DeviceAttribute.GPU_DIRECT_RDMA_WRITES_ORDERING,
         DeviceAttribute.TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
         DeviceAttribute.COOPERATIVE_MULTI_DEVICE_LAUNCH,
-        # not carried: arrays; memory and pools of the host's own nodes
+        # not offered to clients: arrays; memory and pools of the host's nodes
         DeviceAttribute.SPARSE_CUDA_ARRAY_SUPPORTED,
         DeviceAttribute.DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
         DeviceAttribute.HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,

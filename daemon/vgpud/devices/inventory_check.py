@@ -1,4 +1,4 @@
-"""Checks of an inventory against protocol/wire.md, on the side that sends it and on the side that believes it."""
+"""Checks of an inventory against protocol/wire.md, by the sender and by the receiver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROW = {
 
 
 class InventoryError(Exception):
-    """No usable inventory; the text is fit for the operator."""
+    """The inventory cannot be used; the text is for the operator."""
 
 
 def check_inventory(fields: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import struct
 from collections import deque
 
 ROWS = 1024
-_COLUMNS = 16 + 1  # simulated devices, and what workers map of their clients' memory
+_COLUMNS = 16 + 1  # columns: simulated devices, and clients' memory that workers map
 _WORD = struct.Struct("<Q")
 _ROW_NBYTES = _COLUMNS * _WORD.size
 _TENANTS_AT = (1 + ROWS) * _ROW_NBYTES
@@ -29,7 +29,7 @@ class Ledger:
         """A new one, or, with `fd` and the tenants of its rows, the one of the vgpud before. Raises OSError."""
         if fd is None:
             fd = os.memfd_create("vgpu-ledger", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            os.ftruncate(fd, NBYTES)  # the first row holds how many were ever given out
+            os.ftruncate(fd, NBYTES)  # the first row holds how many rows have ever been assigned
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self._fd = fd
         self._memory = mmap.mmap(self._fd, NBYTES)
@@ -72,7 +72,7 @@ class Ledger:
         return row
 
     def give_back(self, row: int) -> None:
-        """Its worker has ended: what it used is free."""
+        """The row's worker has ended: nothing is used any more."""
         start = (1 + row) * _ROW_NBYTES
         self._memory[start : start + _ROW_NBYTES] = bytes(_ROW_NBYTES)
         _WORD.pack_into(self._memory, _TENANTS_AT + row * _WORD.size, 0)

@@ -1,5 +1,6 @@
-"""Which devices are in service. One leaves it when it vanishes from the bus or falls off it, or by the administrator's
-order; it keeps its number. Sessions that have used it end, and nobody makes a context on it until it is back.
+"""Which devices are in service. A device leaves service when it disappears from the bus or stops answering there, or by
+the administrator's order; it keeps its number. Sessions that have used it end, and contexts on it are refused until it
+is back.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Presence:
         self._changed = changed
 
     def why(self, device: int) -> str:
-        """Why it is out of service; IN_SERVICE for one that is not, or is none of ours."""
+        """Why the device is out of service. IN_SERVICE also for an address that is none of vgpud's devices."""
         return self._why[device] if 0 <= device < len(self._why) else IN_SERVICE
 
     @property
@@ -47,7 +48,7 @@ class Presence:
         return None
 
     def withdraw(self, device: int, why: str) -> bool:
-        """Take it out of service. False: it was. Raises IndexError."""
+        """Take the device out of service. False: it already was. Raises IndexError."""
         if self._why[device]:
             return False
         self._why[device] = why or "withdrawn"
@@ -56,7 +57,7 @@ class Presence:
         return True
 
     def restore(self, device: int) -> bool:
-        """It is in service again. False: it was. Raises IndexError."""
+        """Put the device back into service. False: it already was. Raises IndexError."""
         if not self._why[device]:
             return False
         self._why[device] = IN_SERVICE

@@ -1,6 +1,5 @@
-"""Devices that come and go, as the kernel says it: uevents of the PCI bus, and the driver's Xid lines in its log.
-
-Only with a real backend. What cannot be opened is said once, and the rest is watched.
+"""Watches devices come and go, by the kernel's uevents of the PCI bus and the driver's Xid lines in its log. Only with
+a real backend. A source that cannot be opened is reported once; the others are watched.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class DeviceWatch:
                 message, (sender, _groups) = self._uevents.recvfrom(_MESSAGE_NBYTES)
             except OSError:
                 return
-            if sender == 0:  # the kernel; another process may send here, too
+            if sender == 0:  # the sender is the kernel; other processes can send here, too
                 self.take_uevent(message)
 
     def take_uevent(self, message: bytes) -> None:

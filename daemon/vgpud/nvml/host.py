@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from .guest import GuestProcess
 
 _HIDDEN = {"nvmlDeviceGetVirtualizationMode"}
-_CACHED_S = 0.05  # what many clients ask within this time is asked of the host once
+_CACHED_S = 0.05  # a question that many clients ask within this time is asked of the host once
 _CACHE_CAP = 1024
-_TIMEOUT_S = 4.0  # less than the guest's library waits for us
+_TIMEOUT_S = 4.0  # less than the guest's library waits for an answer
 _TEXT_NBYTES = 256
 _ITEMS_CAP = 512  # processes on one device
 _STRUCT_NBYTES_MASK = 0xFFFFFF
@@ -105,7 +105,7 @@ class HostNvml:
 
 
 def _prepare(param: Param, numbers: Iterator[int], arguments: list[Any], results: list[Callable[[], Any]]) -> None:
-    """Room for what the function writes through one parameter, and how to read it afterwards."""
+    """A buffer for the result that the function writes through one parameter, and how to read it."""
     if param.role == "WRITTEN":
         number = (ctypes.c_uint64 if param.nbytes == 8 else ctypes.c_uint32)()
         arguments.append(ctypes.byref(number))

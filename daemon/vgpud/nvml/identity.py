@@ -14,7 +14,7 @@ from .call import CALLS, Call, NvmlResult, pack_struct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Given = tuple[int, ...] | None  # the integers of a question; None: whatever they are
+Given = tuple[int, ...] | None  # the integers of a question; None: any integers
 Known = dict[str, dict[Given, Answer]]  # by function, then by integers given
 
 NOT_SUPPORTED = Answer(NvmlResult.NOT_SUPPORTED)
@@ -22,7 +22,7 @@ _DISPLAY_CONTROLLER, _3D_CONTROLLER = 0x03, 0x02  # PCI class and subclass of a 
 
 
 def answer(*value: Any) -> Answer:
-    """Success, with what the function writes."""
+    """Success, with the function's results."""
     return Answer(NvmlResult.SUCCESS, list(value))
 
 
@@ -59,7 +59,7 @@ def identity(device: dict[str, Any]) -> Known:
         "nvmlDeviceGetPciInfo_v2": (_pci_info_before_v3("nvmlPciInfo_v2_t", device["pci"], attributes),),
         "nvmlDeviceGetPciInfo_v3": (_pci_info(device["pci"], attributes),),
         "nvmlDeviceGetCudaComputeCapability": capability_of(attributes),
-        "nvmlDeviceGetSupportedEventTypes": (0,),  # events do not travel
+        "nvmlDeviceGetSupportedEventTypes": (0,),  # events are not forwarded
         "nvmlDeviceIsMigDeviceHandle": (0,),
     }
     known: Known = {name: {None: answer(*value)} for name, value in once.items()}

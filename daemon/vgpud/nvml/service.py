@@ -42,7 +42,7 @@ _NOTHING_THERE: dict[str, list[Any]] = {
 
 
 _UTILIZATION = struct.Struct("<II")  # nvmlUtilization_t: of the device, of its memory
-# By DCGM's names: the function that says it, its arguments, and how its result is read.
+# By DCGM's names: the function that reports it, its arguments, and how to read its result.
 _GAUGES: dict[str, tuple[str, tuple[int, ...], Callable[[Any], float]]] = {
     "DCGM_FI_DEV_SM_CLOCK": ("nvmlDeviceGetClockInfo", (1,), float),
     "DCGM_FI_DEV_MEM_CLOCK": ("nvmlDeviceGetClockInfo", (2,), float),
@@ -98,7 +98,7 @@ class NvmlService:
         return await self._backend.live(question.device, call, question.arguments, guest)
 
     async def gauges(self, index: int) -> dict[str, float]:
-        """A real device's readings by DCGM's names; what its NVML does not say is left out."""
+        """A real device's readings by DCGM's names, without those that its NVML does not report."""
         if self._inventory["backend"] == "simulator":
             return {}
         found = {}
@@ -121,7 +121,7 @@ class NvmlService:
         return Answer(NvmlResult.SUCCESS, known[call.name])
 
     def _static(self, index: int, call: Call, pci: Sequence[str]) -> list[tuple[Given, Answer]]:
-        """The backend's snapshot of a call, or what follows the guest's own PCI address of the device."""
+        """The backend's snapshot of a call, or answers that depend on the device's PCI address in the guest."""
         if call.name in PCI_CALLS and index < len(pci):
             return list(identity(relocate(self._inventory, pci)["devices"][index])[call.name].items())
         return self._backend.snapshot(index, call)

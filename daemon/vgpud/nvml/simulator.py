@@ -91,7 +91,7 @@ def _static(device: dict[str, Any], card: dict[str, Any]) -> Known:
         say("GetMaxPcieLinkGeneration", generation)
         say("GetGpuMaxPcieLinkGeneration", generation)
         say("GetMaxPcieLinkWidth", width)
-    for kind in ("Graphics", "MPSCompute"):  # nothing here draws, and there is no MPS
+    for kind in ("Graphics", "MPSCompute"):  # there are no graphics, and there is no MPS
         for suffix in ("", "_v2", "_v3"):
             say(f"Get{kind}RunningProcesses{suffix}", [])
     return answers

@@ -57,7 +57,7 @@ class HostConnection:
     """vgpud's end."""
 
     def __init__(self, *, welcomed: bool = False) -> None:
-        """`welcomed`: of a client that was welcomed in the vgpud before, and has begun no frame since."""
+        """`welcomed`: the previous vgpud has welcomed the client, which has begun no frame since."""
         self.state = State.WELCOMED if welcomed else State.OPEN
         self.reader = FrameReader(cap_nbytes=CLIENT_FRAME_NBYTES, expect_magic=not welcomed)
 

@@ -83,7 +83,9 @@ class ClientInfo:
 
     @classmethod
     def parse(cls, value: Any) -> ClientInfo:
-        """Keep what has the right type, cut to a log line's size; nothing here is worth refusing a client for."""
+        """Keep values of the right type, cut to the size of a log line. A wrong value is no reason to refuse the
+        client.
+        """
         if not isinstance(value, dict):
             return cls()
         pid, comm, library = value.get("pid"), value.get("comm"), value.get("library")
@@ -192,7 +194,7 @@ class Attach:
 
     type: ClassVar[str] = "attach"
     device: int = -1  # of the context it will make first; -1: not known
-    region: bool = False  # it has found the memory that welcome told of, and wants a range of it
+    region: bool = False  # it has found the memory that welcome announced, and requests a range of it
 
     @classmethod
     def parse(cls, fields: Map) -> Attach:

@@ -1,4 +1,4 @@
-"""msgpack, in the one dialect all our maps use. The only file that imports it (it ships no types)."""
+"""msgpack with the options that all maps of vgpu use. The only file that imports it (it ships no types)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ class State(Enum):
     CLOSED = auto()
 
 
-# (state, message type) -> next state. Both peers walk the same table; who may send what follows from the message types.
+# (state, message type) -> next state. Both peers use the same table; which peer may send a message follows from its
+# type.
 CLIENT_SENDS: dict[tuple[State, str], State] = {
     (State.OPEN, "hello"): State.DECIDING,
     (State.WELCOMED, "ping"): State.WELCOMED,

@@ -1,7 +1,7 @@
 """vgpud's end of a socket on which a worker asks questions: one SOCK_SEQPACKET packet a message, at most one descriptor
 with each (daemon/executor/vgx_desk.c is the other end).
 
-A worker runs on behalf of a tenant and is believed no more than one.
+A worker acts for a tenant, and is trusted no more than the tenant.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import contextlib
 import os
 import socket
 
-_UNREAD_NBYTES = 4096  # of answers, some eight: more descriptors on their way would count against all of vgpud's
+# The send buffer holds some eight answers: more descriptors in flight would count against vgpud's own limit.
+_UNREAD_NBYTES = 4096
 
 
 class Desk:
     """One session's socket. `theirs` is the worker's end; the caller closes it after passing it on."""
 
     def __init__(self, question_nbytes: int, ours: socket.socket | None = None) -> None:
-        """`ours`: vgpud's end of the socket of a session whose worker has the other end already."""
+        """`ours`: vgpud's end of an existing socket, whose other end the session's worker already has."""
         self.is_open = True
         self._question_nbytes = question_nbytes
         if ours is None:
@@ -40,7 +41,7 @@ class Desk:
         raise NotImplementedError
 
     def closed(self) -> None:
-        """Called once, when no more questions come."""
+        """Called once, when there will be no further questions."""
 
     def close(self) -> None:
         """The session is over. Closing again does nothing."""

@@ -1,8 +1,9 @@
 """Images by content: for each tenant, sealed memory files by digest, least recently used ones dropped first.
 
 Nothing here is shared between tenants: a digest finds only what the same tenant has stored, or else it would tell what
-others have loaded. What is stored was digested here, whatever the client called it. Bytes are held in memory (memfds:
-nobody can change them, and they are gone with vgpud); a worker that maps a file keeps it when it is dropped here.
+others have loaded. The digest of stored data was computed here, whatever digest the client claimed. Bytes are held in
+memory (memfds: nobody can change them, and they are gone with vgpud); a worker that maps a file keeps it when it is
+dropped here.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _Shelf:
     images: OrderedDict[bytes, tuple[int, int]] = field(default_factory=OrderedDict)  # digest: descriptor, size
     nbytes: int = 0
     session_count: int = 0
-    left_at: float = 0.0  # when its last session ended
+    left_at: float = 0.0  # time at which its last session ended
 
 
 class ImageCache:
@@ -50,7 +51,7 @@ class ImageCache:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything can be kept."""
+        """Whether the cache is enabled."""
         bounds = self._config
         return min(bounds.tenant_nbytes, bounds.tenant_entries, bounds.nbytes, bounds.entries) > 0
 
@@ -65,7 +66,7 @@ class ImageCache:
         return len(self._shelves)
 
     def set_config(self, config: ImagesConfig) -> None:
-        """Take other bounds; what is over them is dropped."""
+        """Change the limits; images beyond them are dropped."""
         self._config = config
         for shelf in self._shelves.values():
             self._fit(shelf)
@@ -81,7 +82,7 @@ class ImageCache:
         shelf.session_count += 1
 
     def leave(self, tenant: Tenant, now_s: float | None = None) -> None:
-        """A session has ended. Its images stay for the tenant's next one, for `keep_s`, if the tenant is lasting."""
+        """A session has ended. If the tenant is lasting, its images are kept for `keep_s` for its next session."""
         shelf = self._shelves.get(tenant)
         if shelf is None:
             return  # close() came first
@@ -115,8 +116,9 @@ class ImageCache:
             raise ImageRefused(f"an image of {nbytes} bytes is over the bound")
 
     def store(self, tenant: Tenant, digest: bytes, nbytes: int, fd: int) -> bool:
-        """Keep a file that verify() has passed; takes ownership of `fd`. False if it was stored already, or the tenant
-        is gone."""
+        """Store a file that verify() has accepted; takes ownership of `fd`. False: it is stored already, or the tenant
+        has no session.
+        """
         shelf = self._shelves.get(tenant)
         if shelf is None or digest in shelf.images:
             os.close(fd)
@@ -141,7 +143,7 @@ class ImageCache:
             self._drop_oldest(shelf)
 
     def _fit_all(self) -> None:
-        """The tenant that holds most gives way: one that floods pushes out its own."""
+        """Drop images of the tenant that holds most, so that a flood of images drops only the sender's own."""
         while self.nbytes > self._config.nbytes:
             self._drop_oldest(max(self._shelves.values(), key=lambda shelf: shelf.nbytes))
         for _ in range(self.image_count - self._config.entries):
@@ -174,7 +176,7 @@ def verify(fd: int, digest: bytes, nbytes: int) -> None:
         raise ImageRefused("the file has another size")
     try:
         mapped = mmap.mmap(fd, nbytes + PADDING_NBYTES, mmap.MAP_PRIVATE, mmap.PROT_READ)
-    except OSError as error:  # one of huge pages, say
+    except OSError as error:  # such as a file of huge pages
         raise ImageRefused(f"the file cannot be mapped: {error.strerror}") from error
     with mapped, memoryview(mapped) as view:
         with view[:nbytes] as image:

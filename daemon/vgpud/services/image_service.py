@@ -46,11 +46,11 @@ class ImageService:
 
     @property
     def is_on(self) -> bool:
-        """Whether clients are offered it."""
+        """Whether the service is offered to clients."""
         return self._cache.is_on
 
     def start(self) -> None:
-        """Begin to drop what is not wanted any more."""
+        """Start dropping images of absent tenants."""
         self._expiry = asyncio.create_task(self._expire())
 
     def set_config(self, config: ImagesConfig) -> None:
@@ -59,8 +59,9 @@ class ImageService:
         self._count()
 
     def open(self, owner: Identified, ours: socket.socket | None = None) -> ImageDesk:
-        """Serve a session of this tenant, with `ours` (vgpud's end of its socket) one that has begun under
-        another vgpud; takes ownership of `owner`."""
+        """Serve a session of this tenant; takes ownership of `owner`. `ours`: vgpud's end of its socket, for a session
+        of the previous vgpud.
+        """
         self._cache.enter(owner)
         desk = ImageDesk(self, owner.tenant, self._turns.setdefault(owner.tenant, asyncio.Lock()), ours)
         self._desks.add(desk)
@@ -88,7 +89,7 @@ class ImageService:
         self._count()
 
     def find(self, tenant: Tenant, digest: bytes, nbytes: int) -> int | None:
-        """A descriptor, which stays the cache's; counted."""
+        """The cache's descriptor of an image; hits and misses are counted."""
         fd = self._cache.find(tenant, digest, nbytes)
         if fd is None:
             self._metrics.image_misses += 1
@@ -135,12 +136,12 @@ class ImageDesk(Desk):
         self._pending: set[asyncio.Task[None]] = set()
 
     def closed(self) -> None:
-        """Files that wait to be verified still are."""
+        """Close the service; files in the queue are still verified."""
         if not self._pending:
             self._service._leave(self)
 
     def take(self, packet: bytes, fd: int | None) -> None:
-        """Find an image, or keep one."""
+        """Answer a request to find or to store an image."""
         kind, _zero, nbytes, digest = _QUESTION.unpack(packet)
         if kind == _FIND and fd is None:
             found = self._service.find(self.tenant, digest, nbytes)

@@ -33,7 +33,8 @@ _ANSWER = struct.Struct("<iIQ64s")
 _TOKEN_NBYTES = 64
 _TOTAL_CAP = 16384  # of all tenants: each may be a descriptor of vgpud's
 _PUBLISH, _FIND, _WITHDRAW = 1, 2, 3
-_OPENED_ELSEWHERE = (1, 2)  # enum vgx_ipc_what: memory and events of cuIpc; physical memory its maker imports, too
+# enum vgx_ipc_what: memory and events of cuIpc. Physical memory may be imported by the session that exports it, too.
+_OPENED_ELSEWHERE = (1, 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +47,7 @@ class _Object:
 
 
 class IpcService:
-    """Owns what is shared. All methods run on the event loop."""
+    """Owns the shared objects. All methods run on the event loop."""
 
     def __init__(self, limits: LimitsConfig, metrics: Metrics) -> None:
         self._limits = limits
@@ -58,7 +59,7 @@ class IpcService:
 
     @property
     def is_on(self) -> bool:
-        """Whether clients are offered it."""
+        """Whether the service is offered to clients."""
         return self._limits.ipc_objects_per_tenant > 0
 
     def set_limits(self, limits: LimitsConfig) -> None:
@@ -66,14 +67,15 @@ class IpcService:
         self._limits = limits
 
     def open(self, owner: Identified, ours: socket.socket | None = None) -> IpcDesk:
-        """Serve a session of this tenant, with `ours` (vgpud's end of its socket) one that has begun under
-        another vgpud; takes ownership of `owner`."""
+        """Serve a session of this tenant; takes ownership of `owner`. `ours`: vgpud's end of its socket, for a session
+        of the previous vgpud.
+        """
         desk = IpcDesk(self, owner, ours)
         self._desks.add(desk)
         return desk
 
     def dump(self, desk: IpcDesk, outgoing: Outgoing) -> list[dict[str, Any]]:
-        """What a session shares, for restore()."""
+        """The objects that a session shares, for restore()."""
         objects = [(token, self._objects[token]) for token in desk.tokens]
         return [
             {
@@ -87,7 +89,7 @@ class IpcService:
         ]
 
     def restore(self, desk: IpcDesk, objects: list[dict[str, Any]], incoming: Incoming) -> None:
-        """Share again what a session shared in the vgpud before."""
+        """Share again the objects that a session shared in the previous vgpud."""
         for each in objects:
             fd = None if each["fd"] is None else incoming.take(each["fd"])
             handle = bytes.fromhex(each["handle"])
@@ -123,11 +125,11 @@ class IpcService:
         if found is None or found.owner.tenant != desk.tenant or found.what != what:
             self._warn(desk.tenant, "a handle names nothing that this client may open")
             return CudaError.INVALID_VALUE
-        # A process that opens what it exported itself: as an H100 answers.
+        # A process opens its own export: the same error as on an H100.
         return CudaError.INVALID_CONTEXT if found.owner is desk and what in _OPENED_ELSEWHERE else found
 
     def withdraw(self, desk: IpcDesk, token: bytes) -> None:
-        """Nobody may open it any more. Of others' tokens there is nothing to withdraw."""
+        """Withdraw an object: it cannot be opened any more. Tokens of other sessions are ignored."""
         if token not in desk.tokens:
             return
         desk.tokens.discard(token)
@@ -140,7 +142,7 @@ class IpcService:
             del self._count[desk.tenant]
 
     def leave(self, desk: IpcDesk) -> None:
-        """A session is over, and with it what it shared."""
+        """A session has ended: withdraw its objects."""
         for token in list(desk.tokens):
             self.withdraw(desk, token)
         self._desks.discard(desk)
@@ -156,17 +158,17 @@ class IpcDesk(Desk):
     def __init__(self, service: IpcService, owner: Identified, ours: socket.socket | None) -> None:
         super().__init__(_QUESTION.size, ours)
         self.tenant = owner.tenant
-        self.tokens: set[bytes] = set()  # of what this session shares
+        self.tokens: set[bytes] = set()  # tokens of this session's objects
         self._owner = owner
         self._service = service
 
     def closed(self) -> None:
-        """End everything that it shared."""
+        """Withdraw everything that the session shared."""
         self._service.leave(self)
         self._owner.close()
 
     def take(self, packet: bytes, fd: int | None) -> None:
-        """Publish, find or withdraw. Each has an answer."""
+        """Answer a request to publish, find or withdraw an object."""
         kind, what, nbytes, token, handle = _QUESTION.unpack(packet)
         if kind == _PUBLISH:
             made = self._service.publish(self, what, nbytes, handle, fd)

@@ -1,6 +1,6 @@
 """Sockets that systemd has opened for us (sd_listen_fds(3)), by the address that each is bound to.
 
-The variables are taken out of the environment, so that no worker believes them to be its own.
+The variables are removed from the environment, so that no worker takes them for its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def take_sockets(environment: MutableMapping[str, str] = os.environ) -> list[soc
 
 
 def matching(sockets: list[socket.socket], endpoint: Endpoint) -> socket.socket | None:
-    """The socket bound to an endpoint's address, taken out of the list."""
+    """The socket that is bound to an endpoint's address, removed from the list."""
     for sock in sockets:
         name = sock.getsockname()
         is_unix = sock.family == socket.AF_UNIX and isinstance(endpoint, UnixEndpoint) and name == endpoint.path

@@ -129,8 +129,8 @@ class Handover:
             config: as it is now; the session keeps it.
             features: those that the client was welcomed with.
             device: the one it will use first; -1: it did not say.
-            owner: the tenant that its desks act for, or None for no desks; stays the caller's.
-            region: shall lend the session a part, if one is left; None: no part is wanted.
+            owner: the tenant of its desks, or None for no desks; the caller keeps it.
+            region: from which the session gets a part, if one is left; None: no part is requested.
             on_end: called once, when the worker has been reaped.
 
         Returns:
@@ -259,7 +259,7 @@ class Handover:
         kept.callback(self._held.pop, session.number, None)
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any]:
-        """Every session that a worker serves, for restore() in the vgpud that follows."""
+        """Every session that a worker serves, for restore() in the next vgpud."""
         ledger = {"fd": outgoing.add(self._ledger.fileno()), "owners": self._ledger.owners}
         sessions = {}
         for number, held in self._held.items():
@@ -278,7 +278,7 @@ class Handover:
         return {"ledger": ledger, "sessions": sessions, "meters": self.meters.dump()}
 
     def restore_sums(self, served: dict[str, Any], incoming: Incoming) -> None:
-        """Go on with what the vgpud before has counted, and its ledger."""
+        """Continue with the counters and the ledger of the previous vgpud."""
         self.meters.restore(served["meters"])
         owners = {int(row): tenant for row, tenant in served["ledger"]["owners"].items()}
         self._ledger = Ledger(incoming.take(served["ledger"]["fd"]), owners)
@@ -293,7 +293,7 @@ class Handover:
         region: Region | None,
         on_end: Callable[[], None],
     ) -> Worker:
-        """A session of the vgpud before, which dump() described, and its worker."""
+        """Adopt a session of the previous vgpud, which dump() described, and its worker."""
         kept = ExitStack()
         owner = None if fields["owner"] is None else Identified.restore(fields["owner"], incoming)
         folder, leave = self._folders.enter(owner, session.tenant_name, Path(fields["folder"]))
@@ -361,7 +361,7 @@ class Handover:
         }
 
     def _open_desks(self, owner: Identified | None, features: tuple[str, ...], kept: ExitStack) -> dict[str, Desk]:
-        """What the session's worker may ask of us, until `kept` is closed."""
+        """Open the sockets on which the session's worker asks vgpud questions, until `kept` is closed."""
         desks: dict[str, Desk] = {}
         if owner is not None and self._ipc.is_on:
             desks["ipc"] = self._ipc.open(owner.copy())

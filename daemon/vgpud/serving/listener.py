@@ -1,4 +1,6 @@
-"""Sockets vgpud listens on: right owner and mode, a dead predecessor's replaced, a living one's respected."""
+"""Sockets that vgpud listens on, with the right owner and mode. A socket without a listener is replaced, one with a
+listener is left alone.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class Listener:
     path: str | None = None  # of the socket file
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any]:
-        """For restore(), in the vgpud that follows: clients wait in its queue meanwhile."""
+        """For restore() in the next vgpud: clients wait in the socket's queue meanwhile."""
         lock = None if self.lock_fd is None else outgoing.add(self.lock_fd)
         return {"sock": outgoing.add(self.sock.fileno()), "lock": lock, "path": self.path}
 
@@ -54,7 +56,7 @@ class Listener:
         return Path(f"{self.endpoint.path}.restarting") if isinstance(self.endpoint, UnixEndpoint) else None
 
     def mark_restart(self) -> None:
-        """Tell clients that connect meanwhile to be patient (shim/connect/vgs_hello.c)."""
+        """Tell clients that connect during the restart to wait (shim/connect/vgs_hello.c)."""
         if self._mark is not None:
             with contextlib.suppress(OSError):
                 self._mark.touch(mode=0o644)
@@ -77,7 +79,7 @@ class Listener:
 
 def adopt_listener(sock: socket.socket, endpoint: Endpoint) -> Listener:
     """A socket that systemd listens on: its file and mode are systemd's, and stay when we end."""
-    sock.listen(_BACKLOG)  # the peer that clients see is vgpud from now on: those before waited for it to start
+    sock.listen(_BACKLOG)  # calling listen() again makes vgpud the peer that clients see, instead of systemd
     return Listener(sock, endpoint)
 
 
@@ -111,8 +113,7 @@ def _open_unix(endpoint: UnixEndpoint | HybridVsockEndpoint, where: str, mode: i
     path = Path(where)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     owner = path.parent.stat().st_uid
-    # Its owner could replace the socket by one of their own. (A VMM's folder belongs to the user who controls the VM
-    # anyway.)
+    # A folder's owner can replace the socket. (A VMM's folder belongs to the user who controls the VM anyway.)
     if isinstance(endpoint, UnixEndpoint) and owner not in (0, os.geteuid()):
         raise ListenError(f"cannot listen on {endpoint}: the directory belongs to uid {owner}")
     lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

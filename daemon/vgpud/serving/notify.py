@@ -1,4 +1,6 @@
-"""sd_notify: tell systemd how the service does. A datagram to NOTIFY_SOCKET; nothing happens without one."""
+"""sd_notify: tell systemd the service's state, by a datagram to NOTIFY_SOCKET; without that variable nothing is
+sent.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,7 @@ if TYPE_CHECKING:
 
 
 class Notifier:
-    """Sends state lines to the service manager. Failures are ignored: the manager may be gone; the service
-    continues."""
+    """Sends state lines to the service manager. Failures are ignored, because the service must continue without it."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         path = environment.get("NOTIFY_SOCKET", "")

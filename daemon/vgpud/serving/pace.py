@@ -1,4 +1,4 @@
-"""How much of vgpud's event loop the questions of one client may take, whatever number of sessions it has."""
+"""Limits the time of vgpud's event loop that one client's questions take, whatever its number of sessions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _KEYS = 4096
 
 
 class Pace:
-    """By client, the time until which the loop is used up by what it has asked. Not more than `share` of the loop."""
+    """For each client, the time until which its questions have used up its `share` of the loop."""
 
     def __init__(self, share: float, burst_s: float) -> None:
-        """`burst_s`: of the loop's time, which a client that was quiet may take at once."""
+        """`burst_s`: the loop's time that a client may take at once after a pause."""
         self._share = share
         self._burst_s = burst_s / share
         self._used_until: OrderedDict[str, float] = OrderedDict()

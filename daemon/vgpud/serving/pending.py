@@ -1,4 +1,6 @@
-"""Connections that have not been welcomed yet: how many there may be, and whose makes room for another client's."""
+"""Connections that have not been welcomed yet: limits their number, and chooses which one is dropped for another
+client's.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ class PendingConnections:
         self.count += 1
 
     def remove(self, key: str, task: asyncio.Task[None]) -> None:
-        """It waits no longer. Removing it again does nothing."""
+        """Remove a connection that no longer waits. Removing it again does nothing."""
         tasks = self._tasks.get(key, {})
         if task in tasks:
             del tasks[task]

@@ -78,7 +78,7 @@ class _Gone(Exception):
 
 
 class _Frozen(Exception):
-    """vgpud gives its place to another; the client has begun no frame that was not answered."""
+    """vgpud is being replaced; all frames that the client has begun have been answered."""
 
 
 @dataclass(slots=True)
@@ -133,9 +133,7 @@ class Server:
         self.nvml = NvmlService(inventory)
         self._metrics = metrics
         self._log = get_logger()
-        self._log_limits = KeyedRateLimit(
-            rate=5.0, burst=100.0
-        )  # by peer: one that floods hides no other client's lines
+        self._log_limits = KeyedRateLimit(rate=5.0, burst=100.0)  # by peer: a flood hides no other client's lines
         self._pending = PendingConnections()
         self._pace = Pace(_QUESTIONS_SHARE, _QUESTIONS_BURST_S)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -145,7 +143,7 @@ class Server:
         self._accepting: list[asyncio.Task[None]] = []
 
     def _presence_changed(self, mask: int) -> None:
-        """First nobody new may use an absent device, then those end that have."""
+        """Refuse new users of an absent device first, then end the sessions that have used it."""
         self._handover.set_absent(mask)
         for session in self.sessions:
             if session.worker is not None and self.meters.devices(session.number) & mask:
@@ -154,7 +152,7 @@ class Server:
 
     @property
     def meters(self) -> Meters:
-        """What sessions' calls cost."""
+        """Statistics of sessions' calls."""
         return self._handover.meters
 
     def start(self, listeners: list[Listener]) -> None:
@@ -178,11 +176,12 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # Giving place to another vgpud (succession.py)
+    # Replacement by another vgpud (succession.py)
 
     async def freeze(self) -> None:
-        """Stop accepting, and serving those who have no worker: between two of their frames, so that none is lost. Who
-        has begun a frame, or is getting a worker, has a few seconds; after that the connection is closed."""
+        """Stop accepting, and stop serving clients without a worker, between two frames so that none is lost. A client
+        that has begun a frame, or is being given a worker, has a few seconds; then its connection is closed.
+        """
         await self.stop_accepting()
         self._is_frozen = True
         for future in list(self._silent):
@@ -241,7 +240,7 @@ class Server:
                 self.presence.withdraw(int(device), why)
         for session in sessions.values():
             if session.worker is None:
-                self._close_session(session)  # it ended while vgpud changed
+                self._close_session(session)  # it ended while vgpud was replaced
 
     # Accepting
 
@@ -293,7 +292,7 @@ class Server:
         self._metrics.connections_pending = self._pending.count
 
     def _turn_away(self, sock: socket.socket, peer: Peer) -> None:
-        """Refuse without waiting: the point of the cap is to spend nothing more on a flood."""
+        """Refuse without waiting: the cap exists so that a flood costs as little as possible."""
         reason = "too many connections are waiting for admission"
         self._metrics.count_refusal(CudaError.SYSTEM_NOT_READY)
         self._warn(peer, "refused", code=CudaError.SYSTEM_NOT_READY.name, reason=reason)
@@ -314,7 +313,7 @@ class Server:
                 async with asyncio.timeout(self.config.limits.hello_timeout_s):
                     await self._readable(sock)
                     hello = await self._receive(sock, connection)
-                assert isinstance(hello, Hello)  # the only message the state machine lets through here
+                assert isinstance(hello, Hello)  # the only message that the state machine allows here
                 session = self._admit(hello, peer)
                 session.end = task.cancel
                 owner = identify_tenant(sock, peer, session.token_name)
@@ -331,7 +330,7 @@ class Server:
                 session.end = task.cancel
             attach = await self._converse(sock, connection, session)
             await self._attach(sock, session, features, owner, attach)
-            session = None  # the worker's now; closed when it has been reaped
+            session = None  # the worker's now; closed after the worker is reaped
         except _Frozen:
             welcomed = None if session is None else _Welcomed(session, features, owner)
             self._frozen.append((sock.dup(), peer, welcomed))
@@ -417,7 +416,7 @@ class Server:
                 assert isinstance(message, Ping)
                 self._metrics.pings += 1
                 await self._send(sock, connection, Pong())
-            # Nor must a flood of questions, from however many sessions of one client (AT15).
+            # Limits questions as well, over all sessions of one client (AT15).
             await asyncio.sleep(self._pace.delay_s(session.peer.key, _QUESTION_S))
 
     # Policy
@@ -454,7 +453,7 @@ class Server:
             raise _Refusal(CudaError.SYSTEM_NOT_READY, self._refusal)
 
     def _end_an_idle_session(self, newcomer: Peer) -> None:
-        """Make room for a client that has fewer sessions than another which has some without a worker."""
+        """End a session without a worker of the client that holds most, if `newcomer` holds fewer."""
         idle = self.sessions.longest_idle(newcomer)
         if idle is not None:
             self._warn(idle.peer, "idle session ended for another client's", session=idle.number)

@@ -64,7 +64,7 @@ class Service:
         config_path: Path | None = None,
         incoming: Incoming | None = None,
     ) -> None:
-        """`incoming`: what the vgpud before in this process left. Raises StateError."""
+        """`incoming`: what the previous vgpud in this process left. Raises StateError."""
         self.config = config
         self.generation = 1 if incoming is None else incoming.document["generation"] + 1  # of vgpuds in this process
         self._incoming = incoming
@@ -213,7 +213,7 @@ class Service:
         self.images.start()
         self.server.start(self.listeners)
         for listener in self.listeners:
-            listener.unmark_restart()  # that of the vgpud before
+            listener.unmark_restart()  # the previous vgpud's
         self.vm_devices = [VmDevice(vm, self.server.admit) for vm in self.config.vm if vm.vsock is not None]
         for device in self.vm_devices:
             device.start()
@@ -233,7 +233,9 @@ class Service:
             self.server.presence.withdraw(device, why)
 
     def _device_came(self, address: str) -> None:
-        """Its driver's state in our workers is that of before: who wants it back in service says so."""
+        """Workers' drivers still have the device's old state, so only the administrator's order puts it back into
+        service.
+        """
         if (device := self.server.presence.at(address)) is not None:
             self._log.info("a device is there again: vgpu device restore", device=device, address=address)
 
@@ -243,7 +245,7 @@ class Service:
             self.metrics.xids[device] = xid
 
     def _listen(self, endpoint: Endpoint, *, mode: int | None = None, group: str | None = None) -> Listener:
-        """The listener of the vgpud before, or a new one."""
+        """The listener of the previous vgpud, or a new one."""
         if self._incoming is not None and (fields := self._inherited.pop(str(endpoint), None)) is not None:
             return Listener.restore(fields, str(endpoint), self._incoming)
         if mode is None:
@@ -260,7 +262,7 @@ class Service:
         return await asyncio.to_thread(Region.open, vm)
 
     def _dump(self, outgoing: Outgoing) -> dict[str, Any]:
-        """All that goes on in the vgpud that follows."""
+        """Everything that continues in the next vgpud."""
         listeners = [*self.listeners]
         listeners += [door.listener for door in (self._tls, self._admin) if door is not None]
         regions = self.server.regions.items()
@@ -277,7 +279,7 @@ class Service:
         }
 
     async def check_restart(self) -> str | None:
-        """Whether the installed program takes this configuration, and what runs: None, or why not."""
+        """Whether the installed program accepts this configuration and can take over what runs: None, or why not."""
         check = await asyncio.create_subprocess_exec(
             *(sys.executable, *sys.orig_argv[1:], "--check"),
             env=asking(),
@@ -289,12 +291,13 @@ class Service:
         return None if check.returncode == 0 else errors.decode(errors="replace").strip()[:1024]
 
     def request_restart(self) -> None:
-        """Have the program replaced in place, and everything that runs go on: see restart()."""
+        """Request that the program is replaced in place and all sessions continue: see restart()."""
         self._restart_wanted.set()
 
     async def _restart(self) -> bool:
-        """Become the installed program; workers do not notice, nor do their clients. True: it refuses its
-        configuration, and nothing has changed. False: it cannot be executed, and nobody new is served any more."""
+        """Become the installed program, without workers or clients noticing. True: it refuses the configuration, and
+        nothing has changed. False: it cannot be executed, and no new client is served any more.
+        """
         if (why := await self.check_restart()) is not None:
             self._log.error("not restarted, as the installed vgpud refuses", why=why)
             return True
@@ -366,7 +369,7 @@ class Service:
             loop.add_signal_handler(number, order)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         loop.add_signal_handler(signal.SIGUSR2, self._restart_wanted.set)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # a vgpud before in this process has held them back
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the previous vgpud in this process has blocked them
         raise_file_limit()
         await self.start()
         tasks = [asyncio.create_task(ordered.wait())]

@@ -1,7 +1,6 @@
-"""What a vgpud leaves to the program that takes its place, in the same process: descriptors, and a document about them.
-
-`vgpu restart` executes the installed vgpud anew. What it does not mention here is closed by the kernel at that moment.
-The two must agree on FORM, which the running one asks of the other before it goes (`--check`).
+"""The state that vgpud passes to the program that replaces it in the same process: descriptors, and a document about
+them. `vgpu restart` executes the installed vgpud; the kernel then closes all descriptors that are not passed on. Both
+programs must have the same FORM, which the running one checks first (`--check`).
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ from vgpud.tenancy import meter
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-VERSION = 1  # of the document; another one whenever a word of it means something else
-FORM = (
-    f"{VERSION}, ledger {ledger.NBYTES}, meter {meter.NBYTES}"  # and of what workers write into files that vgpud reads
-)
-# Held back while nobody handles them: they would end the process.
+VERSION = 1  # the document's version; changes whenever the meaning of a key changes
+FORM = f"{VERSION}, ledger {ledger.NBYTES}, meter {meter.NBYTES}"  # also of the files that workers write
+# Signals that are blocked while no handler is installed: they would end the process.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 _VARIABLE = "VGPUD_SUCCESSION"
 _ASKED = "VGPUD_SUCCESSION_FORM"
 
 
 class Outgoing:
-    """Collects descriptors, which stay their owners' until execute()."""
+    """Collects descriptors; their owners keep them until execute()."""
 
     def __init__(self) -> None:
         self._fds: list[int] = []
 
     def add(self, fd: int) -> int:
-        """What the document calls it."""
+        """The name of a descriptor in the document."""
         self._fds.append(fd)
         return len(self._fds) - 1
 
     def execute(self, document: dict[str, Any]) -> NoReturn:
-        """Become the program of sys.orig_argv as it is installed now. Raises OSError; then nothing has changed."""
+        """Execute the installed program with the arguments of sys.orig_argv. Raises OSError; then nothing has
+        changed.
+        """
         memory = os.memfd_create("vgpud-succession", os.MFD_CLOEXEC)
         whole = {"form": FORM, "fds": self._fds, "document": document}
         os.write(memory, json.dumps(whole).encode())
@@ -67,11 +66,11 @@ class Incoming:
         self.document = document
 
     def take(self, name: int) -> int:
-        """The descriptor that the document calls so: the caller's. Raises KeyError."""
+        """The descriptor with this name, which the caller then owns. Raises KeyError."""
         return self._fds.pop(name)
 
     def close(self) -> None:
-        """Close what nobody took."""
+        """Close descriptors that were not taken."""
         for fd in self._fds.values():
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -102,7 +101,7 @@ def asking() -> dict[str, str]:
 
 
 def refusal(environment: MutableMapping[str, str] = os.environ) -> str | None:
-    """Why this program cannot take over from the one that asks; None: it can, or none asks."""
+    """Why this program cannot take over from the one that asks. None: it can, or no program asks."""
     asked = environment.get(_ASKED, FORM)
     if asked == FORM:
         return None

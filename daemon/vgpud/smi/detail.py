@@ -27,7 +27,7 @@ def _text(device: Device, entry: Entry) -> str:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many headings at the start are the same."""
+    """The number of equal headings at the start of both."""
     return next(
         (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
     )
@@ -69,7 +69,7 @@ def _device(device: Device, displays: Collection[str]) -> Iterator[str]:
 
 
 def format_detail(system: System, devices: Sequence[Device], displays: Collection[str] = ()) -> str:
-    """The whole log, or of each device what the words of -d choose."""
+    """The whole report, or the sections of each device that the words of -d select."""
     lines = [
         "",
         f"{'VGPU SMI LOG':=^42}",
@@ -86,7 +86,7 @@ def format_detail(system: System, devices: Sequence[Device], displays: Collectio
 
 
 def select_displays(text: str) -> list[str]:
-    """The words of -d. Raises ValueError, which names one that there is not."""
+    """The words of -d. Raises ValueError, which names an unknown one."""
     words = [word.strip().upper() for word in text.split(",")]
     if unknown := [word for word in words if word not in DISPLAYS]:
         raise ValueError(f"{unknown[0]!r}: there are {', '.join(DISPLAYS)}")

@@ -59,7 +59,7 @@ def _bar1_used(device: Device) -> int | None:
 
 
 def check_metrics(letters: str) -> None:
-    """Raise ValueError, which names a letter of -s that there is not."""
+    """Raise ValueError, which names an unknown letter of -s."""
     if unknown := [letter for letter in letters if letter not in _METRICS]:
         raise ValueError(f"{unknown[0]!r}: there are {', '.join(_METRICS)}")
 
@@ -72,7 +72,7 @@ def device_header(letters: str) -> str:
 
 
 def device_lines(letters: str, devices: Sequence[Device]) -> str:
-    """dmon's round; a dash for what a device does not tell."""
+    """One round of dmon; a dash where a device does not report a value."""
     columns = [column for letter in letters for column in _METRICS[letter]]
     return "\n".join(
         f"{device.index:>5}" + "".join(f" {_cell(value(device)):>6}" for _title, _unit, value in columns) + " "

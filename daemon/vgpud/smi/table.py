@@ -1,4 +1,4 @@
-"""The default table, in the widths people's eyes and scripts are used to."""
+"""The default table, with nvidia-smi's column widths, which scripts rely on."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 its workers' nice value follows.
 
 One step of nice is a quarter more or less. A level between two values is kept by taking the one and the other in turn.
-Levels change only while the machine has no idle time and two tenants or more are busy: else nobody takes from anybody.
+Levels change only while the machine has no idle time and two tenants or more are busy: otherwise no tenant takes time
+from another.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .cgroup import NICE_MAX, NICE_STEP, set_nice
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PERIOD_S = 1.0  # a hundred ticks, in which the kernel counts a process's time
+PERIOD_S = 1.0  # a hundred of the ticks in which the kernel counts a process's time
 _GAIN = 0.4  # of an error, corrected at once
 _REACH = 6.0  # how far a level may go from where its weight alone puts it
 _ENOUGH_S = 1.0  # of processor time of all tenants: less is too few ticks to be told apart
@@ -49,14 +50,14 @@ class Tenant:
 
 
 def correct(tenants: Iterable[tuple[Tenant, float]]) -> None:
-    """Move the levels of busy tenants towards their parts; each comes with the processor time that it got."""
+    """Move the levels of busy tenants towards their parts. Each comes with the processor time that it used."""
     busy = list(tenants)
     weights, used = sum(tenant.weight for tenant, _ in busy), sum(time for _, time in busy)
     for tenant, time in busy:
         lacks = math.log(tenant.weight / weights * used / time, NICE_STEP)  # steps; more than 0: it got too little
         tenant.level = min(max(tenant.level - _GAIN * lacks, tenant.base - _REACH), tenant.base + _REACH)
     least = min(tenant.level for tenant, _ in busy)
-    for tenant, _ in busy:  # only differences count, and nothing may go below 0
+    for tenant, _ in busy:  # only differences matter, and no level may be below 0
         tenant.level = min(tenant.level - min(least, 0.0), float(NICE_MAX))
 
 
@@ -94,7 +95,7 @@ class Balance:
             self.step()
 
     def step(self) -> None:
-        """Look at what everybody got in this period, and set the next one's nice values."""
+        """Measure the processor time of all tenants in this period, and set nice values for the next one."""
         tenants = list(self._tenants.values())
         for tenant in tenants:
             before = sum(tenant.workers.values())
@@ -120,12 +121,12 @@ class Balance:
         for pid in tenant.workers:
             try:
                 set_nice(pid, nice)
-            except PermissionError:  # raising it is allowed to everybody, lowering it is not
+            except PermissionError:  # raising a nice value needs no privilege, lowering one does
                 get_logger().info("weights are kept by fixed nice values: this user may not lower one")
                 self._may_lower = False
                 return
             except OSError:
-                continue  # it has just ended
+                continue  # the process has just ended
 
 
 def _cpu_ns(pid: int) -> int:

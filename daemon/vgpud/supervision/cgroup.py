@@ -26,11 +26,11 @@ NICE_MAX = 19
 
 
 class CgroupError(Exception):
-    """There is no subtree that we may divide; the text is one line."""
+    """vgpud has no delegated subtree; the text is one line."""
 
 
 class Cgroups:
-    """The subtree of a vgpud. Raises nothing after open(): what cannot be written is left as it is."""
+    """The subtree of a vgpud. Only open() raises: later failures to write leave a value unchanged."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -39,12 +39,12 @@ class Cgroups:
 
     @classmethod
     def open(cls, mount: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> Cgroups:
-        """Take our own group for a subtree. Raises CgroupError."""
+        """Turn vgpud's own group into a subtree. Raises CgroupError."""
         try:
             lines = process.read_text().splitlines()
             own = next(line[3:] for line in lines if line.startswith("0::"))
             root = mount / own.lstrip("/")
-            root = root.parent if root.name == _OURS else root  # a vgpud before us in this process has divided it
+            root = root.parent if root.name == _OURS else root  # the previous vgpud in this process has set it up
             offered = (root / "cgroup.controllers").read_text().split()
             if missing := [name for name in _CONTROLLERS if name not in offered]:
                 raise CgroupError(f"no control of {', '.join(missing)} in {root} (systemd: Delegate=)")
@@ -82,7 +82,7 @@ class Cgroups:
         return group
 
     def adopt(self, group: Path) -> None:
-        """A worker of the vgpud before is in this group."""
+        """Record that a worker of the previous vgpud is in this group."""
         self._workers.add(group)
 
     def leave(self, group: Path) -> None:
@@ -97,7 +97,7 @@ class Cgroups:
 
 
 def nice_of(weight: int | None, weights: Iterable[int]) -> int:
-    """The nice value that gives `weight` its part beside the greatest of `weights`, to a tenth."""
+    """The nice value that gives `weight` its part compared with the greatest of `weights`, to a tenth."""
     greatest = max([WEIGHT_DEFAULT, *weights])
     return min(NICE_MAX, round(math.log(greatest / (weight or WEIGHT_DEFAULT), NICE_STEP)))
 

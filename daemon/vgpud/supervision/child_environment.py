@@ -1,4 +1,4 @@
-"""The environment of the processes we start: workers, and `vgpu run`'s own vgpud."""
+"""The environment of processes that vgpu starts: workers, and `vgpu run`'s own vgpud."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ _SECRET = {"VGPU_TOKEN"}
 
 
 def child_environment() -> dict[str, str]:
-    """Only what a child needs, with our own package first on its path and our own libcuda on none of them."""
+    """Only the variables that a child needs; vgpud's package is first on PYTHONPATH, and the guest library on no
+    path.
+    """
     environment = {
         key: value
         for key, value in os.environ.items()
         if key in _KEPT or (key.startswith("VGPU_") and key not in _SECRET)
     }
     parts = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
-    # Inside `vgpu run` the guest library is on that path: a worker that found it as the real driver would call us.
+    # Inside `vgpu run` the guest library is on that path: a worker that loaded it as the real driver would call vgpud.
     if foreign := [part for part in parts if Path(part).resolve() != LIBRARIES]:
         environment["LD_LIBRARY_PATH"] = ":".join(foreign)
     inherited = [str(Path(part).resolve()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]

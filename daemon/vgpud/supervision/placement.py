@@ -25,7 +25,7 @@ class Placement:
         self._balance = Balance()
 
     def start(self, config: Config) -> None:
-        """Divide our control group, if we have one; say so if not."""
+        """Set up vgpud's control group as a subtree, or log that there is none."""
         try:
             self._cgroups = Cgroups.open()
         except CgroupError as error:
@@ -36,7 +36,9 @@ class Placement:
                 log.error("limits.worker_memory_mib is not enforced: workers have no control groups")
 
     def place(self, pid: int, session: Session, config: Config) -> Path | None:
-        """Put a session's worker in its place: its control group, for leave(), if it has one."""
+        """Move a session's worker to its control group or set its nice value. Returns the group, for leave(), if there
+        is one.
+        """
         share = config.share(session.share)
         weight = None if share is None else share.weight
         if self._cgroups is not None:

@@ -1,7 +1,7 @@
 """The system calls that a worker's filter refuses as unknown (worker/seccomp.py), answered here and named in the log.
 
-Each waits in the kernel until we answer ENOSYS. A worker is a stranger: after some calls we close the listener, and the
-kernel answers for us, without a word.
+Each waits in the kernel until we answer ENOSYS. A worker is not trusted: after some calls the listener is closed, and
+the kernel answers ENOSYS without a log line.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ class RefusedCalls:
         asyncio.get_running_loop().add_reader(listener, self._answer)
 
     def close(self) -> None:
-        """From now on the kernel answers."""
+        """Close the listener; from now on the kernel answers."""
         if self._listener >= 0:
             asyncio.get_running_loop().remove_reader(self._listener)
             os.close(self._listener)
             self._listener = -1
 
     def _answer(self) -> None:
-        # Where all that have the filter are gone the listener hangs up, and until Linux 6.11 receiving waits for ever.
+        # When no process with the filter is left, the listener hangs up; before Linux 6.11 receiving then blocks for
+        # ever.
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         if not any(events & select.POLLIN for _, events in poll.poll(0)):

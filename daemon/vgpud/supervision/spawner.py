@@ -1,6 +1,5 @@
-"""How worker processes come to be: forked by the launcher (worker/launcher.py), or executed from a configured command.
-
-Either way a worker has a control socket and a standard error of its own; what they carry is worker_process.py's.
+"""Starts worker processes: forked by the launcher (worker/launcher.py), or executed from a configured command. Either
+way a worker has a control socket and a standard error of its own; worker_process.py handles their contents.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ class Spawner(Protocol):
         """Start a worker; the descriptors stay the caller's. Raises OSError."""
 
     def dump(self, outgoing: Outgoing) -> list[dict[str, Any]]:
-        """For adopt(), in the vgpud that follows in this process."""
+        """The state for adopt(), in the next vgpud in this process."""
 
     def adopt(self, dumped: list[dict[str, Any]], incoming: Incoming) -> dict[str, Process]:
-        """The processes of a vgpud before, by their keys."""
+        """Adopt the processes of the previous vgpud. Returns them by their keys."""
 
     def close(self) -> None:
         """Start no further ones; those that run continue."""
@@ -66,8 +65,9 @@ def _ignore() -> None:
 
 
 def _poll(pid: int, process: subprocess.Popen[bytes] | None) -> int | None:
-    """Reap a child if it has ended; None while it runs. The exit code of another process's child (a vgpud crashed)
-    is unknown."""
+    """Reap a child if it has ended; None while it runs. If it is another process's child (after a crash of vgpud) its
+    exit code is unknown.
+    """
     if process is not None:
         return process.poll()
     try:
@@ -81,7 +81,7 @@ class _ExecutedProcess:
     """A child of this process."""
 
     def __init__(self, pid: int, process: subprocess.Popen[bytes] | None = None) -> None:
-        """`process` is None where a vgpud before in this process started it."""
+        """`process` is None if the previous vgpud in this process started it."""
         self.pid = pid
         self.key = str(pid)
         self._process = process
@@ -123,8 +123,8 @@ class CommandSpawner:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr_fd,
-            # A terminal's ^C is vgpud's to take, which ends its workers then. Not a session of its own: the kernel
-            # schedules sessions as groups, and a call with an answer would take a fifth longer on two processors.
+            # vgpud handles a terminal's ^C and then ends its workers. Not a session of its own: the kernel schedules
+            # sessions as groups, and a call with an answer would take a fifth longer on two processors.
             process_group=0,
         )
         made = self._running[process.pid] = _ExecutedProcess(process.pid, process)
@@ -183,7 +183,7 @@ class _LaunchedProcess:
         return self._pidfd
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        """Its launcher is gone: call `on_end` when it has ended, as nothing else reports that."""
+        """Its launcher has ended: watch the process and call `on_end` when it ends, as nothing else reports that."""
         if self._pidfd is None:
             on_end()
         else:
@@ -220,7 +220,7 @@ class _Launcher:
         self._on_hello, self._on_gone = on_hello, on_gone
         self._numbers = itertools.count(1)
         self._processes: dict[int, _LaunchedProcess] = {}
-        self._is_retired = False  # a vgpud before had it started
+        self._is_retired = False  # the previous vgpud ordered it
         asyncio.get_running_loop().add_reader(control.fileno(), self._read)
 
     @classmethod
@@ -262,7 +262,7 @@ class _Launcher:
         return process
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any] | None:
-        """For adopt(); None when nothing of it goes on."""
+        """The state for adopt(); None when no process of it runs."""
         running = {number: each.pidfd for number, each in self._processes.items() if each.pidfd is not None}
         if self._control is None or not running:
             return None
@@ -273,7 +273,7 @@ class _Launcher:
     def adopt(
         cls, fields: dict[str, Any], incoming: Incoming, on_gone: Callable[[], None]
     ) -> tuple[_Launcher, dict[str, Process]]:
-        """The launcher of a vgpud before, from which nothing more is ordered, and its processes by their keys."""
+        """Adopt the launcher of the previous vgpud, which gets no new orders. Returns its processes by their keys."""
         control = socket.socket(fileno=incoming.take(fields["control"]))
         control.setblocking(False)
         launcher = cls(fields["pid"], control, lambda _missing, _own_ids: None, on_gone)
@@ -285,13 +285,13 @@ class _Launcher:
         return launcher, {process.key: process for process in launcher._processes.values()}
 
     def _end_hung(self) -> None:
-        """A worker was not even forked in the time that it had to be ready: no later order would fare better."""
+        """A worker was not even forked within the time it had to get ready: later orders would fail, too."""
         if self._control is not None:
             get_logger().warning("the launcher of workers hangs, and is killed", launcher=self.pid)
             self.stop()
 
     def stop(self) -> None:
-        """Take nothing more from the launcher, and kill it when what it has forked is over."""
+        """Order nothing more from the launcher, and kill it when the processes that it has forked have ended."""
         if self._control is None:
             return
         loop = asyncio.get_running_loop()
@@ -330,7 +330,7 @@ class _Launcher:
         os.close(pidfd)
 
     def _read(self) -> None:
-        """Take what it says, a bounded number of messages a turn."""
+        """Handle its messages, a bounded number in each turn of the loop."""
         for _ in range(_MESSAGES_A_TURN):
             if self._control is None:
                 return
@@ -349,7 +349,7 @@ class _Launcher:
             self._on_hello(message["missing"], message["own_ids"])
             return
         process = self._processes.get(message["id"])
-        if process is None:  # ordered by a vgpud before, which did not wait for it
+        if process is None:  # ordered by the previous vgpud, which did not wait for it
             for fd in fds:
                 os.close(fd)
             return
@@ -383,7 +383,7 @@ class LauncherSpawner:
         self._environment = environment
         self._on_missing = on_missing
         self._launcher: _Launcher | None = None
-        self._retired: list[_Launcher] = []  # those of vgpuds before
+        self._retired: list[_Launcher] = []  # launchers of previous vgpuds
 
     @property
     def pid(self) -> int:

@@ -24,7 +24,7 @@ _BACKOFF_FIRST_S = 0.25
 _BACKOFF_LAST_S = 30.0
 _FAILURES_BEFORE_REFUSAL = 2  # in a row: one may be chance, more mean a broken installation
 _WARM_RETRY_S = 30.0  # after a context could not be made: its device is full, perhaps
-_CACHE_CAP_NBYTES = 2**32  # of NVIDIA's driver: its documentation's highest value
+_CACHE_CAP_NBYTES = 2**32  # the highest value in the documentation of NVIDIA's driver
 _LOOK_S = 1.0  # between two looks for workers that were stopped
 _STARTING_CAP = 8  # workers that start at the same time: more would only make all of them late
 
@@ -117,7 +117,9 @@ class Supervisor:
         self._look = asyncio.get_running_loop().call_later(_LOOK_S, self._end_stopped)
 
     def set_limits(self, limits: LimitsConfig) -> None:
-        """Take reloaded limits; of the workers without a client those are ended that are too many, or know others."""
+        """Apply reloaded limits: end surplus workers without a client, and those that were started with other
+        limits.
+        """
         kept = cache_environment(limits) == cache_environment(self._limits)
         self._limits = limits
         while len(self._spares) > kept * limits.spare_workers:
@@ -161,7 +163,7 @@ class Supervisor:
             return await self._wait_turn(future)
         except (TimeoutError, asyncio.CancelledError) as error:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._keep_spare(future.result())  # it came just too late: for the next client
+                self._keep_spare(future.result())  # it got ready just too late: keep it for the next client
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise WorkerStartError("no worker was ready in time") from None
@@ -170,8 +172,9 @@ class Supervisor:
                 self._waiting.remove(future)
 
     async def _wait_turn(self, future: asyncio.Future[Worker]) -> Worker:
-        """The limit is how long no worker at all gets ready: a client may wait longer while it is the others' turn.
-        Raises TimeoutError."""
+        """The timeout is for a time in which no worker gets ready: a client may wait longer while others get theirs.
+        Raises TimeoutError.
+        """
         loop, limit_s = asyncio.get_running_loop(), self._limits.worker_start_timeout_s
         began = loop.time()
         while True:
@@ -183,7 +186,7 @@ class Supervisor:
                 raise TimeoutError
 
     def _keep_spare(self, worker: Worker) -> None:
-        """For the next client, unless enough wait for one already: many are started while many clients come."""
+        """Keep a worker for the next client, unless enough are waiting: many are started while many clients connect."""
         if len(self._spares) < self._limits.spare_workers or self._waiting:
             self._spares.append(worker)
         else:
@@ -237,7 +240,7 @@ class Supervisor:
         session: int,
         on_end: Callable[[Worker], None],
     ) -> Worker:
-        """A worker of the vgpud before, with the session that it has; `fields` are Worker.dump()'s."""
+        """Adopt a worker of the previous vgpud, with its session; `fields` are Worker.dump()'s."""
         worker = adopt_worker(process, fields, incoming, session, self._exited)
         self._workers.add(worker)
         self._idle.clear()
@@ -331,7 +334,7 @@ class Supervisor:
         return True
 
     def _warm_failed(self, worker: Worker) -> None:
-        """Clients are served without: warm workers are tried again later, as the device may be full."""
+        """Clients are served without warm workers, which are tried again later: the device may be full."""
         self._log.warning("no warm worker", device=worker.warm_device, why=worker.last_line or worker.how_it_ended)
         if self._warm_retry is None and not self._stopping:
             self._warm_retry = asyncio.get_running_loop().call_later(_WARM_RETRY_S, self._try_warm_again)
@@ -341,7 +344,9 @@ class Supervisor:
         self._fill()
 
     def _start_failed(self, why: str) -> None:
-        """Try again, ever more slowly, so that a broken installation does not spin; in the end tell who waits."""
+        """Retry with growing delays, so that a broken installation does not loop; in the end fail the waiting
+        clients.
+        """
         self._failure = why
         self._log.warning("a worker did not start", why=why)
         self._failures_in_row += 1
@@ -363,7 +368,7 @@ class Supervisor:
 
     def _ready(self, worker: Worker) -> None:
         if worker not in self._starting:
-            return  # said it twice, or was ended meanwhile
+            return  # it reported twice, or was ended meanwhile
         self._starting.discard(worker)
         self._failures_in_row = 0
         if worker.warm_device is not None:

@@ -69,7 +69,7 @@ class Worker:
         self.warm_device = warm_device  # it shall have, or has, a context there
         self.reason: str | None = None
         self._was_stopped = False
-        self._is_new = True  # it has said nothing yet
+        self._is_new = True  # it has sent nothing yet
         self._refused_calls: RefusedCalls | None = None
         self.last_line: str | None = None
         self._memory_asked: asyncio.Future[tuple[int, ...] | None] | None = None
@@ -79,7 +79,7 @@ class Worker:
         self._loop.add_reader(stderr_fd, self._read_stderr)
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any]:
-        """For adopt_worker(), in the vgpud that follows. It must have a session."""
+        """The state for adopt_worker() in the next vgpud. The worker must have a session."""
         return {
             "process": self._process.key,
             "control": outgoing.add(self._control.fileno()),
@@ -101,7 +101,7 @@ class Worker:
 
     @property
     def has_hung_up(self) -> bool:
-        """Whether its end of the control socket is closed and it has nothing more to say."""
+        """Whether it has closed its end of the control socket and all its messages have been read."""
         try:
             return not self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -118,7 +118,7 @@ class Worker:
         return f"exit {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
     def set_lines_per_s(self, rate: float) -> None:
-        """How many of its lines the log takes."""
+        """Limit how many of its lines are logged."""
         self._lines = RateLimit(rate)
 
     async def memory(self) -> tuple[int, ...] | None:
@@ -197,13 +197,15 @@ class Worker:
             self._client_pidfd = None
 
     def _read_control(self) -> bool:
-        """Take one message: one that never stops talking must not keep the loop from others. False: there is none."""
+        """Handle one message, so that a worker that never stops sending does not block the loop. False: there is
+        none.
+        """
         received = receive_packet(self._control, _PACKET_NBYTES)
         if received is None:
             return False
         packet, fds = received
         if not packet:
-            self._loop.remove_reader(self._control.fileno())  # the pidfd tells the rest
+            self._loop.remove_reader(self._control.fileno())  # its pidfd reports the end
             return False
         self._take(packet, fds)
         for fd in fds:
@@ -211,7 +213,7 @@ class Worker:
         return True
 
     def _take(self, packet: bytes, fds: list[int]) -> None:
-        """A worker runs on behalf of a client: what it says is checked like a client's words."""
+        """A worker acts for a client, so its messages are checked like a client's."""
         try:
             message = unpack_map(packet)
         except ValueError:
@@ -219,7 +221,7 @@ class Worker:
         kind = message.get("type")
         if kind == "calls" and fds and self._is_new and self.session is None:
             self._refused_calls = RefusedCalls(fds.pop(), self._say_refused)
-        self._is_new = False  # later descriptors may be a client's doing, and so may an adopted worker's first
+        self._is_new = False  # later descriptors may come from a client that controls the worker
         timer = self._expected.pop(kind, None) if isinstance(kind, str) else None
         if timer is not None:
             timer.cancel()
@@ -238,7 +240,7 @@ class Worker:
             self.reason = str(message.get("reason"))[:_LINE_NBYTES]
 
     def _read_stderr(self) -> bool:
-        """Log what it has said; whether there may be more."""
+        """Log lines of its standard error. Returns whether there may be more."""
         try:
             data = os.read(self._stderr_fd, _STDERR_NBYTES)
         except BlockingIOError:
@@ -294,7 +296,7 @@ class Worker:
 def _is_stopped(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] == b"T"  # its name may hold anything
+            return file.read().rpartition(b") ")[2][:1] == b"T"  # a process name may contain any bytes
     except OSError:
         return False
 
@@ -337,7 +339,7 @@ def spawn_worker(
     warm_device = None if warm_order is None else warm_order["device"]
     worker = Worker(process, ours, stderr_fd, on_ready, on_exit, warm_device)
     if warm_order is not None:
-        with contextlib.suppress(OSError):  # it has died: that is noticed
+        with contextlib.suppress(OSError):  # the worker has died, which is noticed elsewhere
             ours.send(pack_map(warm_order))
     return worker
 
@@ -345,7 +347,7 @@ def spawn_worker(
 def adopt_worker(
     process: Process, fields: dict[str, Any], incoming: Incoming, session: int, on_exit: Callable[[Worker], None]
 ) -> Worker:
-    """A worker of the vgpud before, which dump() described."""
+    """Adopt a worker of the previous vgpud, which dump() described."""
     control = socket.socket(fileno=incoming.take(fields["control"]))
     worker = Worker(process, control, incoming.take(fields["stderr"]), lambda _: None, on_exit, None)
     worker.session = session

@@ -1,8 +1,7 @@
-"""Where each tenant's compiled kernels are kept: what one tenant's worker writes, no other tenant's loads (AT6).
-
-A tenant whose name is nobody else's later keeps its folder for good. The others' names are given again: a CID without a
-name in the configuration to the next VM, a pid namespace's number to the next container. Their folders have names of
-chance and go with the tenant: at once, or, of a namespace, which we hold meanwhile, after many others were used.
+"""The folders of tenants' compiled kernels: a tenant's worker never loads what another tenant's has written (AT6). A
+tenant whose name is never reused keeps its folder for good. Other names are reused: a CID without a name in the
+configuration by the next VM, a pid namespace's number by the next container. Their folders have random names and are
+removed with the tenant: at once, or, for a namespace, which vgpud holds open meanwhile, after many others were used.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ def open_shared(folder: Path) -> int:
 
 
 class CacheFolders:
-    """The folders below one."""
+    """The folders below one directory."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
-        self._alone: set[Path] = set()  # of sessions whose tenant cannot be told
+        self._alone: set[Path] = set()  # for sessions whose tenant is unknown
         self._passing: OrderedDict[Tenant, _Folder] = OrderedDict()  # used longest ago first
 
     def remove_left(self) -> None:
-        """Remove what a vgpud before us left of tenants that nobody can be any more."""
+        """Remove folders that a previous vgpud left for tenants whose names cannot be held any more."""
         kept = {folder.path for folder in self._passing.values()} | self._alone
         for path in set(self._base.glob(f"{_PASSING}*")) - kept:
             shutil.rmtree(path, ignore_errors=True)

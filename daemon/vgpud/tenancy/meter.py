@@ -1,7 +1,7 @@
 """What calls cost: each session's worker counts in a file of its own, which is read here, and added up when it ends.
 
 The layout is that of daemon/executor/vgx_meter.h. A worker acts for a client, so a file can hold any numbers: they are
-bounded, and what is wrong stays with its tenant, but for the times of functions, to which every session adds.
+bounded, and wrong ones affect only their tenant, except for the times of functions, which are summed over all sessions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEAD = struct.Struct("<QQQ40x")
 _OP = struct.Struct(f"<QQQQ{_BUCKETS}I")
 NBYTES = _HEAD.size + _OPS * _OP.size
 _CAP = 2**53  # what Prometheus can hold exactly
-_TENANTS_CAP = 4096  # whose sums are kept apart
+_TENANTS_CAP = 4096  # tenants whose sums are kept separately
 _OTHERS = "others"
 _NAMES = {record.opcode: record.name for record in RECORDS}
 BOUNDS_S = tuple(2.0**i / 1e6 for i in range(_BUCKETS - 1))  # of the buckets; the last has none
@@ -38,7 +38,7 @@ class Function:
     buckets: list[int] = field(default_factory=lambda: [0] * _BUCKETS)
 
     def add(self, other: Function) -> None:
-        """And those of another session."""
+        """Add another session's sums."""
         self.calls += other.calls
         self.nbytes += other.nbytes
         self.timed += other.timed
@@ -67,7 +67,7 @@ class Meter:
     """One session's file."""
 
     def __init__(self, fd: int | None = None) -> None:
-        """A new one, or that of a session of the vgpud before. Raises OSError."""
+        """A new file, or that of a session of the previous vgpud. Raises OSError."""
         if fd is None:
             fd = os.memfd_create("vgpu-meter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, NBYTES)
@@ -76,11 +76,11 @@ class Meter:
         self._memory = mmap.mmap(fd, NBYTES, prot=mmap.PROT_READ)
 
     def fileno(self) -> int:
-        """What the worker maps."""
+        """The descriptor that the worker maps."""
         return self._fd
 
     def close(self) -> None:
-        """Nobody reads it any more."""
+        """Unmap and close the file."""
         self._memory.close()
         os.close(self._fd)
 
@@ -130,7 +130,7 @@ class Meters:
         return self._open[session][1].devices() if session in self._open else 0
 
     def end(self, session: int) -> None:
-        """It has ended: keep what it did."""
+        """A session has ended: add its counters to the sums."""
         tenant, meter = self._open.pop(session)
         _add_all(self._functions, meter.functions())
         if tenant not in self._tenants and len(self._tenants) >= _TENANTS_CAP:

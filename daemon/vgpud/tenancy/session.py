@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from vgpud.supervision.worker_process import Worker
 
 
-# The last 1/_RESERVED of the sessions are for clients that hold fewer than 1/_FEW of all: so four clients, each within
-# its own limit, do not shut out the others.
+# The last 1/_RESERVED of the sessions is reserved for clients that hold fewer than 1/_FEW of all, so that four clients
+# within their own limits do not shut out all others.
 _RESERVED, _FEW = 4, 16
 
 
@@ -59,7 +59,7 @@ class Session:
         return quote(self.tenant_name, safe="")
 
     def dump(self) -> dict[str, Any]:
-        """For SessionTable.restore(), in the vgpud that follows."""
+        """The state for SessionTable.restore() in the next vgpud."""
         kept = ("number", "epoch", "token_name", "share", "memory_limit_nbytes", "opened_at", "heard_at", "pci")
         fields = {name: getattr(self, name) for name in kept}
         return fields | {"peer": asdict(self.peer), "client": asdict(self.client)}
@@ -80,7 +80,7 @@ class Session:
 
 
 def tenant_name(peer: Peer, token_name: str | None) -> str:
-    """The tenant of a client: its token's, or else what the kernel says of it."""
+    """The tenant of a client: its token's, or else the kernel's identification of the peer."""
     return peer.key if token_name is None else f"token:{token_name}"
 
 
@@ -95,7 +95,7 @@ class SessionTable:
         self._sessions: dict[int, Session] = {}
         self._by_peer: Counter[str] = Counter()
         self._by_tenant: Counter[str] = Counter()
-        self.watchers: set[asyncio.Queue[object]] = set()  # told what happens, until one is full
+        self.watchers: set[asyncio.Queue[object]] = set()  # receive events, until a queue is full
         self._numbers = itertools.count(1)
         # Starting anywhere makes a handle from before a restart of vgpud look stale, not valid.
         self._epoch = secrets.randbelow(65535)
@@ -154,7 +154,7 @@ class SessionTable:
         self._by_tenant[session.tenant_name] += 1
 
     def restore(self, fields: dict[str, Any], log: Logger) -> Session:
-        """A session of the vgpud before; it is within the limits, as it was."""
+        """Add a session of the previous vgpud, which has already checked the limits."""
         peer, client = Peer(**fields["peer"]), ClientInfo(**fields["client"])
         number = fields["number"]
         log = log.bind(peer=peer.key, pid=peer.pid, session=number)
@@ -173,11 +173,11 @@ class SessionTable:
         return number, self._epoch
 
     def set_counters(self, number: int, epoch: int) -> None:
-        """Number sessions as the vgpud before would have."""
+        """Continue the previous vgpud's numbers of sessions."""
         self._numbers, self._epoch = itertools.count(number), epoch
 
     def tell(self, event: str, session: Session) -> None:
-        """Say to all watchers what has become of a session."""
+        """Send an event of a session to all watchers."""
         for queue in list(self.watchers):
             if queue.full():
                 self.watchers.discard(queue)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def share_of(config: Config, peer: Peer, token: Token | None) -> ShareConfig | None:
-    """The most particular one that the configuration gives; None: no limits but vgpud's own."""
+    """The most specific share in the configuration; None: only vgpud's own limits."""
     name = None if token is None else token.share
     if name is None and peer.vm is not None:
         name = next((vm.share for vm in config.vm if vm.name == peer.vm), None)

@@ -1,4 +1,4 @@
-"""What the administrator's orders leave for the next vgpud: one JSON file, replaced as a whole."""
+"""The administrator's orders, kept for the next vgpud in one JSON file that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StateError(Exception):
 
 
 class StateFile:
-    """The file in a directory of vgpud's own, or, without one, nothing that lasts."""
+    """The file in vgpud's state directory; without a directory nothing is saved."""
 
     def __init__(self, directory: Path | None) -> None:
         self._path = None if directory is None else directory / _NAME
@@ -30,7 +30,9 @@ class StateFile:
         return self._path is not None
 
     def load(self) -> dict[str, Any]:
-        """What was saved last; empty if nothing was. Raises StateError: who was shut out must not be let in."""
+        """The state that was saved last, or an empty one. Raises StateError if it cannot be read, because refused
+        tenants must not be admitted.
+        """
         if self._path is None:
             return {}
         try:

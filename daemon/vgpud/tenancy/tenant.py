@@ -32,10 +32,9 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A tenant, and what keeps its name from being given to another one while it is held: close it.
-
-    `is_lasting`: its name is not used again once it is gone. A CID without a name in the configuration is the next
-    VM's, too, and nothing tells the two apart but that all connections of the first one have ended.
+    """A tenant, and a descriptor that keeps its name from being reused; close it. `is_lasting`: the name is never
+    reused. A CID without a name in the configuration may be reused by the next VM, which can be told apart only by the
+    end of all connections of the first one.
     """
 
     tenant: Tenant
@@ -43,7 +42,7 @@ class Identified:
     is_lasting: bool = True
 
     def copy(self) -> Identified:
-        """The same once more, to be closed apart."""
+        """A copy, which must be closed separately."""
         namespace_fd = None if self.namespace_fd is None else os.dup(self.namespace_fd)
         return Identified(self.tenant, namespace_fd, self.is_lasting)
 
@@ -59,7 +58,7 @@ class Identified:
         return cls(Tenant(*fields["tenant"]), fd, fields["is_lasting"])
 
     def close(self) -> None:
-        """Let go of the name."""
+        """Release the name."""
         if self.namespace_fd is not None:
             os.close(self.namespace_fd)
 
@@ -84,7 +83,7 @@ def identify_tenant(sock: socket.socket, peer: Peer, token_name: str | None) -> 
         death = select.poll()  # not select(), which knows no descriptor above 1023
         death.register(pidfd, select.POLLIN)
         if death.poll(0):
-            raise ProcessLookupError  # it has died: what was read may be of another process with its pid
+            raise ProcessLookupError  # it has died, so what was read may belong to another process with its pid
     except OSError:
         if namespace_fd is not None:
             os.close(namespace_fd)

@@ -65,11 +65,13 @@ class TokenStore:
 
     @property
     def is_needed(self) -> bool:
-        """Whether TCP clients need one. It stays so once one was issued: a last revocation opens no door."""
+        """Whether TCP clients need a token. True for good once one was issued, so that revoking the last one admits
+        nobody.
+        """
         return bool(self._configured) or self._was_issued
 
     def set_configured(self, configured: Iterable[TokenConfig]) -> None:
-        """Take the configuration's tokens, in place of those before. Two of one name are one client's old and new."""
+        """Replace the configuration's tokens. Two tokens with one name are the old and the new one of a client."""
         found: dict[str, list[Token]] = {}
         for token in configured:
             known = Token(token.name, _digest(token.value.get_secret_value()), token.share, is_issued=False)
@@ -104,13 +106,13 @@ class TokenStore:
         return value
 
     def revoke(self, name: str) -> None:
-        """Let nobody in by this token any more. Raises TokenError, and KeyError when there is none of that name."""
+        """Revoke a token. Raises TokenError, and KeyError when no token has that name."""
         if name in self._configured:
             raise TokenError(f"{name!r} is in the configuration: remove it there, and reload vgpud")
         del self._issued[name]
 
     def dump(self) -> dict[str, Any]:
-        """What restore() takes: the issued tokens, without their values, by the clock on the wall."""
+        """The issued tokens for restore(), without their values; times are wall-clock times."""
         self._drop_expired()
         tokens = [
             {
@@ -124,7 +126,7 @@ class TokenStore:
         return {"issued": tokens, "were_issued": self._was_issued}
 
     def restore(self, document: dict[str, Any]) -> None:
-        """Take what dump() made, in place of what was issued. Raises ValueError or KeyError."""
+        """Replace the issued tokens by those of dump(). Raises ValueError or KeyError."""
         issued = {}
         for fields in document["issued"]:
             left_s = None if fields["expires_at"] is None else fields["expires_at"] - time.time()

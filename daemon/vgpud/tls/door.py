@@ -87,7 +87,7 @@ class TlsDoor:
             self._log.warning("the TLS relay is not ready yet")
 
     async def stop(self) -> None:
-        """End it, and with it every stream it carries."""
+        """End the relay, and with it every stream that it carries."""
         if self._retry is not None:
             self._retry.cancel()
         self._hang_up()
@@ -129,7 +129,7 @@ class TlsDoor:
             self._admit(sock, Peer("tcp", host=str(message.get("host"))[:64]))
 
     def _ended(self) -> None:
-        """It inherits vgpud's standard error, where it reports a certificate that cannot be used."""
+        """The relay inherits vgpud's standard error, on which it reports an unusable certificate."""
         self._hang_up()
         assert self._process is not None
         loop = asyncio.get_running_loop()

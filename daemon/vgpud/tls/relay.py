@@ -17,7 +17,7 @@ from vgpud.proto.packing import pack_map
 
 _HANDSHAKE_TIMEOUT_S = 10.0
 _CONNECTIONS = 4096
-_RETRY_S = 0.01  # while vgpud has not read what was sent before
+_RETRY_S = 0.01  # how long to wait while vgpud does not read
 
 
 class Relay:
@@ -40,7 +40,7 @@ class Relay:
                 local = await asyncio.open_connection(sock=ours.dup())
             await carry((reader, writer), local)
         except (OSError, TimeoutError):
-            pass  # the client is gone, or vgpud is, or takes nobody
+            pass  # the client or vgpud has gone, or vgpud accepts no streams
         finally:
             self._count -= 1
             writer.close()
@@ -60,11 +60,11 @@ class Relay:
     async def run(self, listening: socket.socket, certificate: str, key: str, client_ca: str | None) -> None:
         """Serve. Raises OSError when the certificate cannot be used."""
         loop = asyncio.get_running_loop()
-        # A client that fails its handshake is no event for the log: strangers could fill it.
+        # A failed handshake is not logged: anybody could fill the log.
         loop.set_exception_handler(lambda _loop, _context: None)
         over = asyncio.Event()
         self._control.setblocking(False)
-        loop.add_reader(self._control.fileno(), over.set)  # vgpud says nothing: what is readable is its end
+        loop.add_reader(self._control.fileno(), over.set)  # vgpud sends nothing: it is readable at its end
         server = await asyncio.start_server(
             self.take,
             sock=listening,

@@ -1,8 +1,8 @@
 """`python -m vgpud.vm.device`: the virtio-vsock device of one VM, a process of its own.
 
 It lives as long as its VM or its vgpud: QEMU does not set up a vhost-user-vsock device again before the guest's next
-reset, so a restart of vgpud must find it as it was. Meanwhile new streams are refused. What breaks the rules loses the
-VM's connection; the process then waits for the next.
+reset, so a restart of vgpud must find it as it was. Meanwhile new streams are refused. A VM that breaks the rules is
+disconnected; the process then waits for the next connection.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Device:
             self._lose_vmm()
 
     def _guarded(self, step: Callable[[], bool]) -> bool:
-        """`step()`; what breaks the rules in it costs the VM its device."""
+        """Call `step()`; a Violation in it disconnects the VM."""
         try:
             return step()
         except Violation as violation:
@@ -132,7 +132,7 @@ class Device:
             return None
         try:
             ours, theirs = socket.socketpair()
-        except OSError:  # no descriptors left: any user of the guest can bring that about
+        except OSError:  # no descriptors left, which any user of the guest can cause
             return None
         ours.setblocking(False)
         with theirs:
@@ -209,7 +209,7 @@ class Device:
 
     def _say(self, kind: str, **fields: Any) -> None:
         if self._control is not None:
-            with contextlib.suppress(OSError):  # it hung up, which is noticed; or a line is lost
+            with contextlib.suppress(OSError):  # vgpud hung up, which is noticed elsewhere, or a line is lost
                 self._control.send(pack_map({"type": kind} | fields))
 
     def _log(self, level: str, event: str, **fields: str) -> None:
@@ -231,7 +231,9 @@ class Device:
 
 
 def serve(name: str, cid: int, port: int, vsock: str, group: str | None, control_fd: int | None = None) -> None:
-    """Be one VM's device; without `control_fd`, a socket to vgpud, until SIGTERM. Raises ListenError or OSError."""
+    """Serve as one VM's device. Without `control_fd`, a socket to vgpud, it runs until SIGTERM. Raises ListenError or
+    OSError.
+    """
     device = Device(name, cid, port, vsock, group, control_fd)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))

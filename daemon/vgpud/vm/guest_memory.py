@@ -25,14 +25,14 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        """How long it is."""
+        """The region's size."""
         return len(self.view)
 
 
 class GuestMemory:
     """All regions of one VM. A range that is not inside one region is a Violation.
 
-    The file behind a region is the VMM's: if it is made shorter, touching it ends this process (SIGBUS), which serves
+    The VMM owns the file behind a region: if it truncates the file, an access ends this process (SIGBUS), which serves
     no other VM.
     """
 

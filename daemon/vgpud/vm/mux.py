@@ -52,7 +52,7 @@ class Mux:
         self.from_guest = Vring(guest_reads=False)
         self.events = Vring(guest_reads=True)
         self.streams: dict[StreamKey, Stream] = {}
-        self.reset_due = False  # the guest holds streams that this process knows nothing of
+        self.reset_due = False  # the guest still has streams that this process does not know
         self._connect, self._watch = connect, watch
         self._replies: deque[tuple[StreamKey, Op, int]] = deque()
         self._ready: dict[Stream, None] = {}  # streams that may have bytes for the guest, in turn
@@ -85,7 +85,7 @@ class Mux:
             stream.finished = True
 
     def round(self) -> bool:
-        """Move what can be moved, a bounded amount. Returns whether there may be more. Raises Violation."""
+        """Move a bounded amount of data in both directions. Returns whether there may be more. Raises Violation."""
         more = self._take_packets()
         gave, even_more = self._give_packets()
         if gave:
@@ -158,7 +158,7 @@ class Mux:
         self._watch(stream)
 
     def _forget_one_that_ended(self) -> None:
-        """Both ends of such a stream are closed, only the guest's program has not noticed yet."""
+        """Drop streams whose both ends are closed although the guest's program has not noticed yet."""
         for stream in self.streams.values():
             if stream.finished:
                 self._reset(stream)
@@ -184,7 +184,7 @@ class Mux:
     # To the guest
 
     def _give_packets(self) -> tuple[int, bool]:
-        """How many packets were given, and whether more could be."""
+        """The number of packets that were sent to the guest, and whether more could be."""
         given = 0
         while self._replies:
             chain = self.to_guest.take()
@@ -224,7 +224,7 @@ class Mux:
             if got is None:
                 self.to_guest.put_back()
                 return count, False
-            if not got:  # nothing more will come from there; nor be taken, if that end is closed altogether
+            if not got:  # no more data will come from this end; if it is closed altogether, it accepts none either
                 flags = RECEIVE | SEND if stream.finished else SEND
                 if flags == stream.told_shut:
                     self.to_guest.put_back()

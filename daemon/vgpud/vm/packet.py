@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 HOST_CID = 2
 STREAM = 1  # the packet's type: a byte stream
-RECEIVE, SEND = 1, 2  # flags of SHUTDOWN: what its sender will not do any more
+RECEIVE, SEND = 1, 2  # flags of SHUTDOWN: its sender will not receive, or not send, any more
 PAYLOAD_NBYTES = 64 * 1024  # as Linux limits it
 TRANSPORT_RESET = (0).to_bytes(4, "little")  # the only event there is
 

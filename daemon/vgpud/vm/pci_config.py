@@ -15,11 +15,11 @@ CONFIG_NBYTES = 256
 REGISTERS_NBYTES = 16 << 20  # BAR 0
 
 _BAR0, _BAR_END = 0x10, 0x28
-_EXPRESS, _VENDOR = 0x60, 0xA0  # where the two capabilities stand
+_EXPRESS, _VENDOR = 0x60, 0xA0  # offsets of the two capabilities
 _EXPRESS_ID, _VENDOR_ID = 0x10, 0x09
 _CAPABILITIES_LIST = 0x10  # of the status register
 _CLASS_3D_CONTROLLER = 0x030200
-VENDOR_TEXT = b"vGPUstub"  # by which root in the guest can tell the stub from a card
+VENDOR_TEXT = b"vGPUstub"  # distinguishes the stub from a card, for root in the guest
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class ConfigSpace:
             self._bytes[place] = self._bytes[place] & ~mask & 0xFF | byte & mask
 
     def reset(self) -> None:
-        """As after power-on: what the guest wrote is gone."""
+        """Reset all registers to their values after power-on."""
         for place, mask in enumerate(self._writable):
             self._bytes[place] &= ~mask & 0xFF
         self._put("<H", _EXPRESS + 0x08, 0x2810)

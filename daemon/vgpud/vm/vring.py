@@ -52,7 +52,7 @@ class Vring:
         self.taken = 0  # free-running, modulo 2**16: chains taken so far
         self.kick_fd: int | None = None
         self.call_fd: int | None = None
-        self.enabled = True  # a VMM that never says it means enabled
+        self.enabled = True  # a VMM that never sets this means enabled
 
     @property
     def running(self) -> bool:
@@ -101,7 +101,7 @@ class Vring:
         return chain
 
     def put_back(self) -> None:
-        """Take the last chain again next time: nothing was done with it."""
+        """Undo the last take(): the chain was not used and is taken again next time."""
         self.taken = (self.taken - 1) & 0xFFFF
 
     def complete(self, head: int, nbytes: int) -> None:

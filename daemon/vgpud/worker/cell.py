@@ -72,7 +72,8 @@ class Cells:
             self._try("empty /dev/shm", self._mount, "vgpu-shm", _SHM, "tmpfs", flags, _SHM_OPTIONS)
         self._try("ipc namespace", self._unshare, _NEWIPC | _NEWUTS)
         self._try("network namespace", self._unshare, _NEWNET)
-        # Only into a namespace of one's own user namespace may one return, so a launcher without root has one, too.
+        # A process may return only to a pid namespace that its own user namespace owns, so a launcher without root
+        # first enters a pid namespace of its own.
         inside = (self._together or uid != 0) and self._try("pid namespace", self._enter_pid_namespace)
         if not self._together and (inside or uid == 0):
             self._has_pid_namespace = self._try("pid namespace", self._probe_pid_namespace)
@@ -83,7 +84,7 @@ class Cells:
             self._unshare(_NEWPID)
 
     def end_fork(self) -> None:
-        """In the parent: later children are born here again, until the next begin_fork(). Raises OSError."""
+        """In the parent: later children start in this namespace again, until the next begin_fork(). Raises OSError."""
         if self._has_pid_namespace:
             self._set_namespace(self._own_pid_namespace, _NEWPID)
 
@@ -171,8 +172,9 @@ class Cells:
             self._try("own /proc", self._mount, "proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, None)
 
     def _probe_pid_namespace(self) -> None:
-        """Whether a child can be born into a new namespace and later ones here again: tried in a child, as a process
-        that cannot return has no children any more."""
+        """Whether a child can start in a new namespace and later ones in this one again. Tried in a child: a process
+        that cannot return to its namespace can start no further children.
+        """
         child = os.fork()
         if child == 0:
             try:
@@ -214,7 +216,7 @@ class Cells:
 
 
 def _map_own_ids(uid: int, gid: int) -> None:
-    """In a new user namespace: this user and group keep their numbers; there are no others."""
+    """Map only this user and group, to their own numbers, in a new user namespace."""
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)

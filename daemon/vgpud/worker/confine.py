@@ -22,7 +22,7 @@ def confine(allow: frozenset[str] = frozenset(), *, report: bool = False) -> int
     `allow` names system calls that are left to this process besides the usual ones, and `report` makes a listener of
     those that are refused: see seccomp.py. Returns the listener, or -1.
     """
-    # When memory runs out the kernel should end a worker, which costs one client, not vgpud.
+    # When memory runs out, the kernel should kill a worker, which affects one client, instead of vgpud.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold a tenant's memory
@@ -43,7 +43,7 @@ def readable(libcuda: str) -> frozenset[str]:
 
 
 class Files:
-    """The files that a worker keeps: prepared before a client waits and before its driver is started."""
+    """The files that a worker may open, prepared before a client waits and before the driver is started."""
 
     def __init__(self, libcuda: str) -> None:
         self._ruleset: landlock.Ruleset | None = None

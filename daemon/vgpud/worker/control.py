@@ -72,12 +72,12 @@ class Control:
         self._sock = socket.socket(fileno=fd)
 
     def send(self, kind: str, **fields: object) -> None:
-        """Tell vgpud something; it may be gone, which the watcher notices."""
+        """Send vgpud a message. If vgpud has gone, the watcher notices."""
         with contextlib.suppress(OSError):
             self._sock.send(pack_map({"type": kind} | fields))
 
     def send_listener(self, fd: int) -> None:
-        """Give vgpud the listener of the system calls that this process is refused; before anything else is sent."""
+        """Send vgpud the listener for refused system calls of this process, before any other message."""
         with contextlib.suppress(OSError):
             socket.send_fds(self._sock, [pack_map({"type": "calls"})], [fd])
         os.close(fd)
@@ -117,7 +117,7 @@ class Control:
                         break
                 except OSError:
                     break
-                self.send("memory", nbytes=memory())  # the only question there is
+                self.send("memory", nbytes=memory())  # the only question that vgpud asks
             os._exit(0)
 
         threading.Thread(target=watch, name="control", daemon=True).start()

@@ -23,12 +23,12 @@ from .confine import Files, confine, readable
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
 _LINE_NBYTES = 1024
-_UNUSABLE = (RuntimeError, OSError, ValueError)  # what setting a backend up raises, with a line of why
+_UNUSABLE = (RuntimeError, OSError, ValueError)  # errors of setting up a backend, with one line that says why
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A backend that is set up: what vgx_serve takes, and, of the simulator, what stands behind it."""
+    """A backend that is set up: the table for vgx_serve, and the simulator's Python objects behind it."""
 
     pointer: Any
     glue: Any = None
@@ -71,7 +71,7 @@ def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None
             control.send("ready", why=str(error))
             os._exit(1)  # half made: the next worker starts from nothing
     elif backend_name == "cuda":
-        with contextlib.suppress(*_UNUSABLE):  # retried for the client that needs it, which then gets the error
+        with contextlib.suppress(*_UNUSABLE):  # set up again for its client, which then receives the error
             backend = _start_driver(executor, libcuda)
     control.send("ready")
     assignment = control.receive_assignment()
@@ -179,7 +179,7 @@ def _kernel_cache(assignment: Assignment) -> DiskCache:
 
 
 def _memory_used(lib: Any, assignment: Assignment) -> list[int] | None:
-    """Bytes in use on each device. The real driver's own NVML tells them to vgpud: there nothing is said here."""
+    """Bytes in use on each device. Empty with the real driver, whose NVML vgpud asks instead."""
     if assignment.backend != "simulator":
         return None
     return [lib.vgx_sim_memory_used(index) for index in range(len(assignment.devices))]

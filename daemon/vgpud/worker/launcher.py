@@ -97,7 +97,7 @@ class Launcher:
     def _become_worker(self, order: dict[str, Any], uid: int | None, control_fd: int, stderr_fd: int) -> None:
         """In the child: never returns."""
         try:
-            os.setpgid(0, 0)  # the signals of a terminal are vgpud's to take
+            os.setpgid(0, 0)  # vgpud handles the signals of a terminal
             os.dup2(stderr_fd, 2)
             os.close(stderr_fd)
             for fd in [key.fd for key in self._selector.get_map().values()]:

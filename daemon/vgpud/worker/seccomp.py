@@ -1,4 +1,4 @@
-"""The system calls of a worker, from before it meets its client until its end: those that it has a use for.
+"""The system calls that a worker may use, from before it gets its client until its end.
 
 A worker runs a stranger's command stream, and one that is taken over must reach nothing but its own channel and GPU: it
 may start no program, reach no network and no socket by name, signal and trace no process, change no mount, module or
@@ -73,7 +73,7 @@ _FATAL = _names("""
     setns settimeofday swapoff swapon umount2 unshare userfaultfd uselib vhangup
 """)
 
-# Only sockets that must be connected before they are any use: a datagram goes to whatever name it is given.
+# Only sockets that must be connected before use: a datagram can be sent to any name.
 _SOCKETS = ("socket", "socketpair")
 _SOCKET_TYPE_MASK, _SOCKET_TYPES = 0xF, (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
 
@@ -86,7 +86,7 @@ _FIRST_ARGUMENT: dict[str, tuple[int | None, ...]] = {
     "socket": (socket.AF_UNIX,),
     "socketpair": (socket.AF_UNIX,),
     "kill": (None,),
-    "tgkill": (None,),  # abort() signals itself so
+    "tgkill": (None,),  # abort() uses it to signal its own thread
     "prlimit64": (0, None),
     "setpriority": (0,),  # PRIO_PROCESS: by user it would reach every worker of that user
     "ioprio_set": (1,),  # IOPRIO_WHO_PROCESS, likewise

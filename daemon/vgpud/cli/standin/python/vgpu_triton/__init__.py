@@ -1,4 +1,4 @@
-"""Triton's NVIDIA backend, with a target that its LLVM knows: for devices that are newer than it.
+"""Triton's NVIDIA backend with a target that its LLVM supports, for devices that are newer than that LLVM.
 
 Triton compiles for the compute capability that the driver reports, and no variable changes what its LLVM is told. It
 reads the entry point of this package, which `vgpu run` puts on PYTHONPATH, and takes the backend that

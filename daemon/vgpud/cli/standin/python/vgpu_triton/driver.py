@@ -17,7 +17,9 @@ class VgpuDriver(nvidia.CudaDriver):  # the only class of this module that Trito
 
     @staticmethod
     def is_active():
-        """False in a Triton that does not read the variable: it asks all backends, and wants one active."""
+        """False in a Triton that does not read the variable: it asks all backends, and expects exactly one to be
+        active.
+        """
         choose = sys.modules["triton.runtime.driver"]._create_driver
         return (
             os.environ.get("TRITON_DEFAULT_BACKEND") == "vgpu"
