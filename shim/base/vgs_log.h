@@ -1,5 +1,5 @@
 /* The shim's log. It writes into other people's programs, between lines that other programs parse: unless VGPU_LOG asks
- * for more, or for silence, it reports only why the work ends. */
+ * for more, or for silence, it reports only why the program cannot use the GPU any more. */
 #ifndef VGS_LOG_H
 #define VGS_LOG_H
 
@@ -8,8 +8,7 @@
 #include <stddef.h>
 #include <time.h>
 
-/* REASON, without VGPU_LOG: why the work ends or cannot begin, as far as the program may know. A few lines a process.
- * */
+/* REASON, shown without VGPU_LOG: why the GPU's work ends or cannot begin. A few lines for each process. */
 enum vgs_log_level { VGS_LOG_OFF, VGS_LOG_REASON, VGS_LOG_ERROR, VGS_LOG_INFO, VGS_LOG_TRACE };
 
 /* How the current thread's call got its answer; vgs_session_call raises it, the trace prints it. */
@@ -27,8 +26,9 @@ bool vgs_log_enabled(enum vgs_log_level level);
 /* Write one line to stderr or VGPU_LOG_FILE. Keeps errno. */
 void vgs_log(enum vgs_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* What the host works on for seconds while a call waits: one line, where stderr is a terminal or VGPU_PROGRESS=1, or
- * with VGPU_LOG=info. A bounded number of lines a process, which count as no reasons. Keeps errno. */
+/* One line about what the host has been working on for seconds while a call waits: if stderr is a terminal, with
+ * VGPU_PROGRESS=1, or with VGPU_LOG=info. A bounded number for each process, counted apart from REASON lines. Keeps
+ * errno. */
 void vgs_log_progress(const char *text);
 
 /* Copy text with its control characters as \xNN, so that what a program or a host says stays one line. Cut to fit;

@@ -40,13 +40,13 @@ struct vgs_context_facts {
 
 struct vgs_profiling {
   uint32_t version;
-  /* For a library whose calls are to be seen, too, as the runtime's: whether somebody observes (atomic), and what to do
-   * around a call then. */
+  /* For another library whose calls are observed, such as the runtime: whether there is an observer (atomic), and its
+   * functions to call before and after each call. */
   const int *observed;
   void (*enter)(struct vgs_api_call *call);
   void (*leave)(struct vgs_api_call *call, int result);
-  /* From now on each exported call is shown to the observer; NULL: to nobody. It stays valid for ever: a call may be
-   * leaving. BUSY (false): somebody else observes. */
+  /* Set the observer that is shown each exported call; NULL: none. The observer must stay valid for ever, because a
+   * call may still be returning. False: there is another observer. */
   bool (*observe)(const struct vgs_observer *observer, const struct vgs_observer *instead_of);
   /* The number that the calling thread's records carry from now on; 0: none. */
   void (*correlate)(uint64_t correlation);
@@ -56,13 +56,13 @@ struct vgs_profiling {
   CUresult (*clock)(uint64_t *now_ns, uint64_t *dropped, uint64_t *waiting);
   CUresult (*take)(struct vgw_activity *activities, size_t capacity, size_t *count);
   CUresult (*name)(uint32_t name, char text[VGW_ACTIVITY_NAME_NBYTES]);
-  uint32_t (*epoch)(void); /* another number after a lost session: what the worker's names stand for is new */
+  uint32_t (*epoch)(void); /* changes after a lost session: the worker's name ids then have new meanings */
   CUcontext (*current)(void);
   bool (*context)(CUcontext context, struct vgs_context_facts *facts); /* NULL: the current one */
   bool (*is_new)(CUcontext context); /* true the first time it is asked in this life of the context */
   bool (*stream_id)(CUcontext context, CUstream stream, bool per_thread, uint32_t *id);
   uint32_t (*object_id)(const void *handle);           /* of an event, a graph, a node: unique among its kind */
-  CUgraphNode *(*nodes)(CUgraph graph, size_t *count); /* malloc'ed; NULL: none, or they cannot be told */
+  CUgraphNode *(*nodes)(CUgraph graph, size_t *count); /* malloc'ed; NULL: none, or they are unknown */
   uint32_t (*node_type)(CUgraphNode node);
   const char *(*kernel_name)(void *function); /* never NULL */
   int (*memory)(uint64_t address);            /* vgs_profiled_memory */
@@ -74,7 +74,7 @@ enum vgs_profiled_memory { VGS_MEMORY_PAGEABLE, VGS_MEMORY_PINNED, VGS_MEMORY_DE
 const struct vgs_profiling *vgpuProfiling(uint32_t version);
 
 /* For the exported functions. */
-extern __attribute__((visibility("hidden"))) int vgs_profiling_state; /* atomic; 1: somebody observes */
+extern __attribute__((visibility("hidden"))) int vgs_profiling_state; /* atomic; 1: there is an observer */
 static inline bool vgs_profiling_on(void) { return __atomic_load_n(&vgs_profiling_state, __ATOMIC_RELAXED); }
 void vgs_profiling_enter(struct vgs_api_call *call);
 void vgs_profiling_leave(struct vgs_api_call *call, int result);

@@ -6,7 +6,7 @@
 
 enum { VGS_ARCH_TEXT_NBYTES = 64 };
 
-/* A copy of a compiler's options, one of which may be another text. */
+/* A copy of a compiler's options, of which the architecture's may be replaced. */
 struct vgs_options {
   const char **items; /* owned; the texts are the program's, but for `arch` */
   int count;
@@ -18,11 +18,12 @@ struct vgs_options {
   char arch[VGS_ARCH_TEXT_NBYTES];
 };
 
-/* Copy them, with room for one more; false when out of memory. The last architecture counts, as NVIDIA's have it. */
+/* Copy them, with space for one more. False: out of memory. If several name an architecture, the last one counts, as in
+ * NVIDIA's compilers. */
 bool vgs_options_init(struct vgs_options *options, int count, const char *const *items);
 void vgs_options_fini(struct vgs_options *options);
 
-/* Have the compiler compile for another architecture, of which nothing but the number is kept. */
+/* Replace the number of the architecture to compile for. */
 void vgs_options_set_arch(struct vgs_options *options, int number);
 
 #endif

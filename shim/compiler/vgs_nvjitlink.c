@@ -1,6 +1,6 @@
-/* A libnvJitLink.so in front of NVIDIA's, for programs on simulated devices: what is linked comes out as PTX, which the
- * driver loads where machine code was asked for. NVIDIA's linker makes one PTX text of LTO-IR; PTX inputs are left as
- * they are, and linked when the module is loaded. Machine code is refused by name. */
+/* A libnvJitLink.so in front of NVIDIA's, for programs on simulated devices: the linked result is PTX, which the driver
+ * loads in place of machine code. NVIDIA's linker makes one PTX text of LTO-IR; PTX inputs are left as they are, and
+ * linked when the module is loaded. Machine code is refused by name. */
 #define _GNU_SOURCE /* memmem */
 #include "vgs_arch.h"
 #include "vgs_linked.h"
@@ -24,7 +24,7 @@ enum {
 enum { INPUT_CUBIN = 1, INPUT_PTX = 2, INPUT_LTOIR = 3, INPUT_ANY = 10 };
 #define FILE_NBYTES_MAX (1l << 30)
 
-/* Architectures to try, newest first, where NVIDIA's linker does not know the one that it is asked for. */
+/* Architectures to try, newest first, if NVIDIA's linker does not support the requested one. */
 static const int architectures[] = {121, 120, 110, 103, 101, 100, 90, 89, 87, 86, 80, 75, 70, 60, 50};
 
 struct nvJitLink {
@@ -94,7 +94,7 @@ EXPORTED(nvJitLinkVersion, (unsigned int *major, unsigned int *minor)) {
 
 typedef nvJitLinkResult create_function(nvJitLinkHandle *, uint32_t, const char **);
 
-/* NVIDIA's linker for the architecture that was asked for, else for the newest that it knows and that is not newer. */
+/* Create NVIDIA's linker for the requested architecture, else for the newest older one that it supports. */
 static nvJitLinkResult create_real(nvJitLinkHandle link, struct vgs_options *options, create_function *real) {
   nvJitLinkHandle *made = (nvJitLinkHandle *)&link->real;
   nvJitLinkResult result = real(made, (uint32_t)options->count, options->items);
@@ -201,7 +201,7 @@ EXPORTED(nvJitLinkAddFile, (nvJitLinkHandle link, int type, const char *path)) {
   return result;
 }
 
-/* What NVIDIA's linker made of its inputs becomes one text more. */
+/* Add the PTX that NVIDIA's linker made of its inputs. */
 static nvJitLinkResult append_linked(nvJitLinkHandle link) {
   size_t nbytes;
   nvJitLinkResult result = nvJitLinkGetLinkedPtxSize(link, &nbytes);

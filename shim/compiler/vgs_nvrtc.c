@@ -1,6 +1,6 @@
-/* A libnvrtc.so in front of NVIDIA's, for programs on simulated devices: where they ask for machine code they are given
- * the PTX, which the driver loads as well, and an architecture that the compiler does not know becomes the newest that
- * it knows. Every other call is passed on. */
+/* A libnvrtc.so in front of NVIDIA's, for programs on simulated devices: if they request machine code they receive PTX,
+ * which the driver loads as well, and an architecture that the compiler does not support is replaced by the newest that
+ * it supports. Every other call is passed on. */
 #include "vgs_arch.h"
 #include "vgs_log.h"
 #include "vgs_real.h"

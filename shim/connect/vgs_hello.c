@@ -90,7 +90,8 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
   struct vgs_packer packer = {.next = body, .end = body + sizeof body};
   bool local = vgs_endpoint_is_local(endpoint);
   char stubs[VGS_STUB_MAX][VGS_STUB_ADDRESS_NBYTES];
-  uint32_t stub_count = local ? 0 : vgs_stub_find(stubs); /* what a local daemon shows has this machine's addresses */
+  /* a local daemon already knows this machine's PCI addresses */
+  uint32_t stub_count = local ? 0 : vgs_stub_find(stubs);
   bool has_token = *endpoint->token;
   vgs_pack_map(&packer, 4 + (has_token ? 1 : 0) + (stub_count ? 1 : 0));
   vgs_pack_str(&packer, "type");
@@ -130,7 +131,7 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
   }
   if (packer.failed)
     return CUDA_ERROR_UNKNOWN;
-  /* In one piece: a peer that answers the first bytes it sees, and closes, has then seen them all. */
+  /* Send it in one piece, so that a peer that answers the first bytes it reads, and closes, has read all of it. */
   uint32_t nbytes = (uint32_t)(packer.next - body);
   struct iovec parts[] = {{(void *)"VGPU", 4}, {&nbytes, sizeof nbytes}, {body, nbytes}};
   return vgs_socket_send(fd, parts, 3, -1) ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
@@ -226,11 +227,11 @@ static bool is_overloaded(int fd) {
   if (nbytes <= 0)
     return false;
   stat[nbytes] = 0;
-  const char *after = strrchr(stat, ')'); /* its name may hold anything */
+  const char *after = strrchr(stat, ')'); /* a process name may contain any bytes */
   return after && after[1] == ' ' && (after[2] == 'R' || after[2] == 'D');
 }
 
-/* Whether vgpud says, by a file beside its socket, that another one takes its place just now. */
+/* Whether vgpud is being replaced, which a file beside its socket announces. */
 static bool is_being_replaced(const struct vgs_endpoint *endpoint) {
   const struct sockaddr_un *address = (const struct sockaddr_un *)&endpoint->address;
   char path[sizeof address->sun_path + sizeof VGS_RESTARTING];
@@ -241,8 +242,8 @@ static bool is_being_replaced(const struct vgs_endpoint *endpoint) {
   return !lstat(path, &file) && time(NULL) - file.st_mtime < RESTART_MAX_S;
 }
 
-/* Until when the welcome may come: its time counts from when the host was last seen to be behind with its work, or to
- * be replaced. */
+/* The deadline for the welcome: its timeout starts again whenever the host is seen to be overloaded or being replaced.
+ */
 static int64_t welcome_deadline_ms(int fd, const struct vgs_endpoint *endpoint) {
   int64_t now_ms = vgs_now_ms(), last_ms = now_ms + VGS_OVERLOAD_TIMEOUT_MS;
   struct pollfd answer = {.fd = fd, .events = POLLIN};

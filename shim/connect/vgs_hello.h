@@ -9,7 +9,7 @@ enum { VGS_PROTOCOL_VERSION = 1 };
 /* Attaching may wait for the workers of hundreds of other clients that start at the same time; vgpud ends the wait as
  * soon as none gets ready any more (limits.worker_start_timeout_s). */
 enum { VGS_WELCOME_TIMEOUT_MS = 900, VGS_START_TIMEOUT_MS = 15000, VGS_ATTACH_TIMEOUT_MS = 120000 };
-enum { VGS_OVERLOAD_TIMEOUT_MS = 120000 }; /* of a welcome, while the host is seen to be behind with its work */
+enum { VGS_OVERLOAD_TIMEOUT_MS = 120000 }; /* of a welcome, while the host is overloaded */
 
 struct vgs_welcome {
   uint16_t epoch;
@@ -45,10 +45,10 @@ struct vgs_attached {
   uint64_t offset, nbytes;
 };
 
-/* Have the connection given to a worker; with `region`, ask for a range of it. Same results. */
+/* Attach the connection to a worker; with `region`, ask for a range of it. Returns as vgs_hello. */
 CUresult vgs_attach(int fd, bool region, struct vgs_attached *attached);
 
-/* The device, as the host numbers them, of the context about to be made; -1: none. A worker may have it ready. */
+/* The device, by the host's number, of the context about to be created; -1: none. A worker may have one ready. */
 extern int vgs_attach_device; /* atomic */
 
 #endif

@@ -82,8 +82,8 @@ static uint32_t wrong(struct vgs_unpacker *unpacker) {
   return 0;
 }
 
-/* Each announced item takes at least one byte, so a count beyond what is left is a lie: refuse before anyone loops over
- * it. */
+/* Each announced item takes at least one byte, so a count beyond the bytes that are left is wrong: refuse it before it
+ * is used in a loop. */
 static uint32_t plausible(struct vgs_unpacker *unpacker, uint64_t count, unsigned bytes_each) {
   if (unpacker->failed || count * bytes_each > (uint64_t)(unpacker->end - unpacker->next))
     return wrong(unpacker);

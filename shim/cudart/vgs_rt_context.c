@@ -14,7 +14,7 @@ struct primary {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct primary *primaries;
 static int primary_count;
-static int device_count;        /* stays what it is at the end */
+static int device_count;        /* set for good at the library's end */
 static unsigned generation = 1; /* rises with each reset: threads must look at their context again */
 static _Thread_local unsigned seen_generation;
 static _Thread_local int chosen_device; /* by cudaSetDevice; 0 before */
@@ -85,8 +85,8 @@ static int device_of(CUcontext context) {
   return device;
 }
 
-/* Take part in a context that the program or another runtime made current. A primary one is retained, so that it
- * outlives the others' use of it. */
+/* Use a context that the program or another runtime made current. A primary one is retained, so that it stays alive
+ * when they release it. */
 static int share(const struct vgs_rt_driver *cu) {
   CUcontext primary;
   int device, active = 0;
@@ -187,7 +187,8 @@ int vgs_cudaGetDeviceFlags(const struct vgs_rt_driver *cu, unsigned int *flags) 
   unsigned found;
   if (!result)
     result = cu->cuDevicePrimaryCtxGetState(device, &found, &active);
-  /* Mapping is always on. Before 12, cudaSetDevice leaves a context inactive, and then this is not said yet. */
+  /* Mapping host memory is always enabled. Before 12, cudaSetDevice leaves the context inactive, and the flag is not
+   * yet returned. */
   if (!result)
     *flags = found | (VGS_RT_MAJOR >= 12 || active ? MAP_HOST : 0);
   return result;

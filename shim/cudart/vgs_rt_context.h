@@ -17,7 +17,7 @@ int vgs_rt_primary(int device, CUcontext *context);
 /* The device that the calling thread works on. */
 int vgs_rt_current_device(int *device);
 
-/* Make a context current, if the thread has none, or none since the last reset. */
+/* Make a context current if the thread has none, or if a reset has ended it. */
 int vgs_rt_context_adopt(void);
 
 /* Held around a fork, so that the child finds them free. */

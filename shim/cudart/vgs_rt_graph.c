@@ -1,5 +1,5 @@
-/* Graph nodes whose parameters the runtime states otherwise than the driver: kernels by host function, copies without
- * memory types, and a context that the runtime leaves out. */
+/* Graph nodes whose parameters differ between runtime and driver: kernels by host function, copies without memory
+ * types, and a context that the runtime leaves out. */
 #include "vgs_rt.h"
 #include "vgs_rt_api.h"
 #include "vgs_rt_copy.h"

@@ -1,5 +1,5 @@
-/* The driver is opened and initialised at the first call that needs it. Nothing happens when the library is loaded: it
- * lies in programs that never use a GPU. */
+/* The driver is opened and initialised at the first call that needs it. Nothing happens when the library is loaded,
+ * because many programs that load it never use a GPU. */
 #include "vgs_rt_init.h"
 #include "vgs_rt_api.h"
 #include "vgs_rt_context.h"
@@ -47,7 +47,8 @@ bool vgs_rt_load(void) {
 
 /* At exit, and at dlclose. Registered after the driver is open, so that it runs before the driver's own. */
 static void finish(void) {
-  __atomic_store_n(&init_result, CUDA_ERROR_DEINITIALIZED, __ATOMIC_RELAXED); /* for what runs after this */
+  __atomic_store_n(&init_result, CUDA_ERROR_DEINITIALIZED,
+                   __ATOMIC_RELAXED); /* for functions that run after this one at exit */
   vgs_rt_registry_fini();
   vgs_rt_context_fini();
 }

@@ -1,5 +1,5 @@
-/* A program that is bound to functions we do not have learns so before it calls one: each loaded object's relocations
- * name what it imports. What cannot be read is left out; nothing here is needed for anything to work. */
+/* Reports functions that a program imports but this library lacks before it calls one: the relocations of each loaded
+ * object name its imports. Objects that cannot be read are skipped; nothing depends on this report. */
 #define _GNU_SOURCE /* dl_iterate_phdr */
 #include "vgs_rt_missing.h"
 #include "vgs_log.h"

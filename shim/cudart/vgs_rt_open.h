@@ -16,7 +16,8 @@ static inline bool vgs_rt_observed(void) {
   return vgs_rt_profiling && __atomic_load_n(vgs_rt_profiling->observed, __ATOMIC_RELAXED);
 }
 
-/* Open libcuda.so.1 and fill the tables. False: there is none, or not a driver library. Once; the caller sees to it. */
+/* Open libcuda.so.1 and fill the tables. False: there is none, or it is not a driver library. The caller calls it only
+ * once. */
 bool vgs_rt_open(void);
 
 #endif

@@ -30,7 +30,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* lists and buckets; t
 static struct image *images;
 static struct symbol **buckets;
 static size_t bucket_count, symbol_count; /* bucket_count: 0 or a power of two */
-static bool must_prepare;                 /* an image may have to be loaded at once */
+static bool must_prepare;                 /* an image with managed variables may have to be loaded at once */
 static bool finished;
 
 void vgs_rt_registry_lock(void) { pthread_mutex_lock(&lock); }
@@ -318,7 +318,7 @@ int vgs_rt_variable(const void *symbol, CUdeviceptr *address, size_t *nbytes) {
   return CUDA_SUCCESS;
 }
 
-/* The driver's objects go; the registrations stay the program's, which unregisters them later or never. */
+/* Release the driver's objects and keep the registrations, which the program removes later or never. */
 void vgs_rt_registry_fini(void) {
   pthread_mutex_lock(&lock);
   finished = true;

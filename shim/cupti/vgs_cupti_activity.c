@@ -1,4 +1,4 @@
-/* What is recorded: enabling kinds of activity, flushing, and the end of it. */
+/* Recording: enabling kinds of activity, flushing, and detaching. */
 #include "vgs_cupti_api.h"
 #include "vgs_cupti_buffer.h"
 #include "vgs_cupti_callback.h"
@@ -53,7 +53,7 @@ int vgs_cuptiActivityDisable(uint32_t kind) {
   bool was = vgs_cupti_wants((enum vgs_cupti_kind)kind);
   if (!was)
     return CUPTI_SUCCESS;
-  if (device) /* what the device has done until now is still wanted */
+  if (device) /* records of work up to now are still delivered */
     result = vgs_cupti_drain();
   vgs_cupti_set_kind((enum vgs_cupti_kind)kind, false);
   if (device && !vgs_cupti_wants_device())
@@ -95,7 +95,7 @@ int vgs_cuptiActivityFlush(CUcontext context, uint32_t streamId, uint32_t flag) 
   return flush(flag);
 }
 
-/* Without a thread of the library's own: 0, never by itself, is what it does. */
+/* The library has no thread of its own, so only a period of 0 (no periodic flush) is supported. */
 int vgs_cuptiActivityFlushPeriod(uint32_t time) {
   static bool named;
   return time ? vgs_cupti_unsupported("cuptiActivityFlushPeriod", &named) : CUPTI_SUCCESS;
@@ -107,7 +107,7 @@ int vgs_cuptiActivityEnableLatencyTimestamps(uint8_t enable) {
   return enable ? vgs_cupti_unsupported("cuptiActivityEnableLatencyTimestamps", &named) : CUPTI_SUCCESS;
 }
 
-/* Sizes of CUPTI's own buffers, which are not used here: what was set is answered. */
+/* Sizes of CUPTI's own buffers, which are not used here: values are only stored and returned. */
 enum { ATTRIBUTES = 12, PER_THREAD = 9, ZEROED = 5, PINNED = 8 };
 static uint64_t attributes[ATTRIBUTES]; /* atomic */
 
@@ -147,7 +147,7 @@ int vgs_cuptiActivityGetAttribute(uint32_t attr, size_t *valueSize, void *value)
   return CUPTI_SUCCESS;
 }
 
-/* Detach. What is recorded is given to the program first; a call that is going on leaves no record. */
+/* Detach. Existing records are delivered to the program first; a call in progress leaves no record. */
 int vgs_cuptiFinalize(void) {
   if (vgs_cupti_in_program())
     return CUPTI_ERROR_INVALID_OPERATION;

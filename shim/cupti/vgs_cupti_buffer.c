@@ -58,7 +58,8 @@ static void request_buffer(void) {
   in_program = true;
   ask(&bytes, &nbytes, &most);
   in_program = false;
-  if (!bytes || !nbytes || (uintptr_t)bytes % ALIGNMENT) /* refused, or what CUPTI refuses */
+  if (!bytes || !nbytes ||
+      (uintptr_t)bytes % ALIGNMENT) /* the program returned no buffer, or one that CUPTI would refuse */
     return;
   buffer.bytes = bytes;
   buffer.nbytes = nbytes;
@@ -104,7 +105,7 @@ static size_t record_nbytes(uint32_t kind) {
   }
 }
 
-/* A place in the program's buffers; NULL: it has none, or (*result) none that is large enough. */
+/* Space for a record in the program's buffers. NULL: it gives no buffer, or (*result) none that is large enough. */
 static uint8_t *place(size_t nbytes, int *result) {
   if (buffer.bytes && (nbytes > buffer.nbytes - buffer.used || (buffer.most && buffer.count == buffer.most)))
     complete_buffer();

@@ -9,11 +9,11 @@
 /* Append a record. Locks `lock`. */
 void vgs_cupti_put(const void *record, size_t nbytes);
 
-/* Count a record that is lost. */
+/* Count a lost record. */
 void vgs_cupti_count_dropped(uint64_t count);
 
-/* Have a buffer of the program's before there is anything for it: some programs flush only if they were asked for one.
- * And deliver if much has come together, unless another thread does. No lock held. */
+/* Request a buffer from the program before there are records: some programs flush only after such a request. Also
+ * deliver records if many are queued, unless another thread does so. No lock held. */
 void vgs_cupti_buffers_tend(void);
 
 /* Copy the queue to the program's buffers, and complete the last one. Returns a CUptiResult. No lock held. */

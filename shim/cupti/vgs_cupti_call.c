@@ -40,7 +40,7 @@ static uint32_t next_correlation(void) {
 }
 
 static void enter(struct vgs_api_call *call) {
-  if (vgs_cupti_in_program()) /* what the program does for CUPTI is not its work */
+  if (vgs_cupti_in_program()) /* calls made inside the profiler's own functions are not recorded */
     return;
   const struct vgs_cupti_function *function = function_of(call);
   call->outer = runtime_correlation;
@@ -75,7 +75,7 @@ static void put_call(const struct vgs_api_call *call, int result, uint64_t end) 
   vgs_cupti_put(&record, sizeof record);
 }
 
-/* A call that waited, or had the device wait. */
+/* Record a call that waited, or that made the device wait. */
 static void put_wait(const struct vgs_api_call *call, const struct vgs_cupti_function *function, uint64_t end) {
   enum { NONE = UINT32_MAX }; /* where no stream or event applies */
   const struct vgs_profiling *driver = vgs_cupti_driver();
@@ -120,7 +120,7 @@ static void leave(struct vgs_api_call *call, int result) {
     put_wait(call, function, end);
   if (vgs_cupti_wants_domain(VGS_DOMAIN_RESOURCE))
     vgs_cupti_resources_after(call, result);
-  vgs_cupti_call_subscriber(call, VGS_SITE_EXIT, &result, function); /* it may end everything */
+  vgs_cupti_call_subscriber(call, VGS_SITE_EXIT, &result, function); /* the subscriber may end its subscription */
   if (device)
     vgs_cupti_drain_often();
   if (vgs_cupti_wants_any())

@@ -1,4 +1,4 @@
-/* What happens around each exported call while something is asked for. */
+/* Runs before and after each exported call while anything is enabled. */
 #ifndef VGS_CUPTI_CALL_H
 #define VGS_CUPTI_CALL_H
 

@@ -10,7 +10,7 @@
 #include <time.h>
 
 enum { TRIPS = 8, READINGS = 5 };
-enum { LINE_NS = 1000000000 }; /* over less time than this, no drift can be told from the error of a point */
+enum { LINE_NS = 1000000000 }; /* over a shorter time drift cannot be distinguished from the error of a point */
 
 struct point {
   uint64_t from, to;
@@ -52,7 +52,7 @@ static void add(struct line *line, struct point point) {
   line->begun = true;
 }
 
-/* By a slope of 1 if the points are less than `least` apart. */
+/* Translate a time by the line; with slope 1 if its points are less than `least` apart. */
 static uint64_t translate(const struct line *line, uint64_t time, uint64_t least) {
   const struct point *a = &line->first, *b = &line->last;
   double slope = b->from > a->from && b->from - a->from >= least
@@ -97,7 +97,8 @@ void vgs_cupti_clock_measure(const struct vgs_profiling *driver) {
   if (!driver || !read_worker(driver, &point))
     return;
   bool was_one = to_local.begun && to_local.first.from == to_local.first.to;
-  if (was_one || point.from == point.to) /* on one machine there is no drift; was it one, this is another worker */
+  /* On one machine there is no drift; if both clocks were one before, this is another worker. */
+  if (was_one || point.from == point.to)
     to_local.begun = false;
   add(&to_local, point);
 }

@@ -38,7 +38,7 @@ void vgs_cupti_reset_calls(void) {
   measuring = 0;
 }
 
-/* Have the worker measure, once in each session. */
+/* Start measuring in the worker, once in each session. */
 static bool measure(const struct vgs_profiling *driver) {
   uint32_t epoch = driver->epoch(), was = __atomic_load_n(&measuring, __ATOMIC_ACQUIRE);
   if (was && was == epoch)
@@ -53,7 +53,7 @@ static bool measure(const struct vgs_profiling *driver) {
     return false;
   }
   if (result)
-    return false; /* no worker yet: this call has it made, and is not measured */
+    return false; /* no worker yet: this call starts one, and is not measured */
   if (!nodes)
     vgs_log(VGS_LOG_INFO, "the host measures launches of graphs as a whole: their kernels are one record");
   pthread_mutex_lock(&vgs_cupti_lock);
@@ -272,7 +272,7 @@ static void put(const struct vgs_profiling *driver, const struct vgw_activity *a
     put_fill(a, &by);
 }
 
-/* A long copy travels in pieces, which are one record. */
+/* A long copy is sent in pieces, which become one record. */
 static bool is_piece(const struct vgw_activity *last, const struct vgw_activity *next) {
   return last->correlation == next->correlation && last->kind == next->kind && !next->of_graph &&
          (next->kind == VGW_ACTIVITY_COPY || next->kind == VGW_ACTIVITY_FILL);

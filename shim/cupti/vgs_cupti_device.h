@@ -15,10 +15,10 @@ void vgs_cupti_submitted(void);
  * worker is gone. No lock held. */
 int vgs_cupti_drain(void);
 
-/* The same once much may have come together. */
+/* The same, only if many records may be waiting. */
 void vgs_cupti_drain_often(void);
 
-/* Have the worker measure no longer. */
+/* Stop measuring in the worker. */
 void vgs_cupti_stop_measuring(void);
 
 /* In a forked child: none has submitted anything. */

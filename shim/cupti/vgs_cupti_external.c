@@ -9,7 +9,7 @@ enum { DEPTH = 256 }; /* of a thread's stack, in thread-local storage; Kineto pu
 
 static _Thread_local struct {
   uint64_t ids[DEPTH];
-  uint32_t depth; /* what is pushed beyond DEPTH is counted, not kept */
+  uint32_t depth; /* ids beyond DEPTH are counted, not stored */
 } stacks[VGS_EXTERNAL_KINDS];
 
 int vgs_cuptiActivityPushExternalCorrelationId(uint32_t kind, uint64_t id) {

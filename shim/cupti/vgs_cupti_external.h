@@ -1,4 +1,4 @@
-/* External correlation: ids of the program's own that calls made inside them belong to. */
+/* External correlation: ids that the program pushes; calls made before they are popped belong to them. */
 #ifndef VGS_CUPTI_EXTERNAL_H
 #define VGS_CUPTI_EXTERNAL_H
 

@@ -11,8 +11,8 @@
 static pthread_mutex_t updating = PTHREAD_MUTEX_INITIALIZER;
 static bool observing, fork_handled; /* under `updating` */
 
-/* The child has none of the parent's records, and another thread of the parent may have held a lock. What the parent
- * had allocated is forgotten, not freed. */
+/* The child has none of the parent's records, and another thread of the parent may have held a lock. The parent's
+ * allocations are not freed in the child. */
 static void forked(void) {
   static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
   updating = unlocked;

@@ -1,8 +1,8 @@
-/* Observing libcuda while anything is asked for. */
+/* Observes libcuda while anything is enabled. */
 #ifndef VGS_CUPTI_OBSERVE_H
 #define VGS_CUPTI_OBSERVE_H
 
-/* Observe if anything is asked for, else do not. Returns a CUptiResult. No lock held. */
+/* Start or stop observing, depending on whether anything is enabled. Returns a CUptiResult. No lock held. */
 int vgs_cupti_update(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* Which calls create and destroy what is told by their names: the first parameter is where a new object's handle goes,
- * or the object that is destroyed. */
+/* The names of calls tell which objects they create and destroy. The first parameter is the address for a new object's
+ * handle, or the object to destroy. */
 #include "vgs_cupti_resource.h"
 #include "vgs_cupti_callback.h"
 #include "vgs_cupti_state.h"

@@ -4,10 +4,10 @@
 
 #include "vgs_profiling.h"
 
-/* Whether the domain's event ever comes. */
+/* Whether this library ever reports the domain's event. */
 bool vgs_cupti_resource_is_seen(uint32_t id);
 
-/* Before and after a call of the driver: what it destroys, what it has created. No lock held. */
+/* Called before and after a driver call: report what it destroys and what it has created. No lock held. */
 void vgs_cupti_resources_before(const struct vgs_api_call *call);
 void vgs_cupti_resources_after(const struct vgs_api_call *call, int result);
 

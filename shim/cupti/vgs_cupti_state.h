@@ -1,4 +1,4 @@
-/* What is asked for, and libcuda, which is observed while anything is.
+/* What is enabled, and libcuda, which is observed while anything is enabled.
  *
  * Locks, in this order: `delivering` (a thread fills the program's buffers, and calls the program), `draining` (a
  * thread reads the worker's records), `lock` (everything else; held for a short time, and never while the program or
@@ -26,7 +26,7 @@ void vgs_cupti_clear_kinds(void);
 void vgs_cupti_count_callbacks(int change);
 bool vgs_cupti_wants_callbacks(void);
 
-/* In a forked child: nothing is asked for, and no lock is held. */
+/* In a forked child: nothing is enabled, and no lock is held. */
 void vgs_cupti_reset_wants(void);
 
 #endif

@@ -6,13 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a driver function does, as far as records tell. */
+/* What a driver function does, as far as records show it. */
 enum vgs_cupti_class {
   VGS_CALL_OTHER,
   VGS_CALL_LAUNCH,
   VGS_CALL_LAUNCH_EX, /* its stream is in its configuration */
   VGS_CALL_GRAPH,
-  VGS_CALL_COPY, /* between what only the worker knows */
+  VGS_CALL_COPY, /* a copy whose ends only the worker knows */
   VGS_CALL_COPY_TO_DEVICE,
   VGS_CALL_COPY_TO_HOST,
   VGS_CALL_COPY_EITHER,

@@ -42,7 +42,7 @@ static void *next(const char *name, void **cache) {
 
 static CUresult init(init_function *function, unsigned flags) {
   if (!function)
-    return CUDA_ERROR_NO_DEVICE; /* no driver is behind this: no policy applies that needs an explanation */
+    return CUDA_ERROR_NO_DEVICE; /* without a driver no policy hides a GPU, so there is nothing to explain */
   CUresult result = function(flags);
   vgs_notice_after_init(result);
   return result;

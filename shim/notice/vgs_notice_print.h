@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-/* Whether descriptor 2 can be what this process was given as its stderr. */
+/* Whether descriptor 2 can be the stderr that this process inherited. */
 bool vgs_notice_stderr_usable(void);
 
 /* Write `message` to stderr: framed on a terminal, else as lines that a log can hold. */

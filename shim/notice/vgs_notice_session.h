@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <time.h>
 
-/* Whether nobody of this session (getsid(2)) has shown the notice of the marker with this time; remembers that now
- * somebody has. True where that cannot be remembered. */
+/* Whether no process of this session (getsid(2)) has shown the notice for the marker with this time; records that it is
+ * shown now. True if that cannot be recorded. */
 bool vgs_notice_session_first(const struct timespec *marked);
 
 #endif

@@ -123,7 +123,7 @@ static nvmlReturn_t store(const struct vgs_nvml_function *function, const uint64
     void *into = pointer(words[i]);
     if (param->role == VGS_NVML_ITEMS || param->role == VGS_NVML_LENGTH || param->role == VGS_NVML_DEVICE ||
         param->role == VGS_NVML_GIVEN)
-      continue; /* given, or stored with the parameter before it */
+      continue; /* passed by the caller, or written with the previous parameter */
     if (!left--) {
       value.failed = true;
       break;

@@ -34,7 +34,7 @@ static void forked(void) {
 }
 
 nvmlReturn_t vgs_nvmlInitWithFlags(unsigned int flags) {
-  (void)flags; /* they spare NVIDIA's library work that this one never does */
+  (void)flags; /* these flags skip work of NVIDIA's library that this one never does */
   int saved = errno;
   nvmlReturn_t result = NVML_SUCCESS;
   pthread_rwlock_wrlock(&state.life);

@@ -25,7 +25,8 @@ struct vgs_nvml_session {
 };
 
 /* Connect, say hello, fetch the snapshot. 0, DRIVER_NOT_LOADED when no vgpud is configured or reachable,
- * LIB_RM_VERSION_MISMATCH when it speaks another version, or what a refusal amounts to. On failure nothing is held. */
+ * LIB_RM_VERSION_MISMATCH when it speaks another version, or what a refusal amounts to. On failure nothing stays open.
+ */
 nvmlReturn_t vgs_nvml_session_open(struct vgs_nvml_session *session);
 void vgs_nvml_session_close(struct vgs_nvml_session *session);
 

@@ -16,7 +16,7 @@ static const uint8_t table_id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0
 
 static nvmlReturn_t refuse(void) { return NVML_ERROR_NOT_SUPPORTED; }
 
-/* Told of each line that nvidia-smi prints. */
+/* Called with each line that nvidia-smi prints. */
 static nvmlReturn_t line_printed(void) { return NVML_SUCCESS; }
 
 /* The legacy PCI address of a device, into 16 bytes. */

@@ -1,6 +1,6 @@
 /* What a program would see: opens one library by its file and asks it, in the environment it was started with. `vgpu
- * doctor` starts it where the program stands and reads the `key value` lines; a library that crashes takes only this
- * process along.
+ * doctor` starts it in the program's place and reads the `key value` lines; a library that crashes ends only this
+ * process.
  *
  *   vgpu-probe cuda FILE [TABLE...]   cuInit, devices, and whether each private table (32 hex digits) is served
  *   vgpu-probe nvml FILE
@@ -67,7 +67,7 @@ static void ask_table(const char *text) {
     uuid[i] = (uint8_t)byte;
   }
   int result = get(&table, uuid);
-  printf("table %s %d\n", text, result ? result : table ? 0 : 999); /* success without a table kills its users */
+  printf("table %s %d\n", text, result ? result : table ? 0 : 999); /* success without a table would crash callers */
 }
 
 /* Which file answers to a name, through its cuGetProcAddress or the process's global scope. In both, a preloaded file
@@ -141,7 +141,7 @@ static void ask_cudart(void) {
 int main(int argc, char **argv) {
   if (argc < 3)
     return 2;
-  setvbuf(stdout, NULL, _IOLBF, 0); /* what was said before a crash is kept */
+  setvbuf(stdout, NULL, _IOLBF, 0); /* so that lines written before a crash are kept */
   library = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     printf("error %s\n", dlerror());
