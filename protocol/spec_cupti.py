@@ -49,7 +49,7 @@ FUNCTIONS = {
     "cuptiGetLastError": "void",
 }
 
-# What a driver function does, for the records made of its calls: by the beginning of its name, the longest first.
+# What a driver function does, for the records of its calls: by the prefix of its name, the longest first.
 CLASSES = (
     ("cuLaunchKernelEx", "LAUNCH_EX"),
     ("cuLaunchHostFunc", "OTHER"),

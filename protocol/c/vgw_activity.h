@@ -28,7 +28,7 @@ struct vgw_activity {
 
 _Static_assert(sizeof(struct vgw_activity) == 104, "layout");
 
-/* A worker keeps this many until they are taken; what comes then is counted. */
+/* A worker keeps at most this many until they are taken; further ones are only counted. */
 #define VGW_ACTIVITIES_MAX (1u << 19)
 #define VGW_ACTIVITY_NAME_NBYTES 4096 /* the longest name, its NUL included */
 

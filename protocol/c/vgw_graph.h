@@ -4,7 +4,7 @@
 
 #include "vgw_cuda.h"
 
-/* CUDA_KERNEL_NODE_PARAMS_v2: `kern` counts when `func` is NULL, `ctx` (NULL: the current one) too. */
+/* CUDA_KERNEL_NODE_PARAMS_v2: `kern` and `ctx` (NULL: the current one) are used only when `func` is NULL. */
 typedef struct {
   CUfunction func;
   uint32_t gridDimX, gridDimY, gridDimZ;

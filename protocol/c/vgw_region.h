@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define VGW_REGION_MAGIC "VGPUREGN"
-#define VGW_REGION_HEADER_NBYTES 4096u /* nothing is given out of the first page */
+#define VGW_REGION_HEADER_NBYTES 4096u /* the first page belongs to no range */
 #define VGW_REGION_PAGE_NBYTES 4096u   /* ranges, rings and pinned memory begin and end on pages */
 
 struct vgw_region_header {

@@ -31,11 +31,11 @@ struct vgw_ring {
   _Atomic uint64_t executed; /* records executed so far, padding not counted */
   _Atomic uint32_t reply;    /* futex: sequence of the last reply, stored (release) after its bytes */
 
-  /* Written by the worker, seldom: the client reads them at every call, so they are apart from what changes with every
-   * record. */
-  _Alignas(64) _Atomic uint32_t worker_waits; /* the number of the sleep on `doorbell` that the worker is in
-                                               * or about to begin; 0: it is awake */
-  _Atomic uint32_t notice;                    /* VGW_NOTICE_*: what the reply to the next waiting call announces */
+  /* Written by the worker, rarely: the client reads them at every call, so they are on another cache line than the
+   * words that change with every record. */
+  _Alignas(64) _Atomic uint32_t
+      worker_waits;        /* the number of the worker's sleep on `doorbell`, set before it begins; 0: it is awake */
+  _Atomic uint32_t notice; /* VGW_NOTICE_*: what the reply to the next waiting call announces */
 
   _Alignas(4096) uint8_t records[VGW_RING_NBYTES];
   _Alignas(4096) uint8_t replies[VGW_RING_REPLY_NBYTES];

@@ -64,7 +64,7 @@ struct vgw_cursor {
   const uint8_t *cur;
   const uint8_t *end;
   bool fatal;
-  const uint8_t *more, *more_end; /* where the record goes on when its first part is used up; NULL: nowhere */
+  const uint8_t *more, *more_end; /* the second part of the record, read after the first; NULL: none */
 };
 
 static inline const void *vgw_take(struct vgw_cursor *c, uint64_t nbytes) {

@@ -55,7 +55,7 @@ PIECE_NBYTES = 1 << 20
 ARRAY_CAP = 65536  # elements of an array, unless an entry says otherwise
 
 functions: list[Function] = []
-host_functions: list[Function] = []  # members of the backend table that no message names
+host_functions: list[Function] = []  # members of the backend table that no record calls
 own_exports: list[str] = []
 _module = ""
 
@@ -137,7 +137,7 @@ def found(name: str, kind: Kind) -> Param:
 
 
 def count(name: str, scalar: Scalar) -> Param:
-    """How many elements the arrays of this `size` have room for; how many there are, when the call returns."""
+    """The capacity of the arrays of this `size`, in elements; when the call returns, their number of elements."""
     return Param(name, Role.COUNT, f"{scalar.c} *", scalar=scalar)
 
 
@@ -201,17 +201,19 @@ def handle_at(path: str, kind: Kind, *, optional: bool = True) -> Member:
 
 
 def fixed_at(path: str, value: str = "0") -> Member:
-    """A struct's member that the driver is given this value of (C): a pointer of the client's, say, is NULL."""
+    """A struct's member that is replaced by this value (C) before the driver sees it: a pointer of the client becomes
+    NULL, for instance.
+    """
     return Member(path, fixed=value)
 
 
 def sent(param: Param, c: str) -> Param:
-    """What travels for a parameter that the program does not give as it is (with wire=)."""
+    """The value that is sent for a parameter that the program does not pass itself (with wire=)."""
     return replace(param, sent=c)
 
 
 def struct(c: str, **members: str) -> str:
-    """C for a struct that the driver's function is given."""
+    """C for a struct that is passed to the driver's function."""
     return f"&({c}){{{', '.join(f'.{name} = {value}' for name, value in members.items()) or '0'}}}"
 
 

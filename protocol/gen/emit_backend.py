@@ -1,4 +1,4 @@
-"""The backend table: a driver as the executor sees it, and the simulator's prototypes and table."""
+"""The backend table, by which the executor calls a driver, and the simulator's prototypes and table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vgpu_guest/_gen/coverage.py: what our libraries export and do not implement, for `vgpu doctor`."""
+"""vgpu_guest/_gen/coverage.py: functions that vgpu's libraries export but do not implement, for `vgpu doctor`."""
 
 from __future__ import annotations
 

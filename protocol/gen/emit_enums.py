@@ -8,7 +8,7 @@ from protocol.gen.emit_records import BANNER
 from protocol.gen.load import ROOT
 from protocol.gen.model import SpecError
 
-# Of each: what its names begin with in C, and its class in Python.
+# For each enumeration: the prefix of its names in C, and its class in Python.
 PREFIXES = {
     "CUdevice_attribute": ("CU_DEVICE_ATTRIBUTE_", "DeviceAttribute"),
     "CUlimit": ("CU_LIMIT_", "ContextLimit"),

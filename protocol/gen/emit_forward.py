@@ -59,7 +59,7 @@ class Body:
         return "\n".join(self.lines) + "\n"
 
     def _is_named(self, p: Param) -> bool:
-        """Whether the C of a call that is answered here looks at a parameter's object, or may not go without it."""
+        """Whether the C of a call that the client answers uses a parameter's object, or must have it."""
         said = " ".join((self.f.asked, self.f.client_before, *self.f.checks, *sum(self.f.answers, ())))
         named = re.search(rf"\b{p.name}_(id|object)\b", said)
         return bool(named) or p.uncaptured or p.role in (Role.VALUE, Role.OUT, Role.STRUCT_OUT)
@@ -86,7 +86,7 @@ class Body:
             value = f"((struct vgs_object *){p.name}_object)->id"
         elif p.role in (Role.STRUCT_IN, Role.STRUCT_OUT, Role.TEXT_IN, Role.OUT, Role.KEPT) and not p.optional:
             self.refuse(f"!{p.name}")
-        if p.role is Role.OUT and p.scalar and _is_told(self.f):  # C is to see results that are not wanted, too
+        if p.role is Role.OUT and p.scalar and _is_told(self.f):  # the entry's C uses unwanted results, too
             self.add(f"  {p.scalar.c} {p.name}_told = 0;")
             value = f"&{p.name}_told"
         if p.role is Role.STRUCT_IN and p.members:
@@ -136,7 +136,7 @@ class Body:
         return p.sent or p.name
 
     def _handle(self, p: Param) -> str:
-        """Find the object; what it is known by on the wire."""
+        """Look up the object; returns its id on the wire."""
         assert p.kind
         kind, name = p.kind, p.name
         wrong = p.wrong or kind.wrong
@@ -209,7 +209,7 @@ class Body:
         return f"{p.name}_sent"
 
     def _count(self, p: Param) -> None:
-        """Room in the arrays of this count: none if there is no array, and never more than the host gives."""
+        """The capacity of the arrays with this count: 0 without an array, and never more than the host returns."""
         assert p.scalar
         arrays = [q for q in self.f.args if q.size == p.name]
         self.refuse(f"!{p.name}")
@@ -223,7 +223,7 @@ class Body:
                 self.refuse(f"!{q.name}_ids", "CUDA_ERROR_OUT_OF_MEMORY")
 
     def _make(self, p: Param, before: list[Param]) -> None:
-        """The client's object, before the worker is asked."""
+        """Creates the client's object before the request is sent."""
         assert p.kind
         parent = next((q for q in self.f.args if q.name == p.parent), None)
         context = "vgs_context_entered->wire_id" if p.kind.within == "CONTEXT" else "0"
@@ -243,7 +243,7 @@ class Body:
         arguments = ", ".join(values + ([f.waits or "false"] if queued else []))
         if ended and ended.ending:
             self.add(f"  {ended.ending};")
-        if ended and queued:  # its error comes later, if at all
+        if ended and queued:  # an error is reported by a later call
             self.add(f"  vgs_object_destroy({ended.name}_object);")
         claimed = next((p for p in f.args if p.range_kind), None)
         if claimed:
@@ -268,7 +268,7 @@ class Body:
         self.add("  return result;")
 
     def _claim(self, p: Param, send: str) -> None:
-        """Ask until the address is one of nothing else in this process (vgs_claim.h), and note it."""
+        """Repeat the request until the address can be claimed in this process (vgs_claim.h), and record the range."""
         address = f"{p.name}_told"
         self.add(
             "  struct vgs_claiming claiming = {.count = 0};",
@@ -287,7 +287,7 @@ class Body:
 
 
 def _is_told(f: Function) -> bool:
-    """Whether results come into locals first."""
+    """Whether results are first stored in locals."""
     return bool(f.client_after) or any(p.range_kind for p in f.args)
 
 
@@ -308,7 +308,7 @@ def _member_handle(m: Member, place: str) -> list[str]:
 
 
 def _result(p: Param) -> list[str]:
-    """Code that passes the worker's answer to the program."""
+    """Code that copies the worker's results to the program."""
     if p.role is Role.OUT_HANDLE:
         made = [f"  {p.made};"] if p.made else []
         return [*made, f"  *{p.name} = (__typeof__(*{p.name}))(uintptr_t)vgs_object_handle({p.name}_object);"]
@@ -336,7 +336,7 @@ def _result(p: Param) -> list[str]:
 
 
 def forward(f: Function) -> str:
-    """The body; of what has forms, a body with one parameter more that these share."""
+    """The body. If the function has forms, they share one body with an additional parameter."""
     if f.form_of:
         return ""
     head = f"CUresult vgs_{f.name}({declarations(f.args)}) {{\n"

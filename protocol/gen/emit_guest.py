@@ -165,12 +165,14 @@ def _export(name: str, f: Function, suffix: str = "") -> str:
     )
 
 
-# Look-ups, of which runtimes make hundreds, and what a program asks about an error it was just given.
+# Calls that are not traced by default: look-ups, of which runtimes make hundreds, and queries about an error code.
 UNOBSERVED = {"cuGetProcAddress", "cuGetProcAddress_v2", "cuGetExportTable", "cuGetErrorName", "cuGetErrorString"}
 
 
 def _observed(exported: str, f: Function, identifier: int) -> tuple[str, str]:
-    """What shows a call to a profiler, before it and after it. The struct is laid out as CUPTI's of the function."""
+    """Code that shows a call to a profiler before and after it. The struct has the layout of CUPTI's struct for the
+    function.
+    """
     members = " ".join(f"{p.declaration};" for p in f.args)
     values = ", ".join(p.name for p in f.args)
     stream = next((p.name for p in f.args if p.c == "CUstream"), "NULL")

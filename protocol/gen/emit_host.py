@@ -39,13 +39,13 @@ def _looked_up(f: Function, p: Param) -> str:
 
 
 def _name_objects(f: Function) -> list[str]:
-    """Locals for the handles that C of the entry may name."""
+    """Locals for the handles that the entry's C may name."""
     handles = [p for p in refs(f) if p.role is Role.HANDLE]
     return [f"  {p.c} {p.name} = {_looked_up(f, p)};\n  (void){p.name};" for p in handles]
 
 
 def _conditions(f: Function) -> list[str]:
-    """What the entry says in C of a record that is no violation by its form."""
+    """The entry's own checks, in C, of a record whose form is valid."""
     lines = [_guard(condition, text) for condition, text in f.violations]
     return lines + [f"  if (VGX_GUARD({condition})) return {result};" for condition, result in f.worker_answers]
 
@@ -71,7 +71,7 @@ def _take_parts(f: Function) -> list[str]:
 
 
 def _part_name(f: Function, p: Param) -> str:
-    """A part as it came; what the driver is given has the parameter's name."""
+    """The C name of a part as received; the parameter's own name is for the value that the driver receives."""
     copied = p.role is Role.ARRAY_IN and not f.host_custom
     return f"{p.name}_sent" if copied or p.role is Role.HANDLES_IN else p.name
 
@@ -241,7 +241,7 @@ def _begin_objects(f: Function) -> list[str]:
 
 
 def _wrong(p: Param) -> str:
-    """NULL is answered as the client answers it; what is gone, as drivers answer what is no handle."""
+    """For NULL the error is the client's; for a destroyed object it is the driver's for an invalid handle."""
     assert p.kind
     return f"req->{p.name} ? result : {p.wrong or p.kind.wrong}"
 

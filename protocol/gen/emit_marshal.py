@@ -104,7 +104,7 @@ def begin(f: Function) -> str:
 
 
 def _arrays(f: Function) -> tuple[list[str], list[str]]:
-    """For variable results that are arrays: what comes before the call, and what copies them out after it."""
+    """For variable results that are arrays: code before the call, and code that copies them out after it."""
     arrays = [p for p in parts_out(f) if p.role in ARRAY_OUT_ROLES]
     if not arrays:
         return [], []

@@ -19,7 +19,7 @@ WORKER_HEADERS = (
     "vgx_resource.h",
     "vgx_sampled.h",
     "vgx_session.h",
-)  # what C of the entries may name
+)  # headers for the entries' C
 
 
 def _entry_flags(f: Function) -> str:

@@ -155,7 +155,7 @@ def _export(name: str, f: RuntimeFunction, table: str, major: int) -> str:
 
 
 def _observed(name: str, f: RuntimeFunction, major: int) -> tuple[str, str]:
-    """What shows a call to a profiler, before it and after it; nothing where CUPTI has no number for it."""
+    """Code that shows a call to a profiler before and after it; none if CUPTI has no number for it."""
     number = runtime_callback_id(name, major)
     if not number or "(" in f.params:  # a function pointer's declaration is not cut at commas
         return "", ""

@@ -107,7 +107,7 @@ def _assign_opcodes(functions: list[Function], write_lock: bool) -> None:
 
 
 def _assign_versions(functions: list[Function]) -> None:
-    """Since which version a driver has a function: what cuGetProcAddress answers, unless the entry says it."""
+    """The first driver version that has a function: by cuGetProcAddress's data, unless the entry states it."""
     first: dict[str, int] = {}
     for entry in _procs():
         for version, symbol in entry.steps:

@@ -1,6 +1,7 @@
 """Why a function of the driver has no body: it answers NOT_SUPPORTED. Names, or their beginnings with a `*`.
 
-The generator refuses an export that has neither a body nor a reason. A reason for what has a body by now does no harm.
+The generator refuses an export that has neither a body nor a reason. A reason for a function that has got a body is
+ignored.
 """
 
 REASONS: tuple[tuple[str, str], ...] = (

@@ -48,7 +48,7 @@ fn(
     [handle("hArray", ARRAY, ends=True)],
     WAITING,
     blocks=True,
-    refuses={"hArray_object->is_level": INVALID_HANDLE},  # it is destroyed with the others
+    refuses={"hArray_object->is_level": INVALID_HANDLE},  # destroyed with its mipmapped array
     doc="Free an array.",
 )
 fn(
@@ -124,7 +124,7 @@ def place(side: str) -> dict[str, str]:
 
 
 def either(side: str) -> dict[str, str]:
-    """A place in an array, or rows in memory where there is none."""
+    """A position in an array, or rows in memory if the side is no array."""
     array = f"{side}Array"
     return {
         f"{side}MemoryType": f"{array} ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED",

@@ -213,7 +213,7 @@ fn(
     doc="Range of stream priorities, from the inventory.",
 )
 fn("cuCtxResetPersistingL2Cache", [], asked="CUDA_SUCCESS", doc="No persisting lines exist to reset.")
-# What the address means to the current context's kernels; copies between devices need none of it.
+# Only affects the current context's kernels; copies between devices do not need it.
 PEER = handle("peerContext", CONTEXT)
 fn(
     "cuCtxEnablePeerAccess",
@@ -237,7 +237,7 @@ fn(
     doc="GPUDirect RDMA is not offered, so nothing is in flight: NOT_SUPPORTED.",
 )
 
-# The whole of a context: what all its streams have been given, or will be.
+# Records or waits for the work of all streams of a context.
 OF_CONTEXT = [handle("hCtx", CONTEXT), handle("hEvent", EVENT)]
 fn(
     "cuCtxRecordEvent",

@@ -21,7 +21,7 @@ from protocol.gen.dsl import (
 )
 
 STREAM_ARG = handle("hStream", STREAM)
-HOST, DEVICE_SIDE = "VGS_PLACE_HOST", "VGS_PLACE_DEVICE"  # what an address is that the client does not know
+HOST, DEVICE_SIDE = "VGS_PLACE_HOST", "VGS_PLACE_DEVICE"  # the kind of an address that the client does not know
 
 
 def copied(dst: str, to: str, src: str, source: str, sync: str = "sync") -> str:
@@ -69,7 +69,7 @@ fn(
 fn(
     "cuMemcpyAsync",
     [val("dst", DEVICEPTR), val("src", DEVICEPTR), val("ByteCount", SIZE), STREAM_ARG],
-    asked=copied("dst", HOST, "src", HOST),  # what the client does not know is the program's own memory
+    asked=copied("dst", HOST, "src", HOST),  # addresses that the client does not know are the program's own memory
     forms=["cuMemcpy"],
     doc="Copy between addresses of any kind.",
 )

@@ -123,7 +123,7 @@ fn(
     need=INIT,
     doc="Whether contexts can be limited to some SMs: no.",
 )
-# What atomic operations a link to host memory, or to another device, carries: the driver's to know.
+# The atomic operations that a link to host memory or to another device supports; only the driver knows.
 OPERATIONS_CAP = 64
 ATOMICS = [
     array_out("capabilities", "unsigned int", "count", OPERATIONS_CAP),

@@ -18,7 +18,7 @@ from protocol.gen.dsl import (
 
 EVENT_ARG = handle("hEvent", EVENT)
 STREAM_ARG = handle("hStream", STREAM)
-# Nobody can ask whether a captured event is done; asking loses the capture, says the programming guide.
+# A captured event cannot be queried; a query invalidates the capture (programming guide).
 CAPTURED = {"vgs_capture_status(hEvent_object->capture)": "vgs_event_captured(hEvent_object)"}
 
 fn(
@@ -61,7 +61,7 @@ fn(
     answers=CAPTURED
     | {
         "vgs_event_is_done(hEvent_object)": "vgs_mirror_after(CUDA_SUCCESS, hEvent_object->stream, false)",
-        # Nothing was given to its stream since: the stream's own end is the event's.
+        # No work was submitted to its stream since, so waiting for the stream is enough.
         "vgs_event_is_last(hEvent_object)": (
             "vgs_mirror_after(vgs_wait_stream(hEvent_object->stream), hEvent_object->stream, false)"
         ),

@@ -109,8 +109,8 @@ fn(
     },
     checks=["captured || !vgs_mirror_any() ? CUDA_SUCCESS : vgs_mirror_flush(hStream_id)"],
     waits="captured",
-    # One that copies pageable memory is over when this returns, as with NVIDIA's driver (580.159.04, seen on an H200):
-    # the program may use its memory again without a word.
+    # A graph that copies pageable memory has finished when this returns, as with NVIDIA's driver (580.159.04, seen on
+    # an H200): the program may then change its memory without waiting.
     client_after="if (!captured && hGraphExec_object->works.pageable) result = vgs_wait_stream(hStream_id)",
     doc="Run a graph in stream order.",
 )
@@ -137,7 +137,7 @@ fn(
         "!vgs_works_add_all(&works, &vgs_graph_outermost(hGraph_object)->works)": OUT_OF_MEMORY,
     },
     client_after="result = vgs_graph_exec_updated(hGraphExec_object, &works, error_told, reason_told, resultInfo)",
-    # The update's own error is part of the answer, because its reason is.
+    # The update's error is a result of the record, as is its reason, because errors carry no results.
     worker_before="CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR}",
     given=["hGraphExec", "hGraph", "&info"],
     worker_done="error = (int)result, reason = info.result, result = CUDA_SUCCESS",

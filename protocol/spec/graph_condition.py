@@ -1,4 +1,4 @@
-"""Nodes that run graphs while a kernel's value says so, nodes of operations on words, and nodes that go."""
+"""Conditional nodes, nodes of operations on words, and destroying nodes."""
 
 from protocol.gen.dsl import (
     CONTEXT,
@@ -140,7 +140,7 @@ fn(
     need=INIT,
     client_before="CUgraph graph = hNode_object->graph",
     client_after="vgs_graph_node_remove(graph, hNode)",
-    # Its other half would stay.
+    # Removing one half of a copy would leave the other half in the graph.
     worker_answers={"vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED},
     doc="Take a node and its edges out of its graph.",
 )

@@ -57,7 +57,7 @@ MEMSET = [struct_in("memsetParams", "CUDA_MEMSET_NODE_PARAMS"), handle("ctx", CO
 OF_NODE = handle("hNode", GRAPH_NODE)
 OF_EXEC = handle("hGraphExec", GRAPH_EXEC)
 
-# Kernels: what a launch sends, too (vgs_graph_kernel.h).
+# Kernel nodes, with the parameters of a launch (vgs_graph_kernel.h).
 LAUNCH = "kernel.launch"
 KERNEL = [
     sent(function("f"), f"{LAUNCH}.kernel->object.kind, {LAUNCH}.kernel->object.id"),
@@ -90,7 +90,7 @@ def kernel(name: str, args: list[Param], wire: list[Param], given: list[str], ke
     )
 
 
-# Copies: of places that the worker reaches; of others the client makes two halves.
+# Copy nodes. If the worker cannot reach the memory, the client makes two halves of one.
 COPY = [
     handle("ctx", CONTEXT),
     val("dst", DEVICEPTR),
@@ -129,7 +129,7 @@ CALLBACK = sent(val("callback", U32), "vgs_work_id(work)")
 
 
 def host(name: str, args: list[Param], wire: list[Param], given: list[str], doc: str, **rest: Any) -> None:
-    """A host function: what travels is the number of the client's work."""
+    """Host functions: the number of the client's work is sent."""
     fn(
         name,
         [*args, HOST_PARAMS],
@@ -290,7 +290,7 @@ fn(
     ],
     WAITING,
     need=INIT,
-    answers={"hNode_object->inside": "(*phGraph = hNode_object->inside, CUDA_SUCCESS)"},  # the same each time
+    answers={"hNode_object->inside": "(*phGraph = hNode_object->inside, CUDA_SUCCESS)"},  # equal at each call
     worker_answers={"vgx_graph_is_whole_copy(s, hNode)": INVALID_VALUE},
     doc="The graph inside a node, which it dies with.",
 )

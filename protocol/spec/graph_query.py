@@ -119,7 +119,7 @@ fn(
     need=INIT,
     doc="Take edges away.",
 )
-# Edges whose data says nothing are those of the older functions, which every driver has.
+# Edges without data use the older functions, which every driver has.
 EDGES_IN = [
     handle("hGraph", GRAPH),
     handles_in("from", GRAPH_NODE, "numDependencies", cap=EDGES_WITH_DATA),
@@ -146,7 +146,7 @@ for verb in ("Add", "Remove"):
         doc="With edge data: which port of a node another waits for, and how.",
     )
 
-# Copies. Of one that the client made of two halves neither is what the program gave.
+# Copy nodes. If the client made two halves of one, neither has the program's parameters.
 HALF = {
     "vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED,
     "vgx_graph_is_whole_copy(s, hNode)": NOT_SUPPORTED,
@@ -248,7 +248,7 @@ fn(
     doc="Nodes and edges of a graph, in Graphviz's language.",
 )
 
-# The graph of a capture that is going on.
+# The graph of an active capture.
 fn(
     "vgpuCaptureBegin",
     [handle("hStream", STREAM), out_handle("graph", GRAPH)],
@@ -260,7 +260,7 @@ fn(
     [handle("hStream", STREAM)],
     WAITING,
     calls="cuStreamEndCapture",
-    given=["hStream", "&(CUgraph){NULL}"],  # the graph is the one that the client knows
+    given=["hStream", "&(CUgraph){NULL}"],  # the client knows the graph already
     doc="The end of a capture by vgpuCaptureBegin or cuStreamBeginCaptureToGraph.",
 )
 fn(

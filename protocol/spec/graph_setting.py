@@ -1,4 +1,4 @@
-"""What nodes of graphs are set to besides their parameters: attributes of kernels, events, whether they run."""
+"""Settings of nodes besides their parameters: attributes of kernels, events, and whether a node is enabled."""
 
 from protocol.gen.dsl import (
     EVENT,

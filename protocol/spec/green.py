@@ -1,6 +1,7 @@
 """Green contexts: a device's multiprocessors divided between contexts. Only a card has them.
 
-What a resource is besides its numbers is the driver's own, so the worker takes back only what it has given out."""
+A resource also has data that only the driver understands, so the worker accepts only resources that it has returned
+before."""
 
 from protocol.gen.dsl import (
     CONTEXT,
@@ -132,7 +133,7 @@ fn(
     ],
     WAITING,
     need=INIT,
-    answers={"hCtx_object->context": "(*pContext = hCtx_object->context, CUDA_SUCCESS)"},  # the same each time
+    answers={"hCtx_object->context": "(*pContext = hCtx_object->context, CUDA_SUCCESS)"},  # equal at each call
     simulator=False,
     doc="A green context as one that can be current.",
 )

@@ -1,4 +1,4 @@
-"""The driver's log of errors, kept in the client: what the host says of them."""
+"""The driver's log of errors: the host's explanations, kept in the client."""
 
 from protocol.gen.dsl import NOTHING, U32, fn, ptr, val
 

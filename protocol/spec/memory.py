@@ -213,6 +213,6 @@ fn(
     doc="Have a simulated device's memory lie in the attached memfd (vgw_device_memory.h).",
 )
 
-# The guest library's own, for what runs beside the program (vgs_alias.h).
+# Functions of the guest library for code that knows vgpu (vgs_alias.h).
 own_export("vgpuDeviceIsSimulated")
 own_export("vgpuHostAlias")

@@ -37,7 +37,9 @@ IMAGE = val("image", U32)
 
 
 def loads(member: str, name: str) -> dict[str, Any]:
-    """The worker's half of what loads an image: of known size, and in nobody else's use meanwhile."""
+    """The worker's half of loading an image: it takes the image, whose size it knows, out of the session until it is
+    loaded.
+    """
     return {
         "calls": member,
         "worker_before": "struct vgx_image image",
@@ -52,8 +54,9 @@ VARIABLE = [out("dptr", DEVICEPTR, optional=True), out("bytes", SIZE, optional=T
 
 
 def settable(kernel: str) -> dict[str, Any]:
-    """The client's half of what sets an attribute: kept, and not set again to what it is, as cuBLASLt does at every
-    launch."""
+    """The client's half of setting an attribute: the value is kept, and setting it to the same value again, as cuBLASLt
+    does at every launch, sends nothing.
+    """
     return {
         "checks": [f"vgs_kernel_check_settable({kernel}_object, attrib)"],
         "answers": {f"vgs_kernel_has({kernel}_object, attrib, value)": "CUDA_SUCCESS"},
@@ -185,7 +188,7 @@ fn(
     [handle("library", LIBRARY, ends=True, ending="vgs_mirror_remove(library_id)")],
     WAITING,
     need=INIT,
-    answers={"!vgs_library_end(library_object)": "CUDA_SUCCESS"},  # it was never loaded
+    answers={"!vgs_library_end(library_object)": "CUDA_SUCCESS"},  # the worker has never loaded it
     blocks=True,
     doc="Unload a library.",
 )

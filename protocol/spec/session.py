@@ -1,4 +1,4 @@
-"""The channel's own functions besides CUDA's, and functions of a backend that no message calls."""
+"""The channel's own functions besides CUDA's, and functions of a backend that no record calls."""
 
 from protocol.gen.dsl import (
     ADDRESS,

@@ -1,5 +1,6 @@
-"""Textures and surfaces by reference: variables of a module, which the driver keeps what they are bound to. Deprecated,
-and not in PTX for newer devices, so only a card has them."""
+"""Textures and surfaces by reference: variables of a module, whose bindings the driver keeps. Deprecated, and not in
+PTX for newer devices, so only a card has them.
+"""
 
 from protocol.gen.dsl import (
     ARRAY,
@@ -56,7 +57,7 @@ fn(
     doc="A texture of a kernel's: all of its module's are already, so this only checks.",
 )
 
-# What it is bound to.
+# The memory or array that a reference is bound to.
 fn(
     "cuTexRefSetArray",
     [REFERENCE, handle("hArray", ARRAY), FLAGS],
@@ -107,7 +108,7 @@ SURFACE = handle("hSurfRef", SURFREF)
 fn("cuSurfRefSetArray", [SURFACE, handle("hArray", ARRAY), FLAGS], WAITING, simulator=False, doc="Bind an array.")
 fn("cuSurfRefGetArray", [found("phArray", ARRAY), SURFACE], WAITING, simulator=False, doc="The array that is bound.")
 
-# How it is read.
+# How a texture is read: format, addressing, filtering.
 fn(
     "cuTexRefSetFormat",
     [REFERENCE, val("fmt", I32), val("NumPackedComponents", I32)],

@@ -74,7 +74,7 @@ fn(
     worker_before="vgx_share_released(s, req->handle)",
     doc="Free physical memory once nothing maps it.",
 )
-# What stands for the memory is a token of vgpud's, as of cuIpc (vgx_share.c); the client lays it into a descriptor.
+# A token of vgpud identifies the memory, as for cuIpc (vgx_share.c); the client passes it in a descriptor.
 SHARED = "CUipcMemHandle"
 fn(
     "cuMemExportToShareableHandle",

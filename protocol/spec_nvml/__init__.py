@@ -1,3 +1,5 @@
-"""NVML: every function NVIDIA's library of release 580 exports, once. `protocol.gen.nvml` says how an entry reads."""
+"""NVML: every function NVIDIA's library of release 580 exports, once. `protocol.gen.nvml` describes the entries'
+format.
+"""
 
 MODULES = ("struct", "library", "device", "unserved", "virtual")

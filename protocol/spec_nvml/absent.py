@@ -1,4 +1,5 @@
-"""Why a function of NVML has no answer: it says NOT_SUPPORTED once its arguments have passed. Names without `nvml`.
+"""Why a function of NVML has no answer: it returns NOT_SUPPORTED after its arguments have been checked. Names without
+`nvml`.
 
 The generator refuses a function that has neither a source nor a reason.
 """

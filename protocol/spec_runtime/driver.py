@@ -1,6 +1,6 @@
 """Prototypes of driver functions that the runtime calls and protocol/spec does not describe yet.
 
-Once it does, its prototype is the one that counts.
+A prototype in protocol/spec takes precedence.
 """
 
 from protocol.gen.runtime import driver

@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 
 def autoload() -> None:
-    """Have the simulation installed at the first use of CUDA. Never raises: torch would not import then."""
+    """Install the simulation at the first use of CUDA. Never raises, because importing torch would fail."""
     if os.environ.get("VGPU_TORCH") == "0":
         return
     try:
@@ -22,9 +22,10 @@ def autoload() -> None:
             return
         from .install import install_or_explain
 
-        # Late: torch registers kernels of its own after the entry points have run, and the last one counts.
+        # Installed late, because torch registers its own kernels after the entry points have run, and the last
+        # registration counts.
         torch.cuda._lazy_call(install_or_explain)
-        # First of what torch does then, for its checks warn that it has no machine code for some simulated devices.
+        # Runs first, because torch's checks warn that it has no machine code for some simulated devices.
         queued = torch.cuda._queued_calls
         if queued and queued[-1][0] is install_or_explain:
             queued.insert(0, queued.pop())

@@ -25,7 +25,7 @@ class CoreError(Exception):
 
 class Core:
     def __init__(self, library: Path, in_place: bool, asynchronous: bool, assertions_on_device: bool) -> None:
-        self._library = ctypes.PyDLL(str(library))  # the lock is kept: registrations are quick
+        self._library = ctypes.PyDLL(str(library))  # the GIL is kept: registrations are quick
         self._library.vgpu_torch_error.restype = ctypes.c_char_p
         self._library.vgpu_torch_trace_text.restype = ctypes.c_char_p
         self._override = self._library.vgpu_torch_override

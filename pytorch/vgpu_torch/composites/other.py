@@ -18,7 +18,7 @@ def bernoulli_out(p, *, generator=None, out):
 
 
 def _normal(like, mean, std, generator, out=None):
-    """As torch composes them: standard normal numbers, scaled and moved."""
+    """As torch composes them: standard normal numbers, scaled and shifted."""
     shape = torch.broadcast_shapes(*(t.shape for t in (mean, std) if isinstance(t, torch.Tensor)))
     if isinstance(std, torch.Tensor):
         if std.is_complex():

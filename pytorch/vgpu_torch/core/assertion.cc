@@ -62,7 +62,7 @@ void assertion_fail(c10::Device device, const std::string &operator_name, const 
       device_set_current(device);
       const DeviceStream stream = DeviceStream::create(device);
       assertion_launch(stream, operator_name, message);
-      stream.synchronize(); // throws what the program meets, too
+      stream.synchronize(); // throws the same error that the program sees
       fprintf(stderr, "vgpu: %s failed: %s\n", operator_name.c_str(), first_line(message).c_str());
     } catch (const std::exception &) {
     }

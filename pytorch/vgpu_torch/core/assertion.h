@@ -15,7 +15,8 @@ bool assertion_is_of_device(const std::string &message);
 
 // Launches a kernel that asserts, in the stream.
 void assertion_launch(const DeviceStream &stream, const std::string &operator_name, const std::string &message);
-// The same from a host function, which may not call CUDA: another thread does, and the context has failed on return.
+// The same from a host function, which must not call CUDA: another thread launches the kernel. The context has failed
+// when this returns.
 void assertion_fail(c10::Device device, const std::string &operator_name, const std::string &message);
 
 } // namespace vgpu_torch

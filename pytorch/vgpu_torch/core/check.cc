@@ -81,7 +81,7 @@ bool is_given(const c10::IValue &value) {
   return value.isTensor() ? value.toTensor().defined() : value.isInt() ? value.toInt() != 0 : !value.isNone();
 }
 
-// Whether these arguments have CUDA's kernel use atomic additions.
+// Whether CUDA's kernel uses atomic additions for these arguments.
 bool is_nondeterministic(const Operator &op, c10::ArrayRef<c10::IValue> values) {
   const std::string &when = op.rules.alert_when;
   if (when.empty())

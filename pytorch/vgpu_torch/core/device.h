@@ -20,7 +20,7 @@ bool device_is_in_place();
 c10::Device device_current();
 // Warns or raises, as torch.cuda.set_sync_debug_mode says: the caller waits for the device where a GPU's operator does.
 void device_note_synchronization();
-// For a thread that has none: makes the device's context current.
+// Makes the device's context current in a thread that has none.
 void device_set_current(c10::Device device);
 int device_multiprocessors(c10::Device device);
 int device_threads_per_multiprocessor(c10::Device device);
@@ -29,7 +29,7 @@ int device_threads_per_multiprocessor(c10::Device device);
 class DeviceStream {
 public:
   explicit DeviceStream(c10::Device device);
-  // A stream of its own, which waits for no other.
+  // A new stream that waits for no other.
   static DeviceStream create(c10::Device device);
 
   c10::Device device() const { return device_; }
@@ -37,9 +37,9 @@ public:
   void to_device(void *target, const void *source, size_t nbytes) const;
   void synchronize() const;
   bool is_capturing() const;
-  // Have `function(argument)` called in stream order, on a thread of the driver's.
+  // Enqueue a call of `function(argument)` in the stream; it runs on a thread of the driver.
   void launch_host_function(void (*function)(void *), void *argument) const;
-  // Have the graph that is being captured call `destroy(argument)` when it, and what is made from it, has ended.
+  // Make the graph that is being captured call `destroy(argument)` when it and all graphs made from it are destroyed.
   void give_to_graph(void (*destroy)(void *), void *argument) const;
   // One thread of a kernel without parameters.
   void launch_kernel(const std::string &ptx, const char *name) const;
