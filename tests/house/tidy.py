@@ -16,12 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
     *(
         f"shim/{name}"
-        for name in ("base", "connect", "channel", "cuda", "nvml", "cudart", "compiler", "notice", "probe")
+        for name in ("base", "connect", "channel", "cuda", "nvml", "cudart", "cupti", "compiler", "notice", "probe")
     ),
     "daemon/executor",
     "daemon/vgpusim/device",
 )
-INCLUDES = ["build/gen", "build/gen/nvml", "build/gen/cudart", "build/gen/cudart/13", "protocol/c", *PARTS]
+GENERATED = ("", "nvml", "cudart", "cudart/13", "cupti", "cupti/13")
+INCLUDES = [*(f"build/gen/{name}" for name in GENERATED), "protocol/c", *PARTS]
 COMPILER = ["-DVGS_MAJOR=13", '-DVGS_STEM="libnvrtc.so."', '-DVGS_PATH_VARIABLE="VGPU_NVRTC"', '-DVGS_PYPI="/lib"']
 FLAGS = [
     "-std=gnu11",
