@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+
+from tests.event_loop import callback_errors
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -54,6 +56,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             return os.path.dirname(nodeid.split("::")[0])
 
     return FolderScheduling(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _callbacks_succeed() -> Iterator[None]:
+    """An exception in a callback of an event loop fails the test that runs the loop."""
+    with callback_errors() as errors:
+        yield
+    if errors:
+        raise errors[0]
 
 
 @pytest.fixture(scope="session")

@@ -118,13 +118,13 @@ def test_what_they_mean_for_devices() -> None:
     assert presence.mask == 2
 
 
-def test_it_listens_to_the_kernel_alone() -> None:
+@pytest.mark.asyncio
+async def test_it_listens_to_the_kernel_alone() -> None:
     """What this machine lets a process open is opened and closed again."""
-    import asyncio
 
     async def watch() -> None:
         found = DeviceWatch(lambda *_: None, lambda *_: None, lambda *_: None)
         found.start()
         found.close()
 
-    asyncio.run(watch())
+    await watch()

@@ -70,7 +70,8 @@ def spinning() -> Iterator[list[subprocess.Popen[str]]]:
         process.communicate()
 
 
-def test_nice_values_of_running_workers_follow(
+@pytest.mark.asyncio
+async def test_nice_values_of_running_workers_follow(
     spinning: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both use about the same: the one with less weight is made nicer."""
@@ -91,12 +92,13 @@ def test_nice_values_of_running_workers_follow(
             found.remove(process.pid)
         return nices
 
-    most, least = asyncio.run(run())
+    most, least = await run()
     assert most == 0
     assert least > 0
 
 
-def test_who_may_not_lower_one_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_who_may_not_lower_one_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_pid: int, _nice: int) -> None:
         raise PermissionError
 
@@ -109,4 +111,4 @@ def test_who_may_not_lower_one_leaves_it(monkeypatch: pytest.MonkeyPatch) -> Non
         found.remove(os.getpid())
         return found._may_lower
 
-    assert not asyncio.run(run())
+    assert not await run()

@@ -124,7 +124,8 @@ class NoSpawner:
 
 
 @pytest.mark.parametrize("others_are_served", [True, False])
-def test_AT13_a_queue_may_last_longer_than_one_worker_may(others_are_served):
+@pytest.mark.asyncio
+async def test_AT13_a_queue_may_last_longer_than_one_worker_may(others_are_served):
     """The limit counts from when a client last got a worker."""
     limits = LimitsConfig(worker_start_timeout_s=1.0)
 
@@ -142,10 +143,10 @@ def test_AT13_a_queue_may_last_longer_than_one_worker_may(others_are_served):
         return await turn
 
     if others_are_served:
-        assert asyncio.run(wait()) == "worker"
+        assert await wait() == "worker"
     else:
         with pytest.raises(TimeoutError):
-            asyncio.run(wait())
+            await wait()
 
 
 def test_without_spares_a_worker_is_started_on_demand(start):

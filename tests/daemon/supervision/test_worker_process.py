@@ -7,12 +7,14 @@ import os
 import socket
 from collections import Counter
 
+import pytest
 from vgpud.proto.packing import pack_map
 from vgpud.supervision.spawner import CommandSpawner
 from vgpud.supervision.worker_process import Worker
 
 
-def test_many_messages_are_taken_in_turn_with_everybody_elses(monkeypatch):
+@pytest.mark.asyncio
+async def test_many_messages_are_taken_in_turn_with_everybody_elses(monkeypatch):
     taken: list[int] = []
     monkeypatch.setattr(Worker, "_take", lambda _self, _packet, _fds: taken.append(turn))
     turn = 0
@@ -36,12 +38,13 @@ def test_many_messages_are_taken_in_turn_with_everybody_elses(monkeypatch):
         await ended.wait()
         theirs.close()
 
-    asyncio.run(scenario())
+    await scenario()
     assert max(Counter(taken).values()) == 1
     assert len(taken) == 51
 
 
-def test_what_it_wrote_before_its_end_is_logged_to_the_last_line(monkeypatch):
+@pytest.mark.asyncio
+async def test_what_it_wrote_before_its_end_is_logged_to_the_last_line(monkeypatch):
     """A pipe holds more than one read takes: a worker's last reports are the ones that explain its end."""
     said: list[bytes] = []
     monkeypatch.setattr(Worker, "_say", lambda _self, line: said.append(line))
@@ -60,5 +63,5 @@ def test_what_it_wrote_before_its_end_is_logged_to_the_last_line(monkeypatch):
         await ended.wait()
         theirs.close()
 
-    asyncio.run(scenario())
+    await scenario()
     assert said == lines

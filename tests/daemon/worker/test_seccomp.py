@@ -233,7 +233,8 @@ for name in sys.argv[2:]:
 """
 
 
-def test_vgpud_answers_what_is_in_no_list_and_names_it_once():
+@pytest.mark.asyncio
+async def test_vgpud_answers_what_is_in_no_list_and_names_it_once():
     """Many different calls, and it stops listening: the kernel answers the rest."""
     calls = ["inotify_init1", "inotify_init1", *map(str, range(900, 930)), "inotify_init1"]
 
@@ -251,6 +252,6 @@ def test_vgpud_answers_what_is_in_no_list_and_names_it_once():
             assert process.wait(20) == 0
         return said, answers
 
-    said, answers = asyncio.run(listen())
+    said, answers = await listen()
     assert answers == [str(errno.ENOSYS).encode()] * len(calls)
     assert said == ["inotify_init1", *(f"system call {number}" for number in range(900, 915))]
