@@ -20,7 +20,7 @@ from .wheels import WheelError
 
 
 def main() -> int:
-    """What the command line asks for; 0 or 1."""
+    """Make the package that the command line names. Returns the exit code, 0 or 1."""
     parser = argparse.ArgumentParser(prog="python -m deploy.packaging", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "build/packages", help="folder of what is made")
     commands = parser.add_subparsers(dest="command", required=True)

@@ -1,4 +1,4 @@
-"""What is done to compiled files before they are shipped: debug information off, and the glibc they ask for."""
+"""Prepares compiled files for shipping: strips debug information, and checks which glibc they need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOOL_TIMEOUT_S = 120
 
 
 class TooNewError(ValueError):
-    """A file needs a newer glibc than we promise; the text names it."""
+    """A file needs a newer glibc than the packages declare; the text names it."""
 
 
 def stripped(file: Path) -> bytes:
@@ -55,7 +55,7 @@ def glibc_needed(files: Iterable[Path]) -> dict[Path, tuple[int, int]]:
 
 
 def newest_glibc(folder: Path) -> tuple[int, int]:
-    """The glibc that all compiled files below `folder` can do with.
+    """The oldest glibc with which all compiled files below `folder` work.
 
     Raises:
         TooNewError: it is newer than OLDEST_GLIBC.

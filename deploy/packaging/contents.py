@@ -1,4 +1,4 @@
-"""The files of a package, with names, modes and nothing else of the machine that builds it."""
+"""The files of a package: names, modes and contents, independent of the machine that builds it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Contents:
 
     @property
     def nbytes(self) -> int:
-        """Of all regular files."""
+        """The total size of all regular files."""
         return sum(len(file.content) for file in self.files.values())
 
     def regular(self) -> Iterator[tuple[str, File]]:
@@ -72,7 +72,7 @@ class Contents:
         return ((path, file) for path, file in sorted(self.files.items()) if not file.target)
 
     def md5sums(self) -> str:
-        """As dpkg keeps them (deb-md5sums(5)); they tell a damaged disk, not an attacker."""
+        """Digests as dpkg stores them (deb-md5sums(5)); they detect damage, not attacks."""
         hashes = ((hashlib.md5(file.content, usedforsecurity=False).hexdigest(), path) for path, file in self.regular())
         return "".join(f"{digest}  {path}\n" for digest, path in hashes)
 

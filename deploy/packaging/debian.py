@@ -39,7 +39,7 @@ def fetch(names: Sequence[str]) -> dict[str, Path]:
         DebianError: there is no apt, or it failed.
     """
     folder, empty = cache_folder("debs"), cache_folder("debs/none")
-    # apt names only what it would fetch: asked in a folder that has nothing, it names everything.
+    # apt lists only files that it would download, so it is called in an empty folder to list all of them.
     uris = _apt(empty, "download", "--print-uris", *names)
     if uris is None and os.geteuid() == 0:  # a fresh container has no lists yet
         _apt(folder, "update")

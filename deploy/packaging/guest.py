@@ -1,4 +1,4 @@
-"""What a guest gets, as a .deb and as a .tar.gz: the libraries to install, and the `vgpu` that installs them.
+"""The guest's package, as a .deb and as a .tar.gz: the libraries to install, and the `vgpu` that installs them.
 
 Both hold bin/vgpu and lib/vgpu-guest with its Python package and the libraries (lib/vgpu-guest/payload): the .deb below
 /usr, the archive in a folder that may lie anywhere, with click in it.
@@ -33,7 +33,8 @@ _HOME = f"lib/{NAME}"
 _EXTRAS = ("vgpu-probe", "notice/libvgpu-notice.so", "notice/libvgpu-next.so")
 # In the archive only; pinned, for the same commit shall give the same bytes. The oldest that guests have is 8.0.
 _CLICK = ("click", "8.1.8", "63c132bbbed01578a06712a2d1f497bb62d9c1c0d329b7903a866228027263b2")
-# Of vgpud's package what the commands need that talk to vgpud (guest/vgpu_guest/cli.py): they run on Python 3.10.
+# The modules of vgpud's package that the guest's commands need to talk to vgpud (guest/vgpu_guest/cli.py); they run on
+# Python 3.10.
 _CLIENT = (
     *("__init__.py", "endpoint.py", "_gen/__init__.py", "_gen/api.py", "_gen/nvml.py", "proto/*.py", "smi/*.py"),
     *("cli/standin/bin/*", "cli/standin/python/*/*", "cli/standin/jax/*/*"),

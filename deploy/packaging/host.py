@@ -23,7 +23,7 @@ NAME = "vgpud"
 FILES = Path(__file__).resolve().parent / "files"
 _HOME = "usr/lib/vgpud"
 _UNITS = ("vgpud.service", "vgpud.socket", "vgpud-vm@.service")
-# Of the bundle, what Debian has places of its own for.
+# Parts of the bundle that belong into other folders by Debian's rules.
 _LEFT_OUT = ("README", "CONTENTS", "share/vgpu/vgpud.toml", "share/vgpu/vgpud.service", "share/vgpu/vgpud-vm@.service")
 
 

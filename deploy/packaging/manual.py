@@ -1,4 +1,4 @@
-"""The manual page vgpu(1), from the commands themselves: what they do not say, it does not say."""
+"""The manual page vgpu(1), generated from the commands' own help texts."""
 
 from __future__ import annotations
 

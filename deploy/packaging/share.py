@@ -1,4 +1,4 @@
-"""What manuals and shells read, for the packages and the wheel: the pages of `man`, and each shell's completions.
+"""Manual pages and shell completions, for the packages and the wheel.
 
 All of it is made from the commands themselves. `python -m deploy.packaging.share FOLDER` writes a wheel's share.
 """

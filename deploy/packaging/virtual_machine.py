@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 FILES = Path(__file__).resolve().parent / "files"
-# Where QEMU keeps what it loads by name; the rest of both folders is for devices that this guest has not.
+# Folders of files that QEMU loads by name; other files there are for devices that this guest does not have.
 _MODULES = ("accel-tcg-x86_64.so",)
 _FIRMWARE = ("bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin")
 _MODULE_FOLDER = Path("/usr/lib/x86_64-linux-gnu/qemu")
@@ -84,7 +84,7 @@ def _both_names(path: str) -> tuple[str, str]:
 
 
 def _copy_terms(target: Path, names: Iterable[str], folders: Iterable[Path]) -> None:
-    """Whose software this is, and on which terms: each package's copyright file."""
+    """The copyright file of each package in the bundle."""
     target.mkdir()
     notices = {name: Path("/usr/share/doc") / name / "copyright" for name in names}
     notices |= {path.parent.name: path for folder in folders for path in folder.glob("*/copyright")}

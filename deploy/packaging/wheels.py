@@ -1,4 +1,4 @@
-"""What vgpud imports, from PyPI: the versions that the building environment has, which are those that were tested."""
+"""vgpud's dependencies from PyPI, in the versions of the building environment, which were tested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PIP_TIMEOUT_S = 600
-# Wheels say which glibc they need (PEP 600); pip takes these names literally.
+# Platform tags of wheels name the glibc that they need (PEP 600); pip compares these names literally.
 _PLATFORMS = [
     *(f"manylinux_2_{minor}_x86_64" for minor in range(35, 4, -1)),
     *("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64"),

@@ -34,7 +34,7 @@ _FILE_CAP = 1 << 20
 
 
 class CdiError(Exception):
-    """Why there is no spec; one line."""
+    """The spec cannot be made; one line says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def make_spec(choices: Choices) -> dict[str, Any]:
         mounts.append(_mount(shared, shared))
     if choices.configuration is not None:
         mounts.append(_mount(str(choices.configuration), f"/{SYSTEM.endpoint}"))
-    endpoint = f"VGPU_ENDPOINT={choices.endpoint}"  # a device may not be without edits of its own
+    endpoint = f"VGPU_ENDPOINT={choices.endpoint}"  # each device must have edits of its own
     devices = [{"name": "all", "containerEdits": {"env": [endpoint]}}]
     for index in range(choices.count):
         devices.append({"name": str(index), "containerEdits": {"env": [endpoint, f"CUDA_VISIBLE_DEVICES={index}"]}})

@@ -136,7 +136,9 @@ def _text(spec: dict[str, Any], form: str) -> str:
 
 
 def _write(path: Path, text: str, kind: str, is_default: bool) -> None:
-    """Whole or not at all; no other program's file is replaced, and no link to the usual folder is followed."""
+    """Write the spec atomically. Other programs' files are not replaced, and links are not followed to the usual
+    folder.
+    """
     others = [other for folder in FOLDERS for other in _specs(folder) if other.resolve() != path.resolve()]
     if path.parent.resolve() in FOLDERS:
         for other in others:

@@ -20,7 +20,7 @@ COMMANDS = {
 }
 
 
-# What talks to vgpud, in vgpud's own package; of that, a guest's package has the part these need.
+# Commands that talk to vgpud are in vgpud's own package; a guest's package has the part of it that they need.
 CLIENT_COMMANDS = {
     "api": "vgpud.cli.api:api",
     "devices": "vgpud.cli.devices:devices",

@@ -28,7 +28,7 @@ _BAD_HOST = "the host is no name, IPv4 address or IPv6 address in brackets"
 
 
 class EndpointError(ValueError):
-    """The text is not an endpoint, or this machine cannot do it."""
+    """The text is not an endpoint, or this machine does not support its kind."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,8 @@ Endpoint = UnixEndpoint | TcpEndpoint | VsockEndpoint | HybridVsockEndpoint
 
 
 def parse_endpoint(text: str, *, listening: bool = False) -> Endpoint:
-    """Read an endpoint's URL, to connect to or, with `listening`, to listen on.
-
-    Raises:
-        EndpointError: the message is the text and why it is none.
+    """Read an endpoint's URL, to connect to or, with `listening`, to listen on. Raises: EndpointError: the message
+    names the text and what is wrong with it.
     """
     try:
         return _parse(text, listening)

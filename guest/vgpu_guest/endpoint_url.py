@@ -1,4 +1,4 @@
-"""Which endpoints may be written into configuration files: of those that are endpoints, the plain ones."""
+"""Which endpoints may be written into configuration files: those without special characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""guest.conf as our libraries read it (shim/connect/vgs_endpoint.c), and its lines that they pass over.
+"""guest.conf as vgpu's libraries read it (shim/connect/vgs_endpoint.c), and the lines that they ignore.
 
 `key = value` lines; `#` begins a comment line. What is wrong is named with the line that was meant, never with its
 value: that may be a token.
@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 KEYS = ("endpoint", "token", "shared_memory")
-NBYTES_CAP = 8191  # what the library reads of it
+NBYTES_CAP = 8191  # the library reads at most this much
 _LINE = re.compile(r"\s*([a-z_]{1,31})\s*=\s*(\S{1,255})")
 _MEANT = re.compile(r"(?P<before>\s*(?P<key>[A-Za-z_-]+)\s*(?P<separator>[=:]?)\s*)\S")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A line that the library passes over. `meant` is the key that it probably was to be, "" where nothing is near."""
+    """A line that the library ignores. `meant` is the key that was probably intended, "" if none is similar."""
 
     line: int
     what: str

@@ -1,4 +1,4 @@
-"""`vgpu install`, `repair` and `uninstall` without their command line: what was asked for becomes a plan and is done.
+"""`vgpu install`, `repair` and `uninstall` without their command line: a request becomes a plan, which is carried out.
 
 A package's scripts call these commands, too: `vgpu install` after unpacking, `vgpu uninstall` before removal.
 """
@@ -43,7 +43,7 @@ class Report:
 
 @dataclass
 class Installation:
-    """A tree's installation and what was asked for, all in all."""
+    """A tree's installation and all requests that it results from."""
 
     tree: Tree
     layout: Layout = SYSTEM
@@ -92,7 +92,7 @@ class Installation:
             return report
 
     def repair(self, *, dry_run: bool = False) -> tuple[list[str], Report]:
-        """Make everything again that is missing or was changed; what it found, and the report.
+        """Restore everything that is missing or was changed. Returns the differences found, and the report.
 
         Raises:
             InstallError: nothing is installed; and as install().
@@ -130,7 +130,7 @@ class Installation:
         return lost, manifest
 
     def uninstall(self, *, purge: bool = False) -> list[str] | None:
-        """Remove everything; what was changed and therefore kept, or None if nothing was installed."""
+        """Remove everything. Returns what was kept because it had been changed, or None if nothing was installed."""
         with self._installer.locked():
             old = self.manifest()
             report = Report()

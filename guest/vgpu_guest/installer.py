@@ -33,7 +33,7 @@ _WAY_OUT = "remove it, or, where an installation's manifest was lost, run vgpu r
 
 
 class InstallError(Exception):
-    """Why nothing was done, or what is left to do; one line."""
+    """Nothing was done, or something is left to do; one line says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Installer:
     def __init__(self, tree: Tree, layout: Layout = SYSTEM, refresh: Callable[[], None] = lambda: None) -> None:
         self.tree = tree
         self.layout = layout
-        self.refresh = refresh  # the loader's cache, after its configuration has changed
+        self.refresh = refresh  # rebuilding the loader's cache after its configuration has changed
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -152,7 +152,7 @@ class Installer:
                 raise InstallError(f"{self.tree.show(entry.path)} is a folder now: remove it")
             if entry.kind == "configuration" and before is not None and what == "was changed":
                 if before == entry:
-                    continue  # changed by its owner since we wrote what we would write again
+                    continue  # changed by its owner after it was installed
                 if self.difference(before) == "was changed":
                     raise InstallError(f"{self.tree.show(entry.path)} was changed by hand: change the endpoint there")
             work.append(item)

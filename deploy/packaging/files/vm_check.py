@@ -28,7 +28,7 @@ _OUTPUT_CAP = 1 << 20
 
 
 class NoGuestError(Exception):
-    """The text names what did not start."""
+    """A part of the check did not start; the text names it."""
 
 
 class Console:
@@ -38,7 +38,7 @@ class Console:
         self._process, self._log, self._seen, self._count = process, log, b"", 0
 
     def wait_for(self, pattern: bytes, timeout_s: float) -> re.Match[bytes]:
-        """Read until the pattern comes; what was before it is gone."""
+        """Read until the pattern appears, and discard the text before it."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + timeout_s
         while not (found := re.search(pattern, self._seen)):

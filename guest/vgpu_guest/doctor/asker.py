@@ -1,4 +1,5 @@
-"""Who opens CUDA's libraries for a program: the program itself, and those of its libraries with a path of their own.
+"""The files that open CUDA's libraries for a program: the program itself, and those of its libraries that have a search
+path of their own.
 
 A library that calls dlopen has its own RPATH or RUNPATH searched, not its program's (ld.so(8)); a program that hands
 its plugins' folders to a child in LD_LIBRARY_PATH has them searched first.
@@ -14,7 +15,7 @@ from typing import Any
 from ..elf import ElfError, read_dynamic
 from ..preload import expand
 
-_ASKERS_CAP = 16  # of different paths; a program with more is judged by its first
+_ASKERS_CAP = 16  # number of different paths; of a program with more, only the first ones are checked
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def read_paths(files: list[str]) -> list[dict[str, Any]]:
 
 
 def from_json(entry: dict[str, Any]) -> Asker:
-    """What `read_paths` said of one file."""
+    """The answer of `read_paths` for one file."""
     return Asker(entry["file"], tuple(entry["rpath"]), tuple(entry["runpath"]))
 
 

@@ -1,4 +1,4 @@
-"""Whose functions the program calls: a file that comes before libcuda and defines its names is called in its place.
+"""Finds files whose functions are called in place of libcuda's because they come before it and define its names.
 
 The loader binds a name to the first file of the program's scope that defines it: the program, what is preloaded, then
 the libraries it needs in their order. What is opened later is asked by itself, unless its own look-ups go through that
@@ -81,7 +81,7 @@ def _is_owner(facts: dict[str, Any]) -> bool:
 
 
 def _imports_driver(file: str) -> bool:
-    """Whether it is a library with a runtime linked into it, whose names are its own business."""
+    """Whether it is a library that contains a static runtime, whose names concern only that library."""
     try:
         with open(file, "rb") as data:
             return b"cudaErrorCudartUnloading\0" in data.read(64 << 20)

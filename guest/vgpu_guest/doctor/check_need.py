@@ -105,7 +105,7 @@ def judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listin
     culprits: dict[str, list[str]] = {}
     for name, version, wanted_by in listing.undefined:
         if version in missing or (missing and not version):
-            continue  # what it lacks is the library: see below
+            continue  # the missing name is a whole library: see below
         if _CUDA_SYMBOL.match(name) or _CUDA_LIBRARY.match(version):
             culprits.setdefault(version or wanted_by, []).append(f"{name}@{version}" if version else name)
     for library, names in culprits.items():

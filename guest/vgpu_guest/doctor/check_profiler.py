@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Warns, once libcuda is proven to be vgpu's: a program that profiles nothing does not mind."""
+    """Warns, once libcuda is proven to be vgpu's: programs that do not profile are not affected."""
     library = diagnosis.libraries[DRIVER]["resolved"]
     if not diagnosis.proven or subject.program is None or library is None:
         return
     preloaded = subject.environment.get("LD_PRELOAD", "")
     folder = os.path.join(os.path.dirname(os.path.realpath(str(library))), FOLDER)
     for soname, theirs in find_profilers(str(subject.program), subject.environment).items():
-        part = f"/{FOLDER}/{FOLDERS[soname]}/{soname}"  # of vgpu's, wherever it lies
+        part = f"/{FOLDER}/{FOLDERS[soname]}/{soname}"  # vgpu's own, in any folder
         ours = f"{folder}/{FOLDERS[soname]}/{soname}"
         if theirs is None or str(theirs).endswith(part) or part in preloaded or not os.path.exists(ours):
             continue

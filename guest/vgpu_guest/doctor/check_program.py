@@ -1,4 +1,4 @@
-"""Can this program load libraries of its own choice at all? Class, static linking, setuid, snaps."""
+"""Whether this program can load vgpu's libraries at all: ELF class, static linking, setuid, snaps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> bool:
-    """Whether it makes sense to ask the loader about this program."""
+    """Returns whether the loader can be asked about this program."""
     _check_confinement(subject, diagnosis)
     if not ask(subject.place.as_administrator(), os.path.exists, LOADER):
         text = f"{LOADER} is not there: a system without glibc (musl, as Alpine's) cannot load our libraries"

@@ -84,13 +84,13 @@ def _find_subject(service: str | None, pid: int | None, root: str, command: tupl
 
 
 def _watch(service: str, root: str, timeout_s: float) -> None:
-    """Tell on stderr, so that --json stays JSON."""
-    with contextlib.suppress(subject.SubjectError):  # the examination says it
+    """Report progress on stderr, so that the output of --json stays JSON."""
+    with contextlib.suppress(subject.SubjectError):  # the examination reports the error
         watch.follow(service, root, timeout_s, lambda text: click.echo(report.printable(text), err=True))
 
 
 def read_log(file: IO[bytes]) -> Diagnosis:
-    """A diagnosis of nothing but a log."""
+    """A diagnosis from a log alone."""
     diagnosis = Diagnosis()
     for match in matches(file):
         diagnosis.add(match.kind, f"{match.cause} (line {match.number})")

@@ -43,7 +43,7 @@ class Diagnosis:
     proven: bool = False  # a real cuInit in the program's environment returned 0 and showed a device
 
     def add(self, kind: str, text: str, mend: str = "", advice: str = "") -> None:
-        """A fault; without `mend` and `advice` the table's stand. The same fault is listed once."""
+        """Add a fault; `mend` and `advice` default to the table's. A repeated fault is listed once."""
         if not mend and not advice:
             mend, advice = VERDICTS[kind].mend, VERDICTS[kind].advice
         if "sudo vgpu " in mend:

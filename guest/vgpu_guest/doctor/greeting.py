@@ -150,7 +150,7 @@ def _ask(sock: socket.socket, fields: dict[str, Any], expected: str, *, first: b
     try:
         sock.sendall((b"VGPU" if first else b"") + struct.pack("<I", len(body)) + body)
     except BrokenPipeError:
-        pass  # a host that refuses at once has closed, but said why
+        pass  # a host that refuses at once has sent the reason
     except OSError as error:
         raise GreetingError("endpoint-foreign", f"the connection broke while sending ({error.strerror})") from error
     (nbytes,) = struct.unpack("<I", _receive(sock, 4, deadline))
@@ -160,7 +160,7 @@ def _ask(sock: socket.socket, fields: dict[str, Any], expected: str, *, first: b
         answer = msgpack.unpackb(_receive(sock, nbytes, deadline), raw=False, strict_map_key=True)
     except GreetingError:
         raise
-    except Exception as error:  # msgpack raises many kinds
+    except Exception as error:  # msgpack raises many kinds of exceptions
         raise GreetingError("endpoint-foreign", "what answers there is no vgpud (no msgpack)") from error
     if not isinstance(answer, dict):
         raise GreetingError("endpoint-foreign", "what answers there is no vgpud (no map)")
@@ -210,7 +210,7 @@ def _measure(sock: socket.socket, answer: dict[str, Any]) -> None:
 
 
 def _inventory(value: Any) -> dict[str, Any]:
-    """Of an inventory what the doctor speaks of; a stranger wrote it."""
+    """The parts of an inventory that the doctor reports. The inventory is not trusted."""
     if not isinstance(value, dict) or not isinstance(value.get("devices"), list):
         raise GreetingError("endpoint-version", "vgpud's inventory cannot be read")
     devices = []

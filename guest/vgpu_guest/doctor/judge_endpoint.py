@@ -1,4 +1,4 @@
-"""What follows from an endpoint that does not answer as it should: one finding, and who can change it where."""
+"""Turns an endpoint's wrong answer into one finding, with who can correct it and where."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ def _add_invalid(subject: Subject, diagnosis: Diagnosis, text: str, found: dict[
 
 
 def guess(url: str) -> str:
-    """The endpoint that a text was probably to be: a path without scheme, an address without port. "" if none."""
+    """The endpoint that a wrong text was probably meant to be: a path without scheme, an address without port. "" if
+    none.
+    """
     guesses: list[str] = []
     if not url.isprintable() or not url.isascii():
         return ""

@@ -106,7 +106,7 @@ def _judge_missing(subject: Subject, diagnosis: Diagnosis, entry: dict[str, Any]
             _add_denied(subject, diagnosis, loser)
         elif loser["kind"] == "dead-link":
             command = _remove_or_repair(subject, file)
-            if command.startswith("sudo rm"):  # the loader passes it over: what is missing is another
+            if command.startswith("sudo rm"):  # the loader skips the file: another library is missing
                 command = _put_first(subject, ours, {"why": "", "resolved": ""}).mend
             diagnosis.add("library-dead-link", f"{file} is {loser['words']}", command)
         elif loser["kind"] == "wrong-class":
@@ -208,7 +208,7 @@ def _preload_command(subject: Subject, ours: str | None) -> str:
 
 
 def _remove_or_repair(subject: Subject, file: str) -> str:
-    """What `vgpu install` made it makes again; anything else is in the way."""
+    """`vgpu repair` restores a file of `vgpu install`; any other file must be removed."""
     if ask(subject.place.as_administrator(), _is_installed, file):
         return "sudo vgpu repair"
     return f"sudo rm {shlex.quote(file)}"
@@ -225,7 +225,7 @@ def _is_installed(file: str) -> bool:
 
 
 def _judge_mapped(subject: Subject, diagnosis: Diagnosis) -> None:
-    """What a running process really has, which may be older than what a new one would get."""
+    """The libraries that a running process has mapped, which may differ from those that a new one would get."""
     if subject.process is None:
         return
     for stem, name in (("libcuda.so", DRIVER), ("libnvidia-ml.so", NVML)):

@@ -44,7 +44,7 @@ class Tried:
 
 @dataclass
 class Answer:
-    """What the loader said of one name.
+    """The loader's answer for one name.
 
     `file` is None when it finds none; `error` is its own text. `tried` ends with the winner, if there is one.
     """
@@ -63,7 +63,7 @@ class Answer:
 
 @dataclass
 class Listing:
-    """What the loader said of a whole program: its libraries, its complaints."""
+    """The loader's answer for a whole program: its libraries and error messages."""
 
     libraries: dict[str, str | None] = field(default_factory=dict)
     undefined: list[tuple[str, str, str]] = field(default_factory=list)  # symbol, version, file that wants it
@@ -179,7 +179,7 @@ def _run(
     own.pop("LD_DEBUG", None)
     command = [LOADER, *arguments]
     finished = execute(place, command, {**own, "LD_DEBUG": "libs"}, timeout_s=_TIMEOUT_S, carried=descriptor)
-    if finished.code == -signal.SIGXFSZ:  # thousands of directories: again, without the log of each
+    if finished.code == -signal.SIGXFSZ:  # thousands of directories: ask again without the log of each one
         finished = execute(place, command, own, timeout_s=_TIMEOUT_S, carried=descriptor)
     if finished.code is None:
         raise PlaceError(f"{LOADER} did not answer within {_TIMEOUT_S:g} s")
@@ -259,6 +259,6 @@ def needing(name: str, runpath: tuple[str, ...] = (), rpath: tuple[str, ...] = (
 
 
 def directories(answer: Answer) -> Iterator[str]:
-    """Where the loader looked, without the variants for kinds of processors, each once."""
+    """The folders that the loader searched, each once, without the variants for kinds of processors."""
     seen = dict.fromkeys(os.path.dirname(tried.file) for tried in answer.tried)
     return (d for d in seen if "glibc-hwcaps" not in d and "/tls" not in d)

@@ -19,7 +19,9 @@ _SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # s
 
 
 def vgpu() -> str:
-    """What a shell, and sudo in it, must call this program: its path where it is in no folder of the system's."""
+    """The name by which a shell, and sudo in it, finds this program: its path unless it is in a folder of the
+    system.
+    """
     if shutil.which("vgpu", path=_SUDO_PATH):
         return "vgpu"
     own = os.path.abspath(sys.argv[0])
@@ -39,7 +41,7 @@ def set_in_unit(unit: Unit, setting: str, value: str, name: str = "") -> str:
 
 
 def restart(unit: str) -> str:
-    """A service takes what its files say now."""
+    """Restart a service so that it uses its current files."""
     return f"sudo systemctl daemon-reload && sudo systemctl restart {unit}"
 
 

@@ -1,4 +1,4 @@
-"""Working where another process stands: in its root, its mount and network namespace, as its user.
+"""Working in another process's place: in its root, its mount and network namespace, as its user.
 
 Everything done there is bounded in time and bytes. What is executed there may be another user's code (their loader, the
 libraries that their environment preloads): it runs as that user, and in another root or namespace without any
@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS = 1, 28, 38
 _SECBIT_NOROOT_LOCKED = 3
 _CLONE_NEWNS, _CLONE_NEWNET, _CLONE_NEWUSER = 0x20000, 0x40000000, 0x10000000
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 0x4000, 0x40000
-CARRIED = "{carried}"  # in a command: the path of the passed descriptor
+CARRIED = "{carried}"  # placeholder in a command for the path of the passed descriptor
 _CAPABILITY_VERSION_3 = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,7 +45,7 @@ class PlaceError(Exception):
 
 @dataclass(frozen=True)
 class User:
-    """Whose rights a process has. `groups` are the supplementary ones."""
+    """The user and groups of a process. `groups` are the supplementary ones."""
 
     uid: int
     gid: int
@@ -206,7 +206,7 @@ def execute(
             code = None
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it started, too
+                os.killpg(process.pid, signal.SIGKILL)  # the processes that it started, too
             process.wait()
         return Finished(code, _head(stdout), _head(stderr))
 

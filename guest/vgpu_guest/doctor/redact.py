@@ -1,7 +1,7 @@
 """A report that may be shown to strangers: without names of users and hosts, addresses, tokens, and home directories.
 
-What a secret looks like is guessed; what the doctor never reads cannot leak: of the environment only the variables that
-matter to it are in a report.
+Secrets are recognised by their form, which is a guess. What the doctor does not read cannot leak: a report contains
+only those variables of the environment that matter to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _HASH_NBYTES = 32  # hex digits of a table's UUID
 
 
 class Redactor:
-    """Replaces what tells who and where; the same thing always by the same word, so that a report stays readable."""
+    """Replaces names and addresses that identify somebody; the same one always by the same word, so that a report stays
+    readable.
+    """
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         self._words: dict[str, str] = {}

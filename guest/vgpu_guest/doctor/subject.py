@@ -24,7 +24,7 @@ _SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # what syst
 
 
 class SubjectError(Exception):
-    """There is nothing to look at. `kind` names a verdict, `advice` what shows more; the text is for the user."""
+    """The subject cannot be found. `kind` names a verdict, `advice` how to find out more; the text is for the user."""
 
     def __init__(self, kind: str, text: str, advice: str = "") -> None:
         super().__init__(text)

@@ -1,4 +1,5 @@
-"""A systemd service as its files say: unit, drop-ins, environment files. Read, not asked for: works in an image, too.
+"""A systemd service as its files say: unit, drop-ins, environment files. The files are read instead of asking systemd,
+so that it works in an image, too.
 
 What a running manager adds (its own environment, generators, `systemctl set-environment`) is not in these files; for a
 running service the process's real environment is read as well.

@@ -21,7 +21,7 @@ _NAMES = ("libcuda.so", "libcudart.so", "libnvidia-ml.so", "libggml-cuda.so", "l
 
 
 def follow(name: str, root: str, timeout_s: float, tell: Callable[[str], None]) -> None:
-    """Tell what happens, until the service has used CUDA or has been quiet for a while, or time is up.
+    """Report events until the service has used CUDA, has been quiet for a while, or the time is up.
 
     Raises:
         SubjectError: there is no such service.
