@@ -13,7 +13,7 @@ from native import LIBRARIES, Toolchain, run  # noqa: E402
 
 
 def build() -> None:
-    """Compile it if something has changed."""
+    """Compile the program if a source has changed."""
     toolchain = Toolchain.from_environment()
     toolchain.program(Path(__file__).with_name("vgb_calls.c"), LIBRARIES / "bench/calls", toolchain.objects("bench"))
 

@@ -52,7 +52,7 @@ class DiskCache:
         return body
 
     def put(self, key: str, data: bytes) -> None:
-        """Store atomically: a reader sees the whole object or none. One that is over the cap alone is not kept."""
+        """Store atomically: a reader sees the whole object or none. An object larger than the cap is not stored."""
         stored = _MAGIC + hashlib.sha256(data).digest() + data
         if _blocks(len(stored)) > self._cap_blocks:
             return

@@ -35,7 +35,7 @@ class Block:
 
 
 class Yields(Enum):
-    """For whom a loop that may wait is to yield."""
+    """To whom a loop that may wait yields."""
 
     NOBODY = 0
     OTHER_CTAS = 1  # it reads memory that they reach
@@ -120,8 +120,9 @@ def _split(program: Program) -> list[Block]:
 
 
 def awaited(block: Block, used: set[ir.Reg]) -> Yields:
-    """For whom a loop with this block may wait: it reads memory that others write. An atom whose result nothing reads
-    (`used`: all registers read) does not."""
+    """Whom a loop with this block may wait for, because it reads memory that others write. An atom whose result nothing
+    reads (`used`: all registers read) does not.
+    """
     found = Yields.NOBODY
     for ins in block.instructions:
         if (

@@ -116,7 +116,7 @@ def compile_entry(
         raise _reported(error, module, block, cooperative, cache) from error
     except PtxError:
         raise
-    except Exception as error:  # a mistake of this compiler, or LLVM refusing the IR: no other kernel suffers
+    except Exception as error:  # a mistake of this compiler, or IR that LLVM refuses: other kernels are not affected
         where = f"{Path(error.__traceback__.tb_frame.f_code.co_filename).stem}" if error.__traceback__ else "?"
         raise _reported(InternalError(name, where, error), module, block, cooperative, cache) from error
     missing = native.missing_symbols(code)
@@ -131,7 +131,7 @@ def compile_entry(
 def _reported(
     error: InternalError, module: PtxModule, block: tuple[int, int, int], cooperative: bool, cache: DiskCache | None
 ) -> InternalError:
-    """The error with the place of its dump."""
+    """The error, with the path of its dump."""
     if cache is not None:
         facts = [str(error), f"block {block}, cooperative {cooperative}, {native.cpu_name()}"]
         path = dump.write(cache.directory, facts, module.texts, error.__context__ or error)
@@ -223,7 +223,9 @@ def _compiler_version() -> bytes:
 
 
 def _key(module: PtxModule, name: str, launch: tuple[object, ...]) -> str:
-    """What decides the code: the text of each function, and what every name in it is in this module."""
+    """The inputs that determine the code: the text of each function, and the meaning in this module of every name in
+    it.
+    """
     functions = module.reachable(name)
     parts: list[str | bytes] = []
     for function in functions:

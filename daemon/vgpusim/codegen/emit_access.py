@@ -1,5 +1,5 @@
 """Addresses of memory operands, and what is checked before an access: that it lies where a kernel may reach, else the
-launch ends with 700, and that it is aligned, else with 716. The processor would serve both without a word.
+launch ends with 700, and that it is aligned, else with 716. The processor itself would report neither.
 
 Everything that kernels may reach lies in one range of addresses (device/vgx_sim_reach.h), so one test of an address's
 upper bits confines an access; within the range, what is not allocated is not mapped. Around the range nothing is mapped
@@ -76,7 +76,7 @@ def address(
 
 
 def _is_inside(e: Emitter, base: ir.Operand, offset: int, nbytes: int) -> bool:
-    """Whether the address of a variable is known to be in reach; the driver has placed it there."""
+    """Whether the address of a variable is known to be in reach, because the driver has placed it there."""
     if not isinstance(base, ir.Symbol):
         return False
     at = base.offset + offset
@@ -87,7 +87,7 @@ def _is_inside(e: Emitter, base: ir.Operand, offset: int, nbytes: int) -> bool:
 
 
 def _shared(e: Emitter, value: Value, offset: int) -> Value:
-    """A 32-bit offset into the thread's shared window. Whatever it is, the window's reservation holds it."""
+    """A 32-bit offset into the thread's shared window. Any offset is inside the window's reservation."""
     form, text = value.form, value.text
     window = e.splat("%shared", "i64") if form.vector else "%shared"
     near = abs(offset) <= _MARGIN_NBYTES
@@ -157,7 +157,7 @@ def _signed(bits: int) -> int:
 def _report_if(
     e: Emitter, wrong: str, ins: ir.Instruction, at: Value, access: tuple[bool, int, str], mask: str | None
 ) -> None:
-    """Look at each lane, out of the way; goes on when those that act are right."""
+    """Check each lane, in a block off the usual path; continues there if all active lanes are valid."""
     inside, align, what = access
     name = e.unique("access")
     e.e(f"br i1 {wrong}, label %{name}.bad, label %{name}, !prof !1")

@@ -181,7 +181,7 @@ def double_result(e: Emitter, unit: Unit, terms: Terms, d_type: str) -> str:
     total = ""
     for term in (terms.accumulator, *products):
         part = e.v(f"fptosi {double} {e.v(f'fmul {double} {term}, {scale}')} to {word}")
-        part = e.v(f"freeze {word} {part}")  # of an infinity or NaN, which or_special sees
+        part = e.v(f"freeze {word} {part}")  # the value for an infinity or NaN, which or_special handles
         total = e.v(f"add {word} {total}, {part}") if total else part
     worth = e.v(f"fmul {double} {largest}, {LANES.fconst(2.0**-unit.fraction, 'double')}")
     exact = e.v(f"fmul {double} {e.v(f'sitofp {word} {total} to {double}')}, {worth}")

@@ -30,7 +30,7 @@ def barrier(e: Emitter, ins: ir.Instruction) -> None:
 
 
 def watch(e: Emitter, ins: ir.Instruction, what: int, others: str) -> None:
-    """Tell the sanitizer that the warp arrives, with `others` of its lanes elsewhere."""
+    """Report to the sanitizer that the warp arrives while its lanes `others` are elsewhere."""
     number, expected, _ = _operands(e, ins)
     emit_watch.sync(e, ins, what, number, expected, e.mask_bits(), others)
 

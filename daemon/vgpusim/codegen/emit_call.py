@@ -21,7 +21,7 @@ _WIDTHS = {
 
 @emits("trap", "brkpt")
 def trap(e: Emitter, ins: ir.Instruction) -> None:
-    """`trap`, or of the inliner's making: a result and what went wrong."""
+    """`trap`, or one that the inliner has made, with a result and a message."""
     result, what = _LAUNCH_FAILED, "trap"
     if ins.operands:
         code, name = ins.operands

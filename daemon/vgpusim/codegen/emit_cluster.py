@@ -107,6 +107,8 @@ def arrive(e: Emitter) -> None:
 
 
 def waits_at(e: Emitter) -> str:
-    """What a warp's wait is for: the barrier, if it has arrived and the barrier has not opened since."""
+    """The barrier that a warp waits for: the cluster's, if the warp has arrived and the barrier has not opened
+    since.
+    """
     arrived = e.v(f"icmp ne i32 {e.v(f'load i32, ptr {_arrival(e)}')}, 0")
     return e.v(f"select i1 {arrived}, i32 {ir.CLUSTER_BARRIER}, i32 {RUNNING}")

@@ -51,7 +51,7 @@ class WarpFunction:
     """Emits @warp."""
 
     def __init__(self, e: Emitter, patient: bool) -> None:
-        """`patient`: yield now and then, not in every round."""
+        """`patient`: yield only after many rounds, not in every one."""
         self.e, self.patient = e, patient
         self.blocks = e.graph.blocks
         self.divergent = e.analysis.divergent
@@ -114,7 +114,7 @@ class WarpFunction:
         return f"define internal i32 @warp({WARP_ARGUMENTS}) noinline #0 {{\n" + "\n".join(lines) + "\n}\n"
 
     def _is_plain(self, ins: ir.Instruction) -> bool:
-        """Whether it is no barrier, or one that all warps pass together: bar.sync 0 without a count."""
+        """Whether the block ends without a barrier, or with one for all warps: bar.sync 0 without a count."""
         if ins.opcode == YIELD:
             return False
         if not _is_barrier(ins) or ins.has("warp"):
@@ -377,7 +377,7 @@ class WarpFunction:
         e.e(f"br label %save{index}")
 
     def _go_on(self, index: int) -> None:
-        """Yield only when patience has run out."""
+        """Yield only after PATIENCE rounds."""
         e, target = self.e, self.blocks[index].successors[0]
         count = e.v(f"add i32 {e.v('load i32, ptr %waited')}, 1")
         e.e(f"store i32 {count}, ptr %waited")

@@ -52,8 +52,9 @@ def flush(e: Emitter, form: Form, bits: str, kind: str = "f32", always: bool = F
 
 
 def last_nan(e: Emitter, form: Form, value: str, operands: list[str]) -> str:
-    """f64 arithmetic passes its last NaN operand on, made quiet; processors differ in which one they take. Only a
-    result that is NaN is looked at."""
+    """f64 arithmetic returns its last NaN operand, made quiet; processors differ in which operand they return. Only a
+    NaN result is corrected.
+    """
     kind = form.of("double")
     unordered = e.v(f"fcmp uno {kind} {value}, {value}")
     some = e.v(f"icmp ne i{form.n} {e.v(f'bitcast {form.int(1)} {unordered} to i{form.n}')}, 0")

@@ -1,4 +1,4 @@
-"""How a kernel's frames are laid out: tables, what the scheduler keeps of a CTA, what its warps have saved.
+"""The layout of a kernel's frames: tables, the scheduler's state of a CTA, registers that its warps have saved.
 
 Tables, in 32-bit words: 17 barriers of 8 words, then for each warp the barrier that it waits at, then for each warp the
 place that it resumes at, then for each warp whether it has arrived at its cluster's barrier. Without barriers one warp

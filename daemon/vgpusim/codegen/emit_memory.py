@@ -182,7 +182,7 @@ def _load_probed(e: Emitter, where: str, nbits: int, mask: str | None) -> str:
     nbytes, kind = nbits // 8, LANES.int(nbits)
     width = e.block[0]
     lanes = width if width in (8, 16) else WARP
-    if lanes == WARP and mask is not None:  # what lanes hold that do not act is anything
+    if lanes == WARP and mask is not None:  # values of inactive lanes are undefined
         at, wrong = _row_of_acting(e, where, nbytes, mask)
     else:
         starts = ", ".join(f"i32 {lane & -lanes}" for lane in range(WARP))

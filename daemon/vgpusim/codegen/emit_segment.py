@@ -11,7 +11,7 @@ from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import LANE_BITS, Pattern
 from vgpusim.codegen.lane_value import LANES, Value
 
-_MAX_SEGMENTS = 8  # more, and a gather does as well
+_MAX_SEGMENTS = 8  # with more accesses a gather is as fast
 _MAX_SMALL_SEGMENTS = WARP  # of elements a gather has no instruction for
 
 

@@ -1,4 +1,4 @@
-"""Special registers, and what else a kernel asks about its place."""
+"""Special registers, and other queries of a kernel about its position in the grid."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ SPECIAL_REGISTERS.append(emit_special)
 
 @emits("createpolicy")
 def cache_policy(e: Emitter, ins: ir.Instruction) -> None:
-    """Nothing looks at it."""
+    """The value is not used."""
     e.put(ins.operands[0], SCALAR, "0", 64)
 
 

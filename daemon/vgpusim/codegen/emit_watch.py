@@ -77,7 +77,7 @@ def _is_known(e: Emitter, at: Value, nbytes: int, align: int, space: str, mask: 
         fresh = e.v(f"icmp eq i64 {now}, {_of_thread(e, entry + abi.KNOWN_SEEN)}")
     least, last = begin, e.v(f"call i64 @llvm.usub.sat.i64(i64 {end}, i64 {nbytes})")
     e.declarations.add("declare i64 @llvm.usub.sat.i64(i64, i64)")
-    if at.pattern.known:  # lanes that do not act may only make it ask
+    if at.pattern.known:  # inactive lanes can at most cause an unnecessary check
         offsets = at.pattern.offsets()
         low, high = e.v(f"add i64 {at.text}, {min(offsets)}"), e.v(f"add i64 {at.text}, {max(offsets)}")
         inside = e.v(f"and i1 {e.v(f'icmp uge i64 {low}, {least}')}, {e.v(f'icmp ule i64 {high}, {last}')}")
@@ -120,7 +120,7 @@ def sync(
     e: Emitter, ins: ir.Instruction, what: int, number: str = "0", expected: str = "0", mask: str = "-1",
     others: str = "0",
 ) -> None:  # fmt: skip
-    """Say that the warp has come to a barrier, or leaves it, or that a fence orders its accesses."""
+    """Report that the warp has arrived at a barrier, leaves it, or has passed a fence."""
     place = e.stack("watch.sync", "{ ptr, i32, i32, i32, i32, i32 }")
     e.e(f"store ptr {_site(e, ins, 0, 1, _READ)}, ptr {place}")
     for index, text in enumerate((str(what), number, expected, mask, others)):

@@ -40,7 +40,7 @@ def emits(*opcodes: str) -> Callable[[EmitFunction], EmitFunction]:
 
 
 def slot_alignment(vector: bool) -> int:
-    """Bytes; what the place of a register may count on wherever it lies: in an alloca, or in the frame (spill.py)."""
+    """Bytes; the alignment of every register's slot, in an alloca or in the frame (spill.py)."""
     return 64 if vector else 8
 
 
@@ -66,7 +66,7 @@ class Emitter:
         self.current = "-1"  # its lane mask, i32
         self.guard: Value | None = None
         self.instruction: ir.Instruction | None = None
-        self.bounds: dict[ir.Reg, Bound] = {}  # predicates as the current block has last set them
+        self.bounds: dict[ir.Reg, Bound] = {}  # the last values of predicates in the current block
         # Addresses that the current block has checked for all its lanes: alignment, what is left of it, in reach.
         self.checked: dict[ir.Reg, tuple[int, int, bool]] = {}
 

@@ -1,4 +1,4 @@
-"""LLVM by way of llvmlite, which has no type information: the one module that touches it."""
+"""LLVM through llvmlite. The only module that imports it, since it has no type information."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import llvmlite.binding as _llvm
 from vgpu_guest.elf_symbol import read_undefined
 
 llvm: Any = _llvm
-_lock = threading.Lock()  # llvmlite serialises itself; target machines are shared, so we do too
+_lock = threading.Lock()  # for target machines, which threads share; llvmlite has a lock of its own
 _machines: dict[int, Any] = {}
 _QUICK_NBYTES, _PLAIN_NBYTES = 1_000_000, 3_000_000  # of IR; measured: docs/simulator.md
 IS_X86 = platform.machine() in ("x86_64", "AMD64")

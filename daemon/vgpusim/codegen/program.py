@@ -1,4 +1,4 @@
-"""A kernel as one flat body: what the inliner makes and every later pass reads."""
+"""A kernel as one flat body, which the inliner makes and all later passes read."""
 
 from __future__ import annotations
 

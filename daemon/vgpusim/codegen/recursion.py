@@ -73,7 +73,7 @@ def recursive_functions(module: PtxModule, entry: str) -> frozenset[str]:
 
 
 def start(body: Body) -> None:
-    """Begin a kernel that calls recursive functions."""
+    """Instructions at the start of a kernel that calls recursive functions."""
     body.append(ir.Instruction("mov", ("u64",), (_POINTER, ir.Symbol(_STACK)), 0))
     body.append(ir.Instruction("mov", ("u32",), (_DEPTH, ir.Imm(0)), 0))
 
@@ -187,7 +187,7 @@ class Expander:
             reg for item in body[boundary:] if isinstance(item, ir.Instruction) for reg in ir.defined(item)
         } - {_POINTER, _DEPTH, _FULL, _FLAG}
         found: dict[str, list[ir.Reg]] = {}
-        while True:  # to store a register is to use it: another call before may have to store it, too
+        while True:  # storing a register uses it, so an earlier call may have to store it, too
             graph = self.build([_storing(item, found) for item in body])
             live = liveness.compute(graph)
             before = found

@@ -343,7 +343,7 @@ class _Analyser:
         )  # fmt: skip
         may_wrap = not value.nowrap or (factor is not None and factor < 0)
         if ins.has("wide") and ins.type[0] == "u" and not value.uniform and may_wrap:
-            return VARYING  # lanes that wrapped are far from the others once wide
+            return VARYING  # after widening, lanes whose sum wrapped are far from the others
         pattern = value.pattern.scaled(factor)
         if ins.opcode == "mad":
             pattern = pattern.sum(shapes[2].pattern)

@@ -14,7 +14,7 @@ _SAME_WIDTH = frozenset(  # instructions whose register operands are all as wide
 )
 
 
-_SAME_FOR_ALL = ("vote", "redux", "bar", "barrier")  # whose result all lanes share, whatever their operands are
+_SAME_FOR_ALL = ("vote", "redux", "bar", "barrier")  # their result is the same in all lanes
 
 
 class Violation(AssertionError):
@@ -48,7 +48,7 @@ def check_program(state: State) -> None:
     spaces = {*program.shared, *program.locals, *program.params, *program.symbols}
     spaces |= {
         name for function in functions for name in (*function.symbols, *function.variables)
-    }  # some are refused when they are used
+    }  # some operands are refused only when they are used
     loose = {item.line for function in functions for item in function.body if not _has_widths(item)}
     defined: set[ir.Reg] = set()
     used: set[ir.Reg] = set()
@@ -182,7 +182,7 @@ def check_uniformity(state: State) -> None:
 
 
 def check_deferred(state: State) -> None:
-    """Only what arithmetic and moves define."""
+    """Checks that only arithmetic and moves define deferred registers."""
     for block in state.graph.blocks:
         for ins in block.all():
             for reg in ir.defined(ins):

@@ -1,1 +1,1 @@
-"""What clients load: fat binaries, ELF files and PTX text, down to the PTX that a device can run."""
+"""Clients' images (fat binaries, ELF files, PTX text), from which the PTX for a device is selected."""

@@ -1,4 +1,4 @@
-"""Bounded decompression of fatbin payloads: memory follows what really comes out, never what a header claims."""
+"""Bounded decompression of fatbin payloads: memory is allocated for actual output, not for the size in a header."""
 
 from typing import Protocol
 

@@ -106,7 +106,7 @@ def containers(data: mmap.mmap | bytes) -> Iterator[tuple[int, tuple[Entry, ...]
                     container = fatbin.read_container(view[place:end])
                 except ImageError as error:
                     if len(regions) == 1 and regions[0] == (0, len(view)):
-                        place += 4  # found by chance, or damaged: nothing says which
+                        place += 4  # a chance match or a damaged container: they cannot be distinguished
                         continue
                     yield place, error
                     place += 4

@@ -87,7 +87,7 @@ _MODIFIERS = frozenset(
 
 
 def unknown_modifier(ins: ir.Instruction) -> str | None:
-    """A modifier that this compiler has never heard of: to ignore it would be to compute something else."""
+    """An unknown modifier. It must not be ignored, because that could change the result."""
     for name in ins.modifiers:
         if name not in ir.TYPE_NBITS and name not in _MODIFIERS and "::" not in name and not _SHAPE.match(name):
             return name
