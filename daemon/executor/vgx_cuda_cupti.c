@@ -44,7 +44,7 @@ struct waiting {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the rest */
 static void (*put_activity)(const struct vgw_activity *activity, const char *name);
-static struct known *known; /* KNOWN of them, by number */
+static struct known *known; /* KNOWN entries, indexed by CUPTI's number modulo KNOWN */
 static struct waiting *waiting;
 static uint32_t waiting_count;
 

@@ -10,7 +10,7 @@
 
 enum { RESOURCE_SM = 1, RESOURCE_WORKQUEUE = 10000, PARTITION_BEFORE_HOPPER = 2, PARTITION = 8 };
 
-/* In the part that is the driver's own: which device's this is. */
+/* Stored in the driver's own part of a resource: the device that it belongs to. */
 struct mark {
   char text[12];
   CUdevice device;

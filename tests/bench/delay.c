@@ -131,7 +131,7 @@ static void *listen_for_clients(void *argument) {
   for (;;) {
     struct sockaddr_in address = {AF_INET, htons((uint16_t)target), {htonl(INADDR_LOOPBACK)}, {0}};
     int client = accept(listener, NULL, NULL), server = socket(AF_INET, SOCK_STREAM, 0);
-    atomic_bool *answered = calloc(1, sizeof *answered); /* of the process: connections are few */
+    atomic_bool *answered = calloc(1, sizeof *answered); /* never freed: there are few connections */
     if (client < 0 || server < 0 || !answered || connect(server, (void *)&address, sizeof address)) {
       close(client);
       close(server);

@@ -1,1 +1,1 @@
-"""Bad days, many of them: `make chaos`, `make soak`."""
+"""Random failures of all parts, in many rounds: `make chaos`, `make soak`."""

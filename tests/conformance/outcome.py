@@ -31,8 +31,8 @@ class Verdict(Enum):
 
     SAME = "same"
     NOT_RUN = "not run"  # on one of them
-    NOT_OFFERED = "not offered"  # NOT_SUPPORTED where the other has an answer: said, not wrong
-    EXPECTED = "expected"  # follows from what is not offered
+    NOT_OFFERED = "not offered"  # NOT_SUPPORTED where the other side has a result: a stated limit, not an error
+    EXPECTED = "expected"  # a consequence of something that is not offered
     DIFFERENT = "different"
 
 

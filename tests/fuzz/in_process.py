@@ -215,7 +215,7 @@ def write_grammar(path: Path) -> None:
 def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
     """The program's path. Raises subprocess.CalledProcessError."""
     toolchain = Toolchain.from_environment(sanitize, whole_program=False)
-    # With so much instrumentation the compiler does not see that what it warns of cannot be.
+    # With so much instrumentation the compiler warns of uninitialised variables that are initialised.
     toolchain = replace(toolchain, cflags=(*toolchain.cflags, "-Wno-maybe-uninitialized"))
     folder = toolchain.objects(name)
     write_grammar(folder / "vgt_grammar.h")

@@ -13,7 +13,7 @@ TESTS = Path(__file__).resolve().parents[1]
 CASES = {
     *(f"GD{n}" for n in range(1, 10)),  # the doctor says OK, the program fails
     *(f"GM{n}" for n in range(1, 12)),  # mends that harm, mislead or cannot work
-    *(f"GR{n}" for n in range(1, 10)),  # the reason stays on the wrong side
+    *(f"GR{n}" for n in range(1, 10)),  # the reason is shown on the wrong machine
     *(f"GP{n}" for n in range(1, 13)),  # packages, installing, service
     *(f"AT{n}" for n in range(1, 24)),  # attacks (docs/security.md)
     # Public bug reports; NR06, 11, 12, 18 and 20 were never given out.

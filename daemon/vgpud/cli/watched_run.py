@@ -20,9 +20,9 @@ from .status import ExitStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What vgpud's log has of a worker that did not end by itself, and of lines that were too many.
+# Lines of vgpud's log that tell of a killed worker or of suppressed lines.
 _LOST = re.compile(r'worker killed |worker ended .* how="signal |held_back=')
-_LAST_WORDS_S = 60  # what a worker says at its end is waited for
+_LAST_WORDS_S = 60  # time to wait for a worker's last lines
 _CONFIG = f"""
 [log]
 lines_per_session_s = 1000000

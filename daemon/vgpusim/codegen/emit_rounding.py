@@ -35,7 +35,7 @@ def directed(e: Emitter, form: Form, name: str, kind: str, values: list[str], mo
 
 
 def _mode_change(mode: str, flush: bool) -> tuple[str, str, str]:
-    """Texts: set a rounding mode, return to the usual one, and what they declare."""
+    """LLVM text that sets a rounding mode, text that restores the usual one, and the declarations that both need."""
     if not native.IS_X86:
         change = "  call void @llvm.set.rounding(i32 {})\n"
         return change.format(_MODES[mode]), change.format(1), "declare void @llvm.set.rounding(i32)\n"

@@ -17,7 +17,7 @@ struct vgx_sim_launch_op {
   struct vgx_sim_job job; /* without the members that each run sets */
   bool together;          /* a thread runs several CTAs at once */
   CUfunction named;       /* by the caller: the function, or a library's kernel */
-  /* vgx_sim_launch_create, for its kernels' launches. */
+  /* vgx_sim_launch_create, to launch kernels from this launch's kernels. */
   vgx_sim_launch_create_fn *create;
   size_t param_nbytes;           /* of the caller's block */
   void *extra[5];                /* `params`, as a launch takes them */

@@ -202,7 +202,7 @@ def test_many_waits_for_one_event(pair):
 
 def test_events_that_cannot_be_shared(pair):
     a, b = pair
-    assert a(f"event({INTERPROCESS})")[0] == INVALID_VALUE  # it would have a time
+    assert a(f"event({INTERPROCESS})")[0] == INVALID_VALUE  # an event with timing
     code, ordinary = a(f"event({NO_TIMING})")
     assert code == 0
     assert a(f"get_event({ordinary})")[0] == INVALID_HANDLE
