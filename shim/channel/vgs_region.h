@@ -27,8 +27,8 @@ void *vgs_region_reserve_ring(uint64_t nbytes, uint64_t *offset);
 /* Map fresh memory of the range at `address`, where nothing may be mapped; `offset` within the range. 0 or -errno. */
 int vgs_region_map_pinned(uint64_t address, uint64_t nbytes, uint64_t *offset);
 
-/* Whether a piece of this size for our own use fits and is at most a third of what is for pinned memory, as the
- * program's comes from there, too. */
+/* Whether the library may take a piece of this size for itself: it must fit, and be at most a third of the space for
+ * pinned memory, which the program needs, too. */
 bool vgs_region_can_spare(uint64_t nbytes);
 
 /* Release a range of vgs_region_map_pinned; the caller unmaps it. Unknown addresses are ignored. */

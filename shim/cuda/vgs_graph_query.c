@@ -1,4 +1,4 @@
-/* Nodes of any type by one function, and a graph in words. */
+/* Nodes of any type by one function, and the text form of a graph (cuGraphDebugDotPrint). */
 #define _GNU_SOURCE
 #include "vgs_api.h"
 #include "vgs_graph.h"

@@ -10,8 +10,8 @@
  * to the program: the caller works without. vgs_send_vgpuHostUnmap and munmap undo it. */
 CUresult vgs_host_map(uint64_t nbytes, void **memory);
 
-/* Map whole pages of a file in memory in the worker alone, at an address of the window. NOT_SUPPORTED: the file lies
- * elsewhere. */
+/* Map whole pages of a file in memory in the worker alone, at an address of the window. NOT_SUPPORTED: the file is not
+ * in memory. */
 CUresult vgs_host_map_file(uint64_t nbytes, int fd, uint64_t offset, bool read_only, uint64_t *address);
 
 /* Memory of the worker's own at an address of the window, where nothing is mapped here. */

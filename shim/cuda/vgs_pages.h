@@ -24,7 +24,7 @@ struct vgs_pages {
   char path[256];              /* what the kernel calls the file; "" if that is longer */
 };
 
-/* What whole pages are. */
+/* The kind of memory behind whole pages. */
 void vgs_pages_look(uint64_t begin, uint64_t end, struct vgs_pages *pages);
 
 /* Where the kernel's mappings of whole pages end, in order; the last ends at `end`. 0: not all of them are mapped, or

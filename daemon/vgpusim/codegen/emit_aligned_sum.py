@@ -196,7 +196,9 @@ def double_result(e: Emitter, unit: Unit, terms: Terms, d_type: str) -> str:
 
 
 def _or_special(e: Emitter, terms: Terms, bits: str, d_type: str) -> str:
-    """The result's bits, or those of an infinity or NaN where one takes part. In double nothing else makes one."""
+    """The result's bits, or those of an infinity or NaN where one takes part. In double precision no other operand
+    results in one.
+    """
     double, flag = LANES.of("double"), LANES.int(1)
     value = terms.accumulator
     for x, y in terms.factors:

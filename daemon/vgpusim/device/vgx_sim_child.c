@@ -116,7 +116,7 @@ static uint32_t enqueue_locked(struct vgx_sim_family *family, struct vgx_sim_chi
   return CUDA_SUCCESS;
 }
 
-/* The prepared launch with this buffer is complete. */
+/* The kernel has filled this buffer: its launch can run. */
 static uint32_t launch_locked(struct vgx_sim_family *family, uint64_t buffer, uint64_t stream) {
   struct vgx_sim_child **link = &family->prepared;
   while (*link && (uint64_t)(*link)->params != buffer)

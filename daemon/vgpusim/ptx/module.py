@@ -266,7 +266,9 @@ class PtxModule:
 
 
 def _with_device_runtime(texts: list[PtxText]) -> list[PtxText]:
-    """The texts of a program whose kernels launch kernels get functions of vgpu's in place of NVIDIA's."""
+    """If kernels of a program launch kernels, the program's texts are linked with vgpu's functions in place of
+    NVIDIA's.
+    """
     found = any(device_runtime.NAMES & text.prototypes.keys() for text in texts)
     for text in texts:
         for name in device_runtime.NAMES & text.places.keys():
