@@ -17,6 +17,7 @@ MAGIC = b"\x7fELF"
 HEADER = struct.Struct("<4s5B7xHHIQQQIHHHHHH")  # Elf64_Ehdr
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
 _DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 1, 5, 10, 14, 15, 29
+_DT_FLAGS_1, _DF_1_PIE = 0x6FFFFFFB, 0x08000000
 _ENTRIES_CAP = 65536
 
 
@@ -55,13 +56,15 @@ def read_header(data: Data) -> Header:
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """The dynamic section's strings. `rpath` counts only without a `runpath` (ld.so(8)), and is empty then."""
+    """The dynamic section's strings. `rpath` counts only without a `runpath` (ld.so(8)), and is empty then. `is_pie`
+    tells a program from a library, which may look alike."""
 
     is_dynamic: bool
     needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()
     runpath: tuple[str, ...] = ()
     soname: str = ""
+    is_pie: bool = False
 
 
 def read_dynamic(path: Path) -> Dynamic:
@@ -121,6 +124,7 @@ def _parse(data: mmap.mmap) -> Dynamic:
         rpath=() if _DT_RUNPATH in tags else paths(_DT_RPATH),
         runpath=runpath,
         soname=next((text(at) for at in tags.get(_DT_SONAME, ())), ""),
+        is_pie=any(flags & _DF_1_PIE for flags in tags.get(_DT_FLAGS_1, ())),
     )
 
 

@@ -10,197 +10,197 @@ const char *vgs_error_text(int error) {
   case 2:
     return "out of memory";
   case 3:
-    return "the driver is not initialized: call cuInit first, and not in a forked child";
+    return "initialization error";
   case 4:
-    return "the driver is shutting down";
+    return "driver shutting down";
   case 5:
-    return "the profiler is disabled";
+    return "profiler disabled while using external profiling tool";
   case 6:
-    return "the profiler is not initialized";
+    return "profiler not initialized: call cudaProfilerInitialize()";
   case 7:
-    return "the profiler is already started";
+    return "profiler already started";
   case 8:
-    return "the profiler is already stopped";
+    return "profiler already stopped";
   case 34:
-    return "the library is a stub";
+    return "CUDA driver is a stub library";
   case 36:
-    return "the call needs a newer driver";
+    return "API call is not supported in the installed CUDA driver";
   case 46:
-    return "the device or its worker is no longer available";
+    return "CUDA-capable device(s) is/are busy or unavailable";
   case 100:
-    return "no device is visible";
+    return "no CUDA-capable device is detected";
   case 101:
-    return "no such device";
+    return "invalid device ordinal";
   case 102:
-    return "the device is not licensed";
+    return "device doesn't have valid Grid license";
   case 200:
-    return "the image is not one that can be loaded";
+    return "device kernel image is invalid";
   case 201:
-    return "no current context, or an invalid one";
+    return "invalid device context";
   case 202:
     return "the context is current already";
   case 205:
-    return "mapping failed";
+    return "mapping of buffer object failed";
   case 206:
-    return "unmapping failed";
+    return "unmapping of buffer object failed";
   case 207:
-    return "the array is mapped";
+    return "array is mapped";
   case 208:
-    return "the resource is mapped already";
+    return "resource already mapped";
   case 209:
-    return "the image holds no code for this device";
+    return "no kernel image is available for execution on the device";
   case 210:
-    return "the resource is acquired already";
+    return "resource already acquired";
   case 211:
-    return "the resource is not mapped";
+    return "resource not mapped";
   case 212:
-    return "the resource is not mapped as an array";
+    return "resource not mapped as array";
   case 213:
-    return "the resource is not mapped as a pointer";
+    return "resource not mapped as pointer";
   case 214:
-    return "an ECC error that could not be corrected";
+    return "uncorrectable ECC error encountered";
   case 215:
-    return "the device does not support this limit";
+    return "limit is not supported on this architecture";
   case 216:
-    return "another thread uses the context";
+    return "exclusive-thread device already in use by a different thread";
   case 217:
-    return "the devices cannot address each other's memory";
+    return "peer access is not supported between these two devices";
   case 218:
-    return "the PTX cannot be compiled";
+    return "a PTX JIT compilation failed";
   case 219:
-    return "invalid graphics context";
+    return "invalid OpenGL or DirectX context";
   case 220:
-    return "an NVLink error that could not be corrected";
+    return "uncorrectable NVLink error detected during the execution";
   case 221:
-    return "no PTX compiler was found";
+    return "PTX JIT compiler library not found";
   case 222:
-    return "the PTX is of a version newer than this driver";
+    return "the provided PTX was compiled with an unsupported toolchain.";
   case 223:
-    return "compilation is disabled";
+    return "PTX JIT compilation was disabled";
   case 224:
-    return "the device does not support this execution affinity";
+    return "the provided execution affinity is not supported";
   case 225:
-    return "synchronizing on the device is not supported";
+    return "the provided PTX contains unsupported call to cudaDeviceSynchronize";
   case 226:
-    return "an error that was contained";
+    return "Invalid access of peer GPU memory over nvlink or a hardware error";
   case 300:
-    return "the source is invalid";
+    return "device kernel image is invalid";
   case 301:
     return "file not found";
   case 302:
-    return "a symbol of a shared object was not found";
+    return "shared object symbol not found";
   case 303:
-    return "a shared object could not be initialized";
+    return "shared object initialization failed";
   case 304:
-    return "the operating system refused";
+    return "OS call failed or operation not supported on this OS";
   case 400:
-    return "invalid handle";
+    return "invalid resource handle";
   case 401:
-    return "the state does not allow this";
+    return "the operation cannot be performed in the present state";
   case 402:
-    return "the query would lose information";
+    return "attempted introspection would be semantically lossy";
   case 500:
-    return "name or object not found";
+    return "named symbol not found";
   case 600:
-    return "not finished yet";
+    return "device not ready";
   case 700:
-    return "a kernel used an illegal address";
+    return "an illegal memory access was encountered";
   case 701:
-    return "the launch needs more resources than the device has";
+    return "too many resources requested for launch";
   case 702:
-    return "a kernel ran too long";
+    return "the launch timed out and was terminated";
   case 703:
-    return "the launch uses an incompatible texturing mode";
+    return "launch uses incompatible texturing mode";
   case 704:
-    return "access to the peer is enabled already";
+    return "peer access is already enabled";
   case 705:
-    return "access to the peer is not enabled";
+    return "peer access has not been enabled";
   case 708:
-    return "the primary context is in use";
+    return "cannot set while device is active in this process";
   case 709:
-    return "the context is destroyed, or not retained yet";
+    return "context is destroyed";
   case 710:
-    return "a kernel's assertion failed";
+    return "device-side assert triggered";
   case 711:
-    return "too many peers";
+    return "peer mapping resources exhausted";
   case 712:
-    return "the host memory is registered already";
+    return "part or all of the requested memory range is already mapped";
   case 713:
-    return "the host memory is not registered";
+    return "pointer does not correspond to a registered memory region";
   case 714:
-    return "a hardware stack error";
+    return "hardware stack error";
   case 715:
-    return "an illegal instruction";
+    return "an illegal instruction was encountered";
   case 716:
-    return "a kernel used a misaligned address";
+    return "misaligned address";
   case 717:
-    return "an instruction used an address of the wrong space";
+    return "operation not supported on global/shared address space";
   case 718:
-    return "the program counter is invalid";
+    return "invalid program counter";
   case 719:
-    return "a kernel failed";
+    return "unspecified launch failure";
   case 720:
-    return "a cooperative launch has more blocks than fit the device at once";
+    return "too many blocks in cooperative launch";
   case 721:
-    return "tensor memory was not given back";
+    return "tensor memory not completely freed";
   case 800:
-    return "not permitted";
+    return "operation not permitted";
   case 801:
-    return "not supported";
+    return "operation not supported";
   case 802:
-    return "the vgpu daemon cannot be reached, or is not ready";
+    return "system not yet initialized";
   case 803:
-    return "the vgpu daemon and this library do not fit together";
+    return "system has unsupported display driver / cuda driver combination";
   case 804:
-    return "compatibility mode is not supported on this device";
+    return "forward compatibility was attempted on non supported HW";
   case 805:
-    return "cannot connect to MPS";
+    return "MPS client failed to connect to the MPS control daemon or the MPS server";
   case 806:
-    return "an MPS call failed";
+    return "the remote procedural call between the MPS server and the MPS client failed";
   case 807:
-    return "the MPS server is not ready";
+    return "MPS server is not ready to accept new MPS client requests";
   case 808:
-    return "too many MPS clients";
+    return "the hardware resources required to create MPS client have been exhausted";
   case 809:
-    return "too many MPS connections";
+    return "the hardware resources required to support device connections have been exhausted";
   case 810:
-    return "the MPS client was ended";
+    return "the MPS client has been terminated by the server";
   case 811:
-    return "launching kernels from kernels is not supported";
+    return "is using CUDA Dynamic Parallelism, but the current configuration, like MPS, does not support it";
   case 812:
-    return "launching kernels from kernels: versions do not fit";
+    return "unsupported interaction between different versions of CUDA Dynamic Parallelism";
   case 900:
-    return "not allowed while a stream is capturing";
+    return "operation not permitted when stream is capturing";
   case 901:
-    return "the capture is invalid because of an earlier error";
+    return "operation failed due to a previous error during capture";
   case 902:
-    return "two captures would be merged";
+    return "operation would result in a merge of separate capture sequences";
   case 903:
-    return "the capture was not begun on this stream";
+    return "capture was not ended in the same stream as it began";
   case 904:
-    return "the capture has forked work that was not joined";
+    return "capturing stream has unjoined work";
   case 905:
-    return "work outside the capture would depend on it";
+    return "dependency created on uncaptured work in another stream";
   case 906:
-    return "the capture would depend on the legacy default stream";
+    return "operation would make the legacy stream depend on a capturing blocking stream";
   case 907:
-    return "the event belongs to a capture";
+    return "operation not permitted on an event last recorded in a capturing stream";
   case 908:
-    return "another thread began the capture";
+    return "attempt to terminate a thread-local capture sequence from another thread";
   case 909:
-    return "time is up";
+    return "wait operation timed out";
   case 910:
-    return "the graph's topology does not allow the update";
+    return "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update";
   case 911:
-    return "an error on an external device";
+    return "an async error has occured in external entity outside of CUDA";
   case 912:
-    return "invalid cluster size";
+    return "a kernel launch error has occurred due to cluster misconfiguration";
   case 913:
-    return "the function is not loaded";
+    return "the function handle is not loaded when calling an API that requires a loaded function";
   case 914:
-    return "invalid type of resource";
+    return "one or more resources passed in are not valid resource types for the operation";
   case 915:
-    return "invalid configuration of resources";
+    return "one or more resources are insufficient or non-applicable for the operation";
   case 916:
     return "the key was rotated";
   case 999:

@@ -186,7 +186,10 @@ static int read_file(const char *path, char *into, size_t capacity) {
 /* `key = value` lines; `#` begins a comment line. Copies the values of the keys we know. */
 static void read_config(const char *path, char url[URL_NBYTES], struct vgs_endpoint *endpoint) {
   char text[8192], *rest = text, *line;
-  if (read_file(path, text, sizeof text) < 0)
+  int result = read_file(path, text, sizeof text);
+  if (result < 0 && result != -ENOENT)
+    vgs_log(VGS_LOG_REASON, "%s cannot be read: %s", path, strerror(-result));
+  if (result < 0)
     return;
   while ((line = strsep(&rest, "\n"))) {
     char key[32], value[URL_NBYTES];
@@ -227,7 +230,7 @@ CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint) {
   }
   const char *why = vgs_endpoint_parse(endpoint, url);
   if (why) {
-    vgs_log(VGS_LOG_ERROR, "endpoint '%s': %s", url, why);
+    vgs_log(VGS_LOG_REASON, "endpoint '%s': %s", url, why);
     return CUDA_ERROR_SYSTEM_NOT_READY;
   }
   return CUDA_SUCCESS;
@@ -318,6 +321,6 @@ int vgs_endpoint_connect(const struct vgs_endpoint *endpoint) {
                            : connect_to((const struct sockaddr *)&endpoint->address, endpoint->address_nbytes,
                                         endpoint->hybrid_port);
   if (fd < 0)
-    vgs_log(VGS_LOG_ERROR, "cannot reach the daemon at %s: %s", endpoint->text, why ? why : strerror(-fd));
+    vgs_log(VGS_LOG_REASON, "cannot reach the daemon at %s: %s", endpoint->text, why ? why : strerror(-fd));
   return fd;
 }

@@ -36,7 +36,7 @@ CUresult vgs_frame_receive(int fd, uint8_t **body, uint32_t *nbytes, int64_t dea
   *body = NULL;
   int error = vgs_socket_receive_all(fd, &length, sizeof length, deadline_ms);
   if (!error && (!length || length > FRAME_MAX)) {
-    vgs_log(VGS_LOG_ERROR, "daemon: a frame of %u bytes: not our protocol", length);
+    vgs_log(VGS_LOG_REASON, "daemon: a frame of %u bytes: not our protocol", length);
     return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
   }
   if (!error && !(*body = malloc(length)))
@@ -44,7 +44,7 @@ CUresult vgs_frame_receive(int fd, uint8_t **body, uint32_t *nbytes, int64_t dea
   if (!error)
     error = vgs_socket_receive_all(fd, *body, length, deadline_ms);
   if (error) {
-    vgs_log(VGS_LOG_ERROR, "daemon: %s while waiting for its answer", strerror(-error));
+    vgs_log(VGS_LOG_REASON, "daemon: %s while waiting for its answer", strerror(-error));
     free(*body);
     return CUDA_ERROR_SYSTEM_NOT_READY;
   }
@@ -76,7 +76,7 @@ CUresult vgs_frame_check(const uint8_t *body, uint32_t body_nbytes, const char *
     vgs_log(VGS_LOG_REASON, "daemon refused: %s (%d)", reason, (int)code);
     return (CUresult)code;
   }
-  vgs_log(VGS_LOG_ERROR, "daemon: expected '%s', got something else: not our protocol or version", wanted);
+  vgs_log(VGS_LOG_REASON, "daemon: expected '%s', got something else: not our protocol or version", wanted);
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
 
@@ -197,7 +197,7 @@ static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct
   if (!unpacker.failed && version == VGS_PROTOCOL_VERSION && welcome->epoch && welcome->record_nbytes &&
       welcome->inventory.devices)
     return CUDA_SUCCESS;
-  vgs_log(VGS_LOG_ERROR, "daemon: its welcome is not of protocol version %d, or incomplete", VGS_PROTOCOL_VERSION);
+  vgs_log(VGS_LOG_REASON, "daemon: its welcome is not of protocol version %d, or incomplete", VGS_PROTOCOL_VERSION);
   vgs_inventory_fini(&welcome->inventory);
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }

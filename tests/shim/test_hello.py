@@ -3,12 +3,14 @@
 import random
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from tests.shim.client import run
+from tests.shim.client import PRELUDE, environment, run
 from tests.shim.fake_daemon import FakeDaemon, frame, welcome
 
 NO_DEVICE, NOT_READY, MISMATCH = 100, 802, 803
@@ -70,6 +72,22 @@ def test_configuration_file(path: Path, tmp_path: Path) -> None:
     assert daemon.hellos[0]["token"] == "secret"
     assert daemon.hellos[0]["versions"] == [1, 1]
     assert daemon.hellos[0]["client"]["library"] == "libcuda"
+
+
+def test_why_nothing_is_reached_is_said_without_being_asked(tmp_path: Path) -> None:
+    """Once: the program reads 802 or 100, and who ran it the reason."""
+    (tmp_path / "file").touch()
+    program = PRELUDE + "print(cuda.cuInit(0))"
+    for variables, code, says in (
+        ({"VGPU_ENDPOINT": f"unix:{tmp_path}/file"}, 802, f"the daemon at unix:{tmp_path}/file: Connection refused"),
+        ({"VGPU_ENDPOINT": "nonsense"}, 802, "endpoint 'nonsense': it is none of unix:/PATH, tcp://HOST:PORT"),
+        ({"VGPU_GUEST_CONF": str(tmp_path)}, 100, f"{tmp_path} cannot be read: Is a directory"),
+    ):
+        env = environment(None, **variables)
+        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+        assert done.stdout == f"{code}\n"
+        assert done.stderr.count("vgpu[") == 1
+        assert says in done.stderr
 
 
 def test_connection_dropped_in_the_handshake(path: Path) -> None:

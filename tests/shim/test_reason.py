@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.programs.toolchain import MACHINE_CODE, PTX, cuda13
 from tests.shim.client import PRELUDE, run
 from tests.shim.fake_daemon import FakeDaemon, Fields, Memory
@@ -64,6 +66,31 @@ def python(vgpu_run: Run) -> Callable[..., list[str]]:
 
 def told(done: CompletedProcess[str]) -> list[str]:
     return re.findall(r"^vgpu\[\d+\]: (.*)$", done.stderr, re.MULTILINE)
+
+
+SAME_TEXTS = """
+import ctypes, sys
+libraries = [ctypes.CDLL(path) for path in sys.argv[1:]]
+theirs, runtime, driver = libraries
+for library in (theirs, runtime):
+    library.cudaGetErrorString.restype = ctypes.c_char_p
+for code in range(1100):
+    text, expected = ctypes.c_char_p(), theirs.cudaGetErrorString(code)
+    if code not in (202, 916):  # of the driver alone
+        assert runtime.cudaGetErrorString(code) == expected, code
+        if driver.cuGetErrorString(code, ctypes.byref(text)) == 0:
+            assert text.value == expected, (code, text.value)
+print("same")
+"""
+
+
+@pytest.mark.client
+def test_descriptions_of_errors_stay_nvidias() -> None:
+    ours = ROOT / "build/guest"
+    files = [cuda13().root / "lib/libcudart.so.13", ours / "cudart/13/libcudart.so.13", ours / "libcuda.so.1"]
+    command = [sys.executable, "-c", SAME_TEXTS, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "same\n", done.stderr
 
 
 def test_gr1_code_that_fits_no_device_is_named_with_the_remedy(vgpu_run: Run) -> None:

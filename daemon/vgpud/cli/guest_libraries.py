@@ -21,6 +21,7 @@ from .status import ExitStatus
 from .torch_overlay import is_wanted, put_on_path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ..endpoint import Endpoint
@@ -70,6 +71,16 @@ def give_libraries(environment: dict[str, str], program: str, endpoint: Endpoint
     _give_profiler(environment, program, libraries)
     _give_torch(environment, program, libraries)
     _give_compilers(environment, program, endpoint, libraries)
+
+
+def program_of(command: Sequence[str]) -> str:
+    """The program of a command whose libraries are chosen: where that is `vgpu doctor`, the one it looks at."""
+    if os.path.basename(command[0]) == "vgpu" and command[1:2] == ("doctor",):
+        words = command[2:]
+        looked_at = words[words.index("--") + 1 :] if "--" in words else words[-1:]
+        if looked_at and not looked_at[0].startswith("-"):
+            return looked_at[0]
+    return command[0]
 
 
 def _says(environment: dict[str, str], libraries: Libraries) -> bool:

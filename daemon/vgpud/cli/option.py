@@ -10,6 +10,8 @@ import click
 from vgpu_guest.doctor.endpoint import find
 
 from ..endpoint import Endpoint, EndpointError, UnixEndpoint, default_endpoint, parse_endpoint
+from .fail import fail
+from .status import ExitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +59,9 @@ def token_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _found() -> str:
     """A program would not look for this user's own vgpud; on the host it comes before the system's."""
-    url, own = str(find(os.environ)["url"]), default_endpoint()
+    found, own = find(os.environ), default_endpoint()
+    url = str(found["url"])
+    if not url and found["configuration"] not in ("read", "absent") and not Path(own.path).exists():
+        fail(f"{found['configuration_file']} cannot be read: {found['configuration']}", ExitStatus.UNAVAILABLE)
     is_default = url in ("", str(UnixEndpoint("/run/vgpu/vgpud.sock")))
     return str(own) if url == "" or (is_default and Path(own.path).exists()) else url

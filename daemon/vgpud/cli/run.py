@@ -17,7 +17,7 @@ from vgpu_guest.libraries import LIBRARIES
 from ..endpoint import connect
 from .descendants import Descendants
 from .fail import fail, reported, say
-from .guest_libraries import Libraries, give_libraries
+from .guest_libraries import Libraries, give_libraries, program_of
 from .option import EndpointType
 from .private_daemon import PrivateDaemon, PrivateDaemonError
 from .status import ExitStatus
@@ -137,7 +137,7 @@ def run(
                 fail(str(error), ExitStatus.UNAVAILABLE)
         environment = dict(os.environ)
         report = stack.enter_context(traced(kind, environment))
-        give_libraries(environment, command[0], endpoint, libraries)
+        give_libraries(environment, program_of(command), endpoint, libraries)
         code = supervise(command, environment, timeout_s)
         report()
     raise SystemExit(code)

@@ -31,6 +31,8 @@ def open_nvml() -> Any:
 
     try:
         pynvml.nvmlInit()
+    except pynvml.NVMLError_NoPermission as error:
+        raise NvmlUnavailableError(f"vgpud refuses this client ({error})") from error
     except pynvml.NVMLError as error:
-        raise NvmlUnavailableError(f"no vgpud answers ({error}); VGPU_LOG=error says more") from error
+        raise NvmlUnavailableError(f"no vgpud answers ({error})") from error
     return pynvml

@@ -31,7 +31,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> bool:
     if facts["file"]["kind"] in ("wrong-class", "no-library"):
         diagnosis.add("program-wrong-class", f"{file} is {words(facts['file'])}", advice=f"file {file}")
         return False
-    if facts["is_static"] and (facts["file"].get("is_fixed") or subject.kind != "file"):
+    if facts["is_static"] and (facts["file"].get("is_fixed") or facts["is_pie"] or subject.kind != "file"):
         diagnosis.add("program-static", f"{file} is linked statically", advice="rebuild it without -static")
         return False
     secure = (
@@ -79,6 +79,7 @@ def _facts(program: str) -> dict[str, Any]:
     return {
         "file": describe(program),
         "is_static": dynamic is not None and not dynamic.is_dynamic and not dynamic.soname and not dynamic.needed,
+        "is_pie": dynamic is not None and dynamic.is_pie,
         "is_setuid": bool(mode & (stat.S_ISUID | stat.S_ISGID)),
         "has_capabilities": has_capabilities,
     }

@@ -27,13 +27,14 @@ def judge(subject: Subject, diagnosis: Diagnosis, answer: dict[str, Any], found:
     """Adds one of the endpoint-... and token-... findings."""
     kind, text = answer["failure"], f"{answer['text']} (from {found['source']})"
     path = found["url"][5:] if found["url"].startswith("unix:") else ""
-    if kind in ("endpoint-denied", "endpoint-blocked"):
+    # What is no socket may not even be written to by an ordinary user: then connect(2) says "permission denied".
+    if kind in ("endpoint-denied", "endpoint-stale") and path and (what := ask(subject.place, _what_is, path)):
+        advice = "name vgpud's socket: its configuration has it under `listen`"
+        diagnosis.add("endpoint-invalid", f"{found['url']}: {path} is {what}, not a socket", advice=advice)
+    elif kind in ("endpoint-denied", "endpoint-blocked"):
         _add_denied(subject, diagnosis, text, path)
     elif kind == "endpoint-invalid":
         _add_invalid(subject, diagnosis, text, found)
-    elif kind == "endpoint-stale" and path and (what := ask(subject.place, _what_is, path)):
-        advice = "name vgpud's socket: its configuration has it under `listen`"
-        diagnosis.add("endpoint-invalid", f"{found['url']}: {path} is {what}, not a socket", advice=advice)
     elif kind in ("endpoint-stale", "endpoint-unreachable"):
         command, advice = _start(subject, found["url"], path)
         diagnosis.add(kind, text, command, advice)
@@ -117,8 +118,13 @@ def guess(url: str) -> str:
     none.
     """
     guesses: list[str] = []
+    url = url.strip()
     if not url.isprintable() or not url.isascii():
         return ""
+    if re.match(r"(tcp|vsock):/?[^/]", url):
+        guesses.append(re.sub(r":/?", "://", url, count=1))
+    elif "://" in url:
+        guesses.append(url)  # without the spaces around it
     if url.startswith("/"):
         guesses.append(f"unix:{url}")
     if re.fullmatch(r"unix://+[^/].*", url):

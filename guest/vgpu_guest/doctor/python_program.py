@@ -6,8 +6,12 @@ These functions run in the program's place, so they return what JSON can hold.
 from __future__ import annotations
 
 import ast
+import contextlib
+import encodings.cp437  # noqa: F401 (of an archive's names: the place may be a root that holds no Python)
 import os
 import re
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +60,7 @@ def examine(program: str, arguments: list[str], environment: dict[str, str]) -> 
         entry = _find_module(what["value"], [Path.cwd(), *sites])
     elif what["kind"] == "command":
         source = what["value"]
-    imports = _imports(entry, source)
+    imports = _zipped(entry) if entry is not None and zipfile.is_zipfile(entry) else _imports(entry, source)
     packages = {}
     for name in imports:
         folder = next((site / name for site in sites if (site / name).is_dir()), None)
@@ -98,6 +102,23 @@ def _find_module(name: str, folders: list[Path]) -> Path | None:
             if candidate.is_file():
                 return candidate
     return None
+
+
+def _zipped(archive: Path) -> set[str]:
+    """Top-level names that an archive's modules import and it does not hold (zipapp)."""
+    found: set[str] = set()
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            modules = [info for info in opened.infolist() if info.filename.endswith(".py")]
+            own = {info.filename.partition("/")[0].removesuffix(".py") for info in modules}
+            for info in modules[:_FILES_CAP]:
+                with opened.open(info) as file:
+                    text = file.read(_SOURCE_NBYTES).decode(errors="replace")
+                with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+                    found |= _imported(ast.parse(text))
+    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
+        return set()
+    return found - own
 
 
 def _imports(entry: Path | None, source: str) -> set[str]:

@@ -18,7 +18,10 @@ from .place import Place, PlaceError, User, ask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WRAPPERS = ("env", "nohup", "nice", "setsid", "time", "stdbuf", "ionice")
+_WRAPPERS = ("env", "nohup", "nice", "setsid", "time", "stdbuf", "ionice", "timeout", "taskset", "numactl")
+# The words of a wrapper that come before the command, besides its options.
+_WORDS_BEFORE = {"timeout": 1, "taskset": 1}
+_OPTIONS_WITH_VALUE = ("-u", "-n", "-o", "-e", "-S", "-k", "-s", "-N", "-m")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "busybox")
 _SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # what systemd gives a service
 
@@ -61,6 +64,9 @@ def of_command(command: Sequence[str], root: str) -> Subject:
     program, script = ask(place, _resolve, words[0], environment.get("PATH", os.defpath))
     if program is None:
         text = f"{words[0]}: no such command, or not an executable file"
+        if "/" not in words[0] and ask(place, os.path.exists, words[0]):
+            text += f"; the file in this folder is ./{words[0]}"
+            raise SubjectError("program-missing", text, f"vgpu doctor ./{shlex.quote(words[0])}")
         raise SubjectError("program-missing", text, f"command -v {shlex.quote(words[0])}")
     arguments = (script, *words[1:]) if script else tuple(words[1:])
     return Subject("command", label, place, environment, program, arguments, _unfollowed(program, arguments))
@@ -171,19 +177,21 @@ def _interpreter(file: str) -> list[str]:
 def unwrapped(words: list[str], environment: dict[str, str]) -> list[str]:
     """The command behind those that only set its environment or its place in the system; changes `environment`."""
     while len(words) > 1 and os.path.basename(words[0]) in _WRAPPERS:
-        is_env = os.path.basename(words[0]) == "env"
+        name = os.path.basename(words[0])
+        is_env = name == "env"
         rest = words[1:]
         while rest and (rest[0].startswith("-") or (is_env and "=" in rest[0])):
             word = rest.pop(0)
             if is_env and word in ("-i", "-", "--ignore-environment"):
                 environment.clear()
-            elif word in ("-u", "-n", "-o", "-e", "-S") and rest:
+            elif word in _OPTIONS_WITH_VALUE and rest:
                 value = rest.pop(0)
                 if is_env and word == "-u":
                     environment.pop(value, None)
             elif "=" in word and not word.startswith("-"):
                 key, _, value = word.partition("=")
                 environment[key] = value
+        rest = rest[_WORDS_BEFORE.get(name, 0) :]
         if not rest:
             break
         words = rest

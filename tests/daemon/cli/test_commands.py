@@ -89,6 +89,15 @@ def test_nobody_there(tmp_path, command):
     assert result.output == f"vgpu {command[0]}: {said}\n"
 
 
+@pytest.mark.parametrize("command", ["devices", "ping"])
+def test_GM1_a_configuration_that_cannot_be_read_is_told(tmp_path, monkeypatch, command):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "guest.conf").mkdir()
+    result = invoke(command, VGPU_GUEST_CONF=str(tmp_path / "guest.conf"))
+    assert result.exit_code == ExitStatus.UNAVAILABLE
+    assert result.output == f"vgpu {command}: {tmp_path}/guest.conf cannot be read: Is a directory\n"
+
+
 def test_a_bad_endpoint():
     result = invoke("devices", "--endpoint", "ftp://x")
     assert result.exit_code == ExitStatus.USAGE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from vgpu_guest.doctor import check_python
 from vgpud.cli import steering
-from vgpud.cli.guest_libraries import Libraries, give_libraries
+from vgpud.cli.guest_libraries import Libraries, give_libraries, program_of
 from vgpud.endpoint import UnixEndpoint
 
 from tests.conftest import VGPU, merged
@@ -78,6 +78,21 @@ def test_a_guest_is_steered_by_what_its_endpoint_has(shared: Running, tmp_path: 
     assert environment["CUPY_COMPILE_WITH_PTX"] == "1"
     conf.write_text("endpoint = nonsense\n")
     give_libraries(environment, "sh", None, Libraries())
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("python3 t.py", "python3"),
+        ("bin/vgpu doctor -- python3 t.py", "python3"),
+        ("vgpu doctor --json ./program", "./program"),
+        ("vgpu doctor --json", "vgpu"),
+        ("vgpu doctor", "vgpu"),
+        ("vgpu devices", "vgpu"),
+    ],
+)
+def test_the_doctor_is_given_the_libraries_of_what_it_looks_at(command: str, program: str) -> None:
+    assert program_of(tuple(command.split())).endswith(program)
 
 
 def test_what_the_user_has_set_stays() -> None:

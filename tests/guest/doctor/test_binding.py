@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipapp
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -235,6 +236,23 @@ def test_GD8_a_python_programs_packages(
     assert doctor("--", python, "-m", "program", env=environment, cwd=script.parent).verdict == verdict
     if not variables and source.startswith("import cupy"):
         assert told.answer["mend"] == "export CUPY_COMPILE_WITH_PTX=1 CUPY_ACCELERATORS="
+
+
+@pytest.mark.parametrize("how", ["zipapp", "timeout", "taskset"])
+def test_GD8_a_program_in_an_archive_or_behind_a_wrapper(python: Path, unix: str, tmp_path: Path, how: str) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/__main__.py").write_text("import own\n")
+    (tmp_path / "app/own.py").write_text("import cupy\n")
+    archive = tmp_path / "app.pyz"
+    zipapp.create_archive(tmp_path / "app", archive, interpreter=str(python))
+    environment = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix}
+    command: dict[str, list[str | Path]] = {
+        "zipapp": [archive],
+        "timeout": ["timeout", "-k", "1", "60", python, archive],
+        "taskset": ["taskset", "-c", "0", python, tmp_path / "app"],
+    }
+    told = doctor("--", *command[how], env=environment)
+    assert told.verdict == "machine-code-made", told.everything
 
 
 def serving(gpus: str, folder: Path) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
+from vgpu_guest.doctor.judge_endpoint import guess
 
 from tests.guest.doctor.tree import LIB, Told, Tree, doctor
 
@@ -20,6 +21,24 @@ ENVIRONMENT = {"LD_LIBRARY_PATH": str(LIB)}
 
 def told_of(url: str, **more: str) -> Told:
     return doctor(env=ENVIRONMENT | {"VGPU_ENDPOINT": url} | more)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("/run/v.sock", "unix:/run/v.sock"),
+        ("unix://run/v.sock", "unix:/run/v.sock"),
+        ("tcp://10.0.0.1", "tcp://10.0.0.1:7070"),
+        ("tcp:10.0.0.1:7071", "tcp://10.0.0.1:7071"),
+        ("tcp:/10.0.0.1:7071", "tcp://10.0.0.1:7071"),
+        ("10.0.0.1:7071", "tcp://10.0.0.1:7071"),
+        (" tcp://10.0.0.1:7071 ", "tcp://10.0.0.1:7071"),
+        ("http://10.0.0.1:7071", ""),
+        ("tcp://10.0.0.1:99999", ""),
+    ],
+)
+def test_GM7_what_was_meant(text: str, meant: str) -> None:
+    assert guess(text) == meant
 
 
 @pytest.fixture

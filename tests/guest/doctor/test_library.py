@@ -166,8 +166,9 @@ def test_I03_the_mending_command_takes_out_only_the_garbage(tree: Tree) -> None:
     assert tree.doctor().verdict == "ok"
 
 
-def test_a_static_program(tree: Tree) -> None:
-    compile_c(tree.path(tree.program), MAIN, "-static")
+@pytest.mark.parametrize("flag", ["-static", "-static-pie"])
+def test_a_static_program(tree: Tree, flag: str) -> None:
+    compile_c(tree.path(tree.program), MAIN, flag)
     told = tree.doctor()
     assert (told.code, told.verdict) == (50, "program-static"), told.everything
 

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vgpu_guest.doctor.diagnosis import Diagnosis
+from vgpu_guest.doctor.judge_endpoint import judge
+from vgpu_guest.doctor.subject import of_machine
 from vgpu_guest.doctor.verdict import VERDICTS
 
 from tests.guest.doctor.tree import CUDA, LIB, MAIN
@@ -346,6 +349,15 @@ def test_GM8_an_endpoint_that_is_no_socket(patient: Patient, path: str, what: st
     answer = patient.doctor()
     assert answer["verdict"] == "endpoint-invalid", answer
     assert what in answer["text"]
+
+
+@pytest.mark.parametrize("failure", ["endpoint-denied", "endpoint-stale"])
+def test_GM8_it_is_told_to_who_may_not_write_there_too(failure: str) -> None:
+    """connect(2) checks the permission before the kind of file."""
+    diagnosis, answer = Diagnosis(), {"failure": failure, "text": "permission denied", "code": 0}
+    judge(of_machine("/"), diagnosis, answer, {"url": "unix:/etc/passwd", "source": "VGPU_ENDPOINT"}, "")
+    assert diagnosis.finding.kind == "endpoint-invalid"
+    assert "/etc/passwd is a regular file, not a socket" in diagnosis.finding.text
 
 
 def test_GM3_no_unit_that_is_not_there_is_restarted(patient: Patient) -> None:
