@@ -190,7 +190,8 @@ const char *vgs_error_text(int error) {
   case 909:
     return "wait operation timed out";
   case 910:
-    return "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update";
+    return "the graph update was not performed because it included changes which violated constraints specific to "
+           "instantiated graph update";
   case 911:
     return "an async error has occured in external entity outside of CUDA";
   case 912:

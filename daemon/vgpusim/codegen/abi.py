@@ -35,6 +35,7 @@ SHARED_ALIGN = 1024  # of each CTA's shared memory in a resident launch: swizzle
 SERVICE_VPRINTF = 0
 SERVICE_ASSERTFAIL = 8
 SERVICE_FAIL = 16
+NO_THREAD = (("ptr", "null"), ("i32", "0"))  # of SERVICE_FAIL, where no one thread has failed
 SERVICE_MALLOC = 24
 SERVICE_FREE = 32
 SERVICE_BAD_ACCESS = 40

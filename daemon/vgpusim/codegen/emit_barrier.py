@@ -63,7 +63,7 @@ def _agreed(e: Emitter, ins: ir.Instruction, value: Value) -> str:
     e.e(f"br i1 {e.v(f'icmp eq i32 {wrong}, 0')}, label %{name}, label %{name}.not")
     e.label(f"{name}.not")
     message = e.string(f"{ins.text} with different operands in one warp in {e.program.name}, line {ins.line}")
-    e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(_LAUNCH_FAILED)), ("ptr", message)))
+    e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(_LAUNCH_FAILED)), ("ptr", message), *abi.NO_THREAD))
     e.e(f"br label %{name}")
     e.label(name)
     return chosen

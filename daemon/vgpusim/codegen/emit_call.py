@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vgpusim.codegen import abi
 from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_access import source
 from vgpusim.codegen.emit_memory import pointer
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import LANES
@@ -28,10 +29,11 @@ def trap(e: Emitter, ins: ir.Instruction) -> None:
         assert isinstance(code, ir.Imm)
         assert isinstance(name, ir.Name)
         result, what = code.value, name.name
-    message = e.string(f"{what} in {e.program.name}, line {ins.line}")
+    message = e.string(f"{e.program.name}: {what}{source(ins)}")
 
     def body() -> None:
-        e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(result)), ("ptr", message)))
+        first = e.v(e.call("i32", "llvm.cttz.i32", ("i32", e.mask_bits()), ("i1", "true")))
+        e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(result)), ("ptr", message), *e.thread_place(first)))
 
     e.if_any(body)
 

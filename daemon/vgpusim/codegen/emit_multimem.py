@@ -16,6 +16,8 @@ def multimem(e: Emitter, ins: ir.Instruction) -> None:
     message = e.string(
         f"{e.program.name}, line {ins.line}: {ins.text} needs a multicast object, which simulated devices do not have"
     )
-    e.if_any(lambda: e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(_NOT_SUPPORTED)), ("ptr", message))))
+    e.if_any(
+        lambda: e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(_NOT_SUPPORTED)), ("ptr", message), *abi.NO_THREAD))
+    )
     for reg in ir.defined(ins):
         e.put(reg, SCALAR, "0", reg.nbits)

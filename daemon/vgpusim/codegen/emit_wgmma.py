@@ -145,7 +145,7 @@ def _descriptor(e: Emitter, operand: ir.Operand) -> str:
     ins = e.instruction
     assert ins is not None
     message = e.string(f"{e.program.name}, line {ins.line}: matrix descriptors with a base offset are not supported")
-    e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(_NOT_SUPPORTED)), ("ptr", message)))
+    e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(_NOT_SUPPORTED)), ("ptr", message), *abi.NO_THREAD))
     e.e(f"br label %{name}")
     e.label(name)
     return text

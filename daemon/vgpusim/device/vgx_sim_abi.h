@@ -79,8 +79,9 @@ struct vgx_sim_services {
    * ended, or after a moment. `thread` is the thread's number in its CTA. */
   void (*assertfail)(struct vgx_sim_services *, const char *message, const char *file, uint32_t line,
                      const char *function, const uint32_t cta[3], uint32_t thread);
-  /* trap and failed checks: does not return; the launch ends with `result` (a CUresult; trap is 719). */
-  void (*fail)(struct vgx_sim_services *, int32_t result, const char *message);
+  /* trap and failed checks: does not return; the launch ends with `result` (a CUresult; trap is 719). `cta` is NULL
+   * where no one thread has failed. */
+  void (*fail)(struct vgx_sim_services *, int32_t result, const char *message, const uint32_t cta[3], uint32_t thread);
   /* Device heap, limited by CU_LIMIT_MALLOC_HEAP_SIZE; NULL when it is full. */
   void *(*malloc)(struct vgx_sim_services *, uint64_t nbytes);
   void (*free)(struct vgx_sim_services *, void *);

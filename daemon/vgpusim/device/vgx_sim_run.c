@@ -21,7 +21,8 @@
 #include "vgx_sim_watch.h"
 
 #define MESSAGE_NBYTES 1280u
-#define AGAIN_MS_MAX 5000u /* for running a block again to say more about its fault */
+#define NULL_NBYTES (1u << 16) /* an address below it is a null pointer with an index */
+#define AGAIN_MS_MAX 5000u     /* for running a block again to say more about its fault */
 
 /* One run of a launch. */
 struct run {
@@ -70,11 +71,14 @@ static void put_place(char *to, size_t capacity, const struct vgx_sim_launch *la
            thread / block[0] % block[1], thread / block[0] / block[1]);
 }
 
-/* ", 16 bytes before an allocation of 4096 bytes" */
+/* ", 16 bytes before an allocation of 4096 bytes"; of a low address, which no allocation has, that it is a null
+ * pointer's. */
 static void put_nearest(char *to, size_t capacity, uint64_t address) {
   struct vgx_sim_allocation a;
   struct vgx_sim_device *device = vgx_sim_device_of(address);
   to[0] = 0;
+  if (address < NULL_NBYTES)
+    snprintf(to, capacity, ", %llu bytes behind a null pointer", (unsigned long long)address);
   if (!device || !vgx_sim_arena_nearest(&device->arena, address, &a))
     return;
   if (address < a.address)
@@ -121,8 +125,14 @@ static void serve_assertfail(struct vgx_sim_services *services, const char *mess
   vgx_sim_service_pause();
 }
 
-static void serve_fail(struct vgx_sim_services *services, int32_t result, const char *message) {
-  fail_with(of_services(services), result ? result : CUDA_ERROR_LAUNCH_FAILED, message);
+static void serve_fail(struct vgx_sim_services *services, int32_t result, const char *message, const uint32_t cta[3],
+                       uint32_t thread) {
+  char place[128], text[MESSAGE_NBYTES];
+  if (cta) {
+    put_place(place, sizeof place, of_services(services)->launch, cta, thread);
+    snprintf(text, sizeof text, "%s, %s", message, place);
+  }
+  fail_with(of_services(services), result ? result : CUDA_ERROR_LAUNCH_FAILED, cta ? text : message);
 }
 
 static void *serve_malloc(struct vgx_sim_services *services, uint64_t nbytes) {

@@ -63,7 +63,7 @@ const struct vgx_sim_thread *vgx_sim_schedule_running(void) { return running; }
 static bool is_stopped(const struct vgx_sim_launch *launch) { return __atomic_load_n(launch->stop, __ATOMIC_RELAXED); }
 
 static void fail(const struct vgx_sim_launch *launch) {
-  launch->services->fail(launch->services, CUDA_ERROR_LAUNCH_FAILED, DEADLOCK);
+  launch->services->fail(launch->services, CUDA_ERROR_LAUNCH_FAILED, DEADLOCK, NULL, 0);
 }
 
 /* Clear the tables: all warps can run. */

@@ -188,6 +188,9 @@ def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
         )
 
 
+_SHARE = "run it where vgpud is, over its unix socket; in a virtual machine share memory with the host (docs/vm.md)"
+
+
 def _judge_channel(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
     """What this endpoint's channel cannot do (docs/guests.md, Channels)."""
     channel = str(diagnosis.endpoint.get("channel", ""))
@@ -205,7 +208,7 @@ def _judge_channel(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
             continue
         text = f"{entry['file']} calls {shortened(names, _NAMES_CAP)}: {needs}; this endpoint is a {channel}"
         if entry is found[0]:
-            diagnosis.add("function-unsupported", text)
+            diagnosis.add("function-unsupported", text, advice=_SHARE)
         else:
             diagnosis.warnings.append(text)
 

@@ -6,6 +6,7 @@ makes at run time. What each of these packages does was tried (tests/clients).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -82,6 +83,8 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
     diagnosis.need["python"] = {key: found[key] for key in ("kind", "script", "imports")}
     if found["kind"] == "":
         return
+    if "jax" in found["imports"]:
+        _judge_device_files(subject, diagnosis, found["sites"])
     inventory = diagnosis.endpoint.get("inventory", {})
     if not inventory.get("devices") or inventory.get("backend") == "cuda":
         return
@@ -97,6 +100,38 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
             _judge_files(subject, diagnosis, name, package["libraries"], capability)
     if found["imports"] and _OPEN_LIBRARIES & set(found["imports"]) - ({"torch"} if simulated else set()):
         _judge_libraries(subject, diagnosis, found["sites"], capability)
+
+
+def _judge_device_files(subject: Subject, diagnosis: Diagnosis, sites: list[str]) -> None:
+    """JAX looks for a device file of NVIDIA's before it asks the driver, and takes the CPU where there is none."""
+    platforms = subject.environment.get("JAX_PLATFORMS", "")
+    if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
+        return
+    wanted = ask(subject.place, _device_files, sites)
+    if wanted and not ask(subject.place, _exists_one, wanted):
+        names = ", ".join(wanted)
+        diagnosis.add(
+            "device-file-missing", f"jax computes on the CPU where there is none of {names}, and says nothing"
+        )
+
+
+def _device_files(sites: list[str]) -> list[str]:
+    """In the place: what JAX looks for; nothing where vgpu's plug-in for JAX is beside it (`vgpu run`), or JAX does not
+    look."""
+    for site in map(Path, sites):
+        for points in site.glob("vgpu*/entry_points.txt"):
+            if "[jax_plugins]" in points.read_text(errors="replace"):
+                return []
+    for site in map(Path, sites):
+        with contextlib.suppress(OSError):
+            text = (site / "jax/_src/hardware_utils.py").read_text(errors="replace")
+            listed = re.search(r"_NVIDIA_GPU_DEVICES = \[(.*?)\]", text, re.DOTALL)
+            return re.findall(r"""["'](/dev/\w+)["']""", listed[1]) if listed else []
+    return []
+
+
+def _exists_one(files: list[str]) -> bool:
+    return any(map(os.path.exists, files))
 
 
 def _judge_compiler(

@@ -141,6 +141,11 @@ VERDICTS: dict[str, Verdict] = {
     "devices-hidden": Verdict(
         ENVIRONMENT, "CUDA_VISIBLE_DEVICES leaves no device, so nobody is asked", "unset CUDA_VISIBLE_DEVICES"
     ),
+    "device-file-missing": Verdict(
+        ENVIRONMENT,
+        "a package looks for a device file of NVIDIA's before it asks the driver, and takes the CPU (JAX)",
+        "sudo touch /dev/nvidiactl  # until the next boot; or start it by vgpu run",
+    ),
     "socket-family-blocked": Verdict(
         CONFINED,
         "the service may not make sockets of the endpoint's kind (RestrictAddressFamilies=, seccomp)",

@@ -238,6 +238,27 @@ def test_GD8_a_python_programs_packages(
         assert told.answer["mend"] == "export CUPY_COMPILE_WITH_PTX=1 CUPY_ACCELERATORS="
 
 
+@pytest.mark.parametrize(
+    ("how", "verdict"),
+    [("missing", "device-file-missing"), ("there", "ok"), ("plug-in", "ok"), ("on the CPU", "ok"), ("older", "ok")],
+)
+def test_jax_looks_for_a_device_file(python: Path, unix: str, tmp_path: Path, how: str, verdict: str) -> None:
+    site = tmp_path / "venv/lib/python3.11/site-packages"
+    if how != "older":
+        (site / "jax/_src").mkdir()
+        files = ["/dev/nvidia_nowhere", "/dev/null" if how == "there" else "/dev/nvidia_nor_here"]
+        (site / "jax/_src/hardware_utils.py").write_text(f"_NVIDIA_GPU_DEVICES = {files!r}\n")
+    if how == "plug-in":
+        (tmp_path / "plug/vgpu_jax-1.dist-info").mkdir(parents=True)
+        (tmp_path / "plug/vgpu_jax-1.dist-info/entry_points.txt").write_text("[jax_plugins]\nvgpu = vgpu_jax\n")
+    (tmp_path / "program.py").write_text("import jax\n")
+    environment = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix, "CUDA_ROOT": "/x", "XLA_FLAGS": "--x"}
+    environment |= {"PYTHONPATH": str(tmp_path / "plug")} if how == "plug-in" else {}
+    environment |= {"JAX_PLATFORMS": "cpu"} if how == "on the CPU" else {}
+    told = doctor("--", python, tmp_path / "program.py", env=environment)
+    assert told.verdict == verdict, told.everything
+
+
 @pytest.mark.parametrize("how", ["zipapp", "timeout", "taskset"])
 def test_GD8_a_program_in_an_archive_or_behind_a_wrapper(python: Path, unix: str, tmp_path: Path, how: str) -> None:
     (tmp_path / "app").mkdir()

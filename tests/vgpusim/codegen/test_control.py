@@ -295,7 +295,7 @@ st.u32 [%x0+20], %r; ld.param.u64 %x1, [out]; mad.wide.u32 %x2, %r, 4, %x1; ld.u
     assert events.places == [((0, 0, 0), 3), ((1, 0, 0), 3)]
     failed = run(text, "t", 1, 40, []).failed
     assert failed[0][0] == 719
-    assert b"trap in t" in failed[0][1]
+    assert b"t: trap" in failed[0][1]
     out = np.zeros(8, np.uint32)
     events = run(text, "m", 1, 8, [out])
     assert out.tolist() == list(range(8))

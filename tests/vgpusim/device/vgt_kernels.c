@@ -55,7 +55,7 @@ static void chain(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint
 
 static void trap(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
   (void)t, (void)cta;
-  l->services->fail(l->services, 719, "trap");
+  l->services->fail(l->services, 719, "trap", NULL, 0);
 }
 
 static void illegal(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
