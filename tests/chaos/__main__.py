@@ -57,21 +57,14 @@ def stop_the_client(running: Running, _: random.Random) -> None:
     end(client)
 
 
-def has_own_pid_namespaces(running: Running) -> bool:
-    """Whether a launcher's workers outlive it: they do where they are not in a pid namespace of its own."""
-    [launcher, *_] = [*children(running.process.pid), 0]
-    return launcher != 0 and os.readlink(f"/proc/{launcher}/ns/pid") == os.readlink("/proc/self/ns/pid")
-
-
 def kill_the_launcher(running: Running, _: random.Random) -> None:
     client = start_client(running)
     for launcher in children(running.process.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(launcher, signal.SIGKILL)
-            if not has_own_pid_namespaces(running):
-                # Its workers end with it, those that serve, too, and until then one that serves nobody yet may be given
-                # a client.
-                running.wait_log(rf"launcher of workers ended.*launcher={launcher}\b", 60)
+            # Until then a worker may be given a client of which vgpud knows no process yet (the launcher died between
+            # forking and saying so): it is ended with the launcher's death, and the client loses its session.
+            running.wait_log(rf"launcher of workers ended.*launcher={launcher}\b", 60)
     end(client)
     end(start_client(running))
 
