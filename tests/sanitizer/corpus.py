@@ -18,9 +18,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "daemon")]
 from vgpud.cli.private_daemon import PrivateDaemon  # noqa: E402
 from vgpud.cli.sanitizer_report import read_reports  # noqa: E402
 
-from tests.programs.toolchain import PTX, cuda13  # noqa: E402
+from tests.programs.toolchain import Flavour, cuda13  # noqa: E402
 
 GPU = "a100"
+PTX_80 = Flavour("ptx80", ("-gencode", "arch=compute_80,code=compute_80"))  # has asynchronous copies
 TOOLS = {"memcheck": ["memcheck"], "leakcheck": ["memcheck", "leakcheck"]} | {
     tool: [tool] for tool in ("initcheck", "racecheck", "synccheck")
 }
@@ -51,7 +52,7 @@ def build() -> Path:
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         program.parent.mkdir(parents=True, exist_ok=True)
         cuda = cuda13()
-        nvcc = [cuda.root / "bin/nvcc", "-std=c++17", "-O1", "-lineinfo", *PTX.options, f"-I{cuda.root}/include"]
+        nvcc = [cuda.root / "bin/nvcc", "-std=c++17", "-O1", "-lineinfo", *PTX_80.options, f"-I{cuda.root}/include"]
         subprocess.run([*nvcc, f"-L{cuda.library_folder()}", "-o", program, source], check=True)
     return program
 

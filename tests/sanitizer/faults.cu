@@ -3,6 +3,7 @@
 #include <cooperative_groups.h>
 #include <cstdio>
 #include <cstring>
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 namespace cg = cooperative_groups;
@@ -13,6 +14,15 @@ static int *device(size_t nbytes, int fill = 0) {
   if (fill >= 0)
     cudaMemset(p, fill, nbytes);
   return static_cast<int *>(p);
+}
+
+// Lane l copies `nbytes` of 16 from 16 l on, and zeros for the others; as pipelines do past the end of their input.
+__global__ void copy_to_shared(const int *in, int *out, int nbytes) {
+  __shared__ alignas(16) int tile[32][4];
+  __pipeline_memcpy_async(tile[threadIdx.x], in + 4 * threadIdx.x, 16, 16 - nbytes);
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  out[threadIdx.x] = tile[threadIdx.x][3];
 }
 
 struct Case {
@@ -405,6 +415,11 @@ static const Case cases[] = {
     {"warp-mask", "synccheck", "barrier", RUN(warp_mask<<<1, 32>>>(device(128)))},
     {"warp-divergent", "synccheck", "barrier", RUN(warp_mask_divergent<<<1, 32>>>(device(128)))},
     {"one-lane-early", "synccheck", "barrier", RUN(one_lane_early<<<1, 32>>>(device(128)))},
+    {"async-copy", "memcheck", "invalid", RUN(copy_to_shared<<<1, 32>>>(device(480), device(128), 16))},
+    {"async-copy-part", "memcheck", "invalid", RUN(copy_to_shared<<<1, 32>>>(device(500), device(128), 8))},
+    {"ok-async-copy", "none", "", RUN(copy_to_shared<<<1, 32>>>(device(512), device(128), 16))},
+    {"ok-async-copy-part", "none", "", RUN(copy_to_shared<<<1, 32>>>(device(504), device(128), 8))},
+    {"ok-async-copy-nothing", "none", "", RUN(copy_to_shared<<<1, 32>>>(device(4) + (1 << 24), device(128), 0))},
     {"ok-store", "none", "", RUN(store<<<1, 64>>>(device(256), 0))},
     {"ok-managed", "none", "", RUN(void *p; cudaMallocHost(&p, 256); store<<<1, 64>>>((int *)p, 0))},
     {"ok-module", "none", "", RUN(past_a_variable<<<1, 1>>>(3))},

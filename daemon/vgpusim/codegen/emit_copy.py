@@ -28,10 +28,15 @@ def copy(e: Emitter, ins: ir.Instruction) -> None:
         raise e.malformed("copy size must be 4, 8 or 16")
     nbytes = size.value
     to = e.spread("address", e.vector(address(e, ins, ins.operands[0], "shared", nbytes, 1, "write")), 64)
-    source = e.spread("operand", e.vector(address(e, ins, ins.operands[1], "global", nbytes, 1, "read")), 64)
-    limit = None
+    limit, sizes, read = None, "null", None
     if len(operands) > 3:
-        limit = e.spread("operand2", _source_nbytes(e, operands[3], nbytes), 32)
+        counts = _source_nbytes(e, operands[3], nbytes)
+        limit, sizes = e.spread("operand2", counts, 32), "%operand2.32"
+        some = e.v(f"icmp ne <32 x i32> {counts}, zeroinitializer")  # pipelines run past the end, but read nothing there
+        read = e.v(f"and i32 {e.v(f'bitcast <32 x i1> {some} to i32')}, {e.mask_bits()}")
+    known_nbytes = 0 if read is not None and e.state.watched else nbytes
+    origin = address(e, ins, ins.operands[1], "global", known_nbytes, 1, "read", mask=read, sizes=sizes)
+    source = e.spread("operand", e.vector(origin), 64)
     kind = f"i{nbytes * 8}"
 
     def body(lane: str) -> None:

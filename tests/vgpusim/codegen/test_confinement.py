@@ -104,6 +104,13 @@ def test_lanes_that_do_not_act_are_not_refused() -> None:
     assert [thread for *_, thread in events.outside] == [33]
 
 
+def test_copies_of_nothing_are_not_refused() -> None:
+    """Pipelines ask for no bytes of what lies past the end of their input."""
+    half = "and.b32 %r9, %r1, 1; shl.b32 %r9, %r9, 4; cp.async.ca.shared.global [%r2], [%x2], 16, %r9;"
+    events, _ = attack(half, _SHAPES["a row"])
+    assert [thread for *_, thread in events.outside] == list(range(1, BLOCK, 2))
+
+
 def test_a_distance_that_only_the_matrix_knows() -> None:
     """The rows of a matrix lie a stride apart: the last one is looked at, too."""
     events, secret = attack(
