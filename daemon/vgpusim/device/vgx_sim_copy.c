@@ -230,6 +230,8 @@ static CUresult resolve_array(CUarray array, uint64_t x, uint64_t y, uint64_t z,
     return CUDA_ERROR_INVALID_HANDLE;
   const struct vgx_sim_level *l = &array->level;
   uint64_t element = vgw_element_nbytes(array->desc.Format, array->desc.NumChannels), width = l->width * element;
+  if (!element) /* no array has such a format */
+    return CUDA_ERROR_INVALID_VALUE;
   if (x % element || b->width % element || x > width || b->width > width - x || y > l->height ||
       b->height > l->height - y || z > l->depth || b->depth > l->depth - z)
     return CUDA_ERROR_INVALID_VALUE;
