@@ -35,7 +35,9 @@ def npm_package(name: str, version: str) -> Path:
             raise RuntimeError(f"npm pack {name}@{version} failed:\n{result.stderr[-2000:]}")
         (archive,) = partial.glob("*.tgz")
         with tarfile.open(archive) as files:
-            files.extractall(partial, filter="data")
+            if hasattr(tarfile, "data_filter"):  # Python 3.11.4; Debian 12 has 3.11.2
+                files.extraction_filter = tarfile.data_filter
+            files.extractall(partial)
         archive.unlink()
         (partial / "package").rename(target)
         shutil.rmtree(partial)

@@ -185,16 +185,17 @@ def context_of_the_driver() -> None:
 
 
 def bad_image() -> None:
-    """An image that does not compile is an error of its launch, each time, and of nothing else."""
+    """A kernel whose image does not compile ends the context at its launch: no later call may seem to work."""
     rt = load()
     broken = Registered(rt, PTX.replace("add.u32 %r3", "nonsense.u32 %r3"))
     good = Registered(rt)
+    scale(rt, good)
     argument = (c_void_p * 1)(ctypes.addressof(c_int(1)))
     one = Dim3(1, 1, 1)
     for _ in range(2):
         assert rt.cudaLaunchKernel(broken.bump, one, one, argument, c_size_t(0), None) in (200, 209, 218)
         assert rt.cudaGetLastError() in (200, 209, 218)
-    scale(rt, good)
+    assert rt.cudaMalloc(byref(c_void_p()), c_size_t(4)) in (200, 209, 218)
 
 
 def unsupported() -> None:
