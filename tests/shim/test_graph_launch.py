@@ -267,3 +267,38 @@ assert read(back) == [9] * N and said == [True, "noted"] and seen == [[2] * N]
 thread.join()
 """
     )
+
+
+def test_a_capture_that_begins_beside_a_launch_leaves_nobody_waiting(simulate: Simulate) -> None:
+    """One thread captures a stream in which another launches a graph and records an event. What is refused is over:
+    nobody waits for it."""
+    simulate(
+        WORK
+        + """
+s, other = stream(), stream()
+graph = new(cuda.cuGraphCreate, 0)
+add(cuda.cuGraphAddEmptyNode, graph, [])
+e, event, over = executable(graph), new(cuda.cuEventCreate, 2), threading.Event()
+RELAXED = 2
+results = set()
+def capture():
+    try:
+        ok(cuda.cuCtxSetCurrent(ctx))
+        for _ in range(300):
+            captured = c_void_p()
+            results.add(cuda.cuStreamBeginCapture_v2(s, RELAXED))
+            if cuda.cuStreamEndCapture(s, byref(captured)) == 0:
+                results.add(cuda.cuGraphDestroy(captured))
+    finally:
+        over.set()
+captures = threading.Thread(target=capture)
+captures.start()
+while not over.is_set():
+    cuda.cuGraphLaunch(e, s), cuda.cuEventRecord(event, s)  # each may be refused
+captures.join()
+assert results <= {0, 900}, results  # a queued launch that the capture refused is told by a later call of any thread
+cuda.cuCtxSynchronize()
+run(e, other)
+cuda.cuEventSynchronize(event)  # of a capture that is over, or of the stream
+"""
+    )

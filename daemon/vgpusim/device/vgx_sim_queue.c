@@ -249,21 +249,24 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   vgx_sim_lock();
   CUcontext ctx = stream->ctx;
   CUresult result = ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->sticky;
-  if (result != CUDA_SUCCESS || stream->destroyed) {
-    if (result == CUDA_SUCCESS)
-      result = CUDA_ERROR_INVALID_HANDLE;
-    complete_markers(op);
+  if (result == CUDA_SUCCESS && stream->destroyed)
+    result = CUDA_ERROR_INVALID_HANDLE;
+  bool captures = result == CUDA_SUCCESS && vgx_sim_is_capturing_locked(stream);
+  if (captures && mode != VGX_SIM_QUEUE) {
+    result = mode == VGX_SIM_TRY ? CUDA_ERROR_NOT_READY
+                                 : vgx_sim_capture_lost_locked(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     vgx_sim_unlock();
-    if (op->destroy)
-      op->destroy(op);
     return result;
   }
-  if (vgx_sim_is_capturing_locked(stream)) {
-    result = mode == VGX_SIM_QUEUE ? vgx_sim_capture_locked(stream, op)
-             : mode == VGX_SIM_TRY ? CUDA_ERROR_NOT_READY
-                                   : vgx_sim_capture_lost_locked(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  if (captures && (result = vgx_sim_capture_locked(stream, op)) == CUDA_SUCCESS) {
     vgx_sim_unlock();
-    if (result != CUDA_SUCCESS && mode == VGX_SIM_QUEUE)
+    return result;
+  }
+  if (result != CUDA_SUCCESS) { /* others may wait for its markers already: an event's, a graph's next launch */
+    complete_markers(op);
+    vgx_sim_notify_locked();
+    vgx_sim_unlock();
+    if (op->destroy)
       op->destroy(op);
     return result;
   }
