@@ -10,14 +10,10 @@ template <typename F> void for_each_tensor(const c10::IValue &value, F &&visit) 
   if (value.isTensor()) {
     if (value.toTensor().defined())
       visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor &tensor : value.toTensorVector())
-      if (tensor.defined())
-        visit(tensor);
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor> &tensor : value.toOptionalTensorVector())
-      if (tensor && tensor->defined())
-        visit(*tensor);
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue &item : value.toListRef())
+      if (item.isTensor() && item.toTensor().defined())
+        visit(item.toTensor());
   }
 }
 
@@ -27,8 +23,9 @@ template <typename F> void replace_tensors(c10::IValue &value, F &&change) {
     value = change(value.toTensor());
   } else if (value.isTensorList()) {
     c10::List<at::Tensor> changed;
-    for (const at::Tensor &tensor : value.toTensorVector())
-      changed.push_back(change(tensor));
+    changed.reserve(value.toListRef().size());
+    for (const c10::IValue &item : value.toListRef())
+      changed.push_back(change(item.toTensor()));
     value = changed;
   } else if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> changed;

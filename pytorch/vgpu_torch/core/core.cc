@@ -14,6 +14,7 @@
 #include "random.cc"
 #include "record.cc"
 #include "register.cc"
+#include "result_memory.cc"
 #include "sparse.cc"
 #include "stream_work.cc"
 #include "substitute.cc"

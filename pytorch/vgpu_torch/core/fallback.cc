@@ -90,6 +90,7 @@ void Fallback::run_now(const c10::OperatorHandle &handle, const DeviceStream &st
   for (size_t i = 0; i < n; i++)
     for_each_tensor(given[i], [&](const at::Tensor &tensor) { mirrors.reserve(tensor, op_.arguments[i].writes); });
   mirrors.fetch();
+  ResultMemory result_memory(op_, given, device);
   std::optional<DefaultGeneratorScope> default_generator;
   if (op_.is_random_by_default)
     default_generator.emplace(RandomState::draw_for_host(std::nullopt, device));
@@ -102,10 +103,11 @@ void Fallback::run_now(const c10::OperatorHandle &handle, const DeviceStream &st
       value = RandomState::draw_for_host(generator_in(value), device).host_generator();
   }
   run_on_cpu(op_, handle, key, stack);
+  result_memory.end();
   default_generator.reset();
   mirrors.write_back();
   for (size_t i = stack->size() - op_.n_returns; i < stack->size(); i++)
-    replace_tensors((*stack)[i], [&](const at::Tensor &tensor) { return mirrors.device(tensor); });
+    replace_tensors((*stack)[i], [&](const at::Tensor &tensor) { return mirrors.device(tensor, &result_memory); });
   mirrors.finish();
 }
 

@@ -47,11 +47,10 @@ void copy_bits(const at::Tensor &from, const at::Tensor &to) {
 }
 
 Mirrors::Span &Mirrors::span_of(const at::Tensor &tensor) {
-  const auto *storage = tensor.storage().unsafeGetStorageImpl();
-  const auto [at, is_new] = span_index_.try_emplace(storage, spans_.size());
+  const auto [number, is_new] = span_index_.add(tensor.storage().unsafeGetStorageImpl());
   if (is_new)
     spans_.push_back({tensor.storage()});
-  return spans_[at->second];
+  return spans_[number];
 }
 
 void Mirrors::reserve(const at::Tensor &tensor, bool writes) {
@@ -111,15 +110,15 @@ at::Tensor Mirrors::host(const at::Tensor &tensor, bool writes) {
     others_.push_back(tensor);
     return tensor;
   }
-  const auto [at, is_new] = pair_index_.try_emplace(tensor.unsafeGetTensorImpl(), pairs_.size());
+  const auto [number, is_new] = pair_index_.add(tensor.unsafeGetTensorImpl());
   if (!is_new) {
-    pairs_[at->second].written |= writes;
-    return pairs_[at->second].host;
+    pairs_[number].written |= writes;
+    return pairs_[number].host;
   }
   if (tensor.layout() != c10::kStrided) {
     pairs_.push_back({tensor, sparse_to(tensor, c10::kCPU), SPARSE, writes});
   } else {
-    const size_t span = span_index_.at(tensor.storage().unsafeGetStorageImpl());
+    const size_t span = span_index_.find(tensor.storage().unsafeGetStorageImpl()).value();
     pairs_.push_back({tensor, strided_host(tensor, spans_[span]), span, writes});
     if (contents_ == Contents::ONES)
       fill_with_ones(spans_[span].host, tensor);
@@ -176,7 +175,7 @@ void Mirrors::replace_sparse(const Pair &pair) const {
   pair.device.unsafeGetTensorImpl()->shallow_copy_from(device.getIntrusivePtr());
 }
 
-at::Tensor Mirrors::device(const at::Tensor &result) {
+at::Tensor Mirrors::device(const at::Tensor &result, ResultMemory *memory) {
   if (!result.defined() || !result.device().is_cpu())
     return result;
   for (const Pair &pair : pairs_)
@@ -191,6 +190,9 @@ at::Tensor Mirrors::device(const at::Tensor &result) {
     if (span.base && span.host.unsafeGetStorageImpl() == result.storage().unsafeGetStorageImpl() &&
         span.host.data() == span.base)
       return over_storage(span.device, device_, result, result.storage_offset() + span.begin / result.itemsize());
+  if (memory)
+    if (c10::Storage storage = memory->take(result))
+      return over_storage(std::move(storage), device_, result, 0);
   const at::Tensor host = result.is_non_overlapping_and_dense() ? result : result.contiguous();
   const auto dtype = c10::toUnderlying(host.scalar_type()); // what a quantised tensor's memory holds
   at::Tensor device = at::empty_strided(host.sizes(), host.strides(), at::TensorOptions().dtype(dtype).device(device_));
@@ -202,7 +204,7 @@ at::Tensor Mirrors::device(const at::Tensor &result) {
 }
 
 bool Mirrors::has_memory_of(const at::Tensor &tensor) const {
-  return span_index_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
+  return span_index_.find(tensor.storage().unsafeGetStorageImpl()).has_value();
 }
 
 std::vector<std::pair<const void *, const void *>> Mirrors::memory() const {

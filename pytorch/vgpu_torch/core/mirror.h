@@ -3,9 +3,10 @@
 // Mirrors are made per storage, not per tensor: arguments that share memory share it on the CPU, too.
 #pragma once
 #include "device.h"
+#include "pointer_index.h"
+#include "result_memory.h"
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
-#include <unordered_map>
 #include <vector>
 
 namespace vgpu_torch {
@@ -30,8 +31,9 @@ public:
 
   // After the operator: bring what it wrote to the device. Shapes alone where the contents are not the device's.
   void write_back();
-  // The device tensor for a result: an argument, a view of an argument's memory, or a new tensor.
-  at::Tensor device(const at::Tensor &result);
+  // The device tensor for a result: an argument, a view of an argument's memory, or a new tensor, whose memory may be
+  // the device's already.
+  at::Tensor device(const at::Tensor &result, ResultMemory *memory = nullptr);
   // Whether a tensor of the device lies in an argument's memory.
   bool has_memory_of(const at::Tensor &tensor) const;
   // Spans in place: the device's address, and where this process has it.
@@ -67,11 +69,11 @@ private:
   c10::Device device_;
   const DeviceStream &stream_;
   Contents contents_;
-  std::vector<Span> spans_;
-  std::vector<Pair> pairs_;
+  c10::SmallVector<Span, 4> spans_;
+  c10::SmallVector<Pair, 4> pairs_;
   std::vector<at::Tensor> others_; // arguments of other devices: a result may be one of them
-  std::unordered_map<const c10::StorageImpl *, size_t> span_index_;
-  std::unordered_map<const c10::TensorImpl *, size_t> pair_index_;
+  PointerIndex span_index_;        // of the storages of spans_
+  PointerIndex pair_index_;        // of the device tensors of pairs_
   bool copies_pending_ = false;
 };
 

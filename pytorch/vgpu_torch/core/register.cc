@@ -65,6 +65,7 @@ EXPORT int vgpu_torch_init(int in_place, int async, int assertions_on_device) {
     const char *missing = device_init();
     TORCH_CHECK(!missing, missing, " not found in the CUDA runtime that torch uses");
     device_set_in_place(in_place);
+    ResultMemory::init();
     stream_work_set_async(async);
     assertion_set_on_device(assertions_on_device);
   });

@@ -1,7 +1,8 @@
 """The same work on the CPU and on the simulated device, in turns: quartiles of the ratio.
 
-By the wall's clock, and by this process's processor time, which counts less of what else the machine does. For small
-operators also the microseconds of processor time that one takes more.
+By the wall's clock, and by this process's processor time, which counts less of what else the machine does; "least"
+divides the smallest processor times of all turns, which count the least of it. For small operators also the
+microseconds of processor time that one takes more.
 """
 
 import statistics
@@ -34,6 +35,7 @@ def report(name, on, calls=1):
     for clock, which in enumerate(("wall", "processor")):
         low, median, high = statistics.quantiles([b[clock] / a[clock] for a, b in pairs], n=4)
         line += f"  {which} {low:.2f} {median:.2f} {high:.2f}"
+    line += f"  least {min(b[1] for _, b in pairs) / min(a[1] for a, _ in pairs):.2f}"
     more = statistics.median(b[1] - a[1] for a, b in pairs) / calls * 1e6
     print(line + (f"  {more:+.1f} us a call" if calls > 1 else ""), flush=True)
 
