@@ -28,6 +28,11 @@ def test_features_with_nvidias_libraries(run_torch: RunTorch) -> None:
 
 
 @pytest.mark.client
+def test_attention_over_packed_sequences(run_torch: RunTorch) -> None:
+    check_cases(run_torch("attention.py", timeout_s=250), 4)
+
+
+@pytest.mark.client
 def test_the_list_of_operators(run_torch: RunTorch) -> None:
     """`vgpu torch` runs this; without a GPU."""
     names = ["mm", "empty_strided", "miopen_rnn", "uniform_", "_cudnn_rnn"]

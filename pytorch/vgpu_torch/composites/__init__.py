@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MODULES = ("attention", "cells", "convolution", "cudnn", "matmul", "norm", "other")
+MODULES = ("attention", "cells", "convolution", "cudnn", "matmul", "norm", "other", "varlen")
 _registered: dict[str, Callable[..., Any]] = {}
 
 
