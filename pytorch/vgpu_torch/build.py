@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "core"
-_COMPILE_TIMEOUT_S = 300
+_COMPILE_TIMEOUT_S = 900  # of a compilation that hangs; one takes 10 s, minutes on a busy machine
 _TAIL_CHARACTERS = 1500  # of the compiler's messages
 
 

@@ -1,12 +1,17 @@
 """An unmodified PyTorch with CUDA from PyPI, without the NVIDIA libraries whose code never runs here."""
 
+import contextlib
 import fcntl
-from collections.abc import Callable
+import functools
+import os
+import subprocess
+from collections.abc import Callable, Generator
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.pypi import CACHE, SITE, environment
 from tests.torch.placeholders import place
 
@@ -50,6 +55,26 @@ def full_python() -> Path:
     return environment(f"torch=={VERSION}", "numpy") / "bin/python"
 
 
+@functools.cache
+def build_core(python: Path) -> None:
+    """Have vgpu-torch build its core for that interpreter's torch, unless that was done before.
+
+    g++ takes half a minute on an idle processor, and ten times that on a busy machine.
+    """
+    command = [python, "-c", "import vgpu_torch.build; vgpu_torch.build.core_library()"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "build/guest/torch"), "VGPU_TORCH": "0"}
+    subprocess.run(command, check=True, env=env)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Download torch and build the core before the test's time limit starts: pytest-timeout is an inner wrapper."""
+    if "run_torch" in getattr(item, "fixturenames", ()):
+        with contextlib.suppress(OSError, RuntimeError, subprocess.SubprocessError):  # the test fails with it
+            build_core(torch_python())
+    return (yield)
+
+
 @pytest.fixture(scope="session")
 def run_torch(vgpu_run: Run) -> RunTorch:
     """`run_torch("train.py", "cuda", ...)` runs a program of this folder under `vgpu run`; `code=` gives it as text."""
@@ -57,11 +82,10 @@ def run_torch(vgpu_run: Run) -> RunTorch:
     def run(*command: str, code: str = "", timeout_s: float = 100, env: dict[str, str] | None = None, gpu: str = "h100",
             options: tuple[str, ...] = (), python: Path | None = None) -> CompletedProcess[str]:  # fmt: skip
         program = ["-c", code] if code else [str(PROGRAMS / command[0]), *command[1:]]
-        command = (str(python or torch_python()), *program)
+        python = python or torch_python()
+        build_core(python)
         threads = {"OMP_NUM_THREADS": "1", **(env or {})}
-        return vgpu_run(
-            [python or torch_python(), *program], gpu=gpu, env=threads, timeout_s=timeout_s, options=options
-        )
+        return vgpu_run([python, *program], gpu=gpu, env=threads, timeout_s=timeout_s, options=options)
 
     return run
 
