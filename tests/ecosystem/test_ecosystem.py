@@ -66,7 +66,8 @@ def test_calls_of_libraries(vgpu_run: Run, tmp_path: Path, part: str) -> None:
     """Calls beside numpy's answers, and beside a card's where tests/ecosystem/card.json has them."""
     python = environment(*CUBLAS_WITH_PTX) / "bin/python"
     cupy = environment(*REQUIREMENTS["cupy"]) / SITE
-    path = ":".join(map(str, (cupy, packages(*CUDNN), packages(*NPP))))
+    # The first that has a library counts, and CuPy brings a newer cuBLAS.
+    path = ":".join(map(str, (environment(*CUBLAS_WITH_PTX) / SITE, cupy, packages(*CUDNN), packages(*NPP))))
     results = tmp_path / "results.json"
     command = [python, Path(record.__file__), "check", CARD, part, "--results", results]
     done = vgpu_run(command, gpu="forward", env={"PYTHONPATH": path}, timeout_s=TIMEOUT_S)
