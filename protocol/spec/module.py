@@ -53,14 +53,14 @@ UNWANTED = {"!dptr && !bytes": INVALID_VALUE}
 VARIABLE = [out("dptr", DEVICEPTR, optional=True), out("bytes", SIZE, optional=True)]
 
 
-def settable(kernel: str) -> dict[str, Any]:
+def settable(kernel: str, device: str) -> dict[str, Any]:
     """The client's half of setting an attribute: the value is kept, and setting it to the same value again, as cuBLASLt
     does at every launch, sends nothing.
     """
     return {
         "checks": [f"vgs_kernel_check_settable({kernel}_object, attrib)"],
-        "answers": {f"vgs_kernel_has({kernel}_object, attrib, value)": "CUDA_SUCCESS"},
-        "client_after": f"__atomic_store_n(&{kernel}_object->attributes[attrib], value, __ATOMIC_RELAXED)",
+        "answers": {f"vgs_kernel_has({kernel}_object, {device}, attrib, value)": "CUDA_SUCCESS"},
+        "client_after": f"vgs_kernel_set({kernel}_object, {device}, attrib, value)",
     }
 
 
@@ -287,7 +287,7 @@ fn(
     "cuFuncSetAttribute",
     [function("hfunc", loaded=True), val("attrib", I32), val("value", I32)],
     WAITING,
-    **settable("hfunc"),
+    **settable("hfunc", "vgs_context_entered->device"),
     doc="Change an attribute.",
 )
 fn("cuFuncGetName", [ptr("name", "const char **"), ptr("hfunc", "CUfunction")], doc="Name of a kernel.")
@@ -321,7 +321,7 @@ fn(
     [val("attrib", I32), val("value", I32), handle("kernel", KERNEL), val("dev", DEVICE)],
     WAITING,
     need=INIT,
-    **settable("kernel"),
+    **settable("kernel", "dev"),
     doc="Change an attribute of a kernel, in all contexts of a device.",
 )
 fn(

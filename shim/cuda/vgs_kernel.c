@@ -25,7 +25,16 @@ struct vgs_kernel *vgs_kernel_make(enum vgw_kind kind, uint32_t owner_id, uint32
   return kernel;
 }
 
-/* Copy a description that came from the worker, if it makes sense. */
+static unsigned row_count(const struct vgs_kernel *kernel) {
+  return kernel->object.kind == VGW_KIND_KERNEL ? (unsigned)vgs_device_count() : 1;
+}
+
+static void fill_row(struct vgs_kernel *kernel, unsigned row, const struct vgw_kernel_description *description) {
+  for (int i = 0; i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
+    __atomic_store_n(&kernel->attributes[row][i], description->attributes[i], __ATOMIC_RELAXED);
+}
+
+/* Copy a kernel's first description, if it makes sense; it serves each device until that one's own is known. */
 static CUresult accept(struct vgs_kernel *kernel, const struct vgw_kernel_description *description) {
   enum { PARAMS_MAX = (DESCRIPTION_NBYTES - sizeof *description) / sizeof(struct vgw_param) };
   if (description->param_count > PARAMS_MAX || description->param_nbytes > 32768)
@@ -36,14 +45,19 @@ static CUresult accept(struct vgs_kernel *kernel, const struct vgw_kernel_descri
       return CUDA_ERROR_UNKNOWN;
   size_t nbytes = description->param_count * sizeof *params;
   kernel->params = malloc(nbytes ? nbytes : 1);
-  if (!kernel->params)
+  kernel->attributes = calloc(row_count(kernel), sizeof *kernel->attributes);
+  if (!kernel->params || !kernel->attributes) {
+    free(kernel->params);
+    free(kernel->attributes);
+    kernel->params = NULL;
+    kernel->attributes = NULL;
     return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   memcpy(kernel->params, params, nbytes);
   kernel->param_count = description->param_count;
   kernel->param_nbytes = description->param_nbytes;
-  for (int i = 0; i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
-    __atomic_store_n(&kernel->attributes[i], description->attributes[i], __ATOMIC_RELAXED);
-  __atomic_store_n(&kernel->described, 1, __ATOMIC_RELEASE);
+  for (unsigned row = 0; row < row_count(kernel); row++)
+    fill_row(kernel, row, description);
   return CUDA_SUCCESS;
 }
 
@@ -51,17 +65,25 @@ CUresult vgs_kernel_describe(struct vgs_kernel *kernel) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   if (kernel->missing)
     return kernel->missing;
-  if (__atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE))
+  const struct vgs_context *context = vgs_context_current(); /* the worker describes it there */
+  unsigned row = vgs_kernel_row(kernel, context ? context->device : 0);
+  uint64_t bit = 1ull << row;
+  if (__atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE) & bit)
     return CUDA_SUCCESS;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&lock);
   struct vgw_kernel_description *description = calloc(1, DESCRIPTION_NBYTES);
-  if (__atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE))
+  uint64_t known = __atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE);
+  if (known & bit)
     result = CUDA_SUCCESS;
   else if (description) {
     result = vgs_send_vgpuKernelDescribe(kernel->object.kind, kernel->object.id, DESCRIPTION_NBYTES, description);
-    if (!result)
+    if (!result && known)
+      fill_row(kernel, row, description);
+    else if (!result)
       result = accept(kernel, description);
+    if (!result)
+      __atomic_store_n(&kernel->described, known | bit, __ATOMIC_RELEASE);
   }
   pthread_mutex_unlock(&lock);
   free(description);
@@ -79,7 +101,7 @@ CUresult vgs_kernel_prepare(struct vgs_kernel *kernel) {
   return result;
 }
 
-static CUresult get_attribute(int *pi, int attrib, struct vgs_kernel *kernel) {
+static CUresult get_attribute(int *pi, int attrib, struct vgs_kernel *kernel, CUdevice device) {
   if (!pi || attrib < 0 || attrib >= VGW_FUNC_ATTRIBUTE_COUNT)
     return CUDA_ERROR_INVALID_VALUE;
   if (!kernel)
@@ -87,7 +109,7 @@ static CUresult get_attribute(int *pi, int attrib, struct vgs_kernel *kernel) {
   CUresult result = vgs_kernel_describe(kernel);
   if (result)
     return result;
-  int value = vgs_kernel_attribute(kernel, attrib);
+  int value = __atomic_load_n(vgs_kernel_attribute_at(kernel, device, attrib), __ATOMIC_RELAXED);
   if (value == INT_MIN)
     return CUDA_ERROR_INVALID_VALUE;
   *pi = value;
@@ -104,10 +126,14 @@ CUresult vgs_kernel_check_settable(struct vgs_kernel *kernel, int attrib) {
   return is_settable(attrib) ? vgs_kernel_describe(kernel) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* A library's kernel has attributes for each device, but only one value is kept here. */
-bool vgs_kernel_has(const struct vgs_kernel *kernel, int attrib, int value) {
-  bool one_device = kernel->object.kind != VGW_KIND_KERNEL || vgs_device_count() == 1;
-  return one_device && vgs_kernel_attribute(kernel, attrib) == value;
+bool vgs_kernel_has(const struct vgs_kernel *kernel, CUdevice device, int attrib, int value) {
+  uint64_t known = __atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE);
+  return known >> vgs_kernel_row(kernel, device) & 1 &&
+         __atomic_load_n(vgs_kernel_attribute_at(kernel, device, attrib), __ATOMIC_RELAXED) == value;
+}
+
+void vgs_kernel_set(struct vgs_kernel *kernel, CUdevice device, int attrib, int value) {
+  __atomic_store_n(vgs_kernel_attribute_at(kernel, device, attrib), value, __ATOMIC_RELAXED);
 }
 
 static CUresult param_info(struct vgs_kernel *kernel, size_t index, size_t *offset, size_t *nbytes) {
@@ -145,7 +171,7 @@ static CUresult check_hint(const struct vgs_kernel *kernel, int config, int grea
 /* --- functions --- */
 
 CUresult vgs_cuFuncGetAttribute(int *pi, int attrib, CUfunction hfunc) {
-  return get_attribute(pi, attrib, vgs_kernel_find(hfunc));
+  return get_attribute(pi, attrib, vgs_kernel_find(hfunc), vgs_context_entered->device);
 }
 
 CUresult vgs_cuFuncGetName(const char **name, CUfunction hfunc) { return name_of(name, hfunc, vgs_kernel_find(hfunc)); }
@@ -192,7 +218,7 @@ CUresult vgs_cuFuncIsLoaded(int *state, CUfunction function) {
     return CUDA_ERROR_INVALID_VALUE;
   if (!kernel)
     return CUDA_ERROR_INVALID_HANDLE;
-  *state = __atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE);
+  *state = __atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE) != 0;
   return CUDA_SUCCESS;
 }
 
@@ -206,7 +232,7 @@ CUresult vgs_cuFuncLoad(CUfunction function) {
 static struct vgs_kernel *find_kernel(CUkernel kernel) { return vgs_object_find(VGW_KIND_KERNEL, kernel); }
 
 CUresult vgs_cuKernelGetAttribute(int *pi, int attrib, CUkernel kernel, CUdevice dev) {
-  return vgs_device(dev) ? get_attribute(pi, attrib, find_kernel(kernel)) : CUDA_ERROR_INVALID_DEVICE;
+  return vgs_device(dev) ? get_attribute(pi, attrib, find_kernel(kernel), dev) : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult vgs_cuKernelSetCacheConfig(CUkernel kernel, int config, CUdevice dev) {

@@ -2,6 +2,7 @@
 #ifndef VGS_KERNEL_H
 #define VGS_KERNEL_H
 
+#include "vgs_enter.h"
 #include "vgs_objects.h"
 
 /* Make the object for a kernel that the worker is about to hand out. NULL: out of memory. */
@@ -17,15 +18,26 @@ CUresult vgs_kernel_prepare(struct vgs_kernel *kernel);
 /* Before an attribute is set: described, and INVALID_VALUE where it is no attribute that can be. */
 CUresult vgs_kernel_check_settable(struct vgs_kernel *kernel, int attribute);
 
-/* Whether an attribute is known to have that value on every device where it can be set. */
-bool vgs_kernel_has(const struct vgs_kernel *kernel, int attribute, int value);
+static inline unsigned vgs_kernel_row(const struct vgs_kernel *kernel, CUdevice device) {
+  return kernel->object.kind == VGW_KIND_KERNEL ? (unsigned)device : 0;
+}
+
+static inline int *vgs_kernel_attribute_at(const struct vgs_kernel *kernel, CUdevice device, int attribute) {
+  return &kernel->attributes[vgs_kernel_row(kernel, device)][attribute];
+}
+
+/* Whether an attribute of a described kernel is known to have that value on a device. */
+bool vgs_kernel_has(const struct vgs_kernel *kernel, CUdevice device, int attribute, int value);
+
+/* Remember that it was set there. */
+void vgs_kernel_set(struct vgs_kernel *kernel, CUdevice device, int attribute, int value);
 
 /* A kernel's name for the trace; "?" for an invalid handle. */
 const char *vgs_kernel_traced_name(const void *handle);
 
-/* An attribute of a described kernel; INT32_MIN if the driver does not know it. */
+/* An attribute of a described kernel where the call acts; INT32_MIN if the driver does not know it. */
 static inline int vgs_kernel_attribute(const struct vgs_kernel *kernel, int attribute) {
-  return __atomic_load_n(&kernel->attributes[attribute], __ATOMIC_RELAXED);
+  return __atomic_load_n(vgs_kernel_attribute_at(kernel, vgs_context_entered->device, attribute), __ATOMIC_RELAXED);
 }
 
 /* The kernel behind a handle of either kind: CUfunction parameters accept a CUkernel, too. */

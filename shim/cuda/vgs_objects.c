@@ -6,9 +6,11 @@ static void kernel_fini(void *object) {
   struct vgs_kernel *kernel = object;
   free(kernel->name);
   free(kernel->params);
+  free(kernel->attributes);
   free(kernel->reason);
   kernel->name = NULL;
   kernel->params = NULL;
+  kernel->attributes = NULL;
   kernel->reason = NULL;
   kernel->described = 0;
 }

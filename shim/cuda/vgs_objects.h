@@ -88,11 +88,12 @@ struct vgs_kernel {
   struct vgs_object object;
   uint32_t owner_id; /* module or library */
   char *name;
-  CUresult missing; /* why its image cannot run on this simulated device: the worker does not know it; 0: it can */
-  char *reason;     /* in words, NULL: not known */
-  int described;    /* atomic; the fields below are valid */
-  int launched;     /* atomic; a launch has succeeded, so the image is known to be loadable: later ones are queued */
-  int attributes[VGW_FUNC_ATTRIBUTE_COUNT]; /* atomic; INT32_MIN: INVALID_VALUE */
+  CUresult missing;   /* why its image cannot run on this simulated device: the worker does not know it; 0: it can */
+  char *reason;       /* in words, NULL: not known */
+  uint64_t described; /* atomic: by row of attributes, whether it is as the device has it. 0: params are not valid */
+  int launched;       /* atomic; a launch has succeeded, so the image is known to be loadable: later ones are queued */
+  /* Atomic. INT32_MIN: INVALID_VALUE. Of a library's kernel a row for each device, of a function one. */
+  int (*attributes)[VGW_FUNC_ATTRIBUTE_COUNT];
   uint32_t param_count, param_nbytes;
   struct vgw_param *params;
 };

@@ -125,6 +125,40 @@ static void mapped(int n) {
   DRIVER(cuMemRelease, handle);
 }
 
+__global__ void sum_shared(unsigned *to, int n) {
+  extern __shared__ unsigned values[];
+  for (int i = threadIdx.x; i < n; i += blockDim.x)
+    values[i] = i;
+  __syncthreads();
+  if (threadIdx.x == 0)
+    for (int i = 0; i < n; i++)
+      to[0] += values[i];
+}
+
+// A kernel has attributes for each device.
+static void attributes() {
+  const int nbytes = 100000, n = nbytes / (int)sizeof(unsigned);
+  for (int device = 0; device < 2; device++) {
+    cudaFuncAttributes found;
+    unsigned *sum, value;
+    CUDA(cudaSetDevice(device));
+    CUDA(cudaFuncGetAttributes(&found, sum_shared));
+    EXPECT(found.maxDynamicSharedSizeBytes < nbytes, "two_devices: set on device %d before", device);
+    CUDA(cudaMalloc(&sum, sizeof *sum));
+    CUDA(cudaMemset(sum, 0, sizeof *sum));
+    sum_shared<<<1, 64, nbytes>>>(sum, n);
+    EXPECT_ERROR(cudaGetLastError(), cudaErrorInvalidValue);
+    CUDA(cudaFuncSetAttribute(sum_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, nbytes));
+    CUDA(cudaFuncGetAttributes(&found, sum_shared));
+    EXPECT(found.maxDynamicSharedSizeBytes == nbytes, "two_devices: not set on device %d", device);
+    sum_shared<<<1, 64, nbytes>>>(sum, n);
+    CUDA(cudaGetLastError());
+    CUDA(cudaMemcpy(&value, sum, sizeof value, cudaMemcpyDefault));
+    EXPECT(value == (unsigned)n * (n - 1) / 2, "two_devices: the sum on device %d is %u", device, value);
+    CUDA(cudaFree(sum));
+  }
+}
+
 int main(int argc, char **argv) {
   vgt_args args = vgt_parse(argc, argv, 100003);
   int count, reach, value;
@@ -138,6 +172,7 @@ int main(int argc, char **argv) {
   EXPECT(value == 1, "two_devices: access supported: %d", value);
   EXPECT_ERROR(cudaDeviceGetP2PAttribute(&value, cudaDevP2PAttrAccessSupported, 1, 1), cudaErrorInvalidDevice);
   cudaGetLastError();
+  attributes();
   contexts(args.size);
   pools(args.size);
   mapped(args.size);

@@ -13,11 +13,12 @@ static const struct vgx_sim_device *device_of(CUfunction f) {
   return f->module->ctx ? f->module->ctx->device : vgx_sim_device_at(0);
 }
 
-CUresult vgx_sim_function_set(CUfunction f, int attribute, int value) {
+/* Whether an attribute can be set so on a device. */
+static CUresult check(const struct vgx_sim_device *device, CUfunction f, int attribute, int value) {
   int64_t most;
   switch (attribute) {
   case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-    most = vgx_sim_attribute(device_of(f), VGX_SIM_SHARED_PER_BLOCK_OPTIN, 49152) - f->info.shared_nbytes;
+    most = vgx_sim_attribute(device, VGX_SIM_SHARED_PER_BLOCK_OPTIN, 49152) - f->info.shared_nbytes;
     if (value < 0 || value > most)
       return CUDA_ERROR_INVALID_VALUE;
     break;
@@ -37,6 +38,13 @@ CUresult vgx_sim_function_set(CUfunction f, int attribute, int value) {
   default:
     return CUDA_ERROR_INVALID_VALUE;
   }
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_function_set(CUfunction f, int attribute, int value) {
+  CUresult result = check(device_of(f), f, attribute, value);
+  if (result != CUDA_SUCCESS)
+    return result;
   vgx_sim_lock();
   f->attributes[attribute] = value;
   vgx_sim_unlock();
@@ -74,7 +82,8 @@ CUresult vgx_sim_library_module(CUlibrary library, CUcontext ctx, CUmodule *modu
   return CUDA_SUCCESS;
 }
 
-/* The function that stands for the kernel in a context, with the attributes that were set on the kernel. */
+/* The function that stands for the kernel in a context. It takes over what was set on the kernel since it was last
+ * looked up, so that what cuFuncSetAttribute sets later stays. */
 static CUresult function_in(CUkernel kernel, CUcontext ctx, CUfunction *function) {
   CUmodule m;
   if (!is_kernel(kernel))
@@ -82,10 +91,19 @@ static CUresult function_in(CUkernel kernel, CUcontext ctx, CUfunction *function
   CUresult result = vgx_sim_library_module(kernel->library, ctx, &m);
   if (result == CUDA_SUCCESS)
     result = vgx_sim_module_function(m, kernel->name, function);
-  for (int i = 0; result == CUDA_SUCCESS && i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
-    if (kernel->set[i] != INT32_MIN)
-      result = vgx_sim_function_set(*function, i, kernel->set[i]);
-  return result;
+  if (result != CUDA_SUCCESS)
+    return result;
+  CUfunction f = *function;
+  uint32_t device = device_of(f)->index;
+  vgx_sim_lock();
+  if (f->kernel_changes != kernel->changes[device]) {
+    f->kernel_changes = kernel->changes[device];
+    for (int i = 0; i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
+      if (kernel->set[device][i] != INT32_MIN)
+        f->attributes[i] = kernel->set[device][i];
+  }
+  vgx_sim_unlock();
+  return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
@@ -98,14 +116,19 @@ CUresult vgx_sim_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
 
 CUresult vgx_sim_cuKernelSetAttribute(int attrib, int val, CUkernel kernel, CUdevice dev) {
   CUfunction f;
-  if (!vgx_sim_device_at(dev))
+  const struct vgx_sim_device *device = vgx_sim_device_at(dev);
+  if (!device)
     return CUDA_ERROR_INVALID_DEVICE;
   CUresult result = function_in(kernel, vgx_sim_current(), &f);
   if (result == CUDA_SUCCESS)
-    result = vgx_sim_function_set(f, attrib, val);
-  if (result == CUDA_SUCCESS)
-    kernel->set[attrib] = val; /* other contexts apply the value when they load the kernel */
-  return result;
+    result = check(device, f, attrib, val);
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  kernel->set[device->index][attrib] = val;
+  kernel->changes[device->index]++;
+  vgx_sim_unlock();
+  return function_in(kernel, vgx_sim_current(), &f); /* other contexts apply it when they look the function up */
 }
 
 CUresult vgx_sim_cuKernelGetName(const char **name, CUkernel hfunc) {

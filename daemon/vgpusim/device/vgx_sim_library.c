@@ -95,8 +95,9 @@ CUresult vgx_sim_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const 
   } else if (k && !k->library) {
     k->magic = VGX_SIM_KERNEL;
     k->library = library;
-    for (int i = 0; i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
-      k->set[i] = INT32_MIN;
+    for (uint32_t device = 0; device < VGX_SIM_DEVICES_MAX; device++)
+      for (int i = 0; i < VGW_FUNC_ATTRIBUTE_COUNT; i++)
+        k->set[device][i] = INT32_MIN;
     k->next = library->kernels;
     library->kernels = k;
   }

@@ -24,6 +24,7 @@ struct CUfunc_st {
   struct vgx_sim_kernel_info info;
   uint32_t *param_offsets, *param_nbytes;
   int32_t attributes[VGW_FUNC_ATTRIBUTE_COUNT];
+  uint32_t kernel_changes; /* how many of its kernel's changes `attributes` contains */
   struct vgx_sim_variant *variants;
   struct CUfunc_st *next;
 };
@@ -49,7 +50,9 @@ struct CUkern_st {
   uint32_t magic;
   CUlibrary library;
   char *name;
-  int32_t set[VGW_FUNC_ATTRIBUTE_COUNT]; /* what cuKernelSetAttribute set; INT32_MIN: nothing */
+  /* What cuKernelSetAttribute set, by device, and how often; INT32_MIN: nothing. */
+  int32_t set[VGX_SIM_DEVICES_MAX][VGW_FUNC_ATTRIBUTE_COUNT];
+  uint32_t changes[VGX_SIM_DEVICES_MAX];
   struct CUkern_st *next;
 };
 

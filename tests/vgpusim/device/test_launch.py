@@ -97,6 +97,10 @@ def test_library_kernels_are_accepted_as_functions(sim: Simulator) -> None:
     sim.ok("cuKernelSetAttribute", 8, 50000, kernel, 0)
     sim.ok("cuFuncGetAttribute", ctypes.byref(value), 8, function)
     assert value.value == 50000
+    sim.ok("cuFuncSetAttribute", kernel, 8, 60000)
+    assert sim.launch(kernel, address, 11) == 0
+    sim.ok("cuFuncGetAttribute", ctypes.byref(value), 8, function)
+    assert value.value == 60000, "the later value"
     sim.ok("cuKernelGetName", ctypes.byref(name), kernel)
     assert name.value == b"fill"
     sim.ok("cuLibraryUnload", library)
