@@ -48,6 +48,26 @@ __global__ void too_far(unsigned *order, unsigned *never) {
     ;
 }
 
+// A lane's vector is seen whole, as by NCCL: the flag in a vector says that the data beside it have arrived.
+__global__ void whole(unsigned *at, unsigned count, unsigned *torn) {
+  unsigned *mine = at + 4 * threadIdx.x, *back = mine + 4 * blockDim.x, a, b, c, d;
+  for (unsigned i = 1; i <= count; i++) {
+    if (blockIdx.x == 0)
+      asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(mine), "r"(i * 5), "r"(i), "r"(~i),
+                   "r"(i));
+    do
+      asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                   : "l"(blockIdx.x == 0 ? back : mine));
+    while (b != i && d != i);
+    if (a != i * 5 || b != i || c != ~i || d != i)
+      atomicAdd(torn, 1);
+    if (blockIdx.x == 1)
+      asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(back), "r"(i * 5), "r"(i), "r"(~i),
+                   "r"(i));
+  }
+}
+
 int main(int argc, char **argv) {
   vgt_args args = vgt_parse(argc, argv, 4);
   std::mt19937 random(args.seed);
@@ -66,6 +86,11 @@ int main(int argc, char **argv) {
   std::vector<unsigned> order = vgt_download(a, BLOCKS);
   for (unsigned i = 0; i < BLOCKS; i++)
     EXPECT(order[i] == BLOCKS - 1 - i, "waiting_blocks: block %u came at %u", order[i], i);
+  CUDA(cudaMemset(a, 0, size * sizeof *a));
+  CUDA(cudaMemset(counter, 0, sizeof *counter));
+  whole<<<2, 32>>>(a, 20000, counter);
+  unsigned torn = vgt_download(counter, 1)[0];
+  EXPECT(torn == 0, "waiting_blocks: %u vectors were seen in part", torn);
   CUDA(cudaMemset(counter, 0, sizeof *counter));
   too_far<<<BLOCKS, THREADS, THREADS * sizeof(unsigned)>>>(a, counter);
   EXPECT_ERROR(cudaDeviceSynchronize(), cudaErrorIllegalAddress);

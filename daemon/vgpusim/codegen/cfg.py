@@ -128,7 +128,7 @@ def awaited(block: Block, used: set[ir.Reg]) -> Yields:
         if (
             (ins.opcode == "atom" and not used.isdisjoint(ir.defined(ins)))
             or ins.opcode == "nanosleep"
-            or (ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire", "mmio"))
+            or (ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire", "mmio", "cv"))
             or (ins.opcode == "mbarrier" and ins.has("test_wait", "try_wait"))
         ):
             if ins.opcode != "mbarrier" and not any(word.startswith("shared") for word in ins.modifiers):

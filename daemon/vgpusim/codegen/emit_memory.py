@@ -18,6 +18,7 @@ from vgpusim.codegen.emit_segment import (
     store_segments,
     store_tuples,
 )
+from vgpusim.codegen.emit_whole import load_whole, store_whole
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_pattern import LANE_BITS, VARYING, Pattern, linear
 from vgpusim.codegen.lane_value import LANES, SCALAR, Form, Value
@@ -28,7 +29,7 @@ _LINE_NBYTES = 64  # of the processor's cache
 _ROWS_AHEAD = 16  # of a warp: measured with tests/bench, fewer come late
 _TILES_AHEAD = 4
 _WIDEST = 128  # bits: there is no gather of so many
-_ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
+_ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio", "cv", "wt")
 
 
 def space_of(e: Emitter, ins: ir.Instruction) -> str:
@@ -57,7 +58,9 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
         fence_before(e, ins)
     probed = ins.has("global") and len(targets) == 1
     values: list[tuple[Form, str]] = []
-    if _is_tuple(place, nbytes, len(targets)) and not ordered:
+    if ordered and (len(targets) > 1 or nbits == _WIDEST):
+        values = load_whole(e, place, nbits, len(targets))
+    elif _is_tuple(place, nbytes, len(targets)) and not ordered:
         values = [(LANES, text) for text in _load_tuples(e, place, nbits, len(targets))]
     for index in range(len(targets) - len(values)):
         at = plus(e, place, index * nbytes)
@@ -263,6 +266,10 @@ def store(e: Emitter, ins: ir.Instruction) -> None:
     ordered = ins.has(*_ORDERED)
     if ordered:
         fence_before(e, ins)
+    if ordered and (len(values) > 1 or nbits == _WIDEST):
+        store_whole(e, place, values)
+        fence_after(e, ins)
+        return
     tuples = _is_tuple(place, nbytes, len(values)) and not ordered
     if tuples:
         vectors = [e.vector(value) for value in values]

@@ -177,7 +177,7 @@ class _Analyser:
             for block in self.graph.blocks[header : last + 1]:
                 for ins in block.instructions:
                     if ins.opcode in ("atom", "mbarrier") or (
-                        ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire")
+                        ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire", "mmio", "cv")
                     ):
                         self.result.spin_loops.add(header)
 

@@ -69,10 +69,12 @@ st.global.v{n}.f32 [%x4], {{{regs}}}; ret; }}"""
     assert np.array_equal(out.reshape(50, n), expected)
 
 
+@pytest.mark.parametrize("order", ["", "volatile.", "relaxed.sys."])
 @pytest.mark.parametrize(
-    ("kind", "n"), [("u8", 2), ("u8", 4), ("b16", 2), ("b16", 4), ("b32", 2), ("b32", 4), ("b64", 2)]
+    ("kind", "n"),
+    [("u8", 2), ("u8", 4), ("b16", 2), ("b16", 4), ("b32", 2), ("b32", 4), ("b64", 2), ("b32", 8), ("b64", 4)],
 )
-def test_vectors_of_every_width(kind: str, n: int) -> None:
+def test_vectors_of_every_width(kind: str, n: int, order: str) -> None:
     """A full warp, one whose lanes partly act, and lanes past the end, whose elements stay."""
     nbytes = int(kind[1:]) // 8
     rng = np.random.default_rng(n)
@@ -82,14 +84,32 @@ def test_vectors_of_every_width(kind: str, n: int) -> None:
     text = (
         HEADER
         + f""".visible .entry k(.param .u64 a, .param .u64 b) {{ .reg .b32 %r; .reg .pred %p; .reg .b64 %x<5>;
-.reg .b{max(16, 8 * nbytes)} %v<4>; ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; mov.u32 %r, %tid.x;
+.reg .b{max(16, 8 * nbytes)} %v<8>; ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; mov.u32 %r, %tid.x;
 mul.wide.u32 %x2, %r, {n * nbytes}; add.u64 %x3, %x0, %x2; add.u64 %x4, %x1, %x2; setp.gt.u32 %p, %r, 67; @%p ret;
-ld.global.v{n}.{kind} {{{", ".join(regs)}}}, [%x3];
-st.global.v{n}.{kind} [%x4], {{{", ".join(reversed(regs))}}}; ret; }}"""
+ld.{order}global.v{n}.{kind} {{{", ".join(regs)}}}, [%x3];
+st.{order}global.v{n}.{kind} [%x4], {{{", ".join(reversed(regs))}}}; ret; }}"""
     )
     run(text, "k", 1, 70, [source, out])
     assert np.array_equal(out[:68], source[:68, ::-1])
     assert (out[68:] == 0xAA).all()
+
+
+def test_vectors_at_one_address() -> None:
+    """All lanes load the same vector, in a branch that some take, and store to one place."""
+    source, out = np.arange(4, dtype=np.uint32) + 7, np.zeros((64, 4), np.uint32)
+    one = np.zeros(4, np.uint32)
+    text = (
+        HEADER
+        + """.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c) { .reg .b32 %r, %v<4>; .reg .pred %p;
+.reg .b64 %x<4>; ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; ld.param.u64 %x2, [c]; mov.u32 %r, %tid.x;
+setp.lt.u32 %p, %r, 9; @%p ret; ld.volatile.global.v4.u32 {%v0, %v1, %v2, %v3}, [%x0];
+st.volatile.global.v4.u32 [%x2], {%v3, %v2, %v1, %v0};
+mad.wide.u32 %x3, %r, 16, %x1; st.global.v4.u32 [%x3], {%v0, %v1, %v2, %v3}; ret; }"""
+    )
+    run(text, "k", 1, 64, [source, out, one])
+    assert (out[:9] == 0).all()
+    assert (out[9:] == source).all()
+    assert np.array_equal(one, source[::-1])
 
 
 def test_shared_atomics_in_a_loop() -> None:
