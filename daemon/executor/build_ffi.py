@@ -50,6 +50,10 @@ struct vgx_serve_options {
   struct vgw_ledger *ledger;
   uint32_t ledger_row;
   uint64_t host_limit_nbytes;
+  bool host_limit_of_share;
+  const char *share;
+  uint64_t quotas[...];
+  uint64_t calls_per_s;
 };
 struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
 int vgx_serve(int fd, const struct vgx_serve_options *options);

@@ -1,6 +1,7 @@
 /* Executing one record: look up what it names, enter its context, dispatch, answer. */
 #include "vgx_execute.h"
 #include "vgx_meter.h"
+#include "vgx_quota.h"
 
 static CUresult enter_context(struct executor_thread *t, uint32_t id, void *context) {
   if (t->context == id)
@@ -57,6 +58,8 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
   uint64_t correlation = 0;
   if (h->flags & VGW_CORRELATED && !take_correlation(s, in, &correlation))
     return;
+  if (s->options->calls_per_s && !(op->flags & VGX_ABOUT_CHANNEL))
+    vgx_pace(s);
   if (correlation)
     s->backend->correlate(correlation);
   uint64_t begun_ns = vgx_meter_begin(h->opcode, waits);

@@ -46,19 +46,24 @@ bool vgx_condition_is_of(struct vgx_session *s, uint32_t graph, uint64_t value) 
   return known;
 }
 
-/* The id of an object that is destroyed with its owner. */
-static CUresult name(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object, enum vgw_kind owner_kind,
-                     uint32_t owner) {
-  if (!vgx_handle_reserve(s, kind, id))
-    return vgx_violation(s, "node or graph of a conditional node taken");
-  vgx_handle_set(s, kind, id, object, owner_kind, owner);
-  return CUDA_SUCCESS;
+static uint32_t id_at(const void *ids, uint32_t index) {
+  uint32_t id;
+  memcpy(&id, (const char *)ids + index * sizeof id, sizeof id);
+  return id;
+}
+
+/* Set a node's id and those of its graphs, of which `count` are reserved; `node` NULL: it was not made. */
+static void set_ids(struct vgx_session *s, const struct vgw_req_vgpuGraphAddConditional *req, const void *bodies,
+                    uint32_t count, CUgraphNode node, const CUgraph *graphs) {
+  vgx_handle_set(s, VGW_KIND_GRAPH_NODE, req->node, node, VGW_KIND_GRAPH, req->hGraph);
+  for (uint32_t i = 0; i < count; i++)
+    vgx_handle_set(s, VGW_KIND_GRAPH, id_at(bodies, i), node ? graphs[i] : NULL, VGW_KIND_GRAPH_NODE, req->node);
 }
 
 CUresult vgx_vgpuGraphAddConditional(struct vgx_session *s, const struct vgw_req_vgpuGraphAddConditional *req,
                                      CUgraph graph, CUcontext context, const CUgraphNode *dependencies,
                                      const void *bodies) {
-  CUgraphNode made;
+  CUgraphNode made = NULL;
   uint32_t count = req->bodies_nbytes / sizeof(uint32_t);
   CUgraphNodeParams params = {
       .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
@@ -68,15 +73,22 @@ CUresult vgx_vgpuGraphAddConditional(struct vgx_session *s, const struct vgw_req
     return vgx_violation(s, "ids of a conditional node's graphs");
   if (!s->backend->cuGraphAddNode_v2)
     return vgx_not_offered(s, "cuGraphAddNode");
-  CUresult result = s->backend->cuGraphAddNode_v2(&made, graph, dependencies, NULL, req->numDependencies, &params);
-  if (result != CUDA_SUCCESS)
-    return result;
-  result = name(s, VGW_KIND_GRAPH_NODE, req->node, made, VGW_KIND_GRAPH, req->hGraph);
-  for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-    uint32_t id;
-    memcpy(&id, (const char *)bodies + i * sizeof id, sizeof id);
-    result = name(s, VGW_KIND_GRAPH, id, params.conditional.phGraph_out[i], VGW_KIND_GRAPH_NODE, req->node);
+  if (vgx_handle_reserve(s, VGW_KIND_GRAPH_NODE, req->node) != VGX_RESERVED)
+    return vgx_violation(s, "node of a conditional node taken");
+  CUresult result = CUDA_SUCCESS;
+  uint32_t reserved = 0;
+  while (reserved < count && result == CUDA_SUCCESS) {
+    enum vgx_reserved how = vgx_handle_reserve(s, VGW_KIND_GRAPH, id_at(bodies, reserved));
+    if (how == VGX_TAKEN)
+      return vgx_violation(s, "graph of a conditional node taken");
+    if (how == VGX_OVER_QUOTA)
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+    else
+      reserved++;
   }
+  if (result == CUDA_SUCCESS)
+    result = s->backend->cuGraphAddNode_v2(&made, graph, dependencies, NULL, req->numDependencies, &params);
+  set_ids(s, req, bodies, reserved, result == CUDA_SUCCESS ? made : NULL, params.conditional.phGraph_out);
   return result;
 }
 

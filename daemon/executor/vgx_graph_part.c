@@ -76,7 +76,7 @@ static CUresult name_node(struct vgx_session *s, uint32_t graph, uint32_t id, CU
   if (known)
     return CUDA_SUCCESS;
   split = split && (s->backend->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS || type == NODE_MEMCPY);
-  if (!vgx_handle_reserve(s, VGW_KIND_GRAPH_NODE, id))
+  if (vgx_handle_reserve(s, VGW_KIND_GRAPH_NODE, id) != VGX_RESERVED)
     return vgx_violation(s, "node taken");
   if (split)
     vgx_handle_set_split(s, VGW_KIND_GRAPH_NODE, id);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "vgx_handle_internal.h"
+#include "vgx_quota.h"
 
 /* An id may exceed the highest one used so far by this much: client threads reserve ids concurrently. */
 #define SLACK 65536u
@@ -135,9 +136,10 @@ void vgx_free_array(void *array) { free(*(void **)array); }
 
 /* --- new objects --- */
 
-bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {
+enum vgx_reserved vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {
   struct vgx_table *t = &s->tables[kind];
-  bool ok = false;
+  enum vgw_quota quota = vgx_quota_of_kind[kind];
+  enum vgx_reserved reserved = VGX_TAKEN;
   pthread_mutex_lock(&s->table_lock);
   if (id != 0 && id < VGX_LEAVES * VGX_LEAF_SIZE && id <= 2 * t->used + SLACK) {
     vgx_name name = vgx_name_make(kind, id);
@@ -145,14 +147,17 @@ bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id) 
       atomic_store_explicit(&t->leaves[id / VGX_LEAF_SIZE], calloc(1, sizeof(struct vgx_leaf)), memory_order_release);
     _Atomic(void *) *place = vgx_place(s, name);
     if (place && !atomic_load_explicit(place, memory_order_relaxed)) {
-      atomic_store_explicit(place, &vgx_place_reserved, memory_order_relaxed);
+      bool fits = vgx_quota_reserve_locked(s, quota, 1);
+      atomic_store_explicit(place, fits ? &vgx_place_reserved : &vgx_place_destroyed, memory_order_relaxed);
       t->used++;
       t->greatest = id > t->greatest ? id : t->greatest;
-      ok = true;
+      reserved = fits ? VGX_RESERVED : VGX_OVER_QUOTA;
     }
   }
   pthread_mutex_unlock(&s->table_lock);
-  return ok;
+  if (reserved == VGX_OVER_QUOTA)
+    vgx_quota_tell(s, quota);
+  return reserved;
 }
 
 void vgx_own_locked(struct vgx_session *s, vgx_name name, vgx_name owner) {
@@ -175,6 +180,8 @@ void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void
       vgx_link_locked(s, name)->context = vgx_executing->context;
       if (owner_id)
         vgx_own_locked(s, name, vgx_name_make(owner_kind, owner_id));
+    } else {
+      vgx_quota_release_locked(s, vgx_quota_of_kind[kind], 1);
     }
     atomic_store_explicit(place, object ? object : &vgx_place_destroyed, memory_order_release);
   }
@@ -202,6 +209,10 @@ CUresult vgx_handle_ids(struct vgx_session *s, enum vgw_kind kind, uint32_t grap
   }
   pthread_mutex_unlock(&s->table_lock);
   return result;
+}
+
+void vgx_handle_set_image_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t id, uint64_t nbytes) {
+  vgx_link_locked(s, vgx_name_make(kind, id))->image_nbytes = nbytes;
 }
 
 void *vgx_handle_live_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {

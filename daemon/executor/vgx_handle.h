@@ -36,7 +36,8 @@ struct vgx_link {
   vgx_name owner, first, next, previous; /* first owned; neighbours below the same owner */
   vgx_name ender;                        /* the object that is being destroyed, and this one with it */
   uint32_t context;                      /* id of the context it was made in */
-  bool split;                            /* a copy node half of which is an internal host function */
+  uint64_t image_nbytes;                 /* of a module or library: its image, which is counted while it lives */
+  bool split;                            /* a graph's copy of which an internal host function does a half */
   void *object;                          /* while `ender` is set */
 };
 
@@ -89,14 +90,22 @@ void vgx_record_unref_one(enum vgw_kind kind, uint32_t id);
 /* The context of the record that this thread executes. */
 uint32_t vgx_context_id(void);
 
-/* A new object: its id is reserved before it is made, then set. `owner_id` 0: nobody owns it. */
-bool vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
+/* A new object: its id is reserved, and counted, before it is made, then set. `owner_id` 0: nobody owns it. */
+enum vgx_reserved {
+  VGX_RESERVED,
+  VGX_TAKEN,      /* no id for a new object */
+  VGX_OVER_QUOTA, /* the tenant may have no more of its kind; the id is used up, and the reason has been told */
+};
+enum vgx_reserved vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
 void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object, enum vgw_kind owner_kind,
                     uint32_t owner_id); /* NULL: gone */
 
 /* Ids of objects; `graph_id`: which owns them, 0: any. INVALID_VALUE: one has none. */
 CUresult vgx_handle_ids(struct vgx_session *s, enum vgw_kind kind, uint32_t graph_id, void *const *objects,
                         size_t count, uint32_t *ids);
+
+/* The bytes of the image that a module or library was loaded from; they are counted until its end. */
+void vgx_handle_set_image_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t id, uint64_t nbytes);
 
 /* The object of an id, NULL: there is none now. table_lock held. */
 void *vgx_handle_live_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t id);

@@ -3,6 +3,7 @@
 
 #include "vgw_clock.h"
 #include "vgx_handle_internal.h"
+#include "vgx_quota.h"
 
 #define END_TIMEOUT_S 10
 #define NAP_NS 20000
@@ -143,10 +144,15 @@ static void drop_locked(struct vgx_session *s, vgx_name root) {
       name = below;
     done = name == root;
     disown_locked(s, name);
-    vgx_link_locked(s, name)->ender = 0;
+    struct vgx_link *link = vgx_link_locked(s, name);
+    link->ender = 0;
     _Atomic(void *) *place = vgx_place(s, name);
-    if (atomic_load_explicit(place, memory_order_relaxed) == &vgx_place_ending)
+    if (atomic_load_explicit(place, memory_order_relaxed) == &vgx_place_ending) {
       atomic_store_explicit(place, &vgx_place_destroyed, memory_order_release);
+      vgx_quota_release_locked(s, vgx_quota_of_kind[vgx_name_kind(name)], 1);
+      vgx_quota_release_locked(s, VGW_QUOTA_IMAGE_NBYTES, link->image_nbytes);
+      link->image_nbytes = 0;
+    }
   }
 }
 

@@ -4,13 +4,14 @@
 #include <sys/stat.h>
 
 #include "vgw_ledger.h"
+#include "vgx_meter.h"
 #include "vgx_reason.h"
 #include "vgx_session.h"
 
 static void write_locked(struct vgx_session *s) {
   struct vgw_ledger *ledger = s->options->ledger;
   if (ledger)
-    __atomic_store_n(&ledger->used_nbytes[s->options->ledger_row][VGW_LEDGER_HOST], s->host_nbytes, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&ledger->used[s->options->ledger_row][VGW_LEDGER_HOST], s->host_nbytes, __ATOMIC_SEQ_CST);
 }
 
 bool vgx_host_reserve(struct vgx_session *s, uint64_t nbytes) {
@@ -32,10 +33,14 @@ bool vgx_host_reserve(struct vgx_session *s, uint64_t nbytes) {
   }
   pthread_mutex_unlock(&s->table_lock);
   if (!fits)
+    atomic_fetch_add_explicit(&vgx_meter->refused[VGW_QUOTA_NONE], 1, memory_order_relaxed);
+  if (!fits)
     vgx_reason(s, CUDA_ERROR_OUT_OF_MEMORY,
                "%llu MiB more of this machine's memory would be over the %llu MiB that vgpud maps for a tenant "
-               "(limits.host_memory_mib)",
-               (unsigned long long)(nbytes >> 20), (unsigned long long)(limit >> 20));
+               "(%shost_memory_mib%s%s)",
+               (unsigned long long)(nbytes >> 20), (unsigned long long)(limit >> 20),
+               options->host_limit_of_share ? "" : "limits.", options->host_limit_of_share ? " in share " : "",
+               options->host_limit_of_share ? options->share : "");
   return fits;
 }
 

@@ -10,6 +10,7 @@
 #include "vgx_custom.h"
 #include "vgx_image.h"
 #include "vgx_image_cache.h"
+#include "vgx_quota.h"
 #include "vgx_session.h"
 
 /* The place of an image id, or NULL. Under table_lock. */
@@ -20,13 +21,17 @@ static struct vgx_image *image_of(struct vgx_session *s, uint32_t id) {
   return NULL;
 }
 
-/* A place for a new image of `total` bytes, or NULL. Under table_lock. */
-static struct vgx_image *image_reserve(struct vgx_session *s, uint32_t id, uint64_t total) {
+/* A place for a new image of `total` bytes, or NULL; *over: as the tenant may have no more. Under table_lock. */
+static struct vgx_image *image_reserve(struct vgx_session *s, uint32_t id, uint64_t total, bool *over) {
+  *over = false;
   if (id == 0 || total == 0 || total > VGX_IMAGE_NBYTES - s->image_nbytes)
     return NULL;
   for (int i = 0; i < VGX_MAX_IMAGES; i++)
     if (s->images[i].id == 0) {
-      s->images[i] = (struct vgx_image){.id = id, .total = total, .upload_fd = -1};
+      *over = !vgx_quota_reserve_locked(s, VGW_QUOTA_IMAGE_NBYTES, total);
+      if (*over)
+        return NULL;
+      s->images[i] = (struct vgx_image){.id = id, .counted = true, .total = total, .upload_fd = -1};
       s->image_nbytes += total;
       return &s->images[i];
     }
@@ -44,6 +49,8 @@ static void image_release(struct vgx_image *image) {
 
 static void image_free(struct vgx_session *s, struct vgx_image *image) {
   s->image_nbytes -= image->total;
+  if (image->counted)
+    vgx_quota_release_locked(s, VGW_QUOTA_IMAGE_NBYTES, image->total);
   image_release(image);
   *image = (struct vgx_image){0};
 }
@@ -56,12 +63,15 @@ void vgx_images_free(struct vgx_session *s) {
 
 bool vgx_image_add(struct vgx_session *s, uint32_t id, void *data, uint64_t nbytes) {
   pthread_mutex_lock(&s->table_lock);
-  struct vgx_image *image = image_of(s, id) ? NULL : image_reserve(s, id, nbytes);
+  bool over = false;
+  struct vgx_image *image = image_of(s, id) ? NULL : image_reserve(s, id, nbytes, &over);
   if (image) {
     image->data = data;
     image->filled = nbytes;
   }
   pthread_mutex_unlock(&s->table_lock);
+  if (over)
+    vgx_quota_tell(s, VGW_QUOTA_IMAGE_NBYTES);
   return image;
 }
 
@@ -106,16 +116,18 @@ CUresult vgx_vgpuImageOffer(struct vgx_session *s, const struct vgw_req_vgpuImag
   if (!vgx_image_cache_is_there())
     return vgx_violation(s, "an image is offered and was not agreed on");
   pthread_mutex_lock(&s->table_lock);
-  bool is_taken = image_of(s, req->image);
-  struct vgx_image *image = is_taken ? NULL : image_reserve(s, req->image, req->total);
+  bool is_taken = image_of(s, req->image), over = false;
+  struct vgx_image *image = is_taken ? NULL : image_reserve(s, req->image, req->total, &over);
   if (image)
     image->busy = true;
   pthread_mutex_unlock(&s->table_lock);
   if (is_taken)
     return vgx_violation(s, "image taken");
+  if (over)
+    vgx_quota_tell(s, VGW_QUOTA_IMAGE_NBYTES);
   if (!image)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  struct vgx_image found = {.total = req->total, .upload_fd = -1};
+  struct vgx_image found = {.counted = true, .total = req->total, .upload_fd = -1};
   memcpy(found.digest, digest, sizeof digest);
   int fd = vgx_image_cache_find(digest, req->total);
   struct stat status;
@@ -140,10 +152,11 @@ CUresult vgx_vgpuImageOffer(struct vgx_session *s, const struct vgw_req_vgpuImag
 
 CUresult vgx_vgpuImageWrite(struct vgx_session *s, const struct vgw_req_vgpuImageWrite *req, const void *data) {
   CUresult result = CUDA_SUCCESS;
+  bool over = false;
   pthread_mutex_lock(&s->table_lock);
   struct vgx_image *image = image_of(s, req->image);
   if (!image && req->offset == 0) {
-    image = image_reserve(s, req->image, req->total);
+    image = image_reserve(s, req->image, req->total, &over);
     if (image && !(image->data = calloc(1, req->total + VGX_IMAGE_PADDING))) {
       image_free(s, image);
       image = NULL;
@@ -175,6 +188,8 @@ CUresult vgx_vgpuImageWrite(struct vgx_session *s, const struct vgw_req_vgpuImag
     }
     pthread_mutex_unlock(&s->table_lock);
   }
+  if (over)
+    vgx_quota_tell(s, VGW_QUOTA_IMAGE_NBYTES);
   if (!fits && result == CUDA_SUCCESS)
     return vgx_violation(s, "image pieces out of order");
   return result;
@@ -222,5 +237,30 @@ CUresult vgx_image_acquire(struct vgx_session *s, uint32_t id, struct vgx_image 
 void vgx_image_release(struct vgx_session *s, const struct vgx_image *taken) {
   pthread_mutex_lock(&s->table_lock);
   image_of(s, taken->id)->busy = false; /* no thread drops it while it is busy */
+  pthread_mutex_unlock(&s->table_lock);
+}
+
+CUresult vgx_image_load_begin(struct vgx_session *s, uint32_t id, struct vgx_image *taken) {
+  uint64_t begun_ns;
+  CUresult result = vgx_compile_begin(&begun_ns);
+  if (result == CUDA_SUCCESS)
+    result = vgx_image_acquire(s, id, taken);
+  taken->begun_ns = begun_ns;
+  return result;
+}
+
+void vgx_image_load_end(struct vgx_session *s, const struct vgx_image *taken) {
+  vgx_compile_end(taken->begun_ns);
+  vgx_image_release(s, taken);
+}
+
+void vgx_image_charge(struct vgx_session *s, const struct vgx_image *taken, enum vgw_kind kind, uint32_t id) {
+  pthread_mutex_lock(&s->table_lock);
+  struct vgx_image *image = image_of(s, taken->id);
+  if (image && image->counted)
+    image->counted = false;
+  else /* dropped already, or loaded a second time */
+    vgx_quota_add_locked(s, VGW_QUOTA_IMAGE_NBYTES, taken->total);
+  vgx_handle_set_image_locked(s, kind, id, taken->total);
   pthread_mutex_unlock(&s->table_lock);
 }

@@ -9,6 +9,7 @@
 
 #define VGX_METER_OPS 1024u
 #define VGX_METER_BUCKETS 24u
+#define VGX_METER_QUOTAS 16u
 
 struct vgx_meter_op {
   atomic_ullong count, nbytes;            /* calls; their records and replies */
@@ -19,7 +20,10 @@ struct vgx_meter_op {
 struct vgx_meter {
   atomic_ullong faults, cpu_ns; /* kernels that ended the context; the worker's processor time, once it has ended */
   atomic_ullong devices;        /* a bit for each device on which it has made a context */
-  uint64_t zero[5];
+  atomic_ullong held_ns;        /* for which calls waited as there were too many in a second */
+  uint64_t zero[4];
+  atomic_ullong
+      refused[VGX_METER_QUOTAS]; /* calls that would have been over a limit, by enum vgw_quota; 0: host memory */
   struct vgx_meter_op ops[VGX_METER_OPS]; /* by opcode */
 };
 

@@ -4,6 +4,7 @@
 #include "vgx_custom.h"
 #include "vgx_image.h"
 #include "vgx_memory.h"
+#include "vgx_quota.h"
 #include "vgx_reason.h"
 #include "vgx_session.h"
 
@@ -29,8 +30,11 @@ CUresult vgx_vgpuLink(struct vgx_session *s, const struct vgw_req_vgpuLink *req,
   }
   void *linked = NULL;
   uint64_t linked_nbytes = 0;
-  if (result == CUDA_SUCCESS)
+  uint64_t begun_ns;
+  if (result == CUDA_SUCCESS && (result = vgx_compile_begin(&begun_ns)) == CUDA_SUCCESS) {
     result = s->backend->link(0, data, nbytes, count, &linked, &linked_nbytes);
+    vgx_compile_end(begun_ns);
+  }
   while (count)
     vgx_image_release(s, &taken[--count]);
   if (result != CUDA_SUCCESS)

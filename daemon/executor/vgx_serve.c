@@ -198,12 +198,16 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   vgx_activities_clear();
   if (options->backend->set_reason)
     options->backend->set_reason(vgx_reason_add);
+  if (options->backend->set_compiling)
+    options->backend->set_compiling(vgx_compile_begin, vgx_compile_end);
   s->backend = options->backend;
   s->options = options;
   s->fd = fd;
+  vgx_quota_start(s);
   pthread_mutex_init(&s->reading, NULL);
   pthread_mutex_init(&s->sending, NULL);
   pthread_mutex_init(&s->table_lock, NULL);
+  pthread_mutex_init(&s->pace_lock, NULL);
   pthread_mutex_init(&s->ipc_lock, NULL);
   pthread_mutex_init(&s->callback_lock, NULL);
   pthread_mutex_init(&s->exit_lock, NULL);

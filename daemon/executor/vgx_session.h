@@ -53,14 +53,16 @@ struct vgx_sampled {
 };
 
 struct vgx_image {
-  uint32_t id; /* 0: free place */
-  bool busy;   /* its bytes are in use outside the lock: they may not be dropped or written */
+  uint32_t id;  /* 0: free place */
+  bool counted; /* its bytes against the tenant's quota here, and not below what was loaded from it */
+  bool busy;    /* its bytes are in use outside the lock: they may not be dropped or written */
   uint8_t *data;
   uint64_t total;
   uint64_t filled;
   uint64_t mapped_nbytes; /* 0: `data` comes from malloc */
   int upload_fd;          /* the memfd under an offered image's upload, until it is complete; else -1 */
-  uint64_t digest[4];     /* the digest under which the upload was offered */
+  uint64_t begun_ns;      /* loading it, in the thread's processor time */
+  uint64_t digest[4];     /* what an upload was offered as */
 };
 
 /* A host function that is due: on the stack of the backend's thread that waits for the client. */
@@ -87,12 +89,17 @@ struct vgx_session {
   struct vgx_table tables[VGW_KIND_COUNT];
   struct vgx_mapping *mappings;
   uint32_t mapping_count;
-  atomic_bool has_split;               /* some graph node is, or was */
-  struct executor_thread *threads;     /* all of them; under table_lock */
-  uint32_t primaries[VGX_DEVICES_MAX]; /* id of each device's primary context, 0: not retained; under table_lock */
-  uint64_t reserved_nbytes;            /* of vgpuHostReserve */
-  uint64_t host_nbytes;                /* of the client's memory that are mapped here; under table_lock */
-  struct vgx_sampled *sampled;         /* textures and surfaces; under table_lock */
+  atomic_bool has_split;                /* some graph node is, or was */
+  struct executor_thread *threads;      /* all of them; under table_lock */
+  uint32_t primaries[VGX_DEVICES_MAX];  /* id of each device's primary context, 0: not retained; under table_lock */
+  uint64_t reserved_nbytes;             /* of vgpuHostReserve */
+  uint64_t quota_used[VGW_QUOTA_COUNT]; /* by this session; under table_lock */
+  atomic_llong calls_left;              /* until the next look at the clock; without a limit not used */
+  pthread_mutex_t pace_lock;            /* the thread that is held back holds it */
+  uint64_t paced_until_ns;              /* when the next calls are due; under pace_lock */
+  atomic_uint quotas_told;              /* a bit for each of which the client knows that it was reached */
+  uint64_t host_nbytes;                 /* of the client's memory that are mapped here; under table_lock */
+  struct vgx_sampled *sampled;          /* textures and surfaces; under table_lock */
   uint32_t sampled_count, sampled_capacity;
   CUdevResource *resources; /* resources that the driver has returned; under table_lock */
   uint32_t resource_count, resource_capacity;

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
+from ._gen.api import OBJECT_QUOTAS
 from .config_location import locate, syntax_error_line
 from .endpoint import (
     VMADDR_CID_ANY,
@@ -29,6 +30,7 @@ _SPIN_US, _FEW_PROCESSORS = 50, 2
 _KEY = re.compile(r"([a-z_]+(?:\.[a-z_0-9]+)*): ")
 # Nobody else's: UIDS-GIDS.md of systemd lists 1879048192 to 2147352575 as unused.
 _WORKER_IDS = "2000000000-2000065535"
+_OBJECTS: Any = Field(default=None, ge=1, le=1 << 22)  # the handle tables hold no more
 _TOKEN_LENGTHS = range(16, 256)  # the guest library holds up to 255
 
 
@@ -75,6 +77,28 @@ class ShareConfig(_Model):
     memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)  # of each device, for all its sessions together
     sessions: int | None = Field(default=None, ge=1, le=65535)  # at the same time
     weight: int | None = Field(default=None, ge=1, le=10000)  # of compute time beside busy others; left out: 100
+    # Objects that all its sessions together have; protocol/gen/dsl.py says what counts as what
+    contexts: int | None = _OBJECTS
+    streams: int | None = _OBJECTS
+    events: int | None = _OBJECTS
+    modules: int | None = _OBJECTS  # and libraries
+    graphs: int | None = _OBJECTS  # and executable graphs
+    arrays: int | None = _OBJECTS  # and mipmapped arrays
+    pools: int | None = _OBJECTS
+    image_mib: int | None = Field(default=None, ge=1, le=1 << 20)  # of program images that are being loaded, or loaded
+    compile_s: float | None = Field(default=None, gt=0, le=1e6)  # processor time that its open sessions have compiled
+    host_memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)  # in place of limits.host_memory_mib
+    calls_per_s: int | None = Field(default=None, ge=1, le=1_000_000_000)  # more are held back
+
+    @property
+    def quotas(self) -> dict[str, int]:
+        """The limits that workers count, by the names of protocol/gen/dsl.py."""
+        given = {name: getattr(self, name) for name in OBJECT_QUOTAS}
+        given["image_nbytes"] = None if self.image_mib is None else self.image_mib << 20
+        given["compile_ns"] = None if self.compile_s is None else max(1, round(self.compile_s * 1e9))
+        given["host_nbytes"] = None if self.host_memory_mib is None else self.host_memory_mib << 20
+        given["calls_per_s"] = self.calls_per_s
+        return {name: limit for name, limit in given.items() if limit is not None}
 
     @property
     def memory_nbytes(self) -> int | None:

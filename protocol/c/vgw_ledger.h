@@ -1,4 +1,4 @@
-/* What every session uses of memory that tenants share, so that a tenant's sessions can be counted together: one
+/* What every session uses of what its tenant may, so that a tenant's sessions can be counted together: one
  * page-aligned file that vgpud makes and all workers map (vgpud/devices/ledger.py). Each worker writes its own row and
  * counts before it allocates. vgpud writes whose a row is before a worker has it, and clears the row of a worker that
  * has ended. No locks: a row has one writer. Of two that want the last bytes at once both may be refused, and never
@@ -11,16 +11,18 @@
 #include "vgw_device_memory.h"
 
 #define VGW_LEDGER_ROWS 1024u
-/* Columns: each simulated device's memory, then that of clients which their workers map. */
+/* Columns: each simulated device's memory; that of clients which their workers map; until when the session counts as
+ * one that makes calls (CLOCK_MONOTONIC, ms); then the quotas of enum vgw_quota, from 1, with room for more. */
 #define VGW_LEDGER_HOST VGW_SIMULATED_DEVICES_MAX
-#define VGW_LEDGER_COLUMNS (VGW_SIMULATED_DEVICES_MAX + 1)
+#define VGW_LEDGER_QUOTA (VGW_SIMULATED_DEVICES_MAX + 1)
+#define VGW_LEDGER_COLUMNS 48
 
 struct vgw_ledger {
   uint64_t row_count; /* atomic; rows that were ever given out */
   uint64_t absent;    /* atomic; a bit for each device that is out of service */
   uint64_t zero[VGW_LEDGER_COLUMNS - 2];
-  uint64_t used_nbytes[VGW_LEDGER_ROWS][VGW_LEDGER_COLUMNS]; /* atomic */
-  uint64_t tenant[VGW_LEDGER_ROWS];                          /* atomic; rows of one tenant have one number, never 0 */
+  uint64_t used[VGW_LEDGER_ROWS][VGW_LEDGER_COLUMNS]; /* atomic */
+  uint64_t tenant[VGW_LEDGER_ROWS];                   /* atomic; rows of one tenant have one number, never 0 */
 };
 
 /* Never negative, and small enough to subtract: rows are written by other processes. */
@@ -32,14 +34,14 @@ static inline int64_t vgw_ledger_add(int64_t total, uint64_t nbytes) {
   return vgw_ledger_capped((uint64_t)total + (uint64_t)vgw_ledger_capped(nbytes));
 }
 
-/* All rows' bytes in a column; *of_tenant: those of the rows that belong to the tenant of `row`. */
+/* All rows' sum of a column; *of_tenant: those of the rows that belong to the tenant of `row`. */
 static inline int64_t vgw_ledger_sum(const struct vgw_ledger *ledger, uint32_t column, uint32_t row,
                                      int64_t *of_tenant) {
   int64_t all = 0, tenants = 0;
   uint64_t rows = __atomic_load_n(&ledger->row_count, __ATOMIC_SEQ_CST);
   uint64_t tenant = __atomic_load_n(&ledger->tenant[row], __ATOMIC_SEQ_CST);
   for (uint64_t i = 0; i < rows && i < VGW_LEDGER_ROWS; i++) {
-    uint64_t nbytes = __atomic_load_n(&ledger->used_nbytes[i][column], __ATOMIC_SEQ_CST);
+    uint64_t nbytes = __atomic_load_n(&ledger->used[i][column], __ATOMIC_SEQ_CST);
     all = vgw_ledger_add(all, nbytes);
     if (__atomic_load_n(&ledger->tenant[i], __ATOMIC_SEQ_CST) == tenant)
       tenants = vgw_ledger_add(tenants, nbytes);

@@ -21,26 +21,32 @@ DEVICE = Scalar("CUdevice", "int32_t", "i")
 INVALID_VALUE, INVALID_HANDLE = "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_HANDLE"
 NOT_SUPPORTED, OUT_OF_MEMORY = "CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_OUT_OF_MEMORY"
 
-CONTEXT = Kind("CONTEXT", 1, "CUcontext", "vgs_context", wrong="CUDA_ERROR_INVALID_CONTEXT")
-STREAM = Kind("STREAM", 2, "CUstream", "vgs_stream", "CONTEXT")
-EVENT = Kind("EVENT", 3, "CUevent", "vgs_event", "CONTEXT")
-MODULE = Kind("MODULE", 4, "CUmodule", "vgs_module", "CONTEXT")
-LIBRARY = Kind("LIBRARY", 5, "CUlibrary", "vgs_library", ready="vgs_library_ready")
+# What a tenant's sessions may hold or use together. Objects of the kinds that name one are counted by the handle
+# tables; the last two are amounts: bytes of images that are uploaded or loaded, processor time spent on compiling.
+QUOTAS = (
+    "contexts", "streams", "events", "modules", "graphs", "arrays", "pools", "image_nbytes", "compile_ns",
+)  # fmt: skip
+
+CONTEXT = Kind("CONTEXT", 1, "CUcontext", "vgs_context", wrong="CUDA_ERROR_INVALID_CONTEXT", quota="contexts")
+STREAM = Kind("STREAM", 2, "CUstream", "vgs_stream", "CONTEXT", quota="streams")
+EVENT = Kind("EVENT", 3, "CUevent", "vgs_event", "CONTEXT", quota="events")
+MODULE = Kind("MODULE", 4, "CUmodule", "vgs_module", "CONTEXT", quota="modules")
+LIBRARY = Kind("LIBRARY", 5, "CUlibrary", "vgs_library", ready="vgs_library_ready", quota="modules")
 FUNCTION = Kind("FUNCTION", 6, "CUfunction", "vgs_kernel")
 KERNEL = Kind("KERNEL", 7, "CUkernel", "vgs_kernel")
-MEMPOOL = Kind("MEMPOOL", 8, "CUmemoryPool", "vgs_pool", wrong=INVALID_VALUE)
-GRAPH = Kind("GRAPH", 9, "CUgraph", "vgs_graph", wrong=INVALID_VALUE)
+MEMPOOL = Kind("MEMPOOL", 8, "CUmemoryPool", "vgs_pool", wrong=INVALID_VALUE, quota="pools")
+GRAPH = Kind("GRAPH", 9, "CUgraph", "vgs_graph", wrong=INVALID_VALUE, quota="graphs")
 LINK = Kind("LINK", 10, "CUlinkState", "vgs_link")
 ALLOCATION = Kind("ALLOCATION", 11, "CUmemGenericAllocationHandle", "vgs_allocation", wrong=INVALID_VALUE)
-GRAPH_EXEC = Kind("GRAPH_EXEC", 12, "CUgraphExec", "vgs_graph_exec", "CONTEXT", wrong=INVALID_VALUE)
+GRAPH_EXEC = Kind("GRAPH_EXEC", 12, "CUgraphExec", "vgs_graph_exec", "CONTEXT", wrong=INVALID_VALUE, quota="graphs")
 GRAPH_NODE = Kind("GRAPH_NODE", 13, "CUgraphNode", "vgs_graph_node", wrong=INVALID_VALUE)
-IPC_EVENT = Kind("IPC_EVENT", 14, "CUevent", "vgs_ipc_event", "CONTEXT")
-ARRAY = Kind("ARRAY", 15, "CUarray", "vgs_array", "CONTEXT")
-MIPMAP = Kind("MIPMAP", 16, "CUmipmappedArray", "vgs_mipmap", "CONTEXT")
+IPC_EVENT = Kind("IPC_EVENT", 14, "CUevent", "vgs_ipc_event", "CONTEXT", quota="events")
+ARRAY = Kind("ARRAY", 15, "CUarray", "vgs_array", "CONTEXT", quota="arrays")
+MIPMAP = Kind("MIPMAP", 16, "CUmipmappedArray", "vgs_mipmap", "CONTEXT", quota="arrays")
 TEXREF = Kind("TEXREF", 17, "CUtexref")
 SURFREF = Kind("SURFREF", 18, "CUsurfref")
 RESOURCE_DESC = Kind("RESOURCE_DESC", 19, "CUdevResourceDesc", wrong=INVALID_VALUE)
-GREEN = Kind("GREEN", 20, "CUgreenCtx", "vgs_green", wrong="CUDA_ERROR_INVALID_CONTEXT")
+GREEN = Kind("GREEN", 20, "CUgreenCtx", "vgs_green", wrong="CUDA_ERROR_INVALID_CONTEXT", quota="contexts")
 KINDS = (
     CONTEXT, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, MEMPOOL, GRAPH, LINK, ALLOCATION, GRAPH_EXEC, GRAPH_NODE,
     IPC_EVENT, ARRAY, MIPMAP, TEXREF, SURFREF, RESOURCE_DESC, GREEN,

@@ -28,6 +28,8 @@ struct vgx_backend {
   uint64_t (*take_output)(char *text, uint64_t capacity);
   /* Where the backend says why something failed; `ends`: the context is of no use from now on. From any thread. */
   void (*set_reason)(void (*reason)(CUresult result, bool ends, const char *text));
+  /* What to call around the compiling that a launch makes it do; `begin` refuses it by not returning SUCCESS. */
+  void (*set_compiling)(CUresult (*begin)(uint64_t *begun_ns), void (*end)(uint64_t begun_ns));
   /* Profiling: where to put what the device did (NULL: nowhere any more), from any thread; the correlation of what the
    * calling thread submits from now on (0: none); whether nodes of graphs are measured; and a request to put all that
    * has ended. All but the first two may be NULL. */

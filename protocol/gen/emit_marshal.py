@@ -56,6 +56,12 @@ def begin_head(f: Function) -> str:
     return f"bool vgs_begin_{f.name}(struct vgs_record *record, {', '.join(declared)}, void **{part.name})"
 
 
+def _is_counted(f: Function) -> bool:
+    """Whether it makes an object of which a tenant may have a bounded number without waiting for the answer. Where such
+    a bound holds it waits, and comes after every call of every thread, which may have destroyed such an object."""
+    return f.travel is Travel.QUEUED and any(p.role is Role.OUT_HANDLE and p.kind and p.kind.quota for p in f.sent)
+
+
 def _touches(f: Function) -> list[str]:
     """The streams and events a call is ordered by; none: it is ordered with every call of every thread."""
     if f.ordered_by_all:
@@ -65,7 +71,8 @@ def _touches(f: Function) -> list[str]:
     if not touched:
         return []
     inner = ", ".join(f"{{VGW_KIND_{p.kind.name}, {p.name}}}" for p in touched if p.kind)
-    return [f"      .touched_count = {len(touched)},", f"      .touched = {{{inner}}},"]
+    count = f"limited ? 0 : {len(touched)}" if _is_counted(f) else len(touched)
+    return [f"      .touched_count = {count},", f"      .touched = {{{inner}}},"]
 
 
 def _fill_request(f: Function) -> list[str]:
@@ -122,6 +129,12 @@ def _arrays(f: Function) -> tuple[list[str], list[str]]:
     return before, after
 
 
+def _waits(f: Function) -> str:
+    if _is_counted(f):
+        return "wait || limited"
+    return "wait" if f.travel is Travel.QUEUED else "true"
+
+
 def send(f: Function) -> str:
     lines = [f"CUresult vgs_send_{f.name}({send_params(f)}) {{"]
     fields = request_fields(f)
@@ -136,9 +149,11 @@ def send(f: Function) -> str:
         lines.append(f"  struct vgw_rep_{f.name} rep;")
     before, after = _arrays(f)
     lines += before
+    if _is_counted(f):
+        lines.append("  bool limited = vgs_session_is_limited();")
     lines.append("  struct vgs_call call = {")
     lines.append(f"      .opcode = VGW_OP_{f.name},")
-    lines.append(f"      .wait = {'wait' if f.travel is Travel.QUEUED else 'true'},")
+    lines.append(f"      .wait = {_waits(f)},")
     lines.append(f"      .fd = {'fd' if f.descriptor else '-1'},")
     if f.channel is not Channel.ANY:
         lines.append("      .on_socket = true,")

@@ -16,6 +16,7 @@ WORKER_HEADERS = (
     "vgx_ipc.h",
     "vgx_launch.h",
     "vgx_memory.h",
+    "vgx_quota.h",
     "vgx_resource.h",
     "vgx_sampled.h",
     "vgx_session.h",
@@ -48,6 +49,9 @@ def emit_dispatch(api: Api) -> str:
         includes("<stdlib.h>", "<string.h>", "<unistd.h>", "vgw_records.h", "vgw_wire.h", *WORKER_HEADERS),
     ]
     out += [dispatch(f) + "\n" for f in api.travelling()]
+    out.append("const uint8_t vgx_quota_of_kind[VGW_KIND_COUNT] = {\n")
+    out += [f"    [VGW_KIND_{k.name}] = VGW_QUOTA_{k.quota.upper()},\n" for k in api.kinds if k.quota]
+    out.append("};\n\n")
     out.append("VGX_OPERATIONS struct vgx_operation vgx_operations[VGW_OP_COUNT] = {\n")
     for f in api.travelling():
         fixed = f"sizeof(struct vgw_req_{f.name})" if request_fields(f) else "0"

@@ -110,5 +110,7 @@ def emit(api: Api) -> str:
         out.append(_row(row2))
     out.append(")))\n\nKINDS: dict[str, int] = {\n")
     out += [f'    "{k.name}": {k.code},\n' for k in api.kinds]
-    out.append("}\n")
+    out.append("}\n\n# By the numbers of enum vgw_quota, from 1.\n")
+    out.append(f"QUOTAS: tuple[str, ...] = {api.quotas!r}\n")
+    out.append(f"OBJECT_QUOTAS: frozenset[str] = frozenset({sorted({k.quota for k in api.kinds} - {''})!r})\n")
     return "".join(out)

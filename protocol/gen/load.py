@@ -30,6 +30,7 @@ class Api:
     functions: list[Function]
     host_functions: list[Function]
     kinds: tuple[Kind, ...]
+    quotas: tuple[str, ...]
     exports: list[str]  # every name the library exports, sorted
     own_exports: list[str]  # names that no driver exports
     procs: list[ProcEntry]
@@ -76,6 +77,7 @@ def load(write_lock: bool = False) -> Api:
         functions,
         list(dsl.host_functions),
         dsl.KINDS,
+        dsl.QUOTAS,
         sorted(set((ROOT / "data/libcuda-580-exports.txt").read_text().split()) | _named(functions) | _proc_symbols()),
         sorted(dsl.own_exports),
         _procs(),

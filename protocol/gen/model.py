@@ -59,6 +59,7 @@ class Kind:
     within: str = ""  # CONTEXT: a new object dies with the context that is current when it is made
     wrong: str = "CUDA_ERROR_INVALID_HANDLE"  # what a handle that is none of this kind is answered with
     ready: str = ""  # client function of the object that makes it usable, called before each use: a CUresult
+    quota: str = ""  # which of dsl.QUOTAS its objects are counted in, from their creation to their end
 
 
 class Role(Enum):
@@ -248,6 +249,8 @@ class Function:
             raise SpecError(f"{self.name}: more than {HANDLES_MAX} handles")
         if sum(p.ends for p in self.sent) > 1 or sum(p.role is Role.FUNCTION for p in self.sent) > 1:
             raise SpecError(f"{self.name}: one object destroyed, and one function, at most")
+        if sum(bool(p.role is Role.OUT_HANDLE and p.kind and p.kind.quota) for p in self.sent) > 1:
+            raise SpecError(f"{self.name}: one object that is counted at most")
         if sum(p.role is Role.BYTES_OUT for p in self.sent) + any(p.role in ARRAY_OUT_ROLES for p in self.sent) > 1:
             raise SpecError(f"{self.name}: one variable result at most")
 

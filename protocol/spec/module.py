@@ -36,16 +36,16 @@ from protocol.gen.dsl import (
 IMAGE = val("image", U32)
 
 
-def loads(member: str, name: str) -> dict[str, Any]:
-    """The worker's half of loading an image: it takes the image, whose size it knows, out of the session until it is
-    loaded.
-    """
+def loads(member: str, name: str, kind: str) -> dict[str, Any]:
+    """The worker's half of what loads an image: of known size, in nobody else's use meanwhile, and counted until what
+    was loaded ends."""
     return {
         "calls": member,
         "worker_before": "struct vgx_image image",
-        "worker_checks": ["vgx_image_acquire(s, req->image, &image)"],
+        "worker_checks": ["vgx_image_load_begin(s, req->image, &image)"],
         "given": [name, "image.data", "image.total"],
-        "worker_done": "vgx_image_release(s, &image)",
+        "worker_done": "vgx_image_load_end(s, &image)",
+        "worker_after": f"vgx_image_charge(s, &image, VGW_KIND_{kind}, req->{name})",
     }
 
 
@@ -92,7 +92,7 @@ fn(
     checks=["vgs_image_upload(image, &image_id)"],
     blocks=True,
     doc="Load an image into the current context.",
-    **loads("load_module", "module"),
+    **loads("load_module", "module", "MODULE"),
 )
 fn(
     "cuModuleLoadDataEx",
@@ -166,7 +166,7 @@ fn(
     backend=False,
     blocks=True,
     doc="Load an image for all contexts, lazily.",
-    **loads("load_library", "library"),
+    **loads("load_library", "library", "LIBRARY"),
 )
 fn(
     "cuLibraryLoadFromFile",

@@ -188,6 +188,7 @@ CUresult vgs_session_reopen(void) {
       memcpy(session.welcome.region_cookie, fresh.region_cookie, sizeof fresh.region_cookie);
       session.welcome.images = fresh.images;
       session.welcome.activity = fresh.activity;
+      session.welcome.limited = fresh.limited;
       __atomic_store_n(&session.fault, 0, __ATOMIC_RELEASE);
     }
   }
@@ -212,6 +213,7 @@ uint16_t vgs_session_epoch(void) { return session.welcome.epoch; }
 bool vgs_session_shares_memory(void) { return session.welcome.pinned_fd || session.welcome.region; }
 bool vgs_session_has_pinned_fd(void) { return session.welcome.pinned_fd; }
 bool vgs_session_has_activity(void) { return session.welcome.activity; }
+bool vgs_session_is_limited(void) { return session.welcome.limited; }
 bool vgs_session_has_images(void) { return session.welcome.images; }
 
 /* --- calls --- */

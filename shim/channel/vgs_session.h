@@ -71,8 +71,9 @@ void vgs_session_set_fault(CUresult fault, bool explained);
 const struct vgs_inventory *vgs_inventory(void);
 uint16_t vgs_session_epoch(void);
 bool vgs_session_has_pinned_fd(void);
-bool vgs_session_shares_memory(void); /* whether memory is shared with the worker, through descriptors or a region */
-bool vgs_session_has_activity(void);  /* whether the host measures the device's work */
+bool vgs_session_shares_memory(void); /* with the worker, by descriptors or in a region */
+bool vgs_session_has_activity(void);  /* the host measures what calls have the device do */
+bool vgs_session_is_limited(void);    /* the host bounds how many objects there are */
 bool vgs_session_has_images(void);    /* the host keeps images by content */
 
 /* Called by the destructor. First after the connection is shut down, to join service threads; then, if no other thread

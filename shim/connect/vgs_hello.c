@@ -101,10 +101,11 @@ static CUresult send_hello(int fd, const struct vgs_endpoint *endpoint, const ch
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_int(&packer, VGS_PROTOCOL_VERSION);
   vgs_pack_str(&packer, "features");
-  vgs_pack_array(&packer, 3 + (local ? 2 : 0) + (region ? 1 : 0));
+  vgs_pack_array(&packer, 4 + (local ? 2 : 0) + (region ? 1 : 0));
   vgs_pack_str(&packer, "images");
   vgs_pack_str(&packer, "progress");
   vgs_pack_str(&packer, "activity");
+  vgs_pack_str(&packer, "quotas");
   if (local) {
     vgs_pack_str(&packer, "pinned-fd");
     vgs_pack_str(&packer, "ring");
@@ -185,6 +186,7 @@ static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct
         welcome->ring |= vgs_str_is(feature, nbytes, "ring");
         welcome->images |= vgs_str_is(feature, nbytes, "images");
         welcome->activity |= vgs_str_is(feature, nbytes, "activity");
+        welcome->limited |= vgs_str_is(feature, nbytes, "quotas");
         welcome->region |= vgs_str_is(feature, nbytes, "region");
       }
     } else if (vgs_str_is(key, nbytes, "region"))

@@ -18,6 +18,7 @@ struct vgs_welcome {
   bool images;            /* images may be offered by their digest */
   bool ring;              /* feature `ring` */
   bool activity;          /* feature `activity` */
+  bool limited;           /* feature `quotas`: the number of objects is bounded */
   bool region;            /* feature `region`, and these describe it */
   uint8_t region_cookie[16];
   uint64_t region_nbytes;

@@ -177,13 +177,17 @@ CUresult vgx_copy_name_arrays(struct vgx_session *s, CUDA_MEMCPY3D *copy) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgx_image_acquire(struct vgx_session *s, uint32_t id, struct vgx_image *taken) {
+CUresult vgx_image_load_begin(struct vgx_session *s, uint32_t id, struct vgx_image *taken) {
   (void)s;
   *taken = (struct vgx_image){.data = (uint8_t *)"image", .total = 5};
   return id == OUT_OF_REACH ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-void vgx_image_release(struct vgx_session *s, const struct vgx_image *taken) { (void)s, (void)taken; }
+void vgx_image_load_end(struct vgx_session *s, const struct vgx_image *taken) { (void)s, (void)taken; }
+
+void vgx_image_charge(struct vgx_session *s, const struct vgx_image *taken, enum vgw_kind kind, uint32_t id) {
+  (void)s, (void)taken, (void)kind, (void)id;
+}
 
 CUresult vgx_device_enter(struct vgx_session *s, int32_t device) {
   (void)s;
@@ -247,7 +251,7 @@ int vgt_make(int kind, uint32_t id, int gone) {
   if (vgx_record_ref(&thread, &none, 0, NULL, &context, NULL) != CUDA_SUCCESS)
     return 0;
   vgx_record_unref(&thread);
-  bool made = vgx_handle_reserve(&session, (enum vgw_kind)kind, id);
+  bool made = vgx_handle_reserve(&session, (enum vgw_kind)kind, id) == VGX_RESERVED;
   void *object = vgt_object();
   if (id == 1)
     first[kind] = object;
@@ -259,7 +263,7 @@ int vgt_make(int kind, uint32_t id, int gone) {
 
 /* A kernel of a module, or whatever has an owner. */
 int vgt_make_owned(int kind, uint32_t id, int owner_kind, uint32_t owner_id) {
-  bool made = vgx_handle_reserve(&session, (enum vgw_kind)kind, id);
+  bool made = vgx_handle_reserve(&session, (enum vgw_kind)kind, id) == VGX_RESERVED;
   vgx_handle_set(&session, (enum vgw_kind)kind, id, vgt_object(), (enum vgw_kind)owner_kind, owner_id);
   return made;
 }

@@ -134,8 +134,10 @@ class AdminApi:
             in_service = not self._daemon.server.presence.why(index)
             devices.append(row | {"used_nbytes": used, "gauges": gauges, "in_service": in_service})
         meters = self._daemon.server.meters
-        tenants = _tenants(meters.tenants(), sessions)
-        page = Page(self._daemon.status()["metrics"], devices, sessions, meters.functions(), tenants)
+        usages = meters.tenants()
+        tenants = _tenants(usages, sessions)
+        refused = {tenant: usage.refused for tenant, usage in usages.items()}
+        page = Page(self._daemon.status()["metrics"], devices, sessions, meters.functions(), tenants, refused)
         return Response(text=page.text(), content_type=CONTENT_TYPE_LATEST)
 
     async def _watch(self) -> Response:
@@ -170,6 +172,8 @@ class AdminApi:
             | {
                 "memory_nbytes": memory,
                 "memory_limit_nbytes": session.memory_limit_nbytes,
+                "quotas": self._daemon.server.quotas(session),
+                "calls_per_s": session.quotas.get("calls_per_s"),
                 "worker_cpu_s": None if session.worker is None else _cpu_s(session.worker.pid),
             }
             for session, memory in zip(sessions, told, strict=True)
@@ -308,6 +312,7 @@ def _tenants(usages: dict[str, Usage], sessions: list[dict[str, Any]]) -> dict[s
             "bytes": usage.nbytes,
             "faults": usage.faults,
             "cpu_seconds": usage.cpu_ns / 1e9 + running[tenant],
+            "held_seconds": usage.held_ns / 1e9,
         }
         for tenant, usage in usages.items()
     }

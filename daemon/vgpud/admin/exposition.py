@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
@@ -54,6 +54,7 @@ _OF_TENANT = {
     "bytes": "bytes of calls and replies; memory that client and worker share is not counted",
     "faults": "kernels that ended their program's context",
     "cpu_seconds": "processor time of its workers",
+    "held_seconds": "for which its calls were held back, as its share bounds how many it may make in a second",
 }
 # Gauges of a real device, from the host's NVML; names and meaning are those of DCGM's exporter.
 DCGM_GAUGES = {
@@ -74,7 +75,7 @@ class Page:
 
     `snapshot`: of vgpud.metrics. `devices`: {uuid, name, memory_nbytes, used_nbytes (None: not known), in_service,
     gauges (of DCGM_GAUGES)} of each. `sessions`: what `GET /v1/sessions` lists. `functions`: by name. `tenants`: by
-    name, what _OF_TENANT names.
+    name, what _OF_TENANT names. `refused`: by name, calls over a quota by the quota's name.
     """
 
     snapshot: dict[str, Any]
@@ -82,6 +83,7 @@ class Page:
     sessions: list[dict[str, Any]]
     functions: dict[str, Function]
     tenants: dict[str, dict[str, float]]
+    refused: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def text(self) -> bytes:
         """In Prometheus' format."""
@@ -163,7 +165,27 @@ class Page:
                 held[session["tenant"], str(index)] += nbytes
         for labels, nbytes in held.items():
             memory.add_metric(labels, nbytes)
-        return [*families.values(), memory]
+        return [*families.values(), memory, *self._of_quotas()]
+
+    def _of_quotas(self) -> Iterable[Metric]:
+        labels = ["tenant", "quota"]
+        used = GaugeMetricFamily("vgpu_tenant_quota_used", "what a tenant's sessions have of a quota", labels=labels)
+        limits = GaugeMetricFamily("vgpu_tenant_quota_limit", "what they may have", labels=labels)
+        sums: Counter[tuple[str, str]] = Counter()
+        bounds: dict[tuple[str, str], int] = {}
+        for session in self.sessions:
+            for quota, each in (session["quotas"] or {}).items():
+                sums[session["tenant"], quota] += each["used"]
+                if each["limit"] is not None:
+                    bounds[session["tenant"], quota] = each["limit"]
+        for family, values in ((used, sums), (limits, bounds)):
+            for key, value in values.items():
+                family.add_metric(key, value)
+        refused = CounterMetricFamily("vgpu_tenant_quota_refusals", "calls refused as over a quota", labels=labels)
+        for tenant, counts in sorted(self.refused.items()):
+            for quota, count in counts.items():
+                refused.add_metric([tenant, quota], count)
+        return [used, limits, refused]
 
 
 def _named(counter: str) -> str:

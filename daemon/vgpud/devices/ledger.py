@@ -1,5 +1,5 @@
-"""How much of each simulated device's memory, and of the host's, every session uses: a file that all workers map, with
-a row for each.
+"""How much of each simulated device's memory, of the host's, and of what else its tenant may have every session uses: a
+file that all workers map, with a row for each.
 
 A row says whose it is, so that a tenant's sessions can be counted together. The layout is that of
 protocol/c/vgw_ledger.h.
@@ -14,8 +14,13 @@ import os
 import struct
 from collections import deque
 
+from vgpud._gen.api import QUOTAS
+
 ROWS = 1024
-_COLUMNS = 16 + 1  # columns: simulated devices, and clients' memory that workers map
+_CAP = 2**53  # rows are written by workers: what a JSON document and Prometheus hold exactly
+_HOST = 16  # after the simulated devices: what workers map of their clients' memory
+_QUOTAS = _HOST + 1  # then what is not shown here, and the quotas, in the order of QUOTAS
+_COLUMNS = 48
 _WORD = struct.Struct("<Q")
 _ROW_NBYTES = _COLUMNS * _WORD.size
 _TENANTS_AT = (1 + ROWS) * _ROW_NBYTES
@@ -81,6 +86,13 @@ class Ledger:
         if rows > 1:
             self._tenants[tenant] = number, rows - 1
         self._free.append(row)
+
+    def quotas(self, row: int) -> dict[str, int]:
+        """What a session has of each of QUOTAS, and `host_nbytes`."""
+        start = (1 + row) * _ROW_NBYTES
+        words = struct.unpack_from(f"<{_COLUMNS}Q", self._memory, start)
+        found = {name: min(_CAP, words[_QUOTAS + number]) for number, name in enumerate(QUOTAS, 1)}
+        return {"host_nbytes": min(_CAP, words[_HOST])} | found
 
     def used(self, device: int, row: int | None = None) -> int:
         """Bytes of a device that all sessions use, or that of one row."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 VERSION_LOWEST = 1
 VERSION_HIGHEST = 1
-ACTIVITY = "activity"  # the worker measures what calls have the device do
+QUOTAS = "quotas"  # how many objects there may be is bounded: the client waits for the answer to what creates one
 ACTIVITY = "activity"  # the worker measures what calls have the device do
 FEATURES = ("pinned-fd", "ring", "images", "progress", ACTIVITY)
 FEATURES_OF_SHARED_MEMORY = ("pinned-fd", "ring")

@@ -163,8 +163,8 @@ class Handover:
                 assignment["ledger_row"] = row
                 if session.memory_limit_nbytes is not None:
                     assignment["memory_limit_nbytes"] = session.memory_limit_nbytes
-            elif session.memory_limit_nbytes is not None:
-                raise WorkerStartError("no session with a limit of memory can be counted now: there are too many")
+            elif session.memory_limit_nbytes is not None or session.quotas:
+                raise WorkerStartError("no session with limits can be counted now: there are too many")
             part = None if region is None else await region.take()
             if region is not None and part is not None:
                 kept.callback(region.give_back, part)
@@ -331,6 +331,11 @@ class Handover:
             owner.close()  # _hold has a copy
         return worker
 
+    def quotas(self, session: int) -> dict[str, int] | None:
+        """What a session has of what is counted; None: nothing is counted."""
+        held = self._held.get(session)
+        return None if held is None or held.ledger_row is None else self._ledger.quotas(held.ledger_row)
+
     def set_absent(self, mask: int) -> None:
         """Tell all workers which devices are out of service."""
         self._ledger.set_absent(mask)
@@ -352,10 +357,12 @@ class Handover:
                 "record_nbytes": RECORD_NBYTES,
                 "spin_us": config.limits.spin_here_us,
                 "kernel_cache_nbytes": config.limits.kernel_cache_nbytes,
-                "host_nbytes": config.limits.host_memory_nbytes,
+                "host_nbytes": session.quotas.get("host_nbytes", config.limits.host_memory_nbytes),
                 "tools": config.sanitizer_tools,
                 "counts": int(config.profile),
             },
+            "share": session.share,
+            "quotas": session.quotas,
             "features": list(features),
             "peer": session.peer.fields(),
         }

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from vgpud._gen.api import OBJECT_QUOTAS
 from vgpud.cudaerror import CudaError
 from vgpud.devices.inventory import without_ipc
 from vgpud.devices.pci_address import relocate
@@ -31,6 +32,7 @@ from vgpud.proto import (
 from vgpud.proto.message import (
     ACTIVITY,
     FEATURES_OF_SHARED_MEMORY,
+    QUOTAS,
     REGION,
     VERSION_HIGHEST,
     VERSION_LOWEST,
@@ -149,6 +151,15 @@ class Server:
             if session.worker is not None and self.meters.devices(session.number) & mask:
                 self._warn(session.peer, "session ended: its device is out of service", session=session.number)
                 self.end_session(session)
+
+    def quotas(self, session: Session) -> dict[str, dict[str, int | None]] | None:
+        """What a session has of what is counted, and what its tenant's sessions may have together; None: it has no
+        worker, or nothing is counted."""
+        used = self._handover.quotas(session.number)
+        if used is None:
+            return None
+        limits = {"host_nbytes": self.config.limits.host_memory_nbytes} | session.quotas
+        return {name: {"used": amount, "limit": limits.get(name)} for name, amount in used.items()}
 
     @property
     def meters(self) -> Meters:
@@ -317,7 +328,7 @@ class Server:
                 session = self._admit(hello, peer)
                 session.end = task.cancel
                 owner = identify_tenant(sock, peer, session.token_name)
-                features = self._features(hello, peer, has_images=owner is not None and self._images.is_on)
+                features = self._features(hello, session, has_images=owner is not None and self._images.is_on)
                 inventory = within(relocate(self._inventory.fields, session.pci), session.memory_limit_nbytes)
                 if owner is None or not self._ipc.is_on:
                     inventory = without_ipc(inventory)
@@ -476,13 +487,14 @@ class Server:
             raise _Refusal(CudaError.SYSTEM_DRIVER_MISMATCH, f"no protocol version in common: you {offered}, we {ours}")
         return version
 
-    def _features(self, hello: Hello, peer: Peer, *, has_images: bool) -> tuple[str, ...]:
+    def _features(self, hello: Hello, session: Session, *, has_images: bool) -> tuple[str, ...]:
         """The features that both sides have. File descriptors travel only over unix sockets."""
-        offered: tuple[str, ...] = ()
+        peer = session.peer
+        offered: tuple[str, ...] = (QUOTAS,) if session.quotas.keys() & OBJECT_QUOTAS else ()
         if self.config.shared_memory and peer.vm in self.regions:
-            offered = (REGION,)
+            offered = (*offered, REGION)
         elif self.config.shared_memory and peer.kind == "unix":
-            offered = FEATURES_OF_SHARED_MEMORY
+            offered = (*offered, *FEATURES_OF_SHARED_MEMORY)
         if has_images:
             offered = (*offered, "images")
         offered = (*offered, "progress", ACTIVITY)

@@ -13,11 +13,12 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from vgpud._gen.api import RECORDS
+from vgpud._gen.api import QUOTAS, RECORDS
 
 _BUCKETS = 24
 _OPS = 1024
-_HEAD = struct.Struct("<QQQ40x")
+_QUOTAS = 16
+_HEAD = struct.Struct(f"<QQQQ32x{_QUOTAS}Q")
 _OP = struct.Struct(f"<QQQQ{_BUCKETS}I")
 NBYTES = _HEAD.size + _OPS * _OP.size
 _CAP = 2**53  # what Prometheus can hold exactly
@@ -54,6 +55,8 @@ class Usage:
     nbytes: int = 0
     faults: int = 0
     cpu_ns: int = 0
+    held_ns: int = 0  # for which calls were held back
+    refused: dict[str, int] = field(default_factory=dict)  # calls that would have been over a quota, by its name
 
     def add(self, other: Usage) -> None:
         """And another's."""
@@ -61,6 +64,9 @@ class Usage:
         self.nbytes += other.nbytes
         self.faults += other.faults
         self.cpu_ns += other.cpu_ns
+        self.held_ns += other.held_ns
+        for name, count in other.refused.items():
+            self.refused[name] = self.refused.get(name, 0) + count
 
 
 class Meter:
@@ -101,10 +107,11 @@ class Meter:
 
     def usage(self) -> Usage:
         """The session as a whole."""
-        faults, cpu_ns, _devices = _HEAD.unpack_from(self._memory, 0)
+        faults, cpu_ns, _devices, held_ns, *refused = (min(_CAP, word) for word in _HEAD.unpack_from(self._memory, 0))
         functions = self.functions().values()
         nbytes = sum(each.nbytes for each in functions)
-        return Usage(sum(each.calls for each in functions), nbytes, min(faults, _CAP), min(cpu_ns, _CAP))
+        counts = {name: count for name, count in zip(("host_nbytes", *QUOTAS), refused, strict=False) if count}
+        return Usage(sum(each.calls for each in functions), nbytes, faults, cpu_ns, held_ns, counts)
 
 
 class Meters:
@@ -162,7 +169,10 @@ class Meters:
             name: [each.calls, each.nbytes, each.timed, each.timed_ns, each.buckets]
             for name, each in self._functions.items()
         }
-        tenants = {name: [each.calls, each.nbytes, each.faults, each.cpu_ns] for name, each in self._tenants.items()}
+        tenants = {
+            name: [each.calls, each.nbytes, each.faults, each.cpu_ns, each.held_ns, each.refused]
+            for name, each in self._tenants.items()
+        }
         return {"functions": functions, "tenants": tenants}
 
     def restore(self, fields: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ class Session:
     log: Logger
     share: str | None = None  # the [[shares]] it has
     memory_limit_nbytes: int | None = None  # of each device, for all of its tenant's sessions
+    quotas: dict[str, int] = field(default_factory=dict)  # the share's, as its worker counts them
     opened_at: float = field(default_factory=time.monotonic)
     heard_at: float = field(default_factory=time.monotonic)  # when the client last said something; until it attaches
     end: Callable[[], object] = lambda: None  # closes the connection; until it is the worker's
@@ -59,8 +60,18 @@ class Session:
         return quote(self.tenant_name, safe="")
 
     def dump(self) -> dict[str, Any]:
-        """The state for SessionTable.restore() in the next vgpud."""
-        kept = ("number", "epoch", "token_name", "share", "memory_limit_nbytes", "opened_at", "heard_at", "pci")
+        """For SessionTable.restore(), in the vgpud that follows."""
+        kept = (
+            "number",
+            "epoch",
+            "token_name",
+            "share",
+            "memory_limit_nbytes",
+            "quotas",
+            "opened_at",
+            "heard_at",
+            "pci",
+        )
         fields = {name: getattr(self, name) for name in kept}
         return fields | {"peer": asdict(self.peer), "client": asdict(self.client)}
 
@@ -144,6 +155,7 @@ class SessionTable:
         session = Session(number, self._epoch, peer, client, token_name, log.bind(session=number))
         if share is not None:
             session.share, session.memory_limit_nbytes = share.name, share.memory_nbytes
+            session.quotas = share.quotas
         self._add(session)
         self.tell("opened", session)
         return session
@@ -159,7 +171,7 @@ class SessionTable:
         number = fields["number"]
         log = log.bind(peer=peer.key, pid=peer.pid, session=number)
         session = Session(number, fields["epoch"], peer, client, fields["token_name"], log)
-        for name in ("share", "memory_limit_nbytes", "opened_at", "heard_at"):
+        for name in ("share", "memory_limit_nbytes", "quotas", "opened_at", "heard_at"):
             setattr(session, name, fields[name])
         session.pci = tuple(fields["pci"])
         self._add(session)

@@ -53,6 +53,8 @@ class Assignment:
     limits: dict[str, int]  # {record_nbytes, spin_us, kernel_cache_nbytes, host_nbytes, tools, counts}
     features: list[str]  # as agreed in welcome
     peer: dict[str, Any]  # for the log
+    share: str | None = None  # the [[shares]] of its tenant
+    quotas: dict[str, int] = field(default_factory=dict)  # ShareConfig.quotas
     desks: list[str] = field(default_factory=list)  # the sockets to vgpud that came with it
     images_fd: int = -1  # to the host's cache of images
     ipc_fd: int = -1  # about what is shared with other clients of the tenant

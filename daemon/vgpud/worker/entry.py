@@ -18,6 +18,7 @@ from vgpusim import progress
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.profiles import profile
 
+from .._gen.api import QUOTAS
 from . import image_params, landlock, seccomp
 from .confine import Files, confine, readable
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
@@ -130,6 +131,11 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         options.region_offset, options.region_nbytes = assignment.region
     options.spin_us = assignment.limits["spin_us"]
     options.host_limit_nbytes = assignment.limits["host_nbytes"]
+    share = ffi.NULL if assignment.share is None else ffi.new("char[]", assignment.share.encode())
+    options.share, options.host_limit_of_share = share, "host_nbytes" in assignment.quotas
+    for number, name in enumerate(QUOTAS, 1):
+        options.quotas[number] = assignment.quotas.get(name, 0)
+    options.calls_per_s = assignment.quotas.get("calls_per_s", 0)
     options.log = log
     try:
         try:

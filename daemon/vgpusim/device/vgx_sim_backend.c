@@ -3,6 +3,7 @@
 
 #include "vgx_sim.h"
 #include "vgx_sim_activity.h"
+#include "vgx_sim_function.h"
 #include "vgx_sim_table.h"
 
 #define MEMBER(name) .name = vgx_sim_##name,
@@ -14,6 +15,7 @@ static const struct vgx_backend backend = {.name = "simulator",
                                            .output_pending = vgx_sim_output_pending,
                                            .take_output = vgx_sim_take_output,
                                            .set_reason = vgx_sim_set_reason,
+                                           .set_compiling = vgx_sim_set_compiling,
                                            .measure = vgx_sim_measure,
                                            .correlate = vgx_sim_correlate,
                                            .ipc_export = vgx_sim_ipc_export,

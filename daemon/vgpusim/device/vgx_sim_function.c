@@ -13,16 +13,36 @@
 
 static bool is_function(CUfunction f) { return f && f->magic == VGX_SIM_FUNCTION; }
 
+static CUresult begin_nothing(uint64_t *begun_ns) {
+  *begun_ns = 0;
+  return CUDA_SUCCESS;
+}
+
+static void end_nothing(uint64_t begun_ns) { (void)begun_ns; }
+
+static CUresult (*begin_compiling)(uint64_t *begun_ns) = begin_nothing;
+static void (*end_compiling)(uint64_t begun_ns) = end_nothing;
+
+void vgx_sim_set_compiling(CUresult (*begin)(uint64_t *begun_ns), void (*end)(uint64_t begun_ns)) {
+  begin_compiling = begin;
+  end_compiling = end;
+}
+
 static CUresult compile(CUfunction f, struct vgx_sim_variant *v) {
   char why[VGX_SIM_WHY_NBYTES] = "";
   CUmodule m = f->module;
   uint32_t capacity = m->variable_count ? m->variable_count : 1, count = 0;
   uint32_t *indexes = calloc(capacity, sizeof *indexes);
   v->symbols = calloc(capacity, sizeof *v->symbols);
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (indexes && v->symbols)
+  uint64_t begun_ns;
+  CUresult result = begin_compiling(&begun_ns);
+  if (result == CUDA_SUCCESS && !(indexes && v->symbols))
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) {
     result = vgx_sim_hooks->compile(f->info.kernel, v->block[0], v->block[1], v->block[2], v->flags, &v->compiled,
                                     indexes, capacity, &count, why);
+    end_compiling(begun_ns);
+  }
   if (result == CUDA_SUCCESS && (!v->compiled.code || count > capacity))
     result = CUDA_ERROR_UNKNOWN;
   for (uint32_t i = 0; result == CUDA_SUCCESS && i < count; i++) {

@@ -4,6 +4,9 @@
 
 #include "vgx_sim_module.h"
 
+/* What to call around each compilation; `begin` refuses it by not returning SUCCESS. */
+void vgx_sim_set_compiling(CUresult (*begin)(uint64_t *begun_ns), void (*end)(uint64_t begun_ns));
+
 /* The kernel compiled for a block shape; waits while another thread compiles it. */
 CUresult vgx_sim_function_compile(CUfunction function, const uint32_t block[3], uint32_t flags,
                                   const struct vgx_sim_variant **variant);

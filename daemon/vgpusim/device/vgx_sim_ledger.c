@@ -2,7 +2,7 @@
 
 void vgx_sim_share_write(const struct vgx_sim_share *share, uint64_t nbytes) {
   if (share->ledger)
-    __atomic_store_n(&share->ledger->used_nbytes[share->row][share->device], nbytes, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&share->ledger->used[share->row][share->device], nbytes, __ATOMIC_SEQ_CST);
 }
 
 int64_t vgx_sim_share_room(const struct vgx_sim_share *share, uint64_t used_nbytes, uint64_t capacity_nbytes) {

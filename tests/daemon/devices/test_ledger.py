@@ -89,7 +89,7 @@ def test_rows_are_used_again_empty() -> None:
     rows = [ledger.take(f"uid:{number % 3}") for number in range(ROWS)]
     assert rows == list(range(ROWS))
     assert ledger.take("uid:0") is None
-    row = (1 + 7) * 17 * 8  # after the counter's row; columns are devices and the host
+    row = (1 + 7) * 48 * 8  # after the counter's row; the first columns are devices
     ledger._memory[row : row + 8] = (5 * GIB).to_bytes(8, "little")
     assert ledger.used(0) == 5 * GIB
     assert ledger.used(1) == 0

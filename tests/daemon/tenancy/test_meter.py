@@ -18,7 +18,7 @@ from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
 from tests.shim.client import run
 
 OPCODE = {record.name: record.opcode for record in RECORDS}
-HEAD_NBYTES, OP_NBYTES = 64, 128
+HEAD_NBYTES, OP_NBYTES = 192, 128
 
 
 def write(fd: int, opcode: int, *words: int) -> None:
