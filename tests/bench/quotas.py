@@ -1,5 +1,7 @@
-"""What quotas cost per call: the same calls in sessions without limits, with limits of objects, and with one of calls
-per second that is not reached, in turn. `python tests/bench/quotas.py` prints the least and the median of the rounds.
+"""What quotas cost per call: the same calls in sessions without limits, with one of device memory, with limits of
+objects, and with one of calls per second that is not reached, in turn.
+
+`python tests/bench/quotas.py` prints the least and the median of the rounds.
 """
 
 from __future__ import annotations
@@ -16,8 +18,16 @@ from tests.daemon.running import vgpud_with_real_workers
 from tests.shim.client import run
 
 ROUNDS = 5
-SESSIONS = {"none": "", "objects": "token-of-objects", "calls_per_s": "token-of-calls---"}
+SESSIONS = {
+    "none": "",
+    "memory": "token-of-memory-",
+    "objects": "token-of-objects",
+    "calls_per_s": "token-of-calls---",
+}
 SHARES = """
+[[shares]]
+name = "memory"
+memory_mib = 8192
 [[shares]]
 name = "objects"
 streams = 1000
@@ -26,6 +36,10 @@ graphs = 1000
 [[shares]]
 name = "calls"
 calls_per_s = 1000000000
+[[tokens]]
+name = "memory"
+value = "token-of-memory-"
+share = "memory"
 [[tokens]]
 name = "objects"
 value = "token-of-objects"
@@ -39,6 +53,10 @@ PROGRAM = """
 ctx, handle, p = context(), c_void_p(), alloc(64)
 stream = new(cuda.cuStreamCreate, 1)
 
+def memory():
+    cuda.cuMemAlloc_v2(byref(handle), c_size_t(1 << 20))
+    cuda.cuMemFree_v2(handle)
+
 def event():
     cuda.cuEventCreate(byref(handle), 0)
     cuda.cuEventDestroy_v2(handle)
@@ -50,7 +68,7 @@ def graph():
 def fill():
     cuda.cuMemsetD8Async(p, 1, c_size_t(64), stream)
 
-for call, count in ((event, 2000), (graph, 500), (fill, 10000)):
+for call, count in ((memory, 500), (event, 2000), (graph, 500), (fill, 10000)):
     best = 1e9
     for _ in range(6):
         begun = time.perf_counter()

@@ -36,7 +36,7 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_TIMEOUT_S)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
 
 
@@ -50,10 +50,10 @@ class AdminClient:
         """The document at a path below the version. Raises AdminError."""
         return self.request("GET", *parts)
 
-    def request(self, method: str, *parts: str, document: object = None) -> Any:
-        """Send a request with a method and a body. Raises AdminError."""
+    def request(self, method: str, *parts: str, document: object = None, timeout_s: float = _TIMEOUT_S) -> Any:
+        """Ask or order something. Raises AdminError."""
         path = "/".join(["/v1", *(quote(part, safe="") for part in parts)])
-        status, body = self._ask(method, path, None if document is None else json.dumps(document))
+        status, body = self._ask(method, path, None if document is None else json.dumps(document), timeout_s)
         found = json.loads(body)
         if status >= 400:
             raise AdminError(found.get("error", f"status {status}"))
@@ -66,9 +66,10 @@ class AdminClient:
             raise AdminError(body.decode())
         return body.decode()
 
-    def _ask(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
-        """One request on a connection of its own, which vgpud has closed when this returns."""
+    def _ask(self, method: str, path: str, body: str | None, timeout_s: float = _TIMEOUT_S) -> tuple[int, bytes]:
+        """One request on a connection of its own, which vgpud has closed when this returns: it holds nothing of us."""
         with contextlib.closing(_Connection(self.path)) as connection:
+            connection.timeout = timeout_s
             connection.request(method, path, body=body, headers={"Connection": "close"})
             with socket.socket(fileno=os.dup(connection.sock.fileno())) as sock:
                 response = connection.getresponse()

@@ -23,7 +23,7 @@ def restart(client: AdminClient) -> None:
     Workers, and so the programs that use them, do not notice. Clients that come meanwhile wait. Clients over TLS are
     disconnected. If the installed vgpud refuses the configuration, nothing happens.
     """
-    before = client.request("POST", "restart")["generation"]
+    before = client.request("POST", "restart", timeout_s=_TIMEOUT_S)["generation"]
     deadline = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline:
         time.sleep(_PAUSE_S)

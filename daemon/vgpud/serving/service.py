@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .succession import Incoming
 
 _VHOST_VSOCK = Path("/dev/vhost-vsock")  # the kernel's own vsock device for virtual machines
+CHECK_TIMEOUT_S = 40.0  # of the installed program, on a busy machine
 _STOP_MARGIN_S = 10.0  # to close what is left, on a busy machine
 _RELOADABLE = {"limits", "tokens", "shares", "users", "default_share", "images", "log"}
 
@@ -287,7 +288,14 @@ class Service:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )
-        _out, errors = await check.communicate()
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                _out, errors = await check.communicate()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                check.kill()
+            await check.wait()
+            return f"`vgpud --check` did not end within {CHECK_TIMEOUT_S:.0f} s"
         return None if check.returncode == 0 else errors.decode(errors="replace").strip()[:1024]
 
     def request_restart(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 from vgpud.cli.admin_client import AdminError
 from vgpud.cli.main import vgpu
+from vgpud.serving import service
 
 from tests.daemon.running import Running, process_exists, start_client, vgpud_with_real_workers, wait_until
 from tests.shim.client import PRELUDE, PYTHON, environment
@@ -197,6 +199,17 @@ def test_what_the_installed_one_refuses_changes_nothing(real: Running) -> None:
     [session] = real.admin.get("sessions")["sessions"]
     real.admin.request("DELETE", "sessions", str(session["session"]))
     client.communicate(timeout=20)
+
+
+def test_an_installed_one_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(service, "CHECK_TIMEOUT_S", 0.2)
+    pid = tmp_path / "pid"
+    text = f"import os, signal; open({str(pid)!r}, 'w').write(str(os.getpid())); signal.pause()"
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-c", text])
+    why = asyncio.run(service.Service.check_restart(None))  # type: ignore[arg-type]
+    assert why is not None
+    assert "did not end within" in why
+    assert not pid.exists() or not process_exists(int(pid.read_text()))
 
 
 def test_a_stop_after_it_ends_everything(real: Running) -> None:
