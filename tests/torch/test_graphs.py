@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(300)]
 
 
 def test_graphs(run_torch: RunTorch) -> None:
-    check_cases(run_torch("graphs.py", timeout_s=250), 11)
+    check_cases(run_torch("graphs.py", timeout_s=250), 12)
 
 
 def test_without_mapped_memory_they_are_refused_by_name(run_torch: RunTorch) -> None:

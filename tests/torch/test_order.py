@@ -45,6 +45,21 @@ def test_a_bad_index_asserts_on_the_device(run_torch: RunTorch) -> None:
     assert "Assertion `index 7 is out of bounds for dimension 0 with size 3` failed" in result.stdout + result.stderr
 
 
+# By default the call raises, otherwise the next synchronisation does.
+MODES = [{}, {"VGPU_TORCH_ASSERT": "device"}, ASYNC]
+
+
+@pytest.mark.parametrize("env", MODES, ids=["default", "device", "async"])
+def test_what_a_gpu_asserts(run_torch: RunTorch, env: dict[str, str]) -> None:
+    result = run_torch("assertions.py", env=env, timeout_s=250)
+    rows = [line.split("\t") for line in result.stdout.splitlines() if "\t" in line]
+    assert len(rows) >= 22, result.stderr
+    for name, call, next_call in rows:
+        at_once = (call in ("IndexError", "RuntimeError"), next_call == "-")
+        later = (call == "-", next_call == "AcceleratorError")
+        assert all(later if env else at_once), (name, call, next_call)
+
+
 def test_a_bad_index_raises_at_once_by_default(run_torch: RunTorch) -> None:
     result = run_torch(code=BAD_INDEX)
     raised = "IndexError index 7 is out of bounds for dimension 0 with size 3"

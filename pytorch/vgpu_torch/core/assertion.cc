@@ -46,7 +46,9 @@ void assertion_set_on_device(bool on) { on_device = on; }
 bool assertion_is_on_device() { return on_device; }
 
 bool assertion_is_of_device(const std::string &message) {
-  for (const char *text : {"out of range", "out of bounds", "index out of", "Class values must be smaller"})
+  for (const char *text : {"out of range", "out of bounds", "index out of", "Class values must be smaller",
+                           "not in the valid range", "should be between 0 and 1", "probability tensor contains",
+                           "Expected Tensor with single nonzero value", "invalid max index"})
     if (message.find(text) != std::string::npos)
       return true;
   return false;

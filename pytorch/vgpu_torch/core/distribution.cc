@@ -1,4 +1,5 @@
 #include "distribution.h"
+#include "assertion.h"
 #include "check.h"
 #include "device.h"
 #include "launch_layout.h"
@@ -236,7 +237,13 @@ void write(const std::string &name, const at::Tensor &device, Draws draws, Compu
     TORCH_CHECK_NOT_IMPLEMENTED(order != Order::CAPTURED, "vgpu: ", name,
                                 " is not simulated in a CUDA graph where memory is not mapped (docs/pytorch.md)");
     draws.resolve();
-    device.copy_(compute(device, draws));
+    try {
+      device.copy_(compute(device, draws));
+    } catch (const c10::Error &error) {
+      if (!assertion_is_on_device() || !assertion_is_of_device(error.what_without_backtrace()))
+        throw;
+      assertion_launch(stream, name, error.what_without_backtrace());
+    }
     return;
   }
   const at::Tensor host = mirrors.host(device, true);
@@ -274,8 +281,11 @@ at::Tensor bernoulli_tensor(const at::Tensor &like, const at::Tensor &probabilit
   const double *probability = p.const_data_ptr<double>();
   DISPATCH_ALL({
     scalar_t *out = host.mutable_data_ptr<scalar_t>();
-    for (int64_t i = 0; i < host.numel(); i++)
+    for (int64_t i = 0; i < host.numel(); i++) {
+      TORCH_CHECK(probability[i] >= 0 && probability[i] <= 1, "bernoulli: the probability ", probability[i],
+                  " is out of range [0, 1]");
       out[i] = static_cast<scalar_t>(philox_uniform(draws.at(i / 4, 0)[i % 4]) <= probability[i]);
+    }
   });
   return host;
 }

@@ -37,17 +37,18 @@ void Fallback::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet
   const c10::Device device = device_of(given);
   const c10::DeviceGuard guard(device);
   const DeviceStream stream(device);
-  if (op_.depends_on_values)
+  const bool waits = op_.waits_for_values(given);
+  if (waits)
     device_note_synchronization();
   switch (stream_work_order(stream)) {
   case Order::NOW:
     break;
   case Order::LATER:
-    if (!op_.depends_on_values && record_is_possible(op_, given) && record_unless_refused(handle, stream, stack))
+    if (!waits && record_is_possible(op_, given) && record_unless_refused(handle, stream, stack))
       return;
     break;
   case Order::CAPTURED:
-    if (op_.depends_on_values)
+    if (waits)
       stream.synchronize(); // as a GPU's kernel does: CUDA's error, and the capture is lost
     TORCH_CHECK_NOT_IMPLEMENTED(record_is_possible(op_, given), "vgpu: ", op_.name,
                                 " with these tensors is not simulated in a CUDA graph (docs/pytorch.md)");

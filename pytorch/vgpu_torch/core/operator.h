@@ -46,11 +46,15 @@ using Substitute = std::optional<at::Tensor> (*)(c10::ArrayRef<c10::IValue> valu
 struct Operator {
   Operator(const c10::FunctionSchema &schema, Rules rules, const std::string &hidden_writes);
 
+  // Whether a GPU's kernel waits for values: for its results' shapes, or a number that it returns.
+  bool waits_for_values(c10::ArrayRef<c10::IValue> values) const;
+
   std::string name; // namespace::name.overload
   std::vector<Argument> arguments;
   size_t n_returns;
   bool is_random_by_default = false; // draws from the default generator, and takes none
-  bool depends_on_values = false;    // its results' shapes, or a number that it returns: a GPU's kernel waits for them
+  bool depends_on_values = false;    // says torch's tag: its results' shapes, or a number that it returns
+  bool takes_indices = false;        // an indexing operator: it depends on the values of masks alone
   bool quantizes = false;            // its result has a quantiser, which depends on values
   Limit limit = nullptr;
   Substitute substitute = nullptr;

@@ -273,11 +273,22 @@ def refusals_by_name():
 @case
 def synchronisations_are_named():
     """set_sync_debug_mode: what waits for the device raises, what does not runs."""
-    x = torch.arange(4.0, device="cuda")
+    x, i = torch.arange(4.0, device="cuda"), torch.tensor([0, 1], device="cuda")
+    z, two = x.clone(), x[2:].clone()
     torch.cuda.set_sync_debug_mode("error")
     try:
         y = (x + 1).sum()
-        for function in (y.item, x.nonzero, x.cpu, lambda: x[x > 1], lambda: torch.unique(x)):
+        z[i] = x[i + 1] * two
+        z[x > 2] = 0.0
+        waiting = (
+            y.item,
+            x.nonzero,
+            x.cpu,
+            lambda: x[x > 1],
+            lambda: torch.unique(x),
+            lambda: z.index_put_((x > 1,), two),
+        )
+        for function in waiting:
             assert message(RuntimeError, function) == "called a synchronizing CUDA operation"
         assert x.to("cpu", non_blocking=True).shape == (4,)
         torch.cuda.set_sync_debug_mode("warn")

@@ -155,7 +155,10 @@ def what_waits_is_refused():
         with torch.cuda.graph(g):
             f()
 
-    for f in (lambda: x.nonzero(), lambda: x.sum().item(), lambda: x.cpu(), lambda: x[x > 0]):
+    def put():
+        x[x > 0] = torch.ones(4, device="cuda")
+
+    for f in (lambda: x.nonzero(), lambda: x.sum().item(), lambda: x.cpu(), lambda: x[x > 0], put):
         said = message(RuntimeError, capture, f)
         assert "captur" in said, said
         torch.cuda.synchronize()
@@ -189,6 +192,21 @@ def division_by_what_is_zero_when_recorded():
     g.replay()
     assert q.tolist() == [3, 2]
     assert e.tolist() == [[0, 1], [4, 5]]
+
+
+@case
+def indices_are_read_at_each_replay():
+    """Integers need no wait, nor does a number where a mask is set."""
+    x, i = torch.arange(6.0, device="cuda"), torch.tensor([1, 2], device="cuda")
+    y, g = x.clone(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        picked = x[i]
+        y[i] = picked + 10
+        y[y > 20] = 0
+    i.add_(2)
+    x.mul_(4)
+    g.replay()
+    assert (picked.tolist(), y.tolist()) == ([12, 16], [0, 1, 2, 0, 0, 5])
 
 
 @case
