@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import os
 import signal
@@ -39,6 +40,9 @@ class Process(Protocol):
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, if it still runs."""
+
+    def when_started(self, callback: Callable[[], None]) -> None:
+        """Call back once the process is known, which may be now; never if its launcher dies before it reports it."""
 
 
 class Spawner(Protocol):
@@ -94,6 +98,9 @@ class _ExecutedProcess:
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
+
+    def when_started(self, callback: Callable[[], None]) -> None:
+        callback()
 
     def _reap(self) -> None:
         self.returncode = _poll(self.pid, self._process)
@@ -155,6 +162,7 @@ class _LaunchedProcess:
         self._pidfd: int | None = None
         self._on_late = on_late
         self._ended_early = False
+        self._on_started: Callable[[], None] = _ignore
 
     def signal(self, number: signal.Signals) -> None:
         if self.returncode is not None:
@@ -169,6 +177,12 @@ class _LaunchedProcess:
         else:
             self._ended_early = True
 
+    def when_started(self, callback: Callable[[], None]) -> None:
+        if self._pidfd is None:
+            self._on_started = callback
+        else:
+            callback()
+
     def started(self, pidfd: int) -> None:
         """The worker runs. Takes ownership of `pidfd`, which identifies the process: its number in the launcher's
         namespace may differ."""
@@ -176,6 +190,8 @@ class _LaunchedProcess:
         self.pid, self._pidfd = max(0, int(fields["Pid"])), pidfd
         if self._ended_early:
             self.signal(signal.SIGTERM)
+        on_started, self._on_started = self._on_started, _ignore
+        on_started()
 
     @property
     def pidfd(self) -> int | None:
@@ -298,6 +314,7 @@ class _Launcher:
         loop.remove_reader(self._control.fileno())
         self._control.close()
         self._control = None
+        self._on_gone()  # first: a callback below may order another worker
         orphans = set(self._processes.values())
         self._processes.clear()
         try:
@@ -321,7 +338,6 @@ class _Launcher:
             kill()
         for process in list(orphans):
             process.watch(lambda process=process: over(process))  # type: ignore[misc]
-        self._on_gone()
 
     def _reap(self, pidfd: int) -> None:
         if _poll(self.pid, self._process) is None:
@@ -383,7 +399,7 @@ class LauncherSpawner:
         self._environment = environment
         self._on_missing = on_missing
         self._launcher: _Launcher | None = None
-        self._retired: list[_Launcher] = []  # launchers of previous vgpuds
+        self._retired: list[_Launcher] = []  # launchers of previous vgpuds, and one that has died
 
     @property
     def pid(self) -> int:
@@ -392,10 +408,21 @@ class LauncherSpawner:
 
     def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
         """See Spawner."""
-        if self._launcher is None:
-            self._launcher = _Launcher.start(
-                self._command, self._environment, self._take_hello, self._forget, self._user_namespace_fd
-            )
+        if self._launcher is not None:
+            try:
+                return self._launcher.order(control_fd, stderr_fd, environment, warm=warm)
+            except ConnectionError:
+                # It has died. What it sent before is still to be read, then its end; the next one is needed now.
+                self._retired.append(self._launcher)
+        gone: list[_Launcher] = []
+        self._launcher = _Launcher.start(
+            self._command,
+            self._environment,
+            self._take_hello,
+            functools.partial(self._forget, gone),
+            self._user_namespace_fd,
+        )
+        gone.append(self._launcher)
         return self._launcher.order(control_fd, stderr_fd, environment, warm=warm)
 
     def dump(self, outgoing: Outgoing) -> list[dict[str, Any]]:
@@ -408,11 +435,7 @@ class LauncherSpawner:
         found: dict[str, Process] = {}
         for fields in dumped:
             gone: list[_Launcher] = []
-
-            def forget(gone: list[_Launcher] = gone) -> None:
-                self._retired = [each for each in self._retired if each not in gone]
-
-            launcher, processes = _Launcher.adopt(fields, incoming, forget)
+            launcher, processes = _Launcher.adopt(fields, incoming, functools.partial(self._forget, gone))
             gone.append(launcher)
             self._retired.append(launcher)
             found |= processes
@@ -428,5 +451,7 @@ class LauncherSpawner:
         if self.missing:
             self._on_missing()
 
-    def _forget(self) -> None:
-        self._launcher = None
+    def _forget(self, gone: list[_Launcher]) -> None:
+        self._retired = [each for each in self._retired if each not in gone]
+        if self._launcher in gone:
+            self._launcher = None

@@ -349,10 +349,12 @@ class Supervisor:
         """
         self._failure = why
         self._log.warning("a worker did not start", why=why)
+        if self._refill is not None:
+            return  # those that were started together fail together, as when their launcher dies: one failure
         self._failures_in_row += 1
         if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL:
             self._fail_waiting(f"workers do not start: {why}")
-        if self._refill is None and not self._stopping:
+        if not self._stopping:
             delay_s = min(_BACKOFF_LAST_S, _BACKOFF_FIRST_S * 2 ** min(self._failures_in_row - 1, 10))
             self._refill = asyncio.get_running_loop().call_later(delay_s, self._try_again)
 

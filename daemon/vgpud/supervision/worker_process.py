@@ -222,13 +222,13 @@ class Worker:
         if kind == "calls" and fds and self._is_new and self.session is None:
             self._refused_calls = RefusedCalls(fds.pop(), self._say_refused)
         self._is_new = False  # later descriptors may come from a client that controls the worker
-        timer = self._expected.pop(kind, None) if isinstance(kind, str) else None
-        if timer is not None:
-            timer.cancel()
-        if kind == "ready" and "why" in message:
+        if kind == "ready" and "why" not in message:
+            # It gets no client before its process is known: a launcher that dies first takes it along.
+            self._process.when_started(self._ready)
+            return
+        self._arrived(kind)
+        if kind == "ready":
             self.last_line = str(message["why"])[:_LINE_NBYTES]
-        elif kind == "ready":
-            self._on_ready(self)
         elif kind == "memory":
             if self._memory_asked is not None and not self._memory_asked.done():
                 self._memory_asked.set_result(_memory_told(message.get("nbytes")))
@@ -238,6 +238,16 @@ class Worker:
                 self.on_attached()
         elif kind == "ended":
             self.reason = str(message.get("reason"))[:_LINE_NBYTES]
+
+    def _ready(self) -> None:
+        self._arrived("ready")
+        self._on_ready(self)
+
+    def _arrived(self, kind: object) -> None:
+        """Stop waiting for a message of that kind."""
+        timer = self._expected.pop(kind, None) if isinstance(kind, str) else None
+        if timer is not None:
+            timer.cancel()
 
     def _read_stderr(self) -> bool:
         """Log lines of its standard error. Returns whether there may be more."""

@@ -87,8 +87,8 @@ def test_a_client_is_served_though_the_spare_has_just_died(start):
     """vgpud finds out when it hands the session over: `make chaos` met it so, and the client was refused."""
     running = start(extra="limits.spare_workers = 1\n")
     for _ in range(20):
-        [spare] = wait_until(lambda: running.status()["spare_workers"])
-        with running.client() as client:
+        [spare] = wait_until(lambda: running.status()["spare_workers"], 60)
+        with running.client(timeout_s=60) as client:
             client.hello()
             os.kill(spare, signal.SIGKILL)
             wait_until(lambda pid=spare: not process_exists(pid))
