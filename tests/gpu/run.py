@@ -52,6 +52,7 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple
         "socket": (*conformance, "--no-recorded", "--channel", "unix"),
         **({"samples": ("tests/gpu/samples.py", samples, "--libcuda", libcuda)} if samples else {}),
         "op_db": ("-m", "tests.conformance.op_db", "--libcuda", libcuda),
+        "smi": ("tests/gpu/smi.py", "--libcuda", libcuda, "--out", str(out / "smi")),
         "network": ("tests/gpu/network.py", "--libcuda", libcuda, "--out", str(out / "network.md")),
         "profiles": ("tests/gpu/profiles.py", "--libcuda", libcuda, "--out", str(out / "profiles")),
         "bench": (*bench, "--out", str(out), "--name", "bench"),
@@ -134,7 +135,7 @@ def main() -> int:
         "--only",
         nargs="+",
         metavar="STEP",
-        help="some of: tests several conformance socket samples op_db network profiles bench driver",
+        help="some of: tests several conformance socket samples op_db smi network profiles bench driver",
     )
     options = parser.parse_args()
     if options.fetch:
