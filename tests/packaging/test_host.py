@@ -100,13 +100,12 @@ def test_a_guests_package_computes_against_a_hosts(tmp_path: Path) -> None:
     assert host.check("getent", "passwd", "vgpud")
     assert host.check("vgpud", "--config", "/etc/vgpu/vgpud.toml", "--check").startswith("good:")
     enter = 'mount -t proc proc "$1/proc"; mount --rbind /dev "$1/dev"; exec chroot "$1" vgpud '
-    options = "--config /etc/vgpu/vgpud.toml --gpus t4 --listen tcp://127.0.0.1:7171"
+    options = "--config /etc/vgpu/vgpud.toml --gpus t4 --listen tcp://127.0.0.1:0"
     with subprocess.Popen(
         [*unshare_command(), "sh", "-ec", enter + options, "sh", str(host.root)], stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            assert process.stderr is not None
-            assert any(" ready " in line or '"ready"' in line for line in process.stderr)
+            address = address_of(process)
             in_exchange(host, status)
             guest.assume_yes()
             package = make_deb(guest_files(), SOURCE, tmp_path)
@@ -117,7 +116,7 @@ def test_a_guests_package_computes_against_a_hosts(tmp_path: Path) -> None:
             install, configure, doctor, remove = printed["guest-deb"].splitlines()
             before = set(os.listdir(guest.root / "usr/lib"))
             in_exchange(guest, install)
-            in_exchange(guest, configure.replace("HOST:7070", "127.0.0.1:7171"))
+            in_exchange(guest, configure.replace("HOST:7070", address))
             assert in_exchange(guest, doctor).startswith("OK: ")
             assert guest.check(program, "5").startswith("ok saxpy")
             for command in (("devices",), ("ping",), ("smi", "-L"), ("run", "--", program), ("api", "--summary")):
@@ -126,6 +125,19 @@ def test_a_guests_package_computes_against_a_hosts(tmp_path: Path) -> None:
             assert set(os.listdir(guest.root / "usr/lib")) == before
         finally:
             process.terminate()
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    """HOST:PORT that a vgpud says it listens on, once it is ready."""
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if " ready " in line or '"ready"' in line:
+            found = re.search(r"tcp://([\d.]+:\d+)", line)
+            assert found, line
+            return found[1]
+    raise AssertionError("".join(said))
 
 
 def check_by_lintian(package: Path) -> None:

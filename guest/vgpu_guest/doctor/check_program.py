@@ -11,6 +11,7 @@ from .library import describe, words
 from .loader import LOADER, dynamic_of, find
 from .names import DRIVER
 from .place import ask
+from .wrapper import SHELLS
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -31,6 +32,9 @@ def check(subject: Subject, diagnosis: Diagnosis) -> bool:
     if facts["file"]["kind"] in ("wrong-class", "no-library"):
         diagnosis.add("program-wrong-class", f"{file} is {words(facts['file'])}", advice=f"file {file}")
         return False
+    if facts["is_static"] and os.path.basename(subject.program) in SHELLS and subject.arguments:
+        subject.program = None  # as busybox's shell: what its script starts need not be static
+        return True
     if facts["is_static"] and (facts["file"].get("is_fixed") or facts["is_pie"] or subject.kind != "file"):
         diagnosis.add("program-static", f"{file} is linked statically", advice="rebuild it without -static")
         return False

@@ -81,7 +81,7 @@ def words(facts: dict[str, Any]) -> str:
         "dead-link": f"a link to {facts['real']}, which is not there",
         "denied": "may not be read",
         "wrong-class": f"no library for this machine ({facts.get('reason')})",
-        "no-library": f"no library ({facts.get('reason')})",
+        "no-library": f"neither a program nor a library ({facts.get('reason')})",
         "ours": "vgpu's",
         "nvidia": f"NVIDIA's{release}",
         "stub": "the CUDA toolkit's stub for linking",

@@ -14,15 +14,11 @@ from ..layout import LayoutError, unit_name
 from ..preload import resolve_program
 from . import process, unit
 from .place import Place, PlaceError, User, ask
+from .wrapper import unfollowed, unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WRAPPERS = ("env", "nohup", "nice", "setsid", "time", "stdbuf", "ionice", "timeout", "taskset", "numactl")
-# The words of a wrapper that come before the command, besides its options.
-_WORDS_BEFORE = {"timeout": 1, "taskset": 1}
-_OPTIONS_WITH_VALUE = ("-u", "-n", "-o", "-e", "-S", "-k", "-s", "-N", "-m")
-_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "busybox")
 _SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # what systemd gives a service
 
 
@@ -58,9 +54,10 @@ def of_machine(root: str) -> Subject:
 
 def of_command(command: Sequence[str], root: str) -> Subject:
     """A command as this shell would run it."""
-    environment, label = dict(os.environ), command[0]
+    environment = dict(os.environ)
     place = _here(root)
-    words = unwrapped(list(command), environment)
+    unwrapped = unwrap(list(command), environment)
+    words = unwrapped.words
     program, script = ask(place, _resolve, words[0], environment.get("PATH", os.defpath))
     if program is None:
         text = f"{words[0]}: no such command, or not an executable file"
@@ -69,7 +66,9 @@ def of_command(command: Sequence[str], root: str) -> Subject:
             raise SubjectError("program-missing", text, f"vgpu doctor ./{shlex.quote(words[0])}")
         raise SubjectError("program-missing", text, f"command -v {shlex.quote(words[0])}")
     arguments = (script, *words[1:]) if script else tuple(words[1:])
-    return Subject("command", label, place, environment, program, arguments, _unfollowed(program, arguments))
+    label = words[0] if words[0] == command[0] else f"{words[0]} (started by {command[0]})"
+    notes = [*unwrapped.notes, *ask(place, unfollowed, program, list(arguments))]
+    return Subject("command", label, place, environment, program, arguments, notes)
 
 
 def of_file(file: str, root: str) -> Subject:
@@ -77,7 +76,8 @@ def of_file(file: str, root: str) -> Subject:
     path = os.path.abspath(file) if root == "/" else file
     place = _here(root)
     if not ask(place, os.path.isfile, path):
-        raise SubjectError("program-missing", f"{file}: no such file", f"ls -l {shlex.quote(file)}")
+        what = "a folder" if ask(place, os.path.isdir, path) else "no such file"
+        raise SubjectError("program-missing", f"{file}: {what}", f"ls -ld {shlex.quote(file)}")
     if interpreter := ask(place, _interpreter, path):
         return replace(of_command([*interpreter, path], root), label=file)
     return Subject("file", file, place, dict(os.environ), path)
@@ -123,15 +123,17 @@ def of_service(name: str, root: str) -> Subject:
     if os.path.isabs(directory):
         place = replace(place, cwd=directory)
     environment = {"PATH": _SERVICE_PATH, **found.environment}
-    program, script = ask(place, _resolve, found.command[0], environment["PATH"])
-    arguments = (script, *found.command[1:]) if script else tuple(found.command[1:])
+    unwrapped = unwrap(list(found.command), environment)
+    words = unwrapped.words
+    program, script = ask(place, _resolve, words[0], environment.get("PATH", _SERVICE_PATH))
+    arguments = (script, *words[1:]) if script else tuple(words[1:])
     user = ask(Place(root), _look_up_user, *unit.user_of(found))
     if user is not None and os.geteuid() == 0:
         place = replace(place, user=User(user[0], user[1], tuple(user[2])))
-    notes = _unfollowed(program or "", arguments)
+    notes = [*unwrapped.notes, *ask(place, unfollowed, program or "", list(arguments))]
     subject = Subject("service", full, place, environment, program, arguments, notes, unit=found)
     if program is None:
-        raise SubjectError("program-missing", f"{full} starts {found.command[0]}, which is not there")
+        raise SubjectError("program-missing", f"{full} starts {words[0]}, which is not there")
     return subject
 
 
@@ -172,37 +174,6 @@ def _interpreter(file: str) -> list[str]:
             words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
         return words
     return ["python3"] if file.endswith(".py") and head[:4] != MAGIC else []
-
-
-def unwrapped(words: list[str], environment: dict[str, str]) -> list[str]:
-    """The command behind those that only set its environment or its place in the system; changes `environment`."""
-    while len(words) > 1 and os.path.basename(words[0]) in _WRAPPERS:
-        name = os.path.basename(words[0])
-        is_env = name == "env"
-        rest = words[1:]
-        while rest and (rest[0].startswith("-") or (is_env and "=" in rest[0])):
-            word = rest.pop(0)
-            if is_env and word in ("-i", "-", "--ignore-environment"):
-                environment.clear()
-            elif word in _OPTIONS_WITH_VALUE and rest:
-                value = rest.pop(0)
-                if is_env and word == "-u":
-                    environment.pop(value, None)
-            elif "=" in word and not word.startswith("-"):
-                key, _, value = word.partition("=")
-                environment[key] = value
-        rest = rest[_WORDS_BEFORE.get(name, 0) :]
-        if not rest:
-            break
-        words = rest
-    return words
-
-
-def _unfollowed(program: str, arguments: tuple[str, ...]) -> list[str]:
-    """A shell's script may start anything, in any environment: that is not followed."""
-    if os.path.basename(program) not in _SHELLS or not arguments:
-        return []
-    return [f"{program} was looked at, not what its script starts: vgpu doctor -- PROGRAM looks at that"]
 
 
 def _load_unit(name: str) -> dict[str, object] | None:
