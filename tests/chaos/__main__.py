@@ -1,11 +1,13 @@
 """Clients, workers and launchers that are killed, stopped, or stop in the middle of a word.
 
-`python -m tests.chaos ROUNDS` (`make chaos`): after each round vgpud serves a client, and holds what it held before. A
-failure names the round's seed; `python -m tests.chaos 1 SEED` repeats it.
+`python -m tests.chaos ROUNDS [--kills] [--jobs N]` (`make chaos`): after each round vgpud serves a client, and holds
+what it held before. Each job has a vgpud of its own. A failure names the round's seed; `python -m tests.chaos 1 SEED`
+repeats it (with --kills, if that was given).
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import random
@@ -13,9 +15,9 @@ import secrets
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 
 from tests.chaos.audit import Holdings, all_gone, descendants, settled
 from tests.daemon.hostile_session import HostileSession
@@ -114,11 +116,14 @@ DEEDS: list[Callable[[Running, random.Random], None]] = [
 ]
 
 
-def round_of(running: Running, seed: int) -> tuple[float, str]:
+KILLS = [kill_the_client, kill_the_worker, kill_the_launcher, kill_the_spares]  # one kill -9 a round at least
+
+
+def round_of(running: Running, seed: int, deeds: list[Callable[[Running, random.Random], None]]) -> tuple[float, str]:
     """One deed: how long vgpud took to hold what it held before, in seconds, and its name. Raises AssertionError."""
     rng = random.Random(seed)
     before = Holdings.of(running)
-    deed = rng.choice(DEEDS)
+    deed = rng.choice(deeds)
     try:
         deed(running, rng)
         recovered_s = settled(running, before)
@@ -131,7 +136,7 @@ def round_of(running: Running, seed: int) -> tuple[float, str]:
     return recovered_s, deed.__name__
 
 
-def chaos(rounds: int, seeds: list[int]) -> list[tuple[float, str]]:
+def chaos(rounds: int, seeds: list[int], *, kills: bool = False) -> list[tuple[float, str]]:
     """The times that vgpud took to recover, in seconds, from what. Raises AssertionError."""
     times = []
     with hostile_host() as running:
@@ -139,7 +144,8 @@ def chaos(rounds: int, seeds: list[int]) -> list[tuple[float, str]]:
         end(start_client(running))
         wait_until(lambda: Holdings.of(running).sessions == 0 and len(running.status()["spare_workers"]) == 1, 60)
         for number in range(rounds):
-            times.append(round_of(running, seeds[number] if number < len(seeds) else secrets.randbelow(1 << 32)))
+            seed = seeds[number] if number < len(seeds) else secrets.randbelow(1 << 32)
+            times.append(round_of(running, seed, KILLS if kills else DEEDS))
         left = [running.process.pid, *descendants(running.process.pid)]
         running.process.kill()
         running.process.wait()
@@ -148,17 +154,26 @@ def chaos(rounds: int, seeds: list[int]) -> list[tuple[float, str]]:
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-    begun = time.monotonic()
-    times = sorted(chaos(rounds, [int(argument) for argument in sys.argv[2:]]))
+    parser = argparse.ArgumentParser(prog="tests.chaos")
+    parser.add_argument("rounds", type=int, nargs="?", default=50)
+    parser.add_argument("seeds", type=int, nargs="*")
+    parser.add_argument("--kills", action="store_true", help="only rounds in which something is killed")
+    parser.add_argument("--jobs", type=int, default=1, help="the rounds are divided among them")
+    given = parser.parse_args()
+    begun, jobs = time.monotonic(), max(1, min(given.jobs, given.rounds))
+    shares = [given.rounds * (job + 1) // jobs - given.rounds * job // jobs for job in range(jobs)]
+    with ProcessPoolExecutor(jobs) as pool:
+        started = [pool.submit(chaos, share, given.seeds, kills=given.kills) for share in shares]
+        times = sorted(each for job in started for each in job.result())
+    rounds = len(times)
     median, late = times[len(times) // 2], times[len(times) * 99 // 100]
+    for name in sorted({name for _, name in times}):
+        of_it = [seconds for seconds, each in times if each == name]
+        print(f"  {name}: {len(of_it)} times, {statistics.median(of_it):.2f} s, at most {of_it[-1]:.2f} s")
     print(
         f"{rounds} rounds in {time.monotonic() - begun:.0f} s, nothing left behind; recovery: "
         f"p50 {median[0]:.2f} s, p99 {late[0]:.2f} s"
     )
-    for name in sorted({name for _, name in times}):
-        of_it = [seconds for seconds, each in times if each == name]
-        print(f"  {name}: {len(of_it)} times, {statistics.median(of_it):.2f} s, at most {of_it[-1]:.2f} s")
 
 
 if __name__ == "__main__":

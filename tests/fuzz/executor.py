@@ -1,9 +1,11 @@
-"""Hostile clients of the executor: `python -m tests.fuzz.executor SECONDS` (`make fuzz`).
+"""Hostile clients of the executor: `python -m tests.fuzz.executor SECONDS [--jobs N] [--frames N]` (`make fuzz`).
 
 Whatever a client sends, its worker ends by itself (a violation, or the client's end), never by a signal, and everyone
-else is served. A failure names the seed; `python -m tests.fuzz.executor 1 SEED` repeats it.
+else is served. Each job has a vgpud of its own; `--frames` ends the run when that many were sent. A failure names the
+seed; `python -m tests.fuzz.executor 1 SEED` repeats it.
 """
 
+import argparse
 import contextlib
 import random
 import re
@@ -11,10 +13,11 @@ import secrets
 import select
 import socket
 import struct
-import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,19 +73,22 @@ def hang_up(connection: socket.socket) -> None:
             raise ConnectionError("the worker hung up")
 
 
-def through_the_socket(connection: socket.socket, stream: Stream) -> None:
+def through_the_socket(connection: socket.socket, stream: Stream) -> Iterator[None]:
+    """Yields after each request."""
     for _ in range(REQUESTS):
         connection.sendall(stream.request())
+        yield
         hang_up(connection)
 
 
-def through_a_ring(connection: socket.socket, stream: Stream, seed: int) -> None:
+def through_a_ring(connection: socket.socket, stream: Stream, seed: int) -> Iterator[None]:
     """The same requests in shared memory, which is scribbled over now and then while the worker reads it."""
     rng = random.Random(seed)
     memory = RingMemory(connection)
     try:
         for _ in range(REQUESTS):
             memory.push(stream.request(), REPLY_TIMEOUT_S)
+            yield
             if rng.random() < SCRIBBLES:
                 memory.memory[rng.randrange(128, 4096 + 65536)] = rng.randrange(256)
             hang_up(connection)
@@ -90,8 +96,9 @@ def through_a_ring(connection: socket.socket, stream: Stream, seed: int) -> None
         memory.close()
 
 
-def attack(running: Running, seed: int, ring: bool = False) -> str:
-    """One session of random requests, on the socket or in a ring; how its worker ended, as vgpud says.
+def attack(running: Running, seed: int, ring: bool = False) -> tuple[str, int]:
+    """One session of random requests, on the socket or in a ring; how its worker ended, as vgpud says, and how many
+    requests were sent.
 
     Raises:
         AssertionError: the worker was killed by a signal, did not end, or left vgpud unable to serve.
@@ -99,7 +106,7 @@ def attack(running: Running, seed: int, ring: bool = False) -> str:
     client = running.client(timeout_s=END_TIMEOUT_S)
     client.hello()
     session = client.attach().worker
-    stream = Stream(seed)
+    stream, sent = Stream(seed), 0
     with client.detach() as connection, contextlib.suppress(ConnectionError, TimeoutError):
         connection.settimeout(REPLY_TIMEOUT_S)
         for sequence, request in stream.opening():
@@ -107,33 +114,46 @@ def attack(running: Running, seed: int, ring: bool = False) -> str:
             body = reply(connection, sequence) if sequence else b""
             if len(body) == 8:
                 stream.addresses.append(struct.unpack("<Q", body)[0])
-        if ring:
-            through_a_ring(connection, stream, seed)
-        else:
-            through_the_socket(connection, stream)
+        requests = through_a_ring(connection, stream, seed) if ring else through_the_socket(connection, stream)
+        for _ in requests:
+            sent += 1
     pattern = rf'worker ended session={session} worker=\d+ how="?([^"\n]+?)"? reason=([^\n]+)'
     ended = running.wait_log(pattern, END_TIMEOUT_S)
     assert re.fullmatch(r"exit [01]", ended[1]), f"seed {seed}: the worker ended by {ended[1]}: {ended[2]}"
     with running.client(timeout_s=END_TIMEOUT_S) as other:
         other.hello()
         assert other.ping() < END_TIMEOUT_S
-    return ended[2].strip('"')
+    return ended[2].strip('"'), sent
+
+
+def attacks(seconds: float, seeds: list[int], frames: int) -> tuple[int, Counter[str]]:
+    """Sessions one after another, until the first of the bounds: frames sent, and how workers ended."""
+    begun, sent, reasons, given = time.monotonic(), 0, Counter[str](), len(seeds)
+    with hostile_host() as running:
+        while sum(reasons.values()) < given if given else sent < frames and time.monotonic() - begun < seconds:
+            seed = seeds.pop() if seeds else secrets.randbelow(1 << 32)
+            reason, count = attack(running, seed, ring=bool(seed % 2))
+            reasons[reason] += 1
+            sent += count
+    return sent, reasons
 
 
 def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
-    seeds = [int(argument) for argument in sys.argv[2:]]
-    deadline = time.monotonic() + seconds
-    reasons: dict[str, int] = {}
-    with hostile_host() as running:
-        while seeds or time.monotonic() < deadline:
-            seed = seeds.pop() if seeds else secrets.randbelow(1 << 32)
-            reason = attack(running, seed, ring=bool(seed % 2))
-            reasons[reason] = reasons.get(reason, 0) + 1
-            if len(sys.argv) > 2 and not seeds:
-                break
-    for reason, count in sorted(reasons.items(), key=lambda item: -item[1]):
+    parser = argparse.ArgumentParser(prog="tests.fuzz.executor")
+    parser.add_argument("seconds", type=float, nargs="?", default=60.0)
+    parser.add_argument("seeds", type=int, nargs="*", help="repeat these sessions, and that is all")
+    parser.add_argument("--frames", type=int, default=1 << 62, help="in all jobs together")
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    begun, each = time.monotonic(), -(-given.frames // given.jobs)
+    with ProcessPoolExecutor(given.jobs) as pool:
+        started = [pool.submit(attacks, given.seconds, given.seeds, each) for _ in range(given.jobs)]
+        done = [job.result() for job in started]
+    reasons = sum((ended for _, ended in done), Counter())
+    for reason, count in reasons.most_common():
         print(f"{count:6} {reason}")
+    sent = sum(count for count, _ in done)
+    print(f"{sent} frames in {sum(reasons.values())} sessions, {time.monotonic() - begun:.0f} s; no worker by a signal")
 
 
 if __name__ == "__main__":

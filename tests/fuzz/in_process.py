@@ -1,6 +1,7 @@
 """Hostile records for the executor and the simulator in one process, searched by what they execute.
 
-`python -m tests.fuzz.in_process SECONDS [--sanitize WHICH] [--seed N] [--replay FILE]` (`make fuzz-records`); `--floor`
+`python -m tests.fuzz.in_process SECONDS [--jobs N] [--sanitize WHICH] [--seed N] [--replay FILE]` (`make
+fuzz-records`); `--floor`
 measures instead which lines of the executor are executed, and compares with floor.tsv (`make fuzz-floor`); `--faults N`
 has one call at a time fail, in N different streams of records (`make faults`).
 """
@@ -15,6 +16,7 @@ import secrets
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -315,6 +317,7 @@ def main() -> int:
     parser.add_argument("seconds", type=float, nargs="?", default=60.0)
     parser.add_argument("--sanitize", default="address,undefined", help="as in -fsanitize=; empty: none")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
+    parser.add_argument("--jobs", type=int, default=1, help="searches beside each other, each with a seed of its own")
     parser.add_argument("--replay", help="a file that a failure left")
     parser.add_argument("--floor", action="store_true", help="executed lines, compared with floor.tsv")
     parser.add_argument("--faults", type=int, metavar="N", help="fail one call at a time, in N streams")
@@ -327,7 +330,13 @@ def main() -> int:
             print(f"{name}\t{percent}\tfloor {floor.get(name, 'none')}")
         return any(found.get(name, 0) < percent for name, percent in floor.items())
     program = build("fuzz", sanitize=given.sanitize, more=("-fsanitize-coverage=trace-pc",))
-    return run(program, given.seconds, given.seed, given.replay)[0]
+    with ThreadPoolExecutor(given.jobs) as pool:  # each waits for a process
+        seeds = [given.seed + (job << 32) for job in range(given.jobs)]
+        done = list(pool.map(lambda seed: run(program, given.seconds, seed, given.replay), seeds))
+    if given.jobs > 1:
+        told = {name: sum(counts.get(name, 0) for _, counts in done) for name in ("sessions", "records")}
+        print(f"{told['sessions']} sessions, {told['records']} records in {given.jobs} jobs")
+    return int(any(status for status, _ in done))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,10 +60,10 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple
     }
 
 
-def fetch(folder: Path, python_version: str) -> int:
+def fetch(folder: Path, python_version: str, left_out: Collection[str] = LEFT_OUT) -> int:
     """Download what the steps need for a CPython of that version on x86-64 or on this machine's kind of processor."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    wanted = [name for name in wanted if name.split(">=")[0] not in LEFT_OUT]
+    wanted = [name for name in wanted if name.split(">=")[0] not in left_out]
     target = ["--python-version", python_version, "--only-binary", ":all:"]
     target += [
         "--platform",
@@ -120,6 +120,33 @@ def run(tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, li
     return done.returncode == 0
 
 
+def build(folder: Path, wheels: Path | None, out: Path, commands: Sequence[Sequence[str]] = BUILD) -> dict[str, str]:
+    """Copy this tree to `folder`/tree and build it there; the environment for its programs. Raises RuntimeError."""
+    site, tree = folder / "site", folder / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED, out.name), symlinks=True)
+    if wheels:
+        files = sorted(wheels.resolve().glob("*.whl"))
+        install = ["-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
+        subprocess.run([sys.executable, *install, *map(str, files)], check=True)
+    env = {**os.environ, "PYTHONPATH": f"{site}:daemon:guest:."}
+    for arguments in commands:
+        if not run(tree, env, arguments, out / "build.txt", 300):
+            raise RuntimeError(f"build: failed\n{(out / 'build.txt').read_text()}")
+    return env
+
+
+def run_steps(folder: Path, env: dict[str, str], chosen: dict[str, tuple[str, ...]], out: Path, limit_s: int) -> bool:
+    """Each step's output goes to a file of its name, its last line to the screen. Returns whether one failed."""
+    failed = False
+    for step, arguments in chosen.items():
+        begin = time.monotonic()
+        well = run(folder / "tree", env, arguments, out / f"{step}.txt", limit_s)
+        failed |= not well
+        last = ((out / f"{step}.txt").read_text().strip().splitlines() or [""])[-1]
+        print(f"{step}: {'well' if well else 'failed'} in {time.monotonic() - begin:.0f} s: {last}", flush=True)
+    return failed
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the results (results)")
@@ -148,25 +175,13 @@ def main() -> int:
     (out / "machine.txt").write_text(describe(sys.executable, options.commit))
     print((out / "machine.txt").read_text(), end="", flush=True)
     with tempfile.TemporaryDirectory(prefix="vgpu-gpu-") as name:
-        site, tree = Path(name) / "site", Path(name) / "tree"
-        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED, out.name), symlinks=True)
-        if options.wheels:
-            wheels = sorted(options.wheels.resolve().glob("*.whl"))
-            install = ["-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
-            subprocess.run([sys.executable, *install, *map(str, wheels)], check=True)
-        env = {**os.environ, "PYTHONPATH": f"{site}:daemon:guest:.", "VGPU_TEST_LIBCUDA": options.libcuda}
-        for arguments in BUILD:
-            if not run(tree, env, arguments, out / "build.txt", 300):
-                print(f"build: failed\n{(out / 'build.txt').read_text()}")
-                return 1
-        failed = False
-        for step in options.only or chosen:
-            begin = time.monotonic()
-            well = run(tree, env, chosen[step], out / f"{step}.txt", options.limit_s)
-            failed |= not well
-            last = ((out / f"{step}.txt").read_text().strip().splitlines() or [""])[-1]
-            print(f"{step}: {'well' if well else 'failed'} in {time.monotonic() - begin:.0f} s: {last}", flush=True)
-    return failed
+        try:
+            env = build(Path(name), options.wheels, out) | {"VGPU_TEST_LIBCUDA": options.libcuda}
+        except RuntimeError as error:
+            print(error)
+            return 1
+        picked = {step: chosen[step] for step in options.only or chosen}
+        return run_steps(Path(name), env, picked, out, options.limit_s)
 
 
 if __name__ == "__main__":
