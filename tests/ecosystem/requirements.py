@@ -13,4 +13,5 @@ CUBLAS_WITH_PTX = (
     "numpy",
 )  # later ones have half products for unknown devices in Tile IR alone
 CUDNN = ("nvidia-cudnn-cu13==9.28.*",)
+NCCL = ("nvidia-nccl-cu13==2.32.*", "nvidia-cuda-runtime==13.*", "numpy")
 NPP = ("nvidia-npp==13.*",)

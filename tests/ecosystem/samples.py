@@ -26,7 +26,7 @@ from tests.ecosystem.requirements import CUBLAS_WITH_PTX, NPP, REQUIREMENTS  # n
 from tests.programs.toolchain import cuda13  # noqa: E402
 from tests.pypi import SITE, environment, packages  # noqa: E402
 
-OTHERS = (("nvidia-cuda-profiler-api==13.0.*",), ("nvidia-nvjpeg==13.*",))
+OTHERS = (("nvidia-cuda-profiler-api==13.0.*",), ("nvidia-nvjpeg==13.*",), ("nvidia-nvtx==13.*",))
 IMPLIED = {"cusolver": "cusparse"}  # what a CMakeLists.txt leaves to its package of CUDA
 DOCUMENT = ROOT / "docs/samples.md"
 BUILT = ROOT / "build/samples"

@@ -13,7 +13,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests.ecosystem import record
-from tests.ecosystem.requirements import CUBLAS_WITH_PTX, CUDNN, NPP, REQUIREMENTS
+from tests.ecosystem.requirements import CUBLAS_WITH_PTX, CUDNN, NCCL, NPP, REQUIREMENTS
 from tests.pypi import SITE, environment, packages
 
 Run = Callable[..., CompletedProcess[str]]
@@ -52,6 +52,25 @@ def test_half_products_of_cublas(vgpu_run: Run) -> None:
     result = vgpu_run([python, PROGRAMS / "with_cublas.py"], gpu="forward", timeout_s=TIMEOUT_S)
     assert result.returncode == 0, f"{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
     assert "ok cublas in" in result.stdout
+
+
+@pytest.mark.parametrize("ranks", ["1", "2", "2 processes"])
+def test_nccl(vgpu_run: Run, ranks: str) -> None:
+    """Its collectives, with one rank, two devices in one process, and a process for each."""
+    python = environment(*NCCL) / "bin/python"
+    result = vgpu_run([python, PROGRAMS / "with_nccl.py", *ranks.split()], gpu="forward:2", timeout_s=TIMEOUT_S)
+    print(result.stdout)
+    assert result.returncode == 0, f"{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
+    assert "ok nccl in" in result.stdout
+
+
+def test_jax_on_two_devices(vgpu_run: Run) -> None:
+    """Its collectives are NCCL's."""
+    python = environment(*REQUIREMENTS["jax"]) / "bin/python"
+    result = vgpu_run([python, PROGRAMS / "with_jax.py", "two_devices"], gpu="forward:2", timeout_s=TIMEOUT_S)
+    print(result.stdout)
+    assert result.returncode == 0, f"{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
+    assert "ok jax in" in result.stdout
 
 
 # What the simulator refuses or does not end, by part and name.

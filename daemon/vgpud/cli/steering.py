@@ -81,6 +81,8 @@ def settings(capabilities: Sequence[Capability]) -> list[Setting]:
         Setting("TRITON_PTXAS_BLACKWELL_PATH", ptxas, "Triton: the same for newer devices"),
         Setting("CUDA_ROOT", str(STANDIN), "JAX: where its XLA looks for ptxas"),
         Setting("XLA_FLAGS", _XLA_FLAGS, "JAX, TensorFlow: no autotuning, which times a simulator; no command buffers"),
+        Setting("NCCL_PROTO", "LL", "NCCL: the protocol that its kernels have inside, without calls through pointers"),
+        Setting("NCCL_MAX_NCHANNELS", "2", "NCCL: blocks that wait for each other, as many as a host runs at once"),
         Setting("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1", "JAX: CUPTI answers no version without a card's driver"),
     ]
     if max(capabilities) >= _HOPPER and not forward:

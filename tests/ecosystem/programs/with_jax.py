@@ -1,4 +1,7 @@
-"""JAX beside numpy: eager, jit, grad, sort, random numbers, a convolution by cuDNN, a transformer that is trained."""
+"""JAX beside numpy: eager, jit, grad, sort, random numbers, a convolution by cuDNN, a transformer that is trained.
+
+`with_jax.py two_devices` needs two: JAX's collectives, which are NCCL's.
+"""
 
 import sys
 
@@ -71,8 +74,19 @@ def transformer():
     check("loss falls", lambda: float(last < first * 0.9), 1, 0)
 
 
+def two_devices():
+    rows = A[:2]
+
+    def pmap(compute):
+        return jax.pmap(lambda row: compute(row), axis_name="i")(rows)
+
+    check("psum", lambda: pmap(lambda row: jax.lax.psum(row * 2, "i")), [rows.sum(0) * 2] * 2, 1e-6)
+    check("all_gather", lambda: pmap(lambda row: jax.lax.all_gather(row, "i")), [rows] * 2, 0)
+    check("ppermute", lambda: pmap(lambda row: jax.lax.ppermute(row, "i", [(0, 1), (1, 0)])), rows[::-1], 0)
+
+
 PARTS = {f.__name__: f for f in (small, arrays, grad, convolution, transformer)}
 for part in sys.argv[1:] or PARTS:
-    PARTS[part]()
+    {**PARTS, "two_devices": two_devices}[part]()
 print("jax", jax.__version__, jax.devices())
 finish("jax")
