@@ -5,7 +5,7 @@ compare, but neither a network nor a virtual environment. The rest comes as whee
 `python3 tests/gpu/run.py --fetch DIR` downloads elsewhere. It builds in a copy of this tree, checks (tests/gpu, then
 frameworks on two devices, which one-device machines skip, then tests/conformance natively and remoted, over shared
 memory and over a plain socket, PyTorch's database of operators), measures (a training step over TCP with a latency,
-`vgpu bench`, tests/bench/driver.py), and writes a file for each step into
+what two tenants get of one card, `vgpu bench`, tests/bench/driver.py), and writes a file for each step into
 --out, with the card, the driver, the date and the commit in machine.txt. The exit code is 1 if a step failed; the
 others run all the same.
 """
@@ -54,6 +54,7 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple
         "op_db": ("-m", "tests.conformance.op_db", "--libcuda", libcuda),
         "smi": ("tests/gpu/smi.py", "--libcuda", libcuda, "--out", str(out / "smi")),
         "network": ("tests/gpu/network.py", "--libcuda", libcuda, "--out", str(out / "network.md")),
+        "shares": ("tests/gpu/shares.py", "--libcuda", libcuda, "--out", str(out / "shares.md")),
         "profiles": ("tests/gpu/profiles.py", "--libcuda", libcuda, "--out", str(out / "profiles")),
         "bench": (*bench, "--out", str(out), "--name", "bench"),
         "driver": ("tests/bench/driver.py", "--rounds", str(max(3, rounds - 2)), "--libcuda", libcuda),
@@ -162,7 +163,7 @@ def main() -> int:
         "--only",
         nargs="+",
         metavar="STEP",
-        help="some of: tests several conformance socket samples op_db smi network profiles bench driver",
+        help="some of: tests several conformance socket samples op_db smi network shares profiles bench driver",
     )
     options = parser.parse_args()
     if options.fetch:

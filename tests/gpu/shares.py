@@ -1,0 +1,210 @@
+"""What two tenants of one card get: inference alone, and beside training; two trainings.
+
+`python tests/gpu/shares.py --out FILE` on a machine with a card and PyTorch. Inference is eight linear layers of 1024
+in half precision, begun every 2 ms; training is products of 4096 by 4096 in half precision without a pause, and its
+longest kernel is one product. Both run natively as two processes, and through vgpud as two tenants: in both cases the
+driver's own time slices divide the card, as vgpud takes weights for simulated devices alone. All processes stay alive,
+and windows of their work alternate; the figures stand beside what weights of 3 to 1 would give.
+`python tests/gpu/shares.py --work` is such a process: a line of JSON for each line that it reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "daemon"), str(ROOT / "guest")]
+
+WEIGHTS = {"inference": 300, "training": 100}
+PERIOD_S, LAYERS, WIDTH, SIZE, AT_ONCE = 0.002, 8, 1024, 4096, 8
+Row = dict[str, float]
+
+
+def work() -> None:
+    """For each line "infer SECONDS" or "train SECONDS" of standard input, one window of that."""
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))).cuda().half().eval()
+    x = torch.randn(1, WIDTH, device="cuda", dtype=torch.float16)
+    a, b, product = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.float16) for _ in range(3))
+
+    @torch.inference_mode()
+    def infer(seconds: float) -> Row:
+        times, begun = [], time.perf_counter()
+        due = begun
+        while due < begun + seconds:
+            time.sleep(max(0.0, due - time.perf_counter()))
+            before = time.perf_counter()
+            model(x).sum().item()
+            after = time.perf_counter()
+            times.append((after - before) * 1e3)
+            due = max(due + PERIOD_S, after)
+        cuts = statistics.quantiles(times, n=100)
+        return {"p50_ms": cuts[49], "p99_ms": cuts[98], "longest_ms": max(times), "turns": len(times)}
+
+    @torch.inference_mode()
+    def train(seconds: float) -> Row:
+        count, begun = 0, time.perf_counter()
+        while time.perf_counter() < begun + seconds:
+            for _ in range(AT_ONCE):
+                torch.mm(a, b, out=product)
+            torch.cuda.synchronize()
+            count += AT_ONCE
+        return {"products_s": count / (time.perf_counter() - begun)}
+
+    phases = {"infer": infer, "train": train}
+    infer(0.2), train(0.2)
+    print(json.dumps({"ready": torch.__version__}), flush=True)
+    for line in sys.stdin:
+        phase, seconds = line.split()
+        print(json.dumps(phases[phase](float(seconds))), flush=True)
+
+
+class Worker:
+    """A process that works."""
+
+    def __init__(self, python: str, env: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [python, __file__, "--work"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def begin(self, order: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{order}\n")
+        self._process.stdin.flush()
+
+    def read(self) -> Row:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the work ended with {self._process.wait()}")
+        row: Row = json.loads(line)
+        return row
+
+    def end(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+def together(orders: list[tuple[Worker, str]]) -> list[Row]:
+    for worker, order in orders:
+        worker.begin(order)
+    return [worker.read() for worker, _ in orders]
+
+
+def measure(first: Worker, second: Worker, seconds: float) -> Row:
+    """A window of each phase. `first` is the one of the greater weight."""
+    infer, train = f"infer {seconds}", f"train {seconds}"
+    [alone] = together([(first, infer)])
+    [free] = together([(second, train)])
+    beside, trained = together([(first, infer), (second, train)])
+    one, two = together([(first, train), (second, train)])
+    return {
+        **{f"alone {key}": value for key, value in alone.items()},
+        **{f"beside {key}": value for key, value in beside.items()},
+        "products alone": free["products_s"],
+        "products beside inference": trained["products_s"],
+        "two trainings: first": one["products_s"],
+        "two trainings: second": two["products_s"],
+        "two trainings: part of the first": one["products_s"] / (one["products_s"] + two["products_s"]),
+    }
+
+
+def table(rows: dict[str, list[Row]]) -> str:
+    """Markdown: medians of the windows, and least to greatest."""
+    sides = list(rows)
+    lines = ["| | " + " | ".join(sides) + " |", "|---" * (len(sides) + 1) + "|"]
+    median = {side: {key: statistics.median(row[key] for row in rows[side]) for key in rows[side][0]} for side in sides}
+    for key in rows[sides[0]][0]:
+        cells = []
+        for side in sides:
+            values = [row[key] for row in rows[side]]
+            cells.append(f"{median[side][key]:.3f} ({min(values):.3f} to {max(values):.3f})")
+        lines.append(f"| {key} | " + " | ".join(cells) + " |")
+    for side, values_of in median.items():
+        longest_ms = 1e3 / values_of["products alone"]
+        bound_ms = 1.2 * values_of["alone p99_ms"] + longest_ms
+        held = "holds" if values_of["beside p99_ms"] <= bound_ms else "does not hold"
+        lines.append(
+            f"\n{side}: p99 beside {values_of['beside p99_ms']:.2f} ms; 1.2 of alone and the longest kernel "
+            f"({longest_ms:.2f} ms) are {bound_ms:.2f} ms: {held}. Part of the first of two trainings "
+            f"{100 * values_of['two trainings: part of the first']:.1f} %; by weights 75 %."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def config(folder: Path, backend: str, libcuda: str) -> str:
+    lines = [f"listen = ['unix:{folder}/s']", f"admin = '{folder}/admin.sock'", f"cache_dir = '{folder}/cache'"]
+    lines += [f"backend = '{backend}'", f"libcuda = '{libcuda}'"]
+    for name, weight in WEIGHTS.items():
+        lines += ["[[shares]]", f"name = '{name}'", f"weight = {weight}" if backend == "simulator" else ""]
+        lines += ["[[tokens]]", f"name = '{name}'", f"value = 'token-of-{name:-<16}'", f"share = '{name}'"]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", action="store_true", help="be one of the processes")
+    parser.add_argument("--libcuda", default="libcuda.so.1")
+    parser.add_argument("--backend", default="cuda", help="with `simulator` only vgpud's side is measured")
+    parser.add_argument("--python", default=sys.executable, help="with PyTorch")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each window (5)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.work:
+        work()
+        return 0
+    return compare(options)
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Measure and print."""
+    from vgpud.bench.side import native, remote
+
+    from tests.daemon.running import Running
+
+    with tempfile.TemporaryDirectory(prefix="vgpu-shares-") as name:
+        folder = Path(name)
+        path = folder / "vgpud.toml"
+        path.touch(mode=0o600)
+        path.write_text(config(folder, options.backend, options.libcuda))
+        running = Running.start(path, folder, "log")
+        try:
+            running.wait_ready()
+            environments: dict[str, list[dict[str, str]]] = {}
+            if options.backend == "cuda":
+                environments["two processes"] = [native(options.libcuda).of_program()] * 2
+            tokens = [f"token-of-{tenant:-<16}" for tenant in WEIGHTS]
+            environments["two tenants"] = [remote("", f"unix:{folder}/s", token).of_program() for token in tokens]
+            sides = {side: [Worker(options.python, env) for env in envs] for side, envs in environments.items()}
+            for workers in sides.values():
+                for worker in workers:
+                    worker.read()
+            rows: dict[str, list[Row]] = {side: [] for side in sides}
+            for _ in range(options.rounds):
+                for side, (first, second) in sides.items():
+                    rows[side].append(measure(first, second, options.seconds))
+            missing: Any = running.status()["isolation_missing"]
+            text = table(rows) + f"\nisolation_missing: {missing}\n"
+            for workers in sides.values():
+                for worker in workers:
+                    worker.end()
+        finally:
+            running.end()
+    print(text, end="")
+    if options.out:
+        options.out.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
