@@ -15,25 +15,30 @@ COMMIT = "6a166fd"  # the last one before clients named the feature `progress`
 _TIMEOUT_S = 1200
 
 
-def why_not() -> str | None:
+def why_not(commit: str = COMMIT) -> str | None:
     """Why it cannot be built here; None: it can."""
-    known = subprocess.run(["git", "cat-file", "-e", f"{COMMIT}^{{commit}}"], cwd=ROOT, capture_output=True)
-    return f"this checkout's history has no {COMMIT}" if known.returncode else None
+    known = subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True)
+    return f"this checkout's history has no {commit}" if known.returncode else None
+
+
+def build(commit: str, target: Path) -> None:
+    """A commit's tree in this new folder, with the guest library and the executor built. Raises CalledProcessError."""
+    target.mkdir()
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
+    subprocess.run(["tar", "x", "-C", target], input=archive, check=True, timeout=_TIMEOUT_S)
+    for command in (["-m", "protocol.gen"], ["shim/build.py"], ["daemon/executor/build_ffi.py"]):
+        subprocess.run([sys.executable, *command], cwd=target, check=True, timeout=_TIMEOUT_S)
 
 
 def previous() -> Path:
-    """Its tree, with the guest library and the executor built. Raises CalledProcessError."""
+    """The release's tree, built. Raises CalledProcessError."""
     CACHE.mkdir(parents=True, exist_ok=True)
     target = CACHE / f"previous-{COMMIT}"
     with (CACHE / f"previous-{COMMIT}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (target / "built").exists():
             shutil.rmtree(target, ignore_errors=True)
-            target.mkdir()
-            archive = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, check=True, capture_output=True).stdout
-            subprocess.run(["tar", "x", "-C", target], input=archive, check=True, timeout=_TIMEOUT_S)
-            for command in (["-m", "protocol.gen"], ["shim/build.py"], ["daemon/executor/build_ffi.py"]):
-                subprocess.run([sys.executable, *command], cwd=target, check=True, timeout=_TIMEOUT_S)
+            build(COMMIT, target)
             (target / "built").touch()
     return target
 

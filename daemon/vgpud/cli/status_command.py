@@ -26,7 +26,7 @@ def _format(document: dict[str, Any]) -> str:
     counters = [[name, value] for name, value in metrics.items()]
     counters += [[f"refused {code}", count] for code, count in sorted(refusals.items())]
     parts = [
-        f"{document['backend']}: {', '.join(document['devices'])}",
+        f"vgpud {document['version']}, {document['backend']}: {', '.join(document['devices'])}",
         f"listening on {', '.join(document['listen'])}",
         *([] if (left_s := document["drain_left_s"]) is None else [f"stopping: sessions may go on for {left_s} s"]),
         *([f"workers lack: {', '.join(missing)}"] if (missing := document["isolation_missing"]) else []),

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vgpud import __version__
 from vgpud.admin.api import AdminApi
 from vgpud.admin.server import AdminServer
 from vgpud.config import Config, ConfigError, load_config
@@ -431,6 +432,7 @@ class Service:
         until = self._drains_until
         return {
             "drain_left_s": None if until is None else round(max(0.0, until - asyncio.get_running_loop().time()), 1),
+            "version": __version__,
             "generation": self.generation,
             "listen": [str(listener.endpoint) for listener in self.listeners],
             "backend": self.config.backend,
