@@ -126,7 +126,9 @@ class AdminApi:
         devices = []
         for index, device in enumerate(self._inventory.fields["devices"]):
             told = [session["memory_nbytes"] for session in sessions if session["worker_pid"] is not None]
-            used = sum(each[index] for each in told) if all(each and index < len(each) for each in told) else None
+            used = None  # of a card its NVML tells, which knows of other processes, too
+            if self._daemon.config.backend == "simulator" and all(each and index < len(each) for each in told):
+                used = sum(each[index] for each in told)
             row = {"uuid": _uuid(device["uuid"]), "name": device["name"], "memory_nbytes": device["memory_nbytes"]}
             gauges = await self._daemon.server.nvml.gauges(index)
             if (xid := self._daemon.metrics.xids.get(index)) is not None:

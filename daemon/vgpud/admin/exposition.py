@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, UnknownMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from vgpud.tenancy.meter import BOUNDS_S
@@ -56,15 +56,27 @@ _OF_TENANT = {
     "cpu_seconds": "processor time of its workers",
     "held_seconds": "for which its calls were held back, as its share bounds how many it may make in a second",
 }
-# Gauges of a real device, from the host's NVML; names and meaning are those of DCGM's exporter.
+# Readings of a device, of a real one from the host's NVML; names and meaning are those of DCGM's exporter.
 DCGM_GAUGES = {
+    "DCGM_FI_DEV_FB_USED": "Framebuffer memory used (in MiB).",
+    "DCGM_FI_DEV_FB_FREE": "Framebuffer memory free (in MiB).",
     "DCGM_FI_DEV_SM_CLOCK": "SM clock frequency (in MHz).",
     "DCGM_FI_DEV_MEM_CLOCK": "Memory clock frequency (in MHz).",
     "DCGM_FI_DEV_GPU_TEMP": "GPU temperature (in C).",
     "DCGM_FI_DEV_POWER_USAGE": "Power draw (in W).",
     "DCGM_FI_DEV_GPU_UTIL": "GPU utilization (in %).",
     "DCGM_FI_DEV_MEM_COPY_UTIL": "Memory utilization (in %).",
+    "DCGM_FI_DEV_ENC_UTIL": "Encoder utilization (in %).",
+    "DCGM_FI_DEV_DEC_UTIL": "Decoder utilization (in %).",
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": "Whether remapping of rows has failed",
     "DCGM_FI_DEV_XID_ERRORS": "Value of the last XID error encountered.",
+}
+# Counters of the exporter's. Their type is not told: the text format's library would add _total to a counter's name.
+DCGM_COUNTERS = {
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "Total energy consumption since boot (in mJ).",
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": "Total number of PCIe retries.",
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": "Number of remapped rows for uncorrectable errors",
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": "Number of remapped rows for correctable errors",
 }
 _OF_SESSION = ("session", "tenant", "share")  # no label's value is chosen by a client
 
@@ -73,9 +85,9 @@ _OF_SESSION = ("session", "tenant", "share")  # no label's value is chosen by a 
 class Page:
     """The data behind the page of `GET /metrics`.
 
-    `snapshot`: of vgpud.metrics. `devices`: {uuid, name, memory_nbytes, used_nbytes (None: not known), in_service,
-    gauges (of DCGM_GAUGES)} of each. `sessions`: what `GET /v1/sessions` lists. `functions`: by name. `tenants`: by
-    name, what _OF_TENANT names. `refused`: by name, calls over a quota by the quota's name.
+    `snapshot`: of vgpud.metrics. `devices`: {uuid, name, memory_nbytes, used_nbytes (of a simulated one), in_service,
+    gauges (of DCGM_GAUGES and DCGM_COUNTERS)} of each. `sessions`: what `GET /v1/sessions` lists. `functions`: by
+    name. `tenants`: by name, what _OF_TENANT names. `refused`: by name, calls over a quota by the quota's name.
     """
 
     snapshot: dict[str, Any]
@@ -109,21 +121,22 @@ class Page:
 
     def _of_devices(self) -> Iterable[Metric]:
         labels = ["gpu", "UUID", "modelName", "Hostname"]
-        used = GaugeMetricFamily("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", labels=labels)
-        free = GaugeMetricFamily("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", labels=labels)
         service = GaugeMetricFamily("vgpu_device_in_service", "whether clients may use a device", labels=["gpu"])
         for index, device in enumerate(self.devices):
             service.add_metric([str(index)], device["in_service"])
-        gauges = {name: GaugeMetricFamily(name, text, labels=labels) for name, text in DCGM_GAUGES.items()}
+        read: dict[str, GaugeMetricFamily | UnknownMetricFamily] = {
+            name: GaugeMetricFamily(name, text, labels=labels) for name, text in DCGM_GAUGES.items()
+        }
+        read |= {name: UnknownMetricFamily(name, text, labels=labels) for name, text in DCGM_COUNTERS.items()}
         for index, device in enumerate(self.devices):
             values = [str(index), f"GPU-{device['uuid']}", device["name"], socket.gethostname()]
-            for name, value in device["gauges"].items():
-                gauges[name].add_metric(values, value)
-            if device["used_nbytes"] is None:
-                continue
-            used.add_metric(values, device["used_nbytes"] // _MIB)
-            free.add_metric(values, max(0, device["memory_nbytes"] - device["used_nbytes"]) // _MIB)
-        return [used, free, service, *(gauge for gauge in gauges.values() if gauge.samples)]
+            gauges = dict(device["gauges"])
+            if device["used_nbytes"] is not None:
+                gauges["DCGM_FI_DEV_FB_USED"] = device["used_nbytes"] // _MIB
+                gauges["DCGM_FI_DEV_FB_FREE"] = max(0, device["memory_nbytes"] - device["used_nbytes"]) // _MIB
+            for name, value in gauges.items():
+                read[name].add_metric(values, value)
+        return [service, *(family for family in read.values() if family.samples)]
 
     def _of_sessions(self) -> Iterable[Metric]:
         memory = GaugeMetricFamily(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpud.devices.pci_address import relocate
@@ -16,7 +16,7 @@ from .identity import PCI_CALLS, Given, identity
 from .simulator import SimulatorNvml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from vgpud.devices.inventory import Inventory
     from vgpud.tenancy.session import Session
@@ -42,14 +42,34 @@ _NOTHING_THERE: dict[str, list[Any]] = {
 
 
 _UTILIZATION = struct.Struct("<II")  # nvmlUtilization_t: of the device, of its memory
-# By DCGM's names: the function that reports it, its arguments, and how to read its result.
-_GAUGES: dict[str, tuple[str, tuple[int, ...], Callable[[Any], float]]] = {
-    "DCGM_FI_DEV_SM_CLOCK": ("nvmlDeviceGetClockInfo", (1,), float),
-    "DCGM_FI_DEV_MEM_CLOCK": ("nvmlDeviceGetClockInfo", (2,), float),
-    "DCGM_FI_DEV_GPU_TEMP": ("nvmlDeviceGetTemperature", (0,), float),
-    "DCGM_FI_DEV_POWER_USAGE": ("nvmlDeviceGetPowerUsage", (), lambda milliwatts: milliwatts / 1000),
-    "DCGM_FI_DEV_GPU_UTIL": ("nvmlDeviceGetUtilizationRates", (), lambda rates: _UTILIZATION.unpack(rates)[0]),
-    "DCGM_FI_DEV_MEM_COPY_UTIL": ("nvmlDeviceGetUtilizationRates", (), lambda rates: _UTILIZATION.unpack(rates)[1]),
+_MEMORY = struct.Struct("<I4xQQQQ")  # nvmlMemory_v2_t: version, total, reserved, free, used bytes
+_MEMORY_VERSION = next(p.versions[0] for p in CALLS["nvmlDeviceGetMemoryInfo_v2"].params if p.versions)
+_MIB = 1 << 20
+# By DCGM's names: the function that reports it, its arguments, and how to read its results.
+_GAUGES: dict[str, tuple[str, tuple[int, ...], Callable[[Sequence[Any]], float]]] = {
+    "DCGM_FI_DEV_FB_FREE": (
+        "nvmlDeviceGetMemoryInfo_v2",
+        (_MEMORY_VERSION,),
+        lambda of: _MEMORY.unpack(of[0])[3] // _MIB,
+    ),
+    "DCGM_FI_DEV_FB_USED": (
+        "nvmlDeviceGetMemoryInfo_v2",
+        (_MEMORY_VERSION,),
+        lambda of: _MEMORY.unpack(of[0])[4] // _MIB,
+    ),
+    "DCGM_FI_DEV_SM_CLOCK": ("nvmlDeviceGetClockInfo", (1,), lambda of: of[0]),
+    "DCGM_FI_DEV_MEM_CLOCK": ("nvmlDeviceGetClockInfo", (2,), lambda of: of[0]),
+    "DCGM_FI_DEV_GPU_TEMP": ("nvmlDeviceGetTemperature", (0,), lambda of: of[0]),
+    "DCGM_FI_DEV_POWER_USAGE": ("nvmlDeviceGetPowerUsage", (), lambda of: of[0] / 1000),  # milliwatts
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": ("nvmlDeviceGetTotalEnergyConsumption", (), lambda of: of[0]),
+    "DCGM_FI_DEV_GPU_UTIL": ("nvmlDeviceGetUtilizationRates", (), lambda of: _UTILIZATION.unpack(of[0])[0]),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": ("nvmlDeviceGetUtilizationRates", (), lambda of: _UTILIZATION.unpack(of[0])[1]),
+    "DCGM_FI_DEV_ENC_UTIL": ("nvmlDeviceGetEncoderUtilization", (), lambda of: of[0]),
+    "DCGM_FI_DEV_DEC_UTIL": ("nvmlDeviceGetDecoderUtilization", (), lambda of: of[0]),
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": ("nvmlDeviceGetPcieReplayCounter", (), lambda of: of[0]),
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": ("nvmlDeviceGetRemappedRows", (), lambda of: of[0]),
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": ("nvmlDeviceGetRemappedRows", (), lambda of: of[1]),
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": ("nvmlDeviceGetRemappedRows", (), lambda of: of[3]),
 }
 
 
@@ -105,7 +125,7 @@ class NvmlService:
         for name, (function, given, read) in _GAUGES.items():
             answer = await self._backend.live(index, CALLS[function], given, [])
             if answer.result == NvmlResult.SUCCESS:
-                found[name] = read(answer.value[0])
+                found[name] = float(read(answer.value))
         return found
 
     def _of_system(self, call: Call) -> Answer:
