@@ -94,10 +94,13 @@ def test_detail(smi: Smi) -> None:
 
 def test_detail_in_parts(smi: Smi) -> None:
     result = smi("-q", "-d", "memory,PIDS", "-i", "0")
-    assert re.findall(r"^ {4}([A-Z][^:]*?)(?: *:.*)?$", result.stdout, re.MULTILINE) == ["FB Memory Usage", "Processes"]
-    refused = smi("-q", "-d", "ACCOUNTING")
+    assert re.findall(r"^ {4}([A-Z][^:]*?)(?: *:.*)?$", result.stdout, re.MULTILINE) == [
+        *("FB Memory Usage", "BAR1 Memory Usage", "Conf Compute Protected Memory Usage"),
+        "Processes",
+    ]
+    refused = smi("-q", "-d", "VOLTAGE")
     assert refused.returncode == 2
-    assert "'ACCOUNTING': there are CLOCK, COMPUTE, ECC" in refused.stderr
+    assert "'VOLTAGE': there are ACCOUNTING, CLOCK, COMPUTE, ECC" in refused.stderr
 
 
 def test_xml_as_its_readers_look_for_it(smi: Smi) -> None:
@@ -121,38 +124,38 @@ def test_xml_as_its_readers_look_for_it(smi: Smi) -> None:
     assert gpu.find("processes") is not None
 
 
-# Elements of `nvidia-smi -q -x` in its published form nvsmi_device_v12, as far as they are shown here.
-PUBLISHED = {
-    *("product_name", "display_active", "persistence_mode", "serial", "uuid", "vbios_version", "fan_speed"),
-    *("performance_state", "compute_mode", "processes"),
-    *(f"mig_mode/{name}" for name in ("current_mig", "pending_mig")),
-    *(f"pci/pci_{name}" for name in ("bus", "device", "domain", "device_id", "bus_id", "sub_system_id")),
-    *(f"pci/pci_gpu_link_info/pcie_gen/{name}" for name in ("max_link_gen", "current_link_gen")),
-    *(f"pci/pci_gpu_link_info/link_widths/{name}" for name in ("max_link_width", "current_link_width")),
-    *(f"fb_memory_usage/{name}" for name in ("total", "reserved", "used", "free")),
-    *(f"utilization/{name}_util" for name in ("gpu", "memory", "encoder", "decoder")),
-    *(f"ecc_mode/{name}" for name in ("current_ecc", "pending_ecc")),
-    *(f"temperature/{name}" for name in ("gpu_temp", "memory_temp")),
-    "gpu_power_readings/power_draw",
-    *(f"gpu_power_readings/{name}_power_limit" for name in ("current", "default", "min", "max")),
-    *(f"clocks/{name}_clock" for name in ("graphics", "sm", "mem", "video")),
-    *(f"max_clocks/{name}_clock" for name in ("graphics", "sm", "mem")),
-}
-OWN = {
-    "compute_capability",
-    "ecc_errors/corrected",
-    "ecc_errors/uncorrected",
-    "gpu_power_readings/enforced_power_limit",
-}
+def of_nvidia_smi(kind: str) -> list[str]:
+    """The elements, keys or columns of nvidia-smi 580, in its order."""
+    rows = (line.split("\t") for line in Path(__file__).with_name("nvidia-smi-580.tsv").read_text().splitlines())
+    return [row[1] for row in rows if row[0] == kind]
 
 
-def test_elements_are_those_that_are_published(smi: Smi) -> None:
+def test_every_field_of_nvidia_smi_is_shown_in_its_place(smi: Smi) -> None:
     def paths(element: ElementTree.Element) -> Iterator[str]:
         for child in element:
             yield from (f"{child.tag}/{path}" for path in paths(child)) if len(child) else (child.tag,)
 
     gpu = ElementTree.fromstring(smi("-q", "-x").stdout).findall("gpu")[0]
-    assert set(paths(gpu)) == PUBLISHED | OWN
+    own = {"compute_capability", "supported_clocks"}
+    assert [path for path in paths(gpu) if path not in own] == of_nvidia_smi("element")
+    text = smi("-q", "-i", "1").stdout
+    assert re.findall(r"^ +(\S.*?) +: ", text, re.MULTILINE) == [
+        "Compute Capability" if key is None else key.split("/")[-1] for key in with_capability(of_nvidia_smi("key"))
+    ]
+    assert {line.index(" : ") for line in text.splitlines() if " : " in line} == {54}
+    columns = of_nvidia_smi("column")
+    asked = smi("--query-gpu=" + ",".join(column.split(" [")[0] for column in columns), "--format=csv")
+    assert asked.stdout.splitlines()[0].split(", ") == columns
+
+
+def with_capability(keys: list[str]) -> list[str | None]:
+    """With the line of vgpu's own, which follows the addressing mode."""
+    at = keys.index("Addressing Mode") + 1
+    return [*keys[:at], None, *keys[at:]]
+
+
+def test_elements_have_values(smi: Smi) -> None:
+    gpu = ElementTree.fromstring(smi("-q", "-x").stdout).findall("gpu")[0]
     pci = {name: gpu.findtext(f"pci/{name}") for name in ("pci_bus", "pci_domain", "pci_device_id")}
     assert pci == {"pci_bus": "01", "pci_domain": "0000", "pci_device_id": "233110DE"}
     assert gpu.findtext("pci/pci_gpu_link_info/link_widths/max_link_width") == "16x"

@@ -6,8 +6,9 @@ import time
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
-from .field import GPU
-from .section import DISPLAYS, PROCESSES, SECTIONS
+from .detail_field import DETAIL
+from .field import DEPRECATED, GPU
+from .section import DISPLAYS, LAST_SECTIONS, PROCESSES, SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
     from .device import Device, System
     from .section import Entry, Section
 
-_KEY_WIDTH = 46
+_KEY_WIDTH = 55
+_NO_INSTANCE = (("GPU instance ID", "gpu_instance_id"), ("Compute instance ID", "compute_instance_id"))
 
 
 def _text(device: Device, entry: Entry) -> str:
-    field = GPU[entry.field]
+    field = GPU.get(entry.field) or DETAIL[entry.field]
     value = field.value(device)
+    if value == DEPRECATED:
+        return DEPRECATED.strip("[]")
     if value is not None and entry.field.startswith("pcie.link.width"):
         return f"{value}x"
     return "N/A" if value is None else f"{value} {field.unit}".rstrip()
@@ -40,27 +44,37 @@ def _entry(depth: int, key: str, value: str) -> str:
 
 def _device(device: Device, displays: Collection[str]) -> Iterator[str]:
     yield f"GPU {device.bus_id or device.index}"
-    for section in SECTIONS:
-        if displays and section.display not in displays:
+    yield from _sections(device, SECTIONS, displays)
+    if not displays or PROCESSES in displays:
+        yield from _processes(device)
+    yield from _sections(device, LAST_SECTIONS, displays)
+
+
+def _sections(device: Device, sections: Sequence[Section], displays: Collection[str]) -> Iterator[str]:
+    for section in sections:
+        if (displays and section.display not in displays) or not any(entry.key for entry in section.entries):
             continue
         if section.title:
             yield f"    {section.title}"
         shown: list[str] = []
-        for entry in section.entries:
+        for entry in (entry for entry in section.entries if entry.key):
             *headings, key = entry.key.split("/")
             depth = 2 if section.title else 1
             for at in range(_common(shown, headings), len(headings)):
                 yield "    " * (depth + at) + headings[at]
-            shown = headings
+            shown = [*headings, key]  # what lies below a key is indented under its value
             yield _entry(depth + len(headings), key, _text(device, entry))
-    if displays and PROCESSES not in displays:
-        return
+
+
+def _processes(device: Device) -> Iterator[str]:
     processes = device.processes()
     if not processes:
         yield _entry(1, "Processes", "N/A" if processes is None else "None")
         return
     yield "    Processes"
     for process in processes:
+        for key, _element_name in _NO_INSTANCE:
+            yield _entry(2, key, "N/A")
         yield _entry(2, "Process ID", str(process.pid))
         yield _entry(3, "Type", process.kind)
         yield _entry(3, "Name", process.name or "N/A")
@@ -72,7 +86,7 @@ def format_detail(system: System, devices: Sequence[Device], displays: Collectio
     """The whole report, or the sections of each device that the words of -d select."""
     lines = [
         "",
-        f"{'VGPU SMI LOG':=^42}",
+        f"{'VGPU SMI LOG':=^40}",
         "",
         _entry(0, "Timestamp", _now()),
         _entry(0, "Driver Version", system.driver_version or "N/A"),
@@ -94,8 +108,8 @@ def select_displays(text: str) -> list[str]:
 
 
 def format_xml(system: System, devices: Sequence[Device], displays: Collection[str] = ()) -> str:
-    """The same in the elements that readers of `nvidia-smi -q -x` look for."""
-    lines = ['<?xml version="1.0" ?>', '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">', "<nvidia_smi_log>"]
+    """The same in the elements that `nvidia-smi -q -x` has."""
+    lines = ['<?xml version="1.0" ?>', '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">', "<nvidia_smi_log>"]
     lines += [
         _element(1, "timestamp", _now()),
         _element(1, "driver_version", system.driver_version or "N/A"),
@@ -109,22 +123,33 @@ def format_xml(system: System, devices: Sequence[Device], displays: Collection[s
 
 
 def _xml_device(device: Device, displays: Collection[str]) -> Iterator[str]:
-    for section in SECTIONS:
-        if displays and section.display not in displays:
-            continue
-        yield from _xml_section(device, section)
-    if displays and PROCESSES not in displays:
-        return
+    yield from _xml_sections(device, SECTIONS, displays)
+    if not displays or PROCESSES in displays:
+        yield from _xml_processes(device)
+    yield from _xml_sections(device, LAST_SECTIONS, displays)
+
+
+def _xml_sections(device: Device, sections: Sequence[Section], displays: Collection[str]) -> Iterator[str]:
+    for section in sections:
+        if not displays or section.display in displays:
+            yield from _xml_section(device, section)
+
+
+def _xml_processes(device: Device) -> Iterator[str]:
     yield "\t\t<processes>"
     for process in device.processes() or ():
         used = process.memory_mib
         yield "\t\t\t<process_info>"
+        for _key, name in _NO_INSTANCE:
+            yield _element(4, name, "N/A")
         yield _element(4, "pid", str(process.pid))
         yield _element(4, "type", process.kind)
         yield _element(4, "process_name", process.name or "N/A")
         yield _element(4, "used_memory", "N/A" if used is None else f"{used} MiB")
         yield "\t\t\t</process_info>"
     yield "\t\t</processes>"
+    yield "\t\t<accounted_processes>"
+    yield "\t\t</accounted_processes>"
 
 
 def _xml_section(device: Device, section: Section) -> Iterator[str]:

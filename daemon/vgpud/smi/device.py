@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,13 +32,16 @@ class System:
         self._pynvml = pynvml
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Call `nvmlNAME`: its result, or None for any error but a lost GPU.
+        """Call `nvmlNAME`: its result, or None for any error but a lost GPU, and where the binding is too old for it.
 
         Raises:
             pynvml.NVMLError_GpuIsLost: the daemon is gone.
         """
+        function = getattr(self._pynvml, f"nvml{name}", None)
+        if function is None:
+            return None
         try:
-            value = getattr(self._pynvml, f"nvml{name}")(*arguments)
+            value = function(*arguments)
         except self._pynvml.NVMLError_GpuIsLost:
             raise
         except self._pynvml.NVMLError:
@@ -96,6 +100,16 @@ class Device:
         """One number of the PCI identity."""
         info = self.ask("PciInfo")
         return None if info is None else int(getattr(info, field))
+
+    def pci_class(self, position: int) -> int | None:
+        """The PCI base class (0) or sub-class (1)."""
+        structure = getattr(self.system._pynvml, "nvmlPciInfoExt_v1_t", None)
+        if structure is None:
+            return None
+        info = structure()
+        info.version = self.system._pynvml.nvmlPciInfoExt_v1
+        self.ask("PciInfoExt", ctypes.byref(info))
+        return (int(info.baseClass), int(info.subClass))[position] if info.busId else None
 
     def memory(self, field: str) -> int | None:
         """total, free, used or reserved, in bytes."""

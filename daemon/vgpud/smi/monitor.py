@@ -97,4 +97,4 @@ def process_lines(_system: System, devices: Sequence[Device]) -> str:
 
 
 def _process_line(index: int, pid: str, kind: str, name: str) -> str:
-    return f"{index:>5} {pid:>11} {kind:>6}" + f" {'-':>6}" * 6 + f"    {name:<16}"
+    return f"{index:>5} {pid:>10} {kind:>5}" + f" {'-':>6}" * 6 + f"    {name:<15}"

@@ -74,7 +74,7 @@ def format_smi_table(system: System, devices: Sequence[Device]) -> str:
     """The whole table, as a terminal shows it."""
     release, cuda = system.driver_version or "N/A", system.cuda_version or "N/A"
     lines = [
-        time.strftime("%a %b %d %H:%M:%S %Y"),
+        time.strftime("%a %b %d %H:%M:%S %Y") + " " * 7,
         _rule(),
         _line(f" {f'VGPU-SMI {release}':<34}{f'Driver Version: {release}':<31}CUDA Version: {cuda}"),
         _rule("-", _COLUMNS),
