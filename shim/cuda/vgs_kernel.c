@@ -90,15 +90,33 @@ CUresult vgs_kernel_describe(struct vgs_kernel *kernel) {
   return result;
 }
 
+enum { REFUSAL_NBYTES = 1024 };
+
+/* Why a kernel cannot run; `effect` is what that leads to, or "". */
+static void describe_refusal(const struct vgs_kernel *kernel, CUresult result, const char *effect, char *text) {
+  snprintf(text, REFUSAL_NBYTES, "kernel %.300s cannot run (%d)%s: %s", kernel->name, (int)result, effect,
+           kernel->reason ? kernel->reason : "its image was refused");
+}
+
 CUresult vgs_kernel_prepare(struct vgs_kernel *kernel) {
   CUresult result = vgs_kernel_describe(kernel);
   if (result && kernel->missing) {
-    char text[1024];
-    snprintf(text, sizeof text, "kernel %.300s cannot run (%d): %s", kernel->name, (int)result,
-             kernel->reason ? kernel->reason : "its image was refused");
+    char text[REFUSAL_NBYTES];
+    describe_refusal(kernel, result, "", text);
     vgs_reason_end_context(result, text);
   }
   return result;
+}
+
+/* Once a process: CUB, in CuPy, swallows the error and leaves its results as they were; NCCL asks for the attributes of
+ * all its kernels. */
+static void report_refused_attribute(const struct vgs_kernel *kernel, CUresult result) {
+  static bool reported;
+  if (!kernel->missing || __atomic_exchange_n(&reported, true, __ATOMIC_RELAXED))
+    return;
+  char text[REFUSAL_NBYTES];
+  describe_refusal(kernel, result, ", and its caller may go on without it", text);
+  vgs_reason_report(result, text);
 }
 
 static CUresult get_attribute(int *pi, int attrib, struct vgs_kernel *kernel, CUdevice device) {
@@ -107,8 +125,10 @@ static CUresult get_attribute(int *pi, int attrib, struct vgs_kernel *kernel, CU
   if (!kernel)
     return CUDA_ERROR_INVALID_HANDLE;
   CUresult result = vgs_kernel_describe(kernel);
-  if (result)
+  if (result) {
+    report_refused_attribute(kernel, result);
     return result;
+  }
   int value = __atomic_load_n(vgs_kernel_attribute_at(kernel, device, attrib), __ATOMIC_RELAXED);
   if (value == INT_MIN)
     return CUDA_ERROR_INVALID_VALUE;

@@ -80,6 +80,8 @@ bool vgs_reason_is_refusal(CUresult result) {
   return context && vgpuDeviceIsSimulated(context->device) == 1;
 }
 
+void vgs_reason_report(CUresult result, const char *text) { tell((int)result, false, text); }
+
 void vgs_reason_end_context(CUresult result, const char *text) {
   tell((int)result, true, text);
   vgs_session_set_fault(result, true);

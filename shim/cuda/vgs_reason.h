@@ -18,6 +18,9 @@ void vgs_reason_defer(void);
 /* The reasons since then, malloc'ed; NULL: none. */
 char *vgs_reason_deferred(void);
 
+/* Report `text`, why `result` was returned; the context stays. */
+void vgs_reason_report(CUresult result, const char *text);
+
 /* End the context with `result`, and report `text`. */
 void vgs_reason_end_context(CUresult result, const char *text);
 
