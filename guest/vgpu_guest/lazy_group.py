@@ -19,6 +19,20 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 _EX_IOERR = 74  # sysexits.h
 
 
+def _open_standard_streams() -> None:
+    """Put /dev/null where the caller has closed a standard descriptor: the next file would take its number."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, "r" if descriptor == 0 else "w", closefd=False))  # noqa: SIM115
+
+
 class LazyGroup(click.Group):
     """A group of commands known by their place, `package.module:attribute`."""
 
@@ -28,6 +42,7 @@ class LazyGroup(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """click's hook: what cannot be printed ends the command with one line, not with a traceback."""
+        _open_standard_streams()
         try:
             try:
                 return super().main(*args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import select
 import shutil
@@ -65,6 +66,11 @@ class PrivateDaemon:
         self._stop()
 
     def _start(self, directory: Path) -> None:
+        if importlib.util.find_spec("vgpud.__main__") is None:
+            raise PrivateDaemonError(
+                "this installation has the guest's commands alone, no vgpud to simulate a device: "
+                "set VGPU_ENDPOINT to a vgpud's, or install the vgpud package (docs/packages.md)"
+            )
         command = [sys.executable, "-P", "-m", "vgpud", "--private", str(directory)]
         if self._config is not None:
             command += ["--config", str(self._config)]

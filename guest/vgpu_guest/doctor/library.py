@@ -80,7 +80,7 @@ def words(facts: dict[str, Any]) -> str:
         "missing": "not there",
         "dead-link": f"a link to {facts['real']}, which is not there",
         "denied": "may not be read",
-        "wrong-class": f"no library for this machine ({facts.get('reason')})",
+        "wrong-class": f"not for x86-64 ({facts.get('reason')}), as vgpu's libraries are",
         "no-library": f"neither a program nor a library ({facts.get('reason')})",
         "ours": "vgpu's",
         "nvidia": f"NVIDIA's{release}",

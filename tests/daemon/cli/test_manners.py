@@ -44,6 +44,14 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_change_nothing(closed: str) -> None:
+    command = " ".join(map(repr, [*VGPU, "profiles"])) + f" {closed}"
+    done = subprocess.run(["sh", "-c", command], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.stdout == "") == (">&-" in closed.replace("2>&-", ""))
+
+
 @pytest.mark.parametrize("arguments", [("profiles",), ("version",), ("api",), ("api", "--nvml")])
 def test_tables_have_json(arguments: tuple[str, ...]) -> None:
     assert json.loads(vgpu(*arguments, "--json").stdout)
