@@ -22,6 +22,7 @@ FUNCTIONS = {
     "cuptiActivityEnableDriverApi": "uint32_t cbid, uint8_t enable",
     "cuptiActivityEnableRuntimeApi": "uint32_t cbid, uint8_t enable",
     "cuptiActivityEnableLatencyTimestamps": "uint8_t enable",
+    "cuptiActivityEnableCudaEventDeviceTimestamps": "uint8_t enable",  # 13; in 12 they are always there
     "cuptiSetThreadIdType": "uint32_t type",
     "cuptiGetThreadIdType": "uint32_t *type",
     "cuptiFinalize": "void",
@@ -70,6 +71,7 @@ CLASSES = (
     ("cuMemcpyHtoA", "COPY"),
     ("cuMemcpy", "COPY_EITHER"),
     ("cuMemset", "FILL"),
+    ("cuEventRecord", "RECORD_EVENT"),
     ("cuStreamSynchronize", "SYNC_STREAM"),
     ("cuCtxSynchronize", "SYNC_CONTEXT"),
     ("cuEventSynchronize", "SYNC_EVENT"),

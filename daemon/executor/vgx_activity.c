@@ -90,17 +90,21 @@ void vgx_activities_clear(void) {
   pthread_mutex_unlock(&kept.lock);
 }
 
-CUresult vgx_vgpuActivityStart(struct vgx_session *s, struct vgw_rep_vgpuActivityStart *rep) {
+CUresult vgx_vgpuActivityStart(struct vgx_session *s, const struct vgw_req_vgpuActivityStart *req,
+                               struct vgw_rep_vgpuActivityStart *rep) {
   if (!s->backend->measure)
     return vgx_not_offered(s, "profiling");
-  CUresult result = s->backend->measure(vgx_activity_put);
-  if (result == CUDA_SUCCESS)
-    rep->how = s->backend->measures_nodes ? s->backend->measures_nodes() : 1;
+  if (req->what & ~(uint32_t)VGW_MEASURE_ALL)
+    return CUDA_ERROR_INVALID_VALUE;
+  unsigned what = req->what;
+  CUresult result = s->backend->measure(vgx_activity_put, &what);
+  rep->how = what;
   return result;
 }
 
 CUresult vgx_vgpuActivityStop(struct vgx_session *s) {
-  return s->backend->measure ? s->backend->measure(NULL) : CUDA_SUCCESS;
+  unsigned none = 0;
+  return s->backend->measure ? s->backend->measure(NULL, &none) : CUDA_SUCCESS;
 }
 
 CUresult vgx_vgpuActivityClock(struct vgx_session *s, struct vgw_rep_vgpuActivityClock *rep) {

@@ -1,7 +1,8 @@
 /* Measuring: by the host's CUPTI where there is one (vgx_cuda_cupti.c), else by events: one before an operation and one
  * behind it in its stream, whose distance is the operation's time. What an event itself takes is measured in each
  * context (the shortest distance of two with nothing between them), and subtracted. An operation of a capture is not
- * measured, as its events would be captured; a graph's launch is measured as a whole.
+ * measured, as its events would be captured; a graph's launch is measured as a whole. A recorded event's time is that
+ * of the two around it.
  *
  * Where on this machine's clock an event lies is found by a reference: an event recorded in a stream of its own between
  * two readings of the clock, anew each time records are asked for. */
@@ -49,6 +50,7 @@ static _Thread_local uint64_t thread_correlation;
 static struct vgx_backend real; /* the driver's own functions */
 static CUresult (*get_current)(CUcontext *);
 static bool has_cupti, by_cupti; /* the second is atomic: whether CUPTI measures now */
+static unsigned measured_now;    /* atomic; VGW_MEASURE_* */
 
 /* Record the reference, and see it happen between two readings of the clock that lie close together. False: the device
  * does not answer. */
@@ -214,6 +216,12 @@ static CUresult launch_ex(const CUlaunchConfig *c, CUfunction f, void **params, 
   return end(t, c->hStream, real.cuLaunchKernelEx(c, f, params, extra));
 }
 
+static CUresult record(CUevent event, CUstream stream, unsigned flags) {
+  bool wanted = __atomic_load_n(&measured_now, __ATOMIC_RELAXED) & VGW_MEASURE_EVENTS;
+  struct timed *t = wanted ? begin(stream, VGW_ACTIVITY_EVENT) : NULL;
+  return end(t, stream, real.cuEventRecordWithFlags(event, stream, flags));
+}
+
 static CUresult launch_graph(CUgraphExec graph, CUstream stream) {
   struct timed *t = begin(stream, VGW_ACTIVITY_GRAPH);
   if (t)
@@ -288,6 +296,7 @@ FILL_ROWS(D2D32, unsigned int, 4)
   X(cuLaunchKernel, launch)                                                                                            \
   X(cuLaunchKernelEx, launch_ex)                                                                                       \
   X(cuGraphLaunch, launch_graph)                                                                                       \
+  X(cuEventRecordWithFlags, record)                                                                                    \
   X(cuMemcpyHtoDAsync_v2, copy_to_device)                                                                              \
   X(cuMemcpyDtoHAsync_v2, copy_to_host)                                                                                \
   X(cuMemcpyDtoDAsync_v2, copy_on_device)                                                                              \
@@ -302,9 +311,13 @@ FILL_ROWS(D2D32, unsigned int, 4)
 
 /* --- for the executor --- */
 
-static CUresult measure(void (*put)(const struct vgw_activity *activity, const char *name)) {
+static CUresult measure(void (*put)(const struct vgw_activity *activity, const char *name), unsigned *what) {
+  unsigned by_events = *what & VGW_MEASURE_EVENTS;
   if (has_cupti)
-    __atomic_store_n(&by_cupti, vgx_cuda_cupti_measure(put) && put, __ATOMIC_RELEASE);
+    __atomic_store_n(&by_cupti, vgx_cuda_cupti_measure(put, what) && put, __ATOMIC_RELEASE);
+  if (!by_cupti)
+    *what = by_events;
+  __atomic_store_n(&measured_now, *what, __ATOMIC_RELAXED);
   __atomic_store_n(&put_activity, put, __ATOMIC_RELEASE);
   return CUDA_SUCCESS;
 }
@@ -314,8 +327,6 @@ static void correlate(uint64_t correlation) {
     vgx_cuda_cupti_correlate(correlation);
   thread_correlation = correlation;
 }
-
-static bool measures_nodes(void) { return __atomic_load_n(&by_cupti, __ATOMIC_RELAXED); }
 
 /* Read an operation's times. Under the lock; the context is current. False: it is not done yet. */
 static bool read_out(struct timed *t, void (*put)(const struct vgw_activity *, const char *)) {
@@ -375,7 +386,6 @@ void vgx_cuda_activity_resolve(void *library, struct vgx_backend *backend) {
     return;
   backend->measure = measure;
   backend->correlate = correlate;
-  backend->measures_nodes = measures_nodes;
   backend->measured = measured;
 #define REPLACE(name, function)                                                                                        \
   if (real.name)                                                                                                       \

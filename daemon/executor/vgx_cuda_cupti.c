@@ -16,7 +16,7 @@
 #include "cupti/13/vgs_cupti_layout.h"
 #include "vgw_clock.h"
 
-enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, KERNEL = 10, EXTERNAL = 39, CUSTOM0 = 3 };
+enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, KERNEL = 10, CUDA_EVENT = 36, EXTERNAL = 39, GRAPH = 51, CUSTOM0 = 3 };
 enum { HTOD = 1, DTOH = 2, HTOH = 9, BUFFER_NBYTES = 1 << 20, KNOWN = 1 << 20, WAITING_MAX = 1 << 16 };
 
 static struct {
@@ -29,6 +29,8 @@ static struct {
   int (*next)(uint8_t *buffer, size_t valid, void **record);
   int (*push)(uint32_t kind, uint64_t id);
   int (*pop)(uint32_t kind, uint64_t *id);
+  int (*version)(uint32_t *version);
+  int (*time_events)(uint8_t enable); /* NULL in CUPTI 12, which times them unasked since 12.8 */
 } cupti;
 
 struct known {
@@ -69,6 +71,8 @@ bool vgx_cuda_cupti_open(void) {
   RESOLVE(next, "cuptiActivityGetNextRecord");
   RESOLVE(push, "cuptiActivityPushExternalCorrelationId");
   RESOLVE(pop, "cuptiActivityPopExternalCorrelationId");
+  RESOLVE(version, "cuptiGetVersion");
+  RESOLVE(time_events, "cuptiActivityEnableCudaEventDeviceTimestamps");
   return cupti.register_callbacks && cupti.register_timestamp && cupti.enable && cupti.disable && cupti.flush &&
          cupti.next && cupti.push && cupti.pop;
 }
@@ -134,6 +138,17 @@ static void take_fill(const struct vgs_cupti_Memset *f) {
   take(f->correlationId, a, NULL);
 }
 
+static void take_graph(const struct vgs_cupti_GraphTrace *g) {
+  struct vgw_activity a = {.kind = VGW_ACTIVITY_GRAPH, .start_ns = g->start, .end_ns = g->end, .of_graph = 1};
+  take(g->correlationId, a, NULL);
+}
+
+static void take_event(const struct vgs_cupti_CudaEvent *e) {
+  struct vgw_activity a = {
+      .kind = VGW_ACTIVITY_EVENT, .start_ns = e->deviceTimestamp, .end_ns = e->deviceTimestamp};
+  take(e->correlationId, a, NULL);
+}
+
 static void take_external(const struct vgs_cupti_ExternalCorrelation *e) {
   if (e->externalKind == CUSTOM0)
     known[e->correlationId % KNOWN] = (struct known){e->correlationId, e->externalId};
@@ -152,6 +167,10 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t nby
       take_copy(record);
     else if (kind == MEMSET)
       take_fill(record);
+    else if (kind == GRAPH)
+      take_graph(record);
+    else if (kind == CUDA_EVENT)
+      take_event(record);
     else if (kind == EXTERNAL)
       take_external(record);
   }
@@ -165,14 +184,31 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t nby
 }
 
 static void disable_all(void) {
-  static const uint32_t kinds[] = {KERNEL, MEMCPY, MEMSET, EXTERNAL, DRIVER};
+  static const uint32_t kinds[] = {KERNEL, MEMCPY, MEMSET, EXTERNAL, DRIVER, GRAPH, CUDA_EVENT};
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
     cupti.disable(kinds[i]);
 }
 
-static bool enable_all(void) {
+/* Records of older ones have no time. */
+static bool enable_events(void) {
+  enum { OF_12_8 = 26 };
+  uint32_t version = 0;
+  if (!cupti.version || cupti.version(&version) || version < OF_12_8 || (cupti.time_events && cupti.time_events(1)))
+    return false;
+  return !cupti.enable(CUDA_EVENT);
+}
+
+static bool enable_all(unsigned *what) {
   if (cupti.register_timestamp(vgw_now_ns) || cupti.register_callbacks(request, complete))
     return false;
+  if (*what & VGW_MEASURE_NODES)
+    cupti.disable(GRAPH);
+  else if (cupti.enable(GRAPH))
+    *what |= VGW_MEASURE_NODES; /* it knows no other way */
+  if (!(*what & VGW_MEASURE_EVENTS))
+    cupti.disable(CUDA_EVENT);
+  else if (!enable_events())
+    *what &= ~(unsigned)VGW_MEASURE_EVENTS;
   if (!cupti.enable(KERNEL) && !cupti.enable(MEMCPY) && !cupti.enable(MEMSET) && !cupti.enable(EXTERNAL) &&
       !cupti.enable(DRIVER)) /* external correlation is recorded beside calls */
     return true;
@@ -180,7 +216,7 @@ static bool enable_all(void) {
   return false;
 }
 
-bool vgx_cuda_cupti_measure(void (*put)(const struct vgw_activity *activity, const char *name)) {
+bool vgx_cuda_cupti_measure(void (*put)(const struct vgw_activity *activity, const char *name), unsigned *what) {
   if (!put) {
     disable_all();
     cupti.flush(0);
@@ -191,7 +227,7 @@ bool vgx_cuda_cupti_measure(void (*put)(const struct vgw_activity *activity, con
   waiting = waiting ? waiting : calloc(WAITING_MAX, sizeof *waiting);
   bool ready = known && waiting;
   pthread_mutex_unlock(&lock);
-  return !put || (ready && enable_all());
+  return !put || (ready && enable_all(what));
 }
 
 void vgx_cuda_cupti_correlate(uint64_t correlation) {

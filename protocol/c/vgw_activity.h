@@ -4,7 +4,18 @@
 
 #include <stdint.h>
 
-enum vgw_activity_kind { VGW_ACTIVITY_KERNEL = 1, VGW_ACTIVITY_COPY, VGW_ACTIVITY_FILL, VGW_ACTIVITY_GRAPH };
+/* EVENT: an event was recorded, at `start_ns`. */
+enum vgw_activity_kind {
+  VGW_ACTIVITY_KERNEL = 1,
+  VGW_ACTIVITY_COPY,
+  VGW_ACTIVITY_FILL,
+  VGW_ACTIVITY_GRAPH,
+  VGW_ACTIVITY_EVENT,
+};
+
+/* What vgpuActivityStart asks for, and what it gets. NODES: the work of each node of a graph's launch; without it, a
+ * launch as a whole. EVENTS: recorded events. Kernels, copies and fills are always measured. */
+enum { VGW_MEASURE_NODES = 1, VGW_MEASURE_EVENTS = 2, VGW_MEASURE_ALL = 3 };
 
 /* The two ends of a copy, where the worker knows better than the client: a graph's. */
 enum vgw_activity_memory { VGW_ACTIVITY_UNKNOWN, VGW_ACTIVITY_HOST, VGW_ACTIVITY_DEVICE };

@@ -30,12 +30,11 @@ struct vgx_backend {
   void (*set_reason)(void (*reason)(CUresult result, bool ends, const char *text));
   /* What to call around the compiling that a launch makes it do; `begin` refuses it by not returning SUCCESS. */
   void (*set_compiling)(CUresult (*begin)(uint64_t *begun_ns), void (*end)(uint64_t begun_ns));
-  /* Profiling: where to put what the device did (NULL: nowhere any more), from any thread; the correlation of what the
-   * calling thread submits from now on (0: none); whether nodes of graphs are measured; and a request to put all that
-   * has ended. All but the first two may be NULL. */
-  CUresult (*measure)(void (*put)(const struct vgw_activity *activity, const char *name));
+  /* Profiling: where to put what the device did (NULL: nowhere any more), from any thread, and which of VGW_MEASURE_*
+   * to measure, which it changes to what it does measure; the correlation of what the calling thread submits from now
+   * on (0: none); and a request to put all that has ended. The last may be NULL, and all if the first is. */
+  CUresult (*measure)(void (*put)(const struct vgw_activity *activity, const char *name), unsigned *what);
   void (*correlate)(uint64_t correlation);
-  bool (*measures_nodes)(void);
   void (*measured)(void);
   /* cuIpcGetMemHandle and cuIpcOpenMemHandle among the backend's own processes. The descriptor is the caller's. */
   CUresult (*ipc_export)(struct vgx_ipc_object *object, CUdeviceptr base);

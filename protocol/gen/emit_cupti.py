@@ -95,10 +95,10 @@ def _tables() -> str:
 def emit() -> dict[str, str]:
     """All files of the library, by their path."""
     files = {"vgs_cupti_tables.c": _tables(), "vgs_cupti_api.h": _prototypes()}
+    unknown = set(FUNCTIONS).difference(*map(exports, MAJORS))
+    if unknown:
+        raise SpecError(f"no CUPTI exports {', '.join(sorted(unknown))}")
     for major in MAJORS:
-        unknown = set(FUNCTIONS) - set(exports(major))
-        if unknown:
-            raise SpecError(f"CUPTI {major} does not export {', '.join(sorted(unknown))}")
         files |= {
             f"{major}/vgs_cupti_layout.h": _layout(major),
             f"{major}/vgs_cupti_exports.c": _exports(major),

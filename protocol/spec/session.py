@@ -95,11 +95,11 @@ fn(
 
 fn(
     "vgpuActivityStart",
-    [out("how", U32)],
+    [val("what", U32), out("how", U32)],
     WAITING,
     need=INIT,
     channel=SOCKET,
-    doc="Measure what correlated requests have the device do. `how`: 1, nodes of graphs, too; 0, a graph's launch.",
+    doc="Measure what correlated requests have the device do: bits VGW_MEASURE_*, asked for and answered.",
 )
 fn("vgpuActivityStop", [], WAITING, need=INIT, channel=SOCKET, doc="Measure no longer; what was can be taken.")
 fn(

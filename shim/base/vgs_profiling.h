@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { VGS_PROFILING_VERSION = 1 };
+enum { VGS_PROFILING_VERSION = 2 };
 
 /* Numbers of CUPTI's callback domains. */
 enum vgs_api_domain { VGS_API_DRIVER = 1, VGS_API_RUNTIME = 2 };
@@ -27,6 +27,7 @@ struct vgs_api_call {
   uint32_t outer;       /* the thread's correlation before */
   uint64_t start;       /* in the profiler's clock */
   uint64_t data;        /* a subscriber's, from enter to leave */
+  bool measured;        /* by the worker */
 };
 
 struct vgs_observer {
@@ -51,8 +52,8 @@ struct vgs_profiling {
   /* The number that the calling thread's records carry from now on; 0: none. */
   void (*correlate)(uint64_t correlation);
   /* Whether the worker measures what correlated records have the device do. NOT_INITIALIZED: there is no worker yet;
-   * NOT_SUPPORTED: the host cannot. *nodes: of a graph's launch each node is measured. */
-  CUresult (*measure)(bool on, bool *nodes);
+   * NOT_SUPPORTED: the host cannot. *what: bits VGW_MEASURE_*, wanted and then measured. */
+  CUresult (*measure)(bool on, unsigned *what);
   CUresult (*clock)(uint64_t *now_ns, uint64_t *dropped, uint64_t *waiting);
   CUresult (*take)(struct vgw_activity *activities, size_t capacity, size_t *count);
   CUresult (*name)(uint32_t name, char text[VGW_ACTIVITY_NAME_NBYTES]);
@@ -61,6 +62,7 @@ struct vgs_profiling {
   bool (*context)(CUcontext context, struct vgs_context_facts *facts); /* NULL: the current one */
   bool (*is_new)(CUcontext context); /* true the first time it is asked in this life of the context */
   bool (*stream_id)(CUcontext context, CUstream stream, bool per_thread, uint32_t *id);
+  bool (*is_capturing)(CUstream stream, bool per_thread);
   uint32_t (*object_id)(const void *handle);           /* of an event, a graph, a node: unique among its kind */
   CUgraphNode *(*nodes)(CUgraph graph, size_t *count); /* malloc'ed; NULL: none, or they are unknown */
   uint32_t (*node_type)(CUgraphNode node);

@@ -1,6 +1,7 @@
 /* libcuda's side of profiling: see vgs_profiling.h. What a record says is put together by libcupti. */
 #include "vgs_profiling.h"
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_enter.h"
 #include "vgs_handle.h"
 #include "vgs_kernel.h"
@@ -51,7 +52,7 @@ static CUresult ready(void) {
   return !result && !vgs_stream_attached() ? CUDA_ERROR_NOT_INITIALIZED : result;
 }
 
-static CUresult measure(bool on, bool *nodes) {
+static CUresult measure(bool on, unsigned *what) {
   unsigned how = 0;
   CUresult result = ready();
   if (!result && !vgs_session_has_activity())
@@ -60,9 +61,9 @@ static CUresult measure(bool on, bool *nodes) {
     return result;
   if (!on)
     return vgs_send_vgpuActivityStop();
-  result = vgs_send_vgpuActivityStart(&how);
+  result = vgs_send_vgpuActivityStart(*what, &how);
   if (!result)
-    *nodes = how != 0;
+    *what = how;
   return result;
 }
 
@@ -122,6 +123,14 @@ static bool stream_id(CUcontext context, CUstream stream, bool per_thread, uint3
   return true;
 }
 
+static bool is_capturing(CUstream stream, bool per_thread) {
+  uint32_t wire;
+  struct vgs_stream *found = NULL;
+  if (!stream && per_thread)
+    stream = CU_STREAM_PER_THREAD;
+  return !vgs_stream_id(stream, &wire, &found) && found && vgs_capture_status(found->capture);
+}
+
 static uint32_t object_id(const void *handle) { return (uint32_t)(uintptr_t)handle; }
 
 static CUgraphNode *nodes_of(CUgraph graph, size_t *count) {
@@ -165,6 +174,7 @@ EXPORT const struct vgs_profiling *vgpuProfiling(uint32_t version) {
                                              .context = context_facts,
                                              .is_new = is_new,
                                              .stream_id = stream_id,
+                                             .is_capturing = is_capturing,
                                              .object_id = object_id,
                                              .nodes = nodes_of,
                                              .node_type = node_type,

@@ -24,6 +24,8 @@ static bool is_known(uint32_t kind) {
   case VGS_KIND_MEMCPY2:
   case VGS_KIND_SYNCHRONIZATION:
   case VGS_KIND_EXTERNAL_CORRELATION:
+  case VGS_KIND_CUDA_EVENT:
+  case VGS_KIND_GRAPH_TRACE:
     return true;
   default:
     return false;

@@ -100,6 +100,10 @@ static size_t record_nbytes(uint32_t kind) {
     return sizeof(struct vgs_cupti_Synchronization);
   case VGS_KIND_EXTERNAL_CORRELATION:
     return sizeof(struct vgs_cupti_ExternalCorrelation);
+  case VGS_KIND_CUDA_EVENT:
+    return sizeof(struct vgs_cupti_CudaEvent);
+  case VGS_KIND_GRAPH_TRACE:
+    return sizeof(struct vgs_cupti_GraphTrace);
   default:
     return 0;
   }

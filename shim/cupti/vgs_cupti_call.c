@@ -5,6 +5,7 @@
 #include "vgs_cupti_callback.h"
 #include "vgs_cupti_clock.h"
 #include "vgs_cupti_device.h"
+#include "vgs_cupti_event.h"
 #include "vgs_cupti_external.h"
 #include "vgs_cupti_layout.h"
 #include "vgs_cupti_resource.h"
@@ -25,8 +26,11 @@ static const struct vgs_cupti_function *function_of(const struct vgs_api_call *c
   return known ? &vgs_cupti_drivers[call->id] : NULL;
 }
 
-static bool submits(const struct vgs_cupti_function *function) {
-  return function && function->what >= VGS_CALL_LAUNCH && function->what <= VGS_CALL_FILL;
+/* Whether the worker measures what the call has the device do, as far as it is wanted. */
+static bool is_measured(const struct vgs_cupti_function *function) {
+  if (function && function->what == VGS_CALL_RECORD_EVENT)
+    return vgs_cupti_wants_event_times();
+  return function && function->what >= VGS_CALL_LAUNCH && function->what <= VGS_CALL_FILL && vgs_cupti_wants_device();
 }
 
 static uint32_t thread_id(void) {
@@ -53,8 +57,7 @@ static void enter(struct vgs_api_call *call) {
   if (vgs_cupti_wants_domain(VGS_DOMAIN_RESOURCE))
     vgs_cupti_resources_before(call);
   call->start = vgs_cupti_now();
-  if (submits(function) && vgs_cupti_wants_device())
-    vgs_cupti_submit(call, function);
+  call->measured = is_measured(function) && vgs_cupti_submit(call, function);
 }
 
 static bool wants_record(const struct vgs_api_call *call) {
@@ -86,7 +89,8 @@ static void put_wait(const struct vgs_api_call *call, const struct vgs_cupti_fun
                                              .end = end,
                                              .correlationId = call->correlation,
                                              .streamId = (uint32_t)NONE,
-                                             .cudaEventId = (uint32_t)NONE};
+                                             .cudaEventId = (uint32_t)NONE,
+                                             .cudaEventSyncId = (uint32_t)NONE};
   driver->context(NULL, &context);
   record.contextId = context.id;
   if (function->what == VGS_CALL_SYNC_STREAM || function->what == VGS_CALL_WAIT_EVENT)
@@ -95,6 +99,8 @@ static void put_wait(const struct vgs_api_call *call, const struct vgs_cupti_fun
     record.cudaEventId = driver->object_id(params[0]);
   if (function->what == VGS_CALL_WAIT_EVENT)
     record.cudaEventId = driver->object_id(params[1]);
+  if (record.cudaEventId != (uint32_t)NONE)
+    record.cudaEventSyncId = vgs_cupti_event_last(record.cudaEventId);
   record.type = function->what == VGS_CALL_SYNC_STREAM    ? VGS_SYNC_STREAM
                 : function->what == VGS_CALL_SYNC_CONTEXT ? VGS_SYNC_CONTEXT
                 : function->what == VGS_CALL_SYNC_EVENT   ? VGS_SYNC_EVENT
@@ -102,11 +108,27 @@ static void put_wait(const struct vgs_api_call *call, const struct vgs_cupti_fun
   vgs_cupti_put(&record, sizeof record);
 }
 
+/* A call that recorded an event, whose time the worker does not tell. In a capture nothing is recorded. */
+static void put_event(const struct vgs_api_call *call, const struct vgs_cupti_function *function) {
+  const struct vgs_profiling *driver = vgs_cupti_driver();
+  struct vgs_context_facts context = {0};
+  struct vgs_cupti_recorded recorded = {.event = driver->object_id(*(void *const *)call->params),
+                                        .correlation = call->correlation};
+  if (driver->is_capturing(call->stream, function->per_thread))
+    return;
+  driver->context(NULL, &context);
+  driver->stream_id(NULL, call->stream, function->per_thread, &recorded.stream);
+  recorded.context = context.id;
+  recorded.device = context.device;
+  recorded.sync_id = vgs_cupti_event_recorded(recorded.event);
+  vgs_cupti_put_event(&recorded, 0);
+}
+
 static void leave(struct vgs_api_call *call, int result) {
   uint64_t end = vgs_cupti_now();
   const struct vgs_cupti_function *function = function_of(call);
-  bool device = submits(function) && vgs_cupti_wants_device();
-  if (submits(function))
+  bool device = call->measured;
+  if (device)
     vgs_cupti_submitted();
   if (call->domain == VGS_API_RUNTIME)
     runtime_correlation = call->outer;
@@ -118,6 +140,8 @@ static void leave(struct vgs_api_call *call, int result) {
     vgs_cupti_put_external(call->correlation);
   if (function && function->what >= VGS_CALL_SYNC_STREAM && !result && vgs_cupti_wants(VGS_KIND_SYNCHRONIZATION))
     put_wait(call, function, end);
+  if (function && function->what == VGS_CALL_RECORD_EVENT && !result && !device && vgs_cupti_wants_events())
+    put_event(call, function);
   if (vgs_cupti_wants_domain(VGS_DOMAIN_RESOURCE))
     vgs_cupti_resources_after(call, result);
   vgs_cupti_call_subscriber(call, VGS_SITE_EXIT, &result, function); /* the subscriber may end its subscription */

@@ -3,6 +3,7 @@
 #include "vgs_cupti_device.h"
 #include "vgs_cupti_buffer.h"
 #include "vgs_cupti_clock.h"
+#include "vgs_cupti_event.h"
 #include "vgs_cupti_layout.h"
 #include "vgs_cupti_result.h"
 #include "vgs_cupti_state.h"
@@ -14,18 +15,23 @@ enum { CALLS = 1 << 20, DRAIN_CALLS = 1 << 13, BATCH = 8192, NAMES_MAX = 1 << 16
 
 /* A call that has submitted work. */
 struct submitted {
-  uint32_t correlation, context, stream, graph;
+  uint32_t correlation, context, stream;
+  uint32_t object; /* an executable graph's or an event's number */
   uint16_t device;
   uint8_t what;   /* vgs_cupti_class */
   uint8_t memory; /* a copy's end in host memory: VGS_MEMORY_KIND_* */
   uint8_t async;
-  struct vgs_context_facts ends[2]; /* a copy between contexts: destination, source */
+  union {
+    struct vgs_context_facts ends[2]; /* a copy between contexts: destination, source */
+    uint64_t sync_id;                 /* an event's */
+  };
 };
 
 static struct submitted *calls; /* CALLS of them, by place modulo CALLS; zeroed memory that costs nothing until used */
 static uint64_t call_count;     /* atomic */
 static uint64_t drained_at;     /* atomic; call_count then */
-static uint32_t measuring;      /* atomic; the session's epoch; 0: not measuring */
+static uint32_t measuring;      /* atomic; the session's epoch, and what was asked for << 16; 0: not measuring */
+static unsigned measured_what;  /* atomic; VGW_MEASURE_* */
 static bool not_supported;      /* atomic; the host cannot */
 
 /* Names by the worker's ids; texts are never freed: records point at them. Under `draining`. */
@@ -38,15 +44,17 @@ void vgs_cupti_reset_calls(void) {
   measuring = 0;
 }
 
-/* Start measuring in the worker, once in each session. */
+/* Start measuring what is wanted in the worker, once in each session. */
 static bool measure(const struct vgs_profiling *driver) {
-  uint32_t epoch = driver->epoch(), was = __atomic_load_n(&measuring, __ATOMIC_ACQUIRE);
-  if (was && was == epoch)
+  unsigned what = (vgs_cupti_wants(VGS_KIND_GRAPH_TRACE) ? 0 : VGW_MEASURE_NODES) |
+                  (vgs_cupti_wants_event_times() ? VGW_MEASURE_EVENTS : 0);
+  uint32_t wanted = driver->epoch() | what << 16;
+  if (__atomic_load_n(&measuring, __ATOMIC_ACQUIRE) == wanted)
     return true;
   if (__atomic_load_n(&not_supported, __ATOMIC_RELAXED))
     return false;
-  bool nodes = true;
-  CUresult result = driver->measure(true, &nodes);
+  unsigned how = what;
+  CUresult result = driver->measure(true, &how);
   if (result == CUDA_ERROR_NOT_SUPPORTED) {
     if (!__atomic_exchange_n(&not_supported, true, __ATOMIC_RELAXED))
       vgs_log(VGS_LOG_REASON, "the host does not measure what the device does: a profile shows calls alone");
@@ -54,15 +62,16 @@ static bool measure(const struct vgs_profiling *driver) {
   }
   if (result)
     return false; /* no worker yet: this call starts one, and is not measured */
-  if (!nodes)
+  if (what & ~how & VGW_MEASURE_NODES)
     vgs_log(VGS_LOG_INFO, "the host measures launches of graphs as a whole: their kernels are one record");
   pthread_mutex_lock(&vgs_cupti_lock);
   if (!calls)
     calls = calloc(CALLS, sizeof *calls);
   bool ready = calls != NULL;
   pthread_mutex_unlock(&vgs_cupti_lock);
+  __atomic_store_n(&measured_what, how, __ATOMIC_RELAXED);
   if (ready)
-    __atomic_store_n(&measuring, epoch, __ATOMIC_RELEASE);
+    __atomic_store_n(&measuring, wanted, __ATOMIC_RELEASE);
   return ready;
 }
 
@@ -77,11 +86,14 @@ static uint8_t host_memory(const struct vgs_profiling *driver, const struct vgs_
   return known && driver->memory(address) == VGS_MEMORY_PINNED ? VGS_MEMORY_KIND_PINNED : VGS_MEMORY_KIND_PAGEABLE;
 }
 
-void vgs_cupti_submit(const struct vgs_api_call *call, const struct vgs_cupti_function *function) {
+bool vgs_cupti_submit(const struct vgs_api_call *call, const struct vgs_cupti_function *function) {
   const struct vgs_profiling *driver = vgs_cupti_driver();
   struct vgs_context_facts context;
-  if (!driver->context(NULL, &context) || !measure(driver))
-    return;
+  bool event = function->what == VGS_CALL_RECORD_EVENT;
+  if (!driver->context(NULL, &context) || !measure(driver) ||
+      (event && !(__atomic_load_n(&measured_what, __ATOMIC_RELAXED) & VGW_MEASURE_EVENTS)) ||
+      (event && driver->is_capturing(call->stream, function->per_thread)))
+    return false;
   struct submitted made = {.correlation = call->correlation,
                            .context = context.id,
                            .device = (uint16_t)context.device,
@@ -92,11 +104,14 @@ void vgs_cupti_submit(const struct vgs_api_call *call, const struct vgs_cupti_fu
     const CUlaunchConfig *config = *(const CUlaunchConfig *const *)call->params;
     stream = config ? config->hStream : NULL;
   }
-  if (function->what == VGS_CALL_GRAPH)
-    made.graph = driver->object_id(*(const void *const *)call->params);
+  if (function->what == VGS_CALL_GRAPH || event)
+    made.object = driver->object_id(*(const void *const *)call->params);
   driver->stream_id(NULL, stream, function->per_thread, &made.stream);
   made.memory = host_memory(driver, call, function->what);
-  made.ends[0] = made.ends[1] = context;
+  if (event)
+    made.sync_id = vgs_cupti_event_recorded(made.object);
+  else
+    made.ends[0] = made.ends[1] = context;
   if (function->what == VGS_CALL_COPY_PEER) { /* destination, its context, source, its context */
     driver->context(((void *const *)call->params)[1], &made.ends[0]);
     driver->context(((void *const *)call->params)[3], &made.ends[1]);
@@ -104,15 +119,16 @@ void vgs_cupti_submit(const struct vgs_api_call *call, const struct vgs_cupti_fu
   uint64_t place = __atomic_add_fetch(&call_count, 1, __ATOMIC_RELAXED);
   calls[place % CALLS] = made;
   driver->correlate(place << 32 | call->correlation);
+  return true;
 }
 
 void vgs_cupti_submitted(void) { vgs_cupti_driver()->correlate(0); }
 
 void vgs_cupti_stop_measuring(void) {
   const struct vgs_profiling *driver = vgs_cupti_driver();
-  bool nodes;
+  unsigned none = 0;
   if (__atomic_exchange_n(&measuring, 0, __ATOMIC_ACQ_REL) && driver)
-    driver->measure(false, &nodes);
+    driver->measure(false, &none);
 }
 
 /* --- records --- */
@@ -172,7 +188,7 @@ static void put_kernel(const struct vgw_activity *a, const struct submitted *by,
       .gridId = ++grids,
       .name = (uint64_t)(uintptr_t)name,
       .graphNodeId = a->graph_node,
-      .graphId = a->of_graph ? by->graph : 0,
+      .graphId = a->of_graph ? by->object : 0,
   };
   record.completed = record.end;
   vgs_cupti_put(&record, sizeof record);
@@ -201,7 +217,7 @@ static void put_copy(const struct vgw_activity *a, const struct submitted *by) {
       .streamId = by->stream,
       .correlationId = by->correlation,
       .graphNodeId = a->graph_node,
-      .graphId = a->of_graph ? by->graph : 0,
+      .graphId = a->of_graph ? by->object : 0,
       .copyCount = 1,
   };
   vgs_cupti_put(&record, sizeof record);
@@ -247,9 +263,35 @@ static void put_fill(const struct vgw_activity *a, const struct submitted *by) {
       .flags = by->async || a->of_graph ? VGS_FLAG_ASYNC : 0,
       .memoryKind = VGS_MEMORY_KIND_DEVICE,
       .graphNodeId = a->graph_node,
-      .graphId = a->of_graph ? by->graph : 0,
+      .graphId = a->of_graph ? by->object : 0,
   };
   vgs_cupti_put(&record, sizeof record);
+}
+
+static void put_graph(const struct vgw_activity *a, const struct submitted *by) {
+  struct vgs_cupti_GraphTrace record = {
+      .kind = VGS_KIND_GRAPH_TRACE,
+      .correlationId = by->correlation,
+      .start = vgs_cupti_time_of_worker(a->start_ns),
+      .end = vgs_cupti_time_of_worker(a->end_ns),
+      .deviceId = by->device,
+      .graphId = by->object,
+      .contextId = by->context,
+      .streamId = by->stream,
+      .endDeviceId = by->device,
+      .endContextId = by->context,
+  };
+  vgs_cupti_put(&record, sizeof record);
+}
+
+static void put_event(const struct vgw_activity *a, const struct submitted *by) {
+  struct vgs_cupti_recorded recorded = {.event = by->object,
+                                        .correlation = by->correlation,
+                                        .context = by->context,
+                                        .device = by->device,
+                                        .stream = by->stream,
+                                        .sync_id = by->sync_id};
+  vgs_cupti_put_event(&recorded, vgs_cupti_time_of_worker(a->start_ns));
 }
 
 /* Under `draining`. */
@@ -262,6 +304,10 @@ static void put(const struct vgs_profiling *driver, const struct vgw_activity *a
   }
   if (a->kind == VGW_ACTIVITY_KERNEL)
     put_kernel(a, &by, name_of(driver, a->name));
+  else if (a->kind == VGW_ACTIVITY_EVENT)
+    put_event(a, &by);
+  else if (a->kind == VGW_ACTIVITY_GRAPH && vgs_cupti_wants(VGS_KIND_GRAPH_TRACE))
+    put_graph(a, &by);
   else if (a->kind == VGW_ACTIVITY_GRAPH)
     put_kernel(a, &by, "[CUDA graph]");
   else if (a->kind == VGW_ACTIVITY_COPY && by.what == VGS_CALL_COPY_PEER)

@@ -4,11 +4,13 @@
 
 #include "vgs_cupti_tables.h"
 #include "vgs_profiling.h"
+#include <stdbool.h>
 
-/* The call is about to submit work of the device. Its records carry a number from now on. No lock held. */
-void vgs_cupti_submit(const struct vgs_api_call *call, const struct vgs_cupti_function *function);
+/* The call is about to submit work of the device. Its records carry a number from now on. False: the worker does not
+ * measure it. No lock held. */
+bool vgs_cupti_submit(const struct vgs_api_call *call, const struct vgs_cupti_function *function);
 
-/* The call has returned. */
+/* The call, for which that was true, has returned. */
 void vgs_cupti_submitted(void);
 
 /* Read what the worker has measured, into the queue. Returns a CUptiResult: UNKNOWN if records are lost because the

@@ -4,6 +4,7 @@
 #include "vgs_cupti_callback.h"
 #include "vgs_cupti_clock.h"
 #include "vgs_cupti_device.h"
+#include "vgs_cupti_event.h"
 #include "vgs_cupti_result.h"
 #include "vgs_cupti_state.h"
 #include "vgs_log.h"
@@ -21,6 +22,7 @@ static void forked(void) {
     vgs_cupti_driver()->observe(NULL, &vgs_cupti_observer);
   observing = false;
   vgs_cupti_reset_calls();
+  vgs_cupti_reset_events();
   vgs_cupti_reset_buffers();
   vgs_cupti_reset_subscriber();
 }

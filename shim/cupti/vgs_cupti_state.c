@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "vgs_cupti_state.h"
+#include "vgs_cupti_event.h"
 #include "vgs_log.h"
 #include <dlfcn.h>
 
@@ -12,10 +13,10 @@ static int callback_count; /* atomic */
 static const struct vgs_profiling *driver;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
-enum {
-  DEVICE_BITS = 1 << VGS_KIND_MEMCPY | 1 << VGS_KIND_MEMSET | 1 << VGS_KIND_KERNEL | 1 << VGS_KIND_CONCURRENT_KERNEL |
-  1 << VGS_KIND_MEMCPY2
-};
+#define BIT(kind) ((uint64_t)1 << VGS_KIND_##kind)
+#define DEVICE                                                                                                         \
+  (BIT(MEMCPY) | BIT(MEMSET) | BIT(KERNEL) | BIT(CONCURRENT_KERNEL) | BIT(MEMCPY2) | BIT(GRAPH_TRACE))
+#define EVENTS (BIT(SYNCHRONIZATION) | BIT(CUDA_EVENT)) /* CUPTI records events for whoever asks for waits, too */
 
 static void find_driver(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -39,7 +40,10 @@ const struct vgs_profiling *vgs_cupti_driver(void) {
 
 bool vgs_cupti_wants(enum vgs_cupti_kind kind) { return __atomic_load_n(&kinds, __ATOMIC_RELAXED) >> kind & 1; }
 bool vgs_cupti_wants_any(void) { return __atomic_load_n(&kinds, __ATOMIC_RELAXED); }
-bool vgs_cupti_wants_device(void) { return __atomic_load_n(&kinds, __ATOMIC_RELAXED) & DEVICE_BITS; }
+bool vgs_cupti_wants_events(void) { return __atomic_load_n(&kinds, __ATOMIC_RELAXED) & EVENTS; }
+bool vgs_cupti_wants_device(void) {
+  return __atomic_load_n(&kinds, __ATOMIC_RELAXED) & DEVICE || vgs_cupti_wants_event_times();
+}
 
 void vgs_cupti_set_kind(enum vgs_cupti_kind kind, bool on) {
   if (on)

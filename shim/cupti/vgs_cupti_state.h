@@ -18,7 +18,8 @@ const struct vgs_profiling *vgs_cupti_driver(void);
 /* Activity kinds; atomic bits. */
 bool vgs_cupti_wants(enum vgs_cupti_kind kind);
 bool vgs_cupti_wants_any(void);
-bool vgs_cupti_wants_device(void); /* any kind of work of the device */
+bool vgs_cupti_wants_device(void); /* anything that the worker measures */
+bool vgs_cupti_wants_events(void); /* records of recorded events */
 void vgs_cupti_set_kind(enum vgs_cupti_kind kind, bool on);
 void vgs_cupti_clear_kinds(void);
 

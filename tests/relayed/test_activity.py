@@ -37,6 +37,22 @@ def test_a_graph_is_measured_as_a_whole(shared_relay: Relay) -> None:
     assert [(k["name"], k["correlationId"]) for k in kernels] == [("[CUDA graph]", i) for i in launches]
 
 
+def test_graphs_as_a_whole_and_events(shared_relay: Relay) -> None:
+    rows = profile(shared_relay, "graph_trace")
+    launches = [row["correlationId"] for row in rows if row["record"] == "API" and row["cbid"] == 514]
+    assert [row["correlationId"] for row in rows if row["record"] == "GraphTrace"] == launches
+    check_events(profile(shared_relay, "events"))
+
+
+def check_events(rows: list[dict]) -> None:
+    kernels = sorted((row for row in rows if row["record"] == "Kernel"), key=lambda row: row["correlationId"])
+    events = [row for row in rows if row["record"] == "CudaEvent"]
+    assert len(events) == 2
+    for event, before in zip(events, kernels[::2], strict=True):
+        assert before["start"] < event["deviceTimestamp"]
+        assert event["correlationId"] == before["correlationId"] + 1
+
+
 def test_none_is_lost(shared_relay: Relay) -> None:
     assert profile(shared_relay, "many") == {"launched": 20000, "seen": 20000, "distinct": 20000, "dropped": 0}
 
@@ -55,6 +71,11 @@ def test_by_the_hosts_cupti(driver: Running, tmp_path: Path) -> None:
         launches = [row["correlationId"] for row in rows if row["record"] == "API" and row["cbid"] == 514]
         kernels = [row for row in rows if row["record"] == "Kernel"]
         assert [(k["correlationId"], k["gridX"]) for k in kernels] == [(i, n) for i in launches for n in (1, 2, 4)]
+        rows = profile(relay, "graph_trace")
+        assert [row["correlationId"] for row in rows if row["record"] == "GraphTrace"] == [
+            row["correlationId"] for row in rows if row["record"] == "API" and row["cbid"] == 514
+        ]
+        check_events(profile(relay, "events"))
         assert profile(relay, "many") == {"launched": 20000, "seen": 20000, "distinct": 20000, "dropped": 0}
     finally:
         running.end()

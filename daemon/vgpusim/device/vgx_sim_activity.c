@@ -3,12 +3,16 @@
 #include "vgw_clock.h"
 
 static void (*put_activity)(const struct vgw_activity *activity, const char *name); /* atomic */
+static unsigned measured;                                                           /* atomic; VGW_MEASURE_* */
 static _Thread_local uint64_t thread_correlation;
 
-CUresult vgx_sim_measure(void (*put)(const struct vgw_activity *activity, const char *name)) {
+CUresult vgx_sim_measure(void (*put)(const struct vgw_activity *activity, const char *name), unsigned *what) {
+  __atomic_store_n(&measured, *what, __ATOMIC_RELAXED);
   __atomic_store_n(&put_activity, put, __ATOMIC_RELEASE);
   return CUDA_SUCCESS;
 }
+
+bool vgx_sim_measures(unsigned what) { return (__atomic_load_n(&measured, __ATOMIC_RELAXED) & what) == what; }
 
 void vgx_sim_correlate(uint64_t correlation) { thread_correlation = correlation; }
 

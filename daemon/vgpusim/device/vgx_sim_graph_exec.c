@@ -198,7 +198,14 @@ static CUresult run_plan(struct vgx_sim_op *op) {
   for (uint32_t i = 0; i < plan->count; i++)
     if (plan->steps[i].type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
       vgx_sim_condition_begin(plan->steps[i].work->op);
-  return run_steps(plan->steps, plan->count, op->correlation);
+  return run_steps(plan->steps, plan->count, op->describe ? 0 : op->correlation);
+}
+
+/* Of a launch that is measured as a whole. */
+static void describe_run(const struct vgx_sim_op *op, struct vgw_activity *activity, const char **name) {
+  (void)op, (void)name;
+  activity->kind = VGW_ACTIVITY_GRAPH;
+  activity->of_graph = 1;
 }
 
 static void destroy_run(struct vgx_sim_op *op) {
@@ -242,7 +249,11 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
   }
   plan->refs += 2; /* one reference for the run, one for this call */
   run->plan = plan;
-  run->op = (struct vgx_sim_op){.run = run_plan, .destroy = destroy_run, .wait = exec->last, .record = end};
+  run->op = (struct vgx_sim_op){.run = run_plan,
+                                .destroy = destroy_run,
+                                .wait = exec->last,
+                                .record = end,
+                                .describe = vgx_sim_measures(VGW_MEASURE_NODES) ? NULL : describe_run};
   end->refs++;
   exec->last = end;
   vgx_sim_unlock();

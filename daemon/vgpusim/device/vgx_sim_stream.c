@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_activity.h"
 #include "vgx_sim_capture.h"
 #include "vgx_sim_marker.h"
 #include "vgx_sim_queue.h"
@@ -171,6 +172,16 @@ CUresult vgx_sim_cuEventDestroy_v2(CUevent hEvent) {
   return CUDA_SUCCESS;
 }
 
+static CUresult run_nothing(struct vgx_sim_op *op) {
+  (void)op;
+  return CUDA_SUCCESS;
+}
+
+static void describe_record(const struct vgx_sim_op *op, struct vgw_activity *activity, const char **name) {
+  (void)op, (void)name;
+  activity->kind = VGW_ACTIVITY_EVENT;
+}
+
 CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
   CUstream stream;
   CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
@@ -189,6 +200,10 @@ CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
   }
   op->destroy = destroy_op;
   op->record = marker;
+  if (vgx_sim_measures(VGW_MEASURE_EVENTS)) {
+    op->run = run_nothing; /* only what runs is measured */
+    op->describe = describe_record;
+  }
   vgx_sim_lock();
   if (vgx_sim_is_capturing_locked(stream)) {
     result = vgx_sim_capture_record_locked(stream, hEvent);

@@ -17,6 +17,7 @@ from protocol.gen.cupti import DRIVER, callback_ids, records  # noqa: E402
 
 MAJOR = int(sys.argv[1])
 MEMCPY, MEMSET, API_DRIVER, API_RUNTIME, KERNEL, OVERHEAD, SYNC, EXTERNAL = 1, 2, 4, 5, 10, 17, 38, 39
+EVENT, GRAPH = 36, 51
 KINDS = {
     MEMCPY: "Memcpy",
     MEMSET: "Memset",
@@ -26,6 +27,8 @@ KINDS = {
     OVERHEAD: "Overhead",
     SYNC: "Synchronization",
     EXTERNAL: "ExternalCorrelation",
+    EVENT: "CudaEvent",
+    GRAPH: "GraphTrace",
 }
 LAYOUTS = {record.name: record for record in records(MAJOR)}
 PTX = b"""
@@ -134,7 +137,7 @@ def flush(flag: int = 0) -> int:
 def everything() -> object:
     """Each kind of record, of a few calls."""
     buffers = Buffers()
-    enable(*KINDS)
+    enable(*(kind for kind in KINDS if kind != GRAPH))
     program = Program()
     push = cupti.cuptiActivityPushExternalCorrelationId
     do(push(3, ctypes.c_uint64(77)))
@@ -151,11 +154,11 @@ def everything() -> object:
     return buffers.seen
 
 
-def graph() -> object:
+def graph(*also: int) -> object:
     """Two launches of a graph of three kernels and a fill."""
     buffers = Buffers()
     program = Program()
-    enable(KERNEL, MEMSET, API_DRIVER)
+    enable(KERNEL, MEMSET, API_DRIVER, *also)
     made, ready = ctypes.c_void_p(), ctypes.c_void_p()
     do(cuda.cuStreamBeginCapture_v2(program.stream, 2))
     for blocks in (1, 2, 4):
@@ -165,6 +168,35 @@ def graph() -> object:
     do(cuda.cuGraphInstantiateWithFlags(ctypes.byref(ready), made, ctypes.c_uint64(0)))
     for _ in range(2):
         do(cuda.cuGraphLaunch(ready, program.stream))
+    program.synchronize()
+    do(flush())
+    return buffers.seen
+
+
+def graph_trace() -> object:
+    """The same with launches recorded as a whole, and one kernel outside."""
+    return graph(GRAPH)
+
+
+def events() -> object:
+    """Events recorded and waited for; enabled as Kineto does: waits alone, and CUPTI 13's times of events."""
+    if MAJOR >= 13:
+        do(cupti.cuptiActivityEnableCudaEventDeviceTimestamps(1))
+    buffers = Buffers()
+    program = Program()
+    enable(KERNEL, API_DRIVER, SYNC)
+    other, event, made = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    do(cuda.cuStreamCreate(ctypes.byref(other), 1))
+    do(cuda.cuEventCreate(ctypes.byref(event), 2))
+    for _ in range(2):
+        do(program.launch(20000))
+        do(cuda.cuEventRecord(event, program.stream))
+        do(cuda.cuStreamWaitEvent(other, event, 0))
+        do(program.launch(20000, stream=other))
+    do(cuda.cuEventSynchronize(event))
+    do(cuda.cuStreamBeginCapture_v2(program.stream, 2))
+    do(cuda.cuEventRecord(event, program.stream))
+    do(cuda.cuStreamEndCapture(program.stream, ctypes.byref(made)))
     program.synchronize()
     do(flush())
     return buffers.seen

@@ -15,7 +15,7 @@ from protocol.gen.cupti import RUNTIME, callback_ids
 from tests.conftest import ROOT, VGPU, Run, merged
 
 PROGRAM = Path(__file__).with_name("activity.py")
-LAUNCH, COPY_TO, COPY_FROM, FILL = 307, 277, 279, 216
+LAUNCH, COPY_TO, COPY_FROM, FILL, RECORD = 307, 277, 279, 216, 119
 
 
 def profile(run: Run, scenario: str, major: int = 13, **options: object) -> object:
@@ -78,6 +78,38 @@ def test_graph(vgpu_run: Run) -> None:
     assert len({k["graphId"] for k in kernels}) == 1
     assert all(k["graphId"] for k in kernels)
     assert [f["correlationId"] for f in of(rows, "Memset")] == launches
+
+
+def test_graph_as_a_whole(vgpu_run: Run) -> None:
+    """What XLA can enable: one record for each launch, and none of its nodes."""
+    rows = profile(vgpu_run, "graph_trace")
+    launches = {row["correlationId"]: row for row in of(rows, "API") if row["cbid"] == 514}
+    whole = of(rows, "GraphTrace")
+    assert [row["correlationId"] for row in whole] == list(launches)
+    assert len({row["graphId"] for row in whole}) == 1
+    assert all(launches[row["correlationId"]]["start"] <= row["start"] < row["end"] for row in whole)
+    assert not of(rows, "Kernel")
+    assert not of(rows, "Memset")
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_events(vgpu_run: Run, major: int) -> None:
+    """A wait names the record of its event, which has the device's time: after the kernel before it."""
+    rows = profile(vgpu_run, "events", major)
+    first, second = recorded = of(rows, "CudaEvent")  # the one in a capture records nothing
+    calls = {row["correlationId"]: row["cbid"] for row in of(rows, "API")}
+    assert [calls[row["correlationId"]] for row in recorded] == [RECORD, RECORD]
+    kernels = sorted(of(rows, "Kernel"), key=lambda row: row["correlationId"])
+    for record, before, behind in ((first, *kernels[:2]), (second, *kernels[2:])):
+        assert record["streamId"] == before["streamId"] != behind["streamId"]
+        assert before["end"] <= record["deviceTimestamp"] <= behind["start"]
+    waits = [row for row in of(rows, "Synchronization") if row["type"] in (1, 2)]
+    assert [(row["type"], row["cudaEventSyncId"]) for row in waits] == [
+        (2, first["cudaEventSyncId"]),
+        (2, second["cudaEventSyncId"]),
+        (1, second["cudaEventSyncId"]),
+    ]
+    assert {row["cudaEventId"] for row in waits} == {first["eventId"]} == {second["eventId"]}
 
 
 def test_none_is_lost(vgpu_run: Run) -> None:
