@@ -66,7 +66,8 @@ static uint32_t name_id_locked(const char *text) {
 
 void vgx_activity_put(const struct vgw_activity *activity, const char *name) {
   pthread_mutex_lock(&kept.lock);
-  if (reserve((void **)&kept.records, kept.count, &kept.capacity, VGW_ACTIVITIES_MAX, sizeof *kept.records)) {
+  if (activity &&
+      reserve((void **)&kept.records, kept.count, &kept.capacity, VGW_ACTIVITIES_MAX, sizeof *kept.records)) {
     struct vgw_activity *record = &kept.records[kept.count++];
     *record = *activity;
     record->name = name ? name_id_locked(name) : 0;

@@ -5,7 +5,7 @@
 #include "vgw_activity.h"
 #include <stdint.h>
 
-/* Keep one record; `name` (NULL: none) is copied. From any thread. */
+/* Keep one record (NULL: one is lost, count it); `name` (NULL: none) is copied. From any thread. */
 void vgx_activity_put(const struct vgw_activity *activity, const char *name);
 
 /* Forget everything; between sessions. */

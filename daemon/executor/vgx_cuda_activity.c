@@ -25,6 +25,7 @@ enum { SHARED_SIZE_BYTES = 1, LOCAL_SIZE_BYTES = 3, REFERENCE_WAIT_NS = 10000000
 struct timed {
   struct timed *next;
   struct place *place;
+  uint32_t life; /* the place's then */
   CUevent begin, end;
   struct vgw_activity activity;
   char *name;
@@ -32,7 +33,9 @@ struct timed {
 
 /* A context that operations were measured in. */
 struct place {
-  CUcontext context;
+  CUcontext context; /* NULL: the place is free */
+  CUdevice device;
+  uint32_t life;   /* changes when the context goes, and with it all its events */
   CUstream stream; /* of references */
   CUevent reference;
   uint64_t reference_ns; /* when it happened */
@@ -49,6 +52,7 @@ static void (*put_activity)(const struct vgw_activity *activity, const char *nam
 static _Thread_local uint64_t thread_correlation;
 static struct vgx_backend real; /* the driver's own functions */
 static CUresult (*get_current)(CUcontext *);
+static CUresult (*get_device)(CUdevice *);
 static bool has_cupti, by_cupti; /* the second is atomic: whether CUPTI measures now */
 static unsigned measured_now;    /* atomic; VGW_MEASURE_* */
 
@@ -76,8 +80,8 @@ static bool take_reference(struct place *place) {
 
 static bool calibrate(struct place *place) {
   CUevent end;
-  if (real.cuStreamCreateWithPriority(&place->stream, NON_BLOCKING, 0) || real.cuEventCreate(&place->reference, 0) ||
-      real.cuEventCreate(&end, 0))
+  if (get_device(&place->device) || real.cuStreamCreateWithPriority(&place->stream, NON_BLOCKING, 0) ||
+      real.cuEventCreate(&place->reference, 0) || real.cuEventCreate(&end, 0))
     return false;
   place->overhead_ms = 1e9f;
   for (int i = 0; i < PAIRS; i++) {
@@ -94,16 +98,16 @@ static bool calibrate(struct place *place) {
 
 /* Under the lock. */
 static struct place *place_of(CUcontext context) {
-  for (struct place *place = places; place < places + CONTEXTS_MAX; place++) {
-    if (place->context == context)
-      return place->usable ? place : NULL;
-    if (!place->context) {
-      place->context = context;
-      place->usable = calibrate(place);
-      return place->usable ? place : NULL;
-    }
+  struct place *unused = NULL, *place = places;
+  for (; place < places + CONTEXTS_MAX && place->context != context; place++)
+    if (!place->context && !unused)
+      unused = place;
+  if (place == places + CONTEXTS_MAX && unused) {
+    place = unused;
+    place->context = context;
+    place->usable = calibrate(place);
   }
-  return NULL;
+  return place < places + CONTEXTS_MAX && place->usable ? place : NULL;
 }
 
 /* An unused operation with events of the context. Under the lock. */
@@ -117,14 +121,21 @@ static struct timed *timed_create(struct place *place) {
   if (!t)
     return NULL;
   t->place = place;
+  t->life = place->life;
   if (real.cuEventCreate(&t->begin, 0) == CUDA_SUCCESS && real.cuEventCreate(&t->end, 0) == CUDA_SUCCESS)
     return t;
   free(t);
   return NULL;
 }
 
+/* Under the lock, as is `outstanding`. */
 static void timed_spare(struct timed *t) {
+  outstanding--;
   free(t->name);
+  if (t->life != t->place->life) { /* its context is gone, and its events */
+    free(t);
+    return;
+  }
   t->name = NULL;
   t->next = t->place->spare;
   t->place->spare = t;
@@ -149,7 +160,6 @@ static struct timed *begin(CUstream stream, uint32_t kind) {
   if (real.cuEventRecordWithFlags(t->begin, stream, 0) == CUDA_SUCCESS)
     return t;
   pthread_mutex_lock(&lock);
-  outstanding--;
   timed_spare(t);
   pthread_mutex_unlock(&lock);
   return NULL;
@@ -166,7 +176,6 @@ static CUresult end(struct timed *t, CUstream stream, CUresult result) {
     *last = t;
     last = &t->next;
   } else {
-    outstanding--;
     timed_spare(t);
   }
   pthread_mutex_unlock(&lock);
@@ -344,45 +353,97 @@ static bool read_out(struct timed *t, void (*put)(const struct vgw_activity *, c
   return true;
 }
 
-static void measured(void) {
-  if (__atomic_load_n(&by_cupti, __ATOMIC_RELAXED)) {
-    vgx_cuda_cupti_flush();
-    return;
-  }
+/* Put the records of what has ended in the place, whose context is current; with `all`, drop what has not: with its
+ * context it goes. Under the lock. */
+static void read_place(struct place *place, bool all) {
   void (*put)(const struct vgw_activity *, const char *) = __atomic_load_n(&put_activity, __ATOMIC_ACQUIRE);
-  CUcontext before = NULL, current = NULL;
-  if (!put || get_current(&before))
-    return;
-  pthread_mutex_lock(&lock);
+  bool answers = put && take_reference(place);
   for (struct timed **link = &first; *link;) {
     struct timed *t = *link;
-    if (t->place->context != current) {
-      current = t->place->context;
-      if (real.cuCtxSetCurrent(current) || !take_reference(t->place)) {
-        current = NULL;
-        break; /* the context is gone or its device does not answer */
-      }
-    }
-    if (!read_out(t, put)) {
+    bool ended = t->place == place && answers && read_out(t, put);
+    if (t->place != place || (!ended && !all)) {
       link = &t->next;
       continue;
     }
+    if (!ended && put)
+      put(NULL, NULL);
     *link = t->next;
-    outstanding--;
     timed_spare(t);
   }
   last = &first;
   while (*last)
     last = &(*last)->next;
+}
+
+static void measured(void) {
+  if (__atomic_load_n(&by_cupti, __ATOMIC_RELAXED)) {
+    vgx_cuda_cupti_flush();
+    return;
+  }
+  CUcontext before = NULL;
+  if (!__atomic_load_n(&put_activity, __ATOMIC_RELAXED) || get_current(&before))
+    return;
+  pthread_mutex_lock(&lock);
+  for (struct place *place = places; place < places + CONTEXTS_MAX; place++)
+    if (place->usable && !real.cuCtxSetCurrent(place->context))
+      read_place(place, false);
   pthread_mutex_unlock(&lock);
   real.cuCtxSetCurrent(before);
 }
 
+/* The context may go: what it has done is read, and another one may have its address. Were it to stay, it would get a
+ * new place. Under the lock. */
+static void forget(struct place *place) {
+  if (place->usable && !real.cuCtxSetCurrent(place->context))
+    read_place(place, true);
+  while (place->spare) {
+    struct timed *t = place->spare;
+    place->spare = t->next;
+    real.cuEventDestroy_v2(t->begin);
+    real.cuEventDestroy_v2(t->end);
+    free(t);
+  }
+  if (place->usable) {
+    real.cuEventDestroy_v2(place->reference);
+    real.cuStreamDestroy_v2(place->stream);
+  }
+  *place = (struct place){.life = place->life + 1};
+}
+
+/* Of the context; NULL: of the device. */
+static void forget_places(CUcontext context, CUdevice device) {
+  CUcontext before = NULL;
+  pthread_mutex_lock(&lock);
+  bool known = !get_current(&before);
+  for (struct place *place = places; place < places + CONTEXTS_MAX; place++)
+    if (place->context && (context ? place->context == context : place->device == device))
+      forget(place);
+  if (known)
+    real.cuCtxSetCurrent(before);
+  pthread_mutex_unlock(&lock);
+}
+
+static CUresult destroy_context(CUcontext context) {
+  forget_places(context, 0);
+  return real.cuCtxDestroy_v2(context);
+}
+
+static CUresult release_primary(CUdevice device) {
+  forget_places(NULL, device);
+  return real.cuDevicePrimaryCtxRelease_v2(device);
+}
+
+static CUresult reset_primary(CUdevice device) {
+  forget_places(NULL, device);
+  return real.cuDevicePrimaryCtxReset_v2(device);
+}
+
 void vgx_cuda_activity_resolve(void *library, struct vgx_backend *backend) {
   get_current = (__typeof__(get_current))dlsym(library, "cuCtxGetCurrent");
+  get_device = (__typeof__(get_device))dlsym(library, "cuCtxGetDevice");
   real = *backend;
   has_cupti = vgx_cuda_cupti_open();
-  if (!get_current || !real.cuStreamGetCaptureInfo_v2 || !real.cuEventElapsedTime_v2)
+  if (!get_current || !get_device || !real.cuStreamGetCaptureInfo_v2 || !real.cuEventElapsedTime_v2)
     return;
   backend->measure = measure;
   backend->correlate = correlate;
@@ -391,4 +452,7 @@ void vgx_cuda_activity_resolve(void *library, struct vgx_backend *backend) {
   if (real.name)                                                                                                       \
     backend->name = function;
   MEASURED(REPLACE)
+  REPLACE(cuCtxDestroy_v2, destroy_context)
+  REPLACE(cuDevicePrimaryCtxRelease_v2, release_primary)
+  REPLACE(cuDevicePrimaryCtxReset_v2, reset_primary)
 }

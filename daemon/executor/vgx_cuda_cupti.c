@@ -95,8 +95,12 @@ static bool put_known(uint32_t call, struct vgw_activity *activity, const char *
 }
 
 static void take(uint32_t call, struct vgw_activity activity, const char *name) {
-  if (!put_known(call, &activity, name) && waiting_count < WAITING_MAX)
+  if (put_known(call, &activity, name))
+    return;
+  if (waiting_count < WAITING_MAX)
     waiting[waiting_count++] = (struct waiting){call, activity, name};
+  else if (put_activity)
+    put_activity(NULL, NULL);
 }
 
 static void take_kernel(const struct vgs_cupti_Kernel *k) {
@@ -144,8 +148,7 @@ static void take_graph(const struct vgs_cupti_GraphTrace *g) {
 }
 
 static void take_event(const struct vgs_cupti_CudaEvent *e) {
-  struct vgw_activity a = {
-      .kind = VGW_ACTIVITY_EVENT, .start_ns = e->deviceTimestamp, .end_ns = e->deviceTimestamp};
+  struct vgw_activity a = {.kind = VGW_ACTIVITY_EVENT, .start_ns = e->deviceTimestamp, .end_ns = e->deviceTimestamp};
   take(e->correlationId, a, NULL);
 }
 

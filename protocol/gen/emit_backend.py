@@ -30,9 +30,12 @@ struct vgx_backend {
   void (*set_reason)(void (*reason)(CUresult result, bool ends, const char *text));
   /* What to call around the compiling that a launch makes it do; `begin` refuses it by not returning SUCCESS. */
   void (*set_compiling)(CUresult (*begin)(uint64_t *begun_ns), void (*end)(uint64_t begun_ns));
-  /* Profiling: where to put what the device did (NULL: nowhere any more), from any thread, and which of VGW_MEASURE_*
-   * to measure, which it changes to what it does measure; the correlation of what the calling thread submits from now
-   * on (0: none); and a request to put all that has ended. The last may be NULL, and all if the first is. */
+  /* What a node's work has as its graph_node. NULL: that is not known. */
+  CUresult (*node_number)(CUgraphNode node, uint64_t *number);
+  /* Profiling: where to put what the device did (NULL: nowhere any more), from any thread (a record of NULL:
+   * one is lost), and which of VGW_MEASURE_* to measure, which it changes to what it does measure; the correlation of
+   * what the calling thread submits from now on (0: none); and a request to put all that has ended. The last may be
+   * NULL, and all if the first is. */
   CUresult (*measure)(void (*put)(const struct vgw_activity *activity, const char *name), unsigned *what);
   void (*correlate)(uint64_t correlation);
   void (*measured)(void);

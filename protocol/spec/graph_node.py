@@ -16,6 +16,7 @@ from protocol.gen.dsl import (
     OUT_OF_MEMORY,
     SIZE,
     U32,
+    U64,
     WAITING,
     bytes_in,
     fn,
@@ -162,6 +163,14 @@ fn(
     need=INIT,
     worker_after="type = vgx_graph_type_of(s, hNode, type)",
     doc="CUgraphNodeType of a node.",
+)
+fn(
+    "vgpuGraphNodeNumber",
+    [OF_NODE, out("number", U64)],
+    WAITING,
+    need=INIT,
+    worker="s->backend->node_number ? s->backend->node_number(hNode, &number) : CUDA_ERROR_NOT_SUPPORTED",
+    doc="The number that records of measured work (vgw_activity.h) have for a node.",
 )
 kernel(
     "cuGraphAddKernelNode_v2",

@@ -63,7 +63,8 @@ struct vgs_profiling {
   bool (*is_new)(CUcontext context); /* true the first time it is asked in this life of the context */
   bool (*stream_id)(CUcontext context, CUstream stream, bool per_thread, uint32_t *id);
   bool (*is_capturing)(CUstream stream, bool per_thread);
-  uint32_t (*object_id)(const void *handle);           /* of an event, a graph, a node: unique among its kind */
+  uint32_t (*object_id)(const void *handle);           /* of an event, a graph: unique among its kind */
+  uint64_t (*node_number)(CUgraphNode node);           /* as the worker's records have it, if it tells */
   CUgraphNode *(*nodes)(CUgraph graph, size_t *count); /* malloc'ed; NULL: none, or they are unknown */
   uint32_t (*node_type)(CUgraphNode node);
   const char *(*kernel_name)(void *function); /* never NULL */

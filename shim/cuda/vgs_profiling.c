@@ -3,6 +3,7 @@
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_enter.h"
+#include "vgs_graph_node.h"
 #include "vgs_handle.h"
 #include "vgs_kernel.h"
 #include "vgs_objects.h"
@@ -133,6 +134,14 @@ static bool is_capturing(CUstream stream, bool per_thread) {
 
 static uint32_t object_id(const void *handle) { return (uint32_t)(uintptr_t)handle; }
 
+static uint64_t node_number(CUgraphNode node) {
+  uint64_t number;
+  struct vgs_graph_node *found = vgs_graph_node_find(node);
+  bool told =
+      found && !ready() && vgs_session_has_activity() && !vgs_send_vgpuGraphNodeNumber(found->object.id, &number);
+  return told ? number : object_id(node);
+}
+
 static CUgraphNode *nodes_of(CUgraph graph, size_t *count) {
   size_t capacity = 0;
   *count = 0;
@@ -176,6 +185,7 @@ EXPORT const struct vgs_profiling *vgpuProfiling(uint32_t version) {
                                              .stream_id = stream_id,
                                              .is_capturing = is_capturing,
                                              .object_id = object_id,
+                                             .node_number = node_number,
                                              .nodes = nodes_of,
                                              .node_type = node_type,
                                              .kernel_name = kernel_name,

@@ -7,6 +7,7 @@
 #include "vgs_cupti_layout.h"
 #include "vgs_cupti_observe.h"
 #include "vgs_cupti_result.h"
+#include "vgs_cupti_runtime.h"
 #include "vgs_cupti_state.h"
 #include "vgs_log.h"
 #include <string.h>
@@ -43,6 +44,8 @@ int vgs_cuptiActivityEnable(uint32_t kind) {
   }
   if (!vgs_cupti_driver())
     return CUPTI_ERROR_NOT_INITIALIZED;
+  if (kind == VGS_KIND_RUNTIME)
+    vgs_cupti_explain_runtime();
   vgs_cupti_set_kind((enum vgs_cupti_kind)kind, true);
   return vgs_cupti_update();
 }

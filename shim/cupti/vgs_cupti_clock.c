@@ -5,6 +5,7 @@
  * of that. Where the offset is within it, both are taken to be one clock, as on one machine they are. */
 #include "vgs_cupti_clock.h"
 #include "vgs_cupti_api.h"
+#include "vgs_cupti_buffer.h"
 #include "vgs_cupti_result.h"
 #include "vgw_clock.h"
 #include <time.h>
@@ -76,16 +77,25 @@ void vgs_cupti_clock_start(void) {
   add(&to_profiler, read_profiler());
 }
 
+/* Under the lock of measurements: how many records the worker has lost since it was last asked. */
+static void count_lost(uint64_t lost) {
+  static uint64_t known;
+  vgs_cupti_count_dropped(lost >= known ? lost - known : lost); /* less: it is another worker */
+  known = lost;
+}
+
 static bool read_worker(const struct vgs_profiling *driver, struct point *best) {
+  uint64_t dropped = 0;
   best->error = UINT64_MAX;
   for (int i = 0; i < TRIPS; i++) {
-    uint64_t now, dropped, waiting, before = vgw_now_ns();
+    uint64_t now, waiting, before = vgw_now_ns();
     if (driver->clock(&now, &dropped, &waiting))
       return false;
     uint64_t after = vgw_now_ns(), error = (after - before + 1) / 2;
     if (error < best->error)
       *best = (struct point){now, before + error, error};
   }
+  count_lost(dropped);
   if (best->from + best->error >= best->to && best->to + best->error >= best->from)
     best->to = best->from;
   return true;

@@ -19,15 +19,9 @@ struct slot {
 static struct slot *slots; /* under `lock`, as are the next; at most half of them are used */
 static size_t slot_count, used;
 static uint64_t last_sync_id;
-static bool timed; /* atomic */
-
-bool vgs_cupti_wants_event_times(void) {
-  /* CUPTI 12 has no switch for them. */
-  return (VGS_CUPTI_MAJOR < 13 || __atomic_load_n(&timed, __ATOMIC_RELAXED)) && vgs_cupti_wants_events();
-}
 
 int vgs_cuptiActivityEnableCudaEventDeviceTimestamps(uint8_t enable) {
-  __atomic_store_n(&timed, enable != 0, __ATOMIC_RELAXED);
+  vgs_cupti_set_event_times(enable);
   return CUPTI_SUCCESS;
 }
 

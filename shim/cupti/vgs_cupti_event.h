@@ -2,7 +2,6 @@
 #ifndef VGS_CUPTI_EVENT_H
 #define VGS_CUPTI_EVENT_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* A call that recorded an event. */
@@ -10,9 +9,6 @@ struct vgs_cupti_recorded {
   uint32_t event, correlation, context, device, stream;
   uint64_t sync_id; /* unique among all such calls */
 };
-
-/* Whether the device's time of each is wanted. */
-bool vgs_cupti_wants_event_times(void);
 
 /* The event is about to be recorded: waits refer to this call from now on. Returns its sync id. Locks `lock`. */
 uint64_t vgs_cupti_event_recorded(uint32_t event);

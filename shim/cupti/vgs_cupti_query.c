@@ -70,11 +70,11 @@ int vgs_cuptiGetGraphId(CUgraph graph, uint32_t *pId) { return number_of(graph, 
 int vgs_cuptiGetGraphExecId(CUgraphExec graphExec, uint32_t *pId) { return number_of(graphExec, pId); }
 
 int vgs_cuptiGetGraphNodeId(CUgraphNode node, uint64_t *nodeId) {
-  uint32_t number;
-  if (!nodeId)
+  const struct vgs_profiling *driver = vgs_cupti_driver();
+  if (!node || !nodeId)
     return CUPTI_ERROR_INVALID_PARAMETER;
-  int result = number_of(node, &number);
-  if (!result)
-    *nodeId = number;
-  return result;
+  if (!driver)
+    return CUPTI_ERROR_NOT_INITIALIZED;
+  *nodeId = driver->node_number(node);
+  return CUPTI_SUCCESS;
 }

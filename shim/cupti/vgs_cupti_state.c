@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
 #include "vgs_cupti_state.h"
-#include "vgs_cupti_event.h"
+#include "vgs_cupti_layout.h"
 #include "vgs_log.h"
 #include <dlfcn.h>
 
@@ -8,14 +8,14 @@ pthread_mutex_t vgs_cupti_delivering = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t vgs_cupti_draining = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t vgs_cupti_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static uint64_t kinds;     /* atomic; a bit for each */
-static int callback_count; /* atomic */
+static uint64_t kinds;                    /* atomic; a bit for each */
+static int callback_count;                /* atomic */
+static bool timed = VGS_CUPTI_MAJOR < 13; /* atomic; CUPTI 12 has no switch for events' times */
 static const struct vgs_profiling *driver;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
 #define BIT(kind) ((uint64_t)1 << VGS_KIND_##kind)
-#define DEVICE                                                                                                         \
-  (BIT(MEMCPY) | BIT(MEMSET) | BIT(KERNEL) | BIT(CONCURRENT_KERNEL) | BIT(MEMCPY2) | BIT(GRAPH_TRACE))
+#define DEVICE (BIT(MEMCPY) | BIT(MEMSET) | BIT(KERNEL) | BIT(CONCURRENT_KERNEL) | BIT(MEMCPY2) | BIT(GRAPH_TRACE))
 #define EVENTS (BIT(SYNCHRONIZATION) | BIT(CUDA_EVENT)) /* CUPTI records events for whoever asks for waits, too */
 
 static void find_driver(void) {
@@ -41,6 +41,8 @@ const struct vgs_profiling *vgs_cupti_driver(void) {
 bool vgs_cupti_wants(enum vgs_cupti_kind kind) { return __atomic_load_n(&kinds, __ATOMIC_RELAXED) >> kind & 1; }
 bool vgs_cupti_wants_any(void) { return __atomic_load_n(&kinds, __ATOMIC_RELAXED); }
 bool vgs_cupti_wants_events(void) { return __atomic_load_n(&kinds, __ATOMIC_RELAXED) & EVENTS; }
+bool vgs_cupti_wants_event_times(void) { return vgs_cupti_wants_events() && __atomic_load_n(&timed, __ATOMIC_RELAXED); }
+void vgs_cupti_set_event_times(bool on) { __atomic_store_n(&timed, on, __ATOMIC_RELAXED); }
 bool vgs_cupti_wants_device(void) {
   return __atomic_load_n(&kinds, __ATOMIC_RELAXED) & DEVICE || vgs_cupti_wants_event_times();
 }

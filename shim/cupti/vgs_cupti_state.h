@@ -18,8 +18,10 @@ const struct vgs_profiling *vgs_cupti_driver(void);
 /* Activity kinds; atomic bits. */
 bool vgs_cupti_wants(enum vgs_cupti_kind kind);
 bool vgs_cupti_wants_any(void);
-bool vgs_cupti_wants_device(void); /* anything that the worker measures */
-bool vgs_cupti_wants_events(void); /* records of recorded events */
+bool vgs_cupti_wants_device(void);      /* anything that the worker measures */
+bool vgs_cupti_wants_events(void);      /* records of recorded events */
+bool vgs_cupti_wants_event_times(void); /* with the device's time */
+void vgs_cupti_set_event_times(bool on);
 void vgs_cupti_set_kind(enum vgs_cupti_kind kind, bool on);
 void vgs_cupti_clear_kinds(void);
 

@@ -4,6 +4,7 @@
 #include "vgs_cupti_observe.h"
 #include "vgs_cupti_resource.h"
 #include "vgs_cupti_result.h"
+#include "vgs_cupti_runtime.h"
 #include "vgs_cupti_state.h"
 #include "vgs_log.h"
 
@@ -23,6 +24,8 @@ static bool is_seen(uint32_t domain, uint32_t id) {
 }
 
 static void enable_domain(uint32_t domain, bool on) {
+  if (on && domain == VGS_DOMAIN_RUNTIME)
+    vgs_cupti_explain_runtime();
   for (uint32_t id = 1; id < count_of(domain); id++)
     if (is_seen(domain, id))
       vgs_cupti_enable_callback(domain, id, on);

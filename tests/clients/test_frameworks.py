@@ -1,11 +1,14 @@
 """CuPy, JAX and Triton on the device that `vgpu run` takes by default; `make test-ecosystem` does the rest."""
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
+from tests.chrome_trace import problems
 from tests.clients.requirements import CUPY, JAX, TRITON
 from tests.pypi import environment
 
@@ -37,6 +40,28 @@ def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     result = vgpu_run([python, *COMMANDS[name]], gpu="forward", env=caches, timeout_s=200)
     assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
     assert f"ok {name}" in result.stdout, result.stdout
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("options", [{}, {"gpu_enable_cupti_activity_graph_trace": True}], ids=["default", "graphs"])
+def test_jax_profiler(vgpu_run: Run, tmp_path: Path, options: dict[str, bool]) -> None:
+    """JAX's own profiler shows the kernels of each run, in a trace that opens."""
+    command = [environment(*JAX) / "bin/python", CLIENTS / "profiled_jax.py", tmp_path, json.dumps(options)]
+    result = vgpu_run(command, gpu="forward", timeout_s=200)
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert "CUPTI_ERROR" not in result.stderr
+    trace = json.loads(result.stdout.splitlines()[-1])
+    assert problems(trace) == []
+    events = [event for event in trace["traceEvents"] if event]
+    devices = {e["pid"] for e in events if e["name"] == "process_name" and "GPU" in e["args"]["name"]}
+    streams = {
+        (e["pid"], e["tid"])
+        for e in events
+        if e["pid"] in devices and e["name"] == "thread_name" and "Stream" in e["args"]["name"]
+    }
+    runs = Counter(e["name"] for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) in streams)
+    assert runs
+    assert set(runs.values()) == {3}
 
 
 @pytest.mark.timeout(240)

@@ -53,6 +53,11 @@ def check_events(rows: list[dict]) -> None:
         assert event["correlationId"] == before["correlationId"] + 1
 
 
+def test_contexts_that_go(shared_relay: Relay) -> None:
+    """What they did is read before; the next one may have the address."""
+    assert profile(shared_relay, "contexts") == {"seen": 3, "dropped": 0}
+
+
 def test_none_is_lost(shared_relay: Relay) -> None:
     assert profile(shared_relay, "many") == {"launched": 20000, "seen": 20000, "distinct": 20000, "dropped": 0}
 

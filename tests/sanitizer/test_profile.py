@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chrome_trace import problems
 from tests.programs.toolchain import PTX, cuda13
 
 N = 54321  # numbers that the program reduces
@@ -41,7 +42,9 @@ def test_counts(program: Path, tmp_path: Path) -> None:
     for each in kernels.values():
         assert each["warp_instructions"] < each["thread_instructions"] <= 32 * each["warp_instructions"]
 
-    events = [e for e in json.loads((tmp_path / "trace").read_text())["traceEvents"] if e["ph"] == "X"]
+    trace = json.loads((tmp_path / "trace").read_text())
+    assert problems(trace) == []
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert {e["name"]: e["args"]["bytes"] for e in events} == {
         name: {place: n for place, n in each["bytes"].items() if n} for name, each in kernels.items()
     }

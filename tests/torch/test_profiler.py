@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from tests.chrome_trace import problems
 from tests.torch.conftest import RunTorch
 
 
@@ -19,6 +20,11 @@ def test_a_profile_shows_the_kernels(run_torch: RunTorch, tmp_path: Path) -> Non
     copies = sorted(e["name"] for e in events if e["cat"] == "gpu_memcpy")
     assert copies == ["Memcpy DtoH (Device -> Pageable)"] * 2 + ["Memcpy HtoD (Pageable -> Device)"] * 2
     assert len([e for e in events if e["cat"] == "gpu_user_annotation" and e["name"] == "mine"]) == 2
+    # Kineto draws arrows to copies from the runtime's calls, which NVIDIA's runtime does not tell.
+    arrows = sorted(e["args"]["correlation"] for e in events if e["cat"] == "gpu_memcpy")
+    found = problems(json.loads((tmp_path / "trace.json").read_text()))
+    assert sorted(found) == sorted(f"flow ('ac2g', 'ac2g', {number}) has 0 beginnings and 1 ends" for number in arrows)
+    assert result.stderr.count("calls of NVIDIA's CUDA runtime") == 1
 
 
 def test_without_ours_the_reason_is_said(run_torch: RunTorch, tmp_path: Path) -> None:

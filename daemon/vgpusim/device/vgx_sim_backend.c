@@ -4,6 +4,7 @@
 #include "vgx_sim.h"
 #include "vgx_sim_activity.h"
 #include "vgx_sim_function.h"
+#include "vgx_sim_graph.h"
 #include "vgx_sim_table.h"
 
 #define MEMBER(name) .name = vgx_sim_##name,
@@ -16,6 +17,7 @@ static const struct vgx_backend backend = {.name = "simulator",
                                            .take_output = vgx_sim_take_output,
                                            .set_reason = vgx_sim_set_reason,
                                            .set_compiling = vgx_sim_set_compiling,
+                                           .node_number = vgx_sim_node_number,
                                            .measure = vgx_sim_measure,
                                            .correlate = vgx_sim_correlate,
                                            .ipc_export = vgx_sim_ipc_export,

@@ -253,6 +253,13 @@ CUresult vgx_sim_cuGraphNodeGetType(CUgraphNode hNode, int *type) {
   return CUDA_SUCCESS;
 }
 
+CUresult vgx_sim_node_number(CUgraphNode node, uint64_t *number) {
+  if (!vgx_sim_is_node(node))
+    return CUDA_ERROR_INVALID_VALUE;
+  *number = node->serial;
+  return CUDA_SUCCESS;
+}
+
 /* Whether `from` and `to` are two nodes of `graph`, and `to` does not depend on `from` yet. */
 static bool is_new_edge(CUgraph graph, CUgraphNode from, CUgraphNode to) {
   if (!vgx_sim_is_node(from) || !vgx_sim_is_node(to) || from->graph != graph || to->graph != graph || from == to ||

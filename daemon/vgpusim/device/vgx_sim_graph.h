@@ -52,6 +52,9 @@ struct CUgraph_st {
   struct vgx_sim_condition *conditions; /* made for it (vgx_sim_graph_condition.c) */
 };
 
+/* What the records of a node's work have as graph_node, in each executable graph that has the node. */
+CUresult vgx_sim_node_number(CUgraphNode node, uint64_t *number);
+
 /* Add a node that depends on others of its graph; takes the reference to `work` (NULL: empty node) on success. Runtime
  * lock held. */
 CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_work *work, const uint32_t *dependencies,

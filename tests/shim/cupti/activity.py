@@ -8,6 +8,7 @@ import json
 import os
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,7 +66,8 @@ class Buffers:
 
     def __init__(self, nbytes: int = 1 << 16, most: int = 0) -> None:
         self.nbytes, self.most, self.out, self.seen, self.sizes = nbytes, most, {}, [], []
-        self.refuse = False
+        self.refuse, self.offset, self.asked = False, 0, []
+        self.ask = lambda: None  # called, and its answer kept, while a buffer is given back
         self._functions = REQUEST(self._request), COMPLETE(self._complete)
         do(cupti.cuptiActivityRegisterCallbacks(*self._functions))
 
@@ -74,12 +76,13 @@ class Buffers:
             buffer[0], nbytes[0] = None, 0
             return
         made = ctypes.create_string_buffer(self.nbytes + 8)
-        address = (ctypes.addressof(made) + 7) & ~7
+        address = ((ctypes.addressof(made) + 7) & ~7) + self.offset
         self.out[address] = made
         buffer[0], nbytes[0], most[0] = address, self.nbytes, self.most
 
     def _complete(self, context, stream, buffer, nbytes, valid) -> None:
         made = self.out.pop(buffer)
+        self.asked.append(self.ask())
         self.sizes.append(valid)
         self.seen += self.read(buffer, valid)
         del made
@@ -161,6 +164,9 @@ def graph(*also: int) -> object:
     enable(KERNEL, MEMSET, API_DRIVER, *also)
     made, ready = ctypes.c_void_p(), ctypes.c_void_p()
     do(cuda.cuStreamBeginCapture_v2(program.stream, 2))
+    do(program.launch())  # a node that is never asked for
+    do(cuda.cuStreamEndCapture(program.stream, ctypes.byref(made)))
+    do(cuda.cuStreamBeginCapture_v2(program.stream, 2))
     for blocks in (1, 2, 4):
         do(program.launch(blocks=blocks))
     do(cuda.cuMemsetD32Async(program.memory, 9, 64, program.stream))
@@ -170,7 +176,16 @@ def graph(*also: int) -> object:
         do(cuda.cuGraphLaunch(ready, program.stream))
     program.synchronize()
     do(flush())
-    return buffers.seen
+    count, numbers = ctypes.c_size_t(4), []
+    nodes = (ctypes.c_void_p * 4)()
+    do(cuda.cuGraphGetNodes(made, nodes, ctypes.byref(count)))
+    for node in nodes:
+        number = ctypes.c_uint64()
+        do(cupti.cuptiGetGraphNodeId(ctypes.c_void_p(node), ctypes.byref(number)))
+        numbers.append(number.value)
+    graph_id = ctypes.c_uint32()
+    do(cupti.cuptiGetGraphExecId(ready, ctypes.byref(graph_id)))
+    return [*buffers.seen, {"record": "nodes", "numbers": numbers, "graph": graph_id.value}]
 
 
 def graph_trace() -> object:
@@ -323,6 +338,111 @@ def fork() -> object:
     program.synchronize()
     do(flush())
     return {"child": child, "parent": len(buffers.seen)}
+
+
+def contexts() -> object:
+    """Kernels of a context that is destroyed before anything is flushed, and of one that comes after it."""
+    buffers = Buffers()
+    program = Program()
+    enable(KERNEL)
+    for _ in range(3):
+        context, module = ctypes.c_void_p(), ctypes.c_void_p()
+        do(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
+        do(cuda.cuModuleLoadData(ctypes.byref(module), PTX))
+        do(cuda.cuModuleGetFunction(ctypes.byref(program.kernel), module, b"busy"))
+        do(cuda.cuMemAlloc_v2(ctypes.byref(program.memory), 4096))
+        do(program.launch(stream=ctypes.c_void_p(1)))  # the legacy stream
+        program.synchronize()
+        do(cuda.cuCtxDestroy_v2(context))
+    do(flush())
+    dropped = ctypes.c_size_t(1)
+    do(cupti.cuptiActivityGetNumDroppedRecords(None, 0, ctypes.byref(dropped)))
+    return {"seen": len(buffers.seen), "dropped": dropped.value}
+
+
+def calls_inside() -> object:
+    """The program's own functions call CUPTI: what would never end is refused, the rest is done."""
+    buffers = Buffers()
+    buffers.ask = lambda: [flush(), cupti.cuptiFinalize()]
+    program = Program()
+    enable(KERNEL)
+    one, answers, sites = ctypes.c_void_p(), [], []
+
+    def told(user, domain, number, data) -> None:
+        sites.append(struct.unpack("<I", ctypes.string_at(data, 4))[0])
+        if len(sites) == 1:
+            answers.append(flush())
+        elif len(sites) == 3:
+            answers.append(cupti.cuptiUnsubscribe(one))
+
+    function = CALLBACK(told)
+    do(cupti.cuptiSubscribe(ctypes.byref(one), function, None))
+    do(cupti.cuptiEnableCallback(1, one, 1, callback_ids(DRIVER)["cuLaunchKernel"]))
+    for _ in range(4):
+        do(program.launch())
+    program.synchronize()
+    do(flush())
+    again = ctypes.c_void_p()
+    third = cupti.cuptiSubscribe(ctypes.byref(again), function, None)
+    asked = [answer for answer in buffers.asked if answer]
+    return {"sites": sites, "answers": answers, "asked": asked, "third": third, "seen": len(buffers.seen)}
+
+
+def misaligned() -> object:
+    """A buffer that is not aligned by 8 is refused: what belongs into it is counted, and good ones are used."""
+    buffers = Buffers()
+    buffers.offset = 4
+    program = Program()
+    enable(KERNEL)
+    found = []
+    for offset in (4, 0):
+        buffers.offset = offset
+        do(program.launch())
+        program.synchronize()
+        dropped = ctypes.c_size_t()
+        result = flush()
+        do(cupti.cuptiActivityGetNumDroppedRecords(None, 0, ctypes.byref(dropped)))
+        found.append([result, len(buffers.seen), dropped.value])
+    return found
+
+
+def toggled() -> object:
+    """Two threads enable and disable while a third one launches: afterwards everything is recorded as before."""
+    buffers = Buffers()
+    program = Program()
+    stop, answers = threading.Event(), set()
+
+    def toggle(kind: int) -> None:
+        while not stop.is_set():
+            answers.add(cupti.cuptiActivityEnable(kind))
+            answers.add(cupti.cuptiActivityDisable(kind))
+
+    threads = [threading.Thread(target=toggle, args=(kind,)) for kind in (KERNEL, API_DRIVER, KERNEL, SYNC)]
+    for thread in threads:
+        thread.start()
+    for _ in range(300):
+        do(program.launch(1, 1))
+    program.synchronize()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    do(flush())
+    before = len(buffers.seen)
+    enable(KERNEL)
+    for _ in range(50):
+        do(program.launch(1, 1))
+    program.synchronize()
+    do(flush())
+    return {"answers": sorted(answers), "after": len(buffers.seen) - before}
+
+
+def left_behind() -> object:
+    """The program ends with records that it never asked for."""
+    Buffers.kept = Buffers()  # its functions live as long as the process
+    program = Program()
+    enable(KERNEL, API_DRIVER)
+    do(program.launch())
+    return "ended"
 
 
 def worker_dies() -> object:

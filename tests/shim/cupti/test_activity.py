@@ -69,14 +69,35 @@ def test_runtime(vgpu_run: Run, major: int) -> None:
     assert outside[copy["correlationId"]] == 88
 
 
+@pytest.mark.parametrize(("mark", "lines"), [("", 1), (str(ROOT / "shim/base/vgs_mark.c"), 0)])
+def test_another_runtime_is_named(vgpu_run: Run, tmp_path: Path, mark: str, lines: int) -> None:
+    """NVIDIA's runtime tells only NVIDIA's CUPTI of its calls; a library with vgpu's mark is no such one."""
+    library, source = tmp_path / "libcudart.so.13", tmp_path / "empty.c"
+    source.write_text("int nothing;\n")
+    includes = [
+        f"-I{ROOT / folder}" for folder in ("shim/base", "shim/connect", "shim/channel", "protocol/c", "build/gen")
+    ]
+    subprocess.run(["cc", "-shared", "-fPIC", *includes, "-o", library, source, *filter(None, [mark])], check=True)
+    code = (
+        f"import ctypes; ctypes.CDLL({str(library)!r}); "
+        f"c = ctypes.CDLL({str(ROOT / 'build/guest/cupti/13/libcupti.so.13')!r}); "
+        "print([c.cuptiActivityEnable(kind) for kind in (4, 5, 5)])"
+    )
+    result = vgpu_run([sys.executable, "-c", code])
+    assert result.stdout == "[0, 0, 0]\n", result.stderr
+    assert result.stderr.count(f"calls of NVIDIA's CUDA runtime ({library}) are not recorded") == lines
+
+
 def test_graph(vgpu_run: Run) -> None:
     rows = profile(vgpu_run, "graph")
     launches = [row["correlationId"] for row in of(rows, "API") if row["cbid"] == 514]
     kernels = of(rows, "Kernel")
     assert [(k["correlationId"], k["gridX"]) for k in kernels] == [(i, n) for i in launches for n in (1, 2, 4)]
-    assert len({k["graphNodeId"] for k in kernels}) == 3
-    assert len({k["graphId"] for k in kernels}) == 1
-    assert all(k["graphId"] for k in kernels)
+    (asked,) = of(rows, "nodes")  # what cuptiGetGraphNodeId and cuptiGetGraphExecId answer
+    work = [k["graphNodeId"] for k in kernels[:3]] + [f["graphNodeId"] for f in of(rows, "Memset")[:1]]
+    assert work == asked["numbers"]
+    assert len(set(work)) == 4
+    assert {k["graphId"] for k in kernels} == {asked["graph"]}
     assert [f["correlationId"] for f in of(rows, "Memset")] == launches
 
 
@@ -150,6 +171,33 @@ def test_fork(vgpu_run: Run) -> None:
     found = profile(vgpu_run, "fork")
     assert found["child"] == [0, 0, 3, 0, 0]  # its launch is NOT_INITIALIZED; no records
     assert found["parent"] == 2
+
+
+def test_contexts_that_go(vgpu_run: Run) -> None:
+    assert profile(vgpu_run, "contexts") == {"seen": 3, "dropped": 0}
+
+
+def test_cupti_is_called_by_its_callbacks(vgpu_run: Run) -> None:
+    """While a buffer is given back: INVALID_OPERATION. In a subscriber's function: a flush, and the end of it."""
+    found = profile(vgpu_run, "calls_inside")
+    assert found["sites"] == [0, 1, 0]
+    assert found["answers"] == [0, 0]
+    assert found["asked"]
+    assert all(answer == [7, 7] for answer in found["asked"])
+    assert found["third"] == 0
+    assert found["seen"] == 4
+
+
+def test_misaligned_buffers(vgpu_run: Run) -> None:
+    assert profile(vgpu_run, "misaligned") == [[0, 0, 1], [0, 1, 0]]
+
+
+def test_two_threads_enable_and_disable(vgpu_run: Run) -> None:
+    assert profile(vgpu_run, "toggled") == {"answers": [0], "after": 50}
+
+
+def test_records_that_nobody_takes(vgpu_run: Run) -> None:
+    assert profile(vgpu_run, "left_behind") == "ended"
 
 
 def test_wrong_calls(vgpu_run: Run) -> None:
