@@ -6,6 +6,8 @@ Slices of one thread nest: one that ends inside another is drawn wrongly, or lef
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -73,6 +75,7 @@ def _flows(
     for event in events:
         if event.get("ph") in ("s", "f"):
             ends[event.get("cat"), event["name"], event["id"]][event["ph"]].append(event)
+    covers = {thread: _Cover(inside) for thread, inside in slices.items()}
     found = []
     for key, flow in ends.items():
         if len(flow["s"]) != 1 or not flow["f"]:
@@ -81,11 +84,22 @@ def _flows(
         if any(end["ts"] < flow["s"][0]["ts"] for end in flow["f"]):
             found.append(f"flow {key} ends before it begins")
         for event in (flow["s"][0], *flow["f"]):
-            at = event["ts"]
-            on = slices.get((event["pid"], event["tid"]), [])
-            if not any(begin - _ROUNDING_US <= at <= end + _ROUNDING_US for begin, end, _ in on):
+            at, thread = event["ts"], (event["pid"], event["tid"])
+            if thread not in covers or not covers[thread].has(at):
                 found.append(f"flow {key}: no slice at {at}")
     return found
+
+
+class _Cover:
+    """Whether a time lies in one of a thread's slices, which are sorted by their begin."""
+
+    def __init__(self, slices: list[tuple[float, float, str]]) -> None:
+        self.begins = [begin for begin, _, _ in slices]
+        self.ends = list(itertools.accumulate((end for _, end, _ in slices), max))  # the last end so far
+
+    def has(self, at: float) -> bool:
+        before = bisect.bisect_right(self.begins, at + _ROUNDING_US)
+        return before > 0 and self.ends[before - 1] >= at - _ROUNDING_US
 
 
 def _nesting(slices: dict[tuple[Any, Any], list[tuple[float, float, str]]]) -> list[str]:

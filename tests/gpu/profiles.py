@@ -1,11 +1,18 @@
 """Profiles of the same work natively and remoted: which kernels and copies, in which order, how long.
 
-`python tests/gpu/profiles.py --out DIR` on a machine with a card and PyTorch, and CuPy and JAX if it has them. Each
-work runs in a process of its own on either side, under torch.profiler (JAX's under its own); the Chrome traces, which
-Perfetto opens, are left in DIR. `--simulator GPU` has a simulated device instead of the card, and nothing native
-beside it: to try the script.
+`python tests/gpu/profiles.py --out DIR` on a machine with a card and PyTorch, and CuPy, JAX and TensorFlow if it has
+them; it takes less than five minutes. Each work (tests/gpu/profiled.py) runs in a process of its own under its
+framework's profiler: natively, under `vgpu run`, natively again. Tables go to standard output and, as they come, to
+DIR/profiles.md, beside the Chrome traces. The exit code is 1 if one of these does not hold:
 
-The last table is about cost: 100,000 launches without a profiler and with one, and how many records came.
+- names, counts and order of kernels and copies are equal;
+- each name's median time is within 5 % of the native one, or within what two native runs differ by, or within two
+  ticks of the device's clock. Copies of pageable memory are not judged: remoted, they go through registered memory;
+- the Chrome trace opens, as far as the native one does;
+- of 100,000 launches none is lost, and while no profiler is active a launch takes the time that it takes without
+  vgpu's libcupti (within 5 %). What a launch takes under a profiler is told, beside the native time.
+
+`--simulator GPU` compares two runs on a simulated device, but no times: to try the script.
 """
 
 from __future__ import annotations
@@ -14,195 +21,235 @@ import argparse
 import gzip
 import json
 import os
+import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "daemon"), str(ROOT / "guest")]
 
-WORKS = ("train", "graph", "cupy", "jax", "many")
-MANY, LIMIT_S = 100_000, 240
-PTX = b"""
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry nothing() { ret; }
-"""
+PROGRAM = Path(__file__).with_name("profiled.py")
+VGPU = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
+NEEDS = {"train": "torch", "graph": "torch", "cupy": "cupy", "jax": "jax", "many": "torch", "tensorflow": "tensorflow",
+         "kernels": "torch"}  # fmt: skip
+DEFAULT = ("train", "many", "graph", "cupy", "jax", "tensorflow")
+SETTINGS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_autotune_level=0",
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true", "TF_CPP_MIN_LOG_LEVEL": "2"}  # fmt: skip
+TOLERANCE, TICKS_US = 0.05, 0.064  # a device's clock has ticks of 32 ns
+PROCESS_LIMIT_S = 90.0
+Row = Sequence[Any]  # a name, and microseconds
 
 
-def training() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """What is to be profiled, after what comes first."""
-    import torch
-    from torch import nn
+@dataclass(slots=True)
+class Report:
+    """What has been found, written as it comes."""
 
-    torch.manual_seed(1)
-    layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True, dropout=0.0)
-    model = nn.TransformerEncoder(layer, 6).cuda()
-    data, host = torch.randn(8, 128, 512, device="cuda"), torch.randn(1 << 20)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    file: Path
+    faults: list[str] = field(default_factory=list)
 
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        model(data).square().mean().backward()
-        optimizer.step()
-        host.cuda().cpu()
+    def write(self, *lines: str) -> None:
+        with self.file.open("a") as file:
+            print(*lines, sep="\n", file=file)
+        print(*lines, sep="\n", flush=True)
 
-    return step, step
+    def fault(self, text: str) -> None:
+        self.faults.append(text)
+        self.write(f"- **{text}**")
 
 
-def replay() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    import torch
-
-    x = torch.randn(2048, 2048, device="cuda")
-    graph = torch.cuda.CUDAGraph()
-
-    def body() -> Any:
-        y = x
-        for _ in range(10):
-            y = torch.relu(y @ x) * 1e-3
-        return y
-
-    body()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        body()
-    return graph.replay, graph.replay
-
-
-def with_cupy() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    import cupy
-    import torch
-
-    torch.empty(1, device="cuda")
-    x = cupy.arange(1 << 22, dtype=cupy.float32).reshape(2048, 2048)
-
-    def work() -> None:
-        y = cupy.sin(x) @ x
-        y.sum(axis=0).get()
-        cupy.sort(x[0])
-        cupy.cuda.Device().synchronize()
-
-    return work, work
-
-
-def profile_torch(prepare: Callable[[], tuple[Callable[[], Any], Callable[[], Any]]], trace: Path) -> list[Any]:
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    warm, work = prepare()
-    for _ in range(3):
-        warm()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
-        for _ in range(3):
-            work()
-        torch.cuda.synchronize()
-    profiled.export_chrome_trace(str(trace))
-    events = json.loads(trace.read_text())["traceEvents"]
-    device = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-    return [[e["name"], e["dur"], e["cat"]] for e in sorted(device, key=lambda e: e["ts"])]
-
-
-def profile_jax(trace: Path) -> list[Any]:
-    import jax
-    import jax.numpy as jnp
-
-    function = jax.jit(lambda a: jnp.tanh(a @ a) + jnp.cumsum(a, axis=0))
-    x = jnp.ones((1024, 1024), dtype=jnp.float32)
-    for _ in range(3):
-        function(x).block_until_ready()
-    folder = trace.with_suffix(".jax")
-    with jax.profiler.trace(str(folder)):
-        for _ in range(3):
-            function(x).block_until_ready()
-    packed = max(folder.rglob("*.trace.json.gz"))
-    trace.write_bytes(gzip.decompress(packed.read_bytes()))
-    events = json.loads(trace.read_text())["traceEvents"]
-    named = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
-    lines = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
-    device = [e for e in events if e.get("ph") == "X" and "GPU" in named.get(e["pid"], "")]
-    device = [e for e in device if "Stream" in lines.get((e["pid"], e["tid"]), "")]
-    return [[e["name"], e["dur"], "kernel"] for e in sorted(device, key=lambda e: e["ts"])]
-
-
-def many() -> dict[str, Any]:
-    """The time of MANY launches, without and with a profiler, in us a launch."""
-    import torch
-    from torch.cuda._utils import _cuda_load_module
-    from torch.profiler import ProfilerActivity, profile
-
-    torch.empty(1, device="cuda")
-    kernel = _cuda_load_module(PTX, ["nothing"])["nothing"]
-
-    def launches(count: int) -> float:
-        begin = time.perf_counter()
-        for _ in range(count):
-            kernel((1, 1, 1), (1, 1, 1), ())
-        torch.cuda.synchronize()
-        return (time.perf_counter() - begin) * 1e6 / count
-
-    launches(1000)
-    off = launches(MANY)
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        on = launches(MANY)
-    after = launches(MANY)
-    seen = sum(1 for event in profiled.profiler.kineto_results.events() if event.name() == "nothing")
-    return {"launched": MANY, "seen": seen, "us off": off, "us on": on, "us off again": after}
-
-
-def work(name: str, trace: Path) -> None:
-    """Be the process: its rows as JSON."""
-    prepared = {"train": training, "graph": replay, "cupy": with_cupy}
-    rows: Any = (
-        many() if name == "many" else profile_jax(trace) if name == "jax" else profile_torch(prepared[name], trace)
-    )
-    print(json.dumps(rows))
-
-
-def run(name: str, side: str, env: dict[str, str], out: Path) -> Any:
-    command = [sys.executable, __file__, "--work", name, "--out", str(out / f"{name}-{side}.json")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    if done.returncode:
-        print(f"\n{name}, {side}: ended with {done.returncode}\n{done.stderr[-3000:]}")
-        return None
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def shares(rows: list[Any]) -> dict[str, list[float]]:
+def medians(rows: Sequence[Row], repeats: int) -> dict[str, list[float]]:
+    """For each name, the median time of each of its places in a repetition."""
+    places: dict[tuple[str, int], list[float]] = defaultdict(list)
+    counts: Counter[str] = Counter(name for name, _ in rows)
+    seen: Counter[str] = Counter()
+    for name, duration in rows:
+        size = counts[name] // repeats if counts[name] % repeats == 0 else counts[name]
+        places[name, seen[name] % size].append(duration)
+        seen[name] += 1
     found: dict[str, list[float]] = defaultdict(list)
-    for name, duration, _ in rows:
-        found[name].append(duration)
+    for (name, _), durations in places.items():
+        found[name].append(statistics.median(durations))
     return found
 
 
-def compare(name: str, native: list[Any], remoted: list[Any]) -> list[str]:
-    """Lines of Markdown: counts, order, and the times of each name that takes more than a hundredth."""
+def compare(work: str, native: Sequence[Row], remoted: Sequence[Row], again: Sequence[Row] | None) -> list[str]:
+    """What differs in names, counts and order: lines that begin with the work's name."""
+    faults = []
     here, there = Counter(row[0] for row in native), Counter(row[0] for row in remoted)
-    same_order = [row[0] for row in native] == [row[0] for row in remoted]
-    lines = [
-        f"\n### {name}\n",
-        f"{len(native)} records natively, {len(remoted)} remoted; names and counts "
-        f"{'equal' if here == there else 'differ'}; order {'equal' if same_order else 'differs'}.",
-    ]
+    if not native:
+        faults.append(f"{work}: no record")
     if here != there:
-        lines += [f"- {key[:80]}: {here[key]} natively, {there[key]} remoted" for key in here.keys() | there.keys()
-                  if here[key] != there[key]][:20]  # fmt: skip
-    lines += ["\n| name | times | native us | remoted us | ratio |", "|---|---|---|---|---|"]
-    ours, total = shares(remoted), sum(row[1] for row in native)
-    for key, durations in sorted(shares(native).items(), key=lambda item: -sum(item[1])):
-        if sum(durations) < total / 100 or key not in ours:
-            continue
-        a, b = sum(durations) / len(durations), sum(ours[key]) / len(ours[key])
-        lines.append(f"| {key[:60]} | {len(durations)} | {a:.2f} | {b:.2f} | {b / a:.3f} |")
-    whole = sum(row[1] for row in remoted) / total if total else 0
-    return [*lines, f"\nAll device times together: ratio {whole:.3f}."]
+        names = sorted(here.keys() | there.keys())
+        faults += [
+            f"{work}: {name[:80]}: {here[name]} records natively, {there[name]} remoted"
+            for name in names
+            if here[name] != there[name]
+        ][:20]
+    elif [row[0] for row in native] != [row[0] for row in remoted]:
+        steady = again is None or [row[0] for row in native] == [row[0] for row in again]
+        faults += [f"{work}: the order differs"] if steady else []
+    return faults
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A name's mean time in microseconds; `spread_us` is what two native runs differ by."""
+
+    name: str
+    count: int
+    native_us: float
+    remoted_us: float
+    spread_us: float
+
+    @property
+    def is_judged(self) -> bool:
+        return "ageable" not in self.name
+
+    @property
+    def is_close(self) -> bool:
+        allowed = max(TOLERANCE * self.native_us, TICKS_US, self.spread_us)
+        return not self.is_judged or abs(self.remoted_us - self.native_us) <= allowed
+
+
+def times(
+    native: Sequence[Row], remoted: Sequence[Row], again: Sequence[Row] | None, repeats: int
+) -> tuple[list[Time], float]:
+    """The times of each name that both have, those that take longest first, and the ratio of all that are judged."""
+    first, theirs, second = medians(native, repeats), medians(remoted, repeats), medians(again or native, repeats)
+    counts = Counter(row[0] for row in native)
+    found = []
+    for name, durations in first.items():
+        if name in theirs:
+            a, b = statistics.mean(durations), statistics.mean(theirs[name])
+            c = statistics.mean(second.get(name, durations))
+            found.append(Time(name, counts[name], (a + c) / 2, b, abs(a - c)))
+    found.sort(key=lambda each: -each.native_us * each.count)
+    judged = [each for each in found if each.is_judged]
+    whole = sum(each.native_us * each.count for each in judged)
+    return found, sum(each.remoted_us * each.count for each in judged) / whole if whole else 1.0
+
+
+def table(rows: Sequence[Time]) -> list[str]:
+    """The longest twenty, and all that are too far away."""
+    lines = ["", "| name | records | native us | remoted us | ratio | native runs differ by us |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    for place, row in enumerate(rows):
+        if place < 20 or not row.is_close:
+            name = row.name[:70].replace("|", "/")
+            ratio = row.remoted_us / row.native_us if row.native_us else 1.0
+            note = "" if row.is_judged else " (not judged)"
+            lines.append(
+                f"| {name} | {row.count} | {row.native_us:.2f} | {row.remoted_us:.2f} | {ratio:.3f}{note} "
+                f"| {row.spread_us:.2f} |"
+            )
+    return lines
+
+
+def kinds(problems: Sequence[str]) -> Counter[str]:
+    """What is wrong with a trace, without the numbers."""
+    found = [text.rpartition(": ")[2] if text.startswith("event ") else text for text in problems]
+    found = ["slices that overlap" if "inside which it begins" in text else text for text in found]
+    return Counter(re.sub(r"[\d.]+", "N", text) for text in found)
+
+
+class Runs:
+    """The processes of one call."""
+
+    def __init__(self, options: argparse.Namespace, endpoint: str, native: dict[str, str]) -> None:
+        self.options, self.endpoint, self.native = options, endpoint, native
+        self.deadline_s = time.monotonic() + options.limit_s
+
+    def run(self, work: str, side: str, *flags: str) -> Any:
+        """What the program prints. `flags`: of `vgpu run`.
+
+        Raises:
+            RuntimeError: it failed; the text ends with what it said.
+        """
+        trace = self.options.out / f"{work}-{side.replace(' ', '-')}.json.gz"
+        command = [self.options.python, str(PROGRAM), work, str(trace)]
+        env = self.native | SETTINGS
+        if side.startswith("remoted"):
+            command = [sys.executable, "-c", VGPU, "run", "--endpoint", self.endpoint, *flags, "--", *command]
+            env = {key: value for key, value in env.items() if key != "LD_LIBRARY_PATH" or value}
+        left_s = min(PROCESS_LIMIT_S, self.deadline_s - time.monotonic())
+        if left_s < 5:
+            raise RuntimeError(f"{work}, {side}: not run, --limit-s is over")
+        try:
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=left_s, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{work}, {side}: not done after {left_s:.0f} s") from error
+        if done.returncode:
+            raise RuntimeError(f"{work}, {side}: ended with {done.returncode}\n{done.stderr[-2000:]}")
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def has(self, module: str) -> bool:
+        code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+        return subprocess.run([self.options.python, "-c", code], env=self.native, check=False).returncode == 0
+
+
+def examine(runs: Runs, report: Report, work: str, simulated: bool) -> None:
+    """One work, on all sides."""
+    from tests.chrome_trace import problems
+    from tests.gpu.profiled import REPEATS
+
+    first = "remoted first" if simulated else "native"
+    native = runs.run(work, first)
+    remoted = runs.run(work, "remoted")
+    again = None if simulated else runs.run(work, "native again")
+    report.write(f"{len(native)} records natively, {len(remoted)} remoted.")
+    for fault in compare(work, native, remoted, again):
+        report.fault(fault)
+    rows, whole = times(native, remoted, again, REPEATS)
+    report.write(*table(rows), "", f"All that are judged together: ratio {whole:.3f}.")
+    if not simulated:
+        for row in rows:
+            if not row.is_close:
+                report.fault(f"{work}: {row.name[:80]} takes {row.remoted_us:.2f} us, natively {row.native_us:.2f}")
+    traces = [runs.options.out / f"{work}-{side.replace(' ', '-')}.json.gz" for side in (first, "remoted")]
+    if not all(trace.exists() for trace in traces):
+        report.write("No Chrome traces.")
+        return
+    theirs, ours = (kinds(problems(json.loads(gzip.decompress(trace.read_bytes())))) for trace in traces)
+    # torch.profiler draws an arrow to a copy from the call of NVIDIA's runtime, which only NVIDIA's CUPTI is told of.
+    told = {key: count for key, count in ours.items() if "has N beginnings and N ends" in key}
+    new = {key: count for key, count in ours.items() if key not in theirs and key not in told}
+    report.write(f"Chrome traces: natively {dict(theirs) or 'valid'}, remoted {dict(ours) or 'valid'}.")
+    for key, count in new.items():
+        report.fault(f"{work}: the remoted trace has {count} times: {key}")
+
+
+def examine_many(runs: Runs, report: Report, simulated: bool) -> None:
+    """100,000 launches on each side, twice in turn; the shorter of two medians counts."""
+    sides = [("many", "remoted", ()), ("many-bare", "remoted bare", ("--no-cupti",))]
+    sides += [] if simulated else [("many", "native", ())]
+    facts: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for _ in range(2):
+        for work, side, flags in sides:
+            facts[side].append(runs.run(work, side, *flags))
+
+    def best(side: str, key: str) -> str:
+        return f"{min(each[key] for each in facts[side]):.3f}" if key in facts[side][0] else "-"
+
+    report.write("| side | without a profiler us | with one us | afterwards us | records |", "|---|---|---|---|---|")
+    for _, side, _ in sides:
+        seen = "/".join(str(each.get("seen", "-")) for each in facts[side])
+        report.write(f"| {side} | {best(side, 'off')} | {best(side, 'on')} | {best(side, 'after')} | {seen} |")
+    for each in facts["remoted"]:
+        if each["seen"] != each["launched"]:
+            report.fault(f"many: {each['seen']} records of {each['launched']} launches")
+    ratio = float(best("remoted", "off")) / float(best("remoted bare", "off"))
+    report.write("", f"Without a profiler, with vgpu's libcupti beside without it: ratio {ratio:.3f}.")
+    if ratio > 1 + TOLERANCE and not simulated:
+        report.fault(f"many: vgpu's libcupti costs a launch {ratio:.3f} times its time while no profiler is active")
 
 
 def host_cupti() -> str:
@@ -212,43 +259,45 @@ def host_cupti() -> str:
 
 
 def main() -> int:
-    from vgpu_guest.libraries import LIBRARIES
     from vgpud.bench.side import Host, native
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", choices=WORKS, help="be one of the processes")
     parser.add_argument("--libcuda", default="libcuda.so.1")
     parser.add_argument("--simulator", metavar="GPU", default="")
-    parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
+    parser.add_argument("--works", nargs="+", choices=NEEDS, default=list(DEFAULT))
+    parser.add_argument("--python", default=sys.executable, help="runs the works (this one)")
+    parser.add_argument("--limit-s", type=int, default=420, help="after which no more is started (420)")
     parser.add_argument("--out", type=Path, default=Path("profiles"))
     options = parser.parse_args()
-    if options.work:
-        work(options.work, options.out)
-        return 0
     options.out.mkdir(parents=True, exist_ok=True)
-    library = LIBRARIES / "cupti/13/libcupti.so.13"
-    failed = False
+    report = Report(options.out / "profiles.md")
+    simulated = bool(options.simulator)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-profiles-")))
-        backend = "simulator" if options.simulator else "cuda"
-        if found := host_cupti():  # the worker asks it for times
+        plain = native(options.libcuda).of_program()
+        found = "" if simulated else host_cupti()
+        if found:  # the worker asks it for times
             os.environ["LD_LIBRARY_PATH"] = f"{found}:{os.environ.get('LD_LIBRARY_PATH', '')}"
-        print(f"the host's CUPTI: {found or 'of the system, if it has one'}")
+        report.write(f"The host's CUPTI: {found or 'of the system, if it has one'}.")
+        backend = "simulator" if simulated else "cuda"
         host = stack.enter_context(Host("shm", folder, backend, options.simulator or "h100", options.libcuda))
-        remote = host.side.of_program() | {"LD_PRELOAD": str(library)}
-        for name in options.works:
-            ours = run(name, "remoted", remote, options.out)
-            plain = native(options.libcuda).of_program()
-            theirs = None if options.simulator else run(name, "native", plain, options.out)
-            failed |= not ours or (not options.simulator and not theirs)
-            if name == "many":
-                print(f"\n### {MANY} launches\n\nnative: {theirs}\n\nremoted: {ours}")
-            elif ours and theirs:
-                print("\n".join(compare(name, theirs, ours)))
-            elif ours:
-                print(f"\n### {name}\n\n{len(ours)} records: {Counter(row[0][:60] for row in ours)}")
-            sys.stdout.flush()
-    return failed
+        runs = Runs(options, host.side.environment["VGPU_ENDPOINT"], plain)
+        for work in options.works:
+            begin_s = time.monotonic()
+            report.write("", f"## {work}", "")
+            if not runs.has(NEEDS[work]):
+                report.write(f"{NEEDS[work]} is not installed: left out.")
+                continue
+            try:
+                if work == "many":
+                    examine_many(runs, report, simulated)
+                else:
+                    examine(runs, report, work, simulated)
+            except RuntimeError as error:
+                report.fault(str(error))
+            report.write(f"({time.monotonic() - begin_s:.0f} s)")
+    report.write("", "## Faults", "", *(report.faults or ["None."]))
+    return bool(report.faults)
 
 
 if __name__ == "__main__":
