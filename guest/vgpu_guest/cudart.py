@@ -22,6 +22,8 @@ FOLDER = "cudart"
 FOLDERS = {"libcudart.so.11.0": "11", "libcudart.so.12": "12", "libcudart.so.13": "13"}
 _LDCONFIG = "/sbin/ldconfig"
 _LDCONFIG_TIMEOUT_S = 5.0
+# Where an interpreter finds packages, below the parent of its folder; the last two are Debian's and Ubuntu's.
+_SITES = ("lib/python3*/site-packages", "lib/python3*/dist-packages", "local/lib/python3*/dist-packages")
 
 
 def find_runtimes(program: str, environment: Mapping[str, str]) -> dict[str, Path | None]:
@@ -60,7 +62,9 @@ def _library_path(environment: Mapping[str, str]) -> list[Path]:
 def _python_packages(programs: Iterable[str | Path | None], environment: Mapping[str, str]) -> Iterator[Path]:
     """Where NVIDIA's packages from PyPI lie: libraries loaded later have a RUNPATH to them, or load them by name."""
     prefixes = dict.fromkeys(Path(program).parent.parent for program in programs if program is not None)
-    sites = [site for prefix in prefixes for site in prefix.glob("lib/python3*/site-packages")]
+    sites = [site for prefix in prefixes for pattern in _SITES for site in prefix.glob(pattern)]
+    if "HOME" in environment:
+        sites += Path(environment["HOME"]).glob(".local/lib/python3*/site-packages")
     sites += [Path(entry) for entry in environment.get("PYTHONPATH", "").split(":") if entry]
     for site in sites:
         yield from sorted(site.glob("nvidia/*/lib"))

@@ -86,6 +86,19 @@ def test_an_interpreter_with_nvidias_package_has_it(tmp_path: Path, soname: str)
     assert find_runtime(str(interpreter), {}, soname) == package
 
 
+@pytest.mark.parametrize(
+    "site",
+    ["usr/local/lib/python3.12/dist-packages", "usr/lib/python3/dist-packages", ".local/lib/python3.12/site-packages"],
+)
+def test_a_systems_interpreter_has_what_pip_installs(tmp_path: Path, site: str) -> None:
+    """Neither Debian's pip nor `pip install --user` installs into the interpreter's site-packages."""
+    package = compile_library(tmp_path / site / "nvidia/cu13/lib" / SONAME)
+    interpreter = tmp_path / "usr/bin/python3"
+    interpreter.parent.mkdir(parents=True, exist_ok=True)
+    interpreter.symlink_to("/bin/sh")
+    assert find_runtime(str(interpreter), {"HOME": str(tmp_path)}) == package
+
+
 def test_an_interpreter_without_has_none(tmp_path: Path) -> None:
     interpreter = tmp_path / "venv/bin/python"
     interpreter.parent.mkdir(parents=True)
