@@ -17,6 +17,7 @@ def test_a_profile_shows_the_kernels(run_torch: RunTorch, tmp_path: Path) -> Non
     assert sorted(e["args"]["grid"][0] for e in kernels) == [4, 4, 4, 5, 5, 5]  # the first two steps are not active
     launches = {e["args"]["correlation"] for e in events if e["cat"] == "cuda_driver" and "Launch" in e["name"]}
     assert {e["args"]["correlation"] for e in kernels} == launches
+    assert launches <= {e["id"] for e in events if e["cat"] == "ac2g"}  # the arrows that Perfetto draws
     copies = sorted(e["name"] for e in events if e["cat"] == "gpu_memcpy")
     assert copies == ["Memcpy DtoH (Device -> Pageable)"] * 2 + ["Memcpy HtoD (Pageable -> Device)"] * 2
     assert len([e for e in events if e["cat"] == "gpu_user_annotation" and e["name"] == "mine"]) == 2

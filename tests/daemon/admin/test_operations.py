@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import trustme
 from vgpud.config import parse_config
 
-from tests.daemon.running import ENVIRONMENT, Running
+from tests.daemon.running import ENVIRONMENT, Running, start_client, vgpud_with_real_workers, wait_until
+from tests.shim.client import PRELUDE
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/operations.md").read_text()
 
@@ -24,19 +28,91 @@ def test_the_configuration_is_one():
     assert config.share(config.default_share).memory_nbytes == 8 << 30
 
 
-def test_the_commands_work(shared: Running, tmp_path: Path):
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """PATH with a `vgpu` first, as the packages install it."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "vgpu").write_text(
         f'#!/bin/sh\nexec {sys.executable} -c "from vgpud.cli.main import vgpu; vgpu()" "$@"\n'
     )
     (folder / "vgpu").chmod(0o755)
-    path = f"{folder}:{os.environ['PATH']}"
-    env = ENVIRONMENT | {"PATH": path, "RUNTIME_DIRECTORY": str(shared.admin_path.parent)}  # where the commands look
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def where_it_is(path: str, running: Running) -> dict[str, str]:
+    """The environment in which commands find this vgpud without an option."""
+    return ENVIRONMENT | {"PATH": path, "RUNTIME_DIRECTORY": str(running.admin_path.parent)}
+
+
+def test_the_commands_work(shared: Running, path: str) -> None:
     lines = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
     assert len(lines) == 15
     for line in lines:
         line = line.replace("/run/vgpu/admin.sock", str(shared.admin_path))
-        done = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            ["sh", "-c", line], env=where_it_is(path, shared), capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, f"{line}: {done.stderr}"
     assert shared.admin.get("tokens") == {"tokens": []}
+
+
+WITHOUT_END = {"vgpu top", "vgpu session watch"}
+OF_THE_PROGRAM = {"vgpu run --trace=summary", "vgpu sim profile"}  # commands around a program
+
+
+def test_the_commands_in_sentences_work(shared: Running, path: str) -> None:
+    """`N` is a device or a session, of which there is one."""
+    with start_client(shared):
+        [session] = shared.admin.get("sessions")["sessions"]
+        spans = set(re.findall(r"`(vgpu [^`]*)`", DOCUMENT)) - OF_THE_PROGRAM
+        assert {"vgpu session show N", "vgpu session kill N", "vgpu device restore N"} < spans
+        for span in sorted(spans - WITHOUT_END, key=lambda each: "kill" in each):
+            line = span.replace(" N", " 0" if "device" in span else f" {session['session']}")
+            done = subprocess.run(
+                ["sh", "-c", line], env=where_it_is(path, shared), capture_output=True, text=True, timeout=60
+            )
+            assert done.returncode == 0, f"{line}: {done.stderr}"
+        for span in WITHOUT_END:
+            with subprocess.Popen(
+                ["sh", "-c", f"exec {span}"], env=where_it_is(path, shared), stdout=subprocess.PIPE, text=True
+            ) as process:
+                assert process.stdout is not None
+                assert process.stdout.readline()
+                process.kill()
+
+
+def test_programs_of_another_machine_compute_over_tls(path: str, tmp_path: Path) -> None:
+    """The [tls] table and the two commands of the other machine, with addresses of this one."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "tls.pem")
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = str(sock.getsockname()[1])
+    names = {
+        "gpu.example": "127.0.0.1",
+        "7443": port,
+        "/etc/vgpu": str(tmp_path),
+        "/run/vgpu": str(tmp_path),
+        "VGPU_TOKEN=...": "VGPU_TOKEN=0123456789abcdef",
+        "python train.py": f"{sys.executable} {tmp_path}/train.py",
+    }
+
+    def here(text: str) -> str:
+        for there, replacement in names.items():
+            text = text.replace(there, replacement)
+        return text
+
+    (tmp_path / "train.py").write_text(f"{PRELUDE}\ncontext()\nalloc(1 << 20)\nprint('computed')\n")
+    [table] = [block for block in blocks("toml") if block.startswith("[tls]")]
+    [commands] = blocks("sh")
+    connect, program = here(commands).splitlines()
+    token = "[[tokens]]\nname = 'job'\nvalue = '0123456789abcdef'\n"
+    env = {key: value for key, value in ENVIRONMENT.items() if not key.startswith("VGPU_")} | {"PATH": path}
+    for _running in vgpud_with_real_workers(tmp_path, token + here(table)):
+        with subprocess.Popen(["sh", "-c", f"exec {connect}"], env=env) as process:
+            wait_until(lambda: (tmp_path / "gpu.sock").exists() or process.poll() is not None, 60)
+            done = subprocess.run(["sh", "-c", program], env=env, capture_output=True, text=True, timeout=100)
+            process.terminate()
+        assert done.stdout == "computed\n", done.stderr
