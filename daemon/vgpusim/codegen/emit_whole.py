@@ -4,6 +4,9 @@ The PTX ISA calls a vector's elements accesses of their own, but cards do a lane
 on it: NCCL sends data and the flag that says that they are there in one vector (protocol LL, src/device/prims_ll.h), so
 a receiver that sees the flag of one store and the data of an earlier one computes wrong results. x86 processors with
 AVX do aligned accesses of 16 bytes at once (Intel SDM, volume 3A, "Guaranteed Atomic Operations").
+
+LLVM is told an element's alignment alone: addresses of a kernel's own variables are not checked (emit_access), and a
+variable may be aligned to its elements, where an instruction for aligned vectors would end the process.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_value import LANES, SCALAR, Form, Value
 
 _UNIT_NBITS = 128  # what a processor loads or stores at once
+_PART_NBITS = 64
 
 
 def _units(nbits: int, count: int) -> tuple[str, int, int]:
@@ -29,13 +33,14 @@ def _pointer(e: Emitter, text: str, offset: int) -> str:
 def load_whole(e: Emitter, place: Value, nbits: int, count: int) -> list[tuple[Form, str]]:
     """Each of `count` elements, for all lanes; 0 where none acts."""
     kind, nbytes, units = _units(nbits, count)
+    align = min(nbits, _PART_NBITS) // 8
     lanes = 1 if place.uniform else WARP
     slot = e.stack(f"whole.{lanes}.{units}.{nbytes}", f"[{lanes * units} x {kind}]")
     e.e(f"store [{lanes * units} x {kind}] zeroinitializer, ptr {slot}, align 64")
 
     def body(address: str, lane: str) -> None:
         for index in range(units):
-            text = e.v(f"load volatile {kind}, ptr {_pointer(e, address, index * nbytes)}, align {nbytes}")
+            text = e.v(f"load volatile {kind}, ptr {_pointer(e, address, index * nbytes)}, align {align}")
             at = e.v(f"add i32 {e.v(f'mul i32 {lane}, {units}')}, {index}")
             e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr {kind}, ptr {slot}, i32 {at}')}, align {nbytes}")
 
@@ -54,6 +59,7 @@ def store_whole(e: Emitter, place: Value, values: list[Value]) -> None:
     """Store the acting lanes' elements, lane after lane."""
     nbits = values[0].nbits
     kind, nbytes, units = _units(nbits, len(values))
+    align = min(nbits, _PART_NBITS) // 8
     slot = e.stack(f"whole.{WARP}.{units}.{nbytes}", f"[{WARP * units} x {kind}]")
     store_tuples(e, e.v(f"ptrtoint ptr {slot} to i64"), [e.vector(value) for value in values], nbits)
     where = e.spread("address", e.vector(place), 64)
@@ -63,7 +69,7 @@ def store_whole(e: Emitter, place: Value, values: list[Value]) -> None:
         for index in range(units):
             at = e.v(f"add i32 {e.v(f'mul i32 {lane}, {units}')}, {index}")
             text = e.v(f"load {kind}, ptr {e.v(f'getelementptr {kind}, ptr {slot}, i32 {at}')}, align {nbytes}")
-            e.e(f"store volatile {kind} {text}, ptr {_pointer(e, address, index * nbytes)}, align {nbytes}")
+            e.e(f"store volatile {kind} {text}, ptr {_pointer(e, address, index * nbytes)}, align {align}")
 
     if place.uniform and all(value.uniform for value in values):
         e.if_any(lambda: body("0"))

@@ -112,6 +112,19 @@ mad.wide.u32 %x3, %r, 16, %x1; st.global.v4.u32 [%x3], {%v0, %v1, %v2, %v3}; ret
     assert np.array_equal(one, source[::-1])
 
 
+def test_vectors_of_variables_that_are_aligned_to_their_elements() -> None:
+    out = np.zeros(4, np.uint32)
+    text = (
+        HEADER
+        + """.shared .align 4 .b8 s[64]; .visible .entry k(.param .u64 a) { .reg .b32 %v<4>; .reg .b64 %x;
+ld.param.u64 %x, [a]; mov.u32 %v0, 1; mov.u32 %v1, 2; mov.u32 %v2, 3; mov.u32 %v3, 4;
+st.volatile.shared.v4.u32 [s+4], {%v0, %v1, %v2, %v3}; ld.volatile.shared.v4.u32 {%v3, %v2, %v1, %v0}, [s+4];
+st.global.v4.u32 [%x], {%v0, %v1, %v2, %v3}; ret; }"""
+    )
+    run(text, "k", 1, 32, [out])
+    assert out.tolist() == [4, 3, 2, 1]
+
+
 def test_shared_atomics_in_a_loop() -> None:
     """Some rounds have all lanes of a warp, others some; lanes see what lower ones have added."""
     cells, seen = np.zeros(16, np.uint32), np.zeros((9, 64), np.uint32)
