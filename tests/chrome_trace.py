@@ -18,15 +18,16 @@ _METADATA = ("process_name", "process_labels", "process_sort_index", "thread_nam
 _ROUNDING_US = 0.002  # writers round to a nanosecond
 
 
-def problems(trace: Any) -> list[str]:
-    """What is wrong with a trace; nothing: it opens."""
+def problems(trace: Any, nesting_us: float = _ROUNDING_US) -> list[str]:
+    """What is wrong with a trace; nothing: it opens. `nesting_us`: how much longer than the slice that it begins in one
+    may last."""
     events = trace["traceEvents"] if isinstance(trace, dict) else trace
     found: list[str] = []
     for number, event in enumerate(events):
         if event:  # XLA ends its list with an empty one
             found += [f"event {number}, {event}: {text}" for text in _event(event)]
     slices = _slices(events)
-    return found + _flows(events, slices) + _nesting(slices)
+    return found + _flows(events, slices) + _nesting(slices, nesting_us)
 
 
 def _event(event: dict[str, Any]) -> Iterable[str]:
@@ -102,14 +103,14 @@ class _Cover:
         return before > 0 and self.ends[before - 1] >= at - _ROUNDING_US
 
 
-def _nesting(slices: dict[tuple[Any, Any], list[tuple[float, float, str]]]) -> list[str]:
+def _nesting(slices: dict[tuple[Any, Any], list[tuple[float, float, str]]], rounding_us: float) -> list[str]:
     found = []
     for thread, inside in slices.items():
         around: list[tuple[float, float, str]] = []
         for each in inside:
-            while around and around[-1][1] <= each[0] + _ROUNDING_US:
+            while around and around[-1][1] <= each[0] + rounding_us:
                 around.pop()
-            if around and each[1] > around[-1][1] + _ROUNDING_US:
+            if around and each[1] > around[-1][1] + rounding_us:
                 found.append(f"on {thread} {each} ends after {around[-1]}, inside which it begins")
             around.append(each)
     return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gzip
 import json
+import shutil
 import statistics
 import sys
 import time
@@ -160,6 +161,7 @@ def jax(trace: Path) -> list[Row]:
             function(x).block_until_ready()
     (packed,) = folder.rglob("*.trace.json.gz")
     exported = json.loads(gzip.decompress(packed.read_bytes()))
+    shutil.rmtree(folder)
     pack(exported, trace)
     return rows_of_xla(exported["traceEvents"])
 

@@ -45,6 +45,7 @@ DEFAULT = ("train", "many", "graph", "cupy", "jax", "tensorflow")
 SETTINGS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_autotune_level=0",
             "TF_FORCE_GPU_ALLOW_GROWTH": "true", "TF_CPP_MIN_LOG_LEVEL": "2"}  # fmt: skip
 TOLERANCE, TICKS_US = 0.05, 0.064  # a device's clock has ticks of 32 ns
+HOST_CLOCKS_US = 2.0  # XLA relates CUPTI's clock and its own by one reading of each
 PROCESS_LIMIT_S = 90.0
 Row = Sequence[Any]  # a name, and microseconds
 
@@ -62,8 +63,8 @@ class Report:
         print(*lines, sep="\n", flush=True)
 
     def fault(self, text: str) -> None:
-        self.faults.append(text)
-        self.write(f"- **{text}**")
+        self.faults.append(text.splitlines()[0])
+        self.write(f"- FAULT: {text}")
 
 
 def medians(rows: Sequence[Row], repeats: int) -> dict[str, list[float]]:
@@ -218,7 +219,8 @@ def examine(runs: Runs, report: Report, work: str, simulated: bool) -> None:
     if not all(trace.exists() for trace in traces):
         report.write("No Chrome traces.")
         return
-    theirs, ours = (kinds(problems(json.loads(gzip.decompress(trace.read_bytes())))) for trace in traces)
+    read = (json.loads(gzip.decompress(trace.read_bytes())) for trace in traces)
+    theirs, ours = (kinds(problems(trace, HOST_CLOCKS_US)) for trace in read)
     # torch.profiler draws an arrow to a copy from the call of NVIDIA's runtime, which only NVIDIA's CUPTI is told of.
     told = {key: count for key, count in ours.items() if "has N beginnings and N ends" in key}
     new = {key: count for key, count in ours.items() if key not in theirs and key not in told}
@@ -296,7 +298,7 @@ def main() -> int:
             except RuntimeError as error:
                 report.fault(str(error))
             report.write(f"({time.monotonic() - begin_s:.0f} s)")
-    report.write("", "## Faults", "", *(report.faults or ["None."]))
+    report.write("", "## Faults", "", *([f"- {text}" for text in report.faults] or ["None."]))
     return bool(report.faults)
 
 
