@@ -155,6 +155,8 @@ def _put_first(subject: Subject, ours: str | None, entry: dict[str, Any]) -> Obs
     why = entry["why"]
     if why == "preloaded":
         return Obstacle("LD_PRELOAD names it", unset_preload(subject, str(entry["resolved"])))
+    if subject.bundled and os.path.dirname(str(entry["resolved"])) == subject.bundled:
+        return Obstacle("the bundle brings it", f"sudo rm {shlex.quote(str(entry['resolved']))}")
     if subject.unit is not None:
         if ours is not None and ours in subject.environment.get("LD_LIBRARY_PATH", "").split(":"):
             return Obstacle("", _path_command(subject, ours))

@@ -13,6 +13,7 @@ from ..elf import MAGIC
 from ..layout import LayoutError, unit_name
 from ..preload import resolve_program
 from . import process, unit
+from .bundle import unpacked
 from .place import Place, PlaceError, User, ask
 from .wrapper import unfollowed, unwrap
 
@@ -45,6 +46,7 @@ class Subject:
     process: process.Process | None = None
     unit: unit.Unit | None = None
     pids: list[int] = field(default_factory=list)
+    bundled: str = ""  # the folder of libraries that a bundle puts before LD_LIBRARY_PATH
 
 
 def of_machine(root: str) -> Subject:
@@ -68,7 +70,7 @@ def of_command(command: Sequence[str], root: str) -> Subject:
     arguments = (script, *words[1:]) if script else tuple(words[1:])
     label = words[0] if words[0] == command[0] else f"{words[0]} (started by {command[0]})"
     notes = [*unwrapped.notes, *ask(place, unfollowed, program, list(arguments))]
-    return Subject("command", label, place, environment, program, arguments, notes)
+    return _opened(Subject("command", label, place, environment, program, arguments, notes))
 
 
 def of_file(file: str, root: str) -> Subject:
@@ -80,7 +82,7 @@ def of_file(file: str, root: str) -> Subject:
         raise SubjectError("program-missing", f"{file}: {what}", f"ls -ld {shlex.quote(file)}")
     if interpreter := ask(place, _interpreter, path):
         return replace(of_command([*interpreter, path], root), label=file)
-    return Subject("file", file, place, dict(os.environ), path)
+    return _opened(Subject("file", file, place, dict(os.environ), path))
 
 
 def of_process(pid: int) -> Subject:
@@ -134,6 +136,20 @@ def of_service(name: str, root: str) -> Subject:
     subject = Subject("service", full, place, environment, program, arguments, notes, unit=found)
     if program is None:
         raise SubjectError("program-missing", f"{full} starts {words[0]}, which is not there")
+    return _opened(subject)
+
+
+def _opened(subject: Subject) -> Subject:
+    """With the environment that a bundle gives to what it starts; of one that is a single file only that is known."""
+    found = ask(subject.place, unpacked, subject.program)
+    if found["libraries"]:
+        path = subject.environment.get("LD_LIBRARY_PATH", "")
+        subject.bundled = found["libraries"]
+        subject.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, (subject.bundled, path)))
+    elif found["kind"]:
+        what = f"{subject.program} ({found['kind']}) was not looked into"
+        subject.notes.append(f"{what}: it unpacks its program when it starts, then: vgpu doctor --pid PID")
+        subject.program = None
     return subject
 
 

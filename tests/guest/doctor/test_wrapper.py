@@ -1,4 +1,4 @@
-"""Commands that start another one: the doctor looks at that one, in the environment that it gets."""
+"""Commands that start another one: the doctor looks at that one, in the environment that it gets. Bundles, too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import shlex
 
 import pytest
 from vgpu_guest.doctor.wrapper import unfollowed, unwrap
+
+from tests.guest.doctor.tree import Tree
 
 OUTER = {"VGPU_ENDPOINT": "unix:/e", "LC_ALL": "C", "LD_PRELOAD": "/l.so", "PATH": "/p"}
 # The command behind each line; the names in its environment, if they are not those outside.
@@ -60,3 +62,37 @@ def test_what_is_not_known_is_said() -> None:
     assert "if it starts /bin/sh" in unfollowed("/usr/bin/watch", ["-n1", "/bin/sh"])[0]
     assert unfollowed("/usr/bin/python3.12", ["/bin/sh"]) == []
     assert unfollowed("/usr/bin/ls", ["/etc/passwd"]) == []
+
+
+def carry(tree: Tree, cookie: bytes, offset: int | None = None) -> None:
+    """Make the program one that carries another."""
+    file = tree.path(tree.program)
+    data = bytearray(file.read_bytes())
+    if offset is None:
+        data += cookie + bytes(80)
+    else:
+        data[offset : offset + len(cookie)] = cookie
+    file.write_bytes(data)
+
+
+def test_the_libcuda_of_a_bundle_is_found_and_its_mend_cures(tree: Tree) -> None:
+    """PyInstaller's starter puts its folder before LD_LIBRARY_PATH."""
+    carry(tree, b"MEI\014\013\012\013\016")
+    folder = tree.path(tree.program).parent / "_internal"
+    folder.mkdir()
+    assert tree.doctor().verdict == "ok"
+    foreign = tree.library(str((folder / "libcuda.so.1").relative_to(tree.root)))
+    told = tree.doctor()
+    assert (told.code, told.verdict) == (10, "library-foreign"), told.everything
+    assert "the bundle brings it" in told.answer["text"]
+    assert told.answer["mend"] == f"sudo rm /{foreign.relative_to(tree.root)}"
+    foreign.unlink()
+    assert tree.doctor().verdict == "ok"
+
+
+@pytest.mark.parametrize(("cookie", "offset"), [(b"MEI\014\013\012\013\016", None), (b"AI\x02", 8)])
+def test_a_bundle_of_one_file_is_said_to_be_unseen(tree: Tree, cookie: bytes, offset: int | None) -> None:
+    carry(tree, cookie, offset)
+    told = tree.doctor()
+    assert told.verdict == "ok", told.everything
+    assert "was not looked into" in told.everything
