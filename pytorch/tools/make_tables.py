@@ -51,8 +51,10 @@ def functions() -> list[NativeFunction]:
 
 
 def iterator_operators() -> set[str]:
-    """Names whose entry says that TensorIterator checks in the wrapper's place."""
-    found, current = set(), ""
+    """Names whose entry says that TensorIterator checks in the wrapper's place: a comment, or what they inherit."""
+    structured = {str(f.func.name) for f in functions() if f.structured_inherits == "TensorIteratorBase"}
+    delegates = {str(f.func.name) for f in functions() if str(f.structured_delegate) in structured}
+    found, current = structured | delegates, ""
     for line in (PACKAGED / "native_functions.yaml").read_text().splitlines():
         if line.startswith("- func: "):
             current = line.removeprefix("- func: ").partition("(")[0]

@@ -35,6 +35,12 @@ EXPECTED = {
     "x @ z": SAME + "got mat2 is on cuda:1, different from other tensors on cuda:0 "
     "(when checking argument in method wrapper_CUDA_mm)",
     "x + z": SAME + "found at least two devices, cuda:0 and cuda:1!",
+    "torch.special.hermite_polynomial_h(y, z)": SAME + "found at least two devices, cuda:1 and cpu!",
+    "torch.segment_reduce(x[0], 'sum', lengths=torch.tensor([4]))": "Expected data.get_device() == "
+    "lengths_value.get_device() to be true, but got false.  (Could this error message be improved?  If so, please "
+    "report an enhancement request to PyTorch.)",
+    "torch.searchsorted(x[0], x, sorter=torch.arange(4))": "torch.searchsorted(): sorter and boundary tensors should "
+    "have same device type, but got sorter tensor device type cpu and input value tensor device type cuda:0",
     "x.long() @ x.long()": "\"addmm_cuda\" not implemented for 'Long'",
     "torch.bmm(x[None].int(), x[None].int())": "\"baddbmm_cuda\" not implemented for 'Int'",
     # No errors, as on a GPU: scalars and indices may be on the CPU.

@@ -40,7 +40,7 @@ def check(run_torch: RunTorch, mode: str, *arguments: str, timeout_s: float, pyt
 
 @pytest.mark.client
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("mode", "every"), [("values", 9), ("dtypes", 30), ("errors", 8)])
+@pytest.mark.parametrize(("mode", "every"), [("values", 9), ("dtypes", 30), ("errors", 8), ("devices", 2)])
 def test_some_operators(run_torch: RunTorch, mode: str, every: int) -> None:
     check(run_torch, mode, "float32", "--samples", "2", "--every", str(every), timeout_s=350)
 
@@ -55,6 +55,6 @@ def test_all_operators_values(run_torch: RunTorch, dtype: str) -> None:
 
 @pytest.mark.ecosystem
 @pytest.mark.timeout(FULL_TIMEOUT_S)
-@pytest.mark.parametrize("mode", ["dtypes", "errors"])
+@pytest.mark.parametrize("mode", ["dtypes", "errors", "devices"])
 def test_all_operators_refuse_what_cuda_refuses(run_torch: RunTorch, mode: str) -> None:
     check(run_torch, mode, timeout_s=FULL_TIMEOUT_S)

@@ -36,6 +36,27 @@ void check_reduction_of_truth(const Operator &op, c10::ArrayRef<c10::IValue> val
                               "\" not implemented for 'Bool'");
 }
 
+// Its keyword arguments, which the generated wrapper does not look at.
+void check_segments(const Operator &op, c10::ArrayRef<c10::IValue> values) {
+  for (size_t i = 1; i < values.size(); i++)
+    if (values[i].isTensor() && values[i].toTensor().defined())
+      TORCH_CHECK(values[i].toTensor().get_device() == values[0].toTensor().get_device(),
+                  "Expected data.get_device() == ", op.arguments[i].name,
+                  "_value.get_device() to be true, but got false.  (Could this error message be improved?  If so, "
+                  "please report an enhancement request to PyTorch.)");
+}
+
+// boundaries, values, and sorter among the keyword arguments.
+void check_sorter(const Operator &op, c10::ArrayRef<c10::IValue> values) {
+  const at::Tensor &boundaries = values[0].toTensor();
+  for (size_t i = 2; i < values.size(); i++)
+    if (op.arguments[i].name == "sorter" && values[i].isTensor() && values[i].toTensor().defined())
+      TORCH_CHECK(values[i].toTensor().device() == boundaries.device(),
+                  "torch.searchsorted(): sorter and boundary tensors should have same device type, but got sorter "
+                  "tensor device type ",
+                  values[i].toTensor().device(), " and input value tensor device type ", boundaries.device());
+}
+
 } // namespace
 
 Limit limit_of(const std::string &name) {
@@ -45,6 +66,10 @@ Limit limit_of(const std::string &name) {
     return check_dimensions;
   if (name.rfind("aten::_fft_", 0) == 0)
     return check_half_transform;
+  if (name.rfind("aten::searchsorted", 0) == 0)
+    return check_sorter;
+  if (name.rfind("aten::segment_reduce", 0) == 0)
+    return check_segments;
   if (name.rfind("aten::scatter_reduce", 0) == 0)
     return check_reduction_of_truth;
   return nullptr;

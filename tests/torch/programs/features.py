@@ -48,22 +48,30 @@ def save_and_load():
     assert torch.equal(again["weight"].cpu(), torch.load(file, map_location="cpu")["weight"])
 
 
-@case
-def autocast_and_scaler():
-    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2)).cuda()
-    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cuda")
-    x, losses = torch.randn(8, 32, device="cuda"), []
+def scaled_training(device, dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2)).to(device)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler(device)
+    x, losses = torch.randn(8, 32).to(device), []
     for _ in range(5):
         optimizer.zero_grad()
-        with torch.autocast("cuda", dtype=torch.float16):
+        with torch.autocast(device, dtype=dtype):
             y = model(x)
             loss = y.float().square().mean()
+        assert y.dtype == dtype
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss.item())
-    assert y.dtype == torch.float16
-    assert losses[-1] < losses[0]
+    return losses, model, optimizer, scaler, x
+
+
+@case
+def autocast_and_scaler():
+    for dtype in (torch.bfloat16, torch.float16):
+        losses, model, optimizer, scaler, x = scaled_training("cuda", dtype)
+        assert losses == scaled_training("cpu", dtype)[0]
+        assert losses[-1] < losses[0]
     optimizer.zero_grad()
     scaler.scale(model(x).sum() * float("inf")).backward()
     before = scaler.get_scale()

@@ -1,8 +1,9 @@
-"""`op_db.py values DTYPE | dtypes | errors [--samples N] [--every N]`: torch's operators on the simulated GPU.
+"""`op_db.py values DTYPE | dtypes | errors | devices [--samples N] [--every N]`: torch's operators on the device.
 
 values: each operator of op_db, forward and backward, on the CPU and on the device: equal bits, or what differs.
 dtypes: what dtypesIfCUDA says: supported ones run, all others raise.
 errors: torch's own inputs that must raise on CUDA raise that type and text.
+devices: one argument left on the CPU, each in turn: the call raises, and its text names what differs.
 One line `operator TAB verdict TAB detail` for everything that is not as it must be, then `checked TAB counts`.
 """
 
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch.testing._internal.common_dtype import all_types_and_complex_and
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 SAMPLE_TIMEOUT_S = 60
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -230,9 +231,41 @@ def errors(ops, options):
             yield op, str(number), timed(check_error, op, inputs)
 
 
+def check_device(op, arguments, number):
+    """The tensor `number` of the arguments is on the CPU, all others are on the device."""
+    leaves, spec = tree_flatten(arguments)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    moved = [leaf if i == places[number] else on_cuda(leaf) for i, leaf in enumerate(leaves)]
+    left = leaves[places[number]]
+    value, args, kwargs = tree_unflatten(moved, spec)
+    try:
+        op(value, *args, **kwargs)
+    except TimedOut:
+        raise
+    except Exception as error:
+        named = re.search("device|cuda|Input type .* and (weight|bias) type", str(error), re.IGNORECASE)
+        return "exact" if named else first_line(error)
+    return "exact" if left.dim() == 0 else f"runs, {tuple(left.shape)} {left.dtype}"
+
+
+def devices(ops, options):
+    for op in ops:
+        if torch.float32 not in op.dtypes:
+            continue
+        seed()
+        for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), options.samples):
+            arguments = (sample.input, sample.args, sample.kwargs)
+            count = len(tensors(arguments))
+            for number in range(count if count > 1 else 0):
+                yield op, str(number), timed(check_device, op, arguments, number)
+
+
+MODES = {"values": values, "dtypes": dtypes, "errors": errors, "devices": devices}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=("values", "dtypes", "errors"))
+    parser.add_argument("mode", choices=MODES)
     parser.add_argument("dtype", nargs="?", default="float32")
     parser.add_argument("--samples", type=int, default=6, help="of each operator")
     parser.add_argument("--every", type=int, default=1, help="only every N-th operator")
@@ -244,7 +277,7 @@ def main():
     ops = [op for op in op_db if not options.only or op.name in options.only][options.first :: options.every]
     counts = collections.Counter()
     begin = time.monotonic()
-    for op, detail, verdict in {"values": values, "dtypes": dtypes, "errors": errors}[options.mode](ops, options):
+    for op, detail, verdict in MODES[options.mode](ops, options):
         if verdict is None:
             continue
         counts[verdict if verdict in ("exact", "close") else "other"] += 1
