@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DRIVER_FILE = re.compile(r"lib(cuda|nvidia-ml)\.so(\.[0-9.]+)?")
 _FOLDERS_CAP = 64
+_FILE_CAP = 1 << 20
 _NAME = re.compile(r"(cu|nvml)[A-Z]\w*$")
 _OURS = "usr/lib/vgpu/"
 
@@ -50,12 +51,19 @@ def warnings(tree: Tree, service: Service) -> list[str]:
     for entry in re.split(r"[: ]+", service.variable("LD_PRELOAD")):
         names = _cuda_names(tree, entry) if entry.startswith("/") else []
         if names:
-            where = ", ".join(f"/{path}" for path in [service.file, *service.drop_ins])
+            where = ", ".join(f"/{path}" for path in [service.file, *service.drop_ins] if _mentions(tree, path, entry))
             found.append(
                 f"{service.name}: LD_PRELOAD={entry} defines {names[0]} and is called in libcuda's place: take it out "
                 f"of {where}"
             )
     return found
+
+
+def _mentions(tree: Tree, path: str, text: str) -> bool:
+    try:
+        return text.encode() in tree.read(tree.follow(path), _FILE_CAP)
+    except (OSError, ValueError):
+        return False
 
 
 def _files(tree: Tree, folder: str) -> list[str]:

@@ -36,14 +36,15 @@ class Service:
     drop_ins: list[str] = field(default_factory=list)
 
     def variable(self, name: str) -> str:
-        """The last Environment= assignment of a variable, "" if there is none."""
+        """The last Environment= assignment of a variable, "" if there is none or UnsetEnvironment= takes it away."""
         value = ""
         for line in self.settings.get("Environment", []):
             for word in split_words(line):
                 key, equals, text = word.partition("=")
                 if equals and key == name:
                     value = text
-        return value
+        unset = [word for line in self.settings.get("UnsetEnvironment", []) for word in split_words(line)]
+        return "" if name in unset or f"{name}={value}" in unset else value
 
     def program(self) -> str:
         """The file of the first ExecStart=, "" if there is none."""

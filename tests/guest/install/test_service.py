@@ -9,6 +9,7 @@ from vgpu_guest.layout import drop_in
 from vgpu_guest.service import Service, ServiceError, environment_files, read_service
 from vgpu_guest.tree import Tree
 
+from tests.guest.elf_file import compile_library
 from tests.guest.install.conftest import Vgpu
 
 
@@ -118,6 +119,19 @@ def test_the_units_own_path_comes_after_ours(root: Path, run: Vgpu, payload: Pat
     unit(root, "Environment=LD_LIBRARY_PATH=/opt/b")
     assert "changed since" in run("repair", "--root", root, "--from", payload).output
     assert "/usr/lib/vgpu:/opt/b" in (root / drop_in("app")).read_text()
+
+
+def test_a_foreign_preload_is_named_until_a_drop_in_takes_it_away(root: Path, run: Vgpu, payload: Path) -> None:
+    """The doctor's mend for the case GD2 is such a drop-in."""
+    unit(root, "Environment=LD_PRELOAD=/opt/old/libshim.so")
+    write(root, "etc/systemd/system/app.service.d/other.conf", "[Service]\nNice=1\n")
+    compile_library(root / "opt/old/libshim.so", source="int cuInit(unsigned f) { return f ? 1 : 100; }")
+    _, output = made(run, root, payload, code=1)
+    assert "LD_PRELOAD=/opt/old/libshim.so defines cuInit" in output
+    assert "take it out of /etc/systemd/system/app.service\n" in output
+    write(root, "etc/systemd/system/app.service.d/zzz.conf", "[Service]\nUnsetEnvironment=LD_PRELOAD\n")
+    _, output = made(run, root, payload)
+    assert "LD_PRELOAD" not in output
 
 
 def test_an_environment_file_that_wins_is_said(root: Path, run: Vgpu, payload: Path) -> None:
