@@ -51,8 +51,8 @@ RARE = ("Reset", "PrimaryCtxRelease", "CtxCreate", "HostNode", "GetDefaultMemPoo
 RARE += ("MapAt", "vgpuGraphAddConditional")
 WITH_DESCRIPTOR = {"vgpuHostMap", "vgpuHostMapFile", "vgpuDeviceFile"}
 PAGED = WITH_DESCRIPTOR | {"vgpuHostMapAt", "vgpuHostReserve"}
-# Names of parts that mean nothing more often than not: they end the session or the call.
-EMPTY = {"attrs"}
+ATTRIBUTES = {"attrs"}  # parts that are arrays of CUlaunchAttribute
+KIND_FUNCTION, KIND_KERNEL = 6, 7  # VGW_KIND_*
 SHORT, VERY_SHORT = 4096, 255  # parts of a reply of up to so many elements; how the grammar says it
 
 
@@ -131,9 +131,16 @@ def part_row(record: Record, number: int) -> str:
     same = next((n for n in range(number) if record.parts[n][3] == length), number)
     nbytes = {"GRAPH_NODE": "4", "bytes": "1", "text": "1"}.get(of, f"sizeof({of})")
     what = {"GRAPH_NODE": "VGT_PART_NODES", "text": "VGT_PART_NAME"}.get(of, "VGT_PART_BYTES")
-    what = "VGT_PART_EMPTY" if name in EMPTY else "VGT_PART_WHOLE" if name == "arguments" else what
+    what = "VGT_PART_ATTRIBUTES" if name in ATTRIBUTES else "VGT_PART_WHOLE" if name == "arguments" else what
     most = "sizeof(struct vgw_tensor_map)" if name == "arguments" else most
     return f"    {{{nbytes}, {most}, {what}, {same}}},"
+
+
+KERNEL_NODE = dict.fromkeys(("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "object"), 1)
+NODES = {  # by number of the graph: its node, where that is not an empty one
+    POOL: lambda of: ("cuGraphAddKernelNode_v2", {**KERNEL_NODE, "kind": KIND_FUNCTION, **of}, b""),
+    POOL - 1: lambda of: ("cuGraphAddKernelNode_v2", {**KERNEL_NODE, "kind": KIND_KERNEL, **of}, b""),
+}
 
 
 def opening() -> bytes:
@@ -165,7 +172,7 @@ def opening() -> bytes:
             ("cuStreamCreateWithPriority", {"phStream": number, "flags": number % 2}, b""),
             ("cuEventCreate", {"phEvent": number}, b""),
             ("cuGraphCreate", {"phGraph": number}, b""),
-            ("cuGraphAddEmptyNode", {"phGraphNode": number, "hGraph": number}, b""),
+            NODES.get(number, lambda of: ("cuGraphAddEmptyNode", of, b""))({"phGraphNode": number, "hGraph": number}),
             ("cuGraphInstantiateWithFlags", {"phGraphExec": number, "hGraph": number}, b""),
         ]
     for sequence, (name, fields, tail) in enumerate(calls, 1):
@@ -201,7 +208,8 @@ def write_grammar(path: Path) -> None:
     lines = [
         "/* Generated from the description by tests/fuzz/in_process.py; do not edit. */",
         f"enum {{ VGT_RECORDS = {len(records)}, VGT_POOL = {POOL}, VGT_POOLED = {len(POOLED)} }};",
-        f"enum {{ VGT_KIND_STREAM = {KINDS['STREAM']}, VGT_KIND_CONTEXT = {KINDS['CONTEXT']} }};",
+        f"enum {{ VGT_KIND_STREAM = {KINDS['STREAM']}, VGT_KIND_CONTEXT = {KINDS['CONTEXT']}, "
+        f"VGT_KIND_EVENT = {KINDS['EVENT']} }};",
         f"enum {{ VGT_KIND_GRAPH_NODE = {KINDS['GRAPH_NODE']}, VGT_KINDS = {len(KINDS) + 1} }};",
         f'static const char vgt_kernel_name[] = "{KERNEL.decode()}";',
         *("static const struct vgt_field vgt_fields[] = {", *fields, "};"),

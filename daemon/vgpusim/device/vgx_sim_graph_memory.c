@@ -140,6 +140,7 @@ const CUDA_MEM_ALLOC_NODE_PARAMS *vgx_sim_graph_memory_params(const struct vgx_s
 }
 
 CUresult vgx_sim_graph_memory_release(CUdeviceptr address, bool captured, struct vgx_sim_op **op) {
+  *op = NULL; /* callers look at it whatever the result is */
   struct memory_op *made = op_create(NULL, VGX_SIM_OP_MEM_FREE);
   if (!made)
     return CUDA_ERROR_OUT_OF_MEMORY;

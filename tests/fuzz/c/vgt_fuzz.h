@@ -43,7 +43,7 @@ struct vgt_field {
   uint16_t nbytes;
   uint8_t meaning, of; /* a handle's kind, or which part, from 1 */
 };
-enum vgt_content { VGT_PART_BYTES, VGT_PART_NODES, VGT_PART_NAME, VGT_PART_EMPTY, VGT_PART_WHOLE };
+enum vgt_content { VGT_PART_BYTES, VGT_PART_NODES, VGT_PART_NAME, VGT_PART_ATTRIBUTES, VGT_PART_WHOLE };
 enum { VGT_SHORT = 255 };
 struct vgt_part {
   uint32_t nbytes, most; /* of an element; how many there may be */

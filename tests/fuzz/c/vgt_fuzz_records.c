@@ -10,6 +10,7 @@
 #include "vgt_grammar.h"
 
 enum { WANT_REPLY = 1, HAS_FD = 2, PART_MAX = 2048, PARTS_MAX = 4, PAGE = 4096 };
+enum { ATTRIBUTE_NBYTES = sizeof(CUlaunchAttribute), ATTRIBUTES = 20 }; /* ids: a few more than there are */
 
 static const uint64_t hostile[] = {0,          1,         7,          8,          64,         255,        4096,
                                    65536,      1u << 20,  0x7fffffff, 0x80000000, 0xffffffff, 1ull << 32, 1ull << 40,
@@ -132,6 +133,15 @@ static void fill_part(struct vgt_random *random, const struct vgt_part *part, ui
     memcpy(out, vgt_kernel_name, count < sizeof vgt_kernel_name ? count : sizeof vgt_kernel_name);
     return;
   }
+  if (part->content == VGT_PART_ATTRIBUTES) {
+    memset(out, 0, count);
+    for (uint32_t i = 0; i + ATTRIBUTE_NBYTES <= count; i += ATTRIBUTE_NBYTES) {
+      uint32_t id = vgt_below(random, ATTRIBUTES), event = (uint32_t)old_id(random, made, channel, VGT_KIND_EVENT);
+      memcpy(out + i, &id, sizeof id);
+      memcpy(out + i + 8, &event, sizeof event); /* the value: an event's id, or a small number */
+    }
+    return;
+  }
   for (uint32_t i = 0; i < count * part->nbytes / 4; i++) {
     uint32_t word = part->content == VGT_PART_NODES ? (uint32_t)old_id(random, made, channel, VGT_KIND_GRAPH_NODE)
                     : chance(random, 600)           ? vgt_below(random, 5)
@@ -149,8 +159,8 @@ static uint32_t count_of(struct vgt_random *random, const struct vgt_part *part)
   uint32_t most = PART_MAX / part->nbytes < part->most ? PART_MAX / part->nbytes : part->most, count = 0;
   if (part->content == VGT_PART_NAME)
     count = chance(random, 900) ? sizeof vgt_kernel_name - 1 : vgt_below(random, 32);
-  else if (part->content == VGT_PART_EMPTY)
-    count = chance(random, 995) ? 0 : 8;
+  else if (part->content == VGT_PART_ATTRIBUTES) /* many end the call, a length that is none of theirs the session */
+    count = chance(random, 5) ? 8 : chance(random, 700) ? 0 : ATTRIBUTE_NBYTES * (1 + vgt_below(random, 2));
   else if (part->content == VGT_PART_WHOLE)
     count = most;
   else

@@ -142,6 +142,7 @@ def compile_simulator(target: Path) -> Path:
         "-fPIC",
         "-shared",
         "-pthread",
+        "-Wl,--wrap=calloc",  # vgt_calloc.c
         *flags,
         *includes,
         *sources,

@@ -265,6 +265,16 @@ def test_pointer_attributes(sim: Simulator) -> None:
     assert sim.cuPointerGetAttribute(ctypes.byref(kind), 2, at(ctypes.addressof(kind))) == INVALID_VALUE
 
 
+@pytest.mark.parametrize("name", ["cuMemFreeAsync", "cuMemFree_v2"])
+def test_freeing_without_host_memory_frees_nothing(sim: Simulator, name: str) -> None:
+    """`make faults` found cuMemFreeAsync to submit an operation that had not been made (its calloc:11)."""
+    address = ctypes.c_uint64(sim.alloc(1 << 20))
+    before = sim.free_nbytes()
+    assert sim.lib.vgt_call_without_calloc(getattr(sim, name), address, None) == OUT_OF_MEMORY
+    assert sim.free_nbytes() == before
+    sim.ok("cuMemFree_v2", address)
+
+
 def test_pool_counts_and_frees_in_stream_order(sim: Simulator) -> None:
     pool, used, address = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint64()
     sim.ok("cuDeviceGetDefaultMemPool", ctypes.byref(pool), sim.device)
