@@ -2,6 +2,8 @@
 
 import os
 import sys
+import tempfile
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -28,6 +30,30 @@ def operations():
         loss = tf.reduce_mean(tf.tanh(a) ** 2)
     t = np.tanh(A)
     check("gradient", lambda: tape.gradient(loss, a), 2 * t * (1 - t * t) / A.size, 1e-6)
+
+
+def profiled():
+    """TensorFlow's own profiler shows the kernels and copies of each run."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    a = tf.constant(A)
+    work = tf.function(lambda a: tf.tanh(a) * 2.0 + a)
+    work(a).numpy()
+    with tempfile.TemporaryDirectory() as folder:
+        with tf.profiler.experimental.Profile(folder):
+            for _ in range(3):
+                work(a).numpy()
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        space = xplane_pb2.XSpace.FromString(file.read_bytes())
+    lines = [(plane, line) for plane in space.planes if plane.name.startswith("/device:GPU") for line in plane.lines]
+    events = [
+        (line.timestamp_ns * 1000 + event.offset_ps, plane.event_metadata[event.metadata_id].name.partition("_")[0])
+        for plane, line in lines
+        if line.name.startswith("Stream")
+        for event in line.events
+    ]
+    names = [name for _, name in sorted(events)]
+    check("profiler's records", lambda: float(names == ["Tanh", "Mul", "AddV2", "MemcpyD2H"] * 3), 1, 0)
 
 
 def trained(build, x, y, device):
@@ -78,7 +104,7 @@ def cnn():
     compare("CNN", build, x, y)
 
 
-PARTS = {f.__name__: f for f in (operations, mlp, cnn)}
+PARTS = {f.__name__: f for f in (operations, profiled, mlp, cnn)}
 for part in sys.argv[1:] or PARTS:
     PARTS[part]()
 print("tensorflow", tf.__version__, "keras", keras.__version__)
