@@ -24,9 +24,6 @@ ON_A_SOCKET = {
     "test_pageable_memory_is_the_programs_again_when_a_launch_returns",
 }
 OF_THE_SIMULATOR = {"test_graphs_within_graphs_have_a_limit"}
-# A fault that is not understood: here cuStreamBeginCapture does not return within 50 s while another thread launches
-# graphs without a pause, whose own calls go on.
-STARVES = "test_a_capture_that_begins_beside_a_launch_leaves_nobody_waiting"
 
 
 @pytest.fixture
@@ -49,7 +46,12 @@ ASKED = {
     if name.startswith("test_") and name not in OF_THE_SIMULATOR
 }
 globals().update({name: test for name, test in ASKED.items() if name not in ON_A_SOCKET})
-globals()[STARVES] = pytest.mark.skip(reason="starves over the relay, not understood")(lambda: None)
+
+
+@pytest.mark.skip(reason="the capture does not begin here, and why is not known")
+def test_a_capture_that_begins_beside_a_launch_leaves_nobody_waiting() -> None:
+    """In place of ASKED's: cuStreamBeginCapture does not return within 50 s while another thread launches graphs
+    without a pause, whose own calls go on."""
 
 
 @pytest.mark.parametrize("shared_memory", [True, False], ids=["shared-memory", "socket"])
