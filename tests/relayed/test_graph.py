@@ -48,10 +48,10 @@ ASKED = {
 globals().update({name: test for name, test in ASKED.items() if name not in ON_A_SOCKET})
 
 
-@pytest.mark.skip(reason="the capture does not begin here, and why is not known")
+@pytest.mark.skip(reason="takes minutes here: each call of the capture waits for a full ring of launches")
 def test_a_capture_that_begins_beside_a_launch_leaves_nobody_waiting() -> None:
-    """In place of ASKED's: cuStreamBeginCapture does not return within 50 s while another thread launches graphs
-    without a pause, whose own calls go on."""
+    """In place of ASKED's. Over the relay a launch is a round trip (1,400 a second were seen), and the other thread's
+    ring is always full; a call that is ordered after all of it waits for seconds (vgpuRingFence)."""
 
 
 @pytest.mark.parametrize("shared_memory", [True, False], ids=["shared-memory", "socket"])
