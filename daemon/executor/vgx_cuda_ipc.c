@@ -1,6 +1,7 @@
 /* IPC of the real driver: its handle needs nothing beside it, since the driver's kernel half resolves it; physical
  * memory is a descriptor of the driver's. (Events are not the driver's: vgx_ipc_event.c.) */
 #include <dlfcn.h>
+#include <string.h>
 
 #include "vgx_cuda_ipc.h"
 
@@ -46,6 +47,54 @@ static CUresult share_open(CUmemGenericAllocationHandle *handle, CUmemAllocation
   return result;
 }
 
+/* --- pools --- */
+
+static CUresult (*get_pool)(void *, CUmemoryPool, int, unsigned long long);
+static CUresult (*make_pool)(CUmemoryPool *, void *, int, unsigned long long);
+static CUresult (*get_pointer)(CUmemPoolPtrExportData *, CUdeviceptr);
+static CUresult (*open_pointer)(CUdeviceptr *, CUmemoryPool, CUmemPoolPtrExportData *);
+
+static CUresult pool_export(struct vgx_ipc_object *object, CUmemoryPool pool) {
+  int fd = -1;
+  CUresult result = get_pool(&fd, pool, POSIX_FILE_DESCRIPTOR, 0);
+  *object = (struct vgx_ipc_object){.fd = result == CUDA_SUCCESS ? fd : -1};
+  return result;
+}
+
+static CUresult pool_open(CUmemoryPool *pool, const struct vgx_ipc_object *object) {
+  return make_pool(pool, (void *)(intptr_t)object->fd, POSIX_FILE_DESCRIPTOR, 0);
+}
+
+_Static_assert(sizeof(CUmemPoolPtrExportData) == sizeof(CUipcMemHandle), "it travels as a handle");
+
+static CUresult pointer_export(struct vgx_ipc_object *object, CUdeviceptr address) {
+  CUmemPoolPtrExportData data;
+  CUresult result = get_pointer(&data, address);
+  *object = (struct vgx_ipc_object){.fd = -1};
+  if (result == CUDA_SUCCESS)
+    memcpy(&object->handle, &data, sizeof data);
+  return result;
+}
+
+static CUresult pointer_open(CUdeviceptr *address, CUmemoryPool pool, const struct vgx_ipc_object *object) {
+  CUmemPoolPtrExportData data;
+  memcpy(&data, &object->handle, sizeof data);
+  return open_pointer(address, pool, &data);
+}
+
+static void resolve_pools(void *library, struct vgx_backend *backend) {
+  get_pool = (__typeof__(get_pool))dlsym(library, "cuMemPoolExportToShareableHandle");
+  make_pool = (__typeof__(make_pool))dlsym(library, "cuMemPoolImportFromShareableHandle");
+  get_pointer = (__typeof__(get_pointer))dlsym(library, "cuMemPoolExportPointer");
+  open_pointer = (__typeof__(open_pointer))dlsym(library, "cuMemPoolImportPointer");
+  if (get_pool && make_pool && get_pointer && open_pointer) {
+    backend->pool_export = pool_export;
+    backend->pool_open = pool_open;
+    backend->pointer_export = pointer_export;
+    backend->pointer_open = pointer_open;
+  }
+}
+
 static void resolve_sharing(void *library, struct vgx_backend *backend) {
   mem_export = (__typeof__(mem_export))dlsym(library, "cuMemExportToShareableHandle");
   mem_import = (__typeof__(mem_import))dlsym(library, "cuMemImportFromShareableHandle");
@@ -65,4 +114,5 @@ void vgx_cuda_ipc_resolve(void *library, struct vgx_backend *backend) {
     backend->ipc_open = open;
   }
   resolve_sharing(library, backend);
+  resolve_pools(library, backend);
 }

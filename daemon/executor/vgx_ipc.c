@@ -80,10 +80,18 @@ void vgx_ipc_withdraw(const char token[64]) {
     close(none);
 }
 
-CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, const struct vgx_ipc_object *object,
-                               uint64_t nbytes, struct vgx_export made) {
+const char *vgx_ipc_exported_locked(const struct vgx_session *s, enum vgx_ipc_what what, uint64_t key) {
+  for (uint32_t i = 0; i < s->export_count; i++)
+    if (s->exports[i].what == what && s->exports[i].key == key)
+      return s->exports[i].token;
+  return NULL;
+}
+
+CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key,
+                               const struct vgx_ipc_object *object, uint64_t nbytes) {
   struct vgx_export *grown =
       s->export_count < EXPORTS_MAX ? realloc(s->exports, (s->export_count + 1) * sizeof *grown) : NULL;
+  struct vgx_export made = {.what = what, .key = key};
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (grown) {
     s->exports = grown;
@@ -105,21 +113,16 @@ CUresult vgx_cuIpcGetMemHandle(struct vgx_session *s, const struct vgw_req_cuIpc
   if (b->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, req->dptr) != CUDA_SUCCESS ||
       b->cuPointerGetAttribute(&nbytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, base) != CUDA_SUCCESS)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = CUDA_ERROR_NOT_FOUND;
+  CUresult result = CUDA_SUCCESS;
   pthread_mutex_lock(&s->ipc_lock);
-  for (uint32_t i = 0; i < s->export_count && result != CUDA_SUCCESS; i++)
-    if (s->exports[i].base == base) {
-      memcpy(rep->handle.reserved, s->exports[i].token, sizeof rep->handle.reserved);
-      result = CUDA_SUCCESS;
-    }
-  if (result != CUDA_SUCCESS) {
+  if (!vgx_ipc_exported_locked(s, VGX_IPC_MEMORY, base)) {
     struct vgx_ipc_object object = {.fd = -1};
     result = b->ipc_export(&object, base);
     if (result == CUDA_SUCCESS)
-      result = vgx_ipc_export_locked(s, VGX_IPC_MEMORY, &object, nbytes, (struct vgx_export){.base = base});
-    if (result == CUDA_SUCCESS)
-      memcpy(rep->handle.reserved, s->exports[s->export_count - 1].token, sizeof rep->handle.reserved);
+      result = vgx_ipc_export_locked(s, VGX_IPC_MEMORY, base, &object, nbytes);
   }
+  if (result == CUDA_SUCCESS)
+    memcpy(rep->handle.reserved, vgx_ipc_exported_locked(s, VGX_IPC_MEMORY, base), sizeof rep->handle.reserved);
   pthread_mutex_unlock(&s->ipc_lock);
   return result;
 }
@@ -154,10 +157,15 @@ void vgx_ipc_remove_locked(struct vgx_session *s, uint32_t index) {
   s->exports[index] = s->exports[--s->export_count];
 }
 
+/* Whether it is known by an address. */
+static bool is_memory(const struct vgx_export *made) {
+  return made->what == VGX_IPC_MEMORY || made->what == VGX_IPC_POINTER;
+}
+
 void vgx_ipc_freed(struct vgx_session *s, uint64_t address) {
   pthread_mutex_lock(&s->ipc_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
-    if (s->exports[i].base == address)
+    if (is_memory(&s->exports[i]) && s->exports[i].key == address)
       vgx_ipc_remove_locked(s, i);
   pthread_mutex_unlock(&s->ipc_lock);
 }
@@ -166,8 +174,8 @@ void vgx_ipc_context_destroyed(struct vgx_session *s) {
   uint64_t base;
   pthread_mutex_lock(&s->ipc_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
-    if (s->exports[i].base && s->backend->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                                                s->exports[i].base) != CUDA_SUCCESS)
+    if (is_memory(&s->exports[i]) && s->backend->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                                                       s->exports[i].key) != CUDA_SUCCESS)
       vgx_ipc_remove_locked(s, i);
   pthread_mutex_unlock(&s->ipc_lock);
 }

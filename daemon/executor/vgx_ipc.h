@@ -7,18 +7,18 @@
 #include "vgx_session.h"
 #include "vgx_share.h"
 
-enum vgx_ipc_what { VGX_IPC_MEMORY = 1, VGX_IPC_EVENT = 2, VGX_IPC_ALLOCATION = 3 };
-
 /* What this session shares; under ipc_lock. */
 struct vgx_export {
-  uint64_t base;       /* of memory of cuMemAlloc; else 0 */
-  uint32_t allocation; /* id of memory of cuMemCreate; else 0 */
+  enum vgx_ipc_what what;
+  uint64_t key; /* the address of memory and of a pool's allocation; the id of another object */
   char token[64];
 };
 
+/* The token of what has been exported; NULL: it has not been. Under ipc_lock. */
+const char *vgx_ipc_exported_locked(const struct vgx_session *s, enum vgx_ipc_what what, uint64_t key);
 /* Publish an object and record that, under ipc_lock. The descriptor is closed. */
-CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, const struct vgx_ipc_object *object,
-                               uint64_t nbytes, struct vgx_export made);
+CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key,
+                               const struct vgx_ipc_object *object, uint64_t nbytes);
 void vgx_ipc_remove_locked(struct vgx_session *s, uint32_t index);
 
 /* Whether vgpud takes questions for this session. */

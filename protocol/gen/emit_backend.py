@@ -46,6 +46,11 @@ struct vgx_backend {
   CUresult (*share_export)(struct vgx_ipc_object *object, CUmemGenericAllocationHandle handle);
   CUresult (*share_open)(CUmemGenericAllocationHandle *handle, CUmemAllocationProp *prop,
                          const struct vgx_ipc_object *object);
+  /* A pool, and the allocation at an address of one; `pool` was opened here. */
+  CUresult (*pool_export)(struct vgx_ipc_object *object, CUmemoryPool pool);
+  CUresult (*pool_open)(CUmemoryPool *pool, const struct vgx_ipc_object *object);
+  CUresult (*pointer_export)(struct vgx_ipc_object *object, CUdeviceptr address);
+  CUresult (*pointer_open)(CUdeviceptr *address, CUmemoryPool pool, const struct vgx_ipc_object *object);
   /* Its streams wait for words and write them beside the processors; else host functions do for the executor. */
   bool has_words;
   /* A managed variable of a library: *placed is its address, 0 while it has none; `address`, if not 0, is

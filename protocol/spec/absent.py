@@ -49,10 +49,6 @@ REASONS: tuple[tuple[str, str], ...] = (
         "CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH is 0, and CUDA 13 removed it from the runtime.",
         "cuLaunchCooperativeKernelMultiDevice",
     ),
-    (
-        "Pools are not shared between processes; CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES is 0.",
-        "cuMemPoolExport* cuMemPoolImport*",
-    ),
     ("Sparse arrays; CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED is 0.", "cuMemMapArrayAsync *GetSparseProperties"),
     (
         "Arrays whose memory is mapped later; CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED is 0.",

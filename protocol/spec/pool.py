@@ -11,6 +11,7 @@ from protocol.gen.dsl import (
     QUEUED,
     SIZE,
     STREAM,
+    ULL,
     WAITING,
     array_in,
     device_at,
@@ -22,6 +23,7 @@ from protocol.gen.dsl import (
     out_range,
     ptr,
     struct_in,
+    struct_out,
     val,
     word_in,
     word_out,
@@ -31,6 +33,7 @@ STREAM_ARG = handle("hStream", STREAM)
 POOL = handle("pool", MEMPOOL)
 KIND = "vgs_pool_range_kind(hStream_object)"
 GIVEN_BACK = "vgs_send_cuMemFreeAsync(taken, hStream_id, false)"
+GIVEN_BACK_AT_ONCE = "vgs_send_cuMemFree_v2(taken)"
 
 fn(
     "cuMemAllocAsync",
@@ -71,7 +74,7 @@ fn(
     [val("dev", DEVICE), POOL],
     WAITING,
     need=INIT,
-    refuses={"pool_object->device != dev": INVALID_VALUE},
+    refuses={"pool_object->imported || pool_object->device != dev": INVALID_VALUE},
     client_after="vgs_pool_set_current(dev, pool)",
     doc="Choose the device's current pool.",
 )
@@ -84,15 +87,15 @@ fn(
             "CUmemPoolProps",
             device_at("location.id"),
             fixed_at("win32SecurityAttributes"),
-            fixed_at("handleTypes"),
         ),
     ],
     WAITING,
     need=INIT,
-    # Neither host pools nor pools that other processes share are offered.
+    # Host pools are not offered, nor pools that are shared by other means than descriptors.
     refuses={
         "poolProps->allocType != 1 /* pinned */": INVALID_VALUE,
-        "poolProps->location.type != 1 /* device */ || poolProps->handleTypes": NOT_SUPPORTED,
+        "poolProps->location.type != 1 /* device */": NOT_SUPPORTED,
+        "!vgs_pool_types_are_offered(poolProps)": NOT_SUPPORTED,
     },
     doc="Make a pool.",
 )
@@ -102,6 +105,7 @@ fn(
     WAITING,
     need=INIT,
     refuses={"vgs_pool_is_default(pool_object)": INVALID_VALUE},
+    worker_before="vgx_share_released(s, VGX_IPC_POOL, req->pool)",
     doc="Destroy a pool.",
 )
 fn("cuMemPoolTrimTo", [POOL, val("minBytesToKeep", SIZE)], WAITING, need=INIT, doc="Give unused memory of a pool back.")
@@ -136,6 +140,49 @@ fn(
     need=INIT,
     refuses={"location->type != 1 /* device */": INVALID_VALUE},
     doc="Which access a device has to a pool's memory.",
+)
+# A pool that other clients of the tenant use, and its allocations: tokens of vgpud's, as for cuIpc (vgx_share.c).
+NAMED = "CUmemPoolPtrExportData"
+IMPORTED = out_range("ptr_out", "nbytes_told", "POOL", GIVEN_BACK_AT_ONCE)
+fn(
+    "cuMemPoolExportToShareableHandle",
+    [ptr("handle_out", "void *"), ptr("pool", "CUmemoryPool"), val("handleType", I32), val("flags", ULL)],
+    WAITING,
+    need=INIT,
+    backend=False,
+    guest="custom",
+    host="custom",
+    wire=[struct_out("token", NAMED), POOL],
+    doc="A descriptor by which another client of the tenant gets a pool; other types are NOT_SUPPORTED.",
+)
+fn(
+    "cuMemPoolImportFromShareableHandle",
+    [ptr("pool_out", "CUmemoryPool *"), ptr("handle", "void *"), val("handleType", I32), val("flags", ULL)],
+    WAITING,
+    need=INIT,
+    backend=False,
+    guest="custom",
+    host="custom",
+    wire=[out_handle("pool", MEMPOOL), struct_in("token", NAMED)],
+    doc="Another client's pool, for its allocations: it gives no memory of its own.",
+)
+fn(
+    "cuMemPoolExportPointer",
+    [struct_out("shareData_out", NAMED), val("ptr", DEVICEPTR)],
+    WAITING,
+    backend=False,
+    host="custom",
+    doc="What names an allocation of a shared pool to another client that has the pool.",
+)
+fn(
+    "cuMemPoolImportPointer",
+    [IMPORTED, POOL, struct_in("shareData", NAMED)],
+    WAITING,
+    backend=False,
+    host="custom",
+    wire=[IMPORTED, out("nbytes", SIZE), POOL, struct_in("shareData", NAMED)],
+    refuses={"!pool_object->imported": INVALID_VALUE},
+    doc="An allocation of another client's pool.",
 )
 # As of 13.0 a pool's place is a location, and there may be several kinds of memory.
 PLACE = [ptr("location", "CUmemLocation *"), val("type", I32)]

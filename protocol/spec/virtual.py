@@ -71,7 +71,7 @@ fn(
     WAITING,
     need=INIT,
     asked="vgs_allocation_release(handle)",
-    worker_before="vgx_share_released(s, req->handle)",
+    worker_before="vgx_share_released(s, VGX_IPC_ALLOCATION, req->handle)",
     doc="Free physical memory once nothing maps it.",
 )
 # A token of vgpud identifies the memory, as for cuIpc (vgx_share.c); the client passes it in a descriptor.

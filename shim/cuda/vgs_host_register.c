@@ -42,7 +42,9 @@ static int open_file(const struct vgs_pages *pages, uint64_t begin, uint64_t end
                        "moved, is not to be had");
     else if (fd < 0)
       *result = CUDA_ERROR_OUT_OF_MEMORY;
-  } else
+  } else if (pages->kind == VGS_PAGES_STACK) /* shared, it would be a forked child's stack, too */
+    *result = refuse("a variable on a stack cannot be mapped for the device: allocate it (cuMemHostAlloc, malloc)");
+  else
     *result = refuse("only private anonymous memory and shared files can be mapped for the device");
   return fd;
 }

@@ -101,6 +101,7 @@ struct vgs_kernel {
 struct vgs_pool {
   struct vgs_object object;
   CUdevice device;
+  bool imported; /* another process's: it gives no memory, and `device` is not known */
 };
 
 struct vgs_graph {

@@ -33,7 +33,7 @@ static bool read_line(const char *line, uint64_t at, struct vgs_pages *part) {
     if (nbytes < sizeof part->path)
       memcpy(part->path, path, nbytes);
   } else
-    part->kind = !inode && strncmp(path, "[stack", 6) ? VGS_PAGES_PRIVATE : VGS_PAGES_OTHER;
+    part->kind = inode ? VGS_PAGES_OTHER : strncmp(path, "[stack", 6) ? VGS_PAGES_PRIVATE : VGS_PAGES_STACK;
   return true;
 }
 

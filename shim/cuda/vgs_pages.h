@@ -12,7 +12,8 @@ enum vgs_pages_kind {
   VGS_PAGES_NONE,    /* not all of them are mapped */
   VGS_PAGES_PRIVATE, /* anonymous, of this process alone */
   VGS_PAGES_FILE,    /* one piece of one file that is mapped shared */
-  VGS_PAGES_OTHER,   /* stacks, private mappings of files, anything mixed */
+  VGS_PAGES_STACK,   /* the first thread's stack */
+  VGS_PAGES_OTHER,   /* private mappings of files, anything mixed */
 };
 
 struct vgs_pages {

@@ -2,6 +2,7 @@
  * vgpud, so that it can be passed between processes like the driver's own, whatever channel each of them uses. A forged
  * token names nothing. */
 #define _GNU_SOURCE
+#include "vgs_share.h"
 #include "vgs_api.h"
 #include "vgs_device.h"
 #include "vgs_log.h"
@@ -20,16 +21,16 @@
 #define F_SEAL_WRITE 8
 #endif
 
-enum { POSIX_FILE_DESCRIPTOR = 1, HANDLE_TYPES_MAX = 8 }; /* CUmemAllocationHandleType: up to fabric */
+enum { HANDLE_TYPES_MAX = 8 }; /* CUmemAllocationHandleType: up to fabric */
 
 struct content {
   char kind[16];
-  CUipcMemHandle token;
+  char token[VGS_SHARE_TOKEN_NBYTES];
 };
-static const char KIND[16] = "vgpu allocation";
+static const char ALLOCATION[16] = "vgpu allocation";
 
-static CUresult check_type(int type) {
-  if (type == POSIX_FILE_DESCRIPTOR)
+CUresult vgs_share_check_type(int type) {
+  if (type == VGS_SHARE_DESCRIPTOR)
     return CUDA_SUCCESS;
   if (type <= 0 || type > HANDLE_TYPES_MAX || type & (type - 1))
     return CUDA_ERROR_INVALID_VALUE;
@@ -38,51 +39,60 @@ static CUresult check_type(int type) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult vgs_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, int handleType,
-                                          unsigned long long flags) {
-  const struct vgs_allocation *allocation = vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
+CUresult vgs_share_write(const char kind[16], const void *token, int *fd) {
   struct content content;
-  if (!shareableHandle || !allocation || !vgs_allocation_has_handle(allocation) || flags)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = check_type(handleType);
-  if (!result && !(allocation->prop.requestedHandleTypes & handleType))
-    result = CUDA_ERROR_INVALID_VALUE;
-  memcpy(content.kind, KIND, sizeof content.kind);
-  if (!result)
-    result = vgs_send_cuMemExportToShareableHandle(&content.token, allocation->object.id);
-  if (result)
-    return result;
-  int fd = vgs_memfd_create("vgpu-allocation", sizeof content);
-  if (fd < 0)
+  memcpy(content.kind, kind, sizeof content.kind);
+  memcpy(content.token, token, sizeof content.token);
+  int made = vgs_memfd_create("vgpu-allocation", sizeof content);
+  if (made < 0)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  if (pwrite(fd, &content, sizeof content, 0) != sizeof content || fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL)) {
-    close(fd);
+  if (pwrite(made, &content, sizeof content, 0) != sizeof content ||
+      fcntl(made, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL)) {
+    close(made);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *(int *)shareableHandle = fd;
+  *fd = made;
   return CUDA_SUCCESS;
 }
 
-static bool read_content(int fd, struct content *content) {
+bool vgs_share_read(int fd, const char kind[16], void *token) {
+  struct content content;
   struct stat st;
   int seals = fcntl(fd, F_GET_SEALS);
-  return seals >= 0 && seals & F_SEAL_WRITE && !fstat(fd, &st) && st.st_size == sizeof *content &&
-         pread(fd, content, sizeof *content, 0) == sizeof *content && !memcmp(content->kind, KIND, sizeof KIND);
+  bool valid = seals >= 0 && seals & F_SEAL_WRITE && !fstat(fd, &st) && st.st_size == sizeof content &&
+               pread(fd, &content, sizeof content, 0) == sizeof content && !memcmp(content.kind, kind, 16);
+  if (valid)
+    memcpy(token, content.token, sizeof content.token);
+  return valid;
+}
+
+CUresult vgs_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, int handleType,
+                                          unsigned long long flags) {
+  const struct vgs_allocation *allocation = vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)handle);
+  CUipcMemHandle token;
+  if (!shareableHandle || !allocation || !vgs_allocation_has_handle(allocation) || flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_share_check_type(handleType);
+  if (!result && !(allocation->prop.requestedHandleTypes & handleType))
+    result = CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    result = vgs_send_cuMemExportToShareableHandle(&token, allocation->object.id);
+  return result ? result : vgs_share_write(ALLOCATION, &token, shareableHandle);
 }
 
 CUresult vgs_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, int shHandleType) {
-  struct content content;
-  CUresult result = check_type(shHandleType);
+  CUipcMemHandle token;
+  CUresult result = vgs_share_check_type(shHandleType);
   if (!handle)
     return CUDA_ERROR_INVALID_VALUE;
   if (result)
     return result;
-  if (!read_content((int)(intptr_t)osHandle, &content))
+  if (!vgs_share_read((int)(intptr_t)osHandle, ALLOCATION, &token))
     return CUDA_ERROR_INVALID_VALUE;
   struct vgs_allocation *made = vgs_object_create(VGW_KIND_ALLOCATION, 0);
   if (!made)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  result = vgs_send_cuMemImportFromShareableHandle(made->object.id, &made->prop, &content.token);
+  result = vgs_send_cuMemImportFromShareableHandle(made->object.id, &made->prop, &token);
   if (!result) {
     CUdevice device = vgs_device_of_wire(made->prop.location.id);
     made->prop.location.id = device;

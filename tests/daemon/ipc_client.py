@@ -90,6 +90,49 @@ def properties(handle):
     prop = (ctypes.c_int * 8)()
     return cuda.cuMemGetAllocationPropertiesFromHandle(prop, c_uint64(handle)), list(prop)
 
+class Pool(ctypes.Structure):  # CUmemPoolProps
+    _fields_ = [("numbers", ctypes.c_int * 4), ("rest", ctypes.c_ubyte * 72)]
+
+def pool(types=1):
+    handle, props = c_void_p(7), Pool((ctypes.c_int * 4)(1, types, 1, 0))
+    return cuda.cuMemPoolCreate(byref(handle), byref(props)), handle.value
+
+def destroy_pool(pool):
+    return cuda.cuMemPoolDestroy(c_void_p(pool))
+
+def from_pool(pool, nbytes):
+    address = c_uint64(7)
+    code = cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(nbytes), c_void_p(pool), None)
+    return code, address.value
+
+def free_async(address):
+    return cuda.cuMemFreeAsync(c_uint64(address), None)
+
+def export_pool(pool, type=1, flags=0):
+    fd = ctypes.c_int(-7)
+    return cuda.cuMemPoolExportToShareableHandle(byref(fd), c_void_p(pool), type, c_uint64(flags)), fd.value
+
+def import_pool(fd, type=1, flags=0):
+    handle = c_void_p(7)
+    code = cuda.cuMemPoolImportFromShareableHandle(byref(handle), c_void_p(fd), type, c_uint64(flags))
+    return code, handle.value
+
+def import_pool_from(pid, fd):
+    own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY)
+    try:
+        return import_pool(own)
+    finally:
+        os.close(own)
+
+def export_pointer(address):
+    data = Handle()
+    return cuda.cuMemPoolExportPointer(byref(data), c_uint64(address)), bytes(data)
+
+def import_pointer(pool, data):
+    address = c_uint64(7)
+    code = cuda.cuMemPoolImportPointer(byref(address), c_void_p(pool), byref(Handle.from_buffer_copy(data)))
+    return code, address.value
+
 def event(flags=6):
     handle = c_void_p()
     return cuda.cuEventCreate(byref(handle), flags), handle.value

@@ -9,7 +9,7 @@ from vgpud._gen.api import RECORDS, Record
 WANT_REPLY = 1
 HEADER = struct.Struct("<IHHII")  # length, opcode, flags, sequence, context or result
 FORMATS = {"uint64_t": "Q", "uint32_t": "I", "int32_t": "i", "float": "f"}
-HANDLES = {"CUipcMemHandle": 64, "CUipcEventHandle": 64}  # structs of bytes
+HANDLES = {"CUipcMemHandle": 64, "CUipcEventHandle": 64, "CUmemPoolPtrExportData": 64}  # structs of bytes
 BY_NAME = {record.name: record for record in RECORDS}
 CALLBACKS = {"vgpuHostCallback", "vgpuNextCallback"}  # they wait for the client, who would have to answer
 

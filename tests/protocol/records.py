@@ -142,6 +142,7 @@ class Case:
 
 SIZES = {
     "CUipcMemHandle": 64,
+    "CUmemPoolPtrExportData": 64,
     "CUipcEventHandle": 64,
     "CUDA_ARRAY3D_DESCRIPTOR": 40,
     "CUDA_RESOURCE_DESC": 144,

@@ -37,7 +37,6 @@ WITHHELD = frozenset(
         DeviceAttribute.CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
         # shared with other clients by cuIpc and descriptors alone (vgx_ipc.c); with devices and interfaces, nothing
         DeviceAttribute.HANDLE_TYPE_FABRIC_SUPPORTED,
-        DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES,
         DeviceAttribute.MULTICAST_SUPPORTED,
         DeviceAttribute.DMA_BUF_SUPPORTED,
         DeviceAttribute.HOST_ALLOC_DMA_BUF_SUPPORTED,
@@ -57,6 +56,9 @@ WITHHELD = frozenset(
         DeviceAttribute.HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
     }
 )
+
+# Of sets of bits, those that clients can use.
+USABLE = {DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES: 1}  # file descriptors
 
 
 class HostGpuError(Exception):
@@ -169,7 +171,7 @@ def _attributes(driver: _Driver, device: int) -> list[int]:
     for attribute in range(ATTRIBUTE_COUNT):
         value = ctypes.c_int()
         code = driver.result("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
-        known = 0 if attribute in WITHHELD else value.value
+        known = 0 if attribute in WITHHELD else value.value & USABLE.get(attribute, -1)
         attributes.append(known if code == 0 else INVALID_ATTRIBUTE)
     return attributes
 

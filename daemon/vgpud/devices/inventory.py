@@ -13,7 +13,11 @@ from vgpusim.profiles.attribute import DeviceAttribute
 from . import host_gpu
 from .inventory_check import InventoryError, check_inventory
 
-_SHARING = (DeviceAttribute.IPC_EVENT_SUPPORTED, DeviceAttribute.HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)
+_SHARING = (
+    DeviceAttribute.IPC_EVENT_SUPPORTED,
+    DeviceAttribute.HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+    DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES,
+)
 
 
 @dataclass(frozen=True, slots=True)

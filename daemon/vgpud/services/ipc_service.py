@@ -1,4 +1,4 @@
-"""Memory and events that clients of one tenant share (cuIpc*): one service socket for each session of an identifiable
+"""Memory, events and pools that clients of one tenant share: one service socket for each session of an identifiable
 tenant. A client receives an unguessable token for an allocation. vgpud keeps what the token refers to: the backend's
 handle, which no client sees, and its descriptor. Only another session of the same tenant gets these for the token, and
 only until the exporting session ends or the memory is freed; memory that was opened before stays open.
@@ -33,14 +33,14 @@ _ANSWER = struct.Struct("<iIQ64s")
 _TOKEN_NBYTES = 64
 _TOTAL_CAP = 16384  # of all tenants: each may be a descriptor of vgpud's
 _PUBLISH, _FIND, _WITHDRAW = 1, 2, 3
-# enum vgx_ipc_what: memory and events of cuIpc. Physical memory may be imported by the session that exports it, too.
+# enum vgx_ipc_what: memory and events of cuIpc. The rest may be imported by the session that exports it, too.
 _OPENED_ELSEWHERE = (1, 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Object:
     owner: IpcDesk
-    what: int  # memory, event or allocation: enum vgx_ipc_what
+    what: int  # enum vgx_ipc_what
     nbytes: int
     handle: bytes
     fd: int | None

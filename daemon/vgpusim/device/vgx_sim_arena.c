@@ -280,7 +280,7 @@ CUresult vgx_sim_arena_hide(struct vgx_sim_arena *arena, uint64_t address) {
   pthread_mutex_lock(&arena->lock);
   size_t i;
   struct vgx_sim_allocation *entry = vgx_sim_arena_linear_locked(arena, address, &i);
-  if (entry && !entry->freeing && !entry->opens) {
+  if (entry && !entry->freeing && (!entry->opens || entry->pool)) {
     entry->freeing = true;
     result = CUDA_SUCCESS;
   }

@@ -60,7 +60,8 @@ CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint
 CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const struct vgx_sim_shared *shared, void *owner,
                             uint64_t *address) {
   const uint64_t *key = shared->key;
-  struct vgx_sim_allocation made = {.nbytes = shared->nbytes, .owner = owner, .opens = 1, .key = {key[0], key[1]}};
+  struct vgx_sim_allocation made = {
+      .nbytes = shared->nbytes, .owner = owner, .pool = shared->pool, .opens = 1, .key = {key[0], key[1]}};
   uint64_t span = (shared->nbytes + VGX_SIM_PAGE_NBYTES - 1) / VGX_SIM_PAGE_NBYTES * VGX_SIM_PAGE_NBYTES;
   if (shared->offset % VGX_SIM_PAGE_NBYTES || shared->offset > shared->file_nbytes ||
       span > shared->file_nbytes - shared->offset)
@@ -68,7 +69,7 @@ CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const struct vgx_sim_sh
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   size_t index;
   pthread_mutex_lock(&arena->lock);
-  for (index = 0; index < arena->count; index++) {
+  for (index = 0; index < arena->count && !shared->pool; index++) {
     struct vgx_sim_allocation *a = &arena->live[index];
     if (a->opens && a->owner == owner && a->key[0] == key[0] && a->key[1] == key[1]) {
       a->opens++;

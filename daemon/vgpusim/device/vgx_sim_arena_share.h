@@ -12,11 +12,12 @@ CUresult vgx_sim_arena_share(struct vgx_sim_arena *arena, uint64_t address, uint
 /* Another process's allocation: `nbytes` > 0 at `offset` of a file of `file_nbytes`; `key` names it. */
 struct vgx_sim_shared {
   uint64_t key[2], nbytes, offset, file_nbytes;
+  CUmemoryPool pool; /* that it belongs to here; NULL: none */
   int fd;
 };
 
-/* Map it; if it is mapped for this owner already, count that. It costs this device nothing: the memory is the other's.
- * INVALID_VALUE: the file does not hold the allocation. */
+/* Map it; if it is of no pool and mapped for this owner already, count that. It costs this device nothing: the memory
+ * is the other's. INVALID_VALUE: the file does not hold the allocation. */
 CUresult vgx_sim_arena_open(struct vgx_sim_arena *arena, const struct vgx_sim_shared *shared, void *owner,
                             uint64_t *address);
 

@@ -115,6 +115,7 @@ CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_w
                                   .dependencies = copy,
                                   .dependency_count = dependency_count};
   graph->nodes[graph->count++] = node;
+  vgx_sim_graph_grow_locked(graph, 1);
   *made = node;
   return CUDA_SUCCESS;
 }
@@ -135,8 +136,10 @@ CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
     }
     node->origin = from->serial;
     node->child = child;
-    if (child)
+    if (child) {
       child->owner = node;
+      clone->steps += child->steps;
+    }
     if (from->work)
       from->work->refs++;
   }
@@ -145,15 +148,11 @@ CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
   return clone;
 }
 
-uint64_t vgx_sim_graph_count(CUgraph graph) {
-  uint64_t count = graph->count;
-  for (uint32_t i = 0; i < graph->count; i++) {
-    const struct CUgraphNode_st *node = graph->nodes[i];
-    count += node->child ? vgx_sim_graph_count(node->child) : 0;
-    for (uint32_t k = 0; k < node->body_count; k++)
-      count += 1 + vgx_sim_graph_count(node->bodies[k]);
-  }
-  return count;
+uint64_t vgx_sim_graph_count(CUgraph graph) { return graph->steps; }
+
+void vgx_sim_graph_grow_locked(CUgraph graph, int64_t steps) {
+  for (; graph; graph = graph->owner ? graph->owner->graph : NULL)
+    graph->steps += (uint64_t)steps;
 }
 
 bool vgx_sim_graph_may_be_copied_locked(CUgraph graph) {
@@ -191,6 +190,7 @@ CUresult vgx_sim_graph_put_bodies(CUgraphNode node, uint32_t count) {
   vgx_sim_lock();
   node->bodies = bodies;
   node->body_count = count;
+  vgx_sim_graph_grow_locked(node->graph, count); /* a step for each, and those in it as they are added */
   for (CUgraph at = node->graph; at; at = at->owner ? at->owner->graph : NULL) /* as for a graph without children */
     at->height = at->height ? at->height : 1;
   vgx_sim_unlock();
@@ -207,6 +207,7 @@ CUresult vgx_sim_graph_embed_locked(CUgraphNode node, CUgraph child) {
   height = child->height + 1;
   for (CUgraph at = node->graph; at; at = at->owner ? at->owner->graph : NULL, height++)
     at->height = height > at->height ? height : at->height;
+  vgx_sim_graph_grow_locked(node->graph, (int64_t)child->steps);
   node->child = child;
   child->owner = node;
   return CUDA_SUCCESS;

@@ -46,6 +46,7 @@ struct CUgraph_st {
   uint32_t magic;
   CUgraphNode *nodes; /* in the order they were added */
   uint32_t count, capacity;
+  uint64_t steps;                       /* of it and of the graphs within it: vgx_sim_graph_count */
   CUgraphNode owner;                    /* the node it lies in; NULL: none */
   uint32_t height;                      /* of the child graphs within it */
   bool capturing;                       /* a capture adds to it */
@@ -68,7 +69,9 @@ CUresult vgx_sim_graph_embed_locked(CUgraphNode node, CUgraph child);
 CUresult vgx_sim_graph_put_bodies(CUgraphNode node, uint32_t count);
 /* Whether a clone would mean something: memory and conditions belong to one graph. */
 bool vgx_sim_graph_may_be_copied_locked(CUgraph graph);
-uint64_t vgx_sim_graph_count(CUgraph graph);          /* of steps, those of graphs within it too; runtime lock held */
+uint64_t vgx_sim_graph_count(CUgraph graph); /* of steps, those of graphs within it too; runtime lock held */
+/* A graph has gained (or lost, if negative) steps, and so have those it lies in. Runtime lock held. */
+void vgx_sim_graph_grow_locked(CUgraph graph, int64_t steps);
 CUgraph vgx_sim_graph_clone_locked(CUgraph original); /* NULL: out of memory */
 bool vgx_sim_is_graph(CUgraph graph);
 bool vgx_sim_is_node(CUgraphNode node);

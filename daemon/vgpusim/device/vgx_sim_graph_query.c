@@ -121,6 +121,10 @@ static void remove_locked(CUgraphNode gone) {
     node->dependency_count = kept;
   }
   graph->count--;
+  int64_t steps = 1 + (gone->child ? (int64_t)gone->child->steps : 0);
+  for (uint32_t i = 0; i < gone->body_count; i++)
+    steps += 1 + (int64_t)gone->bodies[i]->steps;
+  vgx_sim_graph_grow_locked(graph, -steps);
   for (uint32_t i = gone->index; i < graph->count; i++) {
     graph->nodes[i] = graph->nodes[i + 1];
     graph->nodes[i]->index = i;

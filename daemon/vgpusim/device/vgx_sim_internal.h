@@ -64,6 +64,7 @@ struct CUmemPoolHandle_st {
   uint32_t magic;
   struct vgx_sim_device *device;
   bool is_default, destroyed; /* a destroyed pool is freed with its last allocation */
+  bool shared, imported;      /* with other processes; it is another process's, and gives no memory */
   uint64_t release_threshold, max_nbytes;
   uint64_t used_nbytes, used_high_nbytes, reserved_high_nbytes;
   int32_t reuse_event, reuse_opportunistic, reuse_internal;

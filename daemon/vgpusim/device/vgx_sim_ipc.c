@@ -17,6 +17,7 @@
 #include "vgx_sim_arena_share.h"
 #include "vgx_sim_defined.h"
 #include "vgx_sim_memory.h"
+#include "vgx_sim_mempool.h"
 #include "vgx_sim_queue.h"
 #include "vgx_sim_runtime.h"
 
@@ -35,18 +36,21 @@ struct exported { /* lies in the handle */
 };
 _Static_assert(sizeof(struct exported) <= sizeof(CUipcMemHandle), "it lies in the handle");
 
-CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base) {
+/* The allocation at an address, if it is this process's to share. */
+static CUresult find_own(CUdeviceptr base, struct vgx_sim_allocation *a) {
   CUcontext ctx;
   CUresult result = vgx_sim_enter(&ctx);
   if (result != CUDA_SUCCESS)
     return result;
   struct vgx_sim_device *device = vgx_sim_device_of(base);
-  struct vgx_sim_allocation a;
-  /* A pool's memory is shared with its pool, and another process's is its own to share. */
-  if (!device || !vgx_sim_memory_find(device, base, &a) || a.address != base || a.pool || a.opens ||
-      a.kind != VGX_SIM_LINEAR)
-    return CUDA_ERROR_INVALID_VALUE;
-  struct exported exported = {.nbytes = a.nbytes, .device = device->index};
+  bool own =
+      device && vgx_sim_memory_find(device, base, a) && a->address == base && !a->opens && a->kind == VGX_SIM_LINEAR;
+  return own ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult export(struct vgx_ipc_object *object, const struct vgx_sim_allocation *a) {
+  struct vgx_sim_device *device = vgx_sim_device_of(a->address);
+  struct exported exported = {.nbytes = a->nbytes, .device = device->index};
   if (getrandom(exported.key, sizeof exported.key, 0) != sizeof exported.key)
     return CUDA_ERROR_OPERATING_SYSTEM;
   bool moves = device->arena.file < 0; /* nothing may use it meanwhile */
@@ -54,7 +58,7 @@ CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base) {
     vgx_sim_log("simulator: memory cannot be exported while a kernel goes on and on");
     return CUDA_ERROR_NOT_READY;
   }
-  result = vgx_sim_arena_share(&device->arena, base, a.nbytes, &object->fd, &exported.offset);
+  CUresult result = vgx_sim_arena_share(&device->arena, a->address, a->nbytes, &object->fd, &exported.offset);
   if (moves)
     vgx_sim_resume();
   if (result != CUDA_SUCCESS)
@@ -64,17 +68,23 @@ CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags) {
-  CUcontext ctx;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result != CUDA_SUCCESS)
-    return result;
+/* A pool's memory is shared with its pool. */
+CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base) {
+  struct vgx_sim_allocation a;
+  CUresult result = find_own(base, &a);
+  if (result == CUDA_SUCCESS && a.pool)
+    result = CUDA_ERROR_INVALID_VALUE;
+  return result == CUDA_SUCCESS ? export(object, &a) : result;
+}
+
+/* Map an export. What belongs to a pool is mapped anew each time; else once for each owner. */
+static CUresult open_export(CUdeviceptr *base, const struct vgx_ipc_object *object, void *owner, CUmemoryPool pool) {
   struct exported exported;
   memcpy(&exported, &object->handle, sizeof exported);
   struct vgx_sim_device *device = vgx_sim_device_at((CUdevice)exported.device);
   struct stat st;
   int seals = fcntl(object->fd, F_GET_SEALS);
-  if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !device || exported.nbytes == 0 ||
+  if (!device || (pool && pool->device != device) || exported.nbytes == 0 ||
       exported.nbytes > device->properties.memory_nbytes)
     return CUDA_ERROR_INVALID_VALUE;
   if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(object->fd, &st) != 0 || (uint64_t)st.st_size < exported.nbytes)
@@ -83,8 +93,65 @@ CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object
                                   .nbytes = exported.nbytes,
                                   .offset = exported.offset,
                                   .file_nbytes = (uint64_t)st.st_size,
+                                  .pool = pool,
                                   .fd = object->fd};
-  return vgx_sim_arena_open(&device->arena, &shared, ctx, base);
+  return vgx_sim_arena_open(&device->arena, &shared, owner, base);
+}
+
+CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags) {
+  CUcontext ctx;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result == CUDA_SUCCESS && flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+    result = CUDA_ERROR_INVALID_VALUE;
+  return result == CUDA_SUCCESS ? open_export(base, object, ctx, NULL) : result;
+}
+
+/* --- pools --- */
+
+struct exported_pool { /* lies in the handle */
+  uint32_t device, zero;
+};
+
+CUresult vgx_sim_pool_export(struct vgx_ipc_object *object, CUmemoryPool pool) {
+  if (!vgx_sim_pool_is_shared(pool))
+    return CUDA_ERROR_INVALID_VALUE;
+  struct exported_pool exported = {.device = pool->device->index};
+  *object = (struct vgx_ipc_object){.fd = -1};
+  memcpy(&object->handle, &exported, sizeof exported);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_pool_open(CUmemoryPool *pool, const struct vgx_ipc_object *object) {
+  struct exported_pool exported;
+  memcpy(&exported, &object->handle, sizeof exported);
+  struct vgx_sim_device *device = vgx_sim_device_at((CUdevice)exported.device);
+  return device ? vgx_sim_pool_import(pool, device) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult vgx_sim_pointer_export(struct vgx_ipc_object *object, CUdeviceptr address) {
+  struct vgx_sim_allocation a;
+  CUresult result = find_own(address, &a);
+  if (result == CUDA_SUCCESS && !vgx_sim_pool_is_shared(a.pool))
+    result = CUDA_ERROR_INVALID_VALUE;
+  return result == CUDA_SUCCESS ? export(object, &a) : result;
+}
+
+CUresult vgx_sim_pointer_open(CUdeviceptr *address, CUmemoryPool pool, const struct vgx_ipc_object *object) {
+  CUcontext ctx;
+  struct exported exported;
+  CUresult result = vgx_sim_enter(&ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  memcpy(&exported, &object->handle, sizeof exported);
+  if (!vgx_sim_pool_charge_import(pool, exported.nbytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  result = open_export(address, object, NULL, pool);
+  if (result != CUDA_SUCCESS) {
+    vgx_sim_lock();
+    vgx_sim_pool_uncharge_locked(pool, exported.nbytes);
+    vgx_sim_unlock();
+  }
+  return result;
 }
 
 CUresult vgx_sim_device_file(CUdevice dev, int fd) {

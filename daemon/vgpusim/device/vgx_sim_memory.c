@@ -146,7 +146,8 @@ CUresult vgx_sim_cuMemFree_v2(CUdeviceptr dptr) {
     return result;
   struct vgx_sim_device *device = vgx_sim_device_of(dptr);
   struct vgx_sim_allocation a;
-  if (!device || !vgx_sim_memory_find(device, dptr, &a) || a.address != dptr || a.opens || a.kind != VGX_SIM_LINEAR)
+  if (!device || !vgx_sim_memory_find(device, dptr, &a) || a.address != dptr || (a.opens && !a.pool) ||
+      a.kind != VGX_SIM_LINEAR)
     return CUDA_ERROR_INVALID_VALUE;
   struct vgx_sim_op *op;
   CUcontext owner = a.owner ? a.owner : ctx;

@@ -23,13 +23,39 @@ enum { /* CUmemPool_attribute */
        USED_CURRENT = 7,
        USED_HIGH = 8,
 };
-enum { LOCATION_DEVICE = 1, ALLOCATION_PINNED = 1, ACCESS_READWRITE = 3 };
+enum { LOCATION_DEVICE = 1, ALLOCATION_PINNED = 1, ACCESS_READWRITE = 3, POSIX_FILE_DESCRIPTOR = 1 };
 
 static bool is_pool(CUmemoryPool pool) { return pool && pool->magic == VGX_SIM_POOL && !pool->destroyed; }
 
 void vgx_sim_pool_init(CUmemoryPool pool, struct vgx_sim_device *device) {
   *pool = (struct CUmemPoolHandle_st){
       .magic = VGX_SIM_POOL, .device = device, .reuse_event = 1, .reuse_opportunistic = 1, .reuse_internal = 1};
+}
+
+bool vgx_sim_pool_is_shared(CUmemoryPool pool) {
+  vgx_sim_lock();
+  bool shared = is_pool(pool) && pool->shared;
+  vgx_sim_unlock();
+  return shared;
+}
+
+bool vgx_sim_pool_charge_import(CUmemoryPool pool, uint64_t nbytes) {
+  vgx_sim_lock();
+  bool imported = is_pool(pool) && pool->imported;
+  if (imported)
+    pool->used_nbytes += nbytes;
+  vgx_sim_unlock();
+  return imported;
+}
+
+CUresult vgx_sim_pool_import(CUmemoryPool *pool, struct vgx_sim_device *device) {
+  CUmemoryPool made = malloc(sizeof *made);
+  if (!made)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  vgx_sim_pool_init(made, device);
+  made->imported = true;
+  *pool = made;
+  return CUDA_SUCCESS;
 }
 
 static void free_if_unused(CUmemoryPool pool) {
@@ -83,7 +109,7 @@ static CUresult allocate_async(CUdeviceptr *dptr, size_t nbytes, CUmemoryPool po
   vgx_sim_lock();
   if (use_current)
     pool = ctx->device->pool;
-  struct vgx_sim_device *device = is_pool(pool) ? pool->device : NULL;
+  struct vgx_sim_device *device = is_pool(pool) && !pool->imported ? pool->device : NULL;
   bool captured = vgx_sim_is_capturing_locked(stream);
   vgx_sim_unlock();
   if (!device)
@@ -163,8 +189,8 @@ CUresult vgx_sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
 CUresult vgx_sim_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
   if (!pool || !poolProps || poolProps->allocType != ALLOCATION_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
-  if (poolProps->handleTypes != 0 || poolProps->location.type != LOCATION_DEVICE)
-    return CUDA_ERROR_NOT_SUPPORTED; /* shared between processes, or host memory */
+  if (poolProps->handleTypes & ~POSIX_FILE_DESCRIPTOR || poolProps->location.type != LOCATION_DEVICE)
+    return CUDA_ERROR_NOT_SUPPORTED; /* shared by other means, or host memory */
   struct vgx_sim_device *device = vgx_sim_device_at(poolProps->location.id);
   if (!device)
     return CUDA_ERROR_INVALID_DEVICE;
@@ -173,6 +199,7 @@ CUresult vgx_sim_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolP
     return CUDA_ERROR_OUT_OF_MEMORY;
   vgx_sim_pool_init(made, device);
   made->max_nbytes = poolProps->maxSize;
+  made->shared = poolProps->handleTypes != 0;
   *pool = made;
   return CUDA_SUCCESS;
 }
@@ -265,7 +292,8 @@ CUresult vgx_sim_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   if (!device)
     return CUDA_ERROR_INVALID_DEVICE;
   vgx_sim_lock();
-  CUresult result = is_pool(pool) && pool->device == device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  CUresult result =
+      is_pool(pool) && !pool->imported && pool->device == device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS)
     device->pool = pool;
   vgx_sim_unlock();
