@@ -24,6 +24,7 @@
 #endif
 
 #define PAGE 4096ull
+enum { GRAPH_RANGES_MAX = 65536 };
 enum { REGISTER_READ_ONLY = 8 }; /* CU_MEMHOSTREGISTER_READ_ONLY */
 enum { TMPFS = 0x01021994 };     /* statfs(2): also the kind of a memfd and of shared anonymous memory */
 
@@ -53,10 +54,33 @@ bool vgx_move_pinned(struct vgx_session *s, uint64_t address, void *to, const vo
   return found;
 }
 
-/* Whether the backend may use this address for the client. */
+bool vgx_graph_range_add(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+  pthread_mutex_lock(&s->table_lock);
+  struct vgx_graph_range *grown = s->graph_range_count < GRAPH_RANGES_MAX
+                                      ? realloc(s->graph_ranges, (s->graph_range_count + 1) * sizeof *grown)
+                                      : NULL;
+  if (grown) {
+    s->graph_ranges = grown;
+    s->graph_ranges[s->graph_range_count++] = (struct vgx_graph_range){address, nbytes};
+  }
+  pthread_mutex_unlock(&s->table_lock);
+  return grown;
+}
+
+static bool is_of_graph(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+  bool found = false;
+  pthread_mutex_lock(&s->table_lock);
+  for (uint32_t i = 0; i < s->graph_range_count && !found; i++) {
+    const struct vgx_graph_range *r = &s->graph_ranges[i];
+    found = address >= r->address && address - r->address <= r->nbytes && nbytes <= r->nbytes - (address - r->address);
+  }
+  pthread_mutex_unlock(&s->table_lock);
+  return found;
+}
+
 bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   int32_t type = 0;
-  if (vgx_is_pinned(s, address, nbytes))
+  if (vgx_is_pinned(s, address, nbytes) || is_of_graph(s, address, nbytes))
     return true;
   return s->backend->cuPointerGetAttribute &&
          s->backend->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&

@@ -30,7 +30,16 @@ CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint6
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-/* Whether a copy may touch these bytes: they are pinned, or the driver knows their address as device memory. */
+/* Memory of a graph's own, which NVIDIA's driver does not know as device memory before a launch has allocated it
+ * (580.159.04, seen on an H200). False: the session has too much of it. Its address is never withdrawn: executable
+ * graphs may outlive the graph. */
+struct vgx_graph_range {
+  uint64_t address, nbytes;
+};
+bool vgx_graph_range_add(struct vgx_session *s, uint64_t address, uint64_t nbytes);
+
+/* Whether a copy may touch these bytes: they are pinned, or a graph's own, or the driver knows their address as device
+ * memory. */
 bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes);
 
 /* Whether a box is reachable: rows of `width` bytes, `pitch` apart, `rows` of them to a slice. An empty box is. */

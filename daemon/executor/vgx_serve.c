@@ -240,6 +240,9 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
     pthread_mutex_lock(&s->table_lock); /* the backend's threads may still write a flag */
     free(s->mappings);
     s->mappings = NULL;
+    free(s->graph_ranges);
+    s->graph_ranges = NULL;
+    s->graph_range_count = 0;
     s->mapping_count = 0;
     pthread_mutex_unlock(&s->table_lock);
   }

@@ -89,6 +89,8 @@ struct vgx_session {
   struct vgx_table tables[VGW_KIND_COUNT];
   struct vgx_mapping *mappings;
   uint32_t mapping_count;
+  struct vgx_graph_range *graph_ranges; /* under table_lock */
+  uint32_t graph_range_count;
   atomic_bool has_split;                /* some graph node is, or was */
   struct executor_thread *threads;      /* all of them; under table_lock */
   uint32_t primaries[VGX_DEVICES_MAX];  /* id of each device's primary context, 0: not retained; under table_lock */

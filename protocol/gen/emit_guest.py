@@ -81,6 +81,7 @@ FORWARD_HEADERS = (
     "vgs_memset.h",
     "vgs_objects.h",
     "vgs_pool.h",
+    "vgs_pool_share.h",
     "vgs_range.h",
     "vgs_reason.h",
     "vgs_resource.h",

@@ -59,7 +59,8 @@ fn(
     worker_before=f"{PARAMS} params = {{.poolProps = poolProps, .accessDescs = accessDescs, .accessDescCount = "
     "req->accessDescCount, .bytesize = req->bytesize}",
     given=["phGraphNode", "hGraph", "dependencies", "numDependencies", "&params"],
-    worker_after="dptr = params.dptr",
+    worker_after="dptr = params.dptr, "
+    "result = vgx_graph_range_add(s, dptr, req->bytesize) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY",
     doc="Memory whose address is known now, and which there is from this node's run until it is freed.",
 )
 fn(

@@ -12,9 +12,6 @@ bool vgs_pool_is_default(const struct vgs_pool *pool);
  */
 enum vgs_range_kind vgs_pool_range_kind(const struct vgs_stream *stream);
 
-/* Whether a pool of these properties can be shared as they ask. */
-bool vgs_pool_types_are_offered(const CUmemPoolProps *props);
-
 /* What cuDeviceGetMemPool answers from now on. */
 void vgs_pool_set_current(CUdevice device, CUmemoryPool pool);
 

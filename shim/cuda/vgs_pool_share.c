@@ -1,8 +1,8 @@
 /* Pools as descriptors, as physical memory is (vgs_share.c). */
+#include "vgs_pool_share.h"
 #include "vgs_api.h"
 #include "vgs_device.h"
 #include "vgs_objects.h"
-#include "vgs_pool.h"
 #include "vgs_share.h"
 #include "vgw_enums.h"
 #include <string.h>

@@ -70,6 +70,40 @@ static void by_nodes(cudaStream_t stream, int n, int v) {
   CUDA(cudaGraphDestroy(graph));
 }
 
+// Copies to a graph's own memory and back, of pinned and of pageable memory.
+static void copied(cudaStream_t stream, int n, int v, bool pinned) {
+  size_t nbytes = n * sizeof(int);
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  cudaGraphNode_t alloc, in, work, out, end;
+  std::vector<int> pageable(2 * n);
+  int *memory = pageable.data();
+  if (pinned)
+    CUDA(cudaMallocHost(&memory, 2 * nbytes));
+  for (int i = 0; i < n; i++)
+    memory[i] = v + i, memory[n + i] = -1;
+  CUDA(cudaGraphCreate(&graph, 0));
+  cudaMemAllocNodeParams p = parameters(nbytes);
+  CUDA(cudaGraphAddMemAllocNode(&alloc, graph, nullptr, 0, &p));
+  CUDA(cudaGraphAddMemcpyNode1D(&in, graph, &alloc, 1, p.dptr, memory, nbytes, cudaMemcpyHostToDevice));
+  void *of_add[] = {&p.dptr, &p.dptr, &n};
+  cudaKernelNodeParams adds = kernel((void *)add, of_add);
+  CUDA(cudaGraphAddKernelNode(&work, graph, &in, 1, &adds));
+  CUDA(cudaGraphAddMemcpyNode1D(&out, graph, &work, 1, memory + n, p.dptr, nbytes, cudaMemcpyDeviceToHost));
+  CUDA(cudaGraphAddMemFreeNode(&end, graph, &out, 1, p.dptr));
+  CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < 2; i++)
+    CUDA(cudaGraphLaunch(exec, stream));
+  CUDA(cudaStreamSynchronize(stream));
+  for (int i = 0; i < n; i++)
+    EXPECT(memory[n + i] == 2 * (v + i), "graph_memory: copied: element %d is %d instead of %d", i, memory[n + i],
+           2 * (v + i));
+  CUDA(cudaGraphExecDestroy(exec));
+  CUDA(cudaGraphDestroy(graph));
+  if (pinned)
+    CUDA(cudaFreeHost(memory));
+}
+
 // Captured, and freed outside: there again after each launch, at the same address.
 static void captured(cudaStream_t stream, int n, int v) {
   cudaGraph_t graph;
@@ -104,6 +138,8 @@ int main(int argc, char **argv) {
   CUDA(cudaStreamCreate(&stream));
   CUDA(cudaMalloc(&result, n * sizeof(int)));
   by_nodes(stream, n, v);
+  copied(stream, n, v, true);
+  copied(stream, n, v, false);
   captured(stream, n, v);
   CUDA(cudaDeviceGraphMemTrim(0));
   EXPECT(attribute(cudaGraphMemAttrUsedMemCurrent) == 0, "graph_memory: memory of graphs that are gone");

@@ -87,6 +87,11 @@ bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes) 
   return vgx_is_pinned(s, address, nbytes);
 }
 
+bool vgx_graph_range_add(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+  (void)s, (void)address, (void)nbytes;
+  return true;
+}
+
 bool vgx_box_is_reachable(struct vgx_session *s, uint64_t address, uint64_t pitch, uint64_t rows, uint64_t width,
                           uint64_t height, uint64_t depth) {
   (void)pitch, (void)rows, (void)width, (void)height, (void)depth;
@@ -211,7 +216,7 @@ bool vgx_sampled_remove(struct vgx_session *s, uint64_t value, bool surface) {
 
 void vgx_ipc_freed(struct vgx_session *s, uint64_t address) { (void)s, (void)address; }
 void vgx_ipc_context_destroyed(struct vgx_session *s) { (void)s; }
-void vgx_share_released(struct vgx_session *s, uint32_t allocation) { (void)s, (void)allocation; }
+void vgx_share_released(struct vgx_session *s, enum vgx_ipc_what what, uint32_t id) { (void)s, (void)what, (void)id; }
 
 /* --- what the test calls --- */
 

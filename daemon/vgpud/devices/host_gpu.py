@@ -58,7 +58,7 @@ WITHHELD = frozenset(
 )
 
 # Of sets of bits, those that clients can use.
-USABLE = {DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES: 1}  # file descriptors
+USABLE: dict[int, int] = {DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES: 1}  # file descriptors
 
 
 class HostGpuError(Exception):

@@ -85,16 +85,10 @@ struct vgx_backend;
 /* The simulator's table of functions for the executor. */
 const struct vgx_backend *vgx_sim_backend(void);
 
-/* Sharing memory with another simulator's process: members of struct vgx_backend. */
+/* Sharing physical memory with another simulator's process: members of struct vgx_backend. */
 struct vgx_ipc_object;
-CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base);
-CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object, unsigned int flags);
 CUresult vgx_sim_share_export(struct vgx_ipc_object *object, CUmemGenericAllocationHandle handle);
 CUresult vgx_sim_share_open(CUmemGenericAllocationHandle *handle, CUmemAllocationProp *prop,
                             const struct vgx_ipc_object *object);
-CUresult vgx_sim_pool_export(struct vgx_ipc_object *object, CUmemoryPool pool);
-CUresult vgx_sim_pool_open(CUmemoryPool *pool, const struct vgx_ipc_object *object);
-CUresult vgx_sim_pointer_export(struct vgx_ipc_object *object, CUdeviceptr address);
-CUresult vgx_sim_pointer_open(CUdeviceptr *address, CUmemoryPool pool, const struct vgx_ipc_object *object);
 
 #endif

@@ -5,6 +5,7 @@
 #include "vgx_sim_activity.h"
 #include "vgx_sim_function.h"
 #include "vgx_sim_graph.h"
+#include "vgx_sim_ipc.h"
 #include "vgx_sim_table.h"
 
 #define MEMBER(name) .name = vgx_sim_##name,

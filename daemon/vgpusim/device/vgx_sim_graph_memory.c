@@ -48,6 +48,14 @@ static struct memory *find_locked(CUdeviceptr address) {
   return m;
 }
 
+bool vgx_sim_graph_memory_is_idle(CUdeviceptr address) {
+  vgx_sim_lock();
+  const struct memory *m = find_locked(address);
+  bool idle = m && !m->allocated;
+  vgx_sim_unlock();
+  return idle;
+}
+
 static void unref(struct memory *m) {
   vgx_sim_lock();
   bool last = --m->refs == 0;

@@ -20,6 +20,9 @@ const CUDA_MEM_ALLOC_NODE_PARAMS *vgx_sim_graph_memory_params(const struct vgx_s
  * not a graph's. INVALID_VALUE: no launch has allocated it. For a node (`captured`) it need not be allocated. */
 CUresult vgx_sim_graph_memory_release(CUdeviceptr address, bool captured, struct vgx_sim_op **op);
 
+/* Whether the address is of a graph's memory that no launch has allocated: pointer attributes do not know it then. */
+bool vgx_sim_graph_memory_is_idle(CUdeviceptr address);
+
 /* Account for a launch of `plan`, in the order of calls. INVALID_VALUE, without a change: it allocates memory that is
  * allocated (with `again` that is freed first) or frees memory that is not. Runtime lock held. */
 CUresult vgx_sim_graph_memory_launch_locked(const struct vgx_sim_plan *plan, bool again);

@@ -6,13 +6,14 @@
  * The handle is for other simulators alone; the file travels beside it. An opener checks both: with a file that can
  * shrink, its creator could make the opener fault at any time. */
 #define _GNU_SOURCE
+#include "vgx_sim_ipc.h"
+
 #include <fcntl.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "vgx_backend.h"
 #include "vgx_sim.h"
 #include "vgx_sim_arena_share.h"
 #include "vgx_sim_defined.h"

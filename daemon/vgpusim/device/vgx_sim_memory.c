@@ -250,7 +250,7 @@ CUresult vgx_sim_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr pt
   struct vgx_sim_device *device = vgx_sim_device_of(ptr);
   struct vgx_sim_allocation a = {0};
   struct registered r;
-  bool on_device = device && vgx_sim_memory_find(device, ptr, &a);
+  bool on_device = device && vgx_sim_memory_find(device, ptr, &a) && !vgx_sim_graph_memory_is_idle(a.address);
   if (!on_device) {
     if (device || !find_registered(ptr, &r))
       return CUDA_ERROR_INVALID_VALUE;
