@@ -22,6 +22,7 @@ HEAD = """#include "vgt_dispatch.h"
 
 # Members of the backend that are no driver's functions, as far as the dispatcher calls them, and what they do.
 HOOKS = {
+    "node_number": ("CUgraphNode node, uint64_t *number", "(void)node; *number = 7;"),
     "device_file": ("CUdevice device, int fd", "(void)device, (void)fd;"),
     "load_module": (
         "CUmodule *module, const void *image, uint64_t nbytes",
