@@ -45,8 +45,11 @@ def process_exists(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Living direct children of a process."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    """Living direct children of a process; none, if it is gone."""
+    try:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
     return [int(child) for child in found if process_exists(int(child))]
 
 
