@@ -96,7 +96,7 @@ static bool upload_begin(struct vgx_image *image) {
 }
 
 /* Seal a complete upload, which is mapped at `written`, and pass it to the host's cache. Until it is mapped again the
- * image has no data, and other threads see it so. False when it could not be mapped again. */
+ * image has no data, and other threads must expect that. False: it could not be mapped again. */
 static bool upload_end(struct vgx_image *image, void *written) {
   enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
   munmap(written, image->mapped_nbytes); /* a writable mapping keeps it from being sealed */

@@ -28,7 +28,7 @@
 #define VGX_EXIT_TIMEOUT_S 1
 #endif
 #define HANGUP_TIMEOUT_S 1
-enum { PROGRESS_NBYTES = 1000, PROGRESS_MAX = 32 }; /* a line; lines of a session: a client need not read in time */
+enum { PROGRESS_NBYTES = 1000, PROGRESS_MAX = 32 }; /* of a line; lines a session: not every client reads */
 
 static struct vgx_session session;
 

@@ -54,7 +54,7 @@ struct vgx_sampled {
 
 struct vgx_image {
   uint32_t id;  /* 0: free place */
-  bool counted; /* its bytes against the tenant's quota here, and not below what was loaded from it */
+  bool counted; /* its bytes count against the quota here, not with the module loaded from it */
   bool busy;    /* its bytes are in use outside the lock: they may not be dropped or written */
   uint8_t *data;
   uint64_t total;

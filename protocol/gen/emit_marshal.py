@@ -57,8 +57,8 @@ def begin_head(f: Function) -> str:
 
 
 def _is_counted(f: Function) -> bool:
-    """Whether it makes an object of which a tenant may have a bounded number without waiting for the answer. Where such
-    a bound holds it waits, and comes after every call of every thread, which may have destroyed such an object."""
+    """Whether a queued function creates an object of a kind that a quota can bound. Under a quota the call waits, after
+    all earlier calls of all threads: one of them may destroy an object and so make room."""
     return f.travel is Travel.QUEUED and any(p.role is Role.OUT_HANDLE and p.kind and p.kind.quota for p in f.sent)
 
 

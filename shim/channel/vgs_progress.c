@@ -59,7 +59,7 @@ bool vgs_touch_is_done(uint32_t stream, uint64_t entry) {
   struct leaf *leaf = __atomic_load_n(leaf_of(VGW_KIND_STREAM, stream), __ATOMIC_ACQUIRE);
   uint64_t settled = leaf ? __atomic_load_n(&leaf->settled[stream % LEAF_SIZE], __ATOMIC_ACQUIRE) : 0;
   struct vgs_touch done = vgs_touch_of(settled), wanted = vgs_touch_of(entry);
-  /* Positions compare within a ring alone. */
+  /* Positions of different rings cannot be compared. */
   return settled && entry && !wanted.mixed && done.ring == wanted.ring && done.position >= wanted.position;
 }
 

@@ -46,7 +46,7 @@ static bool try_file(const struct search *search, const char *path) {
   if (stat(path, &found) || !S_ISREG(found.st_mode) ||
       (found.st_dev == search->own.st_dev && found.st_ino == search->own.st_ino))
     return false;
-  library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND); /* its own calls must not come to ours */
+  library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND); /* NVIDIA's library must call itself, not this one */
   if (!library) {
     vgs_log(VGS_LOG_INFO, "%s", dlerror());
     return false;

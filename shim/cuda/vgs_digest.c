@@ -196,7 +196,7 @@ void vgs_digest_init(struct vgs_digest *digest) {
 void vgs_digest_add(struct vgs_digest *digest, const void *data, uint64_t nbytes) {
   const uint8_t *bytes = data;
   while (nbytes) {
-    if (digest->used == GROUP_NBYTES) { /* and more follows */
+    if (digest->used == GROUP_NBYTES) { /* full, and not the last group */
       add_group(digest, digest->held);
       digest->used = 0;
     }

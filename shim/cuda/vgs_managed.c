@@ -96,7 +96,7 @@ static CUresult place(CUdeviceptr *address, size_t *nbytes, uint32_t library, co
       vgs_range_unmap(&range);
     }
   }
-  /* For a driver that chooses the address itself: this process does not share that memory. */
+  /* The driver chose the address itself, in memory that this process does not share: it gets a copy. */
   if (!result && !vgs_range_find(placed, &range))
     result = vgs_mirror_add(placed, size, library);
   if (!result) {

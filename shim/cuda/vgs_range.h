@@ -73,10 +73,10 @@ static inline uint64_t vgs_range_device_address(const struct vgs_range *range, u
   return range->shared ? address : range->device_address ? range->device_address + (address - range->base) : 0;
 }
 
-/* Keep the device address of a range that was added. */
+/* Store the device address of a range that has been added. */
 void vgs_range_set_device_address(const struct vgs_range *range);
 
-/* Keep the advice of a range that was found, if it is known still. */
+/* Store the advice of a range that vgs_range_find returned; without effect if the range has ended since. */
 void vgs_range_set_advice(const struct vgs_range *range);
 
 /* The range that holds an address. */

@@ -26,7 +26,7 @@ struct symbol {
   void **managed_host; /* where the program keeps a managed variable's address */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* lists and buckets; taken before no other lock */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of lists and buckets; the innermost lock */
 static struct image *images;
 static struct symbol **buckets;
 static size_t bucket_count, symbol_count; /* bucket_count: 0 or a power of two */
@@ -51,7 +51,7 @@ static bool grow(void) {
   buckets = fresh;
   bucket_count = count;
   for (size_t i = 0; i < old_count; i++) {
-    /* Oldest first, so that the newest of one address comes to the front again. */
+    /* Insert the oldest first: of symbols with one address the newest must be at the front. */
     struct symbol *reversed = NULL, *next;
     for (struct symbol *s = old[i]; s; s = next) {
       next = s->next;

@@ -8,7 +8,7 @@
 #include "vgs_cupti_state.h"
 #include "vgs_log.h"
 
-enum { RESOURCES = 26 }; /* of 13.5, and the invalid one */
+enum { RESOURCES = 26 }; /* the callback ids of 13.5, and the invalid one */
 
 static uint32_t count_of(uint32_t domain) {
   return domain == VGS_DOMAIN_DRIVER     ? (uint32_t)vgs_cupti_drivers_count

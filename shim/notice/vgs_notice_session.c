@@ -160,7 +160,7 @@ bool vgs_notice_session_first(const struct timespec *marked) {
   if (fd < 0)
     return true;
   bool first = !lock(fd) || add_line(fd, line, nbytes);
-  flock(fd, LOCK_UN); /* close would not: a child forked meanwhile by another thread holds the same open file */
+  flock(fd, LOCK_UN); /* close would not unlock: a child that another thread forked meanwhile has the file open */
   close(fd);
   return first;
 }

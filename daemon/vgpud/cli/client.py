@@ -94,7 +94,7 @@ class Client:
         return self._ask(Nvml(call, device, arguments), Answer)
 
     def attach(self, device: int = -1) -> Attached:
-        """Ask for a worker, with a context on `device` if there is one. Then the socket carries commands."""
+        """Ask for a worker; with `device` >= 0 it makes a context there. From then on the socket carries commands."""
         return self._ask(Attach(device, self._region), Attached)
 
     def detach(self) -> socket.socket:

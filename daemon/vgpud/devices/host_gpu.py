@@ -192,7 +192,7 @@ def _context_details(driver: _Driver, device: int) -> dict[str, Any]:
     for option in (0, 1):
         nbytes = ctypes.c_size_t()
         code = driver.result("cuMemGetAllocationGranularity", ctypes.byref(nbytes), prop, option)
-        if code not in (0, _NOT_SUPPORTED):  # without virtual memory management: 0, as in the attributes
+        if code not in (0, _NOT_SUPPORTED):  # a device without virtual memory management: granularity 0
             raise HostGpuError(f"cuMemGetAllocationGranularity answered {code}")
         granularity.append(nbytes.value if code == 0 else 0)
     topology = _sm_topology(driver, device)

@@ -41,7 +41,7 @@ class Ledger:
         self._owners: dict[int, str] = dict(owners or {})  # by row
         (self._count,) = _WORD.unpack_from(self._memory, 0)
         self._free = deque(row for row in range(self._count) if row not in self._owners)
-        self._tenants: dict[str, tuple[int, int]] = {}  # their number, and how many rows they have
+        self._tenants: dict[str, tuple[int, int]] = {}  # by name: the tenant's number, the count of its rows
         for row, tenant in self._owners.items():
             (number,) = _WORD.unpack_from(self._memory, _TENANTS_AT + row * _WORD.size)
             self._tenants[tenant] = number, self._tenants.get(tenant, (number, 0))[1] + 1

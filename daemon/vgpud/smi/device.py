@@ -151,5 +151,5 @@ def _text(value: bytes | str) -> str:
 
 
 def mib(nbytes: int | None) -> int | None:
-    """MiB, a part counted as a whole one, as nvidia-smi does."""
+    """MiB, rounded up, as nvidia-smi does."""
     return None if nbytes is None else -(-nbytes // MIB_NBYTES)

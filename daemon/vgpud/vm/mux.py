@@ -197,7 +197,7 @@ class Mux:
             count, out_of_buffers = self._give_data(stream)
             given += count
             if out_of_buffers:
-                return given, False  # a kick brings us back
+                return given, False  # the guest's next kick resumes this
             if stream in self._ready:
                 del self._ready[stream]
                 if stream.readable and stream.credit:

@@ -143,8 +143,8 @@ class Cells:
                 break  # EINVAL: past the last; EPERM: this process may not, and has none to drop
         if uid is not None:
             user_ids.become(uid)
-            os.umask(0)  # what it makes in its tenant's folder is for the tenant's other workers, too
-            # Else its own files in /proc would be root's; it is given up with the rest (confine.py).
+            os.umask(0)  # other workers of the tenant use the files in its folder, too
+            # Else root would own this process's files in /proc. confine.py drops it later.
             self._check(self._libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
         try:
             self._drop_capabilities()

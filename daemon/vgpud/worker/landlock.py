@@ -42,10 +42,10 @@ class Ruleset:
     """The set of files that a process may open: prepared before a client waits, enforced once its cache is known."""
 
     def __init__(self, readable: frozenset[str] = frozenset()) -> None:
-        """`readable`: besides the system's and Python's paths; those that do not exist are left out.
+        """`readable`: paths besides the system's and Python's; paths that do not exist are skipped.
 
         Raises:
-            OSError: the kernel cannot do it.
+            OSError: the kernel has no Landlock.
         """
         self._handled, known = rules(readable)
         attributes = struct.pack("=Q", self._handled)

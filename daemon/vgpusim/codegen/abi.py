@@ -30,12 +30,12 @@ KNOWN_GENERATION = 16
 KNOWN_SEEN = 24
 KNOWN_NBYTES = 32
 
-SHARED_ALIGN = 1024  # of each CTA's shared memory in a resident launch: swizzles repeat so
+SHARED_ALIGN = 1024  # of each CTA's shared memory in a resident launch: swizzled layouts repeat every 1,024 bytes
 
 SERVICE_VPRINTF = 0
 SERVICE_ASSERTFAIL = 8
 SERVICE_FAIL = 16
-NO_THREAD = (("ptr", "null"), ("i32", "0"))  # of SERVICE_FAIL, where no one thread has failed
+NO_THREAD = (("ptr", "null"), ("i32", "0"))  # SERVICE_FAIL's arguments for a failure of no single thread
 SERVICE_MALLOC = 24
 SERVICE_FREE = 32
 SERVICE_BAD_ACCESS = 40

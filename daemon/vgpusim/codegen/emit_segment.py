@@ -68,7 +68,7 @@ def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: in
 
 
 def load_tuples(e: Emitter, at: str, nbits: int, count: int) -> list[str]:
-    """`count` consecutive elements of each lane, lane after lane, as one vector for each element's place."""
+    """Load `count` consecutive elements of each lane, lane after lane; vector i has element i of each lane."""
     wide = f"<{count * WARP} x i{nbits}>"
     row = e.v(f"load {wide}, ptr {e.v(f'inttoptr i64 {at} to ptr')}, align {nbits // 8}")
     parts = []

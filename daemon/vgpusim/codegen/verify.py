@@ -38,7 +38,7 @@ def _require(condition: bool, what: object) -> None:
 
 
 def check_program(state: State) -> None:
-    """Labels and symbols exist; a name is one register; operands are as wide as the type says."""
+    """Check that labels and symbols exist, each name is one register, and operands have their type's width."""
     program = state.program
     labels = [item.name for item in program.body if isinstance(item, ir.Label)]
     _require(len(labels) == len(set(labels)), "a label stands twice")

@@ -38,7 +38,7 @@ struct vgx_sim_variable {
 struct vgx_sim_compiled {
   const struct vgx_sim_code *code;
   uint64_t frame_nbytes; /* scratch each pool thread needs */
-  uint64_t local_nbytes; /* and local memory */
+  uint64_t local_nbytes; /* local memory each pool thread needs */
   uint32_t shared_static_nbytes;
   uint32_t cooperative; /* enum vgx_sim_cooperative */
 };

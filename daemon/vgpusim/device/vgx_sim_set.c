@@ -15,7 +15,7 @@
 struct fill {
   struct vgx_sim_op op;
   uint8_t *dst;
-  uint64_t pitch, width, height; /* bytes, elements, rows */
+  uint64_t pitch, width, height; /* in bytes, elements and rows */
   uint32_t value, element_nbytes;
 };
 

@@ -53,7 +53,7 @@ class PtxText:
         self.prototypes: dict[str, str] = {}  # functions declared without a body: their linkage
         self.variables: dict[str, Declaration] = {}  # .global, .const and .shared
         self._aliases: dict[str, str] = {}
-        self.files = {int(m[1]): m[2] for m in _FILE.finditer(self.text)}  # of .file
+        self.files = {int(m[1]): m[2] for m in _FILE.finditer(self.text)}  # by number
         try:
             self._read()
         except PtxError as error:

@@ -28,7 +28,7 @@ class Asker:
 
 
 def read_paths(files: list[str]) -> list[dict[str, Any]]:
-    """In the place: of these files those with a path of their own, each path once."""
+    """In the program's place: the search paths that files name (RPATH, RUNPATH), each once."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for file in files:
         try:

@@ -1,8 +1,8 @@
 """Finds files whose functions are called in place of libcuda's because they come before it and define its names.
 
 The loader binds a name to the first file of the program's scope that defines it: the program, what is preloaded, then
-the libraries it needs in their order. What is opened later is asked by itself, unless its own look-ups go through that
-scope; the probe shows that (check_probe.py).
+the libraries it needs in their order. A library that is opened later (dlopen) binds its names to itself, unless its own
+look-ups go through that scope; the probe shows that (check_probe.py).
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class Unit:
     files: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
-    settings: dict[str, list[str]] = field(default_factory=dict)  # of [Service], all values in order
-    missing_files: list[str] = field(default_factory=list)  # EnvironmentFile= that is not there
+    settings: dict[str, list[str]] = field(default_factory=dict)  # in [Service]: all values of a setting
+    missing_files: list[str] = field(default_factory=list)  # files of EnvironmentFile= that do not exist
 
     def last(self, name: str) -> str:
         """A setting's last value, "" if there is none."""

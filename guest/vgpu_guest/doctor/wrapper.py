@@ -53,7 +53,7 @@ _WRAPPERS = {
     **dict.fromkeys(("nohup", "setsid", "prlimit", "linux64", "valgrind", "catchsegv", "dbus-run-session"), _PLAIN),
     **dict.fromkeys(("command", "exec", "builtin"), _PLAIN),  # a shell's own words
 }
-_WITH_A_COMMAND_LINE = ("su", "sg", "script", "runuser")  # their -c is a shell's
+_WITH_A_COMMAND_LINE = ("su", "sg", "script", "runuser")  # their option -c takes a command, as a shell's does
 
 
 @dataclass
