@@ -1,7 +1,7 @@
-"""Whether a trace is what Perfetto and chrome://tracing read: Chrome's JSON trace event format, of which the document
-"Trace Event Format" says what an event of each phase has.
+"""Check that Perfetto and chrome://tracing can read a trace. The document "Trace Event Format" defines Chrome's JSON
+format: which fields an event of each phase has.
 
-Slices of one thread nest: one that ends inside another is drawn wrongly, or left out.
+The slices of one thread must nest: slices that overlap in part are drawn wrongly or left out.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _ROUNDING_US = 0.002  # writers round to a nanosecond
 
 
 def problems(trace: Any, nesting_us: float = _ROUNDING_US) -> list[str]:
-    """What is wrong with a trace; nothing: it opens. `nesting_us`: how much longer than the slice that it begins in one
-    may last."""
+    """The faults of a trace; an empty list: it can be opened. `nesting_us`: by how much a slice may end after the slice
+    inside which it begins."""
     events = trace["traceEvents"] if isinstance(trace, dict) else trace
     found: list[str] = []
     for number, event in enumerate(events):
-        if event:  # XLA ends its list with an empty one
+        if event:  # XLA ends its list with an empty event
             found += [f"event {number}, {event}: {text}" for text in _event(event)]
     slices = _slices(events)
     return found + _flows(events, slices) + _nesting(slices, nesting_us)

@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 VGPU = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu(prog_name='vgpu'))"]
 RUN_TIMEOUT_S = 100
-# Folders that take minutes, longest first: so that no process is left alone with one of them at the end.
+# Folders that take minutes, longest first: so that no process runs one of them alone at the end.
 LONGEST_FIRST = ("shim", "programs", "cudart", "guest", "daemon", "packaging", "clients")
 
 Command = Sequence[str | int | Path]
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """A folder's tests stay in one process, in their order: what they set up and build exists once.
+    """A folder's tests stay in one process, in their order, so that what they set up and build exists once.
 
     (Marks for `--dist loadgroup` have no effect: pytest-xdist 3.8 writes them where pytest 9.2 does not look.)
     """
@@ -69,7 +69,7 @@ def _callbacks_succeed() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def vgpu_run() -> Run:
-    """`vgpu_run(command, gpu="h100", env=None, timeout_s=100)` runs it under `vgpu run` on a simulated GPU.
+    """`vgpu_run(command, gpu="h100", env=None, timeout_s=100)` runs the command under `vgpu run` on a simulated GPU.
 
     `options` are further options of `vgpu run`.
     """
@@ -88,7 +88,7 @@ def vgpu_run() -> Run:
 
 @pytest.fixture(scope="session")
 def native_run() -> Run:
-    """`native_run(command, env=None, timeout_s=100)` runs it on the driver that the machine has."""
+    """`native_run(command, env=None, timeout_s=100)` runs the command on the machine's own driver."""
 
     def run(
         command: Command, env: Mapping[str, str] | None = None, timeout_s: float = RUN_TIMEOUT_S

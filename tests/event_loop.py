@@ -16,7 +16,7 @@ def callback_errors() -> Iterator[list[BaseException]]:
     def handle(loop: asyncio.BaseEventLoop, context: dict[str, Any]) -> None:
         _report(loop, context)
         error = context.get("exception")
-        if "handle" in context and error is not None:  # of a callback; tasks report theirs to who awaits them
+        if "handle" in context and error is not None:  # of a callback; a task's exception goes to its awaiter
             errors.append(error)
             for task in asyncio.all_tasks(loop):
                 task.cancel()

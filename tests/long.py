@@ -1,9 +1,9 @@
 """The long forms of the proofs in docs/security.md, in one command: `python3 tests/long.py --wheels DIR --out DIR`.
 
-For a quiet machine with many cores, a C compiler and Python, and perhaps nothing else: as tests/gpu/run.py, which it is
-modelled on, it builds in a copy of this tree, from wheels that `python3 tests/long.py --fetch DIR` downloads elsewhere
-(without --wheels: from what is installed). Each step writes a file into --out; the last lines are printed. The exit
-code is 1 if a step failed; the others run all the same. `--part 0.01` is a short form of each.
+It needs a quiet machine with many cores, a C compiler and Python. Like tests/gpu/run.py, it builds in a copy of this
+tree, with wheels that `python3 tests/long.py --fetch DIR` downloads on another machine (without --wheels: with the
+installed packages). Each step writes its output to a file in --out and prints the last line. The exit code is 1 if a
+step failed; the other steps run nevertheless. `--part 0.01` runs a short form of each step.
 
     live      1,000,000 hostile frames to live workers, on the socket and in rings
     chaos     2,000 rounds of clients, workers and launchers killed and stopped, half frames and records

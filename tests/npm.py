@@ -1,4 +1,4 @@
-"""Packages from npm that hold compiled CUDA programs: each in a folder of its own, kept as those from PyPI are."""
+"""Packages from npm that hold compiled CUDA programs: each in a folder of its own, kept between runs (see pypi.py)."""
 
 import fcntl
 import shutil
@@ -10,12 +10,12 @@ from tests.pypi import CACHE, INSTALL_TIMEOUT_S
 
 
 def npm_package(name: str, version: str) -> Path:
-    """Download one package, without what it depends on, unless that was done before.
+    """Download one package, without its dependencies, unless it is already there.
 
     Returns:
         The folder that holds its files.
     Raises:
-        RuntimeError: there is no npm, or it failed; the message holds what it said.
+        RuntimeError: npm is missing, or npm failed; the message holds its error output.
     """
     target = CACHE / f"npm-{name.strip('@').replace('/', '-')}-{version}"
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def npm_package(name: str, version: str) -> Path:
             raise RuntimeError(f"npm pack {name}@{version} failed:\n{result.stderr[-2000:]}")
         (archive,) = partial.glob("*.tgz")
         with tarfile.open(archive) as files:
-            if hasattr(tarfile, "data_filter"):  # Python 3.11.4; Debian 12 has 3.11.2
+            if hasattr(tarfile, "data_filter"):  # since Python 3.11.4; Debian 12 has 3.11.2
                 files.extraction_filter = tarfile.data_filter
             files.extractall(partial)
         archive.unlink()

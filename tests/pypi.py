@@ -19,14 +19,14 @@ SITE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packag
 
 
 def environment(*requirements: str, with_dependencies: bool = True, from_source: str = "") -> Path:
-    """Make a virtual environment that holds `requirements`, unless that was done before.
+    """Make a virtual environment that holds `requirements`, unless it already exists.
 
     Args:
         from_source: name of the one package that has no wheel.
     Returns:
-        Its folder; `bin/python` is its interpreter, of the running Python's version.
+        The environment's folder; `bin/python` is an interpreter of the running Python's version.
     Raises:
-        RuntimeError: pip failed; the message ends with what it said.
+        RuntimeError: pip failed; the message ends with pip's error output.
     """
     key = "\n".join(
         [*sorted(requirements), str(with_dependencies), sys.implementation.cache_tag or "", sys.base_prefix]
@@ -54,5 +54,5 @@ def environment(*requirements: str, with_dependencies: bool = True, from_source:
 
 
 def packages(*requirements: str) -> Path:
-    """Install exactly `requirements`, without what they depend on; the folder that holds their files."""
+    """Install exactly `requirements`, without their dependencies; return the folder that holds their files."""
     return environment(*requirements, with_dependencies=False) / SITE

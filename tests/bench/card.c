@@ -1,8 +1,8 @@
-/* A libcuda of a card that is not there, for measuring what remoting adds where there is no card: its calls take a
- * card's time (`busy`, `rest`) and do on the CPU what tests/bench/driver.c and vgb_calls.c ask of it. Everything is
- * done when the call returns. It knows their kernels by name and validates next to nothing.
+/* A fake libcuda, for measuring the overhead of remoting on a machine without a card: each call takes the time that it
+ * takes on a card (`busy`, `rest`) and has done its work on the CPU when it returns. It supports the calls that
+ * tests/bench/driver.c and vgb_calls.c make, knows their kernels by name and validates next to nothing.
  *
- * Times are an H100's (docs/real-gpu.md), and can be set with -D. */
+ * Times are those of an H100 (docs/real-gpu.md); -D overrides them. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 #define EVENT_NS 230
 #endif
 #ifndef LOAD_MS
-#define LOAD_MS 0 /* of dlopen; not known of the real one */
+#define LOAD_MS 0 /* time that dlopen takes; unknown for NVIDIA's driver */
 #endif
 #ifndef INIT_MS
 #define INIT_MS 60
@@ -35,7 +35,7 @@ struct kernel {
   unsigned sizes[3], count;
 };
 struct stream {
-  unsigned launches; /* captured */
+  unsigned launches; /* launches captured so far */
   int capturing;
 };
 
@@ -100,7 +100,7 @@ int cuMemGetAllocationGranularity(size_t *nbytes, const void *prop, int option) 
 }
 int cuGetExportTable(void **table, const void *uuid) { return *table = NULL, uuid ? NOT_FOUND : INVALID_VALUE; }
 
-/* --- memory: the host's --- */
+/* --- memory: host memory stands for device memory --- */
 
 int cuMemAlloc_v2(uint64_t *address, size_t nbytes) {
   char *block = mmap(NULL, nbytes + PAGE_NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

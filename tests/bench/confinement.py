@@ -1,5 +1,5 @@
-"""What confining kernels costs: the kernels of tests/bench/kernels.cu compiled with the check and without, in turns, in
-this process. `python tests/bench/confinement.py`; processor time, so that other work on the machine counts little."""
+"""The cost of confinement: the kernels of tests/bench/kernels.cu with and without the address check, in turns, in this
+process. `python tests/bench/confinement.py` reports processor time, which other load on the machine hardly changes."""
 
 import ctypes
 import statistics
@@ -17,11 +17,11 @@ from tests.programs.toolchain import cuda13  # noqa: E402
 from tests.vgpusim.codegen import harness  # noqa: E402
 
 TURNS = 15
-_REACH = 0x380000000000 + (8 << 40) - (32 << 30)  # vgx_sim_reach.h: a slot that no thread here has
+_REACH = 0x380000000000 + (8 << 40) - (32 << 30)  # vgx_sim_reach.h: the last thread slot, unused here
 
 
 def ptx() -> str:
-    """The bench's kernels."""
+    """Compile tests/bench/kernels.cu; returns its PTX."""
     cuda, target = cuda13(), ROOT / "build/bench/kernels.ptx"
     target.parent.mkdir(parents=True, exist_ok=True)
     command = [cuda.root / "bin/nvcc", "-std=c++17", "-O2", "-arch=compute_75", "-ptx"]
@@ -30,13 +30,13 @@ def ptx() -> str:
 
 
 class Reach:
-    """Memory where kernels may reach."""
+    """Memory at addresses that confined kernels may access."""
 
     def __init__(self, nbytes: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.mmap.restype = ctypes.c_void_p
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-        self.address = libc.mmap(_REACH, nbytes, 3, 0x100022, -1, 0)  # private, anonymous, exactly there
+        self.address = libc.mmap(_REACH, nbytes, 3, 0x100022, -1, 0)  # private, anonymous, MAP_FIXED_NOREPLACE
         if self.address != _REACH:
             raise SystemExit("confinement: the addresses are taken")
         self.used = 0
@@ -49,7 +49,7 @@ class Reach:
 
 
 def main() -> None:
-    """Print a table: milliseconds with and without, and the ratio."""
+    """Print a table: milliseconds with and without confinement, and their ratio."""
     text, reach = ptx(), Reach(1 << 30)
     module = harness.module_of(text)
     n, side = 1 << 21, 512

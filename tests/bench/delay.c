@@ -1,9 +1,9 @@
-/* A TCP relay that delays: `delay TARGET_PORT ONE_WAY_US`, both on loopback. Prints the port it listens on, then, for
- * each line on standard input, what has passed: turns, bytes from the client, bytes to it. A turn is data of the client
- * that follows data of the server: calls that wait one after the other are as many turns, queued calls are none. Ends
- * with its standard input.
+/* A TCP relay on loopback that delays data: `delay TARGET_PORT ONE_WAY_US`. Prints the port that it listens on, then,
+ * for each line on standard input, the totals so far: turns, bytes from the client, bytes to the client. A turn is data
+ * from the client that follows data from the server: N waiting calls in sequence are N turns, queued calls are none.
+ * The relay ends at the end of standard input.
  *
- * One thread for each direction of a connection, which reads, holds and writes. */
+ * One thread for each direction of a connection reads data, holds it for the delay and writes it. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ enum { PIECE_NBYTES = 1 << 18, HELD_MAX = 1 << 10, SPIN_NS = 60000 };
 
 static int target;
 static int64_t one_way_ns;
-static atomic_ullong turns, nbytes[2]; /* from the client, to it */
+static atomic_ullong turns, nbytes[2]; /* bytes from the client, bytes to the client */
 
 struct piece {
   int64_t due;
@@ -35,7 +35,7 @@ struct piece {
 struct direction {
   int from, to;
   bool down;
-  atomic_bool *answered; /* the server spoke last; shared by both directions */
+  atomic_bool *answered; /* the last data came from the server; shared by both directions */
 };
 
 static int64_t now(void) {
@@ -65,7 +65,7 @@ static bool write_all(int fd, const char *data, size_t length) {
   return true;
 }
 
-/* Sleep until `from` has something or `due` is near, then watch the clock: timers are late by tens of microseconds. */
+/* Sleep until `from` is readable or `due` is near; near `due`, only poll: timers are late by tens of microseconds. */
 static bool wait_for_either(int from, bool may_read, int64_t due) {
   struct pollfd fd = {may_read ? from : -1, POLLIN, 0};
   int64_t left = due ? due - now() : -1;

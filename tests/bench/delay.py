@@ -1,4 +1,4 @@
-"""A network with a latency, on loopback: delay.c, compiled when it is first asked for."""
+"""A network with latency on loopback: runs delay.c, which is compiled on first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAM = ROOT / "build/bench/delay"
 
 
 class Passed(NamedTuple):
-    """What went through so far."""
+    """What a relay has forwarded: turns (delay.c), bytes from the client and bytes to the client."""
 
     turns: int
     sent_nbytes: int
@@ -34,7 +34,7 @@ def compiled() -> Path:
 
 
 class Delay:
-    """A relay to a TCP endpoint on this machine, each way `rtt_us / 2` late. Context manager."""
+    """A relay to a TCP endpoint on this machine that delays each direction by `rtt_us / 2`. Context manager."""
 
     def __init__(self, endpoint: str, rtt_us: float) -> None:
         self._command = [str(compiled()), endpoint.rsplit(":", 1)[1], str(rtt_us / 2)]

@@ -1,5 +1,5 @@
-/* Driver calls, as `name microseconds` lines: medians of many windows. Loads libcuda.so.1 as programs do, so the same
- * binary measures NVIDIA's driver and vgpu. The kernel is PTX text: no compiler is needed. */
+/* Times of driver calls, printed as `name microseconds` lines: medians of many windows. Loads libcuda.so.1 as programs
+ * do, so the same binary measures NVIDIA's driver and vgpu. The kernel is PTX text: no compiler is needed. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -76,7 +76,7 @@ static handle new_stream(void) {
   return stream;
 }
 
-/* `windows` times: `count` times `work`, then a wait that `with_wait` says belongs to the time. */
+/* In each of `windows` windows: run `work` `count` times, then wait; `with_wait` includes that wait in the time. */
 #define MEASURE(name, windows, count, with_wait, work)                                                                 \
   do {                                                                                                                 \
     double us[WINDOWS];                                                                                                \

@@ -1,7 +1,7 @@
-"""Driver calls remoted over native on a real card: `python tests/bench/driver.py [--rounds N] [--socket]`.
+"""Times of driver calls on a real card, native and remoted: `python tests/bench/driver.py [--rounds N] [--socket]`.
 
-Each round runs driver.c natively and then through vgpud; a figure is the median of the rounds, the ratio the median of
-the paired ratios. With `--card` the driver is card.c, which takes an H100's time for its calls but has none.
+Each round runs driver.c natively and then through vgpud. A time is the median over the rounds; the ratio is the median
+of the rounds' ratios. With `--card` the driver is card.c, which imitates the times of an H100 without a card.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def measure(program: Path, env: dict[str, str]) -> dict[str, float]:
-    """Microseconds by name."""
+    """Run the program built from driver.c; returns microseconds by name of the measurement."""
     out = subprocess.run([program], env={**os.environ, **env}, stdout=-1, text=True, check=True, timeout=120).stdout
     return {name: float(us) for name, us in map(str.split, out.splitlines())}
 

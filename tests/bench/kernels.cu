@@ -1,5 +1,5 @@
-// The simulator's side of the kernel benchmark: `kernels` prints, for each kernel, its first launch and its best of
-// several. loops.c runs the same work as plain loops.
+// The simulator's side of the kernel benchmark: `kernels` prints, for each kernel, the time of its first launch and the
+// best of several. loops.c runs the same work as plain loops.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -67,7 +67,7 @@ __global__ void histogram(const unsigned char *bytes, int n, unsigned *bins) {
   atomicAdd(&bins[threadIdx.x], local[threadIdx.x]);
 }
 
-// As above, all in shared memory.
+// A sum like `reduction`, but with all steps in shared memory.
 __global__ void reduction_tree(const float *values, int n, float *sum) {
   __shared__ float parts[256];
   float part = 0;
@@ -139,7 +139,7 @@ int main() {
   measure("copy_halves", [&] { copy<<<nbytes / 512, 256>>>((unsigned short *)x, (unsigned short *)z, nbytes / 2); });
   measure("copy_words", [&] { copy<<<VECTOR / 256, 256>>>(x, z, VECTOR); });
   measure("copy_wide", [&] { copy<<<count / 256, 256>>>((float4 *)x, (float4 *)z, count); });
-  // Nothing is worth timing that did not compute the right thing.
+  // The times count only if the results are right.
   float got_y, got_c;
   unsigned got_bins[256], counted = 0;
   CUDA(cudaMemcpy(&got_y, y + VECTOR - 1, sizeof got_y, cudaMemcpyDeviceToHost));

@@ -1,7 +1,7 @@
-"""`make bench`, its second part: the simulator's kernels against the same work as plain C loops with all cores, kernels
+"""The second part of `make bench`: the simulator's kernels against the same work as plain C loops on all cores, kernels
 like Rodinia's against OpenMP, and Thrust's radix sort against std::sort.
 
-The two take turns, so that both see the same machine. Medians of `TURNS`. (Driver calls: `vgpu bench`.)
+The two sides take turns, so that both see the same machine load. Medians of `TURNS` runs. (Driver calls: `vgpu bench`.)
 """
 
 import os
@@ -27,9 +27,9 @@ from tests.programs.toolchain import PTX, cuda13  # noqa: E402
 TURNS = 5
 START_TIMEOUT_S = 10.0
 RUN_TIMEOUT_S = 120.0
-SPARE_WORKER_S = 1.5  # time for vgpud to have its spare worker ready again
+SPARE_WORKER_S = 1.5  # time in which vgpud starts a new spare worker
 CC = ["gcc", "-Wall", "-Wextra", "-O3", "-march=native", "-fopenmp"]
-PAIRS = (("kernels", "loops"), ("rodinia", "rodinia_loops"))  # the device's program, and the one in C
+PAIRS = (("kernels", "loops"), ("rodinia", "rodinia_loops"))  # the program for the device, and its C counterpart
 
 
 def build() -> None:
@@ -66,7 +66,7 @@ def daemon(folder: Path) -> Iterator[str]:
 
 
 def run(program: str, endpoint: str | None = None) -> dict[str, list[float]]:
-    """Run a program that prints lines of a name and seconds; natively, or as a client of `endpoint`."""
+    """Run a program natively, or as a client of `endpoint`; returns the values of each line that it prints, by name."""
     library = f"{ROOT}/build/guest"
     env = {**os.environ, **({"VGPU_ENDPOINT": endpoint, "LD_LIBRARY_PATH": library} if endpoint else {})}
     if endpoint:
@@ -112,7 +112,7 @@ def row(name: str, simulated_s: float, loops_s: float, first_s: float, cached_s:
 
 
 def check_sums(name: str, *measured: list[float]) -> None:
-    """Programs print a sum of their results, if they have one: all must agree."""
+    """Check that the sums of the results agree, where the programs print one after the times."""
     sums = [values[2] for values in measured if len(values) > 2]
     if sums and max(sums) - min(sums) > 1e-3 * abs(sums[0]):
         raise SystemExit(f"bench: {name}: different results: {sums}")

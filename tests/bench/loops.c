@@ -1,5 +1,5 @@
-/* The yardstick: the benchmark's kernels as plain loops, gcc -O3 -march=native -fopenmp. Prints what kernels.cu prints.
- */
+/* The reference for kernels.cu: the same work as plain loops, gcc -O3 -march=native -fopenmp, with output in the same
+ * format. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,7 +1,7 @@
-"""What quotas cost per call: the same calls in sessions without limits, with one of device memory, with limits of
-objects, and with one of calls per second that is not reached, in turn.
+"""What quotas cost per call: the same calls in four sessions in turn: without limits, with a limit on device memory,
+with limits on objects, and with a limit on calls per second that is never reached.
 
-`python tests/bench/quotas.py` prints the least and the median of the rounds.
+`python tests/bench/quotas.py` prints the minimum and the median over the rounds.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-/* The yardstick of rodinia.cu: the same work in C with OpenMP. Prints for each a name, the best time, the first one,
- * and a sum of the results. */
+/* The reference for rodinia.cu: the same work in C with OpenMP. Prints a line for each kernel: name, best time, time of
+ * the first run, and a sum of the results. */
 #include "rodinia.h"
 
 #include <math.h>
@@ -163,7 +163,7 @@ static double bfs_sum(void) {
   return sum;
 }
 
-static float *features, *centres; /* features: by feature, then point */
+static float *features, *centres; /* features[feature * KMEANS_POINTS + point] */
 static int *membership, *sizes;
 
 static void kmeans(void) {

@@ -1,5 +1,5 @@
-// Six kernels of the kind that the Rodinia suite has, as people write them for a card, in code of its own. rodinia.c is
-// the same work in C with OpenMP. Prints for each a name, the best time, the first one, and a sum of the results.
+// Six kernels like those of the Rodinia suite, in the usual style for a card but without its code. rodinia.c does the
+// same work with OpenMP. Prints for each kernel: name, best time, time of the first run, and a sum of the results.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -28,7 +28,7 @@ __global__ void nn(const float *latitude, const float *longitude, float *distanc
   }
 }
 
-// A tile of 16 x 16 with its edges, in shared memory.
+// Keeps a tile of 16 x 16 elements and the elements around it in shared memory.
 __global__ void hotspot(const float *in, const float *power, float *out, int n) {
   __shared__ float tile[18][18];
   int x = blockIdx.x * 16 + threadIdx.x, y = blockIdx.y * 16 + threadIdx.y;
@@ -49,7 +49,7 @@ __global__ void hotspot(const float *in, const float *power, float *out, int n) 
                        (tile[ty][tx - 1] + tile[ty][tx + 1] - 2 * centre) * 0.5f + (80.0f - centre) * 0.01f);
 }
 
-// sums[0] and sums[1]: of the values, of their squares.
+// sums[0] is the sum of the values, sums[1] the sum of their squares.
 __global__ void srad_sums(const float *image, int n, float *sums) {
   __shared__ float sum[256], squares[256];
   float own = 0, square = 0;
@@ -155,7 +155,7 @@ __global__ void lud_diagonal(float *matrix, int at) {
     matrix[(at + y) * LUD_SIDE + at + x] = tile[y][x];
 }
 
-// The first 16 threads have a tile right of the diagonal's, the others one below it.
+// The first 16 threads of a block handle a tile to the right of the diagonal tile, the others a tile below it.
 __global__ void lud_perimeter(float *matrix, int at) {
   __shared__ float diagonal[LUD_TILE][LUD_TILE], row[LUD_TILE][LUD_TILE], column[LUD_TILE][LUD_TILE];
   int other = at + (blockIdx.x + 1) * LUD_TILE, x = threadIdx.x % LUD_TILE;

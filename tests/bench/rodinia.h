@@ -1,5 +1,5 @@
-/* The work of rodinia.cu and rodinia.c: the six programs of the Rodinia suite that are named most, in code of its own.
- */
+/* Sizes and inputs for rodinia.cu and rodinia.c: the six programs of the Rodinia suite that are cited most, without the
+ * suite's code. */
 #include <stdint.h>
 
 #define NN_RECORDS (1 << 21)
@@ -16,7 +16,7 @@
 #define LUD_TILE 16
 #define ROUNDS 7
 
-/* A number of [0, 1) for each index. */
+/* A pseudo-random number in [0, 1), the same at each call with one index. */
 static inline float sample(uint32_t index) {
   uint32_t x = index * 2654435761u + 12345u;
   x ^= x >> 15;

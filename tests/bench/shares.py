@@ -1,8 +1,8 @@
-"""What weights give: saturating tenants of one simulated device, and which part of the work each got done.
+"""What weights do: tenants saturate one simulated device, and the share of the work that each one gets is measured.
 
     python tests/bench/shares.py [--weights 300,100] [--seconds 20]
 
-Each tenant launches one kernel again and again; the parts of all launches are printed beside those of the weights.
+Each tenant launches one kernel repeatedly; its share of all launches is printed beside its share of the weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Radix sort of a million keys by Thrust, beside std::sort. Prints for each a name, the best time and the first one.
+// Thrust's radix sort of a million keys, and std::sort. Prints for each: name, best time, time of the first run.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -1,6 +1,6 @@
-"""`vgpu top` in a terminal, as a picture: `python tests/bench/top_picture.py docs/top.svg`, which prints the text, too.
+"""A picture of `vgpu top` on a terminal: `python tests/bench/top_picture.py docs/top.svg` writes it and prints it.
 
-Three tenants' programs compute on one simulated H200; the second look is shown.
+Programs of three tenants compute on one simulated H200; the picture shows the second refresh of `vgpu top`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ name = "notebook"
 value = "token-of-notebook"
 share = "small"
 """
-# MiB of device memory, and seconds between fills
+# For each token: MiB of device memory, and seconds between fills.
 TENANTS = {"token-of-train--": (12288, 0.0), "token-of-notebook": (1024, 0.05), "": (256, 1.0)}
 PROGRAM = """
 context()
@@ -48,11 +48,11 @@ while True:
     ok(cuda.cuMemsetD8_v2(p, 1, c_size_t(16 << 20)))
     time.sleep({pause_s})
 """
-SIZE, WIDTH, HEIGHT, MARGIN = 13, 7.83, 18, 14  # of a character, in pixels
+SIZE, WIDTH, HEIGHT, MARGIN = 13, 7.83, 18, 14  # in pixels; the first three are of a character
 
 
 def screen(admin: Path) -> str:
-    """What a terminal shows at the second look."""
+    """Run `vgpu top` in a pseudo-terminal; returns the text of its second refresh."""
     said = b""
 
     def read(fd: int) -> bytes:
@@ -68,7 +68,7 @@ def screen(admin: Path) -> str:
 
 
 def picture(text: str) -> str:
-    """An SVG of a terminal."""
+    """An SVG image of a terminal that shows `text`."""
     lines = ["$ vgpu top", "", *text.splitlines()]
     width = max(map(len, lines)) * WIDTH + 2 * MARGIN
     height = len(lines) * HEIGHT + 2 * MARGIN
@@ -84,7 +84,7 @@ def picture(text: str) -> str:
 
 
 def main() -> None:
-    """Run, print, write."""
+    """Run the programs, print the text and write the picture."""
     programs = []
     with tempfile.TemporaryDirectory() as folder:
         for running in vgpud_with_real_workers(Path(folder), SHARES):

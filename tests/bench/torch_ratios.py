@@ -1,4 +1,4 @@
-"""`make bench`, its third part: PyTorch on a simulated device against PyTorch on the CPU, one thread each."""
+"""The third part of `make bench`: PyTorch on a simulated device against PyTorch on the CPU, one thread each."""
 
 import os
 import subprocess

@@ -2,8 +2,8 @@
 
     python tests/bench/upgrade.py [--programs 20] [--restarts 3]
 
-Each program clears, fills, copies and compares in a loop; its longest turn is printed for the time before the first
-restart and from then on. Programs that start during a restart are timed from their start to their first result.
+Each program fills, copies back and compares in a loop; the longest iteration is printed for the time before the first
+restart and for the time after it. Programs that start during a restart are timed from their start to their end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-/* What a channel out of a VM does, measured in the guest:
- *   vm_channel cuda          through libcuda.so.1: a call with an answer, copies of pageable and pinned memory
+/* Round trip and bandwidth of a channel out of a VM, measured in the guest:
+ *   vm_channel cuda          through libcuda.so.1: a waiting call, copies of pageable and pinned memory
  *   vm_channel bytes PATH    a character device with an echoing host at its other end, for comparison
- * Prints one line: p50 and p99 of the round trip in us, then MiB/s to the host and from it (then both again, pinned).
- */
+ * Prints one line: p50 and p99 of the round trip in us, MiB/s to the host and from the host (for `cuda`, these two
+ * follow once more for pinned memory). */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -91,7 +91,7 @@ static void transfer(int fd, char *bytes, size_t nbytes, int out) {
   }
 }
 
-/* A request is {what: 'e'cho, 's'ink, 'g'ive; nbytes}, 16 bytes; sink is answered with 8 bytes. */
+/* A request is two 64-bit words: `what` ('e'cho, 's'ink or 'g'ive) and `nbytes`. A sink is answered with 8 bytes. */
 static void request(int fd, uint64_t what, uint64_t nbytes) {
   uint64_t words[2] = {what, nbytes};
   transfer(fd, (char *)words, sizeof words, 1);

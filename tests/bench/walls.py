@@ -1,11 +1,11 @@
-"""What tenants cost each other: many starts at once, sessions that wait, a flood of questions, a stopped worker.
+"""What tenants cost each other: many starts at once, idle sessions, a flood of requests, a stopped worker.
 
     python tests/bench/walls.py starts [COUNT]     # programs that start at the same moment; how many are served
     python tests/bench/walls.py idle [COUNT]       # attached sessions, and the memory of each worker
-    python tests/bench/walls.py flood [SESSIONS]   # pings of one user while another's sessions ask NVML; needs root
-    python tests/bench/walls.py stopped            # from SIGSTOP of a worker to its client's error
+    python tests/bench/walls.py flood [SESSIONS]   # pings of one user while another user floods vgpud; needs root
+    python tests/bench/walls.py stopped            # time from SIGSTOP of a worker until its client is disconnected
 
-docs/security.md keeps the last figures.
+docs/security.md has the latest figures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def host() -> Iterator[Running]:
 
 
 def forked(body: Callable[[], int]) -> int:
-    """The pid of a child that ends with what `body` returns."""
+    """Fork a child that exits with what `body` returns; returns the child's pid."""
     pid = os.fork()
     if pid == 0:
         code = 99
@@ -52,13 +52,13 @@ def percentile(values: list[float], part: float) -> float:
 
 
 def starts(count: int) -> None:
-    """Each is a process of its own with the guest's library, let go at the same moment."""
+    """Start `count` processes with the guest library at the same moment; print how many are served."""
     import ctypes
 
     library = ROOT / "build/guest/libcuda.so.1"
 
     def program(gate: int, opener: int, endpoint: str) -> int:
-        os.close(opener)  # the gate opens when nobody holds this end any more
+        os.close(opener)  # the gate opens when every process has closed this end
         os.environ["VGPU_ENDPOINT"] = endpoint
         cuda = ctypes.CDLL(str(library))
         os.read(gate, 1)
@@ -87,7 +87,7 @@ def starts(count: int) -> None:
 
 
 def idle(count: int) -> None:
-    """Sessions attached over the socket alone, which then say nothing."""
+    """Attach `count` sessions over the socket alone and leave them idle; print the memory of their workers."""
     with host() as running:
         clients = []
         for _ in range(count):
@@ -109,7 +109,7 @@ def idle(count: int) -> None:
 
 
 def flood(sessions: int) -> None:
-    """The questions come from uid 65001, the pings from uid 65002."""
+    """Measure pings from uid 65002 before, while and after sessions of uid 65001 flood vgpud with NVML requests."""
     import socket
 
     def pings(seconds: float) -> list[float]:
@@ -158,7 +158,7 @@ def flood(sessions: int) -> None:
 
 
 def stopped() -> None:
-    """Its client waits for an answer meanwhile."""
+    """Stop a worker while its client waits for data; print the time until the client is disconnected."""
     with host() as running:
         client = running.client(timeout_s=60)
         client.hello()

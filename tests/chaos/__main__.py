@@ -1,8 +1,8 @@
-"""Clients, workers and launchers that are killed, stopped, or stop in the middle of a word.
+"""Clients, workers and launchers that are killed or stopped, and clients that stop in the middle of a message.
 
 `python -m tests.chaos ROUNDS [--kills] [--jobs N]` (`make chaos`): after each round vgpud serves a client, and holds
-what it held before. Each job has a vgpud of its own. A failure names the round's seed; `python -m tests.chaos 1 SEED`
-repeats it (with --kills, if that was given).
+the same resources as before. Each job runs its own vgpud. A failure names its round's seed; `python -m tests.chaos 1
+SEED` repeats that round (with --kills, if that was given).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def kill_the_spares(running: Running, _: random.Random) -> None:
     for spare in running.status()["spare_workers"]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(spare, signal.SIGKILL)
-    end(start_client(running))  # one that is still dying may be given it: then it gets another one
+    end(start_client(running))  # the client may get a spare that is still dying; vgpud then assigns another one
 
 
 def half_a_frame(running: Running, rng: random.Random) -> None:
@@ -116,11 +116,11 @@ DEEDS: list[Callable[[Running, random.Random], None]] = [
 ]
 
 
-KILLS = [kill_the_client, kill_the_worker, kill_the_launcher, kill_the_spares]  # one kill -9 a round at least
+KILLS = [kill_the_client, kill_the_worker, kill_the_launcher, kill_the_spares]  # each sends SIGKILL at least once
 
 
 def round_of(running: Running, seed: int, deeds: list[Callable[[Running, random.Random], None]]) -> tuple[float, str]:
-    """One deed: how long vgpud took to hold what it held before, in seconds, and its name. Raises AssertionError."""
+    """Do one random deed; return vgpud's recovery time in seconds and the deed's name. Raises AssertionError."""
     rng = random.Random(seed)
     before = Holdings.of(running)
     deed = rng.choice(deeds)
@@ -137,7 +137,7 @@ def round_of(running: Running, seed: int, deeds: list[Callable[[Running, random.
 
 
 def chaos(rounds: int, seeds: list[int], *, kills: bool = False) -> list[tuple[float, str]]:
-    """The times that vgpud took to recover, in seconds, from what. Raises AssertionError."""
+    """Return for each round vgpud's recovery time in seconds and the deed's name. Raises AssertionError."""
     times = []
     with hostile_host() as running:
         wait_until(lambda: len(running.status()["spare_workers"]) == 1, 60)

@@ -1,4 +1,4 @@
-"""What a vgpud has in hand while nobody is served: it must be the same after anything."""
+"""The resources that an idle vgpud holds: they must be the same after any failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SETTLE_S = 60.0
 
 
 def descendants(pid: int) -> list[int]:
-    """Living processes below one, whoever's children they are by now."""
+    """All living descendants of a process."""
     found = []
     for child in children(pid):
         found += [child, *descendants(child)]
@@ -22,14 +22,14 @@ def descendants(pid: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Holdings:
-    """Counts, so that two can be compared: a spare worker is another process than the one before it."""
+    """Counts, not process ids: a spare worker that replaces another one has a new pid, but the count is equal."""
 
     sessions: int
     processes: int
-    descriptors: int  # vgpud's
+    descriptors: int  # of vgpud itself
     launcher_descriptors: int
-    folders: int  # of caches of clients that cannot come again
-    groups: int  # control groups of its sessions
+    folders: int  # cache folders of tenants whose names may be reused
+    groups: int  # control groups of vgpud's sessions
 
     @classmethod
     def of(cls, running: Running) -> Holdings:
@@ -48,7 +48,7 @@ class Holdings:
 
 
 def _group(pid: int) -> Path:
-    """The control group of a process: vgpud's own lies beside its tenants'."""
+    """The control group of a process; vgpud's own group is a sibling of its tenants' groups."""
     lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     return Path("/sys/fs/cgroup") / next((line[3:].lstrip("/") for line in lines if line.startswith("0::")), "none")
 
@@ -61,7 +61,7 @@ def _descriptors(pid: int) -> int:
 
 
 def settled(running: Running, before: Holdings) -> float:
-    """Wait until vgpud holds what it held before; how long that took, in seconds.
+    """Wait until vgpud holds what it held before; return how long that took, in seconds.
 
     Raises:
         AssertionError: something is left, or something is missing.
@@ -82,5 +82,5 @@ def settled(running: Running, before: Holdings) -> float:
 
 
 def all_gone(pids: list[int]) -> None:
-    """No process of these outlives the vgpud they belonged to. Raises AssertionError."""
+    """Check that none of these processes outlives the vgpud that it belonged to. Raises AssertionError."""
     wait_until(lambda: not [pid for pid in pids if process_exists(pid)], SETTLE_S)

@@ -1,5 +1,5 @@
-"""Session after session: what vgpud, its launcher and the files hold must not grow. `python -m tests.chaos.soak COUNT`
-(`make soak`)."""
+"""Many sessions in sequence: memory, descriptors and files of vgpud and its launcher must not grow. Command:
+`python -m tests.chaos.soak COUNT` (`make soak`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.daemon.running import Running, children, wait_until
 from tests.fuzz.executor import hostile_host
 
 WARM_UP = 10
-# Of each session beyond the warm-up: allocators keep some of what they were given.
+# Allowed growth for each session after the warm-up: allocators retain some freed memory.
 GROWTH_KIB = 4.0
 
 
@@ -27,7 +27,7 @@ def one(running: Running) -> None:
 
 
 def soak(count: int) -> list[str]:
-    """What grew; empty when nothing did. Raises AssertionError when something is left after all."""
+    """Run `count` sessions; return what grew, empty if nothing did. Raises AssertionError when something is left."""
     with hostile_host() as running:
         for _ in range(WARM_UP):
             one(running)
@@ -41,7 +41,7 @@ def soak(count: int) -> list[str]:
         grown = {name: (own_kib(pid) - memory[name]) / count for name, pid in processes.items()}
         for name, kib in grown.items():
             print(f"{name}: {memory[name]} KiB, {kib:+.2f} KiB a session over {count}")
-        bound = GROWTH_KIB + 2048 / count  # what an allocator takes once
+        bound = GROWTH_KIB + 2048 / count  # an allocator may take 2 MiB once
         return [f"{name} grew by {kib:.1f} KiB a session" for name, kib in grown.items() if kib > bound]
 
 

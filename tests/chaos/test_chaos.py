@@ -1,4 +1,4 @@
-"""A few rounds of `make chaos`, one for each deed; `make soak`'s test is the count of it."""
+"""A few rounds of `make chaos`, one for each deed, and a short `make soak`."""
 
 from __future__ import annotations
 

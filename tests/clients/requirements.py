@@ -1,4 +1,4 @@
-"""What the frameworks of these tests need from PyPI, and no more: each leaves out libraries of half a gigabyte."""
+"""The PyPI packages that the frameworks of these tests need, without optional libraries of half a gigabyte each."""
 
 CUPY = (
     "cupy-cuda13x==14.2.*",
@@ -12,7 +12,7 @@ JAX = (
     "jax-cuda13-plugin==0.10.2",
     "jax-cuda13-pjrt==0.10.2",
     "nvidia-cudnn-cu13==9.28.*",  # XLA compiles nothing without it
-    "nvidia-nvvm==13.5.*",  # libdevice
+    "nvidia-nvvm==13.5.*",  # for libdevice
     "numpy",
 )
-TRITON = ("triton==3.8.*", "numpy")  # it launches without torch
+TRITON = ("triton==3.8.*", "numpy")  # Triton launches kernels without torch

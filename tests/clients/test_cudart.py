@@ -1,4 +1,4 @@
-"""NVIDIA's dynamic runtimes from 11.8 to 13.5, unmodified, on our driver."""
+"""NVIDIA's dynamic runtimes from 11.8 to 13.5, unmodified, on vgpu's libcuda."""
 
 import subprocess
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def fatbin() -> Path:
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("version", RUNTIMES)
 def test_runtime_installs(version: str) -> None:
-    """Apart, so that no other test's time holds a download."""
+    """A test of its own, so that no other test's time limit includes a download."""
     requirement, library, _ = RUNTIMES[version]
     assert (packages(requirement) / library).exists()
 

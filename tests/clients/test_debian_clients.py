@@ -1,4 +1,4 @@
-"""Programs of Debian's that look for a GPU, unmodified."""
+"""Unmodified programs from Debian that look for a GPU."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.client
 
 
 def installed(program: str, package: str) -> str:
-    """The program's path, installed now if possible; else the test is skipped and names what is missing."""
+    """The program's path, installed now if possible; otherwise skip the test and name the missing package."""
     if not shutil.which(program) and os.geteuid() == 0 and shutil.which("apt-get"):
         with packages.locked(), suppress(RuntimeError):
             packages.refresh_lists()

@@ -1,4 +1,4 @@
-"""CuPy, JAX and Triton on the device that `vgpu run` takes by default; `make test-ecosystem` does the rest."""
+"""CuPy, JAX and Triton on the default device of `vgpu run`; `make test-ecosystem` runs the other frameworks."""
 
 import json
 from collections import Counter
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.client
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", REQUIREMENTS)
 def test_framework_installs(name: str) -> None:
-    """Apart, so that no other test's time holds a download."""
+    """A test of its own, so that no other test's time limit includes a download."""
     assert (environment(*REQUIREMENTS[name]) / "bin/python").exists()
 
 
@@ -45,7 +45,7 @@ def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("options", [{}, {"gpu_enable_cupti_activity_graph_trace": True}], ids=["default", "graphs"])
 def test_jax_profiler(vgpu_run: Run, tmp_path: Path, options: dict[str, bool]) -> None:
-    """JAX's own profiler shows the kernels of each run, in a trace that opens."""
+    """JAX's own profiler shows the kernels of each run, in a valid trace."""
     command = [environment(*JAX) / "bin/python", CLIENTS / "profiled_jax.py", tmp_path, json.dumps(options)]
     result = vgpu_run(command, gpu="forward", timeout_s=200)
     assert result.returncode == 0, result.stderr[-4000:]
@@ -66,7 +66,7 @@ def test_jax_profiler(vgpu_run: Run, tmp_path: Path, options: dict[str, bool]) -
 
 @pytest.mark.timeout(240)
 def test_cupy_as_it_comes(vgpu_run: Run, tmp_path: Path) -> None:
-    """It asks NVRTC for machine code of the device's own architecture; the library in front answers with PTX."""
+    """CuPy asks NVRTC for the device's own machine code; vgpu's library in front of NVRTC returns PTX."""
     env = {"CUPY_COMPILE_WITH_PTX": "0", "CUPY_CACHE_DIR": str(tmp_path)}
     result = vgpu_run([environment(*CUPY) / "bin/python", *COMMANDS["cupy"]], gpu="forward", env=env, timeout_s=200)
     assert "ok cupy" in result.stdout, result.stderr[-4000:]

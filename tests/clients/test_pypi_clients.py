@@ -48,7 +48,7 @@ def run_client(
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", REQUIREMENTS)
 def test_client_installs(name: str) -> None:
-    """Apart, so that no other test's time holds a download."""
+    """A test of its own, so that no other test's time limit includes a download."""
     assert (environment(*REQUIREMENTS[name]) / "bin/python").exists()
 
 
@@ -71,7 +71,7 @@ def test_cuda_core(vgpu_run: Run) -> None:
 
 @pytest.mark.timeout(240)
 def test_machine_code_from_cuda_core(vgpu_run: Run) -> None:
-    """The library in front of NVRTC answers with PTX."""
+    """vgpu's library in front of NVRTC returns PTX where machine code is asked for."""
     run_client(vgpu_run, "cuda_core", arguments=["cubin"])
 
 
@@ -82,7 +82,7 @@ def test_numba(vgpu_run: Run) -> None:
 
 @pytest.mark.timeout(240)
 def test_numba_with_nvjitlink(vgpu_run: Run) -> None:
-    """numba links LTO-IR by nvJitLink where it is installed."""
+    """Where nvJitLink is installed, numba links LTO-IR with it."""
     run_client(vgpu_run, "numba", also=("nvidia-nvjitlink==13.0.*",))
 
 

@@ -1,4 +1,4 @@
-"""The same checks on the driver itself, remoted to it, and on the simulator: where do they differ?
+"""Runs the same checks natively on NVIDIA's driver, remoted, and on the simulator, and shows where the results differ.
 
 `python -m tests.conformance --libcuda PATH [--native] [--remoted] [--simulated]`; see docs/bench.md.
 """

@@ -18,14 +18,14 @@ from tests.shim.test_oracle import CONSEQUENCES
 
 RECORDED = "H100, recorded"
 NOTHING_COMPARED = 3
-# A buffer that ends before the parameters do: a card launches with what lies behind it, or refuses, by chance.
+# A parameter buffer that is too short: a card launches with whatever lies behind the buffer, or refuses, by chance.
 UNSTABLE = {"cuLaunchKernel(k,1,1,1,1,1,1,0,0,0,ex)": frozenset({"0", "701"})}
 SIDES = ("native", "remoted", "simulated")
 
 
 def accepted(name: str, base: Outcome) -> frozenset[str]:
-    """Answers that follow from one that is not offered (without a managed allocation there is nothing to free), and
-    those that natively differ from run to run."""
+    """Further right answers: those that follow from a call that is not supported (without a managed allocation there is
+    nothing to free), and those that differ natively from run to run."""
     question = name.removeprefix("call ").rsplit(" #", 1)[0]
     return UNSTABLE.get(question, frozenset()) | frozenset(
         other
@@ -35,9 +35,9 @@ def accepted(name: str, base: Outcome) -> frozenset[str]:
 
 
 def report(columns: Mapping[str, Outcomes], *, everything: bool) -> tuple[str, bool]:
-    """A table of the checks on which the columns differ (or all), a line of counts for each, and whether all is well.
+    """A table of the checks on which the columns differ (or of all), counts for each column, and whether none is wrong.
 
-    The others are compared with the first column; checks that it lacks are compared with the next column that has them.
+    Columns are compared with the first one; checks that did not run there, with the next column where they ran.
     """
     names = list(dict.fromkeys(name for outcomes in columns.values() for name in outcomes))
     counts: dict[str, Counter[Verdict]] = {column: Counter() for column in columns}
@@ -69,14 +69,14 @@ def report(columns: Mapping[str, Outcomes], *, everything: bool) -> tuple[str, b
 
 
 def was_compared(columns: Mapping[str, Outcomes]) -> bool:
-    """Whether a check ran on two sides, or on the only one."""
+    """Whether at least one check ran on two sides, or on the only side."""
     names = {name for outcomes in columns.values() for name in outcomes}
     ran = [sum(name in o and o[name].missing is None for o in columns.values()) for name in names]
     return max(ran, default=0) >= min(2, len(columns))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 no side differs, 1 one does, 2 a side is not available, 3 nothing was compared."""
+    """Exit code: 0 no side differs, 1 a side differs, 2 a side is not available, 3 nothing was compared."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     for side in SIDES:
         parser.add_argument(f"--{side}", action="store_true", help=f"run the {side} column (default: all three)")

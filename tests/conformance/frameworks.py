@@ -1,8 +1,8 @@
-"""Checks of real libraries: `python frameworks.py FAMILY` prints a JSON line for each.
+"""Checks of real libraries: `python frameworks.py FAMILY` prints a JSON line for each check.
 
-{"name", "tolerance", "values"}, or {"name", "error"}, or {"name", "missing"} when it cannot run here. Seeds are fixed.
-The tolerance is relative to the value: 0 where the same bits are due, as the algorithms are deterministic and gave them
-natively and remoted on an H100; where libraries may choose or order differently from run to run, what a format allows.
+{"name", "tolerance", "values"}, {"name", "error"}, or {"name", "missing"} if a check cannot run here. Seeds are fixed.
+The tolerance is relative to the value. It is 0 where the algorithms are deterministic and gave the same bits natively
+and remoted on an H100. Where libraries may vary algorithms or order between runs, it is what the number format allows.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SAME_BITS, FP32, FP8 = 0.0, 1e-4, 5e-2
 
 
 class Unavailable(Exception):
-    """This check needs what this machine has not."""
+    """The check needs something that this machine lacks."""
 
 
 def check(family: str, name: str, tolerance: float) -> Callable[[Check], Check]:
-    """Register a check; it returns the numbers to compare."""
+    """Register a check: a function that returns the numbers to compare."""
 
     def register(function: Check) -> Check:
         CHECKS[family][name] = (tolerance, function)
@@ -209,7 +209,7 @@ def double_in_place(queue: Any, done: Any) -> None:
     tensor = queue.get()
     tensor *= 2
     done.put(float(tensor.sum()))
-    del tensor  # before its owner frees it
+    del tensor  # before the process that owns the memory frees it
 
 
 @check("torch", "a tensor changed by another process, torch.multiprocessing", SAME_BITS)
@@ -290,7 +290,7 @@ def jax_basics() -> list[float]:
 
 @check("jax", "gradient step, four layers of 1024", FP32)
 def jax_step() -> list[float]:
-    """XLA makes a graph of such a step, node by node."""
+    """XLA turns such a step into a CUDA graph, which it builds node by node."""
     import jax
     import jax.numpy as jnp
 
@@ -355,7 +355,7 @@ def nccl() -> list[float]:
 def main() -> None:
     family = sys.argv[1]
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is not an outcome
+    os.dup2(2, 1)  # libraries print to stderr, so that stdout has outcomes alone
 
     def say(name: str, **fields: Any) -> None:
         print(json.dumps({"name": f"{family}: {name}"} | fields), file=out, flush=True)

@@ -1,9 +1,9 @@
 """PyTorch's own database of operators, natively and through vgpud: `python -m tests.conformance.op_db`.
 
-Each operator's first samples, forward and backward, in four dtypes. What it computes must have the same bits on both
-sides. The native side runs twice: what differs between the two is not defined (uninitialised memory, sums in any
-order) and is named as unstable. Exit code 1: a stable result differs, or a side has fewer results.
-`--work` makes it one of the processes: a line `operator dtype sample TAB digest or error` for each result.
+Runs the first samples of each operator, forward and backward, in four dtypes. Results must have the same bits on both
+sides. The native side runs twice: results that differ between these two runs are undefined (uninitialised memory, sums
+in any order) and are listed as unstable. Exit code 1: a stable result differs or is missing remoted, or there is none.
+`--work` runs one worker process, which prints a line `operator dtype sample TAB digest or error` for each result.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-# What is in memory that nobody has written; sums whose order torch itself says is not defined.
+# Operators that return uninitialised memory; operators for which torch documents the order of sums as undefined.
 CONTENT_UNDEFINED = ("empty", "new_empty")
 ORDER_UNDEFINED = ("nn.functional.upsample_bilinear",)
 DTYPES = ("float32", "bfloat16", "complex64", "int64")
 SAMPLES, SAMPLE_TIMEOUT_S = 5, 30
 ROOT = Path(__file__).resolve().parents[2]
 
-Found = tuple[dict[str, str], list[str]]  # outcomes by name, and what ended badly
+Found = tuple[dict[str, str], list[str]]  # outcomes by name, and messages of failed processes
 
 
 def work(part: int, parts: int, samples: int) -> None:
-    """Every `parts`-th operator from `part` on."""
-    if not _has("expecttest"):  # torch's base class for tests is made from it, and nothing of it is used here
+    """Run every `parts`-th operator, from operator `part` on, and print the outcomes."""
+    if not _has("expecttest"):  # the base class of torch's tests derives from its TestCase, which is unused
         stub = types.ModuleType("expecttest")
         stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stub
@@ -61,7 +61,7 @@ def work(part: int, parts: int, samples: int) -> None:
                 for i, sample in enumerate(itertools.islice(inputs, samples)):
                     print(f"{title} {i}\t{_outcome(op, sample, backward)}", flush=True)
                     _seed(f"{title} {i}")
-            except Exception as error:  # the samples themselves cannot be made
+            except Exception as error:  # torch fails to make the samples
                 print(f"{title} samples\t{type(error).__name__}", flush=True)
 
 
@@ -86,7 +86,7 @@ def _seed(text: str) -> None:
 
 
 def _outcome(op: Any, sample: Any, backward: bool) -> str:
-    """A digest of results and gradients, or the error's type."""
+    """A digest of results and gradients, or the name of the exception."""
     signal.alarm(SAMPLE_TIMEOUT_S)
     try:
         return _digest(_results(op, sample, backward), op.name.startswith(CONTENT_UNDEFINED))
@@ -131,7 +131,7 @@ def _digest(tensors: list[Any], shapes_alone: bool) -> str:
 
 
 def outcomes(env: dict[str, str], parts: int, samples: int, limit_s: float) -> Found:
-    """All of one side, by as many processes, and what ended badly."""
+    """Run all operators on one side in `parts` processes; returns outcomes, and messages of failed processes."""
     deadline = time.monotonic() + limit_s
 
     def share(part: int) -> tuple[str, str]:
@@ -179,7 +179,7 @@ def main() -> int:
 
 
 def report(first: Found, again: Found, remoted: Found) -> int:
-    """Print what differs, and counts; the exit code."""
+    """Print the differences and the counts; returns the exit code."""
     stable = {name: outcome for name, outcome in first[0].items() if again[0].get(name) == outcome}
     unstable = [name for name in first[0] if name in again[0] and name not in stable]
     for name in [name for name in stable if name.startswith(ORDER_UNDEFINED)]:

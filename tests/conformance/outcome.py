@@ -1,4 +1,4 @@
-"""What a check gave on one side, and whether two sides gave the same."""
+"""The outcome of a check on one side, and the comparison of the outcomes of two sides."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ NOT_SUPPORTED = "801"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`values` are texts, compared exactly, or numbers, within `tolerance` (relative, absolute below 1)."""
+    """`values` are texts, compared exactly, or numbers, compared within `tolerance` (relative; absolute below 1)."""
 
     values: tuple[str | float, ...] = ()
     tolerance: float = 0.0
-    error: str | None = None  # it failed, and why
-    missing: str | None = None  # it cannot run here, and why
+    error: str | None = None  # why the check failed
+    missing: str | None = None  # why the check cannot run here
 
     def __str__(self) -> str:
         if self.missing is not None:
@@ -30,24 +30,24 @@ class Verdict(Enum):
     """How one side compares with another."""
 
     SAME = "same"
-    NOT_RUN = "not run"  # on one of them
+    NOT_RUN = "not run"  # the check did not run on one of the sides
     NOT_OFFERED = "not offered"  # NOT_SUPPORTED where the other side has a result: a stated limit, not an error
-    EXPECTED = "expected"  # a consequence of something that is not offered
+    EXPECTED = "expected"  # a consequence of a call that is not offered
     DIFFERENT = "different"
 
 
 def compare(base: Outcome, other: Outcome, *, accepted: frozenset[str] = frozenset()) -> Verdict:
-    """Judge `other` by `base`.
+    """Compare `other` with `base`.
 
     Args:
-        base: What counts.
-        other: What is judged; the wider of the two tolerances holds.
+        base: The expected outcome.
+        other: The outcome to judge; the wider of the two tolerances applies.
         accepted: Further values that are right for `other`.
     """
     if base.missing is not None or other.missing is not None:
         return Verdict.NOT_RUN
     if base.error is not None or other.error is not None:
-        return Verdict.DIFFERENT  # also when both fail: then nothing was compared
+        return Verdict.DIFFERENT  # even if both sides fail, as nothing was compared
     if len(base.values) == len(other.values):
         tolerance = max(base.tolerance, other.tolerance)
         if all(_is_close(a, b, tolerance) for a, b in zip(base.values, other.values, strict=True)):

@@ -1,4 +1,4 @@
-"""The checks, and running them on a side: programs, the driver calls of the oracle, libraries."""
+"""The checks (programs, the driver calls of the oracle, libraries), and how to run them on one side."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ORACLE = ROOT / "tests/shim/oracle"
 FRAMEWORKS = Path(__file__).with_name("frameworks.py")
 PROGRAMS = tuple(sorted(p.stem for p in (ROOT / "tests/programs").glob("*.cu") if "." not in p.stem))
-NEEDS_SHARED_MEMORY = {"pinned", "order"}  # without it, it says NOT_SUPPORTED
+NEEDS_SHARED_MEMORY = {"pinned", "order"}  # without it, these programs report NOT_SUPPORTED
 FAULTS = ("bad", "trap")
 GROUPS = ("programs", "calls", *CHECKS)
 _PROGRAM_TIMEOUT_S = 120
@@ -33,13 +33,13 @@ Outcomes = dict[str, Outcome]
 
 @dataclass(frozen=True)
 class Suite:
-    """What is built once and run on every side."""
+    """The programs that are built once and run on every side."""
 
     programs: dict[str, Path]
     questions: Path | None
 
     def run(self, side: Side, groups: Iterable[str], *, python: str, simulated: bool, shared_memory: bool) -> Outcomes:
-        """All outcomes of some groups on one side, by name.
+        """Run groups of checks on one side; returns the outcomes by name.
 
         Args:
             shared_memory: Whether the remoted sides of the comparison share memory with their clients.
@@ -71,7 +71,7 @@ def build(groups: Iterable[str], folder: Path, programs: Iterable[str] = PROGRAM
     """Compile what the groups need: with this machine's nvcc if it has one, else with PyPI's.
 
     Raises:
-        RuntimeError, OSError, subprocess.SubprocessError: it could not be compiled.
+        RuntimeError, OSError, subprocess.SubprocessError: Compiling failed.
     """
     groups = set(groups)
     if not groups & {"programs", "calls"}:
@@ -88,14 +88,14 @@ def build(groups: Iterable[str], folder: Path, programs: Iterable[str] = PROGRAM
         built = dict(zip(wanted, pool.map(compiled, wanted), strict=True))
     questions = folder / "questions"
     if "calls" in groups:
-        library = ROOT / "build/guest/libcuda.so.1"  # for its name alone: the loader finds each side's own
+        library = ROOT / "build/guest/libcuda.so.1"  # for its soname alone: each side loads its own libcuda
         options = ["-Wno-deprecated-declarations", f"-I{include}", "-o", str(questions)]
         subprocess.run(["cc", *options, str(ORACLE / "vgt_questions.c"), str(library), "-lpthread"], check=True)
     return Suite(built, questions)
 
 
 def _local_toolkit() -> Path | None:
-    """The folder of a CUDA toolkit on this machine: with a compiler and the headers."""
+    """The folder of a CUDA toolkit on this machine that has nvcc and the headers."""
     found = shutil.which("nvcc")
     places = [Path("/usr/local/cuda"), *([Path(os.path.realpath(found)).parents[1]] if found else [])]
     return next((root for root in places if (root / "bin/nvcc").exists() and (root / "include/cuda.h").exists()), None)
@@ -124,7 +124,7 @@ def _build_here(toolkit: Path, name: str, folder: Path) -> Path:
 
 
 def named_answers(lines: Iterable[str], section: str) -> Outcomes:
-    """`question => answer` lines; a question asked before is numbered, so that order counts."""
+    """Outcomes of `question => answer` lines; repetitions of a question are numbered, so that their order counts."""
     found: Outcomes = {}
     asked: dict[str, int] = {}
     for line in lines:
@@ -146,7 +146,7 @@ def recorded() -> Outcomes:
             title = line[2:]
             current = sections.setdefault(title if title in FAULTS else "", [])
             if title.startswith("sticky faults"):
-                current = []  # a heading: its parts follow
+                current = []  # only a heading: a section for each fault follows
         else:
             current.append(line)
     return {
@@ -170,7 +170,7 @@ def _last_words(done: subprocess.CompletedProcess[str]) -> str:
 def _program(side: Side, name: str, path: Path, shared_memory: bool) -> Outcome:
     done = _execute([path], side, _PROGRAM_TIMEOUT_S)
     if done.returncode == 0 and re.search(rf"^ok {name}\b", done.stdout, re.MULTILINE):
-        return Outcome((f"ok {name}",))  # it has compared what it computed with the CPU
+        return Outcome((f"ok {name}",))  # the program has compared its results with the CPU's
     if "needs two devices" in done.stdout:
         return Outcome(missing="this machine has one device")
     if name in NEEDS_SHARED_MEMORY and not shared_memory and "cudaErrorNotSupported" in done.stdout:
@@ -182,7 +182,7 @@ def _library(side: Side, family: str, python: str, simulated: bool, shared_memor
     names = [f"{family}: {name}" for name in CHECKS[family]]
     if simulated:
         return {name: Outcome(missing="its kernels are machine code, which a simulator cannot run") for name in names}
-    # XLA times its candidates with kernels that read pinned memory: that must be shared, or it must not time them.
+    # XLA autotunes with kernels that read pinned memory. Without shared memory they cannot, so autotuning is off.
     environment = ["env", "XLA_FLAGS=--xla_gpu_autotune_level=0"] if family == "jax" and not shared_memory else []
     done = _execute([*environment, python, FRAMEWORKS, family], side, _LIBRARY_TIMEOUT_S)
     found = {fields.pop("name"): _outcome(fields) for fields in map(json.loads, done.stdout.splitlines())}

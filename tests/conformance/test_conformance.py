@@ -1,4 +1,4 @@
-"""The suite itself: a small part of it on the simulator, all of it on a machine with a card (`make build` first)."""
+"""Runs a small part of the suite on the simulator, and all of it on a machine with a card (`make build` first)."""
 
 from __future__ import annotations
 

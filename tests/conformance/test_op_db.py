@@ -1,4 +1,4 @@
-"""The verdict over two native runs and a remoted one of PyTorch's operators; they themselves need a card."""
+"""The report on two native runs and a remoted run of PyTorch's operators; the runs themselves need a card."""
 
 from tests.conformance.op_db import report
 

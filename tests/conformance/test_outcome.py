@@ -1,4 +1,4 @@
-"""When two sides are the same, and what is said when they are not."""
+"""When two outcomes count as equal, and what the report says when they do not."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ OURS = ROOT / "build/guest/cudart"
 
 @dataclass(frozen=True)
 class Major:
-    """One major version. `requirement` is the PyPI package whose names our library has."""
+    """One major version. `requirement` is the PyPI package whose exported names vgpu's library has."""
 
     number: int
     soname: str
     requirement: str
-    folder: str  # of include and lib in the package
-    exports: str  # the committed list of names
-    layout_requirement: str  # whose headers the committed layouts are those of
+    folder: str  # the package's folder with include and lib
+    exports: str  # file name of the committed list of exported names
+    layout_requirement: str  # PyPI package whose headers define the committed layouts
 
     @property
     def ours(self) -> Path:
@@ -44,11 +44,11 @@ MAJORS = (
           "nvidia-cuda-runtime==13.0.96"),
 )  # fmt: skip
 BY_NUMBER = {major.number: major for major in MAJORS}
-# The version whose behaviour vgpu's must equal: the newest whose driver is not newer than the release that vgpu
-# reports.
+# NVIDIA's version whose behaviour vgpu's runtime must equal: the newest whose driver is not newer than the driver
+# release that vgpu reports.
 COMPARED = {11: CU11, 12: CU12, 13: "nvidia-cuda-runtime==13.0.96"}
 
 
 def compared(major: Major) -> Path:
-    """NVIDIA's library that vgpu's must behave like; downloaded on first use."""
+    """NVIDIA's library whose behaviour vgpu's library must equal; downloaded on first use."""
     return packages(COMPARED[major.number]) / major.folder / "lib" / major.soname

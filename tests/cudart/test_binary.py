@@ -1,4 +1,4 @@
-"""The libraries as files: names, version tags, what they need, and that loading them does nothing."""
+"""The libraries as files: names, version tags, dependencies, and that loading a library has no side effects."""
 
 import re
 import subprocess

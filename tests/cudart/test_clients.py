@@ -1,6 +1,6 @@
-"""Programs from PyPI and npm that are linked to the shared runtime, unmodified, with vgpu's.
+"""Unmodified programs from PyPI and npm that are linked to the shared runtime, run with vgpu's runtime.
 
-They need libcublas, too; c/vgt_cublas.c stands for it, and computes the one product that they ask it for.
+The programs also need libcublas; c/vgt_cublas.c replaces it and computes the only matrix product that they call.
 """
 
 import re
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(700)]
 
 @pytest.fixture(scope="session")
 def cublas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the stand-ins under each major's name and version tag."""
+    """A folder with the stand-ins for libcublas and libcublasLt, under each major's name and version tag."""
     folder = tmp_path_factory.mktemp("cublas")
     for stem, source in (("libcublas", "vgt_cublas.c"), ("libcublasLt", "vgt_cublaslt.c")):
         for major in (11, 12, 13):
@@ -41,7 +41,7 @@ def cublas(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def ggml() -> Path:
-    """llama.cpp as node-llama-cpp ships it: linked to runtime 13, PTX for 7.5 and 8.0."""
+    """llama.cpp as node-llama-cpp ships it: linked to runtime 13, with PTX for compute capabilities 7.5 and 8.0."""
     return npm_package("@node-llama-cpp/linux-x64-cuda", "3.14.5") / "bins/linux-x64-cuda"
 
 
@@ -59,7 +59,7 @@ def assert_done(result: CompletedProcess[str]) -> None:
 
 @pytest.mark.parametrize("gpu", ["h100", "t4"])
 def test_llama_cpp_13_binds_finds_the_device_and_computes(vgpu_run: Run, cublas: Path, ggml: Path, gpu: str) -> None:
-    env = {"LD_LIBRARY_PATH": str(cublas)}  # on the h100 with CUDA graphs, which are for 8.0 and newer
+    env = {"LD_LIBRARY_PATH": str(cublas)}  # the h100 uses CUDA graphs: capability 8.0 and newer
     result = vgpu_run([sys.executable, PROGRAMS / "with_ggml.py", ggml, "compute"], gpu=gpu, env=env, options=OURS)
     assert_done(result)
     assert "devices 1" in result.stdout.splitlines()
@@ -90,7 +90,7 @@ def test_gpt4all_11_binds_and_finds_the_device(vgpu_run: Run, cublas: Path) -> N
 
 @pytest.mark.parametrize(("gpus", "count"), [("h100", 1), ("t4,h100", 2)])
 def test_D03_D04_D05_D07_ollama_finds_all(vgpu_run: Run, cublas: Path, ggml: Path, gpus: str, count: int) -> None:
-    """Its three ways of finding GPUs, with the second pass by UUID; one address and one identity in all of them."""
+    """Ollama's three ways of finding GPUs, one with a second pass by UUID, agree on each device's address and UUID."""
     command = [sys.executable, PROGRAMS / "discover.py", ggml]
     result = vgpu_run(command, gpu=gpus, env={"LD_LIBRARY_PATH": str(cublas)}, options=OURS)
     assert_done(result)
@@ -102,7 +102,7 @@ def test_D03_D04_D05_D07_ollama_finds_all(vgpu_run: Run, cublas: Path, ggml: Pat
     [
         ("cuda118", 11, "compute"),
         ("cuda126", 12, "compute"),
-        ("cuda130", 13, "bind"),  # its PTX is for a newer device than any that is simulated
+        ("cuda130", 13, "bind"),  # the PTX needs a newer device than any simulated one
     ],
 )
 def test_bitsandbytes_of_three_majors(vgpu_run: Run, cublas: Path, build: str, major: int, task: str) -> None:

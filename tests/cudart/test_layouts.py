@@ -1,5 +1,5 @@
-"""The committed layouts are those of NVIDIA's headers. (The compiler checks at every build that vgpu's structs follow
-them.)"""
+"""The committed layouts equal those in NVIDIA's headers. (The compiler checks at every build that vgpu's structs follow
+the committed layouts.)"""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 def described(major: Major) -> list[tuple[str, str, int]]:
-    """(struct, field, offset) of one major; the field `.` has the size."""
+    """(struct, field, offset) of one major; the offset of the field `.` is the struct's size."""
     rows = [line.split("\t") for line in LAYOUTS.read_text().splitlines() if not line.startswith("#")]
     column = 3 + MAJORS.index(major)
     return [(row[0], row[1], int(row[column])) for row in rows if row[column] != "-"]
@@ -55,7 +55,7 @@ def test_D01_layouts_are_those_of_the_headers(major: Major, tmp_path: Path) -> N
     ids=["11", "12", "13"],
 )
 def test_D01_device_properties_differ_by_major(major: Major, nbytes: int, fields: dict[str, int]) -> None:
-    """Numbers from the public reports, so that the description cannot change unseen where there is no header."""
+    """The numbers are from public reports, so that a changed layout is noticed even without NVIDIA's headers."""
     found = {field: offset for struct, field, offset in described(major) if struct == "cudaDeviceProp"}
     assert found["."] == nbytes
     assert {name: found[name] for name in fields} == fields

@@ -14,7 +14,7 @@ OURS = ("--cudart", "ours")
 LINE = re.compile(r"^vgpu\[\d+\]: \S+ may call what libcudart\.so\.13 of vgpu does not .*: (.*)$", re.MULTILINE)
 
 
-# The program's output and errors on a terminal, which is copied to stdout.
+# Run a program with stdout and stderr on a terminal; the terminal's text is copied to stdout.
 TERMINAL = [sys.executable, "-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"]
 
 
@@ -28,7 +28,7 @@ def test_the_missing_functions_are_named_once_before_any_is_called(vgpu_run: Run
 
 
 def test_where_nobody_looks_it_is_in_the_log(vgpu_run: Run) -> None:
-    """Others may be parsing a program's lines (case D05): most never call what they import."""
+    """Without a terminal, a program may be parsing stderr (case D05), and most programs never call what they import."""
     program = cuda13().build("graph_nodes", SHARED)
     assert LINE.findall(vgpu_run([program], options=OURS).stderr) == []
     assert len(LINE.findall(vgpu_run([program], options=OURS, env={"VGPU_LOG": "error"}).stderr)) == 1

@@ -1,4 +1,4 @@
-"""CUDA programs that NVIDIA's compiler linked to the shared runtime, with vgpu's."""
+"""CUDA programs that NVIDIA's compiler linked to the shared runtime, run with vgpu's runtime."""
 
 import os
 import secrets
@@ -16,7 +16,7 @@ from tests.programs.toolchain import PER_THREAD, SHARED, Flavour, cuda13
 Run = Callable[..., CompletedProcess[str]]
 OURS = ("--cudart", "ours")
 PER_THREAD_SHARED = Flavour("per-thread-shared", (*PER_THREAD.options, "-cudart", "shared"))
-NO_BODY = {"graph_memory", "textures"}  # of functions that this runtime does not have yet (docs/cudart.md)
+NO_BODY = {"graph_memory", "textures"}  # these call functions that vgpu's runtime lacks (docs/cudart.md)
 NAMES = [name for name in [*SIZES, "errors", "properties", "kernel_printf"] if name not in NO_BODY]
 
 FIRST_CALLS = """
@@ -56,7 +56,7 @@ def test_program_that_finds_no_runtime_is_given_ours(vgpu_run: Run, monkeypatch:
     program = cuda13().build("saxpy", SHARED)
     result = vgpu_run([program], env={"VGPU_LOG": "info", "VGPU_LOG_FILE": os.devnull, "LD_LIBRARY_PATH": ""})
     assert_ok(result, "saxpy")
-    # A machine whose loader has NVIDIA's runtime 13 gives that one; either way it is said.
+    # A machine whose loader finds NVIDIA's runtime 13 uses that one; in both cases a line names the library.
     assert "libcudart.so.13 is " in result.stderr
 
 
@@ -67,7 +67,7 @@ def preload(library: Path) -> dict[str, str]:
 @pytest.mark.client
 @pytest.mark.timeout(700)
 def test_L04_preloaded(vgpu_run: Run) -> None:
-    """With NVIDIA's library on the path: the preloaded one has the name, so it is the one."""
+    """The preloaded library has the soname that the program needs, so NVIDIA's library on the path is not loaded."""
     toolchain = cuda13()
     library = BY_NUMBER[13].ours
     env = {**preload(library), "LD_LIBRARY_PATH": str(toolchain.library_folder())}

@@ -1,4 +1,4 @@
-"""The specification's signatures are the headers': as many parameters, each as wide and as much a pointer."""
+"""The specification's signatures match the headers': number of parameters, their widths and which are pointers."""
 
 import re
 import shutil
@@ -25,11 +25,11 @@ WIDTHS = {
 HANDLES = re.compile(
     r"CU(stream|event|graph|graphNode|graphExec|memoryPool|library|kernel|function|hostFn|streamCallback)$"
 )
-FEWEST = {11: 150, 12: 190, 13: 170}  # described functions that the header declares
+FEWEST = {11: 150, 12: 190, 13: 170}  # minimum number of specified functions that the header declares
 
 
 def declared(include: Path) -> dict[str, list[str]]:
-    """Name to types of the parameters, of every function in cuda_runtime_api.h."""
+    """The parameter types of every function in cuda_runtime_api.h, by function name."""
     text = (include / "cuda_runtime_api.h").read_text()
     text = re.sub(r"//[^\n]*", "", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
     text = re.sub(r"\s*__dv\([^)]*\)", "", text)
@@ -40,7 +40,7 @@ def declared(include: Path) -> dict[str, list[str]]:
 
 
 def type_of(parameter: str) -> str:
-    """`const void *src` to `const void *`: the last word is the name."""
+    """The type without the parameter's name, the last word: `const void *src` becomes `const void *`."""
     return re.sub(r"\w+\s*$", "", " ".join(parameter.split())).strip()
 
 
@@ -53,7 +53,7 @@ def test_parameters_are_those_of_the_header(major: Major, tmp_path: Path) -> Non
     lines, compared = ['#include "cuda_runtime_api.h"'], 0
     for function in bodies.values():
         name = function.name
-        if name not in names:  # in another header, or a name of an older version
+        if name not in names:  # declared in another header, or the name of an older version
             continue
         compared += 1
         ours = [] if function.params == "void" else [type_of(part) for part in function.params.split(",")]
@@ -61,7 +61,7 @@ def test_parameters_are_those_of_the_header(major: Major, tmp_path: Path) -> Non
         assert len(ours) == len(theirs), f"{name}: {ours} and {theirs}"
         for i in range(len(ours)):
             if "*" in ours[i]:
-                # A handle is a pointer to us where the header may have a typedef; its width is checked below.
+                # A pointer in the specification must be a pointer in the header; the compiler checks the width below.
                 lines.append(f'_Static_assert(sizeof({theirs[i]}) == 8, "{name} {i}");')
                 assert "*" in theirs[i], f"{name}: {ours[i]} and {theirs[i]}"
             elif ours[i].startswith("struct "):
@@ -101,7 +101,7 @@ def test_a_call_that_is_no_driver_function_is_refused() -> None:
 
 
 def check_refused(monkeypatch: pytest.MonkeyPatch, entry: object, message: str) -> None:
-    """Loading the specification with this additional entry fails and names it."""
+    """Loading the specification with this additional entry must fail with `message`, which names the entry."""
     assert callable(entry)
     real = spec.importlib.import_module
 

@@ -1,4 +1,4 @@
-"""Our runtimes behave as NVIDIA's of the same major do on the same driver."""
+"""vgpu's runtimes behave as NVIDIA's runtimes of the same major do on the same driver."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ def walk(vgpu_run: Run, library: Path, major: Major) -> list[list[object]]:
 
 @each
 def test_walk_alone(vgpu_run: Run, major: Major) -> None:
-    """What can be known without NVIDIA's library: data arrives, and wrong calls are errors."""
+    """What can be checked without NVIDIA's library: copied data arrives, and wrong calls return errors."""
     steps = {str(step[0]): step[1:] for step in walk(vgpu_run, major.ours, major)}
     assert steps["count"] == [0, 1]
     assert steps["copy"] == [0, 0, True]

@@ -1,4 +1,4 @@
-"""Programs that compute without a pause while something happens to their vgpud, and what their calls waited for it."""
+"""Programs that compute without a pause while something happens to their vgpud, and how long their calls waited."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ print(turns, *longest, flush=True)
 
 
 def start(running: Running, text: str) -> subprocess.Popen[str]:
-    """A program of this text, which has a library, and no context yet."""
+    """Start a program of `text`; it has loaded the guest library but has no context yet."""
     return subprocess.Popen(
         [*PYTHON, "-c", PRELUDE + text],
         env=environment(str(running.endpoint)),
@@ -51,7 +51,7 @@ def start(running: Running, text: str) -> subprocess.Popen[str]:
 
 @dataclass
 class Result:
-    """What programs at work did. Times are of the longest turn of all: a fill, a copy back and a comparison."""
+    """What the programs did. The times are those of the longest turn: a fill, a copy back and a comparison."""
 
     failed: int
     turns: int
@@ -60,7 +60,7 @@ class Result:
 
 
 class AtWork:
-    """Programs in a loop, each of which clears, fills, copies and compares."""
+    """Programs that fill, copy back and compare in a loop."""
 
     def __init__(self, running: Running, count: int) -> None:
         self._programs = [start(running, BEGIN + WORK) for _ in range(count)]
@@ -69,14 +69,14 @@ class AtWork:
             assert program.stdout.readline() == "begun\n"
 
     def mark(self) -> None:
-        """What comes from now on is after the event."""
+        """Mark the event: turns from now on count as after it."""
         for program in self._programs:
             assert program.stdin is not None
             program.stdin.write("\n")
             program.stdin.flush()
 
     def end(self) -> Result:
-        """Have all of them end."""
+        """End all programs and return what they did."""
         lines = [program.communicate(timeout=120)[0].split() for program in self._programs]
         failed = sum(program.returncode != 0 for program in self._programs)
         done = [line for line in lines if len(line) == 3]

@@ -1,4 +1,4 @@
-"""A worker without an executor: to the supervisor like the real one, then it echoes its client's bytes.
+"""A worker without an executor: it answers the supervisor like the real one, then echoes its client's bytes.
 
 Run as `python fake_worker.py MODE --control-fd N`. Modes:
     echo
@@ -6,8 +6,8 @@ Run as `python fake_worker.py MODE --control-fd N`. Modes:
     broken              exits at once
     broken-while:PATH   exits at once so long as the file exists
     hung                is never ready
-    cold                cannot make a context ahead of its client
-    short-lived:N:PATH  the first N of them, counted in that file, end when they have got their client
+    cold                cannot create a context before it has a client
+    short-lived:N:PATH  the first N workers, counted in the file at PATH, exit when they get their client
     mute                takes the session but never attaches
     noisy               writes hostile lines to standard error
 """

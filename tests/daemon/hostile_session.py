@@ -1,4 +1,4 @@
-"""A client without vgpu's library, past hello and attach: it sends arbitrary records."""
+"""A client without the guest library that sends arbitrary records after hello and attach."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTEXT, STREAM, SECOND_STREAM, FUNCTION = 1, 1, 2, 6
 PINNED = 0x300000000000  # vgw_pinned.h
 HAS_FD = 2
 
-# wait(p): until the word at p is not 0; endless(); store(p): 42
+# wait(p): spins until the word at p is not 0; endless(): never returns; store(p): writes 42 to p
 PTX = b""".version 7.5
 .target sm_75
 .address_size 64
@@ -89,11 +89,11 @@ class HostileSession:
         return encode(name, self.sequence, context, fields, tail)
 
     def send(self, name: str, tail: bytes = b"", context: int = CONTEXT, **fields: int) -> None:
-        """Queued, where the call can be."""
+        """Send a call, queued if it can be queued."""
         self.sock.sendall(self.record(name, tail, context, **fields))
 
     def send_queued(self, name: str, **fields: int) -> None:
-        """A call that answers, without the wish for an answer."""
+        """Send a waiting call without the flag that asks for a reply."""
         record = bytearray(self.record(name, **fields))
         record[6:8] = bytes(2)
         self.sock.sendall(record)
@@ -122,12 +122,12 @@ class HostileSession:
         self.send("cuLaunchKernel", block, **dimensions, **fields)
 
     def word(self) -> int:
-        """The first word of `memory`, once the first stream has come there."""
+        """The first word of `memory`, read in SECOND_STREAM after the earlier work of that stream."""
         body = self.ok("cuMemcpyDtoHAsync_v2", srcDevice=self.memory, ByteCount=4, hStream=SECOND_STREAM)
         return int(struct.unpack_from("<I", body)[0])
 
     def map_pinned(self, address: int = PINNED, nbytes: int = 4096, seals: int = SEAL_SHRINK_GROW) -> mmap.mmap:
-        """Pinned memory, as our side of it."""
+        """Map pinned memory in the worker; return the mapping of the same file in this process."""
         fd, result = self.offer_pinned(address, nbytes, seals)
         try:
             assert result == 0
@@ -136,7 +136,7 @@ class HostileSession:
             os.close(fd)
 
     def offer_pinned(self, address: int, nbytes: int, seals: int = SEAL_SHRINK_GROW) -> tuple[int, int]:
-        """A new file of `nbytes`, all holes, offered as pinned memory: our descriptor of it, and the answer."""
+        """Offer a new sparse file of `nbytes` as pinned memory; return its descriptor and the worker's result."""
         fd = os.memfd_create("pinned", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, nbytes)
         fcntl.fcntl(fd, F_ADD_SEALS, seals)
@@ -146,7 +146,7 @@ class HostileSession:
         return fd, self.reply()[0]
 
     def is_served(self) -> bool:
-        """Whether the worker still computes for us."""
+        """Whether the worker still executes this session's calls."""
         self.launch("store", self.memory, stream=SECOND_STREAM)
         return self.word() == 42
 

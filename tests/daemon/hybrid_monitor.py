@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def hybrid_monitor(path: Path, ports: dict[int, Path], answer: bytes = b"OK 1073741824\n") -> Iterator[None]:
-    """Listen on `path`; behind `ports` somebody listens in the guest, the others are hung up on."""
+    """Listen on `path`; relay a CONNECT to one of `ports` to the guest's socket; close connections to other ports."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()

@@ -1,4 +1,4 @@
-"""A client in a process of its own that does what a test tells it, step by step."""
+"""A client in a process of its own that evaluates a test's expressions, step by step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.shim.client import PRELUDE, environment
 
-# Each line is a Python expression; its value is answered as text. `kernel` adds one to n 32-bit words, after turning
-# round `spins` times.
+# Each line is a Python expression; its value is printed as text. `KERNEL` adds one to n 32-bit words after a loop of
+# `spins` iterations.
 LOOP = """
 class Handle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
@@ -218,7 +218,7 @@ for line in sys.stdin:
 
 
 class IpcClient:
-    """`client("memory(4096)")` runs that in the client and returns its value."""
+    """`client("memory(4096)")` evaluates the expression in the client and returns its value."""
 
     def __init__(self, endpoint: str, **changes: str) -> None:
         self.process = subprocess.Popen(
@@ -235,13 +235,13 @@ class IpcClient:
         return self.process.stdout.readline().strip()
 
     def begin(self, expression: str) -> None:
-        """Have it start on something; `finish` returns the value."""
+        """Start to evaluate an expression in the client; `finish` returns its value."""
         assert self.process.stdin is not None
         self.process.stdin.write(expression + "\n")
         self.process.stdin.flush()
 
     def finish(self) -> Any:
-        """What the expression that was begun came to."""
+        """Return the value of the expression that `begin` started."""
         return literal_eval(self._line())
 
     def __call__(self, expression: str) -> Any:
@@ -249,7 +249,7 @@ class IpcClient:
         return self.finish()
 
     def end(self) -> None:
-        """It leaves as programs do."""
+        """Close the client's input; the client then exits as programs do."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
@@ -257,7 +257,7 @@ class IpcClient:
         self.process.stdout.close()
 
     def kill(self) -> None:
-        """It is gone, and nobody has cleaned up."""
+        """Kill the client, so that it cleans up nothing."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.kill()

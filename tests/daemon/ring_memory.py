@@ -1,4 +1,4 @@
-"""A ring written to by hand: what a client without our library could do (protocol/c/vgw_ring.h)."""
+"""A ring written to directly, as a client without the guest library can do (protocol/c/vgw_ring.h)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F_ADD_SEALS, SEAL_SHRINK_GROW = 1033, 2 | 4
 
 
 def open_request(nbytes: int, seals: int, number: int = 0) -> tuple[bytes, int]:
-    """The record that opens a ring, and its memfd."""
+    """The record that opens a ring, and the ring's memfd."""
     fd = os.memfd_create("ring", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, nbytes)
     if seals:
@@ -47,13 +47,13 @@ class RingMemory:
         return int(value)
 
     def publish(self, tail: int) -> None:
-        """Move the tail, and ring for a worker that sleeps."""
+        """Move the tail, and ring the doorbell for a worker that sleeps."""
         self.tail = tail
         struct.pack_into("<Q", self.memory, TAIL, tail)
         struct.pack_into("<I", self.memory, DOORBELL, (self.word(DOORBELL) + 1) & 0xFFFFFFFF)
 
     def push(self, record: bytes, timeout_s: float = 10.0) -> None:
-        """Append a record as a client does: padding at the end, waiting for room.
+        """Append a record as a client does: pad the end of the ring, wait for space.
 
         Raises:
             TimeoutError: the worker has stopped reading.

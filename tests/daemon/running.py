@@ -55,7 +55,7 @@ def children(pid: int) -> list[int]:
 
 @dataclass
 class Running:
-    """`process`, and where to find what it says."""
+    """A vgpud process, and the paths of its configuration, log and admin socket."""
 
     process: subprocess.Popen[bytes]
     config: Path
@@ -71,7 +71,7 @@ class Running:
         env: Mapping[str, str] | None = None,
         before: Sequence[str] = (),
     ) -> Running:
-        """`before`: a command that executes vgpud."""
+        """Start vgpud; `before` is a command that executes the rest of its command line."""
         log_path = directory / log_name
         with log_path.open("wb") as log:
             process = subprocess.Popen(
@@ -96,7 +96,7 @@ class Running:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The first one it listens on."""
+        """The first endpoint that vgpud listens on."""
         return parse_endpoint(re.search(r"ready listen=\"?\['([^']+)'", self.log)[1])
 
     def client(self, **options: Any) -> Client:
@@ -117,7 +117,7 @@ class Running:
         return AdminClient(self.admin_path)
 
     def end(self) -> None:
-        """SIGTERM, and a second signal so that no session is waited for; everything of it is gone afterwards."""
+        """Send SIGTERM, then SIGINT so that vgpud does not wait for sessions; all its processes are gone afterwards."""
         if self.process.poll() is None:
             self.process.terminate()
             self.process.send_signal(signal.SIGINT)
@@ -141,7 +141,7 @@ sys.stdin.read()
 
 
 def vgpud_with_real_workers(directory: Path, more: str = "") -> Iterator[Running]:
-    """For a fixture to yield from: a vgpud that simulates, with these lines more in its configuration."""
+    """For a fixture to yield from: a vgpud with real workers that simulate; `more` is added to its configuration."""
     config = directory / "vgpud.toml"
     config.write_text(
         f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\ncache_dir = '{directory}'\n{more}"

@@ -1,4 +1,4 @@
-"""Log lines: one an event, whatever is in them."""
+"""Log lines: one line for each event, whatever its text."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_rate_limits_by_key_are_bounded():
     assert not limits.of("a").allows()
     assert limits.of("c").allows()
     assert not limits.of("a").allows()
-    assert limits.of("b").allows()  # was forgotten
+    assert limits.of("b").allows()  # "b" has been evicted
 
 
 def test_an_exception_is_one_line_that_ends_with_its_message():

@@ -1,6 +1,6 @@
-"""`python tests/ecosystem/census.py [--sample N] [LIBRARY...]` renews docs/census.md's first table.
+"""`python tests/ecosystem/census.py [--sample N] [LIBRARY...]` updates docs/census.md's first table.
 
-Libraries come from PyPI, as the tests of this folder install them; one that is not named keeps its row.
+Libraries come from PyPI, as the tests of this folder install them; a library that is not named keeps its row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def folder(name: str) -> Path:
 
 
 def package_of(library: Path) -> str:
-    """The wheel that a file came with."""
+    """Name and version of the wheel that installed a file."""
     site = next(parent for parent in library.parents if parent.name == "site-packages")
     name = str(library.relative_to(site))
     for record in site.glob("*.dist-info/RECORD"):

@@ -1,13 +1,13 @@
-"""Calls of NVIDIA's libraries beside the CPU's answers, on a card and on the simulator.
+"""Calls of NVIDIA's libraries compared with the CPU's results, on a card and on the simulator.
 
     python3 tests/ecosystem/record.py record FILE [PART...]    # writes FILE, a line for each call
-    python3 tests/ecosystem/record.py check FILE [PART...]     # compares with FILE, a card's, too, if it exists
+    python3 tests/ecosystem/record.py check FILE [PART...]     # compares with FILE, too, if it exists (a card's record)
 
 `record tests/ecosystem/card.json` on a card makes the file that the tests compare with; `--results FILE` keeps what
 `check` found.
 
 It needs numpy and NVIDIA's wheels (those that torch brings do); a library that is not installed is named as absent.
-Each part runs in a process of its own, which begins anew behind a call that ends it, its context, or its time.
+Each part runs in its own process, which is restarted after a call that ends it, breaks its context or times out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CALL_TIMEOUT_S = float(os.environ.get("VGPU_CALL_TIMEOUT_S", "240"))
 
 
 def samples(found: np.ndarray) -> list[str]:
-    """Some of the numbers, in hexadecimal: the same places of every result of that shape."""
+    """Some of the result's numbers, in hexadecimal, at positions that depend only on the result's size."""
     flat = found.ravel(order="K")
     places = np.unique(np.linspace(0, flat.size - 1, SAMPLES).astype(int))
     numbers = [complex(flat[place]) for place in places]
@@ -49,7 +49,7 @@ def samples(found: np.ndarray) -> list[str]:
 
 
 def outcome(call: device.Call) -> dict[str, Any]:
-    """What became of a call: its verdict, and its result as the record keeps it."""
+    """Run a call; return its verdict, and its result in the form that the record keeps."""
     try:
         found, expected = (np.asarray(part) for part in call.run())
     except device.Absent as missing:
@@ -61,7 +61,7 @@ def outcome(call: device.Call) -> dict[str, Any]:
     kind = "c16" if "c" in (found.dtype.kind, expected.dtype.kind) else "f8"
     difference = np.abs(found.astype(kind) - expected.astype(kind)).max()
     limit = call.tolerance * max(1.0, float(np.abs(expected).max()))
-    right = bool(difference <= limit)  # NaN is not
+    right = bool(difference <= limit)  # false for NaN
     plain = np.ascontiguousarray(found)
     return {
         "verdict": "right" if right else "wrong",
@@ -73,7 +73,7 @@ def outcome(call: device.Call) -> dict[str, Any]:
 
 
 def child(part: str, begin: int) -> None:
-    """Run a part's calls from number `begin`, a line of JSON for each; exit 3 behind one that ended the context."""
+    """Run a part's calls from number `begin` on, print JSON lines; exit with 3 after a call that ended the context."""
     calls = list(importlib.import_module(f"calls.{part}").calls())
     driver = device.start()
     print(json.dumps({"device": driver.name(), "count": len(calls)}), flush=True)
@@ -85,11 +85,11 @@ def child(part: str, begin: int) -> None:
         print(json.dumps(answer), flush=True)
         if not driver.works():
             os._exit(3)
-    os._exit(0)  # the libraries' own ends are not what is tested
+    os._exit(0)  # without the libraries' exit handlers, which are not under test
 
 
 class Deadline:
-    """Kills a process that says nothing for too long."""
+    """Kills a process that prints nothing for too long."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process, self.passed = process, False
@@ -107,7 +107,7 @@ class Deadline:
 
 
 def part_results(part: str) -> tuple[str, dict[str, dict[str, Any]]]:
-    """The device's name, and each call's outcome."""
+    """Run a part; return the device's name and each call's outcome."""
     found: dict[str, dict[str, Any]] = {}
     name, count = "", 1
     while len(found) < count:
@@ -130,7 +130,7 @@ def part_results(part: str) -> tuple[str, dict[str, dict[str, Any]]]:
         why = f"no end in {CALL_TIMEOUT_S:.0f} s" if deadline.passed else f"the process ended with {process.returncode}"
         if running:
             report(found, running, {"verdict": "died", "why": why})
-        elif not found:  # it could not even begin
+        elif not found:  # the process ended before its first call
             report(found, f"{part}: all", {"verdict": "died", "why": why})
             break
     return name, found
@@ -143,7 +143,7 @@ def report(found: dict[str, dict[str, Any]], name: str, answer: dict[str, Any]) 
 
 
 def against(record: dict[str, Any], results: dict[str, dict[str, Any]]) -> list[str]:
-    """Names whose results differ from a card's by more than twice what is allowed against the CPU."""
+    """Names of calls whose results differ from the card's by more than twice the tolerance against the CPU."""
     different, same = [], 0
     for name, answer in results.items():
         card = record["results"].get(name)

@@ -1,6 +1,6 @@
-"""`pytest -p tests.ecosystem.recorder` renews docs/ecosystem.md: what the tests of ecosystems did when they last ran.
+"""`pytest -p tests.ecosystem.recorder` updates docs/ecosystem.md, the last results of the ecosystem's tests.
 
-`make test-ecosystem` loads it; a part of the tests renews its own lines.
+`make test-ecosystem` loads this plug-in; a run of only some tests updates only their lines.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     ).stdout.strip()
     day = datetime.now(UTC).date().isoformat()
     for test, (word, seconds) in _ended.items():
-        if not word:  # interrupted
+        if not word:  # the test was interrupted
             continue
         name = test.replace("|", "/").replace("`", "'")
         rows[name] = f"| `{name}` | {word} | {seconds:.0f} | {commit} | {day} |"

@@ -1,4 +1,4 @@
-"""What the programs of this folder need from PyPI."""
+"""The PyPI packages that the programs of this folder need."""
 
 REQUIREMENTS = {
     "cupy": ("cupy-cuda13x[ctk]==14.2.*", "numpy"),
@@ -11,7 +11,7 @@ REQUIREMENTS = {
 CUBLAS_WITH_PTX = (
     "nvidia-cublas==13.8.*",
     "numpy",
-)  # later ones have half products for unknown devices in Tile IR alone
+)  # later versions have half-precision products for unknown devices only in Tile IR
 CUDNN = ("nvidia-cudnn-cu13==9.28.*",)
 NCCL = ("nvidia-nccl-cu13==2.32.*", "nvidia-cuda-runtime==13.*", "numpy")
 NPP = ("nvidia-npp==13.*",)

@@ -1,4 +1,4 @@
-"""`python tests/ecosystem/samples.py CHECKOUT [NAME...]` renews docs/samples.md: cuda-samples on the simulator.
+"""`python tests/ecosystem/samples.py CHECKOUT [NAME...]` updates docs/samples.md: cuda-samples on the simulator.
 
 Each sample is compiled by nvcc from PyPI for compute_90, and run under `vgpu run` in its own folder. What was built is
 kept in build/samples, and built again when the sources or options change. Nothing of the checkout is kept in this
@@ -27,11 +27,11 @@ from tests.programs.toolchain import cuda13  # noqa: E402
 from tests.pypi import SITE, environment, packages  # noqa: E402
 
 OTHERS = (("nvidia-cuda-profiler-api==13.0.*",), ("nvidia-nvjpeg==13.*",), ("nvidia-nvtx==13.*",))
-IMPLIED = {"cusolver": "cusparse"}  # what a CMakeLists.txt leaves to its package of CUDA
+IMPLIED = {"cusolver": "cusparse"}  # libraries that CMake's CUDA package links implicitly
 DOCUMENT = ROOT / "docs/samples.md"
 BUILT = ROOT / "build/samples"
 BUILD_TIMEOUT_S, RUN_TIMEOUT_S = 600, 240
-WAIVED = 2  # a sample's exit code where the device lacks what it shows
+WAIVED = 2  # exit code of a sample whose feature the device lacks
 RIGHT, REFUSED, WRONG, SLOW, UNBUILT = "right", "refused", "wrong", "no end", "does not build"
 HEAD = """# NVIDIA's samples on the simulator
 
@@ -70,7 +70,7 @@ def library_folders() -> list[Path]:
 
 
 def linked(text: str) -> list[str]:
-    """Options for the libraries that a CMakeLists.txt links; wheels have them without their unversioned names."""
+    """Linker options for the libraries of a CMakeLists.txt, as paths: wheels lack the unversioned file names."""
     names = {
         name for match in LIBRARY.findall(re.sub(r"[\s\S]*?target_link_libraries", "", text, count=1)) for name in match
     }
@@ -88,9 +88,9 @@ def linked(text: str) -> list[str]:
 
 
 def provide(nvcc: str, folder: Path, lists: str, includes: list[str]) -> None:
-    """What a sample looks for in its folder: NAME.fatbin or NAME64.ptx of NAME.cu, headers that NVRTC is to read."""
+    """Create what a sample expects in its folder: NAME.fatbin or NAME64.ptx of NAME.cu, headers that NVRTC reads."""
     headers = set(re.findall(r"\$\{CUDA_INCLUDE_DIR\}/(\w[\w.]*)", lists))
-    for name in headers | ({"nv", "cuda"} if headers else set()):  # which those of cooperative groups include
+    for name in headers | ({"nv", "cuda"} if headers else set()):  # the headers of cooperative groups include these
         header = cuda13().root / "include" / ("cccl" if name in ("nv", "cuda") else ".") / name
         if header.is_dir():
             shutil.copytree(header, folder / name, dirs_exist_ok=True)
@@ -106,7 +106,7 @@ def provide(nvcc: str, folder: Path, lists: str, includes: list[str]) -> None:
 
 
 def build(checkout: Path, folder: Path) -> tuple[Path | None, str]:
-    """The program, or none and why."""
+    """Build a sample; return the program, or None and the reason."""
     toolchain, lists = cuda13(), (folder / "CMakeLists.txt").read_text()
     BUILT.mkdir(parents=True, exist_ok=True)
     named = re.search(r"add_executable\(\s*\S+\s+([^)]*)\)", lists)
@@ -148,7 +148,7 @@ def build(checkout: Path, folder: Path) -> tuple[Path | None, str]:
 
 
 def run(program: Path, folder: Path) -> tuple[str, str]:
-    """The result, and why it is not right."""
+    """Run a sample; return its verdict, and the reason if it is not RIGHT."""
     paths = ":".join(str(path / "lib") for path in library_folders())
     variables = {**os.environ, "LD_LIBRARY_PATH": paths, "VGPU_LOG": "error", "CUDA_PATH": str(library_folders()[1])}
     command = [str(Path(sys.executable).parent / "vgpu"), "run", "--gpu", "forward:2"]
@@ -178,7 +178,7 @@ def run(program: Path, folder: Path) -> tuple[str, str]:
 
 
 def last_word(text: str) -> str:
-    """The line that says most of why a program ended."""
+    """The line of output that best explains why a program ended."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith("vgpu[")]
     telling = telling or [line for line in lines if re.search(r"error|fail|not supported|waiv|needs", line, re.I)]

@@ -1,4 +1,4 @@
-"""Frameworks as they come from PyPI, with NVIDIA's libraries below them, on simulated devices; the CPU's answer beside.
+"""Frameworks as PyPI ships them, with NVIDIA's libraries below them, on simulated devices; compared with the CPU.
 
 `make test-ecosystem` runs them: they take gigabytes and minutes. docs/simulator.md keeps the last results.
 """
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(TIMEOUT_S + 60)]
 
 @pytest.mark.parametrize("name", REQUIREMENTS)
 def test_installs(name: str) -> None:
-    """Apart, so that no other test's time holds a download."""
+    """A test of its own, so that no other test's time limit includes a download."""
     assert (environment(*REQUIREMENTS[name]) / "bin/python").exists()
 
 
@@ -37,7 +37,7 @@ def test_installs(name: str) -> None:
 def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     python = environment(*REQUIREMENTS[name]) / "bin/python"
     own = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "CUPY_CACHE_DIR": str(tmp_path / "cupy")}
-    if name == "tensorflow":  # its own search leaves out nvidia/cusolver/lib
+    if name == "tensorflow":  # TensorFlow's own search leaves out nvidia/cusolver/lib
         own["LD_LIBRARY_PATH"] = ":".join(map(str, (python.parent.parent / SITE / "nvidia").glob("*/lib")))
     command = [python, PROGRAMS / f"with_{name}.py", *ARGUMENTS.get(name, ())]
     result = vgpu_run(command, gpu=GPU.get(name, "forward"), env=own, timeout_s=TIMEOUT_S)
@@ -47,7 +47,7 @@ def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
 
 
 def test_half_products_of_cublas(vgpu_run: Run) -> None:
-    """Up to 13.8: the heuristics of 13.10 have Tile IR alone for devices that they do not know."""
+    """cuBLAS up to 13.8, because the heuristics of 13.10 offer only Tile IR for devices that they do not know."""
     python = environment(*CUBLAS_WITH_PTX) / "bin/python"
     result = vgpu_run([python, PROGRAMS / "with_cublas.py"], gpu="forward", timeout_s=TIMEOUT_S)
     assert result.returncode == 0, f"{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
@@ -56,7 +56,7 @@ def test_half_products_of_cublas(vgpu_run: Run) -> None:
 
 @pytest.mark.parametrize("ranks", ["1", "2", "2 processes"])
 def test_nccl(vgpu_run: Run, ranks: str) -> None:
-    """Its collectives, with one rank, two devices in one process, and a process for each."""
+    """NCCL's collectives with one rank, with two devices in one process, and with a process for each device."""
     python = environment(*NCCL) / "bin/python"
     result = vgpu_run([python, PROGRAMS / "with_nccl.py", *ranks.split()], gpu="forward:2", timeout_s=TIMEOUT_S)
     print(result.stdout)
@@ -65,7 +65,7 @@ def test_nccl(vgpu_run: Run, ranks: str) -> None:
 
 
 def test_jax_on_two_devices(vgpu_run: Run) -> None:
-    """Its collectives are NCCL's."""
+    """JAX's collectives use NCCL."""
     python = environment(*REQUIREMENTS["jax"]) / "bin/python"
     result = vgpu_run([python, PROGRAMS / "with_jax.py", "two_devices"], gpu="forward:2", timeout_s=TIMEOUT_S)
     print(result.stdout)
@@ -73,19 +73,19 @@ def test_jax_on_two_devices(vgpu_run: Run) -> None:
     assert "ok jax in" in result.stdout
 
 
-# What the simulator refuses or does not end, by part and name.
+# Calls that the simulator refuses or does not end: a pattern of their names for each part.
 REFUSED = {
-    "blas": r"s8 to",  # no algorithm for devices that cuBLAS does not know
-    "blas_lt": r"s8 to|e[45]m[23]",  # the same; fp8 products need mma of fp8
+    "blas": r"s8 to",  # cuBLAS has no algorithm for devices that it does not know
+    "blas_lt": r"s8 to|e[45]m[23]",  # the same; fp8 products need fp8 mma instructions
 }
 
 
 @pytest.mark.parametrize("part", record.PARTS)
 def test_calls_of_libraries(vgpu_run: Run, tmp_path: Path, part: str) -> None:
-    """Calls beside numpy's answers, and beside a card's where tests/ecosystem/card.json has them."""
+    """Results of calls agree with numpy's, and with a card's where tests/ecosystem/card.json has them."""
     python = environment(*CUBLAS_WITH_PTX) / "bin/python"
     cupy = environment(*REQUIREMENTS["cupy"]) / SITE
-    # The first that has a library counts, and CuPy brings a newer cuBLAS.
+    # The first entry that has a library wins, and CuPy's environment has a newer cuBLAS.
     path = ":".join(map(str, (environment(*CUBLAS_WITH_PTX) / SITE, cupy, packages(*CUDNN), packages(*NPP))))
     results = tmp_path / "results.json"
     command = [python, Path(record.__file__), "check", CARD, part, "--results", results]

@@ -1,4 +1,4 @@
-"""The list of library calls and the program that runs it, as far as no device is needed."""
+"""The list of library calls and the program that runs it, tested without a device."""
 
 import importlib
 import json
@@ -25,7 +25,7 @@ def test_names_are_unique_and_the_list_is_long() -> None:
     [
         ([1.0, 2.0], [1, 2], 0, "right"),
         ([1.0, 2.0 + 1e-6], [1, 2], 0, "wrong"),
-        ([1.0, 2.0 + 1e-6], [1, 2], 1e-6, "right"),  # times the largest magnitude
+        ([1.0, 2.0 + 1e-6], [1, 2], 1e-6, "right"),  # the tolerance is relative to the largest magnitude
         ([1.0, np.nan], [1, 2], 1, "wrong"),
         ([[1.0, 2.0]], [1, 2], 1, "wrong"),
         ([1 + 1j], [1 - 1j], 0.1, "wrong"),

@@ -1,8 +1,8 @@
 """Hostile clients of the executor: `python -m tests.fuzz.executor SECONDS [--jobs N] [--frames N]` (`make fuzz`).
 
-Whatever a client sends, its worker ends by itself (a violation, or the client's end), never by a signal, and everyone
-else is served. Each job has a vgpud of its own; `--frames` ends the run when that many were sent. A failure names the
-seed; `python -m tests.fuzz.executor 1 SEED` repeats it.
+Whatever a client sends, its worker exits by itself (after a violation or the client's end), never by a signal, and all
+other clients are served. Each job has a vgpud of its own; `--frames` ends the run after that many frames. A failure
+names the seed; `python -m tests.fuzz.executor 1 SEED` repeats it.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from tests.fuzz.stream import HEADER, Stream
 REQUESTS = 1000
 REPLY_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 20.0
-SCRIBBLES = 0.02  # of requests in a ring come with a changed byte somewhere
+SCRIBBLES = 0.02  # share of requests in a ring after which a byte of the ring's memory is changed
 
 
 @contextmanager
@@ -67,14 +67,14 @@ def reply(connection: socket.socket, sequence: int) -> bytes:
 
 
 def hang_up(connection: socket.socket) -> None:
-    """Take what the worker says; notice when it says nothing any more."""
+    """Discard what the worker has sent; raise ConnectionError if the worker has closed the connection."""
     while select.select([connection], [], [], 0)[0]:
         if not connection.recv(1 << 16):
             raise ConnectionError("the worker hung up")
 
 
 def through_the_socket(connection: socket.socket, stream: Stream) -> Iterator[None]:
-    """Yields after each request."""
+    """Send random requests on the socket; yields after each request."""
     for _ in range(REQUESTS):
         connection.sendall(stream.request())
         yield
@@ -82,7 +82,7 @@ def through_the_socket(connection: socket.socket, stream: Stream) -> Iterator[No
 
 
 def through_a_ring(connection: socket.socket, stream: Stream, seed: int) -> Iterator[None]:
-    """The same requests in shared memory, which is scribbled over now and then while the worker reads it."""
+    """The same requests in shared memory, which is overwritten at random places while the worker reads it."""
     rng = random.Random(seed)
     memory = RingMemory(connection)
     try:
@@ -97,8 +97,8 @@ def through_a_ring(connection: socket.socket, stream: Stream, seed: int) -> Iter
 
 
 def attack(running: Running, seed: int, ring: bool = False) -> tuple[str, int]:
-    """One session of random requests, on the socket or in a ring; how its worker ended, as vgpud says, and how many
-    requests were sent.
+    """Run one session of random requests, on the socket or in a ring; return why its worker ended, as vgpud logs it,
+    and how many requests were sent.
 
     Raises:
         AssertionError: the worker was killed by a signal, did not end, or left vgpud unable to serve.
@@ -127,7 +127,7 @@ def attack(running: Running, seed: int, ring: bool = False) -> tuple[str, int]:
 
 
 def attacks(seconds: float, seeds: list[int], frames: int) -> tuple[int, Counter[str]]:
-    """Sessions one after another, until the first of the bounds: frames sent, and how workers ended."""
+    """Run sessions until a bound is reached (or each of `seeds` once); return the frames sent and why workers ended."""
     begun, sent, reasons, given = time.monotonic(), 0, Counter[str](), len(seeds)
     with hostile_host() as running:
         while sum(reasons.values()) < given if given else sent < frames and time.monotonic() - begun < seconds:

@@ -1,9 +1,9 @@
-"""Hostile records for the executor and the simulator in one process, searched by what they execute.
+"""Hostile records for the executor and the simulator in one process; new code that they execute guides the search.
 
-`python -m tests.fuzz.in_process SECONDS [--jobs N] [--sanitize WHICH] [--seed N] [--replay FILE]` (`make
-fuzz-records`); `--floor`
-measures instead which lines of the executor are executed, and compares with floor.tsv (`make fuzz-floor`); `--faults N`
-has one call at a time fail, in N different streams of records (`make faults`).
+`python -m tests.fuzz.in_process SECONDS [--jobs N] [--sanitize WHICH] [--seed N] [--replay FILE]`
+(`make fuzz-records`).
+`--floor` measures instead which lines of the executor are executed, and compares them with floor.tsv (`make
+fuzz-floor`); `--faults N` makes one call at a time fail, in N different streams of records (`make faults`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from native import GEN, Toolchain, is_older  # noqa: E402
 
 HERE = Path(__file__).parent
 FLOOR = HERE / "floor.tsv"
-IMAGE = b"vgt"  # of vgt_kernels.c, whose kernels are C and go wherever their parameters say; this one has none:
+IMAGE = b"vgt"  # image of vgt_kernels.c; its kernels write to any address given as parameter, but KERNEL has none
 KERNEL = b"count_up"
-STEPS = 256  # records of a fresh input
+STEPS = 256  # records in a fresh input
 INCLUDES = [ROOT / name for name in ("daemon/executor", "daemon/vgpusim/device", "protocol/c", "build/gen")]
-# These wait for a client that answers, or for memory that nobody writes: tests/fuzz/executor.py sends them to a worker
-# that may be killed. What ends nearly everything is rare.
+# Left out: they wait for a client's answer or for memory that nobody writes. tests/fuzz/executor.py sends them to a
+# worker that may be killed. Calls that end nearly everything are not left out but rare (RARE).
 WAITING = ("Callback", "vgpuRing", "vgpuStreamFlag", "StreamWaitValue", "BatchMemOp")
 LEFT_OUT = {name for name in BY_NAME if any(word in name for word in WAITING)}
-# Handles' kinds. Of the first, up to POOLED, the opening makes POOL objects, with ids from 1; objects of the others are
-# used by the channel that has made them.
+# Kinds of handles. The opening makes POOL objects of each kind in POOLED, with ids from 1; objects of the kinds in
+# OTHERS are used only on the channel that made them.
 POOL = 6
 POOLED = ("STREAM", "EVENT", "MODULE", "LIBRARY", "FUNCTION", "KERNEL", "MEMPOOL", "GRAPH")
 POOLED += ("GRAPH_EXEC", "GRAPH_NODE", "CONTEXT")
@@ -53,11 +53,11 @@ WITH_DESCRIPTOR = {"vgpuHostMap", "vgpuHostMapFile", "vgpuDeviceFile"}
 PAGED = WITH_DESCRIPTOR | {"vgpuHostMapAt", "vgpuHostReserve"}
 ATTRIBUTES = {"attrs"}  # parts that are arrays of CUlaunchAttribute
 KIND_FUNCTION, KIND_KERNEL = 6, 7  # VGW_KIND_*
-SHORT, VERY_SHORT = 4096, 255  # parts of a reply of up to so many elements; how the grammar says it
+SHORT, VERY_SHORT = 4096, 255  # a reply part of at most SHORT elements is marked VERY_SHORT in the grammar
 
 
 def special(record: Record, field: str) -> str | None:
-    """What a plain number is, where the description does not say."""
+    """The meaning of a number where the description has none; None: no special meaning."""
     if record.name.startswith("vgpuHost") or record.name.startswith("vgpuMemcpyPinned"):
         pinned = {"vgpuMemcpyPinnedToDevice": "src", "vgpuMemcpyPinnedToHost": "dst"}.get(record.name, "address")
         if field == pinned:
@@ -108,25 +108,25 @@ def meaning(record: Record, field: str) -> str:
 
 
 def detail(record: Record, field: str) -> int:
-    """What the meaning is of: the kind of a handle, or which of the record's parts, from 1, has that many elements; 0:
-    one of the reply."""
+    """`of` in struct vgt_field: the kind of a handle, or the number of the part, from 1, whose length the field holds;
+    0 or VERY_SHORT: a part of the reply."""
     _, of = record.meanings.get(field, ("", ""))
     means = meaning(record, field)
     if means == "VGT_LENGTH":
-        fields = [field, "nbytes"]  # what stands for a length besides is that many bytes
+        fields = [field, "nbytes"]  # a length that belongs to no part equals `nbytes`
         found = next((n for name in fields for n, part in enumerate(record.parts, 1) if part[3] == name), 0)
         is_short = any(part[3] == field and part[2] <= SHORT for part in record.reply_parts)
         return found or (VERY_SHORT if is_short else 0)
     if means == "VGT_CREATES" and not record.simulator:
-        return 0  # it makes none
+        return 0  # the simulator creates no object
     if field == "image" and means in ("VGT_CREATES", "VGT_HANDLE"):
         return KINDS["IMAGE"]
     return KINDS.get(of, 0) if means in ("VGT_CREATES", "VGT_HANDLE") else 0
 
 
 def part_row(record: Record, number: int) -> str:
-    """struct vgt_part: bytes of an element, how many there may be, what they are, and the earlier part that has as
-    many."""
+    """A row of struct vgt_part: bytes of an element, most elements, content, and the index of the earlier part with the
+    same number of elements, or its own."""
     name, of, most, length = record.parts[number]
     same = next((n for n in range(number) if record.parts[n][3] == length), number)
     nbytes = {"GRAPH_NODE": "4", "bytes": "1", "text": "1"}.get(of, f"sizeof({of})")
@@ -137,14 +137,14 @@ def part_row(record: Record, number: int) -> str:
 
 
 KERNEL_NODE = dict.fromkeys(("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "object"), 1)
-NODES = {  # by number of the graph: its node, where that is not an empty one
+NODES = {  # graph number to the record that adds its node, if not an empty node
     POOL: lambda of: ("cuGraphAddKernelNode_v2", {**KERNEL_NODE, "kind": KIND_FUNCTION, **of}, b""),
     POOL - 1: lambda of: ("cuGraphAddKernelNode_v2", {**KERNEL_NODE, "kind": KIND_KERNEL, **of}, b""),
 }
 
 
 def opening() -> bytes:
-    """What a session begins with: a context, memory, and POOL objects of each kind."""
+    """The first records of a session: they create a context, memory, and POOL objects of each kind in POOLED."""
     image = {"image": 1, "total": len(IMAGE), "offset": 0, "nbytes": len(IMAGE)}
     calls = [
         ("cuDevicePrimaryCtxRetain", {"pctx": 1, "dev": 0}, b""),
@@ -223,9 +223,9 @@ def write_grammar(path: Path) -> None:
 
 
 def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
-    """The program's path. Raises subprocess.CalledProcessError."""
+    """Build the program; return its path. Raises subprocess.CalledProcessError."""
     toolchain = Toolchain.from_environment(sanitize, whole_program=False)
-    # With so much instrumentation the compiler warns of uninitialised variables that are initialised.
+    # With so much instrumentation the compiler wrongly warns of uninitialised variables.
     toolchain = replace(toolchain, cflags=(*toolchain.cflags, "-Wno-maybe-uninitialized"))
     folder = toolchain.objects(name)
     write_grammar(folder / "vgt_grammar.h")
@@ -247,10 +247,10 @@ WRAPPED = ["malloc", "calloc", "realloc", "mmap", "memfd_create", "pthread_creat
 
 
 def faults(streams: int, most: int = 1 << 20) -> int:
-    """Have each call that can fail do so, one at a time, in a session of its own, for so many streams of records; of
-    each function at most `most` calls, from all over the stream.
+    """In `streams` streams of records, make each call to a function of WRAPPED fail, one at a time, each in a session
+    of its own; at most about `most` calls of each function, spread over the stream.
 
-    Returns how many calls failed. Raises RuntimeError, with what repeats it, when a session ends by a signal.
+    Returns how many calls failed. Raises RuntimeError, with the command to repeat it, when a session's process fails.
     """
     wrapped = ["-DVGT_FAULTS", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
     program = build("faults", sanitize="address,undefined", more=tuple(wrapped))
@@ -279,7 +279,7 @@ ASAN = {"ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user
 
 
 def run(program: Path, seconds: float, seed: int, replay: str | None = None) -> tuple[int, dict[str, int]]:
-    """Its status, and what it counted."""
+    """Run the program; return its exit status and the counts that it printed."""
     crash = program.parent / f"crash-{seed}.bin"
     command = [program, str(seconds), str(seed), str(STEPS), crash, *([replay] if replay else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | ASAN, check=False)
@@ -289,7 +289,7 @@ def run(program: Path, seconds: float, seed: int, replay: str | None = None) -> 
 
 
 def executed_lines(folder: Path) -> dict[str, tuple[int, int]]:
-    """By file of the executor: lines executed, and lines that could be. Raises subprocess.CalledProcessError."""
+    """For each file of the executor: executed lines and executable lines. Raises subprocess.CalledProcessError."""
     notes = sorted(folder.glob("executor-*.gcda"))
     done = subprocess.run(
         ["gcov", "--json-format", "--stdout", *map(str, notes)], cwd=ROOT, capture_output=True, text=True, check=True
@@ -310,7 +310,7 @@ def read_floor() -> dict[str, int]:
 
 
 def measure(seconds: float, seed: int) -> dict[str, int]:
-    """Percent of each file's lines that the search executes. Raises RuntimeError when it failed."""
+    """Percent of each file's lines that the search executes. Raises RuntimeError when the search fails."""
     program = build("fuzz-lines", more=("--coverage", "-fprofile-update=atomic", "-O0", "-fsanitize-coverage=trace-pc"))
     for left in program.parent.glob("*.gcda"):
         left.unlink()
@@ -338,7 +338,7 @@ def main() -> int:
             print(f"{name}\t{percent}\tfloor {floor.get(name, 'none')}")
         return any(found.get(name, 0) < percent for name, percent in floor.items())
     program = build("fuzz", sanitize=given.sanitize, more=("-fsanitize-coverage=trace-pc",))
-    with ThreadPoolExecutor(given.jobs) as pool:  # each waits for a process
+    with ThreadPoolExecutor(given.jobs) as pool:  # each thread waits for a process
         seeds = [given.seed + (job << 32) for job in range(given.jobs)]
         done = list(pool.map(lambda seed: run(program, given.seconds, seed, given.replay), seeds))
     if given.jobs > 1:

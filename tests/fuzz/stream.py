@@ -9,9 +9,9 @@ from vgpud._gen.api import RECORDS, Record
 WANT_REPLY = 1
 HEADER = struct.Struct("<IHHII")  # length, opcode, flags, sequence, context or result
 FORMATS = {"uint64_t": "Q", "uint32_t": "I", "int32_t": "i", "float": "f"}
-HANDLES = {"CUipcMemHandle": 64, "CUipcEventHandle": 64, "CUmemPoolPtrExportData": 64}  # structs of bytes
+HANDLES = {"CUipcMemHandle": 64, "CUipcEventHandle": 64, "CUmemPoolPtrExportData": 64}  # opaque structs: bytes
 BY_NAME = {record.name: record for record in RECORDS}
-CALLBACKS = {"vgpuHostCallback", "vgpuNextCallback"}  # they wait for the client, who would have to answer
+CALLBACKS = {"vgpuHostCallback", "vgpuNextCallback"}  # left out: they wait for an answer of the client
 
 # Sizes at which arithmetic or bounds go wrong.
 HOSTILE = [0, 1, 7, 8, 64, 255, 4096, 65536, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, 1 << 47]
@@ -41,12 +41,12 @@ REQUESTS = [
     for record in RECORDS
     if record.name not in CALLBACKS and all(kind in FORMATS | HANDLES for kind, _ in record.request)
 ]
-# They take away what later requests are about, or nearly always end the session.
+# Chosen rarely: they destroy what later requests use, or nearly always end the session.
 RARE = re.compile("Destroy|Unload|Reset|Release|Drop|vgpuRing|vgpuHostMap|vgpuCallback")
 
 
 def encode(name: str, sequence: int, context: int, fields: dict[str, int], tail: bytes = b"") -> bytes:
-    """One request; numbers are reduced to their fields' widths, and fields that are not given are 0."""
+    """One request; numbers are reduced to their fields' widths, and fields missing in `fields` are 0."""
     record = BY_NAME[name]
     fixed = b""
     for kind, field in record.request:
@@ -67,7 +67,7 @@ def encode(name: str, sequence: int, context: int, fields: dict[str, int], tail:
 
 
 class Stream:
-    """A source of requests. Put addresses that the device has given out into `addresses`, so that some accesses hit."""
+    """A source of requests. Add the addresses of allocations to `addresses`, so that some accesses are valid."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -76,10 +76,10 @@ class Stream:
         self.handle = 16
 
     def opening(self) -> list[tuple[int, bytes]]:
-        """A context, memory, a module and kernels, so that what follows has something to be wrong about.
+        """Requests that create a context, memory, a module and kernels, which later requests then name.
 
         Returns:
-            Sequence number, or 0 where there is no reply to wait for, and request.
+            For each request: its sequence number, or 0 if it has no reply, and its bytes.
         """
         requests = [("cuDevicePrimaryCtxRetain", {"pctx": 1, "dev": 0}, b"")]
         requests += [("cuMemAlloc_v2", {"bytesize": nbytes}, b"") for nbytes in (4096, 1 << 20)]
@@ -99,7 +99,7 @@ class Stream:
         return opening
 
     def request(self) -> bytes:
-        """A random function's; one in fifty has some of its bits turned."""
+        """A request of a random function; in one of fifty, one bit is flipped."""
         record = self.random.choice(REQUESTS)
         if RARE.search(record.name) and self.random.random() < 0.95:
             return self.request()

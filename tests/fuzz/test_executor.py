@@ -1,4 +1,4 @@
-"""A short run of `make fuzz`: some seeds that stay, some that are new each time."""
+"""A short run of `make fuzz`: with some fixed seeds and some that are new each time."""
 
 import secrets
 

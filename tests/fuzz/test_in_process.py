@@ -1,4 +1,4 @@
-"""A short run of `make fuzz-records`, `make fuzz-floor` and `make faults`: the long ones take an argument."""
+"""Short runs of `make fuzz-records`, `make fuzz-floor` and `make faults`, which run longer by hand."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 
 from tests.fuzz.in_process import faults, measure, read_floor
 
-BATCHES = -3  # of 100 sessions
+BATCHES = -3  # negative: 3 batches of 100 sessions, not seconds
 
-pytestmark = pytest.mark.timeout(900)  # each compiles the executor and the simulator for itself
+pytestmark = pytest.mark.timeout(900)  # each test compiles the executor and the simulator for itself
 
 
 def test_the_search_executes_what_it_must_and_no_session_ends_by_a_signal() -> None:

@@ -1,4 +1,4 @@
-"""A vgpud with the real driver behind it, for tests marked `gpu` (`make test-gpu` on a machine that has one)."""
+"""A vgpud with the real driver behind it, for tests marked `gpu` (`make test-gpu` on a machine with a card)."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ LIBRARIES = ROOT / "build/guest"
 
 @dataclass(frozen=True)
 class RemotedRun:
-    """`remoted_run(command, timeout_s=300)` runs it on the card through vgpud."""
+    """`remoted_run(command, timeout_s=300)` runs `command` on the card through vgpud."""
 
     env: dict[str, str]
     shared_memory: bool
@@ -46,7 +46,7 @@ def remoted_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     isolation, log = running.status()["isolation_missing"], running.log
     running.end()
     print(f"isolation_missing: {isolation}")
-    # What the driver calls and our list lacks (worker/seccomp.py) is named in the log, and answered ENOSYS.
+    # System calls of the driver that the seccomp filter (worker/seccomp.py) does not list are logged and get ENOSYS.
     assert "system call unknown to us" not in log, [line for line in log.splitlines() if "unknown to us" in line]
     assert "no seccomp filter" not in log
 

@@ -1,5 +1,5 @@
-// The weights with which a card filters, as it rounds them: `filtering [samples]` prints, for each place between the
-// texels of a square and of a cube, the weight of each corner in 256ths. Corners are told apart by their channels.
+// The rounded weights of a card's linear texture filter: `filtering [samples]` prints, for random positions between the
+// texels of a square and of a cube, the weight of each corner in 256ths. Each corner of a texture has its own channel.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -13,7 +13,7 @@ __global__ void cube(cudaTextureObject_t t, const float *at, float4 *out) {
   *out = tex3D<float4>(t, at[0] + 0.5f, at[1] + 0.5f, at[2] + 0.5f);
 }
 
-// A 1 in the channel of each of four corners.
+// A texture whose texel `first + i` has a 1 in channel i, for four corners; all else is 0.
 static cudaTextureObject_t corners(int depth, int first) {
   float4 texels[8] = {};
   for (int i = 0; i < 4; i++)

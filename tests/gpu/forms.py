@@ -1,6 +1,6 @@
 """Instruction forms on a card: `python3 tests/gpu/forms.py record FILE.npz` runs every form of tests/vgpusim/codegen
-natively, with numpy and libcuda alone; `python tests/gpu/forms.py compare FILE.npz`, where the simulator is, says which
-of them it computes otherwise. MORE are forms whose answers on a card are not recorded yet."""
+natively, with numpy and libcuda alone; `python tests/gpu/forms.py compare FILE.npz`, on a machine with the simulator,
+prints which forms the simulator computes differently. MORE are forms whose answers on a card are not recorded yet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def all_forms() -> list[card_forms.Form]:
 
 
 def special_words(form: tensor_core.Mma | tensor_core.IntegerMma) -> NDArray[np.uint32]:
-    """Any bits, many zeros: how a zero factor takes part in the alignment is not in the recorded inputs."""
+    """Random bits with many zeros: the recorded inputs do not show how a zero factor takes part in the alignment."""
     rng = np.random.default_rng(3)
     words = rng.integers(0, 1 << 32, (tensor_core.WARPS * 32, tensor_core.WORDS), dtype=np.uint32)
     words[rng.random(words.shape) < 0.3] = 0
@@ -49,7 +49,7 @@ def special_words(form: tensor_core.Mma | tensor_core.IntegerMma) -> NDArray[np.
 
 
 def matrices() -> dict[str, tuple[tensor_core.Mma | tensor_core.IntegerMma, NDArray[np.uint32]]]:
-    """The products of matrices, by what their answers are kept as, with their inputs."""
+    """The matrix products and their inputs, by the name under which the answers are stored."""
     found: dict[str, tuple[tensor_core.Mma | tensor_core.IntegerMma, NDArray[np.uint32]]] = {}
     for mma in tensor_core.FORMS:
         found[f"usual {mma.text}"] = (mma, tensor_core.inputs(mma))
@@ -60,7 +60,7 @@ def matrices() -> dict[str, tuple[tensor_core.Mma | tensor_core.IntegerMma, NDAr
 
 
 class Card:
-    """The device's driver, as far as this needs it."""
+    """The few calls of the CUDA driver that this script needs."""
 
     def __init__(self) -> None:
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -118,7 +118,7 @@ def record(path: Path) -> None:
 
 
 def compare(path: Path) -> int:
-    """The number of forms that differ."""
+    """Compare the simulator with the recorded answers; returns the number of forms that differ."""
     recorded, differing = np.load(path), 0
     mmas = matrices()
     forms = {form.text: form for form in all_forms()}
@@ -137,7 +137,7 @@ def compare(path: Path) -> int:
         if wrong.any():
             differing += 1
             mma = mmas[text][0] if text in mmas else None
-            if isinstance(mma, tensor_core.Mma) and mma.kind in ("e4m3", "e5m2"):  # which model it is, then
+            if isinstance(mma, tensor_core.Mma) and mma.kind in ("e4m3", "e5m2"):  # which step matches the card
                 steps = [s for s in (8, 32) if np.array_equal(tensor_core.reference(mma, mmas[text][1], s), expected)]
                 print(f"  as sums of so many of k at once: {steps or 'neither 8, 16 nor 32'}")
             place = np.argwhere(wrong)[0]

@@ -1,8 +1,8 @@
-"""What latency costs: a training step, `item()`, a process's start, over TCP with a delay, beside the native times.
+"""What latency costs: times of a training step, `item()` and a process's start over delayed TCP, and the native times.
 
-`python tests/gpu/network.py --out FILE` on a machine with a card and PyTorch. A process for each latency and one on the
-driver itself stay alive, and windows of their work alternate. `turns` are the round trips that followed one another
-(tests/bench/delay.c). `python tests/gpu/network.py --work` is such a process: a line of JSON for each line it reads.
+`python tests/gpu/network.py --out FILE` on a machine with a card and PyTorch. A process for each latency and a native
+one stay alive, and windows of their work alternate. `turns` are the round trips in sequence (tests/bench/delay.c).
+`python tests/gpu/network.py --work` is such a process: it prints a line of JSON for each line that it reads.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Row = dict[str, Any]
 
 
 def work() -> None:
-    """One phase for each line of standard input: start, build, steps, item, to the device, back."""
+    """Run the phase that each line of standard input names: start, build, steps, item, to the device, back."""
     import torch
     from torch import nn
 
-    # cuDNN's attention wants mapped host memory, which a plain socket cannot offer.
+    # cuDNN's attention needs mapped host memory, which a channel over a plain socket lacks.
     torch.backends.cuda.enable_cudnn_sdp(False)
 
     def timed(function: Callable[[], Any], amount: int = 1) -> float:
@@ -71,7 +71,7 @@ def work() -> None:
 
 
 class Worker:
-    """A process that works, and the relay between it and vgpud if there is one."""
+    """A process that runs phases, and the relay between the process and vgpud, if any."""
 
     def __init__(self, name: str, env: dict[str, str], delay: Any = None) -> None:
         self.name, self.delay = name, delay
@@ -106,7 +106,7 @@ class Worker:
 
 
 def table(workers: list[Worker]) -> str:
-    """Markdown; a ratio of windows that followed each other, then the median."""
+    """A table as Markdown; each ratio is the median of the ratios of consecutive windows."""
     native = workers[0]
     lines = ["| | native | " + " | ".join(f"RTT {worker.name}" for worker in workers[1:]) + " |"]
     lines.append("|---" * (len(workers) + 1) + "|")

@@ -1,4 +1,4 @@
-"""What tests/gpu/profiles.py runs natively and remoted: each work profiles itself with its framework's profiler.
+"""The works that tests/gpu/profiles.py runs natively and remoted. Each profiles itself with its framework's profiler.
 
 `python tests/gpu/profiled.py WORK TRACE` leaves the Chrome trace in TRACE (gzip, which Perfetto opens) and prints, as
 the last line, what the device did: a JSON list of [name, microseconds], in order of time. `many` prints other facts
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 REPEATS = 10
-WINDOW, WINDOWS = 20_000, 5  # launches in a row, and how often: 100,000
+WINDOW, WINDOWS = 20_000, 5  # launches in a window, and windows: 100,000 launches
 PTX = b"""
 .version 7.0
 .target sm_70
@@ -93,7 +93,7 @@ def cupy() -> Work:
 
 
 def kernels() -> Work:
-    """Kernels and copies without a library of NVIDIA's, which a simulated device can run."""
+    """Kernels and copies that use no library of NVIDIA's, so that a simulated device can run them."""
     import torch
     from torch.cuda._utils import _cuda_load_module
 
@@ -136,8 +136,8 @@ def under_torch(prepare: Callable[[], Work], trace: Path) -> list[Row]:
 
 
 def rows_of_xla(events: Iterable[dict[str, Any]]) -> list[Row]:
-    """The device's work in a trace that XLA's profiler wrote: on the lines of streams."""
-    events = [event for event in events if event]  # the last one is empty
+    """The device's kernels and copies in a trace of XLA's profiler: the events on the lines of streams."""
+    events = [event for event in events if event]  # the last event is empty
     named = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     lines = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     device = [e for e in events if e["ph"] == "X" and "GPU" in named.get(e["pid"], "")]
@@ -198,10 +198,10 @@ def tensorflow(trace: Path) -> list[Row]:
 
 
 def many(cupti: bool) -> dict[str, Any]:
-    """What a launch takes, in us, by the driver's own function: WINDOWS windows without a profiler, with one, without.
+    """Time of a launch by cuLaunchKernel, in us: median of WINDOWS windows before, during and after profiling.
 
     Args:
-        cupti: There is a CUPTI that can profile.
+        cupti: Whether a CUPTI that can profile is available.
     """
     import torch
     from torch.profiler import ProfilerActivity, profile

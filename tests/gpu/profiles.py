@@ -6,13 +6,13 @@ framework's profiler: natively, under `vgpu run`, natively again. Tables go to s
 DIR/profiles.md, beside the Chrome traces. The exit code is 1 if one of these does not hold:
 
 - names, counts and order of kernels and copies are equal;
-- each name's median time is within 5 % of the native one, or within what two native runs differ by, or within two
+- each name's median time is within 5 % of the native one, or within the difference of two native runs, or two
   ticks of the device's clock. Copies of pageable memory are not judged: remoted, they go through registered memory;
-- the Chrome trace opens, as far as the native one does;
-- of 100,000 launches none is lost, and while no profiler is active a launch takes the time that it takes without
-  vgpu's libcupti (within 5 %). What a launch takes under a profiler is told, beside the native time.
+- the Chrome trace has no kind of error that the native trace lacks;
+- of 100,000 launches none is lost, and while no profiler is active a launch takes as long as without vgpu's libcupti
+  (within 5 %). The time of a launch under a profiler is reported beside the native time, but not judged.
 
-`--simulator GPU` compares two runs on a simulated device, but no times: to try the script.
+`--simulator GPU` compares two runs on a simulated device, without judging times: a way to try the script.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ DEFAULT = ("train", "many", "graph", "cupy", "jax", "tensorflow")
 SETTINGS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_autotune_level=0",
             "TF_FORCE_GPU_ALLOW_GROWTH": "true", "TF_CPP_MIN_LOG_LEVEL": "2"}  # fmt: skip
 TOLERANCE, TICKS_US = 0.05, 0.064  # a device's clock has ticks of 32 ns
-HOST_CLOCKS_US = 2.0  # XLA relates CUPTI's clock and its own by one reading of each
+HOST_CLOCKS_US = 2.0  # tolerance, as XLA aligns CUPTI's clock with its own by one reading of each
 PROCESS_LIMIT_S = 90.0
 Row = Sequence[Any]  # a name, and microseconds
 
 
 @dataclass(slots=True)
 class Report:
-    """What has been found, written as it comes."""
+    """The findings, which are printed and appended to a file as they arrive."""
 
     file: Path
     faults: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Report:
 
 
 def medians(rows: Sequence[Row], repeats: int) -> dict[str, list[float]]:
-    """For each name, the median time of each of its places in a repetition."""
+    """For each name and each of its occurrences within a repetition, the median time over the repetitions."""
     places: dict[tuple[str, int], list[float]] = defaultdict(list)
     counts: Counter[str] = Counter(name for name, _ in rows)
     seen: Counter[str] = Counter()
@@ -83,7 +83,7 @@ def medians(rows: Sequence[Row], repeats: int) -> dict[str, list[float]]:
 
 
 def compare(work: str, native: Sequence[Row], remoted: Sequence[Row], again: Sequence[Row] | None) -> list[str]:
-    """What differs in names, counts and order: lines that begin with the work's name."""
+    """The differences in names, counts and order, as lines that begin with the work's name."""
     faults = []
     here, there = Counter(row[0] for row in native), Counter(row[0] for row in remoted)
     if not native:
@@ -103,7 +103,7 @@ def compare(work: str, native: Sequence[Row], remoted: Sequence[Row], again: Seq
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A name's mean time in microseconds; `spread_us` is what two native runs differ by."""
+    """The mean times of a kernel's or copy's name; `spread_us` is the difference between the two native runs."""
 
     name: str
     count: int
@@ -124,7 +124,7 @@ class Time:
 def times(
     native: Sequence[Row], remoted: Sequence[Row], again: Sequence[Row] | None, repeats: int
 ) -> tuple[list[Time], float]:
-    """The times of each name that both have, those that take longest first, and the ratio of all that are judged."""
+    """The times of each name that both runs have, longest total first, and the ratio of the totals of judged names."""
     first, theirs, second = medians(native, repeats), medians(remoted, repeats), medians(again or native, repeats)
     counts = Counter(row[0] for row in native)
     found = []
@@ -140,7 +140,7 @@ def times(
 
 
 def table(rows: Sequence[Time]) -> list[str]:
-    """The longest twenty, and all that are too far away."""
+    """A Markdown table of the twenty names that take longest, and of all whose times differ too much."""
     lines = ["", "| name | records | native us | remoted us | ratio | native runs differ by us |",
              "|---|---|---|---|---|---|"]  # fmt: skip
     for place, row in enumerate(rows):
@@ -156,24 +156,24 @@ def table(rows: Sequence[Time]) -> list[str]:
 
 
 def kinds(problems: Sequence[str]) -> Counter[str]:
-    """What is wrong with a trace, without the numbers."""
+    """Counts the kinds of problems of a trace; N replaces the numbers in their texts."""
     found = [text.rpartition(": ")[2] if text.startswith("event ") else text for text in problems]
     found = ["slices that overlap" if "inside which it begins" in text else text for text in found]
     return Counter(re.sub(r"[\d.]+", "N", text) for text in found)
 
 
 class Runs:
-    """The processes of one call."""
+    """Runs works in processes of their own, natively or remoted, until --limit-s is over."""
 
     def __init__(self, options: argparse.Namespace, endpoint: str, native: dict[str, str]) -> None:
         self.options, self.endpoint, self.native = options, endpoint, native
         self.deadline_s = time.monotonic() + options.limit_s
 
     def run(self, work: str, side: str, *flags: str) -> Any:
-        """What the program prints. `flags`: of `vgpu run`.
+        """Run the program; returns the JSON of its last line. `flags` are for `vgpu run`.
 
         Raises:
-            RuntimeError: it failed; the text ends with what it said.
+            RuntimeError: The program failed; the text ends with its error output.
         """
         trace = self.options.out / f"{work}-{side.replace(' ', '-')}.json.gz"
         command = [self.options.python, str(PROGRAM), work, str(trace)]
@@ -198,7 +198,7 @@ class Runs:
 
 
 def examine(runs: Runs, report: Report, work: str, simulated: bool) -> None:
-    """One work, on all sides."""
+    """Run one work on all sides and report the differences."""
     from tests.chrome_trace import problems
     from tests.gpu.profiled import REPEATS
 
@@ -221,7 +221,7 @@ def examine(runs: Runs, report: Report, work: str, simulated: bool) -> None:
         return
     read = (json.loads(gzip.decompress(trace.read_bytes())) for trace in traces)
     theirs, ours = (kinds(problems(trace, HOST_CLOCKS_US)) for trace in read)
-    # torch.profiler draws an arrow to a copy from the call of NVIDIA's runtime, which only NVIDIA's CUPTI is told of.
+    # torch.profiler draws an arrow from a runtime call to its copy. Only NVIDIA's CUPTI sees NVIDIA's runtime calls.
     told = {key: count for key, count in ours.items() if "has N beginnings and N ends" in key}
     new = {key: count for key, count in ours.items() if key not in theirs and key not in told}
     report.write(f"Chrome traces: natively {dict(theirs) or 'valid'}, remoted {dict(ours) or 'valid'}.")
@@ -230,7 +230,7 @@ def examine(runs: Runs, report: Report, work: str, simulated: bool) -> None:
 
 
 def examine_many(runs: Runs, report: Report, simulated: bool) -> None:
-    """100,000 launches on each side, twice in turn; the shorter of two medians counts."""
+    """Time 100,000 launches on each side, twice in turn; the smaller of the two medians counts."""
     sides = [("many", "remoted", ()), ("many-bare", "remoted bare", ("--no-cupti",))]
     sides += [] if simulated else [("many", "native", ())]
     facts: dict[str, list[dict[str, float]]] = defaultdict(list)
@@ -278,7 +278,7 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-profiles-")))
         plain = native(options.libcuda).of_program()
         found = "" if simulated else host_cupti()
-        if found:  # the worker asks it for times
+        if found:  # the worker gets the times of kernels from it
             os.environ["LD_LIBRARY_PATH"] = f"{found}:{os.environ.get('LD_LIBRARY_PATH', '')}"
         report.write(f"The host's CUPTI: {found or 'of the system, if it has one'}.")
         backend = "simulator" if simulated else "cuda"

@@ -1,13 +1,13 @@
 """Everything that needs a card, in one command: `python3 tests/gpu/run.py --wheels DIR --out DIR`.
 
-For a machine with a card and perhaps nothing else: it needs a C compiler, nvcc and a Python with the frameworks to
-compare, but neither a network nor a virtual environment. The rest comes as wheels, which
-`python3 tests/gpu/run.py --fetch DIR` downloads elsewhere. It builds in a copy of this tree, checks (tests/gpu, then
-frameworks on two devices, which one-device machines skip, then tests/conformance natively and remoted, over shared
-memory and over a plain socket, PyTorch's database of operators), measures (a training step over TCP with a latency,
-what two tenants get of one card, `vgpu bench`, tests/bench/driver.py), and writes a file for each step into
---out, with the card, the driver, the date and the commit in machine.txt. The exit code is 1 if a step failed; the
-others run all the same.
+For a machine with a card and little else: the script needs a C compiler, nvcc and a Python with the frameworks to
+compare, but neither a network nor a virtual environment. Other packages come as wheels, which
+`python3 tests/gpu/run.py --fetch DIR` downloads on another machine. The script builds in a copy of this tree, then runs
+checks (tests/gpu, then frameworks on two devices, which one-device machines skip, then tests/conformance natively and
+remoted, over shared memory and over a plain socket, PyTorch's database of operators) and measurements (a training step
+over TCP with a latency, what two tenants get of one card, `vgpu bench`, tests/bench/driver.py). Each step writes a file
+into --out; machine.txt has the card, the driver, the date and the commit. The exit code is 1 if a step failed; the
+other steps run all the same.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ BUILD = (
     ("daemon/bench/build.py",),
     ("daemon/executor/build_ffi.py",),
 )
-LEFT_OUT = {"llvmlite", "pyroute2"}  # for the simulator, which is not asked here, and the doctor's routes
+LEFT_OUT = {"llvmlite", "pyroute2"}  # for the simulator, which is not tested here, and for the doctor's routes
 NOT_COPIED = (".git", ".venv", "build", "_gen", "_lib", "*.so", "*.whl", "__pycache__", ".*_cache")
 VGPU = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
-TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with the last
+TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with setuptools
 
 
 def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple[str, ...]]:
-    """Each step's name and Python arguments. Checks come first: nothing is worth measuring that computes wrongly."""
+    """Each step's name and Python arguments. Checks come first: times count only if the results are right."""
     bench = ("-c", VGPU, "bench", "--rounds", str(rounds), "--libcuda", libcuda)
     conformance = ("-m", "tests.conformance", "--libcuda", libcuda, "--native", "--remoted")
     pytest = ("-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "-m", "gpu", "--timeout", "300")
@@ -62,7 +62,7 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple
 
 
 def fetch(folder: Path, python_version: str, left_out: Collection[str] = LEFT_OUT) -> int:
-    """Download what the steps need for a CPython of that version on x86-64 or on this machine's kind of processor."""
+    """Download what the steps need for CPython `python_version` on Linux and this machine's kind of processor."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     wanted = [name for name in wanted if name.split(">=")[0] not in left_out]
     target = ["--python-version", python_version, "--only-binary", ":all:"]
@@ -78,7 +78,7 @@ def fetch(folder: Path, python_version: str, left_out: Collection[str] = LEFT_OU
 
 
 def said(*command: str) -> str:
-    """What a command prints, or why it does not."""
+    """What a command prints, or the error if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -104,7 +104,7 @@ def describe(python: str, commit: str) -> str:
 
 
 def run(tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, limit_s: int) -> bool:
-    """Whether it went well; what it prints goes to `log`."""
+    """Run Python with `arguments`; returns whether it succeeded. The output goes to `log`."""
     with log.open("w") as output:
         try:
             done = subprocess.run(
@@ -122,7 +122,7 @@ def run(tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, li
 
 
 def build(folder: Path, wheels: Path | None, out: Path, commands: Sequence[Sequence[str]] = BUILD) -> dict[str, str]:
-    """Copy this tree to `folder`/tree and build it there; the environment for its programs. Raises RuntimeError."""
+    """Copy this tree to `folder`/tree and build it; returns the environment for programs. Raises RuntimeError."""
     site, tree = folder / "site", folder / "tree"
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED, out.name), symlinks=True)
     if wheels:
@@ -137,7 +137,7 @@ def build(folder: Path, wheels: Path | None, out: Path, commands: Sequence[Seque
 
 
 def run_steps(folder: Path, env: dict[str, str], chosen: dict[str, tuple[str, ...]], out: Path, limit_s: int) -> bool:
-    """Each step's output goes to a file of its name, its last line to the screen. Returns whether one failed."""
+    """Run the steps, with output to a file for each and its last line to the screen. Returns whether one failed."""
     failed = False
     for step, arguments in chosen.items():
         begin = time.monotonic()

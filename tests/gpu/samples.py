@@ -1,8 +1,8 @@
 """NVIDIA's cuda-samples on a card, natively and through vgpud: `python tests/gpu/samples.py CHECKOUT [NAME...]`.
 
-Compiled by the machine's own nvcc; those that draw, or need another system, are left out. One row for each sample that
-does not end alike on both sides, then counts. The exit code is 1 if one that ends with 0 natively does not remoted.
-Nothing of the checkout is kept here.
+The machine's own nvcc compiles them; samples that draw, or need another system, are left out. Prints a row for each
+sample that ends differently on the two sides, then counts. The exit code is 1 if a sample ends with 0 natively but not
+remoted. Nothing of the checkout is kept in this repository.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ OWN = {"cudart", "cudart_static"}  # nvcc links them itself
 
 
 def libraries(lists: str) -> list[str]:
-    """Options for what a CMakeLists.txt links."""
+    """Linker options for the libraries that a CMakeLists.txt names."""
     text = re.sub(r"[\s\S]*?target_link_libraries", "", lists, count=1)
     names = {name for match in LIBRARY.findall(text) for name in match} - OWN - {""}
     return [f"-l{'cuda' if name == 'cuda_driver' else name}" for name in sorted(names)]
 
 
 def build(nvcc: str, checkout: Path, folder: Path, out: Path) -> Path | None:
-    """The program; None: it does not compile here."""
+    """Compile a sample; returns the program, or None if the sample does not compile here."""
     lists = (folder / "CMakeLists.txt").read_text()
     named = re.search(r"add_executable\(\s*\S+\s+([^)]*)\)", lists)
     sources = [str(folder / name) for name in (named[1].split() if named else ()) if re.search(r"\.(cu|cpp|c)$", name)]
     options = ["-std=c++17", "-O2", "-arch=sm_90", "--extended-lambda", "-Wno-deprecated-gpu-targets", f"-I{folder}"]
     options += [f"-I{checkout / 'Common'}", *(["-rdc=true"] if "SEPARABLE_COMPILATION" in lists else [])]
-    for name, kind in set(re.findall(r"(\w+)\.(fatbin|ptx)\b", lists)):  # what a sample loads from its folder
+    for name, kind in set(re.findall(r"(\w+)\.(fatbin|ptx)\b", lists)):  # images that a sample loads from its folder
         source = folder / f"{name.removesuffix('64')}.cu"
         if source.exists():
             made = [nvcc, f"-{kind}", *options, "-o", str(folder / f"{name}.{kind}"), str(source)]
@@ -58,7 +58,7 @@ def build(nvcc: str, checkout: Path, folder: Path, out: Path) -> Path | None:
 
 
 def run(program: Path, folder: Path, side: Side, limit_s: float) -> tuple[str, str]:
-    """How it ended, and the line that says most of why."""
+    """Run a sample; returns how it ended, and the line of its output that best says why."""
     try:
         done = subprocess.run(
             [program],

@@ -1,7 +1,7 @@
 """Work for two GPUs, natively or through vgpud: `python tests/gpu/several.py TASK` prints one line of JSON.
 
-`results` are compared with the other side's, to the last bit; `rates` (GB/s, or steps a second) are put beside them.
-The frameworks are the machine's own.
+`results` must equal the other side's bit for bit; `rates` (GB/s, or steps a second) are printed for both sides.
+The frameworks are those installed on the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Report = dict[str, dict[str, Any]]
 
 
 def rate(work: Callable[[], Any], wait: Callable[[], Any], amount: float, rounds: int = 5, repeat: int = 10) -> float:
-    """`amount` of each call over its time: the median of rounds."""
+    """`amount` of a call of `work` divided by the time of a call: the median over the rounds."""
     work()
     wait()
     rates = []
@@ -114,7 +114,7 @@ def nccl_one_process() -> Report:
 
 
 def _ranks(work: Callable[[int], Report]) -> Report:
-    """Have two processes, one for each device, do it; the first one's report."""
+    """Run `work` in two processes, one for each device; returns both results, and the rates of the first process."""
     import torch
     import torch.multiprocessing
 

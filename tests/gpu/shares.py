@@ -1,11 +1,11 @@
-"""What two tenants of one card get: inference alone, and beside training; two trainings.
+"""What two tenants get of one card: inference alone, inference beside training, and two trainings.
 
 `python tests/gpu/shares.py --out FILE` on a machine with a card and PyTorch. Inference is eight linear layers of 1024
 in half precision, begun every 2 ms; training is products of 4096 by 4096 in half precision without a pause, and its
 longest kernel is one product. Both run natively as two processes, and through vgpud as two tenants: in both cases the
-driver's own time slices divide the card, as vgpud takes weights for simulated devices alone. All processes stay alive,
-and windows of their work alternate; the figures stand beside what weights of 3 to 1 would give.
-`python tests/gpu/shares.py --work` is such a process: a line of JSON for each line that it reads.
+driver's own time slices divide the card, because vgpud supports weights for simulated devices alone. All processes stay
+alive, and windows of their work alternate; the figures are compared with what weights of 3 to 1 would give.
+`python tests/gpu/shares.py --work` is such a process: it prints a line of JSON for each line that it reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = dict[str, float]
 
 
 def work() -> None:
-    """For each line "infer SECONDS" or "train SECONDS" of standard input, one window of that."""
+    """Run a window of inference or training for each line "infer SECONDS" or "train SECONDS" of standard input."""
     import torch
     from torch import nn
 
@@ -48,7 +48,7 @@ def work() -> None:
             after = time.perf_counter()
             times.append((after - before) * 1e3)
             due = max(due + PERIOD_S, after)
-        times.sort()  # at least one: the first is due at once
+        times.sort()  # not empty: the first inference is due at once
         return {
             "p50_ms": times[len(times) // 2],
             "p99_ms": times[len(times) * 99 // 100],
@@ -67,7 +67,7 @@ def work() -> None:
         return {"products_s": count / (time.perf_counter() - begun)}
 
     phases = {"infer": infer, "train": train}
-    for _ in range(20):  # what loads libraries and kernels takes seconds, and is in no window
+    for _ in range(20):  # loading libraries and kernels takes seconds, so it is done before the windows
         infer(0.01), train(0.01)
     print(json.dumps({"ready": torch.__version__}), flush=True)
     for line in sys.stdin:
@@ -76,7 +76,7 @@ def work() -> None:
 
 
 class Worker:
-    """A process that works."""
+    """A process that runs windows of inference and training."""
 
     def __init__(self, python: str, env: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -107,7 +107,7 @@ def together(orders: list[tuple[Worker, str]]) -> list[Row]:
 
 
 def measure(first: Worker, second: Worker, seconds: float) -> Row:
-    """A window of each phase. `first` is the one of the greater weight."""
+    """Measure a window of each phase. `first` is the tenant with the greater weight."""
     infer, train = f"infer {seconds}", f"train {seconds}"
     [alone] = together([(first, infer)])
     [free] = together([(second, train)])
@@ -125,7 +125,7 @@ def measure(first: Worker, second: Worker, seconds: float) -> Row:
 
 
 def table(rows: dict[str, list[Row]]) -> str:
-    """Markdown: medians of the windows, and least to greatest."""
+    """A table as Markdown: median, minimum and maximum of the windows."""
     sides = list(rows)
     lines = ["| | " + " | ".join(sides) + " |", "|---" * (len(sides) + 1) + "|"]
     median = {side: {key: statistics.median(row[key] for row in rows[side]) for key in rows[side][0]} for side in sides}

@@ -1,10 +1,10 @@
 """`vgpu smi` through vgpud beside NVIDIA's nvidia-smi on the same card, field by field.
 
-`python tests/gpu/smi.py --out DIR` on a machine with a card. Each report is asked of both: `-q -x` by element, `-q` by
-key, `--query-gpu` and `--query-compute-apps` by the fields that either knows, the table, `-L`, `dmon`, `pmon` and
-`topo -m` by line. DIR has what each printed (`nvidia-smi.txt`, `vgpu-smi.txt`), and `smi.md` what differs: what
-nvidia-smi alone shows, what `vgpu smi` alone shows, and values that are not equal. Readings that move between two calls
-are counted apart. `--simulator GPU` has a simulated device behind `vgpu smi`: to try the script.
+`python tests/gpu/smi.py --out DIR` on a machine with a card. Both programs print each report: `-q -x` is compared by
+element, `-q` by key, `--query-gpu` and `--query-compute-apps` by field, the table, `-L`, `dmon`, `pmon` and `topo -m`
+by line. DIR has the output of each (`nvidia-smi.txt`, `vgpu-smi.txt`), and `smi.md` the differences: what nvidia-smi
+alone shows, what `vgpu smi` alone shows, and unequal values. Readings that change between two calls are counted apart.
+`--simulator GPU` puts a simulated device behind `vgpu smi`, to try the script.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "daemon"), str(ROOT / "guest")]
 
 LIMIT_S = 60
-# Part of the name of each reading that two calls a second apart may answer differently.
+# Words in the names of readings that may change between two calls a second apart.
 MOVING = (
     *("timestamp", "clock", "power", "pwr", "temp", "util", "memory", "fb", "bar1", "pstate", "performance_state"),
     *("reason", "throughput", "counters", "fan", "perf", "rxpci", "txpci", "link.gen", "link_gen", "samples"),
 )
-# A process on the device, through vgpud: it holds a context and 256 MiB until its input ends.
+# A program that uses the device through vgpud: it holds a context and 256 MiB until the end of its input.
 HOLDER = """
 import ctypes, sys
 cuda, context, address = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
@@ -70,7 +70,7 @@ def elements(text: str) -> Fields:
 
 
 def keys(text: str) -> Fields:
-    """The values of `-q` by their headings and key, which its indentation nests."""
+    """The values of `-q` by the path of their headings, which indentation nests, and their key."""
     found: Fields = {}
     open_at: list[tuple[int, str]] = []
     for line in text.splitlines():
@@ -86,7 +86,7 @@ def keys(text: str) -> Fields:
 
 
 def cells(names: Sequence[str], text: str) -> Fields:
-    """A line of CSV for each device, by the names that were asked for, and the names above it."""
+    """The values of a CSV report by line number and queried name, and the titles of its header."""
     header, *rows = csv.reader(text.splitlines(), skipinitialspace=True)
     found = {f"header {name}": title for name, title in zip(names, header, strict=True)}
     for at, row in enumerate(rows):
@@ -95,12 +95,12 @@ def cells(names: Sequence[str], text: str) -> Fields:
 
 
 def lines(text: str) -> Fields:
-    """Numbered lines."""
+    """The lines of a report by number."""
     return {f"line {at}": line for at, line in enumerate(text.splitlines(), 1)}
 
 
 def columns(text: str) -> Fields:
-    """The columns of dmon and pmon by their titles: the unit, then a value for each device."""
+    """The columns of dmon or pmon by title: the unit, then a value for each line."""
     titles, units, *rows = (line.lstrip("# ").split() for line in text.splitlines() if line.strip())
     found = {f"{title} (unit)": unit for title, unit in zip(titles, units, strict=False)}
     for at, row in enumerate(rows):
@@ -109,13 +109,13 @@ def columns(text: str) -> Fields:
 
 
 def known_fields(text: str) -> list[list[str]]:
-    """The names in nvidia-smi's --help-query-gpu, each with its other names."""
+    """The fields in a help text of nvidia-smi such as --help-query-gpu, each with its aliases."""
     found = (re.findall(r'"([\w.\-]+)"', line) for line in text.splitlines() if line.startswith('"'))
     return [names for names in found if names]
 
 
 def compare(title: str, real: Fields, shown: Fields) -> tuple[str, Counter[str]]:
-    """Markdown of what differs, and how many fields did how."""
+    """The differences as Markdown, and the number of fields that are equal, moved, different or on one side alone."""
     counted: Counter[str] = Counter()
     rows: dict[str, list[str]] = {"nvidia-smi alone": [], "vgpu smi alone": [], "different": []}
     for name in dict.fromkeys([*real, *shown]):
@@ -137,7 +137,7 @@ def compare(title: str, real: Fields, shown: Fields) -> tuple[str, Counter[str]]
 
 
 def _form(value: str) -> str:
-    """A reading without its digits: "345 MHz" and "1980 MHz" have one form."""
+    """A reading with 0 for each number: "345 MHz" and "1980 MHz" have the same form."""
     return re.sub(r"\d+", "0", value)
 
 
@@ -166,7 +166,7 @@ def report(real: Side, shown: Side) -> str:
             f"## fields of --{option}\n\nequal {len(both)}\n\nnvidia-smi alone: {lacking}\n\nvgpu smi alone: {own}"
         )
         total.update({"field of nvidia-smi alone": len(lacking), "field of vgpu smi alone": len(own)})
-        real(f"--{option}={','.join(names[0] for names in there)}", "--format=csv")  # for the log
+        real(f"--{option}={','.join(names[0] for names in there)}", "--format=csv")  # for the log alone alone
         for style in ("csv", "csv,nounits"):
             query = (f"--{option}={','.join(both)}", f"--format={style}")
             add(f"--{option} --format={style}", functools.partial(cells, both), *query)
@@ -182,7 +182,7 @@ def report(real: Side, shown: Side) -> str:
 
 
 def asker(command: Sequence[str], env: Mapping[str, str], log: Path) -> Side:
-    """Runs the command with arguments, and adds what it prints to `log`."""
+    """A function that runs `command` with its arguments and appends the output to `log`."""
 
     def ask(*arguments: str) -> str:
         done = subprocess.run([*command, *arguments], env=env, capture_output=True, text=True, timeout=LIMIT_S)

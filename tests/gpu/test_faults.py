@@ -1,4 +1,4 @@
-"""Faults of a real card: what sticks, to whom, and what does not."""
+"""Faults on a real card: which errors are sticky, for which client, and which are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests/gpu/profiles.py calls a difference, without a card."""
+"""Which differences tests/gpu/profiles.py reports; these tests need no card."""
 
 from tests.gpu.profiles import compare, medians, times
 
@@ -16,12 +16,12 @@ def test_a_lost_record_and_another_order_differ() -> None:
     assert compare("w", NATIVE, NATIVE[:-1], None) == ["w: a: 6 records natively, 5 remoted"]
     other = [NATIVE[1], NATIVE[0], *NATIVE[2:]]
     assert compare("w", NATIVE, other, NATIVE) == ["w: the order differs"]
-    assert compare("w", NATIVE, other, other) == []  # natively it changes, too
+    assert compare("w", NATIVE, other, other) == []  # the order differs between native runs, too
     assert compare("w", [], [], None) == ["w: no record"]
 
 
 def test_a_longer_time_differs() -> None:
-    """Beyond 5 %, two ticks of the clock, and what native runs differ by."""
+    """Times may differ by 5 %, by two ticks of the clock, or by as much as two native runs do."""
     slow = [(name, duration * 1.06) for name, duration in NATIVE]
     assert [row.is_close for row in times(NATIVE, slow, NATIVE, 3)[0]] == [False, False]
     assert [row.is_close for row in times(NATIVE, slow, slow, 3)[0]] == [True, True]

@@ -1,4 +1,4 @@
-"""On a real card: programs with machine code for it through vgpud. Frameworks: tests/conformance."""
+"""Programs with machine code for a real card run through vgpud on that card. Frameworks: tests/conformance."""
 
 import subprocess
 from pathlib import Path
@@ -17,7 +17,7 @@ SHARING["managed"] = "attributes of the device are 0"
 
 
 def natively(program: Path) -> str:
-    """What a program says on the card without us."""
+    """What a program prints when it runs natively on the card."""
     return subprocess.run([program], capture_output=True, text=True, timeout=120, check=False).stdout
 
 

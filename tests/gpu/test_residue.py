@@ -1,4 +1,4 @@
-"""Residue between tenants on a real card: as tests/daemon/tenancy/test_residue.py, over most of the card's memory."""
+"""Residue between tenants on a real card: as tests/daemon/tenancy/test_residue.py, in up to 16 GiB of free memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.shim.client import PRELUDE
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
-# Whatever is free, in pieces, so that the pages another process has given back are among them.
+# Searches the free memory in pieces, so that pages which another process has freed are among them.
 LOOK = f"""
 context()
 {SEARCH}

@@ -1,6 +1,6 @@
 """Two GPUs: frameworks compute the same through vgpud as natively (`python3 tests/gpu/run.py --only several`).
 
-Shows both sides' rates as it goes (`pytest -s`). What is slower is not a failure here, what differs is.
+`pytest -s` shows the rates of both sides. A lower rate is not a failure here, a different result is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENVIRONMENT = {"NCCL_DEBUG": "WARN", "PYTHONPATH": ""}
 
 
 def device_count() -> int:
-    """Devices of this machine, by NVIDIA's own tool."""
+    """The number of devices of this machine, according to nvidia-smi."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
     except OSError:
@@ -35,7 +35,7 @@ def device_count() -> int:
 
 
 def run(env: dict[str, str], task: str) -> dict[str, Any]:
-    """Its report, or its output's end where it fails or does not end."""
+    """Run a task; returns its report, or the end of its output if the task fails or takes too long."""
     try:
         done = subprocess.run([sys.executable, SCRIPT, task], env=env, capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired as late:

@@ -1,4 +1,4 @@
-"""Shells complete our commands."""
+"""Shells complete vgpu's commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose CUDA runtime a program gets. Found or not is checked against the dynamic linker itself."""
+"""Which CUDA runtime a program gets. Whether it finds one is checked against the dynamic linker itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SONAME = "libcudart.so.12"
 
 @pytest.fixture(autouse=True)
 def no_loader_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine's own runtimes would answer for every program."""
+    """Ignore the loader cache: this machine's own runtimes in it would be found for every program."""
     monkeypatch.setattr("vgpu_guest.cudart._LDCONFIG", "/nonexistent/ldconfig")
 
 
@@ -115,7 +115,7 @@ def test_the_loaders_cache_counts(tmp_path: Path, theirs: Path, monkeypatch: pyt
 
 
 def which(vgpu_run: Run, *options: str) -> tuple[str, str]:
-    """Which file a program's libcudart.so.12 is under `vgpu run`, or `none`; and what was said."""
+    """The libcudart.so.12 that a program loads under `vgpu run` (a path or `none`), and what vgpu logs."""
     code = (
         "import ctypes\ntry: ctypes.CDLL('libcudart.so.12')\nexcept OSError: print('none')\n"
         "else: print(next(l.split()[-1] for l in open('/proc/self/maps') if 'libcudart' in l))"

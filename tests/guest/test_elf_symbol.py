@@ -23,7 +23,7 @@ SECTION = f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{FATBIN}\\"\\n.pre
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """libv.so, which defines f@V_1 and carries device code, and p, which wants it."""
+    """libv.so, which defines f@V_1 and carries device code, and the program p, which imports f."""
     folder = tmp_path_factory.mktemp("symbols")
     (folder / "map").write_text("V_1 { global: f; local: *; };")
     source = f"{SECTION} int f(void) {{ return 1; }} int hidden(void) {{ return 2; }}"
@@ -53,7 +53,7 @@ HIDDEN = '__attribute__((visibility("hidden"))) int'
 
 @pytest.fixture(scope="module")
 def static(files: Path) -> Path:
-    """A program that calls cudaOne of a static library with cudaOne and cudaTwo."""
+    """A program that calls cudaOne from a static library that also defines cudaTwo."""
     source = f"{HIDDEN} cudaOne(void) {{ return 1; }} {HIDDEN} cudaTwo(void) {{ return 2; }}"
     library = compile_c(files / "library.o", source, "-c")
     main = "int cudaOne(void); static int cudaOwn(void) { return cudaOne(); } int main(void) { return cudaOwn(); }"
@@ -67,7 +67,7 @@ def test_what_a_program_calls_of_a_static_library(static: Path, files: Path) -> 
     assert "cudaTwo" not in called
     subprocess.run(["strip", "-o", files / "stripped", static], check=True, timeout=60)
     assert read_called(files / "stripped", re.compile("cuda")) is None
-    assert read_called(files / "p", re.compile("cuda")) is None  # nothing hidden: another linker's, or no such library
+    assert read_called(files / "p", re.compile("cuda")) is None  # no hidden symbols: other linker or shared library
 
 
 def test_device_code(files: Path) -> None:

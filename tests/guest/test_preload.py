@@ -1,4 +1,4 @@
-"""When LD_LIBRARY_PATH would not win. Each case is checked against the dynamic linker itself."""
+"""Cases in which LD_LIBRARY_PATH does not take precedence. Each is checked against the dynamic linker itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ int main(void) {
 
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
-    """A directory with somebody else's libcuda."""
+    """A directory with a libcuda that is not vgpu's."""
     source = 'const char *who(void) { return "other"; }'
     return compile_library(tmp_path / "other/libcuda.so.1", source=source).parent
 

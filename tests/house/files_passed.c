@@ -1,4 +1,4 @@
-/* Three calls of a program, and the functions of libcuda that each runs: `call offset` a line, for files_passed.py. */
+/* Prints the functions of libcuda that two calls run, one line `call offset` for each function (files_passed.py). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -71,7 +71,7 @@ int main(void) {
   int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                 void **) = find("cuLaunchKernel");
   int (*synchronize)(void) = find("cuCtxSynchronize");
-  for (int i = 0; i < WARM_UP; i++) { /* what only a first call does is not the path */
+  for (int i = 0; i < WARM_UP; i++) { /* exclude what only a first call does */
     check(launch(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
     check(copy(memory, bytes, 1024), "cuMemcpyHtoD");
     check(synchronize(), "cuCtxSynchronize");

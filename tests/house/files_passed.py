@@ -1,7 +1,7 @@
 """Which files of the guest library a cuMemcpyHtoD and a launch pass: `python tests/house/files_passed.py`.
 
-Counted are the files whose functions run in the calling thread, in order of their first call, when the same call has
-been made before. A header counts with the C file of its name; generated files are named and not counted, for nobody
+It lists the files whose functions run in the calling thread, in order of their first call; the measured call has been
+made before. A header counts with the C file of its name; generated files are listed but not counted, because nobody
 reads them to follow a call. The library is built with -finstrument-functions into build/passed.
 """
 
@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "shim"))
 
 
 def build(folder: Path) -> Path:
-    """An instrumented libcuda in `folder`."""
+    """Build an instrumented libcuda in `folder`; return its path."""
     from build import GUEST_LIBRARIES, INCLUDES, link
     from native import Toolchain
 
@@ -36,7 +36,7 @@ def build(folder: Path) -> Path:
 
 
 def passed(folder: Path) -> dict[str, list[str]]:
-    """By call: the files, generated ones marked with a star, in the order in which the call comes to them."""
+    """The files that each call passes, in order of their first use; generated files are marked with a star."""
     library = build(folder)
     program = folder / "program"
     source = Path(__file__).with_suffix(".c")

@@ -1,7 +1,7 @@
 """Which C file calls which: circles of files, and prototypes whose function is defined in a file of another name.
 
-A file is a stem: `vgs_copy.c` and `vgs_copy.h` are one. It depends on the file that defines a function or variable it
-names. Generated files count for nothing: they are built for the hand-written ones and call them.
+A file is a stem: `vgs_copy.c` and `vgs_copy.h` are one. A file depends on the files that define the functions and
+variables it names. Generated files are ignored: they are built for the hand-written files and call them.
 
 `python tests/house/rooms.py` prints both; `python tests/house/rooms.py FROM TO` prints why FROM depends on TO.
 """
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("shim", "daemon", "protocol/c")
 
 NOT_CODE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
-# A name that is used: neither a tag nor a member.
+# Captures a name in use, unless it is a tag or a member.
 WORD = re.compile(r"(?:\b(?:struct|enum|union)\s+\w+|(?:\.|->)\s*\w+)|\b([A-Za-z_]\w*)")
 OUTERMOST = re.compile(r"^(?![\s#}])[^;{]*[;{]", re.M)
 FUNCTION = re.compile(r"\b(?!_Atomic\b)(\w+)\((?!\()")
@@ -60,11 +60,11 @@ class House:
 
     names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     owner: dict[str, str] = field(default_factory=dict)
-    promises: dict[str, str] = field(default_factory=dict)  # function to the stem of its header
+    promises: dict[str, str] = field(default_factory=dict)  # from function to the stem of its header
     folder: dict[str, str] = field(default_factory=dict)
 
     def edges(self) -> dict[str, set[str]]:
-        """By stem: the stems it depends on."""
+        """For each stem, the stems that it depends on."""
         found: dict[str, set[str]] = {stem: set() for stem in self.names}
         for stem, names in self.names.items():
             found[stem] = {self.owner[name] for name in names if name in self.owner} - {stem}

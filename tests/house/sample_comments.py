@@ -1,8 +1,8 @@
 """Draw comments at random, to judge the words: `python tests/house/sample_comments.py [SEED] [COUNT] [FOLDER…]`.
 
 A comment is what one reads at once: a block of C, C++ or Python comment lines, a docstring, a sentence of a document.
-The same seed draws the same places from the same tree. docs/glossary.md and CONTRIBUTING.md say what is asked of them:
-nobody who has never seen the project reads one twice.
+The same seed draws the same places from the same tree. docs/glossary.md and CONTRIBUTING.md say what a comment must be:
+clear at first reading to somebody who has never seen the project.
 """
 
 import argparse
@@ -20,7 +20,7 @@ C_COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*(?:\n\s*//[^\n]*)*)", re.S)
 C_STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 BLOCK = re.compile(r"^```.*?^```", re.S | re.M)
 SENTENCE = re.compile(r"(?<=[.:?!])\s+(?=[A-Z`*])")
-LEAST_WORDS = 4  # "in bytes" needs no judgement
+LEAST_WORDS = 4  # shorter comments, such as "in bytes", are not judged
 
 
 def files(folders: list[str]) -> list[Path]:

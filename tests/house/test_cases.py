@@ -1,6 +1,6 @@
-"""Every case of the collections that the project was tried with has a test that carries its id.
+"""Every case of the collections of faults and attacks has a test that carries the case's id.
 
-A test carries an id in its name, in a docstring or a parameter; a CUDA program in the comment that it begins with.
+A test carries an id in its name, in a docstring or a parameter; a CUDA program in its first comment.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 CASES = {
     *(f"GD{n}" for n in range(1, 10)),  # the doctor says OK, the program fails
-    *(f"GM{n}" for n in range(1, 12)),  # mends that harm, mislead or cannot work
+    *(f"GM{n}" for n in range(1, 12)),  # repairs that harm, mislead or cannot work
     *(f"GR{n}" for n in range(1, 10)),  # the reason is shown on the wrong machine
     *(f"GP{n}" for n in range(1, 13)),  # packages, installing, service
     *(f"AT{n}" for n in range(1, 24)),  # attacks (docs/security.md)
-    # Public bug reports; NR06, 11, 12, 18 and 20 were never given out.
+    # Public bug reports; NR06, 11, 12, 18 and 20 were never assigned.
     *(f"NR{n:02}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 13, 14, 15, 16, 17, 19, 21, 22)),
 }
 _ID = re.compile(r"(?<![A-Z0-9])(?:AT|GD|GM|GR|GP|NR)\d+")
 
 
 def _texts(path: Path) -> list[str]:
-    """Where a file may carry ids."""
+    """The texts of a file in which ids may stand."""
     text = path.read_text()
     if path.suffix == ".cu":
         return [line for line in text.split("\n\n")[0].splitlines() if line.startswith("//")]

@@ -1,4 +1,4 @@
-"""A test whose event loop runs into an exception of a callback fails at once; see tests/event_loop.py."""
+"""A test fails at once if a callback of its event loop raises an exception; see tests/event_loop.py."""
 
 import asyncio
 

@@ -25,19 +25,19 @@ def test_no_file_is_longer_than_the_ceiling() -> None:
 
 
 def test_AT21_no_deadline_follows_the_clock_on_the_wall() -> None:
-    """Somebody sets it back, and a wait of two seconds takes an hour."""
+    """When somebody sets the clock back, a wait of two seconds could take an hour."""
     parts = (ROOT / "daemon", ROOT / "shim", ROOT / "protocol")
     sources = [
         each for each in tracked_sources() if each.suffix in (".c", ".h") and any(map(each.is_relative_to, parts))
     ]
     assert sources
-    stamps = {"vgs_cupti_clock.c"}  # the times in a profile are the wall's; it waits for nothing
+    stamps = {"vgs_cupti_clock.c"}  # profiles hold wall-clock times; the file waits for nothing
     found = [path.name for path in sources if "CLOCK_REALTIME" in path.read_text() and path.name not in stamps]
     assert found == []
 
 
 def test_each_file_format_has_one_reader() -> None:
-    """In Python; C has none of ELF, and of fat binaries one that finds where they end (vgs_image.c)."""
+    """In Python; the C code reads no ELF, and of fat binaries only where they end (vgs_image.c)."""
     parts = (ROOT / "daemon", ROOT / "guest", ROOT / "pytorch", ROOT / "protocol")
     sources = [each for each in tracked_sources() if each.suffix == ".py" and any(map(each.is_relative_to, parts))]
     for magic, reader in ((r"\x7fELF", "elf.py"), ("0xBA55ED50", "fatbin.py")):

@@ -1,4 +1,4 @@
-"""Markdown wraps at 100 columns. The changelog is filled when a release is made: everybody adds to it."""
+"""Markdown wraps at 100 columns. The changelog, to which every change adds lines, is wrapped at a release."""
 
 import subprocess
 from pathlib import Path
@@ -15,7 +15,7 @@ def documents() -> list[str]:
     return sorted(name for name in listing.split("\0") if name and name != "CHANGELOG.md" and (ROOT / name).is_file())
 
 
-LONG_LINES = 20  # in all documents; lower it with what you wrap
+LONG_LINES = 20  # in all documents; lower the number when you wrap some
 
 
 def test_no_line_is_longer_than_100_columns() -> None:

@@ -4,7 +4,7 @@ import re
 
 from tests.house.rooms import read
 
-# ref, unref; create, destroy; acquire, release; add, remove; set, reset
+# Use instead: ref, unref; create, destroy; acquire, release; add, remove; set, reset.
 NOT_VERBS = re.compile(r"_(give|keep|drop|retire|settle|forget|note|let_go)(_|$)")
 
 

@@ -1,13 +1,13 @@
-"""No circle of files, and a function is defined in the file of its header's name.
+"""C files depend on each other in no circle, and a function is defined in the C file with its header's name.
 
-What is left of both may only shrink: lower a ceiling with what you mend.
+The number of exceptions may only shrink: lower a ceiling when you remove some.
 """
 
 from tests.house.rooms import House, circles, declared, misplaced, read
 
 IN_CIRCLES = 0  # files
 MISPLACED = (
-    23  # prototypes: those of vgx_sim.h, which the executor sees in place of the simulator's own, and of vgx_handle
+    23  # prototypes of vgx_sim.h, which the executor includes instead of the simulator's headers, and of vgx_handle.h
 )
 
 
@@ -22,7 +22,7 @@ def test_prototypes_come_home() -> None:
 
 
 def test_reads_enough_to_judge() -> None:
-    """A pattern that no longer fits the sources must not pass for a tidy house."""
+    """The checks above must not pass because the patterns no longer match the sources."""
     house = read()
     assert len(house.promises) > 500
     assert sum(map(len, house.edges().values())) > 400

@@ -1,4 +1,4 @@
-"""What the guest libraries demand of a guest: glibc as old as Ubuntu 22.04's, and no other library."""
+"""The guest libraries need only glibc, no newer than Ubuntu 22.04's, and no other library."""
 
 import re
 import subprocess

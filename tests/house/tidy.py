@@ -1,7 +1,7 @@
 """Run clang-tidy over every C file that has changed since it was last found clean.
 
-`python tests/house/tidy.py` prints what clang-tidy prints and exits 1 when it found something. Which files are clean is
-remembered in build/tidy, by a hash of everything that can change the answer.
+`python tests/house/tidy.py` prints what clang-tidy prints and exits 1 when it found something. build/tidy
+records which files are clean, by a hash of everything that can change the result.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ FLAGS = [
 
 
 def fingerprint(source: Path, shared: bytes) -> str:
-    """A hash of everything that decides the answer: the settings, the file, and every header of the project that it
+    """A hash of everything that decides the result: the settings, the file, and every header of the project that it
     includes."""
     command = ["cc", "-MM", *FLAGS, str(source)]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

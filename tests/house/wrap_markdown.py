@@ -1,6 +1,6 @@
-"""Wrap Markdown at 100 columns: `python tests/house/wrap_markdown.py FILE…`; test_markdown.py holds it there.
+"""Wrap Markdown at 100 columns: `python tests/house/wrap_markdown.py FILE…`; test_markdown.py checks the width.
 
-A paragraph or list item with a longer line is filled anew; tables, fenced blocks, headings, comments and lines that
+A paragraph or list item with a longer line is wrapped again; tables, fenced blocks, headings, comments and lines that
 cannot be broken stay as they are.
 """
 
@@ -24,7 +24,7 @@ def is_long(line: str) -> bool:
 
 
 def fill(lines: list[str]) -> list[str]:
-    """One paragraph or item, filled."""
+    """The lines of one paragraph or list item, wrapped."""
     bullet = ITEM.match(lines[0])
     first = bullet.group() if bullet else re.match(r"\s*", lines[0]).group()  # type: ignore[union-attr]
     rest = " " * len(first)
@@ -43,7 +43,7 @@ def fill(lines: list[str]) -> list[str]:
 
 
 def blocks(lines: list[str]) -> Iterator[tuple[bool, list[str]]]:
-    """Groups of lines, and whether each may be filled."""
+    """Groups of lines, and whether each group may be wrapped."""
     fenced = False
     block: list[str] = []
     for line in lines:
@@ -69,7 +69,7 @@ def wrapped(text: str) -> str:
 
 
 def long_lines(text: str) -> list[str]:
-    """What wrapped() would change."""
+    """The lines that wrapped() would break."""
     return [line for prose, block in blocks(text.splitlines()) if prose for line in block if is_long(line)]
 
 

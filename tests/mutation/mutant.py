@@ -1,4 +1,4 @@
-"""Run what may die or hang in a process of its own."""
+"""Run, in a separate process, code that may crash or hang."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ TIMEOUT_S = 60
 
 
 def noticed(change: Callable[[], bool], fails: Callable[[], bool]) -> bool | None:
-    """Whether a change is noticed, by a failure, a death or a hang; None: `change` says that it changes nothing."""
+    """Whether a change is noticed, by a failure, a crash or a hang; None: `change` returned False (no change)."""
     child = os.fork()
     if child == 0:
-        faulthandler.disable()  # the test looks for a crash
+        faulthandler.disable()  # a crash is an expected outcome
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(TIMEOUT_S)
         try:

@@ -1,4 +1,4 @@
-"""The checks that are written by hand, of cursor, rings and handles: each is needed, for without it a test fails.
+"""Each hand-written check of the cursor, the rings and the handles is needed: without the check a test fails.
 
 A mutant is a source with one text replaced by another. test_dispatcher.py does the same to the generated dispatcher.
 """
@@ -91,7 +91,7 @@ def mutate(source: Path, old: str, new: str, folder: Path) -> Path:
 
 
 def passes(program: Path, folder: Path) -> bool:
-    """Compile a program with what lies in `folder` in place of the tree's files, and run it."""
+    """Compile a program, with the files in `folder` in place of the tree's; whether it runs and exits with 0."""
     binary = folder / "program"
     command = ["gcc", "-std=gnu11", "-O1", "-w", "-pthread", f"-I{folder}", *INCLUDES, str(program), "-o", str(binary)]
     subprocess.run(command, check=True)
@@ -133,7 +133,7 @@ def parts(api: Api, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
     ids=lambda value: value[:40],
 )
 def test_checks_of_handles(name, old, new, api, parts, tmp_path) -> None:
-    """With the changed source a record is not answered as it should be, or two rings are not kept apart."""
+    """With the changed source, a record gets a wrong answer, or a scene of two rings that use one object fails."""
     shutil.copy(parts[name].parent / "guard.h", tmp_path)
     changed = parts | {name: compile_part(mutate(ROOT / "daemon/executor" / name, old, new, tmp_path), tmp_path)}
     library = link(changed, tmp_path / "mutant.so")

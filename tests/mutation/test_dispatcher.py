@@ -1,6 +1,6 @@
 """Each guard of the generated dispatcher is needed: without it a record of tests/protocol gets a wrong answer. A guard
-is a check between a client's number and its use. One at a time is removed, or one entry of the table of operations
-changed, in a separate process: a case that passed must then fail, or the process crash.
+checks a number from the client before the number is used. In a separate process, one guard is removed, or one entry of
+the table of operations is changed: a case that passed must then fail, or the process must crash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.mutation.mutant import noticed
 from tests.protocol.records import ROOT, Dispatcher, cases, compile_parts, link, travelling
 
 RECORDS = travelling()
-SLICES = 8  # of all mutants, so that each test ends in seconds on a busy machine, too
+SLICES = 8  # parts of all mutants, so that each test takes only seconds even on a busy machine
 DAMAGES = ("fixed length", "context", "handle type", "null handle", "handle")
 
 

@@ -1,4 +1,4 @@
-"""libnvidia-ml as a program sees it, against a vgpud of its own."""
+"""Fixtures that load libnvidia-ml as a program does, connected to a vgpud that the tests start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIB = ROOT / "build/guest"
 LIBRARY = LIB / "libnvidia-ml.so.1"
 
-# What a guest's environment says of vgpud; none of it may leak into a test from the developer's.
+# Variables that configure a guest; a developer's own settings must not leak into a test.
 VARIABLES = (
     "VGPU_ENDPOINT",
     "VGPU_TOKEN",
@@ -29,7 +29,7 @@ VARIABLES = (
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """This environment without what points at a vgpud or a library."""
+    """The current environment without the variables that select a vgpud or a library, plus `more`."""
     return {key: value for key, value in os.environ.items() if key not in VARIABLES} | {
         "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "guest"), str(ROOT)]),
         "VGPU_GUEST_CONF": "/nonexistent",
@@ -55,7 +55,7 @@ def guest(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
 
 @pytest.fixture
 def nvml(guest: ctypes.CDLL) -> Iterator[ctypes.CDLL]:
-    """The same, initialised once."""
+    """The library of `guest`, initialised once."""
     assert guest.nvmlInit_v2() == 0
     yield guest
     assert guest.nvmlShutdown() == 0

@@ -1,4 +1,4 @@
-"""Finding devices, and arguments that are wrong: the error of NVIDIA's library, and nothing written."""
+"""Finding devices; a wrong argument gives the error of NVIDIA's library, and no output is written."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_field_values_say_so_one_by_one(nvml: ctypes.CDLL, device: ctypes.c_void
 
 
 def test_peer_status_of_every_pair(nvml: ctypes.CDLL) -> None:
-    """NCCL's initialisation: any error, even for a device with itself, ends it."""
+    """NCCL asks for every pair while it initialises: any error, even for a device with itself, ends NCCL."""
     devices = [handle(nvml, 0), handle(nvml, 1)]
     status = ctypes.c_uint(77)
     found = {}
@@ -139,7 +139,7 @@ def test_peer_status_of_every_pair(nvml: ctypes.CDLL) -> None:
 
 
 def test_nccls_names_answer(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> None:
-    """Where NCCL accepts NOT_SUPPORTED, and the answers about confidential computing, which a guest does not have."""
+    """NCCL accepts NOT_SUPPORTED for NVLink and fabric; a guest answers that it has no confidential computing."""
     number = ctypes.c_uint(77)
     assert nvml.nvmlDeviceGetNvLinkState(device, 0, ctypes.byref(number)) == NOT_SUPPORTED
     assert nvml.nvmlDeviceGetNvLinkCapability(device, 0, 0, ctypes.byref(number)) == NOT_SUPPORTED
@@ -201,7 +201,7 @@ def test_cuda_visible_devices_is_not_nvmls(nvml: ctypes.CDLL, monkeypatch: pytes
 def test_n02_an_older_name_writes_no_more_than_its_struct(
     nvml: ctypes.CDLL, device: ctypes.c_void_p, name: str, nbytes: int
 ) -> None:
-    """hashcat asks by the oldest name, with a struct of 52 bytes on its stack."""
+    """hashcat calls the oldest name with a struct of 52 bytes on its stack."""
     for filler in (b"\xee", b"\x11"):
         buffer = ctypes.create_string_buffer(filler * 128, 128)
         assert getattr(nvml, name)(device, buffer) == 0

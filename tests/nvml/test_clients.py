@@ -1,4 +1,4 @@
-"""Monitors from PyPI, unmodified: they show the devices and exit well, though a simulated one has no sensors."""
+"""Unmodified monitors from PyPI show the devices and exit with 0, although a simulated device has no sensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GLANCES = ("glances==4.5.8", "nvidia-ml-py>=13.580")
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(("requirements", "from_source"), [(NVITOP, ""), (GPUSTAT, "gpustat"), (GLANCES, "")])
 def test_client_installs(requirements: tuple[str, ...], from_source: str) -> None:
-    """Apart, so that no other test's time holds a download."""
+    """A separate test, so that no other test's time includes a download."""
     assert (environment(*requirements, from_source=from_source) / "bin/python").exists()
 
 
@@ -53,7 +53,7 @@ def test_glances(vgpu_run: Run) -> None:
 
 
 def test_pytorchs_way_to_count_devices(vgpu_run: Run) -> None:
-    """torch.cuda.device_count() before initialisation: these calls, by ctypes, and the result must not be an error."""
+    """torch.cuda.device_count() makes these calls by ctypes before initialisation; none of them may fail."""
     code = (
         "from ctypes import CDLL, byref, c_int, c_void_p, create_string_buffer as buffer\n"
         "n = CDLL('libnvidia-ml.so.1'); count = c_int(-1)\n"

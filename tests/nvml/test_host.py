@@ -1,4 +1,4 @@
-"""Real devices: the host's NVML, here played by our own library over another vgpud."""
+"""Real devices are answered by the host's NVML; here vgpu's library, connected to another vgpud, plays that NVML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.nvml.conftest import LIBRARY
 
 @pytest.fixture
 def inventory() -> dict[str, Any]:
-    """The devices of the vgpud that plays the host, in the other order."""
+    """The devices of the vgpud that plays the host, in reverse order."""
     fields = load_inventory("simulator", "h100,t4", "libcuda.so.1").fields
     return fields | {"devices": fields["devices"][::-1]}
 
@@ -32,7 +32,7 @@ def host(guest: ctypes.CDLL, inventory: dict[str, Any]) -> Any:
 
 
 def answers(backend: Any, index: int) -> dict[tuple[str, tuple[int, ...] | None], tuple[int, Any]]:
-    """The successful part of a device's snapshot."""
+    """The successful answers in a device's snapshot, by name and arguments."""
     return {
         (name, given): (answer.result, answer.value)
         for name, call in CALLS.items()

@@ -1,4 +1,4 @@
-"""A daemon that answers nonsense: the library reports it, writes nothing, and keeps working."""
+"""If the daemon answers nonsense, the library returns an error, writes no output and keeps working."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_live(script: Script, library: ctypes.CDLL, name: str, value: Any) -> No
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_bytes(script: Script, library: ctypes.CDLL, data: st.DataObject) -> None:
-    """Whatever comes, the result is one of a few and the library can be used again."""
+    """Whatever bytes arrive, the result is an NVML code and the library can be used again."""
     rows = [
         ROW,
         [0, "nvmlDeviceGetMemoryInfo", None, 0, [b"m" * 24]],

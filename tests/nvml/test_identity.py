@@ -1,4 +1,4 @@
-"""One identity: what libcuda, libnvidia-ml and vgpud say of a device, and of a process on it, is the same."""
+"""One identity: libcuda, libnvidia-ml and vgpud report the same facts about a device and its processes."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ def test_memory_and_processes_follow_libcuda(vgpu_run: Run) -> None:
     free, total = found["cuda"]
     assert found["nvml"][1] == [free, total]
     assert total - free >= 64 << 20
-    assert found["nvml"][0][0] == found["nvml"][0][1]  # the other device is untouched
+    assert found["nvml"][0][0] == found["nvml"][0][1]  # the other device's memory is unused
     assert found["after"] == [[], [[found["pid"], total - free]]]
     assert found["name"].startswith(sys.executable)
-    assert found["short"] == [7, 1]  # no room: how much is needed
+    assert found["short"] == [7, 1]  # INSUFFICIENT_SIZE, and the required number of entries
 
 
 @pytest.mark.parametrize("visible", ["-1", "1"])

@@ -1,4 +1,4 @@
-"""Initialising: counted, after fork, without a daemon, when the daemon goes away and comes back."""
+"""Initialisation: counted, after fork, without a daemon, and when the daemon ends and returns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_null(nvml: ctypes.CDLL) -> None:
 
 
 def test_every_function_refuses_before_init(guest: ctypes.CDLL) -> None:
-    """With wild arguments, too: nothing may be looked at."""
+    """Every function refuses even wild pointers, because no argument may be read before initialisation."""
     names = (Path(__file__).parents[2] / "protocol/data/nvml-580-exports.txt").read_text().split()
     others = {"nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags", "nvmlErrorString", "nvmlInternalGetExportTable"}
     wild = [ctypes.c_void_p(1)] * 6
@@ -77,7 +77,7 @@ def test_rounds_without_growth(guest: ctypes.CDLL) -> None:
 
 
 def test_threads(guest: ctypes.CDLL) -> None:
-    """Initialising, asking and shutting down at once: each call succeeds, or the library was not initialised then."""
+    """Threads initialise, query and shut down at once: each call returns SUCCESS or UNINITIALIZED."""
     results: list[set[int]] = []
 
     def work() -> None:
@@ -137,7 +137,7 @@ def test_nothing_configured_is_no_driver(guest: ctypes.CDLL, monkeypatch: pytest
     monkeypatch.setenv("VGPU_GUEST_CONF", "/nonexistent")
     start = time.monotonic()
     assert guest.nvmlInit_v2() == DRIVER_NOT_LOADED
-    assert time.monotonic() - start < 1  # a promise to programs, not a measurement
+    assert time.monotonic() - start < 1  # programs are promised this limit; it is no measurement
 
 
 def test_garbage_instead_of_a_daemon(guest: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_garbage_instead_of_a_daemon(guest: ctypes.CDLL, monkeypatch: pytest.Mon
 
 
 def test_restarted_daemon(guest: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The snapshot outlives the daemon; a live question finds the new one, or says that the GPU is lost."""
+    """The snapshot outlives the daemon; a live query reaches the new daemon, or returns GPU_IS_LOST."""
     link = tmp_path / "vgpud.sock"
     monkeypatch.setenv("VGPU_ENDPOINT", f"unix:{link}")
     name = ctypes.create_string_buffer(96)
@@ -179,7 +179,7 @@ def test_restarted_daemon(guest: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, t
     assert guest.nvmlDeviceGetName(device, name, 96) == SUCCESS
     with PrivateDaemon("t4") as daemon:
         point_to(daemon)
-        assert memory_info(guest) == GPU_IS_LOST  # other devices than this program knows
+        assert memory_info(guest) == GPU_IS_LOST  # the new daemon has other devices than the snapshot
     with PrivateDaemon("h100") as daemon:
         point_to(daemon)
         assert memory_info(guest) == SUCCESS

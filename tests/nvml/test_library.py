@@ -1,4 +1,4 @@
-"""The library as a file: its names, what it needs, and that it works however it is loaded."""
+"""The library as a file: exported names, dependencies, and that it works however it is loaded."""
 
 from __future__ import annotations
 

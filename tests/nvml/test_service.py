@@ -1,4 +1,4 @@
-"""vgpud's side without a library: which processes a client may see, and the answers to malformed requests."""
+"""vgpud's NVML service, without a client: which processes a client may see, and answers to malformed requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEMORY_V2 = 0x02000028
 
 
 class FakeWorker:
-    """A worker as far as NVML asks one."""
+    """A worker with only what the NVML service uses."""
 
     def __init__(self, pid: int, used: tuple[int, ...] | None) -> None:
         self.pid = pid
@@ -74,7 +74,7 @@ def test_another_tenant_of_the_same_address_is_not_seen(service: NvmlService) ->
 
 
 def test_a_worker_that_does_not_tell(service: NvmlService) -> None:
-    """Its memory is unknown, so the sum is, too; the process may be on any device."""
+    """The worker's memory use is unknown, so the device's is, too; the process is listed on every device."""
     asking = session(1, Peer("vsock", cid=3), pid=5, worker=FakeWorker(900, None))
     assert ask(service, asking, [], "nvmlDeviceGetMemoryInfo_v2", 0, MEMORY_V2).result == NvmlResult.NOT_SUPPORTED
     answer = ask(service, asking, [], "nvmlDeviceGetComputeRunningProcesses_v2", 1)

@@ -1,4 +1,4 @@
-"""`vgpu smi` in a guest, as scripts call nvidia-smi."""
+"""`vgpu smi` in a guest, called as scripts call nvidia-smi."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_xml_as_its_readers_look_for_it(smi: Smi) -> None:
 
 
 def of_nvidia_smi(kind: str) -> list[str]:
-    """The elements, keys or columns of nvidia-smi 580, in its order."""
+    """The elements, keys or columns of nvidia-smi 580, in the order of its output."""
     rows = (line.split("\t") for line in Path(__file__).with_name("nvidia-smi-580.tsv").read_text().splitlines())
     return [row[1] for row in rows if row[0] == kind]
 
@@ -149,7 +149,7 @@ def test_every_field_of_nvidia_smi_is_shown_in_its_place(smi: Smi) -> None:
 
 
 def with_capability(keys: list[str]) -> list[str | None]:
-    """With the line of vgpu's own, which follows the addressing mode."""
+    """`keys` with None for the line that only vgpu prints, after the addressing mode."""
     at = keys.index("Addressing Mode") + 1
     return [*keys[:at], None, *keys[at:]]
 

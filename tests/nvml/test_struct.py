@@ -1,4 +1,4 @@
-"""The declared structs lie in memory as nvidia-ml-py's do."""
+"""The declared structs have the memory layout of nvidia-ml-py's structs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from protocol.gen.nvml import SCALARS, Struct, load
 
-# Where the binding's class has another name.
+# Names of nvidia-ml-py's classes that are not `c_` plus the name of the struct.
 CLASSES = {
     "nvmlPciInfo_t": "nvmlPciInfo_t",
     "nvmlPciInfoExt_t": "nvmlPciInfoExt_v1_t",
@@ -45,7 +45,7 @@ def offsets(declared: Struct) -> list[int]:
 @pytest.mark.parametrize("name", sorted(STRUCTS))
 def test_layout(name: str) -> None:
     declared = STRUCTS[name]
-    if name in OLDER:  # the binding knows only the newer ones
+    if name in OLDER:  # nvidia-ml-py has only newer versions of these structs
         assert declared.layout() == OLDER[name]
         return
     theirs = getattr(pynvml, CLASSES.get(name) or f"c_{name}")

@@ -1,4 +1,4 @@
-"""Every getter of nvidia-ml-py against a real H100: the same outcome, NOT_SUPPORTED, or a listed difference."""
+"""Every getter of nvidia-ml-py gives the outcome of a real H100, NOT_SUPPORTED, or a listed difference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORD = Path(__file__).with_name("data") / "oracle-h100-sxm.txt"
 
 NOT_SUPPORTED = "error 3"
 
-# What must be answered, whatever the card: programs find their device with it.
+# Functions that must succeed for any card, because programs find their device with them.
 REQUIRED = {
     "nvmlDeviceGetCount",
     "nvmlDeviceGetComputeMode",
@@ -36,14 +36,14 @@ REQUIRED = {
     "nvmlSystemGetNVMLVersion",
 }
 
-# The profile is the PCIe card, the record an SXM's; and what belongs to this machine differs.
+# The profile is of a PCIe card, the record of an SXM card; answers about the machine differ as well.
 DIFFERENT: dict[str, Any] = {
     "nvmlDeviceGetCount": "2",
     "nvmlDeviceGetName": '"NVIDIA H100 PCIe"',
     "nvmlDeviceGetNumGpuCores": "14592",
     "nvmlDeviceGetMaxClockInfo": "1755",
     "nvmlDeviceGetMemoryInfo": '{"total": 84943044608, "free": 84943044608, "used": 0}',
-    "nvmlDeviceGetSupportedEventTypes": "0",  # no events here
+    "nvmlDeviceGetSupportedEventTypes": "0",  # vgpu reports no NVML events
 }
 PCI = (
     '{"busIdLegacy": "0000:01:00.0", "domain": 0, "bus": 1, "device": 0, "pciDeviceId": 590418142,'
@@ -54,7 +54,7 @@ DIFFERENT |= {"nvmlDeviceGetPciInfo": PCI, "nvmlDeviceGetPciInfo_v3": PCI}
 
 @pytest.fixture
 def device(guest: ctypes.CDLL) -> Any:
-    """nvidia-ml-py over the library of `guest`, which is loaded already: it asks for the same soname."""
+    """A device of nvidia-ml-py, which uses the library that `guest` loaded, because the soname is the same."""
     pynvml.nvmlInit()
     try:
         yield pynvml.nvmlDeviceGetHandleByIndex(0)

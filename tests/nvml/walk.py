@@ -1,7 +1,7 @@
-"""nvidia-ml-py's functions called one after another with the arguments of a recorded run on a real H100.
+"""Call nvidia-ml-py's functions one after another with the arguments of a recorded run on a real H100.
 
-`record` lines read `name [arguments] => outcome`: `error CODE text`, a JSON value, or a number. Lines whose
-outcome is no answer of NVML (the binding refused the argument, or crashed on it) are left out.
+Lines of the record read `name [arguments] => outcome`; an outcome is `error CODE text`, a JSON value, or a number.
+Lines without an answer of NVML (the binding refused the argument, or crashed on it) are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def recorded(path: Path) -> list[tuple[str, str, str]]:
 
 
 def plain(value: Any) -> Any:
-    """A result as JSON holds it: structs as objects by field, byte strings as text."""
+    """Convert a result to JSON types: a struct becomes an object by field name, a byte string becomes text."""
     if isinstance(value, ctypes.Structure | ctypes.Union):
         return {field[0]: plain(getattr(value, field[0])) for field in value._fields_}
     if isinstance(value, bytes):
@@ -41,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def outcome(name: str, arguments: str, device: Any) -> str:
-    """What the same call gives now."""
+    """The outcome of the same call on `device`."""
     given = [device if text == "'dev'" else int(text) for text in arguments.split(", ") if text]
     try:
         return json.dumps(plain(getattr(pynvml, name)(*given)))

@@ -19,7 +19,7 @@ _OF_DPKG = ("var/lib/dpkg", "var/log")
 
 
 def why_not() -> str | None:
-    """Why this machine cannot have one; None if it can."""
+    """Why this machine cannot make such a system; None if it can."""
     if os.geteuid() != 0:
         return "a system in a folder needs root (chroot, mount)"
     if shutil.which("apt-get") is None:
@@ -29,14 +29,14 @@ def why_not() -> str | None:
 
 @dataclass(frozen=True)
 class System:
-    """Its files lie below `root`; what is in `exchange` it has in /mnt."""
+    """A system whose files lie below `root`; it sees the folder `exchange` as /mnt."""
 
     root: Path
     exchange: Path
 
     @classmethod
     def make(cls, folder: Path) -> "System":
-        """A copy of the one that the VM tests boot. Raises RuntimeError: it cannot be built."""
+        """Copy the system that the VM tests boot. Raises RuntimeError if that system cannot be built."""
         system = cls(folder / "root", folder / "exchange")
         system.exchange.mkdir(parents=True)
         command = ["cp", "-a", "--reflink=auto", debian.rootfs(), system.root]
@@ -44,7 +44,7 @@ class System:
         return system
 
     def run(self, *command: str | Path, env: Sequence[str] = ()) -> CompletedProcess[str]:
-        """Run it there as root, with a plain environment, /proc and /dev."""
+        """Run a command in the system as root, with a plain environment, /proc and /dev."""
         script = (
             'mount -t proc proc "$1/proc"; mount --rbind /dev "$1/dev"; mount --bind "$2" "$1/mnt"; '
             'root=$1; shift 2; exec chroot "$root" "$@"'
@@ -56,22 +56,22 @@ class System:
         )
 
     def check(self, *command: str | Path, env: Sequence[str] = ()) -> str:
-        """As run(), and it must succeed; what it printed on stdout."""
+        """Call run(), assert that the command succeeds, and return its standard output."""
         result = self.run(*command, env=env)
         assert result.returncode == 0, f"{command} exit {result.returncode}\n{result.stdout}{result.stderr}"
         return result.stdout
 
     def assume_yes(self) -> None:
-        """Have apt ask nobody, as nobody is there."""
+        """Configure apt not to ask for confirmation."""
         (self.root / "etc/apt/apt.conf.d/90assume-yes").write_text('APT::Get::Assume-Yes "true";\n')
 
     def give(self, file: Path) -> str:
-        """Put a copy of a file where the system has it; its path there."""
+        """Copy a file into the exchange folder; return its path in the system."""
         shutil.copy(file, self.exchange / file.name)
         return f"/mnt/{file.name}"
 
     def files(self) -> dict[str, tuple[object, ...]]:
-        """Everything but what is dpkg's, to compare before and after: a file that was written again is another."""
+        """All files except dpkg's own, to compare before and after; a rewritten file counts as changed."""
         found: dict[str, tuple[object, ...]] = {}
         for folder, folders, files in os.walk(self.root):
             for path in (Path(folder, name) for name in (*folders, *files)):
@@ -81,7 +81,7 @@ class System:
                     content = None
                 elif name == "etc/ld.so.cache":  # rewritten with the same content
                     content = path.read_bytes()
-                elif name in LOADER_CACHES:  # ldconfig's own, by inode
+                elif name in LOADER_CACHES:  # ldconfig's auxiliary cache, which holds inodes
                     content = None
                 found[name] = (status.st_mode, status.st_uid, status.st_gid, content)
         return {name: state for name, state in found.items() if not name.startswith(_OF_DPKG)}

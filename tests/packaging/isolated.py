@@ -1,4 +1,4 @@
-"""A command on a machine that lacks what this one has: hidden folders, an empty environment."""
+"""Run a command as on a machine that lacks some of this one's software: hidden folders, an empty environment."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ TIMEOUT_S = 100
 
 
 def unshare_command() -> list[str]:
-    """Into a mount namespace of one's own, as root there."""
+    """The command prefix that enters a new mount namespace, as root there."""
     return ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 
 
@@ -26,7 +26,7 @@ def why_not() -> str | None:
 
 
 def python_and_checkout() -> list[Path]:
-    """Every Python of this machine, and this checkout with what is built in it."""
+    """The folders of every Python of this machine, and this checkout with its build outputs."""
     folders = [ROOT, Path(sys.prefix), Path(sys.base_prefix), Path("/usr/local"), *Path("/usr/lib").glob("python3*")]
     return [folder for folder in folders if folder.is_dir() and folder != Path("/usr")]
 
@@ -34,10 +34,10 @@ def python_and_checkout() -> list[Path]:
 def run_without(
     hidden: Sequence[Path], command: Sequence[str | Path], env: Mapping[str, str], cwd: Path = Path("/")
 ) -> CompletedProcess[str]:
-    """Run it where nothing of `hidden` exists, with `env` as its whole environment."""
+    """Run a command where the folders `hidden` are empty, with `env` as its whole environment."""
     script = 'n=$1; shift; while [ $n -gt 0 ]; do mount -t tmpfs none "$1"; shift; n=$((n-1)); done; exec "$@"'
     quiet = ["env", "-i", *(f"{key}={value}" for key, value in env.items()), *map(str, command)]
-    # A folder inside another hidden one is gone with it.
+    # A folder inside another hidden folder is hidden with it.
     outermost = [str(folder) for folder in hidden if not any(other in folder.parents for other in hidden)]
     arguments = ["sh", "-ec", script, "sh", str(len(outermost)), *outermost, *quiet]
     return subprocess.run([*unshare_command(), *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, cwd=cwd)

@@ -1,4 +1,4 @@
-"""The bundle, unpacked in an odd place of a machine that has no Python and none of our files."""
+"""The bundle, unpacked under an unusual path of a machine that has no Python and none of vgpu's files."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def make(out: Path, *options: str) -> Path:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole bundle, in a folder whose name nobody expects."""
+    """The whole bundle, in a folder whose name has spaces, quotes, a dollar sign and non-ASCII letters."""
     out = tmp_path_factory.mktemp("bundle")
     made = make(out / "made", "--folder", *([] if packages.missing() else ["--vm"]))
     place = out / "Größe $HOME 'x'"
@@ -48,7 +48,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """`run("bin/vgpu", ...)`: a command of the bundle, on a machine without our files."""
+    """`run("bin/vgpu", ...)` runs a command of the bundle as on a machine without vgpu's files."""
     if reason := why_not():
         pytest.skip(reason)
     home = tmp_path_factory.mktemp("home")
@@ -106,7 +106,7 @@ def test_a_program_gets_the_environment_of_its_user(run: Run) -> None:
     assert library_path[-1] == "/opt/mine"
     assert [Path(entry).name for entry in library_path[:-1]] == ["_lib"]
     assert seen.pop("VGPU_ENDPOINT").startswith("unix:")
-    # What is added to the user's: PyTorch's overlay and Triton's plug-in, which any Python with those finds there.
+    # Added to the user's PYTHONPATH: PyTorch's overlay and Triton's plug-in, for any Python that has these packages.
     theirs, *added = seen["PYTHONPATH"].split(os.pathsep)
     assert sorted(Path(entry).parts[-2:] for entry in added) == [("_lib", "torch"), ("standin", "python")]
     seen["PYTHONPATH"] = theirs
@@ -114,7 +114,7 @@ def test_a_program_gets_the_environment_of_its_user(run: Run) -> None:
     assert [entry.name for entry in compilers] == list(steering.COMPILERS)
     assert all(entry.is_file() and entry.parent.name == "compiler" for entry in compilers)
     del given["LD_LIBRARY_PATH"], seen["HOME"]
-    for setting in steering.settings([(13, 0)]):  # of the default device
+    for setting in steering.settings([(13, 0)]):  # the settings for the default device
         seen.pop(setting.name)
     standin, _, seen["PATH"] = seen["PATH"].partition(":")
     assert standin.endswith("/standin/bin")

@@ -1,7 +1,7 @@
 """A newcomer's first hour: the commands that README.md prints, run as printed, in a fresh Debian.
 
-Blocks of README after `<!-- hour: NAME -->` are the scripts; the program, with its mistake, lies in docs/example. It
-takes minutes and a network: `make test-ecosystem`.
+The blocks of README.md after `<!-- hour: NAME -->` are the scripts; the program, with its deliberate mistake, lies in
+docs/example. The test takes minutes and needs a network: `make test-ecosystem`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PACKAGES = "ca-certificates,git,make,python3,python3-venv,python3-dev,gcc,g++,l
 
 
 def blocks(text: str) -> dict[str, str]:
-    """The scripts of a page by their names."""
+    """The scripts of a Markdown page, by name."""
     return {name: re.sub(r"\s+# .*$", "", body, flags=re.MULTILINE) for name, body in _BLOCK.findall(text)}
 
 
@@ -40,14 +40,14 @@ def test_what_the_readme_names_is_in_the_tree() -> None:
 
 
 def chroot(folder: Path, suite: str) -> Path:
-    """A fresh Debian with what README says it needs."""
+    """A fresh Debian with the packages that README.md asks for."""
     root = folder / suite
     command = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={_PACKAGES}", suite, str(root)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
     if done.returncode:
         pytest.skip(f"mmdebstrap {suite}: {done.stderr[-300:]}")
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
-    if CERTIFICATES.exists():  # with those that this machine's own network may need
+    if CERTIFICATES.exists():  # this machine's network may need certificates of its own
         shutil.copy(CERTIFICATES, root / str(CERTIFICATES).lstrip("/"))
     return root
 

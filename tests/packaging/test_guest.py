@@ -1,4 +1,4 @@
-"""The guest's packages without a system to install them in: what is in them, and that they are the same every time."""
+"""The guest's packages, without installing them: their contents, and that every build gives the same bytes."""
 
 import ast
 import os
@@ -21,12 +21,12 @@ from tests.pypi import packages
 
 SOURCE = Source("1.0~git202601010000.01234567", epoch_s=1_700_000_000)
 OLDEST_PYTHON = (3, 10)  # Ubuntu 22.04's
-OLDEST_CLICK = "8.0.3"  # as well
+OLDEST_CLICK = "8.0.3"  # Ubuntu 22.04's
 
 
 @pytest.fixture(scope="module")
 def guest() -> Guest:
-    # What Python leaves in a checkout where Triton's plug-in was used is not for the package.
+    # Python leaves a __pycache__ in a checkout where Triton's plug-in was used; the package must not contain it.
     (ROOT / "daemon/vgpud/cli/standin/python/vgpu_triton/__pycache__").mkdir(exist_ok=True)
     return guest_files()
 
@@ -49,7 +49,7 @@ def test_the_same_commit_gives_the_same_bytes(guest: Guest, tmp_path: Path) -> N
 
 
 def test_a_compiler_that_cannot_link_all_as_one_program_links_it_in_parts(tmp_path: Path) -> None:
-    """Some are installed without what -flto takes; the libraries are the slower ones then."""
+    """Some compilers are installed without what -flto needs; the libraries are slower then."""
     compiler = tmp_path / "cc"
     compiler.write_text('#!/bin/sh\ncase "$*" in *-flto*) exit 1 ;; esac\nexec cc "$@"\n')
     compiler.chmod(0o755)
@@ -93,7 +93,7 @@ def test_a_library_for_a_newer_glibc_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_guests_python_is_old_enough() -> None:
-    """Its syntax; what it imports, mypy knows for each version."""
+    """ast checks the syntax for the oldest Python that is supported, mypy checks the imported modules."""
     folder = ROOT / "guest/vgpu_guest"
     for file in folder.rglob("*.py"):
         ast.parse(file.read_text(), file.name, feature_version=OLDEST_PYTHON)
@@ -116,7 +116,7 @@ def test_the_commands_work_with_the_oldest_click(tmp_path: Path) -> None:
 
 
 def test_each_command_has_all_that_it_imports(guest: Guest, tmp_path: Path) -> None:
-    """The package holds a part of vgpud, module by module."""
+    """The package contains only some modules of vgpud, among them all that each command imports."""
     guest.files.write(tmp_path / "files", 0)
     for name in COMMANDS | CLIENT_COMMANDS:
         command = [sys.executable, tmp_path / "files/lib/vgpu-guest", name, "--help"]

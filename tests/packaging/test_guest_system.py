@@ -63,7 +63,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def winners(system: System, soname: str) -> list[str]:
-    """The files of that name in the loader's cache, the first wins. /lib is a link to /usr/lib."""
+    """The files of that soname in the loader's cache, in order: the first wins. /lib is a link to /usr/lib."""
     lines = [line.split() for line in system.check("ldconfig", "-p").splitlines()]
     return ["/usr" + line[-1].removeprefix("/usr") for line in lines if line[0] == soname]
 
@@ -89,7 +89,7 @@ def test_removing_the_package_gives_the_tree_back(system: System, deb: Path) -> 
 
 
 def test_another_packages_driver_stays_and_comes_second(system: System, deb: Path, tmp_path: Path) -> None:
-    """L06, D17: an earlier driver is neither replaced nor first; afterwards programs get it as before."""
+    """L06, D17: the other driver is not replaced and comes second; after removal programs get it again."""
     theirs = compile_library(tmp_path / "libcuda.so.1")
     content = theirs.read_bytes()
     planted = system.root / THEIRS.lstrip("/")
@@ -132,7 +132,7 @@ def test_an_upgrade_installs_nothing_where_it_was_uninstalled(
     system.check("dpkg", "--force-unsafe-io", "--install", system.give(later))
     assert winners(system, "libcuda.so.1") == []
     system.check("dpkg", "--remove", "vgpu-guest")
-    system.check("dpkg", "--force-unsafe-io", "--install", system.give(deb))  # but a new installation is one
+    system.check("dpkg", "--force-unsafe-io", "--install", system.give(deb))  # a new installation, unlike an upgrade
     assert winners(system, "libcuda.so.1") == [OURS]
 
 
@@ -153,7 +153,7 @@ def test_an_endpoint_that_its_owner_changed_survives_removal(system: System, deb
 
 
 def test_the_archive_installs_from_wherever_it_lies(system: System, guest: Guest, tmp_path: Path) -> None:
-    """Without python3-click: the archive has its own. Afterwards nothing is left but the unpacked folder."""
+    """It needs no python3-click, since the archive has its own; uninstall leaves only the unpacked folder."""
     archive = make_archive(guest, SOURCE, tmp_path)
     subprocess.run(["tar", "-C", system.exchange, "-xf", archive], check=True)
     command = "/mnt/vgpu-guest-1.0-linux-x86_64/bin/vgpu"

@@ -1,4 +1,4 @@
-"""The host's package: what is in it, and (for hours: ecosystem) a guest's package computing against it."""
+"""The host's package: its contents, and (marked `ecosystem`) a guest's package that computes against it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = ("vgpud.service", "vgpud.socket", "vgpud-vm@.service")
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of a bundle that has next to nothing."""
+    """The package made of a minimal bundle."""
     folder = tmp_path_factory.mktemp("host")
     bundle = folder / "bundle"
     for name, text in (
@@ -61,7 +61,7 @@ def test_GP6_it_holds_units_configuration_commands_and_manuals(package: Path, tm
     assert not list(tmp_path.rglob("__pycache__"))
     fields = subprocess.run(["dpkg-deb", "-f", package], capture_output=True, text=True, check=True).stdout
     assert "libc6 (>= 2.35)" in fields
-    assert not list((tmp_path / "usr/lib/vgpud/python/lib").glob("lib*"))  # the system's, by Depends
+    assert not list((tmp_path / "usr/lib/vgpud/python/lib").glob("lib*"))  # instead, Depends names system libraries
     licence = (tmp_path / "usr/share/doc/vgpud/copyright").read_text()
     assert "License: Apache-2.0" in licence
 
@@ -70,7 +70,7 @@ def test_its_user_is_a_lasting_one(package: Path) -> None:
     service = unit("vgpud.service")
     assert "DynamicUser" not in service
     assert "User=vgpud\nGroup=vgpud\n" in service
-    assert "RuntimeDirectoryPreserve=yes" in service  # the socket's folder is the socket unit's as well
+    assert "RuntimeDirectoryPreserve=yes" in service  # vgpud.socket needs this folder, too
 
 
 def test_the_socket_is_one_that_the_configuration_listens_on() -> None:
@@ -83,7 +83,7 @@ def test_the_socket_is_one_that_the_configuration_listens_on() -> None:
 @pytest.mark.ecosystem
 @pytest.mark.timeout(2400)
 def test_a_guests_package_computes_against_a_hosts(tmp_path: Path) -> None:
-    """Two fresh systems, a package in each, and what the documents print."""
+    """Two fresh systems with one package each, set up with the commands that the documents print."""
     if reason := guest_system.why_not():
         pytest.skip(reason)
     make_bundle(tmp_path / "bundle", SOURCE, Options(), tmp_path)
@@ -95,7 +95,7 @@ def test_a_guests_package_computes_against_a_hosts(tmp_path: Path) -> None:
     host.give(package)
     install, enable, status = printed["host-deb"].splitlines()
     in_exchange(host, install)
-    in_exchange(host, enable.replace(" --now", ""))  # systemd does not run there
+    in_exchange(host, enable.replace(" --now", ""))  # systemd does not run in the chroot
     assert (host.root / "etc/systemd/system/sockets.target.wants/vgpud.socket").is_symlink()
     assert host.check("getent", "passwd", "vgpud")
     assert host.check("vgpud", "--config", "/etc/vgpu/vgpud.toml", "--check").startswith("good:")
@@ -128,7 +128,7 @@ def test_a_guests_package_computes_against_a_hosts(tmp_path: Path) -> None:
 
 
 def address_of(process: subprocess.Popen[str]) -> str:
-    """HOST:PORT that a vgpud says it listens on, once it is ready."""
+    """HOST:PORT on which a vgpud says that it listens, once it is ready."""
     assert process.stderr is not None
     said = []
     for line in process.stderr:
@@ -141,7 +141,7 @@ def address_of(process: subprocess.Popen[str]) -> str:
 
 
 def check_by_lintian(package: Path) -> None:
-    """GP9: no error, and no override that hides one; where lintian is installed."""
+    """GP9: lintian, where it is installed, reports no error and no override that hides one."""
     if shutil.which("lintian") is None:
         return
     command = ["lintian", "--tag-display-limit", "0", "--show-overrides", package]
@@ -150,5 +150,5 @@ def check_by_lintian(package: Path) -> None:
 
 
 def in_exchange(system: System, line: str) -> str:
-    """Run a line of a document where the system has what it was given."""
+    """Run a shell line of a document in the system's exchange folder."""
     return system.check("sh", "-ec", f"cd /mnt; {line}")

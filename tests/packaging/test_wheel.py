@@ -17,13 +17,13 @@ from vgpu_guest.layout import RUNTIMES
 from tests.packaging.isolated import ROOT, run_without, why_not
 from tests.programs.toolchain import cuda13
 
-pytestmark = pytest.mark.timeout(1500)  # whichever comes first makes the wheel
+pytestmark = pytest.mark.timeout(1500)  # whichever test runs first builds the wheel
 BUILD_TIMEOUT_S = 1200
 _HOOK = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 
 
 def build(hook: str, tree: Path, out: Path) -> Path:
-    """Run a hook of the build backend (PEP 517) in a source tree; the file that it made."""
+    """Run a hook of the build backend (PEP 517) in a source tree; return the file that it made."""
     out.mkdir(exist_ok=True)
     command = [sys.executable, "-c", _HOOK, hook, str(out)]
     made = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
@@ -33,7 +33,7 @@ def build(hook: str, tree: Path, out: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made from what git knows, as in a fresh clone: nothing that is built may get in."""
+    """A source archive of the files that git tracks, as in a fresh clone: build outputs must not get in."""
     folder = tmp_path_factory.mktemp("sdist")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
     names = [name for name in listed.split("\0") if name and (ROOT / name).exists()]
@@ -54,7 +54,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the wheel alone; what it depends on is seen through a path file in the running environment."""
+    """An environment with the wheel alone; a .pth file adds the running environment, which has its dependencies."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False, symlinks=True)
     site = folder / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
@@ -65,7 +65,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(environment: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run one of its commands where the checkout has nothing of vgpu."""
+    """Run a command of the environment where the checkout's folders with vgpu's code are hidden."""
     if reason := why_not():
         pytest.skip(reason)
     hidden = [ROOT / name for name in ("build", "daemon", "guest", "protocol", "shim")]
@@ -114,7 +114,7 @@ def test_an_environment_has_the_manuals_and_the_completions(environment: Path) -
 
 
 def test_a_wheel_is_built_with_what_pyproject_says_alone(tmp_path: Path) -> None:
-    """The manuals are made from the commands: what these import must be there when a wheel is built."""
+    """The manuals are made from the commands, which must not import what build-system.requires leaves out."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     named = [re.split(r"[<>=~ ]", text)[0] for text in project["build-system"]["requires"]]
     absent = {re.split(r"[<>=~ ]", text)[0] for text in project["project"]["dependencies"]} - set(named)

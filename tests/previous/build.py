@@ -1,4 +1,4 @@
-"""The release before this one, built from its commit: what old clients, and old hosts, still are."""
+"""The previous release, built from its commit: the version that old clients and old hosts still run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from tests.conftest import ROOT
 from tests.pypi import CACHE
 
-COMMIT = "6a166fd"  # the last one before clients named the feature `progress`
+COMMIT = "6a166fd"  # the last commit before clients named the feature `progress`
 _TIMEOUT_S = 1200
 
 
 def why_not(commit: str = COMMIT) -> str | None:
-    """Why it cannot be built here; None: it can."""
+    """Why the commit cannot be built here; None if it can."""
     known = subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True)
     return f"this checkout's history has no {commit}" if known.returncode else None
 
 
 def build(commit: str, target: Path) -> None:
-    """A commit's tree in this new folder, with the guest library and the executor built. Raises CalledProcessError."""
+    """Extract a commit into the new folder `target`, build guest library and executor. Raises CalledProcessError."""
     target.mkdir()
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "x", "-C", target], input=archive, check=True, timeout=_TIMEOUT_S)
@@ -31,7 +31,7 @@ def build(commit: str, target: Path) -> None:
 
 
 def previous() -> Path:
-    """The release's tree, built. Raises CalledProcessError."""
+    """The previous release's tree, built once. Raises CalledProcessError."""
     CACHE.mkdir(parents=True, exist_ok=True)
     target = CACHE / f"previous-{COMMIT}"
     with (CACHE / f"previous-{COMMIT}.lock").open("w") as lock:
@@ -44,5 +44,5 @@ def previous() -> Path:
 
 
 def environment(tree: Path) -> dict[str, str]:
-    """With that release's packages in place of this checkout's."""
+    """Variables by which vgpud runs with the packages of `tree` instead of this checkout's."""
     return {"PYTHONPATH": f"{tree}/daemon:{tree}/guest:{tree}"}

@@ -1,4 +1,4 @@
-"""The release before this one beside this one: its library with this vgpud, this library with its vgpud."""
+"""The previous release together with this one: the old library with this vgpud, this library with the old vgpud."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.shim.client import ROOT
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.client, pytest.mark.timeout(1800)]
 PROGRAMS = ("saxpy", "matmul", "streams", "graphs", "pools", "host_function", "symbols", "ipc")
-FOR_THIS_LIBRARY = ("threads",)  # a fault of the one before, which cc6a3e2 mended, fails it there
-OF_SHARED_MEMORY = ("pinned",)  # mapped memory is 801 on a plain socket
+FOR_THIS_LIBRARY = ("threads",)  # fails with the old library, whose fault cc6a3e2 mended
+OF_SHARED_MEMORY = ("pinned",)  # mapped memory is error 801 on a plain socket
 
 
 @pytest.fixture(scope="module")

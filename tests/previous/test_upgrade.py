@@ -1,5 +1,5 @@
-"""From the build of the commit before this one to this one, under twenty programs: `vgpu restart` takes them over, or
-refuses with its reason where the two keep other things about sessions; either way no program fails."""
+"""Upgrade from the build of the previous commit, with twenty programs running: `vgpu restart` takes them over, or
+refuses with a reason where the two versions' data about sessions differ; in both cases no program fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMIT = os.environ.get("VGPU_TEST_UPGRADE_FROM", "HEAD^")
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Iterator[Running]:
-    """A vgpud of the commit before, which runs from tmp_path/installed."""
+    """A vgpud of the previous commit, which runs from tmp_path/installed."""
     if reason := why_not(COMMIT):
         pytest.skip(reason)
     build(COMMIT, tmp_path / "before")

@@ -54,7 +54,7 @@ static uint64_t expected_bits(uint64_t x, uint64_t y) {
 template <typename T> __host__ __device__ static void functions(T x, T *out) {
   out[0] = x / T(3.7);
   out[1] = sqrt(fabs(x));
-  out[2] = x * x + T(0.1); // contracted to one rounding on the device: within one unit
+  out[2] = x * x + T(0.1); // the device contracts this to an FMA with one rounding: within one unit
   out[3] = floor(x) + ceil(x) + trunc(x) + rint(x);
   out[4] = fmod(x, T(1.5));
   out[5] = exp(x);
@@ -117,8 +117,8 @@ int main(int argc, char **argv) {
   CUDA(cudaGetLastError());
   std::vector<float> got_singles = vgt_download(singles, (size_t)n * FLOATS);
   std::vector<double> got_doubles = vgt_download(doubles, (size_t)n * DOUBLES);
-  // Units of the last place, of the result or of 1 where the result is smaller; the guide's bound plus one for the
-  // CPU's library.
+  // Error bounds in units of the last place of the result, or of 1 where the result is smaller: the guide's bound, plus
+  // one for the CPU's library.
   const double single_ulps[FLOATS] = {1, 1, 2, 0, 1, 3, 2, 3, 3, 3, 5, 4, 3, 2}, double_ulps = 4;
   for (int i = 0; i < n; i++) {
     float expected[FLOATS];

@@ -1,4 +1,4 @@
-// A device assertion that some threads of the second block fail: each has a line of its own, as natively.
+// A device assertion that fails in some threads of the second block: each of these threads prints a line, as natively.
 #include <cassert>
 
 #include "vgt_check.h"

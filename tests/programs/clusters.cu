@@ -1,5 +1,5 @@
-// Clusters: launches with dimensions that the launch, the kernel or an attribute gives; remote shared memory;
-// occupancy; what is refused.
+// Clusters: launches with cluster dimensions from the launch, the kernel or an attribute; remote shared memory;
+// occupancy; launches that must be refused.
 #include <cooperative_groups.h>
 
 #include "vgt_check.h"
@@ -62,8 +62,8 @@ int main(int argc, char **argv) {
     CUDA(cudaDeviceSynchronize());
     check(values, vgt_download(out, n), n, size);
   }
-  EXPECT_ERROR(launch(in, out, n, blocks, 16), cudaErrorInvalidClusterSize); // more than is portable
-  EXPECT_ERROR(launch(in, out, n, 16, 3), cudaErrorInvalidClusterSize);      // no multiple
+  EXPECT_ERROR(launch(in, out, n, blocks, 16), cudaErrorInvalidClusterSize); // above the portable size of 8
+  EXPECT_ERROR(launch(in, out, n, 16, 3), cudaErrorInvalidClusterSize);      // 16 blocks are no multiple of 3
   CUDA(cudaFuncSetAttribute(ring, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
   CUDA(launch(in, out, n, blocks, 16));
   CUDA(cudaDeviceSynchronize());

@@ -1,4 +1,4 @@
-// A cooperative launch: all blocks meet at grid-wide barriers, each round reading what other blocks wrote in the last.
+// A cooperative launch: all blocks meet at grid-wide barriers; each round reads what the previous one wrote.
 #include <cooperative_groups.h>
 #include <utility>
 
@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
   std::vector<unsigned> got = vgt_download(rounds % 2 ? b : a, n);
   for (int i = 0; i < n; i++)
     EXPECT(got[i] == values[i], "cooperative: element %d is %u instead of %u", i, got[i], values[i]);
-  // More blocks than can run at once cannot meet.
+  // More blocks than can run at once cannot meet at a barrier.
   EXPECT_ERROR(cudaLaunchCooperativeKernel(diffuse, dim3(sms * per_sm + 1), dim3(64), parameters, 0, 0),
                cudaErrorCooperativeLaunchTooLarge);
   cudaGetLastError();

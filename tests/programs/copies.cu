@@ -1,5 +1,5 @@
-// Memory sets of 8, 16 and 32 bits, pitched memory, two-dimensional and three-dimensional copies, offsets, peers of one
-// device.
+// Memory sets, pitched memory, two-dimensional and three-dimensional copies, copies at unaligned offsets and inside one
+// allocation.
 #include <cstring>
 
 #include "vgt_check.h"
@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
   CUDA(cudaMemcpy2D(linear, width, pitched, pitch, width, height, cudaMemcpyDeviceToDevice));
   EXPECT(vgt_download(linear, width * height) == image, "copies: a pitched image did not come back");
 
-  // A window out of the middle, into the middle of a host image.
+  // A copy of a window from the middle of the pitched image into a host image.
   size_t x = width / 3, y = height / 4, w = width / 2, h = height / 2;
   std::vector<unsigned char> window(width * height, 0x11), expected = window;
   for (size_t row = 0; row < h; row++)
@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
     memset(&expected[(y + row) * width + x], 0x3c, w);
   EXPECT(vgt_download(linear, width * height) == expected, "copies: a two-dimensional memset is wrong");
 
-  // Three dimensions: a box of a pitched volume.
+  // A three-dimensional copy of a box of a pitched volume.
   cudaExtent extent = make_cudaExtent(40, 7, 5);
   cudaPitchedPtr volume;
   CUDA(cudaMalloc3D(&volume, extent));

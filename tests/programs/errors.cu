@@ -1,5 +1,5 @@
-// Errors that a call reports at once and that leave the context usable, and an illegal address, which does not. Each
-// code is the answer of runtime 13.0 on driver 580.159 with an H100.
+// Errors that a call reports at once and that leave the context usable, and an illegal address, which ends the
+// context. Each code is what runtime 13.0 returns on driver 580.159 with an H100.
 #include "vgt_check.h"
 
 __global__ void increment(int *data) { data[threadIdx.x]++; }
@@ -12,7 +12,7 @@ int main(int argc, char **argv) {
   CUDA(cudaMalloc(&data, 1024 * sizeof(int)));
   CUDA(cudaMemset(data, 0, 1024 * sizeof(int)));
 
-  // At once, and not sticky.
+  // Errors that are reported at once and are not sticky.
   increment<<<1, 2048>>>(data);
   EXPECT_ERROR(cudaPeekAtLastError(), cudaErrorInvalidValue);
   EXPECT_ERROR(cudaGetLastError(), cudaErrorInvalidValue);
@@ -29,20 +29,20 @@ int main(int argc, char **argv) {
   EXPECT_ERROR(cudaFree((char *)data + 4), cudaErrorInvalidValue);
   cudaGetLastError();
 
-  // The context is as it was.
+  // The context is still usable.
   increment<<<1, args.size>>>(data);
   CUDA(cudaDeviceSynchronize());
   int value = 0;
   CUDA(cudaMemcpy(&value, data + args.size - 1, sizeof value, cudaMemcpyDeviceToHost));
   EXPECT(value == 1, "errors: %d after one good launch", value);
 
-  // Asynchronous and sticky: every later call says the same, and nothing comes back.
+  // An asynchronous and sticky error: every later call returns the same error, and copies return no data.
   wild<<<1, 1>>>(data, (size_t)1 << 44);
   EXPECT_ERROR(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
   EXPECT_ERROR(cudaMemcpy(&value, data, sizeof value, cudaMemcpyDeviceToHost), cudaErrorIllegalAddress);
   EXPECT_ERROR(cudaMalloc(&none, 16), cudaErrorIllegalAddress);
   EXPECT_ERROR(cudaGetLastError(), cudaErrorIllegalAddress);
-  // The runtime's memory of the last error was taken; the context is lost all the same.
+  // cudaGetLastError has reset the runtime's last error; the context is lost all the same.
   EXPECT_ERROR(cudaGetLastError(), cudaSuccess);
   EXPECT_ERROR(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
   printf("ok errors\n");

@@ -1,11 +1,11 @@
-// Functions and variables across translation units (-rdc=true; the other one is functions.part.cu), pointers to
-// functions and virtual functions, which lanes of one warp call differently.
+// Functions and variables across translation units (-rdc=true; the second unit is functions.part.cu), function pointers
+// and virtual functions, through which the lanes of one warp call different functions.
 #include "functions.h"
 #include "vgt_check.h"
 
 __device__ int bias = 40;
 
-static __device__ int local_step(int x) { return x + 1; } // functions.part.cu has another one
+static __device__ int local_step(int x) { return x + 1; } // functions.part.cu has another function of this name
 
 __device__ unary_fn choices[3] = {triple, negate, local_step};
 __constant__ unary_fn constant_choice = negate;

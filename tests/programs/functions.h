@@ -1,10 +1,10 @@
-// What functions.cu and functions.part.cu have in common.
+// Declarations that functions.cu and functions.part.cu share.
 #pragma once
 
 typedef int (*unary_fn)(int);
 
-extern __device__ int bias;       // in functions.cu
-extern __device__ int part_calls; // in functions.part.cu
+extern __device__ int bias;       // defined in functions.cu
+extern __device__ int part_calls; // defined in functions.part.cu
 
 __device__ int triple(int x);
 __device__ int negate(int x);
@@ -18,7 +18,7 @@ struct shape {
 struct rectangle : shape {
   int width, height;
   __device__ rectangle(int w, int h) : width(w), height(h) {}
-  __device__ int area() const override; // in functions.part.cu
+  __device__ int area() const override; // defined in functions.part.cu
 };
 
 __device__ int measure(const shape *s);

@@ -1,4 +1,4 @@
-// The other translation unit of functions.cu.
+// The second translation unit of functions.cu.
 #include "functions.h"
 
 __device__ int part_calls;

@@ -1,4 +1,4 @@
-// Conditional nodes: graphs that kernels have run, or run again, or chosen.
+// Conditional nodes: kernels decide whether a body graph runs, whether it runs again, and which one runs.
 #include "vgt_check.h"
 
 __global__ void count_down(cudaGraphConditionalHandle handle, int *left, int *turns) {
@@ -8,7 +8,7 @@ __global__ void count_down(cudaGraphConditionalHandle handle, int *left, int *tu
 __global__ void choose(cudaGraphConditionalHandle handle, unsigned value) { cudaGraphSetConditional(handle, value); }
 __global__ void put(int *p, int v) { *p = v; }
 
-static int *data; // left, turns, and what the bodies put
+static int *data; // turns left, turns done, and a value that the bodies write
 
 static cudaGraphNode_t add_kernel(cudaGraph_t graph, const cudaGraphNode_t *after, void *function, void **arguments) {
   cudaGraphNode_t node;
@@ -62,7 +62,7 @@ static void repeat() {
   CUDA(cudaGraphDestroy(graph));
 }
 
-// A body that is captured, not built.
+// A body graph that is captured from a stream.
 static void captured() {
   cudaGraph_t graph;
   cudaGraphConditionalHandle handle;

@@ -1,9 +1,9 @@
-// Graphs that have the host take part at each launch: host functions, and copies of pinned and of pageable memory,
-// captured and built node by node; a graph within a graph, its clone, and updates.
+// Graphs that involve the host at each launch: host functions, and copies of pinned and pageable memory, captured and
+// built node by node; child graphs, clones, and updates.
 //
-// What a host function writes is seen by a later copy of the same replay from pinned memory. Pageable memory is read
-// during the launch or later, so its contents must be complete before. In return it is the program's again as soon as
-// the launch has returned, with no synchronisation, and so is the result.
+// A copy from pinned memory sees what an earlier host function of the same replay has written. Pageable memory is read
+// during the launch or later, so its contents must be complete before the launch. In return, the program may reuse the
+// memory, and read the results, as soon as the launch has returned, without synchronisation.
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -68,7 +68,7 @@ static cudaGraphExec_t instantiate(cudaGraph_t graph) {
   return executable;
 }
 
-// A graph twice in another, one after the other.
+// An outer graph that runs `child` twice, one after the other.
 static cudaGraph_t twice(cudaGraph_t child) {
   cudaGraph_t outer, inner;
   cudaGraphNode_t one, two;
@@ -106,7 +106,7 @@ static void free_pinned(pinned_side &side) {
   CUDA(cudaFreeHost(side.out));
 }
 
-// Before the copy to the device: its source is other memory at each launch.
+// Runs before the copy to the device and changes the copy's source at each launch.
 static void write_input(void *argument) {
   pinned_side *side = (pinned_side *)argument;
   side->launches++;
@@ -114,7 +114,7 @@ static void write_input(void *argument) {
     side->in[i] += side->launches;
 }
 
-// After the copy from the device.
+// Runs after the copy from the device.
 static void read_output(void *argument) {
   pinned_side *side = (pinned_side *)argument;
   side->sum = 0;
@@ -147,7 +147,7 @@ static void with_pinned_memory() {
   launch_pinned(executable, 4);
   check(side, 4, 3, "captured");
 
-  // Another capture gives it other parameters and other memory.
+  // An update from another capture gives the executable graph other parameters and other memory.
   cudaGraph_t second = capture(write_input, read_output, &other, other.in, other.out, 5);
   cudaGraphExecUpdateResultInfo info;
   CUDA(cudaGraphExecUpdate(executable, second, &info));
@@ -157,7 +157,7 @@ static void with_pinned_memory() {
   check(side, 4, 3, "before the update");
   CUDA(cudaGraphExecDestroy(executable));
 
-  // Twice in another graph, from a clone.
+  // A clone of the graph, twice in an outer graph.
   cudaGraph_t clone;
   CUDA(cudaGraphClone(&clone, captured));
   CUDA(cudaGraphDestroy(captured));
@@ -169,7 +169,7 @@ static void with_pinned_memory() {
   check(side, 6, 3, "child graphs");
   CUDA(cudaGraphExecDestroy(executable));
 
-  // Node by node.
+  // A graph built node by node.
   nodes made = build(write_input, read_output, &built, built.in, built.out, 11);
   cudaHostNodeParams got = {};
   cudaGraphNodeType type;
@@ -186,7 +186,7 @@ static void with_pinned_memory() {
   launch_pinned(executable, 3);
   check(built, 3, 11, "built");
 
-  // Its copies and host functions are given other memory.
+  // The copies and host functions of the executable graph get other memory.
   cudaHostNodeParams writes = {write_input, &changed}, reads = {read_output, &changed};
   CUDA(cudaGraphExecHostNodeSetParams(executable, made.before, &writes));
   CUDA(cudaGraphExecHostNodeSetParams(executable, made.after, &reads));
@@ -205,11 +205,11 @@ static void with_pinned_memory() {
 
 // --- pageable memory ---
 
-// The replay is slow, so that a missing wait becomes visible.
+// Slows the replay down, so that a missing wait becomes visible.
 static void dawdle(void *) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 static void count(void *argument) { ++*(unsigned *)argument; }
 
-// Launch several times, and use the memory of each launch as soon as that has returned.
+// Launch several times, and use the memory of each launch as soon as the launch has returned.
 static void launch_pageable(cudaGraphExec_t executable, std::vector<unsigned> &in, std::vector<unsigned> &out,
                             unsigned factor, const char *what) {
   for (unsigned launch = 1; launch <= 3; launch++) {

@@ -1,4 +1,4 @@
-// Memory that graphs allocate and free, by nodes and by captured calls, and what a device says of it.
+// Memory that graphs allocate and free, by nodes and by captured calls, and the attributes of a device about it.
 #include "vgt_check.h"
 
 __global__ void put(int *p, int n, int v) {
@@ -40,7 +40,7 @@ static cudaKernelNodeParams kernel(void *function, void **arguments) {
   return p;
 }
 
-// Memory that begins and ends in one graph.
+// Memory that one graph both allocates and frees.
 static void by_nodes(cudaStream_t stream, int n, int v) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
@@ -70,7 +70,7 @@ static void by_nodes(cudaStream_t stream, int n, int v) {
   CUDA(cudaGraphDestroy(graph));
 }
 
-// Copies to a graph's own memory and back, of pinned and of pageable memory.
+// Copies from pinned or pageable memory to memory that the graph allocates, and back.
 static void copied(cudaStream_t stream, int n, int v, bool pinned) {
   size_t nbytes = n * sizeof(int);
   cudaGraph_t graph;
@@ -104,7 +104,7 @@ static void copied(cudaStream_t stream, int n, int v, bool pinned) {
     CUDA(cudaFreeHost(memory));
 }
 
-// Captured, and freed outside: there again after each launch, at the same address.
+// A captured allocation that is freed outside the graph: each launch allocates it again at the same address.
 static void captured(cudaStream_t stream, int n, int v) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;

@@ -1,5 +1,5 @@
-// Graphs looked into and changed (NR10): nodes of any type by one call, edges, parameters of captured nodes, the graph
-// of a capture that is going on, captures into an existing graph.
+// Graphs inspected and changed (NR10): nodes of any type added by one call, edges, parameters of captured nodes, the
+// graph of an ongoing capture, captures into an existing graph.
 #include <cstdio>
 #include <cstring>
 #include <unistd.h>
@@ -65,7 +65,7 @@ static void captured_parameters(cudaStream_t stream) {
   CUDA(cudaGraphNodeGetDependentNodes(nodes[1], root, nullptr, &neighbours));
   EXPECT(neighbours == 1 && root[0] == nodes[2], "graph_nodes: dependent nodes");
 
-  fill.dst = data + 1; // what was captured changes
+  fill.dst = data + 1; // change the captured node
   CUDA(cudaGraphMemsetNodeSetParams(nodes[2], &fill));
   CUDA(cudaGraphMemsetNodeGetParams(nodes[2], &fill));
   EXPECT(fill.dst == data + 1, "graph_nodes: a changed fill");
@@ -85,7 +85,7 @@ static void captured_parameters(cudaStream_t stream) {
   CUDA(cudaGraphDestroy(graph));
 }
 
-// As XLA builds its command buffers.
+// Nodes of several types added by one call, as XLA builds its command buffers.
 static void any_type(cudaEvent_t event) {
   cudaGraph_t graph, child;
   cudaGraphNode_t fill, kernel, barrier, copy, host, inner, nested, record;
@@ -200,7 +200,7 @@ static void capture_going_on(cudaStream_t stream) {
   p.kernel.gridDim = dim3(1);
   p.kernel.blockDim = dim3(n);
   p.kernel.kernelParams = arguments;
-  CUDA(cudaGraphAddNode(&manual, graph, &first, nullptr, 1, &p)); // put in by hand, and the capture goes on behind it
+  CUDA(cudaGraphAddNode(&manual, graph, &first, nullptr, 1, &p)); // added by hand; the capture continues after it
   CUDA(cudaStreamUpdateCaptureDependencies(stream, &manual, nullptr, 1, cudaStreamSetCaptureDependencies));
   twice<<<1, 64, 0, stream>>>(data, n, nullptr);
   CUDA(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &dependencies, &edges, &count));
@@ -213,7 +213,7 @@ static void capture_going_on(cudaStream_t stream) {
   EXPECT(nodes == 3 && number == 2, "graph_nodes: %zu nodes, %zu edges", nodes, number);
   run(graph, 5, 2 * (5 + 1 + 2), "a capture with a node put in");
 
-  cudaGraphNode_t all[3]; // and once more, into the same graph
+  cudaGraphNode_t all[3]; // capture once more, into the same graph
   nodes = 3;
   CUDA(cudaGraphGetNodes(graph, all, &nodes));
   CUDA(cudaStreamBeginCaptureToGraph(stream, graph, &all[2], nullptr, 1, cudaStreamCaptureModeRelaxed));
@@ -224,7 +224,7 @@ static void capture_going_on(cudaStream_t stream) {
   CUDA(cudaGraphDestroy(graph));
 }
 
-// Parameters of copies, made and captured; a node that goes takes its edges with it.
+// Parameters of copy nodes, added and captured; destroying a node removes its edges.
 static void copies(cudaStream_t stream) {
   cudaGraph_t graph;
   cudaGraphNode_t fill, copy, nodes[4];
@@ -272,7 +272,7 @@ static void copies(cudaStream_t stream) {
   CUDA(cudaFree(other));
 }
 
-// A capture that is lost leaves nothing behind, and the stream can be captured again.
+// An invalidated capture leaves no graph, and the stream can be captured again.
 static void lost_capture(cudaStream_t stream) {
   cudaGraph_t graph = (cudaGraph_t)1;
   CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));

@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
   CUDA(cudaGraphGetNodes(graph, nullptr, &node_count));
   EXPECT(node_count == 3, "graphs: %zu nodes instead of 3", node_count);
   CUDA(cudaGraphInstantiate(&executable, graph, 0));
-  // Nothing has run yet.
+  // The captured work has not run yet.
   EXPECT(vgt_download(da, n) == a, "graphs: a captured kernel ran");
   int replays = 4;
   for (int replay = 0; replay < replays; replay++)
@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
   CUDA(cudaGraphExecDestroy(executable));
   CUDA(cudaGraphDestroy(graph));
 
-  // Node by node: memset, then a kernel, whose parameters are changed after instantiation.
+  // A graph built node by node: a memset, then a kernel whose parameters are changed after instantiation.
   CUDA(cudaGraphCreate(&graph, 0));
   cudaGraphNode_t clear, kernel;
   cudaMemsetParams zero = {};

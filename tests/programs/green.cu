@@ -22,7 +22,7 @@ __global__ void where(unsigned *seen) {
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
   if (threadIdx.x == 0)
     atomicOr(&seen[sm / 32], 1u << sm % 32);
-  for (int i = 0; i < 2000; i++) // every multiprocessor gets a block
+  for (int i = 0; i < 2000; i++) // long enough that every multiprocessor gets a block
     __nanosleep(20);
 }
 

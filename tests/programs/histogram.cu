@@ -1,5 +1,5 @@
-// 256 bins: counted in shared memory and then added to global memory, and, for comparison, in global memory alone; with
-// a floating-point sum, a compare-and-swap loop and an exchange.
+// A histogram of 256 bins: counted in shared memory and then added to global memory, and also in global memory alone;
+// with a floating-point sum, a compare-and-swap loop and an exchange.
 #include "vgt_check.h"
 
 __global__ void histogram_shared(const unsigned char *bytes, int n, unsigned *bins) {
@@ -21,7 +21,7 @@ __global__ void histogram_global(const unsigned char *bytes, int n, unsigned *bi
     atomicAdd(&bins[bytes[i]], 1u);
 }
 
-// [0] float sum, [1] xor by compare-and-swap, [2] how many threads saw another's value in an exchange
+// exchanged[0] is the last index exchanged in, exchanged[1] the sum of the indices exchanged out.
 __global__ void others(const unsigned char *bytes, int n, float *sum, unsigned *parity, unsigned *exchanged) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n)

@@ -1,4 +1,4 @@
-// Two processes, one allocation: each continues the other's work on it, in the order that shared events give.
+// Two processes share one allocation: each continues the other's work on it, in the order of interprocess events.
 #include "vgt_check.h"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,9 +25,9 @@ template <typename T> static T hear(int fd) {
   return value;
 }
 
-enum { OFFSET = 3 }; // elements into the allocation, where the work begins
+enum { OFFSET = 3 }; // where the work begins in the allocation, in elements
 
-// The opener: it takes the memory and the maker's event, goes on when that has come, and has an event of its own.
+// The opening process: it opens the exporter's memory and event, continues after that event, and exports another event.
 static int opener(int in, int out, int n) {
   cudaIpcMemHandle_t wrong = {};
   void *nothing = nullptr;
@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
   vgt_args args = vgt_parse(argc, argv, 10007);
   int n = args.size, to[2], from[2];
   EXPECT(pipe(to) == 0 && pipe(from) == 0, "ipc: no pipes");
-  pid_t child = fork(); // before the first CUDA call: a process that has used the GPU cannot hand it down
+  pid_t child = fork(); // before the first CUDA call: a child cannot use its parent's context
   EXPECT(child >= 0, "ipc: no second process");
   if (child == 0)
     _exit(opener(to[0], from[1], n));
@@ -94,7 +94,7 @@ int main(int argc, char **argv) {
     EXPECT(got[i] == expected, "ipc: element %d is %u, not %u", i, got[i], expected);
   }
   tell(to[1], 'l');
-  hear<char>(from[0]); // the opener has closed
+  hear<char>(from[0]); // the opener has closed the memory the memory
   CUDA(cudaEventDestroy(other));
   CUDA(cudaEventDestroy(event));
   CUDA(cudaFree(data));

@@ -1,4 +1,4 @@
-// The driver's linker: a kernel in one PTX text, the function and the variable that it uses in another.
+// The driver's linker links a kernel in one PTX text with the function and the variable that it uses in another.
 #include <cuda.h>
 
 #include "vgt_check.h"
@@ -32,7 +32,7 @@ static const char owner[] = HEADER R"(
 }
 )";
 
-// The runtime takes names without the suffix of their version.
+// The runtime looks up functions by names without version suffixes.
 template <typename F> static F entry_point(F, const char *name) {
   void *found = nullptr;
   cudaDriverEntryPointQueryResult status;

@@ -1,5 +1,5 @@
 // Managed memory (NR09, GR9): one address for host and device, managed variables, advice and prefetches, copies and
-// fills, and NVIDIA's first tutorial, which checks nothing.
+// fills, and NVIDIA's introductory tutorial, which checks no errors.
 #include <cstring>
 #include <unistd.h>
 
@@ -65,7 +65,7 @@ static void copies(int n) {
   CUDA(cudaMemcpy(managed, device, nbytes, cudaMemcpyDefault));
   CUDA(cudaDeviceSynchronize());
   EXPECT(managed[0] == 7 && managed[n - 1] == 7, "managed: copies");
-  int ends[2]; // a system call on managed memory
+  int ends[2]; // system calls access managed memory
   EXPECT(pipe(ends) == 0 && write(ends[1], managed, 4) == 4 && read(ends[0], managed + n - 1, 4) == 4, "managed: pipe");
   CUDA(cudaFree(device));
   CUDA(cudaFree(managed));

@@ -1,5 +1,5 @@
-// __managed__ variables (NR09): host and device change them by turns, with a synchronisation between, and copies name
-// them.
+// __managed__ variables (NR09): host and device change them in turn, with a synchronisation between, and copies use
+// them as source and destination.
 #include "vgt_check.h"
 
 __managed__ int counter = 5;
@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
     expected[n / 2] = -turn;
   }
   EXPECT(ratio == 32, "managed_variable: a ratio of %g", ratio);
-  step<<<1, 128>>>(n); // and read by copies, which wait for it
+  step<<<1, 128>>>(n); // a copy waits for the kernel and reads its result
   int copied = 0;
   CUDA(cudaMemcpy(&copied, &counter, sizeof copied, cudaMemcpyDefault));
   EXPECT(copied == count + 1, "managed_variable: a copy reads %d instead of %d", copied, count + 1);

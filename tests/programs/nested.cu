@@ -1,5 +1,5 @@
-// Kernels that launch kernels (dynamic parallelism, linked with libcudadevrt): trees of them, streams and events of the
-// device, the tail stream, structs as parameters, errors that the device learns, copies from kernels.
+// Kernels that launch kernels (dynamic parallelism, linked with libcudadevrt): trees of kernels, streams and events
+// that device code creates, the tail stream, structs as parameters, errors returned to device code, copies by kernels.
 #include "vgt_check.h"
 
 struct range {

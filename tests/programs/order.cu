@@ -1,5 +1,5 @@
 // Order and visibility as programs rely on them: what comes first in a stream, across streams, events, threads and
-// between the device and the host. A kernel that the host holds back takes the place of time, so that nothing here
+// between the device and the host. A kernel that the host holds back is used instead of delays, so that nothing here
 // depends on how fast the machine is.
 #include <chrono>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include "vgt_check.h"
 
 static const int n = 1 << 18, LATE_MS = 30000;
-static int *device, *pinned, *out, *gate; // `gate` and `out` are mapped
+static int *device, *pinned, *out, *gate; // kernels access `gate` and `out` in place
 static cudaStream_t a, b, free_standing;
 
 __global__ void hold(volatile int *flag) {
@@ -48,7 +48,7 @@ static void start(int value) {
 
 static void open_gate() { *(volatile int *)gate = 1; }
 
-// Sources of asynchronous copies may be changed as soon as the call has returned.
+// Pageable sources of asynchronous copies may be changed as soon as the call has returned.
 static void sources_are_the_programs() {
   for (size_t count : {64ul, 4096ul, 16384ul, 65536ul, (size_t)n}) {
     std::vector<int> source(count, 5), back(count);
@@ -73,7 +73,7 @@ static void sources_are_the_programs() {
   CUDA(cudaMemcpy(back.data(), device, 500 * sizeof(int), cudaMemcpyDeviceToHost));
   for (int i = 0; i < 500; i++)
     EXPECT(back[i] == i + 1, "order: tiny copy %d brought %d", i, back[i]);
-  start(0); // pinned memory is read when the copy's turn comes
+  start(0); // pinned memory is read when the copy executes
   pinned[0] = 1;
   hold<<<1, 1>>>(gate);
   CUDA(cudaMemcpyAsync(device, pinned, sizeof(int), cudaMemcpyHostToDevice, 0));
@@ -117,7 +117,7 @@ static void streams() {
   EXPECT(at(device) == 10, "order: an event did not order two streams");
 
   start(0);
-  for (int i = 0; i < 100; i++) { // x -> 2 x + 1, each half in another thread and stream
+  for (int i = 0; i < 100; i++) { // x -> 2 x + 1, multiplied and added in two threads and streams
     std::thread first([&] {
       times<<<1, 1, 0, a>>>(device, 2);
       CUDA(cudaEventRecord(event, a));
@@ -239,13 +239,13 @@ int main(int argc, char **argv) {
   CUDA(cudaMallocHost(&out, 4096));
   CUDA(cudaMallocHost(&pinned, 4096));
   int *seen;
-  CUDA(cudaHostGetDevicePointer(&seen, gate, 0)); // where host memory has no address, kernels cannot be held back
+  CUDA(cudaHostGetDevicePointer(&seen, gate, 0)); // fails without shared memory: no way to hold kernels back
   CUDA(cudaMalloc(&device, n * sizeof(int)));
   CUDA(cudaStreamCreate(&a));
   CUDA(cudaStreamCreate(&b));
   CUDA(cudaStreamCreateWithFlags(&free_standing, cudaStreamNonBlocking));
   open_gate();
-  hold<<<1, 1>>>(gate); // loaded and compiled now: the first launch of a kernel may wait
+  hold<<<1, 1>>>(gate); // load and compile now: the first launch of a kernel may block
   answer<<<1, 1>>>(gate, pinned, out);
   raise_flag<<<1, 1>>>(out, out + 1);
   times<<<1, 1>>>(device, 1);

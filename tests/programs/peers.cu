@@ -1,4 +1,4 @@
-// Two devices (NR05): copies between them, peers or not, in every form, ordered with both devices' work.
+// Two devices (NR05): copies between them in every form, with and without peer access, ordered with both devices' work.
 #include "vgt_check.h"
 
 __global__ void fill(unsigned *p, int n, unsigned seed) {
@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
   unsigned *first = on(0, nbytes), *second = on(1, nbytes);
   for (unsigned round = 0; round < 5; round++) {
     CUDA(cudaSetDevice(1));
-    fill<<<blocks, 256>>>(second, n, round); // the copy comes after it, whichever device is current
+    fill<<<blocks, 256>>>(second, n, round); // the copy is ordered after the fill, whichever device is current
     CUDA(cudaSetDevice(0));
     CUDA(cudaMemcpyPeer(first, 0, second, 1, nbytes));
     check(first, n, round, "cudaMemcpyPeer");

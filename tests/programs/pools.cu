@@ -1,5 +1,5 @@
-// Stream-ordered allocation: from the default pool and from a pool of our own, with attributes, and memory that is used
-// again.
+// Stream-ordered allocation: from the default pool and from a pool that the program creates, attributes of pools, and
+// reuse of memory.
 #include "vgt_check.h"
 
 __global__ void square(const unsigned *in, unsigned *out, int n) {

@@ -1,4 +1,4 @@
-// What the device says of itself, for people to read, and the consistency of its different ways of saying it.
+// Prints the properties of each device, and checks that different queries of a property agree.
 #include <cstring>
 
 #include "vgt_check.h"
@@ -10,7 +10,7 @@ int main() {
   CUDA(cudaRuntimeGetVersion(&runtime));
   EXPECT(count > 0 && driver >= runtime, "properties: %d devices, driver %d, runtime %d", count, driver, runtime);
   for (int device = 0; device < count; device++) {
-    // The bytes behind the structure must survive: the runtime's idea of its size is the program's.
+    // The bytes behind the structure must survive: runtime and program must agree on the structure's size.
     struct {
       cudaDeviceProp properties;
       unsigned char canary[64];

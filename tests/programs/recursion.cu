@@ -1,5 +1,5 @@
-// Recursive device functions: two calls in one, functions that call each other, an array of each depth's own.
-// As natively: recursion needs nothing of the program but a stack (cudaLimitStackSize).
+// Recursive device functions: two recursive calls in one function, mutual recursion, a local array at each depth.
+// As natively, the program must only provide a large enough stack (cudaLimitStackSize).
 #include "vgt_check.h"
 
 __device__ __noinline__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
@@ -8,7 +8,7 @@ __device__ __noinline__ int odd(int n);
 __device__ __noinline__ int even(int n) { return n == 0 ? 1 : odd(n - 1) + 2 * n; }
 __device__ __noinline__ int odd(int n) { return n == 0 ? 3 : even(n - 1) - n; }
 
-// Sorts by merging; `scratch` is as long as `data`.
+// Merge sort; `scratch` is as long as `data`.
 __device__ __noinline__ void sort(int *data, int *scratch, int n) {
   if (n < 2)
     return;
@@ -22,7 +22,7 @@ __device__ __noinline__ void sort(int *data, int *scratch, int n) {
     data[i] = scratch[i];
 }
 
-// The bits of `n` in an array of local memory at each depth.
+// Recursion over the digits of `n`, with an array in local memory at each depth.
 __device__ __noinline__ int digits(int n, int base) {
   int kept[4] = {n % base, n / base, n, base};
   int rest = n == 0 ? 0 : digits(n / base, base);

@@ -6,7 +6,7 @@
 #include "vgt_check.h"
 
 constexpr unsigned ALL = 0xffffffffu;
-constexpr int BLOCK = 224; // seven warps: the last step runs with lanes that have no warp behind them
+constexpr int BLOCK = 224; // seven warps: the last step has more lanes than there are warps' results
 
 struct totals {
   unsigned long long sum;

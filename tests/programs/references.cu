@@ -1,5 +1,5 @@
-// Textures and surfaces by reference, as programs of CUDA 1 to 11 bind them; events and affinity of a context; what a
-// device says of atomic operations. Only a card has these.
+// Texture and surface references, as programs for CUDA 1 to 11 bind them; events and affinity of a context; a device's
+// capabilities for atomic operations. Only a real card supports these.
 #include <cuda.h>
 #include <type_traits>
 
@@ -127,7 +127,7 @@ static void of_context() {
   CUexecAffinityParam affinity = {};
   OK(cuCtxGetCurrent, &context);
   OK(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
-  CUresult recorded = ANSWER(cuCtxRecordEvent, 13000, context, event); // a primary context may be refused
+  CUresult recorded = ANSWER(cuCtxRecordEvent, 13000, context, event); // may fail for a primary context
   printf("a context's event: %d\n", (int)recorded);
   if (recorded == CUDA_SUCCESS) {
     OK(cuEventSynchronize, event);

@@ -1,4 +1,4 @@
-// Registered memory of the program's own (NR07): what is mapped for the device is reached by kernels, in place. Files
+// Registered memory of the program's own (NR07): kernels access memory that is mapped for the device in place. Files
 // that several processes map, read-only memory, and memory that other threads write to meanwhile.
 #include <atomic>
 #include <cstring>
@@ -33,7 +33,7 @@ static void use(unsigned *p, int n, unsigned before, const char *what) {
   CUDA(cudaDeviceSynchronize());
   for (int i = 0; i < n; i++)
     EXPECT(p[i] == before + 2 * i + 1, "registered: %s: element %d is %u", what, i, p[i]);
-  unsigned *copy; // copies of it travel as before
+  unsigned *copy; // copies from and to registered memory still work
   CUDA(cudaMalloc(&copy, n * sizeof *p));
   CUDA(cudaMemcpy(copy, p, n * sizeof *p, cudaMemcpyHostToDevice));
   memset(p, 0, n * sizeof *p);
@@ -51,7 +51,7 @@ __global__ void sum(const unsigned *p, int n, unsigned *total) {
     atomicAdd(total, p[i]);
 }
 
-// As NCCL does: a file of /dev/shm without a name any more, whose size is no number of pages.
+// As NCCL does: an unlinked file in /dev/shm whose size is no multiple of the page size.
 static void shared_file(int n) {
   char name[] = "/dev/shm/vgt-registered-XXXXXX";
   int file = mkstemp(name);
@@ -64,7 +64,7 @@ static void shared_file(int n) {
   unsigned *device = nullptr, *total, found = 0;
   CUDA(cudaHostRegister(p, nbytes, cudaHostRegisterMapped | cudaHostRegisterPortable));
   CUDA(cudaHostGetDevicePointer(&device, p, 0));
-  pid_t child = fork(); // another process's writes reach the device, and the device's reach it
+  pid_t child = fork(); // the device sees another process's writes, and that process the device's
   if (child == 0) {
     for (int i = 0; i < n; i++)
       p[i] = i;
@@ -99,7 +99,7 @@ static void shared_file(int n) {
   close(file);
 }
 
-// Each thread writes its own elements, rising numbers; what it wrote last is what is there in the end.
+// Each thread writes rising numbers to its own elements, which must hold its last number in the end.
 static void written_meanwhile() {
   const int threads = 3, n = 1 << 18;
   unsigned *p = (unsigned *)aligned_alloc(4096, n * sizeof *p), last[threads];
@@ -127,16 +127,16 @@ static void written_meanwhile() {
   free(p);
 }
 
-// What vgpu refuses by name, where NVIDIA's driver reads the memory in place.
+// What vgpu refuses with cudaErrorNotSupported, where NVIDIA's driver accesses the memory in place.
 static void limits(void *constant) {
-  // A file on a disk.
+  // A mapping of a file on a disk.
   EXPECT_ERROR(cudaHostRegister(constant, 4096, cudaHostRegisterReadOnly | cudaHostRegisterMapped),
                cudaErrorNotSupported);
   cudaGetLastError();
   unsigned local[4]; // a thread's stack cannot be moved
   EXPECT_ERROR(cudaHostRegister(local, sizeof local, cudaHostRegisterMapped), cudaErrorNotSupported);
   cudaGetLastError();
-  unsigned *unmapped = (unsigned *)aligned_alloc(4096, 4096), *none = nullptr; // nobody asked for an address
+  unsigned *unmapped = (unsigned *)aligned_alloc(4096, 4096), *none = nullptr; // registered without Mapped
   CUDA(cudaHostRegister(unmapped, 4096, 0));
   EXPECT_ERROR(cudaHostGetDevicePointer(&none, unmapped, 0), cudaErrorNotSupported);
   cudaGetLastError();
@@ -152,12 +152,12 @@ int main(int argc, char **argv) {
   unsigned *aligned = (unsigned *)aligned_alloc(4096, (n * 4 + 4095) / 4096 * 4096);
   for (unsigned round = 0; round < 5; round++)
     use(aligned, n, 1000 * round, "whole pages");
-  unsigned char *heap = (unsigned char *)malloc(n * 4 + 200); // in the midst of other data
+  unsigned char *heap = (unsigned char *)malloc(n * 4 + 200); // shares its first and last page with other data
   memset(heap, 0xa5, n * 4 + 200);
   use((unsigned *)(heap + 100 / 4 * 4), n, 7, "within pages");
   for (int i = 0; i < 100; i++)
     EXPECT(heap[i] == 0xa5 && heap[n * 4 + 100 + i] == 0xa5, "registered: data beside it has changed at %d", i);
-  pid_t child = fork(); // memory that was registered is the child's own again
+  pid_t child = fork(); // memory that is no longer registered is copied for the child
   if (child == 0) {
     aligned[0] = 99;
     _exit(0);
@@ -171,7 +171,7 @@ int main(int argc, char **argv) {
   cudaGetLastError();
   shared_file(30011);
   written_meanwhile();
-  int same_address = 0; // a card's own driver: any memory is the device's at its own address
+  int same_address = 0; // NVIDIA's driver: the device uses host addresses of registered memory
   CUDA(cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, 0));
   if (!same_address)
     limits(constant);

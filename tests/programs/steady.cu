@@ -1,6 +1,6 @@
-// Steps of a training's kind, `steady [seed [steps [reads]]]`: kernels in two streams, fills, copies from the program's
-// own memory and on the device, events. Nothing in a step needs an answer; `reads` steps at the end read one number
-// back. Over a network the steps cost no round trip, and each read costs one (tests/shim/test_round_trips.py).
+// Steps like those of a training, `steady [seed [steps [reads]]]`: kernels in two streams, fills, copies from pageable
+// memory and on the device, events. No call in a step needs a reply; after the steps, `reads` reads copy one number
+// back each. Over a network, a step costs no round trip, and each read costs one (tests/shim/test_round_trips.py).
 #include "vgt_check.h"
 
 __global__ void add(int *sum, const int *values, int n) {
@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
   CUDA(cudaDeviceSynchronize());
   for (int step = 0; step < args.size; step++) {
     size_t stack;
-    CUDA(cudaDeviceGetLimit(&stack, cudaLimitStackSize)); // cuBLAS asks before each product
+    CUDA(cudaDeviceGetLimit(&stack, cudaLimitStackSize)); // cuBLAS queries this before each product
     CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMultiProcessorCount, 0));
     for (int i = 0; i < n; i++)
       data[i] = step + i;
@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
     CUDA(cudaStreamWaitEvent(main_stream, done, 0));
     CUDA(cudaMemcpyAsync(batch, kept, n * sizeof(int), cudaMemcpyDeviceToDevice, main_stream));
   }
-  for (int i = 0; i < reads; i++) { // as torch's item()
+  for (int i = 0; i < reads; i++) { // like item() of PyTorch
     int value = 0;
     CUDA(cudaMemcpyAsync(&value, sum + i, sizeof value, cudaMemcpyDeviceToHost, side));
     CUDA(cudaStreamSynchronize(side));

@@ -70,8 +70,8 @@ int main(int argc, char **argv) {
   EXPECT_ERROR(cudaEventElapsedTime(&elapsed_ms, first, end), cudaErrorInvalidResourceHandle);
   EXPECT(cudaGetLastError() == cudaErrorInvalidResourceHandle, "streams: the error was not kept");
 
-  // A blocking stream and the legacy default stream wait for each other without any event. It is named, because the
-  // default stream of a program compiled for per-thread default streams is another one, and does not wait.
+  // A blocking stream and the legacy default stream wait for each other without any event. The program names the legacy
+  // stream, because the default stream of a program compiled for per-thread default streams does not wait.
   cudaStream_t blocking;
   CUDA(cudaStreamCreate(&blocking));
   fill<<<blocks, 128, 0, blocking>>>(a, n, 5);

@@ -1,5 +1,5 @@
-// __constant__ and __device__ variables: initialised in the program, written and read by the host, addressed, and in a
-// kernel's use.
+// __constant__ and __device__ variables: initialised in the program, written and read by the host, by symbol and by
+// address, and used by kernels.
 #include <cstring>
 
 #include "vgt_check.h"

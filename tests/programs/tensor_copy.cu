@@ -1,5 +1,5 @@
-// Tensor maps: boxes into shared memory with each swizzle, beyond the tensor's edges, with steps; stores and reductions
-// back; a multicast to the blocks of a cluster; what is refused.
+// Tensor maps: loads of boxes into shared memory with each swizzle, beyond the tensor's edges, with strides; stores and
+// reductions to the tensor; a multicast to the blocks of a cluster; tensor maps that must be refused.
 #include <cuda.h>
 
 #include "vgt_check.h"
@@ -19,7 +19,7 @@ __device__ static void wait_for(unsigned barrier) {
 }
 #endif
 
-// The box as it lies in shared memory, byte by byte.
+// Loads a box and copies it to `out` as it lies in shared memory, byte by byte.
 __global__ void load(const __grid_constant__ CUtensorMap map, int rank, int x, int y, int z, unsigned bytes,
                      unsigned char *out) {
 #if __CUDA_ARCH__ >= 900
@@ -54,7 +54,7 @@ __global__ void load(const __grid_constant__ CUtensorMap map, int rank, int x, i
 #endif
 }
 
-// A box of counted floats to the tensor; with `add` added to what is there.
+// Stores a box of consecutive numbers to the tensor; with `add`, adds them to the tensor's elements.
 __global__ void store(const __grid_constant__ CUtensorMap map, int x, int y, int count, bool add) {
 #if __CUDA_ARCH__ >= 900
   __shared__ alignas(128) float box[BYTES / 4];
@@ -142,7 +142,7 @@ static std::vector<float> expected(const std::vector<float> &data, const cuuint6
   return image;
 }
 
-static int chosen, number; // one case alone, where a card's fault in another would end the program
+static int chosen, number; // `chosen`: run this case alone, as a fault in another case ends the program
 
 static void check_load(const std::vector<float> &data, float *device, unsigned char *out, int rank,
                        const cuuint64_t *dims, const cuuint32_t *box, const cuuint32_t *step, const int *start,

@@ -1,4 +1,4 @@
-"""CUDA programs as users write and compile them. Each checks its own result against the CPU and says `ok` or `FAIL`."""
+"""CUDA programs as users write and compile them. Each checks its result against the CPU and prints `ok` or `FAIL`."""
 
 import re
 import secrets
@@ -25,7 +25,7 @@ from tests.programs.toolchain import (
 
 Run = Callable[..., CompletedProcess[str]]
 
-# Each program with sizes that stay quick on two cores; odd, and none a multiple of a warp.
+# The smallest and the largest size of each program: they run quickly on two cores, and none is a multiple of a warp.
 SIZES = {
     "arithmetic": (1, 1531),
     "cooperative": (33, 1777),
@@ -53,11 +53,11 @@ SIZES = {
     "waiting_blocks": (1, 9),
 }
 
-# Those whose size is part of them.
+# Programs whose size is fixed.
 OTHERS = ("errors", "graph_nodes", "order", "properties", "unchecked", "waits", "words")
 
 
-# What is not there yet: each answers NOT_SUPPORTED, and its test fails the suite as soon as it works.
+# Programs that need what is NOT_SUPPORTED, and why. The suite fails as soon as one of them works.
 MISSING: dict[str, str] = {}
 
 
@@ -80,7 +80,7 @@ def assert_ok(result: CompletedProcess[str], name: str) -> None:
 
 @pytest.mark.timeout(700)
 def test_the_compiler_installs(toolchain: Toolchain) -> None:
-    """Apart, so that no other test's time holds the download."""
+    """A test of its own, so that the download does not count towards the time limit of another test."""
     assert (toolchain.root / "bin/nvcc").exists()
 
 
@@ -133,7 +133,7 @@ def test_programs_of_compute_capability_9(toolchain: Toolchain, vgpu_run: Run, n
 
 
 def test_each_thread_that_fails_an_assertion_has_a_line(toolchain: Toolchain, vgpu_run: Run) -> None:
-    """simulator/assert_text.cu of the cases: file, line, kernel, block and thread, in NVIDIA's form."""
+    """Case simulator/assert_text.cu: a line has file, line, kernel, block and thread, in NVIDIA's format."""
     result = vgpu_run([toolchain.build("assertion")])
     assert_ok(result, "assertion")
     place = r"block: \[(\d),0,0\], thread: \[(\d),(\d),0\]"
@@ -144,7 +144,7 @@ def test_each_thread_that_fails_an_assertion_has_a_line(toolchain: Toolchain, vg
 
 @pytest.mark.parametrize("name", ["order", "waits"])
 def test_program_whose_waits_spin(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
-    """With two processors waits sleep at once; on larger machines the device's flags are watched."""
+    """With two processors, waits sleep at once; on larger machines they poll the device's flags first, as here."""
     assert_ok(vgpu_run([toolchain.build(name)], env={"VGPU_SPIN_US": "5000"}), name)
 
 
@@ -168,7 +168,7 @@ def test_kernel_printf_reaches_stdout_at_each_synchronisation(toolchain: Toolcha
 
 
 def test_machine_code_alone_is_refused_by_a_simulated_device(toolchain: Toolchain, vgpu_run: Run) -> None:
-    """Machine code needs the silicon: the program must hear the error that CUDA has for it, not a wrong result."""
+    """Machine code needs a real GPU: the program must get CUDA's error for this, not a wrong result."""
     result = vgpu_run([toolchain.build("saxpy", MACHINE_CODE)])
     assert result.returncode == 1
     assert "cudaErrorNoKernelImageForDevice" in result.stdout
@@ -204,5 +204,5 @@ def test_a_device_older_than_the_program_refuses_it(toolchain: Toolchain, vgpu_r
     "name", [*SIZES, "errors", "graph_nodes", "kernel_printf", "order", "properties", "unchecked", "waits"]
 )
 def test_program_on_the_real_driver(toolchain: Toolchain, native_run: Run, name: str) -> None:
-    """The programs themselves are right: NVIDIA's own driver passes them."""
+    """NVIDIA's own driver passes the programs, so the programs themselves are right."""
     assert_ok(native_run([toolchain.build(name, PTX)]), name)

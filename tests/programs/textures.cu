@@ -5,7 +5,7 @@
 
 #include "vgt_check.h"
 
-// ---- what the documentation says a texture is
+// ---- a texture as the documentation defines it
 
 struct reference {
   int w, h, d;
@@ -33,14 +33,14 @@ struct reference {
     x = index(x, w), y = index(y, h), z = index(z, d);
     return x < 0 || y < 0 || z < 0 ? 0 : texels[((size_t)z * h + y) * w + x];
   }
-  // Weights have 8 bits. An H200 divides them by z, then by x, then by y, to whole 256ths (tests/gpu/filtering.cu).
+  // Weights have 8 bits. An H200 splits them along z, then x, then y, into whole 256ths (tests/gpu/filtering.cu).
   float at(float x, float y, float z) const {
     float scaled[3] = {x, y, z};
     int extent[3] = {w, h, d}, first[3], part[3];
     for (int a = 0; a < 3; a++) {
       scaled[a] = (normalized ? scaled[a] * extent[a] : scaled[a]) - (linear ? 0.5f : 0);
       if (linear && (mode == cudaAddressModeClamp || (mode != cudaAddressModeBorder && !normalized)))
-        scaled[a] = std::fmin(std::fmax(scaled[a], 0.0f), extent[a] - 1.0f); // before it is divided
+        scaled[a] = std::fmin(std::fmax(scaled[a], 0.0f), extent[a] - 1.0f); // before the weights are computed
       first[a] = (int)std::floor(scaled[a]);
       part[a] = linear ? (int)((scaled[a] - std::floor(scaled[a])) * 256 + 0.5f) : 0;
     }
@@ -121,7 +121,7 @@ static void filters(std::mt19937 &random, int n) {
       sample<<<(n + 127) / 128, 128>>>(t, axes, device_x, device_out, n);
       CUDA(cudaMemcpy(out.data(), device_out, 4 * n, cudaMemcpyDeviceToHost));
       for (int i = 0; i < n; i++) {
-        // One dimension is a row of two, read at its edge: with a border, half of each value is the border's.
+        // A 1D texture counts as a 2D one that is read at y = 0: in border mode, half of each value is the border's.
         float middle = r.linear ? 0.5f : 0;
         float wanted = r.at(x[3 * i], axes > 1 ? x[3 * i + 1] : 0, axes > 2 ? x[3 * i + 2] : middle);
         EXPECT(std::fabs(out[i] - wanted) <= 1e-3f * (1 + std::fabs(wanted)),
@@ -163,7 +163,7 @@ static void element_types() {
   linear.resType = cudaResourceTypeLinear;
   linear.res.linear.devPtr = device;
   linear.res.linear.desc = cudaCreateChannelDesc<int2>();
-  linear.res.linear.sizeInBytes = 4 * sizeof pairs; // more than is allocated, of which nothing is read
+  linear.res.linear.sizeInBytes = 4 * sizeof pairs; // more than is allocated; the rest is not read
   cudaTextureObject_t bytes = texture_of(resource_of(array), cudaAddressModeClamp, cudaFilterModePoint,
                                          cudaReadModeElementType, false),
                       fractions = texture_of(resource_of(array), cudaAddressModeClamp, cudaFilterModePoint,
@@ -251,7 +251,7 @@ static void geometries() {
   CUDA(cudaMalloc(&out, sizeof host));
   shapes<<<1, 1>>>(t[0], t[1], t[2], out);
   CUDA(cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost));
-  for (int i = 0; i < 5; i++) // beyond the last layer is the last
+  for (int i = 0; i < 5; i++) // indices beyond the last layer read the last layer
     EXPECT(host[i] == layers[16 * (i < 3 ? i : 2) + 9], "textures: layer %d: %g", i, host[i]);
   for (int face = 0; face < 6; face++)
     EXPECT((int)host[5 + face] / 16 == face, "textures: face %d: %g", face, host[5 + face]);
@@ -302,7 +302,7 @@ __global__ void turn(cudaSurfaceObject_t from, cudaSurfaceObject_t to, int w, in
 __global__ void edges(cudaSurfaceObject_t s, int *out) {
   out[0] = surf2Dread<uint16_t>(s, -2, 0, cudaBoundaryModeZero);
   out[1] = surf2Dread<uint16_t>(s, -2, 0, cudaBoundaryModeClamp);
-  surf2Dwrite((uint16_t)77, s, 1 << 20, 0, cudaBoundaryModeZero); // dropped
+  surf2Dwrite((uint16_t)77, s, 1 << 20, 0, cudaBoundaryModeZero); // out of bounds: dropped
 }
 
 __global__ void trapped(cudaSurfaceObject_t s, int *out) { out[0] = surf2Dread<uint16_t>(s, 0, 1000); }
@@ -324,14 +324,14 @@ static void surfaces(std::mt19937 &random, int n) {
   CUDA(cudaCreateSurfaceObject(&a, &r));
   CUDA(cudaCreateSurfaceObject(&b, &q));
   cudaSurfaceObject_t c;
-  CUDA(cudaCreateSurfaceObject(&c, &p)); // cudaArraySurfaceLoadStore is not asked for then
+  CUDA(cudaCreateSurfaceObject(&c, &p)); // works without cudaArraySurfaceLoadStore
   CUDA(cudaDestroySurfaceObject(c));
   turn<<<dim3((w + 31) / 32, h), 32>>>(a, b, w, h);
   CUDA(cudaMemcpy2DFromArray(turned.data(), h * 2, to, 0, 0, h * 2, w, cudaMemcpyDeviceToHost));
   for (int y = 0; y < h; y++)
     for (int x = 0; x < w; x++)
       EXPECT(turned[(w - 1 - x) * h + y] == (uint16_t)(values[y * w + x] + 1), "textures: surface at %d, %d", x, y);
-  uint16_t *pinned, *device; // the other copies
+  uint16_t *pinned, *device; // the remaining kinds of copies
   size_t pitch;
   CUDA(cudaMallocHost(&pinned, w * h * 2));
   CUDA(cudaMallocPitch(&device, &pitch, w * 2, h));
@@ -349,7 +349,7 @@ static void surfaces(std::mt19937 &random, int n) {
   CUDA(cudaMemcpy(host, out, 8, cudaMemcpyDeviceToHost));
   EXPECT(host[0] == 0 && host[1] == values[0], "textures: edges %d %d", host[0], host[1]);
   CUDA(cudaDestroySurfaceObject(b));
-  trapped<<<1, 1>>>(a, out); // last: it ends the context
+  trapped<<<1, 1>>>(a, out); // last, because the fault ends the context
   EXPECT(cudaDeviceSynchronize() != cudaSuccess, "textures: an access beyond the edge went on");
 }
 

@@ -1,4 +1,4 @@
-// Sixteen host threads at once, each with its own stream, memory and data.
+// Sixteen host threads run at once, each with its own stream, memory and data.
 #include <thread>
 
 #include "vgt_check.h"
@@ -40,7 +40,7 @@ static void work(unsigned seed, int n) {
   CUDA(cudaStreamDestroy(stream));
 }
 
-// The only stream with work goes before it is done, and another thread than the one that gave it waits for the device.
+// The only stream with work is destroyed before the work is done, and a thread that did not launch the work waits.
 static void destroyed(int n) {
   std::vector<unsigned> values(n, 5);
   unsigned *a = vgt_upload(values), *b = vgt_upload(values);

@@ -30,8 +30,8 @@ PER_THREAD = Flavour("per-thread-stream", (*PTX.options, "--default-stream", "pe
 DEBUG = Flavour("debug", (*PTX.options, "-G", "-g"))
 RELOCATABLE = Flavour("relocatable", (*PTX.options, "-rdc=true"))
 RELOCATABLE_DEBUG = Flavour("relocatable-debug", (*RELOCATABLE.options, "-G"))
-CALL_THE_DEVICE_RUNTIME = {"graph_conditions", "nested"}  # its functions are linked in
-OF_HOPPER = {"clusters", "tensor_copy"}  # what older devices lack
+CALL_THE_DEVICE_RUNTIME = {"graph_conditions", "nested"}  # programs that link the device runtime
+OF_HOPPER = {"clusters", "tensor_copy"}  # programs that need compute capability 9.0
 MACHINE_CODE = Flavour("machine-code", ("-gencode", "arch=compute_90,code=sm_90"))
 
 
@@ -42,13 +42,13 @@ class Toolchain:
     root: Path
 
     def build(self, source: str, flavour: Flavour = PTX) -> Path:
-        """Compile `tests/programs/<source>.cu`, with `<source>.*.cu` if there are any, unless they, the headers, the
-        compiler and the options are as they were.
+        """Compile `tests/programs/<source>.cu`, with `<source>.*.cu` if there are any, unless a build of the same
+        sources, headers, compiler and options exists.
 
         Returns:
             The executable.
         Raises:
-            RuntimeError: the compiler refused; the message holds what it said.
+            RuntimeError: The compiler failed; the message contains its error output.
         """
         paths = [HERE / f"{source}.cu", *sorted(HERE.glob(f"{source}.*.cu"))]
         inputs = [path.read_bytes() for path in (*paths, *sorted(HERE.glob("*.h")))]
@@ -68,12 +68,12 @@ class Toolchain:
         return built
 
     def build_as_it_must_be(self, source: str) -> Path:
-        """Compile with the options without which it is no program."""
+        """Compile with the options that the program requires."""
         relocatable = source in CALL_THE_DEVICE_RUNTIME
         return self.build(source, RELOCATABLE if relocatable else PTX_90 if source in OF_HOPPER else PTX)
 
     def library_folder(self) -> Path:
-        """Where libcudart lies, with the unversioned name that a linker looks for."""
+        """The folder of libcudart, to which this adds the unversioned name that a linker looks for."""
         folder = self.root / "lib"
         unversioned = folder / "libcudart.so"
         versioned = sorted(folder.glob("libcudart.so.*"))
@@ -83,5 +83,5 @@ class Toolchain:
 
 
 def cuda13() -> Toolchain:
-    """nvcc 13.0: the newest whose PTX the driver we answer as (580) accepts."""
+    """nvcc 13.0: the newest nvcc whose PTX is accepted by the driver version that vgpu reports (580)."""
     return Toolchain(packages(*(f"{package}==13.0.*" for package in PACKAGES)) / "nvidia/cu13")

@@ -1,5 +1,5 @@
-// Two devices that reach each other's memory: peer access of contexts, of pools and of mapped memory, and what is
-// refused.
+// Two devices that access each other's memory: peer access of contexts, of pools and of mapped memory, and calls that
+// must be refused.
 #include <cuda.h>
 
 #include "vgt_check.h"
@@ -12,7 +12,7 @@ static void *entry(const char *name) {
   return function;
 }
 
-// The driver's function of that name, which must succeed.
+// Calls the driver's function `name`, which must succeed.
 #define DRIVER(name, ...) EXPECT(((decltype(&name))entry(#name))(__VA_ARGS__) == CUDA_SUCCESS, "two_devices: %s", #name)
 
 __global__ void add(unsigned *to, const unsigned *from, int n) {
@@ -49,7 +49,7 @@ static void contexts(int n) {
   EXPECT_ERROR(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessAlreadyEnabled);
   cudaGetLastError();
   fill<<<blocks, 256>>>(own, n, 5);
-  add<<<blocks, 256>>>(own, peer, n); // a kernel of the first reads the second's memory
+  add<<<blocks, 256>>>(own, peer, n); // a kernel on the first device reads the second's memory
   add<<<blocks, 256>>>(peer, own, n); // and writes to it
   CUDA(cudaDeviceSynchronize());
   check(own, n, 15, 2, "own memory");
@@ -95,7 +95,7 @@ static void pools(int n) {
   CUDA(cudaMemPoolDestroy(pool));
 }
 
-// As NCCL within one process: memory of one device is mapped for the other alone.
+// As NCCL does within one process: memory of one device is mapped with access for the other device alone.
 static void mapped(int n) {
   CUmemAllocationProp prop = {};
   CUmemGenericAllocationHandle handle;
@@ -135,7 +135,7 @@ __global__ void sum_shared(unsigned *to, int n) {
       to[0] += values[i];
 }
 
-// A kernel has attributes for each device.
+// The attributes of a kernel are set for each device separately.
 static void attributes() {
   const int nbytes = 100000, n = nbytes / (int)sizeof(unsigned);
   for (int device = 0; device < 2; device++) {

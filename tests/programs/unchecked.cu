@@ -1,5 +1,5 @@
-// A program that looks at no error until its end, as tutorials do. What it must never see is a wrong result beside a
-// success: it says `ok` for the right one, and `told` when the last call refuses.
+// A program that checks no error before its last call, as tutorials do. It must never get a wrong result without an
+// error: it prints `ok` for the right result, and `told` when the last call fails.
 #include "vgt_check.h"
 
 __global__ void square(int *data, int n) {

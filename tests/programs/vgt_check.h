@@ -23,7 +23,7 @@
       vgt_fail(__VA_ARGS__);                                                                                           \
   } while (0)
 
-// A call that must fail in exactly one way.
+// A call that must return exactly the error `expected`.
 #define EXPECT_ERROR(call, expected)                                                                                   \
   do {                                                                                                                 \
     cudaError_t error_ = (call);                                                                                       \
@@ -48,7 +48,7 @@ struct vgt_args {
   int size;
 };
 
-// `program [seed [size]]`
+// Arguments of a program: `program [seed [size]]`
 static inline vgt_args vgt_parse(int argc, char **argv, int default_size) {
   vgt_args args = {1, default_size};
   if (argc > 1)

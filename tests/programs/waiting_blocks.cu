@@ -1,13 +1,13 @@
 // Blocks that wait for any other block without a cooperative launch, as cuSPARSE's solvers do: the device runs all of
 // them at once. A barrier of the grid made of one counter, and a chain from the last block to the first; then a fault
-// in such a kernel is still the block's own.
+// of one block while the other blocks wait, which must still be reported.
 #include "vgt_check.h"
 
 enum { THREADS = 64, BLOCKS = 40 };
 
 __device__ unsigned turn;
 
-// Each round adds up what the neighbouring block wrote in the last one, over shared memory.
+// Each round computes from what the neighbouring block wrote in the previous round, through shared memory.
 __global__ void rounds(unsigned *a, unsigned *b, unsigned *counter, int count) {
   extern __shared__ unsigned tile[];
   for (int round = 0; round < count; round++) {
@@ -48,7 +48,7 @@ __global__ void too_far(unsigned *order, unsigned *never) {
     ;
 }
 
-// A lane's vector is seen whole, as by NCCL: the flag in a vector says that the data beside it have arrived.
+// Other blocks see a lane's vector store whole, as NCCL requires: a flag in the vector says that its data have arrived.
 __global__ void whole(unsigned *at, unsigned count, unsigned *torn) {
   unsigned *mine = at + 4 * threadIdx.x, *back = mine + 4 * blockDim.x, a, b, c, d;
   for (unsigned i = 1; i <= count; i++) {

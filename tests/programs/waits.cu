@@ -15,7 +15,7 @@ enum wait { WAITS, RETURNS };
 
 __device__ int symbol[MIB / 4];
 // A channel without shared memory has no device address for pinned memory (`device_gate` is null then): a host function
-// holds the stream instead, and calls that only such memory lets return early are not asked for.
+// holds the stream instead, and calls that return early only with shared memory are not tested.
 static volatile int *gate, *device_gate;
 
 __global__ void hold(volatile int *flag) {
@@ -150,7 +150,7 @@ static void copies_to_the_device() {
     expect(("cudaMemcpyToSymbol, " + size).c_str(), WAITS, [n] { return cudaMemcpyToSymbol(symbol, pageable, n); });
   }
   expect("cudaMemcpy H2D pinned", WAITS, [] { return cudaMemcpy(device, pinned, MIB, cudaMemcpyHostToDevice); });
-  if (device_gate) // else the host function that comes first may write the source
+  if (device_gate) // without it, an earlier host function may write the source
     expect("cudaMemcpyAsync H2D pinned", RETURNS,
            [] { return cudaMemcpyAsync(device, pinned, MIB, cudaMemcpyHostToDevice, 0); });
   expect("cudaMemcpy2DAsync H2D pageable", RETURNS,
@@ -300,7 +300,7 @@ int main(int argc, char **argv) {
   pageable2 = (unsigned char *)malloc(MIB);
   *gate = 1;
   if (device_gate)
-    hold<<<1, 1>>>(device_gate); // loaded and compiled now: the first launch of a kernel may wait
+    hold<<<1, 1>>>(device_gate); // load and compile now: the first launch of a kernel may block
   fill<<<1, 1>>>(device, 7, 1);
   CUDA(cudaDeviceSynchronize());
 

@@ -1,12 +1,12 @@
-// Words of memory that streams wait for and write, attributes of streams, batched copies (NR19), and launches as of
-// CUDA 1.
+// Words of memory that streams wait for and write, attributes of streams, batched copies (NR19), and the launch
+// functions of CUDA 1.
 #include <cuda.h>
 #include <string>
 #include <thread>
 
 #include "vgt_check.h"
 
-// cuda.h's names have the version at their end, those that are asked for have not.
+// Names of functions in cuda.h may end in a version; the names to look up do not.
 static void *entry(std::string name, unsigned version) {
   void *function;
   cudaDriverEntryPointQueryResult found;
@@ -23,14 +23,14 @@ extern "C" __global__ void store(unsigned *to, unsigned value, float scale) { *t
 
 static void waits(CUdeviceptr device, volatile unsigned *host, CUstream a, CUstream b) {
   unsigned found = 0;
-  // The second stream writes what the first waits for; the copy behind the wait sees what was written before it.
+  // The second stream writes the word that the first waits for; the copy after the wait sees all earlier writes.
   OK(cuStreamWaitValue32, a, device, 7, CU_STREAM_WAIT_VALUE_EQ);
   CUDA(cudaMemcpyAsync((void *)(host + 8), (void *)(device + 8), 4, cudaMemcpyDeviceToHost, a));
   OK(cuStreamWriteValue32, b, device + 8, 99, 0);
   OK(cuStreamWriteValue32, b, device, 7, 0);
   CUDA(cudaStreamSynchronize(a));
   EXPECT(host[8] == 99, "words: behind a wait: %u", host[8]);
-  // The host writes it, in memory that the device reaches.
+  // The host writes the word that the stream waits for, in memory that the device accesses.
   OK(cuStreamWaitValue32, a, (CUdeviceptr)host, 100, CU_STREAM_WAIT_VALUE_GEQ);
   OK(cuStreamWriteValue64, a, (CUdeviceptr)(host + 2), 0x100000002ull, 0);
   EXPECT(cudaStreamQuery(a) == cudaErrorNotReady, "words: a stream did not wait");
@@ -39,7 +39,7 @@ static void waits(CUdeviceptr device, volatile unsigned *host, CUstream a, CUstr
   CUDA(cudaStreamSynchronize(a));
   EXPECT(host[2] == 2 && host[3] == 1, "words: 64 bits: %u %u", host[2], host[3]);
   OK(cuStreamWaitValue64, a, (CUdeviceptr)(host + 2), 0x100000000ull, CU_STREAM_WAIT_VALUE_AND);
-  OK(cuStreamWaitValue32, a, (CUdeviceptr)host, ~101u ^ 2, CU_STREAM_WAIT_VALUE_NOR); // one bit is in neither
+  OK(cuStreamWaitValue32, a, (CUdeviceptr)host, ~101u ^ 2, CU_STREAM_WAIT_VALUE_NOR); // one bit is set in neither
   CUDA(cudaStreamSynchronize(a));
   CUstreamBatchMemOpParams batch[2] = {};
   batch[0].writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_32, device, {5}, 0, 0};
@@ -56,7 +56,7 @@ static void waits(CUdeviceptr device, volatile unsigned *host, CUstream a, CUstr
 static void attributes(cudaStream_t a, cudaStream_t b) {
   cudaLaunchAttributeValue value = {};
   CUDA(cudaStreamGetAttribute(a, cudaLaunchAttributeSynchronizationPolicy, &value));
-  EXPECT((int)value.syncPolicy == -1, "words: policy %d where none was set", (int)value.syncPolicy); // an H200's answer
+  EXPECT((int)value.syncPolicy == -1, "words: policy %d where none was set", (int)value.syncPolicy); // as on an H200
   value.syncPolicy = cudaSyncPolicyYield;
   CUDA(cudaStreamSetAttribute(a, cudaLaunchAttributeSynchronizationPolicy, &value));
   CUDA(cudaStreamCopyAttributes(b, a));
@@ -86,7 +86,7 @@ static void batches(CUstream stream) {
   auto copy = (CUresult (*)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t,
                             size_t *, CUstream))entry("cuMemcpyBatchAsync", 12080);
   EXPECT(copy(to, from, sizes, COUNT, &attributes, &index, 1, &failed, stream) == CUDA_SUCCESS, "words: batch");
-  memset(source.data(), 0, source.size()); // it has been read
+  memset(source.data(), 0, source.size()); // the source has been read
   CUDA(cudaStreamSynchronize(stream));
   CUDA(cudaMemcpy(sink.data(), memory, sink.size(), cudaMemcpyDeviceToHost));
   for (int i = 0; i < COUNT * EACH; i++)

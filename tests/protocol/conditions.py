@@ -1,21 +1,21 @@
-"""Values for what entries say in C (`violations`, `worker_answers`): what a right record holds there, and records that
-are answered for it alone. The stubs' memory is in reach but for one address."""
+"""Field values for the C conditions of entries (`violations`, `worker_answers`): what a valid record holds in those
+fields, and records in which only such a condition is wrong. The stubs treat all addresses but one as reachable."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-OUT_OF_REACH, WHOLE_COPY, SPLIT = 0xBAD, 6, 7  # vgt_dispatch.c: an address, two nodes
+OUT_OF_REACH, WHOLE_COPY, SPLIT = 0xBAD, 6, 7  # an address and two node ids, as in vgt_dispatch.c
 VIOLATION, SUCCESS, INVALID_VALUE, NOT_SUPPORTED = -1, 0, 1, 801
 
 
 class Wrong(NamedTuple):
     fields: dict[str, int]
     expected: int
-    reaches: bool = False  # success without a call
+    reaches: bool = False  # whether a stub is called
 
 
-ROWS = {"width": 2, "height": 2}  # as long as the variable part of a right record
+ROWS = {"width": 2, "height": 2}  # 4 bytes: the length of a valid record's variable part
 BOX = ROWS | {"depth": 1}
 EMPTY = [Wrong({name: 0}, SUCCESS) for name in ("width", "height")]
 NO_BOX = [Wrong({name: value}, VIOLATION) for name, value in (("width", 3), ("height", 0), ("depth", 0), ("depth", 2))]

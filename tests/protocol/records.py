@@ -1,4 +1,4 @@
-"""Records for the dispatcher, by the description: for each function a right one, and all that are wrong in one way."""
+"""Records for the dispatcher, from the description: for each function a valid record and all with one fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.protocol import conditions, stubs
 ROOT = PROTOCOL.parent
 HERE = Path(__file__).parent
 LIVE, GONE, NEVER, ELSEWHERE, TAKEN = 1, 2, 60000, 4, 5
-HUGE = [1 << 22, 1 << 22 | LIVE, (1 << 32) - 1]  # 22 bits of an id are kept
+HUGE = [1 << 22, 1 << 22 | LIVE, (1 << 32) - 1]  # an id has 22 bits
 VIOLATION, INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED = -1, 1, 201, 400, 500, 801
 WIDTHS = {"uint64_t": 8, "uint32_t": 4, "int32_t": 4, "float": 4}
 TEXT_NBYTES = 4096  # vgx_session.h
@@ -29,7 +29,7 @@ EXECUTOR = ("vgx_session.c", "vgx_execute.c", "vgx_meter.c", "vgx_handle.c", "vg
 
 
 def compile_parts(api: Api, folder: Path) -> dict[str, Path]:
-    """The generated dispatcher, the executor's table of handles, and stubs for all else, as objects by source name."""
+    """Compile the generated dispatcher, the executor's handle table and stubs for the rest; objects by source name."""
     stub = folder / "stubs.c"
     stub.write_text(stubs.emit(api))
     (folder / "guard.h").write_text(
@@ -56,7 +56,7 @@ def link(parts: dict[str, Path], library: Path) -> Path:
 
 
 class Dispatcher:
-    """What was compiled, loaded, with objects of each kind: an id that is live, one that is gone, one that is taken."""
+    """The compiled library, loaded, with objects of each kind whose ids are LIVE, GONE (destroyed) and TAKEN."""
 
     def __init__(self, library: Path) -> None:
         self.lib = ctypes.CDLL(str(library))
@@ -81,7 +81,7 @@ class Dispatcher:
         return made
 
     def id_elsewhere(self, kind: str) -> int:
-        """An id that every other kind has an object of."""
+        """An id that has an object of every kind except `kind`."""
         if kind not in self.elsewhere:
             self.elsewhere[kind] = self.new_id()
             for name, code in KINDS.items():
@@ -98,14 +98,14 @@ class Case:
     what: str
     fields: dict[str, int] = field(default_factory=dict)
     parts: dict[str, bytes] = field(default_factory=dict)
-    cut: int = 0  # bytes that are missing at the end
+    cut: int = 0  # number of bytes that are missing at the end
     context: int = LIVE
     expected: tuple[int, ...] = (0,)
     offered: bool = True
     descriptor: bool = True
-    member: str = ""  # the backend's function that it is about
-    reaches: bool | None = None  # unless said: if it succeeds
-    lives: tuple[str, int] | None = None  # a kind and an id that are to have an object afterwards
+    member: str = ""  # the backend's function to which `offered` applies
+    reaches: bool | None = None  # whether a stub is called; None: if 0 is expected
+    lives: tuple[str, int] | None = None  # a kind and an id that must have an object afterwards
 
     def encode(self) -> bytes:
         fixed = bytearray()
@@ -171,7 +171,7 @@ def element_nbytes(what: str) -> int:
 
 
 def fill(record: Record, dispatcher: Dispatcher) -> dict[str, Any]:
-    """A record that is right."""
+    """The fields and parts of a valid record."""
     fields: dict[str, int] = dict(conditions.RIGHT.get(record.name, {}))
     parts: dict[str, bytes] = {}
     for field_name, (meaning, kind) in record.meanings.items():
@@ -197,7 +197,7 @@ def fill(record: Record, dispatcher: Dispatcher) -> dict[str, Any]:
 
 
 def cases(record: Record, api: Api, dispatcher: Dispatcher) -> Iterator[Case]:
-    """All of one function's."""
+    """All cases of one function."""
 
     def case(
         what: str, changes: dict[str, int] | None = None, parts: dict[str, bytes] | None = None, **rest: Any
@@ -281,7 +281,7 @@ def _part_cases(record: Record, right: Case, case: Any) -> Iterator[Case]:
 
 
 def _lengths(record: Record, length: str, first: int) -> list[int]:
-    """Numbers at which a length's arithmetic goes wrong, as far as its field holds them."""
+    """Lengths at which unchecked arithmetic would overflow, as far as the field can hold them."""
     width = WIDTHS[next(c for c, name in record.request if name == length)]
     return [n for n in (first, (1 << 32) - 1, 1 << 61, 1 << 62, (1 << 64) - 1) if n < 1 << 8 * width]
 

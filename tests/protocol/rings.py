@@ -1,4 +1,4 @@
-"""AT10: two rings that use one object. Each scene returns what was wrong, empty if nothing."""
+"""AT10: two rings that use one object. Each scene returns a description of the fault, or an empty string."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _destroyed_while_used(name: str, field: str, kind: str) -> Scene:
 
 
 def _unloaded_while_launched(name: str, field: str, kind: str, below: str) -> Scene:
-    """The launch names the kernel, and neither its module nor its library."""
+    """The launch names only the kernel, not the module or library that owns the kernel."""
 
     def play(dispatcher: Dispatcher) -> str:
         owner, kernel = dispatcher.new_object(kind), dispatcher.new_id()
@@ -72,7 +72,7 @@ def _context(dispatcher: Dispatcher) -> str:
 
 
 def _array(dispatcher: Dispatcher) -> str:
-    """A node in an array of dependencies, of a graph that the record does not name."""
+    """The record holds, in an array of dependencies, a node of a graph that the record does not name."""
     graph, node = dispatcher.new_object("GRAPH"), dispatcher.new_id()
     assert dispatcher.lib.vgt_make_owned(KINDS["GRAPH_NODE"], node, KINDS["GRAPH"], graph)
     given = fill(BY_NAME["cuGraphAddEmptyNode"], dispatcher)

@@ -1,4 +1,4 @@
-"""Stubs for everything the dispatcher calls: they say that they were reached, read all they are given, fill results."""
+"""Stubs for all that the dispatcher calls: each reports the call, reads all its input and fills its results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEAD = """#include "vgt_dispatch.h"
 """
 
 
-# Members of the backend that are no driver's functions, as far as the dispatcher calls them, and what they do.
+# Members of the backend that the dispatcher calls and that are not driver functions: their parameters and bodies.
 HOOKS = {
     "node_number": ("CUgraphNode node, uint64_t *number", "(void)node; *number = 7;"),
     "device_file": ("CUdevice device, int fd", "(void)device, (void)fd;"),
@@ -48,7 +48,7 @@ def _hook(name: str, parameters: str, does: str) -> str:
 
 def _driver(f: Function, called: set[str]) -> str:
     lines = [f"static CUresult driver_{f.name}({declarations(f.args)}) {{"]
-    if f.name in called:  # the others help
+    if f.name in called:  # members that only serve other calls do not report
         lines.append(f'  vgt_reach("{f.name}");')
     for p in f.args:
         match p.role:

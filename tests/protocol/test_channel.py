@@ -1,4 +1,4 @@
-"""The cursor's promises and the ring's index checks: programs that try both (vgt_cursor.c, vgt_ring.c)."""
+"""The checks of the cursor and of the ring's indices, each tested by a C program (vgt_cursor.c, vgt_ring.c)."""
 
 from __future__ import annotations
 

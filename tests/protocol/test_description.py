@@ -1,4 +1,4 @@
-"""The description is the truth: little is written by hand beside it, and nothing stands in it that nobody uses."""
+"""The description is complete and used: little is written by hand beside it, and none of its entries is unused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_at_most_a_third_of_what_travels_has_a_half_by_hand(api) -> None:
 
 
 def test_each_half_by_hand_is_a_function_of_its_name(api) -> None:
-    """Of one that a macro makes, the list would not know the lines."""
+    """The list cannot count the lines of a half that a macro makes."""
     assert [half.function for half in halves(api) if not half.file] == []
 
 
@@ -47,7 +47,7 @@ def test_each_member_of_the_backend_is_called(api) -> None:
 
 
 def test_each_function_of_the_simulators_driver_is_called(api) -> None:
-    """By way of the backend's table; those that are tests' alone are declared by hand."""
+    """Calls go through the backend's table; only functions that just tests call are declared by hand."""
     device = "daemon/vgpusim/device"
     declared = "\n".join(path.read_text() for path in (ROOT / device).glob("*.h"))
     of_tests = set(re.findall(r"^CUresult vgx_sim_(cu\w+)\(", declared, re.M))

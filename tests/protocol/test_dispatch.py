@@ -1,5 +1,5 @@
-"""Hostile records, by the description, for every function that travels. tests/mutation shows that no check is left
-out."""
+"""Hostile records, generated from the description, for every function that travels. tests/mutation shows that each
+check is tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The specification loads, covers what a 580 driver exports, and wrong entries are refused by name."""
+"""The specification loads, covers what a 580 driver exports, and wrong entries raise errors that name them."""
 
 from pathlib import Path
 

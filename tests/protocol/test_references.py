@@ -1,4 +1,4 @@
-"""AT10: an object that one ring uses while another destroys it is not given to the driver's destroyer meanwhile."""
+"""AT10: while one ring uses an object, the driver is not asked to destroy that object for another ring."""
 
 from __future__ import annotations
 

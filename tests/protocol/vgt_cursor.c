@@ -1,4 +1,4 @@
-/* The cursor's promises (vgw_wire.h). Exits with 0 when all hold. */
+/* Checks of the cursor (vgw_wire.h). Exits with 0 when all pass. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ int main(void) {
   CHECK(vgw_take(&c, 0) == bytes + 24 && !c.fatal && c.cur == c.end);
   CHECK(!vgw_take(&c, 1) && c.fatal);
 
-  /* What does not fit gives nothing, and nothing comes after it. */
+  /* A take that does not fit returns NULL, and so does every later take. */
   const uint64_t wrong[] = {25, 32, 1ull << 31, 1ull << 32, UINT64_MAX - 7, UINT64_MAX};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     c = over(24);
@@ -34,7 +34,7 @@ int main(void) {
   c = over(21);
   CHECK(vgw_take(&c, 16) == bytes && vgw_take(&c, 5) == bytes + 16 && c.cur == c.end);
 
-  /* The second piece begins when the first is used up, and never before. */
+  /* Takes move to the second piece only when the first one is used up exactly. */
   c = over(16);
   c.more = more;
   c.more_end = more + 8;

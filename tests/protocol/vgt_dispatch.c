@@ -34,7 +34,7 @@ static char reached[256], violation[256];
 static atomic_int reach_count;
 static uint64_t objects = 0x1000;
 
-/* A stub that stands still: its thread is `held_in`, others pass. */
+/* The gate: a stub waits in a thread whose `stands_still` is set, until `may_leave`; other threads pass. */
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate = PTHREAD_COND_INITIALIZER;
 static _Thread_local bool stands_still;
@@ -64,7 +64,7 @@ void vgt_read(const void *data, uint64_t nbytes) {
     sum += ((const uint8_t *)data)[i];
 }
 
-/* --- what the executor's other files would do --- */
+/* --- stubs for the executor's other files --- */
 
 bool vgx_reason_pending(void) { return false; }
 
@@ -133,7 +133,7 @@ int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type) {
   return type;
 }
 
-/* Of conditions the one at OUT_OF_REACH is none of the graph's. */
+/* Every condition belongs to the graph, except the value OUT_OF_REACH. */
 CUresult vgx_condition_add(struct vgx_session *s, uint32_t graph, uint64_t value) {
   (void)s, (void)graph, (void)value;
   return CUDA_SUCCESS;
@@ -155,7 +155,7 @@ CUresult vgx_resources_add_split(struct vgx_session *s, const CUdevResource *gro
   return CUDA_SUCCESS;
 }
 
-/* Those of type 0 alone: conditions.py. */
+/* Only resources of type 0 are known (conditions.py). */
 bool vgx_resources_are_known(struct vgx_session *s, const CUdevResource *resources, uint64_t count) {
   bool known = true;
   (void)s;
@@ -220,7 +220,7 @@ void vgx_share_released(struct vgx_session *s, enum vgx_ipc_what what, uint32_t 
 
 /* --- what the test calls --- */
 
-/* `nbytes` bytes, then a page that cannot be touched; the end of the bytes. */
+/* Map `nbytes` bytes, then an inaccessible page; return the end of the bytes. */
 static uint8_t *map_before_guard(size_t nbytes) {
   uint8_t *at = mmap(NULL, nbytes + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   mprotect(at + nbytes, PAGE, PROT_NONE);
@@ -249,7 +249,7 @@ static void *first[VGW_KIND_COUNT];
 
 void *vgt_first(int kind) { return first[kind]; }
 
-/* An object with an id; `gone`: a destroyed one. Graph 1 owns all nodes. */
+/* Make an object with this id; `gone`: a destroyed object. Graph 1 owns all nodes. */
 int vgt_make(int kind, uint32_t id, int gone) {
   static const struct vgx_operation none;
   void *context;
@@ -266,7 +266,7 @@ int vgt_make(int kind, uint32_t id, int gone) {
   return made;
 }
 
-/* A kernel of a module, or whatever has an owner. */
+/* Make an object that has an owner, such as a kernel of a module. */
 int vgt_make_owned(int kind, uint32_t id, int owner_kind, uint32_t owner_id) {
   bool made = vgx_handle_reserve(&session, (enum vgw_kind)kind, id) == VGX_RESERVED;
   vgx_handle_set(&session, (enum vgw_kind)kind, id, vgt_object(), (enum vgw_kind)owner_kind, owner_id);
@@ -281,7 +281,7 @@ int vgt_is_live(int kind, uint32_t id) {
   return live;
 }
 
-/* Who executes a record closes what came with it. */
+/* Have `count` descriptors wait for the next record; executing a record closes those that came with it. */
 void vgt_descriptors(int count) {
   while (session.fd_count)
     close(session.fds[--session.fd_count]);
@@ -289,7 +289,7 @@ void vgt_descriptors(int count) {
     session.fds[session.fd_count++] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Execute a record; its result, or -1 for a violation. */
+/* Execute a record; return its result, or -1 for a violation. */
 int vgt_execute(const uint8_t *record, uint32_t nbytes) {
   uint8_t *at = record_end - nbytes;
   memcpy(at, record, nbytes);
@@ -299,7 +299,7 @@ int vgt_execute(const uint8_t *record, uint32_t nbytes) {
   reached[0] = violation[0] = 0;
   reach_count = 0;
   atomic_store(&session.deferred, CUDA_SUCCESS);
-  header.flags = 0; /* so that an error stays where the test finds it */
+  header.flags = 0; /* no reply: an error stays in session.deferred */
   vgx_execute(&thread, &header, &in, &vgx_operations[header.opcode]);
   if (atomic_load(&session.ended)) {
     strncpy(violation, session.reason_text, sizeof violation - 1);
@@ -330,8 +330,8 @@ static void *execute(void *argument) {
   return NULL;
 }
 
-/* Execute `user`, whose stub stands still; meanwhile `destroyer`, which names the same object (kind, id), in another
- * ring. 0: the destroyer's stub was reached after the user's had been left; 1: before; else what went wrong. */
+/* Execute `user`, whose stub waits at the gate, and meanwhile in another ring `destroyer`, which names the same object
+ * (kind, id). Returns 0 if the destroyer's stub was called after the user's returned, 1 if before, else an error. */
 int vgt_overlap(const uint8_t *user, const uint8_t *destroyer, int kind, uint32_t id) {
   enum { NAP_NS = 1000000, NAPS = 30 };
   static uint8_t outputs[2][VGW_RECORD_NBYTES];
@@ -371,7 +371,7 @@ int vgt_overlap(const uint8_t *user, const uint8_t *destroyer, int kind, uint32_
 const char *vgt_reached(void) { return reached; }
 const char *vgt_violation(void) { return violation; }
 
-/* Make the operations' table wrong; false: that would change nothing. */
+/* Change an entry of the table of operations to a wrong one; 0: the change would have no effect. */
 int vgt_damage(uint32_t opcode, const char *how, uint32_t index) {
   struct vgx_operation *op = &vgx_operations[opcode];
   struct vgx_ref *ref = &op->handles[index];

@@ -1,4 +1,4 @@
-/* The ring's index checks (vgx_ring.c), with nothing behind them. Exits with 0 when all hold. */
+/* The ring's index checks (vgx_ring.c) over stubs. Exits with 0 when all pass. */
 #include "vgx_ring.c"
 
 #include <stdio.h>
@@ -55,7 +55,7 @@ bool vgx_thread_start(struct vgx_session *s, void *(*run)(void *), struct vgx_ri
   return false;
 }
 
-/* Whether a record is taken whose header is so, at `head`, `pushed` bytes before the tail. */
+/* Whether the ring accepts a record with this header at `head`, with the tail `pushed` bytes later. */
 static bool taken(uint64_t head, uint64_t pushed, uint32_t length, uint16_t opcode, uint16_t flags) {
   struct vgx_ring ring = {.shared = shared, .session = &session, .head = head, .tail = head + pushed};
   struct vgw_header header = {.length = length, .opcode = opcode, .flags = flags}, found;
@@ -88,16 +88,16 @@ int main(void) {
   const uint64_t pushed[] = {4, 12, 20, end + 8, 2 * end, 1ull << 32, 1ull << 63, (uint64_t)-8, (uint64_t)-16};
   for (size_t i = 0; i < sizeof pushed / sizeof *pushed; i++)
     CHECK(!taken(0, pushed[i], 16, PLAIN, 0));
-  CHECK(!taken(end - 8, 0, 0, 0, 0)); /* nothing was pushed: the end is not padding yet */
+  CHECK(!taken(end - 8, 0, 0, 0, 0)); /* nothing was pushed, so there is no padding */
   /* lengths */
   const uint32_t lengths[] = {
       0, 4, 8, 12, 20, 28, 128, VGW_RING_RECORD_NBYTES + 8, 1u << 31, UINT32_MAX, UINT32_MAX - 7};
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
     CHECK(!taken(0, 64, lengths[i], PLAIN, 0));
-  CHECK(!taken(0, end, VGW_RING_RECORD_NBYTES + 8, PLAIN, 0)); /* it would not fit a thread's copy */
-  CHECK(!taken(end - 64, 128, 72, PLAIN, 0));                  /* it would go beyond the ring's end */
+  CHECK(!taken(0, end, VGW_RING_RECORD_NBYTES + 8, PLAIN, 0)); /* larger than a thread's copy buffer */
+  CHECK(!taken(end - 64, 128, 72, PLAIN, 0));                  /* extends beyond the ring's end */
   CHECK(!taken(end - 64, 128, 72, VGW_RING_PADDING, 0));
-  /* what is none of a ring's */
+  /* opcodes and flags that a ring must refuse */
   CHECK(!taken(0, 64, 64, ON_SOCKET, 0) && !taken(0, 64, 64, PLAIN, VGW_HAS_FD));
   CHECK(!taken(0, 64, 64, NOTHING, 0) && !taken(0, 64, 64, VGW_OP_COUNT + PLAIN, 0) && !taken(0, 64, 64, 0xffff, 0));
   return 0;

@@ -13,11 +13,11 @@ from build import GUEST_LIBRARIES, INCLUDES  # noqa: E402
 from native import GEN, Toolchain, is_older  # noqa: E402
 
 HERE = Path(__file__).parent
-# Both ends at one address, and processors to spare: see vgt_host.c.
+# So that both sides map a file at one address, and see several processors: vgt_host.c.
 WRAPPED = [f"-Wl,--wrap={name}" for name in ("mmap", "munmap", "sysconf")]
-# A worker's exit ends the threads of a session that did not end in time; here the next session follows in one process.
+# A worker exits even if a session's threads have not ended in time. This process goes on, so it waits longer for them.
 SESSIONS = ("-DVGX_EXIT_TIMEOUT_S=120",)
-# ThreadSanitizer has its own tables where pinned and device memory lie.
+# ThreadSanitizer has its own tables at the usual addresses of pinned and device memory.
 LAYOUT = (
     "-DVGS_CLAIMS=0",
     "-DVGW_PINNED_BEGIN=0x4000000000ull",
@@ -39,10 +39,10 @@ def sources() -> list[Path]:
 
 
 def build(sanitize: str = "") -> Path:
-    """The program's path.
+    """Build the program; return its path.
 
     Raises:
-        subprocess.CalledProcessError: the compiler refused.
+        subprocess.CalledProcessError: the compiler failed.
     """
     toolchain = Toolchain.from_environment(sanitize)
     layout = LAYOUT if "thread" in sanitize else ()

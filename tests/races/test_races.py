@@ -1,4 +1,4 @@
-"""Client and worker in one program under ThreadSanitizer: `make tsan` (VGT_ROUNDS: how long; VGT_SANITIZE: what)."""
+"""Client and worker in one program under ThreadSanitizer: `make tsan` (VGT_ROUNDS: rounds; VGT_SANITIZE: sanitizer)."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ SANITIZE = os.environ.get("VGT_SANITIZE", "thread")
 ROUNDS = os.environ.get("VGT_ROUNDS", "3")
 OPTIONS = {
     "TSAN_OPTIONS": "exitcode=66:history_size=4:atexit_sleep_ms=0",
-    # The simulator turns SIGSEGV into CUDA's illegal address itself; a process that ends with threads leaks.
+    # The simulator handles SIGSEGV itself (CUDA's illegal address); a process that exits with running threads leaks.
     "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1",
 }
 USAGE = 2  # the exit status without a scenario
@@ -20,7 +20,7 @@ SCENARIOS = [("work", "0"), ("work", "50"), ("full", "0"), ("threads", "50"), ("
 
 @pytest.fixture(scope="module")
 def command() -> list[str]:
-    """The program, in a way that its sanitizer can run: it wants its own addresses free."""
+    """The command that runs the program; a sanitizer may need setarch -R, as its own addresses must be free."""
     program = str(build(SANITIZE))
     for command in ([program], ["setarch", "-R", program]):
         done = subprocess.run(command, env={**os.environ, **OPTIONS}, capture_output=True, text=True, timeout=60)

@@ -81,7 +81,7 @@ int __wrap_munmap(void *address, size_t nbytes) {
   return last ? __real_munmap(address, nbytes) : 0;
 }
 
-/* Spinning, flags and copying threads are for machines with processors to spare. */
+/* Spinning, flags and copying threads are used only on machines with several processors: report that many. */
 long __real_sysconf(int name);
 long __wrap_sysconf(int name);
 long __wrap_sysconf(int name) { return name == _SC_NPROCESSORS_ONLN ? PROCESSORS : __real_sysconf(name); }
@@ -136,7 +136,7 @@ static void pack_device(struct vgs_packer *packer) {
   vgs_pack_int(packer, 2 << 20);
 }
 
-/* False: the client has gone, since it waits for an answer for a limited time. */
+/* False: the client has gone, because it waits for an answer only for a limited time. */
 static bool send_welcome(int fd, int64_t epoch) {
   uint8_t body[4096];
   struct vgs_packer packer = {.next = body, .end = body + sizeof body};
@@ -198,7 +198,7 @@ static CUresult copy_in_its_time(CUdeviceptr dst, const void *src, size_t nbytes
   return copy_at_once(dst, src, nbytes, stream);
 }
 
-/* A worker's death takes all its threads along; here they must have come to an end before there is another one. */
+/* A real worker's threads end with its process; here all work must have ended before the next session begins. */
 static void clear_up(void) {
   CUcontext context;
   must(!backend.cuDevicePrimaryCtxRetain(&context, 0) && !backend.cuCtxSetCurrent(context), "context");
@@ -211,7 +211,7 @@ static void serve(int fd, int64_t epoch) {
   if (recv(fd, magic, sizeof magic, MSG_WAITALL) != sizeof magic || !receive_frame(fd))
     return;
   if (!send_welcome(fd, epoch) || !receive_frame(fd) || !send_attached(fd))
-    return; /* it never attached */
+    return; /* the client never attached */
   struct vgx_serve_options options = {
       .backend = &backend, .features = VGX_FEATURE_PINNED_FD | VGX_FEATURE_RING, .spin_us = 20};
   __atomic_store_n(&serving, 1, __ATOMIC_RELEASE);

@@ -1,5 +1,5 @@
-/* A program of many threads on the driver API, with its host in the same process: `vgt_races SCENARIO ROUNDS`. Built
- * with -fsanitize=thread it is a test of who may touch what when, on both sides of a ring; results are checked as well.
+/* `vgt_races SCENARIO ROUNDS`: a program whose threads use the driver API, with its host in the same process. Built
+ * with -fsanitize=thread, it finds data races on both sides of a ring. It checks the results of calls as well.
  */
 #include "vgt_host.h"
 #include "vgw_cuda.h"
@@ -88,7 +88,7 @@ static void run_threads(void *(*body)(void *)) {
     pthread_join(threads[i], NULL);
 }
 
-/* --- work: threads with streams of their own and one in common, handing over by events --- */
+/* --- work: threads that use streams of their own and a common one, ordered by events --- */
 
 static CUstream common;
 static CUevent handed[THREADS]; /* recorded by a thread, waited for by the next one */
@@ -114,13 +114,13 @@ static void small_copies(CUdeviceptr words, uint64_t value, CUstream stream, uin
   EXPECT(back[1] == value + 2);
 }
 
-/* Long enough for staging, helpers and more pieces than there are slots. */
+/* Copies long enough for staging, helper threads and more pieces than there are slots. */
 static void large_copies(char *memory, int seed) {
   CUdeviceptr large;
   OK(cuMemAlloc_v2(&large, LARGE_NBYTES));
   memset(memory, seed, LARGE_NBYTES);
   OK(cuMemcpyHtoD_v2(large, memory, LARGE_NBYTES));
-  memset(memory, 0, LARGE_NBYTES); /* the program's own again when the call has returned */
+  memset(memory, 0, LARGE_NBYTES); /* the program may write it once the call has returned */
   OK(cuMemcpyDtoH_v2(memory, large, LARGE_NBYTES));
   EXPECT(memory[0] == (char)seed && memory[LARGE_NBYTES - 1] == (char)seed &&
          !memcmp(memory, memory + 1, LARGE_NBYTES - 1));
@@ -197,7 +197,7 @@ static void *push_pieces(void *argument) {
   OK(cuStreamCreate(&stream, 1));
   OK(cuMemAlloc_v2(&piece, PIECE_NBYTES));
   for (int i = 0; i < PIECES; i++) {
-    memset(memory, i + (int)(intptr_t)argument, PIECE_NBYTES); /* each record has its own bytes already */
+    memset(memory, i + (int)(intptr_t)argument, PIECE_NBYTES); /* earlier records hold copies of the bytes */
     OK(cuMemcpyHtoDAsync_v2(piece, memory, PIECE_NBYTES, stream));
   }
   OK(cuMemcpyDtoHAsync_v2(back, piece, PIECE_NBYTES, stream));
@@ -216,7 +216,7 @@ static void scenario_full(void) {
   vgt_host_slow_down(false);
 }
 
-/* --- threads: they come and go, and the rings of those gone serve others --- */
+/* --- threads: threads start and end, and new ones use the rings of those that have ended --- */
 
 static void *short_life(void *argument) {
   CUdeviceptr words;
@@ -235,11 +235,11 @@ static void scenario_threads(void) {
     run_threads(short_life);
 }
 
-/* --- death: the worker goes while threads are inside every kind of call; then all start afresh --- */
+/* --- death: the worker dies while threads are inside every kind of call; then a new session begins --- */
 
-static int working; /* atomic; threads that have all they need */
-static int lost;    /* atomic; threads that were notified */
-static int renewed; /* atomic; there is a new session */
+static int working; /* atomic; threads that have begun their calls */
+static int lost;    /* atomic; threads whose calls fail */
+static int renewed; /* atomic; 1: the new session exists */
 
 static CUresult one_of_each(CUstream stream, CUdeviceptr words, char *memory, int i) {
   uint64_t back[WORDS];
@@ -302,7 +302,7 @@ static void scenario_death(void) {
     while (__atomic_load_n(&lost, __ATOMIC_ACQUIRE) < THREADS)
       usleep(1000);
     /* The host has one thread, which answers a hello only once the ended session's work has ended: that may take longer
-     * than a client waits for it. */
+     * than the client waits for the answer. */
     CUresult reset = CUDA_ERROR_SYSTEM_NOT_READY;
     for (int i = 0; i < 10 && reset == CUDA_ERROR_SYSTEM_NOT_READY; i++)
       reset = cuDevicePrimaryCtxReset_v2(0);
@@ -315,7 +315,7 @@ static void scenario_death(void) {
   }
 }
 
-/* --- exit: the program ends while its threads go on --- */
+/* --- exit: the program exits while its threads are still calling --- */
 
 static void *work_for_ever(void *argument) {
   CUstream stream;

@@ -2,13 +2,13 @@
 
     program -> libcuda -> vgpud B, backend = "cuda" -> worker -> libcuda -> vgpud A, backend = "simulator" -> worker
 
-Nothing of B knows of that but its worker's seccomp filter (worker.py), which leaves it a socket. A's endpoint reaches
-B's processes as VGPU_ENDPOINT, and its NVML is ours, too.
-What differs from NVIDIA's driver there, besides the simulator's own limits:
+Only the seccomp filter of B's worker (worker.py) is changed for that: it permits a socket. B's processes get A's
+endpoint in VGPU_ENDPOINT, and the NVML that they load is vgpu's, too.
+B's driver differs from NVIDIA's in these points, besides the simulator's own limits:
 
-- memory that B registers stays B's: kernels do not reach the client's pinned memory, copies do
-- there is no cuStreamWriteValue32: flags are written by host functions, of which one runs at a time, so one that stands
-  still holds up the flags of all streams
+- memory that B registers stays B's: copies reach the client's pinned memory, but kernels do not
+- there is no cuStreamWriteValue32: host functions write the flags, and only one of them runs at a time, so a blocked
+  host function delays the flags of all streams
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORKER = Path(__file__).with_name("worker.py")
 
 @dataclass(frozen=True)
 class Relay:
-    """`relay(command)` runs it on B, over shared memory or a plain socket."""
+    """`relay(command)` runs the command on B, over shared memory or a plain socket."""
 
     env: dict[str, str]
     shared_memory: bool
@@ -40,7 +40,7 @@ class Relay:
         return run_command(command, self.env | env, timeout_s)
 
     def python(self, program: str, **env: str) -> str:
-        """Run a program's text; its standard output."""
+        """Run a Python program, given as text; return its standard output."""
         done = self([sys.executable, "-c", program], **env)
         assert done.returncode == 0, (done.stdout, done.stderr)
         return done.stdout
@@ -59,7 +59,7 @@ def _start(directory: Path, name: str, config: str, env: dict[str, str]) -> Runn
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A: what B takes for a machine with two H100s."""
+    """vgpud A, which B sees as the driver of a machine with two H100s."""
     running = _start(tmp_path_factory.mktemp("driver"), "a", "gpus = 'h100:2'", {})
     yield running
     running.end()
@@ -67,7 +67,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="session")
 def relays(driver: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], Relay]]:
-    """`relays(shared_memory)`: a Relay, started when it is first asked for."""
+    """`relays(shared_memory)`: a Relay, started at its first use."""
     started: list[Running] = []
 
     @cache

@@ -1,7 +1,7 @@
-"""Other drivers of a host: `build(version, folder)` makes a libcuda.so.1 that says it is of a CUDA version.
+"""Host drivers of other versions: `build(version, folder)` builds a libcuda.so.1 that reports that CUDA version.
 
-It has the functions that a driver of this version exports, as far as protocol/data says when each appeared, and calls
-vgpu's own libcuda for them. A newer one has functions besides that nobody here has heard of.
+It exports the functions that, according to protocol/data, a driver of this version has, and forwards them to vgpu's own
+libcuda. A library newer than NEWEST_KNOWN also exports a function that vgpu does not know.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ int cuDriverGetVersion(int *version) { *version = %(version)d; return 0; }
 
 
 def exports(version: int) -> list[str]:
-    """What a driver of this version exports. Older ABIs of a function stay."""
+    """The functions that a driver of this version exports, older ABIs of a function included."""
     since: dict[str, int] = {}
     for line in DATA.read_text().splitlines():
         for step in line.split("\t")[2:]:

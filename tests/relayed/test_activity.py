@@ -1,4 +1,4 @@
-"""Profiling over the cuda backend, which measures by the host's CUPTI, else by events: tests/shim/cupti's program."""
+"""Profiling over the cuda backend, measured with the host's CUPTI or else with events; tests/shim/cupti/activity.py."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_events(rows: list[dict]) -> None:
 
 
 def test_contexts_that_go(shared_relay: Relay) -> None:
-    """What they did is read before; the next one may have the address."""
+    """Records of a context are read before it is destroyed, because the next context may get the same address."""
     assert profile(shared_relay, "contexts") == {"seen": 3, "dropped": 0}
 
 
@@ -63,7 +63,7 @@ def test_none_is_lost(shared_relay: Relay) -> None:
 
 
 def test_by_the_hosts_cupti(driver: Running, tmp_path: Path) -> None:
-    """Where the worker finds a CUPTI, it is asked; here that is vgpu's own, over the real driver's place."""
+    """A worker that finds a CUPTI measures with it; here that is vgpu's own, over vgpu's libcuda as the driver."""
     config = (
         f"backend = 'cuda'\nlibcuda = '{LIBRARIES}/libcuda.so.1'\n"
         f"worker_command = {[sys.executable, str(WORKER), '--backend', 'cuda']!r}"

@@ -1,4 +1,4 @@
-"""Waits and staged copies over the cuda backend: the simulator's tests, asked of the relay."""
+"""Waits and staged copies over the cuda backend: the simulator's tests, run through the relay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.shim import test_completion
 from tests.shim.client import PRELUDE
 from tests.shim.test_completion import TOOLS
 
-# A host function that stands still holds up the flags of other streams (see conftest.py).
+# A blocked host function delays the flags of other streams (see conftest.py).
 BEYOND_THE_RELAY = {
     "test_a_wait_for_one_stream_is_none_for_another",
     "test_a_copy_behind_a_held_stream_waits_and_delays_nobody",

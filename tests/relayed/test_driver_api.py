@@ -1,4 +1,4 @@
-"""Driver functions with data over the cuda backend: the simulator's tests, asked of the relay."""
+"""Driver functions that move data, over the cuda backend: the simulator's tests, run through the relay."""
 
 from __future__ import annotations
 

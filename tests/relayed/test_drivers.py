@@ -1,4 +1,4 @@
-"""Drivers of other versions on the host: what one lacks is NOT_SUPPORTED by its name, the rest works as ever."""
+"""Host drivers of other versions: a function that the driver lacks is NOT_SUPPORTED by name; all others work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.relayed.conftest import LIBRARIES, WORKER, Relay, _start
 from tests.shim.client import PRELUDE
 
 OLD, NEW = 12020, 13030
-# The first version that has each, and a call with right arguments as far as it gets.
+# The first version that has each function, and a call whose arguments are valid as far as they are checked.
 LATER = {
     "cuCtxRecordEvent": (12050, "cuda.cuCtxRecordEvent(ctx, event)"),
     "cuGraphConditionalHandleCreate": (
@@ -73,7 +73,7 @@ def toolchain() -> Toolchain:
 
 @pytest.fixture(scope="module", params=[OLD, NEW], ids=["12.2", "13.3"])
 def host(request: pytest.FixtureRequest, driver: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Relay]:
-    """A vgpud whose host has a driver of that version; the relay's `env` names it as VGT_VERSION."""
+    """A relay whose host has a driver of that version; `env` holds the version as VGT_VERSION."""
     version: int = request.param
     folder = tmp_path_factory.mktemp("host")
     library = standin.build(version, ROOT / f"build/standins/{version}")  # workers do not see /tmp
@@ -94,12 +94,12 @@ def version_of(host: Relay) -> int:
 
 @pytest.mark.parametrize("name", ["saxpy", "graphs", "symbols", "pools"])
 def test_programs_run(host: Relay, toolchain: Toolchain, name: str) -> None:
-    """Drivers before 12.4 do not tell the layout of a kernel's parameters: it is read from the image."""
+    """Drivers before 12.4 do not report the layout of a kernel's parameters: vgpu reads it from the image."""
     assert_ok(host([toolchain.build(name)]), name)
 
 
 def test_layouts_of_parameters(host: Relay) -> None:
-    """Of a module's function, a library's kernel, that kernel's function, and of modules loaded again."""
+    """For a module's function, a library's kernel, that kernel's function, and for modules loaded again."""
     program = PRELUDE + CALLS.partition("event,")[0].replace("VERSION", str(version_of(host))) + LAYOUTS
     done = host([sys.executable, "-c", program])
     assert done.returncode == 0, done.stderr
@@ -107,7 +107,7 @@ def test_layouts_of_parameters(host: Relay) -> None:
 
 @pytest.mark.parametrize("name", LATER)
 def test_what_the_driver_lacks_is_not_supported_by_name(host: Relay, name: str) -> None:
-    """On a newer driver it is the simulator that has them or not, and vgpud that carries them."""
+    """With a newer driver the backend passes the calls on; whether the simulator implements them does not matter."""
     _, call = LATER[name]
     program = PRELUDE + CALLS.replace("VERSION", str(version_of(host))) + f"print({call})\n"
     done = host([sys.executable, "-c", program])

@@ -1,4 +1,4 @@
-"""Faults over the cuda backend: what its driver says sticks where it should, whatever lies between."""
+"""Faults over the cuda backend: sticky errors of the driver reach the client that caused them, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capture and graphs over the cuda backend: the simulator's tests, asked of the relay."""
+"""Capture and graphs over the cuda backend: the simulator's tests, run through the relay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.shim import test_graph, test_graph_child, test_graph_launch, test_gra
 from tests.shim.client import PRELUDE
 from tests.shim.simulated import KERNELS
 
-# What differs where the client and B share no memory: bytes travel.
+# Tests that take other paths where the client and B share no memory: data travels over the socket.
 ON_A_SOCKET = {
     "test_a_host_function_in_a_capture_runs_at_each_launch",
     "test_a_launch_without_pageable_copies_returns_at_once",
@@ -50,8 +50,8 @@ globals().update({name: test for name, test in ASKED.items() if name not in ON_A
 
 @pytest.mark.skip(reason="takes minutes here: each call of the capture waits for a full ring of launches")
 def test_a_capture_that_begins_beside_a_launch_leaves_nobody_waiting() -> None:
-    """In place of ASKED's. Over the relay a launch is a round trip (1,400 a second were seen), and the other thread's
-    ring is always full; a call that is ordered after all of it waits for seconds (vgpuRingFence)."""
+    """Replaces ASKED's test of this name. Over the relay a launch is a round trip (1,400 a second were seen), so the
+    other thread's ring is always full; a call ordered after all its records waits for seconds (vgpuRingFence)."""
 
 
 @pytest.mark.parametrize("shared_memory", [True, False], ids=["shared-memory", "socket"])

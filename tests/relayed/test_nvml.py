@@ -1,4 +1,4 @@
-"""The host's NVML, asked for guests: a guest of the relay gets the same answers as the host."""
+"""NVML calls of guests are answered by the host's NVML: a guest of the relay gets the same answers as the host."""
 
 from __future__ import annotations
 

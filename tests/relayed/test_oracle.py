@@ -1,4 +1,4 @@
-"""What an H100 answered to wrong calls, asked of the cuda backend."""
+"""Wrong calls over the cuda backend get the answers that an H100 gave."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.programs.test_programs import SIZES, assert_ok
 from tests.programs.toolchain import PTX, RELOCATABLE, Toolchain, cuda13
 from tests.relayed.conftest import Relay
 
-# Kernels of these read memory that client and worker share: here it is the worker's alone (conftest.py).
+# Programs whose kernels read memory that client and worker share; here kernels do not reach it (conftest.py).
 IN_SHARED_MEMORY = {"managed", "pinned", "registered"}
 OTHERS = ["errors", "properties", "functions", "graph_nodes", "kernel_printf", "peers", "two_devices"]
 PROGRAMS = [name for name in [*SIZES, *OTHERS] if name not in IN_SHARED_MEMORY]

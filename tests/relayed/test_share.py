@@ -1,4 +1,4 @@
-"""The driver's own descriptors of physical memory, from worker to worker of the cuda backend."""
+"""File descriptors with which the driver exports physical memory, from worker to worker of the cuda backend."""
 
 from __future__ import annotations
 

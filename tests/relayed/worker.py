@@ -1,4 +1,4 @@
-"""A worker whose real driver is our own libcuda, which reaches a GPU by a socket. Its other confinement is as ever."""
+"""A worker whose real driver is vgpu's libcuda, which reaches a GPU by a socket. Its other confinement is unchanged."""
 
 from __future__ import annotations
 

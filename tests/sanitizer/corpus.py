@@ -1,5 +1,5 @@
-"""The sanitizer against planted faults: `python -m tests.sanitizer.corpus [NAME...]` prints what was found, missed and
-reported without a fault, by tool, and how long it took beside a plain run."""
+"""Check the sanitizer against planted faults: `python -m tests.sanitizer.corpus [NAME...]` prints, for each tool, the
+faults found, the faults missed, the false reports, and the seconds that the runs took."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vgpud.cli.sanitizer_report import read_reports  # noqa: E402
 from tests.programs.toolchain import Flavour, cuda13  # noqa: E402
 
 GPU = "a100"
-PTX_80 = Flavour("ptx80", ("-gencode", "arch=compute_80,code=compute_80"))  # has asynchronous copies
+PTX_80 = Flavour("ptx80", ("-gencode", "arch=compute_80,code=compute_80"))  # compute_80 has asynchronous copies
 TOOLS = {"memcheck": ["memcheck"], "leakcheck": ["memcheck", "leakcheck"]} | {
     tool: [tool] for tool in ("initcheck", "racecheck", "synccheck")
 }
@@ -30,7 +30,7 @@ _TIMEOUT_S = 120.0
 
 @dataclass
 class Case:
-    """A planted fault, or with tool "none" what looks like one."""
+    """A planted fault; with tool "none", correct code that looks faulty."""
 
     name: str
     tool: str
@@ -39,7 +39,7 @@ class Case:
 
 @dataclass
 class Result:
-    """What came of the cases of a tool."""
+    """Names of a tool's cases, by outcome."""
 
     found: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Result:
 
 
 def build() -> Path:
-    """The program with all of them."""
+    """Build the program that contains all cases. Returns its path."""
     program, source = ROOT / "build/sanitizer/faults", ROOT / "tests/sanitizer/faults.cu"
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         program.parent.mkdir(parents=True, exist_ok=True)
@@ -58,13 +58,13 @@ def build() -> Path:
 
 
 def cases(program: Path) -> list[Case]:
-    """All that the program can do."""
+    """List the cases that the program contains."""
     listed = subprocess.run([program], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S).stdout
     return [Case(*line.split()) for line in listed.splitlines()]
 
 
 def check(tool: str, chosen: Sequence[Case], program: Path) -> tuple[Result, float]:
-    """Run cases under a tool, one client after another; also the seconds that took."""
+    """Run the cases under a tool, one client after another. Returns the outcome and the duration in seconds."""
     result = Result()
     with tempfile.TemporaryDirectory(prefix="vgpu-corpus-") as folder:
         config, log = Path(folder) / "vgpud.toml", Path(folder) / "log"
@@ -99,7 +99,7 @@ def main() -> None:
     print(f"{'tool':<12}{'faults':>8}{'found':>8}{'missed':>8}{'right':>8}{'false':>8}{'time':>10}")
     for tool in TOOLS:
         wrong = [case for case in everything if case.tool == tool]
-        result, wall_s = check(tool, [*wrong, *(right if tool != "leakcheck" else [])], program)  # they free nothing
+        result, wall_s = check(tool, [*wrong, *(right if tool != "leakcheck" else [])], program)  # most of these leak
         found = len(wrong) - len(result.missed)
         print(
             f"{tool:<12}{len(wrong):>8}{found:>8}{len(result.missed):>8}{len(right):>8}{len(result.false):>8}"

@@ -1,4 +1,4 @@
-"""`vgpu sim profile` counts what kernels do: tests/programs/reduction.cu, whose accesses are known (issue 16)."""
+"""`vgpu sim profile` counts what kernels do: here in tests/programs/reduction.cu, with known accesses (issue 16)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def profile(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_counts(program: Path, tmp_path: Path) -> None:
-    """Each kernel reads every number once; the trace has each launch, and none that overlap on a track."""
+    """Each kernel reads every number once; the trace shows each launch, and launches on one track do not overlap."""
     done = profile("--json", "--output", tmp_path / "table", "--trace", tmp_path / "trace", "--", program)
     assert (done.returncode, done.stdout) == (0, f"ok reduction n={N}\n")
     kernels = {each["kernel"]: each for each in json.loads((tmp_path / "table").read_text())}
@@ -54,7 +54,7 @@ def test_counts(program: Path, tmp_path: Path) -> None:
 
 
 def test_table(program: Path) -> None:
-    """The table is on stderr: the program's own output stays its own."""
+    """The table is on stderr; stdout holds only the program's own output."""
     done = profile("--", program)
     lines = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (0, f"ok reduction n={N}\n")

@@ -1,4 +1,4 @@
-"""`vgpu sanitize` finds planted faults and nothing else: a few of tests/sanitizer/corpus.py, which has them all."""
+"""`vgpu sanitize` finds planted faults and nothing else, in a selection of the cases of tests/sanitizer/corpus.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def program() -> Path:
 
 @pytest.mark.parametrize("tool", SOME)
 def test_planted_faults(program: Path, tool: str) -> None:
-    """Each fault is reported by its tool; what is right is not (issue 16)."""
+    """Each fault is reported by its tool; correct code is not reported (issue 16)."""
     chosen = [case for case in corpus.cases(program) if case.name in SOME[tool]]
     assert len(chosen) == len(SOME[tool])
     result, _ = corpus.check(tool, chosen, program)
@@ -39,7 +39,7 @@ def sanitize(program: Path, name: str, *options: str) -> subprocess.CompletedPro
 
 
 def test_what_is_printed(program: Path) -> None:
-    """The lines that people know from compute-sanitizer, the exit code asked for, and the program's own output."""
+    """The output has compute-sanitizer's lines and the program's own; the exit code is that of --error-exitcode."""
     done = sanitize(program, "write-1-past", "--error-exitcode", "7")
     lines = done.stdout.splitlines()
     assert done.returncode == 7

@@ -1,4 +1,4 @@
-"""Programs that use the guest library, each in a process of its own: the library's state is the process's."""
+"""Run programs that use the guest library, each in its own process, because the library's state is per process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / os.environ.get("VGT_LIBRARY", "build/guest/libcuda.so.1")  # `make asan` has its own
+LIBRARY = ROOT / os.environ.get("VGT_LIBRARY", "build/guest/libcuda.so.1")  # `make asan` names its own build
 
-# `make tsan`: a sanitizer's runtime for the program alone, not for the host that is started beside it.
+# `make tsan` preloads the sanitizer's runtime into the program alone, not into the host that the test starts.
 PRELOAD = [f"LD_PRELOAD={preload}"] if (preload := os.environ.get("VGT_PRELOAD")) else []
 PYTHON = ["env", *PRELOAD, sys.executable] if PRELOAD else [sys.executable]
 
@@ -52,7 +52,7 @@ def environment(endpoint: str | None, **changes: str) -> dict[str, str]:
 
 
 def run(endpoint: str | None, program: str, timeout_s: float = 30, **changes: str) -> str:
-    """Run a program text after PRELUDE; its standard output. A failure shows what it wrote to stderr."""
+    """Run a program text after PRELUDE; returns its standard output. A failure shows the program's stderr."""
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(program)],
         env=environment(endpoint, **changes),

@@ -1,4 +1,4 @@
-"""What the tests of the guest library share."""
+"""Fixtures for the tests of the guest library."""
 
 import sys
 import textwrap
@@ -18,7 +18,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def simulate(vgpu_run: Run) -> Simulate:
-    """Run a program's text on the simulator; returns what it prints."""
+    """Run a program's text on the simulator; returns its standard output."""
 
     def run(program: str, **changes: str) -> str:
         text = PRELUDE + KERNELS + textwrap.dedent(program)

@@ -1,4 +1,4 @@
-"""A daemon and worker of a few lines, scripted by the test: what the shim says is recorded, what it hears is chosen."""
+"""A minimal daemon and worker, scripted by the test: they record the client's messages and answer as the test says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADER = struct.Struct("<IHHII")
 WANT_REPLY = 1
 
 Fields = dict[str, Any]
-# From the record's fixed fields and variable parts to the result, the reply's fixed fields and its variable part.
+# Maps a record's fixed fields and variable parts to the result, and the reply's fixed fields and variable part.
 Handler = Callable[[Fields, list[bytes]], tuple[int, Fields, bytes]]
 
 
@@ -45,7 +45,7 @@ def device(index: int = 0) -> dict[str, Any]:
 
 
 def welcome(devices: int = 1, epoch: int = 7, **changes: Any) -> dict[str, Any]:
-    """A sound welcome, with `changes` to its top level."""
+    """A valid welcome, with `changes` to its top-level keys."""
     inventory = {
         "driver_version": 13000,
         "driver_release": "580.159.04",
@@ -75,7 +75,7 @@ def frame(message: Any) -> bytes:
 
 
 def layout(fields: tuple[tuple[str, str], ...]) -> struct.Struct:
-    """Fixed fields as they lie in a record, which the generator ordered so that no holes are needed."""
+    """The layout of a record's fixed fields; the generator orders the fields so that no padding is needed."""
     return struct.Struct("<" + "".join(FORMATS[c] for c, _ in fields))
 
 
@@ -83,7 +83,7 @@ class FakeDaemon:
     """Listens on a unix socket and serves every connection on its own thread until closed."""
 
     def __init__(self, path: Path, first: Callable[[], bytes | None] | None = None, **answers: Handler) -> None:
-        """`first` makes what is sent instead of a welcome (None: hang up); `answers` serve records by function name."""
+        """`first` returns the bytes to send for a welcome (None: hang up); `answers` are handlers by function name."""
         self.url = f"unix:{path}"
         self.first = first or (lambda: frame(welcome()))
         self.answers = answers
@@ -205,7 +205,7 @@ def _decode(record: Record, body: bytes) -> tuple[Fields, list[bytes]]:
     rest = body[len(pad8(bytes(fixed.size))) :]
     parts = []
     for _, what, _, length in record.parts:
-        nbytes = fields[length] * (1 if what in ("bytes", "text") else 4)  # handles: no array of structs is sent here
+        nbytes = fields[length] * (1 if what in ("bytes", "text") else 4)  # handles; no test sends structs
         parts.append(rest[:nbytes])
         rest = rest[len(pad8(bytes(nbytes))) :]
     assert not rest, (record.name, len(rest))
@@ -220,7 +220,7 @@ class Memory:
         self.next = 0x7F0000000000
 
     def alloc(self, fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
-        """cuMemAlloc_v2."""
+        """Handler of cuMemAlloc_v2."""
         address = self.next
         self.next += (fields["bytesize"] + 511) // 512 * 512
         self.blocks[address] = bytearray(fields["bytesize"])
@@ -232,19 +232,19 @@ class Memory:
         return self.blocks[base], address - base
 
     def write(self, fields: Fields, parts: list[bytes]) -> tuple[int, Fields, bytes]:
-        """cuMemcpyHtoDAsync_v2."""
+        """Handler of cuMemcpyHtoDAsync_v2."""
         block, offset = self.find(fields["dstDevice"])
         block[offset : offset + len(parts[0])] = parts[0]
         return 0, {}, b""
 
     def read(self, fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
-        """cuMemcpyDtoHAsync_v2."""
+        """Handler of cuMemcpyDtoHAsync_v2."""
         block, offset = self.find(fields["srcDevice"])
         return 0, {}, bytes(block[offset : offset + fields["ByteCount"]])
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """By function name."""
+        """The handlers of this memory, by function name."""
         return {
             "cuMemAlloc_v2": self.alloc,
             "cuMemcpyHtoDAsync_v2": self.write,

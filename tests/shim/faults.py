@@ -1,4 +1,4 @@
-"""What goes wrong on a GPU, as programs: `Host` runs them on whichever is behind it (simulated, relayed, a card)."""
+"""Programs that cause errors of a GPU; `Host` runs a program on any backend (simulated, relayed, a real card)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def said(line):
     print(line, flush=True)
 '''
 
-# Computes without a break until its stdin ends, and prints how often: the neighbour of a faulting client.
+# The neighbour of a faulting client: computes without a break until its stdin ends, and checks every result.
 NEIGHBOUR = """
 one, count = kernel("add_one"), 0
 done = threading.Event()
@@ -106,7 +106,7 @@ assert value() == count
 said("right to the end")
 """
 
-# One fault; every later call returns the same error at once. Afterwards the program waits in that state.
+# Causes one fault, after which every call must return the same error at once. Then the program waits in that state.
 FAULT = """
 one, bad = kernel("add_one"), kernel({kernel!r})
 ok(launch(one, s))
@@ -201,12 +201,12 @@ OUT_OF_MEMORY = {
 
 @dataclass(frozen=True)
 class Host:
-    """`env` names a vgpud."""
+    """Runs programs; `env` selects the vgpud they use."""
 
     env: dict[str, str]
 
     def start(self, program: str) -> subprocess.Popen[str]:
-        """Run a program after the tools above; its stdin and stdout are pipes."""
+        """Run PRELUDE, TOOLS and the program's text; the program's stdin and stdout are pipes."""
         text = PRELUDE + TOOLS + textwrap.dedent(program)
         return subprocess.Popen(
             [*PYTHON, "-c", text],
@@ -219,7 +219,7 @@ class Host:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """End its stdin; the rest of its output."""
+    """Close the process's stdin and wait for its end; returns the rest of its output."""
     try:
         out, err = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -230,7 +230,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 
 def hear(process: subprocess.Popen[str], line: str) -> None:
-    """Until it says `line`; if it ends instead, fail with what it had to say."""
+    """Read the process's output up to `line`; if the process ends first, fail with the rest of its output."""
     assert process.stdout
     for heard in process.stdout:
         if heard == line + "\n":
@@ -239,7 +239,7 @@ def hear(process: subprocess.Popen[str], line: str) -> None:
 
 
 def faults_beside_a_neighbour(host: Host, kernels: Iterable[str]) -> None:
-    """In both orders: a client in the middle of its work continues, and a later client starts normally."""
+    """After a client's fault, a client in the middle of its work continues, and a later client starts normally."""
     neighbour = host.start(NEIGHBOUR)
     hear(neighbour, "computing")
     faulty = [host.start(FAULT.format(kernel=kernel, code=FAULTS[kernel])) for kernel in kernels]

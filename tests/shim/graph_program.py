@@ -1,4 +1,4 @@
-"""What programs with graphs share; on top of simulated.py."""
+"""Program text that the graph tests share; it follows the text of simulated.py."""
 
 NODES = """
 class Kernel(ctypes.Structure):

@@ -1,4 +1,4 @@
-"""MD2 (RFC 1319) and HMAC (RFC 2104), to compare the shim's with. The permutation is made from the digits of pi."""
+"""MD2 (RFC 1319) and HMAC (RFC 2104), to compare with the shim's. The permutation is made from the digits of pi."""
 
 
 def _pi_digits(count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What programs on the simulator share: kernels, and helpers around them."""
+"""Program text that tests on the simulator share: kernels, and helper functions."""
 
 from collections.abc import Callable
 from subprocess import CompletedProcess

@@ -1,4 +1,4 @@
-"""A real worker whose compiles each say so and last until a byte arrives in a FIFO: `slow_worker.py FIFO OPTION...`."""
+"""`slow_worker.py FIFO OPTION...`: a real worker; each compile is reported and lasts until FIFO is readable."""
 
 import os
 import select

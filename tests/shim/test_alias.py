@@ -1,4 +1,4 @@
-"""A simulated device's memory as this process sees it: the same bytes, at another address than the device's."""
+"""A simulated device's memory in the client's address space: the same bytes, at an alias of the device address."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Unified addressing: device memory lies where nothing of the program's does, before or after.
+"""Unified addressing: device memory never overlaps memory that the program maps before or after the allocation.
 
-On an H200 with all of its memory allocated one process in six had some of it over its own heap: the worker's driver
-chooses addresses near those where each process has its libraries.
+With all memory of an H200 allocated, device memory overlapped the heap of one process in six: the worker's driver
+chooses addresses near those at which every process loads its libraries.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def next_address():
 context()
 """
 
-# Wherever a driver puts what comes next, before or behind what it gave: the program has been there first.
+# The program maps memory wherever a driver may put the next allocations, before and behind the first one.
 AROUND = """
 result, first = linear(256 * MIB)
 assert result == 0
@@ -120,7 +120,7 @@ def test_what_the_program_maps_later_lies_elsewhere(simulate: Simulate) -> None:
 
 
 def test_neighbours_in_one_chunk_are_claimed_page_by_page(simulate: Simulate) -> None:
-    """The chunk is the program's but for the pages that the device has."""
+    """The program can map the chunk's pages that are not device memory."""
     simulate(
         """
         first = next_address()

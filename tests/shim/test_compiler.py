@@ -1,6 +1,6 @@
-"""The library in front of NVRTC: what it changes, what it passes on, and where it finds NVIDIA's.
+"""vgpu's library in front of NVRTC: what it changes, what it passes on, and where it finds NVIDIA's NVRTC.
 
-NVIDIA's own is behind it in the tests of clients; here it is vgt_nvrtc.c, which records what it is asked.
+The tests of clients use NVIDIA's NVRTC behind the library; these tests use vgt_nvrtc.c, which records its arguments.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def ask() -> Ask:
         ("-arch=sm_130", "-arch=sm_120 "),
         ("--gpu-architecture=compute_130", "--gpu-architecture=compute_120 "),
         ("-I.|--gpu-architecture|sm_100a|-lineinfo", "-I. --gpu-architecture sm_90 -lineinfo "),
-        ("-arch=sm_50", "-arch=sm_50 "),  # older than all: NVRTC itself refuses it
-        ("-arch=sm_130|-arch=sm_90", "-arch=sm_130 -arch=sm_90 "),  # the last one counts
+        ("-arch=sm_50", "-arch=sm_50 "),  # older than all supported ones: NVRTC refuses it
+        ("-arch=sm_130|-arch=sm_90", "-arch=sm_130 -arch=sm_90 "),  # the last option counts
         ("-DNAME=-arch=sm_130", "-DNAME=-arch=sm_130 "),
         ("-arch=native", "-arch=native "),
     ],
@@ -106,7 +106,7 @@ def test_the_programs_own_nvrtc_is_found(ask: Ask, real: Path, tmp_path: Path, v
 
 
 def test_a_program_that_finds_one_majors_name_gets_the_other_that_is_installed(ask: Ask, real: Path) -> None:
-    """cuda-pathfinder takes the first of 13 and 12 that is loaded, and both are preloaded."""
+    """cuda-pathfinder uses a loaded NVRTC, looking for 13 before 12, and vgpu's libraries for both are preloaded."""
     assert "-arch=sm_90" in ask("-arch=sm_90", soname="libnvrtc.so.12", PYTHONPATH=str(real)).stdout
 
 
@@ -118,7 +118,7 @@ def test_without_an_nvrtc_calls_fail_and_the_reason_is_on_stderr(ask: Ask, tmp_p
 
 
 def test_its_own_kind_is_never_taken_for_nvidias(ask: Ask, tmp_path: Path) -> None:
-    """A copy of the library in front, as a second installation has it, would call itself for ever."""
+    """A copy of vgpu's library, e.g. of a second installation, is no NVRTC: the library would call itself for ever."""
     copy = tmp_path / "libnvrtc.so.13"
     copy.write_bytes((COMPILER / "libnvrtc.so.13").read_bytes())
     for file in (copy, COMPILER / "libnvrtc.so.13"):

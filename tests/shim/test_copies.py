@@ -1,4 +1,4 @@
-"""Copies of every kind, on the simulator: what comes out is compared with the CPU."""
+"""Copies of every kind, on the simulator: the results are compared with the CPU's."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.shim.simulated import Simulate
 
 
 def test_rectangles_and_boxes(simulate: Simulate) -> None:
-    """Host to device, device to device, device to host; pitched, offset, deep; wider than a piece."""
+    """Host to device, device to device, device to host; pitched, offset, three-dimensional; wider than one piece."""
     simulate(
         """
         class Copy(ctypes.Structure):
@@ -91,7 +91,7 @@ def test_untyped_copies_and_pointer_kinds(simulate: Simulate) -> None:
 
 @pytest.mark.parametrize("kind", ["pinned", "registered", "pageable"])
 def test_a_copy_reads_what_the_host_function_before_it_wrote(simulate: Simulate, kind: str) -> None:
-    """Also where the worker cannot see the memory: registered memory, and pageable memory in a synchronous copy."""
+    """This holds even for memory that the worker does not map: registered, and pageable in a synchronous copy."""
     simulate(
         f"""
         kind = {kind!r}

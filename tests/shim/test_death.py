@@ -1,4 +1,4 @@
-"""The worker, or vgpud itself, is killed while nine threads are inside calls of every kind: each hears of it."""
+"""The worker or vgpud is killed while nine threads are inside calls of every kind: each thread gets the error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
 from tests.shim.client import environment
 from tests.shim.faults import Host, finish, hear
 
-# Each thread continues until a result is not 0, which must be the loss of the session and nothing else.
+# Each thread continues until a call fails; the error must be 46, the loss of the session.
 PROGRAM = """
 HOST = ctypes.CFUNCTYPE(None, c_void_p)
 one, endless = kernel("add_one"), kernel("endless")
@@ -95,7 +95,7 @@ def workers(running: Running) -> list[int]:
     indirect=["running"],
 )
 def test_a_killed_worker_is_heard_of_by_every_thread(running: Running, spin_us: str) -> None:
-    """And again, in the session after it."""
+    """The same holds for the worker of the next session."""
     host = Host(environment(str(running.endpoint), VGPU_SPIN_US=spin_us))
     client = host.start(f"TURNS = 2\n{PROGRAM}")
     for _ in range(2):
@@ -134,7 +134,7 @@ said("told apart")
 
 
 def test_AT17_a_pointer_of_a_lost_session_is_not_one_of_the_next(running: Running) -> None:
-    """It was the address of the next session's first allocation, which then read as zeros."""
+    """Earlier, the next session's first allocation had the same address, and a stale pointer read zeros from it."""
     client = Host(environment(str(running.endpoint))).start(STALE)
     hear(client, "busy")
     [worker] = wait_until(lambda: workers(running))

@@ -1,4 +1,4 @@
-"""The guest's digest of images against Python's own BLAKE2b, in any number of parts."""
+"""The guest's digest of images equals Python's BLAKE2b, in any number of parts."""
 
 from __future__ import annotations
 

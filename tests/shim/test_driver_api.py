@@ -1,4 +1,4 @@
-"""Launches, libraries, streams and links, on the simulator: what comes out is compared with the CPU."""
+"""Launches, libraries, streams and links, on the simulator: the results are compared with the CPU's."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from tests.shim.simulated import Simulate
 
 
 def test_launch_forms(simulate: Simulate) -> None:
-    """Parameters by pointers, by buffer, through a configuration, of a library's kernel; waited for and queued."""
+    """Parameters by pointers, in a buffer, and with a configuration for a library's kernel; waited for and queued."""
     simulate(
         """
         context()
@@ -93,7 +93,7 @@ def test_r02_parameter_layout_and_names(simulate: Simulate) -> None:
 
 
 def test_lazy_and_eager_libraries(simulate: Simulate) -> None:
-    """A preserved image is sent when first used; a broken one is refused at the load if eager, at the use if lazy."""
+    """A preserved image is sent at its first use; a broken image is refused at load if eager, at first use if lazy."""
     program = """
         context()
         preserved = (c_int * 1)(1)
@@ -201,7 +201,7 @@ def test_link_and_files(simulate: Simulate, tmp_path: Path) -> None:
 
 
 def test_p03_a_killed_worker_is_survived(simulate: Simulate) -> None:
-    """The process finds its worker, kills it, sees the error, resets, and goes on with a new worker."""
+    """The process kills its worker, gets the error, resets the primary context and continues with a new worker."""
     simulate(
         """
         import signal

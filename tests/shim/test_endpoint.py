@@ -1,4 +1,4 @@
-"""NR22: one grammar of endpoints. The library's parser and the tools' read the same table to the same end."""
+"""NR22: one grammar of endpoints. The library's parser and the tools' parser agree on every line of one table."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def vgpud(tmp_path: Path) -> Iterator[Running]:
 
 
 def test_NR22_a_name_is_resolved_by_all(vgpud: Running, tmp_path: Path) -> None:
-    """The library, vgpu and the doctor, where a name of /etc/hosts leads: first to an address where nobody listens."""
+    """The library, vgpu and the doctor resolve a name of /etc/hosts, and skip an address where nobody listens."""
     endpoint = vgpud.endpoint
     assert isinstance(endpoint, TcpEndpoint)
     (tmp_path / "hosts").write_text("127.0.0.9 gpuhost.test\n127.0.0.1 gpuhost.test\n")

@@ -1,4 +1,4 @@
-"""Faults of the device: what sticks, to whom, and what does not; on the simulator over both channels."""
+"""Device faults: which errors are sticky, for which client, and which are not; simulated, over both channels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     running.end()
 
 
-# The simulator finds no misaligned address, which x86 does not mind, and offers no physical memory.
+# Left out here: misaligned addresses (see vgpusim/codegen/test_access.py), physical memory (test_virtual_memory.py).
 FAULTS_HERE = [name for name in FAULTS if name != "crooked"]
 MEMORY_HERE = [kind for kind in OUT_OF_MEMORY if kind != "physical memory"]
 

@@ -1,6 +1,6 @@
-"""Each kind of handle given to each function that takes another kind: refused, by an error and nothing worse.
+"""Each function gets handles of every wrong kind for each of its handle parameters, and must return an error.
 
-The functions, and what each parameter takes, come from the description.
+The functions and the kinds of their parameters come from the specification (protocol/spec).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.daemon.running import Running, vgpud_with_real_workers
 from tests.shim.client import environment
 from tests.shim.faults import Host, finish, hear
 
-# What a handle of each kind is made by; others are left out below, with their functions' other parameters still tried.
+# Creates one handle of each kind; parameters of further kinds are skipped, their functions' other parameters tried.
 PROGRAM = """
 import json
 stream, event = new(cuda.cuStreamCreate, 1), new(cuda.cuEventCreate, 2)
@@ -54,7 +54,7 @@ said("done")
 """
 # CUfunction and CUkernel may stand for each other, as with NVIDIA's driver.
 SAME = {"FUNCTION": ["KERNEL"], "KERNEL": ["FUNCTION"]}
-# They end what the others need, whatever they are given in the other places.
+# These functions destroy objects that later calls need, whatever their other arguments are.
 LEFT_OUT = ("Destroy", "Unload", "Reset", "Release", "cuCtxPopCurrent", "cuProfiler")
 
 

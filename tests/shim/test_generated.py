@@ -1,4 +1,4 @@
-"""Functions of which both halves are generated: one entry of the description, one function of the simulator's."""
+"""Functions with generated client and executor code: one entry in the specification, one simulator function."""
 
 from collections.abc import Callable
 

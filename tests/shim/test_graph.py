@@ -174,7 +174,7 @@ assert end(s) == 0, "an empty graph"
 
 
 def test_an_executable_graph_is_updated_by_captures(simulate: Simulate) -> None:
-    """What llama.cpp does for each token."""
+    """llama.cpp does this for each token."""
     simulate(
         NODES
         + """

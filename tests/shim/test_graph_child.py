@@ -73,7 +73,7 @@ assert download(p, N) == [150] * N
 
 
 def test_graphs_within_graphs_have_a_limit(simulate: Simulate) -> None:
-    """On the simulator: it walks them recursively, and a graph put into itself doubles."""
+    """The simulator limits depth and size: it walks child graphs recursively, and a graph added to itself doubles."""
     simulate(
         WORK
         + """

@@ -1,6 +1,6 @@
 """When a launch returns: at once, or after the replay if the graph copies pageable memory; on the simulator.
 
-As NVIDIA's driver does (580.159.04, seen on an H200)."""
+NVIDIA's driver does the same (580.159.04, observed on an H200)."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from tests.shim.graph_program import WORK
 
 Simulate = Callable[..., str]
 
-# Each graph begins with a host function that stands still until `let_go` is set.
+# Each graph begins with a host function that blocks until `let_go` is set.
 LAUNCHES = (
     WORK
     + """
@@ -101,8 +101,8 @@ for seed in range(20):
 
 
 def test_a_launch_without_pageable_copies_returns_at_once(simulate: Simulate) -> None:
-    """A host function in it blocks until the launching thread acts later. Its copies see what its host functions wrote,
-    on any channel: they use pinned memory."""
+    """A host function of the graph blocks until the launching thread unblocks it later. The graph's copies use pinned
+    memory, so on any channel they see what the graph's host functions wrote."""
     simulate(
         LAUNCHES
         + """
@@ -175,7 +175,7 @@ sync(s)
 
 
 def test_what_a_childs_node_had_still_runs_where_it_is_used(simulate: Simulate) -> None:
-    """A graph in itself: other parameters for a node of one are none for the same node of the other."""
+    """A graph contains a copy of itself: new parameters for one copy's node must not change the other copy's node."""
     simulate(
         LAUNCHES
         + """
@@ -242,7 +242,7 @@ assert download(q, N) == [9] * N
 
 
 def test_other_threads_go_on_while_a_launch_waits(simulate: Simulate) -> None:
-    """A host function of the graph waits for another thread, so that thread must not be held up by the launch."""
+    """A host function of the graph waits for another thread, so the launch must not block that thread."""
     simulate(
         LAUNCHES
         + """
@@ -270,8 +270,8 @@ thread.join()
 
 
 def test_a_capture_that_begins_beside_a_launch_leaves_nobody_waiting(simulate: Simulate) -> None:
-    """One thread captures a stream in which another launches a graph and records an event. What is refused is over:
-    nobody waits for it."""
+    """One thread captures a stream while another launches a graph and records an event in that stream. A refused launch
+    or event leaves nothing that a later call waits for."""
     simulate(
         WORK
         + """

@@ -1,4 +1,4 @@
-"""What graphs have the client do at each launch, on the simulator."""
+"""Work that graphs have the client do at each launch (host functions, pageable copies), on the simulator."""
 
 from tests.shim.graph_program import WORK
 from tests.shim.simulated import Simulate
@@ -276,7 +276,7 @@ assert len(said) == 5
 
 
 def test_work_and_its_memory_do_not_pile_up(simulate: Simulate) -> None:
-    """A program that captures again at every step: what is done with is used again."""
+    """A program captures a graph at every step: memory of finished work must be reused."""
     simulate(
         WORK
         + """
@@ -306,7 +306,7 @@ assert size() - before < 30 << 20, (size() - before) >> 20
 
 
 def test_an_executable_graph_ends_in_another_context(simulate: Simulate) -> None:
-    """What its launches come to is kept: nothing can be asked of its stream from there."""
+    """The graph's pending work must survive, because the launch's stream cannot be queried from another context."""
     simulate(
         WORK
         + """

@@ -1,4 +1,4 @@
-"""Connecting and the hello: which endpoint is taken, what each failure answers, and what a host's bytes can do."""
+"""Connecting and the hello: which endpoint is used, the error of each failure, and hostile bytes from a host."""
 
 import random
 import socket
@@ -75,7 +75,7 @@ def test_configuration_file(path: Path, tmp_path: Path) -> None:
 
 
 def test_why_nothing_is_reached_is_said_without_being_asked(tmp_path: Path) -> None:
-    """Once: the program reads 802 or 100, and who ran it the reason."""
+    """The program gets 802 or 100, and its user sees the reason once, on stderr."""
     (tmp_path / "file").touch()
     program = PRELUDE + "print(cuda.cuInit(0))"
     for variables, code, says in (
@@ -101,7 +101,7 @@ def test_refusal_gives_its_code(path: Path) -> None:
 
 
 def test_a_refusal_without_reading_gives_its_code(path: Path) -> None:
-    """A flooded host refuses and closes at once: the client's sending fails, and the reason still arrives."""
+    """An overloaded host refuses and closes at once: the client's send may fail, but the refusal still arrives."""
     refusal = frame({"type": "refused", "code": 800, "reason": "too many"})
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))

@@ -34,7 +34,7 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_buffer_may_end_before_the_parameters_do(endpoint: str) -> None:
-    """NCCL's does: its kernels have 4 KiB of parameters, of which a launch gives what it needs."""
+    """NCCL's kernels have 4 KiB of parameters, and its launch buffers hold only the part that a launch needs."""
     said = run(
         endpoint,
         f"""

@@ -1,4 +1,4 @@
-"""The driver's log for programs: what the host says of errors, for who asks later and for who has registered."""
+"""The driver's log API: the host's error messages reach later queries and registered callbacks."""
 
 from __future__ import annotations
 

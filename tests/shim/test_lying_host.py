@@ -1,6 +1,6 @@
-"""A host that lies in the words and replies of a ring: at worst the client's calls fail or wait; it is never harmed.
+"""A host that lies in a ring's words and replies can make the client's calls fail or wait, but never harm the client.
 
-Between client and vgpud stands a wire that keeps the ring's memory and scribbles over the worker's side of it.
+A proxy between client and vgpud keeps the rings' memory and overwrites the parts that the worker writes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tests.daemon.ring_memory import HEADER_NBYTES, NBYTES, RECORDS_NBYTES
 from tests.daemon.running import Running, vgpud_with_real_workers
 from tests.shim.client import PRELUDE, PYTHON, environment
 
-# Offsets in struct vgw_ring of what the worker writes.
+# Offsets in struct vgw_ring of the words that the worker writes.
 WORKERS_WORDS = (64, 68, 72, 76, 80, 128, 132)
 REPLIES = HEADER_NBYTES + RECORDS_NBYTES
 
-# Computes as long as nothing fails; every buffer that a reply fills has a word behind it that nobody may touch.
+# Computes until a call fails; the canary behind every buffer that a reply fills must stay unchanged.
 PROGRAM = """
 import signal
 signal.alarm(2)  # a lie may keep it waiting for ever
@@ -66,7 +66,7 @@ except AssertionError as error:
 
 
 class LyingWire:
-    """Passes everything on, descriptors too, and keeps those of rings."""
+    """A proxy that forwards all data and descriptors, and maps the memory of the rings among them."""
 
     def __init__(self, path: Path, target: str) -> None:
         self.endpoint = f"unix:{path}"
@@ -124,7 +124,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def lie(ring: mmap.mmap, rng: random.Random) -> None:
-    """One word: small, huge, or with a bit turned."""
+    """Overwrite one word with a small, huge or random value, or change it by one bit or by 8."""
     at = rng.choice(WORKERS_WORDS) if rng.random() < 0.5 else REPLIES + 4 * rng.randrange(64)
     word = int.from_bytes(ring[at : at + 4], "little")
     word = rng.choice([0, 1, 0xFFFFFFFF, 0x7FFFFFF8, rng.getrandbits(32), word ^ 1 << rng.randrange(32), word + 8])

@@ -1,4 +1,4 @@
-"""A guest of other people's processes: limits, set-user-id programs, hosts that say nothing."""
+"""The library in processes of other people: resource limits, set-user-id programs, hosts that never answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIBRARIES = ROOT / "build/guest"
 
 @pytest.mark.parametrize("limit_kib", [0, 100, 8192, 100_000])
 def test_nr02_a_limit_on_file_sizes_ends_no_program(vgpu_run: Run, limit_kib: int) -> None:
-    """Shared memory counts as files: what does not fit under RLIMIT_FSIZE is done without it."""
+    """Shared memory counts as files: the library works without shared memory that RLIMIT_FSIZE does not allow."""
     program = (
         PRELUDE
         + """
@@ -49,7 +49,7 @@ print("ok")
 def test_nr03_a_set_user_id_program_takes_nothing_from_the_environment(tmp_path: Path) -> None:
     """An ordinary user must not write into root's files by VGPU_LOG_FILE, nor choose the endpoint or the token."""
     folder = tmp_path
-    for parent in (folder, *folder.parents):  # pytest's folders are the user's alone
+    for parent in (folder, *folder.parents):  # pytest's folders are closed to other users
         if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o055)
     libraries = folder / "lib"
@@ -101,7 +101,7 @@ def test_nr03_text_in_the_log_is_one_line(tmp_path: Path) -> None:
 
 
 def test_gp12_a_mute_endpoint_is_given_up_within_a_second(tmp_path: Path) -> None:
-    """The time is the library's own: between the connection and the end of it, as the host sees them."""
+    """The host measures the time from the library's connection to its close, without the program's start."""
     path = str(tmp_path / "mute")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -121,11 +121,11 @@ def test_gp12_a_mute_endpoint_is_given_up_within_a_second(tmp_path: Path) -> Non
                     pass
             held = time.monotonic() - connected
             assert client.communicate(timeout=60)[0] == f"{result}\n"
-            assert held < 5  # one second, on a machine that has time
+            assert held < 5  # the timeout is one second; the rest is for a busy machine
 
 
 def test_a_client_waits_for_the_vgpud_that_systemd_starts_for_it() -> None:
-    """Process 1 listens, as systemd does for vgpud.socket; here it takes longer than a mute endpoint is given."""
+    """Process 1 listens, as systemd does for vgpud.socket, and answers later than the timeout of a mute endpoint."""
     if os.geteuid() != 0:
         pytest.skip("a process 1 of one's own needs root (unshare)")
     script = f"""
@@ -150,7 +150,7 @@ def test_a_client_waits_for_the_vgpud_that_systemd_starts_for_it() -> None:
 
 
 def test_a_client_waits_while_its_vgpud_is_replaced(tmp_path: Path) -> None:
-    """vgpud says so by a file beside its socket; an old one, that a crash left, says nothing."""
+    """vgpud announces its replacement by a file beside its socket; an old file, left by a crash, is ignored."""
     path = tmp_path / "s"
     (tmp_path / "s.restarting").touch()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -165,7 +165,7 @@ def test_a_client_waits_while_its_vgpud_is_replaced(tmp_path: Path) -> None:
                 with host:
                     if result:
                         while host.recv(4096):
-                            pass  # until it gives up
+                            pass  # until the client gives up
                     else:
                         time.sleep(1.5)
                         host.sendall(frame(welcome()))

@@ -1,4 +1,4 @@
-"""What real hardware answers to about 230 calls, most of them wrong on purpose, asked of the simulator."""
+"""The simulator must give the answers of real hardware to about 230 calls, most of them wrong on purpose."""
 
 import re
 import subprocess
@@ -16,11 +16,11 @@ Run = Callable[..., CompletedProcess[str]]
 HERE = Path(__file__).resolve().parent / "oracle"
 NOT_SUPPORTED = "801"
 
-# The guest library has these, and the simulator refuses them.
+# Functions that the guest library has; the simulator may refuse them.
 SIMULATOR_REFUSES = {"cuStreamBeginCapture", "cuMemAddressReserve", "cuMemCreate"}
 
-# Answers that follow from one that is not supported: without a managed allocation or a handle there is nothing to free,
-# and without capture a stream is an ordinary one.
+# Accepted answers that follow from an unsupported call: without a managed allocation or a handle nothing can be freed,
+# and without capture a stream is an ordinary stream.
 CONSEQUENCES = {
     ("cuMemFree(p)", "0"): "1",
     ("cuMemRelease(mh)", "0"): "1",
@@ -28,7 +28,7 @@ CONSEQUENCES = {
     ("cuStreamQuery(s)", "900"): "0",
     ("cuStreamEndCapture(s,&g)", "901"): "401",
     ("cuMemAlloc(&base,16)", "900"): "0",
-    # A buffer that ends before the parameters do: the H100 refused it, an H200 launches it, and NCCL relies on that.
+    # A launch buffer shorter than the parameters: the H100 refused it, an H200 accepts it, and NCCL relies on that.
     ("cuLaunchKernel(k,1,1,1,1,1,1,0,0,0,ex)", "701"): "0",
 }
 
@@ -39,7 +39,7 @@ def toolchain() -> Toolchain:
 
 
 def sections() -> dict[str, list[tuple[str, str]]]:
-    """Question and answer, by section."""
+    """(question, answer) of each line of answers.txt, by section."""
     found: dict[str, list[tuple[str, str]]] = {}
     for line in (HERE / "answers.txt").read_text().splitlines():
         if line.startswith("# "):
@@ -60,7 +60,7 @@ def ask(toolchain: Toolchain, vgpu_run: Run, folder: Path, *arguments: str) -> l
 
 
 def compare(questions: list[tuple[str, str]], got: list[str]) -> None:
-    """Each line is the hardware's, or 801 where no version of the function is implemented, or follows from that."""
+    """Each answer must be the hardware's, a consequence of unsupported calls, or 801 from an unimplemented function."""
     bases = [(re.sub(r"_v\d$", "", entry.name), entry.travel == "not implemented") for entry in ENTRIES]
     missing = {name for name, absent in bases if absent} - {name for name, absent in bases if not absent}
     missing |= SIMULATOR_REFUSES

@@ -1,4 +1,4 @@
-"""A library's own names are its own, whatever else the process has loaded (GD4, GD5 of issue 13)."""
+"""A library uses its own definitions of its names, whatever else the process has loaded (GD4, GD5 of issue 13)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_no_relocation_names_what_the_library_defines(name: str) -> None:
     }
     assert len(defined) > 90
     named = set(re.findall(r"R_X86_64_\w+ +[0-9a-f]{16} (\w+)", _readelf("-W", "-r", path)))
-    assert "malloc" in named  # the table is understood
+    assert "malloc" in named  # readelf's output was parsed correctly
     assert not named & defined
 
 
 @pytest.fixture
 def preload(tmp_path: Path) -> Callable[[str], str]:
-    """Compile a library to preload; its path."""
+    """`preload(source)` compiles a library to preload and returns its path."""
 
     def build(source: str) -> str:
         library = tmp_path / "preloaded.so"

@@ -1,4 +1,4 @@
-"""The private tables NVIDIA's runtimes ask for; the integrity answer is computed here again, independently."""
+"""The private tables that NVIDIA's runtimes request; these tests compute the integrity answer independently."""
 
 import struct
 from pathlib import Path
@@ -30,7 +30,7 @@ def slot(uuid, index, *types):
 
 
 def test_md2_of_the_rfc() -> None:
-    """RFC 1319, appendix A.5: the independent copy is right."""
+    """RFC 1319, appendix A.5: the tests' own MD2 is correct."""
     assert md2(b"").hex() == "8350e5a3e24c153df2275c9f80692773"
     assert md2(b"message digest").hex() == "ab4f496bfb2a530b219ff33031fe06b0"
     assert md2(b"1234567890" * 8).hex() == "d5976f79d83d3a0dc9806c3c66f3efd8"
@@ -117,6 +117,6 @@ assert get(byref(value), ctx, 2) == 400
 
 
 def test_the_answer_of_the_library_needs_no_daemon() -> None:
-    """L01: the tables exist before cuInit, as NVIDIA's runtimes ask for some of them then."""
+    """L01: the tables exist before cuInit, because NVIDIA's runtimes request some of them that early."""
     run(None, TABLE + "table('6bd5fb6c5bf4e74a8987d93912fd9df9')")
     assert (ROOT / "shim/cuda/vgs_private_tables.c").exists()

@@ -63,8 +63,8 @@ def test_l08_empty_and_unknown_names() -> None:
 
 
 def test_l03_exports_are_the_drivers() -> None:
-    """Every name of NVIDIA's library exists (r01: unimplemented ones return an error); extra are the product's own
-    three."""
+    """Every name of NVIDIA's library exists (r01: unimplemented functions return an error); vgpu adds only three
+    names of its own."""
     wanted = set((DATA / "libcuda-580-exports.txt").read_text().split()) | {
         "vgpuDeviceIsSimulated",
         "vgpuHostAlias",

@@ -1,4 +1,4 @@
-"""What the host works on for seconds is said to who waits for it, in a line on the program's stderr."""
+"""While a call makes the host work for seconds, a line on the program's stderr says on what."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ print("done")
 
 @pytest.fixture
 def bell(tmp_path: Path) -> Iterator[int]:
-    """Compiles of `slow` last until something is written to it."""
+    """A FIFO's descriptor; compiles of `slow` last until a byte is written to it."""
     os.mkfifo(tmp_path / "bell")
     descriptor = os.open(tmp_path / "bell", os.O_RDWR)
     yield descriptor
@@ -42,7 +42,7 @@ def bell(tmp_path: Path) -> Iterator[int]:
 
 @pytest.fixture(params=["shared memory", "socket"])
 def slow(request: pytest.FixtureRequest, tmp_path: Path, bell: int) -> Iterator[Running]:
-    """A vgpud whose compiles take long."""
+    """A vgpud whose compiles last until the test writes to `bell`."""
     command = [sys.executable, str(WORKER), str(tmp_path / "bell"), "--backend", "simulator"]
     shared = str(request.param == "shared memory").lower()
     yield from vgpud_with_real_workers(tmp_path, f"worker_command = {command!r}\nshared_memory = {shared}\n")
@@ -71,13 +71,13 @@ def test_a_compile_is_named_while_the_program_waits_for_it(slow: Running, bell: 
 
 
 def progress(text: bytes) -> bytes:
-    """A record that answers no call."""
+    """A progress record, which is not a reply to a call."""
     body = text + bytes(-len(text) % 8)
     return struct.pack("<IHHII", 16 + len(body), 0, 0, 0, 0) + body
 
 
 def said(path: Path, record: bytes, expected: int, **changes: str) -> list[str]:
-    """What a client writes whose host sends `record` before it answers a call; the call's result is `expected`."""
+    """Output of a client whose host sends `record` before the reply to a call; the call must return `expected`."""
 
     def refuse(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
         return 209, {}, b""

@@ -1,4 +1,4 @@
-"""The reason travels: the host's reason for a failure is shown once to the user of the program."""
+"""The host's reason for a failure is sent to the client and shown once to the user of the program."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ POKE = b""".version 7.0
 
 @pytest.fixture
 def python(vgpu_run: Run) -> Callable[..., list[str]]:
-    """Run a program's text; what the library wrote to stderr, without its prefix."""
+    """Run a program's text; returns the library's lines on stderr, without their prefix."""
 
     def run_text(program: str, **changes: str) -> list[str]:
         text = (
@@ -99,7 +99,7 @@ def test_gr1_code_that_fits_no_device_is_named_with_the_remedy(vgpu_run: Run) ->
     assert done.returncode == 1
     [line] = told(done)
     assert "no PTX that runs on sm_90: rebuild with -gencode arch=compute_75,code=compute_75" in line
-    assert "CUPY_COMPILE_WITH_PTX=1 and CUPY_ACCELERATORS=" in line  # GR6: with one of the two, sums are 0
+    assert "CUPY_COMPILE_WITH_PTX=1 and CUPY_ACCELERATORS=" in line  # GR6: with only one of them, sums are 0
     assert told(vgpu_run([program], env={"VGPU_LOG": "off"})) == []
 
 
@@ -129,9 +129,9 @@ REFUSED = """
 
 
 def test_a_kernel_that_cannot_run_ends_the_context_when_it_is_launched(python) -> None:
-    """NCCL asks for the attributes of each kernel that it has, and goes on where some cannot run: that is one line.
+    """NCCL queries the attributes of all its kernels and continues if some cannot run: only one warning is shown.
 
-    GR6: CUB goes on as well, and leaves what it should have computed at 0.
+    GR6: CUB continues, too, and leaves at 0 the result that the kernel should have computed.
     """
     given = "PRESERVED, VALUES = (c_int * 1)(1), (c_void_p * 1)(1)\n"
     [warning] = python(given + textwrap.dedent(REFUSED))
@@ -181,7 +181,7 @@ def test_gr7_a_fault_says_kind_address_kernel_and_nearest_allocation(python) -> 
 
 
 def test_gr3_an_unsupported_instruction_ends_the_context(python) -> None:
-    """A card would have run it: what comes after must not read memory that the kernel did not write."""
+    """A real card runs the kernel, so later calls must fail instead of reading memory that was never written."""
     [line] = python("""
     context()
     p = alloc(64)

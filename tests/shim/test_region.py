@@ -1,5 +1,5 @@
-"""Rings and pinned memory in memory that a virtual machine shares with its host. The machine is this one here, and a
-file is its ivshmem device; a real guest does it in tests/vm (`make build` first)."""
+"""Rings and pinned memory in memory that a virtual machine shares with its host. Here this machine plays the virtual
+machine and a file the ivshmem device; tests/vm uses real guests (`make build` first)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def host() -> Iterator[RegionHost]:
 
 @pytest.fixture(autouse=True)
 def nothing_held(request: pytest.FixtureRequest) -> None:
-    """A session before ours gives its range back when its worker has ended, which takes a while on a busy machine."""
+    """Wait until the previous test's sessions have returned their ranges: their workers end late on a busy machine."""
     for name in {"host", "narrow"} & set(request.fixturenames):
         running = request.getfixturevalue(name).running
         wait_until(lambda running=running: not running.status()["sessions"], 20)
@@ -48,14 +48,14 @@ def nothing_held(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[RegionHost]:
-    """Room for one ring."""
+    """A host whose region has room for one ring."""
     with region_host(mib=32, sessions=1) as host:
         yield host
 
 
 @pytest.fixture(scope="module")
 def roomy() -> Iterator[RegionHost]:
-    """Room enough for staging, with one session."""
+    """A host whose region has room for one session with staging memory."""
     with region_host(mib=128, sessions=1) as host:
         yield host
 
@@ -74,7 +74,7 @@ def start(host: RegionHost, program: str, **changes: str) -> subprocess.Popen[st
 
 
 def run(host: RegionHost, program: str, **changes: str) -> tuple[str, str]:
-    """Its standard output, and the library's log."""
+    """Run a program to its end; returns its standard output and the library's log."""
     process = start(host, program, **changes)
     out, log = process.communicate(timeout=60)
     assert process.returncode == 0, (out, log)
@@ -102,7 +102,7 @@ def test_every_call_waits(host):
 
 
 def test_a_reply_that_takes_long(host):
-    """Longer than the client naps: the worker then answers on the socket. Meanwhile other threads go on."""
+    """If the client has polled for a while, the worker reports the reply on the socket; other threads continue."""
     run(
         host,
         THREADS
@@ -148,7 +148,7 @@ def test_order_between_threads(host):
 
 
 def test_order_between_threads_with_and_without_a_ring(narrow):
-    """There is room for one ring: the other threads' calls go by the socket, in the same order."""
+    """The region has room for one ring: calls of other threads travel on the socket, in the same order."""
     run(narrow, THREADS + ORDER + "assert value(q) == 99\n")
 
 
@@ -196,7 +196,7 @@ assert ctypes.string_at(h, n) == b"\\x05" * n
 
 
 def test_a_fence_for_a_thread_without_a_ring_does_not_keep_a_host_function_from_ending(narrow):
-    """A queued call blocks in the worker until a host function has run, and another thread's call comes after it."""
+    """A queued call blocks in the worker until a host function has run, and another thread's call has to follow it."""
     run(
         narrow,
         THREADS
@@ -325,10 +325,10 @@ def test_the_third_session_does_without(host):
 def test_without_it_everything_travels_on_the_socket(host, tmp_path, case):
     path = tmp_path / "memory"
     if case == "other":
-        path.write_bytes(host.memory.read_bytes()[:8192])  # as if of another vgpud, with another size
+        path.write_bytes(host.memory.read_bytes()[:8192])  # like another vgpud's region, of another size
     if case == "forbidden":
         if os.geteuid() == 0:
-            path = Path("/proc/sysrq-trigger")  # what even root may not open both ways
+            path = Path("/proc/sysrq-trigger")  # even root cannot open it for reading and writing
         else:
             path.touch(0)
     _, log = run(host, COMPUTE, VGPU_SHARED_MEMORY="off" if case == "off" else str(path))

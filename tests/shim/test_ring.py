@@ -1,4 +1,4 @@
-"""Rings: what one thread's call did is seen by every call that began after it returned, in whichever thread."""
+"""Rings: the effect of a call is visible to every call that begins after its return, in any thread."""
 
 import textwrap
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def test_a_stream_used_by_two_threads(simulate) -> None:
 
 @pytest.mark.parametrize("handle", [None, "stream()"])
 def test_threads_take_turns_in_a_stream_whose_calls_wait_in_a_ring(simulate, handle) -> None:
-    """Calls of the others go to the ring where the stream's last one waits, or after it if that is far from its end."""
+    """A call joins the ring of the stream's last call, or waits by a fence if many records follow that call there."""
     simulate(
         f"""
         s = {handle}
@@ -149,7 +149,7 @@ def test_the_legacy_stream_orders_blocking_streams(simulate) -> None:
 
 
 def test_a_thread_that_waits_delays_no_other(simulate) -> None:
-    """Thread a sleeps in cuStreamSynchronize until thread b, whose calls come after everything, lets it go."""
+    """Thread a sleeps in cuStreamSynchronize until `go` is set, after all calls of thread b have returned."""
     simulate(
         """
         s = stream()
@@ -170,7 +170,7 @@ def test_a_thread_that_waits_delays_no_other(simulate) -> None:
 
 
 def test_many_threads_come_and_go(simulate) -> None:
-    """Threads that end release their rings: hundreds of threads need no more than were alive at once."""
+    """A thread releases its ring when it ends: hundreds of threads need only as many rings as live at once."""
     simulate(
         """
         def work(i):
@@ -195,7 +195,7 @@ def test_many_threads_come_and_go(simulate) -> None:
 
 
 def test_a_ring_goes_round(simulate) -> None:
-    """More bytes than a ring holds, in pieces that leave an odd rest at its end."""
+    """More bytes than a ring holds, in pieces that do not fit exactly at the ring's end."""
     simulate(
         """
         size = 3_000_001

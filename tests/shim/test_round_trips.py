@@ -1,6 +1,6 @@
-"""Over a network: what waits for an answer is counted, by a relay that delays (tests/bench/delay.c).
+"""Round trips over a network, counted by a relay that adds latency (tests/bench/delay.c).
 
-A turn is data of the client that follows data of the host, so calls that wait one after the other are as many turns.
+A turn is data of the client after data of the host, so each call that waits for its reply is one turn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.bench.delay import Delay, Passed
 from tests.programs.test_programs import assert_ok
 from tests.programs.toolchain import Toolchain, cuda13
 
-RTT_US = 4000  # long enough that answers on their way and calls do not meet by chance
+RTT_US = 4000  # long enough that replies and unrelated calls do not cross by chance
 START_MAX = 20
 
 Count = Callable[[int, int], Passed]
@@ -29,7 +29,7 @@ def toolchain() -> Toolchain:
 
 @pytest.fixture(scope="module")
 def count(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Count]:
-    """`count(steps, reads)`: what a whole process of tests/programs/steady.cu exchanges."""
+    """`count(steps, reads)`: turns and bytes that one process of tests/programs/steady.cu exchanges."""
     program = toolchain.build("steady")
     folder: Path = tmp_path_factory.mktemp("network")
     with Host("tcp", folder, "simulator", "h100", "libcuda.so.1") as host:
@@ -44,12 +44,12 @@ def count(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Ite
                 assert_ok(done, "steady")
                 return delay.passed().since(before)
 
-            run(1, 0)  # the kernel is compiled
+            run(1, 0)  # compiles the kernel, so that later runs find it
             yield run
 
 
 def test_a_process_starts_within_20_round_trips(count: Count) -> None:
-    """From main to the end of the first kernels, the session, allocations and the kernel's image among them."""
+    """From main to the end of the first kernels, including the session, allocations and the kernel's image."""
     assert 0 < count(1, 0).turns <= START_MAX
 
 

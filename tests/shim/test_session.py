@@ -1,4 +1,4 @@
-"""The session as programs meet it: beginning, losing the worker, forking, threads, signals, ending."""
+"""The session as programs see it: start, loss of the worker, fork, threads, signals, end."""
 
 import contextlib
 import os
@@ -155,7 +155,7 @@ def test_fork_before_init_leaves_both_free_to_start(path: Path) -> None:
 
 
 def test_d19_dlclose_leaves_nothing(path: Path) -> None:
-    """No descriptor, thread or mapping; a hundred times; with a service thread that waits for callbacks."""
+    """After dlclose no descriptor, thread or mapping remains, a hundred times, even with a callback thread."""
 
     @blocking
     def next_callback(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
@@ -219,7 +219,7 @@ def test_a_host_function_that_never_returns_does_not_hold_the_exit(path: Path, t
 
 
 def test_sixteen_threads_get_their_own_answers(path: Path) -> None:
-    """Replies come out of order: each call is answered after a random time by a thread of its own."""
+    """Replies arrive out of order: a separate thread answers each call after a random time."""
     rng = random.Random(2)
 
     @blocking
@@ -288,7 +288,7 @@ def test_every_waiter_is_woken_by_the_workers_death(path: Path) -> None:
         @blocking
         def hang_up(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
             time.sleep(0.3)
-            with contextlib.suppress(OSError):  # one of the eight calls is the first to hang up
+            with contextlib.suppress(OSError):  # only the first of the eight calls can shut it down
                 daemon.connections[-1].shutdown(socket.SHUT_RDWR)
             return 0, {}, b""
 

@@ -1,4 +1,4 @@
-"""Contexts' limits and settings, and resources, on the simulator."""
+"""Limits and settings of contexts, and device resources, on the simulator."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from tests.shim.simulated import Simulate
 
 
 def test_a_context_is_created_by_empty_parameters(simulate: Simulate) -> None:
-    """ctxcreate_v4: CUDA 13's cuCtxCreate is called with a zeroed struct as often as with NULL."""
+    """ctxcreate_v4: programs call CUDA 13's cuCtxCreate with a zeroed struct as well as with NULL."""
     simulate("""
     ok(cuda.cuInit(0))
     params = (ctypes.c_byte * 24)()
@@ -25,7 +25,7 @@ def test_a_context_is_created_by_empty_parameters(simulate: Simulate) -> None:
 
 
 def test_limits_are_asked_for_once(simulate: Simulate, tmp_path: Path) -> None:
-    """24 questions in each training step of PyTorch waited for an answer."""
+    """Without the cache, 24 queries in each training step of PyTorch waited for a reply."""
     log = tmp_path / "log"
     simulate(
         """

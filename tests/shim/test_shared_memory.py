@@ -1,5 +1,5 @@
-"""What needs memory that both sides map, on a channel without it: attributes, flags and errors reflect that (NR08,
-NR09)."""
+"""Functions that need memory mapped by both sides, on a channel without such memory: attributes, flags and errors show
+that it is missing (NR08, NR09)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_nr08_mapped_memory_is_refused_and_pinned_memory_has_no_device_pointer(e
 
 
 def test_nr09_gr9_managed_memory_is_refused_by_name_with_what_it_needs(endpoint: str) -> None:
-    """A program that does not look at the result ends with a signal: without the line nobody would know why."""
+    """A program that ignores the result ends with a signal; only this line tells its user why."""
     output = run(
         endpoint,
         """

@@ -1,4 +1,4 @@
-"""What a stream brings with it, and what the driver says of itself: what libraries ask before their first kernel."""
+"""A stream implies its context; the driver's version; what libraries query before their first kernel."""
 
 import sys
 import textwrap
@@ -12,7 +12,7 @@ Run = Callable[..., CompletedProcess[str]]
 
 
 def test_a_stream_brings_its_context(vgpu_run: Run) -> None:
-    """Without a current context, what acts in a stream acts in the stream's context; the default streams have none."""
+    """Without a current context, calls on a stream use the stream's context; the default streams have no context."""
     program = """
     current, other = context(), c_void_p()
     stream = new(cuda.cuStreamCreate, 1)
@@ -53,7 +53,7 @@ def test_a_stream_brings_its_context(vgpu_run: Run) -> None:
 
 
 def test_what_the_driver_says_bounds_its_names(vgpu_run: Run) -> None:
-    """NVIDIA's runtimes ask a newer driver for a proof of itself that is not known, so no device reports more."""
+    """NVIDIA's runtimes demand a proof from newer drivers that is not known, so no device reports a newer driver."""
     program = """
     ok(cuda.cuInit(0))
     version, found = c_int(), c_void_p()

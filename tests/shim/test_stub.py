@@ -1,5 +1,5 @@
-"""A guest's PCI stubs give the devices their addresses, in libcuda and NVML alike. /sys is a made one here, in a mount
-namespace of the program's own; a real guest's is looked at in tests/vm."""
+"""A guest's PCI stubs give the devices their addresses, in libcuda and NVML alike. These tests mount a fake list of PCI
+devices in the program's own mount namespace; tests/vm uses the /sys of real guests."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_stubs_give_devices_their_addresses_in_order(endpoint: str, tmp_path: Pa
     pci(tmp_path, "0000:00:1f.2", "0x8086", "0x010601")
     pci(tmp_path, "0001:0a:00.0", "0x10de", "0x030200")
     pci(tmp_path, "0000:00:05.0", "0x10de", "0x030200")
-    pci(tmp_path, "0000:00:03.0", "0x10de", "0x040300")  # a sound device
-    pci(tmp_path, "0000:00:04.0", "0x10de", "0x030000", driver=True)  # somebody's card
+    pci(tmp_path, "0000:00:03.0", "0x10de", "0x040300")  # an audio device
+    pci(tmp_path, "0000:00:04.0", "0x10de", "0x030000", driver=True)  # a card that a driver uses
     assert run(tmp_path, endpoint.split()[0]).splitlines() == [
         "0000:00:05.0 [0, 0, 5] 0001:0a:00.0 [1, 10, 0]",
         "0 0",

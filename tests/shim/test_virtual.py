@@ -1,5 +1,5 @@
-"""Handles of physical memory, counted in the client: handles that the program holds, mappings, and when the memory is
-released."""
+"""Handles of physical memory, reference-counted in the client: the program's references, mappings, and when the memory
+is released."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def properties(handle):
 
 @pytest.fixture
 def calls(tmp_path: Path):
-    """run a program's rest; what it printed, and which calls about physical memory the worker saw."""
+    """`calls(program)` runs PROGRAM and the text; returns the printed lines and the calls that the worker received."""
 
     def call(program: str) -> tuple[list[str], list[str]]:
         def succeed(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
@@ -78,7 +78,7 @@ print(retain(ADDRESS + PIECE) == (0, handle), properties(handle), release(handle
 print(unmap(ADDRESS, 2), retain(ADDRESS)[0])
 """)
     assert printed == ["0 1 1 1", "True (0, True) 0", "0 1"]
-    assert seen == ["cuMemCreate", "cuMemMap", "cuMemMap", "cuMemUnmap", "cuMemRelease"]  # with the last mapping
+    assert seen == ["cuMemCreate", "cuMemMap", "cuMemMap", "cuMemUnmap", "cuMemRelease"]  # at the last unmap
 
 
 def test_unmapped_memory_is_released_at_once(calls):

@@ -1,4 +1,4 @@
-"""Virtual memory management on the simulator; device memory lies in the client's file, or is the worker's own."""
+"""Virtual memory management on the simulator; device memory is a file of the client, or private to the worker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-/* `vgt_digest PART...`: the digest of standard input, added in parts of these sizes in turn; or, with `--time`, of
- * 256 MiB, and the bytes per second. */
+/* `vgt_digest PART...` prints the digest of standard input, added in parts of these sizes in turn. With `--time` it
+ * digests 256 MiB and prints the bytes per second. */
 #include "vgs_digest.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* How the libraries parse each line of standard input as an endpoint, one line each: protocol/data/endpoints.tsv. */
+/* Prints how the libraries parse each line of stdin as an endpoint, in the form of protocol/data/endpoints.tsv. */
 #include "vgs_endpoint.h"
 #include <arpa/inet.h>
 #include <linux/vm_sockets.h>
@@ -30,7 +30,7 @@ int main(void) {
   char line[1024];
   while (fgets(line, sizeof line, stdin)) {
     line[strcspn(line, "\n")] = 0;
-    static struct vgs_endpoint endpoint; /* what one text leaves behind must not show in the next */
+    static struct vgs_endpoint endpoint; /* a parsed endpoint must not affect the next line */
     const char *why = vgs_endpoint_parse(&endpoint, line);
     if (why)
       printf("! %s\n", why);

@@ -1,4 +1,4 @@
-/* A libnvrtc.so that compiles nothing: programs record what they were compiled with. It knows compute_75, 90 and 120.
+/* A libnvrtc.so that compiles nothing: a program records its compile options. Known are compute_75, 90 and 120.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -42,7 +42,7 @@ RunTorch = Callable[..., CompletedProcess[str]]
 
 
 def torch_python(version: str = VERSION) -> Path:
-    """The interpreter of an environment with torch, made on first use (about 700 MB)."""
+    """The interpreter of an environment with torch, created on first use (about 700 MB)."""
     root = environment(f"torch==={version}", *REQUIREMENTS, with_dependencies=False)  # === excludes 2.13.0+cpu
     with (CACHE / ".torch-placeholders.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -51,13 +51,13 @@ def torch_python(version: str = VERSION) -> Path:
 
 
 def full_python() -> Path:
-    """The interpreter of an environment with torch and all that it asks for (3 GB)."""
+    """The interpreter of an environment with torch and all its dependencies (3 GB)."""
     return environment(f"torch=={VERSION}", "numpy") / "bin/python"
 
 
 @functools.cache
 def build_core(python: Path) -> None:
-    """Have vgpu-torch build its core for that interpreter's torch, unless that was done before.
+    """Have vgpu-torch build its core for that interpreter's torch, unless it has already been built.
 
     g++ takes half a minute on an idle processor, and ten times that on a busy machine.
     """
@@ -70,14 +70,14 @@ def build_core(python: Path) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Download torch and build the core before the test's time limit starts: pytest-timeout is an inner wrapper."""
     if "run_torch" in getattr(item, "fixturenames", ()):
-        with contextlib.suppress(OSError, RuntimeError, subprocess.SubprocessError):  # the test fails with it
+        with contextlib.suppress(OSError, RuntimeError, subprocess.SubprocessError):  # the test itself then fails
             build_core(torch_python())
     return (yield)
 
 
 @pytest.fixture(scope="session")
 def run_torch(vgpu_run: Run) -> RunTorch:
-    """`run_torch("train.py", "cuda", ...)` runs a program of this folder under `vgpu run`; `code=` gives it as text."""
+    """`run_torch("train.py", "cuda", ...)` runs a file of programs/ under `vgpu run`, or else the text of `code`."""
 
     def run(*command: str, code: str = "", timeout_s: float = 100, env: dict[str, str] | None = None, gpu: str = "h100",
             options: tuple[str, ...] = (), python: Path | None = None) -> CompletedProcess[str]:  # fmt: skip
@@ -91,7 +91,7 @@ def run_torch(vgpu_run: Run) -> RunTorch:
 
 
 def check_cases(result: CompletedProcess[str], least: int) -> None:
-    """A program of cases (programs/cases.py): each must be ok."""
+    """Check what a program of cases (programs/cases.py) printed: at least `least` lines, each of them ok."""
     lines = result.stdout.splitlines()
     failed = [line for line in lines if not line.startswith(("ok ", "ATen:"))]
     assert result.returncode == 0, "\n".join(failed) + result.stderr[-3000:]

@@ -1,8 +1,8 @@
-"""Libraries that torch's CUDA build is linked with and never calls here: empty ones in their place.
+"""Placeholders for libraries with which torch's CUDA build is linked but which it never calls here.
 
 cuBLAS, cuDNN, cuFFT, cuSPARSE, NCCL and others are 2 GB of downloads, and none of their code runs on a simulated
-device. Each placeholder has the name, the version nodes and the functions that torch asks for. One that is called
-after all ends the program with its name. torch is unchanged: its RPATH finds them in torch/lib.
+device. Each placeholder has the name, the version nodes and the functions that torch needs. A function that is called
+nevertheless prints its name and aborts. torch is unchanged: its RPATH finds the placeholders in torch/lib.
 """
 
 import re
@@ -10,7 +10,7 @@ import subprocess
 from collections import defaultdict
 from pathlib import Path
 
-# By prefix, where the symbols carry no version that names their library.
+# Libraries by prefix of a symbol, for symbols without a version that names the library.
 PREFIXES = {
     "nccl": "libnccl.so.2",
     "cusparseLt": "libcusparseLt.so.0",
@@ -26,7 +26,7 @@ LIBRARIES = {
     "libcufft.so.12",
     "libcusparse.so.12",
 }
-# What torch asks when it is imported or when it chooses an implementation; the numbers are those it was built with.
+# Functions that torch calls when imported or choosing an implementation; they return the versions of torch's build.
 ANSWERS = {
     "cudnnGetVersion": "size_t cudnnGetVersion(void) { return 92400; }",
     "cudnnGetProperty": "int cudnnGetProperty(int part, int *value) { *value = (int[]){9, 24, 0}[part]; return 0; }",
@@ -44,7 +44,7 @@ static void *called(const char *name) {
 
 
 def place(torch_lib: Path) -> None:
-    """Write a placeholder into torch/lib for each library; one of the same source is kept."""
+    """Write a placeholder into torch/lib for each library, unless one of the same source exists."""
     wanted: dict[str, set[tuple[str, str]]] = {library: set() for library in LIBRARIES}
     for file in sorted(torch_lib.glob("libtorch*.so")):
         for library, symbol, version in _undefined(file):

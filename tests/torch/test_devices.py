@@ -1,4 +1,4 @@
-"""Tensors on several devices: CUDA's own errors, argument by argument."""
+"""Calls with tensors on different devices raise the errors that torch raises on a GPU."""
 
 import ast
 

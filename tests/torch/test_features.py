@@ -1,4 +1,4 @@
-"""Streams, memory, autocast, recurrent networks, optimizers: what programs use beside operators."""
+"""Streams, memory, autocast, recurrent networks, optimizers: what programs use besides operators."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.torch.conftest import RunTorch, check_cases, full_python
 
 pytestmark = pytest.mark.timeout(300)
 
-# torch makes a handle of cuDNN for them, and in the tests' small environment there is no cuDNN.
+# Cases for which torch creates a cuDNN handle: the tests' small environment has no cuDNN.
 WITH_CUDNN = ("recurrent_networks", "packed_sequences")
 
 
@@ -34,7 +34,7 @@ def test_attention_over_packed_sequences(run_torch: RunTorch) -> None:
 
 @pytest.mark.client
 def test_the_list_of_operators(run_torch: RunTorch) -> None:
-    """`vgpu torch` runs this; without a GPU."""
+    """The listing that `vgpu torch` prints; it needs no GPU."""
     names = ["mm", "empty_strided", "miopen_rnn", "uniform_", "_cudnn_rnn"]
     result = run_torch(code=f"import vgpu_torch.__main__ as listing; listing.main({names})")
     rows = [line.split() for line in result.stdout.splitlines()[:-1]]

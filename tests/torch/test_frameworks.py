@@ -11,8 +11,8 @@ from tests.torch.conftest import PROGRAMS, RunTorch, torch_python
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1200)]
 
-# None brings another torch. The number is how far losses may be from the CPU's: transformers' Trainer has another
-# optimizer's code on each device.
+# Packages, none of which installs another torch, and the relative tolerance of losses compared with the CPU's:
+# transformers' Trainer uses a different optimizer implementation on each device.
 FRAMEWORKS = {
     "trainer": (("accelerate==1.*", "psutil", "packaging"), 1e-5),
     "lightning": (("pytorch-lightning==2.*", "lightning-utilities", "torchmetrics", "tqdm", "packaging"), 0.0),
@@ -28,7 +28,7 @@ def site(name: str) -> str:
 
 
 def results(printed: str) -> list[list[str]]:
-    """Lines of a name and values; a framework's own lines, which hold times, are left out."""
+    """The printed lines of a name and values, without a framework's own lines, which contain times."""
     return [line.split() for line in printed.splitlines() if not line.startswith("{")]
 
 

@@ -1,4 +1,4 @@
-"""Models of torchvision and transformers, trained and evaluated: the CPU's numbers to the last bit."""
+"""Models of torchvision and transformers, trained and evaluated, give the CPU's numbers to the last bit."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(900)]
 
 
 def site(name: str) -> Path:
-    """The packages of a model; none brings another torch."""
+    """The packages of a model; none installs another torch."""
     if name == "resnet":
         return packages("torchvision==0.29.1", "pillow")
     return environment("transformers==5.24.0") / SITE

@@ -1,4 +1,4 @@
-"""Operators behind the program's back (VGPU_TORCH=async), and assertions of the device (VGPU_TORCH_ASSERT=device)."""
+"""Asynchronous operators (VGPU_TORCH=async), and device-side assertions (VGPU_TORCH_ASSERT=device)."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_a_bad_index_asserts_on_the_device(run_torch: RunTorch) -> None:
     assert "Assertion `index 7 is out of bounds for dimension 0 with size 3` failed" in result.stdout + result.stderr
 
 
-# By default the call raises, otherwise the next synchronisation does.
+# By default the call itself raises; in the other modes the next synchronisation does.
 MODES = [{}, {"VGPU_TORCH_ASSERT": "device"}, ASYNC]
 
 

@@ -12,7 +12,7 @@ ADD = "import torch; x = torch.ones(3, device='cuda'); print((x + 1).tolist())"
 NOTICE = "vgpu: PyTorch's CUDA operators run as ATen's CPU kernels"
 
 
-@pytest.mark.parametrize("gpu", ["h100", "forward"])  # torch has no machine code for the second, and warns of that
+@pytest.mark.parametrize("gpu", ["h100", "forward"])  # torch has no machine code for "forward", and warns of that
 def test_one_line_says_what_is_simulated(run_torch: RunTorch, gpu: str) -> None:
     result = run_torch(code=ADD, gpu=gpu)
     assert result.stdout == "[2.0, 2.0, 2.0]\n", result.stderr
@@ -35,7 +35,7 @@ def test_it_can_be_switched_off(run_torch: RunTorch, options: tuple[str, ...], e
 
 
 def test_without_a_compiler_torch_still_works(run_torch: RunTorch, tmp_path: Path) -> None:
-    """The core cannot be built: the person learns it, and what needs no kernel goes on."""
+    """If the core cannot be built, a message says so, and calls that need no kernel still work."""
     code = "import torch; x = torch.ones(3).cuda(); print(x.cpu().tolist(), torch.cuda.is_available())"
     result = run_torch(code=code, env={"XDG_CACHE_HOME": str(tmp_path), "CXX": "/bin/false"})
     assert result.stdout == "[1.0, 1.0, 1.0] True\n", result.stderr

@@ -1,4 +1,4 @@
-"""torch.profiler, unmodified, with NVIDIA's libcupti beside it: Kineto's whole path over vgpu's."""
+"""Unmodified torch.profiler: Kineto's whole path over vgpu's libcupti, although NVIDIA's is installed."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_profile_shows_the_kernels(run_torch: RunTorch, tmp_path: Path) -> Non
     copies = sorted(e["name"] for e in events if e["cat"] == "gpu_memcpy")
     assert copies == ["Memcpy DtoH (Device -> Pageable)"] * 2 + ["Memcpy HtoD (Pageable -> Device)"] * 2
     assert len([e for e in events if e["cat"] == "gpu_user_annotation" and e["name"] == "mine"]) == 2
-    # Kineto draws arrows to copies from the runtime's calls, which NVIDIA's runtime does not tell.
+    # Kineto's arrows to copies begin at calls of the CUDA runtime, which NVIDIA's runtime does not report.
     arrows = sorted(e["args"]["correlation"] for e in events if e["cat"] == "gpu_memcpy")
     found = problems(json.loads((tmp_path / "trace.json").read_text()))
     assert sorted(found) == sorted(f"flow ('ac2g', 'ac2g', {number}) has 0 beginnings and 1 ends" for number in arrows)

@@ -1,4 +1,4 @@
-"""With a seed, the numbers of a real GPU: Philox, with the layout of torch's own kernels."""
+"""A seed gives the random numbers of a real GPU: Philox, with the launch layout of torch's own kernels."""
 
 import ast
 from pathlib import Path

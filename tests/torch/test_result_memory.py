@@ -1,4 +1,4 @@
-"""Results that the CPU's kernels write to device memory directly: values, statistics, errors of call after call."""
+"""Results that the CPU's kernels write to device memory directly: values, statistics and errors of repeated calls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Trainings on a simulated GPU end with the CPU's losses and weights, to the last bit."""
+"""Training on a simulated GPU ends with the CPU's losses and weights, to the last bit."""
 
 import subprocess
 from itertools import product
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.client
 
 @pytest.mark.timeout(700)
 def test_torch_installs() -> None:
-    """Apart, so that no other test's time holds a download."""
+    """A test of its own, so that no other test's time includes the download."""
     assert torch_python().exists()
 
 

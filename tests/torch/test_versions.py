@@ -1,4 +1,4 @@
-"""Other minor versions of torch: their tables, a training, random numbers, kernels by NVRTC, quantised tensors."""
+"""Other minor versions of torch: op_db's errors, a training, random numbers, NVRTC kernels, quantized tensors."""
 
 import pytest
 

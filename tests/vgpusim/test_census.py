@@ -1,4 +1,4 @@
-"""`vgpu sim census`: which kernels would run, and what stops the others."""
+"""`vgpu sim census`: which kernels would run, and why the others would not."""
 
 import json
 from pathlib import Path

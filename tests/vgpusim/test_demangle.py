@@ -1,4 +1,4 @@
-"""What people read names kernels as they were written (GR7)."""
+"""User-facing text names kernels as they are written in the source (GR7)."""
 
 from vgpusim import demangle
 

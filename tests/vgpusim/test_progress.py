@@ -1,4 +1,4 @@
-"""What takes seconds is named in a line."""
+"""An operation that takes seconds is reported in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The VM tests boot QEMU; where QEMU is not available each is skipped with the reason."""
+"""The VM tests boot QEMU; where QEMU is not available, each test is skipped with the reason."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A vgpud with VMs of its own, for a module's tests."""
+"""A vgpud configured for VMs, for one module's tests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ VGPU = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.
 
 
 def guest_env(endpoint: str = "vsock://2:7070", **more: str) -> dict[str, str]:
-    """The environment of a program in the guest that has our library and reaches `endpoint`."""
+    """The environment of a program in the guest that uses vgpu's library and connects to `endpoint`."""
     path = f"{ROOT / 'daemon'}:{ROOT / 'guest'}"
     return {"LD_LIBRARY_PATH": str(LIBRARY), "VGPU_ENDPOINT": endpoint, "PYTHONPATH": path, **more}
 
 
 class VmDaemon:
-    """`running` is the process; `start` can be called again after its end, with the same configuration."""
+    """`running` is the vgpud process; after it has ended, `start` starts another with the same configuration."""
 
     def __init__(self, directory: Path, extra: str) -> None:
         self.directory = directory
@@ -46,7 +46,7 @@ class VmDaemon:
 
 @contextmanager
 def vm_daemon(names: Sequence[str] = ("one",), extra: str = "", of_each: str = "") -> Iterator[VmDaemon]:
-    """A vgpud that is the vsock device of the VMs `names`, with CIDs from 3 on; `of_each`: more keys of each VM."""
+    """A vgpud that provides the vsock devices of the VMs `names`, CIDs from 3 on; `of_each`: more keys of each VM."""
     with tempfile.TemporaryDirectory(prefix="vgpu-vm-") as name:
         directory = Path(name)
         for cid, vm in enumerate(names, 3):

@@ -1,4 +1,4 @@
-"""A whole Debian with systemd as the guest: mmdebstrap makes its files once, the guest sees a copy it may write to.
+"""A whole Debian with systemd as the guest: mmdebstrap makes its files once, the guest sees a writable copy.
 
 with debian.boot(vsock=...) as guest:   # booted, /sbin/init is systemd
     guest.check("systemctl is-system-running --wait")
@@ -19,7 +19,7 @@ SUITE = "bookworm"
 INSTALLED = ("systemd-sysv", "dbus", "udev", "python3", "python3-click", "python3-msgpack", "python3-pyroute2")
 BUILD_TIMEOUT_S = 420
 
-# The same dialogue as init.sh's over the serial line, from a system's service.
+# A service of the system that speaks init.sh's protocol over the serial line.
 AGENT = """#!/bin/sh
 exec > /dev/ttyS0 2>&1
 stty raw -echo < /dev/ttyS0
@@ -48,7 +48,7 @@ WantedBy=multi-user.target
 
 
 def rootfs() -> Path:
-    """A folder with the system's files; made when it is not there yet (half a minute)."""
+    """The folder with the system's files, made if it does not exist yet (half a minute)."""
     target = CACHE / "vm" / f"debian-{SUITE}"
     with packages.locked():
         if target.exists():
@@ -78,7 +78,7 @@ def rootfs() -> Path:
 
 
 def prepare(root: Path) -> None:
-    """Put the agent in; leave out what only slows a machine without network and keyboard down."""
+    """Install the agent; mask units that only slow down a machine without network and keyboard."""
     agent = root / "usr/local/sbin/test-agent"
     agent.write_text(AGENT)
     agent.chmod(0o755)
@@ -107,12 +107,12 @@ def boot(
     folders: Mapping[str, Path] | None = None,
     memory_mib: int = 1024,
 ) -> Iterator[vm.Guest]:
-    """Boot it, up to systemd's basic target.
+    """Boot the system, up to systemd's basic target.
 
     Args:
         vsock, devices: as for guest.boot.
-        files: what to copy into it, by its path there.
-        folders: what to mount in it, read-only, by its path there.
+        files: files of this host to copy into the guest, by their path there.
+        folders: folders of this host to mount in the guest, read-only, by their path there.
     """
     tags = {f"shared{i}": path for i, path in enumerate(folders or {})}
     shared = {tag: (folders or {})[path] for tag, path in tags.items()}

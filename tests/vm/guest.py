@@ -1,10 +1,10 @@
-"""A virtual machine under QEMU's TCG: boot it, run commands in it over its serial line, reset it, see it off.
+"""A virtual machine under QEMU's TCG: boot it, run commands in it over its serial line, reset it, switch it off.
 
     with boot(vsock=Path("/run/vgpu/vm1.sock")) as guest:
         assert guest.run("cat /proc/version").status == 0
         guest.hosted(["/usr/bin/python3", "-c", "print(1)"])  # in a writable copy of this host's own file system
 
-/dev/kvm says nothing: nested, it may be there and run no stock kernel. So TCG is asked for, always.
+/dev/kvm proves nothing: nested, it may exist and yet run no stock kernel. Therefore QEMU always uses TCG.
 """
 
 import base64
@@ -29,13 +29,13 @@ SYSTEM_TIMEOUT_S = 120  # until a whole system with systemd is up
 RUN_TIMEOUT_S = 90  # a program that takes 2 s on a quiet machine
 END_TIMEOUT_S = 10
 MEMORY_MIB = 768
-CPU = "Nehalem"  # the oldest that numpy's wheels run on, and TCG's fastest in our measurements
+CPU = "Nehalem"  # the oldest CPU that numpy's wheels support, and TCG's fastest in our measurements
 COMMAND_LINE = "console=ttyS0 quiet panic=-1 nokaslr mitigations=off"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class GuestError(Exception):
-    """The guest did not do what every guest does; the text ends with its console."""
+    """The guest did not boot or no longer answers; the message ends with the console's output."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Outcome:
 
 @dataclass
 class Guest:
-    """A running VM. Commands run one after the other; what shall run beside them gets a `&` and a file of its own."""
+    """A running VM. Commands run one after the other; a background command needs `&` and a file for its output."""
 
     process: subprocess.Popen[bytes]
     directory: Path
@@ -57,7 +57,7 @@ class Guest:
     _reader: threading.Thread | None = None
     _ended: bool = False
     _number: int = 0
-    _read: int = 0  # of the console, by the commands so far
+    _read: int = 0  # bytes of the console that earlier commands have consumed
 
     def run(self, command: str, timeout_s: int = RUN_TIMEOUT_S) -> Outcome:
         """Run a line (or a script) of busybox's shell in the initramfs. At `timeout_s` it is killed (status 137)."""
@@ -65,10 +65,10 @@ class Guest:
         text = base64.b64encode(command.encode()).decode()
         self._write(f"{self._number} {timeout_s} {text}\n".encode())
         found = self._wait_for(rb"(?<![^\n])@end %d (\d+)\n" % self._number, timeout_s + END_TIMEOUT_S)
-        return Outcome(int(found[1]), found[0].removesuffix("\n"))  # init begins a line of its own
+        return Outcome(int(found[1]), found[0].removesuffix("\n"))  # init puts a newline before @end
 
     def check(self, command: str, timeout_s: int = RUN_TIMEOUT_S) -> str:
-        """run(), and its output; anything but status 0 fails the test."""
+        """Call run(), assert status 0, and return the output."""
         outcome = self.run(command, timeout_s)
         assert outcome.status == 0, f"{command}: status {outcome.status}\n{outcome.output[-4000:]}"
         return outcome.output
@@ -76,12 +76,12 @@ class Guest:
     def hosted(
         self, command: Sequence[str | Path], env: Mapping[str, str] | None = None, timeout_s: int = RUN_TIMEOUT_S
     ) -> Outcome:
-        """Run a program of this host's file system, of which the guest sees a copy that it may write to."""
+        """Run a program of this host's file system, of which the guest sees a writable copy."""
         return self.run(self.hosted_line(command, env), timeout_s)
 
     @staticmethod
     def hosted_line(command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> str:
-        """The shell line that hosted() runs: for a command in the background."""
+        """The shell line that hosted() runs, for use in a background command."""
         variables = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", **(env or {})}
         settings = [f"{name}={value}" for name, value in variables.items()]
         return shlex.join(["chroot", "/root", "/usr/bin/env", "-i", *settings, *map(str, command)])
@@ -101,12 +101,12 @@ class Guest:
         self.wait_ready()
 
     def switch_root(self, init: str = "/sbin/init") -> None:
-        """Make the file system that hosted() sees the guest's own, with its own init; debian.py has what answers."""
+        """Switch the guest to the file system that hosted() sees, with its own init; debian.py's agent answers."""
         self._write(f"switch {init} -\n".encode())
         self.wait_ready(SYSTEM_TIMEOUT_S)
 
     def monitor(self, command: str, **arguments: object) -> object:
-        """One QMP command; what it returned."""
+        """Run one QMP command; return its result."""
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(END_TIMEOUT_S)
             sock.connect(str(self.directory / "qmp.sock"))
@@ -129,7 +129,7 @@ class Guest:
             return self._console.decode(errors="replace")
 
     def wait_ready(self, timeout_s: int = BOOT_TIMEOUT_S) -> None:
-        """Until init takes commands."""
+        """Wait until the guest's init accepts commands."""
         self._wait_for(rb"(?<![^\n])@ready ([\d.]+)\r?\n", timeout_s)
 
     def start_reading(self) -> None:
@@ -138,7 +138,7 @@ class Guest:
         self._reader.start()
 
     def end(self) -> None:
-        """Switch it off."""
+        """Kill QEMU and wait for its end."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(END_TIMEOUT_S)
@@ -165,7 +165,7 @@ class Guest:
             raise GuestError(f"QEMU has ended\n{self.console[-4000:]}") from None
 
     def _wait_for(self, pattern: bytes, timeout_s: float) -> tuple[str, str]:
-        """What came before the pattern since the last one, and the pattern's first group."""
+        """Wait for the pattern; return the console's output since the previous one, and the pattern's first group."""
         deadline = time.monotonic() + timeout_s
         with self._arrived:
             while True:
@@ -185,9 +185,9 @@ class Guest:
 
 
 def vhost_user_vsock(path: Path) -> list[str]:
-    """QEMU's options for a vsock device that the process behind the socket `path` is.
+    """QEMU's options for a vsock device that is provided by the process behind the socket `path`.
 
-    No `reconnect=`: with it QEMU does not wait for the connection, and this device cannot do without one.
+    No `reconnect=`: with it QEMU would not wait for the connection, which this device needs from the start.
     """
     return ["-chardev", f"socket,id=vsock,path={path}", "-device", "vhost-user-vsock-pci,chardev=vsock"]
 
@@ -212,11 +212,11 @@ def boot(
         vsock: socket of a vhost-user backend that is the guest's vsock device.
         devices: more of QEMU's options; `pass_fds` are the descriptors they name.
         files, modules: see initramfs.build.
-        host_files: give the guest this host's files (needed by Guest.hosted); `root` is the folder it sees as theirs.
+        host_files: give the guest the folder `root` of this host as its file system (needed by Guest.hosted).
         shared: more folders of this host, by the tag under which the guest mounts them (mount -t virtiofs).
         may_reset: let the guest start again after a reset; else QEMU ends.
     Raises:
-        GuestError: it did not come up in time.
+        GuestError: the guest did not boot in time.
     """
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-vm-")))
@@ -224,7 +224,7 @@ def boot(
             packages.qemu(),
             *("-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio"),
             *("-machine", "pc,memory-backend=ram", "-accel", "tcg", "-cpu", CPU, "-smp", "1", "-m", str(memory_mib)),
-            *("-object", f"memory-backend-memfd,id=ram,size={memory_mib}M,share=on"),  # vhost-user maps it, too
+            *("-object", f"memory-backend-memfd,id=ram,size={memory_mib}M,share=on"),  # vhost-user maps this memory
             *("-qmp", f"unix:{directory}/qmp.sock,server=on,wait=off"),
             *("-kernel", str(packages.kernel().image), "-initrd", str(initramfs.build(files, modules))),
             *("-append", COMMAND_LINE),

@@ -68,7 +68,7 @@ def entry(inode: int, name: str, mode: int, data: bytes = b"", device: tuple[int
 
 
 def module_order(modules: Path, wanted: Iterable[str]) -> list[tuple[str, bytes]]:
-    """(name, contents) of the modules and what they need, each after what it depends on."""
+    """(name, contents) of the modules and their dependencies; each module follows those that it needs."""
     paths = {
         re.sub(r"\.ko(\.xz)?$", "", path.name).replace("-", "_"): path
         for path in sorted((modules / "kernel").rglob("*.ko*"))
@@ -101,8 +101,8 @@ def build(files: Mapping[str, Path] | None = None, modules: Iterable[str] = ()) 
     """The archive, rebuilt only when something in it has changed.
 
     Args:
-        files: what to add, by its absolute path in the guest; ELF files bring their libraries along.
-        modules: kernel modules to load besides MODULES; one that is built in, or does not exist, is passed over.
+        files: files to add, by their absolute path in the guest; the libraries of ELF files are added with them.
+        modules: kernel modules to load besides MODULES; one that is built in, or does not exist, is skipped.
     """
     wanted = (*MODULES, *modules)
     found = kernel()

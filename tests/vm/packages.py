@@ -19,7 +19,7 @@ from tests.pypi import CACHE
 
 APT_TIMEOUT_S = 300
 QEMU_PACKAGE = "qemu-system-x86"
-KERNEL_PACKAGE = "linux-image-cloud-amd64"  # depends on the kernel proper, whose name holds its version
+KERNEL_PACKAGE = "linux-image-cloud-amd64"  # depends on the actual kernel package, whose name contains its version
 BUSYBOX_PACKAGE = "busybox-static"
 INSTALL = ("-o", "DPkg::Lock::Timeout=60", "-y", "-q", "--no-install-recommends", "install")
 VIRTIOFSD = ("/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd")
@@ -54,7 +54,7 @@ def virtiofsd_path() -> str | None:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """One installation at a time on this machine."""
+    """Hold the lock that allows one installation at a time on this machine."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / ".lock-vm").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -84,7 +84,7 @@ def refresh_lists() -> None:
 
 
 def qemu() -> str:
-    """Path of qemu-system-x86_64, installed now if it is not there."""
+    """Path of qemu-system-x86_64, which is installed now if it is missing."""
     with locked():
         if shutil.which("qemu-system-x86_64") is None or virtiofsd_path() is None:
             refresh_lists()
@@ -97,7 +97,7 @@ def qemu() -> str:
 
 @functools.cache
 def qemu_version() -> tuple[int, int]:
-    """As in (7, 2): some devices depend on the version."""
+    """QEMU's version, as in (7, 2): some devices depend on it."""
     said = subprocess.run([qemu(), "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
     found = re.search(r"version (\d+)\.(\d+)", said)
     assert found, said
@@ -114,7 +114,7 @@ def unpacked(package: str) -> Path:
         partial = target.with_name(f"{package}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        # As root apt would fetch as user _apt, who may not write here.
+        # By default apt, run by root, downloads as the user _apt, who may not write to this folder.
         apt("apt-get", "-o", "APT::Sandbox::User=root", "-q", "download", package, cwd=partial)
         (archive,) = partial.glob("*.deb")
         subprocess.run(["dpkg", "-x", archive, partial], check=True, timeout=APT_TIMEOUT_S)

@@ -19,14 +19,14 @@ from tests.vm.guest import Guest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "docs/packages.md"
 MAKE_TIMEOUT_S = 400
-SLOW_S = 240  # for what starts Python under TCG, on a busy machine
+SLOW_S = 240  # for commands that start Python under TCG, on a busy machine
 AS_A_SERVICE = "systemd-run --quiet --wait --pipe -p DynamicUser=yes"
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for mmdebstrap, the packages and the boot
 
 
 def package(kind: str, out: Path, *options: str) -> Path:
-    """What `make packages` or `make bundle` makes."""
+    """Make packages or the bundle, as `make packages` or `make bundle` does; return their folder."""
     command = [sys.executable, "-m", "deploy.packaging", "--out", out, kind, *options]
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=MAKE_TIMEOUT_S)
     assert made.returncode == 0, made.stderr
@@ -35,7 +35,7 @@ def package(kind: str, out: Path, *options: str) -> Path:
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VmDaemon, Vm]]:
-    """vgpud on the host, configured by `vgpu vm snippet`, and that VM."""
+    """A vgpud on the host with the configuration that `vgpu vm snippet` prints for a VM, and that VM."""
     socket = tmp_path_factory.mktemp("vm") / "made-by-vgpud" / "debian.sock"
     vm = Vm("qemu", "debian", 5, "vhost-user", "1024M", str(socket))
     with vm_daemon((), vm.part("vgpud")) as daemon:
@@ -44,12 +44,12 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VmDaemon, V
 
 @pytest.fixture(scope="module")
 def guest(host: tuple[VmDaemon, Vm], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
-    """Debian with the bundle in /opt/vgpu and the guest package at hand; not installed yet."""
+    """Debian with the bundle in /opt/vgpu and the guest package in /root, not installed yet."""
     (bundle,) = package("bundle", tmp_path_factory.mktemp("b"), "--without-programs", "--folder").iterdir()
     (deb,) = package("guest", tmp_path_factory.mktemp("g")).glob("*.deb")
     files = {"/usr/local/bin/saxpy": cuda13().build("saxpy"), "/root/vgpu-guest.deb": deb}
     options = host[1].part("vm").split("\n", 1)[1].split()
-    # The rig shares the memory of all its guests already.
+    # boot() shares the memory of every guest already, so these options are left out.
     assert options[:4] == [
         "-object",
         "memory-backend-memfd,id=ram,size=1024M,share=on",
@@ -76,7 +76,7 @@ def install(guest: Guest) -> None:
 
 @pytest.fixture
 def service(guest: Guest) -> Guest:
-    """With vgpud as a running service, whatever a test before has done to it. What is right already stays."""
+    """The guest with vgpud as a running service, whatever earlier tests did to it; correct files are kept."""
     guest.check(
         "mkdir -p /etc/vgpu && sed 's/^worker_start_timeout_s = .*/worker_start_timeout_s = 200.0/'"
         " /opt/vgpu/share/vgpu/vgpud.toml > /etc/vgpu/vgpud.toml.new"
@@ -94,7 +94,7 @@ def service(guest: Guest) -> Guest:
 
 @pytest.fixture
 def client(guest: Guest) -> Guest:
-    """With the guest package installed, and no endpoint but what the library finds."""
+    """The guest with its package installed and no endpoint configured: the library finds one."""
     install(guest)
     guest.check("rm -f /etc/vgpu/guest.conf")
     return guest
@@ -121,7 +121,7 @@ def test_the_package_installs_and_a_service_computes(service: Guest) -> None:
 
 
 def test_a_worker_has_a_control_group_of_its_own(service: Guest) -> None:
-    """systemd delegates the unit's group, and the kernel takes what vgpud writes there."""
+    """systemd delegates the unit's control group, and the kernel accepts what vgpud writes there."""
     assert "no control groups" not in journal(service)
     program = (
         "import json, subprocess; from pathlib import Path; from vgpud.cli.client import Client;"
@@ -148,7 +148,7 @@ def test_GP6_the_first_client_starts_vgpud(service: Guest) -> None:
         service.check(command, SLOW_S)
         states = service.run("systemctl is-active vgpud.socket vgpud").output
         assert states == "active\ninactive\n"
-        service.run(f"{AS_A_SERVICE} saxpy", SLOW_S)  # under TCG vgpud starts more slowly than its first client waits
+        service.run(f"{AS_A_SERVICE} saxpy", SLOW_S)  # may fail: under TCG vgpud starts too slowly for this client
         service.wait_until("systemctl is-active vgpud", SLOW_S)
         assert computes(service), journal(service)
     finally:

@@ -1,4 +1,4 @@
-"""A guest with an ivshmem device and a PCI stub: its programs' calls and pinned memory lie in memory that it and the
+"""A guest with an ivshmem device and a PCI stub: its programs' calls and pinned memory lie in memory that guest and
 host share, and its GPU is a PCI device at the address that CUDA and NVML name."""
 
 import os
@@ -58,7 +58,7 @@ def guest(daemon: VmDaemon, memory: Path) -> Iterator[Guest]:
             yield guest
     finally:
         os.close(fd)
-        assert stub.wait(10) == 0  # it ends with its VM
+        assert stub.wait(10) == 0  # the stub ends with its VM
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def toolchain() -> Toolchain:
 
 
 def python(guest: Guest, program: str, *before: str, **env: str) -> str:
-    """Run a Python program in the guest, after PRELUDE and the command `before`; what it printed."""
+    """Run a Python program in the guest, after PRELUDE and the command `before`; return its output."""
     command = [*before, sys.executable, "-c", PRELUDE + textwrap.dedent(program)]
     outcome = guest.hosted(command, env=guest_env(VGPU_LOG="info", **env))
     assert outcome.status == 0, outcome.output

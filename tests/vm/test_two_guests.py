@@ -10,7 +10,7 @@ from tests.vm.daemon import VGPU, VmDaemon, guest_env, vm_daemon
 from tests.vm.guest import Guest, boot
 from tests.vm.test_vsock import start
 
-pytestmark = pytest.mark.timeout(240)  # an emulated processor on a machine that has other work
+pytestmark = pytest.mark.timeout(240)  # the processor is emulated, and the machine may be busy
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_they_do_not_see_each_other(guests: tuple[Guest, Guest], daemon: VmDaemo
 
 
 def test_their_guests_cannot_reach_each_other(guests: tuple[Guest, Guest]) -> None:
-    """The device knows one peer: the host, and there one port."""
+    """The vsock device connects a guest to one peer only, the host, and there to one port."""
     one, _ = guests
     reach = "import socket; s = socket.socket(socket.AF_VSOCK); s.settimeout(5); "
     for cid, port in ((4, 7070), (2, 22), (2, 7071)):

@@ -1,4 +1,4 @@
-"""A guest whose vsock device vgpud is: unmodified programs in it compute on the host's simulated GPU."""
+"""A guest with a vsock device that vgpud provides: unmodified programs in it compute on the host's simulated GPU."""
 
 import re
 import sys
@@ -15,9 +15,9 @@ from tests.pypi import environment
 from tests.vm.daemon import VGPU, VmDaemon, guest_env, vm_daemon
 from tests.vm.guest import Guest, boot
 
-pytestmark = pytest.mark.timeout(240)  # an emulated processor on a machine that has other work
+pytestmark = pytest.mark.timeout(240)  # the processor is emulated, and the machine may be busy
 DRIVER_CALLS = Path(__file__).parent / "programs/driver_calls.py"
-FREED_TIMEOUT_S = 30  # of a machine as busy as one likes: what counts is that it happens
+FREED_TIMEOUT_S = 30  # long, because the machine may be busy: the test is that it happens, not when
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def assert_freed(daemon: VmDaemon, worker: int) -> None:
 
 
 def start(guest: Guest, what: str, until: str) -> int:
-    """Start a program in the background and wait until it has said `until`; its pid."""
+    """Start a program in the background, wait until it has printed `until`, and return its pid."""
     line = guest.hosted_line([sys.executable, DRIVER_CALLS, what], guest_env())
     pid = int(guest.check(f"{line} > /tmp/{what} 2>&1 & echo $!"))
     guest.wait_until(f"grep -q '{until}' /tmp/{what}")
@@ -57,7 +57,7 @@ def start(guest: Guest, what: str, until: str) -> int:
 
 
 def end_all(guest: Guest) -> None:
-    """What start() has started."""
+    """Kill every program that start() has started."""
     each = "for p in $(grep -l {} /proc/[0-9]*/cmdline); do kill -9 $(basename ${{p%/cmdline}}); done; true"
     guest.check(each.format(DRIVER_CALLS.name))
 
@@ -65,7 +65,7 @@ def end_all(guest: Guest) -> None:
 @pytest.mark.client
 @pytest.mark.timeout(700)
 def test_what_the_guest_runs_installs(toolchain: Toolchain) -> None:
-    """Apart, so that no other test's time holds a download."""
+    """A test of its own, so that no other test's time limit includes a download."""
     assert (toolchain.root / "bin/nvcc").exists()
     environment(*REQUIREMENTS["cuda_core"])
     environment(*NVITOP)
@@ -114,9 +114,9 @@ def test_after_an_installation_programs_need_no_environment(guest: Guest, toolch
 
 
 def test_the_kernels_vsock(guest: Guest) -> None:
-    """A vgpud in the guest listens there, and the library in the guest asks it: both on a real kernel's loopback.
+    """A vgpud and the library in the same guest connect over the vsock loopback of a real kernel.
 
-    It gets no further than discovery here: a worker on an emulated processor takes half a minute to start.
+    The test ends after discovery: a worker on an emulated processor takes half a minute to start.
     """
     config = "listen = ['vsock://any:7070']\nadmin = ''\n[limits]\nspare_workers = 0\n"
     guest.check(f"cat > /root/tmp/inner.toml <<'END'\n{config}END")
@@ -158,7 +158,7 @@ def test_a_guest_reset_while_a_kernel_runs(guest: Guest, daemon: VmDaemon, toolc
 
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_vgpud_is_restarted(guest: Guest, daemon: VmDaemon, toolchain: Toolchain, how: str) -> None:
-    """The vsock device survives the restart, as QEMU would not set it up again; sessions end, and new ones work."""
+    """The vsock device survives vgpud's restart, since QEMU would not set it up again; sessions end, new ones work."""
     start(guest, "allocate", "allocated")
     worker = wait_worker(daemon)
     getattr(daemon.running.process, how)()

@@ -1,5 +1,5 @@
-"""A JAX program under JAX's own profiler: the Chrome trace that it leaves. `profiled_jax.py FOLDER [OPTIONS]`, options
-of `advanced_configuration` as JSON."""
+"""Run a JAX program under JAX's own profiler and print the Chrome trace. `profiled_jax.py FOLDER [OPTIONS]`: OPTIONS
+are those of `advanced_configuration`, as JSON."""
 
 import gzip
 import json

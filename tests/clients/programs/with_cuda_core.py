@@ -1,6 +1,6 @@
-"""NVIDIA's cuda-core: NVRTC compiles a kernel, to PTX or to what is named, which is loaded and launched.
+"""NVIDIA's cuda-core: NVRTC compiles a kernel, to PTX or to the kind that the argument names, and it is launched.
 
-Memory comes from the device's pool.
+Memory comes from the device's memory pool.
 """
 
 import ctypes

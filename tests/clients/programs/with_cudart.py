@@ -1,6 +1,6 @@
 """NVIDIA's dynamic runtime by ctypes: `with_cudart.py LIBCUDART FATBIN PROPERTIES_NBYTES`.
 
-Loads the kernel as a compiled program's start-up code does, so every version takes the way its own programs take.
+Loads the kernel as a compiled program's start-up code does, so every version is called as by its own programs.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ version, driver = c_int(), c_int()
 check(runtime.cudaRuntimeGetVersion(byref(version)), "cudaRuntimeGetVersion")
 check(runtime.cudaDriverGetVersion(byref(driver)), "cudaDriverGetVersion")
 
-# The structure's size differs by version; nothing behind it may be touched, and all of it must be written by someone.
+# The structure's size differs by version; the call must fill the structure and must not write behind it.
 CANARY = 0xC7
 properties = (c_char * (properties_nbytes + 256)).from_buffer(bytearray([CANARY]) * (properties_nbytes + 256))
 get = getattr(runtime, "cudaGetDeviceProperties_v2", runtime.cudaGetDeviceProperties)
@@ -49,7 +49,7 @@ check(runtime.cudaMemGetInfo(byref(free), byref(total)), "cudaMemGetInfo")
 assert 0 < free.value <= total.value <= total_nbytes, (free.value, total.value, total_nbytes)
 print(f"device: {name}, compute capability {major}.{minor}, runtime {version.value}, driver {driver.value}")
 
-# What a compiled program does before main().
+# Register the kernel as a compiled program does before main().
 fatbin = ctypes.create_string_buffer(Path(fatbin_path).read_bytes())
 wrapper = ctypes.create_string_buffer(struct.pack("<IIQQ", FATBIN_WRAPPER_MAGIC, 1, ctypes.addressof(fatbin), 0))
 handle = c_void_p(runtime.__cudaRegisterFatBinary(wrapper))

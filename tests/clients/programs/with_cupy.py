@@ -1,4 +1,4 @@
-"""CuPy on a GPU newer than any machine code: NVRTC's kernels, CUB and cuRAND by the PTX they ship, beside numpy.
+"""CuPy on a GPU newer than any machine code: NVRTC's kernels, and the PTX of CUB and cuRAND, compared with numpy.
 
 Nothing here needs cuBLAS, which is half a gigabyte.
 """
@@ -47,7 +47,7 @@ cp.RawKernel(CUDA, "smooth")((8,), (128,), (device, smoothed, 1000))
 padded = np.pad(x, 1)
 compare("a kernel in CUDA C++", smoothed, (padded[:-2] + padded[1:-1] + padded[2:]) / 3)
 
-# A linear model by gradient descent, each step in one kernel that sums over the points.
+# Fit a linear model by gradient descent; each step is one kernel that sums over the points.
 points = rng.standard_normal((500, 4), dtype=np.float32)
 labels = points @ np.array([1, -2, 3, 0.5], np.float32)
 sums = cp.ReductionKernel("T error, T x", "T y", "error * x", "a + b", "y = a / 250", "0", "gradient")

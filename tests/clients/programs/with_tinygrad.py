@@ -45,7 +45,7 @@ compare("loss", loss, np.float32((residual**2).mean()))
 compare("weights after a step", stepped, w - np.float32(0.01) * gradient.astype(np.float32))
 
 
-# The second call of a jitted function makes a CUDA graph; it and later ones launch it with their own inputs.
+# The second call of a jitted function makes a CUDA graph; this call and later ones launch it with their inputs.
 replays = 0
 launch = CUDAGraph.__call__
 

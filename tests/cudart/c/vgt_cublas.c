@@ -1,12 +1,12 @@
-/* A stand-in for libcublas, for programs that are linked to it but whose kernels are their own: NVIDIA's is half a
- * gigabyte of machine code, which no simulated device runs. Sgemm is computed on the host; other computing functions
- * return NOT_SUPPORTED. */
+/* A stand-in for libcublas, for programs that are linked to libcublas but have their own kernels: NVIDIA's libcublas is
+ * half a gigabyte of machine code, which no simulated device runs. Sgemm is computed on the host; other computing
+ * functions return NOT_SUPPORTED. */
 #include <stdlib.h>
 
 enum { SUCCESS = 0, ALLOC_FAILED = 3, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15, TRANSPOSED = 1 };
 enum { TO_DEVICE = 1, TO_HOST = 2 };
 
-/* Of the runtime that the program is linked to. */
+/* Functions of the CUDA runtime that the program is linked to. */
 extern int cudaMemcpy(void *dst, const void *src, size_t nbytes, int kind);
 extern int cudaStreamSynchronize(void *stream);
 
@@ -30,7 +30,7 @@ int cublasSetStream_v2(struct handle *handle, void *stream) {
 }
 
 int cublasSetMathMode(struct handle *handle, int mode) {
-  (void)handle, (void)mode; /* a permission to be less exact */
+  (void)handle, (void)mode; /* a math mode only permits less exact results */
   return SUCCESS;
 }
 
@@ -41,7 +41,7 @@ int cublasSetWorkspace_v2(struct handle *handle, void *workspace, size_t nbytes)
 
 const char *cublasGetStatusString(int status) { return status ? "an error of the stand-in for cuBLAS" : "success"; }
 
-/* A column-major matrix on the host; NULL if it cannot be read. */
+/* Copy a column-major matrix to the host; NULL if it cannot be read. */
 static float *fetch(const float *device, int rows, int columns, int stride) {
   size_t nbytes = ((size_t)stride * (size_t)(columns - 1) + (size_t)rows) * sizeof(float);
   float *host = malloc(nbytes);

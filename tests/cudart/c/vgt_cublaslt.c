@@ -1,4 +1,4 @@
-/* A stand-in for libcublasLt: programs that are linked to it can be loaded, and nothing computes. */
+/* A stand-in for libcublasLt: programs that are linked to libcublasLt can be loaded, but no function computes. */
 enum { NOT_SUPPORTED = 15 };
 
 #define REFUSED(name)                                                                                                  \

@@ -1,7 +1,7 @@
-"""`discover.py GGML_FOLDER`: find GPUs as Ollama does, in its three ways, each in child processes as there.
+"""`discover.py GGML_FOLDER`: find GPUs in Ollama's three ways, each in child processes as in Ollama.
 
-Prints what each way accepted. A is Ollama's code until October 2025: the driver alone. B, until May 2026: its CUDA
-backend, then a second pass for each device by UUID. C, since: backend, driver and NVML in one process.
+Prints how many devices each way accepted. A (until October 2025) uses the driver alone. B (until May 2026) uses the
+CUDA backend, then a second pass for each device by UUID. C (since then) uses backend, driver and NVML in one process.
 """
 
 import os
@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CHILD_TIMEOUT_S = 30  # Ollama's own, for each directory of libraries
+CHILD_TIMEOUT_S = 30  # Ollama's timeout for each directory of libraries
 
 DRIVER = """
 import ctypes
@@ -104,7 +104,7 @@ def found(output: str) -> list[list[str]]:
 
 
 def backend_devices(**environment: str) -> list[str]:
-    """PCI addresses of the devices that the backend shows."""
+    """PCI addresses of the devices that the CUDA backend lists."""
     return re.findall(r" at (\S+)$", child(HERE / "with_ggml.py", folder, **environment), re.MULTILINE)
 
 

@@ -39,10 +39,10 @@ done:
 
 
 def container(ptx: str = PTX, sm: int = 70) -> bytes:
-    """One uncompressed PTX entry."""
+    """A fat binary with one uncompressed PTX entry."""
     text = ptx.encode() + b"\0"
     text += b"\0" * (-len(text) % 8)
-    # The driver follows the offset of the options without a check, so they exist and are empty.
+    # The driver follows the offset of the options without a check, so an empty options field must exist.
     options = struct.pack("<IIQ", OPTIONS_OFFSET + 8, 0, 0)
     entry = struct.pack(
         "<HHIQIIHHIIIQQQ",
@@ -66,7 +66,7 @@ class Registered:
         address = ctypes.addressof(self.image)
         self.wrapper = ctypes.create_string_buffer(struct.pack("<IIQQ", WRAPPER_MAGIC, 1, address, 0))
         self.handle = c_void_p(call("RegisterFatBinary")(self.wrapper))
-        # Only their addresses matter: they stand for the host's functions and variables.
+        # Only the addresses of these buffers matter: they stand for the host's functions and variables.
         self.scale, self.bump = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
         self.counter, self.factors = ctypes.create_string_buffer(4), ctypes.create_string_buffer(16)
         self.names = [b"scale", b"bump", b"counter", b"factors"]

@@ -1,4 +1,4 @@
-"""`process.py LIBCUDART SITUATION`: one situation in which a runtime may find itself. Prints `ok` at the end."""
+"""`process.py LIBCUDART SITUATION`: test a CUDA runtime in one situation. Prints `ok` at the end."""
 
 import ctypes
 import os
@@ -63,7 +63,7 @@ def no_device() -> None:
 
 
 def fork_before() -> None:
-    """A child may use the GPU if its parent has not."""
+    """A forked child can use the GPU if its parent has not used the GPU before the fork."""
     rt = load()
     program = Registered(rt)
     if os.fork() == 0:
@@ -111,7 +111,7 @@ def fork_while_others_work() -> None:
 
 
 def unload() -> None:
-    """dlclose and open again, many times, with and without use in between."""
+    """The runtime is loaded and unloaded many times, with and without being used in between."""
     dlclose = ctypes.CDLL(None).dlclose
     dlclose.argtypes = [c_void_p]
     for i in range(20):
@@ -126,7 +126,7 @@ def unload() -> None:
 
 
 def threads() -> None:
-    """Each thread has its device and its last error."""
+    """Each thread has its own current device and its own last error."""
     rt = load()
     program = Registered(rt)
     failures: list[object] = []
@@ -156,7 +156,7 @@ def threads() -> None:
 
 
 def variables_of_two_devices() -> None:
-    """A device variable is one for each device."""
+    """A device variable has one instance on each device."""
     rt = load()
     program = Registered(rt)
     value = c_int()
@@ -170,7 +170,7 @@ def variables_of_two_devices() -> None:
 
 
 def context_of_the_driver() -> None:
-    """A context that the program made current through the driver is the one that the runtime uses."""
+    """The runtime uses a context that the program made current through the driver."""
     rt, cuda = load(), ctypes.CDLL("libcuda.so.1")
     context, current, p = c_void_p(), c_void_p(), c_void_p()
     check(cuda.cuInit(0))
@@ -185,7 +185,7 @@ def context_of_the_driver() -> None:
 
 
 def bad_image() -> None:
-    """A kernel whose image does not compile ends the context at its launch: no later call may seem to work."""
+    """Launching a kernel whose image does not compile ends the context: later calls fail, too."""
     rt = load()
     broken = Registered(rt, PTX.replace("add.u32 %r3", "nonsense.u32 %r3"))
     good = Registered(rt)
@@ -199,7 +199,7 @@ def bad_image() -> None:
 
 
 def unsupported() -> None:
-    """A function without a body returns an error, also as last error; the log names it once."""
+    """An unimplemented function returns an error and sets the last error; the log names the function once."""
     rt = load()
     for _ in range(3):
         assert rt.cudaMallocArray(None, None, c_size_t(1), c_size_t(1), 0) == NOT_SUPPORTED

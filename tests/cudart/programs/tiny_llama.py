@@ -1,6 +1,6 @@
 """`tiny_llama.py OUT`: write a Llama of two layers with random weights in 8-bit blocks, under half a megabyte.
 
-What it says is nonsense, but the same nonsense on any correct device. Needs the packages gguf and numpy.
+The model generates nonsense, but the same nonsense on any correct device. Needs the packages gguf and numpy.
 """
 
 import sys

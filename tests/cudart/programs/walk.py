@@ -1,5 +1,5 @@
-"""`walk.py LIBCUDART MAJOR`: calls a runtime in many ways and prints its answers, one line of JSON for each step. With
-NVIDIA's library and with vgpu's it must print the same. Of addresses only what can be compared is printed.
+"""`walk.py LIBCUDART MAJOR`: calls a runtime in many ways and prints its answers, one line of JSON for each step. The
+output must be the same for NVIDIA's library and for vgpu's. Addresses are printed only as far as they are comparable.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from fatbinary import Registered
 CANARY = 0xC7
 HOST_TO_HOST, TO_DEVICE, TO_HOST, ON_DEVICE, DEFAULT = range(5)
 N = 1000
-PROPERTIES = {11: (728, 728), 12: (780, 1032), 13: (784, 1008)}  # bytes that have a meaning, size of the struct
+PROPERTIES = {11: (728, 728), 12: (780, 1032), 13: (784, 1008)}  # by major: number of defined bytes, size of the struct
 
 
 class Dim3(ctypes.Structure):
@@ -54,7 +54,7 @@ def buffer(nbytes: int) -> ctypes.Array[c_char]:
 
 
 def written(data: ctypes.Array[c_char]) -> int:
-    """How many bytes from the start were written: up to the last that is not the canary's."""
+    """Number of bytes from the start up to the last byte that differs from the canary."""
     return len(data.raw.rstrip(bytes([CANARY])))
 
 
@@ -72,7 +72,7 @@ def devices() -> None:
     say("device", rt.cudaGetDevice(byref(value)), value.value)
     for name in ("cudaGetDeviceProperties", "cudaGetDeviceProperties_v2"):
         if hasattr(rt, name):
-            # What is reserved at the end may be written or not; nothing behind the struct may.
+            # The reserved end of the struct may be written or not; nothing behind the struct may be written.
             data, (defined, nbytes) = buffer(4096), PROPERTIES[major if name[-3:] == "_v2" or major != 12 else 11]
             say(name, getattr(rt, name)(data, 0), defined <= written(data) <= nbytes, data.raw[:defined].hex())
             say(name, getattr(rt, name)(data, 99), rt.cudaGetLastError())
@@ -80,7 +80,7 @@ def devices() -> None:
     for attribute in range(150):
         value.value = -5
         attributes.append((rt.cudaDeviceGetAttribute(byref(value), attribute, 0), value.value))
-    # 0 and the reserved ids are nobody's: only that both refuse or answer counts for those of a known meaning.
+    # Only attributes with a known meaning are compared: 0 and the reserved ids have none.
     known = [*range(1, 44), *range(45, 92), *range(95, 98), 100, 101, 106, 108, 109, 111]
     say("attributes", [attributes[i] for i in known])
     rt.cudaGetLastError()

@@ -1,6 +1,6 @@
-"""`with_bitsandbytes.py LIBRARY RUNTIME bind|compute`: one build of bitsandbytes, by its C functions.
+"""`with_bitsandbytes.py LIBRARY RUNTIME bind|compute`: call the C functions of one build of bitsandbytes.
 
-`compute` stores numbers in 8 bits a block and reads them back: each may differ by half a step of its block's scale.
+`compute` quantises and dequantises numbers in 8-bit blocks: the error is at most half a step of the block's scale.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ def fetch(data: ctypes.Array, pointer: c_void_p) -> None:
 
 def compute() -> None:
     blocks = (N + BLOCK - 1) // BLOCK
-    code = (c_float * 256)(*(-1 + 2 * i / 255 for i in range(256)))  # the values that the 8 bits stand for
+    code = (c_float * 256)(*(-1 + 2 * i / 255 for i in range(256)))  # the value of each 8-bit code
     values = (c_float * N)(*(random.uniform(-3, 3) for _ in range(N)))
     scales, stored, back = (c_float * blocks)(), (c_ubyte * N)(), (c_float * N)()
     code_d, values_d, scales_d, stored_d, back_d = map(on_device, (code, values, scales, stored, back))

@@ -1,4 +1,4 @@
-"""`with_ctransformers.py MODEL cuda|basic`: eight tokens after a prompt, on the GPU or on the CPU."""
+"""`with_ctransformers.py MODEL cuda|basic`: generate eight tokens after a prompt, on the GPU or on the CPU."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What an administrator sees and orders, over the socket that the commands use."""
+"""What an administrator sees and does over the admin socket, which the commands use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that DCGM's exporter has, too, mean the same there."""
+"""Metrics that NVIDIA's DCGM exporter also provides have the same names and meanings here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXPORTERS = {
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": "Number of remapped rows for correctable errors",
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "Whether remapping of rows has failed",
 }
-# Of these, what is not given here; docs/operations.md says why.
+# Metrics of the exporter that vgpud does not provide; docs/operations.md says why.
 MISSING = {
     "DCGM_FI_DEV_MEMORY_TEMP",
     "DCGM_FI_DEV_PCIE_TX_THROUGHPUT",
@@ -64,7 +64,7 @@ READINGS: dict[tuple[str, tuple[int, ...]], list[Any]] = {
 
 
 class Card:
-    """A host's NVML."""
+    """Stand-in for the host's NVML; it answers from READINGS."""
 
     def snapshot(self, *_: Any) -> list[Any]:
         return []

@@ -1,4 +1,4 @@
-"""The admin socket under whatever is written to it."""
+"""The admin socket's answers to valid, malformed, oversized and truncated requests."""
 
 from __future__ import annotations
 

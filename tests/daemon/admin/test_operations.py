@@ -1,4 +1,4 @@
-"""docs/operations.md: every command in it works as printed, and its configuration is one."""
+"""docs/operations.md: every command in it works as printed, and its TOML blocks form one valid configuration."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def test_the_commands_work(shared: Running, path: str) -> None:
 
 
 WITHOUT_END = {"vgpu top", "vgpu session watch"}
-OF_THE_PROGRAM = {"vgpu run --trace=summary", "vgpu sim profile"}  # commands around a program
+OF_THE_PROGRAM = {"vgpu run --trace=summary", "vgpu sim profile"}  # commands that need a program to run
 
 
 def test_the_commands_in_sentences_work(shared: Running, path: str) -> None:
-    """`N` is a device or a session, of which there is one."""
+    """`N` stands for a device or a session; the vgpud has one of each."""
     with start_client(shared):
         [session] = shared.admin.get("sessions")["sessions"]
         spans = set(re.findall(r"`(vgpu [^`]*)`", DOCUMENT)) - OF_THE_PROGRAM
@@ -83,7 +83,7 @@ def test_the_commands_in_sentences_work(shared: Running, path: str) -> None:
 
 
 def test_programs_of_another_machine_compute_over_tls(path: str, tmp_path: Path) -> None:
-    """The [tls] table and the two commands of the other machine, with addresses of this one."""
+    """The document's [tls] table and the other machine's two commands, with the addresses of this machine."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "tls.pem")

@@ -51,7 +51,7 @@ def test_options_that_do_not_go_together(native_run: Run, options: list[str]) ->
 
 
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Stands in for the program of driver calls."""
+    """Replace the benchmark's program of driver calls with a shell script."""
     path = tmp_path / "calls"
     path.write_text("#!/bin/sh\n" + text)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

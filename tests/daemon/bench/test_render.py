@@ -1,4 +1,4 @@
-"""What a bench says: ratios pair by pair, a table, a plot that is well-formed."""
+"""The bench's report: ratios of measurements in pairs, a table, a well-formed plot."""
 
 from __future__ import annotations
 

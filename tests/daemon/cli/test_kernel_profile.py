@@ -1,4 +1,4 @@
-"""`vgpu sim profile`: bad arguments, programs that fail, and runs that are cut short. What it counts of kernels:
+"""`vgpu sim profile`: bad arguments, programs that fail, and runs that are cut short. Its counts are tested in
 tests/sanitizer/test_profile.py."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_lines_of_launches() -> None:
 
 @pytest.mark.parametrize("length", [len("profile: "), len("profile: 0 10"), len(LAUNCH) - 12])
 def test_a_launch_is_not_read_from_half_a_line(length: int) -> None:
-    """A worker that is killed while it writes leaves the line's beginning, which vgpud logs; and vgpud its own."""
+    """A worker that is killed while writing leaves a truncated line, which vgpud logs; a killed vgpud does the same."""
     run = read_run([said(LAUNCH[:length])])
     assert (run.launches, run.others, run.is_cut_short) == ([], [], True)
     run = read_run([said(LAUNCH)[: len(LINE) + length]])
@@ -153,7 +153,7 @@ def test_a_worker_that_is_killed_is_told(program: Path) -> None:
 
 
 def workers(pid: int) -> list[int]:
-    """The processes that vgpud's launcher has started below a process."""
+    """The workers of a private vgpud: the children of the launcher among a process's descendants."""
     found = []
     for child in children(pid):
         is_launcher = b"vgpud.worker.launcher" in Path(f"/proc/{child}/cmdline").read_bytes()
@@ -162,7 +162,7 @@ def workers(pid: int) -> list[int]:
 
 
 def test_all_commands_give_a_program_the_same_libraries(tmp_path: Path) -> None:
-    """The runtime, the profiler, PyTorch's operators, the compilers (and the driver, where an RPATH would win)."""
+    """Those are the runtime, profiler, PyTorch's operators, compilers (and the driver, if an RPATH would win)."""
     for soname in ("libcuda.so.1", "libcupti.so.12", "libcudart.so.12"):
         compile_library(tmp_path / f"theirs/{soname}")
     source = "#include <stdlib.h>\nint main(void) { return system(\"env | grep -v '^_='\"); }"
@@ -178,4 +178,4 @@ def test_all_commands_give_a_program_the_same_libraries(tmp_path: Path) -> None:
     assert given[0] == given[1] == given[2]
     assert "/cupti/12/libcupti.so.12" in given[0]["LD_PRELOAD"]
     assert "/libcuda.so.1:" in given[0]["LD_PRELOAD"]
-    assert "/cupti/13" in given[0]["LD_LIBRARY_PATH"] + given[0]["LD_PRELOAD"]  # this machine may have NVIDIA's
+    assert "/cupti/13" in given[0]["LD_LIBRARY_PATH"] + given[0]["LD_PRELOAD"]  # preloaded if NVIDIA's is found

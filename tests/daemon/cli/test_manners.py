@@ -1,4 +1,4 @@
-"""What one types: exit codes and single lines where something is wrong, JSON where there is a table."""
+"""The command line: exit codes and one-line messages on errors, JSON for each table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_tables_have_json(arguments: tuple[str, ...]) -> None:
 
 
 def test_GP8_two_daemons_of_one_machine_are_told_how(tmp_path: Path) -> None:
-    """The hint of the second message makes it run."""
+    """The hint in the second daemon's message makes that daemon start."""
     admin = tmp_path / "admin.sock"
     common = [*VGPUD, "--gpus", "t4", "--listen"]
     with subprocess.Popen(

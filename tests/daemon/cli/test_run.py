@@ -57,7 +57,7 @@ class Vgpu:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def daemons(self) -> list[int]:
-        """Processes of private daemons and workers that use our temporary directory."""
+        """Private daemons and workers whose environment names this object's temporary directory."""
         found = []
         for entry in Path("/proc").iterdir():
             try:
@@ -175,7 +175,7 @@ def test_timeout(vgpu):
 
 
 def test_a_timeout_ends_what_the_program_started(vgpu, tmp_path):
-    """Also what ignores the first signal, and what left its group or outlived it: an orphan in a session of its own."""
+    """This includes a process that ignores SIGTERM: an orphan in a session, and so a process group, of its own."""
     stubborn = 'trap "" TERM; echo $$ >> pids; while :; do sleep 0.05; done'
     script = f"cd {tmp_path}; (setsid sh -c '{stubborn}' &); sleep 600 & echo $! >> pids; echo $$ >> pids; sleep 600"
     ended = vgpu.run("--timeout", "2", *shell(script))
@@ -195,7 +195,7 @@ def test_a_program_in_time_leaves_what_it_started(vgpu):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_signals_reach_the_program(vgpu, number):
-    if signal.getsignal(number) is signal.SIG_IGN:  # a shell's background job ignores it, and no child could trap it
+    if signal.getsignal(number) is signal.SIG_IGN:  # as in a shell's background job: no child could trap it
         signal.signal(number, signal.SIG_DFL)
     name = number.name.removeprefix("SIG")
     process = vgpu.start(*shell(f"trap 'echo got; exit 9' {name}; echo ready; while :; do sleep 0.05; done"))
@@ -207,7 +207,7 @@ def test_signals_reach_the_program(vgpu, number):
 
 
 def test_a_terminals_interrupt_is_delivered_once(vgpu):
-    """^C goes to the whole foreground group; `vgpu run` must not pass it on a second time, nor its daemon get it."""
+    """^C goes to the whole foreground group; `vgpu run` must not forward it again, and its daemon must not get it."""
     count = "import signal, time\nseen = []\nsignal.signal(2, lambda *_: seen.append(1))\nprint('ready', flush=True)\n"
     count += "end = time.monotonic() + 1\nwhile time.monotonic() < end: time.sleep(0.05)\nprint(len(seen), flush=True)"
     main, terminal = os.openpty()

@@ -13,7 +13,7 @@ INVALID: dict[str, Any] = {
 
 
 def test_reports_are_found_in_the_log() -> None:
-    """One that is cut short is told from a line of the log."""
+    """A truncated report is distinguished from vgpud's own log lines."""
     log = [
         "2026-11-28 19:00:00 info    vgpud is ready",
         'now warning worker says session=3 worker=7 line="sanitizer: {\\"kind\\":\\"leak\\",\\"nbytes\\":8}"',

@@ -1,4 +1,4 @@
-"""What `vgpu run` sets for programs that assemble kernels on their own (GR6: CuPy's sums were silently 0)."""
+"""Variables that `vgpu run` sets for programs that assemble kernels themselves (GR6: CuPy's sums were silently 0)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_settings_follow_the_devices() -> None:
 
 
 def test_jax_is_told_of_a_device_without_a_device_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On any endpoint, a real card's too; tests/clients runs JAX itself."""
+    """This applies to any endpoint, also one with a real card; tests/clients runs JAX itself."""
     monkeypatch.setattr(steering, "JAX_LOOKS_FOR", (str(tmp_path / "nvidia0"), str(tmp_path / "nvidiactl")))
     environment = {"PYTHONPATH": "/mine"}
     (setting,) = steering.show_jax_the_device(environment)
@@ -54,7 +54,7 @@ def test_jax_is_told_of_a_device_without_a_device_file(tmp_path: Path, monkeypat
     (found,) = distributions(path=[plugins])
     (plugin,) = found.entry_points.select(group="jax_plugins")
     monkeypatch.syspath_prepend(plugins)
-    plugin.load().initialize()  # there is no JAX here: nothing happens
+    plugin.load().initialize()  # JAX is not installed here: nothing happens
 
     (tmp_path / "nvidiactl").touch()
     assert steering.show_jax_the_device(environment) == []

@@ -1,4 +1,4 @@
-"""`vgpu vm exec`, with a program that only says it were QEMU; a real one boots with it in tests/vm."""
+"""`vgpu vm exec` with a fake QEMU; tests/vm boots a real QEMU with it."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from tests.daemon.running import ENVIRONMENT
 VGPU = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())", "vm", "exec"]
 SHARED = "memory-backend-memfd,id=ram,size=64M,share=on"
 
-# Reads the ids of every stub as QEMU does.
+# Reads the PCI ids of every stub as QEMU does.
 FAKE_QEMU = """#!{python}
 import re, socket, struct, sys
 if sys.argv[1:] == ["--version"]:

@@ -1,4 +1,4 @@
-"""`vgpu vm snippet`: each reader accepts what it prints. (tests/vm boots a guest from QEMU's lines.)"""
+"""`vgpu vm snippet`: the program that reads a part accepts it. (tests/vm boots a guest from the part for QEMU.)"""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_shared_memory_is_one_file_on_both_sides(monitor, way):
     [vm] = parse_config(part("vgpud", *arguments), source="test").vm
     assert (vm.ivshmem, vm.ivshmem_mib) == ("/dev/shm/vgpu-build1", 256)
     text = part("vm", *arguments)
-    if monitor == "libvirt":  # which puts the file into /dev/shm by its name
+    if monitor == "libvirt":  # libvirt puts the file into /dev/shm by its name
         memory = ElementTree.fromstring(text).find("devices/shmem")
         assert (memory.get("name"), memory.findtext("size")) == ("vgpu-build1", "256")
     else:

@@ -1,4 +1,4 @@
-"""Inventories: what is announced is checked before anybody sees it."""
+"""An inventory is checked before it is announced to any client."""
 
 from __future__ import annotations
 

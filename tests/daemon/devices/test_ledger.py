@@ -1,4 +1,4 @@
-"""One card's memory is one card's (AT7): sessions see and are bounded by what the others use."""
+"""All sessions share one card's memory (AT7): each sees, and is limited by, what the others use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OUT_OF_MEMORY = 2
 
 
 class Client:
-    """A session, told what to do line by line."""
+    """A client process that executes commands, one per line."""
 
     def __init__(self, endpoint: str, **changes: str) -> None:
         self.process = subprocess.Popen(
@@ -67,7 +67,7 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
 def test_at7_sessions_share_a_card(endpoint: str) -> None:
     first, second, third = clients = [Client(endpoint) for _ in range(3)]
     for client in clients:
-        client("free")  # their contexts are made
+        client("free")  # returns once the client has its context
     whole = first("free")
     assert whole == second("free") == third("free")
     assert first("take 60") == 0
@@ -77,7 +77,7 @@ def test_at7_sessions_share_a_card(endpoint: str) -> None:
     assert third("take 10") == OUT_OF_MEMORY
     assert first("give") == 0
     assert third("take 50") == 0
-    third.kill()  # what it had is free once its worker has ended
+    third.kill()  # its memory is free once its worker has ended
     wait_until(lambda: first("free") >= whole - 11, 10)
     assert second("take 60") == 0
     for client in clients:
@@ -89,7 +89,7 @@ def test_rows_are_used_again_empty() -> None:
     rows = [ledger.take(f"uid:{number % 3}") for number in range(ROWS)]
     assert rows == list(range(ROWS))
     assert ledger.take("uid:0") is None
-    row = (1 + 7) * 48 * 8  # after the counter's row; the first columns are devices
+    row = (1 + 7) * 48 * 8  # skips the counter's row; the first columns of a row are devices
     ledger._memory[row : row + 8] = (5 * GIB).to_bytes(8, "little")
     assert ledger.used(0) == 5 * GIB
     assert ledger.used(1) == 0
@@ -130,7 +130,7 @@ def test_a_share_bounds_a_tenants_sessions_together(two_tenants: str) -> None:
     assert second("take 14") == 0
     whole = Client(two_tenants, VGPU_TOKEN="all-all-all-all-all")
     assert whole("total") > 70
-    assert whole("take 50") == OUT_OF_MEMORY  # the card is one card still
+    assert whole("take 50") == OUT_OF_MEMORY  # all tenants use the same card's memory
     assert whole("take 40") == 0
     for client in (*clients, whole):
         client.kill()

@@ -1,4 +1,4 @@
-"""A device that goes takes its own sessions along, and no other's."""
+"""Withdrawing a device ends the sessions that use it, and no others."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_what_they_mean_for_devices() -> None:
 
     watch = DeviceWatch(gone, lambda _address: None, lambda *found: xids.append(found))
     watch.take_line(XID.replace("79", "31"))
-    assert presence.states == ["", ""]  # a program's fault, not the device's
+    assert presence.states == ["", ""]  # Xid 31 is a program's fault, not the device's
     watch.take_line(XID)
     watch.take_line(XID)
     watch.take_uevent(UEVENT.replace(b"0000:01:00.0", b"0000:c1:00.0"))
@@ -120,7 +120,7 @@ def test_what_they_mean_for_devices() -> None:
 
 @pytest.mark.asyncio
 async def test_it_listens_to_the_kernel_alone() -> None:
-    """What this machine lets a process open is opened and closed again."""
+    """Open and close the sources of kernel events, as far as this machine lets a process open them."""
 
     async def watch() -> None:
         found = DeviceWatch(lambda *_: None, lambda *_: None, lambda *_: None)

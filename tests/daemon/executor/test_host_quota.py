@@ -1,5 +1,5 @@
-"""AT9: the files that clients offer as host memory may be sparse, and a real driver fills what it registers. All
-sessions of a tenant together have so many bytes of them mapped, and no more."""
+"""AT9: files that clients offer as host memory may be sparse, and a real driver allocates every page that it registers.
+So the number of bytes that all sessions of a tenant together have mapped is limited."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def test_AT9_what_a_session_had_is_free_at_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mib", [1 << 30])
 def test_AT9_control_without_the_bound_it_is_mapped(tmp_path: Path, mib: int) -> None:
-    """What the tests above catch: the same offers, where the limit is a pebibyte."""
+    """Control for the tests above: with a limit of a pebibyte the same offer is mapped."""
     with limited(tmp_path, mib) as running, HostileSession(running) as session:
         assert offer(session, PINNED, 1 << 40) == 0

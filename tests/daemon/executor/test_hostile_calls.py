@@ -1,4 +1,4 @@
-"""Clients that lie, flood, stop and vanish in the data plane: at worst their own session ends, and nothing stays."""
+"""Clients that lie, flood, stop and vanish in the data plane: at worst their own session ends, and nothing is left."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def other(running: Running) -> Iterator[HostileSession]:
-    """Somebody who means no harm, through it all."""
+    """A well-behaved client that stays connected during all tests of the module."""
     with HostileSession(running) as session:
         yield session
 
 
 class Footprint:
-    """What vgpud holds."""
+    """What vgpud holds: sessions, workers, threads, descriptors."""
 
     def __init__(self, running: Running) -> None:
         pid = running.process.pid
         status = running.status()
         self.sessions = len(status["sessions"])
         self.workers = status["workers"]
-        self.has_more_threads = len(os.listdir(f"/proc/{pid}/task")) > 2  # its own, and one that verifies images
-        cached = running.status()["metrics"]["images_held"]  # each is a descriptor
+        self.has_more_threads = len(os.listdir(f"/proc/{pid}/task")) > 2  # the main thread and one that verifies images
+        cached = running.status()["metrics"]["images_held"]  # each cached image is a descriptor
         self.descriptors = len(os.listdir(f"/proc/{pid}/fd")) - cached
 
     def __eq__(self, other: object) -> bool:
@@ -65,7 +65,7 @@ class Footprint:
 
 @pytest.fixture(autouse=True)
 def nothing_stays(running: Running, other: HostileSession) -> Iterator[None]:
-    """Before and after each test: the other client is served, and vgpud holds what it held."""
+    """Before and after each test: the other client is served, and vgpud holds the same resources."""
     assert other.is_served()
     before = Footprint(running)
     yield
@@ -96,7 +96,7 @@ def test_a_fence_of_a_ring_on_itself_does_not_outlive_its_client(running):
 
 @pytest.mark.parametrize("answered", [True, False], ids=["waited for by every thread", "queued"])
 def test_an_endless_kernel_goes_with_its_client(running, answered):
-    """Whoever waits for it: one thread, with the socket in its hands, or as many as there may be."""
+    """The kernel is waited for by the thread that reads the socket alone, or by as many threads as there may be."""
     with HostileSession(running) as hostile:
         hostile.launch("endless")
         if answered:
@@ -104,7 +104,7 @@ def test_an_endless_kernel_goes_with_its_client(running, answered):
             hostile.sock.sendall(b"".join(waits))
         else:
             hostile.send_queued("cuStreamSynchronize", hStream=STREAM)
-        time.sleep(0.2)  # for the threads to get there; it must end well whether they have or not
+        time.sleep(0.2)  # time to reach the wait; the session must end cleanly in either case
     assert hostile.ended() == ("exit 0", GONE)
 
 
@@ -172,7 +172,7 @@ def test_a_flag_whose_memory_is_gone_is_a_violation(running):
 
 
 def test_a_flag_whose_memory_goes_before_its_stream_is_there_is_not_written(running):
-    """The memory is taken away in another context, which waits for none of this one's work."""
+    """The memory is unmapped in another context; that call does not wait for work of this context."""
     with HostileSession(running) as hostile, hostile.map_pinned() as pinned:
         hostile.send("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=0, hStream=STREAM)
         hostile.launch("wait", hostile.memory)
@@ -186,7 +186,7 @@ def test_a_flag_whose_memory_goes_before_its_stream_is_there_is_not_written(runn
 
 
 def test_a_copy_whose_memory_goes_before_its_stream_is_there_is_a_fault_of_its_own(running):
-    """Copies of both directions are refused, and the worker survives."""
+    """Copies in both directions are refused, and the worker survives."""
     with HostileSession(running) as hostile:
         hostile.map_pinned().close()
         hostile.send("cuMemsetD32Async", dstDevice=hostile.memory, N=1, ui=0, hStream=STREAM)
@@ -205,7 +205,7 @@ def test_a_copy_whose_memory_goes_before_its_stream_is_there_is_a_fault_of_its_o
 
 
 def test_images_that_are_offered_and_never_sent_go_with_their_client(running):
-    """The maximum, and one beyond it; the same name twice; a piece out of order."""
+    """Many offers, then an offer beyond the memory limit, then a piece out of order."""
     with HostileSession(running) as hostile:
         for number in range(2, 300):
             digest = {f"digest{i}": number for i in range(4)}
@@ -221,7 +221,7 @@ def test_images_that_are_offered_and_never_sent_go_with_their_client(running):
 
 
 def test_positions_that_lie_in_the_workers_words_are_not_believed(running):
-    """The client may write `head`, `executed` and `reply`, too: the worker has its own."""
+    """The client may overwrite `head`, `executed` and `reply`: the worker keeps its own copies of them."""
     with HostileSession(running) as hostile:
         ring = RingMemory(hostile.sock)
         for at in range(64, 192, 4):
@@ -236,7 +236,7 @@ def test_positions_that_lie_in_the_workers_words_are_not_believed(running):
 
 @pytest.mark.parametrize("by", [-8, 8, RECORDS_NBYTES, -(2**63)], ids=["back", "ahead", "a round", "far back"])
 def test_a_tail_that_moves_while_records_are_taken_ends_one_session(running, by):
-    """From positions that were right: back, or ahead over what was never written."""
+    """The tail is valid at first, then it moves back, or ahead over records that were never written."""
     with HostileSession(running) as hostile:
         ring = RingMemory(hostile.sock)
         for _ in range(1000):
@@ -250,7 +250,7 @@ def test_a_tail_that_moves_while_records_are_taken_ends_one_session(running, by)
 
 
 def test_a_ring_whose_memory_is_taken_away_ends_one_session(running):
-    """Its file cannot shrink, but its pages can go: what is read then is zeros, which is no record."""
+    """The file cannot shrink, but its pages can be removed: the worker then reads zeros, which is no record."""
     with HostileSession(running) as hostile:
         ring = RingMemory(hostile.sock)
         ring.memory.madvise(9)  # MADV_REMOVE: punches a hole
@@ -260,7 +260,7 @@ def test_a_ring_whose_memory_is_taken_away_ends_one_session(running):
 
 
 def test_rings_to_the_last_one_go_with_their_client(running):
-    """256 rings and as many threads; another is refused as a violation."""
+    """256 rings, each with a thread; one more is refused as a violation."""
     with HostileSession(running, begin=False) as hostile:
         RingMemory(hostile.sock).close()
 
@@ -307,11 +307,11 @@ def start(running: Running, doing: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("doing", BODIES)
 def test_a_client_that_is_stopped_and_killed_in_the_middle(running, other, doing):
-    """While it is stopped it holds its ring and its worker, and no other client waits; then both are freed."""
+    """A stopped client keeps its ring and worker and delays no other client; once it is killed, both are freed."""
     before = running.status()["workers"]
     process = start(running, doing)
     try:
-        time.sleep(0.3)  # somewhere in the middle
+        time.sleep(0.3)  # the client is in the middle of its work
         process.send_signal(signal.SIGSTOP)
         for _ in range(5):
             assert other.is_served()

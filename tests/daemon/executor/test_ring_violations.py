@@ -1,4 +1,4 @@
-"""A client that lies in a ring ends its own session, with a reason, and nobody else notices (`make build` first)."""
+"""A client that lies in a ring ends its own session, with a reason; others are unaffected (`make build` first)."""
 
 from __future__ import annotations
 

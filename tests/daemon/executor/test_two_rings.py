@@ -13,7 +13,7 @@ from tests.daemon.ring_memory import HEAD, RingMemory
 from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
 
 OBJECTS = 200
-FIRST = 1000  # id of the first
+FIRST = 1000  # id of the first object
 PUSH_TIMEOUT_S = 60.0
 Fields = dict[str, int]
 
@@ -56,7 +56,7 @@ def launch_of(session: HostileSession, number: int) -> bytes:
     return session.record("cuLaunchKernel", struct.pack("<Q", session.memory), **fields)
 
 
-# How it is made; who uses it, in which field, and what else that is given; who destroys it, in which field.
+# By kind: maker; call that uses the object, field of its id, other fields; call that destroys it, field of its id.
 SCENES = {
     "graph": (make_graphs, "cuGraphInstantiateWithFlags", "hGraph", {"phGraphExec": 5000}, "cuGraphDestroy", "hGraph"),
     "executable": (make_executables, "cuGraphLaunch", "hGraphExec", {"hStream": STREAM}, "cuGraphExecDestroy",
@@ -69,7 +69,7 @@ SCENES = {
 
 
 def queued(record: bytes) -> bytes:
-    """The same record without the wish for an answer: a ring has room for one."""
+    """The same record without the flag that asks for a reply: the reply area of a ring holds a single reply."""
     changed = bytearray(record)
     changed[6:8] = bytes(2)
     return bytes(changed)
@@ -101,6 +101,6 @@ def test_at10_one_ring_uses_what_another_destroys(scene: str, running: Running) 
             thread.start()
         for thread in threads:
             thread.join()
-        session.call("cuCtxSynchronize")  # tells the first error, of which there are many
+        session.call("cuCtxSynchronize")  # returns the first of many deferred errors
         assert session.is_served()
     assert session.ended()[0] == "exit 0"

@@ -1,4 +1,4 @@
-"""The control protocol's core: what it accepts, what it refuses, and that nothing else can come out of it."""
+"""The control protocol's core: what it accepts, what it refuses, and that it raises no other exceptions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WELCOME = Welcome(1, ("pinned-fd",), 7, {"devices": []})
 
 
 def feed(connection: HostConnection | ClientConnection, data: bytes, chunk_nbytes: int = 1 << 20):
-    """Give `data` in pieces as a shell would; return the messages and the bytes left over."""
+    """Feed `data` in pieces, as the I/O layer does; return the messages and the bytes left over."""
     messages = []
     while data and connection.nbytes_wanted:
         piece = data[: min(chunk_nbytes, connection.nbytes_wanted)]

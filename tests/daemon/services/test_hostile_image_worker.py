@@ -1,4 +1,4 @@
-"""What a worker that was taken over can make vgpud spend by its questions about images."""
+"""The resources that a compromised worker can make vgpud spend by its requests for images."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def question(kind: int, data: bytes, digest: bytes = bytes(32)) -> bytes:
 
 
 def store(worker: socket.socket, data: bytes, digest: bytes) -> None:
-    """Without waiting: what the socket does not take is not said."""
+    """Send a store request; do not wait for vgpud to execute it."""
     fd = sealed(data)
     try:
         socket.send_fds(worker, [question(STORE, data, digest)], [fd])
@@ -90,7 +90,7 @@ async def test_files_that_wait_are_bounded_over_all_sessions(monkeypatch):
 
 @pytest.mark.asyncio
 async def test_answers_that_are_not_read_hold_few_descriptors_in_flight():
-    """The kernel counts descriptors on their way by user, and refuses vgpud any more when there are too many."""
+    """The kernel limits a user's descriptors in flight; with too many of them vgpud could send no more."""
     from vgpud.services.image_digest import image_digest
 
     data = b"y" * 100

@@ -32,7 +32,7 @@ def is_open(fd: int) -> bool:
 
 
 class Shelves:
-    """A cache with two tenants in session."""
+    """A cache, and one session each of two tenants."""
 
     def __init__(self, **bounds: int) -> None:
         self.cache = ImageCache(ImagesConfig(**bounds))
@@ -98,7 +98,7 @@ def test_a_tenant_that_floods_pushes_out_its_own(shelves):
 
 
 def test_tenants_together_hold_a_bounded_number(shelves):
-    """Each image is a descriptor of vgpud's, and a user can be as many tenants as it makes pid namespaces."""
+    """Each image is an open descriptor of vgpud, and a user can be as many tenants as it creates pid namespaces."""
     s = shelves(entries=10)
     s.put(BOB, "mine")
     for i in range(30):
@@ -122,11 +122,11 @@ def test_images_outlive_sessions_for_a_time(shelves):
     s.put(ALICE, "x")
     s.cache.leave(ALICE, now_s=100)
     s.cache.leave(BOB, now_s=100)
-    assert s.cache.tenant_count == 1  # who has nothing is forgotten at once
+    assert s.cache.tenant_count == 1  # a tenant without images is forgotten at once
     s.cache.expire(now_s=159)
     s.cache.enter(Identified(ALICE))
     assert s.has(ALICE, "x")
-    s.cache.expire(now_s=10_000)  # in session: kept
+    s.cache.expire(now_s=10_000)  # ALICE has a session: her images are kept
     assert s.has(ALICE, "x")
     s.cache.leave(ALICE, now_s=200)
     s.cache.expire(now_s=260)
@@ -143,7 +143,7 @@ def test_images_of_a_name_that_others_may_get_end_with_its_last_session(shelves)
     assert s.has(guest, "x")
     s.cache.leave(guest)
     assert s.cache.image_count == 0
-    s.cache.enter(Identified(guest, is_lasting=False))  # the next VM of that CID
+    s.cache.enter(Identified(guest, is_lasting=False))  # the next VM with that CID
     assert not s.has(guest, "x")
 
 

@@ -1,4 +1,4 @@
-"""The digest's definition, spelt out on a few leaves, and values that must not change: guests are older than hosts."""
+"""The image digest's definition on a few leaves, and values that must not change: guests may be older than hosts."""
 
 from __future__ import annotations
 

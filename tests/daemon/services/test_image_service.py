@@ -1,4 +1,4 @@
-"""A worker's socket to the cache: what it says is checked, and one tenant's flood holds up nobody else's images."""
+"""A worker's socket to the image cache: requests are checked; a tenant's flood does not delay other tenants' images."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def store(sock: socket.socket, data: bytes) -> None:
 
 
 async def find(sock: socket.socket, data: bytes) -> bytes | None:
-    """The bytes it was handed, padding included; None when they are not there."""
+    """The bytes of the file in the answer, padding included; None if the cache does not have the image."""
     sock.send(question(FIND, data))
     sock.setblocking(False)
     await asyncio.wait_for(readable(sock), 5)
@@ -89,7 +89,7 @@ async def test_what_is_no_question_finds_and_keeps_nothing(packet):
     for count in (0, 1, 2):
         try:
             socket.send_fds(desk.theirs, [packet], fds[:count])
-        except OSError:  # it has hung up already
+        except OSError:  # vgpud has hung up already
             break
         await asyncio.sleep(0.05)
     for fd in fds:

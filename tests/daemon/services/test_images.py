@@ -17,7 +17,7 @@ from tests.daemon.running import Running, wait_until
 from tests.fuzz.stream import HEADER, encode
 from tests.shim.client import run
 
-NBYTES = 300_000  # of the test's images, about; they are PTX with a long comment
+NBYTES = 300_000  # approximate size of each image; the images are PTX with a long comment
 
 PROGRAM = """
 names = {names!r}
@@ -46,7 +46,7 @@ Start = Callable[..., Running]
 
 
 def load(endpoint: str, *names: str, nbytes: int = NBYTES, **changes: str) -> None:
-    """A program of the tenant's that loads an image for each letter, runs it, and checks what it computes."""
+    """Run a program that loads an image for each letter, executes its kernel, and checks the result."""
     output = run(endpoint, PROGRAM.format(names=names, nbytes=nbytes), **changes)
     assert output.split() == ["42"] * len(names)
 
@@ -60,7 +60,7 @@ def wait_held(running: Running, count: int) -> None:
 
 
 class Wire:
-    """Stands between a client and vgpud on unix sockets, and counts what the client says."""
+    """A relay between a client and vgpud on unix sockets that counts the bytes that the client sends."""
 
     def __init__(self, path: Path, target: str) -> None:
         self.endpoint, self.nbytes = f"unix:{path}", 0
@@ -93,7 +93,7 @@ class Wire:
         return taken
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # wakes whoever accepts
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()
 
 
@@ -162,7 +162,7 @@ def test_a_tcp_address_alone_is_nobody(start, tmp_path):
 def test_users_are_tenants(start, tmp_path):
     host = start(worker=None, extra="[socket]\nmode = '0666'\n")
     for folder in (tmp_path, *tmp_path.parents):
-        if "pytest-of-" in str(folder):  # pytest's own, closed to others
+        if "pytest-of-" in str(folder):  # pytest's folder, closed to other users
             folder.chmod(0o755)
     load(str(host.endpoint), "a")
     wait_held(host, 1)
@@ -213,7 +213,7 @@ class Session:
         return result, self.sock.recv(length - HEADER.size, socket.MSG_WAITALL)
 
     def offer(self, image: int, data: bytes, digest: bytes | None = None, total: int | None = None) -> int:
-        """1 if the host has it, 0 if not."""
+        """Offer an image; 1 if the host has it, 0 if not."""
         words = struct.unpack("<4Q", image_digest(data) if digest is None else digest)
         fields = {f"digest{i}": word for i, word in enumerate(words)}
         self.send("vgpuImageOffer", image=image, total=len(data) if total is None else total, **fields)
@@ -242,7 +242,7 @@ def test_what_is_found_is_what_was_stored(host):
     with Session(host) as second:
         assert second.offer(7, DATA) == 1
         assert second.read(7, len(DATA)) == (0, DATA + bytes(-len(DATA) % 8))
-        assert second.offer(8, DATA, total=len(DATA) - 8) == 0  # its digest, another length
+        assert second.offer(8, DATA, total=len(DATA) - 8) == 0  # the same digest, another length
 
 
 def test_bytes_that_are_not_what_they_are_called_are_not_kept(host):
@@ -250,7 +250,7 @@ def test_bytes_that_are_not_what_they_are_called_are_not_kept(host):
     with Session(host) as liar:
         assert liar.offer(1, DATA) == 0
         liar.write(1, other)
-        assert liar.read(1, len(other))[0] == 0  # its own worker has what it sent
+        assert liar.read(1, len(other))[0] == 0  # the liar's own worker has the bytes that it sent
         wait_until(lambda: counters(host)["images_refused"] == 1)
         host.wait_log("image not kept tenant=uid:.* why=.*another digest")
         assert liar.offer(2, DATA) == 0
@@ -289,7 +289,7 @@ def test_an_id_that_is_taken_ends_the_session(host):
 def test_sizes_that_cannot_be(host, total):
     with Session(host) as session:
         session.send("vgpuImageOffer", image=1, total=total)
-        if total == 1 << 31:  # all a session may have: promised, and not touched
+        if total == 1 << 31:  # all that a session may have: reserved, and not written
             assert session.reply()[0] == 0
             session.send("vgpuImageOffer", image=2, total=1)
         assert session.reply()[0] == 2
@@ -304,7 +304,7 @@ def test_offers_without_agreement_end_the_session(start, tmp_path):
         sock.sendall(encode("vgpuImageOffer", 1, 0, {"image": 1, "total": 8}))
         assert sock.recv(1) == b""
     host.wait_log("an image is offered and was not agreed on")
-    load(str(host.endpoint), "a")  # and without the cache everything works
+    load(str(host.endpoint), "a")  # without the cache programs work, too
 
 
 def test_a_full_cache_drops_the_oldest_and_all_work(start, tmp_path):

@@ -14,7 +14,7 @@ from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 1, 2, 201, 400, 600
 NOT_SUPPORTED, CAPTURE_UNSUPPORTED = 801, 900
 INTERPROCESS, NO_TIMING = 4, 2
-LONG = 20_000_000  # turns of a kernel: some seconds
+LONG = 20_000_000  # iterations of a kernel: some seconds
 
 Start = Callable[..., Running]
 
@@ -29,7 +29,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def pair(host: Running) -> Iterator[tuple[IpcClient, IpcClient]]:
-    """Two clients that tests leave usable."""
+    """Two clients; each test leaves them usable."""
     clients = IpcClient(str(host.endpoint)), IpcClient(str(host.endpoint))
     yield clients
     for client in clients:
@@ -37,7 +37,7 @@ def pair(host: Running) -> Iterator[tuple[IpcClient, IpcClient]]:
 
 
 def share(maker: IpcClient, opener: IpcClient, nbytes: int) -> tuple[int, int, bytes]:
-    """Its address in both, and the handle."""
+    """Share new memory; return its address in the maker, its address in the opener, and the handle."""
     address = maker(f"memory({nbytes})")
     code, handle = maker(f"get_memory({address})")
     assert code == 0
@@ -66,7 +66,7 @@ def test_P05_two_clients_see_each_others_writes(pair, nbytes):
     expected = b"".join(((word + 2) % 2**32).to_bytes(4, "little") for word in words)
     assert a(f"look({address}, {nbytes})") == b(f"look({opened}, {nbytes})") == expected
     assert b(f"close_memory({opened})") == 0
-    assert a(f"look({address}, {nbytes})") == expected  # closing is the opener's affair
+    assert a(f"look({address}, {nbytes})") == expected  # closing affects the opener only
     assert a(f"free({address})") == 0
 
 
@@ -76,7 +76,7 @@ def test_a_handle_is_of_the_allocation_and_the_same_every_time(pair):
     assert a(f"get_memory({address} + 5000)") == (0, handle)
     assert b(f"open_memory({handle})") == (0, opened)
     assert b(f"close_memory({opened})") == 0
-    assert b(f"look({opened}, 4)") == bytes(4)  # it was opened twice
+    assert b(f"look({opened}, 4)") == bytes(4)  # still open: it was opened twice
     assert b(f"close_memory({opened})") == 0
     assert b(f"close_memory({opened})") == INVALID_VALUE
     assert b(f"put({opened}, b'abcd')") != 0
@@ -89,7 +89,7 @@ def test_a_handle_ends_with_the_memory_and_what_was_opened_does_not_fault(pair):
     assert a(f"put({address}, b'still here')") == 0
     assert a(f"free({address})") == 0
     assert b(f"open_memory({handle})") == (INVALID_VALUE, 1)
-    assert b(f"look({opened}, 10)") in (b"still here", bytes(10))  # undefined, says CUDA
+    assert b(f"look({opened}, 10)") in (b"still here", bytes(10))  # undefined according to CUDA
     assert b(f"close_memory({opened})") == 0
     fresh = a("memory(4096)")
     assert a(f"look({fresh}, 10)") == bytes(10)
@@ -100,7 +100,7 @@ def test_a_handle_ends_with_the_memory_and_what_was_opened_does_not_fault(pair):
 def test_wrong_handles_have_one_answer(pair, host):
     a, b = pair
     address, opened, handle = share(a, b, 4096)
-    assert a(f"open_memory({handle})") == (INVALID_CONTEXT, 1)  # its own: as an H100 answers
+    assert a(f"open_memory({handle})") == (INVALID_CONTEXT, 1)  # its own handle: an H100 answers the same
     near = bytes([handle[0] ^ 1]) + handle[1:]
     for wrong in (bytes(64), near, handle[1:] + handle[:1], secrets.token_bytes(64)):
         assert b(f"open_memory({wrong})") == (INVALID_VALUE, 1)
@@ -117,7 +117,7 @@ def test_wrong_handles_have_one_answer(pair, host):
 def test_only_memory_of_its_own_kind_is_shared(pair):
     a, b = pair
     address, opened, _handle = share(a, b, 4096)
-    assert b(f"free({opened})") == INVALID_VALUE  # the other's
+    assert b(f"free({opened})") == INVALID_VALUE  # it is the other client's memory
     assert b(f"cuda.cuMemFreeAsync(c_uint64({opened}), None)") == INVALID_VALUE
     assert b(f"get_memory({opened})")[0] == INVALID_VALUE
     assert a(f"attribute({address}, 10)") == (0, 1)
@@ -145,14 +145,14 @@ def test_events_order_what_two_clients_do(pair):
     assert code == 0
     code, other = b(f"open_event({handle})")
     assert code == 0
-    assert b(f"query({other})") == b(f"synchronize({other})") == 0  # never recorded
+    assert b(f"query({other})") == b(f"synchronize({other})") == 0  # the event was never recorded
     first, second = a("stream()"), b("stream()")
     assert a(f"shut({first})") == a(f"add({address}, 10000, {first})") == 0
     assert a(f"record({event}, {first})") == 0
     assert a(f"query({event})") == b(f"query({other})") == NOT_READY
     assert b(f"wait({second}, {other})") == 0
     assert b(f"add({opened}, 10000, {second})") == 0
-    assert b(f"record({other}, {second})") == 0  # either may record it
+    assert b(f"record({other}, {second})") == 0  # either client may record it
     assert a("open_gates()") is None
     assert a(f"synchronize({event})") == 0
     assert a(f"look({address}, 40000)") == (2).to_bytes(4, "little") * 10_000
@@ -165,7 +165,7 @@ def test_events_order_what_two_clients_do(pair):
 
 
 def test_a_stream_that_was_clean_waits_all_the_same(pair):
-    """The client knows which streams have nothing to do, and does not ask about them."""
+    """The client knows which streams are idle, and does not ask the worker about those."""
     a, b = pair
     address, opened, _ = share(a, b, 512)
     event = a("event()")[1]
@@ -183,7 +183,7 @@ def test_a_stream_that_was_clean_waits_all_the_same(pair):
 
 
 def test_many_waits_for_one_event(pair):
-    """More than wait in host functions: the calling thread waits for the others."""
+    """More waits than the worker runs in host functions: beyond that number the calling thread waits."""
     a, b = pair
     address, opened, _ = share(a, b, 512)
     event = a("event()")[1]
@@ -211,7 +211,7 @@ def test_events_that_cannot_be_shared(pair):
     assert a(f"get_event({event})") == (0, handle)
     assert a(f"open_event({handle})")[0] == INVALID_CONTEXT
     other = b(f"open_event({handle})")[1]
-    assert b(f"get_event({other})")[0] == INVALID_HANDLE  # it is its maker's to export
+    assert b(f"get_event({other})")[0] == INVALID_HANDLE  # only its maker may export it
     stream = a("stream()")
     assert a(f"cuda.cuStreamBeginCapture_v2(c_void_p({stream}), 0)") == 0
     assert a(f"record({event}, {stream})") == CAPTURE_UNSUPPORTED
@@ -220,7 +220,7 @@ def test_events_that_cannot_be_shared(pair):
 
 
 def test_a_client_that_dies(host, pair):
-    """What was opened of it stays, its handles end, and a wait for what it will never do is an error."""
+    """Memory opened from the dead client stays, its handles end, and a wait for its unfinished work is an error."""
     _, b = pair
     dying = IpcClient(str(host.endpoint))
     address, opened, handle = share(dying, b, 4096)
@@ -277,7 +277,7 @@ def test_a_tenant_shares_so_much(start: Start) -> None:
 
 
 def test_tenants_do_not_meet(start: Start) -> None:
-    """With another token a handle is worth nothing, though the user and the address are the same."""
+    """A handle is invalid with another token, though the user and the address are the same."""
     tokens = "".join(f"[[tokens]]\nname = '{name}'\nvalue = '{name * 16}'\n" for name in "xy")
     host = start(worker=None, extra=tokens, listen=["tcp://127.0.0.1:0"])
     maker, friend = (IpcClient(str(host.endpoint), VGPU_TOKEN="x" * 16) for _ in range(2))
@@ -307,7 +307,7 @@ def test_without_a_tenant_nothing_is_shared(start: Start) -> None:
 
 
 def test_exporting_waits_for_what_runs(pair):
-    """The memory moves: a kernel that uses it continues unharmed."""
+    """Exporting moves the memory: a kernel that uses it continues unharmed."""
     a, b = pair
     address, busy = a("memory(40000)"), a("stream()")
     assert a(f"add({address}, 10000, {busy}, {LONG // 8})") == 0
@@ -341,7 +341,7 @@ def test_an_id_is_taken_once(host):
 
 
 def test_what_a_client_without_our_library_says(host):
-    """Addresses it made up, what is not open, an event that could not be opened, and calls without an answer."""
+    """Invented addresses, memory that is not open, an event that could not be opened, and calls without a reply."""
     with HostileSession(host) as hostile:
         for address in (0, 1, hostile.memory + 4096, 2**47, 2**64 - 1):
             assert hostile.call("cuIpcGetMemHandle", dptr=address)[0] == INVALID_VALUE

@@ -1,4 +1,4 @@
-"""A worker's socket about what is shared: what it says is checked, and no tenant gets anything of another's."""
+"""A worker's socket for shared memory and events: requests are checked, and no tenant gets another tenant's objects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOTHING = bytes(64)
 
 @dataclass
 class Worker:
-    """A session's worker, as far as vgpud's desk sees it."""
+    """A session's worker: its end of the socket to vgpud's service."""
 
     desk: IpcDesk
 
@@ -38,7 +38,7 @@ class Worker:
         self.sock.setblocking(False)
 
     async def ask(self, kind: int, what: int = MEMORY, token: bytes = NOTHING, fds: tuple[int, ...] = ()) -> tuple:
-        """(result, bytes, token or handle, descriptors)."""
+        """Send a request; return (result, bytes, token or handle, descriptors)."""
         handle = b"the driver's own".ljust(64, b"\0")
         socket.send_fds(self.sock, [QUESTION.pack(kind, what, 4096, token, handle)], list(fds))
         return await self.hear()
@@ -106,10 +106,10 @@ async def test_others_get_nothing_and_change_nothing(enter, other):
     _, _, token, _ = await maker.ask(PUBLISH)
     nothing = (INVALID_VALUE, 0, NOTHING, [])
     assert await thief.ask(FIND, token=token) == nothing
-    assert await thief.ask(FIND, token=secrets.token_bytes(64)) == nothing  # no telling which it was
+    assert await thief.ask(FIND, token=secrets.token_bytes(64)) == nothing  # the same answer for an unknown token
     assert (await thief.ask(WITHDRAW, token=token))[0] == SUCCESS
     assert await friend.ask(FIND, what=EVENT, token=token) == nothing
-    assert (await friend.ask(WITHDRAW, token=token))[0] == SUCCESS  # a session's own alone
+    assert (await friend.ask(WITHDRAW, token=token))[0] == SUCCESS  # without effect on another session's object
     assert (await friend.ask(FIND, token=token))[0] == SUCCESS
 
 
@@ -130,7 +130,7 @@ async def test_a_tenant_has_so_many_and_others_theirs(enter):
     fd = file(b"")
     assert [(await greedy.ask(PUBLISH, fds=(fd,)))[0] for _ in range(5)] == [0, 0, 0, OUT_OF_MEMORY, OUT_OF_MEMORY]
     os.close(fd)
-    assert (await enter(ALICE).ask(PUBLISH))[0] == OUT_OF_MEMORY  # a tenant's sessions share what it has
+    assert (await enter(ALICE).ask(PUBLISH))[0] == OUT_OF_MEMORY  # the limit is for all sessions of a tenant
     assert (await other.ask(PUBLISH))[0] == SUCCESS
 
 
@@ -139,10 +139,10 @@ async def test_no_descriptor_stays_open(enter):
     fd = file(b"")
     for kind in (FIND, WITHDRAW, 0, 77, 2**32 - 1):
         await worker.ask(kind, fds=(fd,))
-    for count in (2, 3):  # more than goes with one
+    for count in (2, 3):  # more descriptors than a request may pass
         assert (await worker.ask(PUBLISH, fds=(fd,) * count))[0] == SUCCESS
     assert (await worker.ask(PUBLISH, fds=(fd,)))[0] == SUCCESS
-    assert len(os.listdir("/proc/self/fd")) == before + 2  # ours, and the one that is published
+    assert len(os.listdir("/proc/self/fd")) == before + 2  # `fd`, and the one that is published
     os.close(fd)
 
 
@@ -154,7 +154,7 @@ async def test_a_packet_of_another_size_ends_the_desk(enter, metrics, packet):
     socket.send_fds(worker.sock, [packet], [fd])
     os.close(fd)
     worker.desk.theirs.close()
-    if len(packet) > QUESTION.size:  # its beginning counts: an unknown question
+    if len(packet) > QUESTION.size:  # vgpud reads its beginning: an unknown request
         assert (await worker.hear())[0] == INVALID_VALUE
     else:
         assert await worker.hear() == ()

@@ -1,4 +1,4 @@
-"""Memory pools that clients of one tenant pass each other, and their allocations (`make build` first)."""
+"""Memory pools that clients of one tenant share by descriptors, and the pools' allocations (`make build` first)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.daemon.running import Running, vgpud_with_real_workers
 
 INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED = 1, 400, 801
 FABRIC, WINDOWS = 8, 2
-UNTOUCHED = 7  # what the client's result holds before the call
+UNTOUCHED = 7  # the client's result variable before the call
 
 
 @pytest.fixture(scope="module", params=["shared memory", "socket"])
@@ -25,7 +25,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def pair(host: Running) -> Iterator[tuple[IpcClient, IpcClient]]:
-    """Two clients that tests leave usable."""
+    """Two clients; each test leaves them usable."""
     clients = IpcClient(str(host.endpoint)), IpcClient(str(host.endpoint))
     yield clients
     for client in clients:
@@ -33,7 +33,7 @@ def pair(host: Running) -> Iterator[tuple[IpcClient, IpcClient]]:
 
 
 def shared_pool(maker: IpcClient, importer: IpcClient) -> tuple[int, int]:
-    """A pool in its maker and in another client."""
+    """Create a pool and import it in another client; return its handles in the maker and in the importer."""
     code, pool = maker("pool()")
     assert code == 0
     code, fd = maker(f"export_pool({pool})")
@@ -70,7 +70,7 @@ def test_two_clients_use_one_allocation(pair: tuple[IpcClient, IpcClient], nbyte
     assert b(f"free({again})") == 0
     assert a(f"free_async({address})") == 0
     assert a("cuda.cuCtxSynchronize()") == 0
-    assert b(f"import_pointer({imported}, {data})") == (INVALID_VALUE, UNTOUCHED)  # it is gone
+    assert b(f"import_pointer({imported}, {data})") == (INVALID_VALUE, UNTOUCHED)  # the allocation has been freed
     for client, handle in ((b, imported), (a, pool)):
         assert client(f"destroy_pool({handle})") == 0
 
@@ -92,7 +92,7 @@ def test_what_is_refused(pair: tuple[IpcClient, IpcClient]) -> None:
     _, address = a(f"from_pool({private}, 4096)")
     assert a(f"export_pool({private})") == (INVALID_VALUE, -7)
     assert a(f"export_pointer({address})")[0] == INVALID_VALUE
-    assert a(f"export_pointer({a('memory(4096)')})")[0] == INVALID_VALUE  # of no pool
+    assert a(f"export_pointer({a('memory(4096)')})")[0] == INVALID_VALUE  # memory of no pool
     assert a("export_pointer(4096)")[0] == INVALID_VALUE
     assert a("export_pool(12345)") == (INVALID_VALUE, -7)
     assert a(f"export_pool({pool}, 1, 1)") == (INVALID_VALUE, -7)
@@ -108,7 +108,7 @@ def test_what_is_refused(pair: tuple[IpcClient, IpcClient]) -> None:
     _, shared = a(f"from_pool({pool}, 4096)")
     _, data = a(f"export_pointer({shared})")
     _, own = b("pool()")
-    assert b(f"import_pointer({own}, {data})") == (INVALID_VALUE, UNTOUCHED)  # a pool of its own
+    assert b(f"import_pointer({own}, {data})") == (INVALID_VALUE, UNTOUCHED)  # a pool of b, not the imported one
     assert b(f"import_pointer({imported}, {bytes(64)})") == (INVALID_VALUE, UNTOUCHED)
     assert b(f"import_pointer({imported}, {data})")[0] == 0
     assert a(f"free({address})") == 0
@@ -129,6 +129,6 @@ def test_a_token_is_of_what_it_was_made_for(host: Running) -> None:
         with HostileSession(host) as other:
             for pool, wrong in enumerate((token, 0, 2**512 - 1), 1):
                 assert other.call("cuMemPoolImportFromShareableHandle", pool=pool, token=wrong)[0] == INVALID_VALUE
-            assert other.call("cuMemPoolExportToShareableHandle", pool=1)[0] != 0  # nothing was made
+            assert other.call("cuMemPoolExportToShareableHandle", pool=1)[0] != 0  # nothing was imported
             assert other.is_served()
         assert hostile.is_served()

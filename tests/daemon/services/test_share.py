@@ -1,4 +1,4 @@
-"""Physical memory of cuMemCreate that clients of one tenant pass each other as descriptors (`make build` first)."""
+"""Physical memory of cuMemCreate that clients of one tenant share by descriptors (`make build` first)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def pair(host: Running) -> Iterator[tuple[IpcClient, IpcClient]]:
-    """Two clients that tests leave usable."""
+    """Two clients; each test leaves them usable."""
     clients = IpcClient(str(host.endpoint)), IpcClient(str(host.endpoint))
     yield clients
     for client in clients:
@@ -32,7 +32,7 @@ def pair(host: Running) -> Iterator[tuple[IpcClient, IpcClient]]:
 
 
 def put(client: IpcClient, what: str) -> None:
-    """Write, and wait until it is there for everybody."""
+    """Write, and wait until every client sees the data."""
     assert client(f"put({what})") == 0
     assert client("cuda.cuCtxSynchronize()") == 0
 
@@ -56,7 +56,7 @@ def test_two_clients_map_one_memory(pair):
     assert b(f"add({there}, 1024)") == 0
     assert b("cuda.cuCtxSynchronize()") == 0
     assert a(f"look({address}, 4096)") == (1).to_bytes(4, "little") * 1024
-    # Its maker is done with it; who has imported it keeps it, and it can be imported no more.
+    # The maker releases the memory: the client that has imported it keeps it, and a further import fails.
     assert a(f"unmap({address})") == 0
     assert a(f"release({handle})") == 0
     assert b(f"look({there}, 4)") == bytes((1, 0, 0, 0))
@@ -72,7 +72,7 @@ def test_memory_is_imported_by_its_maker_and_again(pair):
     code, fd = a(f"export({handle})")
     code, again = a(f"export({handle})")
     assert code == 0
-    assert fd != again  # each is the program's to close
+    assert fd != again  # the program closes each of them
     code, own = a(f"import_fd({fd})")
     assert code == 0
     first, second = a(f"mapped({handle})"), a(f"mapped({own})")
@@ -99,7 +99,7 @@ def test_what_is_refused(pair):
     for kind in (0, -1, 3, 16):
         assert a(f"export({handle}, {kind})") == (INVALID_VALUE, -7)
     assert a(f"create({FABRIC})")[0] == NOT_SUPPORTED
-    # Descriptors that are none of ours, or that somebody has made up.
+    # Descriptors that vgpu did not create, or whose content is forged.
     for fd in ("-1", "9999", "0", "os.open('/dev/null', 0)", "file_of(b'')", "file_of(bytes(80))"):
         assert a(f"import_fd({fd})") == (INVALID_VALUE, 7)
     assert a("import_fd(file_of(b'vgpu allocation' + bytes(65)))") == (INVALID_VALUE, 7)
@@ -107,12 +107,12 @@ def test_what_is_refused(pair):
 
 
 def test_a_token_is_of_what_it_was_made_for(host):
-    """A handle of cuIpc imports nothing, and what a session made up neither."""
+    """A handle of cuIpc and an invented token import nothing."""
     with HostileSession(host) as hostile:
         token = int.from_bytes(hostile.ok("cuIpcGetMemHandle", dptr=hostile.memory), "little")
         with HostileSession(host) as other:
             for handle, wrong in enumerate((token, 0, 2**512 - 1), 1):
                 assert other.call("cuMemImportFromShareableHandle", handle=handle, token=wrong)[0] == INVALID_VALUE
-            assert other.call("cuMemExportToShareableHandle", handle=1)[0] == INVALID_HANDLE  # nothing was made
+            assert other.call("cuMemExportToShareableHandle", handle=1)[0] == INVALID_HANDLE  # nothing was imported
             assert other.is_served()
         assert hostile.is_served()

@@ -1,4 +1,4 @@
-"""Sockets from systemd: served as our own, and left when we end."""
+"""Sockets from systemd: vgpud serves them like its own, and leaves them when it ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_socket_is_known_by_its_address(tmp_path: Path) -> None:
 
 
 def test_GP6_a_client_that_connected_before_is_served(tmp_path: Path) -> None:
-    """As vgpud.socket does it: the client waits in the backlog until its vgpud runs, and the file stays after that."""
+    """As with vgpud.socket: the client waits in the backlog until vgpud runs, and the socket's file outlives vgpud."""
     path = tmp_path / "vgpud.sock"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))

@@ -1,4 +1,4 @@
-"""Hybrid vsock: a VM's connections arrive on a unix socket of its monitor's, and the host's go through one."""
+"""Hybrid vsock: a VM's connections arrive on a unix socket of its monitor; the host connects through another one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Start = Callable[..., Running]
 
 
 def arriving(directory: Path) -> Client:
-    """As the monitor brings a guest's connection to port 7070."""
+    """Connect as the monitor does for a guest's connection to port 7070."""
     return Client(UnixEndpoint(f"{directory}/v.sock_7070"))
 
 
@@ -47,7 +47,7 @@ def test_a_vm_without_a_name_goes_by_its_socket(start: Start, tmp_path: Path) ->
 
 
 def test_no_descriptor_passes_through_a_monitor(start: Start, tmp_path: Path) -> None:
-    """It is a unix socket, but nothing that it could share memory with is behind it."""
+    """The socket is a unix socket, but a monitor is behind it, which passes no descriptors to its guest."""
     start(extra=f"[[vm]]\nname = 'fire'\ncid = 5\nhybrid = '{tmp_path}/v.sock'\n")
     with arriving(tmp_path) as client:
         assert not {"pinned-fd", "ring"} & set(client.hello().features)

@@ -1,4 +1,4 @@
-"""Listening sockets: mode, stale predecessors, living ones."""
+"""Listening sockets: their mode, and paths where a stale socket, a server or a file is in the way."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_second_instance_is_refused(tmp_path):
     with pytest.raises(AlreadyRunningError, match="another vgpud is serving unix:"):
         open_listener(endpoint)
     with socket.socket(socket.AF_UNIX) as client:
-        client.connect(endpoint.path)  # the first is unharmed
+        client.connect(endpoint.path)  # the first still listens
     listener.close()
 
 

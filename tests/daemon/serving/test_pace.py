@@ -1,4 +1,4 @@
-"""A client's questions take a bounded part of vgpud's event loop (AT15)."""
+"""A client's requests take a bounded part of the time of vgpud's event loop (AT15)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_at15_a_flood_is_slowed_and_others_are_not(monkeypatch: pytest.MonkeyPat
     pace = Pace(share=0.1, burst_s=0.01)
     delays = [pace.delay_s("flood", 0.001) for _ in range(1010)]  # as from 1010 sessions at once
     assert delays[:10] == [0.0] * 10
-    assert delays[-1] == pytest.approx(10.0)  # 1 s of the loop beyond the burst: at a tenth of it, 10 s
+    assert delays[-1] == pytest.approx(10.0)  # 1 s of loop time beyond the burst, at a share of a tenth
     assert pace.delay_s("bystander", 0.001) == 0.0
     now += 10.1
     assert pace.delay_s("flood", 0.001) == 0.0

@@ -1,4 +1,4 @@
-"""Whose connections wait for their hello, and whose make room."""
+"""Connections that have not sent hello: which may wait, and which are closed for a new one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = LimitsConfig(pending_connections=16, pending_per_client=6)
 
 @pytest_asyncio.fixture
 async def tasks() -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Connections that never say anything; a test adds to them."""
+    """Connections that never send anything; a test adds to them."""
     waiting: list[asyncio.Task[None]] = []
     yield waiting
     for task in waiting:

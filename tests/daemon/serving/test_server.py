@@ -1,4 +1,4 @@
-"""vgpud as a client meets it: discovery, refusal, attachment, and what hostile clients get."""
+"""vgpud as clients see it: discovery, refusal, attachment, and how hostile clients are answered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def receive_all(sock) -> bytes:
 
 
 def refusal_in(data: bytes) -> Refused:
-    """The one refusal that `data` is."""
+    """Decode `data`, which is one refusal."""
     connection = ClientConnection()
     connection.send(Hello())
     while data:
@@ -123,7 +123,7 @@ def test_refusal_matrix(shared, name):
     with shared.raw() as sock:
         sock.sendall(data)
         answer = receive_all(sock)
-    if name == "two hellos":  # the first was answered
+    if name == "two hellos":  # the first hello was answered
         (nbytes,) = struct.unpack_from("<I", answer)
         answer = answer[4 + nbytes :]
     refused = refusal_in(answer)
@@ -135,7 +135,7 @@ def test_wrong_magic_gets_no_answer(shared):
     before = shared.status()["metrics"]["connections_dropped"]
     with shared.raw() as sock:
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        with contextlib.suppress(ConnectionResetError):  # we had sent more than it read
+        with contextlib.suppress(ConnectionResetError):  # the test sends more than vgpud reads
             assert receive_all(sock) == b""
     assert shared.status()["metrics"]["connections_dropped"] == before + 1
 
@@ -147,7 +147,7 @@ def send_slowly(sock, data: bytes) -> None:
 
 
 def test_slow_hello_is_dropped(start):
-    """One byte at a time does not extend the deadline."""
+    """A client that sends one byte at a time does not extend the deadline."""
     running = start(extra="limits.hello_timeout_s = 0.5\n")
     begin = time.monotonic()
     with running.raw() as sock, pytest.raises((ConnectionResetError, BrokenPipeError)):
@@ -295,7 +295,7 @@ def test_hello_is_for_the_log_only_and_escaped_there(start):
 
 @pytest.mark.parametrize(("lowest", "highest", "agreed"), [(1, 1, 1), (1, 9, 1), (2, 3, None)], ids=str)
 def test_the_highest_version_that_both_have_is_spoken(shared, lowest, highest, agreed):
-    """A client of another release says which it knows; without one in common it is told both sides'."""
+    """A client sends the versions that it knows; without a common one the refusal names both sides' versions."""
     connection = ClientConnection()
     with shared.raw() as sock:
         hello = Hello(lowest=lowest, highest=highest, features=("progress", "of another release"))

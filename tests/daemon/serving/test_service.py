@@ -81,7 +81,7 @@ def test_ready_watchdog_and_stopping_are_notified(start, tmp_path, monkeypatch):
         running.end()
         while not (stopping := manager.recv(1000)).startswith(b"STOPPING=1\nEXTEND_TIMEOUT_USEC="):
             pass
-        assert int(stopping.rpartition(b"=")[2]) >= 5_000_000  # drain_timeout_s: GP7
+        assert int(stopping.rpartition(b"=")[2]) >= 5_000_000  # at least drain_timeout_s (GP7)
 
 
 def test_sighup_takes_limits_and_tokens_anew(start):
@@ -146,7 +146,7 @@ def test_the_unit_is_accepted_by_systemd(tmp_path):
 
 
 def test_at18_a_host_without_descriptors_says_so(start):
-    """What vgpud lacks is named to the client and in the log; the next client is served."""
+    """The refusal and the log name the resource that vgpud lacks; the next client is served."""
     running = start()
     with running.client() as client:
         client.hello()

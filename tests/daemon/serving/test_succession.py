@@ -1,4 +1,4 @@
-"""`vgpu restart`: another vgpud in the same process, and everything that ran goes on."""
+"""`vgpu restart`: the installed vgpud replaces the running one in the same process; clients and workers continue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def restart(running: Running) -> None:
 
 
 class Program:
-    """A program that does a step at each line it reads."""
+    """A program that executes `step` once for each line that it reads."""
 
     def __init__(self, endpoint: str, begin: str, step: str, **changes: str) -> None:
         text = PRELUDE + textwrap.dedent(begin) + "\nprint('begun', flush=True)\nfor line in sys.stdin:\n"
@@ -152,7 +152,7 @@ def test_limits_of_a_tenant_count_what_was_there_before(real: Running) -> None:
 
 
 def test_shared_memory_is_found_after_it(real: Running) -> None:
-    """cuIpcGetMemHandle before, cuIpcOpenMemHandle in another program after."""
+    """cuIpcGetMemHandle before the restart, cuIpcOpenMemHandle in another program after it."""
     url = str(real.endpoint)
     get = """
     context(); p = alloc(1024)
@@ -231,7 +231,7 @@ def test_one_of_another_form_is_asked_before(monkeypatch: pytest.MonkeyPatch, re
 
 
 def test_an_old_document_is_not_read(tmp_path: Path) -> None:
-    """The sessions end; descriptors that it held are closed."""
+    """The sessions end, and the descriptors in the document are closed."""
     program = """
         import json, os, socket, sys
         from vgpud.serving import succession

@@ -1,4 +1,4 @@
-"""An upgrade as a package makes it: other files in the place of the running vgpud's, and `vgpu restart`."""
+"""An upgrade as a package does it: the running vgpud's files are replaced, then `vgpu restart`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHER = "0.1.0+other"
 
 
 def install(target: Path, version: str | None = None) -> None:
-    """A folder with vgpud in it, of that version."""
+    """Copy vgpud to `target`, with `version` as its version."""
     for name in ("daemon", "guest"):
         shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
     (target / "build").symlink_to(ROOT / "build")

@@ -1,4 +1,4 @@
-"""Parts of the processors follow weights although nice values are coarse, and tenants use them unequally well."""
+"""Processor time follows weights, although nice values are coarse and tenants use what they get unequally well."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from vgpud.supervision.cgroup import NICE_STEP, nice_of
 
 
 def parts(weights: list[int], efficiency: list[float], periods: int = 400) -> list[float]:
-    """What tenants get in the long run of a scheduler that gives 1.25 times as much for each nice value less, and of
-    which each takes only a fraction."""
+    """The tenants' shares of processor time in the long run: the simulated scheduler gives 1.25 times as much time for
+    each nice value less, and each tenant uses the fraction `efficiency` of its time."""
     bases = [nice_of(weight, weights) for weight in weights]
     tenants = [Tenant(w, float(b), level=float(b), nice=b) for w, b in zip(weights, bases, strict=True)]
     got = [0.0] * len(tenants)
@@ -50,7 +50,7 @@ def test_parts_are_those_of_the_weights(weights: list[int], efficiency: list[flo
 
 
 def test_a_tenant_that_does_not_want_its_part_ruins_nobodys() -> None:
-    """One that uses a tenth of what it could: the other two keep their ratio."""
+    """One tenant uses a small fraction of its part: the other two keep their ratio."""
     hungry = parts([200, 100, 100], [1.0, 1.0, 0.02])
     assert hungry[0] / hungry[1] == pytest.approx(2.0, rel=0.1)
 
@@ -74,10 +74,10 @@ def spinning() -> Iterator[list[subprocess.Popen[str]]]:
 async def test_nice_values_of_running_workers_follow(
     spinning: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both use about the same: the one with less weight is made nicer."""
+    """Both processes use about the same time: the one with less weight gets a higher nice value."""
     if os.geteuid() != 0:
         pytest.skip("lowering a nice value needs root")
-    monkeypatch.setattr(balance, "_idle_ticks", lambda: 0)  # whatever else this machine does
+    monkeypatch.setattr(balance, "_idle_ticks", lambda: 0)  # ignores the machine's other load
 
     async def run() -> list[int]:
         found = Balance()

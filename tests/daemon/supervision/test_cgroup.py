@@ -1,6 +1,6 @@
 """Weights and bounds of workers: what is written to control groups, and nice values where there are none.
 
-That systemd delegates a subtree and the kernel takes what is written is tests/vm/test_debian.py's.
+tests/vm/test_debian.py tests that systemd delegates a subtree and that the kernel accepts what is written.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_what_is_not_delegated_is_left_alone(tmp_path: Path) -> None:
     ("weight", "weights", "nice"), [(None, [], 0), (100, [300], 5), (300, [300], 0), (None, [200], 3), (1, [9999], 19)]
 )
 def test_nice_values_keep_weights(weight: int | None, weights: list[int], nice: int) -> None:
-    """By the kernel's table of weights: 1024 at 0, 526 at 3, 335 at 5."""
+    """By the kernel's table of weights: 1024 at nice value 0, 526 at 3, 335 at 5."""
     assert nice_of(weight, weights) == nice
 
 

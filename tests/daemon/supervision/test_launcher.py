@@ -1,4 +1,4 @@
-"""Workers forked by the launcher: quickly, and each in a cell of its own (daemon/vgpud/worker/cell.py)."""
+"""The launcher forks workers quickly, and each in namespaces of its own (daemon/vgpud/worker/cell.py)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def namespace(pid: int, kind: str) -> str:
 
 
 def has(running: Running, name: str) -> bool:
-    """Whether this kernel gives vgpud's workers that part of a cell; what it does not give is named in the status."""
+    """Whether vgpud's workers have that kind of isolation here; the status lists the kinds that are missing."""
     return not any(missing.startswith(name) for missing in running.status()["isolation_missing"])
 
 
@@ -80,7 +80,7 @@ def test_AT4_workers_share_neither_dev_shm_nor_ipc_objects_with_the_host(running
 
 
 def test_a_worker_shares_what_is_loaded_with_the_launcher(running):
-    """An idle worker costs little memory of its own: what it shares with others is counted in parts."""
+    """An idle worker has little private memory: it shares the pages of everything loaded with the launcher."""
     client = start_client(running)
     rollup = Path(f"/proc/{worker_of(running, client.pid)}/smaps_rollup").read_text()
     own_kib = sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_"))
@@ -106,7 +106,7 @@ def test_a_launcher_that_dies_leaves_its_workers_and_is_replaced(running):
 
 
 def test_a_launcher_that_hangs_is_ended_and_replaced(tmp_path):
-    """It is stopped before it forks a worker; the session of the one that it has forked goes on."""
+    """The launcher is stopped before it forks a second worker; the session of the first worker continues."""
     with contextlib.contextmanager(vgpud_with_real_workers)(
         tmp_path, "[limits]\nspare_workers = 0\nworker_start_timeout_s = 3\ndrain_timeout_s = 0\n"
     ) as running:
@@ -122,7 +122,7 @@ def test_a_launcher_that_hangs_is_ended_and_replaced(tmp_path):
         other = start_client(running)
         assert worker_of(running, other.pid) != worker
         assert process_exists(worker)
-        assert launcher in children(running.process.pid)  # the worker may live in its pid namespace
+        assert launcher in children(running.process.pid)  # the worker may live in the launcher's pid namespace
         client.kill()
         client.communicate()
         wait_until(lambda: not process_exists(worker) and not process_exists(launcher), 20)
@@ -148,8 +148,8 @@ def test_a_launcher_that_hangs_does_not_hold_up_the_end(tmp_path):
 
 
 def test_AT13_clients_that_start_at_once_are_all_served_and_their_spares_go(tmp_path):
-    """In the figures 300 of them (tests/bench/walls.py). The queue may take longer than one worker may: here eight
-    start at a time, and the limit is far shorter than all of it."""
+    """tests/bench/walls.py measures 300 clients. The queue may last longer than one worker's start may: here eight
+    workers start at a time, and the limit is far shorter than all starts together."""
     count = 32
     with contextlib.contextmanager(vgpud_with_real_workers)(
         tmp_path, "[limits]\nspare_workers = 1\nworker_start_timeout_s = 5\n"
@@ -185,7 +185,7 @@ def test_no_worker_outlives_vgpud(running):
 
 
 def test_require_isolation_refuses_clients_where_workers_are_not_isolated(start):
-    running = start(extra="")  # the replacement for a worker is a worker_command, which vgpud does not isolate
+    running = start(extra="")  # the fake worker is a worker_command, which vgpud does not isolate
     text = running.config.read_text()
     assert running.wait_log("isolated less than they could be")
     running.end()

@@ -1,4 +1,4 @@
-"""The listener of a worker's seccomp filter, as vgpud answers it."""
+"""The seccomp listener by which vgpud answers a worker's refused system calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vgpud.supervision.refused_calls import RefusedCalls
 
 @pytest.mark.asyncio
 async def test_a_listener_that_hangs_up_is_not_received_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before Linux 6.11 that call never returns, and systemd's watchdog ends vgpud."""
+    """Before Linux 6.11 receiving from such a listener never returns, and systemd's watchdog ends vgpud."""
     asked: list[int] = []
     monkeypatch.setattr(fcntl, "ioctl", lambda fd, *_: asked.append(fd))
     reading, writing = os.pipe()

@@ -1,5 +1,5 @@
-"""A launcher that dies at the worst moments: no client gets a worker of which vgpud knows no process, and the next
-launcher forks what is missing.
+"""A launcher that dies at the worst moments: no client gets a worker whose process vgpud does not know, and the next
+launcher forks the missing workers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from vgpud.supervision.supervisor import Supervisor
 
 from tests.daemon.running import PATHS, wait_until
 
-# Its deeds are an argument, one for each time that it is started; after the last one it forks workers as it should.
-# "silent": it forks a worker, and does not report the process.
+# A fake launcher. Its second argument is a list of deeds, one for each start; after the last one it works correctly.
+# "silent": the launcher forks a worker, and does not report the process.
 LAUNCHER = """
 import os, select, signal, socket, sys
 from vgpud.proto.packing import pack_map, unpack_map
@@ -68,7 +68,7 @@ def supervisor_of(tmp_path: Path, deeds: str, **limits: object) -> tuple[Supervi
 
 
 async def stopped(supervisor: Supervisor, *launchers: int) -> None:
-    """The launchers have been reaped, too."""
+    """Stop the supervisor, and wait until the launchers have been reaped."""
     await supervisor.stop()
     await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in launchers))
 
@@ -86,7 +86,7 @@ async def test_a_client_gets_no_worker_that_its_launcher_has_not_reported(tmp_pa
     taking = asyncio.create_task(supervisor.take())
     await until(lambda: supervisor.worker_count == 1)
     [worker] = supervisor._workers
-    await until(lambda: not worker._is_new)  # its "ready" has been read
+    await until(lambda: not worker._is_new)  # the worker's "ready" has been read
     assert not taking.done()
     dead = spawner.pid
     os.kill(dead, signal.SIGKILL)
@@ -98,14 +98,14 @@ async def test_a_client_gets_no_worker_that_its_launcher_has_not_reported(tmp_pa
 
 @pytest.mark.asyncio
 async def test_the_next_launcher_is_ordered_while_the_dead_one_is_put_away(tmp_path):
-    """Its unreported workers end at once, which orders others."""
+    """The dead launcher's unreported workers end at once, which orders their replacements."""
     supervisor, spawner = supervisor_of(tmp_path, "silent", spare_workers=1)
     supervisor.start()
     await until(lambda: supervisor.worker_count == 1)
     dead = spawner.pid
     [first] = supervisor._workers
     await until(lambda: not first._is_new)
-    waiting = [asyncio.create_task(supervisor.take()) for _ in range(3)]  # more orders, which nobody reads
+    waiting = [asyncio.create_task(supervisor.take()) for _ in range(3)]  # unread orders: the launcher is paused
     await until(lambda: supervisor.worker_count == 4)
     os.kill(dead, signal.SIGKILL)
     served = await asyncio.gather(*waiting)

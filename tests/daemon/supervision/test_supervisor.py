@@ -84,7 +84,7 @@ def test_there_is_always_a_spare(start):
 
 
 def test_a_client_is_served_though_the_spare_has_just_died(start):
-    """vgpud finds out when it hands the session over: `make chaos` met it so, and the client was refused."""
+    """vgpud notices the death only when it hands the session over. `make chaos` found that the client was refused."""
     running = start(extra="limits.spare_workers = 1\n")
     for _ in range(20):
         [spare] = wait_until(lambda: running.status()["spare_workers"], 60)
@@ -96,11 +96,11 @@ def test_a_client_is_served_though_the_spare_has_just_died(start):
 
 
 def test_what_waits_knows_the_bound_of_the_drivers_cache(start):
-    """NVIDIA's driver reads it when it is started."""
+    """The bound is in a waiting worker's environment, since NVIDIA's driver reads it at its start."""
     running = start(extra="limits.kernel_cache_nbytes = 123456\n")
 
     def told() -> str:
-        with contextlib.suppress(OSError, ValueError):  # there is none just now
+        with contextlib.suppress(OSError, ValueError):  # there is no spare worker at the moment
             [spare] = running.status()["spare_workers"]
             return Path(f"/proc/{spare}/environ").read_text()
         return ""
@@ -112,7 +112,7 @@ def test_what_waits_knows_the_bound_of_the_drivers_cache(start):
 
 
 class NoSpawner:
-    """Starts nothing, so that the queue stands still but for what the test does."""
+    """A spawner that starts no worker, so that only the test changes the queue."""
 
     missing = ()
 

@@ -1,4 +1,4 @@
-"""Workers with user ids of their own: what one could do to another with nothing but that between them (AT24)."""
+"""Workers with user ids of their own: what a worker could do to another if only the ids separated them (AT24)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def require_own_ids(running: Running) -> None:
 
 
 def as_user(uid: int, act: Callable[[], dict[str, int]]) -> dict[str, int]:
-    """What `act` returns in a child that has nothing in common with a worker but its user id."""
+    """The result of `act` in a child process that has only the user id in common with a worker."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
@@ -80,7 +80,7 @@ def code_of(step: Callable[[], object]) -> int:
 
 
 def attacks(pid: int, folder: Path) -> dict[str, int]:
-    """The error number of each, 0 where it succeeds."""
+    """Attack a process; return the error number of each attack, 0 where it succeeds."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def trace() -> None:
@@ -121,7 +121,7 @@ def test_AT24_a_user_id_alone_keeps_workers_apart(running, tmp_path):
     folder = next(path for path in tmp_path.rglob("shared"))
     found = as_user(mine[0], lambda: attacks(neighbour, folder))
     assert {name: code for name, code in found.items() if code not in (errno.EPERM, errno.EACCES)} == {}
-    # Control: the neighbour's own user may do to it what does not ask whether it can be dumped.
+    # Control: the neighbour's own user may do what the kernel permits without a check that the process is dumpable.
     control = as_user(theirs[0], lambda: attacks(neighbour, folder))
     assert [control[name] for name in ("kill", "setpriority", "sched_setaffinity")] == [0, 0, 0]
     for client in clients:
@@ -132,7 +132,7 @@ def test_AT24_a_user_id_alone_keeps_workers_apart(running, tmp_path):
 def test_AT24_a_tenants_cache_is_open_to_who_was_given_it_alone():
     needs_root()
     with tempfile.TemporaryDirectory() as name:
-        os.chmod(name, 0o755)  # only the tenant's folder stands in the way
+        os.chmod(name, 0o755)  # only the tenant's folder denies access
         fd = open_shared(Path(name) / "tenant")
         given, other = Path(f"/proc/self/fd/{fd}/kernel"), Path(name) / "tenant" / "shared" / "kernel"
         first = as_user(2000000001, lambda: {"write": code_of(lambda: given.write_bytes(b"code"))})
@@ -165,7 +165,7 @@ def test_ranges_that_are_refused(text):
         user_ids.parse_ids(text)
 
 
-# Another user can read the Python that runs this test, wherever it lies; then the rest of the command is executed.
+# Makes the Python of this test readable for another user, wherever it lies; then executes the rest of the command.
 READABLE = """
 import os, sys
 from vgpud.worker import cell, user_ids
@@ -179,7 +179,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture
 def unprivileged() -> Iterator[Callable[..., Running]]:
-    """A vgpud of a user that is not root, as the unit runs it, with these capabilities."""
+    """A vgpud of a user that is not root, as the unit runs it; the test names its capabilities."""
     needs_root()
     if shutil.which("setpriv") is None:
         pytest.skip("no setpriv")
@@ -217,7 +217,7 @@ def test_a_vgpud_with_two_capabilities_gives_its_workers_ids_and_drops_both(unpr
     held = {line.split()[0]: int(line.split()[1], 16) for line in status.splitlines() if line.startswith("Cap")}
     assert [held[name] for name in ("CapInh:", "CapPrm:", "CapEff:", "CapAmb:")] == [0, 0, 0, 0]
     assert [path for path in (running.config.parent / "cache").rglob("shared") if path.stat().st_uid == OTHER]
-    os.kill(worker, signal.SIGSTOP)  # vgpud may still look at it and end it
+    os.kill(worker, signal.SIGSTOP)  # vgpud can still inspect the worker and kill it
     running.wait_log(rf'worker killed .*worker={worker} why="it was stopped by a signal"', 30)
     wait_until(lambda: running.status()["sessions"] == [], 20)
     client.communicate()
@@ -244,7 +244,7 @@ def test_ids_of_etc_subuid_are_taken_from_the_end_of_what_both_files_give(tmp_pa
 
 
 def test_code_below_a_folder_of_vgpuds_user_alone_is_all_that_workers_see_of_it(tmp_path):
-    """As with a Python of /root's: the launcher's own view replaces the folder by one with the code alone."""
+    """As with a Python below /root: in the launcher's mount namespace the folder holds nothing but the code."""
     needs_root()
     private = tmp_path / "private"
     (private / "code").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Workers with a context made ahead of their client: clean, given once, and never in the way (`make build` first)."""
+"""Workers whose context is created before a client comes: clean, used once, never in the way (`make build` first)."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def test_a_client_gets_the_context_that_was_made(start, tmp_path):
     wait_until(lambda: taken(host) == 1)
     warm = run(str(host.endpoint), MEMORY, CUDA_VISIBLE_DEVICES="0")
     assert taken(host) == 2
-    assert warm == cold  # it costs what a context costs, once
+    assert warm == cold  # the memory of a warm worker's context is counted once
     host.wait_log(rf"session attached .*worker={first}")
-    wait_until(lambda: not process_exists(first))  # and is nobody else's afterwards
+    wait_until(lambda: not process_exists(first))  # no other client gets this worker
     assert wait_warm(host) != [first]
 
 
 def switch_off(host) -> None:
-    """No warm workers from now on."""
+    """Configure no warm workers, and wait until those that exist have ended."""
     host.config.write_text(host.config.read_text().replace(WARM, "limits.warm_workers = 0\n"))
     host.process.send_signal(signal.SIGHUP)
     host.wait_log("reloaded")
-    wait_until(lambda: warm_pids(host) == {} and host.status()["workers"] <= 1, 15)  # one on its way ends, too
+    wait_until(lambda: warm_pids(host) == {} and host.status()["workers"] <= 1, 15)  # also a worker that still warms up
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_compiled_kernels_go_to_the_tenants_cache(start, tmp_path):
 def test_a_warm_simulator_has_one_thread_when_its_files_are_confined(start, tmp_path):
     host = start(worker=None, extra=f"cache_dir = '{tmp_path}/cache'\n{WARM}")
     [pid] = wait_warm(host)
-    assert len(os.listdir(f"/proc/{pid}/task")) == 1  # Landlock holds for the thread that asks, and those it starts
+    assert len(os.listdir(f"/proc/{pid}/task")) == 1  # Landlock holds for the calling thread and those it starts
 
 
 def test_without_room_clients_are_served_all_the_same(start):
@@ -127,7 +127,7 @@ def test_without_room_clients_are_served_all_the_same(start):
         client.hello()
         client.attach(0)
     assert taken(host) == 0
-    assert host.status()["metrics"]["workers_started"] <= 5  # not again and again
+    assert host.status()["metrics"]["workers_started"] <= 5  # no endless retries
 
 
 def test_a_warm_worker_that_dies_is_missed_by_nobody(start):

@@ -1,4 +1,4 @@
-"""What a worker says, as vgpud takes it: a worker that was taken over is a client like others."""
+"""How vgpud handles the messages of workers: a compromised worker is as untrusted as a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a share bounds that is no object: bytes of images, processor time of compiling, host memory, calls in a
+"""A share's limits on amounts, not objects: bytes of images, processor time for compiling, host memory, calls in a
 second."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def told(running: Running, program: str, **changes: str) -> str:
-    """What the person reads beside a program that ends well."""
+    """Run a program that must succeed; return its standard error, which the user reads."""
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + COMMON + program],
         env=environment(str(running.endpoint), **changes),
@@ -82,7 +82,7 @@ assert load(image(1025 << 10))[0] == 2, "more than there may be at all"
 
 
 def test_compiling_is_bounded(running: Running, tmp_path: Path) -> None:
-    """The budget is looked at before each kernel, so one may end over it and no other begins."""
+    """The budget is checked before each kernel: one compilation may exceed it, and no further one begins."""
     said = told(
         running,
         """
@@ -106,7 +106,7 @@ assert result == 223 and n > 2, (result, n)
 
 
 def test_host_memory_has_a_limit_of_the_share(running: Running) -> None:
-    """What is over it stays the program's alone: its worker maps none of it, and copies carry its bytes."""
+    """Memory over the limit stays the client's alone: the worker does not map it, and copies carry its bytes."""
     program = """
 for mib in (4, 2, 8, 32):
     p = c_void_p()
@@ -136,7 +136,7 @@ sys.stdin.readline()
 
 
 def test_calls_are_held_back_and_none_is_refused(running: Running) -> None:
-    """A bound on the time, so that no machine is too slow for it: what is held back is not faster than the share."""
+    """A lower bound on the time, which no machine is too slow for: throttled calls are not faster than the share."""
     said = run(
         str(running.endpoint),
         f"""
@@ -150,7 +150,7 @@ print(time.monotonic() - begun)
 """,
         VGPU_TOKEN="slow-slow-slow-slow",
     )
-    assert float(said) > 0.85  # a tenth of a second's calls go at once
+    assert float(said) > 0.85  # the calls of a tenth of a second are not delayed
     assert 'vgpu_tenant_held_seconds_total{tenant="token:slow"}' in running.admin.metrics()
     held = next(
         line

@@ -1,4 +1,4 @@
-"""Whose compiled kernels a session may load (AT6)."""
+"""A session loads compiled kernels of its own tenant only (AT6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vgpud.tenancy.tenant import Identified, Tenant
 
 
 def container(inode: int) -> Identified:
-    """Root's, in a pid namespace of its own; the descriptor stands for the namespace."""
+    """A tenant of root in a pid namespace of its own; the descriptor stands for the namespace."""
     return Identified(Tenant("uid:0", None, inode), os.open("/dev/null", os.O_RDONLY))
 
 
@@ -56,7 +56,7 @@ async def test_a_namespaces_number_is_not_given_again_while_its_folder_is_kept(t
         await removed(path)
     for path, held in kept[2:]:
         assert path.exists()
-        os.fstat(held.namespace_fd)  # open: the kernel gives its number to no other
+        os.fstat(held.namespace_fd)  # still open: the kernel does not reuse the namespace's number
 
 
 @pytest.mark.asyncio

@@ -1,4 +1,4 @@
-"""What sessions' calls cost: counted by their workers, read by vgpud, bounded whatever a worker writes."""
+"""The costs of sessions' calls: workers count them, vgpud reads them, and they are bounded whatever a worker writes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_sums_outlive_their_sessions() -> None:
 def test_what_a_worker_writes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     meters = Meters()
     write(meters.begin(1, "uid:1").fileno(), OPCODE["cuMemAlloc_v2"], 2**64 - 1, 2**64 - 1, 2**64 - 1, 2**64 - 1)
-    write(meters.begin(2, "uid:1").fileno(), 1023, 5)  # an opcode that there is not
+    write(meters.begin(2, "uid:1").fileno(), 1023, 5)  # an opcode that does not exist
     assert meters.functions()["cuMemAlloc_v2"].calls == 2**53
     assert len(meters.functions()) == 1
     with pytest.raises(OSError, match="Operation not permitted"):
@@ -96,7 +96,7 @@ def test_calls_times_and_faults_are_on_the_page(running: Running) -> None:
         sample for sample in families["vgpu_call_seconds"].samples if sample.labels["function"] == "cuMemsetD32Async"
     ]
     by_name = {sample.name.rpartition("_")[2]: sample.value for sample in times}
-    assert by_name["count"] == 48  # of 40, three are timed, and stand for sixteen each
+    assert by_name["count"] == 48  # three of the 40 are timed, and each stands for sixteen
     assert by_name["sum"] > 0
     counts = [sample.value for sample in times if sample.name.endswith("_bucket")]
     assert counts == sorted(counts)

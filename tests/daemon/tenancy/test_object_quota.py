@@ -1,5 +1,5 @@
-"""What a share bounds besides memory: each kind of object is counted from its creation to its end, for all sessions of
-a tenant together; one more is error 2 at the very call, with a line that names the key."""
+"""A share's limits on objects: each kind is counted from creation to destruction, for all sessions of a tenant
+together; the call that exceeds a limit returns error 2, and a line on standard error names the key."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def run_alone(running: Running, program: str, **changes: str) -> str:
-    """When no session of the tenant is left."""
+    """Wait until the tenant has no session, then run a program."""
     wait_until(lambda: running.admin.get("sessions")["sessions"] == [], 30)
     return run(str(running.endpoint), f"LIMIT = {LIMIT}\n{COMMON}{program}", timeout_s=120, **changes)
 
@@ -174,7 +174,7 @@ def test_sessions_of_a_tenant_are_counted_together_and_shown(running: Running) -
 
 
 def test_a_place_that_another_thread_has_freed_is_free(running: Running) -> None:
-    """What threads destroy travels in rings of their own; who then creates must not come before that."""
+    """Each thread's destroy calls travel in that thread's ring; a later create call must not execute before them."""
     run_alone(
         running,
         """

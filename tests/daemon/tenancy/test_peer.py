@@ -1,4 +1,4 @@
-"""Who is at the other end."""
+"""Identification of the peer of a socket."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A share's memory holds in every way of allocating: what fits is given, what does not is error 2, what is freed counts
-no more."""
+"""A share's memory limit holds for each way of allocating: an allocation that fits succeeds, one that does not fit
+returns error 2, and freed memory no longer counts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def run_alone(running: Running, program: str) -> None:
-    """When no session of the tenant is left."""
+    """Wait until the tenant has no session, then run a program."""
     wait_until(lambda: running.admin.get("sessions")["sessions"] == [], 30)
     run(str(running.endpoint), f"LIMIT_MIB = {LIMIT_MIB}\n{COMMON}{program}", timeout_s=120)
 
@@ -116,7 +116,7 @@ assert free() <= 6 * MIB
 
 
 def test_managed_memory_is_the_clients_own(running: Running) -> None:
-    """As on a card, where it is the device's only while a kernel uses it; limits.host_memory_mib bounds it here."""
+    """As on a card: managed memory is on the device only while a kernel uses it; limits.host_memory_mib bounds it."""
     program = """
 result, p = made(cuda.cuMemAllocManaged, c_size_t(64 * MIB), 1)
 ok(result)

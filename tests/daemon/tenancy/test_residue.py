@@ -1,7 +1,7 @@
-"""What one tenant leaves in memory no other reads: of a device, of pinned memory.
+"""No tenant reads what another one has left in device memory or pinned memory.
 
-tests/gpu/test_residue.py asks a card the same. The control reads what it has itself written, so that the search is
-known to find what is there.
+tests/gpu/test_residue.py tests the same on a card. The control searches memory that it has written itself, to show
+that the search finds what is present.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def test_AT12_four_clients_cannot_have_all_sessions():
             with contextlib.suppress(SessionLimitError):
                 open_session(table, Peer("unix", uid=uid), **limits)
     assert len(table) == 52
-    for uid in range(10, 20):  # who comes late is served
+    for uid in range(10, 20):  # clients that come late are served
         open_session(table, Peer("unix", uid=uid), **limits)
     with pytest.raises(SessionLimitError, match="the last sessions are for clients with fewer than 4; uid:1 has 16"):
         open_session(table, Peer("unix", uid=1), **(limits | {"sessions_per_client": 20}))

@@ -1,4 +1,4 @@
-"""What the administrator has ordered holds after a restart."""
+"""The administrator's orders (tokens, quarantine) survive a restart of vgpud."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_vgpud_does_not_start_without_its_state(start, tmp_path: Path) -> None
 
 def test_an_order_that_cannot_be_kept_is_not_taken_for_one(start, tmp_path: Path) -> None:
     running = start(extra=f"state_dir = '{tmp_path}/file'\n")
-    (tmp_path / "file").write_text("")  # where its directory would be
+    (tmp_path / "file").write_text("")  # in the place of the state directory
     with pytest.raises(Exception, match="not issued, as it cannot be kept"):
         running.admin.request("POST", "tokens", document={"name": "job"})
     assert running.admin.get("tokens") == {"tokens": []}

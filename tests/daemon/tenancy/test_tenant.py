@@ -1,4 +1,4 @@
-"""Whose images a connection's are, with the kernel's word for it."""
+"""The tenant of a connection, as the kernel identifies its peer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from vgpud.tenancy.peer import Peer, identify
 from vgpud.tenancy.tenant import Tenant, identify_tenant
 
-FD_SETSIZE = 1024  # what select(2) cannot look beyond
+FD_SETSIZE = 1024  # select(2) accepts descriptors below this number only
 
 
 @pytest.fixture
 def many_descriptors() -> Iterator[None]:
-    """All numbers below FD_SETSIZE are in use, as in a vgpud of a few hundred sessions."""
+    """All descriptors below FD_SETSIZE are in use, as in a vgpud of a few hundred sessions."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * FD_SETSIZE)), hard))
     opened = [os.open("/dev/null", os.O_RDONLY)]

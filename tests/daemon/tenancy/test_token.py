@@ -1,4 +1,4 @@
-"""Tokens: which of them lets a client in."""
+"""Tokens: which of them admit a client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_configurations():
     assert name_of(store, B) == "b"
     for wrong in (None, "", A[:-1] + "F", A + " "):
         assert name_of(store, wrong) is None
-    store.set_configured(configured(("a", B), ("a", A)))  # one client's old and new
+    store.set_configured(configured(("a", B), ("a", A)))  # one client's old and new token
     assert name_of(store, A) == name_of(store, B) == "a"
     with pytest.raises(TokenError, match="is in the configuration"):
         store.revoke("a")

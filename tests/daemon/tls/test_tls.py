@@ -1,4 +1,4 @@
-"""Clients of other machines: `vgpu connect` and vgpud's relay, with libcuda behind them (AT23)."""
+"""Clients on other machines: libcuda reaches vgpud by `vgpu connect` and vgpud's TLS relay (AT23)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def host(authority: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 
 @contextmanager
 def connected(port: int, folder: Path, *options: str) -> Iterator[tuple[UnixEndpoint, Callable[[], str]]]:
-    """`vgpu connect` beside a test: where programs find it, and what it has said."""
+    """Run `vgpu connect` during a test; yield the endpoint for programs, and a function that returns its log."""
     endpoint, log = UnixEndpoint(str(folder / "gpu.sock")), folder / "connect.log"
     code = "from vgpu_guest.connect_command import connect; connect()"
     command = [sys.executable, "-c", code, f"tcp://127.0.0.1:{port}", "--listen", str(endpoint), *options]
@@ -106,7 +106,7 @@ def test_a_host_that_cannot_prove_itself_gets_nothing(
 def test_what_is_no_tls_is_let_go(host: tuple[Running, int]) -> None:
     with socket.create_connection(("127.0.0.1", host[1]), timeout=20) as sock:
         sock.sendall(b"VGPU" + bytes(64))
-        while sock.recv(4096):  # the alert, then the end
+        while sock.recv(4096):  # the TLS alert, then the end of file
             pass
 
 

@@ -1,4 +1,4 @@
-"""A device process and its counterpart."""
+"""A vsock device's process, and the test's side of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.daemon.vm.driver import Driver
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Iterator[Driver]:
-    """A device that no VMM is connected to yet. It must outlive the test, and end when all have hung up."""
+    """A device that no VMM is connected to yet. It must outlive the test, and end when its connections are closed."""
     driver = Driver(tmp_path)
     yield driver
     assert driver.process.poll() is None, driver.log_path.read_text()

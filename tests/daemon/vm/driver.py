@@ -1,5 +1,5 @@
-"""A VM that is none: the VMM's half of vhost-user, a guest's vsock driver over rings in a memfd, and vgpud's end of the
-control socket, all against the real device process. What it sends may be as wrong as a test likes."""
+"""A simulated VM: the VMM's half of vhost-user, a guest's vsock driver over rings in a memfd, and vgpud's end of the
+control socket, all against the real device process. Tests may send arbitrary invalid data."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ MEMORY_NBYTES = 4 << 20
 GUEST_BASE = 0x1000_0000
 VMM_BASE = 0x7F00_0000_0000
 RING_NBYTES = 0x4000
-DESCRIPTORS, AVAILABLE, USED = 0, 0x1000, 0x2000  # within a ring's part
-BUFFERS = 0x10_0000  # where packets lie, in the memory
+DESCRIPTORS, AVAILABLE, USED = 0, 0x1000, 0x2000  # offsets within a ring's part of the memory
+BUFFERS = 0x10_0000  # offset of the packets' buffers in the memory
 RX_NBYTES = 4096
 WRITE, NEXT, INDIRECT = 2, 1, 4
 TIMEOUT_S = 10.0
 
 
 def receive_exactly(sock: socket.socket, nbytes: int) -> bytes:
-    """All of them; MSG_WAITALL does not wait on a socket with a timeout."""
+    """Receive exactly `nbytes` bytes; MSG_WAITALL does not wait on a socket with a timeout."""
     data = bytearray()
     while len(data) < nbytes:
         more = sock.recv(nbytes - len(data))
@@ -48,7 +48,7 @@ def receive_exactly(sock: socket.socket, nbytes: int) -> bytes:
 
 @dataclass(frozen=True)
 class Packet:
-    """One the device gave us."""
+    """A packet that the device has sent to the guest."""
 
     header: Header
     data: bytes
@@ -59,7 +59,7 @@ class Packet:
 
     @property
     def port(self) -> int:
-        """The guest's."""
+        """The guest's port."""
         return self.header.target_port
 
 
@@ -69,13 +69,13 @@ class Ring:
     def __init__(self, memory: mmap.mmap, index: int) -> None:
         self.memory, self.index, self.start = memory, index, index * RING_NBYTES
         self.kick, self.call = os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK)
-        # The indices in one load or store: struct would go byte by byte, and the device looks at any time.
+        # An index is loaded or stored at once: struct would access single bytes, and the device may read at any time.
         self.indices = memoryview(memory)[self.start : self.start + RING_NBYTES].cast("H")
         self.added = self.seen = 0
         self.free = deque(range(SIZE))
 
     def describe(self, index: int, address: int, nbytes: int, flags: int = 0, following: int = 0) -> None:
-        """Fill one descriptor; `address` is the guest's."""
+        """Fill one descriptor; `address` is an address of the guest."""
         where = self.start + DESCRIPTORS + 16 * index
         struct.pack_into("<QIHH", self.memory, where, address & (2**64 - 1), nbytes, flags, following)
 
@@ -92,7 +92,7 @@ class Ring:
         os.eventfd_write(self.kick, 1)
 
     def used(self) -> list[tuple[int, int]]:
-        """(head, nbytes) of the chains that came back since the last call."""
+        """(head, nbytes) of the chains that the device has returned since the last call."""
         index = self.indices[USED // 2 + 1]
         came = []
         while self.seen & 0xFFFF != index:
@@ -102,7 +102,7 @@ class Ring:
 
 
 class Driver:
-    """Started with `connect`, `set_up`; ended with `close`, which returns how the process ended."""
+    """A device process and all its peers. Start with `connect`, `set_up`; `close` returns the process's exit status."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "vm.sock"
@@ -116,7 +116,7 @@ class Driver:
             )
         self.control.settimeout(TIMEOUT_S)
         self.messages: list[dict[str, Any]] = []
-        self.streams: deque[socket.socket] = deque()  # not taken yet
+        self.streams: deque[socket.socket] = deque()  # streams that no test has taken yet
         self._all: list[socket.socket] = []
         self.wait_message("hello")
         self.wait_message("vm", connected=False)
@@ -156,7 +156,7 @@ class Driver:
         return self.streams.popleft()
 
     def reason(self) -> str:
-        """Why the device was taken from the VM."""
+        """Why the VM has lost its device."""
         return str(self.wait_message("log", event="device ended")["reason"])
 
     # The VMM's part
@@ -228,7 +228,7 @@ class Driver:
         ring.notify()
 
     def poll(self, timeout_s: float) -> bool:
-        """Take the packets that have come, give their buffers back. False: none came in time."""
+        """Receive the packets that have arrived, and return their buffers. False: none arrived in time."""
         ring = self.rings[0]
         deadline = time.monotonic() + timeout_s
         while not (came := ring.used()):
@@ -250,7 +250,7 @@ class Driver:
         return True
 
     def packet(self, *ops: Op) -> Packet:
-        """The next packet that is one of `ops` (or any); others are passed over."""
+        """The next packet that is one of `ops` (or any); other packets are dropped."""
         while True:
             while self.packets:
                 packet = self.packets.popleft()
@@ -288,13 +288,13 @@ class Driver:
             time.sleep(0.001)
 
     def open(self, port: int = 1024, **header: int) -> socket.socket:
-        """A stream from the guest's port; the host's end of it."""
+        """Open a stream from the guest's port; return the host's end."""
         self.send(Op.REQUEST, port, **header)
         assert self.packet(Op.RESPONSE, Op.RST).op == Op.RESPONSE
         return self.take_stream()
 
     def close(self) -> int:
-        """Hang up everywhere; the process ends by itself."""
+        """Close all connections, after which the process ends by itself; return its exit status."""
         if self.vmm is not None:
             self.vmm.close()
         self.control.close()

@@ -1,4 +1,4 @@
-"""A vgpud with a VM whose memory is a file, and a client of that VM on this host, by the VM's hybrid socket."""
+"""A vgpud with a VM whose shared memory is a file, and a client on this host that uses the VM's hybrid socket."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class RegionHost:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a program needs besides our library."""
+        """The variables that a program needs besides the guest library."""
         return {"VGPU_ENDPOINT": self.url, "VGPU_SHARED_MEMORY": str(self.memory)}
 
 
 @contextmanager
 def region_host(mib: int = 64, sessions: int = 2) -> Iterator[RegionHost]:
-    """One VM with so much memory for so many sessions, simulated devices, real workers."""
+    """A vgpud with one VM, `mib` MiB of shared memory for `sessions` sessions, simulated devices, real workers."""
     shm = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="vgt-region-", dir=shm) as name:
         directory = Path(name)
@@ -57,7 +57,7 @@ def region_host(mib: int = 64, sessions: int = 2) -> Iterator[RegionHost]:
 
 
 class GuestSession:
-    """An attached session with its range, without our library. `rings` and `pins` are opened by hand."""
+    """An attached session with its range of the memory, without the guest library; a test opens its rings."""
 
     def __init__(self, host: RegionHost) -> None:
         client = Client(parse_endpoint(host.url), timeout_s=30, region=True)
@@ -83,7 +83,7 @@ class GuestSession:
         self.sock.sendall(header + body)
 
     def ask(self, name: str, body: bytes) -> int:
-        """Send a waiting record; its result."""
+        """Send a waiting record; return its result."""
         self.send(name, body, wait=True)
         answer = self.sock.recv(16, socket.MSG_WAITALL)
         _, _, _, sequence, result = struct.unpack("<IHHIi", answer)
@@ -100,7 +100,7 @@ class GuestSession:
 
 
 class RegionRing(RingMemory):
-    """A ring at an offset of the session's range. It has no futex: the worker is woken by a record."""
+    """A ring without a futex, at an offset of the session's range: a record wakes the worker."""
 
     def __init__(self, session: GuestSession, offset: int, number: int) -> None:
         assert session.range is not None
@@ -114,5 +114,5 @@ class RegionRing(RingMemory):
 
     def publish(self, tail: int) -> None:
         super().publish(tail)
-        with suppress(ConnectionError):  # it may have ended the session for what it saw
+        with suppress(ConnectionError):  # the worker may have ended the session because of earlier records
             self._session.send("vgpuRingWake", struct.pack("<II", self._number, 0), wait=False)

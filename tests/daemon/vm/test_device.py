@@ -1,4 +1,4 @@
-"""The vsock device as a guest sees it that keeps to the rules: streams, credit, half-close, reset, restart."""
+"""The vsock device as seen by a guest that follows the protocol: streams, credit, half-close, reset, restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_socket_is_the_groups(bare: Driver) -> None:
 def test_the_guest_reads_its_cid(driver: Driver) -> None:
     answer = driver.ask(24, struct.pack("<III", 0, 8, 0) + bytes(8))
     assert answer == struct.pack("<IIIQ", 0, 8, 0, CID)
-    assert driver.ask(24, struct.pack("<III", 4, 8, 0) + bytes(8)) == b""  # beyond its end
+    assert driver.ask(24, struct.pack("<III", 4, 8, 0) + bytes(8)) == b""  # beyond the configuration's end
 
 
 def test_bytes_go_both_ways(driver: Driver) -> None:
@@ -39,7 +39,7 @@ def test_bytes_go_both_ways(driver: Driver) -> None:
 
 
 def test_header_and_data_in_one_descriptor(driver: Driver) -> None:
-    """Linux 6.3 and newer send so."""
+    """Linux 6.3 and newer send packets like this."""
     host = driver.open()
     from vgpud.vm.packet import HEADER, Header
 
@@ -58,7 +58,7 @@ def test_a_port_nobody_listens_on(driver: Driver) -> None:
 
 
 def test_packets_that_are_not_ours_are_dropped(driver: Driver) -> None:
-    """From another CID, or to another than the host's: no word of them, and nothing else is hurt."""
+    """Packets from another CID, or to a CID other than the host's, get no answer and do no harm."""
     driver.send(Op.REQUEST, source_cid=CID + 1)
     driver.send(Op.REQUEST, target_cid=CID + 1)
     driver.send(Op.REQUEST, source_cid=2**64 - 1)
@@ -79,7 +79,7 @@ def test_the_host_sends_no_more_than_the_guest_has_room_for(driver: Driver) -> N
     while len(got) < 10_000:
         got += driver.packet(Op.RW).data
     assert driver.packet().op == Op.CREDIT_REQUEST
-    driver.send(Op.CREDIT_UPDATE, alloc=10_000, forwarded=0)  # nothing has changed
+    driver.send(Op.CREDIT_UPDATE, alloc=10_000, forwarded=0)  # no new credit
     assert not driver.poll(0.2)
     driver.send(Op.CREDIT_UPDATE, alloc=10_000, forwarded=len(got))
     while len(got) < 20_000:
@@ -91,7 +91,7 @@ def test_the_host_sends_no_more_than_the_guest_has_room_for(driver: Driver) -> N
 
 
 def test_the_guest_hears_of_credit_in_time(driver: Driver) -> None:
-    """A guest's small buffer limits its credit, whatever the size of the host's."""
+    """The size of a guest's own buffer limits its credit, too, however large the host's buffer is."""
     alloc = 8192
     host = driver.open(alloc=alloc)
     sent = told = 0
@@ -104,7 +104,7 @@ def test_the_guest_hears_of_credit_in_time(driver: Driver) -> None:
 
 
 def test_a_host_that_does_not_read_holds_the_guest_up(driver: Driver) -> None:
-    """No more is buffered here than the guest has credit for; when the host reads, everything arrives in order."""
+    """The device buffers no more than the guest has credit for; when the host reads, everything arrives in order."""
     host = driver.open()
     sent = bytearray()
     forwarded = 0
@@ -212,7 +212,7 @@ def test_the_limit_of_streams(driver: Driver) -> None:
     streams = [driver.open(port=1000 + index) for index in range(STREAMS_MAX)]
     driver.send(Op.REQUEST, port=1)
     assert driver.packet(Op.RST).port == 1
-    streams[7].close()  # one that has ended makes room
+    streams[7].close()  # an ended stream makes room
     assert driver.packet(Op.SHUTDOWN).port == 1007
     driver.send(Op.REQUEST, port=1)
     assert driver.packet(Op.RST).port == 1007
@@ -255,7 +255,7 @@ def test_a_guest_that_was_stopped_goes_on(driver: Driver) -> None:
 
 
 def test_a_guest_that_ran_before_is_told_to_forget_its_streams(bare: Driver) -> None:
-    """A VMM that passes the event ring and comes back after this process was replaced."""
+    """The VMM passes the event ring, and its rings have been used before, with an earlier process of the device."""
     bare.connect()
     bare.set_up(rings=3, base=77)
     events = bare.rings[2]
@@ -286,7 +286,7 @@ def test_the_vmm_may_come_again(driver: Driver) -> None:
 
 
 def test_vgpud_may_come_again(driver: Driver) -> None:
-    """Streams live on without it; new ones are refused until another vgpud has found the device."""
+    """Streams continue without vgpud; new ones are refused until another vgpud has found the device."""
     host = driver.open()
     driver.control.close()
     driver.send(Op.RW, data=b"on its own")

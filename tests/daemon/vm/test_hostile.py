@@ -1,4 +1,4 @@
-"""A VMM or guest that lies. The VM loses its device, for a reason that is logged; the process takes the next one."""
+"""A VMM or guest that lies: the VM loses its device, the reason is logged, and the process serves the next VM."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def chain(*descriptors: tuple[int, int, int, int], head: int = 0, ring: int = 1)
 
 
 def packet(nbytes: int, described: int) -> Callable[[Driver], None]:
-    """A packet that says `nbytes`, in descriptors that hold `described`."""
+    """A packet whose header says `nbytes`, in descriptors that hold `described` bytes."""
 
     def send(driver: Driver) -> None:
         driver.open()
@@ -110,7 +110,7 @@ def test_rings(driver: Driver, name: str) -> None:
 )
 def test_buffers_for_our_packets(bare: Driver, descriptors: list[tuple[int, int, int, int]], reason: str) -> None:
     bare.set_up(rx_buffers=0)
-    bare.send(Op.REQUEST, target_port=1)  # which will be answered
+    bare.send(Op.REQUEST, target_port=1)  # the device will answer this request
     chain(*descriptors, ring=0)(bare)
     assert reason in bare.reason()
     assert_serves_the_next(bare)
@@ -243,7 +243,7 @@ def test_a_running_ring_stays_as_it_is(driver: Driver, number: int, value: int) 
 
 
 def test_an_event_that_is_no_eventfd(bare: Driver) -> None:
-    """A full pipe would hold the device up for ever."""
+    """Writing to a full pipe would block the device for ever."""
     bare.connect()
     reading, writing = os.pipe()
     bare.message(13, struct.pack("<Q", 0), (writing,))
@@ -277,7 +277,7 @@ def test_half_a_message_holds_nobody_up(bare: Driver) -> None:
 
 
 def test_memory_that_shrinks_costs_the_process(tmp_path: Path) -> None:
-    """Touching what is not there is a signal that cannot be survived here: vgpud starts another."""
+    """Access to memory that has been truncated raises SIGBUS, which ends the process: vgpud starts another one."""
     driver = Driver(tmp_path).set_up()
     os.ftruncate(driver.fd, 4096)
     driver.rings[1].notify()
@@ -299,7 +299,7 @@ def assert_serves_the_next(driver: Driver) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_guests(driver: Driver, seed: int) -> None:
-    """Rings, descriptors and packets from a seed, mostly nearly right, many a round: an end with a reason or none."""
+    """Random rings, descriptors and packets, most of them nearly valid: the device ends with a reason, or goes on."""
     chance = random.Random(seed)
     for _ in range(40):
         try:
@@ -315,7 +315,7 @@ def test_random_guests(driver: Driver, seed: int) -> None:
         driver.packets.clear()
         driver.wait_message("vm", connected=False)
         driver.set_up()
-    assert all("Violation" not in str(m.get("reason")) for m in driver.messages)  # only we raise it, and only as text
+    assert all("Violation" not in str(m.get("reason")) for m in driver.messages)  # a reason never names the exception
     assert_serves_the_next(driver)
 
 
@@ -363,7 +363,7 @@ def one_random_step(driver: Driver, chance: random.Random) -> None:
 
 
 def test_streams_beyond_the_descriptors_there_are_get_refused(driver: Driver) -> None:
-    """Any user of a guest may open streams: too many are that user's loss, not the VM's device's."""
+    """Any user of a guest may open streams: too many are refused, and the VM keeps its device."""
     in_use = len(os.listdir(f"/proc/{driver.process.pid}/fd"))
     resource.prlimit(driver.process.pid, resource.RLIMIT_NOFILE, (in_use + 6, in_use + 6))
     first = driver.open(1)

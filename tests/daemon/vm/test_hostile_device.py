@@ -1,4 +1,4 @@
-"""vgpud against a VM's device process that was taken over, or hangs: neither the loop nor the log is its own."""
+"""A VM's device process that is compromised or hangs neither blocks vgpud's event loop nor floods its log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vgpud.vm.supervision import VmDevice
 
 
 class Stranger:
-    """What listens where the device of `vm` should be; `peer` is its end once vgpud has come."""
+    """A hostile listener in the place of the device of `vm`; a test accepts vgpud's connection as `peer`."""
 
     def __init__(self, tmp_path: Path, backlog: int = 8) -> None:
         self.vm = VmConfig(name="a", cid=3, vsock=f"{tmp_path}/vm.sock")

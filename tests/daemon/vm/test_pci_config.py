@@ -23,7 +23,7 @@ def test_the_capability_list_ends_and_nothing_in_it_overlaps():
         found[space.read(at, 1)] = at
         at = space.read(at + 1, 1)
     assert found == {0x10: 0x60, 0x09: 0xA0}
-    assert space.read(0x60 + 0x12, 2) & 0x3FF == 16 << 4 | 5  # the link runs at what it can
+    assert space.read(0x60 + 0x12, 2) & 0x3FF == 16 << 4 | 5  # the link runs at its maximum
     assert space.read(0x60 + 0x2C, 4) == 0b111110
     assert space.read(0xA0 + 2, 1) == 12
 

@@ -1,4 +1,4 @@
-"""The stub's socket: what QEMU says, what it might say, and what it must not."""
+"""The stub's socket: QEMU's messages, other valid messages, and invalid ones."""
 
 import array
 import os
@@ -59,7 +59,7 @@ class Stub:
 
     def ended(self) -> None:
         """Wait until the other end is closed."""
-        with suppress(ConnectionResetError):  # with unread bytes of this process
+        with suppress(ConnectionResetError):  # the stub has not read all bytes of this process
             assert self.sock.recv(1) == b""
 
     def end(self) -> Exception | None:
@@ -147,7 +147,7 @@ def test_a_message_that_breaks_off(nbytes):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_noise_ends_in_one_way_only(seed):
-    """Sound messages with random fields, then bytes out of place."""
+    """Valid messages with random fields, then invalid bytes."""
     rng = random.Random(seed)
     with stub() as device:
         answers = 0
@@ -180,7 +180,7 @@ def test_the_helper_process_ends_with_its_vm():
         ours.settimeout(10)
         ours.sendall(config(Command.PCI_CFGREAD, 0x6C))
         assert struct.unpack("<i4xQQ", ours.recv(24, socket.MSG_WAITALL))[2] == 16 << 4 | 5
-        status = Path(f"/proc/{helper.pid}/status").read_text()  # what QEMU, taken over, can have of it
+        status = Path(f"/proc/{helper.pid}/status").read_text()  # confined, as QEMU may be compromised
         assert "NoNewPrivs:\t1\n" in status
         assert "Seccomp:\t2\n" in status
         assert re.search(r"Max core file size +0 +0 ", Path(f"/proc/{helper.pid}/limits").read_text())

@@ -1,4 +1,4 @@
-"""Memory that a VM shares with the host: how it is divided, cleared, locked and refused. A file plays the device."""
+"""Memory that a VM shares with the host: how it is divided, cleared, locked and refused. A file replaces the device."""
 
 import asyncio
 import itertools
@@ -91,7 +91,7 @@ async def test_old_bytes_are_gone_before_a_range_is_given_out_and_after_it_was_g
     region.give_back(part)
     await asyncio.gather(*region._clearing)
     assert os.pread(region.fd, 6, part.offset + 5000) == bytes(6)
-    os.pwrite(region.fd, b"late", part.offset + 9000)  # a client that has not noticed its end
+    os.pwrite(region.fd, b"late", part.offset + 9000)  # a client that has not noticed that its session has ended
     assert await region.take() == part
     assert os.pread(region.fd, 6, part.offset + 9000) == bytes(6)
     await region.close()
@@ -193,7 +193,7 @@ def test_a_file_system_without_the_room_is_refused(file):
 
 @pytest.mark.asyncio
 async def test_a_range_is_nobodys_while_a_thread_still_clears_it(file, monkeypatch):
-    """Whoever took it was cancelled; the next one must not find it cleared under its hands."""
+    """The task that took the range is cancelled; no other session gets the range while a thread still clears it."""
     go, cleared = threading.Event(), []
 
     def slowly(fd: int, offset: int, nbytes: int) -> None:

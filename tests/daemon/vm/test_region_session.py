@@ -1,4 +1,4 @@
-"""Sessions of a VM in memory that it shares with the host, as a foreign client could drive them (`make build`
+"""Sessions of a VM in memory that it shares with the host, driven by a client without the guest library (`make build`
 first)."""
 
 import random
@@ -23,7 +23,7 @@ def host() -> Iterator[RegionHost]:
 
 @pytest.fixture(autouse=True)
 def all_ranges_are_free(host: RegionHost):
-    """A range is another's as soon as its session's worker is reaped: wait for that, so that tests begin alike."""
+    """A range is free once its session's worker is reaped: wait for that, so that all tests begin in the same state."""
     wait_until(lambda: not host.running.status()["sessions"], 10)
 
 
@@ -50,7 +50,7 @@ def test_two_sessions_have_disjoint_ranges_and_a_third_has_none(host):
         (a, an), (b, bn) = sorted([one.range, two.range])
         assert 4096 <= a < a + an <= b < b + bn <= len(one.memory)
         assert three.range is None
-        assert three.ask("vgpuTakeOutput", struct.pack("<Q", 8)) == 0  # it is served all the same, on the socket
+        assert three.ask("vgpuTakeOutput", struct.pack("<Q", 8)) == 0  # the session is served on the socket
     assert host.running.wait_log(rf'session attached .*session={three.number} .*memory="none left"')
 
 
@@ -123,7 +123,7 @@ def test_nobody_else_notices(host):
 
 
 def test_a_range_is_a_sessions_own_even_by_number(host):
-    """The other's range lies within the file that the worker holds: its offsets cannot be said."""
+    """The worker's file contains the other session's range, but offsets outside the session's own range are refused."""
     with GuestSession(host) as one, GuestSession(host) as two:
         first, second = sorted([one, two], key=lambda session: session.range[0])
         beyond = second.range[0] - first.range[0]
@@ -160,7 +160,7 @@ def test_a_violation_in_a_ring_ends_one_session_with_a_reason(host, data, tail):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_client_that_scribbles_over_everything_it_has(host, seed):
-    """Random bytes in the whole range, rings' words most of all, while records are served."""
+    """Random bytes in the whole range, mostly in rings' headers and records, while records are served."""
     rng = random.Random(seed)
     with GuestSession(host) as session:
         begin, nbytes = session.range

@@ -1,4 +1,4 @@
-"""What one stream holds in memory, whatever its guest sends and however slowly its worker reads."""
+"""The memory that one stream holds, whatever the guest sends and however slowly the worker reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A VM's device and the vgpud it belongs to: who starts, finds, replaces and outlives whom."""
+"""A VM's device process and its vgpud: which of them starts, finds, replaces and outlives the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ring whose VMM says things in an order that no rule forbids."""
+"""A ring whose VMM sends its messages in an unusual order, which is allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_a_new_size_wants_new_addresses():
     ring.place(MEMORY, Addresses(0, 4096, 8192))
     ring.set_size(1024)
     ring.kick_fd = 0
-    ring.taken = 1023  # in the ring of 8 there is no such place
+    ring.taken = 1023  # no such position in the ring of 8
     MEMORY.at_guest(8192 + 2, 2)[:] = (1024).to_bytes(2, "little")
     assert ring.take() is None
     assert not ring.running

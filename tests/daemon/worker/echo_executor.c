@@ -1,4 +1,4 @@
-/* An executor that echoes: the real interface (vgx_serve.h) and nothing behind it. */
+/* An executor that echoes: the real interface (vgx_serve.h) without an implementation of calls. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
   return NULL;
 }
 
-/* Device 0 has room for a context. */
+/* Only device 0 has space for a context. */
 const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *cold, int32_t device) {
   return device == 0 ? cold : NULL;
 }

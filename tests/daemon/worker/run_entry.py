@@ -40,7 +40,7 @@ def main() -> None:
     from vgpud.worker import image_params
     from vgpud.worker.entry import main as worker_main
 
-    image_params.install = lambda _ffi, _lib: None  # it serves functions that this executor does not call
+    image_params.install = lambda _ffi, _lib: None  # install() serves functions that this executor does not call
     worker_main()
 
 

@@ -1,4 +1,4 @@
-"""What the cuda backend gives the driver for an image: what the program's compiler made, never past what was sent."""
+"""The cuda backend passes images to the driver as the program's compiler made them, and reads no more than was sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def container(payload: bytes, header_nbytes: int = 16, nbytes: int | None = None
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory):
-    """`load(image)`: the result and the handle of its module and of its library."""
+    """`load(image)` loads the image as a module and as a library, and returns (result, handle) of each."""
     folder = tmp_path_factory.mktemp("cuda")
     driver = compile_library(folder / "libcuda.so.1", source=(HERE / "vgt_driver.c").read_text())
     program = folder / "load_images"
@@ -70,6 +70,6 @@ def test_a_container_that_measures_more_than_was_sent_is_refused(load, image):
 
 
 def test_of_several_containers_a_false_one_is_not_read(load):
-    """The driver is given the first alone, which measures itself."""
+    """The driver gets the first container only, whose header gives its length."""
     image = container(bytes(8)) + container(bytes(8), nbytes=64)
     assert load(image) == [(0, 1)] * MODULE_AND_LIBRARY

@@ -72,12 +72,12 @@ class Parent:
             )
 
     def message(self) -> dict[str, object]:
-        """The next one, but for the listener of refused calls, which comes first where the kernel has one."""
+        """The next message; the listener of refused calls, which comes first where the kernel has one, is skipped."""
         packet = unpack_map(self.control.recv(65536))
         return self.message() if packet == {"type": "calls"} else packet
 
     def assign(self, **changes: object) -> socket.socket:
-        """Give it a session; returns the client's end."""
+        """Assign a session to the worker; return the client's end."""
         client, server = socket.socketpair()
         client.settimeout(10)
         with server:

@@ -1,4 +1,4 @@
-"""What a confined worker can open: tried in a child, as it cannot be undone."""
+"""The files that a confined worker can open: tried in a child process, since confinement cannot be undone."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def execute(
 
 
 def attempts(cache: Path, tries: list[tuple[Path, int]], libcuda: str = "libcuda.so.1") -> list[str]:
-    """The errors' names, '' for success, of opening each path with these flags: the same in every thread."""
+    """Open each path with its flags in every thread; return the errors' names, '' for success."""
     done = execute(cache, libcuda, False, tries)
-    assert done.stderr == ""  # no word that the kernel has no Landlock
+    assert done.stderr == ""  # no warning that the kernel has no Landlock
     return [errno.errorcode.get(code, "") for code in json.loads(done.stdout)]
 
 

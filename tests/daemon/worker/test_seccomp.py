@@ -1,4 +1,4 @@
-"""What a confined process may not do, tried in one; and that everything it needs still works."""
+"""What a confined process is refused, tried in such a process; and that everything it needs works."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vgpud.worker.seccomp import filter_program
 
 from tests.daemon.running import ENVIRONMENT
 
-# Each in a process of its own kind: what must be refused, as an expression; it says the error's number, or 0.
+# What must be refused, as an expression; attempt() in SCRIPT returns the error's number, or 0.
 REFUSED = {
     "exec": "os.execv('/bin/true', ['true'])",
     "exec by descriptor": "os.execve(os.open('/bin/true', os.O_RDONLY), ['true'], {})",
@@ -113,7 +113,7 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="module", params=["simulator", "driver"])
 def results(request: pytest.FixtureRequest) -> dict[str, int]:
-    """Whether each attempt failed, and how; in a child, as the filter cannot be taken off again."""
+    """The error number of each attempt, 0 for success; in a child process, since a filter cannot be removed."""
     return attempt(REFUSED | ALLOWED, request.param == "driver")
 
 
@@ -142,7 +142,7 @@ def test_allowed(results, what):
     assert results[what] == 0
 
 
-# What no backend calls and an attacker would: the process ends.
+# System calls that no backend makes and an attacker would: they end the process.
 FATAL = {
     "trace": "call('ptrace', 16, os.getppid(), 0, 0)",
     "read another's memory": "call('process_vm_readv', os.getppid(), 0, 0, 0, 0, 0)",
@@ -168,7 +168,7 @@ def test_what_only_an_attacker_calls_ends_the_process(what):
 
 
 def test_a_call_in_no_list_does_not_exist():
-    """The control is a process without the filter, where the kernel answers otherwise than by ENOSYS."""
+    """The control is a process with the driver's filter, where the call succeeds."""
     quota = {"a call in no list": "call('inotify_init1', 0)"}
     assert attempt(quota) == attempt(quota) | {"a call in no list": errno.ENOSYS}
     assert attempt(quota, driver=True)["a call in no list"] == 0
@@ -235,7 +235,7 @@ for name in sys.argv[2:]:
 
 @pytest.mark.asyncio
 async def test_vgpud_answers_what_is_in_no_list_and_names_it_once():
-    """Many different calls, and it stops listening: the kernel answers the rest."""
+    """After many different calls vgpud stops listening: the kernel answers the rest."""
     calls = ["inotify_init1", "inotify_init1", *map(str, range(900, 930)), "inotify_init1"]
 
     async def listen() -> tuple[list[str], list[bytes]]:

@@ -1,4 +1,4 @@
-/* A replacement for NVIDIA's driver: the handle of a library tells the kind of its image. */
+/* A replacement for NVIDIA's driver: the handle of a library encodes the kind of its image. */
 #include <stdint.h>
 
 int cuInit(unsigned flags) { return (int)flags; }
@@ -9,7 +9,7 @@ struct wrapper {
   const uint32_t *const *units;
 };
 
-/* 1 for a bare image; else 100 and the number of units behind a wrapper, if each begins as a container does. */
+/* The handle is 1 for a bare image; else 100 plus the number of units in a wrapper, if each starts like a container. */
 int cuLibraryLoadData(uintptr_t *library, const void *image, int *a, void **b, uint32_t c, int *d, void **e,
                       uint32_t f) {
   const struct wrapper *wrapper = image;

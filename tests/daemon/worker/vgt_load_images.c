@@ -1,4 +1,4 @@
-/* vgt_load_images DRIVER: load standard input as a module and as a library by the cuda backend; results and handles. */
+/* vgt_load_images DRIVER: load standard input as module and library with the cuda backend; print results, handles. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
   if (!backend)
     return fprintf(stderr, "%s\n", why), 1;
   size_t nbytes = fread(input, 1, sizeof input / 2, stdin);
-  uint8_t *image = calloc(1, nbytes + 64); /* as the executor pads it; its end is the sanitizer's to watch */
+  uint8_t *image = calloc(1, nbytes + 64); /* padded as by the executor; the sanitizer checks its end */
   memcpy(image, input, nbytes);
   CUmodule module = NULL;
   CUlibrary library = NULL;

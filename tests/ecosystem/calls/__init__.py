@@ -1,2 +1,2 @@
-"""Calls of NVIDIA's libraries, by ctypes: each module has one library's, as functions that answer what was computed
-and what numpy computes. `record.py` beside this folder runs them."""
+"""Calls of NVIDIA's libraries through ctypes, a module for each library: functions that return the device's result and
+numpy's. `record.py` beside this folder runs them."""

@@ -1,4 +1,4 @@
-"""cuBLAS: levels 1 to 3 in four types, strided and batched, and the products of half, integer and mixed types."""
+"""cuBLAS: levels 1 to 3 in four types, strided and batched, and matrix products in half, integer and mixed types."""
 
 from __future__ import annotations
 
@@ -214,11 +214,11 @@ def batched(letter: str, dtype: str, n: int, count: int) -> Iterator[tuple[str, 
 
 
 def product(kind: Kind, result: Kind, compute: int, sides: str, shape: tuple[int, int, int], batch: int) -> Pair:
-    """Integers that every type holds: all answers are exact."""
+    """Matrix product of small integers, which every type represents exactly, so that all results are exact."""
     m, n, k = shape
     rng = np.random.default_rng(m + n + k)
     a, b = rng.integers(-2, 3, (batch, m, k)), rng.integers(-2, 3, (batch, k, n))
-    left = a if sides[0] == "T" else a.swapaxes(1, 2)  # stored by columns
+    left = a if sides[0] == "T" else a.swapaxes(1, 2)  # cuBLAS expects column-major matrices
     right = b if sides[1] == "T" else b.swapaxes(1, 2)
     stored = [Array(kind.encode(np.ascontiguousarray(part))) for part in (left, right)]
     out = Array(result.encode(np.full((batch, n, m), 99)))

@@ -1,4 +1,4 @@
-"""cuBLASLt: products of every type with the epilogues that networks use."""
+"""cuBLASLt: matrix products in every type, with the epilogues that neural networks use."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def activated(values: np.ndarray, epilogue: str, bias: np.ndarray) -> np.ndarray
 def matmul(
     kinds: tuple[Kind, Kind, Kind], compute: int, scale: Kind, shape: tuple[int, int, int], epilogue: str, batch: int
 ) -> Pair:
-    """D = epilogue(A^T B), as every type has it: A is stored by rows."""
+    """D = epilogue(A^T B), the form that every type supports: A is stored by rows."""
     lt, (m, n, k) = library(), shape
     rng = np.random.default_rng(m + n + k)
     a, b = rng.integers(-2, 3, (batch, m, k)), rng.integers(-2, 3, (batch, n, k))

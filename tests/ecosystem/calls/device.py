@@ -1,4 +1,4 @@
-"""The driver, arrays on the device, and libraries as they lie in PyPI's wheels; numpy and ctypes alone."""
+"""The driver, arrays on the device, and libraries from PyPI's wheels, with numpy and ctypes alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOLERANCE = {"f4": 2e-5, "f8": 1e-12, "c8": 2e-5, "c16": 1e-12}
 
 
 class Refused(Exception):
-    """A function's result that is not success; the text has the function and the number."""
+    """A library's function did not return success; the message has the function's name and its result."""
 
 
 class Absent(Exception):
@@ -30,12 +30,12 @@ class Absent(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """One line of the list.
+    """One call of a library.
 
     Args:
         name: unique, and begins with the library's function.
-        run: answers what the device computed and what numpy did.
-        tolerance: largest difference, times the largest expected magnitude or 1; 0 is equality.
+        run: returns what the device computed and what numpy computed.
+        tolerance: largest difference, relative to max(1, largest expected magnitude); 0 demands equality.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Long(int):
 
 
 def find(soname: str) -> str:
-    """The file of a library in a wheel of NVIDIA's; the first entry of sys.path that has it.
+    """Path of a library in one of NVIDIA's wheels, below the first entry of sys.path that has it.
 
     Raises:
         Absent: no entry has it.
@@ -66,7 +66,7 @@ def find(soname: str) -> str:
 
 
 def opened(soname: str) -> ctypes.CDLL:
-    """The library that is loaded under that name, as cuda-pathfinder has it, else the wheel's.
+    """The loaded library of that name, if there is one (as cuda-pathfinder does), else the wheel's file.
 
     Raises:
         Absent: no wheel has it.
@@ -79,10 +79,10 @@ def opened(soname: str) -> ctypes.CDLL:
 
 
 class Library:
-    """A shared library whose functions answer 0 for success."""
+    """A shared library whose functions return 0 for success."""
 
     def __init__(self, *sonames: str) -> None:
-        for soname in sonames[:-1]:  # what the last one needs and would look for elsewhere
+        for soname in sonames[:-1]:  # dependencies of the last one, which it would look for elsewhere
             opened(soname)
         self.cdll = opened(sonames[-1])
 
@@ -93,20 +93,20 @@ class Library:
             raise Refused(f"{function}: {result}")
 
     def handle(self, function: str, *arguments: object) -> ctypes.c_void_p:
-        """What a function answers through its first parameter."""
+        """Call a function and return the handle that it writes through its first parameter."""
         made = ctypes.c_void_p()
         self(function, ctypes.byref(made), *arguments)
         return made
 
     def size(self, function: str, *arguments: object, kind: type = ctypes.c_size_t) -> int:
-        """What a function answers through its last parameter."""
+        """Call a function and return the number that it writes through its last parameter."""
         answer = kind()
         self(function, *arguments, ctypes.byref(answer))
         return int(answer.value)
 
 
 def _argument(argument: Any) -> tuple[object, object]:
-    """What to pass, and what must live until the function returns."""
+    """The value to pass, and the object that must live until the function returns."""
     if isinstance(argument, Size):
         return ctypes.c_size_t(argument), None
     if isinstance(argument, Long):
@@ -156,7 +156,7 @@ def start() -> Driver:
 
 
 class Array:
-    """An array on the device, in the order of the one it is made of; freed with its owner."""
+    """A copy of a host array on the device, in the same memory order; the memory is freed with this object."""
 
     def __init__(self, host: Any) -> None:
         host = np.asarray(host)
@@ -184,7 +184,7 @@ class Array:
 
 
 def empty(shape: Any, dtype: Any) -> Array:
-    """Filled with what no answer is, so that what a call leaves unwritten is seen."""
+    """An array of values that no result has, so that elements that a call does not write are noticed."""
     kind = np.dtype(dtype)
     return Array(np.full(shape, 77 if kind.kind in "iu" else np.nan, kind, order="F"))
 
@@ -194,7 +194,7 @@ def workspace(nbytes: int) -> Array:
 
 
 def data(dtype: str, *shape: int, seed: str = "") -> Any:
-    """Numbers between -1 and 1, by columns; the same for the same arguments."""
+    """Random numbers between -1 and 1, in column-major order; equal arguments give equal numbers."""
     rng = np.random.default_rng(zlib.crc32(f"{dtype} {shape} {seed}".encode()))
     values = rng.uniform(-1, 1, shape)
     if np.dtype(dtype).kind == "c":
@@ -203,10 +203,10 @@ def data(dtype: str, *shape: int, seed: str = "") -> Any:
 
 
 def dominant(dtype: str, n: int, seed: str = "") -> Any:
-    """A matrix that every solver finds easy."""
+    """A diagonally dominant matrix, which every solver solves accurately."""
     return np.asfortranarray(data(dtype, n, n, seed=seed) + n * np.eye(n, dtype=dtype))
 
 
 def wide(array: Any) -> Any:
-    """In the widest type, so that the CPU's answer has no error of its own."""
+    """The array in the widest type, so that numpy's own rounding errors do not matter."""
     return array.astype("c16" if array.dtype.kind == "c" else "f8")

@@ -55,7 +55,7 @@ def call(function: str, *arguments: object) -> None:
 
 
 def unary(dtype: str, function: str, before: tuple[object, ...], expected: Callable[[np.ndarray], np.ndarray]) -> Pair:
-    """A function that takes a tensor to one of the same shape."""
+    """Call a function whose result has the shape of its input tensor."""
     x, (one, zero) = numbers(dtype, *SHAPE), scalars(dtype)
     out, description = filled(SHAPE, dtype), tensor(SHAPE, dtype)
     call(function, *before, one, description, Array(x), zero, description, out)
@@ -67,7 +67,7 @@ def windows(x: np.ndarray, size: tuple[int, int], stride: int) -> np.ndarray:
 
 
 class Convolution:
-    """One convolution, with what is needed for its gradients, too."""
+    """One convolution, and the data that its gradients need."""
 
     def __init__(self, dtype: str, stride: int, pad: int, groups: int = 1) -> None:
         self.dtype, self.stride, self.pad, self.groups = dtype, stride, pad, groups

@@ -1,4 +1,4 @@
-"""NVRTC and nvJitLink: kernels compiled, linked and run; the CPU's answer is what the kernel's text says."""
+"""NVRTC and nvJitLink: kernels are compiled, linked and run; the expected results follow from the kernels' sources."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def linker() -> Library:
 
 
 def architecture() -> str:
-    """The device's, or the newest that compilers know where it is newer."""
+    """The device's compute capability as digits, or 90 if the device is newer than the compilers know."""
     numbers = []
     for attribute in (75, 76):
         value = ctypes.c_int()

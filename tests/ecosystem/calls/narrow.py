@@ -1,4 +1,4 @@
-"""Types that numpy lacks, as cuBLAS and cuDNN number them, for numbers that they hold exactly."""
+"""Types that numpy lacks, with cuBLAS's and cuDNN's codes for them; only exactly representable values are used."""
 
 from __future__ import annotations
 

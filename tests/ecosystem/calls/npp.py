@@ -76,7 +76,7 @@ def image(seed: int, channels: int = 1) -> np.ndarray:
 
 
 def turned(module: str, function: str, given: list[np.ndarray], out: np.ndarray, *more: object) -> np.ndarray:
-    """A function of images that takes source and step for each, destination and step, the size, and more."""
+    """Call an image function with each source and its step, the destination and its step, the size, and `more`."""
     arguments: list[object] = []
     for picture in given:
         arguments += [Array(picture), picture.strides[0]]

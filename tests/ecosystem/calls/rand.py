@@ -1,4 +1,4 @@
-"""cuRAND: each generator and distribution; the CPU's answer is the library's own generator on the host."""
+"""cuRAND: each generator and distribution; the expected results come from the library's own generators on the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PSEUDO = {"XORWOW": 101, "MRG32K3A": 121, "MTGP32": 141, "MT19937": 142, "PHILOX
 QUASI = {"SOBOL32": 201, "SCRAMBLED_SOBOL32": 202, "SOBOL64": 203, "SCRAMBLED_SOBOL64": 204}
 LEGACY = 103  # CURAND_ORDERING_PSEUDO_LEGACY: the sequence of the host's generator
 SEED = ctypes.c_ulonglong(20260128)
-WITHOUT_HOST = {"MTGP32", "MT19937"}  # compared by their moments
+WITHOUT_HOST = {"MTGP32", "MT19937"}  # mean and deviation are compared, not the host's numbers
 COUNT = 4096
 
 
@@ -24,7 +24,7 @@ def library() -> Library:
 
 
 def distributions(dtype: str) -> dict[str, tuple[str, tuple[object, ...], tuple[float, float]]]:
-    """Function, its last arguments, mean and deviation."""
+    """For each distribution: the function, its last arguments, and its mean and standard deviation."""
     number, end = (ctypes.c_float, "") if dtype == "f4" else (ctypes.c_double, "Double")
     spread = float(np.sqrt((np.exp(0.25) - 1) * np.exp(0.25)))
     return {

@@ -30,7 +30,7 @@ def size(function: str, *arguments: object) -> int:
 
 
 def call(function: str, *arguments: object) -> None:
-    """With a last argument that says how the factorisation went."""
+    """Call a function whose last argument is `info`, and assert that `info` reports success."""
     info = Array(np.full(1, 99, "i4"))
     library()(function, handle(), *arguments, info)
     assert info.get()[0] == 0, f"{function}: info {info.get()[0]}"

@@ -8,20 +8,20 @@ _begin = time.monotonic()
 
 
 def check(name, compute, expected, tolerance=1e-4):
-    """Compare an array with the CPU's; print name, verdict, largest error, seconds."""
+    """Compare a device's array with the CPU's; print name, verdict, largest error and seconds."""
     import numpy as np
 
     begin = time.monotonic()
     found, expected = np.asarray(compute()), np.asarray(expected)
     error = float(np.abs(found - expected).max()) if found.size else 0.0
-    ok = found.shape == expected.shape and error <= tolerance  # NaN is not
+    ok = found.shape == expected.shape and error <= tolerance  # false for NaN
     if not ok:
         _failed.append(name)
     print(f"{'ok' if ok else 'WRONG'} {name} error {error:.2g} {time.monotonic() - begin:.1f} s", flush=True)
 
 
 def finish(program):
-    """Print the last line that the test looks for."""
+    """Print the last line, which the test looks for, or exit with the names of the failed checks."""
     if _failed:
         sys.exit(f"{program}: wrong: {', '.join(_failed)}")
     print(f"ok {program} in {time.monotonic() - _begin:.0f} s")

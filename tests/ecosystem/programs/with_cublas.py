@@ -1,4 +1,4 @@
-"""cuBLAS through ctypes: products of integers that every type holds, so that all answers are exact."""
+"""cuBLAS through ctypes: products of small integers, which every type holds exactly, so that all results are exact."""
 
 import ctypes
 import glob
@@ -12,7 +12,7 @@ cuda = ctypes.CDLL("libcuda.so.1")
 ctypes.CDLL(glob.glob(LIBRARIES + "libcublasLt.so.*")[0], ctypes.RTLD_GLOBAL)
 cublas = ctypes.CDLL(glob.glob(LIBRARIES + "libcublas.so.*")[0])
 N = ctypes.c_size_t
-# name: code of cudaDataType, how a number is stored, and read
+# Codes of cudaDataType; stored() and read() convert numbers to these types and from them.
 F32, F64, F16, BF16 = 0, 1, 2, 14
 COMPUTE_16F, COMPUTE_32F, COMPUTE_TF32, COMPUTE_64F = 64, 68, 77, 70
 
@@ -50,7 +50,7 @@ def upload(array):
 def product(name, kind, result, compute, m, n, k, transposed=False, batch=1):
     rng = np.random.default_rng(m + n + k)
     a, b = rng.integers(-2, 3, (batch, m, k)), rng.integers(-2, 3, (batch, k, n))
-    # cuBLAS counts by columns: what is stored by rows is the transpose
+    # cuBLAS expects column-major matrices: a matrix stored by rows is passed as its transpose
     left = a if transposed else a.swapaxes(1, 2)
     places = [upload(stored(np.ascontiguousarray(part), kind)) for part in (left, b.swapaxes(1, 2))]
     out = upload(stored(np.full((batch, n, m), 99), result))

@@ -1,4 +1,4 @@
-"""CuPy beside numpy: kernels it compiles, and cuBLAS, cuFFT, cuRAND, cuSOLVER, cuSPARSE below it. Arguments: parts."""
+"""CuPy compared with numpy: its own kernels, and cuBLAS, cuFFT, cuRAND, cuSOLVER, cuSPARSE. Arguments: parts to run."""
 
 import sys
 

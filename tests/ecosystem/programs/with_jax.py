@@ -1,6 +1,6 @@
-"""JAX beside numpy: eager, jit, grad, sort, random numbers, a convolution by cuDNN, a transformer that is trained.
+"""JAX compared with numpy: eager, jit, grad, sort, random numbers, a convolution by cuDNN, training of a transformer.
 
-`with_jax.py two_devices` needs two: JAX's collectives, which are NCCL's.
+`with_jax.py two_devices` needs two devices: it runs JAX's collectives, which use NCCL.
 """
 
 import sys

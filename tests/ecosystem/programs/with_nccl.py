@@ -1,6 +1,6 @@
-"""NCCL's collectives on simulated devices, by ctypes, beside numpy.
+"""NCCL's collectives on simulated devices, through ctypes, compared with numpy.
 
-`with_nccl.py RANKS`: so many devices in one process. `with_nccl.py RANKS processes`: a process for each.
+`with_nccl.py RANKS` drives RANKS devices from one process; `with_nccl.py RANKS processes` starts a process for each.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Rank:
 
 
 def collective(ranks: list[Rank], inputs: list[np.ndarray], outputs: list[np.ndarray], call) -> list[np.ndarray]:
-    """What `call(rank, input, output)` leaves in the outputs of `ranks`."""
+    """Run `call(rank, input, output)` for all `ranks` in one NCCL group; return the outputs."""
     places = [(r.put(inputs[r.number]), r.put(outputs[r.number])) for r in ranks]
     ok(nccl.ncclGroupStart())
     for r, (source, target) in zip(ranks, places, strict=True):

@@ -1,4 +1,4 @@
-"""TensorFlow and Keras beside the same model on the CPU: an MLP and a small CNN, trained from the same weights."""
+"""TensorFlow and Keras compared with the CPU: an MLP and a small CNN, trained from the same weights on both."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ def operations():
     assert "GPU" in a.device
     check("a * 2 + 1", lambda: a * 2 + 1, A * 2 + 1)
     check("reduce_sum", lambda: tf.reduce_sum(a), A.sum(), 1e-3)
-    check("matmul", lambda: a @ a, A @ A, 2e-2)  # tf32
+    check("matmul", lambda: a @ a, A @ A, 2e-2)  # computed in TF32
     check("softmax", lambda: tf.nn.softmax(a), np.exp(A) / np.exp(A).sum(1, keepdims=True), 1e-5)
     check("normal", lambda: tf.math.reduce_std(tf.random.normal((10000,))), 1, 0.05)
     with tf.GradientTape() as tape:
@@ -57,7 +57,7 @@ def profiled():
 
 
 def trained(build, x, y, device):
-    """Losses of a few steps and the last weights, from the same first weights everywhere."""
+    """Losses of a few training steps and the final weights; every device starts from the same weights."""
     keras.utils.set_random_seed(1)
     with tf.device("/CPU:0"):
         model = build()

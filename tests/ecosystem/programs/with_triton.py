@@ -1,6 +1,6 @@
 """Triton's usual kernels: vector add, softmax, matmul, layer norm, dropout, attention.
 
-Arguments: `torch`, whose tensors are passed then, else Triton runs without it; `small`, for the first three kernels.
+Arguments: `torch` passes torch's tensors, without it Triton runs alone; `small` runs only the first three kernels.
 """
 
 import ctypes
@@ -74,7 +74,7 @@ def attention(q, k, v, out, n: tl.constexpr, width: tl.constexpr, block: tl.cons
 
 
 class Array:
-    """What Triton asks of a tensor, over an allocation of the driver's that lives as long as the program."""
+    """What Triton needs of a tensor, over driver memory that lives as long as the program."""
 
     def __init__(self, array):
         self.dtype, self.shape, self.address = array.dtype, array.shape, ctypes.c_uint64()

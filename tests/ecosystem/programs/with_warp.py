@@ -1,4 +1,4 @@
-"""Warp beside numpy: element-wise and reducing kernels, sums of tiles, gradients by its tape, a graph."""
+"""Warp compared with numpy: element-wise and reducing kernels, sums of tiles, gradients by Warp's tape, a graph."""
 
 import numpy as np
 import warp as wp
@@ -66,7 +66,7 @@ with wp.ScopedDevice(device):
     for _ in range(3):
         wp.capture_launch(capture.graph)
     check("graph, three launches", y.numpy, Y + 1.5 * X, 1e-5)
-    keys, places = wp.array(np.append(X, X)), wp.array(np.arange(2000, dtype="i4"))  # room for twice as many
+    keys, places = wp.array(np.append(X, X)), wp.array(np.arange(2000, dtype="i4"))  # radix sort needs twice the room
     wp.utils.radix_sort_pairs(keys, places, 1000)
     check("radix sort", lambda: keys.numpy()[:1000], np.sort(X), 0)
 

@@ -1,8 +1,8 @@
-"""xgboost trains on the device what it trains on the CPU, where the two look for the same splits.
+"""xgboost trains the same trees on the device as on the CPU, as long as both consider the same splits.
 
-They do not under a least child weight (`min_child_weight`): on a device a warp looks at 32 bins at a time and offers
-its best one alone, which is dropped where a child is too light, though another of the 32 might do; the CPU looks at
-each bin. Without that weight the trees are equal. With it each split's gain is compared with the device's own rule."""
+With a least child weight (`min_child_weight`) they do not: on a device a warp takes 32 bins at a time and proposes only
+the best one, which is dropped if a child is too light, although another of the 32 might be valid; the CPU checks each
+bin. Without that weight the trees are equal. With it each split's gain is compared with the device's own rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAMBDA, LEAST_WEIGHT, DEPTH = 1.0, 1.0, 3
 rng = np.random.default_rng(0)
 x = rng.normal(size=(200, 4)).astype("f4")
 y = (x[:, 0] * x[:, 1] + x[:, 2] > 0).astype("f4")
-ordered = np.sort(x, axis=0)  # fewer values than bins: each has its own
+ordered = np.sort(x, axis=0)  # fewer values than bins: each value has its own bin
 
 
 def train(device: str, least_weight: float) -> xgboost.XGBClassifier:
@@ -49,7 +49,7 @@ def best_gain(rows: np.ndarray, gradient: np.ndarray, weight: np.ndarray) -> flo
 
 
 def gains_of_first_tree() -> tuple[np.ndarray, np.ndarray]:
-    """What the device says its splits gain, and what it could gain at most."""
+    """The gains that the device reports for its splits, and the best gains possible under the device's rule."""
     booster = train("cuda", LEAST_WEIGHT).get_booster()
     probability = float(json.loads(booster.save_config())["learner"]["learner_model_param"]["base_score"].strip("[]"))
     gradient, weight = probability - y.astype("f8"), np.full(len(y), probability * (1 - probability))

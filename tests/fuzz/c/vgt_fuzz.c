@@ -1,7 +1,7 @@
-/* vgt_fuzz SECONDS SEED STEPS CRASH-FILE [REPLAY-FILE | --fixed]: batches of sessions (SECONDS below 0: so many
- * batches), each batch in a child, so that an end by a signal is seen and what a session leaves in this process is
- * bounded. What the children share: the edges that were executed, and the inputs that found them. The last line says
- * how many sessions and records there were. */
+/* vgt_fuzz SECONDS SEED STEPS CRASH-FILE [REPLAY-FILE | --fixed] runs batches of sessions (SECONDS below 0: that many
+ * batches). Each batch runs in a child process, so that death by a signal is detected, and what sessions leave behind
+ * in a process is bounded. The children share the executed edges and the inputs that found them. The last line printed
+ * counts sessions and records. */
 #define _GNU_SOURCE
 #include "vgt_fuzz.h"
 #include "vgt_fuzz_faults.h"
@@ -19,8 +19,8 @@
 enum { EDGES = 1 << 16, KEPT_MAX = 1024, BATCH = 100 };
 
 static struct shared {
-  uint8_t hit[EDGES];  /* by the session that runs now */
-  uint8_t seen[EDGES]; /* by any */
+  uint8_t hit[EDGES];  /* edges executed by the current session */
+  uint8_t seen[EDGES]; /* by any session */
   uint64_t sessions, records;
   uint32_t kept, edges;
   struct vgt_input current, inputs[KEPT_MAX];
@@ -76,14 +76,14 @@ static int batch(uint64_t seed, uint32_t steps, double until) {
     vgt_session_init();
     for (int i = 0; i < BATCH && (!until || now_s() < until); i++)
       one(&random, steps);
-    exit(0); /* not _exit: the lines that were executed are written at the end of a process */
+    exit(0); /* not _exit: executed lines (--coverage) are written by exit */
   }
   int status;
   waitpid(child, &status, 0);
   return status;
 }
 
-/* The input that a seed makes, one session of it, and how often each function was called that can be made to fail. */
+/* Run one session of the input that a seed makes; print how often each function that can be made to fail was called. */
 static int fixed(uint64_t seed, uint32_t steps) {
   struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
   const char *name;

@@ -1,5 +1,5 @@
 /* Hostile records in process: a session of the executor over the simulator, with a socket and two rings that work at
- * the same time, and a search that keeps the inputs which execute what none before them has. */
+ * the same time, and a search that keeps the inputs that execute code which no earlier input did. */
 #ifndef VGT_FUZZ_H
 #define VGT_FUZZ_H
 
@@ -9,7 +9,7 @@
 
 enum { VGT_CHANNELS = 3, VGT_SOCKET = 2, VGT_INPUT_NBYTES = 128 << 10, VGT_RECORD_NBYTES = 8 << 10, VGT_WILD = 20 };
 
-/* One record of an input, its bytes behind it; `nbytes` is a multiple of 8. */
+/* Precedes each record of an input; `nbytes`, the length of the record, is a multiple of 8. */
 struct vgt_step {
   uint32_t channel; /* ring 0 or 1, or the socket */
   uint32_t nbytes;
@@ -28,32 +28,32 @@ enum vgt_meaning {
   VGT_ONE,
   VGT_ZERO,
   VGT_WINDOW, /* an address of the client's pinned memory */
-  VGT_PAGES,  /* bytes, some pages */
+  VGT_PAGES,  /* a length of a few pages, in bytes */
   VGT_CREATES,
   VGT_HANDLE,
   VGT_DEVICE,
   VGT_KERNEL_KIND,
   VGT_CONTAINER_KIND,
   VGT_KERNEL,
-  VGT_LENGTH, /* of a part; `of` 0 or VGT_SHORT: of one of the reply */
+  VGT_LENGTH, /* length of a part; `of` 0 or VGT_SHORT: of a reply's part */
   VGT_TENSOR_MAP_NBYTES,
   VGT_FIELD_BYTES,
 };
 struct vgt_field {
   uint16_t nbytes;
-  uint8_t meaning, of; /* a handle's kind, or which part, from 1 */
+  uint8_t meaning, of; /* `of`: a handle's kind, or the number of a part, from 1 */
 };
 enum vgt_content { VGT_PART_BYTES, VGT_PART_NODES, VGT_PART_NAME, VGT_PART_ATTRIBUTES, VGT_PART_WHOLE };
 enum { VGT_SHORT = 255 };
 struct vgt_part {
-  uint32_t nbytes, most; /* of an element; how many there may be */
-  uint8_t content, same; /* `same`: has as many elements as that one of the record's parts, or is that one */
+  uint32_t nbytes, most; /* bytes of an element; maximum number of elements */
+  uint8_t content, same; /* `same`: index of the part with the same number of elements, or of this part */
 };
 struct vgt_record {
   const char *name;
-  uint16_t opcode, first, count; /* of its fields in vgt_fields */
+  uint16_t opcode, first, count; /* `first` and `count`: its fields in vgt_fields */
   uint16_t first_part, part_count;
-  uint8_t rare; /* chosen so often in a thousand; 0: always */
+  uint8_t rare; /* a draw is accepted 4 * `rare` times in a thousand; 0: always */
   bool waits, context, on_socket, has_fd;
 };
 
@@ -64,17 +64,17 @@ struct vgt_random {
 uint64_t vgt_next(struct vgt_random *random);
 uint32_t vgt_below(struct vgt_random *random, uint32_t end);
 
-/* A fresh input of `steps` records; `wild`: in a thousand records so many are broken on purpose. */
+/* Make a fresh input of `steps` records; of a thousand records, `wild` are broken on purpose. */
 void vgt_make(struct vgt_random *random, struct vgt_input *input, uint32_t steps, uint32_t wild);
-/* Change one that was kept, with pieces of `other`. */
+/* Mutate an input that was kept, using pieces of `other`. */
 void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct vgt_input *other);
 
-/* The records that a session begins with, for its socket; `length` of them. */
+/* Write the first records of a session, for its socket, to `out`; return their length in bytes. */
 size_t vgt_opening(uint8_t *out, size_t capacity);
-extern uint64_t vgt_addresses[4]; /* what the session's allocations turned out to be */
+extern uint64_t vgt_addresses[4]; /* the session's first allocations */
 
 void vgt_session_init(void);
-/* Serve `input` in a session of its own; the records that its rings executed. Aborts if the session does not end. */
+/* Serve `input` in a session of its own; return how many records its rings executed. SIGALRM kills a hung session. */
 uint64_t vgt_session_run(const struct vgt_input *input);
 
 #endif

@@ -1,6 +1,6 @@
-/* Failures at a chosen place: the n-th call of one of the functions below fails, as when memory, descriptors or threads
- * have run out. Linked in by -Wl,--wrap (tests/fuzz/in_process.py), so no library that is shipped has any of it.
- * VGPU_FAULTS=FUNCTION:N, and vgt_faults_count tells how often each was called. */
+/* Fault injection: with VGPU_FAULTS=FUNCTION:N the N-th call of one of the functions below fails, as when memory,
+ * descriptors or threads have run out. It is linked in by -Wl,--wrap (tests/fuzz/in_process.py), so no shipped library
+ * contains it. vgt_faults_count returns how often each function was called. */
 #define _GNU_SOURCE
 #include "vgt_fuzz_faults.h"
 

@@ -5,9 +5,9 @@
 #include <stdint.h>
 
 void vgt_faults_init(void);
-/* Calls count, and the chosen one fails, while this is on: the harness's own are not meant. */
+/* Calls are counted, and the chosen one fails, only while this is on; it is off while a session begins or ends. */
 void vgt_faults_arm(bool now);
-/* How often a function was called; UINT64_MAX: there are no more. */
+/* The name of function number `function`, and how often it was called; UINT64_MAX: no such function. */
 uint64_t vgt_faults_count(int function, const char **name);
 
 #endif

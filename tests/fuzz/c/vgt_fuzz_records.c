@@ -1,4 +1,4 @@
-/* Records out of the description: right most of the time, so that they get far, and hostile in a field or two. */
+/* Records made from the description: mostly valid, so that they are executed, with a hostile field or two. */
 #include "vgt_fuzz.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "vgt_grammar.h"
 
 enum { WANT_REPLY = 1, HAS_FD = 2, PART_MAX = 2048, PARTS_MAX = 4, PAGE = 4096 };
-enum { ATTRIBUTE_NBYTES = sizeof(CUlaunchAttribute), ATTRIBUTES = 20 }; /* ids: a few more than there are */
+enum { ATTRIBUTE_NBYTES = sizeof(CUlaunchAttribute), ATTRIBUTES = 20 }; /* a few more attribute ids than exist */
 
 static const uint64_t hostile[] = {0,          1,         7,          8,          64,         255,        4096,
                                    65536,      1u << 20,  0x7fffffff, 0x80000000, 0xffffffff, 1ull << 32, 1ull << 40,
@@ -37,7 +37,7 @@ static uint64_t hostile_value(struct vgt_random *random) {
   return chance(random, 500) ? hostile[vgt_below(random, sizeof hostile / sizeof *hostile)] : vgt_next(random);
 }
 
-/* By kind, the objects that a stream has made on a channel: its records are executed in their order there. */
+/* How many objects of each kind an input creates on each channel; a channel executes its records in order. */
 struct made {
   uint16_t count[VGT_CHANNELS][VGT_KINDS];
 };
@@ -46,7 +46,7 @@ static uint64_t new_id(struct made *made, uint32_t channel, uint32_t kind) {
   return VGT_POOL + 1 + VGT_CHANNELS * made->count[channel][kind]++ + channel;
 }
 
-/* What the opening made is few, so that one record uses what another on the other ring destroys. 0: there is none. */
+/* The id of an existing object; 0: none. The opening makes few, so one ring often destroys what the other one uses. */
 static uint64_t old_id(struct vgt_random *random, const struct made *made, uint32_t channel, uint32_t kind) {
   uint32_t count = made->count[channel][kind];
   bool pooled = kind <= VGT_POOLED;
@@ -97,7 +97,7 @@ static uint64_t value_of(struct vgt_random *random, const struct vgt_field *fiel
   }
 }
 
-/* What needs handles that only records before it may have made: if those failed, it ends the session. */
+/* Whether a record needs handles that only earlier records make: if those have failed, it ends the session. */
 static bool is_special(const struct vgt_record *record) {
   for (uint32_t i = 0; i < record->count; i++) {
     const struct vgt_field *field = &vgt_fields[record->first + i];
@@ -107,7 +107,7 @@ static bool is_special(const struct vgt_record *record) {
   return false;
 }
 
-/* Whether each handle that it needs has been made. */
+/* Whether, for each handle that the record needs, this channel has made an object of the kind. */
 static bool is_possible(const struct vgt_record *record, const struct made *made, uint32_t channel) {
   for (uint32_t i = 0; i < record->count; i++) {
     const struct vgt_field *field = &vgt_fields[record->first + i];
@@ -159,7 +159,7 @@ static uint32_t count_of(struct vgt_random *random, const struct vgt_part *part)
   uint32_t most = PART_MAX / part->nbytes < part->most ? PART_MAX / part->nbytes : part->most, count = 0;
   if (part->content == VGT_PART_NAME)
     count = chance(random, 900) ? sizeof vgt_kernel_name - 1 : vgt_below(random, 32);
-  else if (part->content == VGT_PART_ATTRIBUTES) /* many end the call, a length that is none of theirs the session */
+  else if (part->content == VGT_PART_ATTRIBUTES) /* many let the call fail; a wrong length ends the session */
     count = chance(random, 5) ? 8 : chance(random, 700) ? 0 : ATTRIBUTE_NBYTES * (1 + vgt_below(random, 2));
   else if (part->content == VGT_PART_WHOLE)
     count = most;
@@ -168,7 +168,7 @@ static uint32_t count_of(struct vgt_random *random, const struct vgt_part *part)
   return count < most ? count : most;
 }
 
-/* One thing of a record is wrong: a field, a bit, its length, its context. */
+/* Make one thing in a record wrong: a field, a bit (perhaps of the length), or the context. */
 static void damage(struct vgt_random *random, const struct vgt_record *record, uint8_t *out, uint32_t nbytes) {
   uint64_t value = hostile_value(random);
   uint32_t at = sizeof(struct vgw_header), chosen = vgt_below(random, record->count + 2);
@@ -184,7 +184,7 @@ static void damage(struct vgt_random *random, const struct vgt_record *record, u
     ((struct vgw_header *)out)->context = vgt_below(random, 4);
 }
 
-/* One record into `out` of VGT_RECORD_NBYTES; its length. */
+/* Write one record to `out`, which has VGT_RECORD_NBYTES; return the record's length. */
 static uint32_t make_record(struct vgt_random *random, uint8_t *out, uint32_t wild, struct made *made,
                             uint32_t channel) {
   const struct vgt_record *record = choose(random, made, channel);
@@ -249,7 +249,7 @@ void vgt_make(struct vgt_random *random, struct vgt_input *input, uint32_t steps
     append_fresh(random, input, wild, &made);
 }
 
-/* The step at `at`, and where the next one begins. */
+/* The step at `at`; `next`: where the next step begins. */
 static const struct vgt_step *step_at(const struct vgt_input *input, uint32_t at, uint32_t *next) {
   const struct vgt_step *step = (const struct vgt_step *)(input->data + at);
   *next = at + (uint32_t)sizeof *step + step->nbytes;
@@ -260,7 +260,7 @@ void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct
   static struct vgt_input made;
   static uint8_t record[VGT_RECORD_NBYTES];
   uint32_t rate = 1 + vgt_below(random, 20), next, from = 0;
-  struct made fresh; /* ids that no record of a fresh stream has */
+  struct made fresh; /* high counts, for ids that no record of a fresh input has */
   for (uint32_t i = 0; i < sizeof fresh.count / sizeof fresh.count[0][0]; i++)
     (&fresh.count[0][0])[i] = (uint16_t)(1000 + vgt_below(random, 1000));
   made.nbytes = made.steps = 0;
@@ -272,9 +272,9 @@ void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct
       continue;
     }
     switch (vgt_below(random, 6)) {
-    case 0: /* without it */
+    case 0: /* remove it */
       break;
-    case 1: /* twice, on both rings */
+    case 1: /* duplicate it, on both rings */
       append(&made, 0, bytes, step->nbytes);
       append(&made, 1, bytes, step->nbytes);
       break;
@@ -282,10 +282,10 @@ void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct
       append(&made, step->channel, bytes, step->nbytes);
       append_fresh(random, &made, chance(random, 500) ? 0 : VGT_WILD, &fresh);
       break;
-    case 3: /* elsewhere */
+    case 3: /* move it to another channel */
       append(&made, channel_of(random), bytes, step->nbytes);
       break;
-    case 4: { /* another word in it, not of the header */
+    case 4: { /* change one word of it, not in the header */
       uint32_t word = chance(random, 500) ? vgt_below(random, VGT_POOL) : (uint32_t)hostile_value(random);
       memcpy(record, bytes, step->nbytes);
       if (step->nbytes >= 24)
@@ -293,7 +293,7 @@ void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct
       append(&made, step->channel, record, step->nbytes);
       break;
     }
-    default: { /* a stretch of the other one */
+    default: { /* replace it by some records of `other` */
       uint32_t count = 1 + vgt_below(random, 20), after;
       for (uint32_t i = 0; i < count && from < other->nbytes; i++, from = after) {
         const struct vgt_step *taken = step_at(other, from, &after);

@@ -1,4 +1,4 @@
-"""One simulated vgpud for all the doctor's patients, on a unix socket and on TCP."""
+"""One vgpud with simulated GPUs for all of the doctor's tests, on a unix socket and on TCP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def vgpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="session")
 def tcp(vgpud: Running) -> str:
-    """Its TCP endpoint, which trees reach."""
+    """TCP endpoint of that vgpud, which programs in a tree's chroot can reach."""
     return next(line for line in vgpud.config.read_text().split("'") if line.startswith("tcp://"))
 
 
@@ -46,7 +46,7 @@ def unix(vgpud: Running) -> str:
 
 @pytest.fixture
 def tree(tmp_path: Path, tcp: str) -> Tree:
-    """A sound system: what a test breaks is the only fault."""
+    """A system without faults, so that what a test breaks is the only fault."""
     if os.geteuid() != 0:
         pytest.skip("the doctor's chroots need root (or `unshare -r` around pytest)")
     tmp_path.chmod(0o755)

@@ -1,6 +1,6 @@
-"""The verdict covers what the program would bind: each name, by the loader's real search, in the program's place.
+"""The verdict is about the libraries that the program itself would bind, as the loader finds them in its environment.
 
-The cases GD1 to GD9: the doctor said OK, and the program failed.
+In each of the cases GD1 to GD9 the doctor once said OK although the program failed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_GD3_a_foreign_nvml_first_in_the_cache(tree: Tree) -> None:
 
 @pytest.mark.parametrize(("source", "name"), [(OLD_SHIM, "cuInit"), (WRAPPER, "cuMemAlloc_v2")])
 def test_GD4_GD5_a_preloaded_function_of_cudas_is_named(tree: Tree, source: str, name: str) -> None:
-    """Whatever else it is called and does: the program calls it in place of libcuda's."""
+    """The program calls the preloaded function instead of libcuda's, whatever that library's name and purpose."""
     tree.library("opt/libtool.so", source=source)
     tree.environment["LD_PRELOAD"] = "/opt/libtool.so"
     told = tree.doctor()
@@ -104,7 +104,7 @@ def test_a_preloaded_file_without_cudas_names_is_nothing(tree: Tree) -> None:
 
 @pytest.mark.parametrize("entry", [":", ".", "lib", ":/nowhere", "/nowhere:"])
 def test_GD6_a_foreign_library_by_an_empty_or_relative_entry(tmp_path: Path, unix: str, entry: str) -> None:
-    """The loader takes both from the working directory, which is the program's."""
+    """The loader resolves empty and relative entries in the program's working directory."""
     program = compile_c(tmp_path / "program", MAIN)
     compile_library(tmp_path / "libcuda.so.1", source=CUDA)
     compile_library(tmp_path / "lib/libcuda.so.1", source=CUDA)
@@ -181,7 +181,7 @@ def test_GD7_a_half_zeroed_library(tree: Tree) -> None:
 
 
 def test_a_runtime_that_does_not_reach_the_vgpu(tree: Tree) -> None:
-    """libcudart is asked as libcuda is: one that shows no device is a fault, whosever it is."""
+    """The doctor calls libcudart as it calls libcuda: a runtime that reports no device is a fault, whoever made it."""
     runtime = tree.library(
         "usr/lib/app/libcudart.so.12", source="int cudaGetDeviceCount(int *n) { *n = 0; return 35; }"
     )
@@ -194,7 +194,7 @@ def test_a_runtime_that_does_not_reach_the_vgpu(tree: Tree) -> None:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """A virtual environment with empty packages of known names."""
+    """A virtual environment whose packages are empty, with the names of real ones such as cupy."""
     sites = tmp_path / "venv/lib/python3.11/site-packages"
     for name in ("cupy", "numba", "warp", "harmless", "jax", "triton"):
         (sites / name).mkdir(parents=True)
@@ -277,7 +277,7 @@ def test_GD8_a_program_in_an_archive_or_behind_a_wrapper(python: Path, unix: str
 
 
 def serving(gpus: str, folder: Path) -> Iterator[str]:
-    """The endpoint of a vgpud with those devices."""
+    """Endpoint of a vgpud with the devices that `gpus` names."""
     config = folder / "vgpud.toml"
     config.write_text(f"listen = ['unix:{folder}/v.sock']\nadmin = ''\ngpus = '{gpus}'\ncache_dir = '{folder}'\n")
     running = Running.start(config, folder, "log")
@@ -288,13 +288,13 @@ def serving(gpus: str, folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def forward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """With the device that is `vgpu run`'s default."""
+    """Endpoint of a vgpud with the device that `vgpu run` uses by default."""
     yield from serving("forward", tmp_path_factory.mktemp("forward"))
 
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """With the same under a newer driver."""
+    """Endpoint of a vgpud with the same device under a newer driver."""
     yield from serving("forward-next", tmp_path_factory.mktemp("newer"))
 
 
@@ -339,7 +339,7 @@ def test_GD8_warp_looks_at_the_drivers_version(
 def test_GD8_pytorch_is_ok_with_vgpu_torch_alone(
     python: Path, device: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """A library as torch's is, with machine code alone; vgpu-torch replaces its kernels."""
+    """The library holds only machine code, as PyTorch's does; vgpu-torch replaces PyTorch's kernels."""
     library = cuda13().build("saxpy", MACHINE_CODE)
     folder = python.parent.parent / "lib/python3.11/site-packages/torch/lib"
     folder.mkdir(parents=True)

@@ -1,5 +1,5 @@
-"""What denies a process existing files: profiles, access lists. AppArmor itself is not needed: a mount that only the
-doctor sees provides its file in /proc."""
+"""Profiles and access lists that deny a process existing files. AppArmor itself is not needed: in a mount namespace
+of the doctor, a bind mount replaces the process's attr/current in /proc."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLEEP = "#include <unistd.h>\nint main(void) { sleep(60); return 0; }"
 
 
 def deny(file: Path, uid: int) -> None:
-    """An access list that lets everybody read but one user: mode bits do not show it."""
+    """Add an access control list that denies reading to `uid` alone; the mode bits do not show it."""
     owner, user, group, mask, other, undefined = 0x01, 0x02, 0x04, 0x10, 0x20, 0xFFFFFFFF
     entries = [
         (owner, 7, undefined),
@@ -55,7 +55,7 @@ def confined(tree: Tree, tmp_path: Path) -> Iterator[Tree]:
 
 
 def doctor_under(tree: Tree, profile: str, tmp_path: Path) -> Told:
-    """`vgpu doctor --pid` where /proc says that the process has a profile."""
+    """Run `vgpu doctor --pid` where /proc says that `profile` confines the process."""
     word = tmp_path / "profile"
     word.write_text(f"{profile}\n")
     pid = tree.pid  # type: ignore[attr-defined]

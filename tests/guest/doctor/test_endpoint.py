@@ -1,4 +1,4 @@
-"""Everything that can be at the other end of an endpoint, or not."""
+"""What the doctor says of everything that may answer at an endpoint, or fail to."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_D09_a_device_that_is_not_there(unix: str, visible: str) -> None:
 
 
 def test_a_vms_monitor_that_knows_the_port(host: Callable[..., str], unix: str) -> None:
-    """hybrid-vsock: `CONNECT`, then the bytes go on to vgpud."""
+    """hybrid-vsock: after `CONNECT` the monitor forwards all bytes to vgpud."""
 
     def forward(sock: socket.socket) -> None:
         assert sock.recv(64) == b"CONNECT 7070\n"
@@ -197,7 +197,7 @@ def test_a_vms_monitor_that_refuses(host: Callable[..., str]) -> None:
 
 
 def test_D18_what_the_library_takes_for_an_endpoint_the_doctor_does_too() -> None:
-    """Both read the same texts; cuInit says 802 where it does not understand, as the doctor says endpoint-invalid."""
+    """Both accept the same URLs: cuInit returns 802 for a URL for which the doctor says endpoint-invalid."""
     for url in ("unix:/x", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1", "hybrid-vsock:/x:1"):
         assert told_of(url).verdict == "endpoint-unreachable", url
     for url in ("hybrid-vsock:/x", "tcp://[::1:1", "vsock://a:1", "tcp://127.0.0.1:0"):

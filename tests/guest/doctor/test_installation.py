@@ -1,4 +1,4 @@
-"""After `vgpu install`: what became of it."""
+"""What the doctor says of an earlier `vgpu install`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.guest.doctor.tree import Tree
 
 @pytest.fixture
 def installed(tree: Tree) -> Tree:
-    """Our libraries as `vgpu install --root` puts them; nothing in the environment."""
+    """A tree with vgpu's libraries as `vgpu install --root` puts them; no environment variable leads to them."""
     for file in sorted(tree.path("usr/lib/vgpu").iterdir()):
         file.unlink()
     tree.path("usr/lib/vgpu").rmdir()

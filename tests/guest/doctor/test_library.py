@@ -1,4 +1,4 @@
-"""Planted faults of the loader's side: each gets its own verdict."""
+"""Planted faults in what the dynamic loader finds: each gets its own verdict."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_L06_an_earlier_directory(tree: Tree) -> None:
 
 
 def test_L06_a_foreign_driver_in_the_loader_cache(tree: Tree) -> None:
-    """No path says anything: the system's driver wins, as after a package update (D17)."""
+    """LD_LIBRARY_PATH is not set, so the system's driver wins, as after a package update (D17)."""
     tree.library("usr/lib/x86_64-linux-gnu/libcuda.so.1")
     tree.ldconfig()
     del tree.environment["LD_LIBRARY_PATH"]
@@ -121,7 +121,7 @@ def test_a_runpath_is_followed_where_nothing_else_leads(tree: Tree) -> None:
 
 
 def test_I07_a_directory_that_keeps_the_user_out(tree: Tree) -> None:
-    """What an AppArmor profile does, by mode bits: the file exists and the loader reports that it does not."""
+    """Mode bits have the effect of an AppArmor profile: the file exists and the loader reports that it does not."""
     tree.path("usr/lib/vgpu").chmod(0o700)
     tree.write("etc/passwd", f"nobody:x:{NOBODY}:{NOBODY}:::\n")
     tree.unit(
@@ -179,7 +179,7 @@ def test_a_32_bit_program(tree: Tree) -> None:
 
 
 def test_two_drivers_of_one_name_are_told_apart_by_the_mark(tree: Tree) -> None:
-    """Without our mark it is foreign, even under our file name and in our directory."""
+    """A libcuda without vgpu's mark is foreign, even under vgpu's file name and in vgpu's directory."""
     tree.library("usr/lib/vgpu/libcuda.so.580.159.04", "-Wl,-soname,libcuda.so.1", source=CUDA)
     told = tree.doctor()
     assert told.verdict == "library-foreign", told.everything

@@ -1,4 +1,4 @@
-"""Case I11: known lines of logs, each with its cause; and whatever else a log may hold."""
+"""Case I11: known log lines, each with its cause; and arbitrary log contents."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_I11_a_known_line_tells_its_cause(verdict: str, line: str) -> None:
 
 
 def test_what_our_libraries_say_is_known(tmp_path: Path) -> None:
-    """The lines are taken from the library itself, so that a change of its words is noticed."""
+    """The lines come from the library itself, so that a change of its wording fails this test."""
     code = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
     cases = {
         "endpoint-unreachable": {"VGPU_ENDPOINT": f"unix:{tmp_path}/absent"},

@@ -1,6 +1,6 @@
-"""Every printed command repairs its fault: a fault is planted, the command is run as printed, the fault is gone,
-nothing else changed. In a guest whose commands are this system's own; `sudo` there only runs its command, and
-`systemctl` only records it, since systemd does not run. Cases GM1 to GM9.
+"""Every command that the doctor prints repairs its fault: a test plants the fault, runs the command as printed, and
+finds the fault gone and nothing else changed. The guest has this system's own programs, but its `sudo` only runs
+the given command, and its `systemctl` only records it, since systemd does not run. Cases GM1 to GM9.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tests.guest.elf_file import compile_c, compile_library
 from tests.guest.install.guest import ROOT, Guest
 from tests.guest.install.snapshot import snapshot
 
-pytestmark = pytest.mark.timeout(600)  # a guest each, and several runs of the doctor
+pytestmark = pytest.mark.timeout(600)  # each test makes a guest and runs the doctor several times
 PROGRAM = "opt/app/program"
-# What needs a process that runs, or a socket's own host, is shown where those are: test_process.py, test_endpoint.py.
-# A device file (test_binding.py) would be one of this machine, which a guest shares /dev with.
+# Verdicts that need a running process or a server of the test's own have tests in test_process.py and test_endpoint.py.
+# A missing device file is tested in test_binding.py, because a guest's device files are this machine's own.
 ELSEWHERE = {"restart-needed", "two-drivers", "endpoint-denied", "device-file-missing"}
 NVML = 'int nvmlInit_v2(void) { return 9; } const char *maker = "NVIDIA Corporation";'
 SHIM = "int cuInit(unsigned f) { (void)f; return 100; }"
 
 
 class Patient:
-    """A guest with vgpu installed for all programs; `plant` what ails it, then `mend`."""
+    """A guest with vgpu installed for all programs, in which a test plants a fault and runs the mend."""
 
     def __init__(self, guest: Guest, endpoint: str) -> None:
         self.guest, self.root, self.endpoint = guest, guest.root, endpoint
@@ -65,7 +65,7 @@ class Patient:
         self.arguments = ["--service", "gpu"]
 
     def doctor(self, before: str = ":") -> dict[str, Any]:
-        """What the doctor says after a command of the same shell."""
+        """Run the shell command `before`, then the doctor in the same shell; return the doctor's answer."""
         words = " ".join(map(shlex.quote, self.arguments))
         done = self.guest.run(["/bin/sh", "-c", f"{before}\nexec vgpu doctor --json {words}"], self.environment)
         start = done.stdout.find('{\n  "schema"')
@@ -108,7 +108,7 @@ def by_path(patient: Patient) -> None:
 
 
 def no_include(patient: Patient) -> None:
-    """GM5: `vgpu install` again finds nothing to change there."""
+    """GM5: vgpu's own files are intact, so another `vgpu install` finds nothing to change."""
     patient.write("etc/ld.so.conf", "/usr/lib/x86_64-linux-gnu\n")
     patient.sh("ldconfig")
 
@@ -230,7 +230,7 @@ def no_network(patient: Patient) -> None:
 
 
 def unreadable(patient: Patient, group: str) -> None:
-    """GM1: as a token asks for."""
+    """GM1: the file holds a token, so its mode denies reading to users outside `group`."""
     conf(patient, f"endpoint = {patient.endpoint}\ntoken = 0123456789abcdef\n", 0o640)
     patient.sh(f"chown root:{group} /etc/vgpu/guest.conf")
     patient.unit(user="nobody")
@@ -244,7 +244,7 @@ TOKEN = "token = 0123456789abcdef\n"
 REPAIRED = {"usr/lib/vgpu/libcuda.so.580.159.04", "var/lib/vgpu"}
 Plant = Callable[[Patient], None]
 DROP_IN = "etc/systemd/system/gpu.service.d"
-CASES: list[tuple[str, str, Plant, set[str]]] = [  # name, verdict, fault, what may differ after the mend
+CASES: list[tuple[str, str, Plant, set[str]]] = [  # name, verdict, fault, paths that may differ after the mend
     ("path", "library-foreign", by_path, set()),
     ("cache", "library-foreign", lambda p: foreign_first(p, "libcuda.so.1", CUDA), {"etc/ld.so.conf"}),
     ("GD3", "library-foreign", lambda p: foreign_first(p, "libnvidia-ml.so.1", NVML), {"etc/ld.so.conf"}),
@@ -373,7 +373,7 @@ def test_GM3_no_unit_that_is_not_there_is_restarted(patient: Patient) -> None:
 
 
 def test_install_names_what_earlier_attempts_left(patient: Patient) -> None:
-    """GD1 and GD2 when installing, before a program fails."""
+    """`vgpu install` names the faults GD1 and GD2 before a program fails."""
     patient.library("opt/old/libshim.so", SHIM)
     patient.path("opt/lib/program/libcuda.so.1").symlink_to("/opt/old/libshim.so")
     compile_c(patient.path("opt/bin/program"), MAIN)

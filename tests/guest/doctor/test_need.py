@@ -18,7 +18,7 @@ SONAME = "libcudart.so.12"
 
 
 def bundle(tree: Tree, tmp_path: Path, node: str | None = SONAME, source: str = RUNTIME) -> None:
-    """A libcudart.so.12 of the tree's; `node` names its version node."""
+    """Put a libcudart.so.12 into the tree; `node` is the name of its version node, None for no versions."""
     options = []
     if node is not None:
         script = tmp_path / "map"
@@ -29,7 +29,7 @@ def bundle(tree: Tree, tmp_path: Path, node: str | None = SONAME, source: str = 
 
 @pytest.fixture
 def app(tree: Tree, tmp_path: Path) -> Tree:
-    """Its program is linked to a bundled libcudart.so.12, by version tag as all programs are."""
+    """A tree whose program is linked to a bundled libcudart.so.12 with version tags, as all programs are."""
     bundle(tree, tmp_path)
     library = tree.path(f"usr/lib/app/{SONAME}")
     compile_c(tree.path(tree.program), USER, "-x", "none", str(library), "-Wl,-rpath,/usr/lib/app")
@@ -79,7 +79,7 @@ def test_I01_the_bundle_is_gone(app: Tree) -> None:
     told = app.doctor()
     assert (told.code, told.verdict) == (10, "runtime-missing"), told.everything
     assert SONAME in told.answer["text"]
-    assert told.answer["libs"]["libcuda.so.1"]["kind"] == "ours"  # what was found was found all the same
+    assert told.answer["libs"]["libcuda.so.1"]["kind"] == "ours"  # the libcuda that was found is still shown
 
 
 def test_L05_a_library_that_wants_what_nobody_has(tree: Tree) -> None:
@@ -102,7 +102,7 @@ def test_functions_that_are_not_implemented_are_named(tree: Tree) -> None:
 
 
 def carrying(tmp_path: Path, fatbin: str) -> Path:
-    """A library with device code in nvcc's section."""
+    """A library with a fat binary in the section that nvcc uses for device code."""
     source = f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{FATBINS / fatbin}\\"\\n.previous"); int nothing;'
     return compile_library(tmp_path / "libkernels.so", source=source)
 
@@ -145,7 +145,7 @@ def test_L15_a_static_runtime_is_recognised(unix: str) -> None:
 
 
 def test_GR9_what_a_program_calls_of_its_static_runtime(tcp: str, unix: str, tmp_path: Path) -> None:
-    """nvcc's default: no import says that the program uses managed memory, GNU ld's symbol table does."""
+    """nvcc links the runtime statically by default: only GNU ld's symbol table shows the use of managed memory."""
     from tests.programs.toolchain import PTX, cuda13
 
     program = cuda13().build("managed", PTX)
@@ -172,7 +172,7 @@ def test_a_program_that_opens_the_driver_itself(app: Tree) -> None:
 
 
 def test_an_interpreters_packages_are_looked_into(app: Tree, tmp_path: Path) -> None:
-    """`-- python` says nothing of torch; its wheel's kernels are machine code."""
+    """The command names only the interpreter; the doctor finds its torch package, whose kernels are machine code."""
     app.copy(app.path(app.program), "opt/venv/bin/python3.11")
     package = "opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so"
     app.copy(carrying(tmp_path, "nothing.fatbin"), package)
@@ -182,7 +182,7 @@ def test_an_interpreters_packages_are_looked_into(app: Tree, tmp_path: Path) -> 
 
 
 def test_a_missing_library_is_not_mistaken_for_a_bad_one(app: Tree) -> None:
-    """Its names are undefined, too; the cause is that it is not there."""
+    """A missing library's symbols are undefined, too; the verdict names the cause, which is the missing file."""
     app.path(f"usr/lib/app/{SONAME}").unlink()
     told = app.doctor()
     assert "symbol-version" not in [other["verdict"] for other in told.answer["others"]], told.everything

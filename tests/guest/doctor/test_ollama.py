@@ -1,4 +1,4 @@
-"""Ollama as users install it: unit, snap, both; updated; and another program on its port."""
+"""Ollama as users install it: as a unit, a snap or both; after an update; and with another program on its port."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def port() -> int:
 
 @pytest.fixture
 def ollama(tree: Tree, port: int, tmp_path: Path) -> Tree:
-    """/usr/local/bin/ollama with its bundle, and its unit."""
+    """A tree with /usr/local/bin/ollama, its bundled libraries and its unit."""
     tree.program = "/usr/local/bin/ollama"
     compile_c(tree.path(tree.program), SERVE)
     script = tmp_path / "map"
@@ -129,7 +129,7 @@ def test_I06_the_listener_is_named_with_what_it_has(ollama: Tree, start) -> None
 
 
 def test_I06_another_process_owns_the_port(ollama: Tree, start) -> None:
-    """Two services: the one that was mended is not the one that answers."""
+    """Two services: the process that answers on the port is not the repaired service."""
     compile_c(ollama.path("/home/u/ollama"), SERVE)
     pid = start("/home/u/ollama")
     told = ollama.doctor("--service", "ollama")

@@ -1,4 +1,4 @@
-"""Running processes: namespaces, what they have mapped, whose rights they have."""
+"""Running processes: their namespaces, the libraries they have mapped, and the privileges they run with."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Start = Callable[..., int]
 
 @pytest.fixture
 def start(tree: Tree) -> Iterator[Start]:
-    """start(*libraries, prefix=[...], **environment) runs the tree's program in it until the test ends."""
+    """start(*libraries, prefix=(...), **environment) runs the tree's program in the tree until the test ends."""
     compile_c(tree.path(tree.program), OPENS)
     started: list[subprocess.Popen[bytes]] = []
 
@@ -60,14 +60,14 @@ def start(tree: Tree) -> Iterator[Start]:
 
 
 def test_a_process_in_a_network_of_its_own_does_not_reach_this_machines(tree: Tree, start: Start) -> None:
-    """As with PrivateNetwork= or in a container: the endpoint is asked from there."""
+    """As with PrivateNetwork= or in a container: the doctor connects from the process's network namespace."""
     assert tree.doctor("--pid", str(start())).verdict == "ok"
     told = tree.doctor("--pid", str(start(prefix=("unshare", "-n"))))
     assert told.verdict == "endpoint-unreachable", told.everything
 
 
 def test_a_process_in_a_mount_namespace_is_seen_with_its_mounts(tree: Tree, start: Start) -> None:
-    """As with PrivateMounts= or in a container: the library is only there."""
+    """As with PrivateMounts= or in a container: the library is visible only in the process's mount namespace."""
     script = f'mount --bind {LIB} {tree.root}/opt && exec "$@"'
     tree.path("opt").mkdir()
     pid = start(prefix=("unshare", "-m", "sh", "-c", script, "sh"), LD_LIBRARY_PATH="/opt")
@@ -86,7 +86,7 @@ def test_L04_two_drivers_in_one_process(tree: Tree, start: Start) -> None:
 
 
 def test_a_driver_that_a_process_took_on_its_own(tree: Tree, start: Start) -> None:
-    """By path, or before the environment was mended: what it has counts, not what a new one would get."""
+    """Loaded by path, or before a repair: the mapped library counts, not the one that a new process would load."""
     tree.library("opt/libcuda.so.1")
     told = tree.doctor("--pid", str(start("/opt/libcuda.so.1")))
     assert (told.code, told.verdict) == (20, "restart-needed"), told.everything
@@ -126,11 +126,11 @@ def test_a_system_without_glibc(tree: Tree) -> None:
 
 
 def test_what_is_executed_in_another_root_has_no_privilege(tree: Tree) -> None:
-    """Whatever its uid: its loader and libraries are that root's owner's."""
+    """Even with uid 0: the program's loader and libraries belong to the owner of that root directory."""
     source = '#include <unistd.h>\nint main(void) { return getuid() == 0 && chroot("/") == 0 ? 1 : 0; }'
     compile_c(tree.path("usr/bin/privileged"), source)
     own = subprocess.run(["chroot", str(tree.root), "/usr/bin/privileged"], timeout=10)
-    assert own.returncode == 1  # so that the program can tell
+    assert own.returncode == 1  # with privilege, the program exits with 1
     assert execute(Place(str(tree.root)), ["/usr/bin/privileged"], {}, timeout_s=10).code == 0
 
 
@@ -154,7 +154,7 @@ def _import_something() -> str:
 
 
 def test_nothing_is_imported_from_a_strangers_root(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There, the same path names the other user's files."""
+    """In another user's root, a path from sys.path names that user's files."""
     tree.write("usr/lib/python/this_is_the_strangers.py", "import os; open('/tmp/mark', 'w')")
     monkeypatch.syspath_prepend("/usr/lib/python")
     with pytest.raises(PlaceError, match="No module named"):

@@ -1,4 +1,4 @@
-"""Services: the environment of the process that runs, or of the unit's files; and which process it really is."""
+"""Services: the environment of the running process, or else of the unit's files; and which process is the service's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLEEP = "#include <unistd.h>\nint main(void) { sleep(60); return 0; }"
 
 @pytest.fixture
 def running(tree: Tree) -> Iterator[Tree]:
-    """The tree with its program running in it, as a service's main process."""
+    """The tree, with a function `start` that runs the tree's program as a service's main process."""
     compile_c(tree.path(tree.program), SLEEP)
     started = []
 
@@ -39,12 +39,12 @@ def both(tree: Tree) -> str:
 
 
 def test_I06_a_unit_without_the_environment(tree: Tree) -> None:
-    """The shell has all of it, the service nothing."""
+    """The shell has vgpu's environment variables, the service has none of them."""
     tree.unit(f"[Service]\nExecStart={tree.program} serve\n")
     told = tree.doctor("--service", "gpu")
     assert (told.code, told.verdict) == (20, "service-environment"), told.everything
     assert told.answer["mend"].startswith("sudo vgpu install --service gpu && ")
-    assert tree.doctor().verdict == "ok"  # the program itself, in this shell
+    assert tree.doctor().verdict == "ok"  # the same program, started from this shell
 
 
 def test_drop_ins_count_in_systemds_order(tree: Tree) -> None:
@@ -92,7 +92,7 @@ def test_a_running_process_is_looked_at_where_it_stands(running: Tree) -> None:
 
 
 def test_I06_the_running_process_counts_not_the_file(running: Tree) -> None:
-    """The unit was mended after the service had started."""
+    """The unit was repaired after the service had started."""
     running.unit(f"[Service]\nExecStart={running.program}\nEnvironment={both(running)}\n")
     process = running.start()
     told = running.doctor("--service", "gpu")
@@ -123,7 +123,7 @@ def test_no_such_process(tree: Tree) -> None:
 
 
 def test_a_stranger_writes_what_he_likes_into_his_environment(running: Tree) -> None:
-    """Untrusted: it neither drives the terminal nor the JSON, nor the doctor's own loader."""
+    """A process's environment is untrusted: it controls neither the terminal, nor the JSON, nor the doctor's loader."""
     process = running.start(
         LD_LIBRARY_PATH="/\x1b[31m:/usr/lib/vgpu", VGPU_ENDPOINT="tcp://[::1\udcff", PYTHONPATH="/evil"
     )

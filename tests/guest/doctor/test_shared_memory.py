@@ -1,4 +1,4 @@
-"""What the doctor says of memory that a VM shares with its host; a guest is asked in tests/vm."""
+"""What the doctor says of memory that a VM shares with its host; tests/vm runs the doctor in a real VM."""
 
 from pathlib import Path
 

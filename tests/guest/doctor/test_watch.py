@@ -1,4 +1,4 @@
-"""`--watch` follows a service's start, then looks at it."""
+"""`--watch` follows a service's start, then examines the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that start another one: the doctor looks at that one, in the environment that it gets. Bundles, too."""
+"""Commands that start another command, and bundles: the doctor examines the started command in its environment."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from vgpu_guest.doctor.wrapper import unfollowed, unwrap
 from tests.guest.doctor.tree import Tree
 
 OUTER = {"VGPU_ENDPOINT": "unix:/e", "LC_ALL": "C", "LD_PRELOAD": "/l.so", "PATH": "/p"}
-# The command behind each line; the names in its environment, if they are not those outside.
+# The command that each line starts, and the variables in its environment where they differ from OUTER's.
 FOUND = {
     "env -i A=b -C /x ./p x": ("./p x", "A"),
     "env -u VGPU_ENDPOINT --unset=LC_ALL ./p": ("./p", "LD_PRELOAD PATH"),
     "env -S './p x' y": ("./p x y", ""),
     "sudo ./p": ("./p", "LC_ALL PATH"),
     "sudo -u bob --preserve-env=VGPU_ENDPOINT -- ./p": ("./p", "LC_ALL PATH VGPU_ENDPOINT"),
-    "sudo -E ./p": ("./p", "LC_ALL PATH VGPU_ENDPOINT"),  # its loader drops LD_PRELOAD
+    "sudo -E ./p": ("./p", "LC_ALL PATH VGPU_ENDPOINT"),  # sudo is setuid: the loader drops LD_PRELOAD
     "sudo LD_PRELOAD=/x ./p": ("./p", "LC_ALL LD_PRELOAD PATH"),
     "nohup nice -n 5 ionice -c 3 timeout -s KILL 5 taskset 1 ./p": ("./p", ""),
     "strace -f -o /dev/null ./p -o x": ("./p -o x", ""),
@@ -65,7 +65,7 @@ def test_what_is_not_known_is_said() -> None:
 
 
 def carry(tree: Tree, cookie: bytes, offset: int | None = None) -> None:
-    """Make the program one that carries another."""
+    """Make the tree's program look like a bundle, which carries another program: write `cookie` into its file."""
     file = tree.path(tree.program)
     data = bytearray(file.read_bytes())
     if offset is None:
@@ -76,7 +76,7 @@ def carry(tree: Tree, cookie: bytes, offset: int | None = None) -> None:
 
 
 def test_the_libcuda_of_a_bundle_is_found_and_its_mend_cures(tree: Tree) -> None:
-    """PyInstaller's starter puts its folder before LD_LIBRARY_PATH."""
+    """PyInstaller's boot loader puts the bundle's folder before the entries of LD_LIBRARY_PATH."""
     carry(tree, b"MEI\014\013\012\013\016")
     folder = tree.path(tree.program).parent / "_internal"
     folder.mkdir()

@@ -1,5 +1,5 @@
-"""A small system in a directory, for one fault each: a loader, a C library, vgpu's library, a program; and the doctor's
-verdict."""
+"""A small system in a directory, into which a test plants one fault: a loader, a C library, vgpu's library, a program;
+and the doctor's verdict on that system."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOBODY = 65534
 
 @dataclass
 class Told:
-    """What the doctor said."""
+    """The doctor's exit code, JSON answer and standard error."""
 
     code: int
     answer: dict[str, Any]
@@ -42,7 +42,7 @@ class Told:
 def doctor(
     *arguments: str | Path, env: dict[str, str] | None = None, timeout_s: float = 60, cwd: Path | None = None
 ) -> Told:
-    """Run `vgpu doctor --json`; only `env` and the way to Python reach it."""
+    """Run `vgpu doctor --json` with the variables of `env` and those that Python needs, and no others."""
     inherited = {"PYTHONPATH": merged(None)["PYTHONPATH"], "PATH": os.environ["PATH"], "HOME": "/dev/null"}
     result = subprocess.run(
         [*DOCTOR, "--json", *map(str, arguments)],
@@ -58,7 +58,7 @@ def doctor(
 
 @dataclass
 class Tree:
-    """`environment` is the program's; it finds our libraries and the endpoint unless a test changes it."""
+    """`environment` is that of the program; by default it leads to vgpu's libraries and to the endpoint."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -100,9 +100,9 @@ class Tree:
         self.write(f"etc/systemd/system/{name}", text)
 
     def ldconfig(self) -> None:
-        """Make the tree's own loader cache."""
+        """Build the tree's own loader cache."""
         subprocess.run(["/sbin/ldconfig", "-r", str(self.root)], check=True, timeout=30, capture_output=True)
 
     def doctor(self, *arguments: str | Path) -> Told:
-        """About the program, or what the arguments say."""
+        """Run the doctor on the tree's program, or with `arguments` instead."""
         return doctor("--root", self.root, *(arguments or (self.program,)), env=self.environment)

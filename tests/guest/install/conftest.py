@@ -1,4 +1,4 @@
-"""A small system's tree, libraries to put into it, and the commands."""
+"""A small system's tree, libraries to install into it, and the vgpu command."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Vgpu = Callable[..., Result]
 
 @pytest.fixture(scope="session")
 def payload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small libraries with the names of vgpu's."""
+    """Small libraries with the names of vgpu's libraries."""
     folder = tmp_path_factory.mktemp("payload")
     for stem in STEMS:
         file = compile_library(folder / f"{stem}.so.1")
         file.rename(folder / f"{stem}.so.{RELEASE}")
     for major, soname in RUNTIMES.items():
         compile_library(folder / "cudart" / major / soname)
-    compile_c(folder / PROBE, "int main(void) { return 0; }").chmod(0o644)  # as a wheel may unpack it
+    compile_c(folder / PROBE, "int main(void) { return 0; }").chmod(0o644)  # not executable, as a wheel may unpack it
     return folder
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """As much of a system as an installation meets: the loader's configuration and cache, a service."""
+    """The parts of a system that an installation uses: the loader's configuration and cache, a service."""
     root = tmp_path / "root"
     for folder in ("etc/ld.so.conf.d", "usr/lib/systemd/system", "usr/lib/x86_64-linux-gnu", "var/lib", "var/cache"):
         (root / folder).mkdir(parents=True)
@@ -51,7 +51,7 @@ def ldconfig(root: Path, *options: str) -> str:
 
 @pytest.fixture
 def run() -> Vgpu:
-    """`run("install", "--root", root, ..., code=0)`: the command in this process; checks its exit code."""
+    """`run("install", "--root", root, ..., code=0)` runs the command in this process and checks its exit code."""
 
     def run(*arguments: str | Path, code: int = 0) -> Result:
         result = CliRunner().invoke(vgpu, [str(argument) for argument in arguments], prog_name="vgpu")

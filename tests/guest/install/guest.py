@@ -1,6 +1,6 @@
 """A guest: this system's own programs and libraries under a root of its own, whose /etc, /var and /usr/lib are fresh.
 
-It needs root, or user namespaces. What is installed into it stays for as long as its folder.
+It needs root, or user namespaces. What is installed into the guest lasts as long as the guest's folder.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ ROOT = Path(__file__).resolve().parents[3]
 ENTER = Path(__file__).with_name("enter_guest.py")
 VGPU = (sys.executable, "-c", "import sys; from vgpu_guest.cli import vgpu; sys.exit(vgpu(prog_name='vgpu'))")
 _COPIED = ("etc/ld.so.conf", "etc/ld.so.conf.d", "etc/passwd", "etc/group", "etc/nsswitch.conf", "etc/alternatives")
-# What a guest must not see of the machine that runs the tests: its own GPU libraries.
+# Prefixes of files that are hidden from a guest: the GPU libraries of the machine that runs the tests.
 _HIDDEN = ("libcuda", "libnvidia", "libcudart", "libcublas", "vgpu", "cuda")
 BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root", "LANG": "C.UTF-8"}
 
 
 class Guest:
-    """A system's tree at `root`, entered again by each command."""
+    """A system's tree at `root`, which each command enters anew."""
 
     def __init__(self, root: Path, shared: Mapping[str, Path] | None = None) -> None:
-        """`shared` are further folders of this machine, by their path in the guest."""
+        """`shared` maps paths in the guest to further folders of this machine."""
         self.root = root
         self.binds: list[tuple[str, str, bool]] = []
         for path in (
@@ -90,7 +90,7 @@ class Guest:
         self.binds.append((str(source), path, read_only))
 
     def command(self, command: Sequence[str | Path]) -> list[str]:
-        """What starts a program in the guest."""
+        """The command line that starts a program in the guest."""
         binds = self.root.with_suffix(".json")
         binds.write_text(json.dumps(self.binds))
         namespaces = ["unshare", "--kill-child", "-mpf" if os.geteuid() == 0 else "-mpfr"]

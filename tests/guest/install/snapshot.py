@@ -1,4 +1,4 @@
-"""A tree byte for byte, to compare before and after."""
+"""The contents of a directory tree, byte for byte, to be compared before and after a change."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import stat
 from pathlib import Path
 
-# Inodes and times of all libraries, in the order of a hash table: ldconfig's own memory, never twice the same.
+# ldconfig's cache of all libraries' inodes and times, in the order of a hash table: it differs after every run.
 AUXILIARY_CACHE = "var/cache/ldconfig/aux-cache"
-LOADER_CACHES = ("etc/ld.so.cache", AUXILIARY_CACHE)  # rewritten; the first with the same content
+LOADER_CACHES = ("etc/ld.so.cache", AUXILIARY_CACHE)  # ldconfig rewrites both, ld.so.cache with the same content
 
 
 def snapshot(root: Path) -> dict[str, tuple[object, ...]]:
-    """Of each path below `root` its kind, mode, owner and content; folders' times change with what is put in them."""
+    """Kind, mode, owner and content of each path, and mtime of files; a folder's mtime changes with its entries."""
     found: dict[str, tuple[object, ...]] = {}
     for folder, folders, files in os.walk(root):
         for name in [*folders, *files]:

@@ -1,4 +1,4 @@
-"""The spec for containers: by the interface's rules, and by what a container that it is applied to then computes."""
+"""The CDI spec follows the interface's rules, and programs compute in a container to which it is applied."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOCKET = "unix:/run/vgpu/vgpud.sock"
 
 
 def check(spec: dict[str, Any]) -> None:
-    """The rules of the interface's SPEC.md and of its reference implementation for what we use, version 0.5."""
+    """Check the rules of CDI's SPEC.md and reference implementation, version 0.5, for what vgpu uses."""
     assert set(spec) == {"cdiVersion", "kind", "devices", "containerEdits"}
     assert spec["cdiVersion"] == "0.5.0"
     vendor, _, kind = spec["kind"].partition("/")
@@ -79,7 +79,7 @@ def test_by_the_rules(kind: str, find_by: str, endpoint: str) -> None:
 
 
 def test_the_two_forms_say_the_same() -> None:
-    """Debian has a parser of YAML for its own Python; a reader of the few lines that we write is enough."""
+    """read_yaml() reads only what vgpu writes: a full YAML parser exists for Debian's own Python alone."""
     options = ["--endpoint", SOCKET, "--count", "2"]
     spec = json.loads(generate(*options))
     text = generate(*options, "--format", "yaml")
@@ -145,7 +145,7 @@ def test_a_file_of_somebody_else_stays(tmp_path: Path, run: Vgpu) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["nvidia.yaml"]
 
 
-# Applied
+# Specs applied to containers
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +156,12 @@ def daemon() -> Iterator[PrivateDaemon]:
 
 @pytest.fixture
 def host(tmp_path: Path, daemon: PrivateDaemon) -> Guest:
-    """Where the spec is made."""
+    """The guest in which `vgpu cdi generate` makes the spec."""
     return Guest(tmp_path / "host", {"/run/vgpu": Path(daemon.endpoint.path).parent})
 
 
 class Container:
-    """A root without vgpu, to which a spec is applied as a runtime does."""
+    """A root without vgpu, to which a spec is applied as by a container runtime."""
 
     def __init__(self, root: Path, daemon: PrivateDaemon, spec: dict[str, Any], device: str) -> None:
         check(spec)
@@ -199,7 +199,7 @@ def test_a_container_computes(host: Guest, daemon: PrivateDaemon, tmp_path: Path
 def test_a_containers_profiler_binds_vgpus_libcupti(
     host: Guest, daemon: PrivateDaemon, tmp_path: Path, find_by: str
 ) -> None:
-    """One that finds NVIDIA's by an RPATH, as PyTorch does; and one that finds none."""
+    """A profiler with an RPATH to NVIDIA's libcupti, as in PyTorch, and one that finds no libcupti."""
     options = ["--library-dir", str(LIBRARIES), "--find-by", find_by, "--output", "-"]
     found = []
     for more in ([], ["--with-cupti", "13"]):
@@ -279,5 +279,5 @@ def test_the_endpoint_of_the_machine(host: Guest) -> None:
     conf.write_text("endpoint = tcp://10.0.0.1:7070\ntoken = secret\n")
     host.vgpu("cdi", "generate", "--library-dir", str(LIBRARIES))
     text = (host.root / "etc/cdi/vgpu.json").read_text()
-    assert "secret" not in text  # the file is everybody's to read
+    assert "secret" not in text  # the file is world-readable
     assert json.loads(text)["containerEdits"]["mounts"][1]["hostPath"] == "/etc/vgpu/guest.conf"

@@ -1,4 +1,4 @@
-"""Install, repair, uninstall: what they make, what they leave alone, and that the way back is complete."""
+"""Install, repair, uninstall: what they create, what they leave alone, and that uninstall restores everything."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_dry_run_changes_nothing(root: Path, payload: Path, run: Vgpu) -> None
         "usr/lib/vgpu/libcuda.so.1",
         "etc/ld.so.conf.d/000-vgpu.conf",
         DROP_IN,
-        "usr/lib/vgpu",  # a file where a folder would be
+        "usr/lib/vgpu",  # a file in place of the folder
     ],
 )
 def test_what_is_of_somebody_else_stays(root: Path, payload: Path, run: Vgpu, path: str) -> None:
@@ -313,7 +313,7 @@ def test_a_runtime_of_ours_is_the_last_resort_and_libcuda_the_first(root: Path, 
 
 def test_L06_a_folder_that_is_searched_earlier_is_named(root: Path, payload: Path, run: Vgpu) -> None:
     compile_library(root / "opt/nvidia/libcuda.so.1")
-    (root / "etc/ld.so.conf.d/00-nvidia.conf").write_text("/opt/nvidia\n")  # before 000: '-' sorts before '0'
+    (root / "etc/ld.so.conf.d/00-nvidia.conf").write_text("/opt/nvidia\n")  # before 000-vgpu.conf: '-' sorts before '0'
     result = run("install", "--root", root, "--from", payload, code=1)
     expected = "/opt/nvidia/libcuda.so.1 comes first, for /etc/ld.so.conf.d/00-nvidia.conf is read before"
     assert expected in result.output
@@ -340,7 +340,7 @@ def test_a_users_own(tmp_path: Path, payload: Path, run: Vgpu, monkeypatch: pyte
     shell = ["sh", "-eu", "-c", command]
     environment = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/theirs"}
     said = subprocess.run(shell, env=environment, capture_output=True, text=True, timeout=10, check=True).stdout
-    assert said.splitlines()[0] == f"{library}:{library}/cudart/12:/theirs"  # I08: once, however often it is read
+    assert said.splitlines()[0] == f"{library}:{library}/cudart/12:/theirs"  # I08: no duplicates after env.sh ran twice
     assert "VGPU_ENDPOINT=tcp://10.0.0.1:7070" in said.splitlines()
     run("repair", "--user", "--from", payload)
     run("uninstall", "--user")
@@ -435,13 +435,13 @@ def test_GM11_a_manifest_that_is_lost_or_damaged_has_a_way_out(
 
     def files(state: dict[str, object]) -> dict[str, object]:
         kept = {path: what for path, what in state.items() if "manifest" not in path and "cache" not in path}
-        replaced = f"{SYSTEM.libraries}/libcuda.so.{RELEASE}"  # with another time of change
+        replaced = f"{SYSTEM.libraries}/libcuda.so.{RELEASE}"  # repaired, so with another modification time
         return {path: what[4][0] if path == replaced else what for path, what in kept.items()}  # type: ignore[index]
 
     assert files(snapshot(root)) == files(whole)
     run("uninstall", "--root", root)
     left = {path for path in set(snapshot(root)) - set(before) if "cache" not in path}
-    assert left <= {"etc/systemd", "etc/systemd/system"}  # nobody knows any more who made these
+    assert left <= {"etc/systemd", "etc/systemd/system"}  # the record of who created these is lost
 
 
 @pytest.mark.parametrize("fault", ["absent", "text"])

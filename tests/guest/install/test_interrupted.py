@@ -1,4 +1,4 @@
-"""Killed at every step, and failing at every step: the next run ends it, or everything is as it was."""
+"""Installations killed or failing at any step: the next run completes them, or everything is as before."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def uninstall(installation: Installation) -> object:
 
 
 class Stop:
-    """Counts the steps; does something at one of them."""
+    """Counts the steps; calls `action` at step number `at` and at every later one."""
 
     def __init__(self, at: int, action: Callable[[], None]) -> None:
         self.left, self.action = at, action
@@ -51,7 +51,7 @@ class Stop:
 
 
 def count_steps(root: Path, payload: Path, work: Work) -> int:
-    """How many steps it takes, in a child that leaves the tree to us only after a full run."""
+    """Do `work` on the tree; return the number of its steps."""
     stop = Stop(1 << 30, lambda: None)
     with Tree(root, stop) as tree:
         work(Installation(tree, payload=payload))
@@ -59,7 +59,7 @@ def count_steps(root: Path, payload: Path, work: Work) -> int:
 
 
 def killed_at(step: int, root: Path, payload: Path, work: Work) -> bool:
-    """Do it in a child that is gone before its step number `step`; whether it got there."""
+    """Do `work` in a child process that exits before step number `step`; return whether it reached that step."""
     child = os.fork()
     if child == 0:
         try:
@@ -80,13 +80,13 @@ def clean(root: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def without_what_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps are those of the tree, and processes die here, not disks: hundreds of runs would take minutes."""
+    """Skip ldconfig (no step) and fsync: hundreds of runs would take minutes, and processes die here, not disks."""
     monkeypatch.setattr("vgpu_guest.loader_cache._run", lambda *_: (0, ""))
     monkeypatch.setattr("os.fsync", lambda _fd: None)
 
 
 def same(root: Path, before: dict[str, tuple[object, ...]]) -> None:
-    """Content, modes and owners; also times, except those of rewritten files."""
+    """Assert equal contents, modes, owners and times; of the loader's caches, which are rewritten, only the names."""
     after = snapshot(root)
     assert after.keys() == before.keys(), sorted(after.keys() ^ before.keys())
     assert {path: after[path] for path in after if path not in LOADER_CACHES} == {
@@ -95,7 +95,7 @@ def same(root: Path, before: dict[str, tuple[object, ...]]) -> None:
 
 
 def contents(root: Path) -> dict[str, object]:
-    """Without times."""
+    """The snapshot of `root` without times."""
     return {
         path: (*found[:4], found[4][0] if isinstance(found[4], tuple) else found[4])
         for path, found in snapshot(root).items()
@@ -182,7 +182,7 @@ def test_a_failure_at_any_step_is_taken_back(root: Path, payload: Path, number: 
 
     def fail() -> None:
         nonlocal done
-        if not done:  # once: taking back works
+        if not done:  # fail once, so that taking back works
             done = True
             raise OSError(number, os.strerror(number))
 
@@ -233,7 +233,7 @@ def test_a_service_that_cannot_be_added_leaves_the_rest(root: Path, payload: Pat
 
 
 def test_what_somebody_puts_in_the_way_of_a_killed_installation_stays(root: Path, payload: Path) -> None:
-    """The manifest names it already, but it was not created: the existing file is not vgpu's."""
+    """The manifest already lists the file, but vgpu had not created it: the existing file is not vgpu's."""
     assert killed_at(12, root, payload, install)
     theirs = root / "etc/ld.so.conf.d/000-vgpu.conf"
     assert not theirs.exists()
@@ -246,7 +246,7 @@ def test_what_somebody_puts_in_the_way_of_a_killed_installation_stays(root: Path
 
 
 def in_a_small_file_system(root: Path, nbytes: int, script: str) -> subprocess.CompletedProcess[str]:
-    """Run a shell in a mount namespace of its own, where `root`/usr/lib is a file system of that size."""
+    """Run a shell script in its own mount namespace, where `root`/usr/lib is a file system of `nbytes` bytes."""
     prepare = f"mount -t tmpfs -o size={nbytes} none {root}/usr/lib"
     command = ["unshare", "-m", *([] if os.geteuid() == 0 else ["-r"]), "sh", "-euc", f"{prepare}; {script}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=merged(None))

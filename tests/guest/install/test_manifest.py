@@ -1,4 +1,4 @@
-"""A manifest may lie in anybody's tree: what it says is bounded and checked."""
+"""A manifest may come from anybody's tree, so its contents are bounded and checked."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def done(result: CompletedProcess[str]) -> str:
 
 
 def own(guest: Guest) -> dict[str, tuple[object, ...]]:
-    """What is the guest's own: mounted folders are empty from outside."""
+    """A snapshot of the guest's own files: seen from outside, the folders mounted in the guest are empty."""
     return {path: found for path, found in snapshot(guest.root).items() if "__pycache__" not in path}
 
 
@@ -107,7 +107,7 @@ def test_a_users_own_installation(guest: Guest) -> None:
     assert not (guest.root / "root/.local").exists()
 
 
-# What Ollama's install.sh asks before it installs NVIDIA's driver, with lspci's answer for a stub device.
+# The check in Ollama's install.sh before it installs NVIDIA's driver, where lspci has shown a stub device.
 DETECTION = """
 if command -v nvidia-smi >/dev/null && nvidia-smi -L; then echo GPU ready; exit; fi
 echo would install a driver
@@ -143,7 +143,7 @@ int main(void) {
 
 
 def test_a_program_whose_rpath_leads_to_another_libcuda(guest: Guest) -> None:
-    """As in conda's Python, whose rpath (its environment's lib) is searched before LD_LIBRARY_PATH and the cache."""
+    """As in conda's Python: its rpath (the environment's lib) is searched before LD_LIBRARY_PATH and the cache."""
     compile_library(guest.root / "opt/conda/lib/libcuda.so.1", source="int cuInit(unsigned f) { return 35 + (int)f; }")
     flags = ["-Wl,--disable-new-dtags,-rpath,/opt/conda/lib", "-ldl"]
     compile_c(guest.root / "opt/conda/bin/app", RPATH_PROGRAM, "-x", "none", *flags)
@@ -163,7 +163,7 @@ def test_a_program_whose_rpath_leads_to_another_libcuda(guest: Guest) -> None:
     assert done(guest.vgpu("doctor", "--service", "app")).startswith("OK: ")
 
 
-# Prints which libcupti a profiler would bind: as those of PyTorch, which have an RPATH to NVIDIA's.
+# A program like PyTorch's profilers, with an RPATH to NVIDIA's libcupti: it prints which libcupti it binds.
 PROFILER = """
 #include <dlfcn.h>
 #include <link.h>
@@ -177,7 +177,7 @@ int main(void) {
 
 
 def build_profiler(root: Path) -> Path:
-    """A program that brings a libcupti, as a Python environment does; its path in the root."""
+    """Build a program that brings its own libcupti, as a Python environment does; return its path inside `root`."""
     compile_library(root / "opt/venv/lib/libcupti.so.13")
     flags = ["-x", "none", "-Wl,--disable-new-dtags,-rpath,/opt/venv/lib", "-ldl"]
     return Path("/", compile_c(root / "opt/venv/bin/app", PROFILER, *flags).relative_to(root))
@@ -195,12 +195,12 @@ def test_a_services_profiler_binds_vgpus_libcupti(guest: Guest) -> None:
     assert "nothing had to be changed" in done(guest.vgpu("install", "--service", "app"))
 
 
-# The service
+# A llama.cpp service
 
 
 @pytest.fixture(scope="module")
 def cublas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A replacement for cuBLAS, to which llama.cpp is linked; this test's products use llama.cpp's own kernels."""
+    """A stand-in for cuBLAS, to which llama.cpp is linked; the matrix products here use llama.cpp's own kernels."""
     folder = tmp_path_factory.mktemp("cublas")
     script = folder / "map"
     script.write_text("libcublas.so.13 { global: cublas*; local: *; };\n")
@@ -256,9 +256,9 @@ def test_a_llama_cpp_service_goes_from_the_cpu_to_the_vgpu_by_install_alone(
     assert len(pairs) > 10
     for cpu, vgpu in pairs:
         assert max(map(abs, cpu)) > 2
-        # llama.cpp's two ways of attention on the CPU differ by 0.07 from each other in this model of 8-bit weights.
+        # llama.cpp's two CPU implementations of attention differ by 0.07 in this model, which has 8-bit weights.
         assert max(abs(a - b) for a, b in zip(cpu, vgpu, strict=True)) < 0.15
-    assert not (guest.root / "etc/ld.so.conf.d/000-vgpu.conf").exists()  # this service alone
+    assert not (guest.root / "etc/ld.so.conf.d/000-vgpu.conf").exists()  # installed for this service alone
 
     done(guest.vgpu("uninstall"))
     assert own(guest) == before

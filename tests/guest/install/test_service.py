@@ -1,4 +1,4 @@
-"""What a drop-in must know of a unit, read as systemd reads it; and what the drop-in says then."""
+"""The parts of a unit that a drop-in depends on, read as systemd reads them; and the resulting drop-in."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_environment_files(root: Path) -> None:
 
 
 def made(run: Vgpu, root: Path, payload: Path, *options: str, code: int = 0) -> tuple[list[str], str]:
-    """The drop-in's lines, and what the command says."""
+    """Install for the service; return the drop-in's lines without comments, and the command's output."""
     result = run("install", "--root", root, "--from", payload, "--service", "app", *options, code=code)
     lines = (root / drop_in("app")).read_text().splitlines()
     return [line for line in lines if not line.startswith("#")], result.output
@@ -122,7 +122,7 @@ def test_the_units_own_path_comes_after_ours(root: Path, run: Vgpu, payload: Pat
 
 
 def test_a_foreign_preload_is_named_until_a_drop_in_takes_it_away(root: Path, run: Vgpu, payload: Path) -> None:
-    """The doctor's mend for the case GD2 is such a drop-in."""
+    """The doctor's mend for the case GD2 is a drop-in that unsets LD_PRELOAD."""
     unit(root, "Environment=LD_PRELOAD=/opt/old/libshim.so")
     write(root, "etc/systemd/system/app.service.d/other.conf", "[Service]\nNice=1\n")
     compile_library(root / "opt/old/libshim.so", source="int cuInit(unsigned f) { return f ? 1 : 100; }")

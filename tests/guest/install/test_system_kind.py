@@ -1,4 +1,4 @@
-"""Trees that our libraries cannot run in are refused before anything is written; who could change what root runs."""
+"""Systems that cannot run vgpu's libraries are refused before any write; files that other users can write are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walk that follows no link, and writing that is whole or not at all."""
+"""Path lookup that follows no symbolic link, and writes that are complete or not made at all."""
 
 from __future__ import annotations
 

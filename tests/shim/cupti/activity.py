@@ -1,6 +1,6 @@
-"""A CUDA program that profiles itself as Kineto does: what CUPTI gives it, as JSON. Run under `vgpu run`.
+"""A CUDA program that profiles itself as Kineto does and prints CUPTI's records as JSON. Run under `vgpu run`.
 
-`python activity.py MAJOR SCENARIO`. A scenario is a function here; what it returns is printed.
+`python activity.py MAJOR SCENARIO`. A scenario is a function of this file; the program prints its result.
 """
 
 import ctypes
@@ -56,18 +56,18 @@ CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uin
 
 
 def do(result: int) -> None:
-    """A call that must succeed."""
+    """End the program if the result of a call is an error."""
     if result:
         raise SystemExit(f"answered {result}")
 
 
 class Buffers:
-    """The program's buffers, and the records in those that came back."""
+    """The program's buffers, and the records in the buffers that CUPTI returned."""
 
     def __init__(self, nbytes: int = 1 << 16, most: int = 0) -> None:
         self.nbytes, self.most, self.out, self.seen, self.sizes = nbytes, most, {}, [], []
         self.refuse, self.offset, self.asked = False, 0, []
-        self.ask = lambda: None  # called, and its answer kept, while a buffer is given back
+        self.ask = lambda: None  # called while CUPTI returns a buffer; results are kept in `asked`
         self._functions = REQUEST(self._request), COMPLETE(self._complete)
         do(cupti.cuptiActivityRegisterCallbacks(*self._functions))
 
@@ -138,7 +138,7 @@ def flush(flag: int = 0) -> int:
 
 
 def everything() -> object:
-    """Each kind of record, of a few calls."""
+    """A few calls with every kind of record enabled but graph traces."""
     buffers = Buffers()
     enable(*(kind for kind in KINDS if kind != GRAPH))
     program = Program()
@@ -164,7 +164,7 @@ def graph(*also: int) -> object:
     enable(KERNEL, MEMSET, API_DRIVER, *also)
     made, ready = ctypes.c_void_p(), ctypes.c_void_p()
     do(cuda.cuStreamBeginCapture_v2(program.stream, 2))
-    do(program.launch())  # a node that is never asked for
+    do(program.launch())  # the id of this node is never queried
     do(cuda.cuStreamEndCapture(program.stream, ctypes.byref(made)))
     do(cuda.cuStreamBeginCapture_v2(program.stream, 2))
     for blocks in (1, 2, 4):
@@ -189,12 +189,12 @@ def graph(*also: int) -> object:
 
 
 def graph_trace() -> object:
-    """The same with launches recorded as a whole, and one kernel outside."""
+    """The same launches with one record for each graph launch instead of one for each node."""
     return graph(GRAPH)
 
 
 def events() -> object:
-    """Events recorded and waited for; enabled as Kineto does: waits alone, and CUPTI 13's times of events."""
+    """Events recorded and waited for; like Kineto it enables waits, and with CUPTI 13 the device times of events."""
     if MAJOR >= 13:
         do(cupti.cuptiActivityEnableCudaEventDeviceTimestamps(1))
     buffers = Buffers()
@@ -228,7 +228,7 @@ def runtime() -> object:
     do(cudart.cudaMemcpy(memory, host, ctypes.c_size_t(4096), 1))
     do(cudart.cudaMemset(memory, 1, ctypes.c_size_t(64)))
     do(cudart.cudaDeviceSynchronize())
-    do(cupti.cuptiFinalize())  # the runtime makes calls at exit, when Python's functions are gone
+    do(cupti.cuptiFinalize())  # the runtime makes calls at exit, when Python's callbacks are gone
     return buffers.seen
 
 
@@ -249,7 +249,7 @@ def many() -> object:
 
 
 def small_buffers() -> object:
-    """Buffers that hold no record, one record at a time, and none at all: what is lost is counted."""
+    """Buffers too small for a record, with room for one record, and no buffers: lost records are counted."""
     found = {}
     for name, nbytes, most, refuse in (("tiny", 64, 0, False), ("one", 1 << 12, 1, False), ("none", 1, 0, True)):
         buffers = Buffers(nbytes, most)
@@ -267,7 +267,7 @@ def small_buffers() -> object:
 
 
 def subscribers() -> object:
-    """One subscriber at a time; its function sees calls with their arguments, and the contexts they create."""
+    """One subscriber at a time; its callback gets calls with their arguments, and the creation of contexts."""
     seen: list[tuple[int, int, int, str]] = []
 
     def told(user, domain, number, data) -> None:
@@ -299,7 +299,7 @@ def subscribers() -> object:
 
 
 def finalize() -> object:
-    """Detached while active: what was recorded is delivered, and nothing more comes until it is enabled again."""
+    """Finalized while recording: existing records are delivered, and no more until a kind is enabled again."""
     buffers = Buffers()
     program = Program()
     enable(KERNEL, API_DRIVER)
@@ -319,7 +319,7 @@ def finalize() -> object:
 
 
 def fork() -> object:
-    """A forked child has none of its parent's records, and its calls answer; the parent goes on."""
+    """A forked child gets none of its parent's records, and its CUPTI calls return; the parent continues."""
     buffers = Buffers()
     program = Program()
     enable(KERNEL)
@@ -341,7 +341,7 @@ def fork() -> object:
 
 
 def contexts() -> object:
-    """Kernels of a context that is destroyed before anything is flushed, and of one that comes after it."""
+    """Kernels of contexts that are created one after another and destroyed before any record is flushed."""
     buffers = Buffers()
     program = Program()
     enable(KERNEL)
@@ -361,7 +361,7 @@ def contexts() -> object:
 
 
 def calls_inside() -> object:
-    """The program's own functions call CUPTI: what would never end is refused, the rest is done."""
+    """The program's callbacks call CUPTI: calls that would recurse for ever are refused, others succeed."""
     buffers = Buffers()
     buffers.ask = lambda: [flush(), cupti.cuptiFinalize()]
     program = Program()
@@ -389,7 +389,7 @@ def calls_inside() -> object:
 
 
 def misaligned() -> object:
-    """A buffer that is not aligned by 8 is refused: what belongs into it is counted, and good ones are used."""
+    """A buffer that is not aligned to 8 bytes is refused, its records count as dropped; aligned ones are used."""
     buffers = Buffers()
     buffers.offset = 4
     program = Program()
@@ -407,7 +407,7 @@ def misaligned() -> object:
 
 
 def toggled() -> object:
-    """Two threads enable and disable while a third one launches: afterwards everything is recorded as before."""
+    """Threads enable and disable kinds while another thread launches: afterwards recording works as before."""
     buffers = Buffers()
     program = Program()
     stop, answers = threading.Event(), set()
@@ -437,8 +437,8 @@ def toggled() -> object:
 
 
 def left_behind() -> object:
-    """The program ends with records that it never asked for."""
-    Buffers.kept = Buffers()  # its functions live as long as the process
+    """The program ends with records that it never flushed."""
+    Buffers.kept = Buffers()  # the callbacks must live as long as the process
     program = Program()
     enable(KERNEL, API_DRIVER)
     do(program.launch())
@@ -446,7 +446,7 @@ def left_behind() -> object:
 
 
 def worker_dies() -> object:
-    """The worker goes while records are out: an error, once, and what was delivered stays."""
+    """The worker ends before records are delivered: one flush fails, and delivered records remain."""
     buffers = Buffers()
     program = Program()
     enable(KERNEL)
@@ -462,7 +462,7 @@ def worker_dies() -> object:
 
 
 def wrong_calls() -> object:
-    """What CUPTI refuses."""
+    """Calls that CUPTI refuses, and their results."""
     wrong = ctypes.create_string_buffer(64)
     record = ctypes.c_void_p()
     get = cupti.cuptiActivityGetNextRecord

@@ -1,5 +1,5 @@
-"""vgpu's libcupti on the simulator: what a program that profiles itself as Kineto does is given, and what it is
-refused. The program is activity.py."""
+"""vgpu's libcupti on the simulator: records for a program that profiles itself as Kineto does, and calls that
+are refused. The program is activity.py."""
 
 import itertools
 import json
@@ -40,7 +40,7 @@ def test_records(vgpu_run: Run, major: int) -> None:
     ]
     assert [calls[k["correlationId"]]["cbid"] for k in kernels] == [LAUNCH, LAUNCH]
     to, back = of(rows, "Memcpy")
-    assert (to["copyKind"], to["srcKind"], to["dstKind"], to["bytes"]) == (1, 1, 3, 3 << 20)  # one, though in pieces
+    assert (to["copyKind"], to["srcKind"], to["dstKind"], to["bytes"]) == (1, 1, 3, 3 << 20)  # copied in pieces
     assert (back["copyKind"], back["srcKind"], back["dstKind"], back["bytes"]) == (2, 3, 1, 4096)
     (fill,) = of(rows, "Memset")
     assert (fill["bytes"], fill["value"]) == (4096, 5)
@@ -48,7 +48,7 @@ def test_records(vgpu_run: Run, major: int) -> None:
     (outside,) = of(rows, "ExternalCorrelation")
     assert (outside["externalId"], outside["correlationId"]) == (77, kernels[0]["correlationId"])
     assert sorted(row["type"] for row in of(rows, "Synchronization")) == [3, 4]
-    # In one stream one after the other, each after its call began, in the clock of calls.
+    # Work of one stream does not overlap, and begins after its call began, on the clock of calls.
     work = sorted([*kernels, to, back, fill], key=lambda row: row["correlationId"])
     assert all(a["start"] <= a["end"] <= b["start"] for a, b in itertools.pairwise(work))
     assert all(calls[row["correlationId"]]["start"] <= row["start"] for row in work)
@@ -56,7 +56,7 @@ def test_records(vgpu_run: Run, major: int) -> None:
 
 @pytest.mark.parametrize("major", [12, 13])
 def test_runtime(vgpu_run: Run, major: int) -> None:
-    """A call of vgpu's runtime, the driver call inside it and what the device did have one correlation."""
+    """A call of vgpu's runtime, the driver call inside it and the work on the device have one correlation id."""
     rows = profile(vgpu_run, "runtime", major)
     ids = callback_ids(RUNTIME)
     calls = {row["cbid"]: row["correlationId"] for row in of(rows, "API") if row["kind"] == 5}
@@ -71,7 +71,7 @@ def test_runtime(vgpu_run: Run, major: int) -> None:
 
 @pytest.mark.parametrize(("mark", "lines"), [("", 1), (str(ROOT / "shim/base/vgs_mark.c"), 0)])
 def test_another_runtime_is_named(vgpu_run: Run, tmp_path: Path, mark: str, lines: int) -> None:
-    """NVIDIA's runtime tells only NVIDIA's CUPTI of its calls; a library with vgpu's mark is no such one."""
+    """NVIDIA's runtime reports calls only to NVIDIA's CUPTI; a line says so unless the library has vgpu's mark."""
     library, source = tmp_path / "libcudart.so.13", tmp_path / "empty.c"
     source.write_text("int nothing;\n")
     includes = [
@@ -93,7 +93,7 @@ def test_graph(vgpu_run: Run) -> None:
     launches = [row["correlationId"] for row in of(rows, "API") if row["cbid"] == 514]
     kernels = of(rows, "Kernel")
     assert [(k["correlationId"], k["gridX"]) for k in kernels] == [(i, n) for i in launches for n in (1, 2, 4)]
-    (asked,) = of(rows, "nodes")  # what cuptiGetGraphNodeId and cuptiGetGraphExecId answer
+    (asked,) = of(rows, "nodes")  # results of cuptiGetGraphNodeId and cuptiGetGraphExecId
     work = [k["graphNodeId"] for k in kernels[:3]] + [f["graphNodeId"] for f in of(rows, "Memset")[:1]]
     assert work == asked["numbers"]
     assert len(set(work)) == 4
@@ -102,7 +102,7 @@ def test_graph(vgpu_run: Run) -> None:
 
 
 def test_graph_as_a_whole(vgpu_run: Run) -> None:
-    """What XLA can enable: one record for each launch, and none of its nodes."""
+    """XLA can enable this kind: one record for each launch of a graph, and none for the graph's nodes."""
     rows = profile(vgpu_run, "graph_trace")
     launches = {row["correlationId"]: row for row in of(rows, "API") if row["cbid"] == 514}
     whole = of(rows, "GraphTrace")
@@ -115,9 +115,9 @@ def test_graph_as_a_whole(vgpu_run: Run) -> None:
 
 @pytest.mark.parametrize("major", [12, 13])
 def test_events(vgpu_run: Run, major: int) -> None:
-    """A wait names the record of its event, which has the device's time: after the kernel before it."""
+    """A wait names the record of its event, whose device time is after the end of the kernel before the event."""
     rows = profile(vgpu_run, "events", major)
-    first, second = recorded = of(rows, "CudaEvent")  # the one in a capture records nothing
+    first, second = recorded = of(rows, "CudaEvent")  # the captured event has no record
     calls = {row["correlationId"]: row["cbid"] for row in of(rows, "API")}
     assert [calls[row["correlationId"]] for row in recorded] == [RECORD, RECORD]
     kernels = sorted(of(rows, "Kernel"), key=lambda row: row["correlationId"])
@@ -138,7 +138,7 @@ def test_none_is_lost(vgpu_run: Run) -> None:
 
 
 def test_small_buffers(vgpu_run: Run) -> None:
-    """Too small for a record: an error, and all are counted as dropped. Refused: that is no error."""
+    """Buffers too small for a record are an error, no buffers are none; in both cases all records are dropped."""
     found = profile(vgpu_run, "small_buffers")
     assert found["tiny"] == [10, 0, 5, 0]  # PARAMETER_SIZE_NOT_SUFFICIENT; every buffer came back
     assert found["one"][:3] == [0, 5, 0]
@@ -169,7 +169,7 @@ def test_finalize_while_active(vgpu_run: Run) -> None:
 
 def test_fork(vgpu_run: Run) -> None:
     found = profile(vgpu_run, "fork")
-    assert found["child"] == [0, 0, 3, 0, 0]  # its launch is NOT_INITIALIZED; no records
+    assert found["child"] == [0, 0, 3, 0, 0]  # the launch returns NOT_INITIALIZED; no records
     assert found["parent"] == 2
 
 
@@ -178,7 +178,7 @@ def test_contexts_that_go(vgpu_run: Run) -> None:
 
 
 def test_cupti_is_called_by_its_callbacks(vgpu_run: Run) -> None:
-    """While a buffer is given back: INVALID_OPERATION. In a subscriber's function: a flush, and the end of it."""
+    """INVALID_OPERATION while a buffer is returned; a subscriber's callback can flush and unsubscribe."""
     found = profile(vgpu_run, "calls_inside")
     assert found["sites"] == [0, 1, 0]
     assert found["answers"] == [0, 0]
@@ -218,7 +218,7 @@ def test_wrong_calls(vgpu_run: Run) -> None:
 
 
 def test_worker_dies_while_records_are_out() -> None:
-    """The error is told once; records that were delivered stay delivered."""
+    """One flush returns the error, the next one succeeds; delivered records remain."""
     command = [*VGPU, "run", "--gpu", "h100", "--", sys.executable, str(PROGRAM), "13", "worker_dies"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=merged(None)
@@ -236,7 +236,7 @@ def test_worker_dies_while_records_are_out() -> None:
 
 
 def workers_below(root: int) -> list[int]:
-    """Processes of vgpud's workers among the descendants of a process."""
+    """Process ids of vgpud's workers among a process and its descendants."""
     children: dict[int, list[int]] = {}
     names = {}
     for entry in Path("/proc").iterdir():
@@ -257,7 +257,7 @@ def workers_below(root: int) -> list[int]:
 
 
 def test_another_libcuda(tmp_path: Path) -> None:
-    """Over a libcuda that is not vgpu's nothing is profiled, and the reason is told."""
+    """With a libcuda that is not vgpu's, nothing is profiled, and stderr says why."""
     source = tmp_path / "empty.c"
     source.write_text("int cuInit(unsigned flags) { return 100; }\n")
     subprocess.run(["cc", "-shared", "-o", tmp_path / "libcuda.so.1", "-Wl,-soname,libcuda.so.1", source], check=True)

@@ -1,4 +1,4 @@
-"""The worker's clock in the profiler's: offset and drift, over networks with a latency."""
+"""Translating the worker's clock to the profiler's: offset and drift, over networks with latency."""
 
 import itertools
 import json
@@ -35,9 +35,9 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [(2500, 2500, 0), (2500, 2500, 2000), (4000, 1000, 0), (1000, 4000, 500), (30, 30, 20)],
 )
 def test_error(clock: Path, up_us: int, down_us: int, jitter_us: int, ppm: int) -> None:
-    """At most half of a round trip, whatever the network's two ways take, and the drift of the clocks is taken out.
+    """The error is at most half a round trip, however the two ways share the latency, and drift is corrected.
 
-    The first records, over 20 ms, have no drift taken out; a trip's jitter is part of what it took.
+    For the first records, over 20 ms, drift is not corrected; jitter counts as part of a round trip's time.
     """
     command = [clock, str(up_us), str(down_us), str(jitter_us), str(ppm)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -51,7 +51,7 @@ def test_error(clock: Path, up_us: int, down_us: int, jitter_us: int, ppm: int) 
 
 
 def test_order_over_a_network(tmp_path: Path) -> None:
-    """At 5 ms there and back each kernel begins after its launch did and ends before the wait for it does."""
+    """With a 5 ms round trip each kernel begins after its launch began and ends before the wait for it ends."""
     with ExitStack() as stack:
         host = stack.enter_context(Host("tcp", tmp_path, "simulator", "h100", "libcuda.so.1"))
         delay = stack.enter_context(Delay(host.side.environment["VGPU_ENDPOINT"], 5000))

@@ -1,4 +1,4 @@
-"""Layouts of records, callback ids and results, which the library was generated from, against NVIDIA's headers."""
+"""Compare the record layouts, callback ids and results that libcupti is generated from with NVIDIA's headers."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from protocol.gen.cupti import DRIVER, RUNTIME, callback_ids, exports, records, results
 from tests.pypi import SITE, environment
 
-# The structs that 12.9's and 13.5's headers have for what the library writes.
+# Names of the written records' structs in the headers of CUPTI 12.9 and 13.5.
 NAMES = {
     12: {"Kernel": "Kernel9", "Memcpy": "Memcpy6", "Memset": "Memset4", "MemcpyPtoP": "MemcpyPtoP4",
          "Overhead": "Overhead3", "Synchronization": "Synchronization2", "Memory": "Memory4",
@@ -50,7 +50,7 @@ def test_layouts(major: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("major", [12, 13])
 @pytest.mark.parametrize(("domain", "stem"), [(DRIVER, "driver"), (RUNTIME, "runtime")])
 def test_callback_ids(major: int, domain: str, stem: str) -> None:
-    """Numbers never change; a program built with either header means the same function."""
+    """A callback id never changes: programs built with either header mean the same function by it."""
     text = header(major, f"cupti_{stem}_cbid.h")
     theirs = dict(re.findall(rf"CUPTI_{stem.upper()}_TRACE_CBID_(\w+)\s*=\s*(\d+)", text))
     ours = callback_ids(domain)

@@ -1,7 +1,7 @@
-/* How well a worker's clock is related to the profiler's, on a network made up here: no time passes but what is said.
+/* Measures the error of translating a worker's clock to the profiler's, on a simulated network with simulated time.
  *
- * `vgt_cupti_clock UP_US DOWN_US JITTER_US PPM` prints the largest error of a translated time in ns, the largest of one
- * after the last measurement, and whether order was kept. The library's clock_gettime is fake_clock_gettime. */
+ * `vgt_cupti_clock UP_US DOWN_US JITTER_US PPM` prints the largest error of a translated time in ns, the largest error
+ * after the last measurement, and whether order was kept. The library calls fake_clock_gettime as clock_gettime. */
 #define _GNU_SOURCE
 #include "vgs_cupti_buffer.h"
 #include "vgs_cupti_clock.h"
@@ -12,7 +12,7 @@
 
 enum { MEASUREMENTS = 8, TIMES = 100 };
 
-static uint64_t now_ns = 5000000000, up_ns, down_ns, jitter_ns; /* now_ns: this process's monotonic clock */
+static uint64_t now_ns = 5000000000, up_ns, down_ns, jitter_ns; /* now_ns: simulated monotonic clock */
 static double ppm;
 static uint32_t state = 1;
 
@@ -42,7 +42,7 @@ static CUresult read_clock(uint64_t *now, uint64_t *dropped, uint64_t *waiting) 
 int vgs_cuptiGetTimestamp(uint64_t *timestamp);
 void vgs_cupti_count_dropped(uint64_t count) { (void)count; }
 
-/* The largest error of times in an interval; whether they are in order is added to *ordered. */
+/* The largest error of translated times in an interval; *ordered becomes 0 if they are out of order. */
 static uint64_t largest_error(uint64_t from, uint64_t to, int *ordered) {
   uint64_t largest = 0, before = 0;
   for (uint64_t i = 0; i <= TIMES; i++) {
@@ -68,7 +68,7 @@ int main(int count, char **given) {
   vgs_cupti_clock_start();
   for (int i = 0; i < MEASUREMENTS; i++) {
     uint64_t began = now_ns;
-    now_ns += i ? 10000000000u : 20000000u; /* records of 10 s, the first ones of 20 ms */
+    now_ns += i ? 10000000000u : 20000000u; /* records over 10 s, the first ones over 20 ms */
     vgs_cupti_clock_measure(&driver);
     uint64_t error = largest_error(began, now_ns, &ordered);
     largest = error > largest ? error : largest;

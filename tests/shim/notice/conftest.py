@@ -1,4 +1,4 @@
-"""What the notice's tests run: replacement drivers, programs that load them, and the notice in front of a driver."""
+"""Fixtures for tests of the notice: replacement drivers, programs that load them, the notice in front of a driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).resolve().parent
 OURS = ROOT / "build/guest/libcuda.so.1"
 MESSAGE = "GPUs are reserved for the course."
-# As a log shows it; a terminal has a frame instead of the first words.
+# The notice as written to a file or pipe; on a terminal a frame replaces the words before the message.
 LINE = f"GPU access: {MESSAGE}\n"
 
 
@@ -29,7 +29,7 @@ class Installed:
 
 @dataclass
 class Machine:
-    """A user's environment on a machine with a marker, or without; each has its own record of sessions."""
+    """A user's environment on a machine with or without a marker file; each machine has its own session record."""
 
     home: Path
     marked: bool = True
@@ -45,7 +45,7 @@ class Machine:
         (self.home / "notice.conf").write_text(self.conf)
 
     def environment(self, libraries: Path | None, visible: str | None = "", **more: str) -> dict[str, str]:
-        """`visible` is CUDA_VISIBLE_DEVICES, None: unset."""
+        """The program's variables; `visible` is the value of CUDA_VISIBLE_DEVICES (None: unset)."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("VGPU_", "CUDA_", "LC_", "LANG", "LD_"))}
         env |= {"VGPU_NOTICE_CONF": str(self.home / "notice.conf"), "VGPU_NOTICE_FILE": str(self.marker)}
         env |= {"XDG_RUNTIME_DIR": str(self.home), "VGPU_GUEST_CONF": "/nonexistent"}
@@ -75,7 +75,7 @@ def stand_in(folder: Path, *options: str) -> Path:
 
 @pytest.fixture(scope="session")
 def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Installed]:
-    """`install(driver)` puts the notice before that libcuda, in a folder of its own."""
+    """`install(driver)` puts the notice in front of that libcuda, in a new folder."""
 
     def put(driver: Path) -> Installed:
         folder = tmp_path_factory.mktemp("notice")
@@ -97,19 +97,19 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installed(install: Callable[[Path], Installed], driver: Path) -> Installed:
-    """Before the stand-in."""
+    """The notice in front of the replacement driver."""
     return install(driver)
 
 
 @pytest.fixture(scope="session")
 def before_ours(install: Callable[[Path], Installed]) -> Installed:
-    """Before vgpu's own libcuda, which has the notice inside, too."""
+    """The notice in front of vgpu's own libcuda, which also contains the notice."""
     return install(OURS)
 
 
 @pytest.fixture(scope="session")
 def loader(tmp_path_factory: pytest.TempPathFactory, driver: Path) -> Callable[[str], list[str | Path]]:
-    """`loader(way)` is the command that calls cuInit found in that way."""
+    """`loader(way)` is the command of a program that finds cuInit in that way and calls it."""
     folder = tmp_path_factory.mktemp("loader")
     program = compiled(folder / "load", HERE / "vgt_load.c", "-ldl", "-pthread")
     linked = compiled(folder / "linked", HERE / "vgt_load.c", "-DLINKED", str(driver))

@@ -1,5 +1,5 @@
-"""Packages of Debian's that are unpacked, not installed: NVIDIA's own libcuda (3 MB, non-free), and programs that a
-test must not set going as services.
+"""Debian packages that are unpacked, not installed: NVIDIA's own libcuda (3 MB, non-free), and programs whose
+installation would start services.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMEOUT_S = 60
 
 
 def _apt_get(folder: Path, *words: str) -> None:
-    """apt-get with sources and lists of its own, so that the machine's stay unchanged."""
+    """Run apt-get with its own sources and lists, so that the machine's lists stay unchanged."""
     options = {
         "Dir::Etc::sourcelist": folder / "debian.sources",
         "Dir::Etc::sourceparts": "/dev/null",

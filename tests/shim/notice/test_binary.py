@@ -1,4 +1,4 @@
-"""What the notice demands of a machine, and what it brings (cases L05, L11, L14, G07)."""
+"""The notice as a file: dependencies, exported names, and what loading it does (cases L05, L11, L14, G07)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def readelf(*options: str, file: Path = LIBRARY) -> str:
 
 
 def test_is_libcuda_and_stands_before_the_next_one() -> None:
-    """What it needs holds nothing but the driver's path, as a filter that may be missing."""
+    """libvgpu-next.so, the only dependency besides libc, names the driver's path as an auxiliary filter (optional)."""
     dynamic = readelf("-d")
     assert re.findall(r"\(SONAME\).*\[(.+)\]", dynamic) == ["libcuda.so.1"]
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic)
@@ -47,14 +47,14 @@ def test_l11_no_private_glibc_names_and_none_that_is_new() -> None:
 
 
 def test_l14_nothing_happens_when_it_is_loaded() -> None:
-    """The one entry of each array is the compiler's own (frame_dummy)."""
+    """The one entry of the init and of the fini array is the compiler's own (frame_dummy)."""
     sizes = dict(re.findall(r"\((INIT_ARRAYSZ|FINI_ARRAYSZ)\)\s+(\d+)", readelf("-d")))
     assert sizes == {"INIT_ARRAYSZ": "8", "FINI_ARRAYSZ": "8"}
 
 
 def test_g07_a_program_of_another_class_passes_it_by(installed: Installed, machine: Machine, tmp_path: Path) -> None:
-    """The loader skips a library of the wrong ELF class or machine in a search path: stood in for by a copy of the
-    notice that says it is one, before the real one.
+    """The loader skips a library of the wrong ELF class or machine in a search path: here a copy of the notice with a
+    changed ELF header, in front of the driver.
     """
     for name, offset, value in (("class", 4, b"\x01"), ("architecture", 18, b"\xb7\x00")):
         foreign = tmp_path / name

@@ -1,4 +1,4 @@
-"""/etc/vgpu/notice.conf, and the variables that stand in for it."""
+"""/etc/vgpu/notice.conf, and the environment variables that override it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Loader = Callable[[str], list[str | Path]]
 
 @pytest.fixture
 def said(installed: Installed, loader: Loader, machine: Machine) -> Callable[..., str]:
-    """What a blocked program's stderr holds under this configuration."""
+    """`said(conf)` is the stderr of a blocked program under that configuration."""
 
     def run(conf: str, drop: tuple[str, ...] = (), **env: str) -> str:
         (machine.home / "notice.conf").write_text(conf)
@@ -43,7 +43,7 @@ def test_vgpu_notice_0_is_off(said: Said) -> None:
 def test_marker_message_and_their_defaults(said: Said, machine: Machine, tmp_path: Path) -> None:
     other = tmp_path / "other marker"
     conf = f"# ours\n marker = {other} \n message = First line.\nmessage=Second = line.\nnonsense\nunknown = 1\n"
-    assert said(conf, drop=("VGPU_NOTICE_FILE",)) == ""  # no such file yet
+    assert said(conf, drop=("VGPU_NOTICE_FILE",)) == ""  # the marker file does not exist yet
     other.write_text("\n")
     assert said(conf, drop=("VGPU_NOTICE_FILE",)) == "GPU access: First line.\nGPU access: Second = line.\n"
     other.write_text("The marker's own.\n")
@@ -80,4 +80,4 @@ def test_exempt_users(said: Said) -> None:
         assert said(f"exempt = {entry}\n") == "", entry
     assert said(f"exempt = nobody\nexempt = {name}\n") == ""
     for entry in ("", "nobody", f"{uid}1", f"{name}x", "someone"):
-        assert said(f"exempt = {entry}\n", LOGNAME="someone") == LINE, entry  # the name is the system's, not LOGNAME's
+        assert said(f"exempt = {entry}\n", LOGNAME="someone") == LINE, entry  # LOGNAME must not count as the name

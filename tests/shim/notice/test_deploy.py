@@ -1,4 +1,4 @@
-"""What deploy/notice gives an administrator (cases I08, I10)."""
+"""The files and scripts of deploy/notice for an administrator (cases I08, I10)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def variables(text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("shell", [["sh"], ["bash", "--norc"], ["bash", "--posix", "-eu"], ["sh", "-eu"]])
 def test_i08_profile_adds_the_folder_once(tmp_path: Path, shell: list[str]) -> None:
-    """The file unchanged except for its folder, sourced by a shell and by a shell inside that."""
+    """The profile, with only its folder changed, is sourced twice by a shell and again by a shell inside it."""
     folder = tmp_path / "notice"
     folder.mkdir()
     (folder / "libcuda.so.1").touch()
@@ -58,8 +58,8 @@ class _Conversation(ctypes.Structure):
 
 @pytest.mark.parametrize(("group", "is_given"), [("nogroup", True), ("root", False)])
 def test_pam_gives_the_environment_file_to_whom_it_should(tmp_path: Path, group: str, is_given: bool) -> None:
-    """docs/notice.md's two lines for root, who is in the group root; by libpam itself, with a service of its own.
-    sshd, cron, su and login do no more, and have further modules that answer for the session.
+    """The two PAM lines of docs/notice.md, applied by libpam to root, who is in the group root, in a service for the
+    test. sshd, cron, su and login do the same with further session modules.
     """
     try:
         pam = ctypes.CDLL("libpam.so.0")
@@ -91,7 +91,7 @@ def test_pam_gives_the_environment_file_to_whom_it_should(tmp_path: Path, group:
 
 
 def test_conf_says_the_defaults(installed: Installed, loader: Loader, machine: Machine) -> None:
-    """Each key of the commented file, switched on, changes nothing but who is exempt."""
+    """Uncommenting each key of the shipped file but `exempt` changes nothing: the keys show the default values."""
     text = (NOTICE / "notice.conf").read_text()
     (machine.home / "notice.conf").write_text(text)
     machine.marker.write_text("")
@@ -143,8 +143,8 @@ def test_set_up_refuses_in_one_line(tmp_path: Path, options: list[str]) -> None:
 
 
 def test_set_up_for_a_whole_machine(driver: Path, loader: Loader, machine: Machine, tmp_path: Path) -> None:
-    """In a root of its own, as the loader's configuration has it: a program finds the notice without any environment,
-    with a setuid bit as well, and a program that never asks for a GPU makes no additional system call.
+    """In a chroot whose loader configuration names the notice, a program finds the notice without any environment, even
+    with a setuid bit, and a program that never asks for a GPU makes no additional system call.
     """
     if os.geteuid() != 0:
         pytest.skip("chroot is root's")

@@ -1,4 +1,4 @@
-"""PyTorch, CuPy and numba-cuda from their wheels, blocked (cases G01, G04, G05). No GPU is needed to be refused one."""
+"""Wheels of PyTorch, CuPy and numba-cuda for a blocked user (cases G01, G04, G05). The tests need no GPU."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ NUMBA = (
     "nvidia-nvvm==13.0.*",
     "nvidia-cuda-runtime==13.0.*",
 )
-# 3 GB that torch's libraries need to be loaded and do not call before there is a device: libraries whose functions
-# only trap stand in. Their names begin with this, and carry this version tag.
+# torch's libraries need 3 GB of libraries at load time that they do not call without a device: libraries whose
+# functions only trap replace them. For each: the pattern of its functions' names, and the names' version tag.
 NOT_REACHED = {
     "libcublasLt.so.13": ("cublasLt", "libcublasLt.so.13"),
     "libcublas.so.13": ("cublas[A-Z]", "libcublas.so.13"),
@@ -44,7 +44,7 @@ NOT_REACHED = {
 
 @pytest.fixture(scope="module")
 def not_reached(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of definitions for what torch's libraries leave undefined."""
+    """The folder of replacement libraries that define the names that torch's libraries leave undefined."""
     folder = tmp_path_factory.mktemp("not-reached")
     libraries = (environment(*TORCH, with_dependencies=False) / SITE / "torch/lib").glob("lib*.so")
     command = ["readelf", "-W", "--dyn-syms", *map(str, libraries)]
@@ -77,7 +77,7 @@ def blocked(
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("requirements", [TORCH, CUPY, NUMBA], ids=["torch", "cupy", "numba"])
 def test_framework_installs(requirements: tuple[str, ...]) -> None:
-    """Apart, so that no other test's time holds a download."""
+    """A separate test, so that no other test's time includes a download."""
     assert python(requirements, with_dependencies=requirements is not TORCH).exists()
 
 
@@ -93,8 +93,8 @@ def test_g01_torch_shows_it_once_and_raises_as_ever(
 
 
 def test_g04_torch_probes(before_ours: Installed, not_reached: Path, machine: Machine) -> None:
-    """The import says nothing. is_available asks the driver, which is to ask for a GPU: once in a session. device_count
-    and the NVML check do not reach cuInit (G05).
+    """Importing torch shows no notice. is_available calls the driver, which counts as asking for a GPU: one notice in a
+    session. device_count and the NVML check do not call cuInit (G05).
     """
     program = """
 import os, sys, torch

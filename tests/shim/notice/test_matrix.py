@@ -39,7 +39,7 @@ def test_g06_matrix_over_a_stand_in(installed: Installed, loader: Loader, tmp_pa
 def test_g06_matrix_over_our_libcuda(
     before_ours: Installed, loader: Loader, tmp_path: Path, way: str, front: bool
 ) -> None:
-    """No endpoint: 100, an endpoint that is not there: 802. Alone, and with the other notice in front of it."""
+    """cuInit answers 100 without an endpoint, 802 if nobody listens; alone, and with the other notice in front."""
     libraries = before_ours.folder if front else OURS.parent
     for number, (marked, visible, endpoint) in enumerate(itertools.product([True, False], VISIBLE, ["", "unix:/nix"])):
         machine = Machine(tmp_path / str(number), marked=marked, env={"VGPU_ENDPOINT": endpoint})
@@ -58,7 +58,7 @@ def test_g06_matrix_over_our_libcuda(
 def test_driver_with_the_first_form_alone(
     install: Callable[[Path], Installed], loader: Loader, machine: Machine, tmp_path: Path, way: str
 ) -> None:
-    """A driver of 11.x has no cuGetProcAddress_v2; the notice makes one of its cuGetProcAddress."""
+    """A driver of 11.x has no cuGetProcAddress_v2; the notice builds one from the driver's cuGetProcAddress."""
     old = install(stand_in(tmp_path / "old", "-DFIRST_FORM_ONLY", "-Wl,-soname,libcuda.so.1"))
     done = machine.run(loader(way), old.folder, VGT_RESULT="100")
     assert (done.returncode, done.stderr) == (0, LINE)
@@ -68,7 +68,7 @@ def test_driver_with_the_first_form_alone(
 
 
 def test_l04_one_driver_in_the_process(installed: Installed, machine: Machine, tmp_path: Path) -> None:
-    """Later lookups, by any name, get the existing library."""
+    """Later lookups, by any name, find the library that is already loaded."""
     program = tmp_path / "again.c"
     program.write_text(
         """
@@ -95,7 +95,7 @@ def test_l04_one_driver_in_the_process(installed: Installed, machine: Machine, t
 def test_GP10_without_a_driver_behind_it_every_program_runs(
     install: Callable[[Path], Installed], loader: Loader, machine: Machine, tmp_path: Path
 ) -> None:
-    """A machine whose driver was removed: nobody is kept out of it, and nothing is said."""
+    """On a machine whose driver was removed every program still runs, and no notice is shown."""
     empty = install(tmp_path / "removed/libcuda.so.1")
     for variable, value in (("LD_PRELOAD", str(empty.folder / "libvgpu-notice.so")), ("LD_LIBRARY_PATH", "")):
         done = machine.run(["/bin/sh", "-c", "exec /bin/true"], empty.folder, **({variable: value} if value else {}))

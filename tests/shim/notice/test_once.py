@@ -1,4 +1,4 @@
-"""Once in a session, whichever process shows it (case G04), and without side effects on the process."""
+"""The notice is shown once in a session, by any process (case G04), without side effects on the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCKED = {"VGT_RESULT": "100"}
 
 
 def shell(loader: Loader, times: int, after: str = "") -> list[str | Path]:
-    """One session in which the loader runs so many times, one after another."""
+    """A shell command that runs the loader `times` times, one after another, then `after`."""
     command = " ".join(map(str, loader("local")))
     return ["sh", "-c", f"for i in $(seq {times}); do {command} >/dev/null; done; {after}"]
 
@@ -29,7 +29,7 @@ def test_once_in_a_process(installed: Installed, loader: Loader, machine: Machin
 
 def test_once_in_a_session(installed: Installed, loader: Loader, machine: Machine) -> None:
     environment = machine.environment(installed.folder, **BLOCKED)
-    for _ in range(2):  # each has a session of its own
+    for _ in range(2):  # each run is a new session
         done = subprocess.run(
             [str(part) for part in shell(loader, 4)],
             env=environment,
@@ -42,8 +42,8 @@ def test_once_in_a_session(installed: Installed, loader: Loader, machine: Machin
 
 
 def wait_for_tick() -> None:
-    """Wait until the kernel's clock of start times moves on: two first processes of PID namespaces that start within
-    one tick of 10 ms look the same.
+    """Wait until the kernel's clock of start times moves on: the first processes of two PID namespaces that start
+    within one tick of 10 ms look the same.
     """
     ticks_per_s = os.sysconf("SC_CLK_TCK")
     tick = int(time.clock_gettime(time.CLOCK_BOOTTIME) * ticks_per_s)
@@ -62,14 +62,14 @@ ENTERED = {
 def test_once_in_a_session_that_began_outside_the_pid_namespace(
     installed: Installed, loader: Loader, machine: Machine, where: str
 ) -> None:
-    """As `unshare --pid` starts programs, or a CI's sandbox: getsid(2) answers 0 to them. Without /proc nothing tells
-    who belongs together, and each process shows it once.
+    """In programs that `unshare --pid` or a CI's sandbox starts, getsid(2) returns 0. Without /proc the members of a
+    session cannot be found, and each process shows the notice once.
     """
     enter = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--pid", "--fork", *ENTERED[where]]
     hide = ["sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh"] if where == "no-proc" else []
     if (tried := subprocess.run([*enter, "true"], capture_output=True, text=True, timeout=60)).returncode:
         pytest.skip(f"no PID namespace to be had: {tried.stderr.strip()}")
-    for _ in range(2):  # two that came in are two sessions
+    for _ in range(2):  # each run enters a namespace anew: a new session
         if where == "outer-proc":
             enter = ["setsid", "--wait", *enter]
         wait_for_tick()
@@ -78,7 +78,7 @@ def test_once_in_a_session_that_began_outside_the_pid_namespace(
 
 
 def test_g04_eight_workers_at_once_show_one(installed: Installed, loader: Loader, machine: Machine) -> None:
-    """As a DataLoader's workers: all find cuInit failing at the same moment."""
+    """Like the workers of a DataLoader, eight processes see cuInit fail at the same moment."""
     command = " ".join(map(str, loader("proc_v2")))
     done = machine.run(
         ["sh", "-c", f"for i in 1 2 3 4 5 6 7 8; do {command} >/dev/null & done; wait"], installed.folder, **BLOCKED
@@ -94,7 +94,7 @@ def test_a_renewed_marker_is_shown_again(installed: Installed, loader: Loader, m
 def test_without_a_place_for_the_record_once_in_each_process(
     installed: Installed, loader: Loader, machine: Machine, tmp_path: Path
 ) -> None:
-    """The record's place is taken by a FIFO, a link, a directory: it is neither followed nor waited for."""
+    """With a FIFO, a link or a directory in place of the record, the notice does not block or follow the link."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     record = machine.home / "vgpu-notice"
@@ -108,7 +108,7 @@ def test_without_a_place_for_the_record_once_in_each_process(
             if fallback.is_file():
                 fallback.write_bytes(kept)
         assert done.returncode == 0
-        assert done.stderr == LINE  # /tmp holds it then
+        assert done.stderr == LINE  # the record is then in /tmp
         if record.is_dir():
             record.rmdir()
         else:
@@ -117,7 +117,7 @@ def test_without_a_place_for_the_record_once_in_each_process(
 
 
 def test_the_record_stays_small(installed: Installed, loader: Loader, machine: Machine) -> None:
-    """A service that starts a session each minute for months."""
+    """For example for a service that starts a session each minute for months."""
     record = machine.home / "vgpu-notice"
     old = "".join(f"boot {number} 0 1700000000.000000000\n" for number in range(1000))
     record.write_text(old)
@@ -192,7 +192,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("what", ["threads", "before", "after", "close", "set"])
 def test_once_with_threads_forks_and_dlclose(installed: Installed, machine: Machine, program: Path, what: str) -> None:
-    """`close` maps the library again, without its state; the session's record remains."""
+    """`close` unloads and reloads the library, which loses its state; the session's record remains."""
     done = machine.run([program, what], installed.folder, None if what == "set" else "", **BLOCKED)
     assert (done.returncode, done.stderr) == (0, LINE)
 

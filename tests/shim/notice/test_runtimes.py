@@ -27,7 +27,7 @@ RUNTIMES = {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The program linked with a runtime."""
+    """`program(name)` is vgt_count linked with that runtime."""
 
     def build(name: str) -> Path:
         requirement, file = RUNTIMES[name]
@@ -68,7 +68,7 @@ def test_g01_over_our_libcuda(program: Callable[[str], Path], tmp_path: Path, na
 def test_g01_before_nvidias_own_libcuda(
     install: Callable[[Path], Installed], loader: Callable[[str], list[str | Path]], tmp_path: Path, way: str
 ) -> None:
-    """NVIDIA's libcuda finds no GPU here (100), whatever CUDA_VISIBLE_DEVICES says: no more is asked of it."""
+    """NVIDIA's libcuda finds no GPU here, whatever CUDA_VISIBLE_DEVICES says, so cuInit only ever answers 100."""
     before = install(nvidia_libcuda())
     for marked, visible in itertools.product([True, False], VISIBLE):
         machine = Machine(tmp_path / f"{marked}{visible}", marked=marked)
@@ -93,7 +93,7 @@ def test_g01_nvidias_runtime_before_nvidias_libcuda(
 def test_nvidias_libcuda_keeps_every_name(
     install: Callable[[Path], Installed], machine: Machine, tmp_path: Path
 ) -> None:
-    """dlsym through the notice finds each name that NVIDIA's library exports, there."""
+    """Through the notice, dlsym finds all NVIDIA's names in NVIDIA's library, except the notice's own three names."""
     before = install(nvidia_libcuda())
     listing = subprocess.run(
         ["readelf", "-W", "--dyn-syms", str(before.driver)], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""Programs that never ask for a GPU do not notice (cases G03, L14)."""
+"""Programs that never ask for a GPU behave the same with the notice (cases G03, L14)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKAGES = {"sshd": ("openssh-server", "libwrap0"), "lspci": ("pciutils", "libpc
 
 
 def command(name: str) -> tuple[list[str], list[str]]:
-    """The program's words, and the folders of libraries that it needs on top of the system's."""
+    """The command line, and the folders of the libraries that the program needs besides the system's."""
     first, *rest = COMMANDS[name]
     found = shutil.which(first, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if found is not None:
@@ -46,7 +46,7 @@ def searched(*folders: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_g03_same_output_with_the_notice_in_the_environment(installed: Installed, machine: Machine, name: str) -> None:
-    """As docs/notice.md sets it up; and preloaded, as it should not be."""
+    """The notice in LD_LIBRARY_PATH, as docs/notice.md sets it up, and in LD_PRELOAD, which is not recommended."""
     words, folders = command(name)
     given: list[str | Path] = [*words]
     plain = machine.run(given, None, **searched(*folders))
@@ -68,7 +68,7 @@ def need_strace() -> None:
 
 
 def traced(machine: Machine, words: list[str], trace: Path, **env: str) -> list[str]:
-    """Each call that opened a file or had to do with a socket. Numbers that differ from run to run are left out."""
+    """Trace lines of calls that open files or use sockets, without numbers that differ from run to run."""
     strace = ["strace", "-f", "-qq", "-e", "trace=open,openat,openat2,connect,socket,ioctl", "-o", str(trace)]
     done = machine.run([*strace, *(f"-E{key}={value}" for key, value in env.items()), *words], None)
     if "ptrace" in done.stderr:
@@ -79,7 +79,7 @@ def traced(machine: Machine, words: list[str], trace: Path, **env: str) -> list[
 
 
 def outside(lines: list[str], folder: Path) -> list[str]:
-    """What did not look into that folder."""
+    """The trace lines that name no file of that folder."""
     return [line for line in lines if f'"{folder}/' not in line]
 
 
@@ -97,5 +97,5 @@ def test_l14_strace_shows_nothing_more(installed: Installed, machine: Machine, t
     assert all("= -1 ENOENT" in line for line in inside)
     preload = {"LD_PRELOAD": str(installed.folder / "libvgpu-notice.so")}
     preloaded = traced(machine, words, tmp_path / "preloaded", **searched("/nonexistent", *folders), **preload)
-    own = [line for line in preloaded if "/libvgpu-next.so" not in line]  # looked for in those folders, too
+    own = [line for line in preloaded if "/libvgpu-next.so" not in line]  # searched for in all folders
     assert outside(outside(own, installed.folder), Path("/nonexistent")) == outside(plain, Path("/nonexistent"))

@@ -1,4 +1,4 @@
-"""What stderr may be, and that the notice neither stops a program nor writes where it should not."""
+"""Every kind of stderr: the notice neither stops a program nor writes where it should not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWER = "cuInit 100 errno 7 flags 1 alloc 1\n"
 
 @pytest.fixture
 def start(installed: Installed, loader: Loader, machine: Machine) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the loader in a new session, with this stderr; `shell` is put before it."""
+    """`start(stderr, shell)` runs the shell code and then the loader in a new session, with that stderr."""
 
     def run(stderr: int, shell: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         command = f"{shell} exec {' '.join(map(str, loader('local')))}"
@@ -42,7 +42,7 @@ def start(installed: Installed, loader: Loader, machine: Machine) -> Callable[..
 
 
 def fill(descriptor: int) -> None:
-    """Write until there is no room."""
+    """Write to the descriptor until a write would block."""
     os.set_blocking(descriptor, False)
     with suppress(BlockingIOError):
         while True:
@@ -84,7 +84,7 @@ def test_terminal_without_colour_or_utf8(start: Start, env: dict[str, str]) -> N
 
 
 def test_file(start: Start, tmp_path: Path) -> None:
-    """What follows does not overwrite it: the offset is the descriptor's."""
+    """Later output does not overwrite the notice, because the notice advances the descriptor's offset."""
     with (tmp_path / "log").open("w") as log:
         log.write("before\n")
         log.flush()
@@ -94,7 +94,7 @@ def test_file(start: Start, tmp_path: Path) -> None:
 
 
 def test_socket(start: Start) -> None:
-    """As the journal's."""
+    """The stderr of a systemd service is a socket of the journal."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert start(theirs.fileno()).stdout == ANSWER
@@ -107,7 +107,7 @@ def test_closed_stderr(start: Start) -> None:
 
 
 def test_descriptor_2_of_the_programs_own(start: Start, tmp_path: Path) -> None:
-    """Opened read-only, say: nothing is written to it. (A descriptor opened with O_CLOEXEC is left alone, too.)"""
+    """Descriptor 2 is a file opened read-only: nothing is written. (The same holds for files opened with O_CLOEXEC.)"""
     data = tmp_path / "data"
     data.write_text("data")
     done = start(subprocess.DEVNULL, f"exec 2<{data};")
@@ -115,7 +115,7 @@ def test_descriptor_2_of_the_programs_own(start: Start, tmp_path: Path) -> None:
 
 
 def test_pipe_without_a_reader(start: Start) -> None:
-    """No SIGPIPE: it would kill the program."""
+    """The notice must raise no SIGPIPE, which would kill the program."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -138,7 +138,7 @@ def test_full_pipe(start: Start) -> None:
 
 
 def test_stopped_terminal(start: Start) -> None:
-    """As after Ctrl-S, with nobody reading: the terminal takes what it has room for."""
+    """The terminal's buffer is full, as after Ctrl-S with no reader: the notice does not block."""
     leader, terminal = pty.openpty()
     try:
         fill(terminal)
@@ -150,7 +150,7 @@ def test_stopped_terminal(start: Start) -> None:
 
 
 def test_file_size_limit(start: Start, tmp_path: Path) -> None:
-    """No SIGXFSZ."""
+    """The notice must raise no SIGXFSZ, which would kill the program."""
     with (tmp_path / "log").open("w") as log:
         done = start(log.fileno(), "ulimit -f 0;")
     assert (done.returncode, done.stdout) == (0, ANSWER)

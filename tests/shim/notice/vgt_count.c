@@ -1,4 +1,4 @@
-/* What a program over a CUDA runtime sees: cudaGetDeviceCount, twice, and the sticky error. */
+/* Prints what a program over a CUDA runtime sees: the results of cudaGetDeviceCount, twice, and the last error. */
 #include <stdio.h>
 
 extern int cudaGetDeviceCount(int *count);

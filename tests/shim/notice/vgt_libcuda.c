@@ -1,6 +1,6 @@
-/* A replacement libcuda, as closed as NVIDIA's: its cuGetProcAddress hands out functions of its own, not the exported
- * names (built with -Bsymbolic). cuInit answers VGT_RESULT and leaves errno at 7. Every name it does not know is a
- * function that answers 999, so that a CUDA runtime gets as far as cuInit. -DFIRST_FORM_ONLY: a driver of 11.x. */
+/* A replacement libcuda. Like NVIDIA's, its cuGetProcAddress returns internal functions, not the exported ones (built
+ * with -Bsymbolic). cuInit returns VGT_RESULT and sets errno to 7. Every unknown name is a function that returns 999,
+ * so that a CUDA runtime gets as far as cuInit. -DFIRST_FORM_ONLY: a driver of 11.x. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

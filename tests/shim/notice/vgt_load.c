@@ -1,5 +1,5 @@
-/* vgt_load WAY [COUNT]: finds cuInit in one of the ways that programs do, calls it COUNT times (1), and prints all that
- * a program can see of it: results, errno, and what other names answer. -DLINKED: the linker finds it. */
+/* vgt_load WAY [COUNT]: finds cuInit in one of the ways that programs use, calls cuInit COUNT times (default 1), and
+ * prints results, errno, and the results of other functions. -DLINKED: the linker finds cuInit. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* Asks the driver what the H100 of answers.txt was asked, most of it wrong on purpose, and prints each answer as a line
- * of that file. Without an argument: everything but the faults. With `bad` or `trap`: the life of a process after that
- * kernel. */
+/* Makes the calls that an H100 answered in answers.txt, most of them wrong on purpose, and prints each answer as a line
+ * of that file. Without an argument: all calls but the faults. With `bad` or `trap`: the calls of a process after that
+ * kernel's fault. */
 #include <cuda.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.globa
                           " st.global.u32 [%rd1], 1; ret; }\n"
                           ".visible .entry trap() { trap; }\n";
 
-/* The names are those in the questions. */
+/* These variables have the names that the calls in answers.txt use. */
 static int n, mt, pr;
 static unsigned u;
 static float ms;

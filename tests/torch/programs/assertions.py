@@ -1,7 +1,7 @@
 """What a GPU's kernels assert about values: `PROGRAM [NAME ...]` prints for each operator how the call ends.
 
 `NAME TAB call TAB next` are the exceptions of the call and of the next synchronisation, `-` where there is none. Each
-runs in a process of its own, as the context may be lost.
+call runs in a process of its own, because the context may be lost.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Attention over packed sequences of different lengths, and the kernels that torch calls for it, against plain sums."""
+"""Attention over packed sequences of different lengths, and its kernels, compared with attention on the CPU."""
 
 import torch
 from cases import case, main, message
@@ -13,7 +13,7 @@ def ends(numbers):
 
 
 def one(q, k, v, window, bias=None):
-    """(length, heads, width); the diagonal ends in the last query and key."""
+    """Attention of one sequence; shapes (length, heads, width). The diagonal ends at the last query and last key."""
     distance = torch.arange(len(k)) - torch.arange(len(q))[:, None] - (len(k) - len(q))
     seen = torch.ones_like(distance, dtype=torch.bool)
     if window[0] >= 0:
@@ -60,7 +60,7 @@ def packed_sequences():
 
 @case
 def many_queries():
-    """From 129 on, torch takes cuDNN's kernel."""
+    """From 129 queries on, torch uses cuDNN's kernel."""
     q = torch.randn(300, 2, 16, dtype=torch.half)
     got = varlen_attn(q.cuda(), q.cuda(), q.cuda(), ends([0, 150, 300]), ends([0, 150, 300]), 150, 150)
     wanted = torch.cat([one(part, part, part, (-1, -1)) for part in (q[:150], q[150:])])

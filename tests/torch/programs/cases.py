@@ -1,6 +1,6 @@
-"""Programs of many cases: `PROGRAM [NAME ...] [-NAME ...]` runs these only, or all but these.
+"""Programs of many cases: `PROGRAM [NAME ...]` runs only the cases named, `PROGRAM -NAME ...` all others.
 
-Each prints `ok NAME`, or `failed NAME` and the exception.
+Each case prints `ok NAME`, or `failed NAME` and the exception.
 """
 
 import sys
@@ -18,7 +18,7 @@ def case(function):
 
 
 def message(kind, function, *arguments, **options):
-    """What the call raises; it must."""
+    """The text of the exception of type `kind` that the call must raise."""
     try:
         function(*arguments, **options)
     except kind as error:

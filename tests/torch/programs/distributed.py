@@ -1,4 +1,4 @@
-"""Two processes with a simulated device each: gradients are those of one process with all data (gloo)."""
+"""Two processes with a simulated device each: training gives the weights of one process with all data (gloo)."""
 
 import os
 import sys
@@ -68,7 +68,7 @@ def fully_sharded(rank):
         fully_shard(layer)
     fully_shard(ours)
     train(ours, x[rank::2].to(rank), y[rank::2].to(rank))
-    # Its own part of each: for full_tensor() gloo reads device memory as if it were the CPU's, on a GPU too.
+    # Compares only this rank's shards: for full_tensor(), gloo reads device memory as host memory, even on a GPU.
     assert close(
         [p.to_local().cpu() for p in ours.parameters()], [p.detach().chunk(2)[rank] for p in whole.parameters()]
     )

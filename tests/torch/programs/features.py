@@ -1,4 +1,4 @@
-"""What programs use of torch.cuda beside operators, one function a feature (cases.py)."""
+"""Features of torch.cuda that programs use besides operators: one function for each feature (cases.py)."""
 
 import io
 import os
@@ -126,7 +126,7 @@ def packed_sequences():
 
 @case
 def batch_norm_keeps_its_statistics():
-    """native_batch_norm writes arguments that its schema does not say it writes."""
+    """native_batch_norm writes to arguments that its schema does not mark as written."""
     cpu, x = nn.BatchNorm2d(4), torch.randn(3, 4, 5, 5)
     cuda = nn.BatchNorm2d(4).cuda()
     cpu(x)
@@ -167,7 +167,7 @@ def checkpointing():
         return result.sum()
 
     checkpoint(body, x, use_reentrant=False).backward()
-    assert torch.equal(kept[0], x.grad != 0)  # the same numbers are drawn again
+    assert torch.equal(kept[0], x.grad != 0)  # the recomputation draws the same random numbers
 
 
 @case
@@ -280,7 +280,7 @@ def refusals_by_name():
 
 @case
 def synchronisations_are_named():
-    """set_sync_debug_mode: what waits for the device raises, what does not runs."""
+    """With set_sync_debug_mode("error"), calls that wait for the device raise, and all others run."""
     x, i = torch.arange(4.0, device="cuda"), torch.tensor([0, 1], device="cuda")
     z, two = x.clone(), x[2:].clone()
     torch.cuda.set_sync_debug_mode("error")
@@ -373,7 +373,7 @@ def memory_of_the_process_has_a_limit():
 
 @case
 def a_step_has_its_peak():
-    """Peaks are those of allocations that a GPU makes: an operator's result beside its arguments."""
+    """Peak memory is that of a GPU, where an operator's result is allocated while its arguments still exist."""
     torch.cuda.empty_cache()
     x = torch.ones(1 << 20, device="cuda")
     torch.cuda.reset_peak_memory_stats()
@@ -386,7 +386,7 @@ def a_step_has_its_peak():
 
 
 def quantized_alike(cpu, cuda):
-    """Results of both sides: integers, quantiser and place."""
+    """Whether the CPU's and the device's results agree: integers, quantizer and device."""
     assert cuda.is_cuda
     assert (cpu.dtype, cpu.shape) == (cuda.dtype, cuda.shape)
     if not cpu.is_quantized:
@@ -433,7 +433,7 @@ def quantized():
         lambda x: F.gelu(x),
         lambda x: torch.ops.quantized.add(x, x, 0.2, 0),
         lambda x: torch.empty_like(x).copy_(x.dequantize()),
-        lambda x: x.clone().transpose(2, 3).copy_(other.to(x.device)),  # takes the other's quantiser
+        lambda x: x.clone().transpose(2, 3).copy_(other.to(x.device)),  # copy_ adopts the source's quantizer
         lambda x: torch.quantize_per_tensor_dynamic(x.dequantize(), torch.quint8, False),
         lambda x: torch.fake_quantize_per_tensor_affine(x.dequantize(), 0.1, 0, -128, 127),
     ):

@@ -1,4 +1,4 @@
-"""Kernels that torch, or a program in Python, generates: compiled to PTX, and run by the simulator (cases.py)."""
+"""Kernels that torch or a Python program generates, compiled to PTX and run by the simulator (cases.py)."""
 
 import torch
 from cases import case, main

@@ -196,7 +196,7 @@ def division_by_what_is_zero_when_recorded():
 
 @case
 def indices_are_read_at_each_replay():
-    """Integers need no wait, nor does a number where a mask is set."""
+    """Indexing with integer tensors does not wait for the device, nor does writing one number through a mask."""
     x, i = torch.arange(6.0, device="cuda"), torch.tensor([1, 2], device="cuda")
     y, g = x.clone(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(g):

@@ -1,4 +1,4 @@
-"""Kernels that torch has NVRTC compile, to machine code if it can be had (cases.py)."""
+"""Kernels that torch compiles with NVRTC, to machine code where that is possible (cases.py)."""
 
 import torch
 from cases import case, main

@@ -1,10 +1,10 @@
 """`op_db.py values DTYPE | dtypes | errors | devices [--samples N] [--every N]`: torch's operators on the device.
 
-values: each operator of op_db, forward and backward, on the CPU and on the device: equal bits, or what differs.
-dtypes: what dtypesIfCUDA says: supported ones run, all others raise.
-errors: torch's own inputs that must raise on CUDA raise that type and text.
-devices: one argument left on the CPU, each in turn: the call raises, and its text names what differs.
-One line `operator TAB verdict TAB detail` for everything that is not as it must be, then `checked TAB counts`.
+values: compares the CPU's and the device's results and gradients of each operator of op_db: equal bits, or not.
+dtypes: data types that dtypesIfCUDA lists run, all others raise.
+errors: torch's own inputs that must raise on CUDA raise the type and text that torch expects.
+devices: with each tensor argument in turn on the CPU, the call raises, and its text names the difference.
+It prints a line `operator TAB detail TAB verdict` for each deviation, then `checked TAB operators TAB counts`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 SAMPLE_TIMEOUT_S = 60
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-CLOSE_HALF = {"rtol": 1.6e-2, "atol": 1e-2}  # one part of the 8 bits that bfloat16 has, as torch.testing allows
+CLOSE_HALF = {"rtol": 1.6e-2, "atol": 1e-2}  # rtol is torch.testing's for bfloat16, whose significand has 8 bits
 DTYPES = sorted(all_types_and_complex_and(torch.bool, torch.half, torch.bfloat16), key=str)
 
 
@@ -47,7 +47,7 @@ def on_cuda(value):
     if isinstance(value, torch.Tensor):
         moved = value.detach().cuda()
         if value.layout == torch.strided and value.untyped_storage().nbytes() > value.numel() * value.itemsize:
-            whole = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage()).cuda()  # with its surroundings
+            whole = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage()).cuda()  # the whole storage
             moved = whole.as_strided(value.shape, value.stride(), value.storage_offset())
             moved = moved.conj() if value.is_conj() else moved
             moved = torch._neg_view(moved) if value.is_neg() else moved
@@ -62,7 +62,7 @@ def tensors(value):
 
 
 def run(op, sample, arguments, backward):
-    """Results, and gradients of all inputs."""
+    """Run the operator; return its results and, if `backward`, the gradients of all inputs."""
     seed()
     value, args, kwargs = arguments
     result = op(value, *args, **kwargs)
@@ -86,7 +86,7 @@ def plain(tensor):
 
 
 def compare(cpu, cuda):
-    """exact, close, or how they differ."""
+    """The verdict: "exact", "close", or how the results differ."""
     if len(cpu) != len(cuda):
         return f"{len(cuda)} results instead of {len(cpu)}"
     verdict = "exact"
@@ -107,7 +107,7 @@ def compare(cpu, cuda):
 
 
 def from_numpy(op, dtype, given):
-    """What op_db's own function for numpy answers, as tensors; numpy has no bfloat16."""
+    """The results of op_db's NumPy reference, as tensors; float32 replaces bfloat16, which NumPy does not have."""
     wide = torch.float32 if dtype == torch.bfloat16 else dtype
     value, args, kwargs = tree_map(lambda x: x.detach().to(wide).numpy() if isinstance(x, torch.Tensor) else x, given)
     found = op.ref(value, *args, **kwargs)
@@ -123,13 +123,13 @@ def check_values(op, dtype, samples):
         given = (sample.input, sample.args, sample.kwargs)
         moved = tree_map(on_cuda, given)
         if op.name == "tensor_split":
-            moved = (moved[0], *given[1:])  # its indices are the CPU's
+            moved = (moved[0], *given[1:])  # its indices must be on the CPU
         try:
             cpu = run(op, sample, given, backward)
         except TimedOut:
             raise
         except Exception as error:
-            if op.name.startswith("jiterator"):  # the CPU has none
+            if op.name.startswith("jiterator"):  # the CPU has no jiterator
                 verdicts.append(compare(from_numpy(op, dtype, given), run(op, sample, moved, False)))
                 continue
             try:
@@ -147,7 +147,7 @@ def first_line(error):
 
 
 def timed(function, *arguments):
-    """The verdict, or what was raised."""
+    """The function's verdict, or a text that names the exception it raised."""
     signal.alarm(SAMPLE_TIMEOUT_S)
     try:
         return function(*arguments)
@@ -182,7 +182,7 @@ def check_dtype(op, dtype, supported):
     except Exception as error:
         return f"raises {first_line(error)}" if supported else "exact"
     if not supported and dtype not in op.dtypes and runs_on_cpu(op, dtype):
-        return None  # the table is silent: the CPU's column leaves out, too, what runs
+        return None  # no verdict: the CPU's table, too, omits types that run
     return "exact" if supported else "runs, and no GPU has it"
 
 
@@ -232,7 +232,7 @@ def errors(ops, options):
 
 
 def check_device(op, arguments, number):
-    """The tensor `number` of the arguments is on the CPU, all others are on the device."""
+    """Call the operator with tensor `number` of the arguments on the CPU and all others on the device."""
     leaves, spec = tree_flatten(arguments)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     moved = [leaf if i == places[number] else on_cuda(leaf) for i, leaf in enumerate(leaves)]

@@ -1,6 +1,6 @@
-"""VGPU_TORCH=async: operators run in stream order behind the program's back (cases.py).
+"""VGPU_TORCH=async: operators run asynchronously, in stream order (cases.py).
 
-A stream is held by a value that it waits for, so that what is not synchronised shows every time.
+A kernel that waits for a value holds up a stream, so that missing synchronisation is visible in every run.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ driver = ctypes.CDLL("libcuda.so.1")
 
 @contextmanager
 def held(stream):
-    """What is given to the stream inside does not run before the end: a kernel waits for a value."""
+    """A kernel that waits for a value blocks the stream: work submitted inside runs only after the end."""
     torch.cuda.synchronize()
     module, kernel = ctypes.c_void_p(), ctypes.c_void_p()
     assert driver.cuModuleLoadData(ctypes.byref(module), HOLD) == 0
@@ -67,14 +67,14 @@ def a_stream_that_does_not_wait_reads_old_values():
     with held(side):
         with torch.cuda.stream(side):
             x.add_(1)
-        assert x.tolist() == [0.0] * 4  # the fault that is looked for
+        assert x.tolist() == [0.0] * 4  # the old value: the test shows this race
     torch.cuda.current_stream().wait_stream(side)
     assert x.tolist() == [1.0] * 4
 
 
 @case
 def memory_that_another_stream_still_uses():
-    """Without record_stream the allocator hands it out again."""
+    """Without record_stream, the allocator reuses the memory too early."""
     side, seen = torch.cuda.Stream(), []
     for recorded in (False, True):
         x = torch.ones(1 << 18, device="cuda")
@@ -125,7 +125,7 @@ def events_tell_when():
 
 @case
 def a_bad_index_is_met_later():
-    """Last: the context is lost."""
+    """This case is the last one, because it loses the context."""
     table = torch.zeros(3, 2, device="cuda")
     found = F.embedding(torch.tensor([5], device="cuda"), table)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A program under torch.profiler: what the profile holds, and its Chrome trace, as JSON. `profiled.py FOLDER`."""
+"""`profiled.py FOLDER`: run kernels under torch.profiler, write FOLDER/trace.json, print its CUDA events as JSON."""
 
 import json
 import sys

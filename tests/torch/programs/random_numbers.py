@@ -1,9 +1,9 @@
 """`random_numbers.py > FILE`, then `random_numbers.py FILE [SIZES]`: does the simulated GPU draw a card's numbers?
 
-Run it with one device kind on both: on a card with its own driver, and under `vgpu run --gpu h200`. SIZES is how many
-of the sizes are compared. A GPU computes sines, logarithms and tangents with fewer bits: normal, exponential and Cauchy
-numbers may differ by 1e-5, and one of a million geometric numbers by 1. Everything else is equal, but for the order in
-which numbers are summed.
+Use the same model of GPU for both runs: on a card with its own driver, and under `vgpu run --gpu h200`. SIZES is how
+many of the sizes are compared. A GPU computes sines, logarithms and tangents with fewer bits: normal, exponential and
+Cauchy numbers may differ by 1e-5, and one of a million geometric numbers by 1. All other numbers are equal; sums differ
+by the order of additions.
 """
 
 import json
@@ -49,7 +49,7 @@ def draw(sizes):
         for size in sizes:
             for dtype_name, dtype in DTYPES.items():
                 torch.manual_seed(1234)
-                first, second = case(size, dtype), case(size, dtype)  # the second at an offset
+                first, second = case(size, dtype), case(size, dtype)  # the second begins at a generator offset
                 values = torch.cat([second.flatten()[:8], second.flatten()[-8:], first.flatten()[-4:]]).double()
                 state = int.from_bytes(bytes(torch.cuda.get_rng_state()[8:].tolist()), "little")
                 found[f"{name} {size} {dtype_name}"] = [*values.tolist(), second.double().sum().item(), float(state)]
@@ -64,7 +64,7 @@ def agree(name, x, y, is_sum):
     tolerance = 1e-5 if close else 0
     if is_sum:
         if distribution == "cauchy":
-            return True  # of the largest numbers, where a tangent of few bits is anything
+            return True  # the largest numbers dominate it, and their tangents are imprecise
         tolerance = 1e-2 if close else 1e-6 if distribution == "geometric" else 1e-12
     return abs(x - y) <= tolerance * max(1.0, abs(x), abs(y))
 

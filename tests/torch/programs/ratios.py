@@ -1,8 +1,8 @@
 """The same work on the CPU and on the simulated device, in turns: quartiles of the ratio.
 
-By the wall's clock, and by this process's processor time, which counts less of what else the machine does; "least"
-divides the smallest processor times of all turns, which count the least of it. For small operators also the
-microseconds of processor time that one takes more.
+It prints ratios of wall-clock time and of this process's processor time, which other load disturbs less; "least" is the
+ratio of the smallest processor times of all turns, which other load disturbs least. For small operators it also prints
+the additional processor time of one call, in microseconds.
 """
 
 import statistics
@@ -19,7 +19,7 @@ CALLS = 200
 
 
 def seconds(function):
-    """Of the wall, and of this process's processors."""
+    """Wall-clock time and processor time that a call of the function takes."""
     begin = time.perf_counter(), time.process_time()
     function()
     torch.cuda.synchronize()
@@ -27,7 +27,7 @@ def seconds(function):
 
 
 def report(name, on, calls=1):
-    """`on(device)` makes the function that is timed."""
+    """Print one line; `on(device)` returns the function that is timed."""
     cpu, cuda = on("cpu"), on("cuda")
     cpu(), cuda()
     pairs = [(seconds(cpu), seconds(cuda)) for _ in range(TURNS)]

@@ -1,11 +1,11 @@
-"""Results whose memory is the device's from the start: the same call, made again and again (core/result_memory.cc)."""
+"""Results that are allocated in device memory at once, in repeated calls (core/result_memory.cc)."""
 
 import torch
 from cases import case, main, message
 from torch import nn
 
 CALLS = 4
-SIZE = 64  # squares of 16 KiB, which are remembered
+SIZE = 64  # 64 x 64 floats are 16 KiB, above ResultMemory::MIN_NBYTES
 
 
 def square(device):
@@ -14,7 +14,7 @@ def square(device):
 
 
 def again(function):
-    """The results of several calls, all kept; each call takes the same memory, and has the CPU's values."""
+    """Repeat a call and keep all results: each call must allocate as much memory, and give the CPU's values."""
     x = square("cuda")
     expected = function(square("cpu"))
     expected = expected if isinstance(expected, (tuple, list)) else [expected]
@@ -34,7 +34,7 @@ def again(function):
             assert torch.equal(result.cpu(), wanted)
     if x.is_floating_point() and kept[0][0].is_floating_point():
         before = kept[1][0].clone()
-        kept[2][0].zero_()  # each has memory of its own
+        kept[2][0].zero_()  # each result has memory of its own
         assert torch.equal(kept[1][0], before)
 
 
@@ -83,7 +83,7 @@ def results_may_grow_and_be_recorded():
 
 @case
 def the_same_error_each_time():
-    x = torch.zeros(8 << 20, device="cuda")  # 32 MiB, which have memory of their own
+    x = torch.zeros(8 << 20, device="cuda")  # 32 MiB: an allocation of its own
     for _ in range(2):
         x.exp()
     torch.cuda.empty_cache()

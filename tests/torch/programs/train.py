@@ -1,4 +1,4 @@
-"""`train.py DEVICE (mlp|gpt) (foreach|fused)`: a small training; losses and the weights' sum as hexadecimal floats."""
+"""`train.py DEVICE (mlp|gpt) (foreach|fused)`: trains a small model; prints losses and weights' sum in hexadecimal."""
 
 import sys
 

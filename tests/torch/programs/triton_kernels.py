@@ -1,4 +1,4 @@
-"""A kernel in Triton's language; apart, for not every environment has Triton."""
+"""A kernel in Triton's language, in a file of its own because not every environment has Triton."""
 
 import torch
 import triton

@@ -35,7 +35,7 @@ class Form:
 
     @property
     def odd_divisor(self) -> bool:
-        """Integer division is undefined for zero: its divisors are made odd."""
+        """Whether divisors are made odd: integer division by zero is undefined."""
         return re.match(r"(div|rem)\.[us]", self.text) is not None
 
 
@@ -56,7 +56,7 @@ def classes(text: str) -> tuple[str, tuple[str, ...]]:
     types = [m for m in modifiers if re.fullmatch(r"(b?f|tf|[usb])\d+(x2)?|e\dm\dx2", m)]
     last = _kind(types[-1])
     count = sum(name in re.findall(r"\b[ABC]\b", text) for name in "ABC")
-    if text.startswith("{") and opcode == "cvt":  # a saturating conversion, widened to 64 bits to be seen whole
+    if text.startswith("{") and opcode == "cvt":  # a saturating conversion; its result is widened to 64 bits
         return "l", (_kind(types[-1]),)
     match opcode:
         case "testp":
@@ -84,7 +84,7 @@ def classes(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _inner(text: str) -> str:
-    """The instruction that matters of a braced sequence."""
+    """The first instruction after the .reg declarations of a braced sequence."""
     return next(part for part in text.strip("{} ").split(";") if not part.strip().startswith(".reg")).strip()
 
 
@@ -114,8 +114,8 @@ _EDGES_64 = (
 
 @functools.cache
 def inputs() -> Words:
-    """Three 64-bit words for each of COUNT threads; an operand takes the low bits of its word. The card has computed
-    with these: the order of the draws is part of them."""
+    """Three 64-bit words for each of COUNT threads; an operand takes the low bits of its word. The card's digests are
+    of results for these words, so the order of the draws must not change."""
     rng = np.random.default_rng(7)
     small, large = np.array(_EDGES_32, np.uint64), np.array(_EDGES_64, np.uint64)
     shape = (COUNT, 3)
@@ -136,7 +136,7 @@ _REGISTER = {"h": ("b16", "u16"), "r": ("b32", "u32"), "l": ("b64", "u64"), "f":
 
 
 def kernel(form: Form, name: str) -> str:
-    """PTX that reads three words a thread and writes one."""
+    """PTX that reads three words for each thread and writes one."""
     lines = [
         f".visible .entry {name}(.param .u64 in, .param .u64 out) {{",
         ".reg .b32 %t<5>; .reg .b64 %x<6>;",
@@ -166,7 +166,7 @@ def kernel(form: Form, name: str) -> str:
 
 
 def simulate(form: Form) -> Words:
-    from tests.vgpusim.codegen.harness import run  # here: a machine with a card need not have the simulator
+    from tests.vgpusim.codegen.harness import run  # a machine with a card may lack the simulator
 
     result = np.full(COUNT, 0xEEEE, np.uint64)
     run(HEADER + kernel(form, "k"), "k", COUNT // _BLOCK, _BLOCK, [inputs(), result], chunk=64)
@@ -178,7 +178,7 @@ def digest(words: Words) -> str:
 
 
 def without_payloads(form: Form, words: Words) -> Words:
-    """Every NaN made the same one."""
+    """The words, with every NaN replaced by the same one."""
     words = words.copy()
     match form.out:
         case "f":

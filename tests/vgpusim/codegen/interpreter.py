@@ -80,7 +80,7 @@ class Thread:
         self.special = special
         self.registers: dict[ir.Reg, int] = {}
         self.local = bytearray(max(1, program.local_nbytes))
-        self.given: dict[tuple[int, int], list[int]] = {}  # by block and place in it
+        self.given: dict[tuple[int, int], list[int]] = {}  # values of a register, by block and place in the block
 
     def run(self) -> Iterator[None]:
         index = steps = 0
@@ -134,7 +134,7 @@ class Thread:
             self.registers[target] = wide & ((1 << target.nbits) - 1)
 
     def address(self, operand: ir.Operand) -> tuple[str, int]:
-        """(space of the variable, or "" of an address in a register; the address)."""
+        """(space of the variable, or "" if the address is in a register; the address)."""
         offset = 0
         if isinstance(operand, ir.Address):
             operand, offset = operand.base, operand.offset
@@ -230,7 +230,7 @@ class Thread:
         return {"lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y, "eq": x == y, "ne": x != y}[name]
 
     def integers(self, ins: ir.Instruction) -> tuple[int, list[int]]:
-        """The width, and the operands as their type has them."""
+        """The width in bits, and the operands as signed or unsigned integers, by the instruction's type."""
         nbits = ir.TYPE_NBITS[ins.type]
         values = [self.value(o, nbits) for o in ins.operands[1:]]
         return nbits, [signed(v, nbits) for v in values] if ins.type[0] == "s" else values
@@ -318,7 +318,7 @@ class Thread:
             raise NotImplementedError(ins.text)
 
     def floating(self, ins: ir.Instruction) -> None:
-        """add, sub, mul, fma, min, max, abs, neg, to nearest."""
+        """Execute add, sub, mul, fma, min, max, abs or neg, rounded to nearest."""
         nbits = ir.TYPE_NBITS[ins.type]
         if nbits != 32 or ins.has("rz", "rm", "rp", "sat", "ftz"):
             raise NotImplementedError(ins.text)
@@ -345,7 +345,7 @@ def _float_result(opcode: str, v: list[float]) -> int:
         with_infinity = v[0] * v[1] + v[2] if opcode == "fma" else v[0] * v[1] if opcode == "mul" else v[0] + v[1]
         return CANONICAL[32] if math.isnan(with_infinity) else _bits(with_infinity)
     exact = [Fraction(x) for x in v]
-    negative = math.copysign(1, v[0]) * math.copysign(1, v[1]) < 0  # of a product
+    negative = math.copysign(1, v[0]) * math.copysign(1, v[1]) < 0  # whether a product is negative
     if opcode == "mul":
         return round_to(exact[0] * exact[1], 32, negative)
     if opcode == "fma":
@@ -361,7 +361,7 @@ def _bits(x: float) -> int:
 def run(
     program: Program, graph: Graph, grid: int, block: int, params: bytes, memory: Memory, shared_nbytes: int
 ) -> list[list[Thread]]:
-    """Run a grid of one dimension, CTA by CTA; the threads of each CTA."""
+    """Run a one-dimensional grid, CTA by CTA. Returns the threads of each CTA."""
     ctas = []
     for cta in range(grid):
         shared = bytearray(max(1, shared_nbytes))

@@ -1,11 +1,11 @@
-"""Random PTX: straight lines, branches that part warps, loops of differing length, guards, memory of a thread's own,
+"""Random PTX: straight-line code, divergent branches, loops of differing length, guards, memory private to a thread,
 and exchanges through shared memory. A kernel ends by storing all its registers."""
 
 from __future__ import annotations
 
 import random
 
-SLOT_NBYTES = 128  # of each thread, in global memory: results, then what it stores and loads
+SLOT_NBYTES = 128  # of each thread, in global memory: its results, then a scratch area
 _RESULTS = 14 * 4
 _INT = 6
 _FLOAT = 4
@@ -117,7 +117,7 @@ class RandomProgram:
         self.emit(f"{end}:")
 
     def loop(self, depth: int) -> None:
-        """At most 4 rounds, as many as a register says; left early where a predicate says."""
+        """Emit a loop of at most 4 rounds, counted by a register; a predicate may leave it early."""
         head, end = self.label(), self.label()
         counter, flag = f"%c{depth}", f"%q{depth}"
         self.emit(f"and.b32 {counter}, {self.source() if self.rng.random() < 0.2 else self.reg()}, 3;")

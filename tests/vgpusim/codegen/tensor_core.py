@@ -1,5 +1,5 @@
 """The result of a Hopper tensor core for a warp's fragments, in numpy: the reference for mma of f16, bf16, tf32 and
-8-bit floats, which become f16 there and are summed 16 of k at a time."""
+8-bit floats. The hardware converts 8-bit floats to f16 and sums 16 elements of k at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vgpusim.codegen.emit_mma import Shape
 
 WARPS = 64
-WORDS = 10  # of each lane's inputs
+WORDS = 10  # input words of each lane
 _FRACTION_BITS = 25
 _NONE = -500  # the exponent of zero, which takes no part in the alignment
 _SMALLEST = {"f16": -14, "bf16": -126, "tf32": -126}
@@ -26,8 +26,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Mma:
-    """A form, the registers of A, B and C, and what comparing an H200 with sums of f32 in the order of k has shown: how
-    many of the results differ, and the first of them."""
+    """A form, the numbers of registers of A, B and C, and the recorded comparison of an H200 with f32 sums in the order
+    of k: how many results differ, and the first result that differs."""
 
     shape: str
     d: str
@@ -37,7 +37,7 @@ class Mma:
     c: int
     differing: int | None = None  # None: not recorded
     first: int = 0
-    b_kind: str = ""  # if it is not A's
+    b_kind: str = ""  # the type of B, if it differs from A's
 
     @property
     def b_type(self) -> str:
@@ -75,7 +75,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class IntegerMma:
-    """A form of integers, whose reference is test_mma_integer.py's: its text and how many registers D has."""
+    """A form of integers: its text and the number of registers of D. Its reference is in test_mma_integer.py."""
 
     text: str
     c: int
@@ -102,7 +102,7 @@ _EIGHT_BITS = ("e4m3", "e5m2")
 
 
 def inputs(form: Mma) -> Words:
-    """The words that the card has computed with: the order of the draws is part of them."""
+    """The words that the card computed with, so the order of the draws must not change."""
     rng, count = np.random.default_rng(7), WARPS * 32
     words = rng.integers(0, 1 << 32, (count, WORDS), dtype=np.uint32)
 
@@ -113,7 +113,7 @@ def inputs(form: Mma) -> Words:
             return usual[:, :, 0].copy().view(np.uint32)
         if kind in _EIGHT_BITS:
             finite = np.uint32(0xF7F7F7F7 if kind == "e4m3" else 0xFBFBFBFB)
-            if form.d == "f16":  # whose sums must not reach infinity
+            if form.d == "f16":  # sums in f16 must not reach infinity
                 finite &= np.uint32(0xBFBFBFBF)
             return rng.integers(0, 1 << 32, (count, n), dtype=np.uint32) & finite
         if kind == "f16":
@@ -131,13 +131,13 @@ def inputs(form: Mma) -> Words:
 
 
 def _shape(form: Mma) -> Shape:
-    from vgpusim.codegen.emit_mma import shape_of  # here: a machine with a card need not have the simulator
+    from vgpusim.codegen.emit_mma import shape_of  # a machine with a card may lack the simulator
 
     return shape_of(form.shape, form.kind)
 
 
 def kernel(form: Mma | IntegerMma) -> str:
-    """PTX that reads WORDS words a thread and writes the registers of D."""
+    """PTX that reads WORDS words for each thread and writes the registers of D."""
     lines = [".visible .entry k(.param .u64 in, .param .u64 out) { .reg .b32 %a<10>, %d<4>, %t<4>; .reg .b64 %x<4>;"]
     lines += ["mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x; mad.lo.u32 %t0, %t1, 32, %t0;"]
     lines += ["ld.param.u64 %x0, [in]; ld.param.u64 %x1, [out];"]
@@ -204,7 +204,7 @@ def matrices(form: Mma, words: Words) -> tuple[Floats, Floats, Floats]:
 
 
 def to_words(form: Mma, matrix: Floats) -> Words:
-    """The registers of D."""
+    """The registers that hold the matrix D."""
     shape = _shape(form)
     count = shape.m * shape.n // 32
     lanes = np.zeros((len(matrix), 32, count))
@@ -224,7 +224,7 @@ def _exponent(value: Floats, smallest: int) -> NDArray[np.int64]:
 
 
 def reference(form: Mma, words: Words, step: int = 16) -> Words:
-    """`step`: how many of k a sum of 8-bit floats takes at once."""
+    """`step`: how many elements of k are summed at once for 8-bit floats."""
     a, b, c = matrices(form, words)
     if form.kind not in _EIGHT_BITS:
         return to_words(form, _aligned(form, a, b, c))
@@ -236,7 +236,7 @@ def reference(form: Mma, words: Words, step: int = 16) -> Words:
 
 
 def _aligned(form: Mma, a: Floats, b: Floats, c: Floats) -> Floats:
-    """The sum over all of k at once, as an f32 is cut."""
+    """The sum over all of k at once: terms are truncated to a common unit, and an f32 sum is truncated too."""
     smallest = _SMALLEST.get(form.kind, _SMALLEST["f16"])
     factors = a[:, :, None, :], b[:, None, :, :]
     with np.errstate(all="ignore"):
@@ -253,7 +253,7 @@ def _aligned(form: Mma, a: Floats, b: Floats, c: Floats) -> Floats:
 
 
 def in_order(form: Mma, words: Words) -> Words:
-    """Sums in f32, a fused multiply-add for each k: what the simulator made before it followed the hardware."""
+    """Sums in f32 with a fused multiply-add for each k: how the simulator computed before it followed the hardware."""
     a, b, c = matrices(form, words)
     for k in range(a.shape[-1]):
         c = (a[:, :, None, k] * b[:, None, :, k] + c).astype(np.float32).astype(np.float64)

@@ -1,5 +1,5 @@
-"""Misaligned accesses end with 716, and the report is exact: which access, of which source line, the first thread and
-its address (GR7, GR8)."""
+"""Misaligned accesses end with error 716, and the report names the access, its source line, the first thread and that
+thread's address (GR7, GR8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ret; }}
 
 
 def bad(body: str, at: int, block: int = 64) -> list[tuple[int, bytes, int, tuple[int, ...], int]]:
-    """Reports, addresses counted from the buffer's start."""
+    """Run the kernel. Returns the reports, with addresses relative to the start of the buffer."""
     buffer = np.zeros(1 << 12, np.uint64)
     events = run(HEADER + _KERNEL.format(body=body), "k", 2, block, [buffer, at], chunk=8)
     start = buffer.ctypes.data
@@ -26,7 +26,7 @@ def bad(body: str, at: int, block: int = 64) -> list[tuple[int, bytes, int, tupl
 
 
 def test_store_of_a_row() -> None:
-    """All lanes of the first warp are misaligned; the first is named, with the line of .loc."""
+    """All lanes of the first warp are misaligned; the report names the first lane, with the line of .loc."""
     body = """cvt.u64.u32 %x1, %r0; add.u64 %x0, %x0, %x1; mad.wide.u32 %x2, %r1, 4, %x0;
 .loc 1 12 3
 st.global.u32 [%x2+8], %r1;"""
@@ -44,7 +44,7 @@ st.global.u32 [%x2+8], %r1;"""
      ("ld.volatile.global.u32 %r4, [%x2];", 4, "read")],
 )  # fmt: skip
 def test_one_lane(access: str, nbytes: int, word: str) -> None:
-    """Thread 37 alone: its address is the buffer's 8 * 37 + 1."""
+    """Only thread 37 is misaligned: its address is 8 * 37 + 1 bytes into the buffer."""
     body = f"""setp.eq.u32 %q, %r1, 37; selp.u32 %r3, 1, 0, %q; mad.wide.u32 %x2, %r1, 8, %x0; cvt.u64.u32 %x1, %r3;
 add.u64 %x2, %x2, %x1; {access}"""
     found = bad(body, 0)
@@ -70,6 +70,6 @@ def test_shared_memory() -> None:
 
 
 def test_the_warp_that_runs_is_noted() -> None:
-    """What a report of a fault says of block and threads."""
+    """The thread's record holds the block and warp that ran last, which a fault report names."""
     text = HEADER + _KERNEL.format(body="bar.sync 0;")
     assert run(text, "k", 3, 96, [np.zeros(8, np.uint64), 0], chunk=8).last_warp == ((2, 0, 0), 2)

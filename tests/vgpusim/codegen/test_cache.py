@@ -21,7 +21,7 @@ def key(number: int) -> str:
 
 
 def store(cache: DiskCache, number: int) -> None:
-    """An object, as old as its number says."""
+    """Store an object whose modification time is its number."""
     cache.put(key(number), b"%07d" % number * (OBJECT_NBYTES // 7))
     path = cache.directory / key(number)[:2] / f"{key(number)}.bin"
     if path.exists():
@@ -34,7 +34,7 @@ def held(cache: DiskCache, numbers: range) -> list[int]:
 
 
 def nbytes_of(directory: Path) -> int:
-    """What its objects take up, in whole blocks."""
+    """Bytes that the directory's objects take up, in whole blocks."""
     return sum(-(-path.stat().st_size // 4096) * 4096 for path in directory.glob("??/*"))
 
 
@@ -43,7 +43,7 @@ def test_the_oldest_go_first(tmp_path: Path) -> None:
     for number in range(1, 17):
         store(cache, number)
     assert held(cache, range(1, 20)) == list(range(1, 17))
-    store(cache, 17)  # is one too many: an eighth of the cap is made free
+    store(cache, 17)  # one too many: the cache removes objects until an eighth of the cap is free
     assert held(cache, range(1, 20)) == list(range(4, 18))
     assert cache.get(key(17)) == b"%07d" % 17 * (OBJECT_NBYTES // 7)
     assert cache.get(key(1)) is None
@@ -104,15 +104,15 @@ for number in range(first, first + 200):
 
 
 def test_several_workers_at_once(tmp_path: Path) -> None:
-    """Each finds what it stored, whole, or nothing; together they stay within the bound."""
+    """Each worker finds what it stored, whole, or nothing; together the workers stay within the bound."""
     cap_nbytes = 64 * BLOCKS
     command = [sys.executable, "-c", WORKER, str(tmp_path)]
     started = [
         subprocess.Popen([*command, str(first), str(cap_nbytes)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-        for first in (0, 100, 1000, 2000)  # two store the same for a while
+        for first in (0, 100, 1000, 2000)  # the first two store the same objects for a while
     ]
     assert [process.communicate(timeout=60)[1] for process in started] == [""] * 4
-    assert 0 < nbytes_of(tmp_path) <= cap_nbytes + 4 * BLOCKS  # each may have stored one while another looked
+    assert 0 < nbytes_of(tmp_path) <= cap_nbytes + 4 * BLOCKS  # each may store one while another checks the size
     assert not [path for path in tmp_path.glob("??/*") if path.suffix != ".bin"]
     cache = DiskCache(tmp_path, cap_nbytes=cap_nbytes)
     assert all(cache.get(path.stem) is not None for path in tmp_path.glob("??/*.bin"))

@@ -60,7 +60,7 @@ def test_pointers_from_registers_and_memory_in_a_loop() -> None:
 
 
 def test_addresses_written_byte_by_byte() -> None:
-    """As LLVM initialises packed structs: a byte, then an address."""
+    """A function's address written as eight masked bytes, as LLVM initialises packed structs."""
     masks = ", ".join(f"{0xFF << 8 * i:#X}(plus)".replace("0X", "0x") for i in range(8))
     declare = f".global .align 8 .b8 packed[24] = {{1, 2, 3, 4, 5, 6, 7, 8, {masks}, 9}};\n"
     text = kernel(f"mov.u64 %f, packed; ld.global.u8 %i, [%f+16]; ld.global.u64 %f, [%f+8]; {CALL} add.u32 %t, %t, %i;",
@@ -74,7 +74,7 @@ def test_addresses_written_byte_by_byte() -> None:
 
 
 def test_pointers_kept_between_kernels() -> None:
-    """What one kernel stores another may call, though only the first mentions the function's address."""
+    """A kernel may call a pointer that another kernel stored, though only that kernel takes the function's address."""
     take = "mov.u64 %f, minus; st.global.u64 [%g], %f;"
     text = kernel(f"ld.global.u64 %f, [%g]; {CALL}", "") + kernel(take, "", "take").removeprefix(HEADER + BODIES)
     module = PtxModule.parse(text)
@@ -99,7 +99,7 @@ def test_only_functions_of_the_form_are_called() -> None:
 
 
 def test_more_functions_than_a_kernel_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NCCL's kernels name hundreds: what does not call through a pointer runs, the call fails by its name."""
+    """NCCL's kernels name hundreds of functions: a launch fails, naming the call, only if it reaches a pointer call."""
     monkeypatch.setattr(ptx_module, "FOLLOWED_NBYTES", len(BODIES) // 2)
     some = kernel(f"mov.u64 %f, table; ld.global.u64 %f, [%f]; setp.ne.u64 %p, %g, 0; @%p bra $end; {CALL} $end:")
     assert [f.name for f in PtxModule.parse(some).reachable("k")] == ["k"]
@@ -124,7 +124,7 @@ def test_a_pointer_to_no_function_fails_the_launch(pointer: str) -> None:
 
 
 def test_recursion_through_a_pointer() -> None:
-    """Each of 64 threads at its own depth; those below 60 call no further."""
+    """Threads 60 to 63 recurse once; the other threads do not."""
     again = f"""(.param .b32 r) again(.param .b32 x) {{ .reg .b32 %t; .reg .b64 %f; .reg .pred %p;
     ld.param.u32 %t, [x]; setp.lt.u32 %p, %t, 60; @%p bra $end; sub.u32 %t, %t, 60;
     mov.u64 %f, again; {CALL}
@@ -146,7 +146,7 @@ def test_functions_without_a_body_have_no_address() -> None:
 
 
 def test_cached_code_depends_on_where_functions_are(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """The same kernel text with another function before it: other addresses, so other code."""
+    """The same kernel text with another function before it: function addresses differ, and so does the code."""
     cache = DiskCache(tmp_path)
     body = "mov.u64 %f, plus; st.global.u64 [%g], %f;"
     moved = ".func first() { ret; }\n"
@@ -156,8 +156,8 @@ def test_cached_code_depends_on_where_functions_are(tmp_path) -> None:  # type: 
 
 
 def test_variables_of_functions() -> None:
-    """A .global and a .const declared in bodies: one instance each, kept between launches, apart from their
-    namesakes."""
+    """A .global and a .const declared in function bodies have one instance each, which is kept between launches and is
+    distinct from variables of the same name in other bodies."""
     count = """.func (.reg .b32 %c) count() { .global .align 4 .u32 counter = 5; .const .u32 step[2] = {1, 100};
     .reg .b32 %s; ld.const.u32 %s, [step+4]; atom.global.add.u32 %c, [counter], %s; ret; }\n"""
     body = """.global .u32 counter = 7000; .reg .b32 %n; call (%i), count, (); ld.global.u32 %n, [counter];
@@ -172,7 +172,7 @@ def test_variables_of_functions() -> None:
 
 
 def test_variables_of_functions_in_large_modules() -> None:
-    """Bodies that declare variables are parsed at load, whatever the size."""
+    """Function bodies that declare variables are parsed at load, whatever the module's size."""
     text = kernel(".global .u32 counter = 9; ld.global.u32 %t, [counter];") + "\n// " + "x" * (256 << 10)
     assert [v.name for v in PtxModule.parse(text).variables][-1] == "k:counter"
     assert (launch(text)[0] == 9).all()

@@ -18,7 +18,7 @@ def _wrong(chosen: list[Form]) -> list[str]:
 
 
 def test_inputs_are_the_cards() -> None:
-    """A numpy that draws other numbers is distinguished from a wrong result."""
+    """Distinguishes a numpy that draws other numbers from a wrong result."""
     assert digest(inputs()) == "7ab3a1ffe2"
     assert len(forms()) == 610
 
@@ -30,7 +30,7 @@ def test_same_bits(shard: int) -> None:
 
 @pytest.mark.parametrize("opcode", ["add", "mul", "fma", "div", "sqrt", "min", "abs"])
 def test_flushing_beside_other_arithmetic(monkeypatch: pytest.MonkeyPatch, opcode: str) -> None:
-    """In a kernel of which all is .ftz the processor flushes; in others the code does, with the same bits."""
+    """If every operation of a kernel is .ftz, the CPU flushes subnormals; else the code does, with the same bits."""
     monkeypatch.setattr(compiler, "_flushes_everything", lambda graph: False)
     monkeypatch.setattr(card_forms, "HEADER", card_forms.HEADER + "// other code, not to meet the harness's cache\n")
     chosen = [form for form in forms() if re.match(rf"{opcode}\..*ftz.*\.f32", form.text)]

@@ -1,4 +1,4 @@
-"""mma of floats adds as an H200's tensor cores do: aligned, cut, and all of k at once."""
+"""mma of floats sums as an H200's tensor cores do: all of k at once, with aligned and truncated terms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _name(form: Mma) -> str:
 
 @pytest.mark.parametrize("form", RECORDED, ids=_name)
 def test_as_recorded_on_a_card(form: Mma) -> None:
-    """The recorded comparison of an H200 with sums in f32 comes out the same: which results differ, and the first."""
+    """The recorded comparison of an H200 with f32 sums is reproduced: how many results differ, and the first one."""
     words = inputs(form)
     result, plain = simulate(form, words), in_order(form, words)
     assert np.array_equal(result, reference(form, words))

@@ -1,4 +1,4 @@
-"""Clusters: distributed shared memory and their barrier. The kernels are kernels/cluster.cu, by nvcc."""
+"""Clusters: distributed shared memory and the cluster barrier. The kernels are kernels/cluster.cu, compiled by nvcc."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Dimensions = tuple[int, int, int]
 
 
 def ranks(grid: Dimensions, cluster: Dimensions) -> tuple[np.ndarray, np.ndarray]:
-    """For each CTA, in the order of its number in the grid: its cluster and its rank there."""
+    """For each CTA, in the order of CTA numbers: the number of its cluster and its rank in the cluster."""
     z, y, x = np.unravel_index(np.arange(np.prod(grid)), grid[::-1])
     places = np.array([x, y, z])
     size = np.array(cluster)[:, None]

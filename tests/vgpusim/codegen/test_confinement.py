@@ -1,6 +1,6 @@
-"""AT1: a kernel reaches nothing of the process that runs it but what its context has given it.
+"""AT1: a kernel can access no memory of the process that runs it, except what its context provides.
 
-The control: the same kernels compiled without the check read and write that memory, and nobody learns of it."""
+The control: the same kernels, compiled without the check, read and write that memory unnoticed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ACCESSES = {
     "mbarrier.arrive": "mbarrier.arrive.b64 %x4, [%x2];",
     "guarded": "setp.lt.u32 %g0, %r1, 64; @%g0 ld.global.u32 %r4, [%x2];",
 }
-_MATRICES = {  # the warp's address is one, or its first lanes' are
+_MATRICES = {  # these take one address for the warp, or those of its first lanes
     "ldmatrix": "ldmatrix.sync.aligned.m8n8.x2.b16 {%r4, %r5}, [%x2];",
     "stmatrix": "stmatrix.sync.aligned.m8n8.x1.b16 [%x2], {%r0};",
     "wmma.load": "wmma.load.c.sync.aligned.row.m16n16k16.f32 {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%x2], 16;",
@@ -63,7 +63,7 @@ _MATRICES = {  # the warp's address is one, or its first lanes' are
 
 
 def attack(body: str, shape: str = "mov.u64 %x2, %x0;", *, confined: bool = True) -> tuple[Events, np.ndarray]:
-    """Run an access of memory that is the process's own."""
+    """Run an access to memory of the process itself."""
     secret = np.full(1 << 12, 7, np.uint32)
     text = HEADER.replace("8.0", "8.3") + _KERNEL.format(body=body, shape=shape)
     return run(text, "k", 1, BLOCK, [secret, 0], confined=confined, refuse=True), secret
@@ -72,7 +72,7 @@ def attack(body: str, shape: str = "mov.u64 %x2, %x0;", *, confined: bool = True
 @pytest.mark.parametrize("shape", _SHAPES)
 @pytest.mark.parametrize("access", _ACCESSES)
 def test_every_access_is_confined(access: str, shape: str) -> None:
-    """AT1: each acting lane is refused, with its own address, before the access is made."""
+    """AT1: each active lane is refused, with its own address, before the access is made."""
     events, secret = attack(_ACCESSES[access], _SHAPES[shape])
     index = np.arange(BLOCK)
     place = {"one address": index * 0, "a row": index, "scattered": index * index & 63}[shape] * 16
@@ -92,7 +92,7 @@ def test_every_matrix_is_confined(access: str) -> None:
 
 @pytest.mark.parametrize("access", [*_ACCESSES, *_MATRICES])
 def test_without_the_check_nothing_is_refused(access: str) -> None:
-    """AT1, the control: what the attack found."""
+    """AT1, the control: without the check the attack succeeds."""
     events, secret = attack((_ACCESSES | _MATRICES)[access], confined=False)
     assert not events.outside
     if access.startswith(("st", "atom", "red", "wmma.store", "mbarrier.init")):
@@ -105,14 +105,14 @@ def test_lanes_that_do_not_act_are_not_refused() -> None:
 
 
 def test_copies_of_nothing_are_not_refused() -> None:
-    """Pipelines ask for no bytes of what lies past the end of their input."""
+    """Pipelines copy 0 bytes from addresses past the end of their input."""
     half = "and.b32 %r9, %r1, 1; shl.b32 %r9, %r9, 4; cp.async.ca.shared.global [%r2], [%x2], 16, %r9;"
     events, _ = attack(half, _SHAPES["a row"])
     assert [thread for *_, thread in events.outside] == list(range(1, BLOCK, 2))
 
 
 def test_a_distance_that_only_the_matrix_knows() -> None:
-    """The rows of a matrix lie a stride apart: the last one is looked at, too."""
+    """The rows of a matrix lie a run-time stride apart; the last row is checked too."""
     events, secret = attack(
         _MATRICES["wmma.load"].replace(", 16;", ", %r39;").replace("wmma", "mov.u32 %r39, 64; wmma")
     )
@@ -121,7 +121,7 @@ def test_a_distance_that_only_the_matrix_knows() -> None:
 
 @pytest.mark.parametrize("distance", [1 << 20, (1 << 20) + 4, -(1 << 21), 1 << 30])
 def test_what_is_near_is_known(distance: int) -> None:
-    """One check serves what lies near to it, and no more; a register that has changed is another address."""
+    """One check covers only nearby addresses; after a register has changed, its address is checked again."""
     near = "ld.global.u32 %r4, [%x2]; ld.global.u32 %r5, [%x2+4];"
     assert len(attack(near)[0].outside) == BLOCK
     assert len(attack(near.replace("; ld", "; add.u64 %x2, %x2, 8; ld"))[0].outside) == 2 * BLOCK
@@ -135,7 +135,7 @@ def test_a_guard_proves_nothing_for_others() -> None:
 
 
 def test_variables_need_no_check_and_lie_where_they_lie() -> None:
-    """Addresses that the compiler has made: of parameters, local and shared variables."""
+    """The compiler makes these addresses itself: those of parameters and of local and shared variables."""
     body = """st.local.u32 [own+4], %r0; ld.local.u32 %r4, [own+4]; st.shared.u32 [s+8], %r4; ld.param.u64 %x5, [q+0];
 st.shared.u32 [%r2+12], %r4; ld.shared.u32 %r5, [%r2+12];"""
     assert not attack(body)[0].outside

@@ -1,4 +1,4 @@
-"""Divergence, barriers, calls, and what kernels ask of the driver."""
+"""Divergence, barriers, calls, and the services that kernels call."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ $b: add.u32 %r0, %r0, 10; add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, %t0; @%p1 b
 
 @pytest.mark.parametrize("block", [32, 50, 256])
 def test_barrier_exchanges_through_shared_memory(block: int) -> None:
-    """Every round each thread passes its value to its neighbour."""
+    """In every round each thread passes its value to its neighbour."""
     got = threads(f"""
 .shared .u32 s[256]; mov.u32 %r0, %t0; mov.u32 %r5, s; shl.b32 %r6, %t0, 2; add.u32 %r6, %r6, %r5; mov.u32 %r9, 0;
 add.u32 %r7, %t0, 1; rem.u32 %r7, %r7, {block}; shl.b32 %r8, %r7, 2; add.u32 %r8, %r8, %r5;
@@ -152,7 +152,7 @@ setp.lt.u32 %p3, %t0, 100; barrier.red.and.pred %p4, 0, %p3; @%p1 add.u32 %r0, %
 
 
 def test_barrier_reductions_by_a_number_that_the_compiler_does_not_know() -> None:
-    """As NCCL's send and receive: each pair of warps has a barrier, whose number a thread computes from its own."""
+    """As in NCCL's send and receive, each pair of warps has a barrier; each thread computes the barrier's number."""
     got = threads("""
 mul.lo.u32 %r4, %t0, %t0; shr.u32 %r4, %r4, 31;
 shr.u32 %r1, %t0, 6; add.u32 %r1, %r1, 3; add.u32 %r1, %r1, %r4; mov.u32 %r2, 64;
@@ -170,7 +170,7 @@ def test_barrier_deadlock_is_reported() -> None:
 
 
 def test_spin_lock_inside_a_warp() -> None:
-    """Each lane takes one lock, adds to a plain counter, releases: needs fairness between lanes."""
+    """Each lane locks, adds to a plain counter and unlocks: this needs fairness between lanes."""
     lock, count = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
     text = (
         HEADER

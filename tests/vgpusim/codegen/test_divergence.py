@@ -1,7 +1,7 @@
 """Random programs of nested ifs, loops, breaks, continues and early exits, against a thread-by-thread interpreter.
 
-Registers are written on any path and read on any other; conditions are uniform or differ between lanes. Barriers and
-shuffle-free shared memory stay out, so every thread's result is its own."""
+Registers are written on any path and read on any other; conditions are uniform or differ between lanes. There are no
+barriers, shuffles or accesses to shared memory, so each thread's result depends on that thread alone."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def _broken(e: Emitter, ins: ir.Instruction) -> None:
 
 
 def test_internal_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names kernel, line and instruction; the dump is PTX that reproduces it, with the traceback."""
+    """The message names kernel, line and instruction; the dump is PTX that reproduces the error, with the traceback."""
     monkeypatch.setitem(EMITTERS, "popc", _broken)
     with pytest.raises(InternalError, match=r"k: internal compiler error at line 7, `popc.b32`: KeyError") as caught:
         compile_entry(PtxModule.parse(TEXT), "k", (32, 1, 1), cache=DiskCache(tmp_path))
@@ -36,7 +36,7 @@ def test_internal_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_error_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a cache there is no dump, and no path is promised."""
+    """Without a cache there is no dump, and the message names no path."""
 
     def fails(graph: object) -> None:
         raise AssertionError("broken")

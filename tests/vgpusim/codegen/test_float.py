@@ -125,7 +125,7 @@ def test_exp2_over_its_whole_range() -> None:
 
 
 def directed(x: Fraction, mode: str, kind: str) -> float:
-    """The float nearest to x on the side `mode` says; x is within the normal range."""
+    """The nearest float to x in the rounding direction `mode`; x is in the normal range."""
     f = {"f32": np.float32, "f64": np.float64}[kind]
     near = f(x.numerator / x.denominator)
     down, up = (
@@ -241,7 +241,7 @@ def test_float_to_float(source: str, to: str) -> None:
 
 
 def bf16(values: Array) -> Array:
-    """f32 to bf16 to nearest even, as uint16; NaN as 0x7fff."""
+    """f32 rounded to bf16, nearest even, as uint16; a NaN is 0x7fff."""
     raw = values.astype("f4").view("u4").astype("u8")
     rounded = ((raw + 0x7FFF + (raw >> 16 & 1)) >> 16).astype("u2")
     return np.where(np.isnan(values), 0x7FFF, rounded).astype("u2")
@@ -293,7 +293,7 @@ def test_saturation_and_flushing() -> None:
     tiny = np.array([1e-40, -1e-40, 1e-30, 2e-38, -2e-38, 1.0], "f4")
     half = np.full(6, 0.5, "f4")
     flushed = np.array([0, -0.0, 5e-31, 0, -0.0, 0.5], "f4")
-    for extra in ("", "mov.f64 %x5, 0d3FF0000000000000; add.f64 %x5, %x5, %x5;"):  # by the CPU, and by instructions
+    for extra in ("", "mov.f64 %x5, 0d3FF0000000000000; add.f64 %x5, %x5, %x5;"):  # flushed by the CPU, by the code
         same(apply(f"{extra} mul.ftz.f32 %d0, %a0, %a1;", [tiny, half], "f4")[0], flushed)
     same(apply("mul.f32 %d0, %a0, %a1;", [tiny, half], "f4")[0], tiny * half)
 
@@ -326,7 +326,7 @@ def test_testp() -> None:
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
 @pytest.mark.parametrize("kind", ["s32", "u32", "s64", "u64", "s16"])
 def test_integers_to_half_directed(kind: str, mode: str) -> None:
-    """By exact comparison with all halves."""
+    """Checked by exact comparison with all f16 values."""
     values = integers(f"{'i' if kind[0] == 's' else 'u'}{int(kind[1:]) // 8}", seed=3)
     halves = np.arange(0x7C00, dtype="u2").view("f2").astype("f8")
     (got,) = apply(f"cvt.{mode}.f16.{kind} %d0, %a0;", [values], "u2")

@@ -25,7 +25,7 @@ def decode(code: int, name: str) -> float:
 
 
 def encode(x: float, name: str, relu: bool = False) -> int:
-    """Nearest, ties to even codes, clamped."""
+    """The nearest code, ties to even codes, clamped to the largest."""
     if np.isnan(x):
         return 0x7F
     negative = bool(np.signbit(x))
@@ -61,6 +61,6 @@ def test_encoding(name: str, relu: str) -> None:
                             for a, b in zip(x, y, strict=True)]  # fmt: skip
     with np.errstate(over="ignore"):
         halves = x.astype(np.float16)
-    pairs = halves.view(np.uint16).astype(np.uint32) | 0x3C000000  # and 1.0
+    pairs = halves.view(np.uint16).astype(np.uint32) | 0x3C000000  # the upper half is 1.0
     (got,) = apply(f"cvt.rn.satfinite{relu}.{name}.f16x2 %d0, %a0;", [pairs], "u2")
     assert got.tolist() == [encode(1.0, name) << 8 | encode(float(h), name, bool(relu)) for h in halves]

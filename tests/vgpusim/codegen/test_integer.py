@@ -220,7 +220,7 @@ def test_masks_and_extension() -> None:
 
 
 def test_extended_precision() -> None:
-    """128-bit sums, differences and a 64-bit multiply-add out of 32-bit instructions."""
+    """128-bit sums and differences from 64-bit instructions; a 64-bit multiply-add from 32-bit instructions."""
     a, b = integers("u8", seed=1), integers("u8", seed=2)
     c, d = integers("u8", seed=3), integers("u8", seed=4)
     wide = lambda hi, lo: int(hi) << 64 | int(lo)  # noqa: E731

@@ -1,4 +1,4 @@
-"""CTAs that wait for any other one, without a cooperative launch: the device would run them at once."""
+"""CTAs that wait for any other CTA, without a cooperative launch: a real device would run them concurrently."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.vgpusim.codegen.harness import HEADER, run
 
 KERNELS = Path(__file__).parent / "kernels"
 
-# Solves a lower triangular system as sync-free solvers do: a CTA for each row, which waits for those it needs. Rows are
-# numbered from the last CTA to the first.
+# Solves a lower triangular system as sync-free solvers do: one CTA for each row, waiting for the rows it needs. Rows
+# are numbered from the last CTA to the first.
 SOLVE = f"""{HEADER}.visible .entry solve(.param .u64 a, .param .u64 x, .param .u64 done, .param .u32 n) {{
 .reg .b32 %r<9>; .reg .f32 %f<6>; .reg .b64 %d<12>; .reg .pred %p<3>;
 ld.param.u64 %d0, [a]; ld.param.u64 %d1, [x]; ld.param.u64 %d2, [done]; ld.param.u32 %r0, [n];
@@ -45,12 +45,12 @@ def test_a_triangular_system(load: str, block: int) -> None:
     events = run(SOLVE.replace("LOAD", load), "solve", n, block, [a, x, done, n])
     assert not events.failed
     assert np.abs(x - expected).max() < 1e-5
-    assert max(events.further) == n - 1  # all of them waited for the last
+    assert max(events.further) == n - 1  # all CTAs waited for the last one
 
 
 @pytest.mark.parametrize("target", ["sm75", "sm90"])
 def test_barriers_of_the_grid_made_of_a_counter(target: str) -> None:
-    """Shared and local memory, barriers and registers of each CTA stay its own."""
+    """Each CTA keeps its own shared and local memory, barriers and registers."""
     text = (KERNELS / f"grid_{target}.ptx").read_text()
     turn, order = np.zeros(1, np.uint32), np.zeros(60, np.uint32)
     run(text, "from_the_last", 60, 64, [turn, order])
@@ -79,7 +79,7 @@ setp.lt.u32 %p2, %r4, %r0; @%p2 bra $round; ret; }}"""
 
 
 def test_a_barrier_in_rounds() -> None:
-    """As cuSPARSE's solvers have it: one counter, which every CTA raises and then waits for."""
+    """As in cuSPARSE's solvers: every CTA increments one counter, then waits until all have."""
     ctas, block, rounds = 16, 64, 4
     a = np.random.default_rng(3).integers(0, 2**31, ctas * block, dtype=np.uint32)
     b, counter, expected = np.zeros_like(a), np.zeros(1, np.uint32), a.reshape(ctas, block)
@@ -92,7 +92,7 @@ def test_a_barrier_in_rounds() -> None:
 
 
 def test_ctas_that_wait_for_lower_ones_alone_run_one_after_another() -> None:
-    """A look-back: no CTA begins before it must."""
+    """In a look-back no CTA starts before the lower ones have ended."""
     text = f"""{HEADER}.visible .entry k(.param .u64 sums) {{ .reg .b32 %r<6>; .reg .b64 %d<4>; .reg .pred %p<2>;
     ld.param.u64 %d0, [sums]; mov.u32 %r0, %ctaid.x; mul.wide.u32 %d1, %r0, 4; add.u64 %d1, %d1, %d0;
     $wait: ld.volatile.global.u32 %r1, [%d1]; setp.eq.u32 %p0, %r1, 0; @%p0 bra $wait;

@@ -1,4 +1,4 @@
-"""Compiled random programs against the interpreter, bit for bit, and the uniformity analysis against what happened."""
+"""Compiled random programs against the interpreter, bit for bit; the uniformity analysis against interpreted values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _inputs(seed: int, threads: int) -> np.ndarray[tuple[int], np.dtype[np.uint3
 
 
 def _check_claims(state: passes.State, ctas: list[list[interpreter.Thread]]) -> None:
-    """What is kept as a scalar had its pattern, in each warp and each time, where no lane was missing."""
+    """Outside divergent blocks, a value kept as a scalar follows its pattern in every warp, each time."""
     for threads in ctas:
         for first in range(0, len(threads), 32):
             warp = threads[first : first + 32]

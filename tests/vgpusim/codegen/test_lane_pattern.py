@@ -1,5 +1,5 @@
-"""What thread numbers become in blocks of every shape, and accesses through it, against numpy. The compiler keeps what
-is linear in the bits of the lane number as lane 0's scalar, and makes few accesses of it."""
+"""Arithmetic on thread numbers in blocks of every shape, and accesses indexed by the results, against numpy. The
+compiler keeps a value that is linear in the bits of the lane number as lane 0's scalar, and merges such accesses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def numbers(block: tuple[int, int, int]) -> dict[str, Lanes]:
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_thread_shapes(block: tuple[int, int, int]) -> None:
-    """What the analysis says of thread numbers holds in every warp."""
+    """The patterns that the analysis derives for thread numbers hold in every warp."""
     threads = numbers(block)
     for axis in range(3):
         shape, values = thread_shape(axis, block), threads[f"%t{axis}"]
@@ -54,7 +54,7 @@ def test_thread_shapes(block: tuple[int, int, int]) -> None:
 
 
 def expression(rng: random.Random, values: dict[str, Lanes], lines: list[str]) -> str:
-    """Add one instruction to the program; its result's name."""
+    """Add one instruction to the program. Returns the name of the result."""
     names = list(values)
     a, b, n = rng.choice(names), rng.choice(names), rng.choice([0, 1, 2, 3, 4, 5, 7, 8])
     target, x, y = f"%v{len(lines)}", values[a], values[b]
@@ -78,7 +78,7 @@ def expression(rng: random.Random, values: dict[str, Lanes], lines: list[str]) -
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_random_index_arithmetic(block: tuple[int, int, int]) -> None:
-    """32-bit arithmetic wraps; every intermediate value is stored, and so is a loop's result of the last ones."""
+    """32-bit arithmetic wraps; every intermediate value is stored, and the result of a loop over the last two."""
     for seed in range(2):
         rng = random.Random(f"{seed} {block}")
         values, lines = numbers(block), []
@@ -114,8 +114,8 @@ INDICES = [
 @pytest.mark.parametrize("number", range(len(INDICES)), ids=lambda number: INDICES[number][0])
 @pytest.mark.parametrize("word", [True, False])
 def test_accesses(block: tuple[int, int, int], number: int, word: bool) -> None:
-    """Loads and stores, whole warps and under a guard, signed and unsigned indices; the elements of lanes that do not
-    act stay. Of threads that store to one element the last one's value is left, within a warp."""
+    """Loads and stores by whole warps and under a guard, with signed and unsigned indices. Elements of inactive lanes
+    stay unchanged. Where threads of a warp store to one element, the last thread's value remains."""
     _, code, model = INDICES[number]
     nbytes = 4 if word else (1, 2, 8)[(number + block[0] // 8) % 3]
     threads = numbers(block) | {"%t6": np.uint32(37)}
@@ -149,7 +149,7 @@ ret; }}"""
 @pytest.mark.parametrize("block", [(16, 4, 1), (8, 8, 1), (64, 1, 1)])
 @pytest.mark.parametrize("wide", ["mul.wide.u32", "mul.wide.s32"])
 def test_indices_below_zero_of_lanes_that_do_not_act(block: tuple[int, int, int], wide: str) -> None:
-    """Neighbours stay neighbours only where the index did not wrap."""
+    """Lanes access adjacent elements only where the index did not wrap."""
     threads = numbers(block)
     acts = threads["%t0"] >= 3
     where = threads["%t1"].astype(np.int64) * 1000 + threads["%t0"] - 3
@@ -163,7 +163,7 @@ mul.wide.u32 %x4, %t5, 4; add.u64 %x5, %x0, %x4; st.global.u32 [%x5], %v1; ret; 
 
 @pytest.mark.parametrize("block", [(16, 16, 1), (8, 4, 2), (32, 2, 1)])
 def test_a_tile_in_shared_memory(block: tuple[int, int, int]) -> None:
-    """Every thread reads its row's and its column's elements of a tile the block has filled."""
+    """Every thread reads one element of its row and one of its column, from a tile that the block filled."""
     threads = numbers(block)
     flat, width = threads["%t5"], block[0]
     body = f""".shared .align 16 .b8 tile[{4 * flat.size}];
@@ -177,11 +177,11 @@ mad.lo.u32 %v10, %v6, 1000, %v9; mul.wide.u32 %x2, %t5, 4; add.u64 %x3, %x0, %x2
 
 
 def test_lanes_that_do_not_act_touch_nothing() -> None:
-    """The table ends where an inaccessible page begins; rows past its end belong to lanes that the guard holds back."""
+    """The table ends where an inaccessible page begins; the guard disables the lanes whose rows lie past the end."""
     page = mmap.PAGESIZE
     memory = mmap.mmap(-1, 2 * page)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    rows = 5  # of 16 words, of the block's 16 rows
+    rows = 5  # rows of 16 words; the block has 16 rows
     table = np.frombuffer(memory, np.uint32, rows * 16, page - rows * 64)
     table[:] = np.arange(rows * 16)
     body = f"""setp.lt.u32 %p0, %t1, {rows}; mad.lo.u32 %v0, %t1, 16, %t0; mul.wide.s32 %x2, %v0, 4;

@@ -1,4 +1,4 @@
-"""Kernels of any size keep their registers where barriers would save them, as large ones do: the answers stay."""
+"""Kernels compiled as large ones, whose registers stay in the frame and are not saved at barriers: same results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_chain_of_warps() -> None:
 
 @pytest.mark.parametrize("kernels", ["basic", "grid"])
 def test_accesses_claim_no_more_alignment_than_places_have(target: str, kernels: str) -> None:
-    """LLVM joins accesses to neighbours by what they claim: xgboost's ended with 700, as x86 reports such a fault."""
+    """LLVM merges adjacent accesses by claimed alignment; on x86 a false claim ended xgboost with error 700."""
     module = PtxModule.parse((test_kernels.KERNELS / f"{kernels}_{target}.ptx").read_text())
     checked = 0
     for name in module.entries:
@@ -66,7 +66,7 @@ BARRIERS, REGISTERS = 40, 300
 
 
 def _many_barriers() -> str:
-    """All registers live across all barriers: copies would be nearly all of the code."""
+    """All registers are live across all barriers: saving and restoring them would be nearly all of the code."""
     define = "".join(f"add.u32 %r{i}, %r0, {i};\n" for i in range(1, REGISTERS))
     use = "".join(f"xor.b32 %r0, %r0, %r{i};\n" for i in range(1, REGISTERS))
     step = "bar.sync 0;\n" + "add.u32 %r1, %r1, %r2;\n"
@@ -90,8 +90,8 @@ def test_text_does_not_grow_with_barriers_times_registers(monkeypatch: pytest.Mo
 
 @pytest.mark.skipif(not native.IS_X86, reason="the bytes are of x86")
 def test_frames_touch_each_of_their_pages() -> None:
-    """A frame larger than the thread's stack meets its guard page: one of 22 MB (xgboost's reduction by key, had its
-    registers been copied) went past it into another thread's memory. `permute` has a frame of more than a page."""
+    """A frame larger than the thread's stack must hit the stack's guard page: one of 22 MB (xgboost's reduction by key,
+    with copied registers) went past the guard page into another thread's memory. `permute` has a frame over a page."""
     text = f"""{harness.HEADER}.visible .entry k(.param .u64 out) {{ .reg .b32 %r<4>; .reg .b64 %d<3>;
     ld.param.u64 %d0, [out]; mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 21; shfl.sync.idx.b32 %r2, %r0, %r1, 31, -1;
     mul.wide.u32 %d1, %r0, 4; add.u64 %d2, %d0, %d1; st.global.u32 [%d2], %r2; ret; }}"""

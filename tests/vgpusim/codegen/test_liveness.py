@@ -1,4 +1,4 @@
-"""What a warp saves at barriers: every register it needs afterwards, though not all at every barrier."""
+"""Registers that a warp saves at barriers: every register it needs afterwards, though not all at every barrier."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_does_not_change_in_a_loop_is_saved_once() -> None:
 )
 @pytest.mark.parametrize("threads", [32, 96, 100])
 def test_registers_across_barriers(barrier: str, body: str, threads: int) -> None:
-    """Written before the loop, in each round, or in some; barriers that all pass in step, and numbered ones."""
+    """Registers written before the loop, in each round or in some; barriers passed in step, and numbered barriers."""
     out, n = np.zeros(threads, np.uint32), 5
     run(HEADER + LOOP.replace("BODY", body).replace("BARRIER", barrier), "k", 2, threads, [out, n])
     late, p = 5, False

@@ -1,4 +1,4 @@
-"""Loops over a grid's stride: their blocks are made for all lanes and for some, and a limit is compared once a warp."""
+"""Grid-stride loops: blocks are compiled for all lanes and for some lanes; a limit is compared once for each warp."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONDITIONS = {
 
 
 def kernel(condition: str, goes_on: bool, body: str, step: int) -> str:
-    """Each thread counts its rounds from its number upwards, while the condition holds (or does not)."""
+    """Each thread counts its rounds, from its own number upwards, while the condition holds (`goes_on`) or does not."""
     return f"""{HEADER}.visible .entry k(.param .u64 out, .param .u64 in, .param .u32 n, .param .u32 start) {{
 .reg .b32 %i, %t, %n, %rounds, %sum, %v, %o, %l; .reg .b64 %x<9>; .reg .pred %p, %q;
 ld.param.u64 %x0, [out]; ld.param.u64 %x4, [in]; ld.param.u32 %n, [n]; ld.param.u32 %i, [start]; mov.u32 %t, %tid.x;
@@ -34,7 +34,7 @@ $end: mul.wide.u32 %x1, %t, 8; add.u64 %x2, %x0, %x1; st.global.v2.u32 [%x2], {{
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("threads", [64, 70])
 def test_limits(condition: str, threads: int) -> None:
-    """Rounds that all lanes take, that some take and that none takes; indices on both sides of where they wrap."""
+    """Rounds that all lanes, some lanes and no lanes take; indices on both sides of the wrap-around."""
     goes_on, below = CONDITIONS[condition]
     signed = ".s32" in condition
     text = kernel(condition, goes_on, "", 64)
@@ -53,7 +53,7 @@ def test_limits(condition: str, threads: int) -> None:
                 i, rounds = (i + 64) % 2**32, rounds + 1
             expected.append(rounds)
         if max(expected) > 100:
-            continue  # endless, or as good as
+            continue  # endless or too long
         checked += 1
         run(text, "k", 1, threads, [out, out, n % 2**32, start % 2**32])
         assert out[:, 0].tolist() == expected, (start, n)

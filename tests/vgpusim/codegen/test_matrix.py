@@ -48,7 +48,7 @@ def c_position(lane: int, i: int) -> tuple[int, int]:
 
 
 def bits(values: np.ndarray, kind: str) -> np.ndarray:
-    """Elements as the unsigned integers that registers hold, one an element."""
+    """Elements as the unsigned integers that registers hold, one integer for each element."""
     if kind == "bf16":
         return (values.astype("f4").view("u4") >> 16).astype("u2")
     return {"f16": lambda: values.astype("f2").view("u2"), "tf32": lambda: values.astype("f4").view("u4"),

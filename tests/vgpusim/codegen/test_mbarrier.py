@@ -1,4 +1,4 @@
-"""Barrier objects: kernels/barriers.cu, and the object's phases by instruction."""
+"""Barrier objects: the kernels of kernels/barriers.cu, and an object's phases, instruction by instruction."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_copies_counted_by_the_object() -> None:
 
 
 def test_a_cluster_of_one_cta() -> None:
-    """Its barrier is the CTA's; addresses in its shared memory are the CTA's own."""
+    """The cluster's barrier is the CTA's barrier; cluster addresses are those of the CTA's own shared memory."""
     source = f"""{HEADER}.shared .align 4 .b8 tile[512];
     .visible .entry k(.param .u64 out) .explicitcluster .reqnctapercluster 1, 1, 1 {{ .reg .b32 %t, %a, %v, %c;
     .reg .b64 %o, %g; .reg .pred %p; ld.param.u64 %o, [out]; mov.u32 %t, %tid.x; mad.wide.u32 %o, %t, 4, %o;

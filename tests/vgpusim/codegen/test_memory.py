@@ -18,7 +18,7 @@ from tests.vgpusim.codegen.test_control import threads
 @pytest.mark.parametrize("kind", ["u8", "s8", "u16", "s16", "b32", "b64", "f64"])
 @pytest.mark.parametrize("access", ["row", "reversed", "scattered"])
 def test_load_store(kind: str, access: str) -> None:
-    """Consecutive, backward and table-driven addresses; lanes past the end touch nothing (their index is wild)."""
+    """Consecutive, backward and table-driven addresses; lanes past the end, with undefined indices, access nothing."""
     n = 77
     dtype = {"b": "u", "f": "f"}.get(kind[0], {"u": "u", "s": "i"}.get(kind[0], "u")) + str(int(kind[1:]) // 8)
     rng = np.random.default_rng(1)
@@ -75,7 +75,7 @@ st.global.v{n}.f32 [%x4], {{{regs}}}; ret; }}"""
     [("u8", 2), ("u8", 4), ("b16", 2), ("b16", 4), ("b32", 2), ("b32", 4), ("b64", 2), ("b32", 8), ("b64", 4)],
 )
 def test_vectors_of_every_width(kind: str, n: int, order: str) -> None:
-    """A full warp, one whose lanes partly act, and lanes past the end, whose elements stay."""
+    """A full warp, a partially active warp, and lanes past the end, whose elements stay unchanged."""
     nbytes = int(kind[1:]) // 8
     rng = np.random.default_rng(n)
     source = rng.integers(0, 256, (70, n, nbytes), dtype=np.uint8)
@@ -95,7 +95,7 @@ st.{order}global.v{n}.{kind} [%x4], {{{", ".join(reversed(regs))}}}; ret; }}"""
 
 
 def test_vectors_at_one_address() -> None:
-    """All lanes load the same vector, in a branch that some take, and store to one place."""
+    """All active lanes load the same vector, in a branch that some lanes take, and store to one address."""
     source, out = np.arange(4, dtype=np.uint32) + 7, np.zeros((64, 4), np.uint32)
     one = np.zeros(4, np.uint32)
     text = (
@@ -126,7 +126,7 @@ st.global.v4.u32 [%x], {%v0, %v1, %v2, %v3}; ret; }"""
 
 
 def test_shared_atomics_in_a_loop() -> None:
-    """Some rounds have all lanes of a warp, others some; lanes see what lower ones have added."""
+    """In some rounds all lanes of a warp are active, in others some lanes; a lane sees what lower lanes have added."""
     cells, seen = np.zeros(16, np.uint32), np.zeros((9, 64), np.uint32)
     text = (
         HEADER
@@ -141,7 +141,7 @@ ret; }"""
     )
     run(text, "k", 1, 64, [cells, seen])
     expected, values = [0] * 16, np.zeros((9, 64), np.uint32)
-    for warp in range(2):  # neither waits for the other
+    for warp in range(2):  # neither warp waits for the other
         for turn in range(9):
             lanes = [t for t in range(32 * warp, 32 * warp + 32) if turn <= min(t & 7, 3) + 5]
             for t in lanes:
@@ -154,7 +154,7 @@ ret; }"""
 
 
 def test_masked_lanes_touch_no_memory() -> None:
-    """Unguarded these addresses would fault: they are in the first page."""
+    """Without their guards these accesses would fault: the addresses are in the first page."""
     got = threads("""
 setp.lt.u32 %p0, %t0, 10; mov.u64 %x5, 64; @%p0 mov.u64 %x5, %x1; mov.u32 %r1, 5;
 @%p0 st.global.u32 [%x5], %r1; @%p0 ld.global.u32 %r0, [%x5]; setp.gt.u32 %p1, %t0, 1000; mov.u64 %x6, 8;

@@ -27,7 +27,7 @@ def sizes(shape: str) -> tuple[int, int, int]:
 
 
 def a_place(m: int, per: int, lane: int, register: int, at: int) -> tuple[int, int]:
-    """Where the element at a place of a register of A belongs: rows 8 apart take turns, then k goes on."""
+    """Row and column of element `at` of a register of A: registers alternate between rows 8 apart, then go along k."""
     group, thread = divmod(lane, 4)
     below, along = (register % 2, register // 2) if m == 16 else (0, register)
     return group + 8 * below, thread * per + at + along * 4 * per
@@ -39,7 +39,7 @@ def b_place(per: int, lane: int, register: int, at: int) -> tuple[int, int]:
 
 
 def elements(words: NDArray[np.uint32], kind: str, nbits: int) -> NDArray[np.int64]:
-    """(lane, register, element) of registers."""
+    """The elements of the registers, as (lane, register, element)."""
     shifts = np.arange(0, 32, nbits, dtype=np.uint32)
     parts = ((words[..., None] >> shifts) & np.uint32((1 << nbits) - 1)).astype(np.int64)
     return parts - ((parts >> (nbits - 1)) << nbits) if kind[0] == "s" else parts

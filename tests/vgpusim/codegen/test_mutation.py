@@ -1,5 +1,5 @@
-"""Damaged PTX is an error of the image, by line, or unsupported by instruction: never an internal error (AT19), and
-never slow (AT16)."""
+"""Damaged PTX is reported as an image error with its line, or as an unsupported instruction: never as an internal error
+(AT19), and never slowly (AT16)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _mutate(tokens: list[str], rng: random.Random) -> str:
 
 
 def test_mutants() -> None:
-    """AT19: of mutated kernels none reaches the user as an internal error, and what compiles is valid LLVM IR."""
+    """AT19: no mutated kernel causes an internal error, and what compiles is valid LLVM IR."""
     entries, results = _entries(), set()
     for seed in range(_MUTANTS):
         rng = random.Random(seed)
@@ -94,7 +94,7 @@ def test_mutants() -> None:
     ],
 )
 def test_malformed_by_line(body: str, message: str) -> None:
-    """AT19."""
+    """AT19: the error names the line."""
     text = f"{HEADER}.visible .entry k()\n{{\n.reg .u32 %r<4>;\n{body}\nret;\n}}\n"
     with pytest.raises(PtxError, match=f"line 7.*{message}") as caught:
         PtxModule.parse(text)
@@ -109,8 +109,8 @@ def test_unknown_modifier_is_not_ignored() -> None:
 
 
 def test_nested_braces() -> None:
-    """AT16: scopes are refused beyond a depth, and many of them cost linear time, measured by counting words instead of
-    time."""
+    """AT16: scopes nested beyond a limit are refused, and many scopes cost linear time, measured by counting the items
+    of the body instead of time."""
     deep = f"{HEADER}.visible .entry k()\n{{\n{'{' * 16000}{'}' * 16000}\nret;\n}}\n"
     with pytest.raises(PtxError, match="nested scopes"):
         PtxModule.parse(deep)

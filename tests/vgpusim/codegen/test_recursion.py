@@ -1,4 +1,4 @@
-"""Functions in cycles of the call graph (NR17): threads at different depths, what calls keep, the stack's end."""
+"""Functions in cycles of the call graph (NR17): threads at different depths, values across calls, stack overflow."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_two_calls_in_one_function() -> None:
 
 
 def test_functions_that_call_each_other() -> None:
-    """Predicates, 16 and 64 bits and floats live across the calls."""
+    """Predicates, 16-bit and 64-bit integers and floats are live across the calls."""
     functions = f""".func (.param .b32 out) odd(.param .b32 n);
 .func (.param .b32 out) even(.param .b32 n) {{ .reg .pred %p, %q; .reg .b32 %r<6>; .reg .b64 %x; .reg .b16 %h;
 .reg .f32 %f; ld.param.u32 %r1, [n]; setp.eq.u32 %p, %r1, 0; @%p bra Z; and.b32 %r2, %r1, 2; setp.ne.u32 %q, %r2, 0;
@@ -86,7 +86,7 @@ st.param.b32 [out], %r3; ret; }}
 
 
 def test_arguments_in_memory() -> None:
-    """A struct passed by value, read in other sizes than it is written in, before and after the call."""
+    """A struct passed by value is read in other widths than it is written in, before and after the call."""
     functions = """.func (.param .align 8 .b8 out[16]) twice(.param .align 8 .b8 s[16]) { .reg .pred %p;
 .reg .b32 %r<9>; .reg .b64 %x<4>; ld.param.u64 %x1, [s]; ld.param.u32 %r1, [s+8]; ld.param.u32 %r2, [s+12];
 setp.eq.u32 %p, %r1, 0; @%p bra L; sub.u32 %r3, %r1, 1; add.u64 %x2, %x1, 5;
@@ -104,7 +104,7 @@ cvt.u32.u64 %r3, %x1; mad.lo.u32 %r3, %r2, 1000, %r3; st.param.b32 [out], %r3; r
 
 
 def test_deepest() -> None:
-    """A recursion without end ends the launch with 719 and a reason."""
+    """An endless recursion ends the launch with error 719 and a reason."""
     text = FIBONACCI.replace("setp.lt.s32 %p, %r1, 2;", "setp.lt.s32 %p, %r1, -1000000;")
     out = np.zeros(32, np.uint32)
     events = run(HEADER + text + _MAIN.format(name="fib", modulus=3), "k", 1, 32, [out])

@@ -1,4 +1,4 @@
-"""Floats of 6 and 4 bits and powers of two: every code decoded, and encoding against a search. Pairs of f32."""
+"""Floats of 6 and 4 bits and powers of two: every code decoded, and encoding against a search. Also pairs of f32."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decode(code: int, name: str) -> float:
 
 
 def encode(x: float, name: str, relu: bool) -> int:
-    """Nearest, ties to even, clamped; a NaN is the largest number."""
+    """The nearest code, ties to even codes, clamped to the largest; a NaN becomes the largest number."""
     nbits = FORMATS[name][2]
     largest = (1 << (nbits - 1)) - 1
     if math.isnan(x):

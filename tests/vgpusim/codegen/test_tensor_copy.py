@@ -1,5 +1,5 @@
-"""Bulk copies to the CTAs of a cluster, and what of tensor copies is refused before they run; the copies themselves are
-the C half's, which programs/tensor_copy.cu has run."""
+"""Bulk copies to the CTAs of a cluster, and tensor copies that are refused at compile time. The tensor copies
+themselves are in the simulator's C half, which tests/programs/tensor_copy.cu tests."""
 
 from __future__ import annotations
 

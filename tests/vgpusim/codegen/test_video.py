@@ -1,4 +1,4 @@
-"""Scalar video instructions against integers of Python."""
+"""Scalar video instructions against Python integers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_arithmetic(name: str, types: str, sat: str, also: str) -> None:
 @pytest.mark.parametrize("kinds", ["u32.u32.u32", "s32.s32.u32", "u32.s32.s32"])
 @pytest.mark.parametrize("parts", [2, 4])
 def test_summed_differences_of_parts(parts: int, kinds: str) -> None:
-    """What NVIDIA's stereoDisparity adds up."""
+    """The sums that NVIDIA's stereoDisparity sample computes."""
     a, b, c = (integers("u4", seed=i) for i in range(3))
     (got,) = apply(f"vabsdiff{parts}.{kinds}.add %d0, %a0, %a1, %a2;", [a, b, c], "u4")
     _, a_kind, b_kind = kinds.split(".")

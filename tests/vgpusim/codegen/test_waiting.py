@@ -26,7 +26,7 @@ def test_tiles_of_several_warps(target: str) -> None:
 
 @pytest.mark.parametrize("load", ["ld.volatile.shared.u32 %v, [slot];", "atom.shared.or.b32 %v, [slot], 0;"])
 def test_a_chain_of_warps_from_last_to_first(load: str) -> None:
-    """Each warp waits, one of its lanes or all, until the one after it has counted."""
+    """Each warp, in one lane or in all lanes, waits until the next warp has decremented the slot."""
     text = f"""{HEADER}.shared .u32 slot;
     .visible .entry k(.param .u64 out, .param .u32 lanes) {{ .reg .b32 %t, %w, %v, %n, %l; .reg .b64 %o; .reg .pred %p;
     mov.u32 %t, %tid.x; shr.u32 %w, %t, 5; and.b32 %l, %t, 31; ld.param.u32 %n, [lanes]; ld.param.u64 %o, [out];
@@ -44,7 +44,7 @@ def test_a_chain_of_warps_from_last_to_first(load: str) -> None:
 
 
 def test_the_systems_part_of_shared_memory() -> None:
-    """It comes before the kernel's own, and only where a kernel asks for it; attributes leave it out."""
+    """The reserved part precedes the kernel's own, only in kernels that use it; attributes do not count it."""
     text = f"""{HEADER}.shared .align 4 .b8 own[12];
     .visible .entry k(.param .u64 out) {{ .reg .b32 %r<5>; .reg .b64 %o; ld.param.u64 %o, [out];
     mov.u32 %r0, %reserved_smem_offset_begin; mov.u32 %r1, %reserved_smem_offset_end; mov.u32 %r2, own;

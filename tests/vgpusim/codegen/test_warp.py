@@ -141,7 +141,7 @@ redux.sync.{name} %d1, %v, %r1;""", 2)  # fmt: skip
 @pytest.mark.parametrize("name", ["min", "max"])
 @pytest.mark.parametrize("modifiers", ["", ".abs", ".NaN", ".abs.NaN"])
 def test_redux_of_floats(name: str, modifiers: str) -> None:
-    """Lane 3 of each warp has a NaN; the lower half of a warp, the upper, and lane 3 alone."""
+    """Lane 3 of each warp has a NaN; reductions of the lower half, of the upper half, and of lane 3 alone."""
     (got, alone) = launch(
         f"""cvt.rn.f32.s32 %r2, %l; fma.rn.f32 %r2, %r2, 0fBF800000, 0f40600000; setp.eq.u32 %p1, %l, 3;
 @%p1 mov.b32 %r2, 0x7fc00001; and.b32 %r0, %l, 16; shl.b32 %r1, 0xffff, %r0;

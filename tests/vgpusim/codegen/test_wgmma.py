@@ -1,4 +1,4 @@
-"""wgmma against numpy: matrices laid out in shared memory as the canonical layouts have them, for each swizzle."""
+"""wgmma against numpy: matrices in shared memory have the canonical layouts, for each swizzle mode."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from vgpusim.codegen.compile import PtxError
 from tests.vgpusim.codegen.harness import HEADER, run
 
 Bytes = NDArray[np.uint8]
-B_AT = 64 << 10  # of the image in shared memory
+B_AT = 64 << 10  # where B starts in the image of shared memory
 IMAGE = 128 << 10
-PITCH = {0: 16, 1: 128, 2: 64, 3: 32}  # bytes of a row, by the descriptor's number of the swizzle
+PITCH = {0: 16, 1: 128, 2: 64, 3: 32}  # bytes of a row, by the descriptor's swizzle mode
 
 
 def swizzled(address: int, mode: int) -> int:
-    """Bits 4.. are crossed with bits 7.., as many as the row has 16-byte pieces."""
+    """XOR the address bits from 4 on with those from 7 on: n bits for a row of 2**n pieces of 16 bytes."""
     if mode == 0:
         return address
     bits = {128: 7, 64: 3, 32: 1}[PITCH[mode]]
@@ -26,14 +26,14 @@ def swizzled(address: int, mode: int) -> int:
 
 
 def place(row: int, byte: int, mode: int, leading: int, stride: int) -> int:
-    """K-major: `byte` of k of a row of M or N."""
+    """Offset of a byte of a row of M or N in a K-major matrix; `byte` counts along k."""
     piece, rest = divmod(byte, 16)
     across = piece * (leading if mode == 0 else 16)
     return swizzled((row // 8) * stride + (row % 8) * PITCH[mode] + across, mode) + rest
 
 
 def turned_place(row: int, k: int, mode: int, leading: int, stride: int) -> int:
-    """MN-major, 16-bit elements: 8 of M or N are neighbours."""
+    """Offset in an MN-major matrix of 16-bit elements, in which 8 elements along M or N are adjacent."""
     pieces = PITCH[mode] // 16
     piece, rest = divmod(row, 8)
     outer, inner = divmod(piece, pieces)
@@ -52,12 +52,12 @@ def strides(turned: bool, mode: int, rows: int) -> tuple[int, int]:
         return (16 * rows, 128) if mode == 0 else (16, 8 * PITCH[mode])
     if mode == 0:
         return 16 * rows, 128
-    # Pieces of a row of MN first, then 8 of k after 8 of k.
+    # Pieces of a row along MN come first, then groups of 8 elements of k.
     return 16 * PITCH[mode], 8 * PITCH[mode]
 
 
 def fill(image: Bytes, at: int, raw: Bytes, turned: bool, mode: int) -> int:
-    """Put rows of 32 bytes of k into the image. Returns the descriptor."""
+    """Write rows of 32 bytes along k into the image. Returns the descriptor."""
     rows = len(raw)
     leading, stride = strides(turned, mode, rows)
     for row, byte in itertools.product(range(rows), range(32)):
@@ -130,7 +130,7 @@ HALVES = [("K", "K", mode, n) for mode, n in ((0, 8), (1, 64), (2, 24), (3, 256)
 
 @pytest.mark.parametrize(("a_major", "b_major", "mode", "n"), HALVES)
 def test_f16_layouts(a_major: str, b_major: str, mode: int, n: int) -> None:
-    """Small whole numbers: every sum is exact, and each element has its place."""
+    """Small whole numbers: every sum is exact, so that a misplaced element shows."""
     rng = np.random.default_rng(n)
     a, b = rng.integers(-8, 9, (64, 16)).astype("f2"), rng.integers(-8, 9, (n, 16)).astype("f2")
     d = rng.integers(-99, 99, (64, n)).astype("f4")
@@ -192,7 +192,7 @@ def test_other_types(kind: str, out: str, mode: int) -> None:
 
 
 def test_8_bit_floats_keep_13_bits() -> None:
-    """All of k at once, cut after 13 bits of fraction, and 14 significant bits of the sum: the published model."""
+    """The published model: all of k at once, terms cut after 13 bits of fraction, sums to 14 significant bits."""
     from tests.vgpusim.codegen.tensor_core import decoded
 
     rng, n = np.random.default_rng(6), 16

@@ -90,7 +90,7 @@ def test_other_forms_are_refused(instruction: str, result: int) -> None:
      ("m8n8k32", "u4", "", False), ("m8n8k128", "b1", ".xor.popc", False), ("m8n8k128", "b1", ".and.popc", False)],
 )  # fmt: skip
 def test_integers_of_few_bits_and_clamped_sums(size: str, kind: str, operation: str, finite: bool) -> None:
-    """From memory and back: A by rows, B by columns, with strides above the least."""
+    """Loaded from memory and stored back: A by rows, B by columns, with strides above the minimum."""
     m, n, k = {"m16n16k16": (16, 16, 16), "m8n8k32": (8, 8, 32), "m8n8k128": (8, 8, 128)}[size]
     nbits = {"s8": 8, "s4": 4, "u4": 4, "b1": 1}[kind]
     rng, stride = np.random.default_rng(nbits), 2 * k

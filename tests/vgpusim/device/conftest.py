@@ -19,7 +19,7 @@ UINT64_MAX = (1 << 64) - 1
 PRIVATE, IN_FILE = 0, 2  # devices, by where their memory lies
 DEVICE_NBYTES = 1 << 40  # vgw_device_memory.h
 
-# An H100's, as far as the C half reads them (CUdevice_attribute).
+# Attributes of an H100 that the C half reads (CUdevice_attribute).
 ATTRIBUTES = {
     1: 1024,
     2: 1024,
@@ -108,7 +108,7 @@ class Simulator:
         return function
 
     def launch(self, kernel: ctypes.c_void_p, *params: int, grid: int = 1, block: int = 32, shared: int = 0) -> int:
-        """Launch in the legacy stream with 8-byte parameters; the result code."""
+        """Launch in the legacy stream with 8-byte parameters. Returns the result code."""
         values = [ctypes.c_uint64(value) for value in params]
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
         return int(
@@ -162,7 +162,7 @@ def library_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def device_file(nbytes: int = DEVICE_NBYTES, seals: int = fcntl.F_SEAL_SHRINK) -> int:
-    """A file as clients make it for a device's memory."""
+    """A file for a device's memory, created as clients create it."""
     file = os.memfd_create("vgt", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     os.ftruncate(file, nbytes)
     fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
@@ -170,9 +170,9 @@ def device_file(nbytes: int = DEVICE_NBYTES, seals: int = fcntl.F_SEAL_SHRINK) -
 
 
 def open_simulator(path: Path) -> ctypes.CDLL:
-    """Load it into this process and describe three devices; once in a process, since it reserves addresses.
+    """Load the library and configure three devices; at most once in a process, since the library reserves addresses.
 
-    The memory of the last one lies in a file, as clients on the same machine have it.
+    The last device's memory lies in a file, as for clients on the same machine.
     """
     lib = ctypes.CDLL(str(path))
     for device in range(IN_FILE + 1):
@@ -204,7 +204,7 @@ def sim(library: ctypes.CDLL) -> Iterator[Simulator]:
 
 
 def on_device(library: ctypes.CDLL, device: int) -> Iterator[Simulator]:
-    """The body of `sim`, for any device."""
+    """The body of the fixture `sim`, for any device."""
     simulator = Simulator(library, device)
     context = ctypes.c_void_p()
     simulator.ok("cuCtxCreate_v2", ctypes.byref(context), 0, device)

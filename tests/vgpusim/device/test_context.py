@@ -1,4 +1,4 @@
-"""Contexts: the primary one, current per thread, limits, what remains after destruction."""
+"""Contexts: the primary context, each thread's current context, limits, what remains after destruction."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Kernels that go wrong, each in a process of its own, because a fault is permanent. Afterwards that process reports
-the context's answers, and shows that the device still works."""
+"""Kernels that fault, each in a process of its own, because a fault is permanent. Afterwards that process reports the
+context's answers, and shows that another device still works."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ ctypes.string_at(16)
 
 
 def test_copy_of_memory_that_was_taken_away(library_path: Path) -> None:
-    """A client's pinned memory is a file it may truncate: SIGBUS in the copy is that context's error."""
+    """A client may truncate the file of its pinned memory: a SIGBUS in the copy becomes that context's error."""
     out = run(
         library_path,
         """

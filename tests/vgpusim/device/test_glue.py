@@ -1,6 +1,6 @@
-"""The simulator as the executor has it: real PTX, compiled by vgpusim, through the backend table of vgpud._executor.
+"""The simulator as the executor uses it: real PTX, compiled by vgpusim, through the backend table of vgpud._executor.
 
-One process serves all tests, because the glue is installed once in a process."""
+Each test runs a process of its own, because the glue can be installed only once in a process."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ b.start()
 
 
 class Backend:
-    """struct vgx_backend by its generated header, with a context current."""
+    """struct vgx_backend through its generated header; start() makes a context current."""
 
     def __init__(self, address: int) -> None:
         from cffi import FFI
@@ -135,7 +135,7 @@ class Backend:
 
 @pytest.fixture(scope="module", autouse=True)
 def executor() -> None:
-    """Build what the tests import, unless `make build` has."""
+    """Build the extension that the tests import, unless `make build` already has."""
     if not list((ROOT / "daemon/vgpud").glob("_executor*.so")):
         for step in (["-m", "protocol.gen"], ["daemon/executor/build_ffi.py"]):
             subprocess.run([sys.executable, *step], cwd=ROOT, check=True, timeout=300)
@@ -280,7 +280,7 @@ def attack(name, value):
 
 
 def test_at1_a_kernel_reaches_nothing_of_the_process(tmp_path: Path) -> None:
-    """A load and a store of memory of the process that runs the kernel: 700 at the first, and nothing has changed."""
+    """A load and a store to memory of the process that runs the kernel: the load ends with 700; nothing is changed."""
     out, err = run(tmp_path, _ATTACK + "attack('steal', place)")
     assert out.strip() == "700 b'' b'secret'"
     assert "error 700: read of 8 bytes by `ld.u64`" in err
@@ -295,7 +295,7 @@ def test_at1_the_control_is_vulnerable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("distance", "result"), [(0, 0), (4096, 700), (-(1 << 17), 700), (1 << 32, 700)])
 def test_at1_around_a_parameter(tmp_path: Path, distance: int, result: int) -> None:
-    """The attack of the list: the generic address of a parameter, and what lies around it."""
+    """AT1: an attack through the generic address of a parameter, on the parameter and on the memory around it."""
     out, _ = run(tmp_path, _ATTACK + f"attack('around', {distance} & (1 << 64) - 1)")
     assert out.split()[0] == str(result)
 
@@ -307,7 +307,7 @@ def test_at1_services_read_for_a_kernel_what_it_can_reach(tmp_path: Path) -> Non
 
 
 def test_managed_variables_of_modules_are_the_devices_alone(tmp_path: Path) -> None:
-    """Kernels use them; who asks for their address is promised that the host can, and is refused."""
+    """Kernels use managed variables; a request for their address is refused: it would promise access by the host."""
     out, _ = run(
         tmp_path,
         r"""
@@ -359,8 +359,8 @@ for nbytes in (49152, 53248, 1 << 30):
 
 
 def test_a_fault_within_reach_names_the_thread(tmp_path: Path) -> None:
-    """GR7: for a page fault the report names the first lane that made the access, and its line. To find it, the block
-    runs again with the launch's arguments."""
+    """GR7: for a page fault the report names the first lane that made the access, and its line. To find that lane, the
+    block runs again with the launch's arguments."""
     out, err = run(
         tmp_path,
         r"""

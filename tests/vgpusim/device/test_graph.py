@@ -133,7 +133,7 @@ def test_fork_and_join(sim: Simulator) -> None:
     assert launch(sim, right, fill, a + 8, 2) == 0
     sim.ok("cuEventRecordWithFlags", join, right, 0)
     assert sim.cuEventQuery(join) == 907
-    # asking was wrong: the capture is lost
+    # The query is not permitted and invalidates the capture.
     assert end_fails(sim, left) == 901
     begin(sim, left)
     sim.ok("cuEventRecordWithFlags", fork, left, 0)
@@ -147,7 +147,7 @@ def test_fork_and_join(sim: Simulator) -> None:
     assert launch(sim, left, fill, a + 16, 3) == 0
     graph = end(sim, left)
     assert node_count(sim, graph) == 3
-    # the forked stream is free again
+    # The forked stream no longer captures.
     assert launch(sim, right, fill, a + 24, 4) == 0
     sim.ok("cuStreamSynchronize", right)
     assert words(sim, a, 4) == [0, 0, 0, 4]
@@ -167,25 +167,25 @@ def test_what_ends_a_capture(sim: Simulator) -> None:
     assert sim.cuStreamSynchronize(stream) == 900
     assert launch(sim, stream, fill, a, 1) == 901
     assert end_fails(sim, stream) == 901
-    # forked work that is not joined
+    # Forked work is not joined.
     begin(sim, stream)
     sim.ok("cuEventRecordWithFlags", event, stream, 0)
     sim.ok("cuStreamWaitEvent", other, event, 0)
     assert launch(sim, other, fill, a, 1) == 0
     assert end_fails(sim, stream) == 904
-    # an event from outside
+    # an event that was recorded outside the capture
     sim.ok("cuEventRecordWithFlags", outside, other, 0)
     begin(sim, stream)
     assert sim.cuStreamWaitEvent(stream, outside, 0) == 905
     assert end_fails(sim, stream) == 901
-    # two captures meet
+    # Two captures meet.
     begin(sim, stream)
     begin(sim, other)
     sim.ok("cuEventRecordWithFlags", event, stream, 0)
     assert sim.cuStreamWaitEvent(other, event, 0) == 902
     assert end_fails(sim, stream) == 901
     assert end_fails(sim, other) == 901
-    # the legacy stream would have to wait for it
+    # The legacy stream would have to wait for the capture.
     begin(sim, stream)
     sim.ok("cuEventRecordWithFlags", event, stream, 0)
     assert sim.cuStreamWaitEvent(None, event, 0) == 906
@@ -251,7 +251,7 @@ def test_a_graph_built_node_by_node(sim: Simulator) -> None:
     sim.ok("cuGraphAddKernelNode_v2", ctypes.byref(kernel), graph, None, SIZE(0), ctypes.byref(params))
     sim.ok("cuGraphAddMemsetNode", ctypes.byref(clear), graph, None, SIZE(0), ctypes.byref(zero), None)
     del keep
-    # added later, runs earlier
+    # The memset node is added later but runs earlier.
     sim.ok("cuGraphAddDependencies", graph, ctypes.byref(clear), ctypes.byref(kernel), SIZE(1))
     assert sim.cuGraphAddDependencies(graph, ctypes.byref(clear), ctypes.byref(kernel), SIZE(1)) == 1
     sim.ok("cuGraphAddEmptyNode", ctypes.byref(nothing), graph, ctypes.byref(kernel), SIZE(1))
@@ -260,7 +260,7 @@ def test_a_graph_built_node_by_node(sim: Simulator) -> None:
     sim.ok("cuGraphLaunch", executable, stream)
     sim.ok("cuStreamSynchronize", stream)
     assert words(sim, a, 10) == [*range(7, 16), 0x101010101010101]
-    # parameters of the executable graph change, those of the graph do not
+    # Parameters of the executable graph change; those of the graph do not.
     params, _keep = node(fill, a, 50, grid=2)
     sim.ok("cuGraphExecKernelNodeSetParams_v2", executable, kernel, ctypes.byref(params))
     assert sim.cuGraphExecKernelNodeSetParams_v2(executable, clear, ctypes.byref(params)) == 1

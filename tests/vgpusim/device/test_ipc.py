@@ -1,4 +1,4 @@
-"""Allocations in files: moved there when they are exported, mapped by who opens them, believed by nobody."""
+"""Allocations in files: moved into a file on export, mapped by the opener; handles and files are never trusted."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_was_there_stays_and_writes_are_seen_on_both_sides(sim: Simulator, 
     free = sim.free_nbytes()
     made = export(sim, address)
     assert sim.read(address, nbytes) == data
-    code, other = opened(sim, made)  # a second process's part: an address of its own for the same memory
+    code, other = opened(sim, made)  # as in a second process: another address for the same memory
     assert code == 0
     assert other != address
     assert (other - address) % 512 == 0
@@ -75,7 +75,7 @@ def test_what_was_there_stays_and_writes_are_seen_on_both_sides(sim: Simulator, 
     sim.write(other, b"\1")
     sim.write(address + nbytes - 1, b"\2")
     assert sim.read(address, nbytes) == sim.read(other, nbytes)
-    assert sim.free_nbytes() == free  # the opener's costs nothing
+    assert sim.free_nbytes() == free  # the opened mapping costs no memory
     assert not is_accessible(other + (nbytes + 4095) // 4096 * 4096)
     sim.ok("cuMemFree_v2", at(address))
     held = b"\1" if nbytes > 1 else b"\2"

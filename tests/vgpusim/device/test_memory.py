@@ -31,7 +31,7 @@ def at(address: int) -> ctypes.c_uint64:
 
 
 def is_accessible(address: int) -> bool:
-    """Whether the page can be read and written, as /proc/self/maps tells."""
+    """Whether the page can be read and written, according to /proc/self/maps."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             low, high = (int(part, 16) for part in line.split()[0].split("-"))
@@ -41,7 +41,7 @@ def is_accessible(address: int) -> bool:
 
 
 def mappings() -> int:
-    """Of all devices' addresses."""
+    """The number of mappings in the devices' address ranges."""
     with open("/proc/self/maps") as maps:
         lows = (int(line.split("-")[0], 16) for line in maps)
         return sum(ARENA_BASE <= low < ARENA_BASE + 16 * DEVICE_NBYTES for low in lows)
@@ -90,7 +90,7 @@ def test_sizes_are_checked(sim: Simulator) -> None:
 def test_memory_is_accounted_and_committed_lazily(sim: Simulator) -> None:
     before = sim.free_nbytes()
     assert before <= (80 << 30) - CONTEXT_NBYTES
-    big = sim.alloc(60 << 30)  # more than the machine has: only what is touched costs
+    big = sim.alloc(60 << 30)  # more than the machine has: memory is committed on first touch
     assert sim.free_nbytes() == before - (60 << 30)
     sim.write(big + (59 << 30), b"far")
     assert sim.read(big + (59 << 30), 3) == b"far"
@@ -112,7 +112,7 @@ def test_next_fit_survives_a_walk_around_the_arena(sim: Simulator) -> None:
 @pytest.mark.parametrize("nbytes", [64, MIB, 3 * MIB])
 @pytest.mark.parametrize("pooled", [False, True])
 def test_mappings_follow_from_what_is_live(sim: Simulator, nbytes: int, live: int, pooled: bool) -> None:
-    """NR01: what was freed leaves no mapping behind, of which the kernel allows 65,530."""
+    """NR01: freed memory leaves no mapping behind; the kernel allows 65,530 mappings."""
     address, before, held = ctypes.c_uint64(), mappings(), []
     for i in range(300):
         if pooled:
@@ -267,7 +267,7 @@ def test_pointer_attributes(sim: Simulator) -> None:
 
 @pytest.mark.parametrize("name", ["cuMemFreeAsync", "cuMemFree_v2"])
 def test_freeing_without_host_memory_frees_nothing(sim: Simulator, name: str) -> None:
-    """`make faults` found cuMemFreeAsync to submit an operation that had not been made (its calloc:11)."""
+    """`make faults` found that cuMemFreeAsync submitted an operation whose allocation had failed (its calloc:11)."""
     address = ctypes.c_uint64(sim.alloc(1 << 20))
     before = sim.free_nbytes()
     assert sim.lib.vgt_call_without_calloc(getattr(sim, name), address, None) == OUT_OF_MEMORY
@@ -292,7 +292,7 @@ def test_pool_counts_and_frees_in_stream_order(sim: Simulator) -> None:
 
 
 def test_AT17_sessions_do_not_allocate_where_others_did(sim: Simulator) -> None:
-    """What a session allocates is not at the addresses of one before it. The control has one epoch for all."""
+    """A session does not allocate at addresses of an earlier session. The control has one epoch for all sessions."""
 
     def first_addresses(epoch: int) -> set[int]:
         sim.set_epoch(epoch)
@@ -305,5 +305,5 @@ def test_AT17_sessions_do_not_allocate_where_others_did(sim: Simulator) -> None:
     starts = {epoch: min(first_addresses(epoch)) for epoch in (*range(1, 200), 0x7FFF, 0x8000, 0xFFFF)}
     ordered = sorted(starts.values())
     assert min(b - a for a, b in itertools.pairwise(ordered)) >= 8 * MIB
-    assert abs(starts[2] - starts[1]) >= DEVICE_NBYTES >> 4  # those that follow each other, farthest
+    assert abs(starts[2] - starts[1]) >= DEVICE_NBYTES >> 4  # consecutive epochs start farthest apart
     assert max(ordered) < ARENA_BASE + (sim.device + 1) * DEVICE_NBYTES - DEVICE_NBYTES // 4

@@ -126,7 +126,7 @@ def test_wait_event_across_streams_keeps_the_record_it_saw(sim: Simulator, recor
     recorder.launch(two, "two")
     sim.ok(
         "cuEventRecordWithFlags", event, sim.stream(NON_BLOCKING), 0
-    )  # complete at once; `two` waits for the old record
+    )  # the new record completes at once; `two` waits for the old record
     sim.ok("cuEventSynchronize", event)
     sim.ok("cuEventDestroy_v2", event)
     time.sleep(0.02)
@@ -173,7 +173,7 @@ def test_pageable_source_may_be_overwritten_after_the_call(sim: Simulator, recor
 
 
 def test_synchronous_writes_to_the_device_do_not_wait_for_host_functions(sim: Simulator, recorder: Recorder) -> None:
-    """Else a client whose host function waits for a later call of its own would stand still."""
+    """Otherwise a client whose host function waits for a later call of the same client would deadlock."""
     gate, address = threading.Event(), sim.alloc(8192)
     recorder.launch(None, "work", gate)
     source = ctypes.create_string_buffer(b"a" * 4096, 4096)

@@ -1,4 +1,4 @@
-/* One call of calloc that fails, in a function whose stack is full of bytes that are no pointers (linked in by
+/* Makes one call of calloc fail in a function whose stack is filled with bytes that are not pointers (linked in by
  * -Wl,--wrap). */
 #include <stdint.h>
 #include <string.h>
@@ -9,7 +9,7 @@ void *__real_calloc(size_t count, size_t nbytes);
 void *__wrap_calloc(size_t count, size_t nbytes);
 int vgt_call_without_calloc(function *called, uint64_t address, void *stream);
 
-static _Thread_local int fails; /* the next call of this thread */
+static _Thread_local int fails; /* whether the next calloc of this thread fails */
 
 void *__wrap_calloc(size_t count, size_t nbytes) {
   if (!fails)
@@ -21,7 +21,7 @@ void *__wrap_calloc(size_t count, size_t nbytes) {
 __attribute__((noinline)) static void fill_stack(void) {
   char stack[16384];
   memset(stack, 0xa5, sizeof stack);
-  __asm__ volatile("" : : "r"(stack) : "memory"); /* the compiler must write it */
+  __asm__ volatile("" : : "r"(stack) : "memory"); /* keeps the compiler from removing the memset */
 }
 
 int vgt_call_without_calloc(function *called, uint64_t address, void *stream) {

@@ -1,5 +1,5 @@
 /* Hand-written kernels standing for compiled ones, and the hooks that serve them: image "vgt" has the kernels below and
- * the variables `gv` (4 bytes, 42) and `table` (1000 bytes, each 7). Counts what the hooks were asked. */
+ * the variables `gv` (4 bytes, 42) and `table` (1000 bytes, each 7). Counts loaded images and compiled kernels. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void fill(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint6
   ((uint64_t *)param(l, 0))[cta] = param(l, 1) + cta;
 }
 
-/* (address): writes one byte there, whatever UBSan thinks of it */
+/* (address): writes one byte there, unchecked by UBSan */
 __attribute__((no_sanitize("undefined"))) static void poke(const struct vgx_sim_launch *l, struct vgx_sim_thread *t,
                                                            uint64_t cta) {
   (void)t, (void)cta;
@@ -64,7 +64,7 @@ static void illegal(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, ui
 }
 
 static void assertion(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
-  char (*texts)[16] = (char (*)[16])t->local; /* services read what kernels can reach, nothing else */
+  char (*texts)[16] = (char (*)[16])t->local; /* services read only memory that kernels can reach */
   strcpy(texts[0], "x > 0"), strcpy(texts[1], "file.cu"), strcpy(texts[2], "kernel");
   l->services->assertfail(l->services, texts[0], texts[1], 12, texts[2], (uint32_t[]){(uint32_t)cta, 0, 0}, 0);
 }
@@ -81,7 +81,7 @@ static void shared(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uin
   *(volatile uint8_t *)(t->shared + param(l, 0)) = 1;
 }
 
-/* (dst): how many blocks of 1000 bytes malloc gives before NULL; frees them all */
+/* (dst): writes the number of blocks of 1000 bytes that malloc returns before NULL; frees them all */
 static void heap(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
   (void)t, (void)cta;
   enum { MOST = 20000 };

@@ -1,4 +1,4 @@
-"""Images: the right PTX is picked from what nvcc makes, and nothing hostile gets anything but an ImageError."""
+"""Images: the right PTX is picked from nvcc's output, and hostile input raises no error but ImageError."""
 
 import functools
 import struct
@@ -82,7 +82,7 @@ def test_not_an_image(data):
     ],
 )
 def test_ptx_without_a_possible_target(data):
-    assert refused(data).result == 218  # as the 580 driver answers sm_999
+    assert refused(data).result == 218  # the 580 driver answers 218 for sm_999
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_no_ptx_for_the_device(name, found):
 
 
 def test_cubin_with_a_section_that_is_not_in_the_file():
-    """Cubins of CUDA 11 state a size for shared memory, under a type of their own."""
+    """Cubins of CUDA 11 give the shared-memory section a size and a type of its own, but no bytes in the file."""
     cubin = bytearray(read("sm_90.cubin"))
     (table,) = struct.unpack_from("<Q", cubin, 40)
     struct.pack_into("<Q", cubin, table + 9 * 64 + 32, 1 << 20)
@@ -194,7 +194,7 @@ def test_the_text_outranks_the_entry():
     assert target_of(image.load(data, (9, 0)).texts[0]) == "sm_70"
 
 
-# sizes that lie
+# false sizes
 
 
 def test_every_truncation_is_refused():

@@ -65,7 +65,7 @@ def test_what_is_no_image_is_refused() -> None:
 
 @pytest.mark.parametrize("form", ["cubin of sm_90", "fatbin of machine code"])
 def test_damage_is_an_error_or_no_answer(compiled: dict[str, bytes], form: str) -> None:
-    """Each byte of a cubin's descriptions in turn: the right answer, another's answer, or an error."""
+    """Every 97th byte is damaged in turn: the answer is an error, None, or a layout without negative numbers."""
     image, whole = compiled[form], KernelParams(compiled[form])
     assert whole.layout("some") == KERNELS["some"]
     for place in range(0, len(image), 97):

@@ -1,4 +1,4 @@
-"""cuLink's output: an ELF file for clients, PTX for us."""
+"""cuLink's output: an ELF file to clients, PTX texts to the simulator."""
 
 import shutil
 import struct
@@ -93,7 +93,7 @@ def test_data_is_all_used():
 
 @pytest.mark.parametrize(("place", "value"), [(24, 1 << 40), (32, 1 << 40), (32, 2**64 - 1), (32, 3), (32, 0)])
 def test_section_that_lies(place, value):
-    """Offset (24) and size (32) of .vgpu.ptx: outside the file, or the end of a text cut off."""
+    """The offset (24) or size (32) of .vgpu.ptx lies outside the file, or cuts off the end of a text."""
     linked = bytearray(link.link([PTX], (9, 0)))
     (table,) = struct.unpack_from("<Q", linked, 40)
     struct.pack_into("<Q", linked, table + 64 + place, value)

@@ -1,4 +1,4 @@
-"""Device profiles: every value exists, in range, at its place in wire.md."""
+"""Device profiles: every value exists, is in range, and has the place that wire.md gives it."""
 
 import dataclasses
 import struct
@@ -117,7 +117,7 @@ def test_identities_are_stable_and_distinct():
     assert len(uuids) == 6
     assert [device["pci"] for device in first["devices"]] == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
     assert (first["driver_version"], first["driver_release"], first["backend"]) == (13000, "580.159.04", "simulator")
-    # Pinned: a client that stored a UUID must meet it again after an update.
+    # Pinned: a client that stored a UUID must find it again after an update.
     assert first["devices"][0]["uuid"].hex() == "dd00ec670dbd51b7a6da4465496fbe7c"
 
 

@@ -1,4 +1,4 @@
-"""Modules of several texts: which definition a name means."""
+"""Modules of several texts: which definition a name refers to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PtxModule tells without compiling, and how malformed modules are refused."""
+"""What PtxModule reports without compiling, and how malformed modules are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver API by ctypes alone, for what a test needs: `allocate`, `fork`, `spin` (a kernel that never ends)."""
+"""The driver API through ctypes alone; the argument is what to do: `allocate`, `fork`, `spin` (an endless kernel)."""
 
 import ctypes
 import os

@@ -1,7 +1,7 @@
-"""`start_unit.py NAME`: start a service as systemd does, as far as its environment and command go, without systemd.
+"""`start_unit.py NAME`: run a service's command in the environment that systemd would give it, without systemd.
 
-The unit of /etc/systemd/system and its drop-ins, in the order of their names; the environment has nothing but what they
-say. What it does not know of a unit's [Service] it refuses.
+It reads the unit in /etc/systemd/system, then its drop-ins in the order of their names. The environment has PATH, LANG
+and what these files set, nothing else. A setting in [Service] that is not in KNOWN is an error.
 """
 
 import os

@@ -5,7 +5,7 @@
 namespace cg = cooperative_groups;
 using block_barrier = cuda::barrier<cuda::thread_scope_block>;
 
-// Warps split arriving from waiting: each block reverses its part, three times.
+// Warps arrive first and wait later: each block reverses its part three times.
 extern "C" __global__ void exchange(const int *x, int *out) {
   __shared__ int tile[2][128];
 #pragma nv_diag_suppress static_var_with_dynamic_init

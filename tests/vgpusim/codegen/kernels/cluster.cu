@@ -3,8 +3,8 @@
 
 namespace cg = cooperative_groups;
 
-// Each CTA puts its part into shared memory; every CTA then sums what the next one of its cluster holds, by remote
-// reads.
+// Each CTA puts its part into shared memory. In each round it combines elements of the next CTA of its cluster, which
+// it reads remotely.
 extern "C" __global__ void exchange(const unsigned *in, unsigned *out, unsigned rounds) {
   extern __shared__ unsigned part[];
   cg::cluster_group cluster = cg::this_cluster();
@@ -22,7 +22,7 @@ extern "C" __global__ void exchange(const unsigned *in, unsigned *out, unsigned 
   out[place * blockDim.x + threadIdx.x] = part[threadIdx.x];
 }
 
-// Remote atomics into rank 0's histogram; who am I.
+// Remote atomics into rank 0's histogram; `who` gets each CTA's rank and position in its cluster.
 extern "C" __global__ void count(const unsigned *in, unsigned *bins, unsigned *who) {
   __shared__ unsigned own[16];
   cg::cluster_group cluster = cg::this_cluster();
@@ -47,7 +47,7 @@ extern "C" __global__ void count(const unsigned *in, unsigned *bins, unsigned *w
   }
 }
 
-// The first warp arrives, works, and waits later than those that need its work: an arrival is not a wait.
+// The first warp arrives, then waits for a flag that another warp sets after the barrier: arriving does not block.
 extern "C" __global__ void early(unsigned *out) {
   __shared__ volatile unsigned flag;
   cg::cluster_group cluster = cg::this_cluster();
@@ -57,7 +57,7 @@ extern "C" __global__ void early(unsigned *out) {
   if (threadIdx.x < 32) {
     auto token = cluster.barrier_arrive();
     volatile unsigned *last = (volatile unsigned *)cluster.map_shared_rank((unsigned *)&flag, cluster.num_blocks() - 1);
-    while (*last == 0) // set after the barrier, by a warp that waits at it
+    while (*last == 0) // set by another warp after that warp has passed the barrier
       ;
     cluster.barrier_wait(static_cast<decltype(token) &&>(token));
   } else {

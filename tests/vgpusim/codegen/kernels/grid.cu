@@ -3,7 +3,7 @@
 
 namespace cg = cooperative_groups;
 
-// Each round every block reads what another wrote in the last one, through shared memory of its own.
+// In each round every block reads what the next block wrote in the previous round, through its own shared memory.
 extern "C" __global__ void rotate(unsigned *a, unsigned *b, int rounds) {
   cg::grid_group grid = cg::this_grid();
   extern __shared__ unsigned tile[];
@@ -19,7 +19,7 @@ extern "C" __global__ void rotate(unsigned *a, unsigned *b, int rounds) {
   }
 }
 
-// Blocks take turns, each waiting for the next higher one: all of them must be there at once.
+// Blocks take turns, each waiting for the next higher one: all blocks must be resident at once.
 extern "C" __global__ void from_the_last(volatile unsigned *turn, unsigned *order) {
   if (threadIdx.x == 0) {
     while (*turn != gridDim.x - 1 - blockIdx.x)

@@ -1,4 +1,4 @@
-// Tiles of several warps: their warps wait for each other in memory, from sm_80 on in the system's shared memory.
+// Tiles of several warps: the warps wait for each other in memory, from sm_80 on in reserved shared memory.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 namespace cg = cooperative_groups;
